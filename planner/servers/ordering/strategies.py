@@ -94,7 +94,7 @@ class NoOrder(Strategy):
 
 
 @dataclass(frozen=True)
-class Ranking(Strategy):
+class DownloadOrder(Strategy):
     """One order of downloads for every step and worker; each upload ranks as its tensor's download.
 
     `ranked` gives the downloads in order; `ranks`, where some are alike, the rank of each.
@@ -256,26 +256,26 @@ def shuffled(graph: StepGraph, setting: Setting) -> list[int]:
 
 
 RANKINGS = (
-    Ranking(
+    DownloadOrder(
         "tic",
         "TicTac without timing: fewest downloads to the next op first",
         lambda graph, setting: tic_order(graph),
     ),
-    Ranking(
+    DownloadOrder(
         "tac",
         "TicTac with timing: the download that hides most computation first",
         lambda graph, setting: tac_order(graph, setting.bandwidth_bytes_per_s, setting.overhead_s),
     ),
     # Order(read) = min |Dep(op)| over the ops with more than one dependency that need it: TIC's M+.
-    Ranking(
+    DownloadOrder(
         "simple",
         "file 004, equation 3: as TIC, equals in order of arrival",
         lambda graph, setting: graph.pulls,
         tied_ranks,
     ),
-    Ranking("layer", "first consumed, first sent", lambda graph, setting: graph.pulls),
-    Ranking("random", "one random order, enforced in every step", shuffled),
-    Ranking(
+    DownloadOrder("layer", "first consumed, first sent", lambda graph, setting: graph.pulls),
+    DownloadOrder("random", "one random order, enforced in every step", shuffled),
+    DownloadOrder(
         "reverse",
         "last consumed, first sent: the worst order of a chain",
         lambda graph, setting: graph.pulls[::-1],
