@@ -18,6 +18,7 @@ from planner.note import Fact, Note, Topic
 from planner.parallel.plan import Plan
 from planner.parallel.site import flow_limit_bytes_per_s, network_figure
 from planner.search.cases import Cases
+from planner.search.device_memory import offloaded
 from planner.search.input import samples_per_s_per_vcpu
 from planner.search.request import Request
 from planner.search.training import usual_length
@@ -212,6 +213,7 @@ def assumptions(plans: Iterable[Plan], cases: Cases, *, searched: bool = False) 
         *_money(plans, kinds, cases),
         *_network(kinds, request),
         *_compute(plans, cases),
+        *[fact for plan in plans[:1] if (fact := offloaded(plan, cases.model, cases.site(plan)))],
         *_batch(plans, cases, searched=searched),
         *_input(kinds, cases),
         *_measured(plans, cases),

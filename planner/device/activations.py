@@ -6,6 +6,8 @@ what the layer saves inside (masks, statistics, attention probabilities without 
 (`planner.device.recompute`) saves instead what crosses into a recomputed region, and pays for the inside of
 one region at a time. The workspace are gradients of activations, of the layer where these are largest.
 A tensor is freed when the backward pass is through with the first layer that saved it.
+A compiled graph saves no output of a kernel that it fuses into those that read it (norms, activation
+functions, products of elements): it saves what that kernel reads, and makes the output again.
 """
 
 from __future__ import annotations
@@ -19,6 +21,9 @@ from planner.model import Layer, Model
 from planner.model.layers import Kept, is_input, kept, kind_of, layers_with_gradient, trains_weights
 
 NOTHING = Kept()
+
+
+_Tensors = Mapping[tuple[str, str], tuple[Kept, int]]
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,6 +45,7 @@ class SavedActivations:
 
     by_kind: Mapping[str, Kept]
     moments: tuple[Alive, ...]
+    on_host: Kept = NOTHING  # in host memory
 
 
 @memoize
@@ -49,6 +55,9 @@ def saved_activations(
     flash: bool | None = None,
     autocast: bool = False,
     only: frozenset[str] | None = None,
+    *,
+    compiled: bool = False,
+    offloaded: bool = False,
 ) -> SavedActivations:
     """Activations of one sample that live between its forward and its backward pass.
 
@@ -61,6 +70,12 @@ def saved_activations(
     by_policy = policy_saved(model, recompute)
     saved: dict[tuple[str, str], tuple[Kept, int]] = {}  # by producer and part, with the first reader
     inside: dict[str, dict[tuple[str, str], tuple[Kept, int]]] = {}  # the same by recomputed region
+
+    def makers(producer: Layer) -> list[Layer]:
+        """The layers whose outputs are saved where that of a layer is read in the backward pass."""
+        if not compiled or not kind_of(producer).fuses:
+            return [producer]
+        return [maker for name in producer.inputs for maker in makers(layers[name])]
 
     def save(at: int, reader: Layer, producer: Layer, part: str, size: Kept) -> None:
         own = region[reader.name]
@@ -76,30 +91,41 @@ def saved_activations(
         kind = kind_of(layer)
         needs_input = kind.needs_input and (trains_weights(layer) or not kind.input_for_weights)
         if kind.needs_output or layer.name in by_policy:
-            save(at, layer, layer, "output", Kept(elements=layer.output_elements))
-        if (extra := kept(layer, flash=flash)) != NOTHING:
+            for maker in makers(layer):
+                save(at, layer, maker, "output", Kept(elements=maker.output_elements))
+        if (extra := kept(layer, flash=flash)) != NOTHING and not (compiled and kind.fuses):
             save(at, layer, layer, "inside", extra)
         for source in (layers[name] for name in layer.inputs):
             if is_input(source) and kind.reads_indices:
                 continue  # tokens: a few bytes
             output = Kept(elements=source.output_elements)
-            copy = _autocast_copy(layer, source) if autocast else None
+            copy = _autocast_copy(layer, source) if autocast and not compiled else None
             if needs_input and copy is not None:
                 save(at, layer, layer, "copy", copy)
             elif needs_input:
-                save(at, layer, source, "output", output)
+                for maker in makers(source):
+                    save(at, layer, maker, "output", Kept(elements=maker.output_elements))
             if region[layer.name] not in (None, region[source.name]):
                 # recompute starts from it
                 saved.setdefault((source.name, "output"), (output, at))
     for tensors in inside.values():
         for key in tensors.keys() & saved.keys():
             del tensors[key]
+    on_host = _on_host(saved, stage, layers) if offloaded else {}
+    saved = {key: size for key, size in saved.items() if key not in on_host}
     return SavedActivations(
-        _by_kind(saved, layers, len(stage)), _moments(stage, layers, region, saved, inside)
+        _by_kind(saved, layers, len(stage)),
+        _moments(stage, layers, region, saved, inside),
+        sum((size for size, _ in on_host.values()), NOTHING),
     )
 
 
-_Tensors = Mapping[tuple[str, str], tuple[Kept, int]]
+def _on_host(saved: _Tensors, stage: Sequence[Layer], layers: Mapping[str, Layer]) -> _Tensors:
+    """Saved tensors of blocks that live in host memory: all but those of two, the one whose backward pass
+    runs and the one that is fetched meanwhile."""
+    blocks = list(dict.fromkeys(layer.block for layer in stage if layer.block is not None))
+    resident = {None, *blocks[-2:]}
+    return {key: size for key, size in saved.items() if layers[key[0]].block not in resident}
 
 
 def _by_kind(saved: _Tensors, layers: Mapping[str, Layer], at: int) -> dict[str, Kept]:

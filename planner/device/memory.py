@@ -9,6 +9,10 @@ plans.
 
 Activations are those of `planner.device.activations`.
 
+What the model's training method offloads (`planner.device.offload`) lives in host memory: optimizer state
+with the master copy and fp32 gradients; parameters, of which the units at work are on the device; saved
+activations, of which those of two blocks are.
+
 Precision: `parameter_bytes` and `gradient_bytes` of each parameter, and with the optimizer its master copy.
 `autocast`, as PyTorch does it, keeps parameters and gradients in fp32 with a narrow copy of the parameters
 beside them, computes norms in fp32 and makes a narrow copy for each layer that reads one. Where the optimizer
@@ -41,6 +45,7 @@ from planner.hardware import Device
 from planner.memoize import memoize
 from planner.model import Model, Tensor
 from planner.model.layers import with_loss
+from planner.model.units import chain_of
 
 DeviceKind = Literal["gpu", "cpu"]
 
@@ -52,6 +57,7 @@ COMMUNICATOR_BYTES = 1.5 * 2**30  # NCCL buffers of one process group
 USABLE = {"gpu": 0.97, "cpu": 0.90}
 RECOMPUTED = "one recomputed block"
 _FP32_BYTES = 4
+EIGHT_BIT_BYTES = 1 + 4 / 128  # of an activation saved in eight bits, with a scale for each block of 128
 
 
 @dataclass(frozen=True, slots=True)
@@ -143,6 +149,16 @@ class Footprint:
     saved_bytes: float  # the sum of these
     moments: tuple[Moment, ...]
     least_fragmentation: float = LEAST_FRAGMENTATION
+    units_bytes: float = 0.0  # parameters at work on the device, where the others are in host memory
+    host_optimizer_bytes: float = 0.0
+    host_parameters_bytes: float = 0.0
+    host_saved_bytes: float = 0.0  # activations per sample
+
+    def host_bytes(self, batch: int, shares: Shares = WHOLE) -> float:
+        """Host memory that one device needs for what it offloads."""
+        samples = batch * shares.activations * max(shares.in_flight, 1.0)
+        optimizer, parameters = self.host_optimizer_bytes, self.host_parameters_bytes
+        return optimizer * shares.optimizer + parameters * shares.parameters + self.host_saved_bytes * samples
 
     def peak(self, batch: int, shares: Shares = WHOLE, device_kind: DeviceKind = "gpu") -> PeakMemory:
         """Peak memory of one device for a micro-batch."""
@@ -157,7 +173,7 @@ class Footprint:
                 by_kind[kind] = by_kind.get(kind, 0.0) + size * samples * (shares.in_flight - 1)
         gradients, optimizer = self._states(moment, shares)
         return PeakMemory(
-            parameters_bytes=self.parameters_bytes * shares.parameters,
+            parameters_bytes=self._parameters(shares),
             gradients_bytes=gradients,
             optimizer_bytes=optimizer,
             activations_bytes=sum(by_kind.values()),
@@ -174,7 +190,7 @@ class Footprint:
         """(fixed bytes, bytes per sample) at each of the moments; `peak(batch, ...).required_bytes` is the
         largest."""
         waste, framework = self.least_fragmentation, framework_bytes(device_kind, shares.communicators)
-        states = self.parameters_bytes * shares.parameters + shares.buffers_bytes
+        states = self._parameters(shares) + shares.buffers_bytes
         others = self.saved_bytes * (max(shares.in_flight, 1.0) - 1)  # of other micro-batches
         return tuple(
             (
@@ -183,6 +199,11 @@ class Footprint:
             )
             for moment in self.moments
         )
+
+    def _parameters(self, shares: Shares) -> float:
+        """Bytes of parameters; units that are gathered from shards are in the buffers."""
+        units = self.units_bytes if shares.parameters == 1 else 0.0
+        return self.parameters_bytes * shares.parameters + units
 
     def _states(self, moment: Moment, shares: Shares) -> tuple[float, float]:
         """Bytes of gradients and of optimizer state at a moment."""
@@ -195,15 +216,19 @@ class Footprint:
             (self.optimizer_bytes + fp32) * shares.optimizer,
         )
 
-    def largest_batch(self, device: Device, shares: Shares = WHOLE) -> int:
-        """The largest micro-batch that fits on a device; 0 if not even one sample does."""
+    def largest_batch(self, device: Device, shares: Shares = WHOLE, host_bytes: float = math.inf) -> int:
+        """The largest micro-batch that fits on a device and in its part of host memory; 0 if not even one
+        sample does."""
+        fixed = self.host_bytes(0, shares)
+        limits = [(fixed, self.host_bytes(1, shares) - fixed, host_bytes)]
         usable = usable_bytes(device)
+        limits += [(fixed, per_sample, usable) for fixed, per_sample in self.affine(shares, device.kind)]
         largest = math.inf
-        for fixed, per_sample in self.affine(shares, device.kind):
-            if fixed > usable:
+        for fixed, per_sample, limit in limits:
+            if fixed > limit:
                 return 0
             if per_sample:
-                largest = min(largest, (usable - fixed) / per_sample)
+                largest = min(largest, (limit - fixed) / per_sample)
         return math.floor(largest)
 
 
@@ -250,8 +275,14 @@ def footprint(
     narrow = autocast and width < _FP32_BYTES
     if loss != "eager":
         model = with_loss(model, loss)
-    saved = saved_activations(model, recompute, flash, narrow, only)
-    by_kind = {kind: part.bytes(width) for kind, part in saved.by_kind.items()}
+    method = model.training
+    offload = () if method is None else method.offload
+    compiled = method is not None and method.compiled
+    saved = saved_activations(
+        model, recompute, flash, narrow, only, compiled=compiled, offloaded="activations" in offload
+    )
+    saved_width = EIGHT_BIT_BYTES if method is not None and method.activations else width
+    by_kind = {kind: part.bytes(saved_width) for kind, part in saved.by_kind.items()}
     parameter, gradient, master = precision.parameter_bytes, precision.gradient_bytes, precision.master_bytes
     if narrow:
         parameter, gradient, master = _FP32_BYTES + width, _FP32_BYTES, 0
@@ -260,21 +291,37 @@ def footprint(
     hidden, others = stored_tensors(model, only)
     count = sum(tensor.trained_elements for tensor in (*hidden, *others))
     frozen_bytes = sum(tensor.frozen_bytes for tensor in (*hidden, *others))
+    parameters_bytes = float(count * parameter) + frozen_bytes
+    state = state_bytes(row, hidden, others)
+    on_host = "optimizer" in offload
+    moves_parameters = "parameters" in offload
     return Footprint(
-        parameters_bytes=float(count * parameter) + frozen_bytes,
+        parameters_bytes=0.0 if moves_parameters else parameters_bytes,
         gradients_bytes=float(count * (gradient if gradient_bytes is None else gradient_bytes)),
-        optimizer_bytes=state_bytes(row, hidden, others) + float(count * master),
-        fp32_gradients_bytes=float(count * _FP32_BYTES if converts else 0),
+        optimizer_bytes=0.0 if on_host else state + float(count * master),
+        fp32_gradients_bytes=float(count * _FP32_BYTES if converts and not on_host else 0),
         saved_by_kind=by_kind,
         saved_bytes=sum(by_kind.values()),
-        moments=(*(_moment(alive, width) for alive in saved.moments), _OPTIMIZER_STEP),
+        moments=(*(_moment(alive, width, saved_width) for alive in saved.moments), _OPTIMIZER_STEP),
         # Convolutions use what the allocator would return for their own workspaces.
         least_fragmentation=FRAGMENTATION if model.sequence_length is None else LEAST_FRAGMENTATION,
+        units_bytes=_units_at_work_bytes(model, parameter) if moves_parameters else 0.0,
+        # its own master copy, and gradients in fp32
+        host_optimizer_bytes=state + 2.0 * count * _FP32_BYTES if on_host else 0.0,
+        host_parameters_bytes=parameters_bytes if moves_parameters else 0.0,
+        host_saved_bytes=saved.on_host.bytes(saved_width),
     )
 
 
-def _moment(alive: Alive, width: float) -> Moment:
-    by_kind = {kind: part.bytes(width) for kind, part in alive.by_kind.items()}
+def _units_at_work_bytes(model: Model, parameter_bytes: float) -> float:
+    """Parameters of the largest two neighbouring units: one computes while the next is fetched."""
+    chain = chain_of(model)
+    sizes = chain.elements * parameter_bytes + chain.frozen_bytes
+    return float((sizes[:-1] + sizes[1:]).max()) if chain.length > 1 else float(sizes.sum())
+
+
+def _moment(alive: Alive, width: float, saved_width: float) -> Moment:
+    by_kind = {kind: part.bytes(saved_width) for kind, part in alive.by_kind.items()}
     if alive.recomputed != NOTHING:
         by_kind[RECOMPUTED] = alive.recomputed.bytes(width)
     return Moment(by_kind, sum(by_kind.values()), alive.workspace.bytes(width), gradients=not alive.at_loss)

@@ -58,6 +58,7 @@ class Device:
     power_w: float | None = None
     year: int | None = None
     vendor: str = ""
+    pcie_bytes_per_s: float | None = None  # of its slot, each way
 
     @property
     def fp32_flops(self) -> float:

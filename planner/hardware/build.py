@@ -226,6 +226,7 @@ def _device(name: str, of: MachineAt, entry: DeviceEntry, file: File) -> Device:
         power_w=entry.power_w,
         year=entry.year,
         vendor=entry.vendor,
+        pcie_bytes_per_s=_times(entry.pcie_gbyte_per_s, 1e9),
     )
 
 

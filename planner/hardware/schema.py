@@ -115,6 +115,7 @@ class DeviceEntry(msgspec.Struct, forbid_unknown_fields=True, frozen=True):
     memory_gib: Gib | None = None
     memory_gbyte_per_s: Gbyte | None = None
     memory_kind: MemoryKind | None = None
+    pcie_gbyte_per_s: Gbyte | None = None  # of its slot, each way
     power_w: Annotated[float, Meta(gt=0, le=1e5)] | None = None
     clock_ghz: Annotated[float, Meta(gt=0, le=10)] | None = None
     fp32_flop_per_cycle: Annotated[float, Meta(gt=0, le=4096)] | None = None  # of one core

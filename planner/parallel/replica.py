@@ -22,6 +22,8 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from planner.device.computation import DEFAULT_STEPS, Computation, Variation
+from planner.device.memory import WHOLE as ALL
+from planner.device.memory import Shares
 from planner.device.precision import FP32, Precision
 from planner.device.rates.constants import Framework
 from planner.device.rates.times import DEFAULT_FRAMEWORK, ComputationTime, computation_s, framework_named
@@ -216,9 +218,39 @@ def device_computation(
     recompute: Recompute = "none",
     framework: str | None = None,
     brief: bool = False,
+    shares: Shares = ALL,
 ) -> Computation:
     """One micro-batch of one device of a site, as a `framework` of `planner.device.rates` computes it (None:
-    the usual one; CPUs and rates of one's own have none). `brief`: one step without variation, for bounds."""
+    the usual one; CPUs and rates of one's own have none). `brief`: one step without variation, for bounds;
+    `shares` are those of the plan's memory, of which offload moves the device's part."""
+    computation = _computed(
+        model, batch, site, precision, recompute=recompute, framework=framework, brief=brief
+    )
+    if model.training is None:
+        return computation
+    from planner.device.offload import with_memory_settings
+
+    return with_memory_settings(
+        computation,
+        site.mesh.inner.shard(model).model if site.mesh.is_sharded else model,
+        site.hardware,
+        batch=batch,
+        workers=site.workers,
+        recompute=recompute,
+        shares=shares,
+    )
+
+
+def _computed(
+    model: Model,
+    batch: int,
+    site: Site,
+    precision: Precision,
+    *,
+    recompute: Recompute,
+    framework: str | None,
+    brief: bool,
+) -> Computation:
     if in_units(model, site):
         more: dict[str, Any] = {"steps": 1, "variation": Variation(0.0, 0.0)} if brief else {}
         if framework is not None:

@@ -11,7 +11,8 @@ from planner.hardware.prices.cost import old_prices
 from planner.note import Fact, Note, Topic
 from planner.report.format import count, limit_usd, listed, rate, usd
 from planner.report.hardware import LINKS
-from planner.units import format_bandwidth, format_count
+from planner.search.device_memory import Offloaded
+from planner.units import format_bandwidth, format_bytes, format_count
 
 
 def notes_of(assumed: Iterable[Note | Fact]) -> list[Note]:
@@ -97,6 +98,17 @@ def _fabric(fact: own_machines.AssumedFabric) -> str:
     return (
         f"{fact.machine}'s file names no fabric; {LINKS[fabric.kind]} with {rate_gb} is assumed: {source}. "
         'Set fabric = "pcie-4" or another there.'
+    )
+
+
+@sentence.register
+def _offload(fact: Offloaded) -> str:
+    of = f" of {format_bytes(fact.machine_bytes)}" if fact.machine_bytes else ""
+    updates = fact.link.updates_per_s * fact.devices / 1e9
+    return (
+        f"offload is slow: {listed(list(fact.parts))} in host memory, {format_bytes(fact.host_bytes)}{of} "
+        f"per machine, whose processors update {updates:.2g} billion parameters per second; a device copies "
+        f"{fact.link.copy_bytes_per_s / 1e9:.3g} GB/s each way beside its passes."
     )
 
 

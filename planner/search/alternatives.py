@@ -14,6 +14,7 @@ from itertools import product
 from typing import Any
 
 from planner.device.memory import PeakMemory, usable_bytes
+from planner.device.offload import PARTS, host_memory_bytes, offloading, settings_of
 from planner.device.recompute import RECOMPUTE_MODES
 from planner.flags import option_of
 from planner.model import Model
@@ -22,7 +23,7 @@ from planner.parallel.data import Site
 from planner.parallel.data.fsdp import memory_saving_variants
 from planner.parallel.mesh import meshes
 from planner.parallel.plan import Plan
-from planner.search.device_memory import largest_batch, peak_memory
+from planner.search.device_memory import host_bytes, largest_batch, peak_memory
 from planner.search.limits import MOST_WORKERS
 from planner.units import format_bytes
 
@@ -55,6 +56,14 @@ def out_of_memory_message(
     number of micro-batches follows from the global batch and is not said."""
     site = sites(plan)
     device = site.hardware.device
+    host, limit = host_bytes(plan, model, site), host_memory_bytes(model, site.hardware, plan.workers)
+    if host > limit and device.kind == "cpu":
+        return f"{site.hardware.name} computes on its processors: it has no other memory to offload to"
+    if host > limit:
+        return (
+            f"{model.name} offloads {format_bytes(host)} per device, and {site.hardware.name} has "
+            f"{format_bytes(limit)} of host memory for each; offload less, or take larger machines"
+        )
     memory, usable = peak_memory(plan, model, site), usable_bytes(device)
     need = (
         f"{model.name} at batch {plan.batch} needs {format_bytes(memory.required_bytes)} of "
@@ -71,9 +80,12 @@ def out_of_memory_message(
     if gathers and memory.buffers_bytes * memory.least_fragmentation + memory.framework_bytes > usable:
         need += f"; {_unit_words(plan, model, memory)}"
     result = cheapest_alternative(plan, model, sites, rates)
+    offload = "" if result is not None and "--workers" not in result.flags else _offload(plan, model, site)
     if result is None:
-        return f"{need}; take larger devices: nothing else makes it fit on {MOST_WORKERS:,}"
-    return f"{need}; it fits with {result.words(accumulates=accumulates)}"
+        other = "take larger devices: nothing else makes it fit"
+        return f"{need}; {offload or f'{other} on {MOST_WORKERS:,}'}"
+    words = result.words(accumulates=accumulates)
+    return f"{need}; it fits with {words}{', or ' if offload else ''}{offload}"
 
 
 def cheapest_alternative(plan: Plan, model: Model, sites: Sites, rates: Rates) -> Alternative | None:
@@ -96,6 +108,19 @@ def cheapest_alternative(plan: Plan, model: Model, sites: Sites, rates: Rates) -
             speeds = rates([option.plan for option in fewest])
             return max(zip(speeds, fewest, strict=True), key=lambda pair: pair[0])[1]
     return None
+
+
+def _offload(plan: Plan, model: Model, site: Site) -> str:
+    """The least offload with which a plan fits in its devices and their hosts, in words; empty if none."""
+    if site.hardware.device.kind == "cpu" or settings_of(model).offload:
+        return ""
+    for parts in (PARTS[:1], (PARTS[0], PARTS[2]), PARTS[:2], PARTS):
+        changed = offloading(model, parts)
+        for mode in dict.fromkeys((plan.recompute, RECOMPUTE_MODES[-1])):
+            if plan.batch <= largest_batch(replace(plan, recompute=mode), changed, site):
+                recompute = "" if mode == plan.recompute else f" --recompute {mode}"
+                return f"on these devices with --offload {','.join(parts)}{recompute}, which is slow"
+    return ""
 
 
 def _settings(plan: Plan) -> Iterator[Alternative]:

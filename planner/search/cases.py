@@ -5,12 +5,13 @@ from __future__ import annotations
 from collections.abc import Hashable, Sequence
 from dataclasses import replace
 from functools import partial
-from math import inf
+from math import hypot, inf
 from typing import TYPE_CHECKING
 
 import numpy as np
 
 from planner.device.computation import Computation
+from planner.device.memory import WHOLE, Shares
 from planner.hardware.prices.cost import Paid, paid_for
 from planner.hardware.prices.energy import draw_of
 from planner.model import Model
@@ -28,6 +29,9 @@ if TYPE_CHECKING:
     from planner.search.measured import Factor, Measured
     from planner.simulator.simulate import Case
     from planner.simulator.statistics import Prediction
+
+
+OFFLOAD_Q90 = 0.35  # of steps that wait for host memory: few runs are published, and hosts differ
 
 
 class Cases:
@@ -61,7 +65,15 @@ class Cases:
             *(plan.batch, plan.precision, plan.recompute),
             self._device(plan.machine),
             step_placement(site),
+            self._offload_shares(plan),
         )
+
+    def _offload_shares(self, plan: Plan) -> Shares | None:
+        """Of the memory of a plan that offloads: its device moves its part; None where nothing is."""
+        method = self.model.training
+        if method is None or not method.offload:
+            return None
+        return plan.exchange.memory_shares(self.model, plan.precision, data_parallel_group(self.site(plan)))
 
     def _device(self, machine: str) -> Hashable:
         """What computes in a machine."""
@@ -87,6 +99,7 @@ class Cases:
             recompute=plan.recompute,
             framework=self.request.framework,
             brief=brief,
+            shares=self._offload_shares(plan) or WHOLE,
         )
 
     def case(self, plan: Plan) -> Case:
@@ -202,6 +215,9 @@ class Cases:
             return self.request.recordings.error(plan.batch, self.market.machine(plan.machine).device)
         machine = self.market.machine(plan.machine)
         error = error_of_device(self.model, machine, plan.precision, self.request.framework)
+        method = self.model.training
+        if error is not None and method is not None and method.offload:
+            error = replace(error, q90=hypot(error.q90, OFFLOAD_Q90))
         if error is None or in_units(self.model, self.site(plan)):
             return error  # of networks in units whole steps were compared, exchanges included
         return error.with_scaling(plan.machines, plan.workers)

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
+from dataclasses import dataclass, replace
 
 from planner.device.memory import Footprint, PeakMemory, Shares, footprint
+from planner.device.offload import HostLink, host_link, host_memory_bytes, settings_of
 from planner.model import Model
+from planner.note import Fact, Topic
 from planner.parallel.data import Site
 from planner.parallel.mesh import data_parallel_group
 from planner.parallel.plan import Plan
@@ -23,11 +25,42 @@ def peak_memory(plan: Plan, model: Model, site: Site) -> PeakMemory:
 
 def largest_batch(plan: Plan, model: Model, site: Site) -> int:
     """The largest micro-batch with which a plan fits in its devices; 0 if none does."""
-    device = site.hardware.device
+    device, host_bytes = site.hardware.device, host_memory_bytes(model, site.hardware, plan.workers)
     return min(
-        shard_footprint(model, plan, layers).largest_batch(device, shares)
+        shard_footprint(model, plan, layers).largest_batch(device, shares, host_bytes)
         for layers, shares in stage_shares(plan, model, site)
     )
+
+
+def host_bytes(plan: Plan, model: Model, site: Site) -> float:
+    """Host memory that the fullest device of a plan needs for what it offloads."""
+    return max(
+        shard_footprint(model, plan, layers).host_bytes(plan.batch, shares)
+        for layers, shares in stage_shares(plan, model, site)
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class Offloaded(Fact):
+    """Parts of training in host memory: bytes of a machine's, and what its devices get of it."""
+
+    topic = Topic.WARNING
+    parts: tuple[str, ...]
+    host_bytes: float
+    machine_bytes: float | None
+    link: HostLink
+    devices: int
+
+
+def offloaded(plan: Plan, model: Model, site: Site) -> Offloaded | None:
+    """What a plan has in host memory; None where nothing is."""
+    parts = settings_of(model).offload
+    if not parts:
+        return None
+    devices = min(plan.workers, site.devices)
+    link = host_link(site.hardware, plan.workers)
+    on_host = host_bytes(plan, model, site) * devices
+    return Offloaded(parts, on_host, site.hardware.memory_bytes, link, devices)
 
 
 def stage_shares(plan: Plan, model: Model, site: Site) -> list[tuple[frozenset[str] | None, Shares]]:

@@ -11,6 +11,7 @@ from math import inf
 from typing import TYPE_CHECKING
 
 from planner.device.memory import Footprint, Shares, stored_tensors, usable_bytes, usual_optimizer
+from planner.device.offload import host_memory_bytes
 from planner.device.optimizers import optimizer_named, state_bytes
 from planner.device.recompute import Recompute
 from planner.errors import BadInput, Infeasible, PlannerError
@@ -44,6 +45,7 @@ class MemoryLimit:
     and what servers cannot hold."""
 
     device: Device
+    host_bytes: float  # of a device, for what it offloads
     stages: list[tuple[frozenset[str] | None, Shares]]
     servers: str
     largest_batch: dict[Recompute, float] = field(default_factory=dict)
@@ -94,6 +96,7 @@ class Feasibility:
         site = self.site(plan)
         return MemoryLimit(
             site.hardware.device,
+            host_memory_bytes(self.model, site.hardware, plan.workers),
             [] if plan.mesh.lowered_by else stage_shares(plan, self.model, site),
             self._server_memory_error(plan, site),
         )
@@ -109,7 +112,7 @@ class Feasibility:
             key = (plan.mesh.inner, layers, plan.precision, plan.recompute)
             if key not in self._footprints:
                 self._footprints[key] = shard_footprint(self.model, plan, layers)
-            batch = min(batch, self._footprints[key].largest_batch(limit.device, shares))
+            batch = min(batch, self._footprints[key].largest_batch(limit.device, shares, limit.host_bytes))
         return batch
 
     def memory(self, plan: Plan) -> tuple[dict[str, float], float] | None:

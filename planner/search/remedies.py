@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from planner.device.offload import PARTS
 from planner.errors import PlannerError
 from planner.search.cases import Cases
 from planner.search.field import field_of
@@ -45,10 +46,11 @@ class Remedy:
     flags: str
     plan: Plan
     usd_per_hour: float
+    note: str = ""
 
     @property
     def words(self) -> str:
-        return f"{self.flags} ({self.plan.cluster_text} at ${self.usd_per_hour:,.2f}/h)"
+        return f"{self.flags} ({self.plan.cluster_text} at ${self.usd_per_hour:,.2f}/h{self.note})"
 
 
 def remedies(request: Request, ask: Ask | None = None) -> list[Remedy]:
@@ -140,6 +142,7 @@ def _kinds(request: Request, attempts: _Attempts) -> Iterator[Remedy | None]:
     yield _first(_counts(request, attempts))
     yield _budget(request, attempts)
     yield _other_machine(request, attempts)
+    yield _first(_offloads(request, attempts))
 
 
 def _first(tried: Iterator[Remedy | None]) -> Remedy | None:
@@ -185,6 +188,16 @@ def _counts(request: Request, attempts: _Attempts) -> Iterator[Remedy | None]:
     if request.machines is not None and (result := attempts.cheapest(request, machines=None)):
         machines = result[0].machines
         yield attempts.remedy(f"--machines {machines}", request, machines=machines)
+
+
+def _offloads(request: Request, attempts: _Attempts) -> Iterator[Remedy | None]:
+    """Parts in host memory, which is slow."""
+    if request.profile is not None or request.extra.get("offload"):
+        return
+    for parts in (PARTS[:1], PARTS):
+        extra = {**request.extra, "offload": parts}
+        remedy = attempts.remedy(f"--offload {','.join(parts)}", request, extra=extra)
+        yield None if remedy is None else replace(remedy, note=", slow")
 
 
 def _budget(request: Request, attempts: _Attempts) -> Remedy | None:

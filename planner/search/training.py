@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from planner.errors import BadInput
-from planner.flags import TEXT, TOKENS, WHOLE, Flag, FlagSection, register
+from planner.flags import NAMES, TEXT, TOKENS, WHOLE, Flag, FlagSection, option_of, register
 
 if TYPE_CHECKING:
     from planner.model import Model
@@ -15,6 +15,9 @@ if TYPE_CHECKING:
 
 USUAL_LENGTH = 2048  # tokens of a sample of a fine-tuning job, where nobody says
 JOB = FlagSection.JOB
+LOSS_KINDS, ACTIVATION_FORMATS = ("eager", "fused", "chunked"), ("fp8",)
+COMPILED = "pytorch-compiled"  # the framework whose graphs save what fused kernels read
+MEMORY = ("offload", "cross_entropy", "activations")
 
 register(
     Flag("train", "Training method: full (default), lora, qlora or head.", JOB, TEXT, metavar="METHOD"),
@@ -34,6 +37,21 @@ register(
         TEXT,
         metavar="NAME",
     ),
+    Flag(
+        "offload",
+        "Parts in host memory, slow: optimizer, parameters (with the optimizer), activations.",
+        JOB,
+        NAMES,
+        metavar="PARTS",
+    ),
+    Flag(
+        "cross_entropy",
+        "Loss: eager (default), fused (in one kernel) or chunked (with the layer before it).",
+        JOB,
+        TEXT,
+        metavar="KIND",
+    ),
+    Flag("activations", "Format of saved activations: fp8; that of the run by default.", JOB, TEXT),
     Flag(
         "dataset_tokens", "Tokens of the training set, as 10M; --epochs counts passes over it.", JOB, TOKENS
     ),
@@ -56,7 +74,26 @@ def training_asked(request: Request) -> MethodSettings:
     if (optimizer := extra.get("optimizer")) is not None:
         optimizer_named(optimizer)
     names = ("rank", "targets", "base", "optimizer")
-    return training_of(extra.get("train"), **{name: extra.get(name) for name in names})
+    given = {name: extra.get(name) for name in names}
+    return training_of(extra.get("train"), **given, **_memory_asked(request))
+
+
+def _memory_asked(request: Request) -> dict[str, Any]:
+    """The settings of a request that change what memory holds."""
+    extra = request.extra
+    asked: dict[str, Any] = {}
+    if extra.get("offload"):
+        from planner.device.offload import offload_parts
+
+        asked["offload"] = offload_parts(extra["offload"])
+    for name, known in (("cross_entropy", LOSS_KINDS), ("activations", ACTIVATION_FORMATS)):
+        if (value := extra.get(name)) is not None:
+            if value not in known:
+                raise BadInput(f"{option_of(name)} is {value!r}; it is one of {', '.join(known)}")
+            asked[name] = value
+    if request.framework == COMPILED:
+        asked["compiled"] = True
+    return asked
 
 
 def usual_length(request: Request) -> int | None:
@@ -74,8 +111,8 @@ def as_trained(model: Model, request: Request) -> Model:
     """A catalogue's model as the request trains it: its length of samples, its method, its dataset."""
     if request.sequence_length is not None:
         model = model.with_sequence_length(request.sequence_length)
-    names = ("train", "rank", "targets", "base", "optimizer", "dataset_tokens", "mean_length")
-    if request.extra.keys().isdisjoint(names):
+    names = ("train", "rank", "targets", "base", "optimizer", "dataset_tokens", "mean_length", *MEMORY)
+    if request.extra.keys().isdisjoint(names) and request.framework != COMPILED:
         return model
     from planner.model.methods import trained_by
 

@@ -52,6 +52,7 @@ LOSSES: dict[str, type[Kind]] = {
     "held": sequences.HeldCrossEntropy,
     "in-place": sequences.InPlaceCrossEntropy,
     "fused": sequences.FusedCrossEntropy,
+    "chunked": sequences.ChunkedCrossEntropy,
 }
 
 # In the order in which messages list them. The class name is the name in files: `layer_norm` for LayerNorm.
@@ -103,6 +104,7 @@ KINDS: dict[str, type[Kind]] = {
     **FILE_KINDS,
     **{kind_name(kind): kind for kind in (views.Input, elementwise.Pool)},
     **{kind_name(kind): kind for kind in LOSSES.values()},
+    kind_name(sequences.ChunkedLinear): sequences.ChunkedLinear,
 }
 
 
@@ -121,10 +123,20 @@ def kind_of(layer: Layer) -> type[Kind]:
 @memoize
 def with_loss(model: Model, loss: str) -> Model:
     """The model with its cross-entropy computed by one of `LOSSES`."""
-    name = kind_name(LOSSES[loss])
-    layers = tuple(
-        replace(layer, kind=name) if issubclass(kind_of(layer), sequences.CrossEntropy) else layer
+    kinds = {
+        layer.name: kind_name(LOSSES[loss])
         for layer in model.layers
+        if issubclass(kind_of(layer), sequences.CrossEntropy)
+    }
+    if loss == "chunked":
+        heads = {name for layer in model.layers if layer.name in kinds for name in layer.inputs}
+        kinds |= {
+            layer.name: kind_name(sequences.ChunkedLinear)
+            for layer in model.layers
+            if layer.name in heads and layer.kind == kind_name(products.Linear)
+        }
+    layers = tuple(
+        replace(layer, kind=kinds[layer.name]) if layer.name in kinds else layer for layer in model.layers
     )
     return replace(model, layers=layers)
 

@@ -123,6 +123,8 @@ class Kind(Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
     in_place: ClassVar[bool] = False
     input_for_weights: ClassVar[bool] = False  # it needs its input for gradients of its weights alone
     reads_indices: ClassVar[bool] = False  # its input are tokens, a few bytes each
+    # A compiled graph makes it again from its inputs inside the kernels that read it
+    fuses: ClassVar[bool] = False
     autocast: ClassVar[Literal["follow", "widen", "narrow"]] = "follow"  # inputs to fp32, to 16 bits
     autocast_wide_output: ClassVar[bool] = False  # in single precision under autocast
     # Its output under per-op activation recompute: recomputed, saved, or every second one of a block saved

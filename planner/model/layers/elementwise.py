@@ -89,6 +89,7 @@ class _Activation(OneInput, frozen=True):
     forward = Passes(1, 1)
     backward = Passes(2, 1)
     passes_shard = True
+    fuses = True
 
 
 class Relu(_Activation, frozen=True, kw_only=True):
@@ -221,6 +222,7 @@ class _PositionNorm(OneInput, frozen=True):
     sequence_parallel = True
     autocast = "widen"
     autocast_wide_output = True
+    fuses = True
 
     def normed(self, shape: Shape, names: tuple[str, ...]) -> Inferred:
         """The shape as it is, with these tensors."""
@@ -286,6 +288,7 @@ class Multiply(Kind, frozen=True, kw_only=True):
     multiply: Names
 
     lists_inputs = True
+    fuses = True
     forward = Passes(2, 1)
     backward = Passes(3, 2)
     needs_input = True

@@ -30,9 +30,12 @@ from planner.model.layers.base import (
     weight_elements,
     written,
 )
+from planner.model.layers.products import Linear
 from planner.model.layers.workload import ATTENTION, Kept, Matmul, Pass, Workload, score_pairs
 
 _WEIGHTS = (Name, "{layer}/weights")
+
+CHUNKS = 8  # of positions, as torchtune's and Megatron's chunked losses have them
 
 
 class Attention(Kind, frozen=True, kw_only=True):
@@ -310,3 +313,23 @@ class FusedCrossEntropy(CrossEntropy, frozen=True, kw_only=True):
     @classmethod
     def working(cls, layer: Layer, read: int) -> Kept:
         return Kept()
+
+
+class ChunkedCrossEntropy(CrossEntropy, frozen=True, kw_only=True):
+    """The loss and the layer that makes its logits together, a chunk of positions at a time (Liger)."""
+
+    @classmethod
+    def saved(cls, layer: Layer, *, flash: bool | None = None) -> Kept:
+        return Kept()
+
+    @classmethod
+    def working(cls, layer: Layer, read: int) -> Kept:
+        return Kept()
+
+
+class ChunkedLinear(Linear, frozen=True, kw_only=True):
+    """The layer before a chunked loss: of its output one chunk exists at a time, with its gradient."""
+
+    @classmethod
+    def working(cls, layer: Layer, read: int) -> Kept:
+        return Kept(elements=read, wide=2 * layer.output_elements // CHUNKS)

@@ -9,10 +9,12 @@ communication follow from these marks; nobody asks which method it was.
 from __future__ import annotations
 
 from dataclasses import replace
+from typing import Any
 
 from planner.errors import BadInput, unknown_name
 from planner.memoize import memoize
 from planner.model import Model
+from planner.model.layers import with_loss
 from planner.model.methods._base import USUAL_DATASET_TOKENS, USUAL_EPOCHS, Base, Method, MethodSettings
 from planner.model.methods.full import Full
 from planner.model.methods.head import Head
@@ -54,8 +56,10 @@ def training_of(
     targets: str | None = None,
     base: str | None = None,
     optimizer: str | None = None,
+    **memory: Any,
 ) -> MethodSettings:
-    """The settings of a method, with its defaults; settings that it does not take are refused."""
+    """The settings of a method, with its defaults; settings that it does not take are refused. `memory` are
+    those of what memory holds."""
     name = method or "full"
     if name not in METHODS:
         raise unknown_name("training method", name, METHODS, hint="one of " + ", ".join(METHODS))
@@ -87,6 +91,7 @@ def training_of(
         optimizer,
         float(USUAL_EPOCHS) if kind.fine_tunes else None,
         0.0 if chosen is None else chosen.dequantize_bytes,
+        **memory,
     )
 
 
@@ -99,7 +104,10 @@ def trained_by(model: Model, training: MethodSettings, dataset_tokens: float | N
     changed = method.apply(model, training, BASES[training.base] if training.base else None)
     if not changed.trained_tensors:
         raise BadInput(f"--train {training.method}: {model.name} has no layer that it could train")
-    changed = replace(changed, name=f"{model.name}-{training.label}", remake=None, training=training)
+    if training.cross_entropy is not None:
+        changed = with_loss(changed, training.cross_entropy)
+    name = f"{model.name}-{training.label}" if training.label else model.name
+    changed = replace(changed, name=name, remake=None, training=training)
     if method.fine_tunes and model.sequence_length is not None:
         return _on_dataset(changed, dataset_tokens or USUAL_DATASET_TOKENS)
     return changed if dataset_tokens is None else _on_dataset(changed, dataset_tokens)
