@@ -69,5 +69,8 @@ class Options(TypedDict, total=False):
     targets: str | None
     base: str | None
     optimizer: str | None
+    offload: str | Sequence[str] | None
+    cross_entropy: str | None
+    activations: str | None
     dataset_tokens: str | float | None
     mean_length: int | None
