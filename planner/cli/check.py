@@ -40,8 +40,8 @@ def check_run(
     Later answers for that device are multiplied by what was measured, and say so; `--forget` takes it back.
     """
     from planner.errors import BadInput
-    from planner.report.check import check_page, kept_lines
     from planner.report.output import emit
+    from planner.report.simulate import check_page, kept_lines
 
     if forget is not None:
         from planner.search.measured import remove
@@ -113,8 +113,8 @@ def diff(
     """Say what two answers run differently, and what that changes in speed, cost and memory."""
     from planner.answers.answer_files import chosen_plan
     from planner.answers.differing import difference
-    from planner.report.check import diff_page
     from planner.report.output import emit
+    from planner.report.simulate import diff_page
 
     before, after = chosen_plan(old), chosen_plan(new)
     page = diff_page(difference(before, after), f"planner diff: {old.name} and {new.name}")

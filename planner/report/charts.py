@@ -8,10 +8,8 @@ Axes of the charts of plans, and labels that do not cover each other on them.
 
 from __future__ import annotations
 
-import math
-from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from collections.abc import Iterable, Mapping, Sequence
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -19,61 +17,21 @@ from planner.hardware.prices.cost import usd_per_million_samples
 from planner.report.format import percent, rate, usd
 from planner.report.page import Chart, Spec, label
 from planner.report.phrases import busiest, is_full, price_words, resource_words, strategy_words
+from planner.report.plots import CROWD, PlotScale, titled
 from planner.report.terminal import broken_cell
 from planner.search.front import front
 
 if TYPE_CHECKING:
+    from planner.answers.anatomy import DeviceMemory
     from planner.parallel.plan import Plan
     from planner.search.scored import ScoredPlan
 
 
-WIDE_RATIO = 8  # beyond which only a logarithmic axis shows all values
+GIB = 2.0**30
 PLOT = 270.0, 380.0  # width and height in pixels of the narrowest plot that labels must be apart on
 CHARACTER = 8.0, 26.0  # of a label, with room for the margins of axes
 HEIGHTS = (34, -34, 64, -64, 94, -94)  # pixels that a label may stand below (or above) its point
 MOST_LABELS = 4
-
-
-@dataclass(frozen=True, slots=True)
-class PlotScale:
-    """The values of an axis: from zero, or logarithmic where they span much."""
-
-    low: float
-    high: float
-    log: bool
-
-    @staticmethod
-    def over(values: Iterable[float]) -> PlotScale:
-        numbers = [value for value in values if value > 0 and math.isfinite(value)] or [1.0]
-        low, high = min(numbers), max(numbers)
-        log = high > WIDE_RATIO * low
-        return PlotScale(low if log else 0.0, high, log)
-
-    def at(self, value: float) -> float:
-        """Where a value stands, from 0 to 1."""
-        if self.log:
-            return math.log(value / self.low) / math.log(self.high / self.low)
-        return value / self.high
-
-    def place(self, value: float) -> float:
-        """A value as plotly wants it in an annotation: its logarithm on a logarithmic axis."""
-        return math.log10(value) if self.log else value
-
-    def axis(self, title: str, *, wide: bool = False) -> Spec:
-        """The axis for plotly; ticks at 1, 2 and 5 where there is room for them, else at powers of ten, each
-        with its whole number."""
-        if not self.log:
-            return {"title": {"text": title}, "rangemode": "tozero"}
-        digits = (1, 2, 5) if math.log10(self.high / self.low) < (2.5 if wide else 1.2) else (1,)
-        tens = range(math.floor(math.log10(self.low)) - 1, math.ceil(math.log10(self.high)) + 2)
-        values = [digit * 10.0**ten for ten in tens for digit in digits]
-        return {
-            "title": {"text": title},
-            "type": "log",
-            "tickmode": "array",
-            "tickvals": values,
-            "ticktext": [f"{value:,.12g}" for value in values],
-        }
 
 
 Box = tuple[float, float, float, float]  # left, top, right, bottom in pixels
@@ -129,7 +87,6 @@ SYMBOLS = ("circle", "square", "diamond", "triangle-up")
 MOST_NAMED = 7  # machines with a colour of their own; a longer legend says less
 MOST_BOUNDED = 2000  # drawn; more would make the page slow and show nothing else
 LETTERS = "abcdefgh"  # by which a terminal shows the named machines
-CROWD = "·"  # and plans that were considered only
 NARROW = 20  # characters of a name beside a bar, where there is little room
 
 
@@ -209,7 +166,7 @@ def pareto(
         mine = [scored for scored in simulated if scored.plan.machine == hardware]
         symbol, colour = SYMBOLS[index % len(SYMBOLS)], f"@c{index % COLOURS + 1}"
         look = {"symbol": symbol, "size": 9, "color": colour}
-        data.append(_scored(label(hardware), mine, look, meta=LETTERS[index]))
+        data.append({**_scored(label(hardware), mine, look, meta=LETTERS[index]), **_ranges(mine, colour)})
     if len(on_front) > 1:
         data.append(
             {
@@ -226,7 +183,7 @@ def pareto(
     if chosen is not None:
         ring = {"symbol": "circle-open", "size": 18, "color": "@mark", "line": {"width": 3}}
         data.append(_scored("chosen", [chosen], ring, meta="X"))
-    x, y = (PlotScale.over([value for trace in data for value in trace[axis]]) for axis in "xy")
+    x, y = (PlotScale.spanning([value for trace in data for value in trace[axis]]) for axis in "xy")
     data.append(_what_if_ring())
     layout = {
         "height": 460,
@@ -238,12 +195,33 @@ def pareto(
     narrow = {"xaxis": x.axis("samples/s"), "yaxis": y.axis("USD per million samples")}
     drawn = len(kept) + len(screened) + len(simulated) + len(further)
     left = len(bounded) - len(kept)
-    caption = f"{drawn:,} plans; further right is faster, further down is cheaper." + (
-        f" {left:,} more with worse bounds are not drawn." if left else ""
-    )
+    caption = f"{drawn:,} plans; further right is faster, further down is cheaper."
+    caption += " Bars: 90% ranges of the named plans." if any(plan.range for plan in marked) else ""
+    caption += f" {left:,} more with worse bounds are not drawn." if left else ""
     spec = {"data": data, "layout": layout, "narrow": narrow}
     hint = "Hover for details; click a name to hide it."
     return Chart("pareto", "Cost against speed", caption, spec, hint=hint)
+
+
+def _ranges(plans: Sequence[ScoredPlan], colour: str) -> Spec:
+    """Error bars of plans with a name: the 90% range of the prediction."""
+    if not any(plan.marks and plan.range for plan in plans):
+        return {}
+    speed = [plan.samples_per_s for plan in plans]
+    ends = [(plan.marks and plan.range) or (plan.samples_per_s,) * 2 for plan in plans]
+    return {"error_x": error_bars(speed, ends, colour)}
+
+
+def error_bars(values: Sequence[float], ends: Sequence[tuple[float, float]], colour: str) -> Spec:
+    """Bars from one end to the other around values."""
+    return {
+        "type": "data",
+        "symmetric": False,
+        "array": [high - value for value, (_, high) in zip(values, ends, strict=True)],
+        "arrayminus": [value - low for value, (low, _) in zip(values, ends, strict=True)],
+        "color": colour,
+        "thickness": 1.5,
+    }
 
 
 def _named(plans: Iterable[ScoredPlan]) -> list[str]:
@@ -283,45 +261,32 @@ def _points(name: str, x: list[float], y: list[float], text: list[str], marker: 
     }
 
 
-def cost_split(plans: Sequence[ScoredPlan], names: Sequence[str], wide: bool = False) -> Chart:
-    """Cost per million samples, split by the roles of machines, one bar a plan."""
-    roles = dict.fromkeys(cost.role for scored in plans for cost in scored.costs)
-    parts = [
-        (role, f"@c{at % COLOURS + 1}", [scored.usd_of(role) or 0.0 for scored in plans])
-        for at, role in enumerate(roles)
-    ]
-    data = [
-        {
-            "type": "bar",
-            "orientation": "h",
-            "name": name,
-            "y": list(range(len(plans))),
-            "x": [
-                usd_per_million_samples(usd, p.samples_per_s) for usd, p in zip(hourly, plans, strict=True)
-            ],
-            "customdata": hourly,
-            "text": [plan_words(scored.plan) for scored in plans],
-            "textposition": "none",
-            "hovertemplate": "%{text}<br>" + name + ": $%{x:,.3~g} per million samples, $%{customdata:,.2f}/h"
-            "<extra></extra>",
-            "marker": {"color": colour},
-        }
-        for name, colour, hourly in parts
-    ]
-    spec = {
-        "data": data,
-        "layout": {
-            "barmode": "stack",
-            "bargap": 0.35,
-            "height": max(180, 110 + 28 * len(plans)),
-            "xaxis": {"title": {"text": "USD per million samples"}},
-            "yaxis": row_axis([label(_short(name)) for name in names]),
-        },
-        "narrow": narrow_rows(names),
+def bars(name: str, values: Sequence[float], color: Any, hover: str, **more: Any) -> Spec:
+    """Bars along x, a row each; names of rows are the axis's."""
+    return {
+        "type": "bar",
+        "orientation": "h",
+        "name": name,
+        "y": list(range(len(values))),
+        "x": list(values),
+        "hovertemplate": f"{hover}<extra></extra>",
+        "marker": {"color": color},
+        **more,
     }
-    caption = "Each plan's price by the hour over its throughput; servers on worker machines cost nothing."
-    title = "Cost by role" if len(roles) > 1 else "Cost per million samples"
-    return Chart("cost", title, caption, spec, wide)
+
+
+def rows_chart(
+    key: str, title: str, caption: str, *, names: Sequence[str], data: list[Spec], x: Spec, wide: bool = True
+) -> Chart:
+    """Bars in rows with names beside them, stacked where there are several of a row."""
+    layout = {
+        "barmode": "stack",
+        "bargap": 0.35,
+        "height": max(180, 110 + 28 * len(names)),
+        "xaxis": x,
+        "yaxis": row_axis([label(_short(name)) for name in names]),
+    }
+    return Chart(key, title, caption, {"data": data, "layout": layout, "narrow": narrow_rows(names)}, wide)
 
 
 def row_axis(names: list[str]) -> Spec:
@@ -333,10 +298,6 @@ def row_axis(names: list[str]) -> Spec:
         "ticktext": names,
         "showgrid": False,
     }
-
-
-def _short(text: str, most: int = 44) -> str:
-    return text if len(text) <= most else text[: most - 1] + "…"
 
 
 def narrow_rows(names: Sequence[str]) -> Spec:
@@ -353,32 +314,67 @@ def narrow_rows(names: Sequence[str]) -> Spec:
     }
 
 
+def _short(text: str, most: int = 44) -> str:
+    return text if len(text) <= most else text[: most - 1] + "…"
+
+
+def cost_split(plans: Sequence[ScoredPlan], names: Sequence[str], wide: bool = False) -> Chart:
+    """Cost per million samples, split by the roles of machines, one bar a plan."""
+    roles = dict.fromkeys(cost.role for scored in plans for cost in scored.costs)
+    hourly = {role: [scored.usd_of(role) or 0.0 for scored in plans] for role in roles}
+    data = [
+        bars(
+            role,
+            [usd_per_million_samples(usd, p.samples_per_s) for usd, p in zip(paid, plans, strict=True)],
+            f"@c{place % COLOURS + 1}",
+            "%{text}<br>" + role + ": $%{x:,.3~g} per million samples, $%{customdata:,.2f}/h",
+            customdata=paid,
+            text=[plan_words(scored.plan) for scored in plans],
+            textposition="none",
+        )
+        for place, (role, paid) in enumerate(hourly.items())
+    ]
+    caption = "Each plan's price by the hour over its throughput; servers on worker machines cost nothing."
+    title = "Cost by role" if len(roles) > 1 else "Cost per million samples"
+    return rows_chart(
+        "cost", title, caption, names=names, data=data, x=titled("USD per million samples"), wide=wide
+    )
+
+
+def memory(held: Mapping[str, DeviceMemory]) -> Chart:
+    """What a device of each plan holds at its peak, and what it can hold."""
+    kinds = dict.fromkeys(kind for memory in held.values() for kind in memory.bytes_by_kind)
+    data = [
+        bars(
+            kind,
+            [memory.bytes_by_kind.get(kind, 0.0) / GIB for memory in held.values()],
+            f"@c{place % COLOURS + 1}",
+            f"{kind}: %{{x:,.3~g}} GiB",
+        )
+        for place, kind in enumerate(kinds)
+    ]
+    usable = [memory.usable_bytes / GIB for memory in held.values()]
+    mark = {"symbol": "line-ns-open", "size": 26, "color": "@ink", "line": {"width": 3}}
+    words = [f"usable: {value:,.4g} GiB" for value in usable]
+    data.append(_points("usable", usable, list(map(float, range(len(usable)))), words, mark, meta="|"))
+    caption = "What a device holds at its peak; the mark is what it can hold."
+    x = {**titled("GiB"), "rangemode": "tozero"}
+    return rows_chart("memory", "Memory per device", caption, names=list(held), data=data, x=x)
+
+
 def utilisation(scored: ScoredPlan, wide: bool = False) -> Chart:
     """How much of its capacity each resource uses."""
-    names = list(scored.prediction.utilisation)
-    shares = [scored.prediction.utilisation[name] for name in names]
-    top = scored.prediction.bottleneck
-    data = [
-        {
-            "type": "bar",
-            "orientation": "h",
-            "y": list(range(len(names))),
-            "x": shares,
-            "customdata": [label(str(name)) for name in names],
-            "text": [f"{share:.0%}" for share in shares],
-            "textposition": "auto",
-            "hovertemplate": "%{customdata}: %{x:.1%} busy<extra></extra>",
-            "marker": {"color": ["@mark" if name == top and is_full(scored) else "@c1" for name in names]},
-        }
-    ]
-    words = [resource_words(name, scored.plan) for name in names]
-    layout = {
-        "height": max(180, 90 + 30 * len(names)),
-        "bargap": 0.35,
-        "xaxis": {"range": [0, 1], "tickformat": ".0%", "title": {"text": "busy"}},
-        "yaxis": row_axis([label(word) for word in words]),
-    }
-    spec = {"data": data, "layout": layout, "narrow": narrow_rows(words)}
+    shares, top = scored.prediction.utilisation, scored.prediction.bottleneck
+    data = bars(
+        "busy",
+        list(shares.values()),
+        ["@mark" if name == top and is_full(scored) else "@c1" for name in shares],
+        "%{customdata}: %{x:.1%} busy",
+        customdata=[label(str(name)) for name in shares],
+        text=[f"{share:.0%}" for share in shares.values()],
+        textposition="auto",
+        showlegend=False,
+    )
     what = resource_words(top, scored.plan)
     full = (
         f"The bottleneck, in red, is {what}."
@@ -386,4 +382,8 @@ def utilisation(scored: ScoredPlan, wide: bool = False) -> Chart:
         else f"No resource is full; the busiest is {what}."
     )
     caption = f"{full} Links: share of their capacity; others: share of the time."
-    return Chart("utilisation", "Utilization of each resource", caption, spec, wide)
+    words = [resource_words(name, scored.plan) for name in shares]
+    x = {**titled("busy"), "range": [0, 1], "tickformat": ".0%"}
+    return rows_chart(
+        "utilisation", "Utilization of each resource", caption, names=words, data=[data], x=x, wide=wide
+    )

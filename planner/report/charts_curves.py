@@ -5,10 +5,11 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
-from planner.report.charts import COLOURS, scored_words
+from planner.report.charts import COLOURS, error_bars, memory, row_axis, scored_words
 from planner.report.format import count, percent, rate, signed
 from planner.report.page import Chart, Picture, Spec, label
 from planner.report.phrases import resource_words
+from planner.report.plots import titled
 from planner.simulator.step import DOWNLINK, HOST, PS, UPLINK, WORKER
 from planner.units import format_bandwidth, format_bytes, format_seconds
 
@@ -73,15 +74,8 @@ def step_timeline(timeline: Timeline, key: str = "step", title: str = "One step,
     layout = {
         "height": 120 + 40 * len(lanes),
         "barmode": "overlay",
-        "xaxis": {"title": {"text": "ms since the step began"}, "rangemode": "tozero"},
-        "yaxis": {
-            "autorange": "reversed",
-            "tickmode": "array",
-            "tickvals": list(range(len(lanes))),
-            "ticktext": [label(_lane(timeline, resource, server)) for resource, server in lanes],
-            "showgrid": False,
-            "fixedrange": True,
-        },
+        "xaxis": {**titled("ms since the step began"), "rangemode": "tozero"},
+        "yaxis": {**row_axis([label(_lane(timeline, *lane)) for lane in lanes]), "fixedrange": True},
         "dragmode": "zoom",
     }
     others = timeline.cluster.workers - 1
@@ -175,12 +169,31 @@ def step_picture(request: Request, scored: ScoredPlan) -> Picture:
     return Picture(lambda: step_timeline(timeline_of(request, scored.plan, steps=1)), still=False)
 
 
+def memory_bars(request: Request, plans: Sequence[ScoredPlan], names: Sequence[str]) -> Picture:
+    """What a device of each plan holds at its peak, where that is known."""
+
+    def draw() -> Chart | None:
+        from planner.answers.anatomy import memory_of
+        from planner.search.cases import Cases
+        from planner.search.request import model_of
+
+        if request.profile is not None:
+            return None
+        cases = Cases(request, model_of(request))
+        known = {name: memory_of(plan, cases) for name, plan in zip(names, plans, strict=True)}
+        held = {name: found for name, found in known.items() if found is not None}
+        return memory(held) if held else None
+
+    return Picture(draw, still=False)
+
+
 def workers_curve(curve: Saturation, recommended: int | None = None) -> Chart:
     """Throughput against workers: simulated with its interval, the bound, and W times one worker."""
     points = curve.points
     workers = [point.workers for point in points]
     speed = [point.scored.samples_per_s for point in points]
     result = speed[0] / workers[0]
+    ends = [p.scored.range or (p.scored.samples_per_s,) * 2 for p in points]
     data: list[Spec] = [
         _line(
             "linear scaling",
@@ -206,16 +219,7 @@ def workers_curve(curve: Saturation, recommended: int | None = None) -> Chart:
                 for p in points
             ],
             "hovertemplate": "%{text}<extra></extra>",
-            "error_y": {
-                "type": "data",
-                "symmetric": False,
-                "array": [p.scored.prediction.samples_per_s_high - p.scored.samples_per_s for p in points],
-                "arrayminus": [
-                    p.scored.samples_per_s - p.scored.prediction.samples_per_s_low for p in points
-                ],
-                "color": "@c1",
-                "thickness": 1.5,
-            },
+            "error_y": error_bars(speed, ends, "@c1"),
             "line": {"color": "@c1", "width": 2.5},
             "marker": {"size": 8, "color": "@c1"},
         },
@@ -226,11 +230,11 @@ def workers_curve(curve: Saturation, recommended: int | None = None) -> Chart:
     if saturated not in (None, chosen):
         at_saturation = [point for point in points if point.workers == saturated]
         data.append(_marked(f"saturates at {saturated}", at_saturation, "S", "@c1"))
-    top = 1.08 * max([*speed, *(point.scored.bound_samples_per_s for point in points)])
+    top = 1.04 * max([*(high for _, high in ends), *(point.scored.bound_samples_per_s for point in points)])
     layout: Spec = {
         "height": 380,
-        "xaxis": {"title": {"text": "workers"}, "dtick": 1 if workers[-1] <= 12 else None, "tickformat": "d"},
-        "yaxis": {"title": {"text": "samples/s"}, "range": [0, top]},
+        "xaxis": {**titled("workers"), "dtick": 1 if workers[-1] <= 12 else None, "tickformat": "d"},
+        "yaxis": {**titled("samples/s"), "range": [0, top]},
         "shapes": [],
         "annotations": [],
     }
@@ -258,9 +262,8 @@ def workers_curve(curve: Saturation, recommended: int | None = None) -> Chart:
                 yanchor="bottom",
             )
         )
-    confidence = points[0].scored.prediction.confidence
     caption = (
-        f"Error bars: {percent(confidence)} intervals of the simulation. Saturated: further samples "
+        "Error bars: 90% ranges of the prediction. Saturated: further samples "
         f"cost over {1 / curve.request.min_marginal_efficiency:.2g} times the cheapest."
     )
     return Chart("workers", "Throughput against workers", caption, {"data": data, "layout": layout})
@@ -285,8 +288,8 @@ def utilisation_curve(curve: Saturation) -> Chart:
     ]
     layout = {
         "height": 320,
-        "xaxis": {"title": {"text": "workers"}, "dtick": 1 if workers[-1] <= 12 else None},
-        "yaxis": {"range": [0, 1.03], "tickformat": ".0%", "title": {"text": "busy"}},
+        "xaxis": {**titled("workers"), "dtick": 1 if workers[-1] <= 12 else None},
+        "yaxis": {"range": [0, 1.03], "tickformat": ".0%", **titled("busy")},
     }
     caption = "The resource that reaches 100% first saturates."
     return Chart("busy", "Utilization against workers", caption, {"data": data, "layout": layout})
@@ -310,8 +313,8 @@ def sizes_curve(curve: Saturation) -> Chart:
     layout = {
         "height": 320,
         "bargap": 0.5,
-        "xaxis": {"title": {"text": f"{words.size_noun}s"}, "dtick": 1},
-        "yaxis": {"title": {"text": "samples/s"}, "rangemode": "tozero"},
+        "xaxis": {**titled(f"{words.size_noun}s"), "dtick": 1},
+        "yaxis": {**titled("samples/s"), "rangemode": "tozero"},
     }
     workers = plans[0].plan.workers
     need = curve.size_advised

@@ -6,8 +6,7 @@ JSON and CSV carry full precision; nothing here is for programs.
 from __future__ import annotations
 
 import math
-
-from planner.units import format_seconds
+from collections.abc import Iterable
 
 SIGNIFICANT = 3
 
@@ -61,6 +60,22 @@ def percent(share: float) -> str:
     return f"{share:.0%}"
 
 
+def signed_percent(share: float) -> str:
+    """A difference: `+12.5%`."""
+    return f"{share:+.1%}"
+
+
+def bar(share: float, width: int = 24) -> str:
+    """A bar of characters; an HTML page draws it."""
+    return "█" * round(width * share)
+
+
+def references(sources: Iterable[str | None]) -> dict[str | None, str | None]:
+    """Sources by number: `[1]`, in the order in which they occur."""
+    named = [source for source in dict.fromkeys(sources) if source]
+    return {None: None, "": None, **{source: f"[{place}]" for place, source in enumerate(named, 1)}}
+
+
 def count(number: int, noun: str) -> str:
     """`1 worker`, `4 workers`, `1,024 workers`."""
     return f"{number:,} {noun}{'s' if number != 1 else ''}"
@@ -77,19 +92,3 @@ def listed(names: list[str], most: int = 3) -> str:
 def ratio(value: float) -> str:
     """How many times: `3.1x`, `0.42x`, `12x`."""
     return f"{value:.2g}x" if value < 10 else f"{rate(value)}x"
-
-
-__all__ = [
-    "count",
-    "format_seconds",
-    "limit_usd",
-    "listed",
-    "money",
-    "percent",
-    "rate",
-    "ratio",
-    "signed",
-    "span",
-    "usd",
-    "usd_span",
-]

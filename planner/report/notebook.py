@@ -9,16 +9,15 @@ be read on a light and on a dark notebook.
 
 from __future__ import annotations
 
-import math
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
-from html import escape
+from html import escape, unescape
 from itertools import pairwise
 from typing import Any
 
-from planner.report.charts import CROWD
 from planner.report.html import table_html
 from planner.report.page import Chart, Remark, Spec, Table, page_of
+from planner.report.plots import CROWD, PlotScale, title_of
 
 WIDTH, LEFT, RIGHT, TOP, BOTTOM = 720, 64, 16, 10, 44
 CHARACTER = 7.2  # pixels of a letter at the size of the ticks
@@ -31,24 +30,20 @@ DASHES = {"dash": "6 4", "dot": "2 4"}
 
 @dataclass(frozen=True, slots=True)
 class _Axis:
+    """A scale between two pixels."""
+
     low: float
     high: float
     log: bool
-    start: float  # pixels
+    start: float
     end: float
 
+    @property
+    def scale(self) -> PlotScale:
+        return PlotScale(self.low, self.high, self.log)
+
     def at(self, value: float) -> float:
-        if self.log:
-            share = math.log(value / self.low) / math.log(self.high / self.low)
-        else:
-            share = (value - self.low) / (self.high - self.low)
-        return self.start + share * (self.end - self.start)
-
-    def ticks(self, most: int) -> list[tuple[float, str]]:
-        from planner.report.plots import PlotAxis
-
-        values = PlotAxis("", self.low, self.high, self.log).ticks(most)
-        return [(value, f"{value:,.6g}") for value in values]
+        return self.start + self.scale.at(value) * (self.end - self.start)
 
 
 def chart_svg(chart: Chart) -> str:
@@ -112,7 +107,7 @@ def _frame(x: _Axis, y: _Axis, layout: Spec, height: float) -> Iterable[str]:
         at = y.at(value)
         yield f'<line x1="{x.start:.0f}" x2="{x.end:.0f}" y1="{at:.1f}" y2="{at:.1f}" {shade}/>'
         yield f'<text x="{x.start - 6:.0f}" y="{at + 4:.1f}" text-anchor="end">{words}</text>'
-    across, up = (_title(layout[f"{axis}axis"]) for axis in "xy")
+    across, up = (_text(title_of(layout[f"{axis}axis"])) for axis in "xy")
     middle = (x.start + x.end) / 2
     yield f'<text x="{middle:.0f}" y="{height - 8:.0f}" text-anchor="middle" opacity="0.75">{across}</text>'
     if up:
@@ -127,11 +122,7 @@ def _ticks(spec: Spec, axis: _Axis, most: int) -> Iterable[tuple[float, str]]:
         marks = zip(spec["tickvals"], map(_clean, spec["ticktext"]), strict=True)
         return [mark for mark in marks if not axis.log or axis.low <= mark[0] <= axis.high]
     share = spec.get("tickformat") == ".0%"
-    return [(value, f"{value:.0%}" if share else words) for value, words in axis.ticks(most)]
-
-
-def _title(spec: Spec) -> str:
-    return _clean((spec.get("title") or {}).get("text", ""))
+    return [(value, f"{value:.0%}" if share else f"{value:,.6g}") for value in axis.scale.ticks(most)]
 
 
 def _scatter(trace: Spec, x: _Axis, y: _Axis) -> Iterable[str]:
@@ -206,8 +197,6 @@ def _colour(look: Spec) -> str:
 
 def _plain(words: str) -> str:
     """The text of a label made for plotly."""
-    from html import unescape
-
     for tag in ("<b>", "</b>"):
         words = words.replace(tag, "")
     return unescape(words.replace("<br>", "\n"))
@@ -218,8 +207,6 @@ def _clean(words: str) -> str:
 
 
 def _text(words: str) -> str:
-    from html import escape
-
     return escape(words)
 
 
@@ -249,7 +236,8 @@ def notebook_html(result: Any) -> str:
 
 def charts_of(result: Any) -> list[Chart]:
     """The charts of an answer that need nothing simulated anew and say something without a pointer."""
-    return [picture.draw() for picture in page_of(result).pictures if picture.still]
+    drawn = (picture.draw() for picture in page_of(result).pictures if picture.still)
+    return list(filter(None, drawn))
 
 
 def _remarks(remarks: Iterable[Remark]) -> str:

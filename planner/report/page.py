@@ -8,7 +8,7 @@ The page of any answer. An answer names its page in `page_maker`, so that plug-i
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from html import escape
 from importlib import import_module
@@ -39,6 +39,14 @@ class Column:
     spare: int = 0  # left out where there is no room, the highest first; 0: never
     whole: bool = False  # breaks into lines only after all others
     enough: int | None = None  # a width that its words can do with, broken into lines
+    get: Callable[[Any], Any] | None = None  # the value of what a row is about; by default its attribute
+    hidden: bool = False  # of programs only
+
+    def value(self, item: Any) -> Any:
+        """The value of an object or a mapping that a row is about."""
+        if self.get is not None:
+            return self.get(item)
+        return item.get(self.key) if isinstance(item, Mapping) else getattr(item, self.key)
 
     @property
     def heading(self) -> str:
@@ -70,6 +78,14 @@ class Table:
     notes: Sequence[str] = ()
     records: Sequence[Mapping[str, Any]] = ()
     brief: Sequence[Mapping[str, Any]] | None = None
+
+    @staticmethod
+    def of(
+        items: Iterable[Any], columns: Sequence[Column], title: str = "", notes: Sequence[str] = ()
+    ) -> Table:
+        """A row for each item, with the value of every column; people see those that are not hidden."""
+        rows = [{column.key: column.value(item) for column in columns} for item in items]
+        return Table(rows, [column for column in columns if not column.hidden], title, notes)
 
     def shown(self) -> Sequence[Column]:
         return self.columns or [Column(key) for key in self.keys()]
@@ -118,7 +134,7 @@ class Picture:
     """A chart that is drawn when a renderer asks for it: an HTML page draws all, a notebook those that are
     `still`, a terminal those that are `plotted`."""
 
-    draw: Callable[[], Chart]
+    draw: Callable[[], Chart | None]  # None: there is nothing to draw
     still: bool = True
     plotted: bool = False
 
@@ -159,7 +175,12 @@ class Page:
     @property
     def charts(self) -> list[Chart]:
         """Every picture, drawn."""
-        return [picture.draw() for picture in self.pictures]
+        return list(filter(None, (picture.draw() for picture in self.pictures)))
+
+
+def programs(key: str, get: Callable[[Any], Any] | None = None) -> Column:
+    """A column of JSON and CSV only."""
+    return Column(key, get=get, hidden=True)
 
 
 def chart(drawn: Chart) -> Picture:

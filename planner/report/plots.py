@@ -25,6 +25,7 @@ if TYPE_CHECKING:
 WIDTH, HEIGHT = 80, 16
 BRAILLE = ((0x01, 0x08), (0x02, 0x10), (0x04, 0x20), (0x40, 0x80))  # dots of a character by row and column
 PATTERNS = {"solid": 1, "dashed": 3, "dotted": 6}  # every how many dots
+WIDE_RATIO = 8  # beyond which only a logarithmic axis shows all values
 CROWD = "·"  # of points that matter only between the others: they stretch no axis
 COLOURS = tuple(f"color({number})" for number in (32, 166, 29, 133, 136, 62, 30, 162))
 GREY, OTHERS = "color(244)", "color(243)"
@@ -44,27 +45,49 @@ class Series:
 
 
 @dataclass(frozen=True, slots=True)
-class PlotAxis:
-    """Maps values to [0, 1]."""
+class PlotScale:
+    """The values of an axis, mapped to [0, 1]."""
 
-    title: str
     low: float
     high: float
     log: bool = False
 
     @staticmethod
-    def over(title: str, values: Iterable[float], log: bool = False) -> PlotAxis:
-        """An axis that holds the values, from zero unless it is logarithmic."""
+    def over(values: Iterable[float], log: bool = False) -> PlotScale:
+        """A scale with some air that holds the values, from zero unless it is logarithmic."""
         numbers = list(values)
         if not log:
-            return PlotAxis(title, 0.0, max(numbers) * 1.02 or 1.0)
+            return PlotScale(0.0, max(numbers) * 1.02 or 1.0)
+        return PlotScale(min(numbers) / 1.1, max(numbers) * 1.1, log=True)
+
+    @staticmethod
+    def spanning(values: Iterable[float]) -> PlotScale:
+        """The least scale that holds the values: from zero, or logarithmic where they span much."""
+        numbers = [value for value in values if value > 0 and math.isfinite(value)] or [1.0]
         low, high = min(numbers), max(numbers)
-        return PlotAxis(title, low / 1.1, high * 1.1, log=True)
+        log = high > WIDE_RATIO * low
+        return PlotScale(low if log else 0.0, high, log)
 
     def at(self, value: float) -> float:
+        """Where a value stands, from 0 to 1."""
         if self.log:
             return math.log(value / self.low) / math.log(self.high / self.low)
         return (value - self.low) / (self.high - self.low)
+
+    def place(self, value: float) -> float:
+        """A value as plotly wants it in an annotation: its logarithm on a logarithmic axis."""
+        return math.log10(value) if self.log else value
+
+    def axis(self, title: str, *, wide: bool = False) -> Spec:
+        """The axis for plotly; ticks at 1, 2 and 5 where there is room for them, else at powers of ten, each
+        with its whole number."""
+        if not self.log:
+            return {**titled(title), "rangemode": "tozero"}
+        digits = (1, 2, 5) if math.log10(self.high / self.low) < (2.5 if wide else 1.2) else (1,)
+        tens = range(math.floor(math.log10(self.low)) - 1, math.ceil(math.log10(self.high)) + 2)
+        values = [digit * 10.0**ten for ten in tens for digit in digits]
+        ticks = {"tickmode": "array", "tickvals": values, "ticktext": [f"{value:,.12g}" for value in values]}
+        return {**titled(title), "type": "log", **ticks}
 
     def ticks(self, most: int) -> list[float]:
         """Round values within the axis: 1, 2 and 5 times powers of ten."""
@@ -83,6 +106,16 @@ class PlotAxis:
         return [step * i for i in range(math.ceil(self.low / step), math.floor(self.high / step) + 1)]
 
 
+def titled(title: str) -> Spec:
+    """A linear axis of plotly."""
+    return {"title": {"text": title}}
+
+
+def title_of(axis: Spec) -> str:
+    """The title of an axis of plotly."""
+    return unescape((axis.get("title") or {}).get("text", ""))
+
+
 def chart_plot(chart: Chart, width: int = WIDTH) -> Text:
     """A chart of points and lines as text."""
     layout = chart.spec["layout"]
@@ -95,7 +128,8 @@ def chart_plot(chart: Chart, width: int = WIDTH) -> Text:
         for part in series
     ]
     whole = all(float(value) == int(value) for part in solid for value, _ in part.points)
-    return _plot(inside, x, y, width, whole=whole and not x.log)
+    titles = title_of(layout["xaxis"]), title_of(layout["yaxis"])
+    return _plot(inside, x, y, width, titles, whole=whole and not x.log)
 
 
 def _series(trace: Spec) -> Iterable[Series]:
@@ -116,22 +150,28 @@ def _style(colour: str) -> str:
     return named.get(colour) or COLOURS[(int(colour[2:]) - 1) % len(COLOURS)]
 
 
-def _axis(spec: Spec, series: Sequence[Series], place: int) -> PlotAxis:
+def _axis(spec: Spec, series: Sequence[Series], place: int) -> PlotScale:
     values = [point[place] for part in series for point in part.points]
-    title = (spec.get("title") or {}).get("text", "")
     if spec.get("type") == "log":
-        return PlotAxis.over(title, [value for value in values if value > 0], log=True)
+        return PlotScale.over([value for value in values if value > 0], log=True)
     if spec.get("tickformat") == "d":
-        return PlotAxis(title, min(values) - 0.5, max(values) + 0.5)
-    top = spec["range"][1] if "range" in spec else max(values)
-    return PlotAxis.over(title, [top])
+        return PlotScale(min(values) - 0.5, max(values) + 0.5)
+    return PlotScale.over([spec["range"][1] if "range" in spec else max(values)])
 
 
-def _inside(point: tuple[float, float], x: PlotAxis, y: PlotAxis) -> bool:
+def _inside(point: tuple[float, float], x: PlotScale, y: PlotScale) -> bool:
     return x.low <= point[0] <= x.high and y.low <= point[1] <= y.high
 
 
-def _plot(series: Sequence[Series], x: PlotAxis, y: PlotAxis, width: int, *, whole: bool = False) -> Text:
+def _plot(
+    series: Sequence[Series],
+    x: PlotScale,
+    y: PlotScale,
+    width: int,
+    titles: tuple[str, str] = ("", ""),
+    *,
+    whole: bool = False,
+) -> Text:
     """The plot as text of at most `width` columns; `whole` numbers at the ticks of x."""
     from rich.text import Text
 
@@ -140,7 +180,7 @@ def _plot(series: Sequence[Series], x: PlotAxis, y: PlotAxis, width: int, *, who
     columns = max(20, width - margin - 2)
     cells = _cells(series, x, y, columns)
     names = {_row(y.at(tick)): _number(tick) for tick in y_ticks}
-    out = Text(f"{'':>{margin}} {y.title}\n", style="")
+    out = Text(f"{'':>{margin}} {titles[1]}\n", style="")
     for row in range(HEIGHT):
         tick = names.get(row, "")
         out.append(f"{tick:>{margin}} {'┤' if tick else '│'}")
@@ -156,12 +196,12 @@ def _plot(series: Sequence[Series], x: PlotAxis, y: PlotAxis, width: int, *, who
         start = max(0, min(place - len(text) // 2, columns - len(text)))
         if all(char == " " for char in line[max(0, start - 1) : start + len(text) + 1]):
             line[start : start + len(text)] = text
-    out.append(f"{'':>{margin}}  " + "".join(line).rstrip() + f"\n{'':>{margin}}  {x.title}\n")
+    out.append(f"{'':>{margin}}  " + "".join(line).rstrip() + f"\n{'':>{margin}}  {titles[0]}\n")
     return _legend(out, [part for part in series if part.points and part.name], margin, width)
 
 
 def _cells(
-    series: Sequence[Series], x: PlotAxis, y: PlotAxis, columns: int
+    series: Sequence[Series], x: PlotScale, y: PlotScale, columns: int
 ) -> dict[tuple[int, int], tuple[str, str]]:
     """Which character stands where; later series cover earlier ones, points cover lines."""
     cells: dict[tuple[int, int], tuple[str, str]] = {}
@@ -179,7 +219,7 @@ def _cells(
     return cells
 
 
-def _line(part: Series, x: PlotAxis, y: PlotAxis, columns: int) -> Iterable[tuple[int, int]]:
+def _line(part: Series, x: PlotScale, y: PlotScale, columns: int) -> Iterable[tuple[int, int]]:
     """The dots of the line through the points, from the left, some left out by the pattern."""
     every = PATTERNS[part.line]
     wide, high = 2 * columns - 1, 4 * HEIGHT - 1

@@ -1,4 +1,4 @@
-"""The pages of `recommend` and `compare`: what to run, why, the alternatives by name, what to do next."""
+"""The pages of `recommend`, `compare` and `sweep`: what to run, why, alternatives, what to do next."""
 
 from __future__ import annotations
 
@@ -8,40 +8,34 @@ from typing import TYPE_CHECKING, Any
 
 from planner.note import Note, Topic
 from planner.report import charts
-from planner.report.assumed import notes_of
-from planner.report.charts_curves import step_picture, workers_curve
-from planner.report.format import count, limit_usd, money, percent, usd
-from planner.report.page import Column, Page, Picture, Remark, Table
+from planner.report.charts_curves import memory_bars, step_picture, workers_curve
+from planner.report.format import count, limit_usd, money, percent, rate, span, usd
+from planner.report.page import Chart, Column, Figure, Page, Picture, Remark, Table
 from planner.report.phrases import (
     alone_words,
     beside_words,
     bottleneck_words,
+    busy_words,
     cluster_words,
     compared_words,
-    energy_words,
-    fact_lines,
-    figures,
-    headline,
+    cost_words,
     is_async,
-    plan_columns,
-    plan_row,
-    row_style,
+    plan_page,
+    run_words,
+    strategy_words,
     tied_words,
-    verdict,
 )
+from planner.report.plan_rows import LABEL, cost_columns, plan_columns, plan_row, what_if
 from planner.report.saturation import saturation_sentence
-from planner.report.what_if import what_if
 
 if TYPE_CHECKING:
-    from planner.answers.jobs import Training
     from planner.answers.results import Change, Comparison, Recommendation
-    from planner.report.page import Chart
+    from planner.answers.sweep import SweepResult
     from planner.search.request import Request
     from planner.search.scored import ScoredPlan
 
 MOST_ROWS = 10
 MOST_BARS = 12
-LABEL = Column("_label", "", style=row_style, enough=14)
 VERDICTS = {"fastest": "Fastest", "cheapest": "Cheapest", "balanced": "Recommended"}
 BASELINE = "one device"
 BEST = {"fastest": "Fastest", "cheapest": "Cheapest per sample", "balanced": "Best trade-off"}
@@ -49,34 +43,23 @@ BEST = {"fastest": "Fastest", "cheapest": "Cheapest per sample", "balanced": "Be
 
 def recommendation_page(result: Recommendation, *, energy: bool = False) -> Page:
     """The page of a recommendation."""
-    from planner.answers.jobs import training_of
-
     chosen, request = result.chosen, result.request
-    training = training_of(request)
-    alternatives = _alternatives(result)
-    tied = {rival.plan.key for rival in result.tied}
-    rows = []
-    for scored in alternatives:
-        row = plan_row(scored, chosen, request, training)
-        rows.append({**row, "_label": _label(scored, tied, row)})
-    shown = _with_baseline(rows, result.baseline, chosen, request, training)
-    columns = plan_columns(shown, training, request, energy=energy, first=[LABEL])
-    return Page(
-        f"planner recommend: {chosen.plan.model}",
-        verdict(chosen, request, "Recommended") if not result.partial else "So far",
-        headline(chosen.plan, request),
-        fact_lines(chosen, request, training),
-        [Remark("Why", _why(result, training))],
-        [Table(shown, columns, records=rows)],
-        [Remark("Bottleneck", [bottleneck_words(chosen)]), Remark("Next", _next(result))],
-        [*_plan_notes(chosen), *notes_of(result.assumptions), Note(Topic.SEARCH, _looked_at(result))],
-        energy,
-        figures(chosen, request),
-        lambda: what_if(
-            [chosen, *result.plans, *result.everything, *_further(result)], request, goal=request.goal
-        ),
-        _pictures(result),
-        data=result.as_dict,
+    rows = _plan_rows(_alternatives(result), result)
+    shown = _with_baseline(rows, result)
+    lost = "".join(f", {number:,} {reason}" for reason, number in result.pruned.items())
+    searched = f"{result.considered:,} plans considered{lost}; {result.simulated:,} simulated."
+    return plan_page(
+        result,
+        chosen,
+        "So far" if result.partial else "Recommended",
+        energy=energy,
+        notes=[Note(Topic.SEARCH, searched)],
+        title=f"planner recommend: {chosen.plan.model}",
+        why=[Remark("Why", _why(result))],
+        tables=[Table(shown, plan_columns(shown, request, energy=energy, first=[LABEL]), records=rows)],
+        then=[Remark("Bottleneck", [bottleneck_words(chosen)]), Remark("Next", _next(result))],
+        what_if=lambda: what_if([*result.plans, *result.everything], chosen, request, request.goal),
+        pictures=_pictures(result),
     )
 
 
@@ -86,58 +69,48 @@ def comparison_page(result: Comparison, *, energy: bool = False) -> Page:
 
     request, best = result.request, result.chosen
     training = training_of(request)
-    tied = {rival.plan.key for rival in result.tied}
-    known = zip(result.rows, result.as_dict()["plans"], strict=True)
-    records = [{**plan_row(scored, best, request, training), **row} for scored, row in known]
-    for scored, row in zip(result.rows, records, strict=True):
-        words = f"> {BEST[request.goal].partition(' per')[0].lower()}" if scored is best else ""
-        row["_label"] = ", ".join(
-            filter(None, [words, "tied" if scored.plan.key in tied else "", row["misses"]])
-        )
+    unmarked = [replace(scored, marks=()) for scored in result.rows]
+    simulated = [replace(scored, marks=()) for scored in result.everything]
+    known = zip(_plan_rows(unmarked, result), result.as_dict()["plans"], strict=True)
+    records = [{**row, **record} for row, record in known]
     offers = {scored.plan.key for scored in result.best_offers}
     named = zip(result.rows, records, strict=True)
     brief = [row for scored, row in named if request.all_offers or scored.plan.key in offers]
-    rows = _with_baseline(records, result.baseline, best, request, training)
-    brief = _with_baseline(brief, result.baseline, best, request, training)
-    columns = plan_columns(rows, training, request, energy=energy, first=[LABEL])
+    candidates = len(brief)
+    rows, brief = _with_baseline(records, result), _with_baseline(brief, result)
+    columns = plan_columns(rows, request, energy=energy, first=[LABEL])
     if not request.spot:
         columns.insert(-1, _spot_column(rows))
-    machines = f" of {count(len(brief), 'candidate')}" if len(brief) > 1 else ""
-    why = [f"{BEST[request.goal]}{machines}{_within(request)}."]
+    of = f" of {count(candidates, 'candidate')}" if candidates > 1 else ""
+    why = [f"{BEST[request.goal]}{of}{_within(request)}."]
     worst = max(result.rows, key=lambda row: row.usd_per_million_samples)
     if worst is not best and worst.priced:
         why.append(beside_words("The most expensive per sample", training, worst))
     why += [f"No row for {subject}: {reason}." for subject, reason in result.missing.items()]
-    if not request.all_offers and len(request.hardware_words) > len(brief):
-        why.append(f"The best offer of each; --all-offers shows all {len(request.hardware_words)} machines.")
+    if not request.all_offers and len(request.hardware_words) > candidates:
+        of = f"{len(request.hardware_words):,}"
+        why.append(f"Each row is the best of several offers; --all-offers lists all {of} machines.")
     why += [tied_words(result.tied), alone_words(best, result.baseline, training)]
     dropped = [f"{number:,} {reason}" for reason, number in result.left_out.items()]
     searched = ", ".join([f"{result.considered:,} plans considered", *dropped])
-    unmarked = [replace(scored, marks=()) for scored in [*result.everything, *result.rows]]
     marked = replace(best, marks=("choice",))
-    return Page(
-        f"planner compare: {best.plan.model}",
-        "So far" if result.partial else verdict(best, request, VERDICTS[request.goal]),
-        headline(best.plan, request),
-        fact_lines(best, request, training),
-        [Remark("Why", why)],
-        [Table(rows, columns, records=records, brief=brief)],
-        [Remark("Bottleneck", [bottleneck_words(best)])],
-        [
-            *_energy_notes(best),
-            *notes_of(result.assumptions),
-            Note(Topic.SEARCH, f"{searched}; {result.simulated:,} simulated."),
+    return plan_page(
+        result,
+        best,
+        "So far" if result.partial else VERDICTS[request.goal],
+        energy=energy,
+        notes=[Note(Topic.SEARCH, f"{searched}; {result.simulated:,} simulated.")],
+        title=f"planner compare: {best.plan.model}",
+        why=[Remark("Why", why)],
+        tables=[Table(rows, columns, records=records, brief=brief)],
+        then=[Remark("Bottleneck", [bottleneck_words(best)])],
+        what_if=lambda: what_if([*result.rows, *result.everything], best, request, request.goal),
+        pictures=[
+            Picture(
+                lambda: _front(replace(result, everything=[*simulated, *unmarked]), marked, ()), plotted=True
+            ),
+            *_cost_and_step(result.request, best, result.rows),
         ],
-        energy,
-        figures(best, request),
-        lambda: what_if([*result.rows, *result.everything], request, goal=request.goal),
-        [
-            Picture(lambda: _front(replace(result, everything=unmarked), marked, ()), plotted=True),
-            Picture(lambda: charts.cost_split(result.rows, _names(result.rows), wide=True), still=False),
-            Picture(lambda: charts.utilisation(best, wide=True), still=False),
-            step_picture(request, best),
-        ],
-        data=result.as_dict,
     )
 
 
@@ -151,36 +124,41 @@ def _spot_column(rows: Sequence[dict[str, Any]]) -> Column:
     return Column("_spot", "spot $/B", show=money, spare=4)
 
 
-def _label(scored: ScoredPlan, tied: set[str], row: dict[str, Any]) -> str:
-    """What a row is called: recommended, cheapest, fastest, tied, or the limit that it misses."""
-    words = ["> recommended"] if row["_choice"] else []
-    dropped = {"recommended"} if scored.priced else {"recommended", "cheapest"}
-    words += [mark for mark in scored.marks if mark not in dropped]
-    words += ["tied"] if scored.plan.key in tied else []
-    words += [row["misses"]] if row["misses"] else []
-    return ", ".join(words)
+def _plan_rows(plans: Sequence[ScoredPlan], result: Recommendation | Comparison) -> list[dict[str, Any]]:
+    """A row for each plan, by what it is called: recommended, cheapest, fastest, tied, or the limit that it
+    misses."""
+    from planner.answers.jobs import training_of
+
+    request, training = result.request, training_of(result.request)
+    tied, rows = {rival.plan.key for rival in result.tied}, []
+    for scored in plans:
+        row = plan_row(scored, result.chosen, request, training)
+        words = [f"> {VERDICTS[request.goal].lower()}"] if row["_choice"] else []
+        dropped = {"recommended", *([] if scored.priced else ["cheapest"]), *(word[2:] for word in words)}
+        words += [mark for mark in scored.marks if mark not in dropped]
+        words += ["tied"] if scored.plan.key in tied else []
+        row["_label"] = ", ".join([*words, *filter(None, [row["misses"]])])
+        rows.append(row)
+    return rows
 
 
-def _with_baseline(
-    rows: list[dict[str, Any]],
-    baseline: ScoredPlan | None,
-    chosen: ScoredPlan,
-    request: Request,
-    training: Training | None,
-) -> list[dict[str, Any]]:
-    """The rows, with one device by itself marked, or added at the end."""
-    if baseline is None:
+def _with_baseline(rows: list[dict[str, Any]], result: Recommendation | Comparison) -> list[dict[str, Any]]:
+    """The rows by cost, with one device by itself marked, or added."""
+    if result.baseline is None:
         return rows
-    row = plan_row(baseline, chosen, request, training)
-    out, present = [], False
-    for other in rows:
-        same = (other["cluster"], other["batch"]) == (row["cluster"], row["batch"])
-        present = present or same
-        label = ", ".join(filter(None, [other["_label"], BASELINE if same else ""]))
-        out.append({**other, "_label": label})
-    if present:
+    (row,) = _plan_rows([replace(result.baseline, marks=())], result)
+    row["_label"] = ", ".join(filter(None, [BASELINE, row["misses"]]))
+    same = [(other["cluster"], other["batch"]) == (row["cluster"], row["batch"]) for other in rows]
+    if any(same):
+        labels = [", ".join(filter(None, [other["_label"], BASELINE])) for other in rows]
+        return [
+            {**other, "_label": label} if alike else other
+            for other, label, alike in zip(rows, labels, same, strict=True)
+        ]
+    out, cost = [*rows, row], "usd_per_million_samples"
+    if any(other[cost] is None for other in out) or sorted(rows, key=lambda other: other[cost]) != rows:
         return out
-    return [*out, {**row, "_label": ", ".join(filter(None, [BASELINE, row["misses"]]))}]
+    return sorted(out, key=lambda other: other[cost])
 
 
 def _within(request: Request) -> str:
@@ -188,42 +166,30 @@ def _within(request: Request) -> str:
     return f" under {limit_usd(budget)}/h" if budget is not None else ""
 
 
-def _why(result: Recommendation, training: Training | None) -> list[str]:
+def _why(result: Recommendation) -> list[str]:
     """Why this plan: how it compares with the two ends of the front, with tied plans and with one device."""
-    chosen = result.chosen
+    from planner.answers.jobs import best_of, training_of
+
+    chosen, training = result.chosen, training_of(result.request)
     cheapest, fastest = result.cheapest or chosen, result.fastest or chosen
     if not chosen.priced:
         cheapest = chosen
     why = f"{BEST[result.request.goal]}{_within(result.request)}"
     if cheapest.plan.key != chosen.plan.key:
-        why = f"{why}: {_against(chosen, 'the cheapest plan', cheapest)}"
+        name = f"the cheapest plan ({cluster_words(cheapest.plan)})"
+        why = f"{why}: {compared_words(chosen, cheapest, name)}"
     elif chosen.priced and result.request.goal != "cheapest":
         why = f"{why}: no plan costs less per sample"
     out = [f"{why}."]
     if fastest.plan.key not in (chosen.plan.key, cheapest.plan.key):
         out.append(f"The fastest plan ({cluster_words(fastest.plan)}) is {compared_words(fastest, chosen)}.")
     out.append(tied_words(result.tied))
-    if is_async(chosen) and (rival := _best_synchronous(result)) is not None:
+    synchronous = [plan for plan in (*result.plans, *result.everything) if not is_async(plan)]
+    if is_async(chosen) and synchronous:
+        rival = best_of(synchronous, result.request)
         out.append(beside_words("The best synchronous plan", training, rival))
     out.append(alone_words(chosen, result.baseline, training))
     return [sentence for sentence in out if sentence]
-
-
-def _against(plan: ScoredPlan, name: str, other: ScoredPlan) -> str:
-    """`3.1x faster than the cheapest plan (3 x g7e.2xlarge) for 4% more per sample`."""
-    words = compared_words(plan, other)
-    faster, joint, cost = next(
-        (parts for joint in (" for ", " at ") if (parts := words.partition(joint))[1]), (words, "", "")
-    )
-    return f"{faster} than {name} ({cluster_words(other.plan)}){joint}{cost}"
-
-
-def _best_synchronous(result: Recommendation) -> ScoredPlan | None:
-    """Of the plans that were simulated, by what the request asks for."""
-    from planner.answers.jobs import best_of
-
-    rivals = [plan for plan in (*result.plans, *result.everything) if not is_async(plan)]
-    return best_of(rivals, result.request) if rivals else None
 
 
 def _alternatives(result: Recommendation) -> list[ScoredPlan]:
@@ -235,8 +201,13 @@ def _alternatives(result: Recommendation) -> list[ScoredPlan]:
         best_of.setdefault(plan.plan.machine, plan)
     first = [plan for plan in plans if plan.plan == chosen.plan] or [chosen]
     named = [plan for plan in plans if plan.marks]
-    wanted = [*first, *named, *result.tied, *best_of.values(), *plans]
-    kept = list({plan.plan.key: plan for plan in wanted}.values())[: MOST_ROWS - 1]  # and one device alone
+    # one row stays free for one device by itself
+    return _few([*first, *named, *result.tied, *best_of.values(), *plans], MOST_ROWS - 1)
+
+
+def _few(plans: Sequence[ScoredPlan], most: int) -> list[ScoredPlan]:
+    """The first of the plans, each once, by cost."""
+    kept = list({plan.plan.key: plan for plan in plans}.values())[:most]
     return sorted(kept, key=lambda plan: (plan.usd_per_million_samples, plan.plan.key))
 
 
@@ -259,42 +230,27 @@ def change_words(change: Change) -> str:
     return f"{change.words}: {percent(change.gain)} faster {cost}{over}"
 
 
-def _plan_notes(chosen: ScoredPlan) -> list[Note]:
-    return [Note(Topic.PLAN, f"{chosen.plan.exchange.labels().plan}."), *_energy_notes(chosen)]
-
-
-def _energy_notes(scored: ScoredPlan) -> list[Note]:
-    words = energy_words(scored)
-    return [Note(Topic.ENERGY, words)] if words else []
-
-
-def _looked_at(result: Recommendation) -> str:
-    lost = "".join(f", {number:,} {reason}" for reason, number in result.pruned.items())
-    return f"{result.considered:,} plans considered{lost}; {result.simulated:,} simulated."
-
-
 def _pictures(result: Recommendation) -> list[Picture]:
-    chosen = result.chosen
+    chosen, curve = result.chosen, result.saturation
     named = [plan for plan in result.plans if plan.marks]
-    bars = _bars(result.plans, [chosen, *named])
-    curve = result.saturation
+    bars = _few([chosen, *named, *result.plans], MOST_BARS)
+    # what was simulated to say how the choice scales and what to change next
     return [
         Picture(lambda: _front(result, chosen, result.plans, _further(result)), plotted=True),
         *([] if curve is None else [Picture(lambda: workers_curve(curve, chosen.plan.workers))]),
-        Picture(lambda: charts.cost_split(bars, _names(bars), wide=True), still=False),
-        Picture(lambda: charts.utilisation(chosen, wide=True), still=False),
-        step_picture(result.request, chosen),
+        *_cost_and_step(result.request, chosen, bars),
     ]
 
 
-def _names(plans: Sequence[ScoredPlan]) -> list[str]:
-    return [plan.plan.cluster_text for plan in plans]
-
-
-def _bars(plans: Sequence[ScoredPlan], wanted: Sequence[ScoredPlan] = ()) -> list[ScoredPlan]:
-    """A few plans for bars: those wanted, then the cheapest, in the order of cost."""
-    kept = list({plan.plan.key: plan for plan in [*wanted, *plans]}.values())[:MOST_BARS]
-    return sorted(kept, key=lambda plan: (plan.usd_per_million_samples, plan.plan.key))
+def _cost_and_step(request: Request, chosen: ScoredPlan, plans: Sequence[ScoredPlan]) -> list[Picture]:
+    """What each plan costs and holds in memory, how busy the choice is, and a step of it."""
+    names = [plan.plan.cluster_text for plan in plans]
+    return [
+        Picture(lambda: charts.cost_split(plans, names, wide=True), still=False),
+        memory_bars(request, plans, names),
+        Picture(lambda: charts.utilisation(chosen, wide=True), still=False),
+        step_picture(request, chosen),
+    ]
 
 
 def _front(
@@ -321,3 +277,99 @@ def _further(result: Recommendation) -> list[ScoredPlan]:
     """What was simulated to say how the choice scales and what to change next."""
     curve = [] if result.saturation is None else [point.scored for point in result.saturation.points]
     return [*curve, *(change.scored for change in result.changes)]
+
+
+VARYING = {"model": "model", "batch": "batch", "_how": "precision", "mode": "mode", "policy": "policy"}
+VARYING |= {"placement": "placement"}  # columns that people need only where they differ
+FEW_MODELS = 4  # that are named one by one
+MOST_GRID_ROWS = 40  # on a screen
+
+
+def sweep_page(result: SweepResult, *, energy: bool = False) -> Page:
+    """Every plan that a grid scored, cheapest first."""
+    rows = [_grid_row(scored, result) for scored in result.rows]
+    rows.sort(key=lambda row: (row["usd_per_million_samples"], row["model"], row["cluster"]))
+    differ = [Column(key, title) for key, title in VARYING.items() if len({row[key] for row in rows}) > 1]
+    columns = [
+        *(column for column in differ if column.key == "model"),
+        Column("_machines", "machines", whole=True),
+        Column("_run", "run as", whole=True, enough=16),
+        *(column for column in differ if column.key != "model"),
+        Column("samples_per_s", "samples/s", show=rate),
+        *([Column("_range", "range", align="right", spare=2)] if any(row["_range"] for row in rows) else []),
+        *cost_columns([{**rows[0], "tokens_per_s": None}], None),
+        Column("_limit", "busiest", spare=3),
+    ]
+    models = list(dict.fromkeys(plan.plan.model for plan in result.rows))
+    notes = [f"{len(rows):,} of {result.total:,} plans scored, {len(result.refused):,} refused."]
+    notes += [f"Left out: {number:,} {reason}." for reason, number in result.dropped.items()]
+    notes += ["Interrupted: run the same command again to resume."] if result.partial else []
+    best = min(result.rows, key=lambda plan: plan.usd_per_million_samples)
+    request = result.request
+    return Page(
+        "planner sweep",
+        "Cheapest",
+        f"{best.plan.model} on {best.plan.cluster_text}, {strategy_words(best.plan) or '1 device'}",
+        [[f"{rate(best.samples_per_s)} samples/s", cost_words(best)]],
+        [Remark("Best", _best_words(result, models))],
+        [
+            Table(
+                rows,
+                columns,
+                notes=notes,
+                brief=rows[:MOST_GRID_ROWS] if len(rows) > MOST_GRID_ROWS else None,
+            )
+        ],
+        figures=[
+            Figure("plans scored", f"{len(result.rows):,}", f"of {result.total:,}"),
+            Figure("models", f"{len(models):,}"),
+            Figure("machines", f"{len({plan.plan.machine for plan in result.rows}):,}"),
+            Figure("cheapest per sample", best.plan.machine, best.plan.cluster_text),
+        ],
+        what_if=(
+            (lambda: what_if(result.rows, best, request, "cheapest"))
+            if len(models) == 1 and request is not None
+            else None
+        ),
+        pictures=[
+            Picture(lambda place=place, priced=priced: _model_front(place, priced, len(models)))  # type: ignore[misc]
+            for place, model in enumerate(models[:FEW_MODELS])
+            if len(priced := [plan for plan in result.rows if plan.priced and plan.plan.model == model]) > 1
+        ],
+        data=result.as_dict,
+    )
+
+
+def _model_front(place: int, plans: list[ScoredPlan], models: int) -> Chart:
+    """Cost against speed of one of so many models."""
+    chart = charts.pareto(plans)
+    if models == 1:
+        return chart
+    return replace(chart, key=f"pareto-{place}", title=f"{chart.title}: {plans[0].plan.model}")
+
+
+def _grid_row(scored: ScoredPlan, result: SweepResult) -> dict[str, Any]:
+    plan, request = scored.plan, result.request
+    return scored.as_dict() | {
+        "_machines": f"{plan.machines} x {plan.machine}",
+        "_run": plan.exchange.labels().cell if request is None else run_words(plan, request),
+        "_how": plan.how or "fp32",
+        "_range": None if scored.range is None else span(*scored.range),
+        "_limit": busy_words(scored),
+    }
+
+
+def _best_words(result: SweepResult, models: list[str]) -> list[str]:
+    """A sentence each for the cheapest and the fastest plan of every model."""
+    lines = []
+    for model in models[:FEW_MODELS]:
+        plans = [plan for plan in result.rows if plan.plan.model == model]
+        of = f" for {model}" if len(models) > 1 else ""
+        cheapest = min(plans, key=lambda plan: plan.usd_per_million_samples)
+        fastest = max(plans, key=lambda plan: plan.samples_per_s)
+        if cheapest is fastest:
+            lines.append(beside_words(f"Cheapest per sample and fastest{of}", None, cheapest))
+            continue
+        lines.append(beside_words(f"Cheapest per sample{of}", None, cheapest))
+        lines.append(beside_words(f"Fastest{of}", None, fastest))
+    return lines

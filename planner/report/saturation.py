@@ -7,33 +7,23 @@ from dataclasses import replace
 from itertools import pairwise
 from typing import TYPE_CHECKING, Any
 
-from planner.note import Note, Topic
 from planner.report import charts
-from planner.report.assumed import notes_of
-from planner.report.charts_curves import sizes_curve, step_picture, utilisation_curve, workers_curve
-from planner.report.format import count, money, percent, rate, signed
-from planner.report.page import Column, Figure, Page, Picture, Remark, Table
-from planner.report.phrases import (
-    ENERGY,
-    alone_words,
-    beside_words,
-    busy_words,
-    energy_words,
-    fact_lines,
-    figures,
-    headline,
-    job_columns,
-    plan_row,
-    row_style,
-    verdict,
+from planner.report.charts_curves import (
+    memory_bars,
+    sizes_curve,
+    step_picture,
+    utilisation_curve,
+    workers_curve,
 )
-from planner.report.what_if import what_if
+from planner.report.format import count, percent, rate, signed
+from planner.report.page import Column, Figure, Page, Picture, Remark, Table
+from planner.report.phrases import alone_words, beside_words, busy_words, figures, plan_page
+from planner.report.plan_rows import LABEL, cost_columns, plan_columns, plan_row, what_if
 
 if TYPE_CHECKING:
     from planner.answers.jobs import Training
     from planner.answers.results import Saturation, SaturationPoint
     from planner.search.rungs import Score
-    from planner.search.scored import ScoredPlan
 
 FEW_POINTS = 14  # rows that a screen has room for
 
@@ -44,52 +34,51 @@ def saturation_page(result: Saturation, *, energy: bool = False) -> Page:
 
     request, chosen = result.request, result.chosen.scored
     training = training_of(request)
-    rows = []
-    for point in result.points:
-        row = {**plan_row(point.scored, chosen, request, training), **point.as_dict(request)}
-        rows.append({**row, "_label": ", ".join(_labels(point, result))})
-    columns = [
-        Column("_label", "", style=row_style, enough=14),
-        Column("workers", "workers"),
-        Column("samples_per_s", "samples/s", show=rate),
-        *([Column("_range", "range", align="right", spare=4)] if rows[0]["_range"] else []),
-        Column("efficiency", "efficiency", show=percent),
-        Column("marginal_samples_per_s", "marginal", show=signed, spare=1),
-        *(job_columns(chosen.priced) if training is not None else []),
-        *_prices(result.points[0].scored, hourly=training is None),
-        *(ENERGY if energy else []),
-        Column("_limit", "busiest", spare=5),
+    rows = [
+        {
+            **plan_row(point.scored, chosen, request, training),
+            **point.as_dict(request),
+            "_label": ", ".join(_labels(point, result)),
+            "_marginal": point.marginal_samples_per_s * (point.scored.sequence_length or 1),
+        }
+        for point in result.points
     ]
-    points = [(point.workers, point.scored.prediction) for point in result.points]
+    curve = [
+        Column("efficiency", "efficiency", show=percent, spare=3),
+        Column("_marginal", "marginal", show=signed, spare=4),
+    ]
+    first = [LABEL, Column("workers")]
     turns = any(point.scored.plan.exchange.is_asynchronous for point in result.points)
     why = [
         _choice_words(result),
         *_cheaper(result, training),
         alone_words(chosen, result.baseline, training),
-        falling(points, is_asynchronous=turns),
+        falling([(p.workers, p.scored.prediction) for p in result.points], is_asynchronous=turns),
     ]
-    tables = [Table(rows, columns, brief=_few(rows))]
-    if result.sizes:
-        tables.append(_sizes_table(result))
-    words = energy_words(chosen)
-    return Page(
-        f"planner saturation: {chosen.plan.model}",
-        "So far" if result.partial else verdict(result.chosen.scored, result.request, "Recommended"),
-        headline(chosen.plan, request),
-        fact_lines(chosen, request, training),
-        [Remark("Saturation", [saturation_sentence(result, chosen.plan.machine)]), Remark("Why", why)],
-        tables,
-        [Remark("Limit", [_limit_words(result)])],
-        [
-            Note(Topic.PLAN, f"{chosen.plan.exchange.labels().plan}."),
-            *([Note(Topic.ENERGY, words)] if words else []),
-            *notes_of(result.assumptions),
+    columns = plan_columns(rows, request, energy=energy, first=first, between=curve)
+    return plan_page(
+        result,
+        chosen,
+        "So far" if result.partial else "Recommended",
+        energy=energy,
+        title=f"planner saturation: {chosen.plan.model}",
+        why=[
+            Remark("Saturation", [saturation_sentence(result, chosen.plan.machine)]),
+            Remark("Limit", [_limit_words(result)]),
+            Remark("Why", why),
         ],
-        energy,
-        [Figure("worth its cost up to", _workers(result.saturation_workers)), *figures(chosen, request)],
-        lambda: what_if([*(p.scored for p in result.points), *(s for _, s in result.sizes)], request),
-        _pictures(result),
-        data=result.as_dict,
+        tables=[
+            Table(rows, columns, brief=_few(rows)),
+            *([_sizes_table(result)] if result.sizes else []),
+        ],
+        figures=[
+            Figure("worth its cost up to", _workers(result.saturation_workers)),
+            *figures(chosen, request),
+        ],
+        what_if=lambda: what_if(
+            [*(p.scored for p in result.points), *(s for _, s in result.sizes)], chosen, request
+        ),
+        pictures=_pictures(result),
     )
 
 
@@ -137,14 +126,6 @@ def _labels(point: SaturationPoint, result: Saturation) -> list[str]:
     return labels
 
 
-def _prices(scored: ScoredPlan, *, hourly: bool) -> list[Column]:
-    """The columns of prices, where there are any."""
-    if not scored.priced:
-        return []
-    per_hour = Column("usd_per_hour", "$/h", show=money, spare=0 if hourly else 3)
-    return [per_hour, Column("usd_per_million_samples", "$/M samples", show=money)]
-
-
 def saturation_sentence(curve: Saturation, hardware: str) -> str:
     """Where the curve turns: the last worker worth its cost, where cost doubles, where throughput peaks."""
     last, batch = curve.points[-1], curve.request.global_batch
@@ -175,7 +156,7 @@ def _limit_words(curve: Saturation) -> str:
     """What further workers wait for."""
     parts = curve.breakdown
     lost = max(parts.step_s - parts.compute_s, 0.0) / max(parts.step_s, 1e-12)
-    return f"{curve.limit} ({percent(lost)} of the step is not computation beyond that point)"
+    return f"{curve.limit}: beyond that point {percent(lost)} of the step is not compute."
 
 
 def falling(points: Iterable[tuple[int, Score]], *, is_asynchronous: bool = True) -> str:
@@ -220,7 +201,7 @@ def _sizes_table(result: Saturation) -> Table:
         Column("_count", f"{words.size_noun}s"),
         *([Column("_placed", f"best {words.size_choice}")] if words.size_choice else []),
         Column("samples_per_s", "samples/s", show=rate),
-        *_prices(result.sizes[0][1], hourly=True),
+        *cost_columns([{**rows[0], "tokens_per_s": None}], None),
         Column("_limit", "busiest", spare=1),
     ]
     return Table(rows, columns, title=title)
@@ -246,7 +227,7 @@ def _workers(workers: int | None) -> str:
 
 def _pictures(result: Saturation) -> list[Picture]:
     points, chosen = result.points, result.chosen
-    bars = [point.scored for point in points]
+    bars, names = [point.scored for point in points], [_workers(point.workers) for point in points]
     busy = f"Utilization of each resource with {_workers(chosen.workers)}"
     out = [Picture(lambda: workers_curve(result), plotted=True)]
     if result.sizes:
@@ -257,6 +238,6 @@ def _pictures(result: Saturation) -> list[Picture]:
     ]
     if chosen.scored.priced:
         out.append(Picture(lambda: charts.pareto(bars, chosen=chosen.scored), still=False))
-        names = [_workers(point.workers) for point in points]
         out.append(Picture(lambda: charts.cost_split(bars, names, wide=True), still=False))
-    return [*out, step_picture(result.request, chosen.scored)]
+    held = memory_bars(result.request, [chosen.scored], [_workers(chosen.workers)])
+    return [*out, held, step_picture(result.request, chosen.scored)]

@@ -1,32 +1,27 @@
-"""The page of `simulate`: one plan's prediction, where the time goes and what a device holds."""
+"""The pages about one plan: `simulate`, `check` of a real run against it, and `diff` of two answers."""
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
 
 from planner.answers.anatomy import Anatomy
-from planner.note import Note, Topic
+from planner.answers.checking import Check, Suspect
+from planner.answers.differing import Difference
+from planner.note import Note
 from planner.report import charts
-from planner.report.assumed import notes_of
-from planner.report.charts_curves import step_picture
-from planner.report.format import percent, rate, span
+from planner.report.charts_curves import memory_bars, step_picture
+from planner.report.format import bar, percent, rate, ratio, signed_percent, span
 from planner.report.page import Column, Page, Picture, Remark, Table
-from planner.report.phrases import (
-    alone_words,
-    bottleneck_words,
-    energy_words,
-    fact_lines,
-    figures,
-    headline,
-    resource_words,
-)
+from planner.report.phrases import alone_words, bottleneck_words, plan_page, resource_words
+from planner.search.measured import Measured, factor_for, load
 from planner.units import format_bytes, format_seconds
 
 if TYPE_CHECKING:
+    from planner.answers.answer_files import ChosenPlan
     from planner.answers.questions import Simulation
 
-
-BAR = 24  # characters
 PARTS = {
     "compute_s": "compute",
     "communication_s": "communication, exposed",
@@ -41,53 +36,44 @@ def anatomy_tables(anatomy: Anatomy | None) -> list[Table]:
     if anatomy is None:
         return []
     parts, whole = anatomy.parts, max(anatomy.parts.step_s, 1e-12)
-    rows = []
-    for name, words in PARTS.items():
-        seconds = getattr(parts, name)
-        if name == "compute_s" and parts.recompute_s:
-            words = f"compute ({parts.recompute_s / max(seconds, 1e-12):.0%} of it recompute)"
-        if seconds:
-            rows.append(_row(words, seconds, seconds / whole))
-    rows.append(_row("the step", whole, None))
-    tables = [
-        Table(
-            rows,
-            [
-                Column("part", ""),
-                Column("seconds", "seconds", show=format_seconds, align="right"),
-                Column("share", "share", show=lambda v: "" if v is None else f"{v:.1%}", align="right"),
-                Column("bar", ""),
-            ],
-            title="The step of a device",
-        )
+    spent = {words: seconds for key, words in PARTS.items() if (seconds := getattr(parts, key))}
+    if parts.recompute_s:
+        again = parts.recompute_s / max(parts.compute_s, 1e-12)
+        spent = {f"compute ({percent(again)} of it recompute)": spent.pop("compute"), **spent}
+    rows = [
+        {"part": words, "seconds": seconds, "share": seconds / whole, "bar": bar(seconds / whole)}
+        for words, seconds in spent.items()
     ]
-    if anatomy.memory is not None:
-        tables.append(_memory_table(anatomy))
+    rows.append({"part": "step", "seconds": whole, "share": 1.0, "bar": ""})
+    columns = [
+        Column("part", "step breakdown"),
+        Column("seconds", "time", show=format_seconds, align="right"),
+        SHARE,
+        BAR,
+    ]
+    tables = [Table(rows, columns)]
+    if (memory := anatomy.memory) is not None:
+        total = memory.total_bytes
+        rows = [
+            {"part": kind, "bytes": size, "share": size / memory.usable_bytes, "bar": bar(size / total)}
+            for kind, size in memory.bytes_by_kind.items()
+        ]
+        usable = format_bytes(memory.usable_bytes)
+        rows.append(
+            {
+                "part": f"total, of {usable} usable",
+                "bytes": total,
+                "share": total / memory.usable_bytes,
+                "bar": "",
+            }
+        )
+        held = Column("bytes", "size", show=format_bytes, align="right")
+        tables.append(Table(rows, [Column("part", "memory per device"), held, SHARE, BAR]))
     return tables
 
 
-def _memory_table(anatomy: Anatomy) -> Table:
-    memory = anatomy.memory
-    assert memory is not None
-    total = memory.total_bytes
-    rows = [
-        {"part": kind, "bytes": size, "bar": "█" * round(BAR * size / total)}
-        for kind, size in memory.bytes_by_kind.items()
-    ]
-    share = total / memory.usable_bytes
-    rows.append(
-        {"part": "in all", "bytes": total, "bar": f"{share:.0%} of {format_bytes(memory.usable_bytes)}"}
-    )
-    return Table(
-        rows,
-        [Column("part", ""), Column("bytes", "held", show=format_bytes, align="right"), Column("bar", "")],
-        title="What a device holds",
-    )
-
-
-def _row(part: str, seconds: float, share: float | None) -> dict[str, object]:
-    bar = "" if share is None else "█" * round(BAR * share)
-    return {"part": part, "seconds": seconds, "share": share, "bar": bar}
+BAR = Column("bar", "", spare=1)
+SHARE = Column("share", "share", show=lambda share: f"{share:.1%}", align="right")
 
 
 def simulation_page(result: Simulation, *, energy: bool = False) -> Page:
@@ -95,54 +81,34 @@ def simulation_page(result: Simulation, *, energy: bool = False) -> Page:
     from planner.answers.jobs import training_of
 
     scored, prediction, request = result.scored, result.scored.prediction, result.request
-    training = training_of(request)
     used = [
         {"resource": str(resource), "used": share, "what": resource_words(resource, scored.plan)}
         for resource, share in prediction.utilisation.items()
     ]
-    rows = [{"figure": name, "value": value} for name, value in _figure_rows(result)]
-    tables = [
-        Table(rows, [Column("figure", ""), Column("value", "")], records=[_record(result)]),
-        Table(
-            used,
-            [
-                Column("what", "resource"),
-                Column("used", "busy", show=percent),
-                Column("resource", "key", spare=1),
-            ],
-            title="Utilization",
-        ),
-        *anatomy_tables(result.anatomy),
-    ]
-    alone = alone_words(scored, result.baseline, training)
-    words = energy_words(scored)
-    return Page(
-        f"planner simulate: {scored.plan.model}",
+    figures = [{"figure": name, "value": value} for name, value in _figure_rows(result)]
+    cost = Picture(lambda: charts.cost_split([scored], [scored.plan.cluster_text]), still=False)
+    return plan_page(
+        result,
+        scored,
         "Predicted",
-        headline(scored.plan, request),
-        fact_lines(scored, request, training),
-        [Remark("Bottleneck", [bottleneck_words(scored)]), Remark("Scaling", [alone])],
-        tables,
-        (),
-        [
-            Note(Topic.PLAN, f"{scored.plan.exchange.labels().plan}."),
-            *(Note(None, text) for text in prediction.notes),
-            *([Note(Topic.ENERGY, words)] if words else []),
-            *notes_of(result.assumptions),
+        energy=energy,
+        notes=[Note(None, text) for text in prediction.notes],
+        title=f"planner simulate: {scored.plan.model}",
+        why=[
+            Remark("Bottleneck", [bottleneck_words(scored)]),
+            Remark("Scaling", [alone_words(scored, result.baseline, training_of(request))]),
         ],
-        energy,
-        figures(scored, request),
-        None,
-        [
-            *(
-                [Picture(lambda: charts.cost_split([scored], [scored.plan.cluster_text]), still=False)]
-                if scored.priced
-                else []
-            ),
+        tables=[
+            Table(figures, [Column("figure", ""), Column("value", "")], records=[_record(result)]),
+            *anatomy_tables(result.anatomy),
+            Table(used, [Column("what", "resource"), Column("used", "busy", show=percent)]),
+        ],
+        pictures=[
+            *([cost] if scored.priced else []),
             Picture(lambda: charts.utilisation(scored)),
+            memory_bars(request, [scored], [scored.plan.cluster_text]),
             step_picture(request, scored),
         ],
-        data=result.as_dict,
     )
 
 
@@ -158,7 +124,10 @@ def _figure_rows(result: Simulation) -> list[tuple[str, str]]:
         rows.append(("90% range", f"{span(*scored.range)} samples/s ({scored.error.basis})"))
     if scored.tokens_per_s is not None:
         rows.append(("throughput", f"{rate(scored.samples_per_s)} samples/s"))
-    rows += _mfu_row(result)
+    if result.anatomy is not None and result.anatomy.mfu is not None:
+        mfu, hfu = result.anatomy.mfu, result.anatomy.hfu
+        again = "" if hfu is None else f"; HFU {percent(hfu)} with recomputation"
+        rows.append(("MFU", f"{percent(mfu)} of the {scored.plan.precision.compute} peak{again}"))
     rows += [
         (
             "upper bound",
@@ -183,15 +152,6 @@ def _figure_rows(result: Simulation) -> list[tuple[str, str]]:
     return rows
 
 
-def _mfu_row(result: Simulation) -> list[tuple[str, str]]:
-    """MFU, and HFU where activations are recomputed."""
-    anatomy, plan = result.anatomy, result.scored.plan
-    if anatomy is None or anatomy.mfu is None:
-        return []
-    hfu = "" if anatomy.hfu is None else f"; HFU {percent(anatomy.hfu)} with recomputation"
-    return [("MFU", f"{percent(anatomy.mfu)} of the {plan.precision.compute} peak{hfu}")]
-
-
 def _record(result: Simulation) -> dict[str, Any]:
     """The row of CSV."""
     from planner.answers.jobs import training_of
@@ -212,3 +172,112 @@ def _record(result: Simulation) -> dict[str, Any]:
         record |= {"epoch_s": epoch_s, "epoch_usd": spent if scored.priced else None}
     training = training_of(result.request)
     return record if training is None else record | training.figures(scored)
+
+
+_REACH = {"device": "one device", "machine": "one machine", "machines": "several machines"}
+SUSPECTS = {
+    "device": "the device computes {times} than assumed",
+    "network": "communication and waiting that compute does not hide take {times}",
+    "input": "each step waits {times} of its time for input or the host",
+}
+
+
+def check_page(
+    checked: Check, plan: ChosenPlan, kept: Measured | None, *, title: str = "", asked: bool = False
+) -> Page:
+    """A run and its prediction, what would explain the difference, and what is kept; `asked`: the run was to
+    be kept."""
+    where = "inside" if checked.inside else "outside"
+    rows = [
+        {"what": "measured", "samples_per_s": checked.measured_samples_per_s},
+        {"what": "predicted", "samples_per_s": checked.predicted_samples_per_s},
+        {"what": "low end of the 90% range", "samples_per_s": checked.low},
+        {"what": "high end of the 90% range", "samples_per_s": checked.high},
+    ]
+    causes = [
+        f"{'Most likely' if not place else 'Or'}: {suspect_words(suspect)}."
+        for place, suspect in enumerate(checked.suspects)
+    ]
+    return Page(
+        title or "planner check",
+        "Measured",
+        f"{rate(checked.measured_samples_per_s)} samples/s on {plan.cluster}, "
+        f"{signed_percent(checked.factor - 1)} against the prediction",
+        [
+            [
+                f"predicted {rate(checked.predicted_samples_per_s)} samples/s "
+                f"({span(checked.low, checked.high)})",
+                f"the run is {where} the range",
+            ]
+        ],
+        [Remark("Cause", causes)] if causes else [],
+        [Table(rows, [Column("what", ""), Column("samples_per_s", "samples/s", show=rate)])],
+        [Remark("Kept", _kept_words(checked, kept, asked))],
+    )
+
+
+def suspect_words(suspect: Suspect) -> str:
+    """What an assumption would have to be to explain the run."""
+    if suspect.name == "input":
+        times = percent(suspect.wait_share)
+    elif suspect.name == "network":
+        times = f"{ratio(suspect.times)} as long"
+    else:
+        times = (
+            f"{ratio(suspect.times)} slower" if suspect.times > 1 else f"{ratio(1 / suspect.times)} faster"
+        )
+    return SUSPECTS[suspect.name].format(times=times)
+
+
+def _kept_words(checked: Check, kept: Measured | None, asked: bool) -> list[str]:
+    if kept is None:
+        if not (asked and checked.absurd):
+            return []
+        return [
+            f"no: {ratio(checked.factor)} the prediction is more than a wrong assumption explains. Check "
+            "that the rate is samples/s of all workers and that the answer is of this run, or add --force."
+        ]
+    factor = factor_for(load(), kept.device, kept.reach)
+    assert factor is not None
+    return [
+        f"answers for {kept.device} ({_REACH[kept.reach]}) now use {factor.words}; "
+        f"`planner check --forget {kept.device}` undoes it."
+    ]
+
+
+def kept_lines() -> Iterator[str]:
+    """The runs that are kept, numbered."""
+    runs = load()
+    if not runs:
+        yield "no runs are kept; `planner check ANSWER.json --measured RATE` keeps one"
+    for number, run in enumerate(runs, 1):
+        note = f" ({run.note})" if run.note else ""
+        yield (
+            f"{number}  {run.as_of}  {run.device}, {_REACH[run.reach]}, {run.model} in {run.precision}: "
+            f"{rate(run.measured_samples_per_s)} of {rate(run.predicted_samples_per_s)} samples/s, "
+            f"factor {run.factor:.3g}{note}"
+        )
+
+
+def diff_page(difference: Difference, title: str = "planner diff") -> Page:
+    """What the change brings first, then what is run differently."""
+    columns = [Column("name", ""), Column("old", align="right"), Column("new", align="right")]
+    change = Column("ratio", "change", lambda value: signed_percent(value - 1), "right")
+    change_words = "no figures to compare"
+    speed = next((figure for figure in difference.figures if figure.ratio is not None), None)
+    if speed is not None and speed.ratio is not None:
+        change_words = f"{signed_percent(speed.ratio - 1)} {speed.name}"
+    tied = [] if difference.apart else ["The speeds are statistically tied: a run may show the other order."]
+    tables = [Table([asdict(figure) for figure in difference.figures], [*columns, change], notes=tied)]
+    if difference.settings:
+        rows = [asdict(setting) for setting in difference.settings]
+        tables.append(Table(rows, columns, title="Settings that differ"))
+    same = [] if difference.settings else [Remark("Settings", ["the same."])]
+    return Page(
+        title,
+        "Change",
+        change_words,
+        tables=tables,
+        then=same,
+        data=lambda: difference,
+    )

@@ -2,7 +2,7 @@
 split.
 
 A table that is too wide gives up its spare columns first, then breaks headings, then cells between words; in
-a pane that is narrower than that, each row becomes a block of `heading  value` lines.
+a pane that is narrower than that, each row becomes a few lines: its name, then `heading value` pairs.
 """
 
 from __future__ import annotations
@@ -24,7 +24,11 @@ GAP = 2  # between columns
 LABEL = 13  # columns of a label, with the gap after it
 PROSE = 110  # columns of a sentence, however wide the terminal is
 _UNIT = re.compile(r"^(?:<|~|\$)?[-+]?[\d.,]")  # how a cell begins that is one figure with its unit
-_PARTS = re.compile(r"(?:\d[\d,]* x |\d[\d,]* (?=[A-Za-z])|> )?\S+")  # `6 x g7e.2xlarge`, `16 GPUs`
+_PARTS = re.compile(r"(?:\d[\d,.]* x |\d[\d,.]* (?=[A-Za-z])|> )?\S+")  # `6 x g7e.2xlarge`, `1.5 h`
+_JOINTS = re.compile(r"(?<=\d) (?=[A-Za-z%])|(?<=\d x) (?=\S)|(?<=\d) (?=- [$\d])|(?<=\d -) (?=[$\d])")
+_HARD = "\xa0"  # a space that no line breaks at
+
+WHOLE: dict[str, Any] = {"break_long_words": False, "break_on_hyphens": False}  # of `wrap`
 
 KEPT = (  # topics worth a line on a screen; --explain shows the others
     Topic.JOB,
@@ -127,22 +131,21 @@ def _padded(label: str) -> str:
     return f"{printable(label):<{LABEL - 2}}  "
 
 
-def _wrapped(text: str, width: int, indent: str = "") -> list[str]:
-    """Lines of a sentence; words stay whole even where one is wider than the screen."""
-    whole = []
+def _wrapped(text: str, width: int) -> list[str]:
+    """Lines of a sentence; words stay whole even where one is wider than the screen, figures with their
+    units where there is room."""
+    lines: list[str] = []
     for line in printable_lines(text).split("\n"):
         if len(line) <= width:
-            whole.append(line)
-        else:
-            whole += wrap(
-                line,
-                max(1, min(width, PROSE)),
-                initial_indent=indent,
-                subsequent_indent=indent,
-                break_long_words=False,
-                break_on_hyphens=False,
-            )
-    return whole
+            lines.append(line)
+            continue
+        kept = _JOINTS.sub(_HARD, line)
+        room = max(1, min(width, PROSE))
+        if max(map(len, kept.split(" "))) > room:
+            kept = line
+        broken = wrap(kept, room, **WHOLE)
+        lines += [part.replace(_HARD, " ") for part in broken]
+    return lines
 
 
 def table_text(table: Table, width: int) -> list[Text]:
@@ -268,31 +271,35 @@ def broken_cell(text: str, width: int) -> list[str]:
 
 
 def _blocks(table: Table, width: int) -> list[Text]:
-    """Each row as lines of `heading  value`, for a pane that no grid fits."""
+    """Each row as a few lines, for a pane that no grid fits: its name, then `heading value` pairs."""
     from rich.text import Text
 
-    columns = [column for column in table.shown() if not column.spare]
-    room = max((len(column.heading) for column in columns), default=0) + GAP
-    longest = max(len(word) for row in table.rows for c in columns for word in ["", *c.cell(row).split()])
+    columns = [column for column in table.shown() if column.spare <= 1]
+    leading = [column for column in columns if column.whole or not column.heading] or columns[:1]
     lines: list[Text] = []
-    for number, row in enumerate(table.rows):
-        if number:
-            lines.append(Text())
-        strong = "bold" if row.get("_choice") == CHOICE else ""
-        for column in columns:
-            value, heading = column.cell(row), column.heading
-            if not value.strip():
-                continue
-            if not heading or room + longest > width:
-                lines += [Text(part, style="bold") for part in _wrapped(heading, width) if part]
-                lines += [Text(part, style=strong) for part in _wrapped(value, width)]
-                continue
-            parts = _wrapped(value, width - room)
-            lines += [
-                Text(f"{'' if place else heading:<{room}}{part}", style=strong)
-                for place, part in enumerate(parts)
-            ]
+    for row in table.rows:
+        style = "bold" if row.get("_choice") == CHOICE else ""
+        cells = {column.heading: column.cell(row) for column in columns if column.cell(row).strip(" -")}
+        label = cells.pop("", "")
+        names = [cells.pop(column.heading) for column in leading if column.heading in cells]
+        pairs = [_unbroken(heading, value, width - GAP) for heading, value in cells.items()]
+        lines += [Text()] if lines else []
+        lines += [
+            Text(line, style=style)
+            for line in _wrapped(": ".join(filter(None, [label, ", ".join(names)])), width)
+        ]
+        broken = wrap((" " * 3).join(pairs), max(1, width - GAP), **WHOLE)
+        lines += [Text(" " * GAP + line.replace(_HARD, " "), style=style) for line in broken]
     return lines
+
+
+def _unbroken(heading: str, value: str, room: int) -> str:
+    """A heading with its value as one word for `wrap`, or as few as there is room for."""
+    for first, between, last in ((_HARD, _HARD, _HARD), (" ", " ", _HARD)):
+        text = between.join([heading.replace(" ", first), value.replace(" ", last)])
+        if max(map(len, text.split(" "))) <= room:
+            return text
+    return f"{heading} {value}"
 
 
 def screen_lines(result: Page | Table | Sequence[Table], width: int, *, explain: bool = True) -> list[Text]:
@@ -322,7 +329,7 @@ def show_plots(page: Page, most: int = 80) -> None:
 
     console = Console(highlight=False, markup=False)
     for picture in page.pictures:
-        if picture.plotted:
-            drawn = chart_plot(picture.draw(), min(console.width, most))
+        if picture.plotted and (chart := picture.draw()) is not None:
+            drawn = chart_plot(chart, min(console.width, most))
             console.print()
             console.print(Text(drawn.plain) if console.no_color else drawn, no_wrap=True, overflow="crop")

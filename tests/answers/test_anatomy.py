@@ -111,9 +111,9 @@ def test_what_is_computed_again_is_use_of_hardware_and_not_of_the_model() -> Non
 
 def test_the_screen_shows_parts_and_memory() -> None:
     result = simulated(**EIGHT, workers=16, recompute="full")
-    by_title = {table.title: table for table in page_of(result).tables}
-    names = [row["part"] for row in by_title["The step of a device"].rows]
+    tables = {table.shown()[0].heading: table for table in page_of(result).tables}
+    names = [row["part"] for row in tables["step breakdown"].rows]
     assert names[0].startswith("compute (")
-    assert names[1:] == ["communication, exposed", "optimizer", "the step"]
-    assert [row["part"] for row in by_title["What a device holds"].rows][-1] == "in all"
-    assert "HFU" in str(by_title)
+    assert names[1:] == ["communication, exposed", "optimizer", "step"]
+    assert [row["part"] for row in tables["memory per device"].rows][-1].startswith("total, of ")
+    assert "HFU" in str(tables)

@@ -270,6 +270,14 @@ def test_the_what_if_shows_the_best_plan_within_its_sliders(browser, tmp_path):
     opened(browser, made, tmp_path / "page.html")
     answer = browser.find_element(By.ID, "what-if-answer")
     points = made.what_if()["points"]
+    (chosen,) = [point for point in points if point["chosen"]]
+    assert answer.text.startswith(chosen["text"])  # it opens with the recommendation
+    assert "It is the recommended plan" in answer.text
+    goal = browser.find_element(By.ID, "what-if-goal")
+    browser.execute_script(
+        "arguments[0].value = 'fastest'; arguments[0].dispatchEvent(new Event('input', {bubbles: true}))",
+        goal,
+    )
     fastest = max(points, key=lambda point: point["x"])
     assert answer.text.startswith(fastest["text"])
     browser.find_element(By.ID, "what-if-workers").send_keys(Keys.HOME)  # as few as there are

@@ -145,7 +145,7 @@ def test_one_device_alone_is_rented_where_it_is_cheapest() -> None:
     words = alone_words(several, answer.baseline, None)
     assert words.endswith("per sample.")
     times = several.samples_per_s / answer.baseline.samples_per_s
-    assert f"4 devices: {times:.3g}x faster for " in words
+    assert f"; 4 are {times:.3g}x faster " in words
 
 
 def test_deadline_is_met_with_a_stated_probability(answer: Recommendation) -> None:

@@ -104,7 +104,7 @@ def test_a_hostile_name_is_text_everywhere():
     data = re.search(r'<script type="application/json" id="charts">(.*?)</script>', text, re.DOTALL)[1]
     assert HOSTILE not in text
     assert label(HOSTILE) == "&lt;img src=x onerror=alert(1)&gt;"  # as plotly must get it
-    assert json.loads(data).keys() == {"pareto", "workers", "cost", "utilisation", "step"}
+    assert json.loads(data).keys() == {"pareto", "workers", "cost", "memory", "utilisation", "step"}
 
 
 def test_json_in_a_script_cannot_end_it():
@@ -164,7 +164,7 @@ def test_the_workers_curve_shows_intervals_bound_ideal_and_saturation():
     assert ideal["y"] == pytest.approx([outcome * point.workers for point in result.points])
     assert bound["y"] == [point.scored.bound_samples_per_s for point in result.points]
     highs = [y + up for y, up in zip(simulated_line["y"], simulated_line["error_y"]["array"], strict=True)]
-    assert highs == pytest.approx([point.scored.prediction.samples_per_s_high for point in result.points])
+    assert highs == pytest.approx([point.scored.range[1] for point in result.points])
     words = " ".join(note["text"] for note in spec["layout"]["annotations"])
     assert f"saturates at {result.saturation_workers}" in words
 

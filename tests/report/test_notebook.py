@@ -7,9 +7,9 @@ from xml.etree import ElementTree
 import pytest
 from report_answers import compared, ordered, recommended, saturated, simulated
 
-from planner.report.charts import CROWD
 from planner.report.notebook import COLOURS, chart_svg, charts_of
 from planner.report.page import Chart, page_of
+from planner.report.plots import CROWD
 
 ANSWERS = {
     "recommend": recommended,

@@ -15,7 +15,7 @@ from planner.files.regular_file import write_file
 from planner.printable import plain_where_needed
 from planner.report.output import Format, check_writable, emit, render
 from planner.report.page import Column, Table
-from planner.report.phrases import row_style
+from planner.report.plan_rows import row_style
 from planner.report.terminal import column_widths, fitting_columns, table_text
 
 ROWS = [{"name": "a|b", "bytes": 1024, "share": 0.5}, {"name": "downlink[0]", "bytes": None, "share": 1.0}]

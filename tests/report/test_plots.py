@@ -15,7 +15,7 @@ from planner.report.page import Page, Picture, page_of
 from planner.report.plots import (
     CHOICE,
     COLOURS,
-    PlotAxis,
+    PlotScale,
     Series,
     _legend,
     _line,
@@ -155,10 +155,10 @@ def test_with_many_machines_the_legend_stays_short():
 @pytest.mark.parametrize(
     ("axis", "ticks"),
     [
-        (PlotAxis("x", 0, 10), [0, 2, 4, 6, 8, 10]),
-        (PlotAxis("x", 3, 40, log=True), [5, 10, 20]),
-        (PlotAxis("x", 0.1, 1000, log=True), [0.1, 1, 10, 100, 1000]),
-        (PlotAxis("x", 0.71, 1.1, log=True), [0.8, 0.9, 1, 1.1]),
+        (PlotScale(0, 10), [0, 2, 4, 6, 8, 10]),
+        (PlotScale(3, 40, log=True), [5, 10, 20]),
+        (PlotScale(0.1, 1000, log=True), [0.1, 1, 10, 100, 1000]),
+        (PlotScale(0.71, 1.1, log=True), [0.8, 0.9, 1, 1.1]),
     ],
 )
 def test_ticks_are_round(axis, ticks):
@@ -206,17 +206,17 @@ def test_a_legend_breaks_where_the_terminal_ends_and_only_there():
 
 
 def test_axes_begin_at_zero_unless_they_are_logarithmic():
-    plain = PlotAxis.over("x", [3, 10, 5])
+    plain = PlotScale.over([3, 10, 5])
     assert (plain.low, plain.high, plain.log) == (0.0, pytest.approx(10.2), False)
     assert plain.at(5.1) == pytest.approx(0.5)
-    assert PlotAxis.over("x", [0]).high == 1.0
-    log = PlotAxis.over("x", [3, 300], log=True)
+    assert PlotScale.over([0]).high == 1.0
+    log = PlotScale.over([3, 300], log=True)
     assert (log.low, log.high, log.log) == (pytest.approx(3 / 1.1), pytest.approx(330), True)
     assert log.at(30) == pytest.approx(0.5)
 
 
 def test_dashed_lines_leave_dots_out_and_solid_ones_do_not():
-    axis = PlotAxis("x", 0, 1)
+    axis = PlotScale(0, 1)
     dots = {
         line: set(_line(Series("one", [(0, 0), (1, 1)], line=line), axis, axis, 40))
         for line in ("solid", "dashed", "dotted")
@@ -254,8 +254,8 @@ def test_a_legend_shows_lines_as_they_are_drawn_and_cuts_names_that_no_line_hold
 @pytest.mark.parametrize("high", [7, 3000, 99_000, 2_500_000, 9_000_000, 70_000_000])
 def test_numbers_below_an_axis_do_not_touch(high):
     for width in range(40, 101):
-        x = PlotAxis("x", 0, high)  # of large numbers some have no room
-        plot = _plot([Series("one", [(1, 1)], "o")], x, PlotAxis("y", 0, 1), width).plain
+        x = PlotScale(0, high)  # of large numbers some have no room
+        plot = _plot([Series("one", [(1, 1)], "o")], x, PlotScale(0, 1), width).plain
         shown = plot.split("└")[1].splitlines()[1].split()
         assert shown
         assert set(shown) <= {_number(tick) for tick in x.ticks(100)} | {

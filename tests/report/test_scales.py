@@ -5,13 +5,14 @@ from itertools import combinations
 import pytest
 from report_answers import twenty_machines
 
-from planner.report.charts import PLOT, PlotScale, _box, _meet, placed_labels
+from planner.report.charts import PLOT, _box, _meet, placed_labels
+from planner.report.plots import PlotScale
 
 
 def test_labels_of_neighbours_are_apart_and_inside():
     plans = twenty_machines().plans
-    x = PlotScale.over(plan.samples_per_s for plan in plans)
-    y = PlotScale.over(plan.usd_per_million_samples for plan in plans)
+    x = PlotScale.spanning(plan.samples_per_s for plan in plans)
+    y = PlotScale.spanning(plan.usd_per_million_samples for plan in plans)
     labels = placed_labels(plans, x, y)
     assert {label["text"] for label in labels} == {"cheapest", "fastest", "best value"}
     marked = {", ".join(plan.marks): plan for plan in plans if plan.marks}
@@ -39,15 +40,15 @@ def _per_decade(axis):
     ],
 )
 def test_an_axis_has_as_many_ticks_as_there_is_room_for(values, log, wide, narrow):
-    scale = PlotScale.over(values)
+    scale = PlotScale.spanning(values)
     assert scale.log is log
     assert _per_decade(scale.axis("x", wide=True)) == wide
     assert _per_decade(scale.axis("x")) == narrow
 
 
 def test_a_value_stands_where_its_axis_has_it():
-    log = PlotScale.over([1, 100])
+    log = PlotScale.spanning([1, 100])
     assert log.at(10) == pytest.approx(0.5)
     assert log.place(10) == pytest.approx(1.0)
-    plain = PlotScale.over([0.0, 5.0, float("inf")])
+    plain = PlotScale.spanning([0.0, 5.0, float("inf")])
     assert (plain.at(5.0), plain.place(5.0)) == (1.0, 5.0)

@@ -10,13 +10,13 @@ import pytest
 
 from planner.answers.differing import ChangedFigure, Difference
 from planner.model.catalog import load_model
-from planner.report import check
+from planner.report import simulate as check
 from planner.report.charts_curves import _kind, _lane
 from planner.report.html import FEW_ALIKE, _sentences
 from planner.report.models import model_tables
 from planner.report.output import to_json
 from planner.report.page import plain_text
-from planner.report.plots import PlotAxis
+from planner.report.plots import PlotScale
 from planner.report.prices import imports_table
 from planner.report.simulate import anatomy_tables
 from planner.report.validation import moved
@@ -48,11 +48,11 @@ def test_anatomy_tables_of_nothing_are_empty():
 
 
 def test_ticks_of_many_powers_of_ten_are_the_powers():
-    assert PlotAxis("", 1.0, 1e6, log=True).ticks(3) == [10.0**n for n in range(7)]
-    assert PlotAxis("", 1.0, 1e3, log=True).ticks(5) == [1.0, 10.0, 100.0, 1000.0]
-    assert PlotAxis("", 1.0, 20.0, log=True).ticks(5) == [1.0, 2.0, 5.0, 10.0, 20.0]
-    assert PlotAxis("", 1.0, 100.0, log=True).ticks(5) == [1.0, 3.0, 10.0, 30.0, 100.0]
-    assert PlotAxis("", 20.0, 90.0, log=True).ticks(4) == [20.0, 40.0, 60.0, 80.0]
+    assert PlotScale(1.0, 1e6, log=True).ticks(3) == [10.0**n for n in range(7)]
+    assert PlotScale(1.0, 1e3, log=True).ticks(5) == [1.0, 10.0, 100.0, 1000.0]
+    assert PlotScale(1.0, 20.0, log=True).ticks(5) == [1.0, 2.0, 5.0, 10.0, 20.0]
+    assert PlotScale(1.0, 100.0, log=True).ticks(5) == [1.0, 3.0, 10.0, 30.0, 100.0]
+    assert PlotScale(20.0, 90.0, log=True).ticks(4) == [20.0, 40.0, 60.0, 80.0]
 
 
 def test_no_kept_runs_are_said_so_and_kept_ones_are_numbered(monkeypatch):

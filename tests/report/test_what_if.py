@@ -6,7 +6,7 @@ from report_answers import compared, recommended, saturated, simulated
 
 from planner.report.format import usd
 from planner.report.page import page_of
-from planner.report.what_if import what_if
+from planner.report.plan_rows import what_if
 
 
 def test_every_point_is_a_plan_that_was_simulated():
@@ -17,11 +17,8 @@ def test_every_point_is_a_plan_that_was_simulated():
         for scored in [
             *result.everything,
             *result.plans,
-            *(point.scored for point in result.saturation.points),
         ]
-    }
-    known |= {
-        (change.scored.samples_per_s, change.scored.usd_per_million_samples) for change in result.changes
+        if scored.plan.precision == result.chosen.plan.precision or scored.plan.machine == "c4.8xlarge"
     }
     assert {(point["x"], point["y"]) for point in spec["points"]} == known
     assert all(entry[0].key not in str(spec) for entry in result.bounded)
@@ -45,7 +42,7 @@ def test_it_begins_within_the_budget_that_was_asked_for():
     result = recommended()
     prices = sorted(scored.usd_per_hour for scored in result.everything)
     asked = (prices[0] + prices[-1]) / 2
-    spec = what_if(result.everything, replace(result.request, budget_usd_per_hour=asked))
+    spec = what_if(result.everything, result.chosen, replace(result.request, budget_usd_per_hour=asked))
     slider = next(entry for entry in spec["sliders"] if entry["key"] == "usd")
     assert slider["values"][slider["start"]] == max(price for price in prices if price <= asked)
 
@@ -60,10 +57,14 @@ def test_words_and_cells_are_those_of_the_answer():
     assert outcome.plan.cluster_text in point["text"]
     assert f"{usd(outcome.usd_per_hour)}/h" in point["text"]
     assert point["cells"][headings.index("$/h")] == usd(outcome.usd_per_hour).removeprefix("$")
-    assert point["rank"] == {"fastest": -outcome.samples_per_s, "cheapest": outcome.usd_per_million_samples}
+    assert point["rank"]["fastest"] == -outcome.samples_per_s
+    assert point["rank"]["cheapest"] == outcome.usd_per_million_samples
+    (chosen,) = [point for point in spec["points"] if point["chosen"]]
+    assert spec["goal"] == "balanced"
+    assert chosen["rank"]["balanced"] == min(point["rank"]["balanced"] for point in spec["points"])
 
 
 def test_one_plan_leaves_nothing_to_ask():
     result = simulated()
-    assert what_if([result.scored], result.request) == {}
+    assert what_if([result.scored], result.scored, result.request) == {}
     assert page_of(result).what_if is None

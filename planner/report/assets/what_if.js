@@ -49,7 +49,7 @@
     const found = asked.points.filter(fits).sort((a, b) => a.rank[goal.value] - b.rank[goal.value]);
     const many = `${found.length} of the ${asked.points.length} plans that were simulated`;
     answer.textContent = found.length
-      ? `${found[0].text} It is the ${asked.best[goal.value]} of ${many}.`
+      ? `${found[0].text} It is ${found[0].chosen ? asked.chosen : asked.best[goal.value]} ${many}.`
       : `None of the ${asked.points.length} plans that were simulated is within these limits; ask again with them.`;
     place.replaceChildren(...(found.length ? [table(found.slice(0, MOST))] : []));
     document.dispatchEvent(new CustomEvent("planner-plan", { detail: found[0] || null }));

@@ -1,0 +1,232 @@
+"""Plans as rows of tables, and the what-if of a page: sliders over the plans that were simulated.
+
+Nothing is computed for the what-if: a limit leaves out plans, and the best of those left is shown with the
+figures that the answer has. It compares like with like: plans in the number format of the choice. Plans that
+were only bounded are no points of it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+from planner.report.format import money, rate, span, usd
+from planner.report.html import kind_of, size_of
+from planner.report.page import CHOICE, Column, Spec
+from planner.report.phrases import busy_words, price_words, run_words, speed_words
+from planner.units import format_bandwidth, format_seconds
+
+if TYPE_CHECKING:
+    from planner.answers.jobs import Training
+    from planner.search.request import Request
+    from planner.search.scored import ScoredPlan
+
+ENERGY = (
+    Column("kwh_per_million_samples", "kWh/M", show=lambda v: f"{v:.3g}"),
+    Column("kg_co2e_per_million_samples", "kg CO2e/M", show=lambda v: f"{v:.3g}"),
+)
+
+GOALS = {  # of the what-if: in its menu, and of the plan that it shows
+    "balanced": ("the recommended", ""),
+    "cheapest": ("the cheapest per sample", "cheapest per sample"),
+    "fastest": ("the fastest", "fastest"),
+}
+MOST = 400  # plans; the page would grow and nobody slides through more
+
+
+def plan_row(
+    scored: ScoredPlan, chosen: ScoredPlan, request: Request, training: Training | None
+) -> dict[str, Any]:
+    """The row of a plan: the PLAN object of JSON, and under keys with an underscore what people read."""
+    from planner.answers.jobs import missed
+
+    scale = scored.sequence_length or 1
+    row = scored.as_dict() | {
+        "_choice": CHOICE if scored.plan.key == chosen.plan.key else "",
+        "_machines": f"{scored.plan.machines} x {scored.plan.machine}",
+        "_run": run_words(scored.plan, request),
+        "_how": scored.plan.computed or "fp32",
+        "_paid": "on demand" if scored.spot is None else "spot",
+        "_range": None if scored.range is None else span(*(scale * end for end in scored.range)),
+        "_limit": busy_words(scored),
+    }
+    if training is not None:
+        row |= training.figures(scored)
+    return row | {"misses": missed(scored, request, training)}
+
+
+def plan_columns(
+    rows: Sequence[Mapping[str, Any]],
+    request: Request,
+    *,
+    energy: bool = False,
+    first: Sequence[Column] = (),
+    between: Sequence[Column] = (),
+) -> list[Column]:
+    """The columns of plans: batch and number format only where they differ, tokens for networks over
+    sequences, time and cost of the job where one was asked for. Costs are never left out."""
+    differ = [
+        Column(key, title, spare=spare)
+        for key, title, spare in (("batch", "batch", 4), ("_how", "precision", 4))
+        if len({row[key] for row in rows}) > 1
+    ]
+    named = [Column("_machines", "machines", whole=True), Column("_run", "run as", whole=True, enough=16)]
+    ranged = any(row["_range"] is not None for row in rows)
+    return [
+        *first,
+        *([] if between else [*named, *differ]),
+        speed_column(rows),
+        *([Column("_range", "range", align="right", spare=5)] if ranged else []),
+        *between,
+        *cost_columns(rows, request),
+        *(ENERGY if energy else []),
+        Column("_limit", "busiest", spare=6),
+    ]
+
+
+def speed_column(rows: Sequence[Mapping[str, Any]]) -> Column:
+    """`samples/s`, or `tokens/s` of networks over sequences."""
+    unit = "samples" if rows[0]["tokens_per_s"] is None else "tokens"
+    return Column(f"{unit}_per_s", f"{unit}/s", rate)
+
+
+def cost_columns(rows: Sequence[Mapping[str, Any]], request: Request | None) -> list[Column]:
+    """Price by the hour and by what is trained, and what the job takes and costs where it was named; none
+    where nothing has a price."""
+    priced = any(row["usd_per_hour"] is not None for row in rows)
+    job = request is not None and "job_s" in rows[0] and asks_for_job(request)
+    per = ("usd_per_billion_tokens", "$/B tokens")
+    if rows[0]["tokens_per_s"] is None:
+        per = ("usd_per_million_samples", "$/M samples")
+    time = Column("job_s", "job time", show=format_seconds, align="right", spare=1)
+    return [
+        *([time] if job else []),
+        *([Column("job_usd", "job cost", show=usd)] if job and priced else []),
+        *([Column("usd_per_hour", "$/h", show=money, spare=2 * job)] if priced else []),
+        *([Column("_paid", "paid")] if request is not None and request.spot and "_paid" in rows[0] else []),
+        *([Column(*per, show=money)] if priced else []),
+    ]
+
+
+def asks_for_job(request: Request) -> bool:
+    """Whether the length of the job, its deadline or its cost was given."""
+    return any(value is not None for value in (request.samples, request.deadline_s, request.spend_usd))
+
+
+def row_style(row: Mapping[str, Any]) -> str:
+    """The choice stands out, what misses a limit too, and what lost does not."""
+    if row.get("_choice") == CHOICE:
+        return "bold green"
+    return "red" if row.get("misses") else "dim"
+
+
+LABEL = Column("_label", "", style=row_style, enough=14)
+
+
+def what_if(
+    plans: Sequence[ScoredPlan], chosen: ScoredPlan, request: Request, goal: str = "balanced"
+) -> Spec:
+    """What `assets/what_if.js` shows of the plans in the number format of the choice, on machines that
+    have it; empty where they leave nothing to choose."""
+    from planner.answers.jobs import training_of
+
+    training = training_of(request)
+    wanted = chosen.plan.precision
+    has_it = {scored.plan.machine for scored in plans if scored.plan.precision == wanted}
+    alike = {
+        scored.plan.key: scored
+        for scored in [chosen, *plans]
+        if scored.plan.precision == wanted or scored.plan.machine not in has_it
+    }
+    kept = sorted(alike.values(), key=lambda scored: scored.usd_per_million_samples)[:MOST]
+    at = [_at(scored, request) for scored in kept]
+    limits = {"usd": request.budget_usd_per_hour}
+    sliders = [slider for slider in (_slider(key, at, limits.get(key)) for key in _NAMES) if slider]
+    if len(kept) < 2 or not sliders:
+        return {}
+    rows = [plan_row(scored, chosen, request, training) for scored in kept]
+    columns = plan_columns(rows, request)
+    goals = {key: words for key, words in GOALS.items() if chosen.priced or key != "cheapest"}
+    return {
+        "sliders": sliders,
+        "goals": [[key, words] for key, (words, _) in goals.items()],
+        "goal": goal if goal in goals else "balanced",
+        "best": {
+            **{key: f"the {words} of" for key, (_, words) in goals.items()},
+            "balanced": f"not the recommended plan, but the {'cheapest' if chosen.priced else 'fastest'} of",
+        },
+        "chosen": "the recommended plan, one of",
+        "size": size_of(len(columns)),
+        "columns": [{"title": c.heading, "kind": kind_of(c, rows)} for c in columns],
+        "points": [
+            _point(scored, here, row, columns, request)
+            for scored, here, row in zip(kept, at, rows, strict=True)
+        ],
+    }
+
+
+def _at(scored: ScoredPlan, request: Request) -> dict[str, float | None]:
+    """Where a plan stands on each slider."""
+    machine = request.market.machine(scored.plan.machine)
+    return {
+        "workers": scored.plan.workers,
+        "batch": scored.plan.batch,
+        "usd": scored.usd_per_hour if scored.priced else None,
+        "network": request.bandwidth_bytes_per_s or machine.nic_bytes_per_s(request.network_used),
+    }
+
+
+_NAMES = {"workers": "workers", "batch": "batch per worker", "usd": "price", "network": "network"}
+
+
+def _words(key: str, value: float) -> str:
+    if key == "usd":
+        return f"at most {usd(value)}/h"
+    if key == "network":
+        return f"at most {format_bandwidth(value)}"
+    return f"{'' if key == 'batch' else 'at most '}{value:,.0f}"
+
+
+def _slider(key: str, at: Sequence[dict[str, float | None]], asked: float | None) -> Spec:
+    """A place for each value that some plan has, and the last for any, which it begins with unless the answer
+    has a limit; empty where all plans have the same value."""
+    values = sorted({value for scored in at if (value := scored[key]) is not None})
+    if len(values) < 2:
+        return {}
+    limits = values if key == "batch" else values[:-1]
+    below = [place for place, value in enumerate(limits) if asked is not None and value <= asked]
+    within = asked is None or asked >= values[-1] or not below
+    return {
+        "start": len(limits) if within else below[-1],
+        "key": key,
+        "name": _NAMES[key],
+        "exact": key == "batch",
+        "values": [*limits, None],
+        "words": [*(_words(key, value) for value in limits), "any"],
+    }
+
+
+def _point(
+    scored: ScoredPlan,
+    at: dict[str, float | None],
+    row: dict[str, Any],
+    columns: Sequence[Column],
+    request: Request,
+) -> Spec:
+    how = f", {scored.plan.computed}" if scored.plan.computed else ""
+    speed, cost = -scored.samples_per_s, scored.usd_per_million_samples
+    chosen = row["_choice"] == CHOICE
+    return {
+        "at": at,
+        "x": scored.samples_per_s,
+        "y": cost,
+        "chosen": chosen,
+        "rank": {
+            "fastest": speed,
+            "cheapest": cost,
+            "balanced": -1e300 if chosen else cost if scored.priced else speed,
+        },
+        "cells": [column.cell(row) for column in columns],
+        "text": f"{scored.plan.cluster_text}: {run_words(scored.plan, request)}{how}, "
+        f"batch {scored.plan.batch}, {', '.join([speed_words(scored), *price_words(scored)])}.",
+    }
