@@ -115,7 +115,7 @@ def headline(plan: Plan, request: Request) -> str:
 
 def speed_words(scored: ScoredPlan) -> str:
     """`21,300 samples/s (17,400 - 26,100)`; tokens/s of networks over sequences."""
-    scale, unit = (scored.sequence_length or 1), "samples" if scored.sequence_length is None else "tokens"
+    scale, unit = (scored.sample_tokens or 1), "samples" if scored.sequence_length is None else "tokens"
     ranged = "" if scored.range is None else f" ({span(*(scale * end for end in scored.range))})"
     return f"{rate(scale * scored.samples_per_s)} {unit}/s{ranged}"
 
@@ -232,7 +232,7 @@ def compared_words(scored: ScoredPlan, other: ScoredPlan, than: str = "") -> str
         faster += f"{' as' if times < 1 + CLOSE else ' than'} {than}"
     if not (scored.priced and other.priced):
         return faster
-    unit = "sample" if scored.sequence_length is None else "token"
+    unit = "sample" if scored.sample_tokens is None else "token"
     cost = scored.usd_per_million_samples / other.usd_per_million_samples
     if abs(cost - 1) < 0.005:
         return f"{faster} at the same cost per {unit}"

@@ -40,7 +40,7 @@ def plan_row(
     """The row of a plan: the PLAN object of JSON, and under keys with an underscore what people read."""
     from planner.answers.jobs import missed
 
-    scale = scored.sequence_length or 1
+    scale = scored.sample_tokens or 1
     row = scored.as_dict() | {
         "_choice": CHOICE if scored.plan.key == chosen.plan.key else "",
         "_machines": f"{scored.plan.machines} x {scored.plan.machine}",

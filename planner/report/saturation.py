@@ -39,7 +39,7 @@ def saturation_page(result: Saturation, *, energy: bool = False) -> Page:
             **plan_row(point.scored, chosen, request, training),
             **point.as_dict(request),
             "_label": ", ".join(_labels(point, result)),
-            "_marginal": point.marginal_samples_per_s * (point.scored.sequence_length or 1),
+            "_marginal": point.marginal_samples_per_s * (point.scored.sample_tokens or 1),
         }
         for point in result.points
     ]
