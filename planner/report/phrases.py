@@ -115,7 +115,7 @@ def headline(plan: Plan, request: Request) -> str:
 
 def speed_words(scored: ScoredPlan) -> str:
     """`21,300 samples/s (17,400 - 26,100)`; tokens/s of networks over sequences."""
-    scale, unit = (scored.sample_tokens or 1), "samples" if scored.sequence_length is None else "tokens"
+    scale, unit = (scored.sample_tokens or 1), "samples" if scored.sample_tokens is None else "tokens"
     ranged = "" if scored.range is None else f" ({span(*(scale * end for end in scored.range))})"
     return f"{rate(scale * scored.samples_per_s)} {unit}/s{ranged}"
 
