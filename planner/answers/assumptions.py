@@ -367,7 +367,7 @@ def _running(plans: list[Plan], cases: Cases) -> list[Note | Fact]:
 
 
 def _retired(kinds: list[Hardware]) -> list[Fact]:
-    from planner.hardware.still_sold import nearest_current
+    from planner.hardware.prices.offers import nearest_current
 
     out: list[Fact] = []
     for kind in kinds:

@@ -141,7 +141,7 @@ def new_hardware(
     from planner.calibrate.accelerator import write_hardware_file
     from planner.cli._output import say
     from planner.files.regular_file import text_of, write_file
-    from planner.hardware.new_file import MachineAnswers, machine_tables
+    from planner.hardware.inventory import MachineAnswers, machine_tables
 
     if gpu is None and nvidia_smi is None:
         if not _is_terminal():

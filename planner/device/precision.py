@@ -9,7 +9,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from planner.errors import unknown_name
-from planner.hardware._hardware import Format
+from planner.hardware import Format
 
 
 @dataclass(frozen=True, slots=True)

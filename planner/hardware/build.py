@@ -1,9 +1,11 @@
-"""What hardware files say (`hardware_schema`) as machines (`planner.hardware`): pure, no files."""
+"""What hardware files say (`planner.hardware.schema`) as machines (`planner.hardware`): pure, no files."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass, field, replace
+from collections import Counter
+from collections.abc import Iterable, Mapping
+from dataclasses import fields, replace
+from typing import Any, TypeVar
 
 import msgspec
 
@@ -20,41 +22,37 @@ from planner.hardware import (
     Source,
     Standing,
 )
-from planner.hardware.schema import DeviceEntry, FabricEntry, KernelsEntry, MachineEntry, RegionEntry
+from planner.hardware.schema import DeviceEntry, Entries, MachineAt, MachineEntry, RegionEntry
 from planner.units import GBIT_BYTES_PER_S
 
 GIB = 2.0**30
+# the end of a key, that of the field in bytes, and the factor
+_UNITS = (
+    ("gbit_per_s", "bytes_per_s", GBIT_BYTES_PER_S),
+    ("gbyte_per_s", "bytes_per_s", 1e9),
+    ("gbyte", "bytes", 1e9),
+    ("gib", "bytes", GIB),
+)
+PCIE_4_YEAR = 2020  # devices of this year and later use PCIe 4.0 or faster
+PCIE_3_BYTES_PER_S, PCIE_4_BYTES_PER_S = 15.8e9, 31e9  # x16, each way
 
 
-@dataclass(frozen=True)
-class MachineAt:
-    """A machine as its file says it."""
-
-    entry: MachineEntry
-    family: str
-    provider: str
-    file: File
+T = TypeVar("T")
 
 
-@dataclass
-class Entries:
-    """All entries by name, each with the file that says so; the first file to name something wins."""
-
-    machines: dict[str, MachineAt] = field(default_factory=dict)
-    devices: dict[str, tuple[DeviceEntry, File]] = field(default_factory=dict)
-    kernels: dict[str, tuple[KernelsEntry, File]] = field(default_factory=dict)
-    fabrics: dict[str, tuple[FabricEntry, File]] = field(default_factory=dict)
-    aliases: dict[str, str] = field(default_factory=dict)
-
-    def with_parts_of(self, other: Entries) -> Entries:
-        """These machines with the devices, kernels and fabrics of both; what stands here wins."""
-        return Entries(
-            self.machines,
-            other.devices | self.devices,
-            other.kernels | self.kernels,
-            other.fabrics | self.fabrics,
-            self.aliases,
-        )
+def _made(kind: type[T], entry: msgspec.Struct, **more: Any) -> T:
+    """A value of a kind with the fields that an entry has under their names, sizes and rates in bytes."""
+    values: dict[str, Any] = {}
+    for name, value in msgspec.structs.asdict(entry).items():
+        key = name
+        for ours, theirs, factor in _UNITS:
+            if name.endswith(ours):
+                key = name.removesuffix(ours) + theirs
+                value = None if value is None else value * factor
+                break
+        values[key] = value
+    names = (each.name for each in fields(kind))  # type: ignore[arg-type]
+    return kind(**{name: values[name] for name in names if name in values} | more)
 
 
 def build(name: str, entries: Entries) -> Hardware:
@@ -63,7 +61,7 @@ def build(name: str, entries: Entries) -> Hardware:
     if entry.device not in entries.devices:
         unknown = unknown_name("device", entry.device, entries.devices)
         raise file.error(str(unknown), ["machines", name, "device"])
-    said = {key: Source(s.basis, s.source, s.as_of) for key, s in entry.sources.items()}
+    sources = {key: Source(given.basis, given.source, given.as_of) for key, given in entry.sources.items()}
     figures = {
         "nic_burst": entry.nic_burst_gbit_per_s,
         "nic_baseline": entry.nic_baseline_gbit_per_s,
@@ -75,52 +73,29 @@ def build(name: str, entries: Entries) -> Hardware:
     if entry.ownership is None:
         figures["on_demand"] = entry.on_demand_usd_per_hour
     absent = {figure for figure, value in figures.items() if value is None}
-    given = Source("estimated", f"given in {file.path.name}")
     device = _device(name, machine, *entries.devices[entry.device])
-    terms = msgspec.structs.asdict(entry.ownership) if entry.ownership else {}
-    owned = terms.pop("machines", None)
-    ownership = Ownership(**terms) if terms else None
-    price = _price(entry, ownership, said, given)
-    return Hardware(
+    owned = entry.ownership
+    ownership = None if owned is None else _made(Ownership, owned)
+    price = _price(entry, ownership, sources, Source("estimated", f"given in {file.path.name}"))
+    return _made(
+        Hardware,
+        entry,
         name=name,
         family=machine.family,
         provider=machine.provider,
         device=device,
-        device_count=entry.device_count,
-        cpu=entry.cpu,
-        vcpus=entry.vcpus,
-        memory_bytes=_times(entry.memory_gib, GIB),
-        nic_burst_bytes_per_s=_times(entry.nic_burst_gbit_per_s, GBIT_BYTES_PER_S),
-        nic_baseline_bytes_per_s=_times(entry.nic_baseline_gbit_per_s, GBIT_BYTES_PER_S),
-        flow_bytes_per_s=_times(entry.flow_gbit_per_s, GBIT_BYTES_PER_S),
         price=price,
-        still_sold=entry.still_sold,
-        status=entry.status,
         kernels=_kernels(entry.device, device, entries),
-        sources={key: source for key, source in said.items() if key not in absent},
-        nic_label=entry.nic_label,
-        placement_group_flow_bytes_per_s=_times(entry.placement_group_flow_gbit_per_s, GBIT_BYTES_PER_S),
+        sources={key: source for key, source in sources.items() if key not in absent},
         other_prices=tuple(
-            _region_price(region, said_there, price) for region, said_there in entry.other_regions.items()
+            _region_price(region, given, price) for region, given in entry.other_regions.items()
         ),
         ownership=ownership,
-        calibration=entry.calibration,
         path=str(file.path),
         fabric=_fabric(name, machine, entries),
-        rdma=entry.rdma,
-        rdma_kind=entry.rdma_kind,
-        rdma_bytes_per_s=_times(entry.rdma_gbit_per_s, GBIT_BYTES_PER_S),
-        nics=entry.nics,
-        network_curves={str(kind): curve for kind, curve in entry.network_curves.items()},
-        local_disk_bytes=_times(entry.local_disk_gbyte, 1e9),
-        offered_as=entry.offered_as,
         standing=entry.standing or _standing(machine),
-        machines=entry.machines or owned,
+        machines=entry.machines or (owned.machines if owned else None),
     )
-
-
-def _times(value: float | None, factor: float) -> float | None:
-    return None if value is None else value * factor
 
 
 def _standing(machine: MachineAt) -> Standing:
@@ -148,20 +123,15 @@ def _price(
     )
 
 
-def _region_price(region: str, said: RegionEntry | tuple[float, ...], main: Price) -> Price:
+def _region_price(region: str, given: RegionEntry | tuple[float, ...], main: Price) -> Price:
     """The price in another region, of the date and source of the main one where it gives none."""
-    entry = said if isinstance(said, RegionEntry) else RegionEntry(said[0], said[1] if said[1:] else None)
-    if entry.source or entry.as_of:
-        return Price(
-            entry.on_demand_usd_per_hour, entry.spot_usd_per_hour, region,
-            entry.as_of, entry.basis, entry.source, entry.as_of,
-        )  # fmt: skip
-    return replace(
-        main,
-        on_demand_usd_per_hour=entry.on_demand_usd_per_hour,
-        spot_usd_per_hour=entry.spot_usd_per_hour,
-        region=region,
+    entry = (
+        given if isinstance(given, RegionEntry) else RegionEntry(given[0], given[1] if given[1:] else None)
     )
+    if entry.source or entry.as_of:
+        return _made(Price, entry, region=region, spot_as_of=entry.as_of)
+    usd = entry.on_demand_usd_per_hour, entry.spot_usd_per_hour
+    return replace(main, on_demand_usd_per_hour=usd[0], spot_usd_per_hour=usd[1], region=region)
 
 
 def _fabric(name: str, machine: MachineAt, entries: Entries) -> Fabric | None:
@@ -182,18 +152,7 @@ def _fabric(name: str, machine: MachineAt, entries: Entries) -> Fabric | None:
         raise file.error("several pairs need between_gbyte_per_s, what goes between them", at)
     if entry.topology != "pairs" and entry.between_gbyte_per_s is not None:
         raise file.error('between_gbyte_per_s is for topology = "pairs" alone', at)
-    return Fabric(
-        kind=entry.kind,
-        topology=entry.topology,
-        bytes_per_s=entry.gbyte_per_s * 1e9,
-        basis=entry.basis,
-        source=entry.source or f"given in {file.path.name}",
-        as_of=entry.as_of,
-        curve=entry.curve,
-        between_bytes_per_s=_times(entry.between_gbyte_per_s, 1e9),
-        allreduce_bytes_per_s=_times(entry.allreduce_gbyte_per_s, 1e9),
-        machines=entry.machines,
-    )
+    return _made(Fabric, entry, source=entry.source or f"given in {file.path.name}")
 
 
 def _device(name: str, of: MachineAt, entry: DeviceEntry, file: File) -> Device:
@@ -209,24 +168,14 @@ def _device(name: str, of: MachineAt, entry: DeviceEntry, file: File) -> Device:
             raise of.file.error(message, ["machines", name])
         flops = {"fp32": machine.cores * round(entry.clock_ghz * 1e9) * entry.fp32_flop_per_cycle}
         memory = machine.memory_gib * GIB
-    return Device(
+    return _made(
+        Device,
+        entry,
         name=machine.device,
-        kind=entry.kind,
         flops=flops,
         memory_bytes=memory,
-        memory_bytes_per_s=_times(entry.memory_gbyte_per_s, 1e9),
-        memory_kind=entry.memory_kind,
         cores=machine.cores if entry.kind == "cpu" else None,
-        source=entry.source,
-        basis=entry.basis,
-        as_of=entry.as_of,
-        note=entry.note,
         matmul_flops={format: value * 1e12 for format, value in entry.matmul_tflops.items()},
-        matmul_source=entry.matmul_source,
-        power_w=entry.power_w,
-        year=entry.year,
-        vendor=entry.vendor,
-        pcie_bytes_per_s=_times(entry.pcie_gbyte_per_s, 1e9),
     )
 
 
@@ -239,7 +188,7 @@ def _gpu(name: str, entry: DeviceEntry, file: File) -> tuple[dict[str, float], f
     if entry.memory_bytes is not None and entry.memory_gib is not None:
         raise file.error("gives its memory twice: in memory_bytes and in memory_gib", at)
     tflops: Mapping[str, float | None] = {str(f): peak for f, peak in entry.tflops.items()} or short
-    memory = entry.memory_bytes or _times(entry.memory_gib, GIB)
+    memory = entry.memory_bytes or (entry.memory_gib or 0) * GIB or None
     if tflops.get("fp32") is None or memory is None:
         raise file.error("a gpu needs fp32_tflops (or tflops.fp32) and memory_gib (or memory_bytes)", at)
     for format in entry.matmul_tflops:
@@ -266,3 +215,42 @@ def _kernels(name: str, device: Device, entries: Entries) -> KernelRates | None:
         median_error=entry.median_error if entry.median_error is not None else base.median_error,
         as_of=entry.as_of or base.as_of,
     )
+
+
+def with_usual_fabric(machine: Hardware, catalog: Iterable[Hardware]) -> Hardware:
+    """The machine with the fabric that the catalog's machines with its device have, if its own is unknown."""
+    if machine.fabric is not None or machine.device_count == 1:
+        return machine
+    alike = [kind for kind in catalog if kind.device.name == machine.device.name and kind.fabric is not None]
+    return replace(machine, fabric=_usual(machine, alike))
+
+
+def _usual(machine: Hardware, alike: Iterable[Hardware]) -> Fabric:
+    """The most frequent fabric at the same device count, else the switch that joins any count, else PCIe."""
+    same: Counter[str] = Counter()
+    known: dict[str, tuple[Fabric, str]] = {}
+    for kind in alike:
+        assert kind.fabric is not None
+        if kind.device_count == machine.device_count or kind.fabric.topology == "switch":
+            key = repr(replace(kind.fabric, machines=1))
+            same[key] += 1 + 1000 * (kind.device_count == machine.device_count)
+            known.setdefault(key, (kind.fabric, kind.name))
+    if not same:
+        return _pcie(machine.device)
+    # of equally frequent ones the slowest
+    fabric, name = known[min(same, key=lambda key: (-same[key], known[key][0].bytes_per_s, key))]
+    return replace(
+        fabric,
+        machines=1,
+        basis="estimated",
+        source=f"assumed: that of {name}, which has the same devices",
+        as_of="",
+        assumed=True,
+    )
+
+
+def _pcie(device: Device) -> Fabric:
+    recent = device.year is None or device.year >= PCIE_4_YEAR
+    rate, generation = (PCIE_4_BYTES_PER_S, "4.0") if recent else (PCIE_3_BYTES_PER_S, "3.0")
+    source = f"assumed: PCIe {generation} x16, as no machine of the catalog has this device"
+    return Fabric("pcie", "pcie", rate, "estimated", source, assumed=True)

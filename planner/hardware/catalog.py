@@ -12,18 +12,20 @@ from __future__ import annotations
 
 import os
 import re
+import tomllib
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from fnmatch import fnmatchcase
+from importlib.resources import files
 from pathlib import Path
 
 from planner.errors import BadInput, unknown_name
 from planner.files.folders import home, looks_like_path, shipped_folder, user_folders
 from planner.files.regular_file import expanded
 from planner.files.tomlfile import read
-from planner.hardware import Hardware
-from planner.hardware.build import Entries, build
-from planner.hardware.reading import is_hardware, read_into
+from planner.hardware import Device, Hardware
+from planner.hardware.build import build, with_usual_fabric
+from planner.hardware.schema import Entries, is_hardware, read_into
 from planner.memoize import memoize
 
 # the files of the catalogue that hold no machines
@@ -94,8 +96,6 @@ def _as_own(machine: Hardware) -> Hardware:
         machine = replace(machine, standing="own")
     if machine.fabric is not None or machine.device_count == 1:
         return machine
-    from planner.hardware.usual_fabric import with_usual_fabric
-
     return with_usual_fabric(machine, (_built((), known) for known in _all_names(()).files))
 
 
@@ -225,3 +225,37 @@ def _own_entries(folders: tuple[Path, ...]) -> Entries:
         for path in sorted((folder / "hardware").glob("*.toml")):
             read_into(own, read(path))
     return own
+
+
+@memoize
+def _called() -> dict[str, str]:
+    text = (files("planner.hardware") / "device_names.toml").read_text("utf-8")
+    return {
+        called.lower(): name for name, words in tomllib.loads(text)["devices"].items() for called in words
+    }
+
+
+def name_called(words: str, memory_gb: str = "") -> str:
+    """The catalogue's name of a device, by any of its names and, where that leaves it open, by its memory;
+    the words themselves where it has none of them."""
+    name = " ".join(words.lower().split())
+    return _called().get(f"{name}/{memory_gb}", _called().get(name, words))
+
+
+def names_machine(words: str) -> bool:
+    """Whether a recording names a machine: one of the catalogue, or a file of the user's own."""
+    return words in hardware_names() or ".toml" in words  # names of devices may hold a slash
+
+
+@memoize
+def device_called(words: str) -> Device | None:
+    """The device of a machine of the catalogue, or the device itself; None where it holds neither. Of a CPU
+    the name alone does not tell how many cores there were: it must be named by its machine."""
+    if not words:
+        return None
+    if names_machine(words):
+        return load_hardware(words).device
+    name = name_called(words)
+    kinds = (kind for kind in match_hardware("*") if kind.device.name == name and kind.device.kind == "gpu")
+    first = next(kinds, None)
+    return None if first is None else first.device

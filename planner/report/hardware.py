@@ -92,7 +92,7 @@ def hardware_table(machines: Sequence[Hardware]) -> Table:
 
 def hardware_page(hardware: Hardware) -> list[Table]:
     """Everything known of one machine, figure by figure, with basis, date and source."""
-    from planner.hardware.still_sold import nearest_current
+    from planner.hardware.prices.offers import nearest_current
 
     rows = _figures(hardware)
     sources = list(dict.fromkeys(row["source"] for row in rows if row["source"]))
@@ -126,7 +126,7 @@ def hardware_page(hardware: Hardware) -> list[Table]:
 
 def hardware_data(hardware: Hardware) -> dict[str, Any]:
     """The page for programs: the plain values, and the sources beside them."""
-    from planner.hardware.still_sold import nearest_current
+    from planner.hardware.prices.offers import nearest_current
 
     nearest = None if hardware.still_sold else nearest_current(hardware)
     return hardware_row(hardware) | {

@@ -86,8 +86,7 @@ def nobody_rents(kinds: Sequence[Hardware]) -> str:
 
 def recorded_machine(profile: Profile) -> Hardware:
     """The machine that a profile was recorded on; one without a price where the catalog lacks it."""
-    from planner.hardware.catalog import load_hardware
-    from planner.hardware.device_names import names_machine
+    from planner.hardware.catalog import load_hardware, names_machine
 
     if names_machine(profile.hardware):
         return load_hardware(profile.hardware)

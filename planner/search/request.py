@@ -344,7 +344,7 @@ class Request:
     @property
     def any_device(self) -> bool:
         """Whether a recording of a device of the catalogue is asked about, which can be scaled to others."""
-        from planner.hardware.device_names import names_machine
+        from planner.hardware.catalog import names_machine
 
         known = self.recordings
         return known is not None and known.source is not None and not names_machine(known.first.hardware)

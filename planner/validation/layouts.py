@@ -15,7 +15,7 @@ import numpy as np
 from planner.device.precision import precision_named
 from planner.device.recompute import recompute_named
 from planner.errors import BadInput
-from planner.hardware.device_names import name_called
+from planner.hardware.catalog import name_called
 from planner.validation.evidence import Compared, Evidence, Statement
 from planner.validation.networks import Dimensions, device_named, transformer
 from planner.validation.reader import WHOLE_POSITIONS, Refused

@@ -17,7 +17,7 @@ from typing import Any
 from planner.device.precision import Precision, precision_named
 from planner.device.recompute import Recompute, recompute_named
 from planner.errors import BadInput
-from planner.hardware.device_names import name_called
+from planner.hardware.catalog import name_called
 from planner.memoize import memoize
 from planner.model import Model
 from planner.validation.networks import device_named, network_named, network_of

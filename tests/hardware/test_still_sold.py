@@ -3,7 +3,7 @@
 import pytest
 
 from planner.hardware.catalog import hardware_names, load_hardware
-from planner.hardware.still_sold import nearest_current
+from planner.hardware.prices.offers import nearest_current
 
 RETIRED = [name for name in hardware_names() if not load_hardware(name).still_sold]
 

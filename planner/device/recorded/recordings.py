@@ -33,7 +33,7 @@ from planner.device.recorded.rescale import (
 )
 from planner.errors import BadInput
 from planner.hardware import Device, Hardware
-from planner.hardware.device_names import device_called
+from planner.hardware.catalog import device_called
 from planner.model.layers import KERNEL_KINDS
 from planner.simulator.step import DOWNLINK, HOST, PS, UPLINK, WORKER, OpRole, Profile
 

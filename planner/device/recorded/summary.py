@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from planner.device.recorded.rescale import seconds_by_kind
-from planner.hardware.device_names import device_called
+from planner.hardware.catalog import device_called
 from planner.model.layers import KERNEL_KINDS, workload
 from planner.simulator.step import UPLINK, Profile
 from planner.simulator.step.recorded import HOST, INPUT, OVERHEAD, Exposed, Facts, Recorded

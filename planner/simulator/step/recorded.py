@@ -16,7 +16,7 @@ from typing import Annotated, Literal
 
 import msgspec
 
-from planner.hardware._hardware import Format
+from planner.hardware import Format
 from planner.model.layers.workload import KernelKind
 
 KEY = "planner"

@@ -31,8 +31,7 @@ from planner.device.recorded.rescale import (
     waits_s,
 )
 from planner.errors import BadInput
-from planner.hardware.catalog import load_hardware
-from planner.hardware.device_names import device_called, name_called
+from planner.hardware.catalog import device_called, load_hardware, name_called
 from planner.simulator.step import PS, WORKER, Profile
 from planner.simulator.step.recorded import OpPart
 

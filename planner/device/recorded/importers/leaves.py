@@ -15,7 +15,7 @@ from typing import Any, cast
 import msgspec
 
 from planner.device.recorded.importers.events import Event, Id
-from planner.hardware._hardware import Format
+from planner.hardware import Format
 from planner.model.layers.workload import ATTENTION, MATMUL, MEMORY, filter_kernel
 from planner.simulator.step.recorded import OVERHEAD, Kind, OpPart
 
