@@ -61,7 +61,7 @@ def _commands() -> dict[str, tuple[str, str]]:
     """The commands of planner and of its plug-ins, in alphabetical order."""
     commands = dict(BUILT_IN)
     for package in PLUGINS:
-        commands |= importlib.import_module(f"{package}.cli").COMMANDS
+        commands |= importlib.import_module(package).COMMANDS
     return dict(sorted(commands.items()))
 
 

@@ -210,6 +210,9 @@ class Given:
             show_plots(page)
 
 
+GENERATED = (Given, dict[str, Any])  # what a command gets of options that are not in its signature
+
+
 def asks(command: Callable[..., None]) -> Callable[..., None]:
     """The command with the options of the flags, which it gets as its first argument."""
     from planner.search.request import Request
@@ -223,7 +226,7 @@ def asks(command: Callable[..., None]) -> Callable[..., None]:
         command(Given(options, **shown), **values)
 
     before = {flag.name: (option_for(flag), None) for flag in flags}
-    return _with_signature(with_flags, command, before, SHOWN)
+    return with_signature(with_flags, command, before, SHOWN)
 
 
 @dataclass(frozen=True)
@@ -266,12 +269,12 @@ def shows(command: Callable[..., Answer | None]) -> Callable[..., None]:
 
             write_page(answer.page(command_line()), html)
 
-    return _with_signature(
+    return with_signature(
         with_output, command, {}, {name: SHOWN[name] for name in ("html", "format", "output")}
     )
 
 
-def _with_signature(
+def with_signature(
     function: Callable[..., None],
     command: Callable[..., Any],
     before: Mapping[str, tuple[Any, Any]],
@@ -280,7 +283,7 @@ def _with_signature(
     """The function with the signature of a command and options before and after its own, for typer."""
     hints, keyword = get_type_hints(command, include_extras=True), inspect.Parameter.KEYWORD_ONLY
     parameters = inspect.signature(command).parameters
-    own = [parameters[name] for name, kind in hints.items() if name in parameters and kind is not Given]
+    own = [parameters[name] for name, kind in hints.items() if name in parameters and kind not in GENERATED]
 
     def keyword_parameters(options: Mapping[str, tuple[Any, Any]]) -> list[inspect.Parameter]:
         return [

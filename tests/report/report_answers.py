@@ -92,7 +92,7 @@ def partitioned():
 
     model, machine = load_model(hostile_model()), load_hardware("c4.8xlarge")
     request = PartitionRequest(4)
-    return partition_tables(partition(model, machine, request), model, machine, request)
+    return partition_tables(partition(model, machine, request))
 
 
 @cache

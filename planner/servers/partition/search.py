@@ -17,7 +17,7 @@ segments' mapping is the only approximation, and `PartitionPlan.gap` bounds what
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from itertools import groupby
 from operator import itemgetter
 from typing import NamedTuple
@@ -118,13 +118,15 @@ class PartitionPlan:
 class PartitionResult:
     """Plans by epoch time, the best first; how many were looked at; the constants used."""
 
+    model: Model
+    hardware: Hardware
+    request: PartitionRequest
     plans: tuple[PartitionPlan, ...]
     considered: int
     refused: int  # for memory
     combinations: float  # ways to spread the layers, the power of ten, for the largest replica
     programmes: int  # dynamic programmes solved
     constants: PaperConstants
-    notes: tuple[str, ...] = field(default=())
 
 
 def partition(
@@ -180,7 +182,17 @@ def partition(
             "more workers a replica (--max-workers, --machines) or fewer --threads need less"
         )
     plans.sort(key=lambda plan: (plan.epoch_s, plan.machines, plan.workers, plan.servers))
-    return PartitionResult(tuple(plans), len(shapes), refused, combinations, programmes, constants)
+    return PartitionResult(
+        model=model,
+        hardware=hardware,
+        request=request,
+        plans=tuple(plans),
+        considered=len(shapes),
+        refused=refused,
+        combinations=combinations,
+        programmes=programmes,
+        constants=constants,
+    )
 
 
 def epoch_samples(model: Model, request: PartitionRequest) -> int:

@@ -71,15 +71,12 @@ def test_the_data_set_does_not_fit_in_the_best_epoch() -> None:
 
 def test_the_answer_says_what_an_epoch_is(small: PartitionResult) -> None:
     model, hardware = load_model("mnist-adam"), load_hardware(CLUSTER)
-    own = partition_tables(small, model, hardware, PartitionRequest(20, max_workers=4))[0].notes
+    own = partition_tables(small)[0].notes
     assert any("60,000 samples" in note and "--samples" in note for note in own)
     asked = PartitionRequest(4, samples=1000)
     result = partition(model, hardware, asked)
-    assert (
-        "An epoch is 1,000 samples, as --samples says."
-        in partition_tables(result, model, hardware, asked)[0].notes
-    )
-    data = partition_data(result, model, hardware, asked)
+    assert "An epoch is 1,000 samples, as --samples says." in partition_tables(result)[0].notes
+    data = partition_data(result)
     assert data["best"]["epoch_s"] * data["best"]["samples_per_s"] == pytest.approx(data["samples"])
 
 

@@ -82,7 +82,7 @@ def test_a_machine_alone_answers_without_servers() -> None:
 
 
 def test_the_answer_for_a_machine_alone(capsys: pytest.CaptureFixture[str]) -> None:
-    from planner.servers.cli.partition import command
+    from planner.servers.cli import partition as command
 
     command(model="resnet50", hardware="g5.xlarge", machines=1)
     text = " ".join(capsys.readouterr().out.split())

@@ -260,7 +260,7 @@ def test_command_line(capsys: pytest.CaptureFixture[str]) -> None:
     import json
 
     from planner.report.output import Format
-    from planner.servers.cli.partition import command
+    from planner.servers.cli import partition as command
 
     command(model="mnist-adam", hardware=HARDWARE.name, machines=6)
     text = capsys.readouterr().out
