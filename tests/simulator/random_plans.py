@@ -300,13 +300,33 @@ def fast_plans(draw: st.DrawFn, max_workers: int = 6, max_servers: int = 3) -> P
     )
     profile = draw(training_steps(servers, max_layers=8, fast=True))
     policy = draw(policies(profile).filter(lambda policy: not isinstance(policy, Blocks)))
-    return Plan(
-        profile,
-        cluster,
-        replace(policy, overhead_s=0.0, download_overhead_s=None),
-        "async",
-        replace(draw(options(workers)), server_cores=None, max_events=None),
-    )
+    chosen = replace(draw(options(workers)), server_cores=None, max_events=None)
+    if HOST in profile.resource and math.isinf(chosen.local_bytes_per_s):
+        profile = replace(profile, durations_s=with_time_before_uploads(profile))
+    policy = replace(policy, overhead_s=0.0, download_overhead_s=None)
+    return Plan(profile, cluster, policy, "async", chosen)
+
+
+def with_time_before_uploads(profile: Profile) -> np.ndarray:
+    """The durations, where computation that unlocks an upload takes time: else the path may not be taken."""
+    unlocks = {dep for op in np.flatnonzero(profile.resource == UPLINK) for dep in profile.deps(op)}
+    instant = (profile.durations_s == 0) & np.isin(np.arange(profile.ops), list(unlocks))
+    return np.where(instant, 0.5, profile.durations_s)
+
+
+def uploads_at_once() -> Plan:
+    """Two workers on the node of their server, whose hosts parse, and nothing takes time: when the first has
+    done its step, the other has not parsed yet, so that it has not uploaded either."""
+    ops = [
+        Op("down", DOWNLINK, 0, 1, tensor=0),
+        Op("parse", HOST, deps=(0,)),
+        Op("forward", WORKER, deps=(1,)),
+        Op("up", UPLINK, 0, 1, (2,), tensor=0),
+        Op("update", PS, 0, deps=(3,), tensor=0),
+    ]
+    profile = Profile.build(ops, [[0.0] * 5], model="random", batch=1, servers=1, tensors=["t0"])
+    cluster = Cluster((Node(10.0, 10.0),), (0, 0), (0,))
+    return Plan(profile, cluster, Fifo(), "async", RunOptions(steps=1))
 
 
 @st.composite

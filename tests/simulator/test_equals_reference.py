@@ -6,8 +6,8 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-from hypothesis import event, given, settings
-from random_plans import Plan, fast_plans, joint_plans, plans, unison_plans
+from hypothesis import event, example, given, settings
+from random_plans import Plan, fast_plans, joint_plans, plans, unison_plans, uploads_at_once
 
 from planner.simulator.cluster import Cluster, Node
 from planner.simulator.policy import Fifo, Multiplexed, Sliced
@@ -34,6 +34,7 @@ def assert_equal(engine: RunResult, reference: RunResult) -> None:
 
 @settings(max_examples=300, deadline=None)
 @given(plans())
+@example(uploads_at_once())
 def test_engine_equals_reference(plan: Plan) -> None:
     assert_equal_on_all_paths(plan)
 

@@ -30,7 +30,7 @@ class Periods : public EventLoop<Periods<Shares>> {
     if (in.timeline || in.max_events != std::numeric_limits<int64_t>::max() || in.tied) return false;
     if (!in.cores_abound() || in.policy.kind == Kind::blocks) return false;
     if (in.policy.overhead_s[0] > 0 || in.policy.overhead_s[1] > 0 || !in.latency.empty()) return false;
-    return step.fits;
+    return step.fits && !hosts_upload_at_once(in);
   }
 
   Periods(const Inputs& in, const TrainingStep& step, const Poll& poll)
@@ -56,6 +56,19 @@ class Periods : public EventLoop<Periods<Shares>> {
 
  private:
   friend class EventLoop<Periods>;
+
+  // May a worker upload to its own node in the very instant in which its host has parsed? Ends of hosts, which come
+  // last in an instant, are no events here, so that nobody would know which workers have uploaded when a run is cut.
+  static bool hosts_upload_at_once(const Inputs& in) {
+    if (in.local_bytes_per_s != infinity || std::ranges::find(in.resource, HOST) == in.resource.end()) return false;
+    if (std::ranges::find(in.local, 1) == in.local.end()) return false;
+    auto uploads = [&in](int32_t op) { return in.resource[op] == UPLINK; };
+    for (int32_t op = 0; op < in.ops; ++op)
+      if (in.resource[op] == WORKER && std::ranges::any_of(in.dependents(op), uploads))
+        for (int row = 0; row < in.rows; ++row)
+          if (in.durations[size_t(row) * in.ops + op] == 0) return true;
+    return false;
+  }
 
   enum class Phase { none, opening, running, closing };
   struct Worker {
