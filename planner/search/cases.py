@@ -12,8 +12,7 @@ import numpy as np
 
 from planner.device.computation import Computation
 from planner.device.memory import WHOLE, Shares
-from planner.hardware.prices.cost import Paid, paid_for
-from planner.hardware.prices.energy import draw_of
+from planner.hardware.prices.cost import Paid, draw_of, paid_for
 from planner.model import Model
 from planner.parallel.data import EXCHANGES, Job, Site
 from planner.parallel.mesh import data_parallel_group, step_placement

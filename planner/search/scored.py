@@ -15,7 +15,7 @@ from planner.simulator.statistics import Prediction
 
 if TYPE_CHECKING:
     from planner.device.rates.constants import Error
-    from planner.hardware.prices.energy import Energy
+    from planner.hardware.prices.cost import Energy
     from planner.hardware.prices.spot import SpotCourse
     from planner.search.measured import Factor
 

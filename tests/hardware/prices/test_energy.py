@@ -6,7 +6,7 @@ import pytest
 
 from planner.errors import BadInput
 from planner.hardware.catalog import hardware_names, load_hardware
-from planner.hardware.prices.energy import _grids, energy_of, grid_of, watts_of
+from planner.hardware.prices.cost import _grids, energy_of, grid_of, watts_of
 
 
 def test_by_hand() -> None:
