@@ -1,19 +1,24 @@
 """Random requests against the laws of the decision rule (`planner.search.rank`).
 
     python benchmarks/decisions.py --count 2000 --seed 1
+    python benchmarks/decisions.py --first 500 --count 500
 
 Each request names a model, limits, providers or machines (some of them a private cluster in a file of its
 own). The laws, counted per request:
 
-    faster      no plan that is not statistically tied is 5% faster for at most 1% more per sample
-    certain     no plan tied with the choice has a narrower range
+    faster      no plan of the space that is not tied is 5% faster for at most 1% more per sample
+    certain     no plan tied with the choice, and beaten by none, has a narrower range
     marginal    the samples that the choice adds to the cheapest plan are worth their cost (unless `fastest`)
     simulate    no `simulate` of the same machines, global batch and precision is 2% faster
-    relaxed     a higher limit never gives a slower and more expensive choice
-    remedy      every remedy that is printed gives a plan
+    relaxed     a higher limit never gives a choice that the one before beats
+    remedy      what a refusal says that works, works: of recommend, simulate, compare and saturation
+    next        a change under "Next" gives what it promises when it is followed with `simulate`
     compared    everything asked of `compare` has a row or a reason
 
-Prints each violation with its request, then the counts; the exit status is 1 if there are any.
+`faster` and `certain` contradict each other where the faster plan is the uncertain one; there the tie wins,
+so that `faster` holds among plans that are not tied. Plans of the space that were only bounded, or only
+looked at briefly, are simulated in full here if they could break a law. Prints each violation with its
+request, then the counts; the exit status is 1 if there are any.
 """
 
 from __future__ import annotations
@@ -21,35 +26,54 @@ from __future__ import annotations
 import argparse
 import random
 import re
+import shlex
 import sys
 import tempfile
 import time
 from collections import Counter
-from collections.abc import Iterator
-from math import isinf
+from collections.abc import Iterator, Sequence
+from math import hypot
 from pathlib import Path
 from typing import Any
 
 from planner.answers.compare import compare_for
 from planner.answers.jobs import within
-from planner.answers.questions import simulation_for
+from planner.answers.questions import saturation_for, simulation_for
 from planner.answers.recommend import recommend_for
 from planner.answers.results import Recommendation
 from planner.answers.scenario import parse_request
 from planner.errors import PlannerError
-from planner.search.rank import LEAST_GAIN, NEGLIGIBLE_COST, SAME_WIDTH, is_tied, worth_per_sample
+from planner.parallel.plan import Plan
+from planner.search.cases import Cases
+from planner.search.executors import executor_of
+from planner.search.measured import load
+from planner.search.rank import (
+    LEAST_GAIN,
+    NEGLIGIBLE_COST,
+    RANGE_SIGMAS,
+    SAME_WIDTH,
+    TIED_SCORE,
+    Candidate,
+    Contenders,
+)
+from planner.search.request import model_of
+from planner.search.rungs import half_width
 from planner.search.scored import ScoredPlan
+from planner.search.simulations import Simulations
 from planner.search.sizes import dividing_batches
 from planner.search.worth import discounts
 
 MODELS = ("resnet50", "vgg16", "alexnet", "vit-b16", "bert-large", "gpt2", "inception3", "llama3-8b")
+LARGE = ("llama3-8b",)
 GPUS = ("A100", "H100", "L4", "T4", "A10G", "L40S", "V100", "RTX-4090", "MI300X")
 PROVIDERS = ("aws", "gcp", "azure", "lambda", "runpod", "aws,gcp", "aws,azure,lambda")
 MACHINES = ("g5.xlarge", "g5.12xlarge", "p4d.24xlarge", "g4dn.*", "g6e.xlarge,g6.xlarge", "p5.48xlarge")
-LAWS = ("faster", "certain", "marginal", "simulate", "relaxed", "remedy", "compared")
+LAWS = ("faster", "certain", "marginal", "simulate", "relaxed", "remedy", "next", "compared")
 LOSS = 0.02  # of throughput, against a simulation of the same machines
 WIDTH = 0.02  # relative half-width of the simulations' intervals
 SLACK = 1e-3  # of comparisons between figures of two answers
+MOST_SUSPECTS = 12  # plans of a request that are simulated because they could break a law
+FLAGS = re.compile(r"(?:--[a-z-]+ [^ ;,()]+ ?)+")
 PRIVATE = """
 provider = "our lab"
 
@@ -66,19 +90,22 @@ machine = {{ basis = "published", source = "the invoice", as_of = "2026-10" }}
 """
 
 Options = dict[str, Any]
+Violation = tuple[str, str]  # the law and the evidence
 
 
 def random_options(draw: random.Random, folder: Path) -> Options:
     """The flags of one request to `recommend`."""
     options: Options = {"model": draw.choice(MODELS), "interval_width": WIDTH}
     place = draw.random()
-    if place < 0.25:
+    if options["model"] in LARGE:  # over whole catalogues these take ten seconds each
+        place *= 0.75
+    if place < 0.3:
         options["hardware"] = draw.choice(MACHINES)
-    elif place < 0.45:
+    elif place < 0.5:
         options["gpu"] = ",".join(draw.sample(GPUS, draw.randint(1, 2)))
-    elif place < 0.65:
+    elif place > 0.9:
         options["provider"] = draw.choice(PROVIDERS)
-    elif place < 0.8:
+    elif place < 0.75:
         options["hardware"] = str(private_cluster(draw, folder))
         options["machines"] = draw.choice((1, 2, 4))
     if "machines" not in options and draw.random() < 0.75:
@@ -109,94 +136,162 @@ def private_cluster(draw: random.Random, folder: Path) -> Path:
     return path
 
 
-def violations(options: Options, draw: random.Random) -> Iterator[tuple[str, str]]:
+def violations(options: Options, draw: random.Random) -> Iterator[Violation]:
     """The laws that the answers to one request break, each with the evidence."""
     request = parse_request(**options)
+    advice = draw.random() < 0.1
     try:
-        answer = recommend_for(request, jobs=1, advice=False)
+        answer = recommend_for(request, jobs=1, advice=advice)
     except PlannerError as error:
         yield from broken_remedies(options, str(error))
         return
     yield from broken_choice(answer)
-    yield from better_simulations(answer, options)
+    yield from better_simulations(answer, options, draw)
     yield from worse_when_relaxed(answer, options, draw)
-    if draw.random() < 0.3:
+    yield from broken_changes(answer, options)
+    if draw.random() < 0.1:
         yield from missing_rows(options, draw)
+    if draw.random() < 0.2:
+        yield from broken_refusals(options, draw)
 
 
-def broken_choice(answer: Recommendation) -> Iterator[tuple[str, str]]:
-    """The laws of the rule itself over all plans that were simulated in full."""
+def broken_choice(answer: Recommendation) -> Iterator[Violation]:
+    """The laws of the rule itself over the whole space: plans that were not simulated in full but could break
+    a law are simulated here."""
     request, chosen = answer.request, answer.chosen
-    plans = within(answer.everything, request)
-    shares = discounts([plan.plan for plan in plans], request).tolist()
-    candidates = {plan.plan.key: plan.candidate(share) for plan, share in zip(plans, shares, strict=True)}
-    best = candidates.get(chosen.plan.key)
-    if best is None:
+    known = {plan.plan.key: plan for plan in [*answer.everything, *suspects(answer)]}
+    plans = within(list(known.values()), request)
+    if chosen.plan.key not in {plan.plan.key for plan in plans}:
         yield "faster", f"the choice {words(chosen)} is not among the feasible plans"
         return
-    priced = [candidate for candidate in candidates.values() if candidate.usd_per_hour > 0]
-    least = min((entry.expected_usd_per_sample for entry in priced), default=0.0)
-    worth = worth_per_sample(request.goal, least, request.min_marginal_efficiency) if priced else float("inf")
-    tied = [plan for plan in plans if is_tied(candidates[plan.plan.key], best, worth)]
-    tied_keys = {plan.plan.key for plan in tied}
-    for plan in plans:
-        other = candidates[plan.plan.key]
+    shares = discounts([plan.plan for plan in plans], request).tolist()
+    candidates = [plan.candidate(share) for plan, share in zip(plans, shares, strict=True)]
+    rule = Contenders(candidates, request.goal, request.min_marginal_efficiency)
+    here = next(i for i, plan in enumerate(plans) if plan.plan.key == chosen.plan.key)
+    best, tied = candidates[here], set(rule.tied_with(here))
+    score = rule.score_better(here)
+    for i, other in enumerate(candidates):
         gain = other.effective_samples_per_s / best.effective_samples_per_s
         cost = other.expected_usd_per_sample / max(best.expected_usd_per_sample, 1e-300)
         free = gain >= 1 + LEAST_GAIN + SLACK and cost <= 1 + NEGLIGIBLE_COST - SLACK
-        if free and plan.plan.key not in tied_keys:
+        if free and abs(score[i]) >= TIED_SCORE:
             yield (
                 "faster",
-                f"{words(plan)} is {gain - 1:.1%} faster at {cost - 1:+.1%} cost than {words(chosen)}",
+                f"{words(plans[i])} is {gain - 1:.1%} faster at {cost - 1:+.1%} cost than {words(chosen)}",
             )
-        if plan.plan.key in tied_keys and other.total_sigma < best.total_sigma - SAME_WIDTH - SLACK:
-            yield "certain", f"{words(plan)} is tied with {words(chosen)} and more certain"
-    if request.goal == "fastest" or isinf(worth) or not priced:
+        narrower = other.total_sigma < best.total_sigma - SAME_WIDTH - SLACK
+        if i in tied and i in rule.tied_with(rule.best) and narrower and not rule.is_beaten(i):
+            yield "certain", f"{words(plans[i])} is tied with {words(chosen)} and more certain"
+    if request.goal == "fastest" or not rule.usd_per_s.any():
         return
-    cheapest = min(priced, key=lambda entry: (entry.expected_usd_per_sample, -entry.effective_samples_per_s))
-    gained = best.effective_samples_per_s - cheapest.effective_samples_per_s
-    paid = (best.usd_per_hour - cheapest.usd_per_hour) / 3600
-    dear = best.expected_usd_per_sample > cheapest.expected_usd_per_sample * (1 + NEGLIGIBLE_COST)
-    # a tie may move the choice, but only to a plan that is as good as not worse
-    if dear and paid > worth * gained * (1 + SLACK) and not tied:
+    gained = rule.speed[here] - rule.speed[rule.cheapest]
+    paid = rule.usd_per_s[here] - rule.usd_per_s[rule.cheapest]
+    costs_more = best.expected_usd_per_sample > (1 + NEGLIGIBLE_COST) * (
+        candidates[rule.cheapest].expected_usd_per_sample
+    )
+    if costs_more and paid > rule.worth * gained * (1 + SLACK) and rule.cheapest not in tied:
         yield (
             "marginal",
-            f"{words(chosen)} pays {paid / max(gained, 1e-9) / worth:.2f} times what samples are worth",
+            f"{words(chosen)} pays {paid / max(gained, 1e-9) / rule.worth:.2f} times what samples are worth",
         )
 
 
-def better_simulations(answer: Recommendation, options: Options) -> Iterator[tuple[str, str]]:
-    """Simulations of the chosen machines at the same global batch and precision."""
+def suspects(answer: Recommendation) -> list[ScoredPlan]:
+    """Plans that were pruned, and could break a law if they were as fast as their bounds: simulated in
+    full."""
+    request, chosen = answer.request, answer.chosen
+    cases = Cases(request, model_of(request), load())
+    ceilings = {plan: bound for plan, _, bound in answer.bounded}
+    ceilings |= {
+        plan.plan: min(plan.bound_samples_per_s, plan.samples_per_s + 2 * half_width(plan.prediction))
+        for plan in answer.screened
+    }
+    plans = list(ceilings)
+    if not plans:
+        return []
+    shares = discounts([chosen.plan, *plans], request).tolist()
+    best = chosen.candidate(shares[0])
+    hopeful = [
+        optimistic(plan, ceilings[plan], share, cases) for plan, share in zip(plans, shares[1:], strict=True)
+    ]
+    rule = Contenders([best, *hopeful], request.goal, request.min_marginal_efficiency, decided=1)
+    score = rule.score_better(0)[1:]
+    gain = rule.speed[1:] / rule.speed[0]
+    merit = {
+        i: float(score[i])
+        for i in range(len(plans))
+        if (score[i] >= TIED_SCORE and gain[i] >= 1 + LEAST_GAIN)
+        or (score[i] > -TIED_SCORE and hopeful[i].total_sigma < best.total_sigma - SAME_WIDTH)
+    }
+    picked = sorted(merit, key=lambda i: -merit[i])[:MOST_SUSPECTS]
+    with executor_of(None, 1) as pool:
+        return Simulations(cases).scored([plans[i] for i in picked], pool)
+
+
+def optimistic(plan: Plan, ceiling: float, share: float, cases: Cases) -> Candidate:
+    """A plan as fast as its bound."""
+    error = cases.error(plan)
+    sigma = 0.0 if error is None else error.q90 / RANGE_SIGMAS
+    device = cases.market.machine(plan.machine).device.name
+    usd = cases.usd_per_useful_hour(plan)
+    return Candidate(device, ceiling * share, usd, sigma, machines=plan.machines)
+
+
+def flags_of_plan(plan: Plan, options: Options) -> Options:
+    """The flags of `simulate` that run a plan, on the machines of a file if the request names one."""
+    named = str(options.get("hardware", ""))
+    exchange = plan.exchange.record()
+    kind = str(exchange.pop("kind"))
+    choices = [f"{name}={value}" for name, value in exchange.items() if value is not None]
+    flags: Options = {
+        "model": options["model"],
+        "interval_width": WIDTH,
+        "hardware": named if named.endswith(".toml") else plan.machine,
+        "workers": plan.workers,
+        "batch": plan.batch,
+        "accumulate": plan.accumulate,
+        "precision": plan.precision.name,
+        "recompute": plan.recompute,
+        "exchange": kind if kind == "alone" else ":".join([kind, *choices]),
+    }
+    if plan.mesh.is_sharded:
+        flags |= plan.mesh.changed
+    return flags
+
+
+def better_simulations(answer: Recommendation, options: Options, draw: random.Random) -> Iterator[Violation]:
+    """Simulations of the chosen machines at the same global batch and precision: a few of all the ways."""
     chosen = answer.chosen
     plan = chosen.plan
-    total = plan.samples_per_step * plan.replicas
-    free = {"batch", "machines", "budget", "deadline", "spend", "objective", "gpu", "provider", "hardware"}
-    machine = options["hardware"] if str(options.get("hardware", "")).endswith(".toml") else plan.machine
-    common = {name: value for name, value in options.items() if name not in free}
-    common |= {
-        "hardware": machine,
-        "workers": plan.workers,
-        "global_batch": total,
-        "precision": plan.precision.name,
-    }
+    total = plan.batch * plan.accumulate * plan.replicas
+    base = flags_of_plan(plan, options)
+    for name in ("batch", "accumulate", "recompute", "exchange"):
+        base.pop(name)
     sizes = dividing_batches(total, (4, 16, 64, 256)) if "batch" not in options else [options["batch"]]
-    for batch in dict.fromkeys(sizes):
-        for recompute in ("none", "full"):
-            try:
-                result = simulation_for(parse_request(**common, batch=batch, recompute=recompute)).scored
-            except PlannerError:
-                continue
-            ratio = result.samples_per_s / chosen.samples_per_s
-            if ratio > 1 + LOSS + WIDTH:
-                yield (
-                    "simulate",
-                    f"{words(result)} batch {batch} {recompute}: {ratio - 1:+.1%} on {words(chosen)}",
-                )
+    exchanges = ("allreduce", "sharded", "sharded:stage=1", "sharded:stage=2", "owned")
+    tried = {
+        (
+            draw.choice(sizes),
+            draw.choice(("none", "full")),
+            draw.choice(exchanges) if plan.workers > 1 else "alone",
+        )
+        for _ in range(3)
+    }
+    for batch, recompute, exchange in sorted(tried):
+        if plan.exchange.kind not in ("alone", "allreduce", "sharded", "owned"):
+            continue
+        about: Options = {"batch": batch, "recompute": recompute, "exchange": exchange, "global_batch": total}
+        try:
+            result = simulation_for(parse_request(**base, **about)).scored
+        except PlannerError:
+            continue
+        ratio = result.samples_per_s / chosen.samples_per_s
+        error = hypot(half_width(result.prediction), half_width(chosen.prediction)) / chosen.samples_per_s
+        if ratio > 1 + LOSS + error:
+            yield "simulate", f"{words(result)}: {ratio - 1:+.1%} on {words(chosen)}"
 
 
-def worse_when_relaxed(
-    answer: Recommendation, options: Options, draw: random.Random
-) -> Iterator[tuple[str, str]]:
+def worse_when_relaxed(answer: Recommendation, options: Options, draw: random.Random) -> Iterator[Violation]:
     """The choice with one limit raised by half."""
     limits = [name for name in ("budget", "machines", "spend") if name in options]
     if not limits:
@@ -210,37 +305,99 @@ def worse_when_relaxed(
     except PlannerError as error:
         yield "relaxed", f"--{name} {more[name]} has no plan: {error}"
         return
-    before, after = answer.chosen.candidate(), relaxed.chosen.candidate()
-    slower = after.effective_samples_per_s < before.effective_samples_per_s * (1 - LOSS)
-    costlier = after.expected_usd_per_sample > before.expected_usd_per_sample * (1 + LOSS)
-    if slower and (costlier or answer.request.goal == "fastest"):
+    request = relaxed.request
+    shares = discounts([answer.chosen.plan, relaxed.chosen.plan], request).tolist()
+    before, after = (
+        plan.candidate(share) for plan, share in zip((answer.chosen, relaxed.chosen), shares, strict=True)
+    )
+    least = min(
+        (plan.candidate() for plan in relaxed.everything), key=lambda plan: plan.expected_usd_per_sample
+    )
+    rule = Contenders([before, after, least], request.goal, request.min_marginal_efficiency)
+    close = before.effective_samples_per_s <= after.effective_samples_per_s * (1 + LOSS)
+    if rule.score_better(1)[0] >= TIED_SCORE and not (close and request.goal == "fastest"):
         yield (
             "relaxed",
             f"--{name} {more[name]} gives {words(relaxed.chosen)} instead of {words(answer.chosen)}",
         )
 
 
-def broken_remedies(options: Options, message: str) -> Iterator[tuple[str, str]]:
+def followed(flags: str, options: Options) -> Options:
+    """A request's options with the flags of a remedy."""
+    typed: Options = {}
+    pairs = shlex.split(flags)
+    for name, value in zip(pairs[::2], pairs[1::2], strict=True):
+        typed[name.removeprefix("--").replace("-", "_")] = int(value) if value.isdigit() else value
+    changed = {**options, **typed}
+    if "hardware" in typed:
+        changed.pop("gpu", None)
+    if "global_batch" in changed:
+        changed.pop("accumulate", None)
+    return changed
+
+
+def remedies_in(message: str) -> list[str]:
+    """The flags that a message says to use, each as it would be typed."""
+    named = re.search(r"(?:works with|fits with|as with) (.*)", message)
+    out = [match.group().strip() for match in FLAGS.finditer(named.group(1))] if named else []
+    if batch := re.search(r"the largest batch that fits is (\d+)", message):
+        out.append(f"--batch {batch.group(1)}")
+    return out
+
+
+def broken_remedies(options: Options, message: str, command: Any = None) -> Iterator[Violation]:
     """The remedies in a message, followed."""
-    for flags in re.findall(r"(?:it works with|or) ((?:--[a-z-]+ [^ ;]+ ?)+)\(", message):
-        pairs = dict(pair.split(" ") for pair in flags.strip().removeprefix("--").split(" --"))
-        typed = {k.replace("-", "_"): int(v) if v.isdigit() else v for k, v in pairs.items()}
-        changed = {**options, **typed}
-        if "hardware" in typed:
-            changed.pop("gpu", None)
+    ask = command or (lambda request: recommend_for(request, jobs=1, advice=False))
+    for flags in remedies_in(message):
         try:
-            recommend_for(parse_request(**changed), jobs=1, advice=False)
+            ask(parse_request(**followed(flags, options)))
         except PlannerError as error:
-            yield "remedy", f"{flags.strip()} gives {error}"
+            yield "remedy", f"{flags} gives {error} (it was said in: {message})"
 
 
-def missing_rows(options: Options, draw: random.Random) -> Iterator[tuple[str, str]]:
+def broken_refusals(options: Options, draw: random.Random) -> Iterator[Violation]:
+    """What `simulate` and `saturation` say of a plan that does not fit, followed."""
+    asked: Options = {
+        "model": options["model"],
+        "interval_width": WIDTH,
+        "batch": draw.choice((64, 512, 2048)),
+    }
+    asked["hardware"] = draw.choice(("g4dn.xlarge", "g5.12xlarge", "p4d.24xlarge", "g6.xlarge"))
+    if draw.random() < 0.5:
+        asked["exchange"] = draw.choice(("allreduce", "sharded"))
+        asked["workers"] = draw.choice((8, 16))
+    for command in (simulation_for, lambda request: saturation_for(request, jobs=1, max_workers=64)):
+        try:
+            command(parse_request(**asked))
+        except PlannerError as error:
+            yield from broken_remedies(asked, str(error), command)
+        asked.pop("workers", None)
+
+
+def broken_changes(answer: Recommendation, options: Options) -> Iterator[Violation]:
+    """The changes under "Next", each run by `simulate` with the flags of its plan."""
+    for change in answer.changes:
+        if change.scored.plan.exchange.kind == "servers":
+            continue
+        try:
+            result = simulation_for(parse_request(**flags_of_plan(change.scored.plan, options))).scored
+        except PlannerError as error:
+            yield "next", f"{change.words} gives {error}"
+            continue
+        ratio = result.samples_per_s / change.scored.samples_per_s
+        if abs(ratio - 1) > LOSS + WIDTH:
+            yield "next", f"{change.words} gives {ratio - 1:+.1%} of what was promised: {words(result)}"
+
+
+def missing_rows(options: Options, draw: random.Random) -> Iterator[Violation]:
     """What was asked of `compare` without a row and without a reason."""
     gpus = draw.sample(GPUS, 3)
     kept = {name: options[name] for name in ("model", "interval_width", "batch") if name in options}
+    asked = kept | {"gpu": ",".join(gpus), "workers": (1, 8)}
     try:
-        answer = compare_for(parse_request(**kept, gpu=",".join(gpus), workers=(1, 8)), jobs=1)
-    except PlannerError:
+        answer = compare_for(parse_request(**asked), jobs=1)
+    except PlannerError as error:
+        yield from broken_remedies(asked, str(error), lambda request: compare_for(request, jobs=1))
         return
     named = {*answer.subjects.values(), *answer.missing}
     for gpu in gpus:
@@ -251,23 +408,25 @@ def missing_rows(options: Options, draw: random.Random) -> Iterator[tuple[str, s
 def words(scored: ScoredPlan) -> str:
     plan = scored.plan
     return (
-        f"{plan.cluster_text} {plan.exchange.kind} batch {plan.batch}x{plan.accumulate} "
+        f"{plan.cluster_text} {plan.exchange.key} {plan.mesh.label} batch {plan.batch}x{plan.accumulate} "
         f"{plan.precision.name} {plan.recompute} "
-        f"({scored.samples_per_s:.4g}/s, ${scored.usd_per_million_samples:.4g}/M)"
+        f"({scored.samples_per_s:.4g}/s, ${scored.usd_per_million_samples:.4g}/M, "
+        f"sigma {scored.candidate().total_sigma:.3f})"
     )
 
 
-def main() -> int:
+def main(arguments: Sequence[str] | None = None) -> int:
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
     parser.add_argument("--count", type=int, default=2000)
+    parser.add_argument("--first", type=int, default=0, help="number of the first request")
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--seconds", type=float, default=float("inf"), help="stop after so long")
-    given = parser.parse_args()
+    given = parser.parse_args(arguments)
     broken: Counter[str] = Counter()
-    asked = crashed = 0
+    asked = crashed = refused = 0
     began = time.monotonic()
     with tempfile.TemporaryDirectory() as folder:
-        for number in range(given.count):
+        for number in range(given.first, given.first + given.count):
             if time.monotonic() - began > given.seconds:
                 break
             draw = random.Random(f"{given.seed}-{number}")
@@ -276,6 +435,7 @@ def main() -> int:
             try:
                 result = list(violations(options, draw))
             except PlannerError as error:  # a request that contradicts itself
+                refused += 1
                 print(f"{number}: refused: {error}", flush=True)
                 continue
             except Exception as error:
@@ -287,7 +447,8 @@ def main() -> int:
             broken.update({law for law, _ in result})
     for law in LAWS:
         print(f"{law:10} {broken[law]:5} of {asked} requests")
-    print(f"{'crashed':10} {crashed:5} of {asked} requests; {time.monotonic() - began:.0f} s")
+    took_s = time.monotonic() - began
+    print(f"{'crashed':10} {crashed:5} of {asked} requests, {refused} refused; {took_s:.0f} s")
     return 1 if crashed or broken.total() else 0
 
 

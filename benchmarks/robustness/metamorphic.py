@@ -35,7 +35,8 @@ from planner.hardware import Hardware
 from planner.hardware.market import Market
 from planner.parallel.plan import Plan
 from planner.search.cases import Cases
-from planner.search.rank import TIED_BELOW, probability_faster
+from planner.search.limits import MIN_MARGINAL_EFFICIENCY, Objective
+from planner.search.rank import TIED_SCORE, Contenders
 from planner.search.request import Request, model_of
 from planner.search.scored import ScoredPlan
 from planner.search.simulations import Simulations
@@ -204,7 +205,7 @@ def asked(request: Request, **more: bool) -> ScoredPlan | None:
         return None
 
 
-def worse_answer(before: ScoredPlan, after: ScoredPlan | None, goal: str) -> bool:
+def worse_answer(before: ScoredPlan, after: ScoredPlan | None, goal: Objective) -> bool:
     """Whether the second answer is worse than the first beyond the intervals: slower, more expensive per
     sample, or where both are traded (balanced), both."""
     if after is None:
@@ -212,7 +213,8 @@ def worse_answer(before: ScoredPlan, after: ScoredPlan | None, goal: str) -> boo
     first, two = before.prediction, after.prediction
     slower = two.samples_per_s_high < first.samples_per_s_low * (1 - NEAR_FASTEST)
     # of plans that are statistically tied the more certain one is chosen, though it may be a little slower
-    slower = slower and probability_faster(after.candidate(), before.candidate()) <= 1 - TIED_BELOW
+    both = Contenders([before.candidate(), after.candidate()], goal, MIN_MARGINAL_EFFICIENCY)
+    slower = slower and bool(both.score_better(0)[1] <= -TIED_SCORE)
     least = after.usd_per_hour / two.samples_per_s_high
     costs_more = least > before.usd_per_hour / first.samples_per_s_low * (1 + ROUNDING)
     return {"fastest": slower, "cheapest": costs_more}.get(goal, slower and costs_more)

@@ -5,26 +5,45 @@ Shared by the enumerated search (`recommend`), the sampled one (`sampled`) and `
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from concurrent.futures import Executor
 from dataclasses import dataclass, replace
+from math import exp
+from typing import TYPE_CHECKING
 
 import numpy as np
 
 from planner.answers.advise import next_changes
+from planner.answers.jobs import within
 from planner.answers.results import Change, Saturation
 from planner.answers.saturation import refused, saturation_of
+from planner.device.precision import FP32
 from planner.errors import Interrupted
 from planner.hardware.prices.cost import usd_per_million_samples
+from planner.parallel.data import EXCHANGES, Tier
 from planner.parallel.plan import Plan
 from planner.progress import Progress
 from planner.search.feasibility import has_machines
 from planner.search.front import Floats, front
-from planner.search.rank import rank
+from planner.search.objectives import Contest
+from planner.search.race import Evaluate, Outcome
+from planner.search.rank import Candidate, Contenders, rank
 from planner.search.request import Request
+from planner.search.rungs import cannot_tell, cautious
 from planner.search.scored import ScoredPlan
 from planner.search.simulations import Simulations
+from planner.search.sizes import with_micro_batches
+from planner.search.space import same_step_plans
 from planner.search.worth import discounts
+
+if TYPE_CHECKING:
+    from planner.search.cases import Cases
+    from planner.simulator.statistics import Prediction
+
+MOST_TIE_ROUNDS = 24
+TIE_ROUND = 8  # plans looked at briefly at a time
+MOST_REFINED = 3  # machines whose other ways to run are looked at
+REFINED_GAIN = 0.015  # in speed, for which settings are taken that the search had not tried
 
 
 @dataclass(frozen=True)
@@ -62,6 +81,124 @@ def choose(scored: Sequence[ScoredPlan], request: Request) -> Decision:
         fastest=marked[ranking.fastest],
         tied=[scored[i] for i in best_tied.values() if i != ranking.recommended],
     )
+
+
+def settle_ties(
+    outcome: Outcome[Prediction], contest: Contest, cases: Cases, evaluate: Evaluate[Prediction]
+) -> None:
+    """Simulate in full the plans that may be tied with the best one and win by a narrower range or fewer
+    machines, the likeliest winners first, after a short look at what their bounds allow."""
+    looked = set(outcome.long)
+    for _ in range(MOST_TIE_ROUNDS):
+        pending = possible_ties(outcome, contest, cases)
+        if not pending:
+            return
+        fresh = [i for i in pending if i not in looked][:TIE_ROUND]
+        if fresh:
+            looked.update(fresh)
+            outcome.scores.update(zip(fresh, evaluate(fresh, "short"), strict=True))
+            continue
+        outcome.scores.update(zip(pending[:1], evaluate(pending[:1], "long"), strict=True))
+        outcome.long.update(pending[:1])
+
+
+def possible_ties(outcome: Outcome[Prediction], contest: Contest, cases: Cases) -> list[int]:
+    """Plans without a final score that would win a tie if they were as fast as they may be, the narrowest
+    range and the fewest machines first."""
+    request, worth = cases.request, contest.worth
+    final = [cases.scored(contest.plans[i], outcome.scores[i]) for i in sorted(outcome.long)]
+    feasible = within([plan for plan in final if plan.samples_per_s > 0], request)
+    if not feasible:
+        return []
+    shares = discounts([plan.plan for plan in feasible], request).tolist()
+    known = [plan.candidate(share) for plan, share in zip(feasible, shares, strict=True)]
+    choice = rank(known, request.goal, min_marginal_efficiency=request.min_marginal_efficiency).recommended
+    ceiling = contest.bound_samples_per_s.copy()
+    for i in outcome.scores.keys() - outcome.long:
+        ceiling[i] = min(ceiling[i], cautious(outcome.scores[i], "short")[1])
+    possible: list[int] = np.flatnonzero(ceiling * worth >= contest.least_samples_per_s).tolist()
+    left = [i for i in possible if i not in outcome.long]
+    hopeful = [
+        Candidate(
+            cases.market.machine(plan.machine).device.name,
+            float(ceiling[i] * worth[i]) * exp(contest.sigma[i] ** 2 / 2),
+            float(contest.usd_per_hour[i]),
+            float(contest.sigma[i]),
+            machines=plan.machines,
+        )
+        for i in left
+        for plan in (contest.plans[i],)
+    ]
+    plans = Contenders([*known, *hopeful], request.goal, request.min_marginal_efficiency, decided=len(known))
+    return [left[k - len(known)] for k in plans.possible_replacements(choice)]
+
+
+def refined(
+    scored: list[ScoredPlan], decision: Decision, simulations: Simulations, pool: Executor
+) -> tuple[list[ScoredPlan], Decision]:
+    """The decision once the recommended machines run as well as they can: with other micro-batches, meshes,
+    recompute, sharding or buckets at the same global batch and precision."""
+    request = simulations.request
+    for _ in range(MOST_REFINED):
+        chosen = decision.recommended
+        better = _better_ways(chosen, simulations, pool)
+        if not better:
+            break
+        scored = [*scored, *better]
+        decision = choose(scored, request)
+        if decision.recommended.plan.machine == chosen.plan.machine:
+            break
+    return scored, decision
+
+
+def _better_ways(chosen: ScoredPlan, simulations: Simulations, pool: Executor) -> list[ScoredPlan]:
+    """The chosen machines run another way, if it is clearly faster: first with other micro-batches, meshes
+    and strategies, then with other settings of the strategy."""
+    cases, request = simulations.cases, simulations.request
+    if request.profile is not None or EXCHANGES.tier(chosen.plan.exchange) is Tier.CONTENDER:
+        return []
+    best = _fastest_way(chosen, same_step_plans(chosen.plan, cases), simulations, pool)
+    if not request.names_settings:
+        variants = best.plan.exchange.variants(cases.site(best.plan))
+        varied = (replace(best.plan, exchange=other.exchange) for other in variants if other.size is None)
+        best = _fastest_way(best, filter(cases.feasibility.is_possible, varied), simulations, pool)
+    return [] if best is chosen else [best]
+
+
+def _fastest_way(
+    best: ScoredPlan, ways: Iterable[Plan], simulations: Simulations, pool: Executor
+) -> ScoredPlan:
+    """The fastest of some plans within the limits of the request, where it gains enough beyond its error to
+    be worth the settings; else the best so far."""
+    cases, known = simulations.cases, best.plan.key
+    plans = [plan for _, plan in sorted({plan.key: plan for plan in ways}.items()) if plan.key != known]
+    if not plans:
+        return best
+    bounds = cases.bounds(plans)
+    for i in np.argsort(-bounds, kind="stable").tolist():
+        limit = best.samples_per_s * (1 + REFINED_GAIN)
+        if bounds[i] <= limit:
+            break
+        if cautious(simulations.predict_all([plans[i]], pool, "glance")[0], "glance")[1] <= limit:
+            continue
+        (way,) = simulations.scored([plans[i]], pool)
+        gained = way.samples_per_s - limit
+        clear = gained > 0 and not cannot_tell(gained, way.prediction, best.prediction)
+        if clear and within([way], simulations.request):
+            best = way
+    return best
+
+
+def in_fp32(chosen: ScoredPlan, simulations: Simulations, pool: Executor) -> ScoredPlan | None:
+    """The chosen plan in single precision, in as many more micro-batches as memory asks for; None where the
+    format was named, is fp32 already or does not fit."""
+    request, plan = simulations.request, replace(chosen.plan, precision=FP32)
+    if request.formats is not None or request.profile is not None or chosen.plan.precision == FP32:
+        return None
+    smaller = (with_micro_batches(plan, 2**k) for k in range(plan.batch.bit_length()))
+    possible = simulations.cases.feasibility.is_possible
+    held = next((other for other in smaller if other is not None and possible(other)), None)
+    return None if held is None else simulations.scored([held], pool, "trial")[0]
 
 
 def further(

@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Container, Sequence
+from collections.abc import Callable, Sequence
 from concurrent.futures import Executor
 from dataclasses import replace
-from math import isinf
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -13,12 +12,11 @@ import numpy.typing as npt
 
 from planner.answers.assumptions import assumptions
 from planner.answers.baseline import baseline_of
-from planner.answers.choice import choose, further, interrupted
+from planner.answers.choice import choose, further, in_fp32, interrupted, refined, settle_ties
 from planner.answers.job_limits import limit_words
 from planner.answers.jobs import within
 from planner.answers.results import Change, Recommendation
 from planner.errors import Infeasible
-from planner.parallel.data import EXCHANGES, Tier
 from planner.progress import Progress, silent
 from planner.search.cases import Cases
 from planner.search.executors import executor_of
@@ -27,21 +25,13 @@ from planner.search.front import Floats
 from planner.search.left_out import left_out_notes, no_plans
 from planner.search.measured import load
 from planner.search.objectives import BETWEEN, CHOICE, OTHER_END, Contest, race_for
-from planner.search.race import Evaluate, Outcome
-from planner.search.rank import (
-    RANGE_SIGMAS,
-    SAME_WIDTH,
-    Candidate,
-    confident_share,
-    may_be_tied,
-    worth_per_sample,
-)
+from planner.search.race import Outcome
+from planner.search.rank import RANGE_SIGMAS, confident_share
 from planner.search.request import MAX_WORKERS, Request, model_of
 from planner.search.rungs import Rung
 from planner.search.scored import ScoredPlan
 from planner.search.screening import screened_space
 from planner.search.simulations import Simulations
-from planner.search.sizes import splits
 from planner.search.space import Space, enumerate_plans
 from planner.search.worth import discounts
 
@@ -49,7 +39,6 @@ if TYPE_CHECKING:
     from planner.parallel.plan import Plan
     from planner.simulator.statistics import Prediction
 
-MOST_TIE_ROUNDS = 3
 MOST_RIVALS = 8  # a screen holds no more
 FIELD, GLANCE, FURTHER = "looking at machines", "first glance", "looking further"
 # the stages of the work, and about which share of it is done at the end of each
@@ -79,11 +68,13 @@ def recommend_for(
     study: str | None = None,
     on_improvement: Callable[[ScoredPlan], None] = ignore_improvement,
     suggest: bool = True,
+    refine: bool = True,
 ) -> Recommendation:
     """The answer to a request. `exhaustive` simulates every plan that can be run, for comparison; `trials`
     samples the space with optuna instead of enumerating it, in a `study` that can be gone on with.
     `on_improvement` is called with what looks best, soon after the start and whenever more is known. Where no
-    plan meets the limits of the job, `suggest` looks for limits that one meets."""
+    plan meets the limits of the job, `suggest` looks for limits that one meets. `refine`: the recommended
+    machines are run as well as they can be, with settings that the search does not try."""
     model = model_of(request)
     if trials is not None:
         from planner.answers.sampled import recommend_sampled
@@ -164,11 +155,10 @@ def recommend_for(
                 _short_of(cases, plans, outcome) + (limit_words(request, _ask) if suggest else "")
             )
         decision = choose(scored, request)
-        if not partial and (more := _split(decision.recommended, simulations, pool)):
-            scored += more
-            decision = choose(scored, request)
+        if not partial and refine and not exhaustive:
+            scored, decision = refined(scored, decision, simulations, pool)
         shown, chosen = decision.shown, decision.recommended
-        changes, curve, baseline = list[Change](), None, None
+        changes, curve, baseline, single_precision = list[Change](), None, None, None
         try:
             if not partial:
                 shown = _with_rivals(
@@ -176,6 +166,7 @@ def recommend_for(
                 )
             if not partial:
                 baseline = baseline_of(chosen, simulations, pool, searched=True)
+                single_precision = in_fp32(chosen, simulations, pool)
             if advice and not partial:
                 changes, curve = further(chosen, simulations, pool, progress)
         except KeyboardInterrupt:  # the answer is there, what follows from it is not
@@ -213,6 +204,7 @@ def recommend_for(
         changes=changes,
         saturation=curve,
         baseline=baseline,
+        single_precision=single_precision,
         everything=scored,
         screened=[every[i] for i in sorted(every) if plans[i].key not in in_full],
         bounded=[
@@ -265,68 +257,9 @@ def contest_of(cases: Cases, plans: Sequence[Plan], bounds: Floats, usd_per_hour
     return Contest(plans, bounds, usd_per_hour, worth, least * worth, sigma)
 
 
-def settle_ties(
-    outcome: Outcome[Prediction], contest: Contest, cases: Cases, evaluate: Evaluate[Prediction]
-) -> None:
-    """Simulate in full, of every device with a narrower range than the choice's, the plans that may be tied
-    with it by their bounds."""
-    request = cases.request
-    for _ in range(MOST_TIE_ROUNDS):
-        final = [cases.scored(contest.plans[i], outcome.scores[i]) for i in sorted(outcome.long)]
-        feasible = within(final, request)
-        if not feasible:
-            return
-        chosen = choose(feasible, request).recommended
-        rivals = possible_ties(chosen.candidate(), contest, cases, outcome.long)
-        if not rivals:
-            return
-        outcome.scores.update(zip(rivals, evaluate(rivals, "long"), strict=True))
-        outcome.long.update(rivals)
-
-
-def possible_ties(chosen: Candidate, contest: Contest, cases: Cases, known: Container[int]) -> list[int]:
-    """The best plan by its bound of every more certain device, where it may be tied with the choice."""
-    best: dict[str, tuple[float, int]] = {}
-    objective = cases.request.goal
-    value = worth_per_sample(objective, chosen.expected_usd_per_sample, cases.request.min_marginal_efficiency)
-    ceiling = contest.bound_samples_per_s * contest.worth
-    merit = ceiling if isinf(value) else value * ceiling - contest.usd_per_hour / 3600
-    for i in np.argsort(-merit, kind="stable").tolist():
-        plan = contest.plans[i]
-        device = cases.market.machine(plan.machine).device.name
-        certain = contest.sigma[i] < chosen.total_sigma - SAME_WIDTH
-        if (
-            device in best
-            or device == chosen.device
-            or not certain
-            or ceiling[i] < contest.least_samples_per_s[i]
-        ):
-            continue
-        rival = Candidate(
-            device,
-            float(contest.bound_samples_per_s[i]),
-            float(contest.usd_per_hour[i]),
-            float(contest.sigma[i]),
-        )
-        if may_be_tied(rival, chosen, value):
-            best[device] = (float(merit[i]), i)
-    return [i for _, i in best.values() if i not in known]
-
-
-def _split(chosen: ScoredPlan, simulations: Simulations, pool: Executor) -> list[ScoredPlan]:
-    """The chosen plan with its step split into other micro-batches, where these may be faster."""
-    cases, request = simulations.cases, simulations.request
-    if EXCHANGES.tier(chosen.plan.exchange) is Tier.CONTENDER:
-        return []
-    tried = [plan for plan in splits(chosen.plan, request) if cases.feasibility.out_of_memory(plan) is None]
-    bounds = cases.bounds(tried)
-    faster = [plan for plan, bound in zip(tried, bounds, strict=True) if bound > chosen.samples_per_s]
-    return within(simulations.scored(faster, pool), request)
-
-
 def _ask(request: Request) -> ScoredPlan:
     """The plan chosen for a changed request; no remedies for it."""
-    return recommend_for(request, jobs=1, advice=False, suggest=False).chosen
+    return recommend_for(request, jobs=1, advice=False, suggest=False, refine=False).chosen
 
 
 def _reachable(space: Space, bounds: Floats, request: Request, *, suggest: bool) -> npt.NDArray[np.intp]:

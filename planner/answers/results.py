@@ -86,6 +86,14 @@ class Recommendation(Shown):
     cheapest: ScoredPlan | None = None  # of the feasible plans, by expected cost per sample
     fastest: ScoredPlan | None = None
     tied: Sequence[ScoredPlan] = ()  # with the choice: neither is better with 75% probability
+    single_precision: ScoredPlan | None = None  # the choice in fp32, where mixed precision is a default
+
+    @property
+    def gain_over_fp32(self) -> float | None:
+        """By what share mixed precision is faster; None where it was asked for, or fp32 does not fit."""
+        if self.single_precision is None:
+            return None
+        return self.chosen.samples_per_s / self.single_precision.samples_per_s - 1
 
     def as_dict(self) -> dict[str, Any]:
         return {
@@ -95,6 +103,7 @@ class Recommendation(Shown):
             "baseline": None if self.baseline is None else with_job(self.baseline, self.request),
             "plans": [with_job(plan, self.request) for plan in self.plans],
             "tied": [plan.plan.cluster_text for plan in self.tied],
+            "gain_over_fp32": self.gain_over_fp32,
             "considered": self.considered,
             "pruned": sum(self.pruned.values()),
             "pruned_by": dict(self.pruned),
@@ -156,6 +165,7 @@ class Saturation(Shown):
     assumptions: Sequence[Note | Fact] = field(default=())
     partial: bool = False
     baseline: ScoredPlan | None = None  # one device alone
+    beyond_owned: ScoredPlan | None = None  # twice the machines that the user has
 
     @property
     def chosen(self) -> SaturationPoint:

@@ -28,6 +28,7 @@ from planner.search.cases import Cases
 from planner.search.executors import executor_of
 from planner.search.limits import MOST_WORKERS, check_size
 from planner.search.measured import load
+from planner.search.ownership import owned_machines
 from planner.search.request import Request, model_of
 from planner.search.rungs import Rung, gain, half_width
 from planner.search.scored import ScoredPlan
@@ -153,6 +154,9 @@ def saturation_of(
     how many the strategy wants of what it can have more of, as servers."""
     check_size(max_workers)
     request, cases = simulations.request, simulations.cases
+    owned = owned_workers(plan, request)
+    if owned is not None and request.max_workers is None:
+        max_workers = min(max_workers, owned)
     curve = _curve(plan, simulations, pool, max_workers)
     partial = False
     try:
@@ -170,12 +174,16 @@ def saturation_of(
     beyond = scored[min(turns.worth + 1, len(scored) - 1)]  # meets what is full
     wanted = with_workers(last.plan, plan.workers, request.global_batch) if plan.workers > 1 else None
     by_size: list[tuple[int, ScoredPlan]] = []
-    baseline = None
+    baseline = beyond_owned = None
     try:
         if sizes and not partial:
             by_size = _by_size(wanted or last.plan, simulations, pool, ENOUGH_SERVERS)
         if not partial:
             baseline = baseline_of(last, simulations, pool)
+        if owned == scored[-1].plan.workers and not partial:
+            more = with_workers(scored[-1].plan, 2 * owned, request.global_batch)
+            if more is not None and (held := held_plan(more, cases)) is not None:
+                beyond_owned = _scored([held], simulations, pool)[0]
     except KeyboardInterrupt:
         partial = True
     return Saturation(
@@ -192,7 +200,15 @@ def saturation_of(
         assumptions=assumptions([last.plan], cases),
         partial=partial,
         baseline=baseline,
+        beyond_owned=beyond_owned,
     )
+
+
+def owned_workers(plan: Plan, request: Request) -> int | None:
+    """How many workers the user's own machines of a plan hold; None where nobody says how many there are."""
+    hardware = request.market.machine(plan.machine)
+    count = owned_machines(request, hardware) if hardware.machines or request.machines else None
+    return None if count is None else count * plan.workers_per_machine
 
 
 def _curve(plan: Plan, simulations: Simulations, pool: Executor, max_workers: int) -> _Curve:

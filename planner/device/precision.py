@@ -14,8 +14,9 @@ from planner.hardware import Format
 
 @dataclass(frozen=True, slots=True)
 class Precision:
-    """`parameter_bytes` are those of the copy that forward and backward read, `gradient_bytes` those that are
-    sent, `master_bytes` those of the copy that the optimizer keeps beside them (0: it updates the first)."""
+    """`parameter_bytes` are those of the copy that forward and backward read, `gradient_bytes` those of
+    gradients that are sent in the format of that copy (FSDP, ZeRO), `master_bytes` those of the copy that the
+    optimizer keeps beside them (0: it updates the first)."""
 
     name: str
     compute: Format
@@ -23,6 +24,13 @@ class Precision:
     gradient_bytes: int
     activation_bytes: int
     master_bytes: int = 0
+
+    @property
+    def ddp_gradient_bytes(self) -> int:
+        """Width of the gradients that DDP and Megatron all-reduce: that of the parameters that the optimizer
+        updates. Under torch.autocast, which is how mixed precision is trained since Apex is retired,
+        parameters are fp32, and so are `.grad` and DDP's buckets; Megatron sums in fp32 main gradients."""
+        return self.master_bytes or self.gradient_bytes
 
     def __hash__(self) -> int:
         """Precisions are parts of many keys, and hardly two have the same name."""

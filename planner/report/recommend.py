@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 from planner.note import Note, Topic
 from planner.report import charts
 from planner.report.charts_curves import memory_bars, step_picture, workers_curve
-from planner.report.format import count, limit_usd, money, percent, rate, span, usd
+from planner.report.format import count, limit_usd, money, percent, rate, ratio, span, usd
 from planner.report.page import Chart, Column, Figure, Page, Picture, Remark, Table
 from planner.report.phrases import (
     alone_words,
@@ -184,6 +184,9 @@ def _why(result: Recommendation) -> list[str]:
     if fastest.plan.key not in (chosen.plan.key, cheapest.plan.key):
         out.append(f"The fastest plan ({cluster_words(fastest.plan)}) is {compared_words(fastest, chosen)}.")
     out.append(tied_words(result.tied))
+    if (gain := result.gain_over_fp32) is not None:
+        faster = f"{ratio(1 + gain)} as fast as" if gain >= 1 else f"{percent(gain)} faster than"
+        out.append(f"Mixed {chosen.plan.precision.name} is {faster} fp32.")
     synchronous = [plan for plan in (*result.plans, *result.everything) if not is_async(plan)]
     if is_async(chosen) and synchronous:
         rival = best_of(synchronous, result.request)

@@ -17,7 +17,7 @@ from planner.report.charts_curves import (
 )
 from planner.report.format import count, percent, rate, signed
 from planner.report.page import Column, Figure, Page, Picture, Remark, Table
-from planner.report.phrases import alone_words, beside_words, busy_words, figures, plan_page
+from planner.report.phrases import alone_words, beside_words, busy_words, compared_words, figures, plan_page
 from planner.report.plan_rows import LABEL, cost_columns, plan_columns, plan_row, what_if
 
 if TYPE_CHECKING:
@@ -52,6 +52,7 @@ def saturation_page(result: Saturation, *, energy: bool = False) -> Page:
     why = [
         _choice_words(result),
         *_cheaper(result, training),
+        _beyond_owned(result),
         alone_words(chosen, result.baseline, training),
         falling([(p.workers, p.scored.prediction) for p in result.points], is_asynchronous=turns),
     ]
@@ -99,6 +100,15 @@ def _choice_words(result: Saturation) -> str:
     if result.chosen.workers == (result.saturation_workers or result.points[-1].workers):
         return ""
     return "The nearest to it within the limits."
+
+
+def _beyond_owned(result: Saturation) -> str:
+    """What twice the user's own machines would give."""
+    if (more := result.beyond_owned) is None:
+        return ""
+    last = result.points[-1].scored
+    there = f"These are all {count(last.plan.machines, 'machine')} that you have"
+    return f"{there}; {more.plan.machines} would be {compared_words(more, last)}."
 
 
 def _cheaper(result: Saturation, training: Training | None) -> list[str]:

@@ -50,10 +50,16 @@ class Alternative:
 
 
 def out_of_memory_message(
-    plan: Plan, model: Model, sites: Sites, rates: Rates, *, accumulates: bool = True
+    plan: Plan,
+    model: Model,
+    sites: Sites,
+    rates: Rates,
+    is_possible: Callable[[Plan], bool],
+    *,
+    accumulates: bool = True,
 ) -> str:
-    """Why a plan runs out of memory, with the cheapest change that makes it fit. Without `accumulates` the
-    number of micro-batches follows from the global batch and is not said."""
+    """Why a plan runs out of memory, with the cheapest change with which it can be run. Without `accumulates`
+    the number of micro-batches follows from the global batch and is not said."""
     site = sites(plan)
     device = site.hardware.device
     host, limit = host_bytes(plan, model, site), host_memory_bytes(model, site.hardware, plan.workers)
@@ -79,7 +85,7 @@ def out_of_memory_message(
     gathers = plan.exchange.memory_shares(model, plan.precision, site).parameters < 1
     if gathers and memory.buffers_bytes * memory.least_fragmentation + memory.framework_bytes > usable:
         need += f"; {_unit_words(plan, model, memory)}"
-    result = cheapest_alternative(plan, model, sites, rates)
+    result = cheapest_alternative(plan, model, sites, rates, is_possible)
     offload = "" if result is not None and "--workers" not in result.flags else _offload(plan, model, site)
     if result is None:
         other = "take larger devices: nothing else makes it fit"
@@ -88,8 +94,10 @@ def out_of_memory_message(
     return f"{need}; it fits with {words}{', or ' if offload else ''}{offload}"
 
 
-def cheapest_alternative(plan: Plan, model: Model, sites: Sites, rates: Rates) -> Alternative | None:
-    """The cheapest change that makes a plan fit."""
+def cheapest_alternative(
+    plan: Plan, model: Model, sites: Sites, rates: Rates, is_possible: Callable[[Plan], bool]
+) -> Alternative | None:
+    """The cheapest change with which a plan can be run."""
     site = sites(plan)
     tiers = [_settings(plan), _model_parallel(plan, model, site)]
     workers = plan.workers
@@ -99,9 +107,7 @@ def cheapest_alternative(plan: Plan, model: Model, sites: Sites, rates: Rates) -
         by_changes: dict[int, list[Alternative]] = {}
         for option in tier:
             where = sites(option.plan)
-            if option.plan.exchange.infeasibility(where) is not None:
-                continue
-            if option.plan.batch <= largest_batch(option.plan, model, where):
+            if option.plan.batch <= largest_batch(option.plan, model, where) and is_possible(option.plan):
                 by_changes.setdefault(len(option.flags), []).append(option)
         if by_changes:
             fewest = by_changes[min(by_changes)]

@@ -204,6 +204,7 @@ class Cases:
             spot=paid.course,
             draw=self.market.once(("draw", rented), lambda: draw_of(rented, self.market)),
             sample_tokens=self.model.sample_tokens,
+            most_samples_per_s=inf if self.runs else self.input_samples_per_s(plan),
         )
 
     def error(self, plan: Plan) -> Error | None:

@@ -7,6 +7,7 @@ from collections import Counter
 from collections.abc import Hashable, Iterable
 from dataclasses import dataclass, field
 from enum import StrEnum
+from functools import cached_property
 from math import inf
 from typing import TYPE_CHECKING
 
@@ -69,7 +70,7 @@ class Feasibility:
             self._sites[key] = plan.site(self.request.market, seed=self.request.seed)
         return self._sites[key]
 
-    @property
+    @cached_property
     def state_bytes(self) -> float:
         """Bytes of a checkpoint: trained parameters and optimizer state in fp32."""
         states = state_bytes(optimizer_named(usual_optimizer(self.model)), *stored_tensors(self.model))
@@ -141,10 +142,13 @@ class Feasibility:
             if servers := self._server_memory_error(plan, self.site(plan)):
                 raise Infeasible(servers)
             free = self.request.global_batch is None
-            raise Infeasible(out_of_memory_message(plan, self.model, self.site, rates, accumulates=free))
+            about = (plan, self.model, self.site, rates, self.is_possible)
+            raise Infeasible(out_of_memory_message(*about, accumulates=free))
 
     def is_possible(self, plan: Plan) -> bool:
         """Whether the plan can be run."""
+        if self.out_of_memory(plan):
+            return False
         try:
             self._check_settings(plan)
         except PlannerError:

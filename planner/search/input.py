@@ -1,8 +1,9 @@
 """The input pipeline: how many samples per second the host of a plan's devices decodes.
 
 Eight loader processes decode 2,204 ImageNet images per second (`loader_images_per_s`, fitted to the published
-runs that read JPEG files), that is 276 per vCPU. Devices share the vCPUs of their machine evenly. Images that
-devices decode (DALI), synthetic data, recorded steps, text, CPU machines and machines whose vCPUs nobody
+runs that read JPEG files), that is 276 per vCPU. Devices share the vCPUs of their machine evenly. Decoding
+and computing overlap, so that a step takes the longer of both, as in `planner.device.rates.times`. Images
+that devices decode (DALI), synthetic data, recorded steps, text, CPU machines and machines whose vCPUs nobody
 knows are not limited.
 """
 

@@ -1,27 +1,32 @@
 """The decision rule: which of the scored plans is recommended.
 
 1. A plan's speed is log-normal around its prediction; its 90% range gives sigma. Errors of plans on one
-device are
-   the same error; those of two devices are independent; the error of the simulation is a plan's own.
-2. A plan is feasible if it meets the budget, and meets deadline, spend and least throughput with probability
-   `confidence`.
-3. Expected cost per sample is price / speed * exp(sigma^2 / 2): what is uncertain costs more than its median.
-4. `balanced` starts from the lowest expected cost per sample and moves to a faster plan while the step gains
-at
-   least 5% and its extra samples cost at most 1 / `min_marginal_efficiency` times the lowest cost (or the
-   plan costs at most 1% more per sample). That is the plan with the highest net value: speed * (highest price
-   worth paying per sample) - price. 5. `cheapest` takes the lowest expected cost, and a plan 5% faster for at
-   most 1% more; `fastest` the highest speed. 6. A plan is tied with another if neither is better, by what the
-   objective maximises, with 75% probability, and it is neither slower nor more expensive per sample with that
-   probability. Of the plans tied with the choice the one with the narrowest range wins, then the one with the
-   fewest machines.
+   device are the same error; those of two devices are independent; the error of the simulation is a plan's
+   own.
+2. A plan is feasible if it meets the budget, and meets deadline, spend and least throughput with
+   probability `confidence`.
+3. Expected cost per sample is price / speed * exp(sigma^2 / 2): what is uncertain costs more than its
+   median.
+4. `balanced` starts from the lowest expected cost per sample and moves to a faster plan while the step
+   gains at least 5% and its extra samples cost at most 1 / `min_marginal_efficiency` times the lowest cost
+   (or the plan costs at most 1% more per sample). That is the plan with the highest net value: speed *
+   (highest price worth paying per sample) - price.
+5. `cheapest` takes the lowest expected cost, and a plan 5% faster for at most 1% more; `fastest` the
+   highest speed.
+6. A plan is tied with that one if neither is better, by what the objective maximises, with 75% probability,
+   and it is not more expensive per sample with that probability. Of the tied plans that none beats with 75%
+   probability the one with the narrowest range wins, then the one with the fewest machines: whoever pays
+   for more machines or trusts a wider range must be likely to gain by it.
+
+Where 5% more speed for 1% more cost and a tie contradict each other (the faster plan is the uncertain one),
+the tie wins.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from math import exp, inf, log
+from math import exp, log
 from statistics import NormalDist
 
 import numpy as np
@@ -36,8 +41,7 @@ NEGLIGIBLE_COST = 0.01  # per sample, for a plan that is faster by `LEAST_GAIN`
 TIED_BELOW = 0.75  # probability of being better
 SAME_WIDTH = 0.02  # by which two sigmas differ at most that count as equally certain
 RANGE_SIGMAS = NormalDist().inv_cdf(0.95)  # half a 90% range, in standard deviations
-_NODES, _WEIGHTS = np.polynomial.hermite_e.hermegauss(31)
-_WEIGHTS = _WEIGHTS / _WEIGHTS.sum()
+TIED_SCORE = NormalDist().inv_cdf(TIED_BELOW)  # the same, in standard deviations
 
 
 @dataclass(frozen=True, slots=True)
@@ -94,144 +98,138 @@ def rank(
     *,
     min_marginal_efficiency: float = MIN_MARGINAL_EFFICIENCY,
 ) -> Ranking:
-    """The recommendation among feasible plans, by the rule above; ties of equal plans go to the earlier
-    one."""
-    speed = np.array([candidate.effective_samples_per_s for candidate in candidates])
-    usd_per_s = np.array([candidate.usd_per_hour for candidate in candidates]) / 3600
-    cost = usd_per_s / speed
-    cheapest = int(np.lexsort((-speed, cost))[0])
-    fastest = int(np.lexsort((cost, -speed))[0])
-    worth = worth_per_sample(objective, float(cost[cheapest]), min_marginal_efficiency)
-    if objective == "fastest" or not usd_per_s.any():
-        best, worth = fastest, inf
-    else:
-        best = _climb(cheapest, speed, usd_per_s, worth)
-    tied = tied_with(best, candidates, worth)
-    choice = _most_certain(best, tied, candidates, worth)
-    if choice != best:
-        tied = tied_with(choice, candidates, worth)
-    return Ranking(choice, cheapest, fastest, tuple(tied))
+    """The recommendation among feasible plans, by the rule above; equal plans go to the earlier one."""
+    plans = Contenders(candidates, objective, min_marginal_efficiency)
+    tied = plans.tied_with(plans.best)
+    unbeaten = [i for i in (plans.best, *tied) if not plans.is_beaten(i)]
+    choice = plans.most_certain(unbeaten or [plans.best])
+    return Ranking(
+        choice, plans.cheapest, plans.fastest, tuple(i for i in plans.tied_with(choice) if i in unbeaten)
+    )
 
 
 def worth_per_sample(
     objective: Objective, least_usd_per_sample: float, min_marginal_efficiency: float
 ) -> float:
     """The highest price in USD worth paying for one more sample."""
-    if objective == "fastest":
-        return inf
     return least_usd_per_sample / (min_marginal_efficiency if objective == "balanced" else 1.0)
 
 
-def _climb(start: int, speed: Floats, usd_per_s: Floats, worth: float) -> int:
-    """From the cheapest plan to faster ones, as long as a step gains enough and its samples are worth it."""
-    now = start
-    while True:
-        faster = np.flatnonzero(speed >= speed[now] * (1 + LEAST_GAIN))
-        gained, paid = speed[faster] - speed[now], usd_per_s[faster] - usd_per_s[now]
-        cost = usd_per_s[faster] / speed[faster]
-        allowed = (paid <= worth * gained) | (cost <= usd_per_s[now] / speed[now] * (1 + NEGLIGIBLE_COST))
-        faster = faster[allowed]
-        if not len(faster):
-            return now
-        net_value = worth * speed[faster] - usd_per_s[faster]
-        now = int(faster[np.lexsort((faster, -net_value))[0]])
+class Contenders:
+    """Candidates in arrays, with what the objective maximises and the probability of being better by it."""
+
+    def __init__(
+        self,
+        candidates: Sequence[Candidate],
+        objective: Objective,
+        min_marginal_efficiency: float,
+        decided: int | None = None,
+    ) -> None:
+        """`decided`: only so many at the beginning may be the best and the ends."""
+        self.speed = np.array([plan.effective_samples_per_s for plan in candidates])
+        self.usd_per_s = np.array([plan.usd_per_hour for plan in candidates]) / 3600
+        self.sigma = np.array([plan.sigma for plan in candidates])
+        self.total_sigma = np.array([plan.total_sigma for plan in candidates])
+        self.machines = np.array([plan.machines for plan in candidates])
+        names = {name: i for i, name in enumerate(dict.fromkeys(plan.device for plan in candidates))}
+        self.device = np.array([names[plan.device] for plan in candidates])
+        self.decided = len(candidates) if decided is None else decided
+        cost = self.usd_per_s / self.speed
+        self.cheapest = int(np.lexsort((-self.speed[: self.decided], cost[: self.decided]))[0])
+        self.fastest = int(np.lexsort((cost[: self.decided], -self.speed[: self.decided]))[0])
+        priced = bool(self.usd_per_s.any())
+        self.objective: Objective = objective if priced else "fastest"
+        self.worth = worth_per_sample(self.objective, float(cost[self.cheapest]), min_marginal_efficiency)
+        self.best = self.fastest if self.objective == "fastest" else self._climb(self.cheapest)
+
+        values = {
+            "balanced": self.net_value,
+            "cheapest": -np.log(np.maximum(cost, 1e-300)),
+            "fastest": np.log(self.speed),
+        }
+        self.value = values[self.objective]  # what the objective maximises
+
+    @property
+    def net_value(self) -> Floats:
+        """USD per second that the samples of each plan are worth, less its price."""
+        return np.asarray(self.worth * self.speed - self.usd_per_s)
+
+    def _climb(self, start: int) -> int:
+        """From the cheapest plan to faster ones, as long as a step gains enough and its samples are worth
+        it."""
+        now, speed, usd_per_s = start, self.speed, self.usd_per_s
+        while True:
+            faster = np.flatnonzero(speed[: self.decided] >= speed[now] * (1 + LEAST_GAIN))
+            gained, paid = speed[faster] - speed[now], usd_per_s[faster] - usd_per_s[now]
+            cost = usd_per_s[faster] / speed[faster]
+            limit = usd_per_s[now] / speed[now] * (1 + NEGLIGIBLE_COST)
+            faster = faster[(paid <= self.worth * gained) | (cost <= limit)]
+            if not len(faster):
+                return now
+            now = int(faster[np.lexsort((faster, -self.net_value[faster]))[0]])
+
+    def score_better(self, other: int) -> Floats:
+        """By how many standard deviations each plan is better than another: negative if it is worse. Net
+        values are compared to first order in the errors of the two speeds."""
+        shared, own, others = self._sigmas(other)
+        amount = self.worth * self.speed if self.objective == "balanced" else np.ones(len(self.speed))
+        deviation = np.sqrt(
+            ((amount - amount[other]) * shared) ** 2 + (amount * own) ** 2 + (amount[other] * others) ** 2
+        )
+        return _scores(self.value - self.value[other], deviation)
+
+    def score_cheaper(self, other: int) -> Floats:
+        """The same of being cheaper per sample; plans without a price cost alike."""
+        if not self.usd_per_s.any():
+            return np.zeros(len(self.speed))
+        logs = np.log(self.speed / np.maximum(self.usd_per_s, 1e-300))
+        _, own, others = self._sigmas(other)
+        return _scores(logs - logs[other], np.hypot(own, others))
+
+    def _sigmas(self, other: int) -> tuple[Floats, Floats, Floats]:
+        """Of each plan beside another: the error that both share, the rest of its own and of the other's."""
+        shared = np.where(self.device == self.device[other], np.minimum(self.sigma, self.sigma[other]), 0.0)
+        rest = np.sqrt(np.maximum(self.total_sigma**2 - shared**2, 0.0))
+        return shared, rest, np.sqrt(np.maximum(self.total_sigma[other] ** 2 - shared**2, 0.0))
+
+    def tied_with(self, plan: int) -> list[int]:
+        """Plans that are neither better nor worse than this one with enough probability, nor more expensive
+        per sample."""
+        tied = (np.abs(self.score_better(plan)) < TIED_SCORE) & (self.score_cheaper(plan) > -TIED_SCORE)
+        tied[plan] = False
+        return [int(i) for i in np.flatnonzero(tied)]
+
+    def possible_replacements(self, choice: int) -> list[int]:
+        """Undecided plans that, were they as fast as this, would be tied with the best one and preferred to
+        the choice; the narrowest range first, then the fewest machines."""
+        may_tie = (self.score_better(self.best) > -TIED_SCORE) & (self.score_cheaper(self.best) > -TIED_SCORE)
+        may_tie[: self.decided] = False
+        plans = [int(i) for i in np.flatnonzero(may_tie) if self.is_preferred(int(i), choice)]
+        return sorted(
+            plans, key=lambda i: (self.total_sigma[i] // SAME_WIDTH, self.machines[i], -self.value[i])
+        )
+
+    def is_beaten(self, plan: int) -> bool:
+        """Whether some plan is better with enough probability."""
+        return bool((self.score_better(plan) >= TIED_SCORE).any())
+
+    def is_preferred(self, plan: int, other: int) -> bool:
+        """Whether a tied plan wins by its narrower range, or its fewer machines."""
+        wider = self.total_sigma[plan] - self.total_sigma[other]
+        return bool(
+            wider < -SAME_WIDTH or (wider <= SAME_WIDTH and self.machines[plan] < self.machines[other])
+        )
+
+    def most_certain(self, plans: Sequence[int]) -> int:
+        """Of these the one with the narrowest range, then with the fewest machines, then the best."""
+        narrowest = min(self.total_sigma[i] for i in plans)
+        certain = [i for i in plans if self.total_sigma[i] <= narrowest + SAME_WIDTH]
+        fewest = min(self.machines[i] for i in certain)
+        left = [i for i in certain if self.machines[i] == fewest]
+        return self.best if self.best in left else max(left, key=lambda i: (self.value[i], -i))
 
 
-def tied_with(best: int, candidates: Sequence[Candidate], worth: float) -> list[int]:
-    """Candidates that are tied with the one at `best`."""
-    chosen = candidates[best]
-    return [i for i, other in enumerate(candidates) if i != best and is_tied(other, chosen, worth)]
-
-
-def is_tied(other: Candidate, chosen: Candidate, worth: float) -> bool:
-    """Whether a plan is neither clearly better nor clearly worse than the choice, and gives up neither speed
-    nor money for certain."""
-    faster = probability_faster(other, chosen)
-    if faster <= 1 - TIED_BELOW or (worth == inf and faster >= TIED_BELOW):
-        return False
-    if probability_cheaper(other, chosen) <= 1 - TIED_BELOW:
-        return False
-    return worth == inf or 1 - TIED_BELOW < probability_better(other, chosen, worth) < TIED_BELOW
-
-
-def may_be_tied(bound: Candidate, chosen: Candidate, worth: float) -> bool:
-    """Whether a plan of which only an upper bound of its speed is known may be tied with the choice."""
-    return (
-        probability_faster(bound, chosen) > 1 - TIED_BELOW
-        and probability_cheaper(bound, chosen) > 1 - TIED_BELOW
-        and probability_better(bound, chosen, worth) > 1 - TIED_BELOW
-    )
-
-
-def probability_faster(first: Candidate, other: Candidate) -> float:
-    """Probability that the first has the higher throughput."""
-    return _normal(log(first.samples_per_s / other.samples_per_s), _difference_sigma(first, other))
-
-
-def probability_cheaper(first: Candidate, other: Candidate) -> float:
-    """Probability that the first costs less per sample; plans without a price cost alike."""
-    if first.usd_per_hour <= 0 or other.usd_per_hour <= 0:
-        return 0.5
-    prices = log(other.usd_per_hour / first.usd_per_hour)
-    gain = log(first.samples_per_s / other.samples_per_s)
-    return _normal(gain + prices, _difference_sigma(first, other))
-
-
-def _difference_sigma(first: Candidate, other: Candidate) -> float:
-    """Standard deviation of the difference of the logarithms of two speeds; one device's error cancels."""
-    shared = min(first.sigma, other.sigma) if first.device == other.device else 0.0
-    return float(np.hypot(_rest(first, shared), _rest(other, shared)))
-
-
-def _most_certain(best: int, tied: Sequence[int], candidates: Sequence[Candidate], worth: float) -> int:
-    """The plan with the narrowest range among those tied, then with the fewest machines; as often as another
-    one that is tied with the result is narrower still."""
-    choice = best
-    while True:
-        narrower = [i for i in tied if _more_certain(candidates[i], candidates[choice])]
-        if not narrower:
-            return choice
-        choice = min(narrower, key=lambda i: (candidates[i].total_sigma, candidates[i].machines, i))
-        tied = tied_with(choice, candidates, worth)
-
-
-def _more_certain(first: Candidate, other: Candidate) -> bool:
-    difference = first.total_sigma - other.total_sigma
-    if abs(difference) > SAME_WIDTH:
-        return difference < 0
-    return first.device == other.device and first.machines < other.machines
-
-
-def probability_better(first: Candidate, other: Candidate, worth: float) -> float:
-    """Probability that the first has the higher net value (speed where `worth` is infinite).
-
-    Of one device the shared error is integrated out and the rest is the simulations' own; of two devices the
-    error of the second is. The inner probability is the normal distribution's.
-    """
-    same = first.device == other.device
-    shared = min(first.sigma, other.sigma) if same else 0.0
-    own = _rest(first, shared)
-    second = _rest(other, shared)
-    if worth == inf:
-        return probability_faster(first, other)
-    total = 0.0
-    for node, weight in zip(_NODES, _WEIGHTS, strict=True) if shared else ((0.0, 1.0),):
-        common = exp(shared * node)
-        for inner, share in zip(_NODES, _WEIGHTS, strict=True) if second else ((0.0, 1.0),):
-            rival = worth * other.samples_per_s * common * exp(second * inner)
-            needed = rival + (first.usd_per_hour - other.usd_per_hour) / 3600
-            reached = worth * first.samples_per_s * common
-            p = 1.0 if needed <= 0 else _normal(log(reached / needed), own)
-            total += weight * share * p
-    return float(total)
-
-
-def _rest(candidate: Candidate, shared: float) -> float:
-    """What is left of a candidate's sigma once the shared part is taken out."""
-    return float(np.sqrt(max(candidate.total_sigma**2 - shared**2, 0.0)))
-
-
-def _normal(distance: float, sigma: float) -> float:
-    if sigma <= 0:
-        return 0.5 if distance == 0 else float(distance > 0)
-    return NormalDist().cdf(distance / sigma)
+def _scores(difference: Floats, deviation: Floats) -> Floats:
+    """Differences in standard deviations; certain ones are infinite."""
+    with np.errstate(divide="ignore", invalid="ignore"):
+        return np.asarray(np.nan_to_num(difference / deviation, nan=0.0, posinf=np.inf, neginf=-np.inf))

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from math import log1p
+from math import inf, log1p
 from statistics import NormalDist
 from typing import TYPE_CHECKING, Any
 
@@ -58,6 +58,7 @@ class ScoredPlan:
     draw: Energy | None = None  # of its machines per hour; None: nobody gives their power
     sample_tokens: int | None = None  # without padding, where it has any
     charged_share: float = 1.0  # of the price of its machines
+    most_samples_per_s: float = inf  # that its hosts decode
 
     @property
     def samples_per_s(self) -> float:
@@ -71,7 +72,8 @@ class ScoredPlan:
         from planner.device.rates.constants import combined
 
         half = (self.prediction.samples_per_s_high - self.prediction.samples_per_s_low) / 2
-        return combined(self.samples_per_s, half, self.error)
+        low, high = combined(self.samples_per_s, half, self.error)
+        return low, max(min(high, self.most_samples_per_s), self.samples_per_s)
 
     @property
     def sigma(self) -> float:

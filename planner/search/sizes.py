@@ -104,6 +104,15 @@ def joined(request: Request, worker: Hardware) -> bool:
     return request.market.nic_bytes_per_s(worker) is not None
 
 
+def is_on_one_machine(model: Model, worker: Hardware) -> bool:
+    """Whether several rented machines are tried only if --machines or --workers asks for them: adapters and
+    heads are trained on one, as PEFT, TRL and Unsloth are usually run."""
+    from planner.model.methods import METHODS
+
+    fine_tunes = model.training is not None and METHODS[model.training.method].fine_tunes
+    return fine_tunes and worker.standing != "own"
+
+
 def _most_nodes(request: Request, worker: Hardware, model: Model) -> int:
     limited = request.budget_usd_per_hour is not None or request.machines is not None
     large = limited and model.parameters >= LARGE_PARAMETERS
@@ -114,22 +123,11 @@ def _most_nodes(request: Request, worker: Hardware, model: Model) -> int:
         most = min(most, int(request.budget_usd_per_hour / price) + 1)
     if request.machines is not None:
         most = min(most, request.machines)
+    elif is_on_one_machine(model, worker):
+        most = 1
     if (owned := owned_machines(request, worker)) is not None:
         most = min(most, owned)
     return most if joined(request, worker) else min(most, 1)
-
-
-def splits(plan: Plan, request: Request) -> list[Plan]:
-    """The plan with other micro-batches and as many of them that its step has the same samples; none where
-    the request names either."""
-    named = (request.batches, request.accumulate, request.profile)
-    if any(value is not None for value in named) or plan.mesh.lowered_by:
-        return []
-    samples = plan.batch * plan.accumulate
-    sizes = dividing_batches(samples, (plan.batch // 4, plan.batch // 2, 2 * plan.batch, 4 * plan.batch))
-    return [
-        replace(plan, batch=size, accumulate=samples // size) for size in sizes if size not in (0, plan.batch)
-    ]
 
 
 def recompute_options(request: Request, model: Model) -> tuple[Recompute, ...]:

@@ -27,6 +27,7 @@ from planner.parallel.data.ddp import AllReduce
 from planner.parallel.data.fsdp import Sharded
 from planner.parallel.data.joint import slowest_factor, usual_sigma
 from planner.parallel.data.owned import Owned
+from planner.parallel.data.settings import GRADIENTS
 from planner.parallel.mesh import data_parallel_group
 from planner.parallel.replica import device_computation, in_units
 from planner.simulator.simulate import Effort
@@ -184,13 +185,15 @@ def exchange_of(run: Run, site: Site) -> AllReduce | Owned | Sharded:
     layout, software = run.layout, run.software
     if not layout.stage:
         if run.arch == "llm":
-            return AllReduce(copied=False)  # Megatron's gradients are made in the buffers that are sent
+            # Megatron's gradients are made in the buffers that are sent; NVIDIA's published recipes reduce
+            # them in 16 bits (NeMo's grad_reduce_in_fp32=False), DDP by default in fp32
+            return AllReduce(copied=False, gradients=_sent_format(run))
         plain = AllReduce(cycle_s=software.cycle_s)
         if software.gradient_bytes == 2:
             plain = replace(plain, gradients="fp16")
         whole = 10**12  # a single bucket, after the backward pass
         return plain if software.overlaps else replace(plain, bucket_bytes=whole, first_bucket_bytes=whole)
-    gradients = framework_named(software.tier).gradients.get(run.precision.compute, "auto")
+    gradients = _sent_format(run)
     exchange: Owned | Sharded
     if layout.whole_tensors and layout.stage == 1:
         exchange = Owned(bucket_bytes=BUCKET_BYTES, gradients=gradients)
@@ -198,6 +201,13 @@ def exchange_of(run: Run, site: Site) -> AllReduce | Owned | Sharded:
         exchange = Sharded(stage=layout.stage, each_pass=layout.stage == 3, gradients=gradients)
     inside = replace(exchange, within="machine")
     return inside if layout.within_machine and inside.infeasibility(site) is None else exchange
+
+
+def _sent_format(run: Run) -> str:
+    """The format of gradients that a run's software sends: its own, else that of the parameters it reads."""
+    assert run.precision is not None
+    usual = "fp32" if run.precision.gradient_bytes == GRADIENTS["fp32"] else "bf16"
+    return framework_named(run.software.tier).gradients.get(run.precision.compute, usual)
 
 
 def machine_of(run: Run) -> Hardware:

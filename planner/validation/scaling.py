@@ -203,7 +203,12 @@ def step_s(run: Run, pass_s: float, settings: Settings) -> float:
     width = run.software.gradient_bytes
     if width and settings.width != width:
         return step_s(run, pass_s, replace(settings, width=width))
-    exchange = AllReduce(jitter=settings.jitter, jitter_s=settings.jitter_s, cycle_s=run.software.cycle_s)
+    exchange = AllReduce(
+        jitter=settings.jitter,
+        jitter_s=settings.jitter_s,
+        cycle_s=run.software.cycle_s,
+        gradients="bf16" if settings.width == 2 else "fp32",
+    )
     if not run.software.overlaps:
         exchange = replace(exchange, bucket_bytes=ONE_BUCKET, first_bucket_bytes=ONE_BUCKET)
     site = Site(machine_of(run), run.devices)

@@ -29,6 +29,8 @@ def test_simulate_images_decoded_by_few_vcpus_are_the_bottleneck() -> None:
     scored, parts = answer.scored, answer.anatomy.parts
     assert scored.samples_per_s == pytest.approx(VCPUS * PER_VCPU)
     assert scored.prediction.bottleneck == INPUT
+    assert scored.range is not None
+    assert scored.range[1] == pytest.approx(VCPUS * PER_VCPU)  # nobody is faster than the hosts decode
     free = simulated(input="none").scored
     waiting = scored.prediction.step_s - free.prediction.step_s
     assert parts.input_s == pytest.approx(waiting)

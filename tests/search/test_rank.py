@@ -5,26 +5,30 @@ from __future__ import annotations
 from math import exp, inf, log
 from statistics import NormalDist
 
+import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from planner.answers.scenario import parse_request
 from planner.errors import BadInput
+from planner.search.limits import MIN_MARGINAL_EFFICIENCY, Objective
 from planner.search.rank import (
     LEAST_GAIN,
     NEGLIGIBLE_COST,
     SAME_WIDTH,
     TIED_BELOW,
+    TIED_SCORE,
     Candidate,
+    Contenders,
     confident_share,
-    probability_better,
-    probability_cheaper,
-    probability_faster,
     probability_of_reaching,
     rank,
-    tied_with,
 )
+
+
+def contenders(candidates: list[Candidate], objective: Objective = "balanced") -> Contenders:
+    return Contenders(candidates, objective, MIN_MARGINAL_EFFICIENCY)
 
 
 def plan(speed: float, usd: float, sigma: float = 0.0, device: str = "A", **about: float) -> Candidate:
@@ -76,7 +80,7 @@ def test_rank_tied_narrower_range_wins() -> None:
     assert ranking.tied == (0,)
 
 
-def test_rank_tied_plan_is_neither_clearly_slower_nor_clearly_more_expensive() -> None:
+def test_rank_tied_plan_is_not_clearly_more_expensive() -> None:
     """2 x g7e.2xlarge stays ahead of a more certain plan of 19 machines that costs a third more per
     sample."""
     few, many = plan(2201.0, 6.73, 0.32, "new"), plan(2433.0, 9.99, 0.18, "known", n=19)
@@ -84,6 +88,38 @@ def test_rank_tied_plan_is_neither_clearly_slower_nor_clearly_more_expensive() -
     small = plan(713.0, 1.86, 0.18, "small")
     assert rank([small, few, many]).recommended == 1
     assert rank([small, few, many]).tied == ()
+
+
+def test_rank_tied_plan_with_fewest_machines_wins_across_devices() -> None:
+    """resnet50 within $10 per hour: 19 T4 are a third faster than 2 RTX PRO 6000 for 9% more per sample, and
+    probably no better value."""
+    single = plan(344.0, 0.526, 0.183, "T4")
+    few, many = plan(3710.0, 6.73, 0.211, "RTX"), plan(5060.0, 9.99, 0.211, "T4", n=19)
+    ranking = rank([single, few, many])
+    assert ranking.recommended == 1
+    assert ranking.fastest == 2
+    assert ranking.tied == (2,)
+    assert rank([single, few, many], "fastest").recommended == 2
+
+
+@pytest.mark.parametrize(("speed", "chosen"), [(1.45, 1), (2.2, 0)])
+def test_rank_more_machines_win_where_they_are_likely_to_be_better_value(speed: float, chosen: int) -> None:
+    many, few = plan(1000.0 * speed, 10.0 * speed, 0.2, "A", n=8), plan(1000.0, 10.0, 0.2, "B")
+    assert rank([many, few]).recommended == chosen
+
+
+@pytest.mark.parametrize(("width", "chosen"), [(SAME_WIDTH + 0.001, 1), (SAME_WIDTH - 0.001, 0)])
+def test_rank_widths_closer_than_the_threshold_count_as_equal(width: float, chosen: int) -> None:
+    first, narrower = plan(1010.0, 10.0, 0.3, "A"), plan(1000.0, 10.0, 0.3 - width, "B")
+    assert rank([first, narrower]).recommended == chosen
+
+
+def test_rank_tied_plan_that_another_beats_for_certain_is_not_chosen() -> None:
+    """The more certain plan would be chosen beside the best alone; a faster one on its own machines that
+    costs as much rules it out."""
+    best, slow = plan(1150.0, 10.0, 0.3, "new", n=2), plan(1000.0, 10.0, 0.05, "known")
+    assert rank([best, slow]).recommended == 1
+    assert rank([best, slow, plan(1050.0, 10.0, 0.05, "known")]).recommended == 2
 
 
 def test_rank_clearly_better_wide_range_still_wins() -> None:
@@ -94,21 +130,25 @@ def test_rank_clearly_better_wide_range_still_wins() -> None:
 def test_rank_same_device_errors_are_shared() -> None:
     """Two machines of one device: whatever its error is, the faster one stays faster."""
     first, two = plan(1000.0, 10.0, 0.3), plan(1900.0, 20.0, 0.3)
-    assert probability_better(two, first, inf) == 1.0
-    assert tied_with(0, [first, plan(1900.0, 20.0, 0.3, "other")], inf) == []
+    assert contenders([first, two], "fastest").score_better(0)[1] == inf
+    assert contenders([first, plan(1100.0, 11.0, 0.3, "other")], "fastest").tied_with(0) == [1]
 
 
 @pytest.mark.parametrize("own", [0.05, 0.2])
-def test_probability_better_matches_sampling(own: float) -> None:
-    import numpy as np
-
-    a, b = plan(1000.0, 10.0, 0.2, "A", own=own), plan(1100.0, 14.0, 0.1, "B", own=0.02)
-    worth = 2 * 10.0 / 3600 / 1000.0
+@pytest.mark.parametrize("device", ["A", "B"])
+def test_score_better_matches_sampling(own: float, device: str) -> None:
+    a, b = plan(1000.0, 10.0, 0.2, "A", own=own), plan(1150.0, 14.0, 0.1, device, own=0.02)
+    both = contenders([a, b])
     rng = np.random.default_rng(7)
-    z = rng.standard_normal((2, 400_000))
-    value_a = worth * 1000 * np.exp(a.total_sigma * z[0]) - 10.0 / 3600
-    value_b = worth * 1100 * np.exp(b.total_sigma * z[1]) - 14.0 / 3600
-    assert probability_better(a, b, worth) == pytest.approx((value_a > value_b).mean(), abs=0.004)
+    shared, z = rng.standard_normal(400_000), rng.standard_normal((2, 400_000))
+    common = 0.1 * shared if device == "A" else 0.0
+    rest = np.sqrt(a.total_sigma**2 - 0.01), 0.02
+    if device == "B":
+        rest = a.total_sigma, b.total_sigma
+    speeds = [both.speed[i] * np.exp(common + rest[i] * z[i]) for i in (0, 1)]
+    value_a, value_b = (both.worth * speeds[i] - both.usd_per_s[i] for i in (0, 1))
+    sampled = (value_a > value_b).mean()
+    assert NormalDist().cdf(both.score_better(1)[0]) == pytest.approx(sampled, abs=0.03)
 
 
 def test_confident_share_meets_deadline_with_that_probability() -> None:
@@ -156,12 +196,36 @@ def test_rank_without_uncertainty_obeys_marginal_cost(candidates: list[Candidate
             assert extra >= 2 * least * (other.samples_per_s - chosen.samples_per_s) * (1 - 1e-9)
 
 
-@given(st.floats(0.51, 0.99), st.floats(0.01, 0.5))
-def test_probability_better_is_antisymmetric(p: float, sigma: float) -> None:
+@given(CANDIDATES)
+def test_rank_choice_is_beaten_by_no_plan(candidates: list[Candidate]) -> None:
+    """Nothing is better than the choice with 75% probability, unless nothing but the best was left."""
+    plans = contenders(candidates)
+    chosen = rank(candidates).recommended
+    assert chosen == plans.best or (plans.score_better(chosen) < TIED_SCORE).all()
+
+
+@given(st.floats(0.01, 0.99), st.floats(0.01, 0.5), st.sampled_from(["balanced", "cheapest", "fastest"]))
+def test_score_better_is_antisymmetric(p: float, sigma: float, objective: Objective) -> None:
     a, b = plan(1000.0 * exp(p), 1.0, sigma, "A"), plan(1000.0, 1.0, sigma / 2, "B")
-    assert probability_better(a, b, inf) + probability_better(b, a, inf) == pytest.approx(1.0)
-    assert (probability_better(a, b, inf) < TIED_BELOW) == (1 in tied_with(0, [a, b], inf))
-    assert probability_cheaper(a, b) == probability_faster(a, b)
+    plans = contenders([a, b], objective)
+    assert plans.score_better(0)[1] == pytest.approx(-plans.score_better(1)[0])
+
+
+@pytest.mark.parametrize(("more", "tied"), [(-1e-6, [0]), (1e-6, [])])
+def test_tied_with_threshold_is_75_percent(more: float, tied: list[int]) -> None:
+    gain = exp(0.2 * NormalDist().inv_cdf(TIED_BELOW) + more + 0.2**2 / 2)
+    fast = contenders([plan(1000.0, 1.0), plan(1000.0 * gain, 1.0, device="B", own=0.2)], "fastest")
+    assert fast.tied_with(1) == tied
+
+
+@pytest.mark.parametrize(("price", "replaces"), [(10.0, [2]), (40.0, [])])
+def test_possible_replacements_are_preferred_and_may_be_tied(price: float, replaces: list[int]) -> None:
+    """Of plans that are only bounded those on fewer machines matter, unless they are too expensive."""
+    known = [plan(1000.0, 10.0, 0.2, n=4), plan(400.0, 3.5, 0.2, "B", n=2)]
+    bounded = [plan(1100.0, price, 0.2, "C"), plan(1100.0, 10.0, 0.2, "C", n=9)]
+    plans = Contenders([*known, *bounded], "balanced", 0.5, decided=2)
+    assert plans.best == 0
+    assert plans.possible_replacements(0) == replaces
 
 
 @pytest.mark.parametrize("flags", [{"confidence": 2}, {"confidence": 1}, {"min_marginal_efficiency": 0}])
@@ -170,8 +234,8 @@ def test_request_refuses_shares_out_of_range(flags: dict[str, float]) -> None:
         parse_request("resnet50", **flags)
 
 
-def test_clearly_slower_plan_is_not_tied_though_its_net_value_is() -> None:
-    chosen, slower = plan(1000.0, 10.0, 0.3, "A"), plan(600.0, 5.5, 0.05, "B")
-    worth = 2 * 5.5 / 3600 / 600
-    assert 1 - TIED_BELOW < probability_better(slower, chosen, worth) < TIED_BELOW
-    assert tied_with(0, [chosen, slower], worth) == []
+def test_rank_more_certain_plan_wins_though_it_is_slower_and_cheaper() -> None:
+    """Whether the wide plan's extra samples are worth their price is not clear enough."""
+    wide, certain = plan(1000.0, 10.0, 0.3, "A"), plan(700.0, 6.5, 0.05, "B")
+    assert rank([wide, certain]).recommended == 1
+    assert rank([wide, certain]).tied == (0,)

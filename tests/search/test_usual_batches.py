@@ -7,11 +7,12 @@ import pytest
 from planner.answers.questions import one_plan, recommend, simulation_for
 from planner.answers.recommend import recommend_for
 from planner.answers.scenario import parse_request
+from planner.errors import PlannerError
 from planner.model.catalog import load_model
 from planner.report.assumed import notes_of
+from planner.search.cases import Cases
 from planner.search.request import Request, model_of
-from planner.search.sizes import splits
-from planner.search.space import enumerate_plans
+from planner.search.space import enumerate_plans, same_step_plans
 from planner.search.usual_batches import MOST_SAMPLES, MOST_TOKENS, batch_discount, most_of_all
 
 RESNET = load_model("resnet50")  # its own batch is 64
@@ -109,11 +110,32 @@ def test_a_smaller_batch_is_tried_where_the_own_one_fits_only_if_all_is_computed
     assert {plan.batch for plan in enumerate_plans(named, model_of(named)).plans} == {8}
 
 
-def test_splits_keep_the_samples_of_a_step_and_respect_named_batches():
-    plan = space(hardware=("p5.48xlarge",), workers=(8,))[0]
-    free = Request(model="resnet50")
-    result = splits(plan, free)
-    assert {other.batch * other.accumulate for other in result} == {plan.batch * plan.accumulate}
-    assert {other.batch for other in result} == {plan.batch // 4, plan.batch // 2}
-    assert splits(plan, Request(model="resnet50", batches=(64,))) == []
-    assert splits(plan, Request(model="resnet50", accumulate=1)) == []
+def same_step(plan, **about):
+    return list(same_step_plans(plan, Cases(Request(model="resnet50", **about), RESNET)))
+
+
+def test_same_step_plans_keep_the_samples_of_a_step_and_respect_named_batches():
+    plan = next(plan for plan in space(hardware=("p5.48xlarge",), workers=(8,)) if plan.batch == 256)
+    result = same_step(plan)
+    assert {other.batch * other.accumulate * other.replicas for other in result} == {8 * 256}
+    assert {other.batch for other in result} == {64, 128, 256}
+    assert {other.exchange.kind for other in result} >= {"allreduce", "sharded"}
+    assert {other.precision for other in result} == {plan.precision}
+    assert {other.batch for other in same_step(plan, batches=(64,))} == {64}
+    assert {other.accumulate for other in same_step(plan, accumulate=1)} == {1}
+    assert {other.exchange.kind for other in same_step(plan, exchanges=(("sharded", {}),))} == {"sharded"}
+
+
+def test_recommend_finds_what_simulate_can_run_on_its_machines():
+    """Sharding sends 16-bit gradients where DDP sends 32: on slow links that is faster, though it fits."""
+    words = {"model": "bert-large", "hardware": "g4dn.xlarge", "workers": 4, "interval_width": 0.02}
+    chosen = recommend_for(parse_request(**words), jobs=1, advice=False).chosen
+    plan = chosen.plan
+    total = plan.batch * plan.accumulate * plan.replicas
+    for exchange in ("sharded", "sharded:stage=2", "allreduce"):
+        asked = parse_request(**words, exchange=exchange, global_batch=total, batch=plan.batch)
+        try:
+            other = simulation_for(asked).scored
+        except PlannerError:
+            continue
+        assert other.samples_per_s <= chosen.samples_per_s * 1.02

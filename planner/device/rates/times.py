@@ -349,8 +349,7 @@ def computation_s(
     times = _layer_times(of, batch)
     waiting_s = 0.0
     if input == "files" and of.network == "cnn":
-        computed_s = times.step_s
-        waiting_s = _with_loader(computed_s, batch / constants().loader_images_per_s) - computed_s
+        waiting_s = max(batch / constants().loader_images_per_s - times.step_s, 0.0)
     basis = basis_of(device, precision, of.network, constants())
     return ComputationTime(
         times.forward_s,
@@ -361,8 +360,3 @@ def computation_s(
         of.network,
         error_of(basis, of.network),
     )
-
-
-def _with_loader(computed_s: float, loaded_s: float) -> float:
-    """Both run beside each other and seldom keep the same pace: a little more than the longer of the two."""
-    return float((computed_s**3 + loaded_s**3) ** (1 / 3))

@@ -88,7 +88,8 @@ def precision_of(profile: Profile) -> Precision:
     elements = sum(size for _, size in facts.parameters)
     sent = int(profile.bytes[profile.resource == UPLINK].sum())
     if elements and sent < 3 * elements:  # two bytes each, but for what is kept wider
-        return known if known.gradient_bytes == 2 else PRECISIONS["bf16"]
+        narrow = known if known.gradient_bytes == 2 else PRECISIONS["bf16"]
+        return replace(narrow, master_bytes=0)  # the bytes that were recorded, under DDP too
     return replace(known, parameter_bytes=4, gradient_bytes=4, master_bytes=0)
 
 

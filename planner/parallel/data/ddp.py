@@ -70,11 +70,11 @@ class AllReduce(Exchange):
     """`bucket_bytes` and `first_bucket_bytes` are the caps of buckets; `rebuilt`: in the order in which
     gradients arrive, else in that of registration (find_unused_parameters). `library` is nccl or gloo (auto:
     by the device), `algorithm` one of NCCL's. `gradients` is the format that they are sent in (auto: that of
-    the precision; autocast over DDP sends fp32). `accesses` of a device's memory for each byte that it sends
-    slow computing down (`planner.parallel.data.joint`; 0: nothing does), and gradients are `copied` into
-    buckets and back (not with gradient_as_bucket_view). `jitter` and `jitter_s` are how much steps differ
-    (`planner.parallel.data.joint`). Horovod looks for new gradients every `cycle_s`: the last wait half of
-    that."""
+    the parameters that are updated, fp32 under autocast; Apex O2 sends fp16). `accesses` of a device's memory
+    for each byte that it sends slow computing down (`planner.parallel.data.joint`; 0: nothing does), and
+    gradients are `copied` into buckets and back (not with gradient_as_bucket_view). `jitter` and
+    `jitter_s` are how much steps differ (`planner.parallel.data.joint`). Horovod looks for new gradients
+    every `cycle_s`: the last wait half of that."""
 
     kind: ClassVar[str] = "allreduce"
 
@@ -119,8 +119,12 @@ class AllReduce(Exchange):
     ) -> PlannerError | None:
         return settings.infeasibility(self.library, site)
 
+    def gradient_bytes(self, precision: Precision) -> int:
+        """Of an element of the gradients that are kept and sent."""
+        return settings.GRADIENTS.get(self.gradients, precision.ddp_gradient_bytes)
+
     def memory_shares(self, model: Model, precision: Precision, site: Site) -> Shares:
-        width = settings.gradient_bytes(self.gradients, precision)
+        width = self.gradient_bytes(precision)
         return Shares(
             gradients=width / precision.gradient_bytes,
             buffers_bytes=float(model.trained_parameters * width),
@@ -148,7 +152,7 @@ class AllReduce(Exchange):
     def buckets(self, computation: Computation) -> tuple[Bucket, ...]:
         """What is summed together, in the order in which it is; recorded buckets stay as they were unless
         other sizes are asked for."""
-        width = settings.gradient_bytes(self.gradients, computation.precision)
+        width = self.gradient_bytes(computation.precision)
         if computation.buckets and self.bucket_bytes == CAP_BYTES:
             return bucketed(computation, 1, 1, True, width)
         return bucketed(computation, self.bucket_bytes, self.first_bucket_bytes, self.rebuilt, width)

@@ -129,11 +129,12 @@ def test_files_limit_fast_devices_and_leave_slow_ones_alone() -> None:
     )
     assert synthetic.waiting_s == 0
     limit = constants().loader_images_per_s
-    assert 256 / files.step_s < limit < 256 / synthetic.step_s
+    assert 256 / files.step_s == pytest.approx(limit)
+    assert limit < 256 / synthetic.step_s
     k80 = device_named("K80-1GPU")
     assert k80 is not None
     slow = computation_s(RESNET, 32, k80, FP32, "tensorflow", input="files")
-    assert slow.waiting_s / slow.step_s < 1e-3
+    assert slow.waiting_s == 0
 
 
 def test_images_with_channels_first_cost_conversions_in_sixteen_bits_alone() -> None:
