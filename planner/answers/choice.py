@@ -158,7 +158,7 @@ def _better_ways(chosen: ScoredPlan, simulations: Simulations, pool: Executor) -
     if request.profile is not None or EXCHANGES.tier(chosen.plan.exchange) is Tier.CONTENDER:
         return []
     best = _fastest_way(chosen, same_step_plans(chosen.plan, cases), simulations, pool)
-    if not request.names_settings:
+    if not any(choices for _, choices in request.exchanges or ()):
         variants = best.plan.exchange.variants(cases.site(best.plan))
         varied = (replace(best.plan, exchange=other.exchange) for other in variants if other.size is None)
         best = _fastest_way(best, filter(cases.feasibility.is_possible, varied), simulations, pool)

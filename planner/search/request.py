@@ -296,11 +296,6 @@ class Request:
         return not self.axis_settings.keys().isdisjoint(degree_flags())
 
     @property
-    def names_settings(self) -> bool:
-        """Whether the request fixes choices of a strategy, such as the size of buckets."""
-        return any(choices for _, choices in self.exchanges or ())
-
-    @property
     def spot_terms(self) -> SpotTerms:
         """How interruptions of spot machines are counted."""
         return SpotTerms(
