@@ -5,7 +5,7 @@ Shared by the enumerated search (`recommend`), the sampled one (`sampled`) and `
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from concurrent.futures import Executor
 from dataclasses import dataclass, replace
 from math import exp
@@ -23,7 +23,7 @@ from planner.hardware.prices.cost import usd_per_million_samples
 from planner.parallel.data import EXCHANGES, Tier
 from planner.parallel.plan import Plan
 from planner.progress import Progress
-from planner.search.feasibility import has_machines
+from planner.search.feasibility import Feasibility, exclusion, has_machines
 from planner.search.front import Floats, front
 from planner.search.objectives import Contest
 from planner.search.race import Evaluate, Outcome
@@ -32,8 +32,8 @@ from planner.search.request import Request
 from planner.search.rungs import cannot_tell, cautious
 from planner.search.scored import ScoredPlan
 from planner.search.simulations import Simulations
-from planner.search.sizes import with_micro_batches
-from planner.search.space import same_step_plans
+from planner.search.sizes import dividing_batches, with_micro_batches
+from planner.search.space import kinds, plans_on
 from planner.search.worth import discounts
 
 if TYPE_CHECKING:
@@ -163,6 +163,31 @@ def _better_ways(chosen: ScoredPlan, simulations: Simulations, pool: Executor) -
         varied = (replace(best.plan, exchange=other.exchange) for other in variants if other.size is None)
         best = _fastest_way(best, filter(cases.feasibility.is_possible, varied), simulations, pool)
     return [] if best is chosen else [best]
+
+
+def same_step_plans(plan: Plan, cases: Cases) -> Iterator[Plan]:
+    """Other plans on the machines of a plan that take as many samples per optimizer step in its precision, as
+    far as the request leaves the micro-batch, the mesh and the strategy open."""
+    request, samples = cases.request, plan.batch * plan.accumulate * plan.replicas
+    batches = request.batches if isinstance(request.batches, tuple) else None
+    if batches is None:
+        shared = plan.batch * plan.accumulate
+        limits = (plan.batch // 4, plan.batch // 2, plan.batch, 2 * plan.batch, 4 * plan.batch)
+        batches = tuple(dividing_batches(shared, limits))
+    named = request.accumulate is not None
+    usual = tuple(kind for kind in kinds(request) if EXCHANGES.entry(kind).tier is not Tier.CONTENDER)
+    same = replace(
+        request,
+        batches=batches,
+        global_batch=None if named else samples,
+        formats=(plan.precision.name,),
+        exchanges=request.exchanges or tuple((kind, {}) for kind in usual),
+        workers=(plan.workers,),
+    )
+    feasibility = Feasibility(same, cases.model)
+    for other in plans_on(cases.market.machine(plan.machine), same, feasibility):
+        if other.workers == plan.workers and exclusion(other, same, feasibility)[0] is None:
+            yield other
 
 
 def _fastest_way(

@@ -10,9 +10,9 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from itertools import islice
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import Any, Protocol
 
 import numpy as np
 
@@ -30,7 +30,6 @@ from planner.search.front import Floats
 from planner.search.meshes import meshes_on
 from planner.search.request import SERVER_WORDS, Request
 from planner.search.sizes import (
-    dividing_batches,
     micro_batches,
     node_counts,
     precisions,
@@ -38,9 +37,6 @@ from planner.search.sizes import (
     with_micro_batches,
 )
 from planner.search.usual_batches import may_accumulate, open_batch, smaller_batches, too_many
-
-if TYPE_CHECKING:
-    from planner.search.cases import Cases
 
 
 @dataclass
@@ -239,31 +235,6 @@ def plans_on(
                         full[nodes, mesh] = batch
                     if plainly:
                         held.add((nodes, mesh))
-
-
-def same_step_plans(plan: Plan, cases: Cases) -> Iterator[Plan]:
-    """Other plans on the machines of a plan that take as many samples per optimizer step in its precision, as
-    far as the request leaves the micro-batch, the mesh and the strategy open."""
-    request, samples = cases.request, plan.batch * plan.accumulate * plan.replicas
-    batches = request.batches if isinstance(request.batches, tuple) else None
-    if batches is None:
-        shared = plan.batch * plan.accumulate
-        limits = (plan.batch // 4, plan.batch // 2, plan.batch, 2 * plan.batch, 4 * plan.batch)
-        batches = tuple(dividing_batches(shared, limits))
-    named = request.accumulate is not None
-    usual = tuple(kind for kind in kinds(request) if EXCHANGES.entry(kind).tier is not Tier.CONTENDER)
-    same = replace(
-        request,
-        batches=batches,
-        global_batch=None if named else samples,
-        formats=(plan.precision.name,),
-        exchanges=request.exchanges or tuple((kind, {}) for kind in usual),
-        workers=(plan.workers,),
-    )
-    feasibility = Feasibility(same, cases.model)
-    for other in plans_on(cases.market.machine(plan.machine), same, feasibility):
-        if other.workers == plan.workers and exclusion(other, same, feasibility)[0] is None:
-            yield other
 
 
 def deals(request: Request, batch: int, site: Site) -> bool:

@@ -4,6 +4,7 @@ from dataclasses import replace
 
 import pytest
 
+from planner.answers.choice import same_step_plans
 from planner.answers.questions import one_plan, recommend, simulation_for
 from planner.answers.recommend import recommend_for
 from planner.answers.scenario import parse_request
@@ -12,7 +13,7 @@ from planner.model.catalog import load_model
 from planner.report.assumed import notes_of
 from planner.search.cases import Cases
 from planner.search.request import Request, model_of
-from planner.search.space import enumerate_plans, same_step_plans
+from planner.search.space import enumerate_plans
 from planner.search.usual_batches import MOST_SAMPLES, MOST_TOKENS, batch_discount, most_of_all
 
 RESNET = load_model("resnet50")  # its own batch is 64
