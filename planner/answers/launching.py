@@ -2,10 +2,15 @@
 
 from __future__ import annotations
 
-from planner.launch import Launch
+from collections.abc import Mapping
+from typing import Any
+
+from planner.launch import Launch, Recipe
+from planner.model.catalog import checkpoint_name, load_model
 from planner.parallel.mesh import degree_flags
-from planner.search.request import Request
+from planner.search.request import Request, model_of
 from planner.search.scored import ScoredPlan
+from planner.search.training import training_asked
 
 # choices of exchanges that a training script sets itself
 CHOICES = {
@@ -55,4 +60,45 @@ def launch_of(scored: ScoredPlan, request: Request) -> Launch:
         parameter_servers=int(plan.exchange.record().get("servers") or 0),
         settings=settings,
         comments=(f"{plan.cluster_text}: {plan.exchange.labels().plan}.", f"{speed}{cost}."),
+        recipe=recipe_of(scored, request),
     )
+
+
+def recipe_of(scored: ScoredPlan, request: Request) -> Recipe:
+    """How a plan trains, as frameworks are told."""
+    plan, training, network = scored.plan, training_asked(request), model_of(request)
+    name = network.name if request.profile is not None else load_model(request.model).name
+    epochs = training.epochs
+    if request.samples and network.samples_per_epoch:
+        epochs = request.samples / network.samples_per_epoch
+    return Recipe(
+        model=name,
+        checkpoint=checkpoint_name(request.model),
+        sequence_length=network.sequence_length,
+        epochs=epochs,
+        strategy=_strategy(plan.exchange.record()),
+        mesh=plan.mesh.changed,
+        precision=plan.precision.name,
+        micro_batch=plan.batch,
+        accumulate=plan.accumulate,
+        global_batch=plan.samples_per_step * plan.replicas,
+        recompute=plan.recompute,
+        optimizer=training.optimizer,
+        method=training.method,
+        rank=training.rank,
+        targets=training.targets,
+        base=training.base,
+        on_cpu=request.market.machine(plan.machine).device.kind == "cpu",
+    )
+
+
+def _strategy(record: Mapping[str, Any]) -> str:
+    """The exchange that a plan's record describes, as `Recipe.strategy`; its kind if frameworks have none."""
+    kind, stage, inside = record["kind"], record.get("stage"), record.get("within") == "machine"
+    if kind == "sharded" and stage == 3:
+        return "hsdp" if inside else "fsdp"
+    if kind == "sharded":
+        return f"zero{stage}{' inside machines' if inside else ''}"
+    if kind == "owned":
+        return "zero1, whole tensors"
+    return {"alone": "single", "allreduce": "ddp"}.get(kind, str(kind))

@@ -6,7 +6,7 @@ predicting. Answers and the command line may import this package.
 
 from __future__ import annotations
 
-from planner.launch._base import Launch, Target
+from planner.launch._base import Launch, Recipe, Target
 from planner.launch.targets import TARGETS, export_text, target_for
 
-__all__ = ["TARGETS", "Launch", "Target", "export_text", "target_for"]
+__all__ = ["TARGETS", "Launch", "Recipe", "Target", "export_text", "target_for"]

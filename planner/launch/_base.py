@@ -3,21 +3,67 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
-from typing import ClassVar
+from typing import ClassVar, Literal
 
 from planner.errors import BadInput
 from planner.launch._text import comments
 
+# How replicas come to the same parameters, and what practitioners call it.
+STRATEGIES = {
+    "single": "one device alone",
+    "ddp": "DDP",
+    "zero1": "ZeRO-1",
+    "zero2": "ZeRO-2",
+    "fsdp": "FSDP (ZeRO-3)",
+    "hsdp": "hybrid FSDP (sharded inside machines)",
+}
+Recompute = Literal["none", "attention", "per-op", "full"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Recipe:
+    """How a plan trains, in terms that training frameworks have settings for.
+
+    `strategy` is a key of `STRATEGIES`, or the kind of an exchange that no framework knows. `mesh` holds the
+    settings of the mesh's axes that are above 1, by their flags: `{"tensor": 8, "interleave": 2}`. `method`,
+    `rank`, `targets` and `base` describe fine-tuning. `model` is a name of the catalog, `checkpoint` that
+    of weights to start from, where it is known.
+    """
+
+    model: str = "model"
+    checkpoint: str = ""
+    sequence_length: int | None = None
+    epochs: float | None = None
+    strategy: str = "ddp"
+    mesh: Mapping[str, int] = field(default_factory=dict)
+    precision: str = "bf16"
+    micro_batch: int = 1
+    accumulate: int = 1
+    global_batch: int = 1
+    recompute: Recompute = "none"
+    optimizer: str | None = None
+    method: str = "full"
+    rank: int | None = None
+    targets: str | None = None
+    base: str | None = None
+    on_cpu: bool = False
+
+    @property
+    def is_bf16(self) -> bool:
+        """Whether the format beside fp8's products, or of all, is bf16."""
+        return self.precision in {"bf16", "fp8"}
+
 
 @dataclass(frozen=True, slots=True)
 class Launch:
-    """Machines, processes a machine, and what the training script has to be told.
+    """Machines, processes per machine, and how they train.
 
-    `settings` become environment variables (PLANNER_PRECISION=bf16), because the script is the user's own and
-    its flags are not known; `comments` stand at the top of the file. `parameter_servers` counts processes
-    that no launcher of PyTorch starts.
+    `settings` become environment variables (PLANNER_PRECISION=bf16) for training scripts of the user's own,
+    whose flags are not known; frameworks read none of them but files of their own, made from the recipe.
+    `comments` stand at the top of a file. `parameter_servers` counts processes that no launcher of PyTorch
+    starts.
     """
 
     name: str
@@ -31,11 +77,17 @@ class Launch:
     parameter_servers: int = 0
     settings: Mapping[str, str] = field(default_factory=dict)
     comments: tuple[str, ...] = ()
+    recipe: Recipe = field(default_factory=Recipe)
 
     def __post_init__(self) -> None:
         for name in ("machines", "processes_per_machine"):
             if getattr(self, name) < 1:
                 raise BadInput(f"a launch needs {name.replace('_', ' ')} of at least 1")
+
+    @property
+    def processes(self) -> int:
+        """All processes, one per device."""
+        return self.machines * self.processes_per_machine
 
 
 class Target(ABC):
@@ -46,7 +98,7 @@ class Target(ABC):
     says: ClassVar[str]  # what to do with the file, in a sentence
 
     def refusal(self, launch: Launch) -> str:
-        """Why this target cannot express a launch, with a remedy; empty if it can."""
+        """Why this target cannot express a launch; empty if it can."""
         if launch.parameter_servers:
             return (
                 f"{self.name} starts equal ranks and cannot start {launch.parameter_servers} parameter "
@@ -57,6 +109,82 @@ class Target(ABC):
     @abstractmethod
     def text(self, launch: Launch) -> str:
         """The whole file."""
+
+
+class FrameworkTarget(Target):
+    """A file that a training framework reads: it sets what the recipe says, or the plan is refused.
+
+    Plans beyond `strategies`, `axes` and `methods` are refused. Smaller settings that the file has no place
+    for, all but those that it `sets`, are comments in it that say where they belong.
+    """
+
+    strategies: ClassVar[frozenset[str]] = frozenset(STRATEGIES)
+    axes: ClassVar[frozenset[str]] = frozenset()  # settings of a mesh
+    methods: ClassVar[frozenset[str]] = frozenset({"full"})
+    precisions: ClassVar[frozenset[str]] = frozenset({"fp32", "bf16", "fp16"})
+    sets: ClassVar[frozenset[str]] = frozenset()  # of the keys of `_elsewhere`
+    language_models_only: ClassVar[bool] = False
+    runs_on_cpus: ClassVar[bool] = True
+
+    def refusal(self, launch: Launch) -> str:
+        recipe = launch.recipe
+        if reason := super().refusal(launch):
+            return reason
+        lacks = [f"{name} {value}" for name, value in recipe.mesh.items() if name not in self.axes]
+        if recipe.strategy not in self.strategies:
+            lacks.append(STRATEGIES.get(recipe.strategy, recipe.strategy))
+        if recipe.method not in self.methods:
+            lacks.append(f"--train {recipe.method}")
+        if self.language_models_only and recipe.sequence_length is None:
+            lacks.append(f"{recipe.model}, which is no language model")
+        if recipe.precision == "fp16" and "fp16" not in self.precisions:
+            lacks.append("fp16")
+        if recipe.on_cpu and not self.runs_on_cpus:
+            lacks.append("CPU machines")
+        return f"{self.name} has no setting for {', '.join(lacks)}" if lacks else ""
+
+    def omitted(self, launch: Launch) -> Iterator[str]:
+        """Settings of the plan that the file has no place for, each with where it belongs."""
+        for setting, text in _elsewhere(launch).items():
+            if setting not in self.sets:
+                yield text
+        if launch.recipe.precision not in self.precisions:
+            how = SET_PRECISION.get(launch.recipe.precision, "the script sets it")
+            yield f"{launch.recipe.precision}; {how}"
+
+    def head(self, launch: Launch) -> str:
+        """Comments at the top of a file."""
+        start = f"{launch.name} on {launch.machines} x {launch.machine}: {self.says}"
+        return comments(
+            [start, *launch.comments, *(f"Not in this file: {text}" for text in self.omitted(launch))]
+        )
+
+
+SET_PRECISION = {
+    "tf32": "call torch.set_float32_matmul_precision('high')",
+    "fp8": "this file says bf16; convert linear layers with torchao or TransformerEngine",
+}
+
+
+def _elsewhere(launch: Launch) -> dict[str, str]:
+    """Settings of a plan, each with where it belongs if a file has no place for it."""
+    recipe = launch.recipe
+    notes = {
+        "processes": f"processes; start {launch.processes_per_machine} on each of {launch.machines} machines",
+        "batch": (
+            f"batch sizes; with Hugging Face's TrainingArguments --per_device_train_batch_size "
+            f"{recipe.micro_batch} --gradient_accumulation_steps {recipe.accumulate}"
+        ),
+    }
+    if recipe.recompute != "none":
+        notes["recompute"] = "recompute; with Hugging Face's TrainingArguments --gradient_checkpointing true"
+    if recipe.recompute in {"attention", "per-op"}:
+        notes[recipe.recompute] = f"{recipe.recompute} recompute; the nearest setting is used"
+    if recipe.optimizer is not None:
+        notes["optimizer"] = f"the optimizer, {recipe.optimizer}; the script makes it"
+    if recipe.method != "full":
+        notes["method"] = f"--train {recipe.method}; FILE.trl.yaml is a configuration of TRL and PEFT"
+    return notes
 
 
 def head_comments(launch: Launch) -> str:

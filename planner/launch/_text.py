@@ -38,6 +38,11 @@ def shell_word(text: str) -> str:
     return shlex.quote(printable(text))
 
 
+def dns_label(name: str) -> str:
+    """A name that Kubernetes and Slurm take: lower-case letters, digits and hyphens, 63 at most."""
+    return re.sub(r"[^a-z0-9]+", "-", name.lower()).strip("-")[:63].strip("-") or "train"
+
+
 def _mapping(values: Mapping[str, Any], depth: int) -> Iterator[str]:
     for name, value in values.items():
         plain = _PLAIN_KEY.fullmatch(name) and name.lower() not in _YAML_WORDS
@@ -79,7 +84,8 @@ def _flow(value: Any) -> str:
     if isinstance(value, Mapping):
         return f"{{{', '.join(f'{_scalar(name)}: {_flow(inner)}' for name, inner in value.items())}}}"
     if value is None or isinstance(value, bool | int | float):
-        return json.dumps(value)
+        # YAML 1.1 takes 2e-05 for a text: a number has a point
+        return re.sub(r"^(-?\d+)e", r"\1.0e", json.dumps(value))
     raise TypeError(f"{type(value).__name__} has no form in YAML here")
 
 

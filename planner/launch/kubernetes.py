@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-import re
 from typing import ClassVar
 
 from planner.launch._base import Launch, Target, head_comments
-from planner.launch._text import comments, to_yaml
+from planner.launch._text import comments, dns_label, to_yaml
 
 
 class Kubernetes(Target):
@@ -34,8 +33,3 @@ class Kubernetes(Target):
         }
         nodes = comments([f"nodes: {launch.machines} x {launch.machine}"])
         return nodes + head_comments(launch) + to_yaml(document)
-
-
-def dns_label(name: str) -> str:
-    """A name that Kubernetes takes: lower-case letters, digits and hyphens, 63 at most."""
-    return re.sub(r"[^a-z0-9]+", "-", name.lower()).strip("-")[:63].strip("-") or "train"

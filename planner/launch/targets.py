@@ -5,12 +5,32 @@ from __future__ import annotations
 from pathlib import PurePath
 
 from planner.errors import BadInput
-from planner.launch._base import Launch, Target
+from planner.launch._base import FrameworkTarget, Launch, Target
+from planner.launch.accelerate import Accelerate
+from planner.launch.axolotl import Axolotl
+from planner.launch.deepspeed import DeepSpeed
 from planner.launch.kubernetes import Kubernetes
+from planner.launch.megatron import Megatron
 from planner.launch.skypilot import SkyPilot
+from planner.launch.slurm import Slurm
 from planner.launch.torchrun import TorchRun
+from planner.launch.torchtitan import TorchTitan
+from planner.launch.torchtune import TorchTune
+from planner.launch.trl import Trl
 
-TARGETS: tuple[Target, ...] = (SkyPilot(), TorchRun(), Kubernetes())
+TARGETS: tuple[Target, ...] = (
+    SkyPilot(),
+    TorchRun(),
+    Kubernetes(),
+    Slurm(),
+    Accelerate(),
+    DeepSpeed(),
+    Megatron(),
+    TorchTitan(),
+    Trl(),
+    TorchTune(),
+    Axolotl(),
+)
 
 
 def target_for(path: str | PurePath) -> Target:
@@ -29,5 +49,8 @@ def export_text(path: str | PurePath, launch: Launch) -> str:
     """What to write to a path so that it starts a launch."""
     target = target_for(path)
     if refusal := target.refusal(launch):
+        others = [other.suffixes[0] for other in TARGETS if not other.refusal(launch)]
+        if isinstance(target, FrameworkTarget) and others:
+            refusal += f"; endings that can say this plan: {', '.join(others)}"
         raise BadInput(f"--export {PurePath(path).name}: {refusal}")
     return target.text(launch)

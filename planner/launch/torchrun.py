@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import ClassVar
 
-from planner.launch._base import Launch, Target, head_comments
+from planner.launch._base import FrameworkTarget, Launch, Target, head_comments
 from planner.launch._text import comments, shell_export, shell_word
 
 
@@ -14,19 +14,38 @@ class TorchRun(Target):
     says: ClassVar[str] = "start `HEAD=first-machine bash FILE train.py` on every machine"
 
     def text(self, launch: Launch) -> str:
-        exports = "".join(shell_export(name, value) for name, value in launch.settings.items())
         rented = f"{launch.machines} x {launch.machine}"
         first = f"{launch.name} on {rented}: run this on each machine, with HEAD set to the first one."
-        return (
-            "#!/usr/bin/env bash\n"
-            f"{comments([first])}"
-            f"{head_comments(launch)}"
-            "set -euo pipefail\n"
-            f"{exports}"
-            ': "${HEAD:=localhost}" "${PORT:=29400}"\n'
-            f"exec torchrun --nnodes={launch.machines:d} "
-            f"--nproc-per-node={launch.processes_per_machine:d} \\\n"
-            f"  --rdzv-id={shell_word(launch.name)} --rdzv-backend=c10d "
-            '--rdzv-endpoint="$HEAD:$PORT" \\\n'
-            '  "${@:-train.py}"\n'
-        )
+        exports = "".join(shell_export(name, value) for name, value in launch.settings.items())
+        head = comments([first]) + head_comments(launch)
+        return script(head, exports, torchrun_line(launch), '"${@:-train.py}"')
+
+
+class TorchRunArguments(FrameworkTarget):
+    """A script that starts a framework's own program with arguments for a plan."""
+
+    def script(self, launch: Launch, program: str, arguments: list[str]) -> str:
+        """The file; `program` is trusted text of a shell, arguments are quoted, and more may follow."""
+        words = " \\\n  ".join(shell_word(argument) for argument in arguments)
+        return script(self.head(launch), "", torchrun_line(launch), f'{program} \\\n  {words} \\\n  "$@"')
+
+
+def script(head: str, before: str, command: str, program: str) -> str:
+    """A shell script to be started on every machine."""
+    return (
+        "#!/usr/bin/env bash\n"
+        f"{head}"
+        "set -euo pipefail\n"
+        f"{before}"
+        ': "${HEAD:=localhost}" "${PORT:=29400}"\n'
+        f"exec {command} \\\n  {program}\n"
+    )
+
+
+def torchrun_line(launch: Launch) -> str:
+    """The command that starts the processes of one machine."""
+    return (
+        f"torchrun --nnodes={launch.machines:d} --nproc-per-node={launch.processes_per_machine:d} \\\n"
+        f"  --rdzv-id={shell_word(launch.name)} --rdzv-backend=c10d "
+        '--rdzv-endpoint="$HEAD:$PORT"'
+    )

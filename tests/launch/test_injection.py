@@ -25,8 +25,8 @@ from planner.device.recorded import open_profile
 from planner.errors import BadInput
 from planner.files.identifiers import LONGEST_NAME
 from planner.hardware.catalog import load_hardware
-from planner.launch import TARGETS, Launch, export_text
-from planner.launch.kubernetes import dns_label
+from planner.launch import TARGETS, Launch, Recipe
+from planner.launch._text import dns_label
 from planner.model.catalog import load_model
 from planner.printable import printable
 from planner.report.html import render_page
@@ -215,89 +215,98 @@ def test_readers_refuse_names_that_break_a_line(reader: str, field: str, tmp_pat
         assert str(refused.value).isprintable(), payload
 
 
-# Writers: every text field of a launch, in every target.
+# Writers: every text field of a launch, in every target. A file is parsed with a plain word in the field and
+# with a payload: both have the same shape, and the payload is where the word was.
+
+
+WORD = "plainword"
+LAUNCH_FIELDS = ("name", "machine", "region", "settings", "comments", "model", "checkpoint")
+RECIPE = Recipe(model="llama3-8b", sequence_length=2048, method="full", global_batch=16)
 
 
 def launch(field: str, payload: str) -> Launch:
     plain = Launch(
-        "net", "p5.48xlarge", 2, 8, "aws", "us-east-1", settings={"PLANNER_X": "1"}, comments=("c",)
+        "net",
+        "p5.48xlarge",
+        2,
+        8,
+        "aws",
+        "us-east-1",
+        settings={"PLANNER_X": "1"},
+        comments=("c",),
+        recipe=RECIPE,
     )
-    value: Any = payload
-    if field == "settings":
-        value = {"PLANNER_X": payload}
-    elif field == "comments":
-        value = (payload,)
+    if field in {"model", "checkpoint"}:
+        return dataclasses.replace(plain, recipe=dataclasses.replace(RECIPE, **{field: payload}))
+    value: Any = {"settings": {"PLANNER_X": payload}, "comments": (payload,)}.get(field, payload)
     return dataclasses.replace(plain, **{field: value})
 
 
-LAUNCH_FIELDS = ("name", "machine", "region", "settings", "comments")
-
-
-def shell_words(script: str, folder: Path) -> list[str]:
-    """What a script would start: the words that its torchrun gets, and the variable."""
-    stub = folder / "torchrun"
-    stub.write_text('#!/bin/sh\nfor word in "$PLANNER_X" "$@"; do printf "%s\\0" "$word"; done\n')
-    stub.chmod(0o755)
+def run_script(script: str, folder: Path) -> dict[str, Any]:
+    """What a script starts: the words that its torchrun gets, and the variable; and its lines."""
+    stubs = {
+        "torchrun": 'for word in "$PLANNER_X" "$@"; do printf "%s\\0" "$word"; done',
+        "srun": '"$@"',
+        "scontrol": "echo first",
+    }
+    for name, body in stubs.items():
+        stub = folder / name
+        stub.write_text(f"#!/bin/sh\n{body}\n")
+        stub.chmod(0o755)
     (folder / "p.sh").write_text(script)
-    run = subprocess.run(
-        ["bash", "p.sh"], cwd=folder, env={"PATH": f"{folder}:/usr/bin:/bin"}, capture_output=True, check=True
-    )
+    env = {"PATH": f"{folder}:/usr/bin:/bin", "SLURM_JOB_NODELIST": "a", "MODULE": "m", "CONFIG": "c"}
+    run = subprocess.run(["bash", "p.sh"], cwd=folder, env=env, capture_output=True, check=True)
     assert not run.stderr
-    return run.stdout.decode().split("\0")[:-1]
+    assert not (folder / "OWNED").exists()
+    batch = [line for line in script.split("\n") if line.startswith("#SBATCH")]
+    return {"words": run.stdout.decode().split("\0")[:-1], "batch": batch, "lines": script.count("\n")}
 
 
+def parsed(target: Any, given: Launch, folder: Path) -> Any:
+    """A launch file as what reads it sees it."""
+    text = target.text(given)
+    assert all(line.isprintable() for line in text.split("\n"))
+    suffix = target.suffixes[0]
+    if suffix.endswith(".json"):
+        return json.loads(text)
+    if suffix.endswith(".yaml"):
+        (document,) = yaml.safe_load_all(text)
+        return document
+    assert text.startswith("#!/usr/bin/env bash\n"), "no parser for this format: add one"
+    return run_script(text, folder)
+
+
+def assert_same_shape(plain: Any, given: Any, payload: str) -> None:
+    """The same keys, lengths and types; and texts differ by the payload in the place of the word."""
+    assert type(plain) is type(given), payload
+    if isinstance(plain, dict):
+        assert list(plain) == list(given), payload
+        for key in plain:
+            assert_same_shape(plain[key], given[key], payload)
+    elif isinstance(plain, list):
+        assert len(plain) == len(given), payload
+        for before, after in zip(plain, given, strict=True):
+            assert_same_shape(before, after, payload)
+    elif isinstance(plain, str) and WORD in plain:
+        last = payload.rpartition("/")[2] or RECIPE.model  # the folder of a checkpoint
+        forms = (payload, printable(payload), dns_label(payload), last, printable(last))
+        shown = {plain.replace(WORD, form) for form in forms}
+        assert given in shown, payload
+    else:
+        assert given == plain, payload
+
+
+@pytest.mark.parametrize("target", TARGETS, ids=lambda target: target.name)
 @pytest.mark.parametrize("field", LAUNCH_FIELDS)
-def test_scripts_run_torchrun_and_nothing_else(field: str, tmp_path: Path) -> None:
+def test_launch_files_keep_their_shape(target: Any, field: str, tmp_path: Path) -> None:
+    plain = launch(field, WORD)
+    if target.refusal(plain):  # a network that it does not know: of any name
+        assert field == "model"
+        assert all(target.refusal(launch(field, payload)) for payload in PAYLOADS)
+        return
+    expected = parsed(target, plain, tmp_path)
     for payload in PAYLOADS:
-        words = shell_words(export_text("p.sh", launch(field, payload)), tmp_path)
-        assert words == [
-            printable(payload) if field == "settings" else "1",
-            "--nnodes=2",
-            "--nproc-per-node=8",
-            f"--rdzv-id={printable(payload) if field == 'name' else 'net'}",
-            "--rdzv-backend=c10d",
-            "--rdzv-endpoint=localhost:29400",
-            "train.py",
-        ], payload
-        assert not (tmp_path / "OWNED").exists()
-
-
-def expected_yaml(kind: str, launch: Launch) -> Any:
-    if kind == "Kubernetes":
-        return {"name": dns_label(launch.name), "env": dict(launch.settings)}
-    return {
-        "name": launch.name,
-        "infra": f"aws/{launch.region}",
-        "instance_type": launch.machine,
-        "envs": dict(launch.settings),
-    }
-
-
-def read_yaml(kind: str, text: str) -> Any:
-    (document,) = yaml.safe_load_all(text)
-    if kind == "Kubernetes":
-        assert set(document) == {"apiVersion", "kind", "metadata", "spec"}
-        env = document["spec"]["trainer"]["env"]
-        return {"name": document["metadata"]["name"], "env": {entry["name"]: entry["value"] for entry in env}}
-    assert set(document) == {"name", "num_nodes", "resources", "envs", "workdir", "run"}
-    resources = document["resources"]
-    return {key: document[key] for key in ("name", "envs")} | {
-        key: resources[key] for key in ("infra", "instance_type")
-    }
-
-
-@pytest.mark.parametrize("target", [target for target in TARGETS if target.name != "torchrun"])
-@pytest.mark.parametrize("field", LAUNCH_FIELDS)
-def test_manifests_are_one_document_with_the_values(target: Any, field: str) -> None:
-    for payload in PAYLOADS:
-        given = launch(field, payload)
-        text = target.text(given)
-        assert all(line.isprintable() for line in text.split("\n")), payload
-        assert read_yaml(target.name, text) == expected_yaml(target.name, given), payload
-
-
-def test_every_target_is_in_these_tests() -> None:
-    assert {target.name for target in TARGETS} == {"torchrun", "SkyPilot", "Kubernetes"}
+        assert_same_shape(expected, parsed(target, launch(field, payload), tmp_path), payload)
 
 
 # Reports: every text of a page, in every format.

@@ -17,7 +17,7 @@ from hypothesis import strategies as st
 
 from planner.errors import BadInput
 from planner.launch import TARGETS, Launch, export_text, target_for
-from planner.launch.kubernetes import dns_label
+from planner.launch._text import dns_label
 
 yaml = pytest.importorskip("yaml")
 SCHEMAS = Path(__file__).parents[1] / "data" / "schemas"

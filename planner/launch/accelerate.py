@@ -1,0 +1,80 @@
+"""A configuration of Hugging Face accelerate: DDP, FSDP2 and DeepSpeed's ZeRO-1 and 2 for any script."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any, ClassVar
+
+from planner.launch._base import FrameworkTarget, Launch
+from planner.launch._text import to_yaml
+
+
+class Accelerate(FrameworkTarget):
+    name: ClassVar[str] = "accelerate"
+    suffixes: ClassVar[tuple[str, ...]] = (".accelerate.yaml", ".accelerate.yml")
+    says: ClassVar[str] = (
+        "start `accelerate launch --config_file FILE train.py` on every machine; with several, add "
+        "--machine_rank and --main_process_ip"
+    )
+    methods: ClassVar[frozenset[str]] = frozenset({"full", "lora", "qlora", "head"})
+
+    precisions: ClassVar[frozenset[str]] = frozenset({"fp32", "bf16", "fp16", "fp8"})
+    sets: ClassVar[frozenset[str]] = frozenset({"processes"})
+
+    def omitted(self, launch: Launch) -> Iterator[str]:
+        yield from super().omitted(launch)
+        if launch.recipe.on_cpu and launch.processes > 1:
+            yield "CPUs; set ACCELERATE_USE_CPU=true, as the launcher keeps use_cpu from its processes"
+
+    def text(self, launch: Launch) -> str:
+        recipe = launch.recipe
+        document: dict[str, Any] = {
+            "compute_environment": "LOCAL_MACHINE",
+            "debug": False,
+            "distributed_type": _distributed_type(launch),
+            "mixed_precision": "no" if recipe.precision in {"fp32", "tf32"} else recipe.precision,
+            "num_machines": launch.machines,
+            "num_processes": launch.processes,
+            "machine_rank": 0,
+            "main_training_function": "main",
+            "rdzv_backend": "static",
+            "same_network": True,
+            "use_cpu": recipe.on_cpu,
+        }
+        if recipe.precision == "fp8":
+            document["fp8_config"] = {"backend": "TE", "fp8_format": "HYBRID"}
+        if document["distributed_type"] == "DEEPSPEED":
+            document["deepspeed_config"] = {
+                "zero_stage": int(recipe.strategy.removeprefix("zero")),
+                "gradient_accumulation_steps": recipe.accumulate,
+                "offload_optimizer_device": "none",
+                "offload_param_device": "none",
+                "zero3_init_flag": False,
+            }
+        elif document["distributed_type"] == "FSDP":
+            document["fsdp_config"] = {
+                "fsdp_version": 2,
+                "fsdp_auto_wrap_policy": "TRANSFORMER_BASED_WRAP",
+                "fsdp_reshard_after_forward": True,
+                "fsdp_state_dict_type": "SHARDED_STATE_DICT",
+                "fsdp_cpu_ram_efficient_loading": True,
+                "fsdp_offload_params": False,
+                "fsdp_activation_checkpointing": recipe.recompute != "none",
+            }
+        if recipe.strategy == "hsdp":
+            document["parallelism_config"] = {
+                "parallelism_config_dp_replicate_size": launch.machines,
+                "parallelism_config_dp_shard_size": launch.processes_per_machine,
+            }
+        return self.head(launch) + to_yaml(document)
+
+
+def _distributed_type(launch: Launch) -> str:
+    strategy = launch.recipe.strategy
+    if launch.processes == 1:
+        return "NO"
+    if strategy in {"fsdp", "hsdp"}:
+        return "FSDP"
+    if strategy in {"zero1", "zero2"}:
+        return "DEEPSPEED"
+    return "MULTI_GPU"  # on CPUs too: it starts processes by torchrun, MULTI_CPU by mpirun

@@ -1,0 +1,39 @@
+"""A configuration of DeepSpeed: data parallelism and ZeRO-1 to 3."""
+
+from __future__ import annotations
+
+import json
+from typing import Any, ClassVar
+
+from planner.launch._base import FrameworkTarget, Launch
+from planner.printable import printable
+
+STAGES = {"single": 0, "ddp": 0, "zero1": 1, "zero2": 2, "fsdp": 3}
+
+
+class DeepSpeed(FrameworkTarget):
+    name: ClassVar[str] = "DeepSpeed"
+    suffixes: ClassVar[tuple[str, ...]] = (".deepspeed.json",)
+    says: ClassVar[str] = (
+        "pass it to deepspeed.initialize(config=FILE), or as --deepspeed FILE to a script with "
+        "Hugging Face's TrainingArguments"
+    )
+    strategies: ClassVar[frozenset[str]] = frozenset(STAGES)
+    methods: ClassVar[frozenset[str]] = frozenset({"full", "lora", "qlora", "head"})
+
+    sets: ClassVar[frozenset[str]] = frozenset({"batch"})
+
+    def text(self, launch: Launch) -> str:
+        recipe = launch.recipe
+        document: dict[str, Any] = {
+            "_comment": [printable(line.removeprefix("# ")) for line in self.head(launch).splitlines()],
+            "train_micro_batch_size_per_gpu": recipe.micro_batch,
+            "gradient_accumulation_steps": recipe.accumulate,
+            "train_batch_size": recipe.micro_batch * recipe.accumulate * launch.processes,
+            "bf16": {"enabled": recipe.is_bf16},
+            "fp16": {"enabled": recipe.precision == "fp16"},
+            "zero_optimization": {"stage": STAGES[recipe.strategy]},
+        }
+        if recipe.strategy != "ddp":
+            document["zero_optimization"] |= {"overlap_comm": True, "contiguous_gradients": True}
+        return json.dumps(document, indent=2) + "\n"

@@ -1,0 +1,80 @@
+"""Arguments of torchtitan: FSDP, hybrid FSDP, DDP, tensor and pipeline parallelism."""
+
+from __future__ import annotations
+
+from typing import ClassVar
+
+from planner.launch._base import Launch
+from planner.launch._text import shell_word
+from planner.launch.torchrun import TorchRunArguments
+
+# A network of the catalog as torchtitan's model registry names it: module, configuration.
+MODELS = {
+    "llama3-8b": ("llama3", "llama3_8b"),
+    "llama3-70b": ("llama3", "llama3_70b"),
+    "llama3-405b": ("llama3", "llama3_405b"),
+    "qwen3-0.6b": ("qwen3", "qwen3_0_6b"),
+    "qwen3-1.7b": ("qwen3", "qwen3_1_7b"),
+    "qwen3-14b": ("qwen3", "qwen3_14b"),
+    "qwen3-32b": ("qwen3", "qwen3_32b"),
+    "qwen3-30b-a3b": ("qwen3", "qwen3_30b_a3b"),
+}
+RECOMPUTE = {"none": "none", "attention": "selective", "per-op": "selective", "full": "full"}
+
+
+class TorchTitan(TorchRunArguments):
+    name: ClassVar[str] = "torchtitan"
+    suffixes: ClassVar[tuple[str, ...]] = (".torchtitan.sh",)
+    says: ClassVar[str] = "start `HEAD=first-machine bash FILE` on every machine"
+    strategies: ClassVar[frozenset[str]] = frozenset({"single", "ddp", "zero2", "fsdp", "hsdp"})
+    axes: ClassVar[frozenset[str]] = frozenset({"tensor", "pipeline", "interleave"})
+    precisions: ClassVar[frozenset[str]] = frozenset({"fp32", "bf16"})
+    sets: ClassVar[frozenset[str]] = frozenset({"processes", "batch", "recompute", "per-op"})
+    language_models_only: ClassVar[bool] = True
+    runs_on_cpus: ClassVar[bool] = False
+
+    def text(self, launch: Launch) -> str:
+        recipe = launch.recipe
+        tensor, pipeline, interleave = (
+            recipe.mesh.get(name, 1) for name in ("tensor", "pipeline", "interleave")
+        )
+        replicas = launch.processes // (tensor * pipeline)
+        copies = {"ddp": replicas, "hsdp": launch.machines}.get(recipe.strategy, 1)
+        parallelism = {
+            "data_parallel_replicate_degree": copies,
+            "data_parallel_shard_degree": replicas // copies,
+            "fsdp_reshard_after_forward": "never" if recipe.strategy == "zero2" else "default",
+            "tensor_parallel_degree": tensor,
+            "pipeline_parallel_degree": pipeline,
+        }
+        local = recipe.micro_batch
+        if pipeline > 1:  # its micro-batches are those of the schedule
+            local *= recipe.accumulate
+            parallelism |= {
+                "pipeline_parallel_schedule": "Interleaved1F1B" if interleave > 1 else "1F1B",
+                "pipeline_parallel_microbatch_size": recipe.micro_batch,
+            }
+        training = {
+            "local_batch_size": local,
+            "global_batch_size": recipe.global_batch,
+            "seq_len": recipe.sequence_length,
+            "mixed_precision_param": "bfloat16" if recipe.is_bf16 else "float32",
+        }
+        module, config = MODELS.get(recipe.model, ("", ""))
+        program = "-m torchtitan.train"
+        for option, value in (("module", module), ("config", config)):
+            wanted = f"torchtitan's {option} of {recipe.model}"
+            known = shell_word(value) if value else f'"${{{option.upper()}:?{_in_braces(wanted)}}}"'
+            program += f" --{option} {known}"
+        arguments = [f"--parallelism.{name}={value}" for name, value in parallelism.items()]
+        arguments += [f"--training.{name}={value}" for name, value in training.items()]
+        if pipeline > 1:
+            arguments.append("--training.disable_cuda_graphs")  # it has none for pipelines yet
+        return self.script(
+            launch, program, [*arguments, f"activation-checkpoint:{RECOMPUTE[recipe.recompute]}"]
+        )
+
+
+def _in_braces(text: str) -> str:
+    """Text without characters that act inside of a shell's "${NAME:?text}"."""
+    return "".join(char for char in text if char.isalnum() or char in " .-_")

@@ -1,0 +1,95 @@
+"""A configuration of TRL's supervised fine-tuning, with PEFT adapters: `trl sft --config FILE`."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from typing import Any, ClassVar
+
+from planner.launch._base import FrameworkTarget, Launch, Recipe
+from planner.launch._text import to_yaml
+
+# Configurations of accelerate that TRL ships.
+DISTRIBUTED = {
+    "single": "single_gpu",
+    "ddp": "multi_gpu",
+    "zero1": "zero1",
+    "zero2": "zero2",
+    "fsdp": "fsdp2",
+}
+# Optimizers of the planner as Hugging Face's TrainingArguments name them.
+OPTIMIZERS = {
+    "sgd": "sgd",
+    "adamw": "adamw_torch",
+    "adamw-8bit": "adamw_bnb_8bit",
+    "adafactor": "adafactor",
+    "lion": "lion_32bit",
+}
+ATTENTION = ["q_proj", "k_proj", "v_proj", "o_proj"]
+
+
+class Trl(FrameworkTarget):
+    name: ClassVar[str] = "TRL"
+    suffixes: ClassVar[tuple[str, ...]] = (".trl.yaml", ".trl.yml")
+    says: ClassVar[str] = (
+        "start `trl sft --config FILE --dataset_name NAME` on every machine; with several, add "
+        "--machine_rank and --main_process_ip"
+    )
+    strategies: ClassVar[frozenset[str]] = frozenset(DISTRIBUTED)
+    methods: ClassVar[frozenset[str]] = frozenset({"full", "lora", "qlora"})
+    precisions: ClassVar[frozenset[str]] = frozenset({"fp32", "tf32", "bf16", "fp16"})
+    sets: ClassVar[frozenset[str]] = frozenset({"processes", "batch", "recompute", "optimizer", "method"})
+    language_models_only: ClassVar[bool] = True
+    runs_on_cpus: ClassVar[bool] = False
+
+    def text(self, launch: Launch) -> str:
+        recipe = launch.recipe
+        document: dict[str, Any] = {
+            "accelerate_config": DISTRIBUTED[recipe.strategy],
+            "num_machines": launch.machines,
+            "num_processes": launch.processes,
+            "model_name_or_path": recipe.checkpoint or recipe.model,
+            "output_dir": "out",
+            "per_device_train_batch_size": recipe.micro_batch,
+            "gradient_accumulation_steps": recipe.accumulate,
+            "gradient_checkpointing": recipe.recompute != "none",
+            "bf16": recipe.is_bf16,
+            "fp16": recipe.precision == "fp16",
+            "tf32": recipe.precision == "tf32",
+            "max_length": recipe.sequence_length,
+            "packing": True,
+            "num_train_epochs": recipe.epochs or 1.0,
+        }
+        if recipe.optimizer in OPTIMIZERS:
+            document["optim"] = OPTIMIZERS[recipe.optimizer]
+        return self.head(launch) + to_yaml(document | _adapters(recipe))
+
+    def omitted(self, launch: Launch) -> Iterator[str]:
+        yield from super().omitted(launch)
+        yield from unnamed(launch.recipe, OPTIMIZERS)
+
+
+def unnamed(recipe: Recipe, optimizers: Mapping[str, str]) -> Iterator[str]:
+    """What a fine-tuning configuration needs and a plan cannot name."""
+    if recipe.optimizer is not None and recipe.optimizer not in optimizers:
+        yield f"the optimizer, {recipe.optimizer}; the default one is used"
+    if not recipe.checkpoint:
+        yield f"the checkpoint; replace {recipe.model} by its folder or its name on the Hugging Face hub"
+    if recipe.base == "int4":
+        yield "int4; name a checkpoint that GPTQ has quantized, bf16 weights would be loaded otherwise"
+
+
+def _adapters(recipe: Recipe) -> dict[str, Any]:
+    if recipe.method == "full":
+        return {}
+    quantized: dict[str, dict[str, Any]] = {
+        "nf4": {"load_in_4bit": True, "bnb_4bit_quant_type": "nf4", "use_bnb_nested_quant": True},
+        "int8": {"load_in_8bit": True},
+    }
+    rank = recipe.rank or 16
+    adapters: dict[str, Any] = {
+        "use_peft": True,
+        "lora_r": rank,
+        "lora_alpha": 2 * rank,
+        "lora_target_modules": ATTENTION if recipe.targets == "attention" else ["all-linear"],
+    }
+    return adapters | quantized.get(recipe.base or "", {})
