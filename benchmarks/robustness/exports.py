@@ -25,6 +25,7 @@ from typing import Any
 import jsonschema
 
 from planner.launch import TARGETS, Launch, Recipe, Target
+from planner.launch.deepspeed import STAGES
 
 SCHEMAS = Path(__file__).parents[2] / "tests/data/schemas"
 EIGHT = {"machines": 1, "processes_per_machine": 8}
@@ -69,6 +70,8 @@ PLANS: dict[str, Launch] = {
     "tensor, FSDP": launch(LLM, "fsdp", SIXTEEN, mesh=TENSOR, recompute="attention"),
     "pipeline, DDP": launch(LLM, "ddp", SIXTEEN, mesh=PIPELINE),
     "tensor and pipeline": launch(LLM, "ddp", EIGHT | {"machines": 4}, mesh=BOTH),
+    "offload, one GPU": launch(LLM, "single", ONE, offload=("optimizer", "parameters")),
+    "offload, ZeRO-3": launch(LLM, "fsdp", EIGHT, offload=("optimizer", "activations")),
     "LoRA, one GPU": launch(LORA, "single", ONE),
     "LoRA, DDP, attention": launch(LORA, "ddp", EIGHT, targets="attention"),
     "LoRA, FSDP": launch(LORA, "fsdp", SIXTEEN),
@@ -121,8 +124,9 @@ def read_accelerate(path: Path, plan: Launch) -> None:
     args = launch_command_parser().parse_args(["--config_file", str(path), "train.py"])
     args, config, _ = _validate_launch_command(args)
     assert config.num_processes == plan.processes
-    assert args.use_fsdp == (plan.recipe.strategy in {"fsdp", "hsdp"})
-    assert args.use_deepspeed == (plan.recipe.strategy in {"zero1", "zero2"})
+    zero = plan.recipe.strategy in {"zero1", "zero2"} or bool(plan.recipe.offload)
+    assert args.use_fsdp == (plan.recipe.strategy in {"fsdp", "hsdp"} and not zero)
+    assert args.use_deepspeed == zero
 
 
 def read_deepspeed(path: Path, plan: Launch) -> None:
@@ -133,7 +137,8 @@ def read_deepspeed(path: Path, plan: Launch) -> None:
     world = SimpleNamespace(get_data_parallel_world_size=lambda: plan.processes)
     config = DeepSpeedConfig(str(path), mpu=world)
     assert config.train_micro_batch_size_per_gpu == plan.recipe.micro_batch
-    assert config.zero_optimization_stage == {"zero1": 1, "zero2": 2, "fsdp": 3}.get(plan.recipe.strategy, 0)
+    stage = 3 if "parameters" in plan.recipe.offload else STAGES[plan.recipe.strategy]
+    assert config.zero_optimization_stage == stage
 
 
 def read_torchtitan(path: Path, plan: Launch) -> None:

@@ -88,6 +88,7 @@ def recipe_of(scored: ScoredPlan, request: Request) -> Recipe:
         rank=training.rank,
         targets=training.targets,
         base=training.base,
+        offload=training.offload,
         on_cpu=request.market.machine(plan.machine).device.kind == "cpu",
     )
 

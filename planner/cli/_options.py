@@ -117,7 +117,7 @@ ExportOption = Annotated[
     output_option(
         "--export",
         metavar="FILE",
-        help="Also write a launch file: .sky.yaml (SkyPilot), .sh (torchrun) or .k8s.yaml (Kubernetes).",
+        help="Also write a launch file, as plan.sh (torchrun), .sky.yaml, .accelerate.yaml (docs/output.md).",
         callback=_launch_file,
     ),
 ]

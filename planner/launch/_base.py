@@ -48,6 +48,7 @@ class Recipe:
     rank: int | None = None
     targets: str | None = None
     base: str | None = None
+    offload: tuple[str, ...] = ()  # of optimizer, parameters and activations
     on_cpu: bool = False
 
     @property
@@ -182,6 +183,8 @@ def _elsewhere(launch: Launch) -> dict[str, str]:
         notes[recipe.recompute] = f"{recipe.recompute} recompute; the nearest setting is used"
     if recipe.optimizer is not None:
         notes["optimizer"] = f"the optimizer, {recipe.optimizer}; the script makes it"
+    for part in recipe.offload:
+        notes[f"offload {part}"] = f"offload of {part} to host memory"
     if recipe.method != "full":
         notes["method"] = f"--train {recipe.method}; FILE.trl.yaml is a configuration of TRL and PEFT"
     return notes

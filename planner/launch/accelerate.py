@@ -7,6 +7,7 @@ from typing import Any, ClassVar
 
 from planner.launch._base import FrameworkTarget, Launch
 from planner.launch._text import to_yaml
+from planner.launch.deepspeed import STAGES
 
 
 class Accelerate(FrameworkTarget):
@@ -19,7 +20,7 @@ class Accelerate(FrameworkTarget):
     methods: ClassVar[frozenset[str]] = frozenset({"full", "lora", "qlora", "head"})
 
     precisions: ClassVar[frozenset[str]] = frozenset({"fp32", "bf16", "fp16", "fp8"})
-    sets: ClassVar[frozenset[str]] = frozenset({"processes"})
+    sets: ClassVar[frozenset[str]] = frozenset({"processes", "offload optimizer", "offload parameters"})
 
     def omitted(self, launch: Launch) -> Iterator[str]:
         yield from super().omitted(launch)
@@ -45,10 +46,10 @@ class Accelerate(FrameworkTarget):
             document["fp8_config"] = {"backend": "TE", "fp8_format": "HYBRID"}
         if document["distributed_type"] == "DEEPSPEED":
             document["deepspeed_config"] = {
-                "zero_stage": int(recipe.strategy.removeprefix("zero")),
+                "zero_stage": 3 if "parameters" in recipe.offload else max(STAGES[recipe.strategy], 1),
                 "gradient_accumulation_steps": recipe.accumulate,
-                "offload_optimizer_device": "none",
-                "offload_param_device": "none",
+                "offload_optimizer_device": "cpu" if "optimizer" in recipe.offload else "none",
+                "offload_param_device": "cpu" if "parameters" in recipe.offload else "none",
                 "zero3_init_flag": False,
             }
         elif document["distributed_type"] == "FSDP":
@@ -58,7 +59,7 @@ class Accelerate(FrameworkTarget):
                 "fsdp_reshard_after_forward": True,
                 "fsdp_state_dict_type": "SHARDED_STATE_DICT",
                 "fsdp_cpu_ram_efficient_loading": True,
-                "fsdp_offload_params": False,
+                "fsdp_offload_params": "parameters" in recipe.offload,
                 "fsdp_activation_checkpointing": recipe.recompute != "none",
             }
         if recipe.strategy == "hsdp":
@@ -71,10 +72,11 @@ class Accelerate(FrameworkTarget):
 
 def _distributed_type(launch: Launch) -> str:
     strategy = launch.recipe.strategy
+    offloads = not {"optimizer", "parameters"}.isdisjoint(launch.recipe.offload)
+    if strategy in {"zero1", "zero2"} or (offloads and strategy != "hsdp"):
+        return "DEEPSPEED"
     if launch.processes == 1:
         return "NO"
     if strategy in {"fsdp", "hsdp"}:
         return "FSDP"
-    if strategy in {"zero1", "zero2"}:
-        return "DEEPSPEED"
     return "MULTI_GPU"  # on CPUs too: it starts processes by torchrun, MULTI_CPU by mpirun

@@ -21,7 +21,7 @@ class DeepSpeed(FrameworkTarget):
     strategies: ClassVar[frozenset[str]] = frozenset(STAGES)
     methods: ClassVar[frozenset[str]] = frozenset({"full", "lora", "qlora", "head"})
 
-    sets: ClassVar[frozenset[str]] = frozenset({"batch"})
+    sets: ClassVar[frozenset[str]] = frozenset({"batch", "offload optimizer", "offload parameters"})
 
     def text(self, launch: Launch) -> str:
         recipe = launch.recipe
@@ -34,6 +34,13 @@ class DeepSpeed(FrameworkTarget):
             "fp16": {"enabled": recipe.precision == "fp16"},
             "zero_optimization": {"stage": STAGES[recipe.strategy]},
         }
-        if recipe.strategy != "ddp":
-            document["zero_optimization"] |= {"overlap_comm": True, "contiguous_gradients": True}
+        zero = document["zero_optimization"]
+        for part, key in (("optimizer", "offload_optimizer"), ("parameters", "offload_param")):
+            if part in recipe.offload:
+                zero |= {
+                    "stage": max(zero["stage"], 3 if part == "parameters" else 1),
+                    key: {"device": "cpu"},
+                }
+        if zero["stage"]:
+            zero |= {"overlap_comm": True, "contiguous_gradients": True}
         return json.dumps(document, indent=2) + "\n"

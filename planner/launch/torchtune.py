@@ -32,7 +32,9 @@ class TorchTune(FrameworkTarget):
     strategies: ClassVar[frozenset[str]] = frozenset({"single", "ddp", "zero2", "fsdp"})
     methods: ClassVar[frozenset[str]] = frozenset({"full", "lora", "qlora"})
     precisions: ClassVar[frozenset[str]] = frozenset({"fp32", "bf16"})
-    sets: ClassVar[frozenset[str]] = frozenset({"batch", "recompute", "optimizer", "method", "processes"})
+    sets: ClassVar[frozenset[str]] = frozenset(
+        {"batch", "recompute", "optimizer", "method", "processes", "offload activations"}
+    )
     language_models_only: ClassVar[bool] = True
 
     def refusal(self, launch: Launch) -> str:
@@ -116,7 +118,7 @@ class TorchTune(FrameworkTarget):
             "device": "cpu" if recipe.on_cpu else "cuda",
             "dtype": "bf16" if recipe.is_bf16 else "fp32",
             "enable_activation_checkpointing": recipe.recompute != "none",
-            "enable_activation_offloading": False,
+            "enable_activation_offloading": "activations" in recipe.offload,
         }
         if recipe.strategy == "zero2":
             document["fsdp_reshard_after_forward"] = False

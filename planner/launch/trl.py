@@ -37,7 +37,9 @@ class Trl(FrameworkTarget):
     strategies: ClassVar[frozenset[str]] = frozenset(DISTRIBUTED)
     methods: ClassVar[frozenset[str]] = frozenset({"full", "lora", "qlora"})
     precisions: ClassVar[frozenset[str]] = frozenset({"fp32", "tf32", "bf16", "fp16"})
-    sets: ClassVar[frozenset[str]] = frozenset({"processes", "batch", "recompute", "optimizer", "method"})
+    sets: ClassVar[frozenset[str]] = frozenset(
+        {"processes", "batch", "recompute", "optimizer", "method", "offload activations"}
+    )
     language_models_only: ClassVar[bool] = True
     runs_on_cpus: ClassVar[bool] = False
 
@@ -52,6 +54,7 @@ class Trl(FrameworkTarget):
             "per_device_train_batch_size": recipe.micro_batch,
             "gradient_accumulation_steps": recipe.accumulate,
             "gradient_checkpointing": recipe.recompute != "none",
+            "activation_offloading": "activations" in recipe.offload,
             "bf16": recipe.is_bf16,
             "fp16": recipe.precision == "fp16",
             "tf32": recipe.precision == "tf32",

@@ -20,7 +20,6 @@ from planner.model import Model
 from planner.model.hub import hub_config, is_hub_name
 
 IMPORTED = (".json", ".onnx", ".safetensors")  # what networks lie in that others wrote down
-HUB_NAME = r"(?!\.)[A-Za-z0-9][\w.-]*/[\w.-]*-[\w.-]*"  # owner/name; names of weights have a hyphen
 
 
 def model_paths() -> dict[str, Path]:
@@ -67,12 +66,12 @@ def model_called(words: str) -> str:
 
 def checkpoint_name(words: str) -> str:
     """The name on the Hugging Face hub of a network's weights; empty where none is known."""
-    if re.fullmatch(HUB_NAME, words) and not words.endswith((*IMPORTED, ".toml")):
+    if is_hub_name(words):
         return words
     name = model_called(words)
     text = (files("planner.model") / "network_names.toml").read_text("utf-8")
     names = tomllib.loads(text)["networks"].get(name, ())
-    return next((called for called in names if re.fullmatch(HUB_NAME, called)), "")
+    return next((called for called in names if is_hub_name(called)), "")
 
 
 def load_model(name_or_path: str | Path) -> Model:
