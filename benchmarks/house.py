@@ -1,8 +1,8 @@
 """How large and how tangled the code is: `python benchmarks/house.py [--fast]` prints one table.
 
-Files entered are those of `planner/` in which at least one function runs. Figures that a program cannot judge
-(how many memory models there are) are counted by a stated pattern; the pattern is printed beside the figure.
-`--fast` leaves out what runs commands.
+Files entered are those of `planner/` in which at least one function or class body runs. Figures that a
+program cannot judge (how many memory models there are) are counted by a stated pattern; the pattern is
+printed beside the figure, and `--list` prints what it found. `--fast` leaves out what runs commands.
 """
 
 from __future__ import annotations
@@ -36,10 +36,14 @@ except SystemExit:
 sys.setprofile(None)
 print(len(entered), file=sys.stderr)
 """
-LAYER_KINDS = (
-    "attention|linear|conv|fc|layer_norm|rms_norm|batch_norm|embedding|positions|cross_entropy|"
-    "max_pool|avg_pool|experts"
+INTERFACES = ("Parallelism", "Axis", "Exchange")  # of planner/parallel/_base.py and data/_base.py
+# A comparison of an axis' degree: by the axis itself, or by the flag that it has.
+DEGREE_CHECK = (
+    r"\b(mesh|axis|plan|self)\.(degree|cut)\b|mesh\.axis\(|isinstance\(.*Parallel\)|"
+    r"(?<![\w.])(tensor|pipeline|interleave)(\"\])? *(==|!=|<=?|>=?) *[1-9]"
 )
+# An upper bound on what plans reach; bounds of single orders of transfers (servers/) are another thing.
+BOUNDS_PLANS = r"^def (?!_)\w*bounds?\w*\(.*\b(jobs?|cases): "
 
 
 def sources(*without: str) -> list[Path]:
@@ -82,6 +86,66 @@ def files_entered(command: str) -> int:
     return int(ran.stderr.split()[-1])
 
 
+def files_with_layer_kinds(paths: Iterable[Path]) -> list[str]:
+    """Files that compare a layer's `kind` with a name, or have a literal that is mostly a list of kinds."""
+    sys.path.insert(0, str(ROOT))
+    from planner.model.layers import KINDS
+
+    def texts(node: ast.AST) -> set[str]:
+        return {n.value for n in ast.walk(node) if isinstance(n, ast.Constant) and isinstance(n.value, str)}
+
+    def spelled(node: ast.AST) -> set[str]:
+        return texts(node) & set(KINDS)
+
+    def lists_kinds(nodes: Iterable[ast.AST]) -> bool:
+        named = set().union(*map(texts, nodes))
+        return len(named & set(KINDS)) > max(1, len(named) // 2)  # not tables of PyTorch's ops
+
+    found = []
+    for path in paths:
+        tree = ast.parse(path.read_text())
+        names = {
+            target.id
+            for node in tree.body
+            if isinstance(node, ast.Assign) and isinstance(node.value, ast.Constant) and spelled(node.value)
+            for target in node.targets
+            if isinstance(target, ast.Name)
+        }
+        for node in ast.walk(tree):
+            if isinstance(node, ast.Compare):
+                of_kind = any(isinstance(n, ast.Attribute) and n.attr == "kind" for n in ast.walk(node))
+                named = any(isinstance(n, ast.Name) and n.id in names for n in ast.walk(node))
+                hit = of_kind and bool(spelled(node) or named)
+            elif isinstance(node, ast.Dict):
+                hit = lists_kinds(key for key in node.keys if key)
+            else:
+                hit = isinstance(node, ast.Tuple | ast.Set | ast.List) and lists_kinds([node])
+            if hit:
+                found.append(f"{path.relative_to(ROOT)}:{node.lineno}")
+                break
+    return found
+
+
+def interface_members() -> list[str]:
+    """Members of the interfaces of axes and data-parallel strategies that are abstract, or that more than one
+    class overrides."""
+    abstract: set[str] = set()
+    declared: set[str] = set()
+    overridden: dict[str, int] = {}
+    for path in sources():
+        for node in ast.walk(ast.parse(path.read_text())):
+            if not isinstance(node, ast.ClassDef):
+                continue
+            methods = [n for n in node.body if isinstance(n, ast.FunctionDef) and not n.name.startswith("_")]
+            if node.name in INTERFACES:
+                declared |= {method.name for method in methods}
+                abstract |= {m.name for m in methods if "abstractmethod" in ast.unparse(m.decorator_list)}
+            elif any(isinstance(base, ast.Name) and base.id in INTERFACES for base in node.bases):
+                for method in methods:
+                    overridden[method.name] = overridden.get(method.name, 0) + 1
+    return sorted(abstract | {name for name in declared if overridden.get(name, 0) > 1})
+
+
 def retired_lines() -> list[str]:
     """Lines of code and docs with retired wording (tests/data/retired-words.txt), the changelog aside."""
     rules = [
@@ -118,6 +182,8 @@ def functions() -> list[tuple[str, str]]:
 def figures(fast: bool) -> Iterable[tuple[str, str, str, str]]:
     """Rows: what is counted, how much there is, the target, and by which pattern."""
     every, core = sources(), sources("servers", "validation")
+    axes = {PACKAGE / "servers" / "feature_split.py"}  # outside parallel/, as it is an axis of one strategy
+    kinds = [path for path in every if PACKAGE / "model" / "layers" not in path.parents]
 
     def count(
         what: str, pattern: str, target: str, paths: list[Path], by: Callable[..., list[str]]
@@ -152,19 +218,18 @@ def figures(fast: bool) -> Iterable[tuple[str, str, str, str]]:
         ),
         (
             "files computing bounds",
-            r"^def (\w+_bounds?|bounds?|bound_\w+|bounds_\w+)\(",
+            BOUNDS_PLANS,
             "at most 3",
             every,
             files_matching,
         ),
         (
             "degree checks outside parallel/",
-            r"\.cut\b|\b(tensor|pipeline|interleave|tp|pp)\)? *(==|!=|<=?|>=?) *\d|\.degree\(",
+            DEGREE_CHECK,
             "0",
-            outside,
+            [path for path in outside if path not in axes],
             lines_matching,
         ),
-        ("files that spell out layer kinds", rf'"({LAYER_KINDS})"', "at most 4", every, files_matching),
         ("files that declare flags", r"typer\.(Option|Argument)\(", "1", every, files_matching),
         (
             "memoization mechanisms",
@@ -175,6 +240,15 @@ def figures(fast: bool) -> Iterable[tuple[str, str, str, str]]:
         ),
     ):
         yield count(what, pattern, target, paths, by)  # type: ignore[misc]
+    spelled = files_with_layer_kinds(kinds)
+    yield (
+        "files that spell out layer kinds",
+        f"{len(spelled)}",
+        "at most 4",
+        "comparisons of .kind, lists of kinds; not in model/layers/",
+    )
+    members = interface_members()
+    yield "members of the parallel interfaces", f"{len(members)}", "at most 8", ", ".join(members)
     yield "lines with retired wording", f"{len(retired_lines()):,}", "0", str(RETIRED.relative_to(ROOT))
     longest = max(every, key=lambda path: len(path.read_text().splitlines()))
     yield "longest file", f"{lines_of([longest])} {longest.relative_to(ROOT)}", "at most 400", ""
@@ -183,6 +257,7 @@ def figures(fast: bool) -> Iterable[tuple[str, str, str, str]]:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--fast", action="store_true", help="leave out what runs commands")
+    parser.add_argument("--list", action="store_true", help="print what the patterns found, too")
     parser.add_argument(
         "--functions", type=int, metavar="N", help="print N function names with their docstrings"
     )
@@ -194,7 +269,15 @@ def main() -> None:
             print(f"{name}: {doc}")
         return
     for what, figure, target, pattern in figures(asked.fast):
-        print(f"{what:40} {figure:>16}   {target:22} {pattern[:60]}")
+        print(f"{what:40} {figure:>16}   {target:22} {pattern[:90]}")
+    if asked.list:
+        outside = [path for path in sources("parallel") if path.name != "feature_split.py"]
+        for what, found in (
+            ("bounds", files_matching(BOUNDS_PLANS, sources())),
+            ("degree checks", lines_matching(DEGREE_CHECK, outside)),
+            ("layer kinds", files_with_layer_kinds(path for path in sources("layers"))),
+        ):
+            print(f"{what}: {', '.join(found)}")
 
 
 if __name__ == "__main__":

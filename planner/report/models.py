@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from planner.model import Layer, Model
-from planner.model.layers import workloads
+from planner.model.layers import is_input, workloads
 from planner.printable import printable
 from planner.report.page import Column, Table
 from planner.units import MIB
@@ -146,7 +146,7 @@ def imported_lines(found: ImportedModel, file: Path) -> list[str]:
     flops = [sum(getattr(layer, way).nominal_flops for layer in asked) for way in ("forward", "backward")]
     kinds: dict[str, int] = {}
     for layer in model.layers:
-        if layer.kind != "input":
+        if not is_input(layer):
             kinds[layer.kind] = kinds.get(layer.kind, 0) + 1
     listed = ", ".join(
         f"{count:,} {kind}" for kind, count in sorted(kinds.items(), key=lambda k: (-k[1], k[0]))
@@ -170,7 +170,7 @@ def layer_rows(model: Model) -> list[dict[str, Any]]:
     for layer in model.layers[1:]:
         if layer.follows is not None:
             row = rows[layer.follows]
-            row["what"] += f", {'norm' if layer.kind == 'batch_norm' else layer.kind}"
+            row["what"] += f", {layer.kind.removeprefix('batch_')}"
         else:
             row = rows[layer.name] = {
                 "layer": layer.name,

@@ -1,7 +1,7 @@
 """Which plans are worth making: a contender, with dozens of options on a site, is tried where it can win.
 
 Baselines are few and are simulated briefly first. What they are sure to reach rules out most of the others by
-an upper bound that costs next to nothing (`Contender.ceiling`), before these are made: an option that a plan
+an upper bound that costs next to nothing (`Entry.ceiling`), before these are made: an option that a plan
 already scored beats in both speed and cost per sample cannot be on the front.
 """
 
@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING
 
 from planner.device.precision import Precision
 from planner.hardware import Hardware
-from planner.parallel.data import EXCHANGES, Contender, Exchange, Site, Tier
+from planner.parallel.data import EXCHANGES, Exchange, Site, Tier
 from planner.parallel.data.single import Alone
 from planner.parallel.mesh import WHOLE, data_parallel_group
 from planner.search.cases import Cases
@@ -131,10 +131,10 @@ class BoundPruner:
     def option_may_win(self, site: Site, exchange: Exchange, batch: int, precision: Precision) -> bool:
         best, usd_per_s = self._best(site, batch, precision), self._usd_per_s(site, exchange)
         kept = self._wins(best, usd_per_s)  # as long as nothing but the price of its machines is known
-        if kept and isinstance(exchange, Contender):
+        if kept and (ceiling := EXCHANGES.ceiling(exchange)) is not None:
             computation = self._computation(site, batch, precision)
             worth = staleness_discount(exchange, site.replicas, self.cases.request)
-            kept = self._wins(exchange.ceiling(computation, data_parallel_group(site)) * worth, usd_per_s)
+            kept = self._wins(ceiling(exchange, computation, data_parallel_group(site)) * worth, usd_per_s)
         self.pruned += not kept
         return kept
 
@@ -165,9 +165,9 @@ class BoundPruner:
         computation, where = self._computation(site, batch, precision), data_parallel_group(wide)
         rates = []
         for option in self._offered(wide):
-            if not isinstance(option, Contender):
+            if (ceiling := EXCHANGES.ceiling(option)) is None:
                 return math.inf, math.inf
-            rate = option.ceiling(computation, where, links=False)
+            rate = ceiling(option, computation, where, links=False)
             rates.append((rate, rate * staleness_discount(option, wide.replicas, self.cases.request)))
         if not rates:
             return 0.0, 0.0

@@ -18,7 +18,7 @@ from planner.parallel.collectives.peers import link_words
 from planner.parallel.data import settings
 from planner.parallel.data._base import (
     ChangeKind,
-    Contender,
+    Exchange,
     Floats,
     Job,
     Labels,
@@ -68,7 +68,7 @@ RESOURCES = {
 
 
 @dataclass(frozen=True, slots=True)
-class ParameterServers(Contender):
+class ParameterServers(Exchange):
     """`host` is the machine of a server, by name; None: servers live on the workers' machines, one on each of
     the first. With one server all placements that cut no tensor are alike. `aggregate`: what talks to the
     servers, every device or, once for all of them, every machine (`planner.servers.lowering`)."""
@@ -232,11 +232,6 @@ class ParameterServers(Contender):
         from planner.servers.bounds import served_bounds
 
         return served_bounds(jobs)
-
-    def ceiling(self, computation: Computation, site: Site, *, links: bool = True) -> float:
-        from planner.servers.bounds import served_ceiling
-
-        return served_ceiling(self, computation, site, links=links)
 
     def variants(self, site: Site) -> Iterator[Variant]:
         yield from self._neighbours(site)

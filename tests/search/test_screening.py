@@ -12,8 +12,9 @@ import pytest
 from planner.answers.recommend import recommend_for
 from planner.hardware.catalog import load_hardware
 from planner.model.catalog import load_model
-from planner.parallel.data import EXCHANGES, Contender, Site, Tier
+from planner.parallel.data import EXCHANGES, Site, Tier
 from planner.parallel.data._base import Exchange, Job
+from planner.parallel.data.single import Alone
 from planner.parallel.mesh import data_parallel_group
 from planner.search.cases import Cases
 from planner.search.executors import executor_of
@@ -21,6 +22,7 @@ from planner.search.request import Request
 from planner.search.screening import ABOVE, screened_space
 from planner.search.simulations import Simulations
 from planner.search.space import enumerate_plans, worker_machines
+from planner.servers.bounds import served_ceiling
 
 ASKED = Request(
     model="alexnet",
@@ -47,7 +49,7 @@ def test_no_bound_is_above_the_ceiling(cases: Cases) -> None:
     bounds = cases.bounds(plans) / (1 + ASKED.interval_width)
     ceilings = np.array(
         [
-            plan.exchange.ceiling(cases.computation(plan), data_parallel_group(cases.site(plan)))
+            served_ceiling(plan.exchange, cases.computation(plan), data_parallel_group(cases.site(plan)))
             for plan in plans
         ]
     )
@@ -56,7 +58,7 @@ def test_no_bound_is_above_the_ceiling(cases: Cases) -> None:
     assert np.median(ceilings / bounds) < 2.5  # near enough to rule something out
     for plan, ceiling in zip(plans, ceilings, strict=True):
         site = data_parallel_group(cases.site(plan))
-        assert ceiling <= plan.exchange.ceiling(cases.computation(plan), site, links=False)
+        assert ceiling <= served_ceiling(plan.exchange, cases.computation(plan), site, links=False)
 
 
 @pytest.mark.parametrize(
@@ -106,7 +108,8 @@ def test_where_servers_are_named_all_their_plans_are_made(cases: Cases) -> None:
 def test_contenders_know_a_ceiling() -> None:
     contenders = [kind for kind in EXCHANGES if EXCHANGES.entry(kind).tier is Tier.CONTENDER]
     assert contenders == ["servers"]
-    assert all(issubclass(EXCHANGES[kind], Contender) for kind in contenders)
+    assert all(EXCHANGES.ceiling(EXCHANGES[kind]()) for kind in contenders)
+    assert EXCHANGES.ceiling(Alone()) is None
 
 
 @pytest.mark.parametrize(

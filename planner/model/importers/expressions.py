@@ -9,8 +9,9 @@ from __future__ import annotations
 import ast
 import operator
 from collections.abc import Callable, Mapping
-from functools import lru_cache
 from typing import Any
+
+from planner.memoize import memoize
 
 LONGEST = 400  # characters
 _OPERATORS: dict[type[ast.AST], Callable[[Any, Any], Any]] = {
@@ -37,7 +38,7 @@ class ExpressionError(Exception):
     """An expression that means nothing."""
 
 
-@lru_cache(maxsize=4096)
+@memoize
 def parsed(text: str) -> ast.expr:
     """The tree of an expression."""
     if len(text) > LONGEST:

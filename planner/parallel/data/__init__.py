@@ -13,12 +13,12 @@ import importlib
 from collections.abc import Callable, Iterator, MutableMapping
 from dataclasses import dataclass
 from enum import StrEnum
+from typing import Any
 
 from planner.device.memory import Shares
 from planner.parallel.data._base import (
     Asked,
     ChangeKind,
-    Contender,
     Exchange,
     Job,
     Labels,
@@ -51,19 +51,25 @@ def if_named(parameters: int, site: Site) -> bool:
 @dataclass(frozen=True, slots=True)
 class Entry:
     """A strategy's class, or `module:Class` to load it from; the request's fields that are settings of it;
-    and where a search considers it that names none."""
+    and where a search considers it that names none. `ceiling`: where (`module:function`) a bound is that
+    needs no lowering, so that a search makes only those of dozens of settings that can win."""
 
     target: str | type[Exchange]
     tier: Tier = Tier.BASELINE
     fields: tuple[str, ...] = ()
     considered: Rule = always
+    ceiling: str = ""
 
     def load(self) -> type[Exchange]:
         if not isinstance(self.target, str):
             return self.target
-        module, _, name = self.target.partition(":")
-        loaded: type[Exchange] = getattr(importlib.import_module(module), name)
+        loaded: type[Exchange] = _loaded(self.target)
         return loaded
+
+
+def _loaded(target: str) -> Any:
+    module, _, name = target.partition(":")
+    return getattr(importlib.import_module(module), name)
 
 
 class Registry(MutableMapping[str, type[Exchange]]):
@@ -78,6 +84,12 @@ class Registry(MutableMapping[str, type[Exchange]]):
 
     def tier(self, exchange: Exchange) -> Tier:
         return self._entries[exchange.kind].tier
+
+    def ceiling(self, exchange: Exchange) -> Callable[..., float] | None:
+        """A function of the exchange, a computation and a site: more samples per second than it can reach;
+        with `links=False` whatever its transfers take, in proportion to the workers. None: it has none."""
+        target = self._entries[exchange.kind].ceiling
+        return _loaded(target) if target else None
 
     def __getitem__(self, kind: str) -> type[Exchange]:
         if kind not in self._loaded:
@@ -123,6 +135,7 @@ EXCHANGES = Registry(
             tier=Tier.CONTENDER,
             fields=("servers", "server_hardware", "placements", "policies", "mode"),
             considered=_servers_may_win,
+            ceiling="planner.servers.bounds:served_ceiling",
         ),
         "alone": Entry("planner.parallel.data.single:Alone"),
         "allreduce": Entry("planner.parallel.data.ddp:AllReduce"),
@@ -135,7 +148,6 @@ __all__ = [
     "EXCHANGES",
     "Asked",
     "ChangeKind",
-    "Contender",
     "Exchange",
     "Job",
     "Labels",

@@ -32,7 +32,6 @@ Floats = npt.NDArray[np.float64]
 
 __all__ = [
     "Asked",
-    "Contender",
     "Exchange",
     "Floats",
     "Job",
@@ -155,15 +154,6 @@ class Exchange(Parallelism):
     def record(self) -> dict[str, Any]:
         """It as JSON: its kind and its settings."""
         return {"kind": self.kind, **{entry.name: getattr(self, entry.name) for entry in fields(self)}}  # type: ignore[arg-type]
-
-
-class Contender(Exchange):
-    """A strategy with dozens of settings on a site, of which a search makes those that can win."""
-
-    @abstractmethod
-    def ceiling(self, computation: Computation, site: Site, *, links: bool = True) -> float:
-        """More samples per second than it can reach, found without lowering anything; infinite where nothing
-        is known so quickly. Without `links`: whatever its transfers take, in proportion to the workers."""
 
 
 E = TypeVar("E", bound=Exchange)
