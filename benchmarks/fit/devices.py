@@ -25,8 +25,7 @@ from fit_runs import FitRun as Run
 from fit_runs import kind_of, one_machine_runs, predicted_step_s, single_device_runs
 from large_fit import large_fit_runs
 
-from planner.device.rates.constants import constants
-from planner.device.rates.device import family_of
+from planner.device.rates import constants, family_of
 from planner.validation.devices import framework_factor, published
 
 LEFT_OUT = Path(__file__).parents[2] / "planner" / "validation" / "data" / "rates_left_out.csv"

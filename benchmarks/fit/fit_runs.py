@@ -14,17 +14,17 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from planner.device.activations import recomputed_layers
 from planner.device.rates.kernels import network_of
 from planner.device.rates.times import computation_s, framework_named
-from planner.device.recompute import recomputed_layers
 from planner.parallel.data.joint import ACCESSES, MEMORY_SHARE, slowest_factor, usual_sigma
 from planner.validation.predict import obstacle
 from planner.validation.reader import published_runs, throughput_runs
 from planner.validation.suites import is_alone
 
 if TYPE_CHECKING:
+    from planner.device.activations import Recompute
     from planner.device.precision import Precision
-    from planner.device.recompute import Recompute
     from planner.hardware import Device
     from planner.model import Model
     from planner.validation.run import Run

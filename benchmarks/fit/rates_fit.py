@@ -32,11 +32,12 @@ import numpy as np
 import numpy.typing as npt
 from fit_runs import FitRun as Run
 
-from planner.device.rates.constants import RateConstants
-from planner.device.rates.device import (
+from planner.device.activations import recomputed_layers
+from planner.device.rates import (
     CLASS,
     MOST_FITTED,
     ON_BOARDS,
+    RateConstants,
     family_of,
     is_graphics_board,
     is_old,
@@ -44,7 +45,6 @@ from planner.device.rates.device import (
 )
 from planner.device.rates.kernels import CONVOLUTIONS, MATMUL, MEMORY, kernels_of
 from planner.device.rates.times import kernel_s, needs_conversion, step_of, update_bytes
-from planner.device.recompute import recomputed_layers
 from planner.model.layers import KERNEL_KINDS
 
 Array = npt.NDArray[np.float64]

@@ -15,9 +15,9 @@ from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from typing import Any
 
+from planner.device.activations import Recompute, recomputed_layers
 from planner.device.precision import Precision
 from planner.device.rates.times import framework_named
-from planner.device.recompute import Recompute, recomputed_layers
 from planner.hardware import Device
 from planner.model import Model
 from planner.model.layers import layers_with_gradient, trains_weights
@@ -65,7 +65,7 @@ def hardware_flops_utilization(
     recompute: Recompute,
     stops_early: bool = False,
 ) -> float | None:
-    """The same with the operations that recompute does twice (HFU; `planner.device.recompute`)."""
+    """The same with the operations that recompute does twice (HFU; `planner.device.activations`)."""
     use = model_flops_utilization(model, samples_per_s, devices, device, precision)
     again = recomputed_macs(model, recompute, stops_early)
     return None if use is None else use * (1 + again / (training_passes(model) * model.macs))

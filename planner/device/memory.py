@@ -33,18 +33,17 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Literal
 
-from planner.device.activations import NOTHING, Alive, saved_activations
-from planner.device.optimizers import optimizer_named, state_bytes
-from planner.device.precision import Precision
-from planner.device.recompute import RECOMPUTE_MODES, Recompute
+from planner.device.activations import NOTHING, RECOMPUTE_MODES, Alive, Recompute, saved_activations
+from planner.device.precision import Precision, optimizer_named, state_bytes
 from planner.errors import BadInput
-from planner.hardware import Device
+from planner.hardware import Device, Hardware
 from planner.memoize import memoize
 from planner.model import Model, Tensor
 from planner.model.layers import with_loss
+from planner.model.methods import MethodSettings
 from planner.model.units import chain_of
 
 DeviceKind = Literal["gpu", "cpu"]
@@ -55,6 +54,8 @@ FRAMEWORK_BYTES = {"gpu": 1.2 * 2**30, "cpu": 500 * 2**20}  # context, kernels a
 COMMUNICATOR_BYTES = 1.5 * 2**30  # NCCL buffers of one process group
 # Of what a device has: the rest goes to the driver and other processes, on a CPU to the operating system.
 USABLE = {"gpu": 0.97, "cpu": 0.90}
+OFFLOADED = ("optimizer", "parameters", "activations")  # parts that may live in host memory
+USABLE_HOST = 0.85  # of a machine's memory: the rest is the system's and the input pipeline's
 RECOMPUTED = "one recomputed block"
 _FP32_BYTES = 4
 EIGHT_BIT_BYTES = 1 + 4 / 128  # of an activation saved in eight bits, with a scale for each block of 128
@@ -275,13 +276,12 @@ def footprint(
     narrow = autocast and width < _FP32_BYTES
     if loss != "eager":
         model = with_loss(model, loss)
-    method = model.training
-    offload = () if method is None else method.offload
-    compiled = method is not None and method.compiled
+    method = settings_of(model)
+    offload = method.offload
     saved = saved_activations(
-        model, recompute, flash, narrow, only, compiled=compiled, offloaded="activations" in offload
+        model, recompute, flash, narrow, only, compiled=method.compiled, offloaded="activations" in offload
     )
-    saved_width = EIGHT_BIT_BYTES if method is not None and method.activations else width
+    saved_width = EIGHT_BIT_BYTES if method.activations else width
     by_kind = {kind: part.bytes(saved_width) for kind, part in saved.by_kind.items()}
     parameter, gradient, master = precision.parameter_bytes, precision.gradient_bytes, precision.master_bytes
     if narrow:
@@ -338,3 +338,22 @@ def stored_tensors(
                 places[tensor.name] = tensor, layer.block
     hidden = tuple(tensor for tensor, block in places.values() if block is not None)
     return hidden, tuple(tensor for tensor, block in places.values() if block is None)
+
+
+def host_memory_bytes(model: Model, hardware: Hardware, workers: int) -> float:
+    """Host memory for what each of so many devices of a machine offloads; infinite where nothing is offloaded
+    or nobody says, none where the host is the device."""
+    if not settings_of(model).offload or hardware.memory_bytes is None:
+        return math.inf
+    if hardware.device.kind == "cpu":
+        return 0.0
+    return hardware.memory_bytes * USABLE_HOST / min(workers, hardware.device_count)
+
+
+def offloading(model: Model, parts: tuple[str, ...]) -> Model:
+    """The same training with these parts in host memory."""
+    return replace(model, training=replace(settings_of(model), offload=parts))
+
+
+def settings_of(model: Model) -> MethodSettings:
+    return model.training or MethodSettings()

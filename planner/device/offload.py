@@ -17,28 +17,24 @@ rate of a machine is bounded. Its devices share it.
 
 from __future__ import annotations
 
-import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
+from planner.device.activations import Recompute
 from planner.device.computation import BACKWARD, FORWARD, Computation
-from planner.device.memory import WHOLE, Shares, footprint
-from planner.device.recompute import Recompute
+from planner.device.memory import OFFLOADED, WHOLE, Shares, footprint, settings_of
 from planner.errors import BadInput
 from planner.model import Model
-from planner.model.methods import MethodSettings
 
 if TYPE_CHECKING:
     from planner.hardware import Device, Hardware
 
-PARTS = ("optimizer", "parameters", "activations")
 COPY_SHARE = 0.82  # of a PCIe slot's line rate, by a copy from pinned memory
 UPDATES_PER_VCPU = 42e6  # parameters per second, by Adam
 MOST_UPDATES_PER_S = 4.3e9  # of a machine
 ASSUMED_VCPUS = 8  # of a device, where a machine's file does not say
 PACKING_PASSES = 3  # bytes read and written for each byte of an activation that is put into eight bits
-USABLE_HOST = 0.85  # of a machine's memory: the rest is the system's and the input pipeline's
 PCIE_BYTES_PER_S = {2022: 63e9, 2020: 31e9, 0: 15.8e9}  # x16, each way, by the first year of a generation
 BOARD_PCIE_BYTES_PER_S = 31e9  # of graphics boards of 2022 and 2023
 
@@ -63,10 +59,10 @@ class OffloadTimes:
 def offload_parts(names: Sequence[str]) -> tuple[str, ...]:
     """The parts that names ask for, in order; parameters in host memory are updated there."""
     for name in names:
-        if name not in PARTS:
-            raise BadInput(f"--offload is {name!r}; it is one or several of {', '.join(PARTS)}")
+        if name not in OFFLOADED:
+            raise BadInput(f"--offload is {name!r}; it is one or several of {', '.join(OFFLOADED)}")
     asked = {*names, "optimizer"} if "parameters" in names else set(names)
-    return tuple(part for part in PARTS if part in asked)
+    return tuple(part for part in OFFLOADED if part in asked)
 
 
 def pcie_bytes_per_s(device: Device) -> float:
@@ -84,25 +80,6 @@ def host_link(hardware: Hardware, workers: int) -> HostLink:
     vcpus = hardware.vcpus or ASSUMED_VCPUS * hardware.device_count
     updates_per_s = min(UPDATES_PER_VCPU * vcpus, MOST_UPDATES_PER_S) / devices
     return HostLink(COPY_SHARE * pcie_bytes_per_s(hardware.device), updates_per_s)
-
-
-def host_memory_bytes(model: Model, hardware: Hardware, workers: int) -> float:
-    """Host memory for what each of so many devices of a machine offloads; infinite where nothing is offloaded
-    or nobody says, none where the host is the device."""
-    if not settings_of(model).offload or hardware.memory_bytes is None:
-        return math.inf
-    if hardware.device.kind == "cpu":
-        return 0.0
-    return hardware.memory_bytes * USABLE_HOST / min(workers, hardware.device_count)
-
-
-def offloading(model: Model, parts: tuple[str, ...]) -> Model:
-    """The same training with these parts in host memory."""
-    return replace(model, training=replace(settings_of(model), offload=parts))
-
-
-def settings_of(model: Model) -> MethodSettings:
-    return model.training or MethodSettings()
 
 
 def with_memory_settings(

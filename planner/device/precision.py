@@ -1,15 +1,23 @@
-"""Precision: the number formats of a training run, as a value of the plan.
+"""Precision and optimizers: the numbers that training keeps for each parameter.
+
+Precision are the number formats of a run, as a value of the plan.
 
 A format is what a kernel computes in; the bytes say what each kind of number takes where it is kept or sent.
 Mixed precision as frameworks do it computes in sixteen bits and keeps a master copy in thirty-two.
+
+Optimizers: the state that each keeps for a parameter, and what its update moves and computes. One row each.
+The master copy is not part of a row: the number format says whether there is one. ZeRO and FSDP shard all of
+an optimizer's state alike.
 """
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass
 
 from planner.errors import unknown_name
 from planner.hardware import Format
+from planner.model import Tensor
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,3 +60,67 @@ def precision_named(name: str) -> Precision:
     if name not in PRECISIONS:
         raise unknown_name("precision", name, PRECISIONS)
     return PRECISIONS[name]
+
+
+NEWTON_SCHULZ_STEPS = 5  # of Muon (Jordan 2024)
+
+
+@dataclass(frozen=True, slots=True)
+class Optimizer:
+    """`state_bytes` per parameter; `update_bytes` are read and written per parameter in an update in single
+    precision: weight, gradient and state. `matrix_state_bytes`: of matrices inside the model's blocks, where
+    it treats them otherwise. `orthogonalizes`: it multiplies these with themselves."""
+
+    name: str
+    state_bytes: float
+    update_bytes: float
+    matrix_state_bytes: float | None = None
+    orthogonalizes: bool = False
+
+
+OPTIMIZERS = {
+    row.name: row
+    for row in (
+        Optimizer("sgd", 0, 12),
+        Optimizer("momentum", 4, 20),
+        Optimizer("adam", 8, 28),
+        Optimizer("adamw", 8, 28),
+        # two states of 8 bits, with a scale in fp32 for each block of 256 (bitsandbytes)
+        Optimizer("adamw-8bit", 2 + 2 * 4 / 256, 16.1),
+        # a row and a column of second moments for a matrix, no first moment; squares are read once more
+        Optimizer("adafactor", 0.002, 20),
+        Optimizer("lion", 4, 20),
+        # momentum alone for matrices inside blocks, AdamW for the rest
+        Optimizer("muon", 8, 20, matrix_state_bytes=4, orthogonalizes=True),
+    )
+}
+
+
+def optimizer_named(name: str) -> Optimizer:
+    """The optimizer of a name, or an error that lists the names."""
+    if name not in OPTIMIZERS:
+        raise unknown_name("optimizer", name, OPTIMIZERS, hint="one of " + ", ".join(OPTIMIZERS))
+    return OPTIMIZERS[name]
+
+
+def state_bytes(optimizer: Optimizer, hidden: Iterable[Tensor], others: Iterable[Tensor]) -> float:
+    """State of trained tensors: `hidden` are those inside the model's blocks."""
+    total = sum(optimizer.state_bytes * tensor.trained_elements for tensor in others)
+    for tensor in hidden:
+        each = optimizer.matrix_state_bytes if len(tensor.shape) > 1 else None
+        total += (optimizer.state_bytes if each is None else each) * tensor.trained_elements
+    return float(total)
+
+
+def orthogonalization_flops(optimizer: Optimizer, hidden: Iterable[Tensor]) -> float:
+    """Arithmetic of an update: Newton-Schulz steps of A = X X', B = b A + c A A and X <- a X + B X for each
+    matrix X (m x n, m <= n): 4 m m n + 2 m m m a step."""
+    if not optimizer.orthogonalizes:
+        return 0.0
+    flops = 0.0
+    for tensor in hidden:
+        if len(tensor.shape) > 1 and tensor.trained_elements:
+            m = min(tensor.shape[-1], tensor.trained_elements // tensor.shape[-1])
+            n = tensor.trained_elements // m
+            flops += NEWTON_SCHULZ_STEPS * (4.0 * m * m * n + 2.0 * m**3)
+    return flops

@@ -7,8 +7,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, fields
 from typing import Any
 
+from planner.device.activations import Recompute
 from planner.device.precision import FP32, Precision, precision_named
-from planner.device.recompute import Recompute
 from planner.hardware.market import Market
 from planner.parallel.data import EXCHANGES, Exchange, Rented, Site
 from planner.parallel.mesh import WHOLE, Mesh

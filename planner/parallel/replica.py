@@ -21,13 +21,13 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from planner.device.activations import Recompute
 from planner.device.computation import DEFAULT_STEPS, Computation, Variation
 from planner.device.memory import WHOLE as ALL
 from planner.device.memory import Shares
 from planner.device.precision import FP32, Precision
-from planner.device.rates.constants import Framework
+from planner.device.rates import Framework
 from planner.device.rates.times import DEFAULT_FRAMEWORK, ComputationTime, computation_s, framework_named
-from planner.device.recompute import Recompute
 from planner.files.folders import shipped_folder
 from planner.hardware import Hardware
 from planner.memoize import memoize
@@ -42,7 +42,7 @@ from planner.parallel.site import Site
 from planner.parallel.stage import Costs, StageWork, UnitTimes, stage_work, unit_times
 
 if TYPE_CHECKING:
-    from planner.device.rates.constants import Error
+    from planner.device.rates import Error
 
 
 OPTIMIZER = "adam"
@@ -286,7 +286,7 @@ def error_of_device(
     model: Model, hardware: Hardware, precision: Precision, framework: str | None = None
 ) -> Error | None:
     """How far off the computation may be, by what it rests on; None where nobody knows."""
-    from planner.device.rates.constants import error_of
+    from planner.device.rates import error_of
     from planner.device.rates.kernels import network_of
     from planner.device.rates.times import computation_s
 

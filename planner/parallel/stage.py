@@ -19,8 +19,8 @@ from typing import Protocol
 import numpy as np
 import numpy.typing as npt
 
+from planner.device.activations import Recompute, recomputed_layers
 from planner.device.computation import BACKWARD, COMPUTE, FORWARD, OTHER, RECOMPUTE, SUM, WAIT, Parameter
-from planner.device.recompute import Recompute, recomputed_layers
 from planner.memoize import memoize
 from planner.model import Model
 from planner.model.layers import kind_of
@@ -110,7 +110,7 @@ def unit_times(
     stops_early: bool = False,
 ) -> UnitTimes:
     """What each unit takes on one rank of a mesh. `stops_early`: of full recompute
-    (`planner.device.recompute`)."""
+    (`planner.device.activations`)."""
     part = mesh.shard(model)
     times = costs.times(part.model, batch)
     chain = chain_of(model)

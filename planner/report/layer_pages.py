@@ -12,10 +12,9 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from planner.device.activations import Recompute, recompute_named
 from planner.device.memory import FRAGMENTATION, RECOMPUTED, PeakMemory, Shares, footprint, usual_optimizer
-from planner.device.optimizers import optimizer_named
-from planner.device.precision import Precision, precision_named
-from planner.device.recompute import Recompute, recompute_named
+from planner.device.precision import Precision, optimizer_named, precision_named
 from planner.model import Model
 from planner.note import Note, Topic
 from planner.parallel.data.fsdp import gathered_bytes

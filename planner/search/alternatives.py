@@ -13,9 +13,9 @@ from dataclasses import dataclass, replace
 from itertools import product
 from typing import Any
 
-from planner.device.memory import PeakMemory, usable_bytes
-from planner.device.offload import PARTS, host_memory_bytes, offloading, settings_of
-from planner.device.recompute import RECOMPUTE_MODES
+from planner.device.activations import RECOMPUTE_MODES
+from planner.device.memory import OFFLOADED as PARTS
+from planner.device.memory import PeakMemory, host_memory_bytes, offloading, settings_of, usable_bytes
 from planner.flags import option_of
 from planner.model import Model
 from planner.model.units import chain_of

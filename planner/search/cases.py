@@ -24,7 +24,7 @@ from planner.search.request import Request
 from planner.search.scored import Cost, ScoredPlan
 
 if TYPE_CHECKING:
-    from planner.device.rates.constants import Error
+    from planner.device.rates import Error
     from planner.search.measured import Factor, Measured
     from planner.simulator.simulate import Case
     from planner.simulator.statistics import Prediction

@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING
 
-from planner.device.memory import Footprint, PeakMemory, Shares, footprint
-from planner.device.offload import HostLink, host_link, host_memory_bytes, settings_of
+from planner.device.memory import Footprint, PeakMemory, Shares, footprint, host_memory_bytes, settings_of
 from planner.model import Model
 from planner.note import Fact, Topic
 from planner.parallel.data import Site
 from planner.parallel.mesh import data_parallel_group
 from planner.parallel.plan import Plan
+
+if TYPE_CHECKING:
+    from planner.device.offload import HostLink
 
 
 def peak_memory(plan: Plan, model: Model, site: Site) -> PeakMemory:
@@ -57,6 +60,8 @@ def offloaded(plan: Plan, model: Model, site: Site) -> Offloaded | None:
     parts = settings_of(model).offload
     if not parts:
         return None
+    from planner.device.offload import host_link
+
     devices = min(plan.workers, site.devices)
     link = host_link(site.hardware, plan.workers)
     on_host = host_bytes(plan, model, site) * devices

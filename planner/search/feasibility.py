@@ -11,10 +11,16 @@ from functools import cached_property
 from math import inf
 from typing import TYPE_CHECKING
 
-from planner.device.memory import Footprint, Shares, stored_tensors, usable_bytes, usual_optimizer
-from planner.device.offload import host_memory_bytes
-from planner.device.optimizers import optimizer_named, state_bytes
-from planner.device.recompute import Recompute
+from planner.device.activations import Recompute
+from planner.device.memory import (
+    Footprint,
+    Shares,
+    host_memory_bytes,
+    stored_tensors,
+    usable_bytes,
+    usual_optimizer,
+)
+from planner.device.precision import optimizer_named, state_bytes
 from planner.errors import BadInput, Infeasible, PlannerError
 from planner.flags import option_of
 from planner.hardware import Device, Hardware

@@ -40,7 +40,7 @@ def samples_per_s_per_vcpu(request: Request, model: Model) -> float:
         return inf
     if isinstance(request.input, float):
         return request.input
-    from planner.device.rates.constants import constants
+    from planner.device.rates import constants
 
     return constants().loader_images_per_s / LOADER_PROCESSES
 

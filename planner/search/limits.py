@@ -63,7 +63,7 @@ def check_ranges(request: Request) -> None:
     if request.formats is not None:
         _check_precisions(request.formats)
     if request.recompute is not None:
-        from planner.device.recompute import recompute_named
+        from planner.device.activations import recompute_named
 
         modes = tuple(recompute_named(name, request.framework) for name in request.recompute)
         object.__setattr__(request, "recompute", modes)  # `selective` depends on the framework

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from planner.device.offload import PARTS
+from planner.device.memory import OFFLOADED as PARTS
 from planner.errors import PlannerError
 from planner.search.cases import Cases
 from planner.search.field import field_of

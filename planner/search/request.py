@@ -39,7 +39,7 @@ from planner.search.limits import (
 from planner.search.training import as_trained
 
 if TYPE_CHECKING:
-    from planner.device.recompute import Recompute
+    from planner.device.activations import Recompute
     from planner.device.recorded.recordings import Recordings
     from planner.model import Model
     from planner.simulator.policy import Mode

@@ -14,7 +14,7 @@ from planner.simulator.cluster import as_text
 from planner.simulator.statistics import Prediction
 
 if TYPE_CHECKING:
-    from planner.device.rates.constants import Error
+    from planner.device.rates import Error
     from planner.hardware.prices.cost import Energy
     from planner.hardware.prices.spot import SpotCourse
     from planner.search.measured import Factor
@@ -69,7 +69,7 @@ class ScoredPlan:
         """Between which bounds nine of ten runs would show: the model's error and the simulation's own."""
         if self.error is None:
             return None
-        from planner.device.rates.constants import combined
+        from planner.device.rates import combined
 
         half = (self.prediction.samples_per_s_high - self.prediction.samples_per_s_low) / 2
         low, high = combined(self.samples_per_s, half, self.error)

@@ -6,9 +6,9 @@ from collections.abc import Iterable
 from dataclasses import replace
 from math import inf, isqrt
 
+from planner.device.activations import Recompute, usual_recompute
 from planner.device.memory import Shares, footprint
 from planner.device.precision import BF16, FP16, FP32, PRECISIONS, Precision
-from planner.device.recompute import Recompute, usual_recompute
 from planner.hardware import Device, Hardware
 from planner.model import Model
 from planner.parallel.plan import Plan

@@ -16,8 +16,8 @@ from typing import Any, Protocol
 
 import numpy as np
 
+from planner.device.activations import Recompute
 from planner.device.precision import FP32, Precision
-from planner.device.recompute import Recompute
 from planner.errors import BadInput
 from planner.hardware import Hardware
 from planner.model import Model

@@ -67,7 +67,7 @@ register(
 
 def training_asked(request: Request) -> MethodSettings:
     """The training method of a request; refused where its settings contradict each other."""
-    from planner.device.optimizers import optimizer_named
+    from planner.device.precision import optimizer_named
     from planner.model.methods import training_of
 
     extra = request.extra

@@ -13,7 +13,7 @@ from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 
 from planner.device.memory import USABLE, framework_bytes
-from planner.device.optimizers import optimizer_named
+from planner.device.precision import optimizer_named
 from planner.errors import BadInput
 from planner.hardware import Hardware, Network
 from planner.hardware.market import Market

@@ -15,8 +15,7 @@ from importlib.resources import as_file
 import numpy as np
 
 from planner.device.computation.synthesis import kernel_rates
-from planner.device.rates.constants import constants
-from planner.device.rates.device import family_of
+from planner.device.rates import constants, family_of
 from planner.device.rates.times import fitted_times
 from planner.hardware import Hardware
 from planner.hardware.catalog import hardware_names, load_hardware

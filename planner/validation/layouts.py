@@ -12,8 +12,8 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
+from planner.device.activations import recompute_named
 from planner.device.precision import precision_named
-from planner.device.recompute import recompute_named
 from planner.errors import BadInput
 from planner.hardware.catalog import name_called
 from planner.validation.evidence import Compared, Evidence, Statement

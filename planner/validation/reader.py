@@ -14,8 +14,8 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
+from planner.device.activations import Recompute, recompute_named
 from planner.device.precision import Precision, precision_named
-from planner.device.recompute import Recompute, recompute_named
 from planner.errors import BadInput
 from planner.hardware.catalog import name_called
 from planner.memoize import memoize

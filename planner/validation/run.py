@@ -17,8 +17,8 @@ from functools import cached_property
 from typing import TYPE_CHECKING, Literal
 
 if TYPE_CHECKING:
+    from planner.device.activations import Recompute
     from planner.device.precision import Precision
-    from planner.device.recompute import Recompute
     from planner.hardware import Device
     from planner.model import Model
     from planner.parallel.mesh import Mesh

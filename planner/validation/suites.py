@@ -16,8 +16,7 @@ from statistics import median
 
 import numpy as np
 
-from planner.device.rates.constants import constants
-from planner.device.rates.device import family_of
+from planner.device.rates import constants, family_of
 from planner.errors import unknown_name
 from planner.validation import ddp, memory, scaling
 from planner.validation.evidence import OTHER_KIND, Compared, Evidence, Statement, ninth, ranged_by_others

@@ -7,8 +7,7 @@ import pytest
 import planner
 from planner.answers.anatomy import training_passes
 from planner.device.memory import footprint
-from planner.device.optimizers import OPTIMIZERS, optimizer_named
-from planner.device.precision import BF16
+from planner.device.precision import BF16, OPTIMIZERS, optimizer_named
 from planner.device.rates.times import computation_s
 from planner.errors import BadInput
 from planner.hardware.catalog import load_hardware

@@ -9,18 +9,15 @@ import pytest
 
 import planner
 from planner.device.computation import BACKWARD, FORWARD
-from planner.device.memory import Shares, footprint
+from planner.device.memory import USABLE_HOST, Shares, footprint, host_memory_bytes, offloading
 from planner.device.offload import (
     COPY_SHARE,
     MOST_UPDATES_PER_S,
     UPDATES_PER_VCPU,
-    USABLE_HOST,
     HostLink,
     host_link,
-    host_memory_bytes,
     offload_parts,
     offload_times,
-    offloading,
     pcie_bytes_per_s,
 )
 from planner.device.precision import BF16

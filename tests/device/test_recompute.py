@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from planner.device.recompute import recompute_named, recomputed_layers, usual_recompute
+from planner.device.activations import recompute_named, recomputed_layers, usual_recompute
 from planner.errors import BadInput
 from planner.model.catalog import load_model
 

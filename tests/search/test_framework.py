@@ -9,7 +9,7 @@ import pytest
 import planner
 from planner.answers.questions import simulation_for
 from planner.answers.saturation import saturation_for
-from planner.device.rates.constants import constants
+from planner.device.rates import constants
 from planner.errors import BadInput
 from planner.report.assumed import notes_of
 from planner.search.request import Request

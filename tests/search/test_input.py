@@ -10,7 +10,7 @@ import pytest
 from planner.answers.questions import Simulation, simulation_for
 from planner.answers.recommend import recommend_for
 from planner.answers.scenario import parse_request
-from planner.device.rates.constants import constants
+from planner.device.rates import constants
 from planner.errors import BadInput
 from planner.model.catalog import load_model
 from planner.search.input import INPUT, LOADER_PROCESSES, input_samples_per_s

@@ -15,10 +15,10 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from planner.device.activations import recomputed_layers
 from planner.device.memory import footprint
 from planner.device.precision import BF16
 from planner.device.rates.times import computation_s
-from planner.device.recompute import recomputed_layers
 from planner.files.folders import shipped_folder
 from planner.hardware.catalog import load_hardware
 from planner.model.catalog import load_model

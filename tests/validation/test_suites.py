@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from planner.cli.validate import SuitesAsked, To, answer
-from planner.device.rates.constants import SCALING_Q90_ONE_MACHINE, SCALING_Q90_SEVERAL
+from planner.device.rates import SCALING_Q90_ONE_MACHINE, SCALING_Q90_SEVERAL
 from planner.errors import BadInput
 from planner.report.evidence import evidence_data, readme_table, suite_lines
 from planner.report.output import Format, render

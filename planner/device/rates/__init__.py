@@ -1,6 +1,269 @@
 """How long a device computes: kernels of a model, rates of a device, factors of a framework, and their error.
 
-`kernels` turns the workload of layers into arrays; `constants` reads the calibrated figures and their errors;
-`device` gives the rates of a device and their basis; `times` divides workload by rates.
-`benchmarks/fit/calibrate_rates.py` writes the figures.
+`kernels` turns the workload of layers into arrays, `times` divides workload by rates. Here are the calibrated
+figures of `data/rates.toml`, read once: shares, factors of frameworks and devices, errors of predictions for
+sources that no fit has seen (`benchmarks/fit/calibrate_rates.py` writes them; docs/compute.md tells what each
+means); and the rates of a device in a number format, and on what basis they are known.
+
+What large matrix products reach (measured, else the share of the dense peak that is usual) times the share
+that a kernel kind reaches of it (fitted over all devices) times what the device's family was fitted to beside
+the mean, where there are rows of it.
 """
+
+from __future__ import annotations
+
+import math
+import tomllib
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from importlib.resources import files
+from typing import Literal
+
+import msgspec
+import numpy as np
+
+from planner.device.precision import Precision
+from planner.device.rates.kernels import ATTENTION, MATMUL, MEMORY, Array, Network
+from planner.errors import BadInput
+from planner.files.tomlfile import convert
+from planner.hardware import Device
+from planner.memoize import memoize
+from planner.model.layers import KERNEL_KINDS
+
+
+class Framework(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """A framework beside the mean of all: how many bytes its memory-bound kernels move, what a kernel costs
+    on the device whatever its size, what launching it costs the host (`floor_s`), and how fast its matrix
+    products and its attention are where it brings kernels of its own."""
+
+    traffic: float
+    fixed_s: float
+    floor_s: float
+    channels_last: bool  # the layout of images that tensor cores want, in sixteen bits
+    basis: str
+    rows: int = 0
+    time: float = 1.0
+    matmul: float = 1.0
+    attention: float = 1.0
+    exposed_sums: float = 1.0  # of the sums of a tensor cut, what its products do not hide
+    # bytes a parameter, by format: adding a micro-batch's gradients to those before it, where no product does
+    summed_bytes: dict[str, float] = {}
+    gradients: dict[str, str] = {}  # that they are kept and exchanged in, by the run's format, if another
+    stops_early: bool = False  # checkpoints compute again what the backward pass reads, not whole blocks
+
+
+class DeviceFactors(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """A family of devices beside the mean of all: `shares` by class of format and kernel kind."""
+
+    shares: dict[str, dict[str, float]] = {}
+    memory: float = 1.0
+    fixed: float = 1.0
+    rows: dict[str, dict[str, int]] = {}  # class of format, kind of network: rows of the fit
+
+
+class Spread(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """How far predictions were from published figures that no fit had seen: quantiles of |log ratio|."""
+
+    median: float
+    q90: float
+    rows: int
+    sources: int
+
+
+class RateConstants(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    as_of: str
+    rows: int
+    shares: dict[str, dict[str, float]]  # class of format, kernel kind: of what large products reach
+    matmul_share: dict[str, float]  # format: of the dense peak, where nobody measured
+    memory_share: float  # of the published bandwidth, of a slow memory
+    old_memory_share: float  # of that share, on devices before 2017
+    fast_memory_bytes_per_s: float  # of a memory of which half that share is reached
+    fast_flops: float  # of large products, on a device that reaches half the shares below
+    board_share: float  # of products in fewer than 32 bits, on graphics boards beside what the shares say
+    overlap: float  # of arithmetic and traffic of one kernel: what the smaller adds to the larger
+    small_rows: float  # rows that a matrix product pays for beside its own: tiles that it does not fill
+    small_sides: float  # the same for its columns and its depth
+    layout_passes: float  # over inputs and outputs of a convolution whose layout tensor cores do not want
+    update_launches: float  # kernels that an optimizer launches for one tensor
+    loader_images_per_s: float  # what eight processes decode
+    frameworks: dict[str, Framework]
+    devices: dict[str, DeviceFactors]
+    families: dict[str, str]  # device of the catalogue: whose factors it has
+    cache_bytes: dict[str, float]  # last level, by family or device
+    errors: dict[str, dict[str, Spread]]  # basis, kind of network
+
+
+@memoize
+def constants() -> RateConstants:
+    """The figures that are shipped."""
+    data = files("planner.device.rates") / "data"
+    return decoded(tomllib.loads((data / "rates.toml").read_text("utf-8")))
+
+
+def decoded(tables: Mapping[str, object]) -> RateConstants:
+    return convert(tables, RateConstants)
+
+
+# 90th percentile of the error of how data-parallel training scales, with the source left out
+# (`planner validate --suite allreduce`; tests/validation/test_suites.py holds them to it).
+SCALING_Q90_ONE_MACHINE = 0.12
+SCALING_Q90_SEVERAL = 0.175
+
+
+@dataclass(frozen=True, slots=True)
+class Error:
+    """`median` and `q90` are quantiles of |log(predicted / published)| over `rows` rows of `sources` sources
+    that the fit had not seen."""
+
+    basis: str
+    median: float
+    q90: float
+    rows: int
+    source: str
+
+    def with_scaling(self, machines: int, workers: int) -> Error:
+        """The error of devices that exchange gradients: that of their computation, and of how such runs
+        scale, which are independent."""
+        if workers <= 1:
+            return self
+        scaling = SCALING_Q90_ONE_MACHINE if machines <= 1 else SCALING_Q90_SEVERAL
+        return replace(self, q90=math.hypot(self.q90, scaling))
+
+    def range_of(self, rate: float) -> tuple[float, float]:
+        """Between which bounds nine of ten published figures lie."""
+        return rate * math.exp(-self.q90), rate * math.exp(self.q90)
+
+
+def error_of(basis: str, network: str) -> Error:
+    """The error of predictions on this basis; that of all networks where there is none of this kind."""
+    figures = constants()
+    known = figures.errors[basis]
+    spread: Spread = known.get(network, known["all"])
+    words = f"{spread.rows} published runs of {spread.sources} sources left out, {figures.as_of}"
+    return Error(basis, spread.median, spread.q90, spread.rows, words)
+
+
+def combined(rate: float, half_width: float, error: Error) -> tuple[float, float]:
+    """The range of a simulated rate: its model's error and the simulation's own half-width (in the rate's
+    unit) are independent, so that they add as the squares of their logarithms do."""
+    own = math.log1p(half_width / rate) if rate > 0 else 0.0
+    both = math.hypot(error.q90, own)
+    return rate * math.exp(-both), rate * math.exp(both)
+
+
+# From the surest on. recorded: a profile of the run itself. fitted: published runs of this device, format and
+# kind of network. new kind: of this device and format, but another kind of network. matmul: the device's
+# matrix products were measured. peaks: nothing but published peaks is known of it. other vendor: any of the
+# four before, but with another vendor's libraries, whose releases differ more than its devices do.
+Basis = Literal["recorded", "fitted", "new kind", "matmul", "peaks", "other vendor"]
+MOST_FITTED = ("nvidia", "")  # vendors whose libraries the shares are those of; "": not said
+
+CLASS = {"fp32": "fp32", "tf32": "tf32", "fp16": "half", "bf16": "half", "fp8": "fp8"}
+_UNFITTED = DeviceFactors()
+FASTEST_GDDR_BYTES_PER_S = 1.85e12  # of any board so far: what is faster and says no kind is stacked
+ON_BOARDS = (MATMUL, ATTENTION)  # kernels of tensor cores that graphics boards do not sustain as well
+
+
+@dataclass(frozen=True, eq=False)
+class DeviceRates:
+    """`flops` by kernel kind; `matmul` says where they come from, in words."""
+
+    flops: Array
+    memory_bytes_per_s: float
+    cache_bytes: float
+    fixed: float  # factor on the cost of a kernel whatever its size
+    matmul: str
+
+
+def check_format(device: Device, precision: Precision) -> None:
+    """Refuse a precision that the device has no units for."""
+    if precision.compute not in device.flops:
+        raise BadInput(
+            f"{device.name} does not compute in {precision.compute}; it has {', '.join(device.formats)}"
+        )
+
+
+def is_old(device: Device) -> bool:
+    """Before Volta: caches of such devices hide less of the memory's latency."""
+    return device.year is not None and device.year < 2017
+
+
+def is_graphics_board(device: Device) -> bool:
+    """Boards with the memory of graphics cards: power and on-chip memory hold a long run of products below
+    what one large product reaches. Where the kind of memory is not said, its speed tells."""
+    if device.memory_kind is not None:
+        return device.memory_kind == "gddr"
+    return (device.memory_bytes_per_s or 0.0) < FASTEST_GDDR_BYTES_PER_S
+
+
+def family_of(device: Device, constants: RateConstants) -> str:
+    return constants.families.get(device.name, device.name)
+
+
+def basis_of(device: Device, precision: Precision, network: Network, constants: RateConstants) -> Basis:
+    rows = constants.devices.get(family_of(device, constants), _UNFITTED).rows
+    return basis_for(device, precision, network, rows.get(CLASS[precision.compute], {}))
+
+
+def basis_for(device: Device, precision: Precision, network: Network, rows: Mapping[str, int]) -> Basis:
+    """`rows`: of the fit, for the device's family and the class of the format, by kind of network."""
+    if device.vendor not in MOST_FITTED:
+        return "other vendor"
+    if rows.get(network):
+        return "fitted"
+    if rows:
+        return "new kind"
+    return "matmul" if precision.compute in device.matmul_flops else "peaks"
+
+
+def device_rates(device: Device, precision: Precision, constants: RateConstants) -> DeviceRates:
+    """The rates of a device in a precision."""
+    check_format(device, precision)
+    if device.memory_bytes_per_s is None:
+        raise BadInput(f"the memory bandwidth of {device.name} is unknown; give its memory_gbyte_per_s")
+    family = family_of(device, constants)
+    factors = constants.devices.get(family, _UNFITTED)
+    flops = _flops(device, precision.compute, constants, factors)
+    if precision.compute == "fp8":
+        rest = "bf16" if "bf16" in device.flops else "fp16"
+        wide = _flops(device, rest, constants, factors)
+        wide[MATMUL] = flops[MATMUL]  # products alone are of eight bits
+        flops = wide
+    cache = constants.cache_bytes.get(device.name, constants.cache_bytes.get(family, 0.0))
+    return DeviceRates(
+        flops,
+        _memory_bytes_per_s(device.memory_bytes_per_s, device, constants) * factors.memory,
+        cache,
+        factors.fixed,
+        f"measured: {device.matmul_source}" if precision.compute in device.matmul_flops else "of the peak",
+    )
+
+
+def matmul_flops(device: Device, format: str, constants: RateConstants) -> float:
+    """What large matrix products reach. Both kinds of sixteen bits run on the same units: the one that was
+    measured stands for the other, unless their peaks differ."""
+    measured = device.matmul_flops.get(format)
+    other = {"fp16": "bf16", "bf16": "fp16"}.get(format)
+    if measured is None and other and device.flops.get(other) == device.flops[format]:
+        measured = device.matmul_flops.get(other)
+    return measured or device.flops[format] * constants.matmul_share[format]
+
+
+def _memory_bytes_per_s(published: float, device: Device, constants: RateConstants) -> float:
+    """What kernels that only move data reach: the faster a memory, the smaller its share, as so many bytes
+    must be on their way at once."""
+    share = constants.memory_share * (constants.old_memory_share if is_old(device) else 1.0)
+    return published * share / (1 + published / constants.fast_memory_bytes_per_s)
+
+
+def _flops(device: Device, format: str, constants: RateConstants, factors: DeviceFactors) -> Array:
+    # Kernels of a network are short: the faster a device, the more of their time is filling and draining it.
+    base = matmul_flops(device, format, constants)
+    base = base / (1 + base / constants.fast_flops)
+    shares = constants.shares[CLASS[format]]
+    own: Mapping[str, float] = factors.shares.get(CLASS[format], {})
+    rates = np.array([base * shares.get(kind, 1.0) * own.get(kind, 1.0) for kind in KERNEL_KINDS])
+    if CLASS[format] != "fp32" and is_graphics_board(device):
+        rates[list(ON_BOARDS)] *= constants.board_share
+    rates[MEMORY] = np.inf  # such kernels do no multiplications
+    return rates

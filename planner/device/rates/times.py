@@ -7,7 +7,7 @@ the host: where launching takes longer than computing, the host sets the pace (s
 frameworks).
 
 Rates come from one table with two kinds of rows. `calibrated_rates` is a device in a precision under a
-framework, fitted to published runs (`planner.device.rates.device`). `fitted_rates` is a row of a hardware
+framework, fitted to published runs (`planner.device.rates`). `fitted_rates` is a row of a hardware
 file: CPUs, rates of the user's own, and older devices fitted to convolutional networks in single precision
 (docs/compute.md). There arithmetic and traffic add up (overlap 1), and gradient kernels are slower than the
 forward kernel of as many multiply-adds: with 1.2, rates fitted to training meet published forward-only
@@ -23,10 +23,8 @@ from typing import Literal, get_args
 import numpy as np
 
 from planner.device.memory import stored_tensors
-from planner.device.optimizers import optimizer_named, orthogonalization_flops
-from planner.device.precision import FP32, Precision
-from planner.device.rates.constants import Error, Framework, constants, error_of
-from planner.device.rates.device import Basis, basis_of, device_rates
+from planner.device.precision import FP32, Precision, optimizer_named, orthogonalization_flops
+from planner.device.rates import Basis, Error, Framework, basis_of, constants, device_rates, error_of
 from planner.device.rates.kernels import (
     ATTENTION,
     CONVOLUTIONS,

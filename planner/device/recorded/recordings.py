@@ -21,7 +21,7 @@ import numpy as np
 
 from planner.device.computation import Computation, Parameter
 from planner.device.precision import FP32, PRECISIONS, Precision
-from planner.device.rates.constants import Error, error_of
+from planner.device.rates import Error, error_of
 from planner.device.rates.kernels import CONVOLUTIONS
 from planner.device.recorded.rescale import (
     batch_error,

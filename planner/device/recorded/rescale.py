@@ -27,8 +27,7 @@ import numpy as np
 import numpy.typing as npt
 
 from planner.device.precision import PRECISIONS
-from planner.device.rates.constants import Error, Spread, constants
-from planner.device.rates.device import DeviceRates, device_rates, family_of, is_old
+from planner.device.rates import DeviceRates, Error, Spread, constants, device_rates, family_of, is_old
 from planner.device.rates.times import kernel_s
 from planner.errors import BadInput
 from planner.files.tomlfile import convert

@@ -9,7 +9,7 @@ from collections import defaultdict
 import numpy as np
 import pytest
 
-from planner.device.rates.constants import Error, combined, constants, error_of
+from planner.device.rates import Error, combined, constants, error_of
 from planner.validation.row import DATA
 
 TENTH = Error("fitted", 0.05, math.log(1.1), 100, "")

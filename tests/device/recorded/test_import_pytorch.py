@@ -8,7 +8,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from planner.device.recorded.importers import accumulation, import_profile, kineto, pytorch
+from planner.device.recorded.importers import import_profile, kineto, pytorch
 from planner.errors import BadInput
 from planner.simulator.step import DOWNLINK, PS, UPLINK, WORKER
 
@@ -312,7 +312,7 @@ def test_an_empty_trace_says_what_to_do(tmp_path):
 
 def test_a_cycle_that_was_cut_off_leaves_the_whole_steps():
     """The last mark of a recording that the end of the loop cut off has no optimizer in it."""
-    assert accumulation.joined([(0, 9), (10, 19), (20, 29)], [5, 15]) == [(0, 9), (10, 19)]
-    assert accumulation.joined([(0, 9), (10, 19)], []) == [(0, 9), (10, 19)]
+    assert kineto.joined([(0, 9), (10, 19), (20, 29)], [5, 15]) == [(0, 9), (10, 19)]
+    assert kineto.joined([(0, 9), (10, 19)], []) == [(0, 9), (10, 19)]
     # the optimizer skipped the third step
-    assert accumulation.joined([(0, 9), (10, 19), (20, 29), (30, 39)], [0, 15, 35]) == [(0, 9), (10, 19)]
+    assert kineto.joined([(0, 9), (10, 19), (20, 29), (30, 39)], [0, 15, 35]) == [(0, 9), (10, 19)]

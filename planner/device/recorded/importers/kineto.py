@@ -9,31 +9,33 @@ them. Time in collective calls, and in which sharded training waits for them, is
 
 from __future__ import annotations
 
-from bisect import bisect_right
-from collections import defaultdict
+from bisect import bisect_left, bisect_right
+from collections import Counter, defaultdict
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from itertools import pairwise
 from operator import attrgetter
 
 import msgspec
 
-from planner.device.recorded.importers.accumulation import joined
 from planner.device.recorded.importers.events import (
     BACKWARD,
     GPU,
+    OPTIMIZER,
     RECORD,
     RUNTIME,
     Event,
     Id,
     Spans,
     Trace,
+    TracedCalls,
+    move_to_device,
     read_trace,
 )
 from planner.device.recorded.importers.leaves import COLLECTIVE_CALL, Leaf, Shapes, leaves_of
 from planner.errors import BadInput
 
 ACCUMULATE = "AccumulateGrad"
-OPTIMIZER = "Optimizer.step#"
 COLLECTIVE = ("gloo:", "nccl:")
 SHARDED = "FSDP::"  # annotations around what sharded training does besides computing
 CLOCK_TOLERANCE_US = 1000.0
@@ -121,10 +123,8 @@ def _steps(trace: Trace, where: str) -> list[Step]:
             outer[at].leaves.append(leaf)
     steps = [_step(where, window, outer, pairs, _Around(notes, talking)) for window in windows]
     if kernels:
-        from planner.device.recorded.importers import on_device
-
         runtime = [e for e in spans if e.cat in RUNTIME]
-        on_device.move(steps, outer, on_device.Calls(inner, leaves, notes, runtime), kernels)
+        move_to_device(steps, outer, TracedCalls(inner, leaves, notes, runtime), kernels)
     return steps
 
 
@@ -145,6 +145,30 @@ def _windows(where: str, notes: list[Event], ops: list[Event]) -> list[tuple[flo
             f"file; call prof.step() after each, {RECORD}"
         )
     return [(min(e.ts for e in ops), max(e.end for e in ops))]
+
+
+def joined(
+    windows: Sequence[tuple[float, float]], optimizer_starts: Sequence[float]
+) -> list[tuple[float, float]]:
+    """Marks of single passes joined to steps, each of which ends with the optimizer. Steps of another number
+    of passes than most are left out: the first and the last, of which a part was recorded, and those that
+    the optimizer skipped."""
+    groups = list(_groups(windows, sorted(optimizer_starts)))
+    if not groups:
+        return list(windows)
+    most = max(Counter(map(len, groups)).items(), key=lambda found: (found[1], -found[0]))[0]
+    return [(group[0][0], group[-1][1]) for group in groups if len(group) == most]
+
+
+def _groups(
+    windows: Sequence[tuple[float, float]], optimizer_starts: Sequence[float]
+) -> Iterator[list[tuple[float, float]]]:
+    group: list[tuple[float, float]] = []
+    for low, high in windows:
+        group.append((low, high))
+        if bisect_left(optimizer_starts, low) < bisect_left(optimizer_starts, high):
+            yield group
+            group = []
 
 
 def _outermost(where: str, ops: list[Event]) -> tuple[list[OuterOp], list[tuple[Event, int]]]:

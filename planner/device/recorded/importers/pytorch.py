@@ -7,12 +7,18 @@ waits for, an upload after its gradient, and an update whose time is its share, 
 
 The time between two ops (Python, launching) is real and counts to the later one; time inside collective calls
 does not. With DistributedDataParallel the unit of transfer is the bucket, as it is for the network.
+
+With gradient accumulation a step is all passes up to the optimizer's; a parameter is read by each pass and
+sent once, after the last.
 """
 
 from __future__ import annotations
 
+from bisect import bisect_right
 from collections import Counter, defaultdict, deque
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass, replace
+from itertools import count
 from math import prod
 from typing import Any, NamedTuple
 
@@ -21,14 +27,85 @@ import numpy as np
 
 from planner.device.computation import BACKWARD, FORWARD, OTHER, Computation, Parameter
 from planner.device.precision import BF16, FP32
-from planner.device.recorded.importers.accumulation import AccumulatedParameter as Sent
-from planner.device.recorded.importers.accumulation import MicroSteps, merged, passes_of
 from planner.device.recorded.importers.events import RECORD
 from planner.device.recorded.importers.kineto import ACCUMULATE, OuterOp, Step
 from planner.device.recorded.importers.leaves import COMMUNICATION, ITEM_BYTES, parts_of
 from planner.errors import BadInput
 from planner.simulator.step import DOWNLINK, PS, UPLINK, WORKER, Op, OpRole, Profile
 from planner.simulator.step.recorded import Exposed, Facts, OpPart, Recorded
+
+
+@dataclass
+class Sent:
+    """One parameter (or one bucket of them): who reads it, and after which op its gradient is ready."""
+
+    name: str
+    bytes: int
+    readers: tuple[int, ...]  # positions of forward ops
+    ready: int  # position of the op after which it can be sent
+    item_bytes: int = 4  # of an element of its gradient
+    passes: int = 1  # that add to its gradient before it is sent
+
+
+@dataclass(frozen=True)
+class MicroSteps:
+    """Where the passes of a step begin, as positions of its ops, and the ops that are differentiated."""
+
+    starts: tuple[int, ...]
+    forward: tuple[int, ...]
+
+    @property
+    def last(self) -> int:
+        return self.starts[-1]
+
+    def rank(self, position: int) -> int:
+        """The how manyth differentiated op of its pass an op is."""
+        start = self.starts[bisect_right(self.starts, position) - 1]
+        return bisect_right(self.forward, position) - bisect_right(self.forward, start)
+
+
+def passes_of(ops: Sequence[OuterOp]) -> MicroSteps:
+    """A pass begins with a differentiated op that comes after a backward op."""
+    forward = sorted({op.forward for op in ops if op.forward is not None})
+    differentiated, starts, fresh = set(forward), [], True
+    for position, op in enumerate(ops):
+        if op.backward:
+            fresh = True
+        elif fresh and position in differentiated:
+            starts.append(position)
+            fresh = False
+    return MicroSteps(tuple(starts), tuple(forward))
+
+
+def merged(parameters: list[Sent], passes: MicroSteps, notes: list[str]) -> list[Sent]:
+    """The parameters once each. Passes accumulate if each makes the same gradients for the same ops."""
+    if len(passes.starts) < 2:
+        return parameters
+    by_pass: list[list[Sent]] = [[] for _ in passes.starts]
+    for parameter in parameters:
+        by_pass[bisect_right(passes.starts, parameter.ready) - 1].append(parameter)
+    alike = [
+        [(passes.rank(parameter.readers[0]), parameter.bytes) for parameter in found] for found in by_pass
+    ]
+    if any(signature != alike[0] for signature in alike):
+        notes.append(
+            f"{len(by_pass)} backward passes in a step, which make different gradients: each counts as a "
+            "tensor of its own"
+        )
+        return parameters
+    notes.append(
+        f"gradient accumulation: {len(by_pass)} passes a step, each reads every parameter, the last sends "
+        "the gradients; the batch is that of all passes together"
+    )
+    return [
+        replace(
+            copies[0],
+            readers=tuple(dict.fromkeys(p.readers[0] for p in copies)),
+            ready=copies[-1].ready,
+            passes=len(by_pass),
+        )
+        for copies in zip(*by_pass, strict=True)
+    ]
 
 
 def build(
@@ -100,7 +177,7 @@ def _recorded(steps: Sequence[Step], facts: Facts, names: Sequence[str], begin: 
         "communication_s": [_communication_us(step.ops) + step.late_us for step in steps],
         "idle_s": [_idle_us(step, begin) for step in steps],
     }
-    if not facts.framework:  # nobody noted it: what most of the arithmetic was done in
+    if not facts.framework:  # nobody noted what most of the arithmetic was done in
         facts = msgspec.structs.replace(facts, precision=_format(work.values()))
     exposed = Exposed(
         **{name: float(np.mean(values)) * 1e-6 for name, values in mean.items()}, untraced_s=facts.step_s
@@ -169,14 +246,14 @@ def computation(steps: Sequence[Step], *, batch: int, model: str, **about: Any) 
 def _alike(steps: Sequence[Step]) -> tuple[list[Step], list[str]]:
     """The steps that run the same ops as most do."""
     shapes = [tuple(op.name for op in step.ops) for step in steps]
-    (common, count), *_ = Counter(shapes).most_common(1)
-    if 2 * count <= len(steps) and len(steps) > 1:
+    (common, times), *_ = Counter(shapes).most_common(1)
+    if 2 * times <= len(steps) and len(steps) > 1:
         raise BadInput(
             f"{steps[0].where}: the steps run different ops, no half of them alike; import one training loop"
         )
     notes = []
-    if count < len(steps):
-        notes.append(f"{len(steps) - count} of {len(steps)} steps ran other ops and are left out")
+    if times < len(steps):
+        notes.append(f"{len(steps) - times} of {len(steps)} steps ran other ops and are left out")
     if steps[0].on_gpu:
         notes.append("op times are those of GPU kernels; the gaps between kernels count to the later op")
     return [step for step, shape in zip(steps, shapes, strict=True) if shape == common], notes
@@ -207,18 +284,13 @@ def _begin(step: Step) -> int:
 
 def _labels(ops: Sequence[OuterOp]) -> list[str]:
     """The ops of each pass, numbered by name."""
-    seen: Counter[tuple[bool, str]] = Counter()
-    labels = []
-    for op in ops:
-        which = (op.backward, op.name)
-        labels.append(f"{op.name}_{seen[which]}")
-        seen[which] += 1
-    return labels
+    numbers: dict[tuple[bool, str], Iterator[int]] = defaultdict(count)
+    return [f"{op.name}_{next(numbers[op.backward, op.name])}" for op in ops]
 
 
 def _names(ops: Sequence[OuterOp], labels: Sequence[str]) -> list[str]:
-    passes = ("backward" if op.backward else "forward" for op in ops)
-    return [f"{one}/{label}" for one, label in zip(passes, labels, strict=True)]
+    named = zip(ops, labels, strict=True)
+    return [f"{'backward' if op.backward else 'forward'}/{label}" for op, label in named]
 
 
 def _parameters(step: Step, labels: list[str], passes: MicroSteps, notes: list[str]) -> list[Sent]:
@@ -278,10 +350,8 @@ def _buckets(step: Step, parameters: list[Sent], passes: MicroSteps, notes: list
     buckets: list[Sent] = []
     by_op = {parameter.ready: parameter for parameter in parameters}
     short = 0
-    once = [
-        parameter.ready for parameter in parameters if parameter.ready < passes.last
-    ]  # passes that differ
-    begin = 0 if once else passes.last
+    differ = any(parameter.ready < passes.last for parameter in parameters)
+    begin = 0 if differ else passes.last
     if any(op.buckets for op in step.ops[:begin]):
         notes.append("every pass sends its gradients; counted once, as with no_sync() in all but the last")
     for k, op in enumerate(step.ops):
