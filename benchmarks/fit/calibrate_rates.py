@@ -30,8 +30,7 @@ from rates_fit import FRAMEWORKS, Array, Prior, Problem, of_framework, prior
 from rates_solver import Solver
 
 from planner.calibrate.accelerator import to_toml
-from planner.device.rates import CLASS, RateConstants, basis_for, decoded, family_of
-from planner.device.rates.kernels import network_of
+from planner.device.rates import CLASS, RateConstants, basis_for, decoded, family_of, network_of
 from planner.files.folders import shipped_folder
 from planner.files.regular_file import write_file
 

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from planner.device.activations import recomputed_layers
-from planner.device.rates.kernels import network_of
+from planner.device.rates import network_of
 from planner.device.rates.times import computation_s, framework_named
 from planner.parallel.data.joint import ACCESSES, MEMORY_SHARE, slowest_factor, usual_sigma
 from planner.validation.predict import obstacle

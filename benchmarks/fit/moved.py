@@ -33,8 +33,7 @@ from rates_fit import Array, prior
 from rates_solver import Solver
 
 from planner.calibrate.accelerator import to_toml
-from planner.device.rates import family_of
-from planner.device.rates.kernels import network_of
+from planner.device.rates import family_of, network_of
 from planner.device.recorded.rescale import relatives
 from planner.files.regular_file import write_file
 

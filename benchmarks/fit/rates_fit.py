@@ -35,15 +35,18 @@ from fit_runs import FitRun as Run
 from planner.device.activations import recomputed_layers
 from planner.device.rates import (
     CLASS,
+    CONVOLUTIONS,
+    MATMUL,
+    MEMORY,
     MOST_FITTED,
     ON_BOARDS,
     RateConstants,
     family_of,
     is_graphics_board,
     is_old,
+    kernels_of,
     matmul_flops,
 )
-from planner.device.rates.kernels import CONVOLUTIONS, MATMUL, MEMORY, kernels_of
 from planner.device.rates.times import kernel_s, needs_conversion, step_of, update_bytes
 from planner.model.layers import KERNEL_KINDS
 

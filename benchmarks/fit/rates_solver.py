@@ -15,8 +15,7 @@ import numpy.typing as npt
 from fit_runs import FitRun as Run
 from rates_fit import FRAMEWORKS, Array, Prior, Problem, of_framework
 
-from planner.device.rates import CLASS, RateConstants, family_of
-from planner.device.rates.kernels import network_of
+from planner.device.rates import CLASS, RateConstants, family_of, network_of
 
 Flags = npt.NDArray[np.bool_]
 ROW_SIGMA = {"cnn": 0.05, "transformer": 0.15}

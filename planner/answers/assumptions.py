@@ -367,11 +367,10 @@ def _running(plans: list[Plan], cases: Cases) -> list[Note | Fact]:
 
 
 def _retired(kinds: list[Hardware]) -> list[Fact]:
-    from planner.hardware.prices.offers import nearest_current
-
     out: list[Fact] = []
-    for kind in kinds:
-        if not kind.still_sold:
-            near = nearest_current(kind)
-            out.append(Retired(kind.name, *((near.hardware.name, near.reason) if near else ())))
+    for kind in (kind for kind in kinds if not kind.still_sold):
+        from planner.hardware.prices.offers import nearest_current
+
+        near = nearest_current(kind)
+        out.append(Retired(kind.name, *((near.hardware.name, near.reason) if near else ())))
     return out

@@ -286,8 +286,7 @@ def error_of_device(
     model: Model, hardware: Hardware, precision: Precision, framework: str | None = None
 ) -> Error | None:
     """How far off the computation may be, by what it rests on; None where nobody knows."""
-    from planner.device.rates import error_of
-    from planner.device.rates.kernels import network_of
+    from planner.device.rates import error_of, network_of
     from planner.device.rates.times import computation_s
 
     if by_kernels(hardware, precision, fitted=False):

@@ -14,8 +14,7 @@ from typing import Any
 
 from planner.answers.anatomy import step_breakdown
 from planner.device.computation import Computation, accumulated, steadied
-from planner.device.rates import Error, basis_of, constants, error_of
-from planner.device.rates.kernels import network_of
+from planner.device.rates import Error, basis_of, constants, error_of, network_of
 from planner.device.rates.times import computation_s, framework_named
 from planner.errors import BadInput
 from planner.hardware import Fabric, Hardware, bare_machine

@@ -6,7 +6,7 @@ from collections import Counter
 
 import numpy as np
 
-from planner.device.rates.kernels import network_of
+from planner.device.rates import network_of
 from planner.model import Layer
 from planner.validation.predict import RunStep, predicted
 from planner.validation.reader import published_runs, throughput_runs, training_rows

@@ -24,15 +24,21 @@ import numpy as np
 
 from planner.device.memory import stored_tensors
 from planner.device.precision import FP32, Precision, optimizer_named, orthogonalization_flops
-from planner.device.rates import Basis, Error, Framework, basis_of, constants, device_rates, error_of
-from planner.device.rates.kernels import (
+from planner.device.rates import (
     ATTENTION,
     CONVOLUTIONS,
     MATMUL,
     MEMORY,
     Array,
+    Basis,
+    Error,
+    Framework,
     Kernels,
     Network,
+    basis_of,
+    constants,
+    device_rates,
+    error_of,
     kernels_of,
     network_of,
 )

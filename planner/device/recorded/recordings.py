@@ -21,8 +21,7 @@ import numpy as np
 
 from planner.device.computation import Computation, Parameter
 from planner.device.precision import FP32, PRECISIONS, Precision
-from planner.device.rates import Error, error_of
-from planner.device.rates.kernels import CONVOLUTIONS
+from planner.device.rates import CONVOLUTIONS, Error, error_of
 from planner.device.recorded.rescale import (
     batch_error,
     combined_error,
@@ -38,7 +37,7 @@ from planner.model.layers import KERNEL_KINDS
 from planner.simulator.step import DOWNLINK, HOST, PS, UPLINK, WORKER, OpRole, Profile
 
 if TYPE_CHECKING:
-    from planner.device.rates.kernels import Network
+    from planner.device.rates import Network
 
 
 def computation_of(profile: Profile) -> Computation:

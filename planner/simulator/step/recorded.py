@@ -65,7 +65,7 @@ Amount = Annotated[float, msgspec.Meta(ge=0)]
 
 class OpPart(msgspec.Struct, frozen=True, array_like=True, forbid_unknown_fields=True):
     """The kernels of one kind inside one op. `share` is of the op's recorded time. `flops`, `edge_flops` and
-    `moved_bytes` grow with the batch, `row_flops` and `weight_bytes` do not (`planner.device.rates.kernels`).
+    `moved_bytes` grow with the batch, `row_flops` and `weight_bytes` do not (`planner.device.rates`).
     A format `tf32` means single precision, in tf32 where the device has it."""
 
     kind: Kind

@@ -62,7 +62,7 @@ def test_ranges_hold_nine_of_ten_figures_that_no_fit_had_seen() -> None:
 
 
 def _networks() -> dict[str, str]:
-    from planner.device.rates.kernels import network_of
+    from planner.device.rates import network_of
     from planner.validation.reader import published_runs, throughput_runs
     from planner.validation.suites import is_alone
 

@@ -8,8 +8,15 @@ import numpy as np
 import pytest
 
 from planner.device.precision import BF16, FP8, FP16, FP32, TF32
-from planner.device.rates import constants, device_rates, is_graphics_board
-from planner.device.rates.kernels import ATTENTION, MATMUL, MEMORY, kernels_of
+from planner.device.rates import (
+    ATTENTION,
+    MATMUL,
+    MEMORY,
+    constants,
+    device_rates,
+    is_graphics_board,
+    kernels_of,
+)
 from planner.device.rates.times import computation_s, kernel_s, step_of, update_bytes
 from planner.errors import BadInput
 from planner.hardware import Device
