@@ -16,7 +16,7 @@ long as that of one device whose sums take no time.
 from __future__ import annotations
 
 import math
-from collections.abc import Hashable, Iterator, Mapping, Sequence
+from collections.abc import Hashable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, cast
 
@@ -64,42 +64,54 @@ def _group_of(job: Job) -> Hashable:
 
 
 class _Group:
-    """Plans of one step, all with or all without servers beside the workers."""
+    """Plans of one step, all with or all without servers beside the workers.
+
+    Arrays are places x plans: the first place is a node without a server, then come those with each server.
+    """
 
     def __init__(self, jobs: Sequence[Job]) -> None:
         exchange, site = _servers(jobs[0]), jobs[0].site
         worker, market, many = site.hardware, site.market, site.mesh.size
         machines = exchange.sums_inside(site)
         self.colocated, self.is_sync = exchange.host is None, exchange.mode == "sync"
-        hosts = [_servers(job).machine(job.site) for job in jobs]
+        server_hosts = [_servers(job).machine(job.site) for job in jobs]
         workers = [job.site.machines if machines else job.site.replicas for job in jobs]
         self.workers: Floats = np.array(workers, np.float64)
-        self.per_node = np.minimum(1 if machines else worker.device_count, self.workers)
-        self.nodes = np.ceil(self.workers / self.per_node)
-        self.last = self.workers - (self.nodes - 1) * self.per_node  # workers on the last node
         self.nic = np.full(len(jobs), (market.nic_bytes_per_s(worker) or np.nan) * many)
         self.cores = np.full(len(jobs), host_cores(worker) or np.inf)
         self.server_nic, self.server_cores = self.nic, self.cores
         if not self.colocated:
-            rates = np.array([market.nic_bytes_per_s(host) or np.nan for host in hosts], np.float64)
+            rates = np.array([market.nic_bytes_per_s(host) or np.nan for host in server_hosts], np.float64)
             self.server_nic = np.where(np.isnan(rates), self.nic, rates)
-            self.server_cores = np.array([host_cores(host) or np.inf for host in hosts], np.float64)
-        limit = [min(flow_limit_bytes_per_s(worker), flow_limit_bytes_per_s(host)) * many for host in hosts]
+            self.server_cores = np.array([host_cores(host) or np.inf for host in server_hosts], np.float64)
+        own_limit = flow_limit_bytes_per_s(worker)
+        limit = [min(own_limit, flow_limit_bytes_per_s(host)) * many for host in server_hosts]
         flow_s = 1.0 / np.minimum(np.minimum(self.nic, self.server_nic), limit)
         self.flows_s, self.flow_of_plan = np.unique(flow_s, return_inverse=True)
 
         of = (exchange, jobs[0].computation, site)
         self.profile = scheduled(*of)[0] if _rewritten(exchange) else step_of(*of)
         graph = graph_of(self.profile)
-        self.down_bytes, self.up_bytes = (graph.bytes_by_server(way) for way in (DOWNLINK, UPLINK))
         busy_s, on_server = self.profile.durations_s.mean(axis=0), self.profile.resource == PS
         self.update_s: Floats = np.bincount(  # of a core, by server
             self.profile.server[on_server], busy_s[on_server], self.profile.servers
         ).astype(np.float64)
         self.host_s = float(busy_s[self.profile.resource == HOST].sum())
+        self.down, self.up = (graph.bytes_by_server(way) for way in (DOWNLINK, UPLINK))
+        self.hosts = range(len(self.down) if self.colocated else 0)
+        # Bytes that a worker at each place moves through its NIC in a step.
+        self.own_down, self.own_up = (
+            (by_server.sum() - np.array([0.0, *by_server[: len(self.hosts)]]))[:, None]
+            for by_server in (self.down, self.up)
+        )
+        self.per_node = np.minimum(1 if machines else worker.device_count, self.workers)
+        nodes = np.ceil(self.workers / self.per_node)
+        self.last = self.workers - (nodes - 1) * self.per_node  # workers on the last node
+        self.free_nodes = nodes - len(self.hosts)
+        is_last = np.array([self.free_nodes <= 1, *(nodes - 1 == server for server in self.hosts)])
+        self.size = np.where(is_last, self.last, self.per_node)  # the most workers of a node at each place
         policy = UNRANKED.get(exchange.policy)
         self.step = StepBounds(self.profile, policy, self._kinds(graph), random=not self.is_sync)
-        self.steps_s: Floats = np.zeros(0)  # places x plans
 
     def _kinds(self, graph: OpGraph) -> Kinds:
         """Workers beside no server (-1) and beside each, with every rate that a flow has."""
@@ -120,114 +132,58 @@ class _Group:
     def samples_per_s(self) -> Floats:
         """The bounds, once the longest paths of `step` are known."""
         table = self.step.least_s("mean").reshape(-1, len(self.flows_s))
-        self.steps_s = table[:, np.asarray(self.flow_of_plan).reshape(-1)]
-        return (self.sync() if self.is_sync else self.asynchronous()) * self.profile.batch
+        steps_s = table[:, np.asarray(self.flow_of_plan).reshape(-1)]
+        return (self.sync(steps_s) if self.is_sync else self.asynchronous(steps_s)) * self.profile.batch
 
-    def sync(self) -> Floats:
+    def sync(self, steps_s: Floats) -> Floats:
         """All workers at one rate, that of the most loaded place."""
-        rate = np.full(len(self.workers), math.inf)
-        for local in (-1, *self.hosts):
-            down, up = self.own_bytes(local)
-            size = self.size(local)
-            parse_s = size * self.host_s
-            least = np.minimum.reduce(
-                [
-                    1.0 / self.step_s(local),
-                    _ratio(self.nic, size * down),
-                    _ratio(self.nic, size * up),
-                    _ratio(self.cores, parse_s),
-                ]
-            )
-            exists = self.free_nodes > 0 if local < 0 else True
-            rate = np.where(exists, np.minimum(rate, least), rate)
-        for server in range(len(self.down_bytes)):
-            size = self.size(server) if self.colocated else np.zeros(len(self.workers))
-            own_down, own_up = self.own_bytes(server)
-            away = self.workers - size
-            out = away * self.down_bytes[server] + size * own_up
-            into = away * self.up_bytes[server] + size * own_down
-            capacity, taken_s = self.server_nic, self.workers * self.update_s[server] + size * self.host_s
-            rate = np.minimum.reduce(
-                [
-                    rate,
-                    _ratio(capacity, out),
-                    _ratio(capacity, into),
-                    _ratio(self.server_cores, taken_s),
-                ]
-            )
-        return np.asarray(rate * self.workers)
-
-    def asynchronous(self) -> Floats:
-        """The best mix of the nodes' rates."""
-        down, up = self.down_bytes, self.up_bytes
-        plain = self.most(-1, self.per_node)
-        rest = np.maximum(self.free_nodes - 1, 0) * plain + self.most(-1, self.last)
-        total = np.where(self.free_nodes > 0, rest, 0.0)
-        if not self.colocated:
-            busiest = max(float(down.max()), float(up.max()))
-            by_cores = _ratio(self.server_cores, float(self.update_s.max()))
-            return np.asarray(np.minimum.reduce([total, _ratio(self.server_nic, busiest), by_cores]))
-        host = {server: self.most(server, self.size(server)) for server in self.hosts}
-        total = total + sum(host.values())
-        best = total
-        for server in self.hosts:
-            others, own = total - host[server], host[server]
-            own_down, own_up = self.own_bytes(server)
-            out = _mixed(self.nic, [(float(down[server]), others), (own_up, own)])
-            into = _mixed(self.nic, [(float(up[server]), others), (own_down, own)])
-            update_s = float(self.update_s[server])
-            by_cores = _mixed(self.cores, [(update_s, others), (update_s + self.host_s, own)])
-            best = np.minimum.reduce([best, out, into, by_cores])
-        return np.asarray(np.minimum.reduce([best, *self.all_hosts(total, host)]))
-
-    def all_hosts(self, total: Floats, host: Mapping[int, Floats]) -> Iterator[Floats]:
-        """What the NICs of all nodes with servers allow together, out and in."""
-        down, up = self.down_bytes, self.up_bytes
-        own = [self.own_bytes(server) for server in self.hosts]
-        on_hosts = np.asarray(sum(host.values()))
-        for served, back in ((down, [own_up for _, own_up in own]), (up, [own_down for own_down, _ in own])):
-            kinds = [(float(served.sum()), total - on_hosts)]
-            kinds += [
-                (back[server] + float(served.sum() - served[server]), host[server]) for server in self.hosts
-            ]
-            yield _mixed(self.nic * len(self.hosts), kinds)
-
-    @property
-    def hosts(self) -> range:
-        return range(len(self.down_bytes) if self.colocated else 0)
-
-    @property
-    def free_nodes(self) -> Floats:
-        return self.nodes - len(self.hosts)
-
-    def size(self, local: int) -> Floats:
-        """Workers on the node of a server; for -1 the most on any node without one."""
-        is_last = self.free_nodes <= 1 if local < 0 else self.nodes - 1 == local
-        return np.where(is_last, self.last, self.per_node)
-
-    def own_bytes(self, local: int) -> tuple[float, float]:
-        """Bytes that a worker moves through its NIC in a step, down and up."""
-        down, up = self.down_bytes, self.up_bytes
-        beside_down, beside_up = (down[local], up[local]) if local >= 0 and self.colocated else (0.0, 0.0)
-        return float(down.sum() - beside_down), float(up.sum() - beside_up)
-
-    def most(self, local: int, workers: Floats) -> Floats:
-        """The most steps a second of so many workers on one node."""
-        down, up = self.own_bytes(local)
-        return np.asarray(
-            np.minimum.reduce(
-                [
-                    workers / self.step_s(local),
-                    _ratio(self.nic, down),
-                    _ratio(self.nic, up),
-                    _ratio(self.cores, self.host_s),
-                ]
-            )
+        at_places = _least(
+            1.0 / steps_s,
+            _ratio(self.nic, self.size * self.own_down),
+            _ratio(self.nic, self.size * self.own_up),
+            _ratio(self.cores, self.size * self.host_s),
         )
+        at_places[0] = np.where(self.free_nodes > 0, at_places[0], math.inf)
+        beside = self.size[1:] if self.colocated else np.zeros((len(self.down), 1))
+        own_down, own_up = (own[1:] if self.colocated else 0.0 for own in (self.own_down, self.own_up))
+        away, down, up = self.workers - beside, self.down[:, None], self.up[:, None]
+        at_servers = _least(
+            _ratio(self.server_nic, away * down + beside * own_up),
+            _ratio(self.server_nic, away * up + beside * own_down),
+            _ratio(self.server_cores, self.workers * self.update_s[:, None] + beside * self.host_s),
+        )
+        return np.asarray(np.minimum(at_places.min(axis=0), at_servers.min(axis=0)) * self.workers)
 
-    def step_s(self, local: int) -> Floats:
-        """The least step time of a worker beside server `local`, for each plan."""
-        return np.asarray(self.steps_s[local + 1])
+    def asynchronous(self, steps_s: Floats) -> Floats:
+        """The best mix of the nodes' rates."""
+        limits = _ratio(self.nic, self.own_down), _ratio(self.nic, self.own_up)
+        most = _least(*limits, _ratio(self.cores, self.host_s))  # steps per second of a node, by its NIC
+        full, last = (np.minimum(size / steps_s[0], most[0]) for size in (self.per_node, self.last))
+        apart = np.where(self.free_nodes > 0, np.maximum(self.free_nodes - 1, 0) * full + last, 0.0)
+        if not self.colocated:
+            busiest = max(float(self.down.max()), float(self.up.max()))
+            by_cores = _ratio(self.server_cores, float(self.update_s.max()))
+            return _least(apart, _ratio(self.server_nic, busiest), by_cores)
+        host = np.minimum(self.size[1:] / steps_s[1:], most[1:])
+        total = apart + host.sum(axis=0)
+        limited = [total]
+        for server, own in enumerate(host):
+            others, update_s = total - own, float(self.update_s[server])
+            own_down, own_up = float(self.own_down[server + 1, 0]), float(self.own_up[server + 1, 0])
+            limited += [
+                _mixed(self.nic, [(float(self.down[server]), others), (own_up, own)]),
+                _mixed(self.nic, [(float(self.up[server]), others), (own_down, own)]),
+                _mixed(self.cores, [(update_s, others), (update_s + self.host_s, own)]),
+            ]
+        for served, back in ((self.down, self.own_up), (self.up, self.own_down)):
+            # the NICs of all nodes with servers together, out and in
+            kinds = [(float(served.sum()), total - host.sum(axis=0))]
+            kinds += [
+                (float(back[server + 1, 0] + float(served.sum() - served[server])), own)
+                for server, own in enumerate(host)
+            ]
+            limited.append(_mixed(self.nic * len(host), kinds))
+        return _least(*limited)
 
 
 @dataclass(frozen=True, slots=True)
@@ -309,11 +265,15 @@ def _rewritten(exchange: ParameterServers) -> bool:
     return exchange.policy in STRATEGIES and STRATEGIES[exchange.policy].cuts
 
 
+def _least(*rates: Floats) -> Floats:
+    """The least of several arrays, element by element."""
+    return np.asarray(np.minimum.reduce(np.broadcast_arrays(*rates)))
+
+
 def _ratio(capacity: Floats, demand: Floats | float) -> Floats:
-    asked = np.broadcast_to(np.asarray(demand, float), capacity.shape)
-    out = np.full(capacity.shape, math.inf)
-    np.divide(capacity, asked, out=out, where=asked > 0)
-    return out
+    """Capacity over demand; infinite where nothing is demanded."""
+    held, asked = np.broadcast_arrays(capacity, np.asarray(demand, float))
+    return np.asarray(np.divide(held, asked, out=np.full(asked.shape, math.inf), where=asked > 0))
 
 
 def _mixed(capacity: Floats, kinds: Sequence[tuple[float, Floats]]) -> Floats:

@@ -27,7 +27,7 @@ from planner.servers.orders import (
     OrderComparison,
     compare_orders,
     machines,
-    worker_bandwidth_bytes_per_s,
+    slowest_nic_bytes_per_s,
 )
 from planner.servers.synthesis import profile_for
 from planner.simulator import simulate
@@ -58,20 +58,24 @@ def tune(
     mode: Mode = "sync",
     *,
     trials: int = 30,
-    seed: int = 0,
     storage: Path | str | None = None,
     precision: float = 0.01,
     progress: Progress = silent,
 ) -> Tuned:
     """The partition and credit of ByteScheduler that give most samples a second, after `trials` simulations
     in all; those that `storage` (a file) already holds count. Give the profile that is to run: `pipelined`
-    for a framework without a barrier."""
+    for a framework without a barrier. The seed is that of `setting`."""
     if trials < 1:
         raise BadInput(f"trials is {trials}; tuning needs at least one simulation")
+    import optuna
+
+    optuna.logging.set_verbosity(optuna.logging.ERROR)
+    seed = setting.seed
     study = _study(storage, _fingerprint(profile, cluster, setting, mode, seed))
     for number in range(len(study.trials), trials):
         progress("tuning", number, trials)
-        study.sampler = _sampler(seed, number)
+        own_seed = seed * 100_003 + number
+        study.sampler = optuna.samplers.TPESampler(seed=own_seed, n_startup_trials=RANDOM_TRIALS)
         trial = study.ask()
         partition = trial.suggest_int("partition_bytes", *PARTITION_BYTES, log=True)
         credit = partition * trial.suggest_int("credit_partitions", *CREDIT_PARTITIONS, log=True)
@@ -79,28 +83,20 @@ def tune(
         scheduled = plan.schedule(profile, setting)
         result = simulate(scheduled.profile, cluster, scheduled.policy, mode, seed=seed, precision=precision)
         study.tell(trial, result.samples_per_s)
-    done = [(*_sizes(t.params), float(t.value)) for t in study.trials if t.value is not None]
+    done = [
+        (size := t.params["partition_bytes"], size * t.params["credit_partitions"], float(t.value))
+        for t in study.trials
+        if t.value is not None
+    ]
     if not done:
         raise BadInput(f"{storage} holds no finished trial; remove it and tune again")
     best = max(done, key=lambda t: (t[2], -t[0], -t[1]))
     return Tuned(*best, trials=tuple(done))
 
 
-def _sizes(params: dict[str, Any]) -> tuple[int, int]:
-    return params["partition_bytes"], params["partition_bytes"] * params["credit_partitions"]
-
-
-def _sampler(seed: int, number: int) -> Any:
-    import optuna
-
-    optuna.logging.set_verbosity(optuna.logging.ERROR)
-    return optuna.samplers.TPESampler(seed=seed * 100_003 + number, n_startup_trials=RANDOM_TRIALS)
-
-
 def _study(storage: Path | str | None, name: str) -> Any:
     import optuna
 
-    optuna.logging.set_verbosity(optuna.logging.ERROR)
     if storage is None:
         return optuna.create_study(direction="maximize", study_name=name)
     from optuna.storages import JournalStorage
@@ -176,8 +172,7 @@ def order_for(request: OrderRequest, *, progress: Progress = silent) -> OrderAns
     if words := UNORDERED.get(request.exchange):
         raise BadInput(f"--exchange {request.exchange}: {words[0].lower()}{words[1:].rstrip('.')}")
     check_size(request.workers, request.servers)
-    names = _strategies(request.strategies)
-    options = _options(request)
+    names, options = _strategies(request.strategies), _options(request)
     nic, flow = _network(request)
     profile = _profile(request)
     cluster = machines(
@@ -188,29 +183,18 @@ def order_for(request: OrderRequest, *, progress: Progress = silent) -> OrderAns
         slow_link_bytes_per_s=bandwidth_bytes_per_s(request.slow_link) if request.slow_link else None,
         flow_bytes_per_s=flow,
     )
-    overhead_s = request.overhead_ms / 1e3
-    download_s = None if request.download_overhead_ms is None else request.download_overhead_ms / 1e3
-    mode = cast(Mode, request.mode)
-
+    download_ms, mode = request.download_overhead_ms, cast(Mode, request.mode)
+    setting = Setting(
+        bandwidth_bytes_per_s=slowest_nic_bytes_per_s(cluster, cluster.worker_nodes),
+        overhead_s=request.overhead_ms / 1e3,
+        download_overhead_s=None if download_ms is None else download_ms / 1e3,
+        seed=request.seed,
+    )
     tuned = None
     if request.tune:
-        setting = Setting(
-            bandwidth_bytes_per_s=worker_bandwidth_bytes_per_s(cluster),
-            overhead_s=overhead_s,
-            download_overhead_s=download_s,
-            seed=request.seed,
-        )
         running = profile if request.barrier else pipelined(profile)
-        tuned = tune(
-            running,
-            cluster,
-            setting,
-            mode,
-            trials=request.tune,
-            seed=request.seed,
-            storage=request.study,
-            progress=progress,
-        )
+        trials, storage = request.tune, request.study
+        tuned = tune(running, cluster, setting, mode, trials=trials, storage=storage, progress=progress)
         options["bytescheduler"] = {
             "partition_bytes": tuned.partition_bytes,
             "credit_bytes": tuned.credit_bytes,
@@ -221,17 +205,16 @@ def order_for(request: OrderRequest, *, progress: Progress = silent) -> OrderAns
         names,
         mode,
         barrier=request.barrier,
-        overhead_s=overhead_s,
-        download_overhead_s=download_s,
+        overhead_s=setting.overhead_s,
+        download_overhead_s=setting.download_overhead_s,
         seed=request.seed,
         options=options,
         priorities=priorities.read(request.priorities, profile) if request.priorities else None,
         progress=progress,
     )
     servers = f"{profile.servers} server{'s' if profile.servers > 1 else ''}"
-    where = f"{request.workers} x {profile.hardware or 'worker'}, {servers}"
-    at = f"{format_bandwidth(nic)} a NIC"
-    title = f"{profile.model}, batch {profile.batch}, {where}, {at}, {request.mode}"
+    where = f"{request.workers} x {profile.hardware or 'worker'}, {servers}, {format_bandwidth(nic)} a NIC"
+    title = f"{profile.model}, batch {profile.batch}, {where}, {request.mode}"
     return OrderAnswer(comparison, profile, title, tuned, cluster, request)
 
 

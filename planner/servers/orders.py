@@ -17,7 +17,7 @@ from planner.search.executors import executor_of
 from planner.servers.ordering import STRATEGIES, Schedule, Setting, measures, strategy
 from planner.servers.ordering.graph import StepGraph, pipelined
 from planner.servers.ordering.measures import Bounds
-from planner.simulator import Prediction, simulate
+from planner.simulator import simulate
 from planner.simulator.cluster import COMPUTATION, Cluster, Node, Resource, ResourceKind
 from planner.simulator.policy import Mode, Ordered
 from planner.simulator.run import RunOptions
@@ -81,9 +81,8 @@ class OrderComparison:
     def sentence(self) -> str:
         """Whether ordering can help here, and why."""
         n, c = self.bounds.communication_s, self.bounds.computation_s
-        ratio = measures.communication_ratio(n, c)
-        base = next((r for r in self.results if r.strategy == BASELINE), self.results[0])
-        possible = base.step_s / self.ideal_step_s - 1
+        ratio = n / c if c > 0 else float("inf")
+        possible = self.results[0].step_s / self.ideal_step_s - 1
         best = max(self.results, key=lambda r: r.samples_per_s)
         what = f"Communication takes {ratio:.2g} times as long as computation."
         if possible < WORTHWHILE:
@@ -96,20 +95,9 @@ class OrderComparison:
         return f"{what} {most}gains {best.gain:.0%}."
 
 
-def shared_bandwidth_bytes_per_s(cluster: Cluster) -> float:
-    """What one worker gets from one server when all workers transfer at once and the slowest NIC counts."""
-    server = _slowest_nic(cluster, cluster.server_nodes)
-    return min(worker_bandwidth_bytes_per_s(cluster), server / cluster.workers, cluster.flow_bytes_per_s)
-
-
-def worker_bandwidth_bytes_per_s(cluster: Cluster) -> float:
-    """The slowest worker's NIC."""
-    return _slowest_nic(cluster, cluster.worker_nodes)
-
-
-def _slowest_nic(cluster: Cluster, nodes: Iterable[int]) -> float:
-    kept_nodes = [cluster.nodes[n] for n in nodes]
-    return min(min(node.egress_bytes_per_s, node.ingress_bytes_per_s) for node in kept_nodes)
+def slowest_nic_bytes_per_s(cluster: Cluster, nodes: Iterable[int]) -> float:
+    """The bandwidth of the slowest NIC among these nodes, in its slower direction."""
+    return min(min(cluster.nodes[n].egress_bytes_per_s, cluster.nodes[n].ingress_bytes_per_s) for n in nodes)
 
 
 def cluster_bounds(profile: Profile, cluster: Cluster, *, barrier: bool = False) -> Bounds:
@@ -119,10 +107,12 @@ def cluster_bounds(profile: Profile, cluster: Cluster, *, barrier: bool = False)
     barrier, where every upload waits for every download, the two directions never work at once: they are one
     resource, as N of file 001 counts all transfers of a step.
     """
-    result = measures.bounds(profile, shared_bandwidth_bytes_per_s(cluster)).resource_s
+    own = slowest_nic_bytes_per_s(cluster, cluster.worker_nodes)
+    server = slowest_nic_bytes_per_s(cluster, cluster.server_nodes)
+    shared = min(own, server / cluster.workers, cluster.flow_bytes_per_s)  # all workers transfer at once
     slowest = min(cluster.worker_speeds, default=1.0)
-    cost = {r: s / slowest if r == COMPUTATION else s for r, s in result.items()}
-    own = worker_bandwidth_bytes_per_s(cluster)
+    each = measures.bounds(profile, shared).resource_s.items()
+    cost = {r: seconds / slowest if r == COMPUTATION else seconds for r, seconds in each}
     direction: dict[Resource, float] = {}
     for resource, kind in ((DOWNLINK, ResourceKind.DOWNLINK), (UPLINK, ResourceKind.UPLINK)):
         links = [cost.pop(r) for r in list(cost) if r.kind is kind]
@@ -163,7 +153,7 @@ def compare_orders(
     names = list(dict.fromkeys([BASELINE, *strategies]))
     running = profile if barrier else pipelined(profile)
     setting = Setting(
-        bandwidth_bytes_per_s=worker_bandwidth_bytes_per_s(cluster),
+        bandwidth_bytes_per_s=slowest_nic_bytes_per_s(cluster, cluster.worker_nodes),
         overhead_s=overhead_s,
         download_overhead_s=download_overhead_s,
         seed=seed,
@@ -182,47 +172,36 @@ def compare_orders(
         name: cluster_bounds(plan.profile, cluster, barrier=barrier) for name, plan in schedules.items()
     }
     progress("simulating", 0, len(schedules))
-    with executor_of() as pool:
-        both = pool.map(
-            lambda plan: (
-                simulate(plan.profile, cluster, plan.policy, mode, seed=seed, precision=precision),
-                _traced(plan, cluster, mode, seed),
-            ),
-            schedules.values(),
+
+    def look(name: str) -> OrderResult:
+        plan, bounds = schedules[name], limits[name]
+        options = RunOptions(seed=seed, steps=TRACED_STEPS, until="all", fairness_sigma=FAIRNESS_SIGMA)
+        traced = measures.traced(plan.profile, cluster, plan.policy, mode, options)
+        prediction = simulate(plan.profile, cluster, plan.policy, mode, seed=seed, precision=precision)
+        seen, of = measures.orders_seen(traced)
+        return OrderResult(
+            strategy=name,
+            step_s=prediction.step_s,
+            samples_per_s=prediction.samples_per_s,
+            samples_per_s_low=prediction.samples_per_s_low,
+            samples_per_s_high=prediction.samples_per_s_high,
+            gain=0.0,
+            efficiency=measures.ordering_efficiency(prediction.step_s, bounds),
+            overlap=measures.overlap(bounds.communication_s, bounds.computation_s, prediction.step_s),
+            straggler_share=float(measures.straggler_shares(traced).mean()),
+            wait_s=float(measures.idle_s(traced).mean()),
+            orders_seen=seen,
+            orders_of=of,
         )
-        parts: list[tuple[str, Prediction, measures.Timeline]] = []
-        for name, (prediction, timeline) in zip(schedules, both, strict=True):
-            parts.append((name, prediction, timeline))
-            progress("simulating", len(parts), len(schedules))
-    base = parts[0][1].samples_per_s
-    results = tuple(_result(name, one, timeline, limits[name], base) for name, one, timeline in parts)
+
+    results: list[OrderResult] = []
+    with executor_of() as pool:
+        for result in pool.map(look, schedules):
+            base = results[0] if results else result
+            results.append(replace(result, gain=result.samples_per_s / base.samples_per_s - 1))
+            progress("simulating", len(results), len(schedules))
     lowest = min(limits.values(), key=lambda bounds: bounds.lower_s)
-    return OrderComparison(results, schedules, lowest, profile.batch, cluster.workers)
-
-
-def _traced(plan: Schedule, cluster: Cluster, mode: Mode, seed: int) -> measures.Timeline:
-    options = RunOptions(seed=seed, steps=TRACED_STEPS, until="all", fairness_sigma=FAIRNESS_SIGMA)
-    return measures.traced(plan.profile, cluster, plan.policy, mode, options)
-
-
-def _result(
-    name: str, prediction: Prediction, traced: measures.Timeline, limits: Bounds, base_samples_per_s: float
-) -> OrderResult:
-    seen, of = measures.orders_seen(traced)
-    return OrderResult(
-        strategy=name,
-        step_s=prediction.step_s,
-        samples_per_s=prediction.samples_per_s,
-        samples_per_s_low=prediction.samples_per_s_low,
-        samples_per_s_high=prediction.samples_per_s_high,
-        gain=prediction.samples_per_s / base_samples_per_s - 1,
-        efficiency=measures.ordering_efficiency(prediction.step_s, limits),
-        overlap=measures.overlap(limits.communication_s, limits.computation_s, prediction.step_s),
-        straggler_share=float(measures.straggler_shares(traced).mean()),
-        wait_s=float(measures.idle_s(traced).mean()),
-        orders_seen=seen,
-        orders_of=of,
-    )
+    return OrderComparison(tuple(results), schedules, lowest, profile.batch, cluster.workers)
 
 
 def machines(

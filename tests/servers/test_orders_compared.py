@@ -153,10 +153,10 @@ def test_small_slices_cost_and_large_ones_delay() -> None:
 
 def tuned(trials: int, storage: Path | None = None, seed: int = 0) -> object:
     profile = pipelined(training())
-    setting = Setting(bandwidth_bytes_per_s=GBIT, overhead_s=0.002)
+    setting = Setting(bandwidth_bytes_per_s=GBIT, overhead_s=0.002, seed=seed)
     return tune(
         replace(profile, bytes=profile.bytes * 4), machines(2, 1, GBIT), setting,
-        trials=trials, storage=storage, seed=seed, precision=0.3,
+        trials=trials, storage=storage, precision=0.3,
     )  # fmt: skip
 
 

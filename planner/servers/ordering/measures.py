@@ -86,11 +86,6 @@ def overlap(communication_s: float, computation_s: float, step_s: float) -> floa
     return (communication_s + computation_s - step_s) / shorter if shorter > 0 else 1.0
 
 
-def communication_ratio(communication_s: float, computation_s: float) -> float:
-    """Rho of file 001: N / C."""
-    return communication_s / computation_s if computation_s > 0 else float("inf")
-
-
 def idle_s(timeline: Timeline) -> Floats:
     """How long the worker's device idles in each (worker, step): T_wait as a run shows it."""
     keys, inverse = _worker_steps(timeline)
