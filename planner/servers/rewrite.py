@@ -20,6 +20,7 @@ from planner.servers.placement import TensorPart, place
 from planner.simulator.step import DOWNLINK, HOST, PS, UPLINK, WORKER, Op, OpRole, Profile
 
 Group = tuple[int, int]  # tensor, server
+Change = dict[str, Any]  # fields of an op that a piece of it has instead
 
 
 def on_servers(profile: Profile, servers: int, placement: str = "greedy") -> Profile:
@@ -33,14 +34,14 @@ def on_servers(profile: Profile, servers: int, placement: str = "greedy") -> Pro
         )
     parts = _parts(profile, servers, placement)
     first = [0, *accumulate(map(len, parts))]
-    pieces: list[list[Op]] = []
+    pieces: list[list[Change]] = []
     shares: list[list[float]] = []
     for op in range(profile.ops):
         whole = profile.op(op)
         if whole.tensor < 0 or whole.resource == WORKER:
             moved = whole.server % servers if whole.resource in (DOWNLINK, UPLINK, PS) else -1
             tensor = -1 if whole.tensor < 0 else first[whole.tensor]
-            pieces.append([replace(whole, server=moved, tensor=tensor)])
+            pieces.append([{"server": moved, "tensor": tensor}])
             shares.append([1.0])
             continue
         held = parts[whole.tensor]
@@ -50,13 +51,12 @@ def on_servers(profile: Profile, servers: int, placement: str = "greedy") -> Pro
         sizes[-1] = whole.bytes - sum(sizes[:-1])
         pieces.append(
             [
-                replace(
-                    whole,
-                    name=whole.name + (f"/part{k}" if len(held) > 1 else ""),
-                    server=part.server,
-                    bytes=size,
-                    tensor=first[whole.tensor] + k,
-                )
+                {
+                    "name": whole.name + (f"/part{k}" if len(held) > 1 else ""),
+                    "server": part.server,
+                    "bytes": size,
+                    "tensor": first[whole.tensor] + k,
+                }
                 for k, (part, size) in enumerate(zip(held, sizes, strict=True))
             ]
         )
@@ -106,34 +106,34 @@ def cut(profile: Profile, piece_bytes: int, *, deal: bool = False) -> Profile:
         names += [f"{names[tensor]}#{j}" for j in range(len(sizes))]
         turn += len(sizes)
     group = _groups(profile, sizes_of)
-    pieces: list[list[Op]] = []
+    pieces: list[list[Change]] = []
     shares: list[list[float]] = []
+    transfers, on_worker = profile.is_transfer, np.isin(profile.resource, (WORKER, HOST))
     for op, own in enumerate(group):
-        whole = profile.op(op)
         if own is None:
-            pieces.append([whole])
+            pieces.append([{}])
             shares.append([1.0])
             continue
-        sizes, on_worker = sizes_of[own], whole.resource in (WORKER, HOST)
+        sizes, name = sizes_of[own], profile.names[op]
         pieces.append(
             [
-                replace(
-                    whole,
-                    name=whole.name if len(sizes) == 1 else f"{whole.name}#{j}",
-                    server=-1 if on_worker else server,
-                    bytes=size if profile.is_transfer[op] else 0,
-                    tensor=tensor,
-                )
+                {
+                    "name": name if len(sizes) == 1 else f"{name}#{j}",
+                    "server": -1 if on_worker[op] else server,
+                    "bytes": size if transfers[op] else 0,
+                    "tensor": tensor,
+                }
                 for j, (size, (tensor, server)) in enumerate(zip(sizes, place_of[own], strict=True))
             ]
         )
-        shares.append([size / sum(sizes) for size in sizes])
+        total = sum(sizes)
+        shares.append([size / total for size in sizes])
     return _in_pieces(profile, pieces, shares, group, order=range(profile.ops), tensors=names)
 
 
 def _in_pieces(
     profile: Profile,
-    pieces: Sequence[Sequence[Op]],
+    pieces: Sequence[Sequence[Change]],
     shares: Sequence[Sequence[float]],
     group: Sequence[Hashable],
     *,
@@ -149,12 +149,13 @@ def _in_pieces(
         first[op] = position
     ops: list[Op] = []
     for op in order:
-        for j, piece in enumerate(pieces[op]):
+        whole, waits_for = profile.op(op), profile.deps(op).tolist()
+        for j, change in enumerate(pieces[op]):
             deps: list[int] = []
-            for dep in profile.deps(op).tolist():
+            for dep in waits_for:
                 alike = group[op] is not None and group[dep] == group[op]
                 deps += [first[dep] + j] if alike else range(first[dep], first[dep] + len(pieces[dep]))
-            ops.append(replace(piece, deps=tuple(deps)))
+            ops.append(replace(whole, deps=tuple(deps), **change))
     source = np.repeat(order, [len(pieces[op]) for op in order])
     share = np.array([share for op in order for share in shares[op]])
     return profile.rebuilt(
