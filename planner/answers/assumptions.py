@@ -14,6 +14,7 @@ from planner.answers.jobs import usual_job
 from planner.answers.own_machines import own_machine_facts
 from planner.hardware import Hardware
 from planner.hardware.market import GIVEN_PRICE
+from planner.model import Experts
 from planner.note import Fact, Note, Topic
 from planner.parallel.plan import Plan
 from planner.parallel.site import flow_limit_bytes_per_s, network_figure
@@ -130,6 +131,14 @@ class ComputeSource(Fact):
     topic = Topic.COMPUTE
     source: str
     basis: str
+
+
+@dataclass(frozen=True, slots=True)
+class AllExperts(Fact):
+    """A mixture of experts, which no plan spreads over devices."""
+
+    topic = Topic.WARNING
+    experts: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -310,13 +319,18 @@ def _network(kinds: list[Hardware], request: Request) -> list[Note | Fact]:
 
 def _compute(plans: list[Plan], cases: Cases) -> list[Fact]:
     request = cases.request
+    most = max(
+        (layer.detail.experts for layer in cases.model if isinstance(layer.detail, Experts)), default=0
+    )
+    experts: list[Fact] = [AllExperts(most)] if most else []
     if request.profile is not None and (recordings := request.recordings) is not None:
         scaled = dict.fromkeys(
             recordings.words(plan.batch, request.market.machine(plan.machine).device) for plan in plans
         )
-        return [ProfileTimes(request.profile.source, request.profile.steps, words) for words in scaled]
+        source = request.profile.source
+        return [*experts, *(ProfileTimes(source, request.profile.steps, words) for words in scaled)]
     computations = map(cases.computation, plans)
-    out: list[Fact] = list(dict.fromkeys(ComputeSource(each.source, each.basis) for each in computations))
+    out = experts + list(dict.fromkeys(ComputeSource(each.source, each.basis) for each in computations))
     cpus = any(request.market.machine(plan.machine).device.kind == "cpu" for plan in plans)
     if request.framework is not None and cpus:
         out.append(FrameworkHint(cpus=True))

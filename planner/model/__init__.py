@@ -186,6 +186,11 @@ class Model:
         """Whether some tensors are not trained."""
         return len(self.trained_tensors) < len(self.tensors)
 
+    @cached_property
+    def has_experts(self) -> bool:
+        """Whether some layers are mixtures of experts."""
+        return any(isinstance(layer.detail, Experts) for layer in self.layers)
+
     @property
     def bytes(self) -> int:
         return self.parameters * BYTES_PER_ELEMENT

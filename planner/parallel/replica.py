@@ -292,5 +292,5 @@ def error_of_device(
     if by_kernels(hardware, precision, fitted=False):
         return None  # a CPU, or rates of the user's own
     if by_kernels(hardware, precision, fitted=framework is None):
-        return error_of("fitted", network_of(model))
+        return error_of("fitted", network_of(model), experts=model.has_experts)
     return computation_s(model, 1, hardware.device, precision).error

@@ -153,6 +153,14 @@ def _compute(fact: facts.ComputeSource) -> str:
 
 
 @sentence.register
+def _experts(fact: facts.AllExperts) -> str:
+    return (
+        f"expert parallelism is not considered: every replica holds all {fact.experts} experts. Their times "
+        "are not validated with published runs, so that ranges are wider."
+    )
+
+
+@sentence.register
 def _framework(fact: facts.FrameworkHint) -> str:
     if fact.cpus:
         return "--framework does not apply to CPUs, which have rates of their own."

@@ -27,6 +27,7 @@ from planner.device.precision import FP32, Precision, optimizer_named, orthogona
 from planner.device.rates import (
     ATTENTION,
     CONVOLUTIONS,
+    EXPERTS,
     MATMUL,
     MEMORY,
     Array,
@@ -56,6 +57,7 @@ FULLY_CONNECTED = "fc"
 FITTED_KEYS: dict[str, str | None] = {
     workload.MATMUL: FULLY_CONNECTED,
     workload.ATTENTION: FULLY_CONNECTED,
+    workload.EXPERTS: FULLY_CONNECTED,
     workload.CONV1X1: workload.CONV1X1,
     workload.CONV3X3: workload.CONV3X3,
     workload.CONV: workload.CONV,
@@ -162,7 +164,7 @@ def calibrated_rates(
     traffic = np.where(kinds == MEMORY, tier.traffic, 1.0)
     if needs_conversion(precision, last):
         traffic = traffic + np.where(np.isin(kinds, CONVOLUTIONS), figures.layout_passes, 0.0)
-    flops = rates.flops * np.where(kinds == MATMUL, tier.matmul, 1.0)
+    flops = rates.flops * np.where(np.isin(kinds, (MATMUL, EXPERTS)), tier.matmul, 1.0)
     return RateRow(
         flops=flops * np.where(kinds == ATTENTION, tier.attention, 1.0),
         bytes_per_s=rates.memory_bytes_per_s,
@@ -362,5 +364,5 @@ def computation_s(
         waiting_s,
         basis,
         of.network,
-        error_of(basis, of.network),
+        error_of(basis, of.network, experts=model.has_experts),
     )

@@ -18,6 +18,7 @@ ORDER = (*KERNEL_KINDS, OVERHEAD, HOST, INPUT, OPTIMIZER, COMMUNICATION)
 MEANING = {
     workload.MATMUL: "products of linear layers",
     workload.ATTENTION: "scores and values of attention",
+    workload.EXPERTS: "products of mixtures of experts",
     workload.CONV1X1: "convolutions 1x1",
     workload.CONV3X3: "convolutions 3x3 and 5x5, stride 1",
     workload.CONV: "other convolutions",

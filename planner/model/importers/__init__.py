@@ -23,7 +23,9 @@ from planner.model.netlist import build_model
 
 # Names of tensors of PyTorch's modules, by kind of layer.
 TORCH_NAMES: dict[str, Any] = {
-    **dict.fromkeys(("conv", "conv1d", "linear", "patches", "embedding", "positions"), "{layer}.weight"),
+    **dict.fromkeys(
+        ("conv", "conv1d", "linear", "grouped_linear", "patches", "embedding", "positions"), "{layer}.weight"
+    ),
     "rms_norm": "{layer}.weight",
     "bias": "{layer}.bias",
     "layer_norm": ["{layer}.weight", "{layer}.bias"],

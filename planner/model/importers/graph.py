@@ -53,6 +53,7 @@ class OperatorGraph:
 
     layers: list[Item] = field(default_factory=list)
     unknown: Counter[str] = field(default_factory=Counter)
+    hidden_flops: float = 0.0  # that unknown operators may do forward
     taken: set[str] = field(default_factory=lambda: {"input"})
     counts: dict[str, int] = field(default_factory=dict)  # by name, the last number behind it
     owners: dict[str, str] = field(default_factory=dict)  # by tensor, the layer whose first tensor it is
@@ -101,6 +102,9 @@ class OperatorGraph:
         """An operator that moves data; `known` if we know that it does no more."""
         if not known:
             self.unknown[operator] += 1
+            self.hidden_flops += _possible_flops(
+                [*(value.shape for value in reads), *tensors.values()], shape
+            )
         fresh = {name: list(size) for name, size in tensors.items() if name not in self.owners}
         for tensor in fresh:
             self.owners[tensor] = ""
@@ -117,11 +121,10 @@ class OperatorGraph:
         tensor, size = weight
         outputs = size[1] if transposed else size[0]
         owner = self.owners.get(tensor)
-        if owner == "":  # of a layer that cannot share it: its tensor is counted there
-            shape = (*value.shape[:-1], outputs)
-            return self.add(
-                Product, [value.layer, value.layer], name, shape, shape=list(shape), depth=value.shape[-1]
-            )
+        if owner == "":
+            return self.product(value, (*value.shape[:-1], outputs), value.shape[-1], name)
+        if bias is not None and self.owners.setdefault(bias, name) != name:
+            bias = None  # added there, too, but counted once
         made = self.add(
             Linear,
             outputs,
@@ -136,6 +139,10 @@ class OperatorGraph:
         )
         self.owners.setdefault(tensor, made.layer)
         return made
+
+    def product(self, value: Value, shape: Shape, depth: int, name: str) -> Value:
+        """A product with weights that another layer owns, where that one cannot share them."""
+        return self.add(Product, [value.layer, value.layer], name, shape, shape=list(shape), depth=depth)
 
     def template(self, tensor: str, name: str) -> str | None:
         """How a layer writes the name of a tensor; None if it is the usual one."""
@@ -174,7 +181,19 @@ class OperatorGraph:
         listed = ", ".join(f"{name} x {count}" for name, count in self.unknown.most_common(8))
         more = f" and {len(self.unknown) - 8} more" if len(self.unknown) > 8 else ""
         part = f"{share / max(1.0, sum(moved)):.1%} of what is moved"
-        return [f"not known and counted as moving data only ({part}): {listed}{more}"]
+        notes = [f"not known and counted as moving data only ({part}): {listed}{more}"]
+        if self.hidden_flops:
+            flops = sum(work.forward.nominal_flops for work in workloads(model))
+            part = f"; {flops / 1e9:,.3f} are counted"
+            notes.append(f"they may hide up to {self.hidden_flops / 1e9:,.3f} GFLOPs forward{part}")
+        return notes
+
+
+def _possible_flops(operands: list[Shape], output: Shape) -> float:
+    """FLOPs of an operator if it is a matrix product of its two largest operands: with A of m x k, B of k x n
+    and C of m x n, 2 m k n = 2 sqrt(|A| |B| |C|)."""
+    sizes = sorted(map(math.prod, operands))[-2:]
+    return 2.0 * math.sqrt(math.prod(sizes) * math.prod(output)) if len(sizes) == 2 else 0.0
 
 
 def without_batch(shape: Shape, batch: int) -> Shape:
@@ -201,29 +220,18 @@ def elements(shape: Shape) -> int:
     return math.prod(shape)
 
 
+def _words(text: str) -> frozenset[str]:
+    return frozenset(text.split())
+
+
 # of PyTorch: another shape of the same elements, or some of them
-TORCH_VIEWS = frozenset(
-    (
-        *("view", "reshape", "flatten", "unflatten", "permute", "transpose", "t", "unsqueeze", "squeeze"),
-        *(
-            "expand",
-            "expand_as",
-            "slice",
-            "select",
-            "contiguous",
-            "_unsafe_view",
-            "view_as",
-            "narrow",
-            "chunk",
-        ),
-        *("split", "split_with_sizes", "unbind", "numpy_T", "swapaxes", "movedim", "diagonal", "getitem"),
-        "repeat_interleave",
-    )
+TORCH_VIEWS = _words(
+    """view reshape flatten unflatten permute transpose t unsqueeze squeeze expand expand_as slice select
+    contiguous _unsafe_view view_as narrow chunk split split_with_sizes unbind numpy_T swapaxes movedim
+    diagonal getitem repeat_interleave"""
 )
 # the same value under another name or in another number format
-TORCH_SAME = frozenset(
-    ("to", "_to_copy", "clone", "alias", "detach", "lift_fresh_copy", "type_as", "_assert_tensor_metadata")
-)
+TORCH_SAME = _words("to _to_copy clone alias detach lift_fresh_copy type_as _assert_tensor_metadata")
 TORCH_ACTIVATIONS: dict[str, type[Kind]] = {
     **dict.fromkeys(("relu", "relu_", "relu6", "leaky_relu", "hardtanh", "hardtanh_"), Relu),
     **dict.fromkeys(("silu", "silu_", "hardswish", "hardswish_", "mish"), Silu),
@@ -232,37 +240,17 @@ TORCH_ACTIVATIONS: dict[str, type[Kind]] = {
     "gelu": Gelu,
     "tanh": Tanh,
 }
-# element by element, or a sum of them: one read and one write
-TORCH_MOVING = frozenset(
-    (
-        *(
-            "add",
-            "add_",
-            "sub",
-            "rsub",
-            "mul",
-            "mul_",
-            "div",
-            "neg",
-            "pow",
-            "exp",
-            "sqrt",
-            "rsqrt",
-            "cos",
-            "sin",
-        ),
-        *("mean", "sum", "var", "abs", "clamp", "where", "masked_fill", "eq", "ne", "lt", "gt", "le", "ge"),
-        *("cat", "stack", "index", "gather", "tril", "triu", "bitwise_and", "bitwise_or", "logical_and"),
-        *("logical_not", "full_like", "zeros_like", "ones_like", "repeat", "roll", "pad", "constant_pad_nd"),
-        *("copy_", "erf", "reciprocal", "square", "amax", "max", "cumsum", "argmax", "upsample_nearest2d"),
-    )
+# element by element, a sum, a choice or an order of elements: they are read and written
+TORCH_MOVING = _words(
+    """add add_ sub sub_ rsub mul mul_ div div_ neg pow exp log sqrt rsqrt cos sin mean sum var abs clamp
+    clamp_ clamp_min clamp_max where masked_fill masked_fill_ eq ne lt gt le ge cat stack index gather tril
+    triu bitwise_and bitwise_and_ bitwise_or bitwise_not logical_and logical_not full_like zeros_like
+    ones_like empty_like new_empty new_zeros repeat roll pad constant_pad_nd copy_ erf reciprocal square
+    amax max cumsum argmax upsample_nearest2d topk sort argsort histc bincount one_hot scatter scatter_
+    scatter_add_ index_put index_put_ index_select index_add_ masked_select floor_divide minimum maximum
+    floor remainder any all"""
 )
-ONNX_VIEWS = frozenset(
-    (
-        *("Reshape", "Flatten", "Transpose", "Squeeze", "Unsqueeze", "Expand", "Slice", "Split", "Gather"),
-        *("Identity", "Cast"),
-    )
-)
+ONNX_VIEWS = _words("Reshape Flatten Transpose Squeeze Unsqueeze Expand Slice Split Gather Identity Cast")
 ONNX_ACTIVATIONS: dict[str, type[Kind]] = {
     **dict.fromkeys(("Relu", "LeakyRelu", "Clip"), Relu),
     **dict.fromkeys(("Sigmoid", "HardSigmoid"), Sigmoid),
@@ -272,11 +260,10 @@ ONNX_ACTIVATIONS: dict[str, type[Kind]] = {
     "Tanh": Tanh,
     "Dropout": Dropout,
 }
-ONNX_MOVING = frozenset(
-    (
-        *("Add", "Sub", "Mul", "Div", "Pow", "Sqrt", "Erf", "Exp", "Neg", "ReduceMean", "ReduceSum", "Where"),
-        *("Concat", "Pad", "Reciprocal", "Max", "Min", "Abs", "Cos", "Sin"),
-    )
+ONNX_MOVING = _words(
+    """Add Sub Mul Div Pow Sqrt Erf Exp Neg ReduceMean ReduceSum Where Concat Pad Reciprocal Max Min Abs Cos
+    Sin LayerNormalization BatchNormalization Equal Not Greater Less GatherElements ScatterND TopK CumSum
+    Tile"""
 )
 MODULE_ACTIVATIONS: dict[str, type[Kind]] = {
     **dict.fromkeys(("ReLU", "ReLU6", "LeakyReLU"), Relu),

@@ -24,6 +24,7 @@ from planner.model.layers.elementwise import (
     RmsNorm,
     Scale,
 )
+from planner.model.layers.experts import GroupedLinear
 from planner.model.layers.products import Conv, Depthwise, Product
 from planner.model.layers.sequences import Attention, ClassToken, CrossEntropy, Embedding, Positions
 from planner.model.layers.views import Concat
@@ -58,7 +59,10 @@ def _conv2d(at: Lowering, node: Any, data: list[Value]) -> Value | None:
         "bias": bias is not None or None,
     }
     keys["padding"] = around[0] if even and fits else "same"
-    if tensor in at.graph.owners or not (same or (even and fits)):
+    if tensor in at.graph.owners:
+        depth = math.prod(weight.tensors[tensor][1:])
+        return at.graph.product(source, image(out), depth, at.name(node, tensor))
+    if not (same or (even and fits)):
         return None
     name = at.name(node, tensor)
     at.graph.owners[tensor] = ""
@@ -105,8 +109,24 @@ def _matmul_with(
     inputs = size[0] if transposed else size[1]
     if source.shape[-1] != inputs:
         return None
-    named = next(iter(bias.tensors)) if bias is not None else None
+    named = next(iter(bias.tensors)) if bias is not None and bias.plain else None
+    if bias is not None and named is None:
+        at.keep(bias)
     return at.graph.linear(source, (tensor, size), named, transposed, at.name(node, tensor))
+
+
+def _grouped(at: Lowering, node: Any, data: list[Value]) -> Value | None:
+    """Rows of tokens, sorted by expert, each multiplied by the weights of its expert."""
+    rows, weight = at.of(node.args[0]), at.of(node.args[1])
+    if not isinstance(rows, Value) or not isinstance(weight, HeldValue) or not weight.single:
+        return None
+    (tensor, size), out = next(iter(weight.tensors.items())), at.shape(node)
+    if len(size) != 3 or len(out) != 2 or tensor in at.graph.owners or out[1] not in size[1:]:
+        return None
+    at.graph.owners[tensor] = ""
+    source = at.graph.viewed(rows, at.shape(node.args[0]))
+    keys = {"experts": size[0], "transposed": size[2] == out[1] or None, "weights": tensor}
+    return at.graph.add(GroupedLinear, out[1], at.name(node, tensor), out, from_=source.layer, **keys)
 
 
 def _embedding(at: Lowering, node: Any, data: list[Value]) -> Value | None:
@@ -152,11 +172,16 @@ def _norm(kind: type[Kind], weight_at: int) -> Callable[[Lowering, Any, list[Val
 
 def _attention(at: Lowering, node: Any, data: list[Value]) -> Value | None:
     shapes = [at.shape(argument) for argument in node.args[:3]]
-    if any(len(shape) != 3 for shape in shapes) or len(data) < 3:
+    if any(len(shape) < 3 for shape in shapes) or len(data) < 3:
         return None
+    # windows of an image are as many more heads
+    shapes = [(math.prod(shape[:-2]), *shape[-2:]) for shape in shapes]
     (heads, length, size), (kv_heads, _, _), values = shapes
-    if heads % kv_heads or values[2] != size:
+    if heads % kv_heads:
         return None
+    for argument in node.args[3:4]:
+        if isinstance(mask := at.of(argument), HeldValue):
+            at.keep(mask)
     reads = [
         at.graph.viewed(value, (shape[1], shape[0] * shape[2]))
         for value, shape in zip((at.of(argument) for argument in node.args[:3]), shapes, strict=True)
@@ -168,10 +193,12 @@ def _attention(at: Lowering, node: Any, data: list[Value]) -> Value | None:
     dropout = node.kwargs.get("dropout_p", node.args[4] if len(node.args) > 4 else 0.0)
     keys = {"heads": heads, "kv_heads": kv_heads if kv_heads != heads else None}
     keys |= {"causal": bool(causal) or None, "dropout": bool(dropout) or None}
+    if values[2] != size:
+        keys |= {"head_size": size, "value_size": values[2]}
     made = at.graph.add(
-        Attention, [read.layer for read in reads], at.name(node), (length, heads * size), **keys
+        Attention, [read.layer for read in reads], at.name(node), (length, heads * values[2]), **keys
     )
-    return at.graph.viewed(made, (heads, length, size))
+    return at.graph.viewed(made, at.shape(node))
 
 
 def _add(at: Lowering, node: Any, data: list[Value]) -> Value | None:
@@ -238,6 +265,8 @@ def _adaptive(at: Lowering, node: Any, data: list[Value]) -> Value | None:
 
 def _cat(at: Lowering, node: Any, data: list[Value]) -> Value | None:
     out, held = at.shape(node), at.held(node)
+    if len(data) == 1 and data[0].shape == out:
+        return data[0]  # joined with nothing
     if len(data) == 1 and len(held) == 1:
         name, size = next(iter(held.items()))
         result = data[0].shape
@@ -280,6 +309,9 @@ LOWERED: dict[str, Callable[[Lowering, Any, list[Value]], Value | None]] = {
     "mm": _matmul,
     "matmul": _matmul,
     "bmm": _matmul,
+    "grouped_mm": _grouped,
+    "_grouped_mm": _grouped,
+    "grouped_mm_fallback": _grouped,
     "embedding": _embedding,
     "batch_norm": _norm(BatchNorm, 1),
     "layer_norm": _norm(LayerNorm, 2),
@@ -305,6 +337,11 @@ class HeldValue:
     tensors: dict[str, Shape]
     transposed: bool = False
     plain: bool = True  # one parameter, as it is or transposed
+
+    @property
+    def single(self) -> bool:
+        """Whether it is one parameter, in whatever order of its axes."""
+        return len(self.tensors) == 1
 
 
 @dataclass
@@ -334,6 +371,12 @@ class Lowering:
             if isinstance(value, HeldValue):
                 by_name |= value.tensors
         return by_name
+
+    def keep(self, value: HeldValue) -> None:
+        """Count parameters that a layer reads beside its own, as tables of distances."""
+        for name, size in value.tensors.items():
+            if name not in self.graph.owners:
+                self.graph.other("parameter", [], name, size, {name: size}, known=True)
 
     def name(self, node: Any, *tensors: str) -> str:
         """The module that a layer is: by its parameter, else by where the node came from."""

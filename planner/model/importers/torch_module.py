@@ -212,6 +212,8 @@ def _placeholder(  # noqa: PLR0917
 
 def _lower(at: Lowering, node: Any) -> Value | HeldValue | None:
     """The value of one operator."""
+    if 0 in at.shape(node):
+        return None  # a part without elements
     operator = str(getattr(node.target, "_overloadpacket", node.target))
     name = operator.rpartition(".")[2].rpartition("::")[2]
     data, held = at.data(node), at.held(node)

@@ -86,6 +86,7 @@ FILE_KINDS: dict[str, type[Kind]] = {
         elementwise.Scale,
         sequences.Attention,
         experts.Moe,
+        experts.GroupedLinear,
         views.Take,
         sequences.Rotary,
         elementwise.Gelu,

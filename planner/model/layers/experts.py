@@ -24,7 +24,8 @@ from planner.model.layers.base import (
     sequence_of,
     tensor_shards,
 )
-from planner.model.layers.workload import MATMUL, Kept, Matmul, Pass, Workload
+from planner.model.layers.products import frozen_product, product_workload
+from planner.model.layers.workload import EXPERTS, Kept, Matmul, Pass, Workload
 
 _EXPERT = Annotated[tuple[Name, ...], Meta(min_length=2, max_length=3)]
 
@@ -48,7 +49,7 @@ class Moe(OneInput, frozen=True, kw_only=True):
         experts=(_EXPERT, ("{layer}/expert{e}/gate", "{layer}/expert{e}/up", "{layer}/expert{e}/down")),
         shared=(_EXPERT, ("{layer}/shared/gate", "{layer}/shared/up", "{layer}/shared/down")),
     )
-    kernel_kind = MATMUL
+    kernel_kind = EXPERTS
     kernels = (12, 20)
     needs_input = True
 
@@ -151,6 +152,41 @@ class Moe(OneInput, frozen=True, kw_only=True):
         tensors = tensor_shards(layer.tensors, degree)
         share = replace(layer, detail=inner, tensors=tensors, macs=layer.macs // degree)
         return LayerShard(share, partial_sum=True)
+
+
+class GroupedLinear(OneInput, frozen=True, kw_only=True):
+    """One product of a mixture of experts: each row by the weights of its expert. Importers write it."""
+
+    grouped_linear: Size  # output features
+    experts: Size
+    transposed: bool = False  # weights are (experts, inputs, outputs) whatever the layout
+    weights: Name | None = None
+
+    tensor_names = keys(grouped_linear=(Name, "{layer}/weights"))
+    kernel_kind = EXPERTS
+    needs_input = True
+    input_for_weights = True
+    kernels = (1, 2)
+
+    def infer(self, shapes: list[Shape], style: Style) -> Inferred:
+        rows, inputs = sequence_of(shapes[0])
+        style = replace(style, torch=style.torch and not self.transposed)
+        size = (self.experts, *style.weights(inputs, self.grouped_linear))
+        tensors = ((self.weights or style.names.grouped_linear, size),)
+        detail = Experts(self.experts, 1, self.grouped_linear, gated=False)
+        macs = rows * inputs * self.grouped_linear
+        return Inferred((rows, self.grouped_linear), tensors, macs, detail=detail)
+
+    @classmethod
+    def workload(cls, layer: Layer, *, reads_data: bool = False, flash: bool | None = None) -> Workload:
+        rows, columns = layer.output_shape
+        experts = _experts(layer).experts
+        product = Matmul(rows / experts, columns, layer.macs / (rows * columns), experts)
+        return product_workload(cls.kernel_kind, product, layer, reads_data)
+
+    @classmethod
+    def frozen(cls, layer: Layer, training: Workload) -> Workload:
+        return frozen_product(layer, training)
 
 
 def _experts(layer: Layer) -> Experts:

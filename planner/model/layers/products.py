@@ -57,13 +57,7 @@ class _Multiplies(OneInput, frozen=True):
 
     @classmethod
     def frozen(cls, layer: Layer, training: Workload) -> Workload:
-        """The gradient of the input remains, where there is one."""
-        back = training.backward
-        if back.kernels < 2:
-            return replace(training, backward=Pass())
-        read, flops, weights = layer.output_elements, 2.0 * layer.macs, weight_elements(layer)
-        gradient = Pass(flops, flops, read, layer.input_elements, weights, 1, back.matmuls[1:])
-        return replace(training, backward=gradient)
+        return frozen_product(layer, training)
 
     @classmethod
     def workload(cls, layer: Layer, *, reads_data: bool = False, flash: bool | None = None) -> Workload:
@@ -95,6 +89,16 @@ def product_workload(kernel: KernelKind, product: Matmul, layer: Layer, reads_da
             product.gradients()[:gradients],
         ),
     )
+
+
+def frozen_product(layer: Layer, training: Workload) -> Workload:
+    """Work where weights are frozen: the gradient of the input remains, where there is one."""
+    back = training.backward
+    if back.kernels < 2:
+        return replace(training, backward=Pass())
+    read, flops, weights = layer.output_elements, 2.0 * layer.macs, weight_elements(layer)
+    gradient = Pass(flops, flops, read, layer.input_elements, weights, 1, back.matmuls[1:])
+    return replace(training, backward=gradient)
 
 
 class _Convolves(_Multiplies, frozen=True):

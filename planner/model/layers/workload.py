@@ -12,12 +12,14 @@ from typing import Literal, get_args
 from planner.model import AttentionShape
 
 # Kinds of kernels by which devices have rates. matmul: linear and fully connected layers; attention: scores
-# and values; conv1x1: matrix products in disguise; conv3x3: stride 1, for which libraries have Winograd
-# kernels in single precision; conv: other filters; grouped, depthwise: few channels per filter; memory: no
-# multiplication worth counting.
-KernelKind = Literal["matmul", "attention", "conv1x1", "conv3x3", "conv", "grouped", "depthwise", "memory"]
+# and values; experts: products of a mixture of experts, grouped by expert; conv1x1: matrix products in
+# disguise; conv3x3: stride 1, for which libraries have Winograd kernels in single precision; conv: other
+# filters; grouped, depthwise: few channels per filter; memory: no multiplication worth counting.
+KernelKind = Literal[
+    "matmul", "attention", "experts", "conv1x1", "conv3x3", "conv", "grouped", "depthwise", "memory"
+]
 KERNEL_KINDS: tuple[KernelKind, ...] = get_args(KernelKind)
-MATMUL, ATTENTION, CONV1X1, CONV3X3, CONV, GROUPED, DEPTHWISE, MEMORY = KERNEL_KINDS
+MATMUL, ATTENTION, EXPERTS, CONV1X1, CONV3X3, CONV, GROUPED, DEPTHWISE, MEMORY = KERNEL_KINDS
 
 Grows = Literal["rows", "depth", "times"]
 
