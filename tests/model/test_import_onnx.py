@@ -94,3 +94,28 @@ def test_an_exported_resnet_is_the_network_of_the_catalogue(tmp_path):
     assert {(t.name, t.shape) for t in result.tensors} == {(t.name, t.shape) for t in ours.tensors}
     assert flops(result) == flops(ours)
     assert len(result.blocks) == len(ours.blocks)
+
+
+@pytest.mark.parametrize(
+    ("name", "parameters", "forward_flops"),
+    [
+        ("shared_linear", 8 * 8 + 8 + 16 + 8 * 4 + 4, 5 * 2 * (64 + 64 + 32)),
+        ("shared_conv", 3 * 3 * 9 + 3 + 6 + 3 * 5 + 5, 2 * 256 * 2 * 81 + 30),
+        ("tied", 50 * 8 + 8 * 8 + 8, 6 * 2 * (64 + 400)),
+        ("vit_script", 4666, 2 * (16 * 192 * 16 + 17 * 16 * 64 + 2 * 2 * 17 * 17 * 8 + 160)),
+    ],
+)
+def test_shared_parameters_count_once_and_are_multiplied_each_time(name, parameters, forward_flops):
+    """Files of PyTorch, exported without constant folding: a shared linear layer and norm, a shared
+    convolution, a head that is the transposed embedding, and a ViT whose shapes go through Concat."""
+    imported = import_file(DATA / f"{name}.onnx")
+    assert imported.model.parameters == parameters
+    assert flops(imported.model)[0] == forward_flops
+    assert imported.notes == ("every operator is known",)
+
+
+def test_unknown_operators_say_what_they_may_hide():
+    """Mod of two texts of 42 elements could be a product of at most 2 sqrt(42^3) FLOPs."""
+    notes = import_file(DATA / "text.onnx").notes
+    assert "they may hide up to" in notes[1]
+    assert "GFLOPs forward" in notes[1]

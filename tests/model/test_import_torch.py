@@ -62,6 +62,32 @@ def small():
     layers = nn.Conv2d(3, 8, 3, padding=1), nn.BatchNorm2d(8), nn.ReLU(), nn.Flatten(), nn.Linear(512, 10)
     return nn.Sequential(*layers)
 
+def small_of(name, **settings):
+    import transformers
+    kind = getattr(transformers, name)
+    usual = {"hidden_size": 64, "intermediate_size": 128, "num_attention_heads": 4, "num_key_value_heads": 2,
+             "num_hidden_layers": 2, "vocab_size": 1000, "max_position_embeddings": 64, "pad_token_id": 0}
+    return kind(kind.config_class(**usual | settings))
+
+def gpt_oss():
+    experts = {"num_local_experts": 8, "num_experts_per_tok": 2}
+    return small_of("GptOssForCausalLM", head_dim=16, sliding_window=16, **experts)
+
+def qwen3_moe():
+    experts = {"num_experts": 8, "num_experts_per_tok": 2, "moe_intermediate_size": 32}
+    return small_of("Qwen3MoeForCausalLM", head_dim=16, **experts)
+
+def phi3():
+    return small_of("Phi3ForCausalLM")
+
+def maxvit():
+    import timm
+    return timm.create_model("maxvit_tiny_rw_224")
+
+def eva02():
+    import timm
+    return timm.create_model("eva02_tiny_patch14_224")
+
 number = 7
 """
 
@@ -98,6 +124,34 @@ def test_a_module_is_the_network_of_the_catalogue(modules, tmp_path, source, ask
     assert result.notes == ("every operator is known",)
     (tmp_path / "mine.toml").write_text(toml_of(result.values))
     assert load_model(tmp_path / "mine.toml").layers == result.model.layers
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("name", "experts"),
+    [("gpt_oss", 2 * 2 * (64 * 256 + 128 * 64)), ("qwen3_moe", 2 * 2 * 3 * 64 * 32), ("phi3", 0)],
+)
+def test_a_small_transformer_is_read_whole(modules, name, experts):
+    """Experts multiply the rows of 2 of 8 experts for each token, in two products."""
+    pytest.importorskip("transformers")
+    imported = import_named(f"mynets:{name}", ImportOptions(input_ids="2x64"))
+    module = getattr(sys.modules["mynets"], name)()
+    assert imported.model.parameters == sum(tensor.numel() for tensor in module.parameters())
+    assert imported.notes == ("every operator is known",)
+    grouped = [layer for layer in imported.model if layer.kind == "grouped_linear"]
+    assert sum(2 * layer.macs for layer in grouped) == 2 * 64 * experts
+    assert imported.model.has_experts == bool(experts)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", ["maxvit", "eva02"])
+def test_a_network_of_timm_has_all_its_parameters(modules, name):
+    """Tables of distances between positions of windows; a bias of queries and values, none of keys."""
+    pytest.importorskip("timm")
+    imported = import_named(f"mynets:{name}", ImportOptions(input="2x3x224x224"))
+    module = getattr(sys.modules["mynets"], name)()
+    assert imported.model.parameters == sum(tensor.numel() for tensor in module.parameters())
+    assert imported.notes == ("every operator is known",)
 
 
 def test_hooks_see_the_layers_of_a_small_network(modules):

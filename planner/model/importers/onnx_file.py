@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -54,6 +55,18 @@ def _library() -> Any:
     return onnx
 
 
+@dataclass(frozen=True, slots=True)
+class Held:
+    """What is made of parameters alone; `plain`: it is one of them, as it is or transposed."""
+
+    tensors: dict[str, Shape]
+    transposed: bool = False
+    plain: bool = True
+
+
+PLAIN = ("Transpose", "Identity", "Cast")
+
+
 class _Reading:
     def __init__(self, path: Path, model: Any) -> None:
         self.path, self.proto = path, model.graph
@@ -65,7 +78,8 @@ class _Reading:
             if all(size > 0 for size in sizes):
                 self.raw[value.name] = sizes
         self.known: dict[str, Value] = {}
-        self.constants: set[str] = set()
+        # by value: the tensor that it is, maybe as its transpose, or those that it is made of
+        self.made_of: dict[str, Held] = {name: Held({name: size}) for name, size in self.tensors.items()}
         self.batch = 1
 
     def shape(self, name: str) -> Shape:
@@ -95,8 +109,6 @@ class _Reading:
             flat = image(inner) if len(inner) != 2 else (math.prod(inner),)
             given["input"], value = list(flat), Value("input", flat)
         self.known[first.name] = value
-        for other in inputs[1:]:
-            self.constants.add(other.name)  # masks, lengths: nothing is computed for them
         last = value
         for node in self.proto.node:
             made = self.node(node)
@@ -110,10 +122,13 @@ class _Reading:
 
     def node(self, node: Any) -> Value | None:
         data = [self.known[name] for name in node.input if name in self.known]
-        held = {name: self.tensors[name] for name in node.input if name in self.tensors}
-        if not data:
-            if node.op_type == "Constant":
-                self.constants.update(node.output)
+        sources = [self.made_of[name] for name in node.input if name in self.made_of]
+        held = {name: size for source in sources for name, size in source.tensors.items()}
+        if not data:  # of masks, lengths and parameters alone nothing is computed
+            if sources:
+                plain = len(held) == 1 and sources[0].plain and node.op_type in PLAIN
+                turned = sources[0].transposed != (node.op_type == "Transpose")
+                self.made_of |= dict.fromkeys(node.output, Held(held, turned, plain))
             return None
         name = self.name(node, held)
         lower = LOWERED.get(node.op_type)
@@ -130,6 +145,14 @@ class _Reading:
         weights = held if node.op_type not in ("Resize", "Pad") else {}
         trained = {name: size for name, size in weights.items() if size}
         return self.graph.other(node.op_type, data, name, out, trained, known=node.op_type in ONNX_MOVING)
+
+    def weight(self, node: Any, index: int) -> tuple[str, Shape, bool] | None:
+        """The parameter that a node reads as it is, its shape, and whether transposed; None if none is."""
+        held = self.made_of.get(node.input[index]) if len(node.input) > index else None
+        if held is None or not held.plain or len(held.tensors) != 1:
+            return None
+        ((tensor, size),) = held.tensors.items()
+        return tensor, size, held.transposed
 
     def name(self, node: Any, held: dict[str, Shape]) -> str:
         """By the module that the weights belong to, else by the node."""
@@ -159,15 +182,16 @@ class _Reading:
 
 
 def _conv(at: _Reading, node: Any, data: list[Value], held: dict[str, Shape], name: str) -> Value | None:
-    weight = node.input[1]
-    out = at.shape(node.output[0])
-    if weight not in held or len(held[weight]) != 4 or len(out) != 3 or weight in at.graph.owners:
+    given, out = at.weight(node, 1), at.shape(node.output[0])
+    if given is None or given[2] or len(given[1]) != 4 or len(out) != 3:
         return None
-    channels, _, *kernel = held[weight]
+    weight, (channels, depth, *kernel), _ = given
     stride = at.attribute(node, "strides", [1, 1])
     pads = at.attribute(node, "pads", [0, 0, 0, 0])
     groups = at.attribute(node, "group", 1)
     source = at.graph.viewed(data[0], image(at.shape(node.input[0])))
+    if weight in at.graph.owners:
+        return at.graph.product(source, image(out), depth * math.prod(kernel), name)
     fits = _fits(source.shape, kernel, stride, pads, out)
     same = all(
         -(-size // step) == got for size, step, got in zip(source.shape[:2], stride, out[1:], strict=True)
@@ -192,13 +216,13 @@ def _fits(shape: Shape, kernel: list[int], stride: list[int], pads: list[int], o
 
 
 def _gemm(at: _Reading, node: Any, data: list[Value], held: dict[str, Shape], name: str) -> Value | None:
-    weight = node.input[1]
-    if weight not in held or len(held[weight]) != 2:
+    given = at.weight(node, 1)
+    if given is None or len(given[1]) != 2:
         return None
-    transposed = not at.attribute(node, "transB", 0)
+    transposed = given[2] == bool(at.attribute(node, "transB", 0))
     source = at.graph.viewed(data[0], at.shape(node.input[0]))
-    bias = node.input[2] if len(node.input) > 2 and node.input[2] in held else None
-    return at.graph.linear(source, (weight, held[weight]), bias, transposed, name)
+    bias = at.weight(node, 2)
+    return at.graph.linear(source, given[:2], bias and bias[0], transposed, name)
 
 
 def _matmul(at: _Reading, node: Any, data: list[Value], held: dict[str, Shape], name: str) -> Value | None:
@@ -207,11 +231,11 @@ def _matmul(at: _Reading, node: Any, data: list[Value], held: dict[str, Shape], 
         depth = at.shape(node.input[0])[-1]
         keys = {"shape": list(out), "depth": depth}
         return at.graph.add(Product, [value.layer for value in data], name, out, **keys)
-    weight = node.input[1]
-    if weight not in held or len(held[weight]) != 2:
+    given = at.weight(node, 1)
+    if given is None or len(given[1]) != 2:
         return None
     source = at.graph.viewed(data[0], at.shape(node.input[0]))
-    return at.graph.linear(source, (weight, held[weight]), None, True, name)
+    return at.graph.linear(source, given[:2], None, not given[2], name)
 
 
 def _norm(kind: type[Kind]) -> Callable[[_Reading, Any, list[Value], dict[str, Shape], str], Value | None]:
@@ -221,7 +245,7 @@ def _norm(kind: type[Kind]) -> Callable[[_Reading, Any, list[Value], dict[str, S
             return None
         if node.input[1] != f"{name}.weight":
             return None
-        at.graph.owners[node.input[1]] = ""
+        at.graph.owners |= dict.fromkeys(held, "")  # the bias, and the statistics, which are not trained
         return at.graph.add(kind, True, name, data[0].shape, from_=data[0].layer)
 
     return lower

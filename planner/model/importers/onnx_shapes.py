@@ -27,6 +27,15 @@ MOST_CALLED_NODES = 200_000  # with every call of a function counted
 MOST_FUNCTIONS = 1_000
 MOST_OUTPUTS = 10_000  # of one node
 LARGEST_ELEMENTS = 2**40  # of one tensor
+MOST_ROUNDS = 100  # of inference and of working sizes out
+MOST_FOLDED = 2_000  # nodes of one round
+OF_SIZES = frozenset(
+    (
+        *("Add", "Cast", "Concat", "Constant", "ConstantOfShape", "Div", "Equal", "Gather", "Mul", "Reshape"),
+        *("Slice", "Squeeze", "Sub", "Unsqueeze", "Where"),
+    )
+)
+WHOLE_NUMBERS = (6, 7, 9)  # types of ONNX: 32 and 64 bits, truth values
 KEPT_ELEMENTS = 1_024  # values of small tensors are sizes and axes, which inference reads
 
 
@@ -69,6 +78,10 @@ def _main(path: Path, axes: dict[str, int]) -> int:
         without_weights(model)
         try:
             model = onnx.shape_inference.infer_shapes(model, data_prop=True)
+            for _ in range(MOST_ROUNDS):
+                if not fold_sizes(model):
+                    break
+                model = onnx.shape_inference.infer_shapes(model, data_prop=True)
         except MemoryError:
             return 1
         except Exception as error:
@@ -200,6 +213,54 @@ def without_weights(model: Any) -> None:
         if math.prod(tensor.dims) > KEPT_ELEMENTS:
             for field in ("raw_data", "float_data", "int32_data", "int64_data", "double_data", "uint64_data"):
                 tensor.ClearField(field)
+
+
+def _is_size(tensor: Any) -> bool:
+    """Whether a tensor may hold sizes or axes: few whole numbers, which no parameter is."""
+    return tensor.data_type in WHOLE_NUMBERS and math.prod(tensor.dims) <= KEPT_ELEMENTS
+
+
+def fold_sizes(model: Any) -> bool:
+    """Replace nodes that work known sizes out, which inference leaves open, by constants; whether any was."""
+    import numpy as np
+    from onnx import helper, numpy_helper
+    from onnx.reference import ReferenceEvaluator
+
+    graph, folded = model.graph, 0
+    kept = filter(_is_size, graph.initializer)
+    known: dict[str, Any] = {tensor.name: numpy_helper.to_array(tensor) for tensor in kept}
+    shapes: dict[str, list[int]] = {}
+    for value in (*graph.input, *graph.value_info, *graph.output):
+        axes = value.type.tensor_type.shape.dim
+        if value.type.tensor_type.HasField("shape") and all(axis.dim_value > 0 for axis in axes):
+            shapes[value.name] = [axis.dim_value for axis in axes]
+    if all(name in shapes for node in graph.node for name in node.output if name):
+        return False
+    for index, node in enumerate(graph.node):
+        given: dict[str, Any] = {name: known.get(name) for name in node.input}
+        if node.op_type == "Shape" and not node.attribute and node.input[0] in shapes:
+            result = np.array(shapes[node.input[0]], np.int64)
+        elif node.op_type in OF_SIZES and all(value is not None for value in given.values()):
+            if node.op_type == "ConstantOfShape" and math.prod(given[node.input[0]].tolist()) > KEPT_ELEMENTS:
+                continue
+            try:
+                result = np.asarray(ReferenceEvaluator(node).run(None, given)[0])
+            except MemoryError:
+                raise
+            except Exception:
+                continue  # left to inference, which says what is wrong with it
+        else:
+            continue
+        if result.dtype.kind in "iub" and result.size <= KEPT_ELEMENTS and folded < MOST_FOLDED:
+            name = node.output[0]
+            known[name] = result
+            if node.op_type != "Constant":
+                constant = helper.make_node(
+                    "Constant", [], [name], value=numpy_helper.from_array(result, name)
+                )
+                graph.node[index].CopyFrom(constant)
+                folded += 1
+    return folded > 0
 
 
 def fix_axes(path: Path, model: Any, axes: Mapping[str, int]) -> None:

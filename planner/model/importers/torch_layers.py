@@ -162,7 +162,7 @@ def _norm(kind: type[Kind], weight_at: int) -> Callable[[Lowering, Any, list[Val
         if wanted[-1:] != size or tensor in at.graph.owners:
             return None
         source = at.graph.viewed(data[0], wanted)
-        at.graph.owners[tensor] = ""
+        at.graph.owners |= dict.fromkeys(at.held(node), "")
         name = at.name(node, tensor)
         without = {"bias": False} if kind is LayerNorm and bias is None else {}
         return at.graph.add(kind, True, name, wanted, from_=source.layer, **without)
