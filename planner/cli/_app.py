@@ -39,11 +39,14 @@ from planner.printable import plain_where_needed
 
 PLUGINS = ("planner.servers",)
 BUILT_IN = {  # name -> target, one line of help
-    "calibrate": ("planner.cli.calibrate:app", "Fit the constants of overhead, window, compute or network."),
-    "check": ("planner.cli.check:check_run", "Compare a measured run with its prediction, and keep it."),
+    "calibrate": (
+        "planner.cli.profile:calibrate_app",
+        "Fit the constants of overhead, window, compute or network.",
+    ),
+    "check": ("planner.cli.answers:check_run", "Compare a measured run with its prediction, and keep it."),
     "compare": ("planner.cli.answers:compare", "Compare machines and clusters for one model."),
-    "diff": ("planner.cli.check:diff", "Show what changes from one answer to another."),
-    "fit": ("planner.cli.fit:show_fit", "Show which training methods fit on which GPUs."),
+    "diff": ("planner.cli.answers:diff", "Show what changes from one answer to another."),
+    "fit": ("planner.cli.models:show_fit", "Show which training methods fit on which GPUs."),
     "hardware": ("planner.cli.hardware:app", "List or show machines; write a file of your own."),
     "models": ("planner.cli.models:app", "List, show or import networks; their training memory."),
     "prices": ("planner.cli.hardware:prices_app", "Import, show and compare prices of machines."),
@@ -122,6 +125,17 @@ def _with_variables(message: str, ctx: Any) -> str:
     return message
 
 
+METAVARS = {
+    "<int range>": "N",
+    "<int>": "N",
+    "<float range>": "NUMBER",
+    "<float>": "NUMBER",
+    "<str>": "TEXT",
+    "<path>": "FILE",
+}
+_BOUNDS = re.compile(r"\s*\[[\d.]*<?=?x[<>]=?[\d.]+\]|(?<=\d); [\d.]*<?=?x[<>]=?[\d.]+(?=\])")
+
+
 class Command(TyperCommand):
     """A command whose help groups options by section, and whose errors say where a wrong value came from."""
 
@@ -138,8 +152,11 @@ class Command(TyperCommand):
             if (record := param.get_help_record(ctx)) is not None:
                 argument = param.param_type_name == "argument"
                 title = "Arguments" if argument else getattr(param, "rich_help_panel", None) or "Options"
-                sections.setdefault(title, []).append(record)
-        order = ["Arguments", "Common", *FlagSection, "Options"]
+                spelling, words = record
+                for kind, metavar in METAVARS.items():
+                    spelling = spelling.replace(kind, metavar)
+                sections.setdefault(title, []).append((spelling, _BOUNDS.sub("", words)))
+        order = ["Arguments", "Common", "Options", *FlagSection]
         for title in sorted(sections, key=order.index):
             with formatter.section(title):
                 formatter.write_dl(sections[title])
@@ -177,7 +194,9 @@ def load(name: str) -> Any:
     app = target
     if not isinstance(target, typer.Typer):
         app = typer.Typer(add_completion=False, rich_markup_mode=None)
-        app.command(name, cls=Command)(target)
+        app.command(name)(target)
+    for registered in app.registered_commands:
+        registered.cls = Command
     app.info.help = COMMANDS[name][1]
     app.info.no_args_is_help = True
     app.rich_markup_mode = None

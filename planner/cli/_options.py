@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Annotated, Any, get_type_hints
 import typer
 from typer.core import TyperGroup
 
-from planner.cli._output import command_line, write_tables_page
+from planner.cli._output import write_html
 from planner.errors import BadInput
 from planner.flags import COMMON, Flag, FlagSection, flags_of
 from planner.report.output import Format, check_writable, emit
@@ -58,98 +58,101 @@ def _launch_file(ctx: typer.Context, param: typer.CallbackParam, path: Path | No
     return checked(ctx, param, path)
 
 
+def opt(*names: str, default: Any = None, **more: Any) -> Any:
+    """An option as the default of a parameter; the last name is its help."""
+    *spellings, help = names
+    return typer.Option(default, *spellings, help=help, **more)
+
+
+def arg(metavar: str, help: str, default: Any = ..., **more: Any) -> Any:
+    """An argument as the default of a parameter; required unless a default is given."""
+    return typer.Argument(default, metavar=metavar, help=help, **more)
+
+
 def _no_color(value: bool) -> bool:
     if value:
         os.environ["NO_COLOR"] = "1"  # which rich and everything else obeys
     return value
 
 
-def output_option(*names: str, help: str, **more: Any) -> Any:
-    """An option of the section Output, with its environment variable."""
+def output_opt(*names: str, default: Any = None, **more: Any) -> Any:
+    """An option of the section Output, with its environment variable, as the default of a parameter."""
     variable = "PLANNER_" + names[0].removeprefix("--").replace("-", "_").upper()
-    return typer.Option(
-        *names, help=help, rich_help_panel=FlagSection.OUTPUT, envvar=variable, show_envvar=False, **more
+    return opt(
+        *names,
+        default=default,
+        rich_help_panel=FlagSection.OUTPUT,
+        **{"envvar": variable, "show_envvar": False, **more},
     )
 
 
+def _output_option(*names: str, **more: Any) -> Any:
+    """The same without a default, for an annotation that several commands share."""
+    info = output_opt(*names, **more)
+    info.default = ...
+    return info
+
+
+EXPORT = "Also write a launch file, as plan.sh (torchrun), .sky.yaml, .accelerate.yaml (docs/output.md)."
 ConfigOption = Annotated[
     Path | None,
-    output_option(
-        "--config",
-        metavar="FILE",
-        help="Scenario file, as lab.toml; flags and PLANNER_* variables override it.",
+    _output_option(
+        "--config", "Scenario file, as lab.toml; flags and PLANNER_* override it.", metavar="FILE"
     ),
 ]
-ExplainOption = Annotated[
-    bool, output_option("--explain", help="List every assumption and every machine left out.")
-]
-EnergyOption = Annotated[
-    bool, output_option("--energy", help="Also show kWh and kg CO2e per million samples.")
-]
+ExplainOption = Annotated[bool, _output_option("--explain", "List every assumption and machine left out.")]
+EnergyOption = Annotated[bool, _output_option("--energy", "Also show kWh and kg CO2e per million samples.")]
 JobsOption = Annotated[
     int | None,
-    output_option("--jobs", "-j", help="Simulations in parallel, as 4; the answer does not change.", min=1),
+    _output_option("--jobs", "-j", "Simulations in parallel, as 4; the answer does not change.", min=1),
 ]
 ClusterOption = Annotated[
-    str | None,
-    output_option("--cluster", metavar="URL", help="Simulate on a Dask cluster, as tcp://host:8786."),
+    str | None, _output_option("--cluster", "Simulate on a Dask cluster, as tcp://host:8786.", metavar="URL")
 ]
 HtmlOption = Annotated[
     Path | None,
-    output_option(
-        "--html", metavar="FILE", help="Also write a report with charts, as report.html.", callback=_picture
+    _output_option(
+        "--html", "Also write a report with charts, as report.html.", metavar="FILE", callback=_picture
     ),
 ]
 TimelineOption = Annotated[
     Path | None,
-    output_option(
+    _output_option(
         "--timeline",
+        "Also write a Chrome trace of the step for Perfetto, as step.json.gz.",
         metavar="FILE",
-        help="Also write a Chrome trace of the step for Perfetto, as step.json.gz.",
         callback=_picture,
     ),
 ]
 TimelineStepsOption = Annotated[
-    int, output_option("--timeline-steps", help="Steps of worker 0 in the timeline, as 3.", min=1, max=1000)
+    int, _output_option("--timeline-steps", "Steps of worker 0 in the timeline, as 3.", min=1, max=1000)
 ]
 ExportOption = Annotated[
-    Path | None,
-    output_option(
-        "--export",
-        metavar="FILE",
-        help="Also write a launch file, as plan.sh (torchrun), .sky.yaml, .accelerate.yaml (docs/output.md).",
-        callback=_launch_file,
-    ),
+    Path | None, _output_option("--export", EXPORT, metavar="FILE", callback=_launch_file)
 ]
 FailOverOption = Annotated[
     float | None,
-    output_option(
-        "--fail-over", metavar="USD", help="Exit with status 3 above this cost per million samples, as 0.90."
+    _output_option(
+        "--fail-over", "Exit with status 3 above this cost per million samples, as 0.90.", metavar="USD"
     ),
 ]
 NoColorOption = Annotated[
-    bool, output_option("--no-color", help="Disable colour, as NO_COLOR does.", callback=_no_color)
+    bool, _output_option("--no-color", "Disable colour, as NO_COLOR does.", callback=_no_color)
 ]
-QuietOption = Annotated[bool, output_option("--quiet", "-q", help="No progress on stderr.")]
+QuietOption = Annotated[bool, _output_option("--quiet", "-q", "No progress on stderr.")]
 FormatOption = Annotated[
     Format,
-    typer.Option(
-        "--format",
-        "-f",
-        help="Format of the answer.",
-        case_sensitive=False,
-        rich_help_panel=FlagSection.OUTPUT,
-    ),
+    _output_option("--format", "-f", "Format of the answer, as json.", envvar=None, case_sensitive=False),
 ]
 OutputOption = Annotated[
     Path | None,
-    typer.Option(
+    _output_option(
         "--output",
         "-o",
+        "Write the answer to FILE instead of stdout; replaced whole or not at all.",
         metavar="FILE",
+        envvar=None,
         callback=checked,
-        help="Write the answer to FILE instead of stdout; replaced whole or not at all.",
-        rich_help_panel=FlagSection.OUTPUT,
     ),
 ]
 SHOWN: dict[str, tuple[Any, Any]] = {  # with what it is if not given
@@ -206,6 +209,7 @@ class Given:
 
         page = page_of(result, energy=self.energy)
         emit(page, self.format, self.output, explain=self.explain)
+        write_html(page, self.html)
         if self.format is Format.table and self.output is None:
             show_plots(page)
 
@@ -231,12 +235,13 @@ def asks(command: Callable[..., None]) -> Callable[..., None]:
 
 @dataclass(frozen=True)
 class Answer:
-    """What a command shows: tables for people (by format, if it matters), data for programs, and its page."""
+    """What a command shows: a page or tables (by format, if it matters), data for programs, and what stands
+    in the file of --html instead."""
 
-    tables: Table | list[Table] | Callable[[Format], list[Table]]
+    shown: Page | Table | list[Table] | Callable[[Format], list[Table]]
     data: Any = None
     title: str = ""
-    page: Callable[[str], Page] | None = None  # from the command line; None: of the tables
+    page: Callable[[], Page] | None = None
 
 
 class ShowsByDefault(TyperGroup):
@@ -260,14 +265,9 @@ def shows(command: Callable[..., Answer | None]) -> Callable[..., None]:
         answer = command(**values)
         if answer is None:
             return
-        tables = answer.tables(format) if callable(answer.tables) else answer.tables
-        emit(tables, format, output, data=answer.data)
-        if html is not None and answer.page is None:
-            write_tables_page(tables, answer.title, html)
-        elif html is not None and answer.page is not None:
-            from planner.report.html import write_page
-
-            write_page(answer.page(command_line()), html)
+        shown = answer.shown(format) if callable(answer.shown) else answer.shown
+        emit(shown, format, output, data=answer.data)
+        write_html(answer.page() if answer.page is not None else shown, html, answer.title)
 
     return with_signature(
         with_output, command, {}, {name: SHOWN[name] for name in ("html", "format", "output")}

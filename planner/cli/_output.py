@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import shlex
 import sys
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
@@ -17,7 +17,7 @@ from planner.printable import printable
 from planner.progress import Meter
 
 if TYPE_CHECKING:
-    from planner.report.page import Page
+    from planner.report.page import Page, Table
     from planner.search.scored import ScoredPlan
 
 LOG_EVERY_S = 5.0  # between two lines where stderr is no terminal
@@ -99,43 +99,25 @@ def exit_if_interrupted(partial: bool) -> None:
         raise typer.Exit(130)
 
 
-def write_pictures(
-    result: Any,
-    *,
-    html: Path | None,
-    chosen: ScoredPlan | None = None,
-    timeline: Path | None = None,
-    timeline_steps: int = 3,
-) -> None:
-    """Write the report and the timeline that are asked for."""
-    if html is not None:
-        from planner.report.page import write_html
-
-        write_html(result, html, command_line())
-        say(f"report in {html}")
-    if timeline is not None and chosen is not None:
+def write_timeline(request: Any, plan: ScoredPlan, path: Path | None, steps: int) -> None:
+    """Write what happens in some steps of a plan as a Chrome trace, where a file is asked for."""
+    if path is not None:
         from planner.answers.timeline import timeline_of
         from planner.report.chrome import write_chrome
 
-        write_chrome(timeline_of(result.request, chosen.plan, steps=timeline_steps), timeline)
-        say(f"timeline in {timeline}; open it at ui.perfetto.dev")
+        write_chrome(timeline_of(request, plan.plan, steps=steps), path)
+        say(f"timeline in {path}; open it at ui.perfetto.dev")
 
 
-def write_page_file(page: Page, html: Path | None) -> None:
-    """Write a page, where one is asked for."""
+def write_html(shown: Page | Table | Sequence[Table], html: Path | None, title: str = "") -> None:
+    """Write a page, or tables as one, where a file is asked for."""
     if html is not None:
-        from planner.report.html import write_page
+        from planner.report.html import tables_page, write_page
+        from planner.report.page import Page
 
+        page = shown if isinstance(shown, Page) else tables_page(shown, title)
         write_page(replace(page, command=command_line()), html)
         say(f"report in {html}")
-
-
-def write_tables_page(tables: Any, title: str, html: Path | None) -> None:
-    """Write tables as a page, where one is asked for."""
-    if html is not None:
-        from planner.report.html import tables_page
-
-        write_page_file(tables_page(tables, title), html)
 
 
 def export_plan(scored: ScoredPlan, request: Any, path: Path | None) -> None:

@@ -1,31 +1,21 @@
-"""The commands that answer questions: `planner recommend`, `compare`, `saturation` and `simulate`.
+"""The commands that answer questions: `planner recommend`, `compare`, `saturation`, `simulate`, `sweep`.
 
-`planner sweep`: score a grid of plans; can be stopped and gone on with.
+`planner check`: a real run beside its prediction, kept for later answers. `planner diff`: two answers.
 """
 
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING
 
 import typer
 
 from planner.cli import _options as options
 from planner.cli import _output as out
-from planner.cli._options import (
-    ClusterOption,
-    FormatOption,
-    Given,
-    HtmlOption,
-    JobsOption,
-    OutputOption,
-    QuietOption,
-    asks,
-    checked,
-)
-from planner.cli._output import exit_if_interrupted, progress, write_pictures
+from planner.cli._options import Given, arg, asks, checked, opt, output_opt
 from planner.errors import BadInput
-from planner.report.output import Format
+from planner.printable import printable
+from planner.report.output import Format, emit
 
 if TYPE_CHECKING:
     from planner.search.scored import ScoredPlan
@@ -33,7 +23,7 @@ if TYPE_CHECKING:
 
 def _study(ctx: typer.Context, param: typer.CallbackParam, study: str | None) -> str | None:
     if study is not None and "://" not in study:
-        options.checked(ctx, param, Path(study))
+        checked(ctx, param, Path(study))
     return study
 
 
@@ -41,21 +31,13 @@ def _study(ctx: typer.Context, param: typer.CallbackParam, study: str | None) ->
 def recommend(
     given: Given,
     *,
-    search: Annotated[
-        str | None,
-        options.output_option(
-            "--search", help="enumerate (default), or optuna for spaces too large to enumerate."
-        ),
-    ] = None,
-    trials: Annotated[
-        int | None, options.output_option("--trials", help="Trials of --search optuna, as 500.", min=1)
-    ] = None,
-    study: Annotated[
-        str | None,
-        options.output_option(
-            "--study", metavar="FILE|URL", help="Storage of the Optuna study, to resume it.", callback=_study
-        ),
-    ] = None,
+    search: str | None = output_opt(
+        "--search", "enumerate (default), or optuna for spaces too large to enumerate."
+    ),
+    trials: int | None = output_opt("--trials", "Trials of --search optuna, as 500.", min=1),
+    study: str | None = output_opt(
+        "--study", "Storage of the Optuna study, to resume it.", metavar="FILE|URL", callback=_study
+    ),
     jobs: options.JobsOption = None,
     cluster: options.ClusterOption = None,
     export: options.ExportOption = None,
@@ -92,9 +74,7 @@ def recommend(
             on_improvement=on_improvement,
         )
     given.emit(result)
-    out.write_pictures(
-        result, html=given.html, chosen=result.chosen, timeline=timeline, timeline_steps=timeline_steps
-    )
+    out.write_timeline(result.request, result.chosen, timeline, timeline_steps)
     out.export_plan(result.chosen, request, export)
     out.exit_if_interrupted(result.partial)
     out.exit_if_over(result.chosen.usd_per_million_samples, fail_over)
@@ -113,7 +93,6 @@ def compare(given: Given, *, jobs: options.JobsOption = None, cluster: options.C
     with out.progress(given.quiet) as on_progress, executor_of(None, jobs, cluster) as pool:
         result = compare_for(request, executor=pool, progress=on_progress)
     given.emit(result)
-    out.write_pictures(result, html=given.html)
     out.exit_if_interrupted(result.partial)
 
 
@@ -129,7 +108,6 @@ def saturation(given: Given, *, jobs: options.JobsOption = None) -> None:
     with out.progress(given.quiet) as on_progress:
         result = saturation_for(request, jobs=jobs, progress=on_progress)
     given.emit(result)
-    out.write_pictures(result, html=given.html)
     out.exit_if_interrupted(result.partial)
 
 
@@ -151,36 +129,133 @@ def simulate(
     with out.progress(given.quiet) as on_progress:
         result = simulation_for(request, progress=on_progress)
     given.emit(result)
-    out.write_pictures(
-        result, html=given.html, chosen=result.scored, timeline=timeline, timeline_steps=timeline_steps
-    )
+    out.write_timeline(result.request, result.scored, timeline, timeline_steps)
     out.export_plan(result.scored, request, export)
 
 
 def sweep(
     *,
-    config: Annotated[Path, typer.Argument(metavar="FILE", help="The sweep, as configs/sweep.toml.")],
-    store: Annotated[
-        Path,
-        typer.Option(callback=checked, help="Where results are kept (SQLite); run again with it to go on."),
-    ] = Path("sweep.db"),
-    jobs: JobsOption = None,
-    cluster: ClusterOption = None,
-    html: HtmlOption = None,
-    quiet: QuietOption = False,
-    format: FormatOption = Format.table,
-    output: OutputOption = None,
+    config: Path = arg("FILE", "The sweep, as configs/sweep.toml."),
+    store: Path = opt(
+        "--store",
+        "SQLite file of the results, which resumes the sweep.",
+        default=Path("sweep.db"),
+        callback=checked,
+    ),
+    jobs: options.JobsOption = None,
+    cluster: options.ClusterOption = None,
+    html: options.HtmlOption = None,
+    quiet: options.QuietOption = False,
+    format: options.FormatOption = Format.table,
+    output: options.OutputOption = None,
 ) -> None:
     """Score every plan of a grid over models, machines, batches, workers, servers and policies.
 
     planner sweep configs/sweep.toml --store sweep.db
     """
     from planner.answers.sweep import sweep as score_grid
-    from planner.report.output import emit
     from planner.report.page import page_of
 
-    with progress(quiet) as on_progress:
+    with out.progress(quiet) as on_progress:
         result = score_grid(config, store, jobs=jobs, cluster=cluster, progress=on_progress)
-    emit(page_of(result), format, output)
-    write_pictures(result, html=html)
-    exit_if_interrupted(result.partial)
+    page = page_of(result)
+    emit(page, format, output)
+    out.write_html(page, html)
+    out.exit_if_interrupted(result.partial)
+
+
+def check_run(
+    answer: Path | None = arg("ANSWER", "A JSON answer of recommend or simulate.", None),
+    *,
+    measured: float | None = opt("--measured", "Samples per second of all workers as measured, as 9500."),
+    step_times: Path | None = opt(
+        "--step-times", "Measured seconds of each step, one per line.", metavar="FILE"
+    ),
+    note: str = opt("--note", "A word to keep with the run, as nightly.", default=""),
+    keep: bool = opt("--keep/--no-keep", "Use the run in later answers.", default=True),
+    force: bool = opt("--force", "Keep the run even where it is far from the prediction.", default=False),
+    html: options.HtmlOption = None,
+    listed: bool = opt("--list", "Show the runs that are kept.", default=False),
+    forget: str | None = opt("--forget", "Forget runs that are kept, as 3 or T4.", metavar="N|DEVICE|all"),
+) -> None:
+    """Compare a real run with its prediction, and keep what it tells about the device.
+
+    Later answers for that device are multiplied by what was measured, and say so; `--forget` takes it back.
+    """
+    from planner.report.simulate import check_page, kept_lines
+
+    if forget is not None:
+        from planner.search.measured import remove
+
+        if forget.isdigit():
+            gone = remove(position=int(forget))
+        else:
+            gone = remove(device=None if forget == "all" else forget)
+        if not gone:
+            raise BadInput(f"nothing is kept of {forget}; see `planner check --list`")
+        typer.echo(f"{gone} run{'s' if gone > 1 else ''} forgotten")
+        return
+    if listed:
+        for line in kept_lines():
+            typer.echo(printable(line))
+        return
+    if answer is None or (measured is None) == (step_times is None):
+        raise BadInput("give an answer (JSON) and either --measured RATE or --step-times FILE")
+    from planner.answers.answer_files import chosen_plan
+    from planner.answers.checking import check, measured_rate, read_step_times
+
+    plan = chosen_plan(answer)
+    if step_times is not None:
+        measured = measured_rate(read_step_times(step_times), plan.samples_per_step)
+    assert measured is not None
+    checked_run = check(plan, measured)
+    kept = None
+    if keep and (force or not checked_run.absurd):
+        from datetime import date
+
+        from planner.search.measured import Measured, add, reach_of
+
+        kept = Measured(
+            device=device_of(plan.device, plan.worker_hardware),
+            reach=reach_of(plan.workers, plan.machines),
+            model=plan.model,
+            precision=plan.number_format,
+            predicted_samples_per_s=plan.samples_per_s / plan.measured_factor,
+            measured_samples_per_s=measured,
+            as_of=date.today().isoformat(),
+            note=note,
+        )
+        add(kept)
+    page = check_page(checked_run, plan, kept, title=f"planner check: {answer.name}", asked=keep)
+    emit(page)
+    out.write_html(page, html)
+
+
+def device_of(device: str | None, machine: str) -> str:
+    """The device that an answer names, or that of its machine."""
+    if device is not None:
+        return device
+    from planner.hardware.catalog import load_hardware
+
+    return load_hardware(machine).device.name
+
+
+def diff(
+    old: Path = arg("OLD", "A JSON answer of recommend or simulate."),
+    new: Path = arg("NEW", "Another one."),
+    *,
+    fail_over: options.FailOverOption = None,
+    html: options.HtmlOption = None,
+    format: options.FormatOption = Format.table,
+    output: options.OutputOption = None,
+) -> None:
+    """Say what two answers run differently, and what that changes in speed, cost and memory."""
+    from planner.answers.answer_files import chosen_plan
+    from planner.answers.differing import difference
+    from planner.report.simulate import diff_page
+
+    before, after = chosen_plan(old), chosen_plan(new)
+    page = diff_page(difference(before, after), f"planner diff: {old.name} and {new.name}")
+    emit(page, format, output)
+    out.write_html(page, html)
+    out.exit_if_over(after.usd_per_million_samples, fail_over, new)

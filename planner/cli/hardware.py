@@ -7,11 +7,11 @@ from __future__ import annotations
 
 import sys
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Any
 
 import typer
 
-from planner.cli._options import Answer, ShowsByDefault, shows
+from planner.cli._options import Answer, ShowsByDefault, arg, opt, shows
 from planner.errors import BadInput, Infeasible, PlannerError
 
 
@@ -22,38 +22,28 @@ def _complete(incomplete: str) -> list[str]:
 
 
 app = typer.Typer(cls=ShowsByDefault)
+prices_app = typer.Typer()
 
 
 @app.command("show")
 @shows
 def show_hardware(
-    name: Annotated[
-        str | None,
-        typer.Argument(
-            metavar="NAME|PATTERN",
-            help="A machine (p3.2xlarge), a path to a .toml file, or what to list: p3, 'g5.*,p4d.*'.",
-            autocompletion=_complete,
-        ),
-    ] = None,
+    name: str | None = arg(
+        "NAME|PATTERN",
+        "A machine, as p3.2xlarge, a .toml file, or a pattern to list, as 'g5.*,p4d.*'.",
+        None,
+        autocompletion=_complete,
+    ),
     *,
-    gpu: Annotated[
-        str | None,
-        typer.Option(
-            "--gpu", metavar="DEVICE", help="List who rents out a device, by price: H100, H100:8, 'A100,L4'."
-        ),
-    ] = None,
-    provider: Annotated[
-        str | None, typer.Option("--provider", metavar="NAMES", help="Only of these providers: aws,gcp.")
-    ] = None,
-    region: Annotated[
-        str | None,
-        typer.Option("--region", help="Prices of a region, or `cheapest`: of each machine its cheapest."),
-    ] = None,
-    spot: Annotated[bool, typer.Option("--spot", help="Rank offers by their spot price.")] = False,
-    sold: Annotated[
-        bool | None,
-        typer.Option("--sold/--all", help="Only what can still be had, or all that the catalogue has."),
-    ] = None,
+    gpu: str | None = opt(
+        "--gpu", "Offers with this device by price, as H100:8 or A100,L4.", metavar="DEVICE"
+    ),
+    provider: str | None = opt("--provider", "Only these providers, as aws,gcp.", metavar="NAMES"),
+    region: str | None = opt(
+        "--region", "Region of the prices, as us-east-1; cheapest: that of each machine."
+    ),
+    spot: bool = opt("--spot", "Rank offers by their spot price.", default=False),
+    sold: bool | None = opt("--sold/--all", "Only what can be rented, or the whole catalogue."),
 ) -> Answer:
     """List the machines of the catalog, or show one with every figure's source, date and basis.
 
@@ -96,46 +86,28 @@ def _is_terminal() -> bool:
 
 
 def _text_option(name: str, command: str) -> Any:
-    return typer.Option(name, metavar="FILE", help=f"Output of `{command}`, read instead of asking.")
+    return opt(name, f"Output of `{command}`, read instead of asking.", metavar="FILE")
 
 
 @app.command("new")
 def new_hardware(
     *,
-    gpu: Annotated[
-        str | None, typer.Option("--gpu", metavar="DEVICE", help="Its GPU, as A100-SXM4-80GB or RTX-4090.")
-    ] = None,
-    gpus: Annotated[int | None, typer.Option("--gpus", min=1, max=64, help="GPUs per machine, as 8.")] = None,
-    machines: Annotated[
-        int | None, typer.Option("--machines", min=1, max=100_000, help="How many machines there are, as 4.")
-    ] = None,
-    nic: Annotated[
-        str | None,
-        typer.Option("--nic", metavar="RATE", help="Network of one machine, as 200Gbit or 8x400Gbit."),
-    ] = None,
-    rdma: Annotated[
-        bool | None, typer.Option("--rdma/--tcp", help="Whether the NICs have RDMA (InfiniBand, RoCE).")
-    ] = None,
-    price: Annotated[
-        float | None,
-        typer.Option("--price", min=0, max=10_000, help="USD per machine-hour; 0 or none: free."),
-    ] = None,
-    fabric: Annotated[
-        str | None,
-        typer.Option(
-            "--fabric", metavar="NAME", help="Links between GPUs, as pcie-4; the usual one if not given."
-        ),
-    ] = None,
-    name: Annotated[str, typer.Option("--name", help="Name of the machine.")] = "mine",
-    nvidia_smi: Annotated[Path | None, _text_option("--nvidia-smi", "nvidia-smi")] = None,
-    topology: Annotated[Path | None, _text_option("--topology", "nvidia-smi topo -m")] = None,
-    lscpu: Annotated[Path | None, _text_option("--lscpu", "lscpu")] = None,
-    ibstat: Annotated[Path | None, _text_option("--ibstat", "ibstat")] = None,
-    output: Annotated[
-        Path | None,
-        typer.Option("--output", "-o", metavar="FILE", help="The file to write; NAME.toml if not given."),
-    ] = None,
-    force: Annotated[bool, typer.Option("--force", help="Replace a file that is there.")] = False,
+    gpu: str | None = opt("--gpu", "Its GPU, as A100-SXM4-80GB or RTX-4090.", metavar="DEVICE"),
+    gpus: int | None = opt("--gpus", "GPUs per machine, as 8.", min=1, max=64),
+    machines: int | None = opt("--machines", "How many machines there are, as 4.", min=1, max=100_000),
+    nic: str | None = opt("--nic", "Network of one machine, as 200Gbit or 8x400Gbit.", metavar="RATE"),
+    rdma: bool | None = opt("--rdma/--tcp", "Whether the NICs have RDMA (InfiniBand, RoCE)."),
+    price: float | None = opt("--price", "USD per machine-hour; 0 or none: free.", min=0, max=10_000),
+    fabric: str | None = opt(
+        "--fabric", "Links between GPUs, as pcie-4; the usual one if not given.", metavar="NAME"
+    ),
+    name: str = opt("--name", "Name of the machine, as mine.", default="mine"),
+    nvidia_smi: Path | None = _text_option("--nvidia-smi", "nvidia-smi"),
+    topology: Path | None = _text_option("--topology", "nvidia-smi topo -m"),
+    lscpu: Path | None = _text_option("--lscpu", "lscpu"),
+    ibstat: Path | None = _text_option("--ibstat", "ibstat"),
+    output: Path | None = opt("--output", "-o", "File to write; NAME.toml if not given.", metavar="FILE"),
+    force: bool = opt("--force", "Replace a file that is there.", default=False),
 ) -> None:
     """Write a hardware file from a few answers, or from the output of nvidia-smi, lscpu and ibstat."""
     from planner.calibrate.accelerator import write_hardware_file
@@ -153,24 +125,13 @@ def new_hardware(
         machines = machines or typer.prompt("Machines", default=1, type=int)
         if nic is None and ibstat is None and machines > 1:
             nic = typer.prompt("Network of one machine (as 200Gbit)")
-        price = (
-            typer.prompt("USD per machine-hour (0: none)", default=0.0, type=float)
-            if price is None
-            else price
-        )
+        if price is None:
+            price = typer.prompt("USD per machine-hour (0: none)", default=0.0, type=float)
     path = output or Path(f"{name}.toml")
     if path.exists() and not force:
         raise BadInput(f"{path} is there already; --force replaces it, -o FILE writes another")
-    read = {
-        key: text_of(file)
-        for key, file in (
-            ("nvidia_smi", nvidia_smi),
-            ("topology", topology),
-            ("lscpu", lscpu),
-            ("ibstat", ibstat),
-        )
-        if file is not None
-    }
+    files = {"nvidia_smi": nvidia_smi, "topology": topology, "lscpu": lscpu, "ibstat": ibstat}
+    read = {key: text_of(file) for key, file in files.items() if file is not None}
     answers = MachineAnswers(name, gpu, gpus, machines, nic, rdma, price or None, fabric, **read)
     head = "# Written by `planner hardware new`; docs/hardware.md explains the keys.\n"
     tables, replaced = machine_tables(answers), text_of(path) if path.exists() else None
@@ -186,32 +147,20 @@ def new_hardware(
     say(f"wrote {path}; next: planner recommend --model llama3-8b --hardware {shown}")
 
 
-prices_app = typer.Typer()
-
-ProviderOption = Annotated[
-    str | None,
-    typer.Option(
-        "--provider", metavar="NAME", help="Whose prices they are, where the list's place tells not."
-    ),
-]
+PROVIDER = opt("--provider", "Provider of a list that does not name it, as gcp.", metavar="NAME")
 
 
 @prices_app.command("import")
 @shows
 def import_prices(
-    path: Annotated[
-        Path,
-        typer.Argument(
-            metavar="FILE|FOLDER",
-            help="A list of SkyPilot, gpuhunt or AWS (JSON), two columns, or a folder of lists.",
-        ),
-    ],
+    path: Path = arg(
+        "FILE|FOLDER", "A list of SkyPilot, gpuhunt or AWS (JSON), two columns, or a folder of lists."
+    ),
     *,
-    provider: ProviderOption = None,
-    as_of: Annotated[
-        str | None,
-        typer.Option("--as-of", metavar="DAY", help="The day of the prices, else that of the file."),
-    ] = None,
+    provider: str | None = PROVIDER,
+    as_of: str | None = opt(
+        "--as-of", "Day of the prices, as 2026-08-22; else that of the file.", metavar="DAY"
+    ),
 ) -> Answer:
     """Take prices from a list: they count instead of older ones of the catalogue. Fetches nothing."""
     from planner.files.regular_file import expanded
@@ -224,10 +173,7 @@ def import_prices(
 @prices_app.command("show")
 @shows
 def show_prices(
-    name: Annotated[
-        str | None,
-        typer.Argument(metavar="NAME|PATTERN", help="Machines whose prices to list; else a line a provider."),
-    ] = None,
+    name: str | None = arg("NAME|PATTERN", "Machines to list, as 'p4d.*'; else one line per provider.", None),
 ) -> Answer:
     """Show which prices count, of which day they are, and where they come from."""
     from planner.hardware.catalog import match_hardware
@@ -240,12 +186,10 @@ def show_prices(
 @prices_app.command("diff")
 @shows
 def diff_prices(
-    old: Annotated[
-        str, typer.Argument(metavar="OLD", help="A list, a file of `import`, or `shipped`: the catalogue's.")
-    ],
-    new: Annotated[str, typer.Argument(metavar="NEW", help="The same, or `now`: what counts now.")],
+    old: str = arg("OLD", "A list, a file of `import`, or `shipped`: the catalogue's."),
+    new: str = arg("NEW", "The same, or `now`: what counts now."),
     *,
-    provider: ProviderOption = None,
+    provider: str | None = PROVIDER,
 ) -> Answer:
     """Show what changed between two price lists."""
     from planner.hardware.prices.lists import changes_between, prices_named

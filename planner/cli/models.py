@@ -1,13 +1,13 @@
-"""`planner models`: the networks of the catalogue, and those that are imported."""
+"""`planner models`: the networks of the catalogue, and those that are imported. `planner fit`: which training
+methods fit on which GPUs."""
 
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated
 
 import typer
 
-from planner.cli._options import Answer, ShowsByDefault, checked, shows
+from planner.cli._options import Answer, ShowsByDefault, arg, checked, opt, shows
 from planner.errors import BadInput
 from planner.printable import printable
 from planner.report.output import Format
@@ -25,41 +25,20 @@ def _complete(incomplete: str) -> list[str]:
 @app.command()
 @shows
 def show(
-    name: Annotated[
-        str | None,
-        typer.Argument(
-            metavar="NAME",
-            help="A model's name, or the path of a .toml file or a config.json.",
-            autocompletion=_complete,
-        ),
-    ] = None,
+    name: str | None = arg(
+        "NAME", "A name, as vgg11, or a .toml file or config.json.", None, autocompletion=_complete
+    ),
     *,
-    memory: Annotated[
-        bool, typer.Option("--memory", help="Show what training it holds in a device's memory.")
-    ] = False,
-    batch: Annotated[
-        int | None, typer.Option("--batch", min=1, help="With --memory: samples at a time, the micro-batch.")
-    ] = None,
-    seq_length: Annotated[
-        int | None, typer.Option("--seq-length", min=1, help="Tokens of one sample, for a network over text.")
-    ] = None,
-    precision: Annotated[
-        str | None, typer.Option("--precision", help="With --memory: fp32, tf32, fp16, bf16 or fp8.")
-    ] = None,
-    devices: Annotated[
-        int | None,
-        typer.Option("--devices", min=1, max=1_000_000, help="With --memory: that train together."),
-    ] = None,
-    optimizer: Annotated[
-        str | None, typer.Option("--optimizer", help="With --memory: sgd, momentum or adam.")
-    ] = None,
-    recompute: Annotated[
-        str | None,
-        typer.Option("--recompute", help="With --memory: none, attention, per-op or full."),
-    ] = None,
-    autocast: Annotated[
-        bool, typer.Option("--autocast", help="With --memory: mixed precision as torch.autocast does it.")
-    ] = False,
+    memory: bool = opt("--memory", "Show what training holds in a device's memory.", default=False),
+    batch: int | None = opt("--batch", "With --memory: micro-batch, as 8.", min=1),
+    seq_length: int | None = opt("--seq-length", "Tokens per sample of a text network, as 4096.", min=1),
+    precision: str | None = opt("--precision", "With --memory: fp32, tf32, fp16, bf16 or fp8."),
+    devices: int | None = opt(
+        "--devices", "With --memory: devices that share the training, as 8.", min=1, max=1_000_000
+    ),
+    optimizer: str | None = opt("--optimizer", "With --memory: sgd, momentum, adam or another."),
+    recompute: str | None = opt("--recompute", "With --memory: none, attention, per-op or full."),
+    autocast: bool = opt("--autocast", "With --memory: mixed precision by torch.autocast.", default=False),
 ) -> Answer:
     """List the networks of the catalogue, or show one: its layers, tensors, multiply-adds and where the bytes
     are. `planner models import` reads others' (Hugging Face, PyTorch, ONNX). Folders in PLANNER_PATH come
@@ -92,54 +71,43 @@ def show(
     model = load_model(name)
     if seq_length:
         model = model.with_sequence_length(seq_length)
-    if memory:
-        from planner.report.layer_pages import TrainingSettings, memory_data, memory_table
+    if not memory:
 
-        training = TrainingSettings.asked(model, batch, precision, devices, optimizer, recompute, autocast)
-        title = f"planner models: training memory of {model.name}"
-        return Answer(memory_table(model, training), memory_data(model, training), title)
-    from planner.report.layer_pages import model_page
+        def tables(format: Format) -> list[Table]:
+            return report.model_tables(model, folded=format in (Format.table, Format.markdown))
 
-    def tables(format: Format) -> list[Table]:
-        return report.model_tables(model, folded=format in (Format.table, Format.markdown))
+        return Answer(tables, report.model_data(model), page=lambda: report.model_page(model))
+    from planner.device.activations import recompute_named
+    from planner.device.memory import usual_optimizer
+    from planner.device.precision import optimizer_named, precision_named
+    from planner.report.memory import TrainingSettings, memory_data, memory_table
 
-    return Answer(tables, report.model_data(model), page=lambda command: model_page(model, command))
+    training = TrainingSettings(
+        batch or model.default_batch,
+        precision_named(precision or model.default_precision),
+        devices or 1,
+        optimizer_named(optimizer or (usual_optimizer(model) if model.training else "adam")).name,
+        recompute_named(recompute or "none"),
+        autocast,
+    )
+    title = f"planner models: training memory of {model.name}"
+    return Answer(memory_table(model, training), memory_data(model, training), title)
 
 
 @app.command("import")
 def import_(
-    source: Annotated[
-        str,
-        typer.Argument(
-            metavar="SOURCE",
-            help="A config.json or its folder, a .onnx file, or MODULE:FUNCTION of PyTorch.",
-        ),
-    ],
+    source: str = arg("SOURCE", "A config.json or its folder, a .onnx file, or MODULE:FUNCTION of PyTorch."),
     *,
-    input: Annotated[
-        str | None,
-        typer.Option("--input", metavar="NxCxHxW", help="What a PyTorch module reads: a batch of images."),
-    ] = None,
-    input_ids: Annotated[
-        str | None,
-        typer.Option("--input-ids", metavar="NxT", help="What a PyTorch module reads: a batch of texts."),
-    ] = None,
-    seq_length: Annotated[
-        int | None, typer.Option("--seq-length", min=1, help="Tokens of one sample of a config.json.")
-    ] = None,
-    axis: Annotated[
-        list[str] | None,
-        typer.Option("--axis", metavar="NAME=SIZE", help="Size of an open axis of an ONNX file."),
-    ] = None,
-    hooks: Annotated[
-        bool, typer.Option("--hooks", help="Watch the modules run instead of exporting the graph.")
-    ] = False,
-    output: Annotated[
-        Path | None,
-        typer.Option(
-            "--output", "-o", metavar="FILE", callback=checked, help="Model file to write, as mine.toml."
-        ),
-    ] = None,
+    input: str | None = opt("--input", "Input of a PyTorch module, as 8x3x224x224.", metavar="NxCxHxW"),
+    input_ids: str | None = opt("--input-ids", "Token input of a PyTorch module, as 4x512.", metavar="NxT"),
+    seq_length: int | None = opt("--seq-length", "Tokens per sample of a config.json, as 2048.", min=1),
+    axis: list[str] | None = opt(
+        "--axis", "Size of an open axis of an ONNX file, as batch=8.", metavar="NAME=SIZE"
+    ),
+    hooks: bool = opt("--hooks", "Run the modules with hooks instead of exporting the graph.", default=False),
+    output: Path | None = opt(
+        "--output", "-o", "Model file to write, as mine.toml.", metavar="FILE", callback=checked
+    ),
 ) -> None:
     """Read a network that others wrote down and write it as a model file, which all commands accept. Says
     what it recognised, and what it did not."""
@@ -154,3 +122,42 @@ def import_(
     write_file(file, toml_of(imported.values))
     for line in imported_lines(imported, file):
         typer.echo(printable(line))
+
+
+@shows
+def show_fit(
+    *,
+    model: str = opt("--model", "-m", "Network: a catalog name or a file.", metavar="NAME", default=...),
+    gpu: str = opt("--gpu", "Devices, as RTX-4090,L4,A100.", metavar="DEVICES", default=...),
+    batch: int = opt("--batch", "-b", "Micro-batch, as 1.", default=1, min=1),
+    seq_length: int | None = opt("--seq-length", "Tokens per sample, as 4096; 2,048 by default.", min=1),
+    mean_length: int | None = opt(
+        "--mean-length", "Mean tokens of an example padded to --seq-length, as 300."
+    ),
+    rank: int | None = opt("--rank", "Rank of LoRA adapters, as 16."),
+    targets: str | None = opt("--targets", "Layers that get adapters: all-linear or attention."),
+    dataset_tokens: str | None = opt("--dataset-tokens", "Training set, as 10M.", metavar="TOKENS"),
+    epochs: float | None = opt("--epochs", "Passes over the training set, as 3."),
+) -> Answer:
+    """What does it take to fit? Training methods by GPUs: memory, speed and the cost of the job.
+
+    planner fit --model llama3-8b --gpu RTX-4090,L4,A100
+    """
+    from planner.answers.fit import fit_for
+    from planner.flags import token_count
+    from planner.report.memory import fit_page
+
+    if epochs is not None and not epochs > 0:
+        raise BadInput(f"--epochs is {epochs:g}; it must be a number above zero")
+    fit = fit_for(
+        model,
+        gpu,
+        batch=batch,
+        seq_length=seq_length,
+        mean_length=mean_length,
+        rank=rank,
+        targets=targets,
+        dataset_tokens=None if dataset_tokens is None else token_count(dataset_tokens, "--dataset-tokens"),
+        epochs=epochs,
+    )
+    return Answer(fit_page(fit), fit.as_dict())

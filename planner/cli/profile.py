@@ -1,49 +1,44 @@
-"""`planner profile`: import traces, show profiles.
+"""`planner profile`: import traces, show profiles. `planner record`: a training command, recorded.
 
-`planner record`: a training command, run with the recorder inside it.
+`planner calibrate`: constants of the models, fitted to recordings or measured on this machine.
 """
 
 from __future__ import annotations
 
 from dataclasses import asdict
+from enum import StrEnum
 from pathlib import Path
-from typing import Annotated
 
 import typer
 
-from planner.cli._options import Answer, shows
+from planner.cli._options import Answer, FormatOption, arg, opt, shows
+from planner.cli._output import say
+from planner.errors import BadInput
 from planner.printable import printable
-from planner.report.output import check_writable
+from planner.report.output import Format, check_writable, emit
 
 app = typer.Typer()
+calibrate_app = typer.Typer()
 
 TRACES = "Traces of one worker: TensorFlow RunMetadata (a step each) or PyTorch profiler JSON; gzip or not."
-BandwidthOption = Annotated[
-    str | None, typer.Option("--bandwidth", metavar="RATE", help="Of a link, as 10Gbit or 100Mbit.")
-]
+TABLES = "Tables of isolated transfers (bytes, overhead_s), profiles, or TensorFlow RunMetadata."
+BANDWIDTH = opt("--bandwidth", "Bandwidth of the link, as 10Gbit or 100Mbit.", metavar="RATE")
 
 
 @app.command("import")
 def import_(
-    files: Annotated[list[Path], typer.Argument(metavar="FILE...", help=TRACES)],
+    files: list[Path] = arg("FILE...", TRACES),
     *,
-    output: Annotated[
-        Path, typer.Option("--output", "-o", metavar="FILE", help="Profile to write, as vgg11.json.gz.")
-    ],
-    batch: Annotated[
-        int | None, typer.Option("--batch", min=1, help="Samples in a step of this worker, if not noted.")
-    ] = None,
-    model: Annotated[str | None, typer.Option("--model", help="Name to record.")] = None,
-    hardware: Annotated[str, typer.Option("--hardware", help="Machine it ran on, to record.")] = "",
-    bandwidth: BandwidthOption = None,
-    overhead: Annotated[
-        str | None,
-        typer.Option(
-            "--overhead",
-            metavar="ALPHA,BETA",
-            help="Parse overhead (seconds a byte, seconds): adds a parse op after each transfer.",
-        ),
-    ] = None,
+    output: Path = opt("--output", "-o", "Profile to write, as vgg11.json.gz.", metavar="FILE", default=...),
+    batch: int | None = opt("--batch", "Micro-batch of this worker, as 32, if not recorded.", min=1),
+    model: str | None = opt("--model", "Name to record, as vgg11."),
+    hardware: str = opt("--hardware", "Machine it ran on, as p3.2xlarge, to record.", default=""),
+    bandwidth: str | None = BANDWIDTH,
+    overhead: str | None = opt(
+        "--overhead",
+        "Parse overhead (seconds per byte, seconds), as 1e-9,2e-4: adds a parse op after each transfer.",
+        metavar="ALPHA,BETA",
+    ),
 ) -> None:
     """Make a profile from recorded training steps; docs/recording.md tells how to record them."""
     from planner.device.recorded.importers import import_profile
@@ -60,26 +55,23 @@ def import_(
         profile = with_parsing(profile, *constants)
     save(profile, output)
     tensors = len(profile.tensors)
-    typer.echo(
-        printable(f"{output}: {profile.steps} step(s) of {profile.ops} ops, {tensors} tensors"), err=True
-    )
-    for note in profile.notes:
-        typer.echo(printable(f"  {note}"), err=True)
+    lines = [f"{output}: {profile.steps} step(s) of {profile.ops} ops, {tensors} tensors"]
+    for line in (*lines, *(f"  {note}" for note in profile.notes)):
+        typer.echo(printable(line), err=True)
 
 
 @app.command()
 @shows
 def show(
-    file: Annotated[Path, typer.Argument(metavar="FILE", help="A recording, or a profile.")],
+    file: Path = arg("FILE", "A recording, or a profile."),
     *,
-    bandwidth: BandwidthOption = None,
-    slowest: Annotated[int, typer.Option("--slowest", min=0, help="How many of the slowest ops.")] = 10,
+    bandwidth: str | None = BANDWIDTH,
+    slowest: int = opt("--slowest", "How many of the slowest ops to list, as 10.", default=10, min=0),
 ) -> Answer:
     """Show a profile: time by resource, critical path, slowest ops, and what looks wrong in it."""
     from planner.device.recorded import open_profile
     from planner.device.recorded.summary import summarize_recording
-    from planner.report.layer_pages import profile_page
-    from planner.report.profile import profile_tables, recording_tables
+    from planner.report.profile import profile_page, profile_tables, recording_tables
     from planner.simulator.step.summary import summarize
     from planner.units import bandwidth_bytes_per_s
 
@@ -89,19 +81,17 @@ def show(
     recording = summarize_recording(profile)
     tables = profile_tables(summary) if recording is None else recording_tables(recording, summary)
     data = {**asdict(summary), "recording": recording}
-    return Answer(tables, data, page=lambda command: profile_page(profile, summary, command))
+    return Answer(tables, data, page=lambda: profile_page(profile, summary))
 
 
 @app.command()
 @shows
 def compare(
-    first: Annotated[Path, typer.Argument(metavar="A", help="A recording (`planner record`).")],
-    second: Annotated[Path, typer.Argument(metavar="B", help="Another one.")],
+    first: Path = arg("A", "A recording (`planner record`)."), second: Path = arg("B", "Another one.")
 ) -> Answer:
     """Set two recordings side by side: what each kind of op took, and what was set otherwise."""
     from planner.device.recorded import open_profile
     from planner.device.recorded.summary import compare_recordings, summarize_recording
-    from planner.errors import BadInput
     from planner.report.profile import beside_tables
 
     recordings = []
@@ -118,18 +108,14 @@ def compare(
 
 
 def record(
-    words: Annotated[
-        list[str], typer.Argument(metavar="-- COMMAND...", help="As `-- python train.py --lr 0.1`.")
-    ],
+    words: list[str] = arg("-- COMMAND...", "As `-- python train.py --lr 0.1`."),
     *,
-    output: Annotated[
-        Path, typer.Option("--output", "-o", metavar="FILE", help="Recording to write, as step.json.gz.")
-    ] = Path("step.json.gz"),
-    steps: Annotated[int, typer.Option("--steps", min=1, help="Steps to record, after 6 to warm up.")] = 10,
-    model: Annotated[str, typer.Option("--model", help="Name to note, else the class.")] = "",
-    batch: Annotated[
-        int | None, typer.Option("--batch", min=1, help="Samples of a micro-step, where no tensor tells.")
-    ] = None,
+    output: Path = opt(
+        "--output", "-o", "Recording to write, as step.json.gz.", metavar="FILE", default=Path("step.json.gz")
+    ),
+    steps: int = opt("--steps", "Steps to record after 6 of warm-up, as 10.", default=10, min=1),
+    model: str = opt("--model", "Name to record, else the class.", default=""),
+    batch: int | None = opt("--batch", "Samples of a micro-step, as 32, where no tensor tells.", min=1),
 ) -> None:
     """Record some training steps of a PyTorch program, for the other commands' --profile.
 
@@ -144,7 +130,121 @@ def record(
     if status:
         raise typer.Exit(status)
     if not output.exists() or output.stat().st_mtime_ns == before:
-        from planner.errors import BadInput
-
         raise BadInput(f"{output}: nothing was recorded; does the command train with PyTorch here?")
     typer.echo(printable(f"{output}: recorded; see `planner profile show {output}`"), err=True)
+
+
+@calibrate_app.command()
+@shows
+def overhead(files: list[Path] = arg("FILE...", TABLES), bandwidth: str | None = BANDWIDTH) -> Answer:
+    """Fit the parse overhead of received tensors, alpha * bytes + beta, and report its error."""
+    from planner.servers.network.calibration import calibrate_overhead, overhead_table
+    from planner.units import bandwidth_bytes_per_s
+
+    fits = calibrate_overhead(files, bandwidth_bytes_per_s(bandwidth) if bandwidth else None)
+    return Answer(overhead_table(fits), title="planner calibrate overhead")
+
+
+@calibrate_app.command()
+@shows
+def window(
+    files: list[Path] = arg("FILE...", "One-worker profiles, or TensorFlow RunMetadata (a step each)."),
+    bandwidth: str | None = BANDWIDTH,
+    overhead: str | None = opt(
+        "--overhead", "Parse overhead: seconds per byte, seconds, as 1e-9,2e-4.", metavar="ALPHA,BETA"
+    ),
+) -> Answer:
+    """Infer the HTTP/2 flow-control window from recorded end times; report the error with and without."""
+    from planner.servers.network.calibration import calibrate_window, parsed_overhead, window_table
+    from planner.units import bandwidth_bytes_per_s
+
+    alpha, beta = parsed_overhead(overhead) if overhead else (0.0, 0.0)
+    rate = bandwidth_bytes_per_s(bandwidth) if bandwidth else None
+    fits = calibrate_window(files, rate, alpha_s_per_byte=alpha, beta_s=beta)
+    return Answer(window_table(fits), title="planner calibrate window")
+
+
+class UnitOption(StrEnum):
+    """What `calibrate compute` measures."""
+
+    auto = "auto"
+    cpu = "cpu"
+    gpu = "gpu"
+
+
+@calibrate_app.command()
+def compute(
+    output: Path | None = opt("--output", "-o", "Hardware file to write, as mine.toml.", metavar="FILE"),
+    name: str = opt("--name", "Name of the machine in the file, as mine.", default="mine"),
+    usd_per_hour: float | None = opt("--usd-per-hour", "Price of the machine per hour, as 1.20."),
+    device: UnitOption = opt(
+        "--device", "auto (a GPU where torch sees one), cpu or gpu.", default=UnitOption.auto
+    ),
+    format: FormatOption = Format.table,
+) -> None:
+    """Measure how fast this machine computes: its GPU by precision, or its CPU by number of threads."""
+    from planner.calibrate.accelerator import (
+        accelerator_available,
+        accelerator_tables,
+        calibrate_accelerator,
+        check_name,
+        write_hardware_file,
+    )
+    from planner.calibrate.compute import calibrate_compute, hardware_tables
+    from planner.report.profile import accelerator_table, compute_table
+
+    if output is not None:
+        check_name(output)
+        check_writable(output)
+    if device == UnitOption.gpu or (device == UnitOption.auto and accelerator_available()):
+        gpu = calibrate_accelerator("cuda", _progress)
+        tables, shown = accelerator_tables(gpu, name, usd_per_hour), accelerator_table(gpu)
+    else:
+        measured = calibrate_compute(_progress)
+        tables, shown = hardware_tables(measured, name, usd_per_hour), compute_table(measured)
+    if output is not None:
+        write_hardware_file(output, tables)
+        say(f"wrote {output}; measure the network into it: planner calibrate network HOST --into {output}")
+    emit(shown, format)
+
+
+@calibrate_app.command()
+def network(
+    *,
+    host: str | None = arg("HOST", "The other machine, as 10.0.0.2.", None),
+    into: Path | None = opt("--into", "Hardware file to put the figures into.", metavar="FILE"),
+    port: int = opt("--port", "TCP port of the probe.", default=5203, min=1, max=65535),
+    serve: bool = opt("--serve", "Be the other machine, until Ctrl-C.", default=False),
+    connections: int = opt("--connections", "Parallel TCP connections, as 4.", default=4, min=1, max=64),
+    format: FormatOption = Format.table,
+) -> None:
+    """Measure bandwidth and latency to another machine, by iperf3 or a TCP probe."""
+    import copy
+    from datetime import date
+
+    from planner.calibrate.accelerator import merge_network, write_hardware_file
+    from planner.calibrate.network import calibrate_network
+    from planner.calibrate.network import serve as answer
+    from planner.files.tomlfile import read
+    from planner.report.profile import network_table
+
+    if serve:
+        say(f"answering on port {port}; Ctrl-C ends it")
+        answer(port)
+    if host is None:
+        raise BadInput("name the other machine: planner calibrate network HOST; or be it: --serve")
+    tables = copy.deepcopy(read(into).data) if into else None
+    measured = calibrate_network(
+        host, port=port, connections=connections, progress=lambda words: _progress(0, 0, words)
+    )
+    if into is not None and tables is not None:
+        origin = f"planner calibrate network {host} ({measured.method})"
+        source = {"basis": "measured", "source": origin, "as_of": date.today().isoformat()}
+        merge_network(tables, measured.figures(), source)
+        write_hardware_file(into, tables)
+        say(f"wrote {into}")
+    emit(network_table(measured), format)
+
+
+def _progress(done: int, total: int, words: str) -> None:
+    say((f"{done}/{total} " if total else "") + words)

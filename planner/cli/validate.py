@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING
 
 import typer
 
-from planner.cli._options import FormatOption, JobsOption, OutputOption, QuietOption, checked
+from planner.cli._options import FormatOption, JobsOption, OutputOption, QuietOption, arg, checked, opt
 from planner.cli._output import progress
 from planner.errors import BadInput, unknown_name
 from planner.report.output import Format, emit
@@ -19,51 +19,31 @@ if TYPE_CHECKING:
 
 
 def command(
-    names: Annotated[
-        list[str] | None,
-        typer.Argument(
-            metavar="[NAME]...",
-            help="Papers or checks row by row, as li or li/saturation; all suites if none is given.",
-        ),
-    ] = None,
+    names: list[str] | None = arg(
+        "[NAME]...", "Papers or checks row by row, as li or li/saturation; all suites if none is given.", None
+    ),
     *,
-    suite: Annotated[
-        list[str] | None,
-        typer.Option(
-            "--suite",
-            metavar="NAME",
-            help="Only this suite: papers, servers, allreduce, throughput, sharded, devices, memory...",
-        ),
-    ] = None,
-    rows: Annotated[bool, typer.Option("--rows", help="Also list every run.")] = False,
-    runs: Annotated[
-        Path | None,
-        typer.Option("--runs", metavar="FILE", help="Compare the measured runs of a CSV file instead."),
-    ] = None,
-    layouts: Annotated[
-        Path | None,
-        typer.Option("--layouts", metavar="FILE", help="Compare the measured layouts of a CSV file instead."),
-    ] = None,
-    readme: Annotated[
-        bool, typer.Option("--readme", help="Print README's table of accuracy in Markdown.")
-    ] = False,
-    html: Annotated[
-        Path | None,
-        typer.Option("--html", metavar="FILE", callback=checked, help="Also write a page to FILE."),
-    ] = None,
-    document: Annotated[
-        Path | None,
-        typer.Option(
-            "--document",
-            metavar="FILE",
-            callback=checked,
-            help="Also write FILE as docs/validation.md, and beside it a page a suite.",
-        ),
-    ] = None,
-    check: Annotated[
-        Path | None,
-        typer.Option("--check", metavar="FILE", help="Exit with 1 if FILE, a document, gives other figures."),
-    ] = None,
+    suite: list[str] | None = opt(
+        "--suite",
+        "Only this suite: papers, servers, allreduce, throughput, sharded, devices, memory...",
+        metavar="NAME",
+    ),
+    rows: bool = opt("--rows", "Also list every run.", default=False),
+    runs: Path | None = opt("--runs", "Compare the measured runs of a CSV file instead.", metavar="FILE"),
+    layouts: Path | None = opt(
+        "--layouts", "Compare the measured layouts of a CSV file instead.", metavar="FILE"
+    ),
+    readme: bool = opt("--readme", "Print README's table of accuracy in Markdown.", default=False),
+    html: Path | None = opt("--html", "Also write a page to FILE.", metavar="FILE", callback=checked),
+    document: Path | None = opt(
+        "--document",
+        "Also write FILE as docs/validation.md, and a page per suite beside it.",
+        metavar="FILE",
+        callback=checked,
+    ),
+    check: Path | None = opt(
+        "--check", "Exit with status 1 if FILE, a document, gives other figures.", metavar="FILE"
+    ),
     jobs: JobsOption = None,
     quiet: QuietOption = False,
     format: FormatOption = Format.table,

@@ -9,7 +9,8 @@ from typing import Any
 from planner.hardware import FORMATS, Hardware, Source, devices_of
 from planner.hardware.prices.cost import old_prices
 from planner.hardware.prices.offers import Offer
-from planner.report.page import Column, Table
+from planner.report.format import money, rate, references, usd
+from planner.report.page import Column, Table, programs
 from planner.units import GBIT_BYTES_PER_S, format_bandwidth
 
 GIB = 2.0**30
@@ -19,7 +20,17 @@ LINKS = {"nvswitch": "NVSwitch", "nvlink": "NVLink", "xgmi": "xGMI", "pcie": "PC
 
 def hardware_row(hardware: Hardware) -> dict[str, Any]:
     """One machine as plain values, in the units of hardware files."""
-    device, price = hardware.device, hardware.price
+    device, price, fabric = hardware.device, hardware.price, hardware.fabric
+    gbit_per_s = {
+        key: _over(value, GBIT_BYTES_PER_S)
+        for key, value in (
+            ("nic_baseline_gbit_per_s", hardware.nic_baseline_bytes_per_s),
+            ("nic_burst_gbit_per_s", hardware.nic_burst_bytes_per_s),
+            ("rdma_gbit_per_s", hardware.rdma_bytes_per_s),
+            ("flow_gbit_per_s", hardware.flow_bytes_per_s),
+            ("placement_group_flow_gbit_per_s", hardware.placement_group_flow_bytes_per_s),
+        )
+    }
     return {
         "name": hardware.name,
         "family": hardware.family,
@@ -35,19 +46,15 @@ def hardware_row(hardware: Hardware) -> dict[str, Any]:
         "cpu": hardware.cpu or None,
         "vcpus": hardware.vcpus,
         "memory_gib": _over(hardware.memory_bytes, GIB),
-        "nic_baseline_gbit_per_s": _over(hardware.nic_baseline_bytes_per_s, GBIT_BYTES_PER_S),
-        "nic_burst_gbit_per_s": _over(hardware.nic_burst_bytes_per_s, GBIT_BYTES_PER_S),
+        **gbit_per_s,
         "nic_label": hardware.nic_label or None,
         "nics": hardware.nics,
         "rdma": hardware.rdma,
         "rdma_kind": hardware.rdma_kind or None,
-        "rdma_gbit_per_s": _over(hardware.rdma_bytes_per_s, GBIT_BYTES_PER_S),
         "local_disk_gbyte": _over(hardware.local_disk_bytes, 1e9),
-        "fabric": hardware.fabric.kind if hardware.fabric else None,
-        "fabric_gbyte_per_s": _over(hardware.fabric.bytes_per_s, 1e9) if hardware.fabric else None,
-        "flow_gbit_per_s": _over(hardware.flow_bytes_per_s, GBIT_BYTES_PER_S),
-        "placement_group_flow_gbit_per_s": _over(hardware.placement_group_flow_bytes_per_s, GBIT_BYTES_PER_S),
-        "on_demand_usd_per_hour": _rounded(price.on_demand_usd_per_hour),
+        "fabric": fabric.kind if fabric else None,
+        "fabric_gbyte_per_s": _over(fabric.bytes_per_s, 1e9) if fabric else None,
+        "on_demand_usd_per_hour": _over(price.on_demand_usd_per_hour, 1),
         "spot_usd_per_hour": price.spot_usd_per_hour,
         "region": price.region or None,
         "price_as_of": price.as_of or None,
@@ -61,27 +68,28 @@ def hardware_row(hardware: Hardware) -> dict[str, Any]:
 
 def hardware_table(machines: Sequence[Hardware]) -> Table:
     """A list of machines."""
+    states = {hardware.standing for hardware in machines}
     columns = (
         Column("name", "machine"),
         Column("_devices", "devices", short_devices),
-        Column("device_memory_gib", "GiB", lambda value: f"{value:.4g}"),
-        Column("_nic", "Gbit/s", align="right"),
-        Column("_usd", "USD/h", align="right"),
-        Column("spot_usd_per_hour", "spot", _money, align="right"),
-        Column("state", "state"),
+        Column("device_memory_gib", "GiB", rate),
+        Column("_nic", "Gbit/s", align="right", spare=2),
+        Column("_usd", "$/h", align="right"),
+        Column("spot_usd_per_hour", "spot", money, align="right", spare=1),
+        *([Column("state")] if states != {"rentable"} else []),
     )
     notes = [
         "devices: 8x accelerators, 18c CPU cores that work as one device. GiB: memory of one device.",
-        "Gbit/s: what long training gets, after the dash what lasts for minutes, after + RDMA beside it.",
-        "USD/h: on demand; ~ is an estimate from cost and energy.",
+        "Gbit/s: sustained, after the dash what lasts for minutes, after + RDMA beside it.",
+        "$/h: on demand; ~ is an estimate from cost and energy.",
     ]
     dates = sorted({h.price.as_of for h in machines if h.price.as_of and h.ownership is None})
     if dates:
         notes[-1] += f" Prices as of {dates[0]}" + (f" to {dates[-1]}." if len(dates) > 1 else ".")
-    if old := old_prices(machine.price.as_of for machine in machines if machine.ownership is None):
-        notes.append(old)
     if any(not hardware.still_sold for hardware in machines):
         notes.append("Retired: `planner hardware NAME` says which machine still sold comes nearest.")
+    if old := old_prices(machine.price.as_of for machine in machines if machine.ownership is None):
+        notes.append(old)
     rows = [
         hardware_row(hardware)
         | {"_devices": devices_of(hardware), "_nic": nic_words(hardware), "_usd": _list_price(hardware)}
@@ -94,16 +102,15 @@ def hardware_page(hardware: Hardware) -> list[Table]:
     """Everything known of one machine, figure by figure, with basis, date and source."""
     from planner.hardware.prices.offers import nearest_current
 
-    rows = _figures(hardware)
-    sources = list(dict.fromkeys(row["source"] for row in rows if row["source"]))
-    for row in rows:
-        row["_ref"] = f"[{sources.index(row['source']) + 1}]" if row["source"] else None
+    figures = _figures(hardware)
+    numbers = references(source.source if source else None for _, _, source in figures)
     columns = (
-        Column("figure"),
-        Column("value"),
-        Column("basis"),
-        Column("as_of", "as of"),
-        Column("_ref", "source"),
+        Column("figure", get=lambda figure: figure[0]),
+        Column("value", get=lambda figure: figure[1]),
+        Column("basis", get=lambda figure: figure[2] and figure[2].basis, spare=2),
+        Column("as_of", "as of", get=lambda figure: (figure[2] and figure[2].as_of) or None, spare=3),
+        programs("source", lambda figure: figure[2] and figure[2].source),
+        Column("_ref", "source", get=lambda figure: numbers[figure[2] and figure[2].source]),
     )
     notes = []
     if hardware.status:
@@ -117,11 +124,12 @@ def hardware_page(hardware: Hardware) -> list[Table]:
     if hardware.ownership is None and (old := old_prices([hardware.price.as_of])):
         notes.append(old)
     title = f"{hardware.name}: {devices_of(hardware)}, {hardware.provider}"
-    pages = [Table(rows, columns, title=title, notes=notes)]
-    if hardware.kernels:
-        pages.append(_kernels(hardware))
-    pages.append(Table([], title="Sources", notes=[f"[{i}] {text}" for i, text in enumerate(sources, 1)]))
-    return pages
+    sources = [f"{number} {source}" for source, number in numbers.items() if number]
+    return [
+        Table.of(figures, columns, title, notes),
+        *([_kernels(hardware)] if hardware.kernels else []),
+        Table([], title="Sources", notes=sources),
+    ]
 
 
 def hardware_data(hardware: Hardware) -> dict[str, Any]:
@@ -140,112 +148,94 @@ def hardware_data(hardware: Hardware) -> dict[str, Any]:
     }
 
 
-def offer_row(offer: Offer) -> dict[str, Any]:
-    """One offer as plain values."""
-    hardware, price = offer.hardware, offer.price
-    return {
-        "name": hardware.name,
-        "provider": hardware.provider,
-        "device": hardware.device.name,
-        "device_count": hardware.device_count,
-        "device_memory_gib": round(hardware.device.memory_bytes / GIB, 9),
-        "region": price.region or None,
-        "usd_per_device_hour": _per_device(price.on_demand_usd_per_hour, hardware.device_count),
-        "spot_usd_per_device_hour": _per_device(price.spot_usd_per_hour, hardware.device_count),
-        "on_demand_usd_per_hour": price.on_demand_usd_per_hour,
-        "spot_usd_per_hour": price.spot_usd_per_hour,
-        "price_as_of": price.as_of or None,
-        "price_source": price.source or None,
-        "fabric": hardware.fabric.kind if hardware.fabric else None,
-        "rdma_kind": hardware.rdma_kind or None,
-        "state": _state(hardware),
-    }
-
-
 def offers_table(offers: Sequence[Offer]) -> Table:
     """Offers, cheapest device-hour first."""
+
+    def per_device(offer: Offer, usd_per_hour: float | None) -> float | None:
+        return None if usd_per_hour is None else round(usd_per_hour / offer.hardware.device_count, 6)
+
     columns = [
-        Column("name", "machine"),
-        Column("_devices", "devices"),
-        Column("usd_per_device_hour", "USD/GPU-h", _money),
-        Column("spot_usd_per_device_hour", "spot", _money),
-        Column("on_demand_usd_per_hour", "USD/h", _money),
-        Column("region", spare=2),
-        Column("_nic", "Gbit/s", align="right", spare=1),
-        Column("price_as_of", "as of", spare=3),
-    ]
-    if any(offer.hardware.standing != "rentable" for offer in offers):
-        columns.append(Column("state"))
-    rows = [
-        offer_row(offer)
-        | {
-            "_devices": short_devices(devices_of(offer.hardware)),
-            "_nic": nic_words(offer.hardware),
-        }
-        for offer in offers
+        Column("name", "machine", get=lambda o: o.hardware.name),
+        programs("provider", lambda o: o.hardware.provider),
+        programs("device", lambda o: o.hardware.device.name),
+        programs("device_count", lambda o: o.hardware.device_count),
+        programs("device_memory_gib", lambda o: round(o.hardware.device.memory_bytes / GIB, 9)),
+        Column("_devices", "devices", short_devices, get=lambda o: devices_of(o.hardware)),
+        Column(
+            "usd_per_device_hour",
+            "$/GPU-h",
+            money,
+            get=lambda o: per_device(o, o.price.on_demand_usd_per_hour),
+        ),
+        Column(
+            "spot_usd_per_device_hour", "spot", money, get=lambda o: per_device(o, o.price.spot_usd_per_hour)
+        ),
+        Column("on_demand_usd_per_hour", "$/h", money, get=lambda o: o.price.on_demand_usd_per_hour),
+        programs("spot_usd_per_hour", lambda o: o.price.spot_usd_per_hour),
+        Column("region", get=lambda o: o.price.region or None, spare=2),
+        Column("_nic", "Gbit/s", align="right", spare=1, get=lambda o: nic_words(o.hardware)),
+        Column("price_as_of", "as of", get=lambda o: o.price.as_of or None, spare=3),
+        programs("price_source", lambda o: o.price.source or None),
+        programs("fabric", lambda o: o.hardware.fabric.kind if o.hardware.fabric else None),
+        programs("rdma_kind", lambda o: o.hardware.rdma_kind or None),
+        Column(
+            "state",
+            get=lambda o: _state(o.hardware),
+            hidden=all(offer.hardware.standing == "rentable" for offer in offers),
+        ),
     ]
     notes = [
-        "USD/GPU-h: one device of the machine on demand, spot beside it; USD/h: the whole machine.",
+        "$/GPU-h: one device of the machine on demand, spot beside it; $/h: the whole machine.",
         "Gbit/s: of the machine, after + RDMA beside it. Region `any`: one price in all of a provider's.",
     ]
-    if old := old_prices(offer.price.as_of for offer in offers if offer.hardware.ownership is None):
-        notes.append(old)
-    return Table(rows, columns, notes=notes)
+    old = old_prices(offer.price.as_of for offer in offers if offer.hardware.ownership is None)
+    return Table.of(offers, columns, notes=[*notes, *filter(None, [old])])
 
 
-def _per_device(usd: float | None, count: int) -> float | None:
-    return None if usd is None else round(usd / count, 6)
+Figure = tuple[str, str, Source | None]  # name, value, where it comes from
 
 
-def _figures(hardware: Hardware) -> list[dict[str, Any]]:
-    """Rows of (figure, value, basis, as_of, source); what is unknown says so."""
-    device, price = hardware.device, hardware.price
-    speed = f", {device.memory_bytes_per_s / 1e9:.4g} GB/s" if device.memory_bytes_per_s else ""
+def _figures(hardware: Hardware) -> list[Figure]:
+    """What is known of a machine; what is unknown says so."""
+    device, price, sources = hardware.device, hardware.price, hardware.sources
+    speed = f", {rate(device.memory_bytes_per_s / 1e9)} GB/s" if device.memory_bytes_per_s else ""
     host = [hardware.cpu or None, f"{hardware.vcpus} vCPUs" if hardware.vcpus else None]
     host.append(_gib(hardware.memory_bytes) if hardware.memory_bytes else None)
-    holder = hardware.sources.get("machine") if device.kind == "cpu" else _device_source(hardware)
-    rows: list[tuple[str, str, Source | None]] = [
-        ("device", f"{devices_of(hardware)}: {_peaks(device.flops)}", _device_source(hardware)),
-        ("device memory", f"{_gib(device.memory_bytes)}{speed}", holder),
-        ("machine", ", ".join(filter(None, host)) or "not published", hardware.sources.get("machine")),
-        *_fabric(hardware),
-        *_network(hardware),
+    holder = sources.get("machine") if device.kind == "cpu" else _device_source(hardware)
+    rows: list[Figure] = [
+        ("device", f"{devices_of(hardware)}: {_peaks(device.flops)}", _device_source(hardware))
     ]
     if device.matmul_flops:
         measured = Source("measured", device.matmul_source, device.as_of)
-        rows.insert(1, ("large matmul", _peaks(device.matmul_flops), measured))
+        rows.append(("large matmul", _peaks(device.matmul_flops), measured))
+    rows += [
+        ("device memory", f"{_gib(device.memory_bytes)}{speed}", holder),
+        ("machine", ", ".join(filter(None, host)) or "not published", sources.get("machine")),
+        *_fabric(hardware),
+        *_network(hardware),
+    ]
     if hardware.flow_bytes_per_s:
         flow = format_bandwidth(hardware.flow_bytes_per_s)
         if grouped := hardware.placement_group_flow_bytes_per_s:
             flow += f"; {format_bandwidth(grouped)} in a placement group"
-        rows.append(("one connection", flow, hardware.sources.get("flow")))
-    on_demand = Source(price.basis, price.source, price.as_of)
+        rows.append(("one connection", flow, sources.get("flow")))
     own = hardware.ownership is not None
     region = "" if own else price.region
+    on_demand = Source(price.basis, price.source, price.as_of)
     rows.append(("price" if own else "on demand", _usd(price.on_demand_usd_per_hour, region), on_demand))
     if not own:
-        rows.append(("spot", _usd(price.spot_usd_per_hour, price.region), hardware.sources.get("spot")))
+        rows.append(("spot", _usd(price.spot_usd_per_hour, region), sources.get("spot")))
     for other in hardware.other_prices:
-        source = Source(other.basis, other.source, other.as_of)
-        spot = other.spot_usd_per_hour
         words = [_usd(other.on_demand_usd_per_hour, "")] if other.on_demand_usd_per_hour else []
-        words += [f"spot {_usd(spot, '')}"] if spot else []
+        words += [f"spot {_usd(other.spot_usd_per_hour, '')}"] if other.spot_usd_per_hour else []
+        source = Source(other.basis, other.source, other.as_of)
         rows.append((f"in {other.region}", ", ".join(words), source))
-    if "status" in hardware.sources:
-        rows.append(("state", _state(hardware), hardware.sources["status"]))
-    return [
-        {
-            "figure": figure,
-            "value": value,
-            "basis": source.basis if source else None,
-            "as_of": (source.as_of or None) if source else None,
-            "source": source.source if source else None,
-        }
-        for figure, value, source in rows
-    ]
+    if "status" in sources:
+        rows.append(("state", _state(hardware), sources["status"]))
+    return rows
 
 
-def _network(hardware: Hardware) -> list[tuple[str, str, Source | None]]:
+def _network(hardware: Hardware) -> list[Figure]:
     """The rows of the network: one where baseline and burst are one figure or none."""
     baseline, burst = hardware.nic_baseline_bytes_per_s, hardware.nic_burst_bytes_per_s
     label = f" ({hardware.nic_label})" if hardware.nic_label else ""
@@ -284,16 +274,15 @@ def _peaks(flops: Mapping[str, float]) -> str:
     return ", ".join(said)
 
 
-def _fabric(hardware: Hardware) -> list[tuple[str, str, Source | None]]:
+def _fabric(hardware: Hardware) -> list[Figure]:
     """How the devices of a machine are joined, where there are several."""
     fabric = hardware.fabric
     if fabric is None:
         return [("fabric", "not published", None)] if hardware.device_count > 1 else []
-    words = f"{LINKS[fabric.kind]}, {fabric.bytes_per_s / 1e9:.4g} GB/s a device each way"
+    words = f"{LINKS[fabric.kind]}, {fabric.bytes_per_s / 1e9:.4g} GB/s per device each way"
     if fabric.topology == "pairs":
-        words += ", in pairs"
-        if fabric.between_bytes_per_s:
-            words += f" ({fabric.between_bytes_per_s / 1e9:.4g} between them)"
+        between = fabric.between_bytes_per_s
+        words += ", in pairs" + (f" ({between / 1e9:.4g} between them)" if between else "")
     elif fabric.topology == "mesh":
         words += ", a mesh"
     if fabric.machines > 1:
@@ -305,10 +294,10 @@ def _kernels(hardware: Hardware) -> Table:
     kernels = hardware.kernels
     assert kernels is not None
     rows = [
-        {"kernel": kind, "rate": f"{rate / 1e9:,.0f} " + ("GB/s" if kind == "memory" else "GMAC/s")}
-        for kind, rate in kernels.rates.items()
+        {"kernel": kind, "rate": f"{rate(speed / 1e9)} " + ("GB/s" if kind == "memory" else "GMAC/s")}
+        for kind, speed in kernels.rates.items()
     ]
-    rows.append({"kernel": "overhead of one op", "rate": f"{kernels.overhead_s * 1e6:.3g} us"})
+    rows.append({"kernel": "overhead per op", "rate": f"{kernels.overhead_s * 1e6:.3g} us"})
     error = f", median error {kernels.median_error:.1%}" if kernels.median_error is not None else ""
     note = f"{kernels.basis}: {kernels.source}{error}"
     return Table(rows, (Column("kernel"), Column("rate", align="right")), title="Compute model", notes=[note])
@@ -326,9 +315,9 @@ def nic_words(hardware: Hardware) -> str | None:
     )
     figures = []
     if baseline is not None and burst is not None:
-        figures.append(_figure(baseline) if burst <= baseline else f"{_figure(baseline)}-{_figure(burst)}")
+        figures.append(_gbit(baseline) if burst <= baseline else f"{_gbit(baseline)}-{_gbit(burst)}")
     if rdma is not None and rdma != baseline and not (baseline and baseline > rdma):
-        figures.append(f"+{_figure(rdma)}")
+        figures.append(f"+{_gbit(rdma)}")
     return " ".join(figures) or None
 
 
@@ -345,32 +334,24 @@ def short_devices(devices: str) -> str:
     return re.sub(r"-(\d+GB|1GPU)$|Xeon-(?=[E\d])", "", devices)
 
 
-def _figure(value: float) -> str:
-    return f"{value:.0f}" if value >= 1000 else f"{value:.4g}"
+def _gbit(value: float) -> str:
+    return f"{value:,.0f}" if value >= 1000 else f"{value:.4g}"
 
 
 def _gib(value: float) -> str:
-    return f"{value / GIB:.4g} GiB"
-
-
-def _money(value: float) -> str:
-    return f"{value:.3f}"
+    return f"{value / GIB:,.4g} GiB" if value < 1e3 * GIB else f"{value / GIB:,.0f} GiB"
 
 
 def _list_price(hardware: Hardware) -> str | None:
-    usd = hardware.price.on_demand_usd_per_hour
-    if usd is None:
+    per_hour = hardware.price.on_demand_usd_per_hour
+    if per_hour is None:
         return None
-    return ("~" if hardware.price.basis == "estimated" else "") + _money(usd)
+    return ("~" if hardware.price.basis == "estimated" else "") + money(per_hour)
 
 
 def _over(value: float | None, unit: float) -> float | None:
     return None if value is None else round(value / unit, 9)
 
 
-def _rounded(value: float | None) -> float | None:
-    return None if value is None else round(value, 9)
-
-
 def _usd(value: float | None, region: str) -> str:
-    return "not known" if value is None else f"{value:.4g} USD/h" + (f" in {region}" if region else "")
+    return "not known" if value is None else f"{usd(value)}/h" + (f" in {region}" if region else "")

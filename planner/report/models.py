@@ -1,16 +1,20 @@
-"""Models as tables: the list of all, and one model with its layers and where its bytes are."""
+"""Models: the list of all, one with its layers and where its bytes are, and its page."""
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from planner.model import Layer, Model
 from planner.model.layers import is_input, workloads
+from planner.note import Note, Topic
 from planner.printable import printable
-from planner.report.page import Column, Table
-from planner.units import MIB
+from planner.report.format import bar, rate
+from planner.report.page import Column, Figure, Page, Table, chart, label
+from planner.units import MIB, format_bytes, format_count
 
 if TYPE_CHECKING:
     from planner.model.importers import ImportedModel
@@ -23,7 +27,7 @@ def summary(model: Model) -> dict[str, Any]:
     """One model in one row."""
     return {
         "model": model.name,
-        "layers": layer_count(model),
+        "layers": len(layer_rows(model)),  # as people count them: with its bias and activation one
         "ops": len(model.layers) - 1,  # biases, norms and activations one by one; the input is none
         "tensors": len(model.tensors),
         "parameters": model.parameters,
@@ -43,16 +47,16 @@ def list_table(models: Iterable[Model], unread: Iterable[str] = ()) -> Table:
     return Table(
         [summary(model) for model in models],
         [
-            Column("model", "Model", style="bold"),
-            Column("tensors", "Tensors"),
-            Column("parameters", "Parameters"),
-            Column("bytes", "MiB", _mib),
-            Column("macs", "GMACs", lambda macs: f"{macs / 1e9:.3f}"),
-            Column("default_batch", "Batch"),
-            Column("description", "What it is", spare=True),
+            Column("model"),
+            Column("parameters", show=format_count, align="right"),
+            Column("bytes", "in fp32", format_bytes, align="right", spare=2),
+            Column("macs", "GMACs", lambda macs: rate(macs / 1e9)),
+            Column("default_batch", "batch", spare=3),
+            Column("tensors", spare=4),
+            Column("description", "what it is", spare=1, enough=30),
         ],
         notes=[
-            "MiB: all parameters in single precision. GMACs: 10^9 multiply-adds forward, for one sample.",
+            "in fp32: all parameters in single precision. GMACs: 10^9 multiply-adds forward, one sample.",
             "`planner models NAME` shows layers and where the bytes are; docs/models.md: how to write one.",
             *(f"Left out: {error}" for error in unread),
         ],
@@ -62,27 +66,24 @@ def list_table(models: Iterable[Model], unread: Iterable[str] = ()) -> Table:
 def model_tables(model: Model, *, folded: bool = False) -> list[Table]:
     """One model: its layers, its largest tensors, a few sentences. `folded`: equal blocks once."""
     about = summary(model)
-    shape = _shape(model.layers[0].output_shape)
     words = [
         f"{model.name}: {model.description}" if model.description else model.name,
-        f"{layer_count(model):,} layers, {about['tensors']:,} tensors, {model.parameters:,} parameters,"
-        f" {_mib(model.bytes)} MiB; {model.macs / 1e9:,.3f} GMACs forward for one sample of {shape}",
+        f"{about['layers']:,} layers, {about['tensors']:,} tensors, {model.parameters:,} parameters,"
+        f" {format_bytes(model.bytes)}; {rate(model.macs / 1e9)} GMACs forward for one sample of "
+        f"{_shape(model.layers[0].output_shape)}",
     ]
     kinds: dict[str, int] = {}
     for layer in model.layers:
         if layer.bytes:
             kinds[layer.kind] = kinds.get(layer.kind, 0) + layer.bytes
     ranked = sorted(kinds.items(), key=lambda kind: -kind[1])
-    notes = (
-        [f"Bytes by kind of layer: {', '.join(f'{k} {_share(b, model.bytes)}' for k, b in ranked)}."]
-        if ranked
-        else []
-    )
-    if model.source:
-        notes.append(f"Source: {model.source}.")
+    shares = ", ".join(f"{kind} {size / model.bytes:.1%}" for kind, size in ranked)
     scope = _common_scope(model)
-    if scope:
-        notes.append(f"Names stand here without {scope} before them.")
+    notes = {
+        f"Bytes by kind of layer: {shares}.": bool(ranked),
+        f"Source: {model.source}.": bool(model.source),
+        f"Names stand here without {scope} before them.": bool(scope),
+    }
 
     def short(name: str) -> str:
         return name.removeprefix(scope)
@@ -90,10 +91,10 @@ def model_tables(model: Model, *, folded: bool = False) -> list[Table]:
     layers = Table(
         folded_rows(model) if folded else layer_rows(model),
         [
-            Column("layer", "Layer", short),
-            Column("what", "What"),
-            Column("output_shape", "Output", _shape, align="right"),
-            Column("tensors", "Tensors"),
+            Column("layer", show=short),
+            Column("what"),
+            Column("output_shape", "output", _shape, align="right", spare=1),
+            Column("tensors", spare=2),
             Column("bytes", "MiB", _mib),
             Column("macs", "MMACs", lambda macs: f"{macs / 1e6:,.2f}" if macs else "-"),
         ],
@@ -102,15 +103,15 @@ def model_tables(model: Model, *, folded: bool = False) -> list[Table]:
     largest = Table(
         largest_tensors(model),
         [
-            Column("tensor", "Tensor", short),
-            Column("shape", "Shape", _shape, align="right"),
+            Column("tensor", show=short),
+            Column("shape", show=_shape, align="right", spare=2),
             Column("bytes", "MiB", _mib),
-            Column("share", "Share", _percent),
-            Column("cumulative_share", "Running", _percent),
-            Column("bar", ""),
+            Column("share", show=_percent),
+            Column("cumulative_share", "running", _percent, spare=3),
+            Column("bar", "", spare=1),
         ],
         title="Where the bytes are",
-        notes=notes,
+        notes=[note for note, holds in notes.items() if holds],
     )
     return [layers, largest] if model.tensors else [layers]
 
@@ -131,12 +132,6 @@ def model_data(model: Model) -> dict[str, Any]:
         for layer in model.layers
     ]
     return {**summary(model), "layer_list": layers}
-
-
-def layer_count(model: Model) -> int:
-    """Layers as people count them and the table lists them: a convolution with its bias and activation is
-    one."""
-    return len(layer_rows(model))
 
 
 def imported_lines(found: ImportedModel, file: Path) -> list[str]:
@@ -237,7 +232,7 @@ def largest_tensors(model: Model) -> list[dict[str, Any]]:
         running += row["bytes"]
         row["share"] = row["bytes"] / model.bytes
         row["cumulative_share"] = running / model.bytes
-        row["bar"] = "█" * round(BAR * row["share"])
+        row["bar"] = bar(row["share"], BAR)
     return rows
 
 
@@ -268,5 +263,54 @@ def _percent(share: float) -> str:
     return f"{share:.1%}"
 
 
-def _share(part: int, whole: int) -> str:
-    return f"{part / whole:.1%}"
+def model_page(model: Model) -> Page:
+    """A model layer by layer: bytes, multiply-adds, activations."""
+    from planner.report.profile import bars_in_order
+
+    rows, tables = layer_rows(model), model_tables(model)
+    pictures = [
+        bars_in_order(
+            key, title, unit, [(row["layer"], _layer_words(row), size(row)) for row in rows], colour
+        )
+        for key, title, unit, size, colour in (
+            ("bytes", "Parameters, layer by layer", "MiB", lambda r: r["bytes"] / MIB, "@c1"),
+            ("macs", "Multiply-adds forward, layer by layer", "MMACs", lambda r: r["macs"] / 1e6, "@c2"),
+            ("outputs", "Outputs of one sample, layer by layer", "MiB", _output_mib, "@c3"),
+        )
+    ]
+    heaviest = max(rows, key=lambda row: row["bytes"])
+    slowest = max(rows, key=lambda row: row["macs"])
+    answer = f"{model.name} has {model.parameters:,} parameters, {format_bytes(model.bytes)}"
+    if model.bytes and model.macs:
+        answer += (
+            f"; {heaviest['bytes'] / model.bytes:.0%} of them in {heaviest['layer']}, and "
+            f"{slowest['macs'] / model.macs:.0%} of the {model.macs / 1e9:,.3g} GMACs in {slowest['layer']}"
+        )
+    return Page(
+        f"planner models: {model.name}",
+        headline=answer + ".",
+        figures=[
+            Figure("layers", f"{len(rows):,}"),
+            Figure("tensors", f"{len(model.tensors):,}"),
+            Figure("parameters", f"{model.parameters:,}"),
+            Figure("size", format_bytes(model.bytes)),
+            Figure("forward, one sample", f"{model.macs / 1e9:,.3g} GMACs"),
+        ],
+        facts=[[model.description]] if model.description else [],
+        pictures=list(map(chart, pictures)),
+        tables=[*map(_without_bars, tables[1:]), replace(tables[0], title="Layers")],
+        assumptions=[Note(Topic.SOURCE, model.source)] if model.source else [],
+    )
+
+
+def _without_bars(table: Table) -> Table:
+    """The table without the bars of characters that a terminal needs."""
+    return replace(table, columns=[column for column in table.columns if column.key != "bar"])
+
+
+def _layer_words(row: dict[str, Any]) -> str:
+    return f"<b>{label(row['layer'])}</b><br>{label(row['what'])}"
+
+
+def _output_mib(row: dict[str, Any]) -> float:
+    return float(4 * math.prod(row["output_shape"])) / MIB

@@ -12,7 +12,6 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from html import escape
 from importlib import import_module
-from pathlib import Path
 from typing import Any
 
 from planner.note import Note
@@ -211,10 +210,3 @@ def page_of(result: Any, command: str = "", *, energy: bool = False) -> Page:
     module, _, name = result.page_maker.rpartition(".")
     page: Page = getattr(import_module(module), name)(result, energy=energy)
     return replace(page, command=command)
-
-
-def write_html(result: Any, path: Path | str, command: str = "") -> None:
-    """Write the page of an answer as one HTML file."""
-    from planner.report.html import write_page
-
-    write_page(page_of(result, command), path)

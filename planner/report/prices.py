@@ -8,157 +8,109 @@ from typing import Any
 from planner.hardware import Hardware, Price
 from planner.hardware.prices.cost import age_days, old_prices
 from planner.hardware.prices.lists import FAR, Changes, ImportedPrices
-from planner.report.page import Column, Table
+from planner.report.format import money, references, signed_percent
+from planner.report.page import Column, Table, programs
 
 
 def providers_table(machines: Sequence[Hardware]) -> Table:
     """A line a provider: how many prices, and of which days."""
-    by_provider: dict[str, list[Hardware]] = {}
+    by_provider: dict[str, list[Price]] = {}
+    counts: dict[str, int] = {}
     for machine in machines:
         if machine.ownership is None:
-            by_provider.setdefault(machine.provider, []).append(machine)
-    rows = []
-    for provider, kinds in sorted(by_provider.items()):
-        prices = [price for kind in kinds for price in _prices(kind)]
-        dates = sorted(price.as_of for price in prices if price.as_of)
-        own = sum("imported by the user" in price.source for price in prices)
-        rows.append(
-            {
-                "provider": provider,
-                "machines": len(kinds),
-                "prices": len(prices),
-                "imported": own,
-                "oldest": dates[0] if dates else None,
-                "newest": dates[-1] if dates else None,
-                "oldest_days": age_days(dates[0]) if dates else None,
-            }
-        )
+            by_provider.setdefault(machine.provider, []).extend(_prices(machine))
+            counts[machine.provider] = counts.get(machine.provider, 0) + 1
+    dates: dict[str, list[Any]] = {
+        provider: sorted(price.as_of for price in prices if price.as_of) or [None]
+        for provider, prices in by_provider.items()
+    }
     columns = (
-        Column("provider"),
-        Column("machines"),
-        Column("prices"),
-        Column("imported"),
-        Column("oldest"),
-        Column("newest"),
+        Column("provider", get=lambda name: name),
+        Column("machines", get=counts.__getitem__),
+        Column("prices", get=lambda name: len(by_provider[name])),
+        Column("imported", get=lambda name: sum("imported by" in p.source for p in by_provider[name])),
+        Column("oldest", get=lambda name: dates[name][0]),
+        Column("newest", get=lambda name: dates[name][-1]),
+        programs("oldest_days", lambda name: dates[name][0] and age_days(dates[name][0])),
     )
     notes = ["A price is one machine in one region. `planner prices show NAME` lists those of a machine."]
-    all_prices = (price for kinds in by_provider.values() for kind in kinds for price in _prices(kind))
-    if old := old_prices(price.as_of for price in all_prices):
-        notes.append(old)
-    return Table(rows, columns, notes=notes)
+    old = old_prices(price.as_of for prices in by_provider.values() for price in prices)
+    return Table.of(sorted(by_provider), columns, notes=[*notes, *filter(None, [old])])
 
 
 def prices_table(machines: Sequence[Hardware]) -> Table:
     """A line a machine and region."""
-    rows: list[dict[str, Any]] = []
-    shown: list[Price] = []
-    for machine in machines:
-        if machine.ownership is not None:
-            continue
-        for price in sorted(_prices(machine), key=lambda price: price.region != machine.price.region):
-            shown.append(price)
-            rows.append(
-                {
-                    "name": machine.name,
-                    "region": price.region or None,
-                    "on_demand_usd_per_hour": price.on_demand_usd_per_hour,
-                    "spot_usd_per_hour": price.spot_usd_per_hour,
-                    "as_of": price.as_of or None,
-                    "age_days": age_days(price.as_of),
-                    "source": price.source or None,
-                }
-            )
-    sources = list(dict.fromkeys(row["source"] for row in rows if row["source"]))
-    for row in rows:
-        row["_ref"] = f"[{sources.index(row['source']) + 1}]" if row["source"] else None
+    shown = [
+        (machine.name, price)
+        for machine in machines
+        if machine.ownership is None
+        for price in sorted(_prices(machine), key=lambda price: price.region != machine.price.region)
+    ]
+    numbers = references(price.source for _, price in shown)
     columns = (
-        Column("name", "machine"),
-        Column("region"),
-        Column("on_demand_usd_per_hour", "USD/h", _money),
-        Column("spot_usd_per_hour", "spot", _money),
-        Column("as_of", "as of"),
-        Column("age_days", "days"),
-        Column("_ref", "source"),
+        Column("name", "machine", get=lambda row: row[0]),
+        Column("region", get=lambda row: row[1].region or None),
+        Column("on_demand_usd_per_hour", "$/h", money, get=lambda row: row[1].on_demand_usd_per_hour),
+        Column("spot_usd_per_hour", "spot", money, get=lambda row: row[1].spot_usd_per_hour),
+        Column("as_of", "as of", get=lambda row: row[1].as_of or None),
+        Column("age_days", "days", get=lambda row: age_days(row[1].as_of), spare=2),
+        programs("source", lambda row: row[1].source or None),
+        Column("_ref", "source", get=lambda row: numbers[row[1].source], spare=1),
     )
-    notes = [f"[{at}] {source}" for at, source in enumerate(sources, 1)]
-    if old := old_prices(price.as_of for price in shown):
-        notes.append(old)
-    return Table(rows, columns, notes=notes)
+    notes = [f"{number} {source}" for source, number in numbers.items() if number]
+    old = old_prices(price.as_of for _, price in shown)
+    return Table.of(shown, columns, notes=[*notes, *filter(None, [old])])
 
 
 def imports_table(imports: Sequence[ImportedPrices]) -> Table:
     """What was taken over, list by list."""
-    rows = [
-        {
-            "provider": each.list.provider,
-            "format": each.list.format,
-            "as_of": each.as_of.isoformat(),
-            "rows": each.list.rows,
-            "machines": len(each.list.quotes),
-            "prices": each.list.prices,
-            "counting": each.counting,
-            "file": str(each.saved),
-        }
-        for each in imports
-    ]
     columns = (
-        Column("provider"),
-        Column("format"),
-        Column("as_of", "as of"),
-        Column("rows"),
-        Column("machines"),
-        Column("prices"),
+        Column("provider", get=lambda each: each.list.provider),
+        Column("format", get=lambda each: each.list.format),
+        Column("as_of", "as of", get=lambda each: each.as_of.isoformat()),
+        Column("rows", get=lambda each: each.list.rows, spare=1),
+        Column("machines", get=lambda each: len(each.list.quotes)),
+        Column("prices", get=lambda each: each.list.prices),
         Column("counting", "that count"),
+        programs("file", lambda each: str(each.saved)),
     )
     notes = [f"Saved as {each.saved}." for each in imports]
     for each in imports:
-        left = [f"{count} {reason}" for reason, count in each.list.left_out.items()]
-        if left:
-            notes.append(f"{each.list.provider}: left out {'; '.join(left)}.")
-        if each.counting < each.list.prices:
-            older = each.list.prices - each.counting
-            notes.append(f"{each.list.provider}: {older} prices are older than the catalogue's, which stay.")
-        if each.far:
-            notes.append(
-                f"{each.list.provider}: {each.far} prices differ from the catalogue's by more than a factor "
-                f"of {FAR:g}; `planner prices diff shipped now` shows which."
-            )
+        left = "; ".join(f"{count} {reason}" for reason, count in each.list.left_out.items())
+        older = each.list.prices - each.counting
+        said = {
+            f"left out {left}.": bool(left),
+            f"{older} prices are older than the catalogue's, which stay.": older > 0,
+            f"{each.far} prices differ from the catalogue's by more than a factor of {FAR:g}; "
+            "`planner prices diff shipped now` shows which.": bool(each.far),
+        }
+        notes += [f"{each.list.provider}: {sentence}" for sentence, holds in said.items() if holds]
     if any(each.dated_by_file for each in imports):
         notes.append("Dated by the day of the file; lists are often older than that: --as-of says otherwise.")
-    return Table(rows, columns, notes=notes)
+    return Table.of(imports, columns, notes=notes)
 
 
 def changes_table(changes: Changes, old: str, new: str) -> Table:
     """What changed, the largest change first."""
-    rows = [
-        {
-            "name": change.machine,
-            "region": change.region,
-            "kind": change.kind,
-            "old_usd_per_hour": change.old_usd_per_hour,
-            "new_usd_per_hour": change.new_usd_per_hour,
-            "change": None if change.relative is None else round(change.relative, 6),
-        }
-        for change in changes.changed
-    ]
     columns = (
-        Column("name", "machine"),
+        Column("name", "machine", get=lambda change: change.machine),
         Column("region"),
         Column("kind", "price"),
-        Column("old_usd_per_hour", "old USD/h", _money),
-        Column("new_usd_per_hour", "new USD/h", _money),
-        Column("change", "change", lambda value: f"{value:+.1%}"),
+        Column("old_usd_per_hour", "old $/h", money),
+        Column("new_usd_per_hour", "new $/h", money),
+        Column(
+            "change",
+            "change",
+            signed_percent,
+            get=lambda change: None if change.relative is None else round(change.relative, 6),
+        ),
     )
     notes = [
         f"{changes.same} prices are the same; {changes.only_old} machines and regions are only in {old}, "
         f"{changes.only_new} only in {new}."
     ]
-    return Table(rows, columns, notes=notes)
+    return Table.of(changes.changed, columns, notes=notes)
 
 
 def _prices(machine: Hardware) -> tuple[Price, ...]:
     return (machine.price, *machine.other_prices)
-
-
-def _money(value: float) -> str:
-    return f"{value:.4g}"

@@ -1,16 +1,28 @@
-"""Tables of profiles, of fits made from them, and of calibrations of a machine."""
+"""Profiles and recordings of training steps, and calibrations of a machine: tables, and a profile's page."""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import asdict, replace
+from typing import TYPE_CHECKING, Any
 
-from planner.calibrate.accelerator import AcceleratorCalibration
-from planner.calibrate.compute import ComputeCalibration
-from planner.calibrate.network import NetworkCalibration
-from planner.device.recorded.summary import RecordingsBeside, RecordingSummary
-from planner.report.page import Column, Table
-from planner.simulator.step.summary import Summary
-from planner.units import format_bandwidth, format_bytes, format_seconds
+import numpy as np
+
+from planner.note import Note, Topic
+from planner.report.charts import bars, rows_chart
+from planner.report.page import Chart, Column, Figure, Page, Remark, Spec, Table, chart, label
+from planner.report.plots import titled
+from planner.simulator.cluster import ResourceKind
+from planner.simulator.step import DOWNLINK, PS, UPLINK, WORKER, resource_of
+from planner.units import MIB, format_bandwidth, format_bytes, format_seconds
+
+if TYPE_CHECKING:
+    from planner.calibrate.accelerator import AcceleratorCalibration
+    from planner.calibrate.compute import ComputeCalibration
+    from planner.calibrate.network import NetworkCalibration
+    from planner.device.recorded.summary import RecordingsBeside, RecordingSummary
+    from planner.simulator.step import Profile
+    from planner.simulator.step.summary import Summary
 
 
 def profile_tables(summary: Summary) -> list[Table]:
@@ -191,3 +203,147 @@ def accelerator_table(fitted: AcceleratorCalibration) -> Table:
         f"{format_seconds(fitted.launch_s)} to launch; {fitted.software}."
     ]
     return Table(rows, columns, fitted.name, notes)
+
+
+def profile_page(profile: Profile, summary: Summary) -> Page:
+    """A profile: time by resource, then every op and every tensor in order."""
+    tables = profile_tables(summary)
+    mean, spread = profile.durations_s.mean(axis=0), profile.durations_s.std(axis=0)
+    order = profile.topological_order()
+    pictures = [_resources(summary)]
+    for kind, key, title, unit, colour in (
+        (WORKER, "ops", "Ops of the worker, in order", "ms", "@c3"),
+        (PS, "updates", "Updates of the servers, in order", "ms", "@c4"),
+        (DOWNLINK, "downloads", "Parameters downloaded, in order", "MiB", "@c1"),
+        (UPLINK, "uploads", "Gradients uploaded, in order", "MiB", "@c2"),
+    ):
+        timed = unit == "ms"
+        mine = order[(profile.resource[order] == kind) & (mean[order] > 0)]
+        sized = []
+        for i in (mine if timed else np.flatnonzero(profile.resource == kind)).tolist():
+            spent = f"± {format_seconds(float(spread[i]))} between steps"
+            words = spent if timed else str(resource_of(kind, int(profile.server[i])))
+            size = 1e3 * float(mean[i]) if timed else float(profile.bytes[i]) / MIB
+            sized.append((profile.names[i], f"<b>{label(profile.names[i])}</b><br>{words}", size))
+        if sized:
+            pictures.append(bars_in_order(key, title, unit, sized, colour))
+    ratio = summary.communication_to_computation
+    answer = (
+        f"A step of {summary.model or 'this profile'} (batch {summary.batch}) computes "
+        f"{format_seconds(summary.compute_s)} and moves "
+        f"{format_bytes(float(profile.bytes[profile.is_transfer].sum()))}"
+    )
+    if ratio is not None:
+        answer += f": communication takes {ratio:.2f} times as long as computation"
+    return Page(
+        f"planner profile: {summary.model or 'profile'}",
+        headline=answer + ".",
+        figures=[
+            Figure("steps", f"{summary.steps:,}"),
+            Figure("ops", f"{summary.ops:,}"),
+            Figure("tensors", f"{summary.tensors:,}"),
+            Figure("servers", f"{summary.servers:,}"),
+            Figure("critical path", format_seconds(summary.critical_path_s)),
+        ],
+        then=[Remark("Suspicious", summary.suspicious)],
+        pictures=list(map(chart, pictures)),
+        tables=[replace(table, title=table.title.capitalize()) for table in tables[1:] if table.rows],
+        assumptions=[
+            Note(Topic.SOURCE, f"{summary.source or 'unknown'} ({summary.basis})"),
+            *(Note(Topic.WARNING, note) for note in summary.notes),
+        ],
+    )
+
+
+def _resources(summary: Summary) -> Chart:
+    uses = summary.resources
+    data = bars(
+        "time",
+        [1e3 * (use.time_s or 0.0) for use in uses],
+        [RESOURCE_COLOURS[use.resource.kind] for use in uses],
+        "%{y}: %{x:,.4~g} ms, %{text}",
+        text=[f"{use.ops:,} ops" + (f", {format_bytes(use.bytes)}" if use.bytes else "") for use in uses],
+        textposition="auto",
+    )
+    caption = "Means over steps; a link's time is its bytes over the bandwidth, for one worker alone."
+    names = [str(use.resource) for use in uses]
+    return rows_chart(
+        "resources", "Time by resource", caption, names=names, data=[data], x=titled("ms per step")
+    )
+
+
+RESOURCE_COLOURS = {
+    ResourceKind.DOWNLINK: "@c1",
+    ResourceKind.WORKER: "@c3",
+    ResourceKind.UPLINK: "@c2",
+    ResourceKind.PS: "@c4",
+    ResourceKind.HOST: "@c5",
+}
+FEW, VERY_FEW = 24, 16  # bars that are named below the axis; where there is little room
+MOST = 3000  # bars
+
+
+def bars_in_order(
+    key: str,
+    title: str,
+    unit: str,
+    bars: Sequence[tuple[str, str, float]],
+    colour: str = "@c1",
+) -> Chart:
+    """Bars (name, words, value) in order, and the running share of the total."""
+    names, words, values = (list(column) for column in zip(*bars[:MOST], strict=True))
+    total = sum(values) or 1.0
+    places = list(range(len(names)))
+    data: list[Spec] = [
+        {
+            "type": "bar",
+            "name": unit,
+            "x": places,
+            "y": values,
+            "text": [
+                f"{word}<br>{value:,.4g} {unit}, {value / total:.1%}"
+                for word, value in zip(words, values, strict=True)
+            ],
+            "textposition": "none",
+            "hovertemplate": "%{text}<extra></extra>",
+            "marker": {"color": colour},
+        },
+        {
+            "type": "scatter",
+            "mode": "lines",
+            "name": "running share",
+            "x": places,
+            "y": (np.cumsum(values) / total).tolist(),
+            "yaxis": "y2",
+            "line": {"color": "@faint", "width": 1.5},
+            "hovertemplate": "%{y:.1%} so far<extra></extra>",
+        },
+    ]
+    bare: dict[str, Any] = {"showgrid": False, "showticklabels": False}
+    named = {
+        "tickmode": "array",
+        "tickvals": places,
+        "ticktext": [label(n) for n in names],
+        "tickangle": -90,
+        "showticklabels": True,
+    }
+    layout = {
+        "height": 300 if len(names) > FEW else 380,
+        "bargap": 0.15,
+        "xaxis": named if len(names) <= FEW else bare,
+        "yaxis": {**titled(unit), "rangemode": "tozero"},
+        "yaxis2": {
+            "overlaying": "y",
+            "side": "right",
+            "range": [0, 1.02],
+            "tickformat": ".0%",
+            "tickmode": "linear",
+            "dtick": 0.25,
+            "showgrid": False,
+        },
+        "showlegend": False,
+        "margin": {"l": 64, "r": 56, "t": 30, "b": 24},
+    }
+    caption = f"{len(names):,} in order, {sum(values):,.4g} {unit} in total; grey: running share."
+    narrow = {"xaxis": named if len(names) <= VERY_FEW else bare}
+    return Chart(key, title, caption, {"data": data, "layout": layout, "narrow": narrow})

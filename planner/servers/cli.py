@@ -18,7 +18,7 @@ from planner.cli._options import (
     checked,
     with_signature,
 )
-from planner.cli._output import command_line, progress, say, write_pictures
+from planner.cli._output import progress, write_html
 from planner.errors import BadInput
 from planner.report.output import Format, emit
 from planner.servers.order_request import OrderRequest
@@ -118,8 +118,9 @@ def order(
         answer = order_for(OrderRequest(**values), progress=report)
     if export is not None:
         write_file(export, exported(answer))
-    emit(page_of(answer), format, output)
-    write_pictures(answer, html=html)
+    shown = page_of(answer)
+    emit(shown, format, output)
+    write_html(shown, html)
 
 
 @_asks(PartitionRequest, PARTITION, max_workers=4)
@@ -169,8 +170,4 @@ def partition(
     # a million plans as plain values take as long as finding them
     data = page.partition_data(result, prediction) if format is Format.json else None
     emit(tables, format, output, data=data)
-    if html is not None:
-        from planner.report.html import write_page
-
-        write_page(page.partition_page(tables, dnn.name, command_line()), html)
-        say(f"report in {html}")
+    write_html(page.partition_page(tables, dnn.name), html)

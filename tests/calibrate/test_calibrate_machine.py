@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import inspect
 import tomllib
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -159,17 +161,24 @@ def test_the_canonical_computations_measure_all_that_is_needed(monkeypatch, caps
 
 
 def test_the_command_writes_a_file_that_plans_can_use(tmp_path, monkeypatch, capsys) -> None:
-    from planner.cli.calibrate import compute as command
+    from planner.cli.profile import compute as command
 
     monkeypatch.setattr(compute, "calibrate_compute", lambda progress: FOUND)
     path = tmp_path / "mine.toml"
-    command(name="mine", usd_per_hour=0.5, output=path)
+    call(command, name="mine", usd_per_hour=0.5, output=path)
     said = capsys.readouterr()
     assert "planner calibrate network HOST --into" in said.err
     assert "Some CPU" in said.out
     assert load_hardware(str(path)).price.on_demand_usd_per_hour == 0.5
     with pytest.raises(BadInput, match=r"\.toml"):
-        command(name="mine", output=tmp_path / "mine.txt")
+        call(command, name="mine", output=tmp_path / "mine.txt")
+
+
+def call(command: Callable[..., None], **given: object) -> None:
+    """Call a command as typer does: with the defaults of its options."""
+    parameters = inspect.signature(command).parameters.items()
+    defaults = {name: getattr(each.default, "default", each.default) for name, each in parameters}
+    command(**{**defaults, **given})
 
 
 def measured(monkeypatch: pytest.MonkeyPatch) -> list[dict[str, object]]:
@@ -186,16 +195,16 @@ def measured(monkeypatch: pytest.MonkeyPatch) -> list[dict[str, object]]:
 
 
 def test_the_network_is_measured_into_a_file(tmp_path, monkeypatch, capsys) -> None:
-    from planner.cli.calibrate import network as command
+    from planner.cli.profile import network as command
 
     asked, path = measured(monkeypatch), tmp_path / "mine.toml"
     write_hardware_file(path, hardware_tables(FOUND, "mine"))
-    command(host="other", connections=2)
+    call(command, host="other", connections=2)
     said = capsys.readouterr()
     assert said.err == "planner: one connection\n"
     assert "other: 10 Gbit/s by iperf3" in said.out
     assert load_hardware(str(path)).nic_baseline_bytes_per_s is None
-    command(host="other", connections=2, port=7, into=path)
+    call(command, host="other", connections=2, port=7, into=path)
     assert capsys.readouterr().err == f"planner: one connection\nplanner: wrote {path}\n"
     assert asked[-1] == {"host": "other", "port": 7, "connections": 2}
     assert load_hardware(str(path)).nic_baseline_bytes_per_s == pytest.approx(1.25e9)
@@ -203,11 +212,11 @@ def test_the_network_is_measured_into_a_file(tmp_path, monkeypatch, capsys) -> N
 
 
 def test_the_other_machine_answers_and_somebody_has_to_be_it(monkeypatch, capsys) -> None:
-    from planner.cli.calibrate import network as command
+    from planner.cli.profile import network as command
 
     asked = measured(monkeypatch)
     with pytest.raises(BadInput, match="name the other machine"):
-        command()
+        call(command)
     assert capsys.readouterr().err == ""
 
     def answering(port: int) -> None:
@@ -215,13 +224,13 @@ def test_the_other_machine_answers_and_somebody_has_to_be_it(monkeypatch, capsys
 
     monkeypatch.setattr(network, "serve", answering)
     with pytest.raises(KeyboardInterrupt, match="7"):
-        command(serve=True, port=7)
+        call(command, serve=True, port=7)
     assert capsys.readouterr().err == "planner: answering on port 7; Ctrl-C ends it\n"
     assert asked == []
 
 
 def test_progress_of_a_measurement_is_counted_where_its_length_is_known(capsys) -> None:
-    from planner.cli.calibrate import _progress
+    from planner.cli.profile import _progress
 
     _progress(2, 10, "muladd")
     _progress(0, 0, "latency")
@@ -230,8 +239,8 @@ def test_progress_of_a_measurement_is_counted_where_its_length_is_known(capsys) 
 
 def test_a_gpu_is_measured_where_there_is_one_or_where_it_is_asked_for(monkeypatch, capsys) -> None:
     from planner.calibrate import accelerator
-    from planner.cli.calibrate import UnitOption
-    from planner.cli.calibrate import compute as command
+    from planner.cli.profile import UnitOption
+    from planner.cli.profile import compute as command
 
     gpu = accelerator.AcceleratorCalibration("Some GPU", "nvidia", 16e9, {"fp32": 8e12}, 3e11, 5e-6, "torch")
     monkeypatch.setattr(accelerator, "calibrate_accelerator", lambda device, progress: gpu)
@@ -243,5 +252,5 @@ def test_a_gpu_is_measured_where_there_is_one_or_where_it_is_asked_for(monkeypat
         (True, UnitOption.cpu, "Some CPU"),
     ):
         monkeypatch.setattr(accelerator, "accelerator_available", lambda there=there: there)
-        command(device=device)
+        call(command, device=device)
         assert name in capsys.readouterr().out

@@ -1,7 +1,7 @@
 """Names that a shell completes, and the device that an answer names."""
 
 from planner.cli import hardware, models
-from planner.cli.check import device_of
+from planner.cli.answers import device_of
 from planner.hardware.catalog import hardware_names, load_hardware
 from planner.model.catalog import model_names
 

@@ -11,7 +11,8 @@ from test_answers_command import planner, valid
 def test_fit_prints_one_table_of_methods_by_gpus():
     done = planner("fit", "--model", "llama3-8b", "--gpu", "RTX-4090,L4")
     assert done.returncode == 0
-    assert done.stdout.count("QLoRA, nf4 base") == 2
+    assert done.stdout.count("QLoRA, nf4 base") == 3  # in the verdict and once per GPU
+    assert done.stdout.startswith("Cheapest     llama3-8b (8.03 billion parameters): QLoRA, nf4 base on ")
     assert "3 epochs over 10 million tokens" in done.stdout
 
 

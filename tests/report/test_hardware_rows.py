@@ -59,14 +59,14 @@ def test_a_list_says_what_its_signs_mean_and_when_prices_were_read():
 @pytest.mark.parametrize(
     ("fabric", "words"),
     [
-        ({}, "NVLink, 300 GB/s a device each way"),
-        ({"topology": "mesh"}, "NVLink, 300 GB/s a device each way, a mesh"),
-        ({"topology": "pairs"}, "NVLink, 300 GB/s a device each way, in pairs"),
+        ({}, "NVLink, 300 GB/s per device each way"),
+        ({"topology": "mesh"}, "NVLink, 300 GB/s per device each way, a mesh"),
+        ({"topology": "pairs"}, "NVLink, 300 GB/s per device each way, in pairs"),
         (
             {"topology": "pairs", "between_bytes_per_s": 12e9},
-            "NVLink, 300 GB/s a device each way, in pairs (12 between them)",
+            "NVLink, 300 GB/s per device each way, in pairs (12 between them)",
         ),
-        ({"machines": 18}, "NVLink, 300 GB/s a device each way, over 18 machines"),
+        ({"machines": 18}, "NVLink, 300 GB/s per device each way, over 18 machines"),
     ],
 )
 def test_links_between_devices_are_said_as_they_are(fabric, words):

@@ -28,11 +28,12 @@ from report_answers import (
 from planner.answers.timeline import timeline_of
 from planner.model.catalog import load_model
 from planner.note import Note, Topic
-from planner.report import charts, charts_curves, format, layer_pages, phrases
+from planner.report import charts, charts_curves, format, phrases
 from planner.report.charts_curves import BINS, _bars
-from planner.report.html import MOST_ROWS, render_page, script_json, tables_page
-from planner.report.layer_pages import model_page, profile_page
-from planner.report.page import label, page_of, write_html
+from planner.report.html import MOST_ROWS, render_page, script_json, tables_page, write_page
+from planner.report.models import model_page
+from planner.report.page import label, page_of
+from planner.report.profile import bars_in_order, profile_page
 from planner.report.recommend import _further
 from planner.servers.partition.page import partition_page
 from planner.simulator.cluster import COMPUTATION
@@ -49,10 +50,10 @@ KINDS = {
     "simulate": lambda: page_of(simulated(), COMMAND),
     "order": lambda: page_of(ordered(), COMMAND),
     "sweep": lambda: page_of(swept(), COMMAND),
-    "partition": lambda: partition_page(partitioned(), HOSTILE, COMMAND),
+    "partition": lambda: replace(partition_page(partitioned(), HOSTILE), command=COMMAND),
     "tables": lambda: tables_page(partitioned(), "planner hardware", COMMAND),
-    "model": lambda: model_page(load_model(hostile_model()), COMMAND),
-    "profile": lambda: profile_page(profiled(), summarize(profiled(), 1e8), COMMAND),
+    "model": lambda: replace(model_page(load_model(hostile_model())), command=COMMAND),
+    "profile": lambda: replace(profile_page(profiled(), summarize(profiled(), 1e8)), command=COMMAND),
 }
 
 
@@ -200,7 +201,7 @@ def test_the_step_that_is_drawn_says_how_long_it_is_and_who_shares_the_links():
 
 @pytest.mark.parametrize("count", [16, 17, 24, 25])
 def test_bars_are_named_where_there_is_room(count):
-    chart = layer_pages._bars("key", "title", "MiB", [(f"layer{i}", "words", 1.0) for i in range(count)])
+    chart = bars_in_order("key", "title", "MiB", [(f"layer{i}", "words", 1.0) for i in range(count)])
     assert ("ticktext" in chart.spec["layout"]["xaxis"]) == (count <= 24)
     assert ("ticktext" in chart.spec["narrow"]["xaxis"]) == (count <= 16)
 
@@ -222,7 +223,7 @@ def test_many_short_chunks_become_bins_as_dark_as_they_are_busy():
 
 def test_a_thousand_plans_weigh_less_than_six_megabytes(tmp_path):
     path = tmp_path / "many.html"
-    write_html(many_plans(1000), path)
+    write_page(page_of(many_plans(1000)), path)
     assert 1e6 < path.stat().st_size < 6e6
 
 
@@ -255,7 +256,7 @@ def test_what_is_not_full_is_called_busiest_and_not_drawn_in_red():
 
 
 def test_a_page_of_a_model_has_shares_and_no_bars_of_characters():
-    page = model_page(load_model(hostile_model()), COMMAND)
+    page = replace(model_page(load_model(hostile_model())), command=COMMAND)
     bytes_table = page.tables[0]
     assert [column.key for column in bytes_table.columns] == [
         "tensor",

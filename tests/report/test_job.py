@@ -162,7 +162,7 @@ def test_networks_over_sequences_are_told_in_tokens(sequences: Recommendation) -
     page = page_of(sequences)
     (table,) = page.tables
     assert {"tokens/s", "$/B tokens"} <= {column.heading for column in table.columns}
-    length = sequences.chosen.sequence_length
+    length = sequences.chosen.sample_tokens
     assert length
     for row in table.rows:
         assert row["tokens_per_s"] == pytest.approx(row["samples_per_s"] * length)

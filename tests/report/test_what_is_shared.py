@@ -7,7 +7,7 @@ import pytest
 from planner.device.precision import precision_named
 from planner.model.catalog import load_model
 from planner.note import Note, Topic
-from planner.report.layer_pages import TrainingSettings, layouts
+from planner.report.memory import TrainingSettings, layouts
 from planner.report.page import Page
 from planner.report.terminal import brief_notes, page_text
 

@@ -192,7 +192,7 @@ def partition_data(result: PartitionResult, prediction: Prediction | None = None
     }
 
 
-def partition_page(tables: Sequence[Table], model: str, command: str = "") -> Page:
+def partition_page(tables: Sequence[Table], model: str) -> Page:
     """A partition: where the time of an epoch goes, and of each layer."""
     split, layers, plans = tables
     parts = [row for row in split.rows if row["part"] != "epoch"]
@@ -206,7 +206,6 @@ def partition_page(tables: Sequence[Table], model: str, command: str = "") -> Pa
             chart(_stacked("split", "Time of an epoch", "s", parts, ("part", "compute_s", "network_s"))),
             chart(_stacked("layers", "Time per sample, layer by layer", "ms", layers.rows, per_layer)),
         ],
-        command=command,
     )
 
 

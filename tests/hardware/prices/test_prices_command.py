@@ -56,8 +56,8 @@ def test_the_day_of_the_file_is_said_to_be_a_guess(tmp_path: Path) -> None:
 def test_offers_in_the_terminal() -> None:
     text = run("hardware", "--gpu", "H100", "--provider", "aws,gcp,azure")
     lines = text.splitlines()
-    assert lines[0].split()[:3] == ["machine", "devices", "USD/GPU-h"]
-    assert lines[2].split()[:4] == ["p5.48xlarge", "8x", "H100-SXM5", "6.880"]
+    assert lines[0].split()[:3] == ["machine", "devices", "$/GPU-h"]
+    assert lines[2].split()[:4] == ["p5.48xlarge", "8x", "H100-SXM5", "6.88"]
     rows = json.loads(run("hardware", "--gpu", "A100:8", "--region", "cheapest", "--spot", "-f", "json"))
     spots = [row["spot_usd_per_device_hour"] for row in rows if row["spot_usd_per_device_hour"]]
     assert spots == sorted(spots)

@@ -1,0 +1,191 @@
+"""What training holds in a device's memory: a model by sharding, and which methods fit on which GPUs."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from planner.device.activations import Recompute
+from planner.device.memory import FRAGMENTATION, RECOMPUTED, PeakMemory, Shares, footprint
+from planner.device.precision import Precision
+from planner.hardware.prices.cost import old_prices
+from planner.model import Model
+from planner.parallel.data.fsdp import gathered_bytes
+from planner.report.format import bar, count, rate, usd
+from planner.report.page import Column, Page, Remark, Table, programs
+from planner.units import format_count, format_seconds
+
+if TYPE_CHECKING:
+    from planner.answers.fit import Fit, FitRow
+
+GIB = 2**30
+PARTS = {  # of a footprint, the activations aside
+    "parameters": "parameters",
+    "gradients": "gradients",
+    "optimizer": "optimizer",
+    "workspace": "gradients of activations",
+    "buffers": "gathered ahead",
+    "framework": "framework",
+    "fragmentation": "fragmentation",
+}
+ALWAYS = ("parameters", "gradients", "optimizer", "fragmentation")  # have a row even where they are nothing
+
+
+@dataclass(frozen=True, slots=True)
+class TrainingSettings:
+    """How a model is trained, as far as memory depends on it."""
+
+    batch: int
+    precision: Precision
+    devices: int = 1
+    optimizer: str = "adam"
+    recompute: Recompute = "none"
+    autocast: bool = False
+
+
+def layouts(model: Model, training: TrainingSettings) -> dict[str, PeakMemory]:
+    """Peak memory of one device: alone, or by the ZeRO stage that shards states over several."""
+    share, buffers = 1 / training.devices, gathered_bytes(model, training.precision)
+    ways = {"alone": Shares()} if training.devices == 1 else {
+        "replicated": Shares(communicators=1),
+        "ZeRO 1": Shares(optimizer=share, communicators=1),
+        "ZeRO 2": Shares(optimizer=share, gradients=share, communicators=1),
+        "ZeRO 3, FSDP": Shares(share, share, share, buffers_bytes=buffers, communicators=1),
+    }  # fmt: skip
+    memory = footprint(
+        model,
+        training.precision,
+        optimizer=training.optimizer,
+        recompute=training.recompute,
+        autocast=training.autocast,
+    )
+    return {name: memory.peak(training.batch, shares) for name, shares in ways.items()}
+
+
+def _part(part: str) -> Callable[[PeakMemory], float]:
+    return lambda memory: float(getattr(memory, f"{part}_bytes"))
+
+
+def memory_data(model: Model, training: TrainingSettings) -> dict[str, Any]:
+    """The footprint as plain values, for JSON."""
+    return {
+        "model": model.name,
+        "batch": training.batch,
+        "sequence_length": model.sequence_length,
+        "precision": training.precision.name,
+        "devices": training.devices,
+        "optimizer": training.optimizer,
+        "recompute": training.recompute,
+        "layouts": {
+            name: {f"{part}_bytes": _part(part)(memory) for part in (*PARTS, "activations", "total")}
+            | {"activations_by_kind_bytes": dict(memory.activations_by_kind)}
+            for name, memory in layouts(model, training).items()
+        },
+    }
+
+
+def memory_table(model: Model, training: TrainingSettings) -> Table:
+    """One row per part of the footprint, one column per layout, and a bar for the last."""
+    by_layout = layouts(model, training)
+    name, last = list(by_layout.items())[-1]
+    held = {label: _part(part) for part, label in PARTS.items()}
+    kinds = sorted(last.activations_by_kind, key=lambda kind: -last.activations_by_kind[kind])
+    activations: dict[str, Callable[[PeakMemory], float]] = {
+        kind if kind == RECOMPUTED else f"activations of {kind}": (
+            lambda memory, kind=kind: memory.activations_by_kind.get(kind, 0.0)  # type: ignore[misc]
+        )
+        for kind in kinds
+    }
+    names = list(held)
+    order = {key: held[key] for key in names[:3]} | activations | {key: held[key] for key in names[3:]}
+    shown = {
+        label: size
+        for label, size in order.items()
+        if label in (*ALWAYS, *activations) or any(map(size, by_layout.values()))
+    }
+    rows = [
+        {"part": label, **{layout: size(memory) for layout, memory in by_layout.items()}}
+        | {"bar": bar(size(last) / last.total_bytes)}
+        for label, size in shown.items()
+    ]
+    rows.append({"part": "total", **{layout: memory.total_bytes for layout, memory in by_layout.items()}})
+    length = model.sequence_length
+    samples = f"{training.batch} x {length:,} tokens" if length else count(training.batch, "sample")
+    devices = "one device" if training.devices == 1 else f"one of {training.devices:,} devices"
+    autocast = " under autocast" if training.autocast else ""
+    title = (
+        f"{model.name}: memory of {devices} in GiB, micro-batch of {samples} in "
+        f"{training.precision.name}{autocast}, {training.optimizer}, recompute {training.recompute}\n"
+    )
+    note = (
+        f"Fragmentation is {FRAGMENTATION - 1:.0%} of the rest; the framework's share is an average of "
+        "published peaks (docs/models.md)."
+    )
+    columns = [Column("part", "part"), *(Column(name, name, _gib, align="right") for name in by_layout)]
+    bars = Column("bar", name if len(by_layout) > 1 else "", spare=1)
+    return Table(rows, [*columns, bars], title=title, notes=[note])
+
+
+def _gib(value: float) -> str:
+    return "-" if not value else f"{value / GIB:,.2f}" if value >= GIB / 100 else "<0.01"
+
+
+def fit_page(fit: Fit) -> Page:
+    """Which methods fit on which GPUs, with speed and cost, and the cheapest that does."""
+    numbers = [
+        programs(key)
+        for key in ("peak_bytes", "usable_bytes", "precision", "tokens_per_s_low", "tokens_per_s_high")
+    ]
+    columns = [
+        Column("gpu", "GPU"),
+        Column("method", whole=True, enough=16),
+        Column("fits", show=lambda fits: "yes" if fits else "no"),
+        Column("_peak", "peak GiB", get=lambda row: f"{row.peak_bytes / GIB:.1f}", align="right"),
+        Column("_usable", "of", get=lambda row: f"{row.usable_bytes / GIB:.1f}", align="right", spare=2),
+        *numbers,
+        Column("recompute", spare=4),
+        Column("tokens_per_s", "tokens/s", show=rate, align="right"),
+        Column("job_s", "job time", show=format_seconds, align="right", spare=1),
+        Column("job_usd", "job cost", show=usd, align="right"),
+        programs("machine"),
+        programs("usd_per_hour"),
+        programs("price_as_of"),
+        Column("_offer", "cheapest offer", get=_offer_words, spare=3, enough=22),
+    ]
+    job = f"{fit.epochs:g} epoch{'' if fit.epochs == 1 else 's'}"
+    filled = "packed" if fit.mean_length is None else f"padded from {fit.mean_length:,} on average"
+    notes = [
+        f"One GPU, micro-batch {fit.batch}, samples of {fit.sequence_length:,} tokens, {filled}.",
+        f"Job: {job} over {format_count(fit.dataset_tokens)} tokens (--epochs, --dataset-tokens).",
+        "Full training keeps fp32 master weights beside bf16 ones; LoRA has adapters on all linear layers "
+        "of blocks, of rank 16, unless --targets and --rank say otherwise.",
+    ]
+    if old := old_prices({row.machine: row.price_as_of for row in fit.rows if row.price_as_of}.values()):
+        notes.append(old)
+    model = f"{fit.model} ({fit.parameters / 1e9:.3g} billion parameters)"
+    fitting = [row for row in fit.rows if row.fits]
+    priced = [row for row in fitting if row.job_usd is not None]
+    best = min(priced, key=lambda row: row.job_usd or 0.0, default=None)
+    why, verdict, facts = [], "Fits", [f"{len(fitting)} of {len(fit.rows)} ways"]
+    if best is not None:
+        verdict = "Cheapest"
+        facts = [f"{best.method} on {best.gpu}", format_seconds(best.job_s or 0.0), usd(best.job_usd or 0.0)]
+        fastest = max(fitting, key=lambda row: row.tokens_per_s or 0.0)
+        if fastest is not best:
+            speed = rate(fastest.tokens_per_s or 0.0)
+            why = [f"The fastest is {fastest.method} on {fastest.gpu}: {speed} tokens/s."]
+    return Page(
+        "planner fit",
+        verdict,
+        f"{model}: {', '.join(facts)}",
+        why=[Remark("Why", why)],
+        tables=[Table.of(fit.rows, columns, notes=notes)],
+        data=fit.as_dict,
+    )
+
+
+def _offer_words(row: FitRow) -> str:
+    unused = "" if row.devices == 1 else f", one of {row.devices} GPUs"
+    price = "no price" if row.usd_per_hour is None else f"{usd(row.usd_per_hour)}/h"
+    return f"{row.machine}, {price}{unused}"
