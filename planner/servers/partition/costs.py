@@ -24,7 +24,7 @@ import numpy.typing as npt
 
 from planner.model import BYTES_PER_ELEMENT
 from planner.servers.partition.elimination import Factor, elimination_order
-from planner.servers.partition.layers import LayerWork, PaperConstants, Split, compute_split, receive_s
+from planner.servers.partition.layers import PaperConstants, Split, receive_s
 from planner.servers.partition.stages import (
     Link,
     Placement,
@@ -68,16 +68,17 @@ def degrees(workers: int) -> list[tuple[int, int]]:
 
 
 def stage_split(c: PaperConstants, stage: Stage, choice: StageChoice) -> Split:
-    """Computing time of one sample, for the replica as a whole."""
-    part = stage.share(choice.partitions)
-    work = LayerWork(
-        connections=stage.connections * part,
-        backward=0.0 if stage.first else stage.connections * part,
-        updated=stage.connections * part if stage.weight_bytes else 0.0,
-        neurons=stage.neurons * part,
-        working_set_bytes=stage.working_set_bytes(choice.partitions, choice.threads),
-    )
-    return compute_split(c, work, choice.threads).times(1.0 / choice.concurrency)
+    """U_f, U_b and U_w of one sample, for the replica as a whole (equations 5, 7, 8 and 9)."""
+    part, threads = stage.share(choice.partitions), choice.threads
+    connections, neurons = stage.connections * part, stage.neurons * part
+    muladd = c.muladd(stage.working_set_bytes(choice.partitions, threads), threads)
+    slower = c.interference[threads - 1]
+    return Split(
+        forward_compute_s=muladd * connections + slower * c.act_s * neurons,
+        # where a stage is the first no error goes further down
+        backward_compute_s=muladd * (0.0 if stage.first else connections) + slower * c.err_s * neurons,
+        update_compute_s=muladd * connections if stage.weight_bytes else 0.0,
+    ).times(1.0 / choice.concurrency)
 
 
 def link_split(
@@ -117,8 +118,8 @@ class Problem:
     max_partitions: int | None = None
     threads: int | None = None  # a fixed H, for studies
     every_worker: bool = False  # only choices with a segment on every worker
-    stage_s: tuple[float, ...] | None = None  # computing of a sample of each stage, instead of the constants'
-    splits: tuple[Split, ...] | None = None  # the same by part, on all threads of a worker together
+    # computing of a sample of each stage on all threads of a worker together, instead of the constants'
+    splits: tuple[Split, ...] | None = None
     memory: Memo = field(default_factory=Memo)
 
     @cached_property
@@ -164,11 +165,6 @@ class Problem:
                 np.array([self.split_of(at, choice).compute_s for choice in options])
                 for at, options in enumerate(self.choices)
             ]
-        if self.stage_s is not None:
-            return [
-                np.array([seconds * stage.share(c.partitions) / c.concurrency for c in options])
-                for seconds, stage, options in zip(self.stage_s, self.stages, self.choices, strict=True)
-            ]
         return [
             np.array([self._once(stage, choice) / choice.replications for choice in options])
             for stage, options in zip(self.stages, self.choices, strict=True)
@@ -206,9 +202,7 @@ class Problem:
     def _link_table(self, link: Link, before: Sequence[StageChoice], after: Sequence[StageChoice]) -> Floats:
         """`link_split` of all pairs of choices at once: what threads share of the NIC cancels out, so that
         bytes count by replication and messages by threads and replication."""
-        traffic = np.array(
-            [[best_traffic(link.geometry, a.pair, b.pair).shares for b in after] for a in before]
-        )
+        traffic = np.array([[best_traffic(link.geometry, a.pair, b.pair) for b in after] for a in before])
         per_element = BYTES_PER_ELEMENT * link.elements / self.constants.nic_bytes_per_s
         latency = np.array(self.constants.latency_s)
 

@@ -29,6 +29,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass, replace
+from operator import add
 
 from planner.device.computation.synthesis import kernel_rates
 from planner.device.rates.times import fitted_times
@@ -41,7 +42,6 @@ from planner.servers.synthesis import GRPC_PARSING
 
 _LATENCY_S = 50e-6  # one small TCP message between two machines, kernel network stack; estimated
 _SHARE_OF_PEAK = 0.3  # what trained kernels reach of a device's peak where nothing better is known; estimated
-_BYTES_PER_WEIGHT = 4
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,9 +89,11 @@ def constants_for(
     given = dict(hardware.calibration)
     threads = _threads(hardware)
     estimated = [key for key in ("muladd_s", "latency_s") if key not in given]
-    muladd = _number(hardware, "muladd_s", _estimated_muladd_s(hardware, threads))
+    rates = hardware.kernels.rates if hardware.kernels else {}
+    muladd_per_s = rates.get(workload.CONV) or _SHARE_OF_PEAK * hardware.device.fp32_flops / 2
+    muladd = _number(hardware, "muladd_s", threads / muladd_per_s)
     memory = hardware.device.memory_bytes_per_s
-    stream = threads * _BYTES_PER_WEIGHT / memory if memory and hardware.device.kind == "cpu" else muladd
+    stream = threads * BYTES_PER_ELEMENT / memory if memory and hardware.device.kind == "cpu" else muladd
     return PaperConstants(
         muladd_s=muladd,
         muladd_out_of_cache_s=_number(hardware, "muladd_out_of_cache_s", max(muladd, stream)),
@@ -113,12 +115,6 @@ def _threads(hardware: Hardware) -> int:
     if isinstance(curve, tuple):
         return len(curve)
     return (hardware.device.cores or 1) if hardware.device.kind == "cpu" else 1
-
-
-def _estimated_muladd_s(hardware: Hardware, threads: int) -> float:
-    rates = hardware.kernels.rates if hardware.kernels else {}
-    rate = rates.get(workload.CONV) or _SHARE_OF_PEAK * hardware.device.fp32_flops / 2
-    return threads / rate
 
 
 def _number(hardware: Hardware, key: str, default: float) -> float:
@@ -162,48 +158,17 @@ class Split:
     def network_s(self) -> float:
         return self.forward_network_s + self.backward_network_s + self.reading_s
 
+    @property
+    def parts(self) -> tuple[float, ...]:
+        forward = self.forward_compute_s, self.forward_network_s
+        backward = self.backward_compute_s, self.backward_network_s
+        return (*forward, *backward, self.update_compute_s, self.reading_s)
+
     def __add__(self, other: Split) -> Split:
-        return Split(
-            self.forward_compute_s + other.forward_compute_s,
-            self.forward_network_s + other.forward_network_s,
-            self.backward_compute_s + other.backward_compute_s,
-            self.backward_network_s + other.backward_network_s,
-            self.update_compute_s + other.update_compute_s,
-            self.reading_s + other.reading_s,
-        )
+        return Split(*map(add, self.parts, other.parts))
 
     def times(self, factor: float) -> Split:
-        return Split(
-            self.forward_compute_s * factor,
-            self.forward_network_s * factor,
-            self.backward_compute_s * factor,
-            self.backward_network_s * factor,
-            self.update_compute_s * factor,
-            self.reading_s * factor,
-        )
-
-
-@dataclass(frozen=True, slots=True)
-class LayerWork:
-    """What one segment does for one sample. `backward` and `updated` are the connections of those passes:
-    none where no error goes further down, or where there are no weights."""
-
-    connections: float
-    backward: float
-    updated: float
-    neurons: float
-    working_set_bytes: float
-
-
-def compute_split(c: PaperConstants, work: LayerWork, threads: int) -> Split:
-    """U_f, U_b and U_w of one sample on one of `threads` threads (equations 5, 7, 8, 9)."""
-    muladd = c.muladd(work.working_set_bytes, threads)
-    slower = c.interference[threads - 1]
-    return Split(
-        forward_compute_s=muladd * work.connections + slower * c.act_s * work.neurons,
-        backward_compute_s=muladd * work.backward + slower * c.err_s * work.neurons,
-        update_compute_s=muladd * work.updated,
-    )
+        return Split(*(part * factor for part in self.parts))
 
 
 def receive_s(c: PaperConstants, elements: float, threads: int) -> float:

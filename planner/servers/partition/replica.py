@@ -32,7 +32,7 @@ from planner.device.precision import FP32
 from planner.hardware import Hardware
 from planner.model import BYTES_PER_ELEMENT, Model
 from planner.servers.partition.costs import Problem, StageSpread, place_segments
-from planner.servers.partition.layers import PaperConstants
+from planner.servers.partition.layers import PaperConstants, Split
 from planner.servers.partition.search import PartitionPlan, best_spreads
 from planner.servers.partition.stages import Stage, stages_of
 from planner.simulator.cluster import Cluster, Node
@@ -103,8 +103,8 @@ def spans_of(
     samples = workers * profile.batch
     columns = profile.layer.tolist(), profile.role.tolist(), profile.durations_s.mean(axis=0).tolist()
     once = {(profile.layers[layer], role): s for layer, role, s in zip(*columns, strict=True) if layer >= 0}
-    stage_s = tuple(
-        sum(once.get((layer, role), 0.0) for layer in stage.layers for role in PASSES) / profile.batch
+    splits = tuple(
+        Split(sum(once.get((layer, role), 0.0) for layer in stage.layers for role in PASSES) / profile.batch)
         for stage in stages
     )
     whole = replace(  # a step is one sample of one thread; a message is shared by all its samples
@@ -113,7 +113,7 @@ def spans_of(
         interference_out_of_cache=(1.0,),
         latency_s=(constants.latency_s[0] / samples,),
     )
-    problem = Problem(stages, whole, workers, threads=1, every_worker=True, stage_s=stage_s)
+    problem = Problem(stages, whole, workers, threads=1, every_worker=True, splits=splits)
     dearest = MOST_REPLICAS / (constants.nic_bytes_per_s * samples)
     most_cut = [
         next(i for i, c in enumerate(options) if c.partitions == _most_parts(stage, workers))
@@ -125,11 +125,6 @@ def spans_of(
 
 
 def _span(problem: Problem, found: StageSpread, samples: int) -> Span:
-    assert problem.stage_s is not None
-    compute_s = sum(
-        seconds * stage.share(choice.partitions) / choice.replications
-        for seconds, stage, choice in zip(problem.stage_s, problem.stages, found.choices, strict=True)
-    )
     return Span(
         workers=problem.workers,
         samples=samples,
@@ -137,7 +132,7 @@ def _span(problem: Problem, found: StageSpread, samples: int) -> Span:
         cuts=tuple(choice.pair for choice in found.choices),
         forward_s=tuple(split.forward_network_s * samples for split in found.splits),
         backward_s=tuple(split.backward_network_s * samples for split in found.splits),
-        busy_s=(compute_s + found.split.network_s) * samples,
+        busy_s=found.sample_s * samples,
         read_bytes=found.read_bytes,
     )
 
@@ -218,41 +213,39 @@ def replica_profile(
         times.append(float(seconds))
         return len(ops) - 1
 
-    shares = [_shares(plan, at) for at in range(len(plan.stages))]
     names: list[str] = []
-    reads: list[int] = []
-    tensor_of: dict[tuple[int, int, int], int] = {}
-    for at, stage in enumerate(plan.stages):
-        for worker, size in shares[at].items():
+
+    def held(at: int, stage: Stage) -> list[tuple[int, int, int]]:
+        """The tensors of a stage, one for each worker and server that have a part of its weights."""
+        parts = []
+        for worker, size in _shares(plan, at).items():
             for server in range(plan.servers):
-                part = _part(size, server, plan.servers)
-                if part:
-                    tensor_of[at, worker, server] = len(names)
+                if part := _part(size, server, plan.servers):
+                    parts.append((len(names), server, part))
                     names.append(f"{stage.name}/worker{worker}/server{server}")
-                    reads.append(add(Op(f"{names[-1]}/read", DOWNLINK, server, part, (), len(names) - 1)))
-    last: tuple[int, ...] = tuple(reads)
-    for stage, split in zip(plan.stages, plan.spread.splits, strict=True):
-        exchange, work = split.forward_network_s, split.forward_compute_s
-        if exchange:
-            last = (add(Op(f"{stage.name}/activations", WORKER, deps=last), exchange * read_every),)
-        last = (add(Op(f"{stage.name}/forward", WORKER, deps=last), work * read_every),)
-    for at in reversed(range(len(plan.stages))):
-        stage, split = plan.stages[at], plan.spread.splits[at]
-        work = split.backward_compute_s + split.update_compute_s
-        last = (add(Op(f"{stage.name}/backward", WORKER, deps=last), work * read_every),)
-        done = last
+        return parts
+
+    tensors = [held(at, stage) for at, stage in enumerate(plan.stages)]
+    last: tuple[int, ...] = tuple(
+        add(Op(f"{names[tensor]}/read", DOWNLINK, server, part, (), tensor))
+        for parts in tensors
+        for tensor, server, part in parts
+    )
+    splits = plan.spread.splits
+    for stage, split in zip(plan.stages, splits, strict=True):
+        exchange_s, work_s = split.forward_network_s * read_every, split.forward_compute_s * read_every
+        if exchange_s:
+            last = (add(Op(f"{stage.name}/activations", WORKER, deps=last), exchange_s),)
+        last = (add(Op(f"{stage.name}/forward", WORKER, deps=last), work_s),)
+    for stage, split, parts in reversed(list(zip(plan.stages, splits, tensors, strict=True))):
+        work_s = (split.backward_compute_s + split.update_compute_s) * read_every
+        done = last = (add(Op(f"{stage.name}/backward", WORKER, deps=last), work_s),)
         if split.backward_network_s:
-            exchange = split.backward_network_s * read_every
-            last = (add(Op(f"{stage.name}/errors", WORKER, deps=last), exchange),)
-        if not writes:
-            continue
-        for worker, size in shares[at].items():
-            for server in range(plan.servers):
-                part = _part(size, server, plan.servers)
-                if part:
-                    tensor = tensor_of[at, worker, server]
-                    write = add(Op(f"{names[tensor]}/write", UPLINK, server, part, done, tensor))
-                    add(Op(f"{names[tensor]}/update", PS, server, 0, (write,), tensor))
+            exchange_s = split.backward_network_s * read_every
+            last = (add(Op(f"{stage.name}/errors", WORKER, deps=last), exchange_s),)
+        for tensor, server, part in parts if writes else ():
+            write = add(Op(f"{names[tensor]}/write", UPLINK, server, part, done, tensor))
+            add(Op(f"{names[tensor]}/update", PS, server, 0, (write,), tensor))
     return Profile.build(
         ops,
         [times],

@@ -17,7 +17,7 @@ segments' mapping is the only approximation, and `PartitionPlan.gap` bounds what
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, fields, replace
 from itertools import groupby
 from operator import itemgetter
 from typing import NamedTuple
@@ -60,16 +60,7 @@ class PartitionRequest:
     samples: int | None = None  # an epoch; the model's own by default
 
     def __post_init__(self) -> None:
-        for name in (
-            "machines",
-            "read_every",
-            "max_workers",
-            "workers",
-            "replicas",
-            "servers",
-            "threads",
-            "samples",
-        ):
+        for name in (entry.name for entry in fields(self) if entry.name != "reading"):
             value = getattr(self, name)
             if value is not None and value < 1:
                 raise BadInput(f"--{name.replace('_', '-')} is {value}; it must be at least 1")

@@ -23,6 +23,7 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass, replace
 from itertools import permutations
+from typing import NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -207,8 +208,7 @@ _FEW = 4
 Placement = npt.NDArray[np.intp]  # [p, r] -> worker
 
 
-@dataclass(frozen=True, slots=True)
-class Traffic:
+class Traffic(NamedTuple):
     """Shares of the source's elements that the slowest segment receives, averaged over samples, and the share
     of samples for which anything is received."""
 
@@ -216,10 +216,6 @@ class Traffic:
     forward_messages: float
     backward: float
     backward_messages: float
-
-    @property
-    def shares(self) -> tuple[float, float, float, float]:
-        return self.forward, self.forward_messages, self.backward, self.backward_messages
 
 
 def _bounds(rows: int, partitions: int) -> npt.NDArray[np.float64]:
