@@ -149,3 +149,30 @@ def test_longer_texts_than_anyone_trains_on_are_cut_and_said(tmp_path):
     assert imported.model.sequence_length == 8192
     assert "--seq-length sets it" in imported.notes[0]
     assert import_file(tmp_path / "config.json", tokens=100).model.sequence_length == 100
+
+
+SMOLLM3 = CASES["llama"]["config"] | {"model_type": "smollm3", "architectures": ["SmolLM3ForCausalLM"]}
+
+
+@pytest.mark.slow
+def test_a_family_that_is_not_described_is_made_by_the_library(tmp_path):
+    transformers = pytest.importorskip("transformers")
+    import torch
+
+    settings = SMOLLM3 | {"pad_token_id": 0, "bos_token_id": 1, "eos_token_id": 2}
+    (tmp_path / "config.json").write_text(json.dumps(settings))
+    imported = import_file(tmp_path)
+    config_class = transformers.SmolLM3Config
+    with torch.device("meta"):
+        module = transformers.SmolLM3ForCausalLM(config_class(**settings))
+    theirs = {name: tuple(tensor.shape) for name, tensor in module.named_parameters()}
+    assert {tensor.name: tensor.shape for tensor in imported.model.tensors} == theirs
+    assert imported.model.sequence_length == 64
+    assert imported.notes == ("every operator is known",)
+
+
+def test_without_the_library_the_message_says_that_it_would_help(tmp_path, monkeypatch):
+    monkeypatch.setitem(sys.modules, "transformers", None)
+    (tmp_path / "config.json").write_text(json.dumps(SMOLLM3))
+    with pytest.raises(BadInput, match="where transformers is installed, it makes others"):
+        import_file(tmp_path)

@@ -12,6 +12,7 @@ import json
 import math
 import os
 from dataclasses import replace
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
@@ -25,6 +26,7 @@ from planner.model.importers.families import Description, families, load_family
 from planner.model.netlist import build_model
 
 LONGEST = 8192  # tokens: configurations say what a network can read, which is more than it is trained on
+UNKNOWN_LENGTH = 2048  # of samples, in tokens, where transformers makes the network
 LARGEST_FILE_BYTES = 10_000_000
 LARGEST_HEADER_BYTES = 100_000_000
 TARGETS_PER_TOKEN = 512  # sequence length that `target_length` of a family is for
@@ -34,6 +36,12 @@ def import_config(path: Path, tokens: int | None = None) -> ImportedModel:
     """The network of a `config.json`, a folder that holds one, or a safetensors file or index beside one."""
     place = _config_path(path)
     values = read_json(place)
+    kind = values.get("model_type")
+    if isinstance(kind, str) and kind not in known_types() and find_spec("transformers"):
+        from planner.model.importers.torch_module import import_architecture
+
+        if made := import_architecture(place, values, tokens or UNKNOWN_LENGTH):
+            return made
     file, notes = file_of(place, values, tokens)
     imported = built(place, file, _name(place, values), notes)
     return replace(imported, notes=(*imported.notes, *_compared(place.parent, imported.model)))
@@ -50,14 +58,19 @@ def read_settings(source: TomlSource) -> Model:
     return build_model(source, file | given)
 
 
+def known_types() -> dict[str, str]:
+    """By `model_type`, the family that reads it."""
+    return families(os.environ.get("PLANNER_PATH", ""))
+
+
 def file_of(path: Path, values: dict[str, Any], tokens: int | None) -> tuple[dict[str, Any], list[str]]:
     """What a model file says of the network of a configuration, and sentences for the user."""
-    known = families(os.environ.get("PLANNER_PATH", ""))
+    known = known_types()
     kind = values.get("model_type") or values.get("_class_name")
     if not isinstance(kind, str):
         raise BadInput(f"{path}: the key 'model_type' is missing; known ones: {', '.join(known)}")
     if kind not in known:
-        hint = f"known ones: {', '.join(known)}; another is read with `planner models import MODULE:FUNCTION`"
+        hint = f"known ones: {', '.join(known)}; where transformers is installed, it makes others"
         raise unknown_name(f"model_type in {path}", kind[:80], known, hint)
     family = load_family(known[kind])
     network = Description(family, path, values)

@@ -5,10 +5,7 @@ own, a prime that hardly any network has as a size, tells the axis of the batch 
 (it depends on the batch), a parameter or made of parameters alone, or a constant (positions, masks), which
 nothing is computed for. Views and copies are followed, not counted.
 
-Where a module cannot be exported, hooks on its modules see layers with parameters and activations, in the
-order of their calls. What modules do between one another (additions, products, attention written out) is not
-seen, so that a layer reads the module whose output it is given, or else the one before it. Where a module
-branches on a value of a tensor, it is taken for zero.
+Where a module cannot be exported, hooks on its modules see less of it (`torch_hooks`).
 """
 
 from __future__ import annotations
@@ -26,7 +23,6 @@ from typing import Any
 from planner.errors import BadInput
 from planner.model.importers import ImportedModel, built
 from planner.model.importers.graph import (
-    MODULE_ACTIVATIONS,
     TORCH_ACTIVATIONS,
     TORCH_MOVING,
     TORCH_SAME,
@@ -35,12 +31,9 @@ from planner.model.importers.graph import (
     Shape,
     Value,
     image,
-    without_batch,
 )
 from planner.model.importers.torch_layers import LOWERED, HeldValue, Lowering
-from planner.model.layers.elementwise import BatchNorm, Dropout, LayerNorm, RmsNorm
-from planner.model.layers.products import Conv
-from planner.model.layers.sequences import Embedding, Positions
+from planner.model.layers.elementwise import Dropout
 
 TRACED_BATCH = 37
 
@@ -51,14 +44,53 @@ def import_module_function(source: str, shape: Shape, *, ids: bool, hooks: bool)
         import torch
     except ImportError as error:
         raise BadInput("reading PyTorch needs torch: pip install 'dnn-planner[torch]'") from error
-    module = _made(source, torch)
+    return _imported(_made(source, torch), source.rpartition(":")[2], source, shape, ids=ids, hooks=hooks)
+
+
+def import_architecture(place: Path, values: dict[str, Any], tokens: int) -> ImportedModel | None:
+    """The network of a config.json that no family describes, made by `transformers` without its weights; None
+    where the library is not installed or does not know it either."""
+    try:
+        import torch
+        import transformers
+    except ImportError:
+        return None
+    if values["model_type"] not in transformers.CONFIG_MAPPING:
+        return None
+    source, architectures = str(place), values.get("architectures") or [""]
+    logging.getLogger("transformers").setLevel(logging.ERROR)
+    try:
+        config = transformers.AutoConfig.from_pretrained(str(place.parent), trust_remote_code=False)
+        kind = getattr(transformers, str(architectures[0]), None)
+        make = kind or transformers.AutoModelForCausalLM.from_config
+        with torch.device("meta"):
+            module = make(config)
+    except Exception as error:
+        raise BadInput(f"{source}: transformers cannot make its network: {_line(error)}") from error
+    inner = getattr(config, "text_config", config)
+    size = getattr(config, "image_size", None)
+    ids = hasattr(inner, "vocab_size")
+    if not ids and not isinstance(size, int):
+        raise BadInput(f"{source}: neither vocab_size nor image_size says what it reads")
+    length = min(getattr(inner, "max_position_embeddings", None) or tokens, tokens)
+    shape: Shape = (1, length) if ids else (1, getattr(config, "num_channels", 3), size or 1, size or 1)
+    name = place.resolve().parent.name
+    module = _on_meta(module, source)
+    try:
+        return _imported(module, name, source, shape, ids=ids, hooks=False)
+    except BadInput:
+        return _imported(module, name, source, shape, ids=ids, hooks=True)
+
+
+def _imported(module: Any, name: str, source: str, shape: Shape, *, ids: bool, hooks: bool) -> ImportedModel:
+    """The network of a module on the meta device, for inputs of this shape, the batch first."""
+    import torch
+
     if hooks:
-        from planner.model.importers.torch_module import watched
+        from planner.model.importers.torch_hooks import watched
 
         graph = watched(module, _example(torch, shape, ids), TRACED_BATCH)
     else:
-        from planner.model.importers.torch_module import lowered
-
         graph = lowered(_exported(module, torch, shape, ids, source), TRACED_BATCH, ids=ids)
     given: dict[str, Any] = {"default_batch": min(shape[0], 10_000)}
     if ids:
@@ -66,13 +98,10 @@ def import_module_function(source: str, shape: Shape, *, ids: bool, hooks: bool)
     else:
         inner = image(shape[1:])
         given["input"] = list(inner) if len(inner) != 2 else [inner[0] * inner[1]]
-    name = source.rpartition(":")[2]
-    notes: list[str] = []
     values = graph.values(given, f"{type(module).__name__}, from PyTorch", source)
-    imported = built(Path(f"{name}.toml"), values, name, notes)
-    return ImportedModel(
-        values, imported.model, (*graph.said(imported.model), *_missing(module, imported, hooks))
-    )
+    imported = built(Path(f"{name}.toml"), values, name, [])
+    notes = (*graph.said(imported.model), *_missing(module, imported, hooks))
+    return ImportedModel(values, imported.model, notes)
 
 
 def _missing(module: Any, imported: ImportedModel, hooks: bool) -> list[str]:
@@ -108,6 +137,10 @@ def _made(source: str, torch: Any) -> Any:
     module = make if isinstance(make, torch.nn.Module) else _called(source, make, torch)
     if not isinstance(module, torch.nn.Module):
         raise BadInput(f"{source} gives a {type(module).__name__}; it must give a torch.nn.Module")
+    return _on_meta(module, source)
+
+
+def _on_meta(module: Any, source: str) -> Any:
     config: Any = getattr(module, "config", None)
     if hasattr(config, "use_cache"):
         config.use_cache = False  # of keys and values of earlier tokens: nothing that training has
@@ -252,119 +285,3 @@ def _viewed_shape(at: Lowering, node: Any, source: Value) -> Shape:
     if math.prod(shape) == math.prod(source.shape) and image(shape) == source.shape:
         return source.shape
     return shape
-
-
-class _Watch:
-    def __init__(self, batch: int, first: Value, names: dict[int, str]) -> None:
-        self.graph, self.batch, self.last = OperatorGraph(), batch, first
-        self.names = names  # of parameters, by identity: one that two modules share has one name
-        self.known: dict[int, Value] = {}
-        self.alive: list[Any] = []  # so that no two tensors have one identity
-
-    def called(self, name: str, module: Any, inputs: tuple[Any, ...], output: Any) -> None:
-        if not hasattr(output, "shape"):
-            return
-        given = next((tensor for tensor in inputs if hasattr(tensor, "shape")), None)
-        source = self.known.get(id(given), self.last)
-        out = without_batch(tuple(output.shape), self.batch)
-        reads = without_batch(tuple(given.shape), self.batch) if given is not None else source.shape
-        self.last = self.known[id(output)] = self.lower(name, module, source, reads, out)
-        self.alive += [given, output]
-
-    def lower(self, name: str, module: Any, source: Value, reads: Shape, out: Shape) -> Value:
-        graph, kind = self.graph, type(module).__name__
-        held = {key: (self.names[id(one)], one) for key, one in module.named_parameters(recurse=False)}
-        tensors = {tensor: tuple(one.shape) for tensor, one in held.values()}
-        own = held["weight"][0] if "weight" in held else f"{name}.weight"
-        weight = tensors.get(own)
-        first = weight is not None and own not in graph.owners
-        if kind in ("Linear", "Conv1D", "NonDynamicallyQuantizableLinear") and weight:
-            bias = held["bias"][0] if "bias" in held else None
-            value = graph.viewed(source, reads)
-            return graph.linear(value, (own, weight), bias, kind == "Conv1D", name)
-        if kind == "Conv2d" and first and len(out) == 3:
-            return self.convolution(name, module, graph.viewed(source, image(reads)), image(out))
-        if kind == "Embedding" and first and len(reads) == 1 and weight:
-            graph.owners[own] = name
-            value = graph.viewed(source, reads)
-            return graph.add(
-                Embedding, weight[0], name, (*reads, weight[1]), features=weight[1], from_=value.layer
-            )
-        if kind == "Embedding" and first and weight and out == (1, *source.shape):  # the same for all samples
-            graph.owners[own] = ""
-            return graph.add(Positions, weight[0], name, source.shape, from_=source.layer, weights=own)
-        if "Norm" in kind and first and weight:
-            shape = image(out) if image(out)[-1:] == weight else out
-            if shape[-1:] == weight:
-                graph.owners[own] = ""
-                norm = BatchNorm if "Batch" in kind else RmsNorm if "RMS" in kind else LayerNorm
-                keys = {"bias": False} if norm is LayerNorm and len(tensors) == 1 else {}
-                return graph.add(norm, True, name, shape, from_=graph.viewed(source, shape).layer, **keys)
-        if kind in MODULE_ACTIVATIONS:
-            shape = source.shape if math.prod(source.shape) == math.prod(out) else out
-            return graph.unary(MODULE_ACTIVATIONS[kind], graph.viewed(source, shape), name)
-        return graph.other(kind, [source], name, out, tensors, known=False)
-
-    def convolution(self, name: str, module: Any, source: Value, out: Shape) -> Value:
-        self.graph.owners[f"{name}.weight"] = ""
-        kernel, stride = list(module.kernel_size), list(module.stride)
-        around = module.padding if isinstance(module.padding, str) else module.padding[0]
-        fits = not isinstance(around, str) and all(
-            (size + 2 * around - wide) // step + 1 == got
-            for size, wide, step, got in zip(source.shape[:2], kernel, stride, out[:2], strict=True)
-        )
-        keys = {
-            "kernel": kernel,
-            "stride": stride,
-            "padding": around if fits else "same",
-            "from_": source.layer,
-        }
-        keys["bias"] = True if module.bias is not None else None
-        groups = module.groups if module.groups > 1 else None
-        return self.graph.add(Conv, out[-1], name, out, groups=groups, **keys)
-
-
-def _zeros(torch: Any) -> Any:
-    """Makes every number that is asked of a tensor a zero: transformers look into masks."""
-    from torch.utils._python_dispatch import TorchDispatchMode
-
-    asked = torch.ops.aten._local_scalar_dense.default
-
-    class Zeros(TorchDispatchMode):  # type: ignore[misc]
-        def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
-            if func is asked:
-                return 0.0 if args[0].dtype.is_floating_point else 0
-            return func(*args, **(kwargs or {}))
-
-    return Zeros()
-
-
-def watched(module: Any, example: Any, batch: int) -> OperatorGraph:
-    """The layers that a module calls for an example on the meta device."""
-    import torch
-
-    shape = without_batch(tuple(example.shape), batch)
-    text = not example.is_floating_point()
-    first = shape if text else image(shape)
-    names = {id(one): name for name, one in module.named_parameters()}
-    watch = _Watch(batch, Value("input", first if len(first) != 2 else (first[0] * first[1],)), names)
-    handles = [
-        one.register_forward_hook(lambda m, i, o, name=name: watch.called(name, m, i, o))
-        for name, one in module.named_modules()
-        if name and not any(True for _ in one.children())
-    ]
-    try:
-        with torch.no_grad(), _zeros(torch):
-            module(example)
-    except Exception as error:
-        text_of = " ".join(str(error).split())[:200]
-        raise BadInput(
-            f"the module cannot be run on the meta device: {type(error).__name__}: {text_of}"
-        ) from error
-    finally:
-        for handle in handles:
-            handle.remove()
-    if not watch.graph.layers:
-        raise BadInput("the module calls no module of its own; there is nothing to watch")
-    watch.graph.closed(watch.last, text=text and len(watch.last.shape) == 2)
-    return watch.graph

@@ -1,0 +1,140 @@
+"""Layers that hooks on a module's submodules see, where its graph cannot be exported.
+
+They see layers with parameters and activations, in the order of their calls. What modules do between one
+another (additions, products, attention written out) is not seen, so that a layer reads the module whose
+output it is given, or else the one before it. Where a module branches on a value of a tensor, it is zero.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+from planner.errors import BadInput
+from planner.model.importers.graph import (
+    MODULE_ACTIVATIONS,
+    OperatorGraph,
+    Shape,
+    Value,
+    image,
+    without_batch,
+)
+from planner.model.layers.elementwise import BatchNorm, LayerNorm, RmsNorm
+from planner.model.layers.products import Conv
+from planner.model.layers.sequences import Embedding, Positions
+
+
+class _Watch:
+    def __init__(self, batch: int, first: Value, names: dict[int, str]) -> None:
+        self.graph, self.batch, self.last = OperatorGraph(), batch, first
+        self.names = names  # of parameters, by identity: one that two modules share has one name
+        self.known: dict[int, Value] = {}
+        self.alive: list[Any] = []  # so that no two tensors have one identity
+
+    def called(self, name: str, module: Any, inputs: tuple[Any, ...], output: Any) -> None:
+        if not hasattr(output, "shape"):
+            return
+        given = next((tensor for tensor in inputs if hasattr(tensor, "shape")), None)
+        source = self.known.get(id(given), self.last)
+        out = without_batch(tuple(output.shape), self.batch)
+        reads = without_batch(tuple(given.shape), self.batch) if given is not None else source.shape
+        self.last = self.known[id(output)] = self.lower(name, module, source, reads, out)
+        self.alive += [given, output]
+
+    def lower(self, name: str, module: Any, source: Value, reads: Shape, out: Shape) -> Value:
+        graph, kind = self.graph, type(module).__name__
+        held = {key: (self.names[id(one)], one) for key, one in module.named_parameters(recurse=False)}
+        tensors = {tensor: tuple(one.shape) for tensor, one in held.values()}
+        own = held["weight"][0] if "weight" in held else f"{name}.weight"
+        weight = tensors.get(own)
+        first = weight is not None and own not in graph.owners
+        if kind in ("Linear", "Conv1D", "NonDynamicallyQuantizableLinear") and weight:
+            bias = held["bias"][0] if "bias" in held else None
+            value = graph.viewed(source, reads)
+            return graph.linear(value, (own, weight), bias, kind == "Conv1D", name)
+        if kind == "Conv2d" and first and len(out) == 3:
+            return self.convolution(name, module, graph.viewed(source, image(reads)), image(out))
+        if kind == "Embedding" and first and len(reads) == 1 and weight:
+            graph.owners[own] = name
+            value = graph.viewed(source, reads)
+            return graph.add(
+                Embedding, weight[0], name, (*reads, weight[1]), features=weight[1], from_=value.layer
+            )
+        if kind == "Embedding" and first and weight and out == (1, *source.shape):  # the same for all samples
+            graph.owners[own] = ""
+            return graph.add(Positions, weight[0], name, source.shape, from_=source.layer, weights=own)
+        if "Norm" in kind and first and weight:
+            shape = image(out) if image(out)[-1:] == weight else out
+            if shape[-1:] == weight:
+                graph.owners[own] = ""
+                norm = BatchNorm if "Batch" in kind else RmsNorm if "RMS" in kind else LayerNorm
+                keys = {"bias": False} if norm is LayerNorm and len(tensors) == 1 else {}
+                return graph.add(norm, True, name, shape, from_=graph.viewed(source, shape).layer, **keys)
+        if kind in MODULE_ACTIVATIONS:
+            shape = source.shape if math.prod(source.shape) == math.prod(out) else out
+            return graph.unary(MODULE_ACTIVATIONS[kind], graph.viewed(source, shape), name)
+        return graph.other(kind, [source], name, out, tensors, known=False)
+
+    def convolution(self, name: str, module: Any, source: Value, out: Shape) -> Value:
+        self.graph.owners[f"{name}.weight"] = ""
+        kernel, stride = list(module.kernel_size), list(module.stride)
+        around = module.padding if isinstance(module.padding, str) else module.padding[0]
+        fits = not isinstance(around, str) and all(
+            (size + 2 * around - wide) // step + 1 == got
+            for size, wide, step, got in zip(source.shape[:2], kernel, stride, out[:2], strict=True)
+        )
+        keys = {
+            "kernel": kernel,
+            "stride": stride,
+            "padding": around if fits else "same",
+            "from_": source.layer,
+        }
+        keys["bias"] = True if module.bias is not None else None
+        groups = module.groups if module.groups > 1 else None
+        return self.graph.add(Conv, out[-1], name, out, groups=groups, **keys)
+
+
+def _zeros(torch: Any) -> Any:
+    """Makes every number that is asked of a tensor a zero: transformers look into masks."""
+    from torch.utils._python_dispatch import TorchDispatchMode
+
+    asked = torch.ops.aten._local_scalar_dense.default
+
+    class Zeros(TorchDispatchMode):  # type: ignore[misc]
+        def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+            if func is asked:
+                return 0.0 if args[0].dtype.is_floating_point else 0
+            return func(*args, **(kwargs or {}))
+
+    return Zeros()
+
+
+def watched(module: Any, example: Any, batch: int) -> OperatorGraph:
+    """The layers that a module calls for an example on the meta device."""
+    import torch
+
+    shape = without_batch(tuple(example.shape), batch)
+    text = not example.is_floating_point()
+    first = shape if text else image(shape)
+    names = {id(one): name for name, one in module.named_parameters()}
+    watch = _Watch(batch, Value("input", first if len(first) != 2 else (first[0] * first[1],)), names)
+    handles = [
+        one.register_forward_hook(lambda m, i, o, name=name: watch.called(name, m, i, o))
+        for name, one in module.named_modules()
+        if name and not any(True for _ in one.children())
+    ]
+    try:
+        with torch.no_grad(), _zeros(torch):
+            module(example)
+    except Exception as error:
+        text_of = " ".join(str(error).split())[:200]
+        raise BadInput(
+            f"the module cannot be run on the meta device: {type(error).__name__}: {text_of}"
+        ) from error
+    finally:
+        for handle in handles:
+            handle.remove()
+    if not watch.graph.layers:
+        raise BadInput("the module calls no module of its own; there is nothing to watch")
+    watch.graph.closed(watch.last, text=text and len(watch.last.shape) == 2)
+    return watch.graph
