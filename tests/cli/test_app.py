@@ -95,7 +95,7 @@ def test_our_errors_are_one_line():
         ),
         (("compare", "--cards", "p3"), "there is no flag --cards;", "compare "),
         (("recommend", "--model"), "requires an argument", "recommend "),
-        (("partition",), "missing option '--model'", "partition "),
+        (("partition",), "missing option '--machines'", "partition "),
         (("profile", "show"), "missing argument 'FILE'", "profile show "),
         (("--modle",), "there is no flag --modle;", ""),
         (("modles",), "did you mean 'models'?", ""),
