@@ -1,5 +1,6 @@
 """Lines of keys in real and contrived files, and messages that name what is allowed."""
 
+import tomllib
 from pathlib import Path
 from typing import Literal
 
@@ -55,6 +56,11 @@ def test_line_of(at, line):
 def test_line_of_every_layer_of_the_catalogue(path):
     source = read(path)
     lines = source.text.splitlines()
+    if "config" in source.data:  # a network of a family is described by settings instead of layers
+        for key, value in source.data["config"].items():
+            line = lines[line_of(source.text, ["config", key]) - 1]
+            assert tomllib.loads(line) == {key: value}
+        return
     lists = {("layers",): source.data["layers"]}
     for name, block in source.data.get("blocks", {}).items():
         lists["blocks", name, "layers"] = block["layers"]
