@@ -223,11 +223,27 @@ app = typer.Typer(
 )
 
 
+def opt(*names: str, default: Any = None, **more: Any) -> Any:
+    """An option as the default of a parameter; the last name is its help."""
+    *spellings, help = names
+    return typer.Option(default, *spellings, help=help, **more)
+
+
+def typed_opt(kind: Any, *names: str, **more: Any) -> Any:
+    """The type of a parameter that typer reads as an option; the last name is its help."""
+    return Annotated[kind, opt(*names, default=..., **more)]
+
+
+def arg(metavar: str, help: str, default: Any = ..., **more: Any) -> Any:
+    """An argument as the default of a parameter; required unless a default is given."""
+    return typer.Argument(default, metavar=metavar, help=help, **more)
+
+
 @app.callback()
 def _root(
-    version: Annotated[
-        bool, typer.Option("--version", callback=_version, is_eager=True, help="Print the version and exit.")
-    ] = False,
+    version: bool = opt(
+        "--version", "Print the version and exit.", default=False, callback=_version, is_eager=True
+    ),
 ) -> None:
     """What to rent and how to run it before training a deep network."""
 

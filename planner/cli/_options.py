@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Annotated, Any, get_type_hints
 import typer
 from typer.core import TyperGroup
 
+from planner.cli._app import opt, typed_opt
 from planner.cli._output import write_html
 from planner.errors import BadInput
 from planner.flags import COMMON, Flag, FlagSection, flags_of
@@ -58,17 +59,6 @@ def _launch_file(ctx: typer.Context, param: typer.CallbackParam, path: Path | No
     return checked(ctx, param, path)
 
 
-def opt(*names: str, default: Any = None, **more: Any) -> Any:
-    """An option as the default of a parameter; the last name is its help."""
-    *spellings, help = names
-    return typer.Option(default, *spellings, help=help, **more)
-
-
-def arg(metavar: str, help: str, default: Any = ..., **more: Any) -> Any:
-    """An argument as the default of a parameter; required unless a default is given."""
-    return typer.Argument(default, metavar=metavar, help=help, **more)
-
-
 def _no_color(value: bool) -> bool:
     if value:
         os.environ["NO_COLOR"] = "1"  # which rich and everything else obeys
@@ -88,9 +78,7 @@ def output_opt(*names: str, default: Any = None, **more: Any) -> Any:
 
 def _output_option(*names: str, **more: Any) -> Any:
     """The same without a default, for an annotation that several commands share."""
-    info = output_opt(*names, **more)
-    info.default = ...
-    return info
+    return output_opt(*names, default=..., **more)
 
 
 EXPORT = "Also write a launch file, as plan.sh (torchrun), .sky.yaml, .accelerate.yaml (docs/output.md)."
@@ -170,16 +158,16 @@ SHOWN: dict[str, tuple[Any, Any]] = {  # with what it is if not given
 def option_for(flag: Flag) -> Any:
     """The type of a parameter that typer reads as the option of a flag."""
     switch = any("/" in spelling for spelling in flag.spellings)
-    option = typer.Option(
+    return typed_opt(
+        flag.kind.option | None,
         *flag.spellings if switch else (flag.option, *flag.spellings),
-        help=flag.help,
+        flag.help,
         rich_help_panel=COMMON_PANEL if flag.name in COMMON else flag.section,
         envvar=flag.variable,
         show_envvar=False,
         metavar=flag.metavar or flag.kind.metavar or None,
         min=flag.minimum,
     )
-    return Annotated[flag.kind.option | None, option]
 
 
 @dataclass(frozen=True, slots=True)

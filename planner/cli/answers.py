@@ -12,7 +12,8 @@ import typer
 
 from planner.cli import _options as options
 from planner.cli import _output as out
-from planner.cli._options import Given, arg, asks, checked, opt, output_opt
+from planner.cli._app import arg, opt
+from planner.cli._options import Given, asks, checked, output_opt
 from planner.errors import BadInput
 from planner.printable import printable
 from planner.report.output import Format, emit

@@ -11,7 +11,8 @@ from typing import Any
 
 import typer
 
-from planner.cli._options import Answer, ShowsByDefault, arg, opt, shows
+from planner.cli._app import arg, opt
+from planner.cli._options import Answer, ShowsByDefault, shows
 from planner.errors import BadInput, Infeasible, PlannerError
 
 

@@ -7,7 +7,8 @@ from pathlib import Path
 
 import typer
 
-from planner.cli._options import Answer, ShowsByDefault, arg, checked, opt, shows
+from planner.cli._app import arg, opt
+from planner.cli._options import Answer, ShowsByDefault, checked, shows
 from planner.errors import BadInput
 from planner.printable import printable
 from planner.report.output import Format

@@ -11,7 +11,8 @@ from pathlib import Path
 
 import typer
 
-from planner.cli._options import Answer, FormatOption, arg, opt, shows
+from planner.cli._app import arg, opt
+from planner.cli._options import Answer, FormatOption, shows
 from planner.cli._output import say
 from planner.errors import BadInput
 from planner.printable import printable

@@ -8,7 +8,8 @@ from typing import TYPE_CHECKING
 
 import typer
 
-from planner.cli._options import FormatOption, JobsOption, OutputOption, QuietOption, arg, checked, opt
+from planner.cli._app import arg, opt
+from planner.cli._options import FormatOption, JobsOption, OutputOption, QuietOption, checked
 from planner.cli._output import progress
 from planner.errors import BadInput, unknown_name
 from planner.report.output import Format, emit

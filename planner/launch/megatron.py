@@ -7,6 +7,9 @@ from typing import ClassVar
 from planner.launch._base import Launch
 from planner.launch.torchrun import TorchRunArguments
 
+# The argument of each degree, and those of settings of the mesh above 1.
+DEGREES = {"tensor": "--tensor-model-parallel-size={}", "pipeline": "--pipeline-model-parallel-size={}"}
+ABOVE_ONE = {"tensor": "--sequence-parallel", "interleave": "--num-virtual-stages-per-pipeline-rank={}"}
 SHARDING = {"zero2": "optim_grads", "fsdp": "optim_grads_params"}
 RECOMPUTE = {
     "none": [],
@@ -24,7 +27,7 @@ class Megatron(TorchRunArguments):
         "the model, its data and its tokenizer"
     )
     strategies: ClassVar[frozenset[str]] = frozenset({"single", "ddp", "zero1", "zero2", "fsdp"})
-    axes: ClassVar[frozenset[str]] = frozenset({"tensor", "pipeline", "interleave"})
+    axes: ClassVar[frozenset[str]] = frozenset(DEGREES | ABOVE_ONE)
     precisions: ClassVar[frozenset[str]] = frozenset({"fp32", "bf16", "fp16", "fp8"})
     sets: ClassVar[frozenset[str]] = frozenset({"processes", "batch", "recompute", "attention"})
     language_models_only: ClassVar[bool] = True
@@ -32,18 +35,13 @@ class Megatron(TorchRunArguments):
 
     def text(self, launch: Launch) -> str:
         recipe = launch.recipe
-        degrees = {name: recipe.mesh.get(name, 1) for name in ("tensor", "pipeline", "interleave")}
         arguments = [
-            f"--tensor-model-parallel-size={degrees['tensor']:d}",
-            f"--pipeline-model-parallel-size={degrees['pipeline']:d}",
+            *(text.format(recipe.mesh.get(name, 1)) for name, text in DEGREES.items()),
+            *(text.format(recipe.mesh[name]) for name, text in ABOVE_ONE.items() if name in recipe.mesh),
             f"--micro-batch-size={recipe.micro_batch:d}",
             f"--global-batch-size={recipe.global_batch:d}",
             f"--seq-length={recipe.sequence_length or 1:d}",
         ]
-        if degrees["interleave"] > 1:
-            arguments.append(f"--num-virtual-stages-per-pipeline-rank={degrees['interleave']:d}")
-        if degrees["tensor"] > 1:
-            arguments.append("--sequence-parallel")
         if recipe.precision in {"bf16", "fp16"}:
             arguments.append(f"--{recipe.precision}")
         elif recipe.precision == "fp8":

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from math import prod
 from typing import ClassVar
 
 from planner.launch._base import Launch
@@ -35,25 +36,23 @@ class TorchTitan(TorchRunArguments):
 
     def text(self, launch: Launch) -> str:
         recipe = launch.recipe
-        tensor, pipeline, interleave = (
-            recipe.mesh.get(name, 1) for name in ("tensor", "pipeline", "interleave")
-        )
-        replicas = launch.processes // (tensor * pipeline)
+        degrees = {name: recipe.mesh.get(name, 1) for name in ("tensor", "pipeline")}
+        replicas = launch.processes // prod(degrees.values())
         copies = {"ddp": replicas, "hsdp": launch.machines}.get(recipe.strategy, 1)
         parallelism = {
             "data_parallel_replicate_degree": copies,
             "data_parallel_shard_degree": replicas // copies,
             "fsdp_reshard_after_forward": "never" if recipe.strategy == "zero2" else "default",
-            "tensor_parallel_degree": tensor,
-            "pipeline_parallel_degree": pipeline,
+            **{f"{name}_parallel_degree": degree for name, degree in degrees.items()},
         }
-        local = recipe.micro_batch
-        if pipeline > 1:  # its micro-batches are those of the schedule
+        local, more = recipe.micro_batch, []
+        if "pipeline" in recipe.mesh:  # its micro-batches are those of the schedule
             local *= recipe.accumulate
             parallelism |= {
-                "pipeline_parallel_schedule": "Interleaved1F1B" if interleave > 1 else "1F1B",
+                "pipeline_parallel_schedule": "Interleaved1F1B" if "interleave" in recipe.mesh else "1F1B",
                 "pipeline_parallel_microbatch_size": recipe.micro_batch,
             }
+            more = ["--training.disable_cuda_graphs"]  # it has none for pipelines yet
         training = {
             "local_batch_size": local,
             "global_batch_size": recipe.global_batch,
@@ -68,11 +67,8 @@ class TorchTitan(TorchRunArguments):
             program += f" --{option} {known}"
         arguments = [f"--parallelism.{name}={value}" for name, value in parallelism.items()]
         arguments += [f"--training.{name}={value}" for name, value in training.items()]
-        if pipeline > 1:
-            arguments.append("--training.disable_cuda_graphs")  # it has none for pipelines yet
-        return self.script(
-            launch, program, [*arguments, f"activation-checkpoint:{RECOMPUTE[recipe.recompute]}"]
-        )
+        recompute = f"activation-checkpoint:{RECOMPUTE[recipe.recompute]}"
+        return self.script(launch, program, [*arguments, *more, recompute])
 
 
 def _in_braces(text: str) -> str:

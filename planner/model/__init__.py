@@ -10,12 +10,8 @@ import math
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from functools import cached_property
-from typing import TYPE_CHECKING
 
 from planner.errors import BadInput
-
-if TYPE_CHECKING:
-    from planner.model.methods import MethodSettings
 
 BYTES_PER_ELEMENT = 4  # single precision
 LONGEST_SEQUENCE = 10_000_000  # tokens
@@ -131,6 +127,40 @@ class Block:
     @property
     def parameters(self) -> int:
         return sum(tensor.elements for layer in self.layers for tensor in layer.tensors)
+
+
+@dataclass(frozen=True, slots=True)
+class MethodSettings:
+    """How a network is trained: settings of a method, as flags name them. None: not of this method.
+
+    `optimizer` None is the usual one of the network; `epochs` are those of a fine-tuning job that nobody
+    named. `dequantize_bytes` as in `Base`. What its memory holds: `offload` are the parts that live in host
+    memory (`planner.device.offload`), `cross_entropy` one of `planner.model.layers.LOSSES`, `activations` the
+    format of saved ones, `compiled` whether kernels are fused across layers.
+    """
+
+    method: str = "full"
+    rank: int | None = None
+    targets: str | None = None
+    base: str | None = None
+    optimizer: str | None = None
+    epochs: float | None = None
+    dequantize_bytes: float = 0.0
+    offload: tuple[str, ...] = ()
+    cross_entropy: str | None = None
+    activations: str | None = None
+    compiled: bool = False
+
+    @property
+    def label(self) -> str:
+        """Part of the names of models and plans: `qlora-r16-adamw`."""
+        rank = None if self.rank is None else f"r{self.rank}"
+        method = None if self.method == "full" else self.method
+        loss = None if self.cross_entropy is None else f"{self.cross_entropy}-loss"
+        saved = None if self.activations is None else f"{self.activations}-activations"
+        offload = "-".join(("offload", *self.offload)) if self.offload else None
+        parts = (method, rank, self.targets, self.base, self.optimizer, loss, saved, offload)
+        return "-".join(filter(None, parts))
 
 
 @dataclass(frozen=True)

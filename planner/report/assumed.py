@@ -10,7 +10,6 @@ from planner.answers import own_machines
 from planner.hardware.prices.cost import old_prices
 from planner.note import Fact, Note, Topic
 from planner.report.format import count, limit_usd, listed, rate, usd
-from planner.report.hardware import LINKS
 from planner.search.device_memory import Offloaded
 from planner.units import format_bandwidth, format_bytes, format_count
 
@@ -92,6 +91,8 @@ def _owned(fact: own_machines.OwnedMachines) -> str:
 
 @sentence.register
 def _fabric(fact: own_machines.AssumedFabric) -> str:
+    from planner.report.hardware import LINKS
+
     fabric = fact.fabric
     rate_gb = f"{fabric.bytes_per_s / 1e9:g} GB/s per device each way"
     source = fabric.source.removeprefix("assumed: ")

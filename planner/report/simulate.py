@@ -7,8 +7,6 @@ from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
 
 from planner.answers.anatomy import Anatomy
-from planner.answers.checking import Check, Suspect
-from planner.answers.differing import Difference
 from planner.note import Note
 from planner.report import charts
 from planner.report.charts_curves import memory_bars, step_picture
@@ -20,6 +18,8 @@ from planner.units import format_bytes, format_seconds
 
 if TYPE_CHECKING:
     from planner.answers.answer_files import ChosenPlan
+    from planner.answers.checking import Check, Suspect
+    from planner.answers.differing import Difference
     from planner.answers.questions import Simulation
 
 PARTS = {

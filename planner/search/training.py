@@ -9,8 +9,7 @@ from planner.errors import BadInput
 from planner.flags import NAMES, TEXT, TOKENS, WHOLE, Flag, FlagSection, option_of, register
 
 if TYPE_CHECKING:
-    from planner.model import Model
-    from planner.model.methods import MethodSettings
+    from planner.model import MethodSettings, Model
     from planner.search.request import Request
 
 USUAL_LENGTH = 2048  # tokens of a sample of a fine-tuning job, where nobody says
@@ -98,6 +97,8 @@ def _memory_asked(request: Request) -> dict[str, Any]:
 
 def usual_length(request: Request) -> int | None:
     """Tokens of a sample where a fine-tuning request names none, and its model takes longer ones."""
+    if request.extra.get("train") is None:  # in full, which is no fine-tuning
+        return None
     from planner.model.catalog import load_model
     from planner.model.methods import METHODS
 

@@ -5,10 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from dataclasses import MISSING, fields
 from pathlib import Path
-from typing import Annotated, Any, get_type_hints
+from typing import Any, get_type_hints
 
-import typer
-
+from planner.cli._app import opt, typed_opt
 from planner.cli._options import (
     FormatOption,
     HtmlOption,
@@ -76,7 +75,7 @@ def _asks(
     given = {entry.name: entry.default for entry in fields(request)} | defaults
     before = {
         name: (
-            Annotated[hints[name], typer.Option(*spelling.split(), help=help, **more)],
+            typed_opt(hints[name], *spelling.split(), help, **more),
             ... if given[name] is MISSING else given[name],
         )
         for name, (spelling, help, more) in options.items()
@@ -96,10 +95,9 @@ def _asks(
 def order(
     values: dict[str, Any],
     *,
-    export: Annotated[
-        Path | None,
-        typer.Option("--export", callback=checked, help="Write name and priority of the best order to FILE."),
-    ] = None,
+    export: Path | None = opt(
+        "--export", "Write name and priority of the best order to FILE.", callback=checked
+    ),
     quiet: QuietOption = False,
     no_color: NoColorOption = False,
     html: HtmlOption = None,
@@ -127,13 +125,13 @@ def order(
 def partition(
     values: dict[str, Any],
     *,
-    model: Annotated[str, typer.Option("--model", "-m", help="A model's name or a path to its .toml file.")],
-    hardware: Annotated[str, typer.Option("--hardware", help="The machines: a name or a path to a file.")],
-    simulated: Annotated[
-        bool, typer.Option("--simulate", help="Also simulate the best plan, replicas meeting at servers.")
-    ] = False,
-    runner_ups: Annotated[int, typer.Option("--runner-ups", min=0, help="How many to show.")] = 7,
-    network: Annotated[str, typer.Option("--network", help="baseline or burst.")] = "baseline",
+    model: str = opt("--model", "-m", "A model's name or a path to its .toml file.", default=...),
+    hardware: str = opt("--hardware", "The machines: a name or a path to a file.", default=...),
+    simulated: bool = opt(
+        "--simulate", "Also simulate the best plan, replicas meeting at servers.", default=False
+    ),
+    runner_ups: int = opt("--runner-ups", "How many to show.", default=7, min=0),
+    network: str = opt("--network", "baseline or burst.", default="baseline"),
     html: HtmlOption = None,
     quiet: QuietOption = False,
     no_color: NoColorOption = False,

@@ -20,6 +20,7 @@ from planner.errors import BadInput
 from planner.hardware.catalog import name_called
 from planner.memoize import memoize
 from planner.model import Model
+from planner.parallel.mesh import Mesh
 from planner.validation.networks import device_named, network_named, network_of
 from planner.validation.row import count, figures, number, packed_table, table, wrong_figure
 from planner.validation.run import (
@@ -203,7 +204,7 @@ def _layout(row: Row, model: Model | None, devices: int, inferred: list[str]) ->
         replicas=replicas,
         tensor=tensor,
         pipeline=pipeline,
-        interleave=_interleave(row, blocks, pipeline, inferred) if pipeline > 1 else 1,
+        interleave=_interleave(row, blocks, pipeline, inferred),
         stage=stage,
         within_machine=bool(IN_MACHINE.search(text)),
         whole_tensors=bool(WHOLE_TENSORS.search(row["framework"])),
@@ -214,6 +215,8 @@ def _layout(row: Row, model: Model | None, devices: int, inferred: list[str]) ->
 def _interleave(row: Row, blocks: int, pipeline: int, inferred: list[str]) -> int:
     """Stages a device has, as stated. Megatron's own tables and NVIDIA's configurations interleave wherever
     there is a pipeline; those that state how have one to four blocks a stage, most of them two."""
+    if not Mesh.of(pipeline=pipeline).outer:
+        return 1
     known = figures("reading")["stated"].get(row["series"], {}).get(row["model"], {})
     if "interleave" in known:
         return int(known["interleave"])

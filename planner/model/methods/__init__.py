@@ -13,9 +13,9 @@ from typing import Any
 
 from planner.errors import BadInput, unknown_name
 from planner.memoize import memoize
-from planner.model import Model
+from planner.model import MethodSettings, Model
 from planner.model.layers import with_loss
-from planner.model.methods._base import USUAL_DATASET_TOKENS, USUAL_EPOCHS, Base, Method, MethodSettings
+from planner.model.methods._base import USUAL_DATASET_TOKENS, USUAL_EPOCHS, Base, Method
 from planner.model.methods.full import Full
 from planner.model.methods.head import Head
 from planner.model.methods.lora import TARGETS, Lora

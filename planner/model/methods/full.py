@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from planner.model import Model
-from planner.model.methods._base import Base, Method, MethodSettings
+from planner.model import MethodSettings, Model
+from planner.model.methods._base import Base, Method
 
 
 class Full(Method):

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from planner.model import Layer, Model, Tensor
-from planner.model.methods._base import Base, Method, MethodSettings, freeze, unquantized_bits
+from planner.model import Layer, MethodSettings, Model, Tensor
+from planner.model.methods._base import Base, Method, freeze, unquantized_bits
 
 
 class Head(Method):

@@ -11,8 +11,8 @@ from dataclasses import replace
 from typing import ClassVar
 
 from planner.errors import BadInput
-from planner.model import Layer, Model, Tensor
-from planner.model.methods._base import Base, Method, MethodSettings, freeze, unquantized_bits
+from planner.model import Layer, MethodSettings, Model, Tensor
+from planner.model.methods._base import Base, Method, freeze, unquantized_bits
 
 LINEAR = "linear"  # kind of the layers that adapters stand beside
 ATTENTION = "attention"
