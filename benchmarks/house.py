@@ -36,7 +36,7 @@ except SystemExit:
 sys.setprofile(None)
 print(len(entered), file=sys.stderr)
 """
-INTERFACES = ("Parallelism", "Axis", "Exchange")  # of planner/parallel/_base.py and data/_base.py
+INTERFACES = ("Parallelism", "Axis", "Exchange")  # of planner/parallel/_base.py and data/__init__.py
 # A comparison of an axis' degree: by the axis itself, or by the flag that it has.
 DEGREE_CHECK = (
     r"\b(mesh|axis|plan|self)\.(degree|cut)\b|mesh\.axis\(|isinstance\(.*Parallel\)|"

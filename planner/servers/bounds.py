@@ -23,7 +23,7 @@ from typing import TYPE_CHECKING, cast
 import numpy as np
 
 from planner.memoize import kept_on
-from planner.parallel.data._base import Floats, Job
+from planner.parallel.data import Floats, Job
 from planner.parallel.site import flow_limit_bytes_per_s, host_cores
 from planner.servers.lowering import UNRANKED, scheduled, span_of, step_of
 from planner.servers.ordering import STRATEGIES

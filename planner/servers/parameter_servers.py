@@ -15,8 +15,7 @@ from planner.model import Model
 from planner.note import Note, Topic
 from planner.parallel._base import Asked
 from planner.parallel.collectives.peers import link_words
-from planner.parallel.data import settings
-from planner.parallel.data._base import (
+from planner.parallel.data import (
     ChangeKind,
     Exchange,
     Floats,
@@ -24,6 +23,7 @@ from planner.parallel.data._base import (
     Labels,
     Rented,
     Variant,
+    settings,
     with_choices,
 )
 from planner.parallel.site import Site

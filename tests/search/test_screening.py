@@ -12,8 +12,7 @@ import pytest
 from planner.answers.recommend import recommend_for
 from planner.hardware.catalog import load_hardware
 from planner.model.catalog import load_model
-from planner.parallel.data import EXCHANGES, Site, Tier
-from planner.parallel.data._base import Exchange, Job
+from planner.parallel.data import EXCHANGES, Exchange, Job, Site, Tier
 from planner.parallel.data.single import Alone
 from planner.parallel.mesh import data_parallel_group
 from planner.search.cases import Cases

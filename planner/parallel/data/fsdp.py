@@ -26,8 +26,7 @@ from planner.memoize import kept_on, memoize
 from planner.model import Model
 from planner.parallel.collectives import Kind, Library, Peers, repeated, ring_bytes
 from planner.parallel.collectives.peers import link_words, peers_of
-from planner.parallel.data import settings
-from planner.parallel.data._base import Asked, ChangeKind, Exchange, Floats, Job, Labels, Variant
+from planner.parallel.data import Asked, ChangeKind, Exchange, Floats, Job, Labels, Variant, settings
 from planner.parallel.data.joint import (
     ACCESSES,
     BETWEEN_WORKERS,

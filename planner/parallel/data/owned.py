@@ -25,8 +25,7 @@ from planner.memoize import memoize
 from planner.model import Model
 from planner.parallel.collectives import Library, Peers, ring_bytes
 from planner.parallel.collectives.peers import link_words, peers_of
-from planner.parallel.data import settings
-from planner.parallel.data._base import Asked, ChangeKind, Exchange, Floats, Job, Labels, Variant
+from planner.parallel.data import Asked, ChangeKind, Exchange, Floats, Job, Labels, Variant, settings
 from planner.parallel.data.ddp import CAP_BYTES, MIB, Bucket, bucketed, copied_s, slowed, summed
 from planner.parallel.data.joint import (
     ACCESSES,

@@ -11,7 +11,7 @@ from planner.device.precision import Precision
 from planner.errors import BadInput, unknown_name
 from planner.parallel.collectives import Library
 from planner.parallel.collectives.nccl import Nccl
-from planner.parallel.data._base import Exchange
+from planner.parallel.data import Exchange
 from planner.parallel.site import Site
 
 LIBRARIES = ("auto", "nccl", "gloo")

@@ -14,7 +14,7 @@ from planner.device.precision import Precision
 from planner.errors import BadInput, PlannerError
 from planner.model import Model
 from planner.note import Note, Topic
-from planner.parallel.data._base import Asked, Exchange, Floats, Job, Labels
+from planner.parallel.data import Asked, Exchange, Floats, Job, Labels
 from planner.parallel.site import Site
 from planner.simulator.cluster import Cluster, Node
 from planner.simulator.policy import Fifo
