@@ -14,6 +14,7 @@ import argparse
 import hashlib
 import os
 import random
+import resource
 import subprocess
 import sys
 import tempfile
@@ -25,6 +26,7 @@ from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).parent))
 
+MOST_MIB = 1024  # of the process that reads
 CORPUS = Path(__file__).resolve().parents[2] / "tests" / "data" / "fuzz"
 
 
@@ -40,6 +42,7 @@ class Fuzzer:
         self.kept = keep
         self.ends: Counter[str] = Counter()
         self.failures: dict[str, str] = {}
+        self.slowest_s = 0.0
 
     def one(self, data: bytes) -> str:
         """How reading `data` ends: read, refused, or what went wrong."""
@@ -57,8 +60,10 @@ class Fuzzer:
         except Exception as error:
             frame = traceback.extract_tb(error.__traceback__)[-1]
             end = f"{type(error).__name__} at {Path(frame.filename).name}:{frame.lineno}: {str(error)[:90]}"
-        if time.process_time() - began > self.slow_s:
-            end = f"slow: {time.process_time() - began:.1f} s"
+        took_s = time.process_time() - began
+        self.slowest_s = max(self.slowest_s, took_s)
+        if took_s > self.slow_s:
+            end = f"slow: {took_s:.1f} s"
         self.ends[end.partition(":")[0]] += 1
         if end not in ("read", "refused"):
             self.keep(data, end)
@@ -128,9 +133,14 @@ def fuzz_with_atheris(fuzzer: Fuzzer, inputs: int, seed: int) -> None:
 
 
 def report(fuzzer: Fuzzer) -> None:
+    """Print one line: how the inputs ended, the slowest one and the most memory that the process held."""
     total = sum(fuzzer.ends.values())
     ends = ", ".join(f"{count:,} {end}" for end, count in fuzzer.ends.most_common())
-    print(f"{fuzzer.reader.name:14} {total:9,} inputs: {ends}", flush=True)
+    peak_mib = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss // 1024
+    if peak_mib > MOST_MIB:
+        fuzzer.failures["memory"] = f"{peak_mib} MiB"
+    used = f"slowest {fuzzer.slowest_s:.2f} s, at most {peak_mib:,} MiB"
+    print(f"{fuzzer.reader.name:14} {total:9,} inputs: {ends}; {used}", flush=True)
 
 
 def main() -> int:
@@ -138,7 +148,7 @@ def main() -> int:
     parser.add_argument("--reader", help="one reader instead of all")
     parser.add_argument("--inputs", type=int, default=2000, help="inputs for each reader")
     parser.add_argument("--seed", type=int, default=0)
-    parser.add_argument("--slow", type=float, default=5.0, help="seconds of CPU that one input may take")
+    parser.add_argument("--slow", type=float, default=10.0, help="seconds of CPU that one input may take")
     parser.add_argument("--engine", choices=["own", "atheris"], default="own")
     args = parser.parse_args()
     if args.reader is None:  # one process each: a reader that takes the process down takes only itself

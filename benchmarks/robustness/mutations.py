@@ -1,18 +1,21 @@
 """Damaged files: bytes, values and structure of real files changed at random, for fuzzing readers.
 
-`mutate` knows four forms. TOML and JSON are changed as trees and written out again, so that most damage gets
+`mutate` knows five forms. TOML and JSON are changed as trees and written out again, so that most damage gets
 past the parser and meets what lies behind it; protobuf messages are changed field by field with their lengths
-mended, tables (CSV) cell by cell; and all are also changed as plain bytes.
+mended, tables (CSV) cell by cell, output of programs word by word; and all are also changed as plain bytes.
+Compressed files are changed inside, and pieces of other files of the same kind are grafted in.
 """
 
 from __future__ import annotations
 
 import csv
+import gzip
 import io
 import json
 import random as random_module
 import re
 import tomllib
+import zlib
 from typing import Any, Literal
 
 from planner.servers.tensorflow import runmetadata as wire
@@ -21,62 +24,50 @@ from planner.servers.tensorflow import runmetadata as wire
 LONG_INTEGER = "\u0001long integer\u0001"
 DEEP_JSON = "\u0001deep\u0001"
 DEPTH = 1_100  # beyond what recursive readers follow
+LARGEST_BYTES = 2**20  # of a file that repeats a piece
 
-Form = Literal["toml", "json", "wire", "onnx", "csv"]  # wire: a RunMetadata, onnx: a ModelProto
+Form = Literal["toml", "json", "wire", "onnx", "csv", "text"]  # wire: a RunMetadata, onnx: a ModelProto
 Random = random_module.Random
 
 ODD_NUMBERS: tuple[Any, ...] = (
     *(0, 1, -1, 2, 3, 255, 65536, 2**31 - 1, 2**31, -(2**31), 2**53, 2**53 + 1, 2**63 - 1, 2**63, 2**64),
-    *(
-        10**30,
-        10**308,
-        10**400,
-        0.0,
-        -0.0,
-        0.5,
-        1e-320,
-        1e300,
-        1e308,
-        -1e308,
-        float("inf"),
-        float("-inf"),
-        float("nan"),
-    ),
+    *(10**19, 10**30, 10**308, 2**1024, 10**400, -(10**400), 0.0, -0.0, 0.5, 5e-324, 1e-320, 1e-300),
+    *(1e19, 1e154, 1e300, 1e308, -1e308, float("inf"), float("-inf"), float("nan")),
 )
 HUGE_SIZES: tuple[Any, ...] = ([2**62] * 8, [[2**62] * 40] * 3)  # their products are infinite
 ODD_TEXTS = (
     *("", " ", "x", "input", "$x", "$", "{i}", "{n}", "{layer}/w", "../../etc/passwd", "nan", "1e999", "-1"),
-    *(
-        "\u0000",
-        "\n",
-        "a\nb",
-        "\u2028",
-        "\u0085",
-        "\x1b[2J",
-        "\ud7ff",
-        "\U0001f4a9",
-        "a" * 3000,
-        "/job:ps/task:99999999999",
-        "edge_1_x",
-        "^a:0",
-        "1-9999",
-    ),
-    *("inf", "1e309 MB", "9" * 5_000, f"edge_{'9' * 5_000}_x", f"[[{'9' * 400}]]", "1e999 GB"),
+    *("\u0000", "\n", "a\nb", "\u2028", "\u0085", "\x1b[2J", "\ud7ff", "\U0001f4a9", "\u202e", "a" * 3000),
+    *("/job:ps/task:99999999999", "edge_1_x", "^a:0", "1-9999", "a/b", "~nobody/x", "=1+1", "$(id)", "{0.x}"),
+    *("inf", "1e309 MB", "9" * 5_000, f"edge_{'9' * 5_000}_x", f"[[{'9' * 400}]]", "1e999 GB", "\u0664", "²"),
 )
+# Numbers inside of labels, names of edges, sizes and expressions.
+ODD_DIGITS = ("0", "-1", "1e400", "nan", *("9" * digits for digits in (20, 400, 5_000)))
 # Of RunMetadata: which fields of a message are messages themselves.
 MESSAGES: dict[int, Any] = {1: {1: {2: {7: {3: {4: {}}}}}}, 3: {1: {5: {2: {}}}}}
 _TENSOR_TYPE: dict[int, Any] = {2: {1: {2: {1: {}}}}}  # of a value: type, tensor, shape, dimension
 _ATTRIBUTE: dict[int, Any] = {5: {}}  # a tensor
-_GRAPH: dict[int, Any] = {1: {5: _ATTRIBUTE}, 5: {}, 11: _TENSOR_TYPE, 12: _TENSOR_TYPE, 13: _TENSOR_TYPE}
-SCHEMAS: dict[str, dict[int, Any]] = {"wire": MESSAGES, "onnx": {7: _GRAPH, 8: {}}}
+_NODE: dict[int, Any] = {5: _ATTRIBUTE}
+_GRAPH: dict[int, Any] = {1: _NODE, 5: {}, 11: _TENSOR_TYPE, 12: _TENSOR_TYPE, 13: _TENSOR_TYPE}
+_ATTRIBUTE[6] = _GRAPH  # a branch
+SCHEMAS: dict[str, dict[int, Any]] = {"wire": MESSAGES, "onnx": {7: _GRAPH, 8: {}, 25: {7: _NODE, 9: {}}}}
 
 
 def mutate(data: bytes, form: Form, random: Random, others: list[bytes] | None = None) -> bytes:
     """Some damage, of one kind or several; `others` are files to take pieces from."""
+    packed = data[:2] == b"\x1f\x8b" and random.random() < 0.9
+    data = _unpacked(data) if packed else data
     for _ in range(random.choice((1, 1, 1, 2, 4))):
         change = mutate_bytes if random.random() < 0.3 else mutate_structure
         data = change(data, form, random, others or [data])
-    return data
+    return gzip.compress(data, 1, mtime=0) if packed else data
+
+
+def _unpacked(data: bytes) -> bytes:
+    try:
+        return gzip.decompress(data)
+    except (OSError, EOFError, zlib.error):
+        return data
 
 
 def mutate_bytes(data: bytes, form: Form, random: Random, others: list[bytes]) -> bytes:
@@ -101,21 +92,48 @@ def mutate_bytes(data: bytes, form: Form, random: Random, others: list[bytes]) -
 
 
 def mutate_structure(data: bytes, form: Form, random: Random, others: list[bytes]) -> bytes:
-    """Values changed, removed, doubled or moved; what cannot be parsed is damaged as bytes."""
+    """Values changed, removed, repeated, moved or taken from another file; what cannot be parsed is damaged
+    as bytes."""
     try:
         if form == "csv":
             return _mutated_table(data.decode(), random).encode("utf-8", "surrogatepass")
+        if form == "text":
+            return _mutated_words(data.decode(), random).encode("utf-8", "surrogatepass")
         if form in SCHEMAS:
             return _encoded(_mutated_message(_message(data, SCHEMAS[form]), random))
-        tree = json.loads(data) if form == "json" else tomllib.loads(data.decode())
-        tree = _mutated(tree, random, _leaves(tree))
+        parse = json.loads if form == "json" else _parsed_toml
+        tree = parse(data)
+        if random.random() < 0.1:
+            other = random.choice(others)
+            tree = _grafted(tree, parse(other) if len(other) < LARGEST_BYTES // 8 else tree, random)
+        else:
+            tree = _mutated(tree, random, _leaves(tree))
         text = json.dumps(tree) if form == "json" else toml(tree)
-        if form == "json":
-            text = text.replace(json.dumps(LONG_INTEGER), "9" * 5_000)
-            text = text.replace(json.dumps(DEEP_JSON), '{"x": [' * (DEPTH // 2) + "1" + "]}" * (DEPTH // 2))
+        opened, closed = ('{"x": [', "]}") if form == "json" else ("{x = [", "]}")
+        text = text.replace(json.dumps(LONG_INTEGER), "9" * 5_000)
+        text = text.replace(json.dumps(DEEP_JSON), opened * (DEPTH // 2) + "1" + closed * (DEPTH // 2))
         return text.encode("utf-8", "surrogatepass")
     except (ValueError, RecursionError, csv.Error):
         return mutate_bytes(data, form, random, others)
+
+
+def _parsed_toml(data: bytes) -> dict[str, Any]:
+    return tomllib.loads(data.decode())
+
+
+def _grafted(tree: Any, other: Any, random: Random) -> Any:
+    """The tree with a key or an item of another file's, at a depth that both have."""
+    if isinstance(tree, dict) and isinstance(other, dict) and other:
+        key = random.choice(list(other))
+        inner = tree.get(key)
+        deeper = isinstance(inner, dict | list) and random.random() < 0.7
+        return {**tree, key: _grafted(inner, other[key], random) if deeper else other[key]}
+    if isinstance(tree, list) and isinstance(other, list) and other:
+        at = random.randrange(len(tree) + 1)
+        if at < len(tree) and random.random() < 0.5:
+            return [*tree[:at], _grafted(tree[at], random.choice(other), random), *tree[at + 1 :]]
+        return [*tree[:at], random.choice(other), *tree[at:]]
+    return other
 
 
 def toml(table: Any) -> str:
@@ -160,19 +178,8 @@ def _odd(random: Random, leaves: list[Any]) -> Any:
         for _ in range(random.choice((1, 3, 200))):
             nested = [nested] if random.random() < 0.5 else {"x": nested}
         return nested
-    return random.choice(
-        (
-            True,
-            False,
-            [],
-            {},
-            [1, 2],
-            ["a", "a"],
-            {"name": "a"},
-            *HUGE_SIZES,
-            random.randrange(1000),
-        )
-    )
+    containers: tuple[Any, ...] = ([], {}, [1, 2], ["a", "a"], [[]], {"": {}}, {"name": "a"}, *HUGE_SIZES)
+    return random.choice((True, False, None, *containers, random.randrange(1000)))
 
 
 def _mutated(tree: Any, random: Random, leaves: list[Any]) -> Any:
@@ -203,26 +210,32 @@ def _mutated(tree: Any, random: Random, leaves: list[Any]) -> Any:
         random.shuffle(items)
     elif kind == 3:
         items.insert(at, _odd(random, leaves))
+    elif kind == 4 and random.random() < 0.05:
+        size = len(str(items[at])) + 8
+        items[at:at] = [items[at]] * min(random.choice((100, 5_000)), LARGEST_BYTES // size)
     else:
         items[at] = _mutated(items[at], random, leaves)
     return items
 
 
 def _near(value: Any, random: Random) -> Any:
-    """Something like the value: what passes the type and may still be wrong."""
+    """Something like the value: what passes the type, or another of the same meaning, and may be wrong."""
+    if random.random() < 0.1:
+        text = "9" * 5_000 if isinstance(value, int) and abs(value) >= 10**4000 else str(value)
+        return random.choice((text, [value], {"x": value}, None))
     if isinstance(value, bool):
         return not value
     if isinstance(value, int):
-        return random.choice(
-            (value + 1, value - 1, value + 10, 0, -value, 2 * value, 2**53, 2**63 - 1, 10**400)
-        )
+        same = float(value) if abs(value) < 2**63 else 0.0
+        near = (value + 1, value - 1, value + 10, 0, -value, 2 * value, same)
+        return random.choice((*near, 2**53, 2**63 - 1, 2**63, 10**19, 10**400))
     if isinstance(value, float):
-        return value * random.choice((0.0, -1.0, 0.5, 2.0, 1e9, 1e-9, 1e200, 1e300))
+        return value * random.choice((0.0, -1.0, 0.5, 2.0, 1e9, 1e-9, 1e200, 1e300, 1e-300))
     if isinstance(value, str) and value:
         digits = list(re.finditer(r"\d+", value))
-        if digits and random.random() < 0.3:  # numbers inside of labels, names of edges and shapes
+        if digits and random.random() < 0.5:  # numbers inside of labels, names of edges and shapes
             run = random.choice(digits)
-            return value[: run.start()] + "9" * random.choice((20, 400, 5_000)) + value[run.end() :]
+            return value[: run.start()] + random.choice(ODD_DIGITS) + value[run.end() :]
         at = random.randrange(len(value))
         return random.choice((value[:at], value[at:], value + value, value[:at] + "/" + value[at:]))
     return value
@@ -251,6 +264,24 @@ def _mutated_table(text: str, random: Random) -> str:
     out = io.StringIO()
     csv.writer(out, lineterminator="\n").writerows(rows)
     return out.getvalue()
+
+
+def _mutated_words(text: str, random: Random) -> str:
+    """Output of a program with a word or a line changed."""
+    lines = text.split("\n")
+    at, kind = random.randrange(len(lines)), random.randrange(10)
+    if kind == 0:
+        del lines[at]
+    elif kind == 1:
+        lines.insert(random.randrange(len(lines) + 1), lines[at])
+    elif kind == 2:
+        lines[at:at] = [lines[at]] * min(1_000, LARGEST_BYTES // (len(lines[at]) + 1))
+    else:
+        words = re.split(r"(\s+)", lines[at])
+        word = random.randrange(len(words))
+        words[word] = str(_near(words[word], random) if random.random() < 0.7 else random.choice(ODD_TEXTS))
+        lines[at] = "".join(words)
+    return "\n".join(lines)
 
 
 Field = tuple[int, int, Any]  # number, coding, value: a number, bytes or a list of fields
@@ -313,6 +344,15 @@ def _mutated_message(message: list[Field], random: Random) -> list[Field]:
         random.shuffle(out)
     elif choice == 3:
         out[at] = (random.randrange(1, 12), kind, value)
+    elif choice == 4 and random.random() < 0.05:
+        times = random.choice((100, 2_000))
+        size = len(_encoded([out[at]])) + 1
+        out[at:at] = [out[at]] * min(times, LARGEST_BYTES // 4 // size)
+    elif choice == 5 and isinstance(value, list) and random.random() < 0.1:
+        content = _encoded(value)
+        for _ in range(random.choice((3, 100, 600))):  # inside itself
+            content = _encoded([*value, (number, wire.BYTES, content)])[: LARGEST_BYTES // 4]
+        out[at] = (number, wire.BYTES, content)
     elif isinstance(value, list):
         out[at] = (number, kind, _mutated_message(value, random))
     elif kind == wire.VARINT:
@@ -321,11 +361,9 @@ def _mutated_message(message: list[Field], random: Random) -> list[Field]:
     else:
         texts = [text.encode("utf-8", "surrogatepass") for text in ODD_TEXTS]
         strings = [v for _, _, v in out if isinstance(v, bytes)]
-        out[at] = (
-            number,
-            kind,
-            random.choice([*texts, *strings, mutate_bytes(value, "wire", random, [value])]),
-        )
+        near = str(_near(value.decode("latin-1"), random)).encode("latin-1", "replace")
+        changed = mutate_bytes(value, "wire", random, [value])
+        out[at] = (number, kind, random.choice([*texts, *strings, *[near] * 20, *[changed] * 5]))
     return out
 
 

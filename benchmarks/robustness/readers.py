@@ -77,6 +77,62 @@ def _hugging_face(path: Path) -> Any:
     return toml_of(import_file(path).values)
 
 
+def _family(path: Path) -> Any:
+    """The network of a configuration whose family a user described."""
+    from planner.model.importers.hugging_face import file_of, known_types
+
+    folder = path.parent / "families"
+    folder.mkdir(exist_ok=True)
+    path.replace(folder / "fuzzed.toml")
+    config = {"model_type": "fuzzed", "hidden_size": 64, "num_hidden_layers": 2, "num_attention_heads": 4}
+    config |= {"intermediate_size": 128, "vocab_size": 99, "max_position_embeddings": 64}
+    with mock.patch.dict(os.environ, PLANNER_PATH=str(path.parent)):
+        return known_types(), file_of(path, config, None)
+
+
+def _weights_index(path: Path) -> Any:
+    """A configuration beside an index of weights."""
+    from planner.model.importers import import_file
+
+    path.replace(path.parent / "model.safetensors.index.json")
+    config = path.parent / "config.json"
+    config.write_bytes(_hugging_face_seeds()[0])
+    return import_file(config)
+
+
+def _transfers(path: Path) -> Any:
+    from planner.servers.network.calibration import calibrate_overhead
+
+    return calibrate_overhead([path])
+
+
+def _window(path: Path) -> Any:
+    from planner.servers.network.calibration import calibrate_window
+
+    return calibrate_window([path], 1e9)
+
+
+def _inventory(path: Path) -> Any:
+    """Output of nvidia-smi, its topology, lscpu and ibstat in one file: each looks for its own lines."""
+    from planner.calibrate.accelerator import to_toml
+    from planner.files.regular_file import text_of, write_file
+    from planner.hardware.inventory import MachineAnswers, machine_tables
+
+    text = text_of(path)
+    answers = MachineAnswers("own", nvidia_smi=text, topology=text, lscpu=text, ibstat=text)
+    tables = machine_tables(answers)
+    written = path.with_suffix(".toml")
+    write_file(written, to_toml(tables))
+    return _hardware(written)
+
+
+def _simulated(path: Path) -> Any:
+    """A plan of two machines by a recorded step."""
+    import planner
+
+    return planner.simulate("", profile=str(path), hardware="g4dn.xlarge", workers=2, exchange="allreduce")
+
+
 def _safetensors(path: Path) -> Any:
     from planner.model.importers.hugging_face import read_header
 
@@ -127,9 +183,20 @@ def _step_times(path: Path) -> Any:
 def _answer(path: Path) -> Any:
     from planner.answers.answer_files import chosen_plan
     from planner.answers.checking import check
+    from planner.answers.differing import difference
 
     plan = chosen_plan(path)
-    return check(plan, 100.0), plan.machines
+    return check(plan, 100.0), plan.machines, difference(plan, _known_answer())
+
+
+@cache
+def _known_answer() -> Any:
+    from planner.answers.answer_files import chosen_plan
+
+    with tempfile.NamedTemporaryFile(suffix=".json") as file:
+        file.write(_answers()[0])
+        file.flush()
+        return chosen_plan(file.name)
 
 
 def _measured(path: Path) -> Any:
@@ -143,7 +210,57 @@ def _measured(path: Path) -> Any:
 
 
 def _price_lists() -> list[bytes]:
-    return [(DATA / "prices" / name).read_bytes() for name in ("v8/aws/vms.csv", "gpuhunt/aws.csv")]
+    lists = [(DATA / "prices" / name).read_bytes() for name in ("v8/aws/vms.csv", "gpuhunt/aws.csv")]
+    two_columns = b"machine,usd_per_hour\np3.2xlarge,3.06\ng4dn.xlarge,$0.526\n"
+    return [*(_first_lines(text) for text in lists), two_columns]
+
+
+def _first_lines(text: bytes) -> bytes:
+    return b"".join(text.splitlines(keepends=True)[:40])
+
+
+def _aws_lists() -> list[bytes]:
+    return [(DATA / "prices" / "aws" / name).read_bytes() for name in ("index.json", "get-products.json")]
+
+
+def _transfer_tables() -> list[bytes]:
+    table = _first_lines((DATA / "overhead_capture.csv").read_bytes())
+    rows = [{"bytes": 2.0**k, "overhead_s": 1e-4 + 1e-9 * 2**k, "direction": "uplink"} for k in range(10, 22)]
+    return [table, json.dumps(rows).encode()]
+
+
+INVENTORY = """\
+GPU 0: NVIDIA A100-SXM4-80GB (UUID: GPU-1)
+GPU 1: NVIDIA A100-SXM4-80GB (UUID: GPU-2)
+|   0  NVIDIA A100-SXM4-80GB       On |   00000000:07:00.0 Off |                    0 |
+| N/A   28C    P0             58W /  400W |       1MiB /  81920MiB |      0%      Default |
+NVIDIA A100-SXM4-80GB, 81920 MiB
+\tGPU0\tGPU1\tCPU Affinity
+GPU0\t X \tNV12\t0-63
+GPU1\tNV12\t X \t0-63
+Model name:          AMD EPYC 7763 64-Core Processor
+CPU(s):              128
+\tPort 1:
+\t\tState: Active
+\t\tRate: 200
+\t\tLink layer: InfiniBand
+"""
+
+
+def _inventories() -> list[bytes]:
+    lines = INVENTORY.splitlines(keepends=True)
+    return [INVENTORY.encode(), "".join([*lines[2:4], *lines[5:]]).encode(), "".join(lines[4:]).encode()]
+
+
+def _family_seeds() -> list[bytes]:
+    folder = ROOT / "models" / "families"
+    names = ("_decoder", "llama", "gemma2", "mixtral", "bert", "t5", "gpt_oss", "deepseek_v2")
+    return [(folder / f"{name}.toml").read_bytes() for name in names]
+
+
+def _index_seeds() -> list[bytes]:
+    names = [f"model.layers.{k}.mlp.up_proj.weight" for k in range(3)]
+    return [json.dumps({"metadata": {"total_size": 1}, "weight_map": dict.fromkeys(names, "a")}).encode()]
 
 
 def _rows_of(name: str, *wanted: int) -> bytes:
@@ -278,6 +395,21 @@ def _profile_seeds() -> list[bytes]:
     return [encode(small), encode(plain), gzip.compress(encode(small))]
 
 
+@cache
+def _simulated_seeds() -> list[bytes]:
+    """Steps of a worker, as recorders of PyTorch write them."""
+    from planner.device.recorded.importers import import_profile
+    from planner.simulator.step.files import encode
+
+    out = []
+    for data in pytorch()[-1:]:
+        with tempfile.NamedTemporaryFile(suffix=".json") as file:
+            file.write(data)
+            file.flush()
+            out.append(encode(import_profile([file.name], batch=8)))
+    return [*out, *_profile_seeds()[:2]]
+
+
 def _priority_files() -> list[bytes]:
     transfers = [{"name": name, "priority": k} for k, name in enumerate(("a/down", "b/down", "a/up"))]
     return [json.dumps({"model": "m", "strategy": "tac", "transfers": transfers}).encode()]
@@ -299,7 +431,14 @@ READERS = {
         Reader("timeline", "json", ".json", timelines, _trace),
         Reader("pytorch", "json", ".json", pytorch, _trace),
         Reader("priorities", "json", ".json", _priority_files, _priorities),
+        Reader("simulated", "json", ".profile", _simulated_seeds, _simulated),
+        Reader("window", "wire", ".pb", run_metadata, _window),
         Reader("prices", "csv", ".csv", _price_lists, _prices),
+        Reader("aws", "json", ".json", _aws_lists, _prices),
+        Reader("transfers", "csv", ".csv", _transfer_tables, _transfers),
+        Reader("inventory", "text", ".txt", _inventories, _inventory),
+        Reader("family", "toml", ".toml", _family_seeds, _family),
+        Reader("weights_index", "json", ".json", _index_seeds, _weights_index),
         Reader("runs", "csv", ".csv", _run_tables, _runs),
         Reader("layouts", "csv", ".csv", lambda: [_rows_of("layouts", 1, 2, 3)], _layouts),
         Reader("step_times", "csv", ".csv", lambda: [b"step_s\n0.5\n0.25,0.75\n1e-3\n"], _step_times),

@@ -17,6 +17,7 @@ NVLINK_GBYTE_PER_S = {"B": 50.0}  # of one link, each way, by the first letter o
 NVLINK_USUAL_GBYTE_PER_S = 25.0
 MOST_LINKS = 18  # of one device: more in sum means that all lead to a switch
 PCIE_GBYTE_PER_S = 31.0
+_COUNT = re.compile("[0-9]{1,6}")  # of processors or Gbit/s
 
 
 @dataclass(frozen=True, slots=True)
@@ -106,14 +107,14 @@ def fabric_of(text: str, device: str) -> dict[str, Any]:
 
 
 def _nvlinks(cell: str) -> int:
-    match = re.fullmatch(r"NV(\d+)", cell)
+    match = re.fullmatch(r"NV([0-9]{1,2})", cell)
     return int(match[1]) if match else 0
 
 
 def cpu_of(text: str) -> dict[str, Any]:
     """The processor in the output of `lscpu`, as a machine's keys."""
     said = dict(re.findall(r"^ *([^:\n]+):[ \t]*(.+?)[ \t]*$", text, re.MULTILINE))
-    if "Model name" not in said or not said.get("CPU(s)", "").isdigit():
+    if "Model name" not in said or not _COUNT.fullmatch(said.get("CPU(s)", "")):
         raise BadInput("no processor in the output of lscpu; save it with `LC_ALL=C lscpu > cpu.txt`")
     return {"cpu": said["Model name"], "vcpus": int(said["CPU(s)"])}
 
@@ -123,7 +124,7 @@ def nics_of(text: str) -> Nics:
     ports = []
     for port in re.split(r"^\s*Port \d+:\s*$", text, flags=re.MULTILINE)[1:]:
         said = dict(re.findall(r"^\s*([\w ]+): *(\S+)", port, re.MULTILINE))
-        if said.get("State") == "Active" and said.get("Rate", "").isdigit():
+        if said.get("State") == "Active" and _COUNT.fullmatch(said.get("Rate", "")):
             ports.append((int(said["Rate"]), said.get("Link layer", "InfiniBand")))
     if not ports:
         raise BadInput("no active port in the output of ibstat; save it with `ibstat > ports.txt`")

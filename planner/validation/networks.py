@@ -83,8 +83,8 @@ def network_named(name: str) -> Model | None:
     if known in model_paths():
         return load_model(known)
     with as_file(DATA / "networks") as folder:
-        path = folder / f"{known}.toml"
-        return _read_network(path) if path.is_file() else None
+        paths = {path.stem: path for path in folder.glob("*.toml")}
+        return _read_network(paths[known]) if known in paths else None
 
 
 def _read_network(path: Path) -> Model:

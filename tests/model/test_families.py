@@ -63,6 +63,11 @@ def test_a_key_turns_feed_forward_networks_into_experts(mynet):
     assert sum(tensor.elements for tensor in experts[0].tensors) == 8 * 3 * 64 * 128 + 8 * 64
 
 
+def doubling(text, times):
+    """Values of which each reads the one before twice."""
+    return "v0 = '1'\n" + "".join(f"v{k + 1} = '{text.format(k, k)}'\n" for k in range(times))
+
+
 @pytest.mark.parametrize(
     ("line", "message"),
     [
@@ -78,7 +83,12 @@ def test_a_key_turns_feed_forward_networks_into_experts(mynet):
         ("[blocks]\nlayer = [{ use = 'nothing' }]", "there is no block 'nothing'"),
         ("[blocks]\nlayer = [{ linear = '= hidden_size', nam = 'a' }]", "nam"),
         ("base = 'mynet'", "is no other family"),
-        ("colour = 1", "unknown key 'colour'"),
+        ("colour = 1", "colour: unknown key; allowed: description"),
+        ("model_types = 'mynet'", "model_types: expected array, got str"),
+        ("[file]\nlayers = 'none'", "file.layers: a list of layers"),
+        ("[file]\nsequence_length = 'long'", "file.sequence_length: 'long' is no whole number"),
+        ("[values]\n" + doubling("v{} + v{}", 25) + "window = 'v25'", "more than 500,000 expressions"),
+        ("[values]\nwindow = '" + "99999 * " * 20 + "9'", "a number beyond 64 bits"),
     ],
 )
 def test_a_wrong_family_is_refused_in_one_line(mynet, line, message):

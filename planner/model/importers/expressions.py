@@ -14,6 +14,8 @@ from typing import Any
 from planner.memoize import memoize
 
 LONGEST = 400  # characters
+LARGEST = 2**63  # of a number
+LONGEST_RESULT = 10_000  # of a text or a list
 _OPERATORS: dict[type[ast.AST], Callable[[Any, Any], Any]] = {
     ast.Add: operator.add,
     ast.Sub: operator.sub,
@@ -53,7 +55,7 @@ def evaluate(text: str, look_up: Callable[[str], Any], functions: Mapping[str, C
     """The value of an expression; `look_up` gives that of a name, which may have dots."""
     try:
         return _value(parsed(text), look_up, functions)
-    except (TypeError, ValueError, IndexError, KeyError, ZeroDivisionError, OverflowError) as error:
+    except (TypeError, ValueError, LookupError, ArithmeticError, AttributeError) as error:
         raise ExpressionError(f"{text!r}: {type(error).__name__}: {str(error)[:100]}") from None
 
 
@@ -81,7 +83,7 @@ def _value(node: ast.expr, look_up: Callable[[str], Any], functions: Mapping[str
             first, second = inner(left), inner(right)
             if isinstance(op, _NUMBERS_ONLY) and not (isinstance(first, int) and isinstance(second, int)):
                 raise TypeError("it multiplies and divides whole numbers")
-            return _OPERATORS[type(op)](first, second)
+            return _bounded(_OPERATORS[type(op)](first, second))
         case ast.Compare(left, [op], [right]):
             return _OPERATORS[type(op)](inner(left), inner(right))
         case ast.IfExp(test, yes, no):
@@ -93,6 +95,15 @@ def _value(node: ast.expr, look_up: Callable[[str], Any], functions: Mapping[str
         case ast.Call(ast.Name(name), parts, []) if name in functions:
             return functions[name](*map(inner, parts))
     raise ExpressionError(f"{ast.unparse(node)!r} is no part of an expression")
+
+
+def _bounded(result: Any) -> Any:
+    """The result of an operator, unless repeating it would fill the memory."""
+    if isinstance(result, int | float) and abs(result) > LARGEST:
+        raise OverflowError("a number beyond 64 bits")
+    if isinstance(result, str | list) and len(result) > LONGEST_RESULT:
+        raise OverflowError(f"more than {LONGEST_RESULT:,} characters or items")
+    return result
 
 
 def _dotted(node: ast.expr) -> str:

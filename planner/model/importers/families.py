@@ -24,19 +24,43 @@ from itertools import groupby
 from pathlib import Path
 from typing import Any
 
+import msgspec
+
 from planner.errors import BadInput
 from planner.files.folders import shipped_folder, user_folders
-from planner.files.tomlfile import read
+from planner.files.tomlfile import decode, read
 from planner.memoize import memoize
 from planner.model.importers.expressions import ExpressionError, evaluate
 
 LARGEST = 10_000_000
 MOST_LAYERS = 2_000
 MOST_NESTED = 30  # values and blocks that refer to one another
-TABLES = ("config", "aliases", "values", "file", "tensors", "defaults", "inputs", "blocks", "refuse", "notes")
+MOST_EVALUATIONS = 500_000  # of expressions and blocks; the largest family of the catalogue takes 2,000
 ACTIVATIONS = {word: word for word in ("silu", "relu", "tanh", "sigmoid")} | {"swish": "silu"}
 Item = dict[str, Any]
 Locals = Mapping[str, Any]
+
+
+class FamilyFile(msgspec.Struct, forbid_unknown_fields=True):
+    """The keys of a description and their types."""
+
+    description: str = ""
+    base: str | None = None
+    inside: str | None = None
+    model_types: list[str] = []
+    config: dict[str, bool | int | float | str | list[Any] | dict[str, Any]] = {}
+    aliases: dict[str, list[str]] = {}
+    values: dict[str, str] = {}
+    file: dict[str, Any] = {}
+    tensors: dict[str, Any] = {}
+    defaults: dict[str, Any] = {}
+    inputs: dict[str, Any] = {}
+    blocks: dict[str, list[Item]] = {}
+    refuse: dict[str, str] = {}
+    notes: dict[str, str] = {}
+
+
+TABLES = ("config", "aliases", "values", "file", "tensors", "defaults", "inputs", "blocks", "refuse", "notes")
 
 
 @dataclass(frozen=True)
@@ -66,30 +90,35 @@ def families(_folders: str) -> dict[str, str]:
     by_type: dict[str, str] = {}
     for name, path in family_paths().items():
         if not name.startswith("_"):
-            types = read(path).data.get("model_types", [name])
+            source = read(path)
+            types = decode(source, source.data.get("model_types", [name]), list[str], ["model_types"])
             by_type |= dict.fromkeys(types, name)
     return dict(sorted(by_type.items(), key=lambda entry: entry[0].lower()))
 
 
 def load_family(name: str) -> Family:
     """The family of a name, merged with its bases."""
-    paths, layers, seen = family_paths(), [], []
-    current: Any = name
+    paths = family_paths()
+    descriptions: dict[str, FamilyFile] = {}
+    current: str | None = name
     while current is not None:
-        if current in seen or current not in paths:
+        if current in descriptions or current not in paths:
             raise BadInput(f"{paths.get(name, name)}: base {current!r} is no other family")
-        seen.append(current)
-        layers.append(read(paths[current]).data)
-        current = layers[-1].get("base")
-    unknown = layers[0].keys() - {*TABLES, "base", "description", "inside", "model_types"}
-    if unknown:
-        raise BadInput(f"{paths[name]}: unknown key {min(unknown)!r}; tables are {', '.join(TABLES)}")
+        source = read(paths[current])
+        descriptions[current] = decode(source, source.data, FamilyFile)
+        current = descriptions[current].base
+    files = list(descriptions.values())
     tables = {
-        table: {key: value for data in reversed(layers) for key, value in data.get(table, {}).items()}
+        table: {key: value for file in reversed(files) for key, value in getattr(file, table).items()}
         for table in TABLES
     }
-    inside = next((data["inside"] for data in layers if "inside" in data), None)
-    return Family(name, paths[name], layers[0].get("description", name), inside, tables)
+    inside = next((file.inside for file in files if file.inside is not None), None)
+    return Family(name, paths[name], files[0].description or name, inside, tables)
+
+
+def is_items(value: Any) -> bool:
+    """Whether a value is a list of tables, as layers are."""
+    return isinstance(value, list) and all(isinstance(entry, dict) for entry in value)
 
 
 class Description:
@@ -104,7 +133,7 @@ class Description:
         self.notes: list[str] = []
         self.keys: dict[str, Any] = {}
         self.blocks: dict[str, list[Item]] = {}
-        self.depth = 0
+        self.depth = self.evaluations = 0
         self.reads_index = False
         self.functions: dict[str, Callable[..., Any]] = {
             "act": self.activation,
@@ -125,7 +154,12 @@ class Description:
             if message and self.expression(condition, {}):
                 raise self.error(self._filled(message, self._named(message)))
         file = {key: self.value(value, {}) for key, value in tables["file"].items() if key != "layers"}
-        file["layers"] = self.items(tables["file"]["layers"], {})
+        layers, length = tables["file"].get("layers"), file.get("sequence_length")
+        if not is_items(layers):
+            raise BadInput(f"{self.family.path}: file.layers: a list of layers, each a table, is missing")
+        if not isinstance(length, int | None) or isinstance(length, bool):
+            raise BadInput(f"{self.family.path}: file.sequence_length: {length!r:.40} is no whole number")
+        file["layers"] = self.items(layers, {})
         for key in ("tensors", "defaults", "inputs"):
             if table := {name: self.value(value, {}) for name, value in tables[key].items()}:
                 file[key] = table
@@ -225,8 +259,11 @@ class Description:
     @contextmanager
     def _nested(self) -> Iterator[None]:
         self.depth += 1
+        self.evaluations += 1
         if self.depth > MOST_NESTED:
             raise BadInput(f"{self.family.path}: values or blocks refer to one another in a circle")
+        if self.evaluations > MOST_EVALUATIONS:
+            raise BadInput(f"{self.family.path}: more than {MOST_EVALUATIONS:,} expressions to evaluate")
         yield
         self.depth -= 1
 
