@@ -6,14 +6,23 @@ import os
 from pathlib import Path
 
 from planner.files.regular_file import expanded
+from planner.memoize import memoize
 
 
 def home() -> Path:
     """PLANNER_HOME if it is set, else `planner` where the system keeps a user's data. It need not exist."""
-    if named := os.environ.get("PLANNER_HOME"):
-        return expanded(named)
-    data = os.environ.get("XDG_DATA_HOME")
-    return (expanded(data) if data else Path.home() / ".local" / "share") / "planner"
+    named, data = os.environ.get("PLANNER_HOME"), os.environ.get("XDG_DATA_HOME")
+    return _folder(named) if named else _folder(data or "~/.local/share") / "planner"
+
+
+def _folder(path: str) -> Path:
+    return _expanded(path, os.environ.get("HOME"))
+
+
+@memoize
+def _expanded(path: str, _home: str | None) -> Path:
+    """A path with `~` expanded, cached for a home folder: machines look for their prices one by one."""
+    return expanded(path)
 
 
 _PACKAGE = Path(__file__).resolve().parents[1]
@@ -28,7 +37,7 @@ def shipped_folder(kind: str) -> Path:
 
 def user_folders() -> tuple[Path, ...]:
     """The folders of PLANNER_PATH, in order."""
-    return tuple(expanded(part) for part in os.environ.get("PLANNER_PATH", "").split(os.pathsep) if part)
+    return tuple(_folder(part) for part in os.environ.get("PLANNER_PATH", "").split(os.pathsep) if part)
 
 
 def looks_like_path(name: str) -> bool:
