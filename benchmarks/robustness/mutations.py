@@ -16,6 +16,7 @@ import random as random_module
 import re
 import tomllib
 import zlib
+from functools import lru_cache
 from typing import Any, Literal
 
 from planner.servers.tensorflow import runmetadata as wire
@@ -101,13 +102,12 @@ def mutate_structure(data: bytes, form: Form, random: Random, others: list[bytes
             return _mutated_words(data.decode(), random).encode("utf-8", "surrogatepass")
         if form in SCHEMAS:
             return _encoded(_mutated_message(_message(data, SCHEMAS[form]), random))
-        parse = json.loads if form == "json" else _parsed_toml
-        tree = parse(data)
+        tree, leaves = _parsed(data, form)
         if random.random() < 0.1:
             other = random.choice(others)
-            tree = _grafted(tree, parse(other) if len(other) < LARGEST_BYTES // 8 else tree, random)
+            tree = _grafted(tree, _parsed(other, form)[0], random)
         else:
-            tree = _mutated(tree, random, _leaves(tree))
+            tree = _mutated(tree, random, leaves)
         text = json.dumps(tree) if form == "json" else toml(tree)
         opened, closed = ('{"x": [', "]}") if form == "json" else ("{x = [", "]}")
         text = text.replace(json.dumps(LONG_INTEGER), "9" * 5_000)
@@ -117,8 +117,11 @@ def mutate_structure(data: bytes, form: Form, random: Random, others: list[bytes
         return mutate_bytes(data, form, random, others)
 
 
-def _parsed_toml(data: bytes) -> dict[str, Any]:
-    return tomllib.loads(data.decode())
+@lru_cache(maxsize=400)
+def _parsed(data: bytes, form: Form) -> tuple[Any, list[Any]]:
+    """A file's tree and some of its leaves; changes copy what they change."""
+    tree = json.loads(data) if form == "json" else tomllib.loads(data.decode())
+    return tree, _leaves(tree)
 
 
 def _grafted(tree: Any, other: Any, random: Random) -> Any:

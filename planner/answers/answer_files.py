@@ -22,7 +22,7 @@ class RentedRole(msgspec.Struct, frozen=True):
     machines: int = 1
 
 
-Rate = Annotated[float, msgspec.Meta(gt=0)]
+Rate = Annotated[float, msgspec.Meta(ge=1e-9, le=1e15)]
 Share = Annotated[float, msgspec.Meta(ge=0)]
 
 
