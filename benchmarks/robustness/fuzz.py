@@ -46,21 +46,15 @@ class Fuzzer:
 
     def one(self, data: bytes) -> str:
         """How reading `data` ends: read, refused, or what went wrong."""
-        from planner.errors import PlannerError
-
         self.path.write_bytes(data)
-        began = time.process_time()
-        try:
-            with warnings.catch_warnings():
-                warnings.simplefilter("error")  # a warning of numpy is a number that nobody checked
-                self.reader.read(self.path)
-            end = "read"
-        except PlannerError as error:
-            end = "refused" if "\n" not in str(error).strip() else "a message of several lines"
-        except Exception as error:
-            frame = traceback.extract_tb(error.__traceback__)[-1]
-            end = f"{type(error).__name__} at {Path(frame.filename).name}:{frame.lineno}: {str(error)[:90]}"
-        took_s = time.process_time() - began
+        began_s = time.perf_counter()
+        end = self._read()
+        took_s = time.perf_counter() - began_s
+        if took_s > self.slow_s / 2:  # asking for CPU time may take longer than reading
+            self.path.write_bytes(data)
+            began_s = time.process_time()
+            self._read()
+            took_s = time.process_time() - began_s
         self.slowest_s = max(self.slowest_s, took_s)
         if took_s > self.slow_s:
             end = f"slow: {took_s:.1f} s"
@@ -68,6 +62,20 @@ class Fuzzer:
         if end not in ("read", "refused"):
             self.keep(data, end)
         return end
+
+    def _read(self) -> str:
+        from planner.errors import PlannerError
+
+        try:
+            with warnings.catch_warnings():
+                warnings.simplefilter("error")  # a warning of numpy is a number that nobody checked
+                self.reader.read(self.path)
+        except PlannerError as error:
+            return "refused" if "\n" not in str(error).strip() else "a message of several lines"
+        except Exception as error:
+            frame = traceback.extract_tb(error.__traceback__)[-1]
+            return f"{type(error).__name__} at {Path(frame.filename).name}:{frame.lineno}: {str(error)[:90]}"
+        return "read"
 
     def keep(self, data: bytes, end: str) -> None:
         place = end.partition(":")[0] if end.startswith("slow") else " ".join(end.split()[:3])

@@ -8,12 +8,13 @@ from __future__ import annotations
 
 import csv
 import dataclasses
+import gzip
 import io
 import json
 import re
 import subprocess
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterator, Mapping
 from html.parser import HTMLParser
 from pathlib import Path
 from typing import Any
@@ -21,13 +22,18 @@ from typing import Any
 import pytest
 
 from planner.answers.answer_files import chosen_plan
+from planner.calibrate.accelerator import to_toml
 from planner.device.recorded import open_profile
+from planner.device.recorded.importers import import_profile
 from planner.errors import BadInput
 from planner.files.identifiers import LONGEST_NAME
 from planner.hardware.catalog import load_hardware
+from planner.hardware.inventory import MachineAnswers, machine_tables
+from planner.hardware.prices.lists import read_list
 from planner.launch import TARGETS, Launch, Recipe
 from planner.launch._text import dns_label
 from planner.model.catalog import load_model
+from planner.model.importers import import_file
 from planner.printable import printable
 from planner.report.html import render_page
 from planner.report.notebook import notebook_html
@@ -35,6 +41,7 @@ from planner.report.output import Format, render
 from planner.report.page import Page, Remark, Table
 
 yaml = pytest.importorskip("yaml")
+DATA = Path(__file__).parents[1] / "data"
 
 BREAKING = (  # hold a character that no name has
     "x\ntouch OWNED",
@@ -145,12 +152,16 @@ ANSWER = {
 }  # fmt: skip
 
 
-def read_hardware(folder: Path, field: str, payload: str) -> None:
-    (folder / "h.toml").write_bytes(hardware_file(**{field: payload}).encode("utf-8", "surrogatepass"))
-    load_hardware(str(folder / "h.toml"))
+def written(path: Path, text: str) -> Path:
+    path.write_bytes(text.encode("utf-8", "surrogatepass"))
+    return path
 
 
-def read_profile(folder: Path, field: str, payload: str) -> None:
+def read_hardware(folder: Path, field: str, payload: str) -> Any:
+    return load_hardware(str(written(folder / "h.toml", hardware_file(**{field: payload}))))
+
+
+def read_profile(folder: Path, field: str, payload: str) -> Any:
     record: dict[str, Any] = json.loads(json.dumps(PROFILE))
     if field == "tensors":
         record["tensors"] = [payload]
@@ -158,31 +169,106 @@ def read_profile(folder: Path, field: str, payload: str) -> None:
         record["ops"][1]["name"] = payload
     else:
         record[field] = payload
-    (folder / "p.json").write_text(json.dumps(record))
-    open_profile(folder / "p.json")
+    return open_profile(written(folder / "p.json", json.dumps(record)))
 
 
-def read_answer(folder: Path, field: str, payload: str) -> None:
-    (folder / "a.json").write_text(json.dumps({"version": 2, "plan": ANSWER | {field: payload}}))
-    chosen_plan(folder / "a.json")
+def read_answer(folder: Path, field: str, payload: str) -> Any:
+    answer = {"version": 2, "plan": ANSWER | {field: payload}}
+    return chosen_plan(written(folder / "a.json", json.dumps(answer)))
 
 
-def read_network(folder: Path, field: str, payload: str) -> None:
+def read_network(folder: Path, field: str, payload: str) -> Any:
     if field == "file name":
         if "/" in payload or "\x00" in payload or "\ud800" in payload or len(payload) > 250:
             raise BadInput("no file has this name")
         path = folder / f"{payload}.toml"
-        path.write_text("input = [4]\nlayers = [{ fc = 2 }]\n")
-        load_model(path)
-        return
+        return load_model(written(path, "input = [4]\nlayers = [{ fc = 2 }]\n"))
     keys = {"layer": "", "tensor": ""} | {field: payload}
     name, kernel = json.dumps(keys["layer"] or "f"), json.dumps(keys["tensor"] or "{layer}/w")
     text = f"input = [4]\nlayers = [{{ fc = 2, name = {name} }}]\n[tensors]\nfc = {kernel}\n"
-    (folder / "m.toml").write_text(text)
-    load_model(folder / "m.toml")
+    return load_model(written(folder / "m.toml", text))
 
 
-READERS: dict[str, tuple[Callable[[Path, str, str], None], tuple[str, ...]]] = {
+CONFIG = {
+    "model_type": "llama", "_name_or_path": "org/net", "hidden_act": "silu", "torch_dtype": "bfloat16",
+    "hidden_size": 64, "intermediate_size": 128, "num_attention_heads": 4, "num_hidden_layers": 2,
+    "vocab_size": 99, "max_position_embeddings": 64,
+}  # fmt: skip
+
+
+TENSORS_OF = ("tensor of the index", "tensor of the weights")
+
+
+def read_config(folder: Path, field: str, payload: str) -> Any:
+    """A config.json of Hugging Face with an index of weights beside it."""
+    config = CONFIG | ({field: payload} if field in CONFIG else {})
+    tensors = {payload if field == "tensor of the index" else "w": "a.safetensors"}
+    written(folder / "model.safetensors.index.json", json.dumps({"weight_map": tensors}))
+    header = json.dumps({payload if field == "tensor of the weights" else "w": {"shape": [1]}}).encode()
+    (folder / "a.safetensors").write_bytes(len(header).to_bytes(8, "little") + header)
+    return import_file(written(folder / "config.json", json.dumps(config)))
+
+
+def read_family(folder: Path, field: str, payload: str) -> Any:
+    """A family of the user's own, and a network of it."""
+    texts = {"description": "f", "layer": "extra", "note": "n"} | {field: payload}
+    layer, note = json.dumps(texts["layer"]), json.dumps(texts["note"])
+    (folder / "families").mkdir(exist_ok=True)
+    text = f"base = 'llama'\ndescription = {json.dumps(texts['description'])}\n"
+    text += f"[notes]\n'hidden_size > 1' = {note}\n"
+    text += f"[file]\nlayers = [{{ embedding = 9, features = 4 }}, {{ linear = 4, name = {layer} }}]\n"
+    written(folder / "families" / "own.toml", text)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("PLANNER_PATH", str(folder))
+        config = json.dumps(CONFIG | {"model_type": "own"})
+        return import_file(written(folder / "config.json", config))
+
+
+def read_prices(folder: Path, field: str, payload: str) -> Any:
+    """A price list; of the machines that the catalogue lacks nothing is kept."""
+    rows = {"machine": "p3.2xlarge", "region": "us-east-1"} | {field: payload}
+    table = io.StringIO()
+    writer = csv.writer(table, lineterminator="\n")
+    writer.writerow(("InstanceType", "Price", "SpotPrice", "Region"))
+    writer.writerow(("p3.2xlarge", 3.06, 1.0, "us-east-2"))
+    writer.writerow((rows["machine"], 3.06, 1.0, rows["region"]))
+    return read_list(written(folder / "vms.csv", table.getvalue()), "aws")
+
+
+def read_trace(folder: Path, field: str, payload: str) -> Any:
+    """A recorded step of PyTorch."""
+    trace = json.loads(gzip.decompress((DATA / "pytorch" / "plain.json.gz").read_bytes()))
+    first = next(event for event in trace["traceEvents"] if event.get("cat") == "cpu_op")
+    words = {"op": first["name"], "model": "m", "device": "V100"} | {field: payload}
+    for event in trace["traceEvents"]:
+        if event["name"] == first["name"]:
+            event["name"] = words["op"]
+    trace["planner"] = {"version": 1, "batch": 8, "model": words["model"], "device": words["device"]}
+    return import_profile([written(folder / "t.json", json.dumps(trace))], batch=8)
+
+
+def read_inventory(folder: Path, field: str, payload: str) -> Any:
+    """A hardware file made of what lscpu prints."""
+    lscpu = f"Model name: {payload}\nCPU(s): 8\n"
+    tables = machine_tables(MachineAnswers("own", gpu="V100-SXM2-16GB", gpus=1, lscpu=lscpu))
+    return load_hardware(str(written(folder / "own.toml", to_toml(tables))))
+
+
+def read_onnx(folder: Path, field: str, payload: str) -> Any:
+    helper = pytest.importorskip("onnx").helper
+    names = {"tensor": "w", "node": "n", "graph": "g"} | {field: payload}
+    if "\ud800" in payload:
+        raise BadInput("no text in protobuf")
+    node = helper.make_node("MatMul", ["x", names["tensor"]], ["y"], name=names["node"])
+    weight = helper.make_tensor(names["tensor"], 1, [4, 2], [0.0] * 8)
+    given, made = (helper.make_tensor_value_info(name, 1, [1, 4]) for name in "xy")
+    graph = helper.make_graph([node], names["graph"], [given], [made], [weight])
+    model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 18)])
+    (folder / "net.onnx").write_bytes(model.SerializeToString())
+    return import_file(folder / "net.onnx")
+
+
+READERS: dict[str, tuple[Callable[[Path, str, str], Any], tuple[str, ...]]] = {
     "hardware": (
         read_hardware,
         (
@@ -201,18 +287,63 @@ READERS: dict[str, tuple[Callable[[Path, str, str], None], tuple[str, ...]]] = {
     "profile": (read_profile, ("model", "hardware", "basis", "tensors", "op")),
     "answer": (read_answer, ("model", "worker_hardware", "cluster", "device", "number_format")),
     "model": (read_network, ("file name", "layer", "tensor")),
+    "config": (
+        read_config,
+        (
+            "_name_or_path",
+            "model_type",
+            "hidden_act",
+            "torch_dtype",
+            "tensor of the index",
+            "tensor of the weights",
+        ),
+    ),
+    "family": (read_family, ("description", "layer", "note")),
+    "prices": (read_prices, ("machine", "region")),
+    "trace": (read_trace, ("op", "model", "device")),
+    "inventory": (read_inventory, ("cpu",)),
+    "onnx": (read_onnx, ("tensor", "node", "graph")),
 }
 FIELDS = [(reader, field) for reader, (_, fields) in READERS.items() for field in fields]
+
+
+def texts_in(value: Any) -> Iterator[str]:
+    """All texts inside an object that a reader made."""
+    if isinstance(value, str):
+        yield value
+    elif isinstance(value, Mapping):
+        for key, inner in value.items():
+            yield from texts_in(key)
+            yield from texts_in(inner)
+    elif isinstance(value, list | tuple | set | frozenset):
+        for inner in value:
+            yield from texts_in(inner)
+    elif names := getattr(value, "__dataclass_fields__", getattr(value, "__struct_fields__", ())):
+        for name in names:
+            yield from texts_in(getattr(value, name, None))
+
+
+TOO_LONG = "n" * (LONGEST_NAME * 10)
+REPLACED = {  # fields whose text is not kept as it is, or not as a name
+    ("config", "_name_or_path"), ("config", "hidden_act"), ("config", "torch_dtype"),
+    ("prices", "machine"), ("prices", "region"), ("trace", "op"), ("family", "description"),
+    ("family", "note"), ("inventory", "cpu"), ("onnx", "node"), ("onnx", "graph"),
+}  # fmt: skip
 
 
 @pytest.mark.parametrize(("reader", "field"), FIELDS)
 def test_readers_refuse_names_that_break_a_line(reader: str, field: str, tmp_path: Path) -> None:
     read, _ = READERS[reader]
-    read(tmp_path, field, "plain-name")
-    for payload in (*BREAKING, "n" * (LONGEST_NAME * 10)):
-        with pytest.raises(BadInput) as refused:
-            read(tmp_path, field, payload)
-        assert str(refused.value).isprintable(), payload
+    if (reader, field) != ("config", "model_type"):
+        read(tmp_path, field, "plain-name")
+    for payload in (*BREAKING, TOO_LONG):
+        try:
+            result = read(tmp_path, field, payload)
+        except BadInput as refused:
+            result = str(refused)
+        else:
+            assert (reader, field) in REPLACED, payload
+        assert all(text.isprintable() and TOO_LONG not in text for text in texts_in(result)), payload
 
 
 # Writers: every text field of a launch, in every target. A file is parsed with a plain word in the field and

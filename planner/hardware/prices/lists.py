@@ -11,6 +11,7 @@ from statistics import median
 from typing import Literal
 
 from planner.errors import BadInput, unknown_name
+from planner.files.identifiers import check_name
 from planner.files.regular_file import expanded, opened
 from planner.hardware import Hardware, Price
 from planner.hardware.prices import book
@@ -127,6 +128,7 @@ def _quotes(
     regions: dict[tuple[str, str], dict[str, list[ListedPrice]]] = {}
     for row in rows:
         if row.name in machines:
+            check_name(row.region, f"{row.place}: region")
             regions.setdefault((row.name, row.region), {}).setdefault(row.zone, []).append(row)
     quotes: dict[str, dict[str, Price]] = {}
     for (name, region), zones in regions.items():

@@ -31,9 +31,11 @@ from planner.files.folders import shipped_folder, user_folders
 from planner.files.tomlfile import decode, read
 from planner.memoize import memoize
 from planner.model.importers.expressions import ExpressionError, evaluate
+from planner.printable import printable
 
 LARGEST = 10_000_000
 MOST_LAYERS = 2_000
+LONGEST_PROSE = 500  # characters of a description or a note
 MOST_NESTED = 30  # values and blocks that refer to one another
 MOST_EVALUATIONS = 500_000  # of expressions and blocks; the largest family of the catalogue takes 2,000
 ACTIVATIONS = {word: word for word in ("silu", "relu", "tanh", "sigmoid")} | {"swish": "silu"}
@@ -113,7 +115,12 @@ def load_family(name: str) -> Family:
         for table in TABLES
     }
     inside = next((file.inside for file in files if file.inside is not None), None)
-    return Family(name, paths[name], files[0].description or name, inside, tables)
+    return Family(name, paths[name], one_line(files[0].description or name), inside, tables)
+
+
+def one_line(text: str) -> str:
+    """A text of a description as one line of printable text."""
+    return printable(" ".join(text.split()))[:LONGEST_PROSE]
 
 
 def is_items(value: Any) -> bool:
@@ -152,7 +159,7 @@ class Description:
         tables = self.family.tables
         for condition, message in tables["refuse"].items():
             if message and self.expression(condition, {}):
-                raise self.error(self._filled(message, self._named(message)))
+                raise self.error(one_line(self._filled(message, self._named(message))))
         file = {key: self.value(value, {}) for key, value in tables["file"].items() if key != "layers"}
         layers, length = tables["file"].get("layers"), file.get("sequence_length")
         if not is_items(layers):
@@ -166,7 +173,7 @@ class Description:
         file["blocks"] = {name: {"layers": layers} for name, layers in self.blocks.items()}
         for condition, message in tables["notes"].items():
             if self.expression(condition, {}):
-                self.notes.append(self._filled(message, self._named(message)))
+                self.notes.append(one_line(self._filled(message, self._named(message))))
         return {key: value for key, value in file.items() if value is not None}
 
     def items(self, entries: list[Item], local: Locals) -> list[Item]:

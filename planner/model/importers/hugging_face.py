@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import Any
 
 from planner.errors import BadInput, unknown_name
+from planner.files.identifiers import LONGEST_OP_NAME, check_names
 from planner.files.regular_file import opened
 from planner.files.tomlfile import TomlSource
 from planner.model import Model
@@ -28,7 +29,7 @@ from planner.model.netlist import build_model
 LONGEST = 8192  # tokens: configurations say what a network can read, which is more than it is trained on
 UNKNOWN_LENGTH = 2048  # of samples, in tokens, where transformers makes the network
 LARGEST_FILE_BYTES = 10_000_000
-LARGEST_HEADER_BYTES = 100_000_000
+LARGEST_HEADER_BYTES = 20_000_000
 TARGETS_PER_TOKEN = 512  # sequence length that `target_length` of a family is for
 
 
@@ -147,6 +148,7 @@ def _compared(folder: Path, model: Model) -> list[str]:
         theirs.update(dict.fromkeys(names))
     for file in sorted(folder.glob("*.safetensors"))[:1000]:
         theirs.update(read_header(file))
+    check_names(theirs, f"{folder}: tensors of the weights", LONGEST_OP_NAME)
     if not theirs:
         return []
     missing = [name for name in ours if name not in theirs]
