@@ -214,6 +214,8 @@ def _error(streams: Sequence[Stream], wire: Wire) -> float:
     """Mean distance of predicted and recorded ends, relative to the time that all transfers took."""
     busy_s = max(s.recorded_end_s for s in streams) - min(s.requested_s for s in streams)
     sent = [s for s in reconstruct(streams, wire) if not s.anchor]
+    if not sent or busy_s <= 0:  # every transfer stands where it was recorded
+        return 0.0
     return sum(abs(s.end_s - s.stream.recorded_end_s) for s in sent) / (busy_s * len(sent))
 
 
