@@ -22,7 +22,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from itertools import groupby
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeGuard
 
 import msgspec
 
@@ -123,7 +123,7 @@ def one_line(text: str) -> str:
     return printable(" ".join(text.split()))[:LONGEST_PROSE]
 
 
-def is_items(value: Any) -> bool:
+def is_items(value: Any) -> TypeGuard[list[Item]]:
     """Whether a value is a list of tables, as layers are."""
     return isinstance(value, list) and all(isinstance(entry, dict) for entry in value)
 
