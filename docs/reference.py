@@ -1,4 +1,5 @@
-"""Generates what repeats declarations: docs/flags.md, docs/python.md and the keyword arguments in Python.
+"""Generates what repeats declarations: docs/flags.md, docs/python.md, docs/profile.schema.json and the
+keyword arguments in Python.
 
     python docs/reference.py
 
@@ -16,10 +17,12 @@ import planner
 from planner.cli._app import COMMANDS, load
 from planner.flags import FlagSection, flags_of
 from planner.search.request import Request
+from planner.simulator.step.files import schema
 
 ROOT = Path(__file__).parents[1]
 FLAGS_PAGE, OPTIONS_MODULE = ROOT / "docs" / "flags.md", ROOT / "planner" / "answers" / "options.py"
 PYTHON_PAGE = ROOT / "docs" / "python.md"
+SCHEMA = ROOT / "docs" / "profile.schema.json"
 ANSWERS = ("compare", "recommend", "saturation", "simulate")
 INTRODUCTION = """# Flags
 
@@ -178,3 +181,4 @@ if __name__ == "__main__":
     FLAGS_PAGE.write_text(flags_page())
     OPTIONS_MODULE.write_text(options_module())
     PYTHON_PAGE.write_text(python_page())
+    SCHEMA.write_bytes(schema())
