@@ -2,7 +2,7 @@
 
 Following a training loop from outside: hooks that torch offers for all modules and all optimizers.
 
-The outermost module that is called with a tensor is the model; its first tensor's first dimension is the
+The outermost module that is called in training is the model; the first dimension of its input is the
 micro-batch. The first optimizer that steps marks the end of a step; forward passes since the last one are its
 micro-steps. Nothing of the user's code is changed.
 """
@@ -14,9 +14,11 @@ import platform
 import tempfile
 import time
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from itertools import pairwise
 from pathlib import Path
+from statistics import median
 from typing import Any
 
 import msgspec
@@ -25,14 +27,20 @@ from planner.calibrate.compute import cpu_name
 from planner.errors import BadInput
 from planner.simulator.step.recorded import KEY, Facts, Strategy
 
+COLD_STEPS = 2  # in which the framework allocates and the processor wakes
+UNTRACED_STEPS = 5  # timed before the profiler is on, to tell what tracing costs; as are those after it
+WARMUP_STEPS = 3  # traced and thrown away: the profiler's own first steps are slow
+STEPS = 10
+MOST_TIMED = 300  # steps that are looked at beside the recorded ones
 PRECISION_OF = {"torch.float16": "fp16", "torch.bfloat16": "bf16", "torch.float32": "fp32"}
 
 
 class LoopWatch:
     """Sees forward passes and steps of the optimizer, and calls `on_step` after each."""
 
-    def __init__(self, on_step: Callable[[], None]) -> None:
+    def __init__(self, on_step: Callable[[], None], most_steps: int) -> None:
         self.on_step = on_step
+        self.most_steps = most_steps
         self.model: Any = None
         self.optimizer: Any = None
         self.shapes: Counter[tuple[int, ...]] = Counter()
@@ -49,9 +57,14 @@ class LoopWatch:
 
         self._handles = [
             modules.register_module_forward_pre_hook(self._before_forward),
-            modules.register_module_forward_hook(self._after_forward, always_call=True),
+            modules.register_module_forward_hook(self._after_forward, with_kwargs=True, always_call=True),
             register_optimizer_step_post_hook(self._after_optimizer),
         ]
+
+    def follow_steps_only(self) -> None:
+        """Leave modules alone: what follows is timed, and hooks on each of them would count."""
+        for handle in self._handles[:2]:
+            handle.remove()
 
     def detach(self) -> None:
         for handle in self._handles:
@@ -74,24 +87,28 @@ class LoopWatch:
                     kind = PRECISION_OF.get(str(torch.get_autocast_dtype(device)), kind)
                     break
             self.computed[kind] += 1
-            if (shape := _first_shape(inputs)) is not None:
-                self.shapes[shape] += 1
 
-    def _after_forward(self, module: Any, inputs: Any, output: Any) -> None:
+    def _after_forward(self, module: Any, args: Any, kwargs: dict[str, Any], output: Any) -> None:
         self._inside -= 1
+        if self._inside == 0 and module is self.model and module.training:  # compiled parts see no module
+            shape = _input_shape(args, kwargs)
+            if shape is not None:
+                self.shapes[shape] += 1
 
     def _after_optimizer(self, optimizer: Any, args: Any, kwargs: Any) -> None:
         if self.optimizer is None:
             self.optimizer = optimizer
         if optimizer is not self.optimizer:
             return  # a second optimizer of the same step
-        self.micro_steps[self.forwards] += 1
+        if self.forwards:
+            self.micro_steps[self.forwards] += 1
         self.forwards = 0
-        self.step_ends_s.append(time.perf_counter())
-        self.on_step()
+        if len(self.step_ends_s) < self.most_steps:
+            self.step_ends_s.append(time.perf_counter())
+            self.on_step()
 
-    def facts(self, batch: int | None, model: str, untraced_steps: int) -> Facts | str:
-        """What was seen, or a sentence on what was missing."""
+    def facts(self, batch: int | None, model: str, traced: range) -> Facts | str:
+        """What was seen, or a sentence on what was missing. `traced` are steps that the profiler slowed."""
         import torch
 
         if self.optimizer is None or self.model is None:
@@ -99,17 +116,21 @@ class LoopWatch:
             return never if self.optimizer is None else "no module was called in training mode"
         shape = self.shapes.most_common(1)[0][0] if self.shapes else ()
         if batch is None and not shape:
-            return "the model's first argument is no tensor, so the batch is not known: give it (--batch)"
+            return "the model is given no tensor, so the batch is not known: give it (--batch)"
         device = next(self.model.parameters()).device
         named = torch.cuda.get_device_name(device) if device.type == "cuda" else cpu_name()
         strategy, bucket_bytes = _strategy(self.model)
         precision = self.computed.most_common(1)[0][0]
         if precision == "fp32" and device.type == "cuda" and _allows_tf32(torch):
             precision = "tf32"
-        ends = self.step_ends_s[:untraced_steps]
+        steps_s = [
+            end - start
+            for step, (start, end) in enumerate(pairwise(self.step_ends_s), 1)
+            if step > COLD_STEPS and step not in traced
+        ]
         return Facts(
             batch=batch if batch is not None else shape[0],
-            micro_steps=max(self.micro_steps.most_common(1)[0][0], 1),
+            micro_steps=self.micro_steps.most_common(1)[0][0] if self.micro_steps else 1,
             model=model or _class_name(self.model),
             device=named,
             device_kind="gpu" if device.type == "cuda" else device.type,
@@ -125,7 +146,8 @@ class LoopWatch:
             python=platform.python_version(),
             threads=torch.get_num_threads() if device.type == "cpu" else None,
             cores=_cores(),
-            step_s=(ends[-1] - ends[0]) / (len(ends) - 1) if len(ends) > 1 else None,
+            step_s=median(steps_s) if steps_s else None,
+            untraced_steps=len(steps_s) or None,
         )
 
 
@@ -136,10 +158,19 @@ def _cores() -> int | None:
     return os.cpu_count()
 
 
-def _first_shape(inputs: tuple[Any, ...]) -> tuple[int, ...] | None:
-    for each in inputs:
-        if hasattr(each, "shape") and len(each.shape):
-            return tuple(int(side) for side in each.shape)
+INPUTS = ("input_ids", "pixel_values", "inputs_embeds", "input_features", "input_values", "inputs", "input")
+
+
+def _input_shape(args: Sequence[Any], kwargs: Mapping[str, Any]) -> tuple[int, ...] | None:
+    """The shape of what a model is given: its first tensor, or the one that is named as its input is."""
+    named = [kwargs[name] for name in INPUTS if name in kwargs]
+    for value in (*args, *named, *kwargs.values()):
+        if hasattr(value, "shape") and len(value.shape):
+            return tuple(int(side) for side in value.shape)
+        if isinstance(value, Mapping) and (shape := _input_shape((), value)) is not None:
+            return shape
+        if isinstance(value, (list, tuple)) and (shape := _input_shape(value, {})) is not None:
+            return shape
     return None
 
 
@@ -197,9 +228,6 @@ def _is_compiled(model: Any) -> bool:
     )
 
 
-UNTRACED_STEPS = 3  # timed before the profiler is on, to tell what tracing costs
-WARMUP_STEPS = 3  # traced and thrown away: the profiler's own first steps are slow
-STEPS = 10
 OLDEST = (2, 4)  # whose hooks and autocast settings are read
 
 
@@ -209,8 +237,9 @@ def record(
 ) -> Iterator[None]:
     """Record `steps` steps of the PyTorch training loop inside the block, as a file that all commands take.
 
-    The loop needs no change; it must take at least `steps` + 6 steps, of which the first six warm up. Of
-    several ranks only the first records. `batch` is needed where the model's first argument is no tensor.
+    The loop needs no change; it must take at least `steps` + 8 steps, of which the first eight warm up; those
+    after the recorded ones are timed without the profiler. Of several ranks only the first records. `batch`
+    is needed where the model is given no tensor.
     """
     torch = _torch()
     if steps < 1:
@@ -261,10 +290,12 @@ class _Session:
         kinds = [ProfilerActivity.CPU]
         if torch.cuda.is_available():
             kinds.append(ProfilerActivity.CUDA)
+        else:
+            os.environ.setdefault("KINETO_LOG_LEVEL", "99")  # it complains of CUDA that is not there
         self.wanted = steps
         self.taken = 0
         self.trace: bytes | None = None
-        self.watch = LoopWatch(self._stepped)
+        self.watch = LoopWatch(self._stepped, steps + MOST_TIMED)
         self.profiler = profile(
             activities=kinds,
             record_shapes=True,
@@ -286,14 +317,20 @@ class _Session:
         if self.trace is None:
             self.profiler.step()
 
+    @property
+    def _slowed(self) -> range:
+        """Steps that the profiler slowed, counted from 0; it writes its trace in the last of them."""
+        return range(UNTRACED_STEPS, UNTRACED_STEPS + WARMUP_STEPS + self.wanted + 1)
+
     def _keep(self, profiler: Any) -> None:
+        self.watch.follow_steps_only()
         with tempfile.TemporaryDirectory() as folder:
             file = Path(folder) / "trace.json"
             profiler.export_chrome_trace(str(file))
             self.trace = file.read_bytes()
 
     def write(self, path: Path, model: str, batch: int | None) -> None:
-        facts = self.watch.facts(batch, model, UNTRACED_STEPS)
+        facts = self.watch.facts(batch, model, self._slowed)
         if isinstance(facts, str):
             raise BadInput(f"nothing was recorded: {facts}; put the training loop inside the block")
         if self.trace is None:

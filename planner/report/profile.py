@@ -58,7 +58,7 @@ def profile_tables(summary: Summary) -> list[Table]:
 def recording_tables(told: RecordingSummary, summary: Summary) -> list[Table]:
     """A recording for people: what ran, where its time goes by kind of op, what is suspicious."""
     facts, exposed = told.facts, told.exposed
-    step_s = exposed.step_s
+    step_s = exposed.untraced_s or exposed.step_s
     lines = [
         f"model      {told.model}, batch {facts.batch}"
         + (f" x {facts.micro_steps} accumulated" if facts.micro_steps > 1 else "")
@@ -73,7 +73,7 @@ def recording_tables(told: RecordingSummary, summary: Summary) -> list[Table]:
         f"framework  {facts.framework or 'not noted'}"
         + (f", {facts.optimizer}" if facts.optimizer else "")
         + (f", {sum(size for _, size in facts.parameters):,} parameters" if facts.parameters else ""),
-        f"step       {format_seconds(step_s)}, mean of {told.steps}"
+        f"step       {format_seconds(exposed.step_s)}, mean of {told.steps}"
         + (f"; {format_seconds(exposed.untraced_s)} without the profiler" if exposed.untraced_s else ""),
         f"exposed    input {_part(exposed.input_s, step_s)}, communication "
         f"{_part(exposed.communication_s, step_s)}, idle {_part(exposed.idle_s, step_s)}",

@@ -52,7 +52,8 @@ def test_a_step_is_its_ops_its_optimizer_and_the_communication_it_waited_for(nam
     marks = [e for e in trace_of(name)["traceEvents"] if e["name"].startswith("ProfilerStep#")]
     step_s = np.mean([e["dur"] for e in marks if e["cat"] == "user_annotation"]) * 1e-6
     assert exposed.step_s == pytest.approx(step_s)
-    assert whole == pytest.approx(step_s, rel=0.02)
+    assert exposed.untraced_s is not None
+    assert whole == pytest.approx(min(step_s, exposed.untraced_s), rel=0.02)
     assert (exposed.communication_s > 0) == (name in ("ddp", "fsdp"))
 
 

@@ -102,12 +102,17 @@ def _suspicious(
 ) -> list[str]:
     """What would make a prediction from this recording doubtful, each with what to do."""
     out, facts = [], recorded.facts
-    whole_s = exposed.step_s
-    if exposed.untraced_s and whole_s > (1 + TRACING) * exposed.untraced_s:
-        longer = whole_s / exposed.untraced_s - 1
-        out.append(f"steps took {longer:.0%} longer than without the profiler: tracing, or a busy machine")
-    elif exposed.untraced_s and whole_s * (1 + TRACING) < exposed.untraced_s:
-        out.append("steps were slower before the profiler was on: was it still warming up?")
+    whole_s = exposed.untraced_s or exposed.step_s
+    if exposed.step_s > (1 + TRACING) * whole_s:
+        longer = exposed.step_s / whole_s - 1
+        out.append(
+            f"steps took {longer:.0%} longer than without the profiler: the step's time is measured, its "
+            "parts are estimated"
+        )
+    elif exposed.step_s * (1 + TRACING) < whole_s:
+        out.append(
+            "steps were slower without the profiler: was the loop still warming up, or the machine busy?"
+        )
     if shares.get(INPUT, 0.0) > MUCH:
         out.append(
             f"the device waits for its input {shares[INPUT]:.0%} of the time: more loader processes would "

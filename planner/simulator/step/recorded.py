@@ -48,7 +48,8 @@ class Facts(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     python: str = ""
     threads: Count | None = None  # that ops of a CPU run on
     cores: Count | None = None  # that the process may use
-    step_s: float | None = None  # mean of steps before the profiler was on
+    step_s: float | None = None  # a typical step without the profiler
+    untraced_steps: Count | None = None  # that it is the median of
 
     @property
     def samples(self) -> int:

@@ -48,7 +48,7 @@ class OuterOp:
     `gradient` is (shape, element type) of the tensor that an AccumulateGrad op received; `communication_us`
     is the time in collectives inside it, `waited_us` that between the op before and it; `buckets` are the
     elements of each all-reduce; `leaves` are the calls inside it; `launch_us` is what the host took to issue
-    it, where that is apart."""
+    it, where that is apart; `calls` and `gap_calls` count traced calls inside and since the op before."""
 
     name: str
     start_us: float
@@ -62,13 +62,15 @@ class OuterOp:
     buckets: list[tuple[int, str]] = field(default_factory=list)
     leaves: list[Leaf] = field(default_factory=list)
     launch_us: float = 0.0
+    calls: int = 0
+    gap_calls: int = 0
 
 
 @dataclass
 class Step:
     """The ops of one step in the order of their end, and the time of its optimizer. `tail_us` is what follows
     the backward pass and the collectives: the optimizer, and what the loop does besides. `late_us` is
-    communication between the last op and there."""
+    communication between the last op and there; `optimizer_calls` and `tail_calls` count traced calls."""
 
     where: str
     start_us: float
@@ -78,6 +80,8 @@ class Step:
     late_us: float = 0.0
     end_us: float = 0.0
     on_gpu: bool = False
+    optimizer_calls: int = 0
+    tail_calls: int = 0
 
 
 def read(data: bytes, where: str) -> list[Step]:
@@ -121,7 +125,8 @@ def _steps(trace: Trace, where: str) -> list[Step]:
     for leaf, (_, at) in zip(leaves, inner, strict=True):
         if not outer[at].leaves or outer[at].leaves[-1] is not leaf:
             outer[at].leaves.append(leaf)
-    steps = [_step(where, window, outer, pairs, _Around(notes, talking)) for window in windows]
+    around = _Around(notes, talking, [call.ts for call, _ in inner])
+    steps = [_step(where, window, outer, pairs, around) for window in windows]
     if kernels:
         runtime = [e for e in spans if e.cat in RUNTIME]
         move_to_device(steps, outer, TracedCalls(inner, leaves, notes, runtime), kernels)
@@ -256,10 +261,15 @@ def _flow_pairs(outer: list[OuterOp], flows: dict[Id, dict[str, Event]]) -> dict
 
 @dataclass
 class _Around:
-    """What is known of all steps beside their ops: annotations, and when collectives ran."""
+    """What is known of all steps beside their ops: annotations, when collectives ran, and calls by start."""
 
     notes: list[Event]
     talking: Spans
+    call_starts: list[float]
+
+    def calls(self, low: float, high: float) -> int:
+        """Traced calls that start from `low` on and before `high`."""
+        return max(bisect_left(self.call_starts, high) - bisect_left(self.call_starts, low), 0)
 
 
 def _step(
@@ -276,9 +286,9 @@ def _step(
             f"{where}: a step lasts {(high - low) * 1e-6:.0f} s: the clock jumped; record it again"
         )
     notes = [e for e in around.notes if low <= e.ts < high]
-    optimizer = [e for e in notes if e.name.startswith(OPTIMIZER)]
-    stop = min((e.ts for e in optimizer), default=high)
     first = bisect_right(outer, low, key=attrgetter("start_us"))
+    optimizer = _optimizer_spans(notes, outer, (first, bisect_left(outer, high, key=attrgetter("start_us"))))
+    stop = min((start for start, _ in optimizer), default=high)
     last = bisect_right(outer, stop, key=attrgetter("start_us"))
     # what runs inside a collective is not computation, but for gradients, which may be ready there
     here = [
@@ -295,6 +305,8 @@ def _step(
         op.forward = position.get(pairs.get(at, -1))
         op.communication_us = talking.within(max(before, op.start_us), op.end_us)
         op.waited_us = talking.within(before, op.start_us)
+        op.gap_calls = around.calls(before, op.start_us)
+        op.calls = around.calls(max(before, op.start_us), op.end_us)
         before = max(before, op.end_us)
     if not any(op.backward for op in ops):
         raise BadInput(
@@ -304,6 +316,29 @@ def _step(
     ended = max(op.end_us for op in ops)
     collectives = [e.end for e in notes if e.name.startswith(COLLECTIVE) and e.ts < stop]
     busy_until = min(max([ended, *collectives]), max(stop, ended))
-    optimizer_us = sum(min(e.end, high) - e.ts for e in optimizer)  # our recorder marks steps inside it
-    tail_us = max(high - busy_until, optimizer_us)
-    return Step(where, low, ops, optimizer_us, tail_us, busy_until - ended, high)
+    optimizer_us = sum(min(end, high) - start for start, end in optimizer)  # our recorder marks steps inside
+    optimizer_calls = sum(around.calls(start, min(end, high)) for start, end in optimizer)
+    return Step(
+        where,
+        low,
+        ops,
+        optimizer_us,
+        tail_us=max(high - busy_until, optimizer_us),
+        late_us=busy_until - ended,
+        end_us=high,
+        optimizer_calls=optimizer_calls,
+        tail_calls=max(around.calls(busy_until, high) - optimizer_calls, 0),
+    )
+
+
+def _optimizer_spans(
+    notes: Sequence[Event], outer: Sequence[OuterOp], here: tuple[int, int]
+) -> list[tuple[float, float]]:
+    """When the optimizer updated. A step that was given a closure (Lightning, L-BFGS) holds the forward and
+    backward passes too: the update follows the last of them."""
+    spans = []
+    for e in notes:
+        if e.name.startswith(OPTIMIZER):
+            inside = (op.end_us for op in outer[slice(*here)] if op.backward and e.ts <= op.start_us < e.end)
+            spans.append((max(inside, default=e.ts), e.end))
+    return spans

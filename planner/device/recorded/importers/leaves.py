@@ -58,12 +58,13 @@ class Shapes(msgspec.Struct, gc=False):
 @dataclass
 class Leaf:
     """One call: its time and its demand. `demand` is (launches, flops, row_flops, edge_flops, moved_bytes,
-    weight_bytes)."""
+    weight_bytes); `calls` counts it and the traced calls that belong to it."""
 
     kind: str
     format: str
     us: float
     demand: tuple[float, float, float, float, float, float]
+    calls: int = 1
 
 
 def leaf_of(name: str, shapes: Shapes, weights: set[tuple[int, ...]], *, tf32: bool) -> Leaf | None:
@@ -285,6 +286,7 @@ def leaves_of(
         while stack and stack[-1].end <= call.ts:
             stack.pop()
         if stack and stack[-1].whole:
+            stack[-1].leaf.calls += 1
             out.append(stack[-1].leaf)
             continue
         if stack:

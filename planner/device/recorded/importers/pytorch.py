@@ -16,23 +16,23 @@ from __future__ import annotations
 
 from bisect import bisect_right
 from collections import Counter, defaultdict, deque
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from itertools import count
 from math import prod
 from typing import Any, NamedTuple
 
-import msgspec
 import numpy as np
 
 from planner.device.computation import BACKWARD, FORWARD, OTHER, Computation, Parameter
 from planner.device.precision import BF16, FP32
 from planner.device.recorded.importers.events import RECORD
 from planner.device.recorded.importers.kineto import ACCUMULATE, OuterOp, Step
-from planner.device.recorded.importers.leaves import COMMUNICATION, ITEM_BYTES, parts_of
+from planner.device.recorded.importers.leaves import ITEM_BYTES
+from planner.device.recorded.importers.tracing import TracedSteps, durations_us
 from planner.errors import BadInput
 from planner.simulator.step import DOWNLINK, PS, UPLINK, WORKER, Op, OpRole, Profile
-from planner.simulator.step.recorded import Exposed, Facts, OpPart, Recorded
+from planner.simulator.step.recorded import Facts
 
 
 @dataclass
@@ -134,13 +134,13 @@ def build(
         ops.append(Op(f"upload/{unit.name}", UPLINK, 0, unit.bytes, (place[unit.ready],), i))
     for i, unit in enumerate(units):
         ops.append(Op(f"update/{unit.name}", PS, 0, 0, (uploads + i,), i, role=OpRole.OPTIMIZER))
-    durations = np.zeros((len(steps), len(ops)))
+    columns = [start, *place.values(), *range(uploads + len(units), len(ops))]
     share = np.array([unit.bytes for unit in units]) / sum(unit.bytes for unit in units)
-    for row, step in zip(durations, steps, strict=True):
-        compute = _durations(step, begin)
-        compute[0] += max(step.tail_us - step.optimizer_us, 0.0)  # the loop's own, before the next input
-        row[start : start + len(compute)] = compute
-        row[uploads + len(units) :] = step.optimizer_us * share
+    traced = TracedSteps(steps, begin, names, facts)
+    if call_us := traced.cost.call_us:
+        notes.append(f"the profiler's cost, {call_us:.1f} us per traced call, is taken off the times of ops")
+    durations = np.zeros((len(traced.steps), len(ops)))
+    durations[:, columns] = np.hstack([traced.durations_us[:, :-1], traced.durations_us[:, -1:] * share])
     if not all(step.optimizer_us for step in steps):
         notes.append("no optimizer step is in the trace: updates take no time on the servers")
     notes.append("transfers were not recorded (one machine): their durations are zero, their sizes are real")
@@ -153,53 +153,9 @@ def build(
         tensors=[unit.name for unit in units],
         buckets=bool(buckets),
         notes=tuple(notes),
-        recorded=None if facts is None else _recorded(steps, facts, names, begin, parameters[0].passes),
+        recorded=None if facts is None else traced.recorded(parameters[0].passes),
         **about,
     )
-
-
-def _recorded(steps: Sequence[Step], facts: Facts, names: Sequence[str], begin: int, passes: int) -> Recorded:
-    """What each op asks of a device, and where the step did not compute."""
-    lasts = [_durations(step, begin) for step in steps]
-    work: dict[str, tuple[OpPart, ...]] = {}
-    launch_s: dict[str, float] = {}
-    for k in range(begin, len(names)):
-        ops = [step.ops[k] for step in steps]
-        mean_us = float(np.mean([row[k - begin + 1] for row in lasts]))
-        leaves = [[leaf for leaf in op.leaves if leaf.kind != COMMUNICATION] for op in ops]
-        if parts := parts_of(leaves, mean_us, facts.device_kind):
-            work[names[k]] = parts
-        if steps[0].on_gpu:
-            launch_s[names[k]] = float(np.mean([op.launch_us for op in ops])) * 1e-6
-    mean = {
-        "step_s": [step.end_us - step.start_us for step in steps],
-        "input_s": [row[0] for row in lasts],
-        "communication_s": [_communication_us(step.ops) + step.late_us for step in steps],
-        "idle_s": [_idle_us(step, begin) for step in steps],
-    }
-    if not facts.framework:  # nobody noted what most of the arithmetic was done in
-        facts = msgspec.structs.replace(facts, precision=_format(work.values()))
-    exposed = Exposed(
-        **{name: float(np.mean(values)) * 1e-6 for name, values in mean.items()}, untraced_s=facts.step_s
-    )
-    return Recorded(facts, work, exposed, launch_s, passes)
-
-
-def _format(work: Iterable[tuple[OpPart, ...]]) -> str:
-    flops: Counter[str] = Counter()
-    for parts in work:
-        for part in parts:
-            flops["fp32" if part.format == "tf32" else part.format] += int(part.flops)
-    return flops.most_common(1)[0][0] if flops else "fp32"
-
-
-def _idle_us(step: Step, begin: int) -> float:
-    """Between ops, but for communication there."""
-    idle, before = 0.0, step.ops[begin].end_us
-    for op in step.ops[begin + 1 :]:
-        idle += max(op.start_us - before - op.waited_us, 0.0)
-        before = max(before, op.end_us)
-    return idle
 
 
 def computation(steps: Sequence[Step], *, batch: int, model: str, **about: Any) -> Computation:
@@ -233,7 +189,7 @@ def computation(steps: Sequence[Step], *, batch: int, model: str, **about: Any) 
         layers=(),
         dep_start=np.array([0, *range(len(roles))], np.int32),
         dep_index=np.arange(len(roles) - 1, dtype=np.int32),
-        durations_s=np.array([_durations(step, begin) for step in steps]) * 1e-6,
+        durations_s=np.array([durations_us(step, begin) for step in steps]) * 1e-6,
         parameters=parameters,
         optimizer_s=float(np.median([step.tail_us for step in steps])) * 1e-6,
         blocks=tuple(labels[op] for op in readers),
@@ -378,21 +334,3 @@ def _buckets(step: Step, parameters: list[Sent], passes: MicroSteps, notes: list
     if short or waiting:
         notes.append(f"{short} buckets could not be matched to gradients by size; their readers are a guess")
     return buckets
-
-
-def _durations(step: Step, begin: int) -> list[float]:
-    """Microseconds of the input (all before the first forward op) and of each op from there on; what lies
-    between two ops counts to the later one."""
-    first = step.ops[begin]
-    talking_us = _communication_us(step.ops[:begin]) + first.waited_us
-    out = [max(first.start_us - step.start_us - talking_us, 0.0)]
-    before = first.start_us
-    for op in step.ops[begin:]:
-        waited_us = 0.0 if op is first else op.waited_us
-        out.append(max(op.end_us - before - waited_us - op.communication_us, 0.0))
-        before = max(before, op.end_us)
-    return out
-
-
-def _communication_us(ops: Sequence[OuterOp]) -> float:
-    return sum(op.waited_us + op.communication_us for op in ops)

@@ -1,0 +1,208 @@
+"""The profiler's own cost, taken out of recorded steps.
+
+Tracing costs about the same for every call, however long the call takes: a step of many short calls is traced
+several times slower than it runs, a step of a few large products hardly slower. The recorder times steps
+without the profiler too; the cost per call is the one by which traced steps become as long as those:
+
+    sum over ops of max(traced[op] - cost * calls[op], floor[op]) + communication = untraced step.
+
+On a GPU, kernels keep their time (`floor`): the host alone is slowed, which shows in the gaps between them.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, replace
+
+import msgspec
+import numpy as np
+import numpy.typing as npt
+
+from planner.device.recorded.importers.kineto import Step
+from planner.device.recorded.importers.leaves import COMMUNICATION, parts_of
+from planner.simulator.step.recorded import Exposed, Facts, OpPart, Recorded, host_share
+
+Floats = npt.NDArray[np.float64]
+
+LEAST = 0.1  # of its traced time, what an op keeps
+OUTLIER = 1.5  # median steps: a step that takes longer was disturbed
+MOST_OUTLIERS = 0.25  # of the steps; where more are longer, steps really differ
+TRUSTED = 5  # untraced steps: as many of them may also lengthen the traced ones
+MOST_CALL_US = 30.0  # 2 to 10 are usual; what is beyond slowed all ops
+BISECTIONS = 50
+
+
+@dataclass(frozen=True, slots=True)
+class TracingCost:
+    """Microseconds per traced call, and what scales every op after these are taken off."""
+
+    call_us: float = 0.0
+    factor: float = 1.0
+
+    def without(self, traced_us: float, calls: int) -> float:
+        """A span of time with so many traced calls in it, without their tracing."""
+        return max(traced_us - self.call_us * calls, LEAST * traced_us) * self.factor
+
+
+def without_outliers(durations_us: Floats) -> Floats:
+    """The steps, the few that took much longer than the median shortened to a length that still is long."""
+    whole_us = durations_us.sum(axis=1)
+    most_us = OUTLIER * float(np.median(whole_us))
+    long = whole_us > most_us
+    if long.mean() > MOST_OUTLIERS:
+        return durations_us
+    return durations_us * np.where(long, most_us / np.maximum(whole_us, most_us), 1.0)[:, None]
+
+
+def tracing_cost(
+    durations_us: Floats, calls: Floats, floor_us: Floats, communication_us: float, facts: Facts
+) -> TracingCost:
+    """What tracing cost in steps whose untraced time the recorder measured; durations are steps x ops."""
+    if facts.step_s is None:
+        return TracingCost()
+    mean_us = durations_us.mean(axis=0)
+    wanted_us = max(facts.step_s * 1e6 - communication_us, LEAST * float(mean_us.sum()))
+    if wanted_us >= mean_us.sum():
+        trusted = (facts.untraced_steps or 0) >= TRUSTED
+        return TracingCost(factor=wanted_us / float(mean_us.sum()) if trusted else 1.0)
+    low, high = 0.0, MOST_CALL_US
+    for _ in range(BISECTIONS):
+        middle = (low + high) / 2
+        too_long = np.maximum(mean_us - middle * calls, floor_us).sum() > wanted_us
+        low, high = (middle, high) if too_long else (low, middle)
+    left_us = np.maximum(mean_us - high * calls, floor_us).sum()
+    return TracingCost(high, wanted_us / float(left_us))
+
+
+def untraced(durations_us: Floats, calls: Floats, floor_us: Floats, cost: TracingCost) -> Floats:
+    """The steps without the profiler's cost; each op varies between steps as it was traced."""
+    mean_us = durations_us.mean(axis=0)
+    after_us = np.maximum(mean_us - cost.call_us * calls, floor_us) * cost.factor
+    factors: Floats = np.divide(after_us, mean_us, out=np.ones_like(mean_us), where=mean_us > 0)
+    return durations_us * factors
+
+
+class TracedSteps:
+    """Times of the worker's ops, without what tracing cost, and what else is known of them.
+
+    Columns are the input, each op of the network, and the optimizer.
+    """
+
+    def __init__(self, steps: Sequence[Step], begin: int, names: Sequence[str], facts: Facts | None) -> None:
+        self.begin, self.names, self.facts, self.cost = begin, names, facts, TracingCost()
+        rows = np.array([_row_us(step, begin) for step in steps])
+        self.steps, self.durations_us = steps, rows
+        if facts is None or facts.step_s is None:
+            return
+        rows = without_outliers(rows)
+        calls = np.mean([_calls(step, begin) for step in steps], axis=0)
+        traced_us = rows.mean(axis=0)
+        least = np.full(len(traced_us), LEAST)
+        if steps[0].on_gpu:  # the optimizer's kernels too
+            least[1:-1] = [1.0 - host_share(self._parts(k, traced_us)) for k in range(begin, len(names))]
+            least[-1] = 1.0
+        floor_us = least * traced_us
+        self.cost = tracing_cost(rows, calls, floor_us, self._mean(_communication_us), facts)
+        self.durations_us = untraced(rows, calls, floor_us, self.cost)
+
+    def recorded(self, passes: int) -> Recorded:
+        """What each op asks of a device, and where the step did not compute."""
+        assert self.facts is not None
+        facts, begin, mean_us = self.facts, self.begin, self.durations_us.mean(axis=0)
+        work: dict[str, tuple[OpPart, ...]] = {}
+        launch_s: dict[str, float] = {}
+        for k in range(begin, len(self.names)):
+            name = self.names[k]
+            if parts := self._parts(k, mean_us):
+                work[name] = parts
+            if self.steps[0].on_gpu:
+                launches_us = [
+                    max(step.ops[k].launch_us - self.cost.call_us * _op_calls(step, k), 0.0)
+                    for step in self.steps
+                ]
+                launch_s[name] = float(np.mean(launches_us)) * 1e-6
+        if not facts.framework:  # nobody noted what most of the arithmetic was done in
+            facts = msgspec.structs.replace(facts, precision=_format(work.values()))
+        exposed = Exposed(
+            step_s=self._mean(_length_us) * 1e-6,
+            input_s=float(mean_us[0]) * 1e-6,
+            communication_s=self._mean(_communication_us) * 1e-6,
+            idle_s=self._mean(lambda step: _idle_us(step, begin, self.cost)) * 1e-6,
+            untraced_s=facts.step_s,
+        )
+        return Recorded(facts, work, exposed, launch_s, passes)
+
+    def _parts(self, k: int, mean_us: Floats) -> tuple[OpPart, ...]:
+        """The parts of an op, of which these are the mean durations."""
+        assert self.facts is not None
+        leaves = [
+            [
+                replace(leaf, us=self.cost.without(leaf.us, 0 if step.on_gpu else leaf.calls))
+                for leaf in step.ops[k].leaves
+                if leaf.kind != COMMUNICATION
+            ]
+            for step in self.steps
+        ]
+        return parts_of(leaves, float(mean_us[k - self.begin + 1]), self.facts.device_kind)
+
+    def _mean(self, value: Callable[[Step], float]) -> float:
+        return float(np.mean([value(step) for step in self.steps]))
+
+
+def _row_us(step: Step, begin: int) -> list[float]:
+    """Microseconds of the input, of each op, and of the optimizer."""
+    compute = durations_us(step, begin)
+    compute[0] += max(step.tail_us - step.optimizer_us, 0.0)  # the loop's own, before the next input
+    return [*compute, step.optimizer_us]
+
+
+def _calls(step: Step, begin: int) -> list[int]:
+    """Traced calls in the input, in each op, and in the optimizer."""
+    before = sum(op.calls + op.gap_calls for op in step.ops[:begin]) + step.ops[begin].gap_calls
+    ops = [_op_calls(step, k) for k in range(begin + 1, len(step.ops))]
+    return [before + step.tail_calls, step.ops[begin].calls, *ops, step.optimizer_calls]
+
+
+def _op_calls(step: Step, k: int) -> int:
+    return step.ops[k].calls + step.ops[k].gap_calls
+
+
+def _length_us(step: Step) -> float:
+    return step.end_us - step.start_us
+
+
+def _idle_us(step: Step, begin: int, cost: TracingCost) -> float:
+    """Between ops, but for communication there."""
+    idle, before = 0.0, step.ops[begin].end_us
+    for op in step.ops[begin + 1 :]:
+        gap_calls = op.calls + op.gap_calls if step.on_gpu else op.gap_calls
+        idle += cost.without(max(op.start_us - before - op.waited_us, 0.0), gap_calls)
+        before = max(before, op.end_us)
+    return idle
+
+
+def _format(work: Iterable[tuple[OpPart, ...]]) -> str:
+    flops: Counter[str] = Counter()
+    for parts in work:
+        for part in parts:
+            flops["fp32" if part.format == "tf32" else part.format] += int(part.flops)
+    return flops.most_common(1)[0][0] if flops else "fp32"
+
+
+def durations_us(step: Step, begin: int) -> list[float]:
+    """Microseconds of the input (all before the first forward op) and of each op from there on; what lies
+    between two ops counts to the later one."""
+    first = step.ops[begin]
+    talking_us = sum(op.waited_us + op.communication_us for op in step.ops[:begin]) + first.waited_us
+    out = [max(first.start_us - step.start_us - talking_us, 0.0)]
+    before = first.start_us
+    for op in step.ops[begin:]:
+        waited_us = 0.0 if op is first else op.waited_us
+        out.append(max(op.end_us - before - waited_us - op.communication_us, 0.0))
+        before = max(before, op.end_us)
+    return out
+
+
+def _communication_us(step: Step) -> float:
+    return sum(op.waited_us + op.communication_us for op in step.ops) + step.late_us
