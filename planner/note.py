@@ -43,7 +43,7 @@ class Note:
     topic: Topic | None
     text: str
     of: str | None = None
-    brief: str = ""  # instead of the text where room is short
+    brief: str | None = None  # a clause instead of the text where room is short; empty: left out there
 
     @property
     def heading(self) -> str:
@@ -91,7 +91,6 @@ class LeftOut(Note):
 
     machines: tuple[str, ...]
     reason: str  # as it is said of so many
-    joins: int = 1  # sentences that this one stands for
 
     @staticmethod
     def because(machines: Sequence[str], why: Reason) -> LeftOut:

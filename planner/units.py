@@ -66,13 +66,13 @@ def format_bytes(value: float) -> str:
 def format_count(value: float) -> str:
     """A large number as `15.6 trillion`, a small one as `61,440`."""
     for name, scale in (("trillion", 1e12), ("billion", 1e9), ("million", 1e6)):
-        if value >= scale:
+        if value >= 0.9995 * scale:
             return f"{value / scale:.3g} {name}"
     return f"{value:,.0f}"
 
 
 def format_seconds(value: float) -> str:
-    """Seconds as `340 ms`, `2.1 h` or `9.8 years`."""
+    """Seconds in three significant digits, `340 ms`, `2.10 h`, `9.80 years`, round ones as `12 h`."""
     return " ".join(_seconds(value))
 
 
@@ -83,11 +83,27 @@ def format_span(low: float, high: float) -> str:
 
 
 def _seconds(value: float) -> tuple[str, str]:
-    """The figure and its unit."""
-    if value >= 1000 * 86400:
-        years = value / (365.25 * 86400)
-        return f"{years:.3g}" if years < 1000 else f"{years:,.0f}", "years"
-    for unit, scale in (("d", 86400.0), ("h", 3600.0), ("min", 60.0), ("s", 1.0), ("ms", 1e-3), ("us", 1e-6)):
-        if value >= scale:
-            return f"{value / scale:.3g}", unit
-    return f"{value * 1e9:.3g}", "ns"
+    """The figure and its unit; hours up to three days, so that times near a day compare at a glance."""
+    for unit, scale, least in _TIMES:
+        if value >= 0.9995 * least:
+            return _three_digits(value / scale), unit
+    return _three_digits(value * 1e9), "ns"
+
+
+_DAY = 86400.0
+_TIMES = (  # unit, its seconds, and from how many seconds on it is used
+    ("years", 365.25 * _DAY, 1000 * _DAY),
+    ("d", _DAY, 3 * _DAY),
+    ("h", 3600.0, 3600.0),
+    ("min", 60.0, 60.0),
+    ("s", 1.0, 1.0),
+    ("ms", 1e-3, 1e-3),
+    ("us", 1e-6, 1e-6),
+)
+
+
+def _three_digits(value: float) -> str:
+    """`4.30`, `22.2`, `1,250`; a whole number without decimals."""
+    if value <= 0 or math.isclose(value, round(value), rel_tol=1e-9):
+        return f"{value:,.0f}"
+    return f"{value:,.{max(0, 2 - math.floor(math.log10(value)))}f}"

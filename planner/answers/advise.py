@@ -134,7 +134,11 @@ def _more_workers(plan: Plan, cases: Cases) -> Iterator[Option]:
     others = list(exchanges(cases.request, cases.site(more), cases.model))
     usual = [other for other in others if EXCHANGES.tier(other) is not Tier.CONTENDER]
     for other in usual or others:
-        yield Option(ChangeKind.WORKERS, f"{words} ({other.labels().cell})", replace(more, exchange=other))
+        yield Option(
+            ChangeKind.WORKERS,
+            f"{words} ({other.labels().name or other.labels().cell})",
+            replace(more, exchange=other),
+        )
 
 
 def _larger_batch(plan: Plan, cases: Cases) -> Iterator[Option]:

@@ -131,6 +131,7 @@ class ComputeSource(Fact):
     topic = Topic.COMPUTE
     source: str
     basis: str
+    device: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -330,7 +331,9 @@ def _compute(plans: list[Plan], cases: Cases) -> list[Fact]:
         source = request.profile.source
         return [*experts, *(ProfileTimes(source, request.profile.steps, words) for words in scaled)]
     computations = map(cases.computation, plans)
-    out = experts + list(dict.fromkeys(ComputeSource(each.source, each.basis) for each in computations))
+    out = experts + list(
+        dict.fromkeys(ComputeSource(each.source, each.basis, each.device) for each in computations)
+    )
     cpus = any(request.market.machine(plan.machine).device.kind == "cpu" for plan in plans)
     if request.framework is not None and cpus:
         out.append(FrameworkHint(cpus=True))

@@ -196,6 +196,11 @@ class Mesh:
         return " x ".join(axis.labels().cell for axis in self.axes)
 
     @property
+    def short(self) -> str:
+        """`TP8 + PP4`, as engineers write degrees."""
+        return " + ".join(f"{axis.kind.upper()}{axis.degree}" for axis in self.axes)
+
+    @property
     def detail(self) -> str:
         """What follows a list of degrees: `, 2 virtual pipeline stages per device`."""
         return "".join(f", {aside}" for axis in self.axes if (aside := axis.labels().aside))

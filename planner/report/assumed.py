@@ -1,17 +1,40 @@
-"""What an answer assumes, in sentences: one for each kind of fact."""
+"""What an answer assumes, in sentences: one for each kind of fact, and a clause of it for screens."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
-from functools import singledispatch
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import replace
+from typing import Any
 
 from planner.answers import assumptions as facts
 from planner.answers import own_machines
 from planner.hardware.prices.cost import old_prices
-from planner.note import Fact, Note, Topic
+from planner.note import Fact, LeftOut, Note, Topic
 from planner.report.format import count, limit_usd, listed, rate, usd
 from planner.search.device_memory import Offloaded
 from planner.units import format_bandwidth, format_bytes, format_count
+
+SENTENCES = (Topic.WARNING, Topic.PRICES)  # shown as they are on a screen
+CLAUSES = (  # joined to one sentence
+    Topic.JOB,
+    Topic.MACHINES,
+    Topic.PRICE,
+    Topic.SPOT,
+    Topic.COMPUTE,
+    Topic.MEASURED,
+    Topic.BATCH,
+    Topic.INPUT,
+    Topic.LEFT_OUT,
+)
+FEW = 3  # machines that a clause has room for
+BASES = {  # of the rates of a device
+    "recorded": "as recorded",
+    "fitted": "fitted on published runs",
+    "new kind": "fitted on other kinds of networks",
+    "matmul": "from its matmul benchmarks",
+    "peaks": "from its published peaks",
+    "other vendor": "as uncertain as other vendors' libraries",
+}
 
 
 def notes_of(assumed: Iterable[Note | Fact]) -> list[Note]:
@@ -25,40 +48,53 @@ def notes_of(assumed: Iterable[Note | Fact]) -> list[Note]:
             if item is alike[0]:
                 out.append(_prices_note(alike))
             continue
-        note = item if isinstance(item, Note) else Note(item.topic, sentence(item))
+        note = item if isinstance(item, Note) else Note(item.topic, sentence(item), brief=clause(item))
         if note.text:
             out.append(note)
     return out
 
 
-@singledispatch
+def brief_notes(notes: Sequence[Note], *, energy: bool = False) -> list[str]:
+    """The assumptions that most readers need, as sentences: clauses in one, then warnings."""
+    computes = [
+        note for note in notes if note.topic is Topic.COMPUTE
+    ]  # one for each device, the choice first
+    kept = [note for note in notes if note.topic in CLAUSES and note not in computes[1:]]
+    left = sum(len(note.machines) for note in kept if isinstance(note, LeftOut))
+    joined = [
+        (note.text if note.brief is None else note.brief).rstrip(".")
+        for note in kept
+        if not isinstance(note, LeftOut)
+    ]
+    joined += [f"{count(left, 'machine')} left out"] if left else []
+    said = ["; ".join(filter(None, joined)) + "."] if any(joined) else []
+    wanted = (*SENTENCES, Topic.ENERGY) if energy else SENTENCES
+    said += [str(note) for note in notes if note.topic in wanted]
+    more = len(notes) - len(said)
+    return [*said, f"--explain lists all {len(notes)} assumptions."] if said and more > 0 else said
+
+
 def sentence(fact: Fact) -> str:
     """A fact in a sentence; empty where it is not worth any."""
-    raise TypeError(f"no sentence for {type(fact).__name__}")
+    return _WORDS[type(fact)](fact)
 
 
-@sentence.register
+def clause(fact: Fact) -> str | None:
+    """A fact as part of a sentence; empty where a screen leaves it out, None where the sentence is short."""
+    words = _CLAUSES.get(type(fact))
+    return None if words is None else words(fact)
+
+
 def _job(fact: facts.UsualJob) -> str:
     epoch = f"; an epoch of {fact.model} has {format_count(fact.epoch_tokens)}" if fact.epoch_tokens else ""
     length = f", in samples of {fact.sample_tokens:,} (--seq-length)" if fact.sample_tokens else ""
     return f"{fact.words} by default (--tokens, --samples, --epochs){epoch}{length}."
 
 
-@sentence.register
 def _whose(fact: facts.MachinesOf) -> str:
     if fact.device is not None:
         return f"of every provider with {fact.device}; --provider aws narrows them."
     return "of AWS, and your own; --provider gcp,azure or --gpu A100 adds others."
-
-
-@sentence.register
-def _machine(fact: facts.UsualMachine) -> str:
-    return f"{fact.machine} by default; --hardware or --gpu chooses another."
-
-
-@sentence.register
-def _budget(fact: facts.BudgetLimit) -> str:
-    return f"at most {limit_usd(fact.usd_per_hour)}/h for the whole cluster, servers included."
 
 
 def _prices_note(prices: Sequence[facts.MachinePrice]) -> Note:
@@ -72,24 +108,21 @@ def _prices_note(prices: Sequence[facts.MachinePrice]) -> Note:
     region = {"any": "any region"}.get(terms.region, terms.region)
     where = ("spot" if terms.spot else "on demand") + (f" in {region}" if region else "")
     details = ", ".join(part for part in (terms.as_of, terms.basis) if part)
-    text, brief = (f"{listed(named, most)}, {where} ({details})." for most in (len(named), 3))
-    return Note(Topic.PRICE, text, brief=brief)
+    note = Note(Topic.PRICE, f"{listed(named, len(named))}, {where} ({details}).")
+    return replace(note, brief=f"{listed(named, FEW)} {where} ({terms.as_of or terms.basis})")
 
 
-@sentence.register
 def _unpriced(fact: own_machines.Unpriced) -> str:
     verb = "has" if len(fact.machines) == 1 else "have"
-    return f"{listed(list(fact.machines))} {verb} none: plans are ranked by time; --price adds cost."
+    return f"{listed(list(fact.machines))} {verb} no price: plans are ranked by time; --price adds cost."
 
 
-@sentence.register
 def _owned(fact: own_machines.OwnedMachines) -> str:
     if fact.given:
-        return f"{fact.count:,} x {fact.machine} are there, as its file says; fewer only where as fast."
-    return f"one {fact.machine}, as its file does not say how many; --machines 4 counts with more."
+        return f"{fact.count:,} x {fact.machine}, as its file says; fewer only where as fast."
+    return f"one {fact.machine}, as its file does not say how many; --machines 4 allows more."
 
 
-@sentence.register
 def _fabric(fact: own_machines.AssumedFabric) -> str:
     from planner.report.hardware import LINKS
 
@@ -102,66 +135,34 @@ def _fabric(fact: own_machines.AssumedFabric) -> str:
     )
 
 
-@sentence.register
 def _offload(fact: Offloaded) -> str:
     of = f" of {format_bytes(fact.machine_bytes)}" if fact.machine_bytes else ""
     updates = fact.link.updates_per_s * fact.devices / 1e9
     return (
         f"offload is slow: {listed(list(fact.parts))} in host memory, {format_bytes(fact.host_bytes)}{of} "
-        f"per machine, whose processors update {updates:.2g} billion parameters per second; a device copies "
-        f"{fact.link.copy_bytes_per_s / 1e9:.3g} GB/s each way beside its passes."
+        f"per machine, whose CPUs update {updates:.2g} billion parameters per second; a device copies "
+        f"{fact.link.copy_bytes_per_s / 1e9:.3g} GB/s each way during its passes."
     )
 
 
-@sentence.register
-def _dates(fact: facts.PriceDates) -> str:
-    return old_prices(fact.as_of)
-
-
-@sentence.register
 def _spot(fact: facts.CountedSpot) -> str:
     first = fact.course or f"{fact.machines} on demand: {fact.refused}"
     others = f" On demand, as spot does not pay there: {', '.join(fact.on_demand)}." if fact.on_demand else ""
     return f"{first}.{others}"
 
 
-@sentence.register
-def _bandwidth(fact: facts.GivenBandwidth) -> str:
-    return f"{format_bandwidth(fact.bytes_per_s)} for every NIC, as given."
-
-
-@sentence.register
 def _unknown(fact: facts.UnknownNetwork) -> str:
     names = listed(list(fact.machines))
     return f"no network bandwidth is published for {names}: one machine only; --bandwidth allows several."
 
 
-@sentence.register
-def _flow(fact: facts.FlowLimit) -> str:
-    limit = format_bandwidth(fact.bytes_per_s)
-    return f"one connection carries at most {limit} (machines in one cluster placement group)."
-
-
-@sentence.register
-def _profile(fact: facts.ProfileTimes) -> str:
-    source = fact.source or "the given profile"
-    return f"times of {count(fact.steps, 'step')} from your profile ({source}): {fact.scaled}."
-
-
-@sentence.register
-def _compute(fact: facts.ComputeSource) -> str:
-    return f"{fact.source or 'synthesized from the catalogue'} ({fact.basis})."
-
-
-@sentence.register
 def _experts(fact: facts.AllExperts) -> str:
     return (
-        f"expert parallelism is not considered: every replica holds all {fact.experts} experts. Their times "
-        "are not validated with published runs, so that ranges are wider."
+        f"expert parallelism is not modelled: every replica holds all {fact.experts} experts. Their times "
+        "are not validated with published runs, so ranges are wider."
     )
 
 
-@sentence.register
 def _framework(fact: facts.FrameworkHint) -> str:
     if fact.cpus:
         return "--framework does not apply to CPUs, which have rates of their own."
@@ -171,7 +172,6 @@ def _framework(fact: facts.FrameworkHint) -> str:
     )
 
 
-@sentence.register
 def _batch(fact: facts.ChosenBatch) -> str:
     own = fact.own
     if not fact.searched:
@@ -185,7 +185,6 @@ def _batch(fact: facts.ChosenBatch) -> str:
     )
 
 
-@sentence.register
 def _input(fact: facts.InputPipeline) -> str:
     if fact.images_per_s is None:
         return "the input pipeline keeps up, as with DALI or synthetic data."
@@ -193,17 +192,11 @@ def _input(fact: facts.InputPipeline) -> str:
         return f"the input pipeline keeps up: the vCPUs of {', '.join(fact.unknown)} are not known."
     source = " (published runs)" if fact.source == "jpeg" else ""
     return (
-        f"each vCPU decodes {rate(fact.images_per_s)} images/s{source}; --input dali or none takes the limit "
-        "away."
+        f"each vCPU decodes {rate(fact.images_per_s)} images/s{source}; --input dali or none removes the "
+        "limit."
     )
 
 
-@sentence.register
-def _corrected(fact: facts.Corrected) -> str:
-    return f"{fact.device}, {fact.factor} (`planner check --list`)."
-
-
-@sentence.register
 def _model_parallel(fact: facts.ModelParallel) -> str:
     return (
         f"{fact.devices} devices per replica: {fact.roles}; the slowest stage is simulated, with its "
@@ -211,7 +204,6 @@ def _model_parallel(fact: facts.ModelParallel) -> str:
     )
 
 
-@sentence.register
 def _partitioned(fact: facts.PartitionedReplica) -> str:
     samples = " or ".join(map(str, fact.samples))
     return (
@@ -220,7 +212,61 @@ def _partitioned(fact: facts.PartitionedReplica) -> str:
     )
 
 
-@sentence.register
 def _retired(fact: facts.Retired) -> str:
     instead = f"; the nearest current machine is {fact.nearest} ({fact.reason})" if fact.nearest else ""
     return f"{fact.machine} is no longer sold{instead}."
+
+
+_WORDS: dict[type[Fact], Callable[[Any], str]] = {
+    facts.UsualJob: _job,
+    facts.MachinesOf: _whose,
+    facts.UsualMachine: lambda fact: f"{fact.machine} by default; --hardware or --gpu chooses another.",
+    facts.BudgetLimit: lambda fact: (
+        f"at most {limit_usd(fact.usd_per_hour)}/h for the whole cluster, servers included."
+    ),
+    own_machines.Unpriced: _unpriced,
+    own_machines.OwnedMachines: _owned,
+    own_machines.AssumedFabric: _fabric,
+    Offloaded: _offload,
+    facts.PriceDates: lambda fact: old_prices(fact.as_of),
+    facts.CountedSpot: _spot,
+    facts.GivenBandwidth: lambda fact: f"{format_bandwidth(fact.bytes_per_s)} for every NIC, as given.",
+    facts.UnknownNetwork: _unknown,
+    facts.FlowLimit: lambda fact: (
+        f"one connection carries at most {format_bandwidth(fact.bytes_per_s)} "
+        "(machines in one cluster placement group)."
+    ),
+    facts.ProfileTimes: lambda fact: (
+        f"times of {count(fact.steps, 'step')} from your profile "
+        f"({fact.source or 'the given profile'}): {fact.scaled}."
+    ),
+    facts.ComputeSource: lambda fact: f"{fact.source or 'synthesized from the catalogue'} ({fact.basis}).",
+    facts.AllExperts: _experts,
+    facts.FrameworkHint: _framework,
+    facts.ChosenBatch: _batch,
+    facts.InputPipeline: _input,
+    facts.Corrected: lambda fact: f"{fact.device}, {fact.factor} (`planner check --list`).",
+    facts.ModelParallel: _model_parallel,
+    facts.PartitionedReplica: _partitioned,
+    facts.Retired: _retired,
+}
+_CLAUSES: dict[type[Fact], Callable[[Any], str]] = {
+    facts.UsualJob: lambda fact: f"{fact.words} by default (--tokens, --epochs)",
+    facts.MachinesOf: lambda fact: (
+        "" if fact.device else "machines of AWS and your own (--provider gcp adds others)"
+    ),
+    facts.UsualMachine: lambda fact: f"{fact.machine} by default (--hardware, --gpu)",
+    facts.ProfileTimes: lambda fact: f"compute times from your profile: {fact.scaled}",
+    facts.ComputeSource: lambda fact: (
+        f"{fact.device} rates {BASES[fact.basis]}" if fact.device and fact.basis in BASES else fact.basis
+    ),
+    facts.ChosenBatch: lambda fact: (
+        f"batches up to {4 * fact.own} per GPU (--batch)" if fact.searched else _batch(fact)
+    ),
+    facts.InputPipeline: lambda fact: (
+        f"JPEG input at {rate(fact.images_per_s)} images/s per vCPU (--input)"
+        if fact.images_per_s is not None and not fact.unknown
+        else ""
+    ),
+    facts.Corrected: lambda fact: f"{fact.device} corrected by your runs, {fact.factor}",
+}

@@ -90,5 +90,7 @@ def listed(names: list[str], most: int = 3) -> str:
 
 
 def ratio(value: float) -> str:
-    """How many times: `3.1x`, `0.42x`, `12x`."""
-    return f"{value:.2g}x" if value < 10 else f"{rate(value)}x"
+    """How many times, in two significant digits from 1 on: `3.1x`, `6.0x`, `12x`, `0.42x`."""
+    if value < 1:
+        return f"{value:.2g}x"
+    return f"{value:.1f}x" if value < 9.95 else f"{value:,.0f}x"

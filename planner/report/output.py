@@ -20,7 +20,7 @@ from planner.files.regular_file import write_file
 from planner.printable import is_unicode, printable, printable_json
 from planner.report.page import Page, Remark, Table
 
-FILE_WIDTH = 160  # of a table that no terminal shows
+FILE_WIDTH = 120  # of a table that no terminal shows
 Result = Page | Table | Sequence[Table]
 
 
@@ -147,7 +147,7 @@ def _csv_text(text: str) -> str:
 
 def _markdown(result: Result, *, explain: bool) -> str:
     """A page in its reading order, or tables one below the other."""
-    from planner.report.terminal import brief_notes
+    from planner.report.terminal import assumption_sentences
 
     if not isinstance(result, Page):
         return "\n".join(map(_markdown_table, _tables(result)))
@@ -155,9 +155,8 @@ def _markdown(result: Result, *, explain: bool) -> str:
     lines += [line for cells in result.facts for line in (_line("; ".join(cells)), "")]
     lines += _markdown_remarks(result.why)
     lines += [_markdown_table(table.short()) for table in result.tables]
-    notes = result.assumptions if explain else brief_notes(result)
     lines += _markdown_remarks(result.then)
-    lines += [f"- {_line(str(note))}" for note in notes]
+    lines += [f"- {_line(note)}" for note in assumption_sentences(result, explain=explain)]
     return "\n".join(lines).rstrip("\n") + "\n"
 
 

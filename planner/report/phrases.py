@@ -5,6 +5,7 @@ Every answer uses these; a sentence about a plan is made here and nowhere else.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
@@ -70,19 +71,18 @@ def resource_words(resource: Resource, plan: Plan) -> str:
 
 
 def strategy_words(plan: Plan) -> str:
-    """`DDP`, `FSDP`, `async, 2 servers on c5n.large`; with the degrees of tensor and pipeline parallelism,
-    `tensor 8 x pipeline 4 x data 2, DDP`; empty for one device."""
+    """`DDP`, `FSDP`, `async, 2 servers on c5n.large`; with the degrees of tensor and pipeline parallelism
+    `DDP + TP8 + PP4`; empty for one device."""
     words = plan.exchange.labels()
     name = "" if plan.workers == 1 and words.aside else words.name or words.run.partition("{}")[0].strip()
     name = name or ("" if words.aside else words.cell)
     if not plan.mesh.is_sharded:
         return name
-    degrees = plan.mesh.label if plan.replicas == 1 else f"{plan.mesh.label} x data {plan.replicas}, {name}"
-    return f"{degrees}{plan.mesh.detail}"
+    return " + ".join([*([name] if plan.replicas > 1 else []), plan.mesh.short])
 
 
 def run_words(plan: Plan, request: Request) -> str:
-    """`DDP, 16 GPUs`; `1 GPU`; `tensor 8 x pipeline 8 x data 2, DDP, 128 GPUs`."""
+    """`DDP, 16 GPUs`; `1 GPU`; `DDP + TP8 + PP8, 128 GPUs`."""
     kind = request.market.machine(plan.machine).device.kind
     devices = count(plan.workers, "GPU" if kind == "gpu" else "CPU machine")
     return ", ".join(filter(None, [strategy_words(plan), devices]))
@@ -106,11 +106,31 @@ def headline(plan: Plan, request: Request) -> str:
     from planner.answers.assumptions import no_longer_sold
 
     device, added = request.market.machine(plan.machine).device, plan.exchange.labels().added
-    devices = f" ({plan.workers} x {device.name})" if device.kind == "gpu" else ""
+    devices = f" ({plan.workers} x {device_words(device.name)})" if device.kind == "gpu" else ""
     strategy = strategy_words(plan).removesuffix(f", {added.removeprefix(' + ')}")
     machines = f"{plan.machines} x {plan.machine}{devices}{added}"
     retired = [f"{name} is retired" for name in no_longer_sold(plan, request)]
-    return ", ".join(filter(None, [machines, strategy, plan.computed, batch_words(plan), *retired]))
+    virtual = plan.mesh.detail.removeprefix(", ") if plan.mesh.is_sharded else ""
+    return ", ".join(filter(None, [machines, strategy, virtual, plan.computed, batch_words(plan), *retired]))
+
+
+def device_words(name: str) -> str:
+    """A device's name without what sellers add: `RTX-PRO-6000` of `RTX-PRO-6000-Blackwell-Server`."""
+    return name.partition("-Blackwell")[0]
+
+
+def model_words(name: str) -> str:
+    """`llama3-8b, QLoRA (rank 16, nf4)` of `llama3-8b-qlora-r16-all-linear-nf4`; other names as they are."""
+    match = _METHOD.fullmatch(name)
+    if match is None:
+        return name
+    settings = [f"rank {match['rank']}" if match["rank"] else "", *(match["rest"] or "").split("-")]
+    said = ", ".join(each for each in settings if each not in ("", "all", "linear"))
+    return f"{match['model']}, {METHODS[match['method']]}" + (f" ({said})" if said else "")
+
+
+METHODS = {"qlora": "QLoRA", "lora": "LoRA", "head": "head only"}
+_METHOD = re.compile(r"(?P<model>.+?)-(?P<method>qlora|lora|head)(-r(?P<rank>\d+))?(-(?P<rest>.+))?")
 
 
 def speed_words(scored: ScoredPlan) -> str:
@@ -169,7 +189,7 @@ def job_words(training: Training, scored: ScoredPlan, request: Request) -> str:
     )
     late = _deadline_words(training, scored, request)
     spent = f" for {cost}{costs}" if cost else ""
-    return f"{training.words} of {scored.plan.model} in {time}{times}{spent}{late}"
+    return f"{training.words} of {model_words(scored.plan.model)} in {time}{times}{spent}{late}"
 
 
 def _deadline_words(training: Training, scored: ScoredPlan, request: Request) -> str:
@@ -210,26 +230,31 @@ def staleness_words(scored: ScoredPlan) -> str:
     )
 
 
-def beside_words(name: str, training: Training | None, other: ScoredPlan) -> str:
-    """`The cheapest plan (1 x g5.xlarge): 626 samples/s, 34 min, $0.57.`"""
+def beside_words(name: str, training: Training | None, other: ScoredPlan, aside: str = "") -> str:
+    """`The cheapest plan (1 x g5.xlarge): 626 samples/s, 34.1 min, $0.57.`"""
     figures = [speed_words(other).partition(" (")[0]]
     if training is not None:
         cost = training.usd(other)
         figures += [format_seconds(training.seconds(other)), *([] if cost is None else [usd(cost)])]
     elif other.priced:
         figures.append(cost_words(other))
-    return f"{name} ({cluster_words(other.plan)}): {', '.join(figures)}."
+    return f"{name} ({cluster_words(other.plan)}{aside}): {', '.join(figures)}."
 
 
 def compared_words(scored: ScoredPlan, other: ScoredPlan, than: str = "") -> str:
     """How a plan compares with another: `3.1x faster for 4% more per sample`; `than` names the other. Twice
     the cost and more is said as a factor."""
     times = scored.samples_per_s / other.samples_per_s
-    faster = f"{ratio(times)} as fast" if times < 1 + CLOSE else f"{ratio(times)} faster"
-    if 1 + CLOSE <= times < 1.995:
-        faster = f"{percent(times - 1)} faster"
+    if abs(times - 1) < CLOSE:
+        faster, conjunction = "as fast", "as"
+    elif times > 1:
+        faster, conjunction = f"{ratio(times) if times >= 1.995 else percent(times - 1)} faster", "than"
+    elif times > 0.5:
+        faster, conjunction = f"{percent(1 - times)} slower", "than"
+    else:
+        faster, conjunction = f"{ratio(times)} as fast", "as"
     if than:
-        faster += f"{' as' if times < 1 + CLOSE else ' than'} {than}"
+        faster += f" {conjunction} {than}"
     if not (scored.priced and other.priced):
         return faster
     unit = "sample" if scored.sample_tokens is None else "token"
@@ -247,9 +272,9 @@ def alone_words(scored: ScoredPlan, baseline: ScoredPlan | None, training: Train
         return ""
     devices, charge = baseline.plan.workers_per_machine, ""
     if devices > 1 and baseline.priced:
-        charge = f", charged {'its share' if baseline.charged_share < 1 else f'all {devices}'} of the machine"
-    alone = beside_words(f"One device{charge}", training, baseline).removesuffix(".")
-    return f"{alone}; {scored.plan.workers:,} are {compared_words(scored, baseline)}."
+        charge = ", its share charged" if baseline.charged_share < 1 else f", all {devices} charged"
+    alone = beside_words("One device", training, baseline, charge).removesuffix(".")
+    return f"{alone}; {scored.plan.workers:,} devices are {compared_words(scored, baseline)}."
 
 
 def tied_words(rivals: Sequence[ScoredPlan]) -> str:
@@ -257,8 +282,7 @@ def tied_words(rivals: Sequence[ScoredPlan]) -> str:
     if not rivals:
         return ""
     names = listed([cluster_words(rival.plan) for rival in rivals], TIED_NAMED)
-    certain = "whose prediction is" if len(rivals) == 1 else "whose predictions are"
-    return f"Statistically tied with {names}, {certain} no more certain."
+    return f"Statistically tied with {names}: ties go to the narrower range, then to fewer machines."
 
 
 def bottleneck_words(scored: ScoredPlan) -> str:
@@ -269,8 +293,8 @@ def bottleneck_words(scored: ScoredPlan) -> str:
     if is_full(scored):
         return f"{what} ({used} of the step)"
     return (
-        f"latency: no resource is full (busiest: {what}, {used}); each step waits for its chain of "
-        "transfers, compute and updates"
+        f"latency: no resource is saturated (busiest: {what}, {used} of the step); compute and "
+        "communication wait for each other"
     )
 
 

@@ -31,6 +31,12 @@ GOALS = {  # of the what-if: in its menu, and of the plan that it shows
     "cheapest": ("the cheapest per sample", "cheapest per sample"),
     "fastest": ("the fastest", "fastest"),
 }
+MISSED = {  # limits, as a row's label has room for
+    "misses the deadline": "too late",
+    "below --min-throughput": "too slow",
+    "over --spend": "over --spend",
+    "over the budget": "over budget",
+}
 MOST = 400  # plans; the page would grow and nobody slides through more
 
 
@@ -70,7 +76,7 @@ def plan_columns(
         for key, title, spare in (("batch", "batch", 4), ("_how", "precision", 4))
         if len({row[key] for row in rows}) > 1
     ]
-    named = [Column("_machines", "machines", whole=True), Column("_run", "run as", whole=True, enough=16)]
+    named = [Column("_machines", "machines", whole=True), Column("_run", "run as", whole=True, enough=12)]
     ranged = any(row["_range"] is not None for row in rows)
     return [
         *first,
@@ -98,13 +104,13 @@ def cost_columns(rows: Sequence[Mapping[str, Any]], request: Request | None) -> 
     per = ("usd_per_billion_tokens", "$/B tokens")
     if rows[0]["tokens_per_s"] is None:
         per = ("usd_per_million_samples", "$/M samples")
-    time = Column("job_s", "job time", show=format_seconds, align="right", spare=1)
+    time = Column("job_s", "job time", show=format_seconds, align="right")
     return [
         *([time] if job else []),
         *([Column("job_usd", "job cost", show=usd)] if job and priced else []),
         *([Column("usd_per_hour", "$/h", show=money, spare=2 * job)] if priced else []),
         *([Column("_paid", "paid")] if request is not None and request.spot and "_paid" in rows[0] else []),
-        *([Column(*per, show=money)] if priced else []),
+        *([Column(*per, show=money, spare=1 * job)] if priced else []),
     ]
 
 
@@ -120,7 +126,7 @@ def row_style(row: Mapping[str, Any]) -> str:
     return "red" if row.get("misses") else "dim"
 
 
-LABEL = Column("_label", "", style=row_style, enough=14)
+LABEL = Column("_label", "", style=row_style, enough=13)
 
 
 def what_if(

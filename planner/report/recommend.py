@@ -25,7 +25,7 @@ from planner.report.phrases import (
     strategy_words,
     tied_words,
 )
-from planner.report.plan_rows import LABEL, cost_columns, plan_columns, plan_row, what_if
+from planner.report.plan_rows import LABEL, MISSED, cost_columns, plan_columns, plan_row, what_if
 from planner.report.saturation import saturation_sentence
 
 if TYPE_CHECKING:
@@ -133,11 +133,10 @@ def _plan_rows(plans: Sequence[ScoredPlan], result: Recommendation | Comparison)
     tied, rows = {rival.plan.key for rival in result.tied}, []
     for scored in plans:
         row = plan_row(scored, result.chosen, request, training)
-        words = [f"> {VERDICTS[request.goal].lower()}"] if row["_choice"] else []
-        dropped = {"recommended", *([] if scored.priced else ["cheapest"]), *(word[2:] for word in words)}
-        words += [mark for mark in scored.marks if mark not in dropped]
+        words = [mark for mark in scored.marks if mark != "cheapest" or scored.priced]
         words += ["tied"] if scored.plan.key in tied else []
-        row["_label"] = ", ".join([*words, *filter(None, [row["misses"]])])
+        words += [MISSED[row["misses"]]] if row["misses"] else []
+        row["_label"] = f"> {VERDICTS[request.goal].lower()}" if row["_choice"] else ", ".join(words)
         rows.append(row)
     return rows
 
@@ -147,14 +146,9 @@ def _with_baseline(rows: list[dict[str, Any]], result: Recommendation | Comparis
     if result.baseline is None:
         return rows
     (row,) = _plan_rows([replace(result.baseline, marks=())], result)
-    row["_label"] = ", ".join(filter(None, [BASELINE, row["misses"]]))
-    same = [(other["cluster"], other["batch"]) == (row["cluster"], row["batch"]) for other in rows]
-    if any(same):
-        labels = [", ".join(filter(None, [other["_label"], BASELINE])) for other in rows]
-        return [
-            {**other, "_label": label} if alike else other
-            for other, label, alike in zip(rows, labels, same, strict=True)
-        ]
+    row["_label"] = row["_label"] or BASELINE
+    if any((other["cluster"], other["batch"]) == (row["cluster"], row["batch"]) for other in rows):
+        return rows
     out, cost = [*rows, row], "usd_per_million_samples"
     if any(other[cost] is None for other in out) or sorted(rows, key=lambda other: other[cost]) != rows:
         return out
@@ -179,7 +173,8 @@ def _why(result: Recommendation) -> list[str]:
         name = f"the cheapest plan ({cluster_words(cheapest.plan)})"
         why = f"{why}: {compared_words(chosen, cheapest, name)}"
     elif chosen.priced and result.request.goal != "cheapest":
-        why = f"{why}: no plan costs less per sample"
+        fast = " and none is faster" if fastest.plan.key == chosen.plan.key else ""
+        why = f"{why}: no plan costs less per sample{fast}"
     out = [f"{why}."]
     if fastest.plan.key not in (chosen.plan.key, cheapest.plan.key):
         out.append(f"The fastest plan ({cluster_words(fastest.plan)}) is {compared_words(fastest, chosen)}.")

@@ -18,7 +18,7 @@ from planner.report.charts_curves import (
 from planner.report.format import count, percent, rate, signed
 from planner.report.page import Column, Figure, Page, Picture, Remark, Table
 from planner.report.phrases import alone_words, beside_words, busy_words, compared_words, figures, plan_page
-from planner.report.plan_rows import LABEL, cost_columns, plan_columns, plan_row, what_if
+from planner.report.plan_rows import LABEL, MISSED, cost_columns, plan_columns, plan_row, what_if
 
 if TYPE_CHECKING:
     from planner.answers.jobs import Training
@@ -38,7 +38,7 @@ def saturation_page(result: Saturation, *, energy: bool = False) -> Page:
         {
             **plan_row(point.scored, chosen, request, training),
             **point.as_dict(request),
-            "_label": ", ".join(_labels(point, result)),
+            "_label": _label(point, result),
             "_marginal": point.marginal_samples_per_s * (point.scored.sample_tokens or 1),
         }
         for point in result.points
@@ -119,21 +119,20 @@ def _cheaper(result: Saturation, training: Training | None) -> list[str]:
     return [] if best is result.chosen else [beside_words("The cheapest per sample", training, best.scored)]
 
 
-def _labels(point: SaturationPoint, result: Saturation) -> list[str]:
+def _label(point: SaturationPoint, result: Saturation) -> str:
+    """What a row is called: the choice, a turn of the curve, the limit that it misses."""
     from planner.answers.jobs import missed, training_of
 
-    training = training_of(result.request)
-    limit = missed(point.scored, result.request, training)
-    labels = ["> recommended"] if point is result.chosen else []
-    priced = point.scored.priced
-    worth, doubled = (
-        ("last worth its cost", "cost doubled") if priced else ("last that pays", "half as efficient")
-    )
-    labels += [worth] if point.workers == result.saturation_workers else []
-    labels += [doubled] if point.workers == result.cost_doubles_workers else []
-    labels += ["peak"] if point.workers == result.peak_workers else []
-    labels += [] if limit is None else [limit.value]
-    return labels
+    if point is result.chosen:
+        return "> recommended"
+    priced, limit = point.scored.priced, missed(point.scored, result.request, training_of(result.request))
+    turns = {
+        result.saturation_workers: "last worth its cost" if priced else "last that pays",
+        result.cost_doubles_workers: "cost doubles" if priced else "half as efficient",
+        result.peak_workers: "peak",
+    }
+    labels = [words for workers, words in turns.items() if point.workers == workers]
+    return ", ".join([*labels, *([MISSED[limit]] if limit else [])])
 
 
 def saturation_sentence(curve: Saturation, hardware: str) -> str:
@@ -152,12 +151,12 @@ def saturation_sentence(curve: Saturation, hardware: str) -> str:
         )
     else:
         begin = (
-            f"Worker {curve.saturation_workers:,} on {hardware} is the last worth its cost: beyond it, "
-            f"samples cost over {1 / least:.2g} times the cheapest"
+            f"Worker {curve.saturation_workers:,} on {hardware} is the last worth its cost: samples of "
+            f"further workers cost more than {1 / least:.2g}x the cheapest"
         )
     doubles, peak = curve.cost_doubles_workers, curve.peak_workers
     doubling = "cost per sample doubles" if priced else "throughput per worker halves"
-    cost = f"{doubling} at {doubles:,}" if doubles else ""
+    cost = f"{doubling} at {doubles:,} workers" if doubles else ""
     grows = f"throughput peaks at {peak:,}" if peak else f"throughput still grows at {last.workers:,}"
     return f"{begin}; {', '.join(filter(None, [cost, grows]))}."
 

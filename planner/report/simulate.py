@@ -7,7 +7,7 @@ from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
 
 from planner.answers.anatomy import Anatomy
-from planner.note import Note
+from planner.note import Note, Topic
 from planner.report import charts
 from planner.report.charts_curves import memory_bars, step_picture
 from planner.report.format import bar, percent, rate, ratio, signed_percent, span
@@ -92,7 +92,10 @@ def simulation_page(result: Simulation, *, energy: bool = False) -> Page:
         scored,
         "Predicted",
         energy=energy,
-        notes=[Note(None, text) for text in prediction.notes],
+        notes=[
+            Note(Topic.SEARCH, f"{prediction.events:,} events simulated ({prediction.engine})."),
+            *(Note(None, text) for text in prediction.notes),
+        ],
         title=f"planner simulate: {scored.plan.model}",
         why=[
             Remark("Bottleneck", [bottleneck_words(scored)]),
@@ -120,10 +123,9 @@ def _figure_rows(result: Simulation) -> list[tuple[str, str]]:
     )
     half = (prediction.samples_per_s_high - prediction.samples_per_s_low) / 2 / prediction.samples_per_s
     rows = []
-    if scored.range is not None and scored.error is not None:
-        rows.append(("90% range", f"{span(*scored.range)} samples/s ({scored.error.basis})"))
     if scored.tokens_per_s is not None:
-        rows.append(("throughput", f"{rate(scored.samples_per_s)} samples/s"))
+        ranged = "" if scored.range is None else f" ({span(*scored.range)})"
+        rows.append(("throughput", f"{rate(scored.samples_per_s)} samples/s{ranged}"))
     if result.anatomy is not None and result.anatomy.mfu is not None:
         mfu, hfu = result.anatomy.mfu, result.anatomy.hfu
         again = "" if hfu is None else f"; HFU {percent(hfu)} with recomputation"
@@ -145,8 +147,8 @@ def _figure_rows(result: Simulation) -> list[tuple[str, str]]:
     rows.append(
         (
             "simulated",
-            f"{prediction.runs} runs, {prediction.steps:,} steps, {prediction.events:,} events "
-            f"({prediction.engine}); sampling error ±{half:.1%} ({percent(prediction.confidence)} interval)",
+            f"{prediction.steps:,} steps in {prediction.runs} runs; sampling error ±{half:.1%} "
+            f"({percent(prediction.confidence)} interval)",
         )
     )
     return rows

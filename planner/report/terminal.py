@@ -9,11 +9,9 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import replace
 from textwrap import wrap
 from typing import TYPE_CHECKING, Any
 
-from planner.note import LeftOut, Note, Topic
 from planner.printable import printable, printable_lines
 from planner.report.page import CHOICE, Column, Page, Remark, Table
 
@@ -21,28 +19,17 @@ if TYPE_CHECKING:
     from rich.text import Text
 
 GAP = 2  # between columns
+USEFUL = 2  # columns that are spared more go before cells break into lines
 LABEL = 13  # columns of a label, with the gap after it
 PROSE = 110  # columns of a sentence, however wide the terminal is
 _UNIT = re.compile(r"^(?:<|~|\$)?[-+]?[\d.,]")  # how a cell begins that is one figure with its unit
-_PARTS = re.compile(r"(?:\d[\d,.]* x |\d[\d,.]* (?=[A-Za-z])|> )?\S+")  # `6 x g7e.2xlarge`, `1.5 h`
+_PARTS = re.compile(
+    r"(?:\d[\d,.]* x |\d[\d,.]* (?=[A-Za-z])|> )?\S+(?: \+ \S+)*"
+)  # `6 x g7e.2xlarge`, `1.5 h`, `FSDP + TP2`
 _JOINTS = re.compile(r"(?<=\d) (?=[A-Za-z%])|(?<=\d x) (?=\S)|(?<=\d) (?=- [$\d])|(?<=\d -) (?=[$\d])")
 _HARD = "\xa0"  # a space that no line breaks at
 
 WHOLE: dict[str, Any] = {"break_long_words": False, "break_on_hyphens": False}  # of `wrap`
-
-KEPT = (  # topics worth a line on a screen; --explain shows the others
-    Topic.JOB,
-    Topic.MACHINES,
-    Topic.PRICE,
-    Topic.PRICES,
-    Topic.COMPUTE,
-    Topic.BATCH,
-    Topic.INPUT,
-    Topic.WARNING,
-    Topic.SPOT,
-    Topic.MEASURED,
-)
-FEW = 3  # machines that a sentence has room for
 
 
 def page_text(page: Page, width: int, *, explain: bool = True) -> list[Text]:
@@ -58,43 +45,20 @@ def page_text(page: Page, width: int, *, explain: bool = True) -> list[Text]:
         lines += _cells(cells, width)
     blocks = [_remarks(page.why, width)]
     blocks += [table_text(table.short(), width) for table in page.tables]
-    notes = page.assumptions if explain else brief_notes(page)
-    said = [str(note) for note in notes]
-    more = len(page.assumptions) - sum(_counted(note) for note in notes)
-    if more > 0:
-        said.append(f"--explain lists {more} more assumption{'s' if more > 1 else ''}.")
+    said = assumption_sentences(page, explain=explain)
     blocks.append(_remarks([*page.then, *([Remark("Assumes", said)] if said else [])], width))
     for block in filter(None, blocks):
         lines += [*([Text()] if lines else []), *block]
     return lines
 
 
-def brief_notes(page: Page) -> list[Note]:
-    """The assumptions that matter to most readers, machines left out for one reason joined."""
-    wanted = (*KEPT, Topic.ENERGY) if page.energy else KEPT
-    kept = [replace(note, text=note.brief or note.text) for note in page.assumptions if note.topic in wanted]
-    computes = [note for note in kept if note.topic is Topic.COMPUTE]  # one for each device, the choice first
-    kept = [note for note in kept if note not in computes[1:]]
-    return [*kept, *_joined([note for note in page.assumptions if isinstance(note, LeftOut)])]
+def assumption_sentences(page: Page, *, explain: bool) -> list[str]:
+    """The assumptions of a page, all or those that most readers need."""
+    if explain:
+        return list(map(str, page.assumptions))
+    from planner.report.assumed import brief_notes
 
-
-def _joined(left: Sequence[LeftOut]) -> Sequence[Note]:
-    """Machines that were left out, in one sentence: how many for each reason, the most first."""
-    if len(left) < 2 and all(len(note.machines) <= FEW for note in left):
-        return left
-    parts = [
-        f"{note.machines[0]} {note.reason}"
-        if len(note.machines) == 1
-        else f"{len(note.machines)} ({note.machines[0]}, ...) {note.reason}"
-        for note in sorted(left, key=lambda note: -len(note.machines))
-    ]
-    machines = tuple(name for note in left for name in note.machines)
-    text = f"{len(machines)} machines: {'; '.join(parts)}."
-    return [LeftOut(Topic.LEFT_OUT, text, machines=machines, reason="", joins=len(left))]
-
-
-def _counted(note: Note) -> int:
-    return note.joins if isinstance(note, LeftOut) else 1
+    return brief_notes(page.assumptions, energy=page.energy)
 
 
 def _cells(cells: Sequence[str], width: int) -> list[Text]:
@@ -165,24 +129,26 @@ def table_text(table: Table, width: int) -> list[Text]:
 
 
 def fitting_columns(table: Table, width: int) -> list[Column]:
-    """The columns to show; none where not even those that are never left out fit."""
+    """The columns to show: those of little use go before any cell breaks, the others after; none where not
+    even those that are never left out fit."""
     columns = list(table.shown())
     spares = sorted((c for c in reversed(columns) if c.spare), key=lambda c: -c.spare)
-    for spare in [None, *spares]:
+    for place, spare in enumerate([None, *spares]):
         columns = [column for column in columns if column is not spare]
-        wanted = sum(_natural(column, table.rows) for column in columns) + GAP * (len(columns) - 1)
-        if wanted <= width:
+        breaks = not any(left.spare > USEFUL for left in spares[place:])
+        wanted = sum(_natural(column, table.rows, breaks=breaks) for column in columns)
+        if wanted + GAP * (len(columns) - 1) <= width:
             return columns
     least = sum(_floor(column, table.rows) for column in columns) + GAP * (len(columns) - 1)
     return columns if least <= width else []
 
 
-def _natural(column: Column, rows: Sequence[Mapping[str, Any]]) -> int:
+def _natural(column: Column, rows: Sequence[Mapping[str, Any]], *, breaks: bool) -> int:
     """The width that a column wants: its widest cell, less where its words may break, its heading in
     words."""
     cells = [column.cell(row) for row in rows]
     widest = max(map(len, cells))
-    if column.enough is not None:
+    if breaks and column.enough is not None:
         widest = max(min(widest, column.enough), *map(_longest, cells))
     return max(widest, _longest(column.heading))
 
@@ -210,7 +176,7 @@ def _words(text: str) -> list[str]:
 def column_widths(table: Table, columns: Sequence[Column], width: int) -> list[int]:
     """Widths that fit side by side: the widest column gives way first, `whole` ones last, none below what its
     longest word needs."""
-    widths = [_natural(column, table.rows) for column in columns]
+    widths = [_natural(column, table.rows, breaks=False) for column in columns]
     floors = [_floor(column, table.rows) for column in columns]
     room = width - GAP * (len(columns) - 1)
     for whole in (False, True):

@@ -28,7 +28,7 @@ def test_whole_machine_is_charged_and_stated_where_no_device_is_rented_alone():
     recommend = planner.recommend("resnet50", hardware="p4d.24xlarge", machines=1, **SETTINGS)
     assert recommend.baseline.usd_per_hour == pytest.approx(21.957642)
     why = " ".join(sentence for remark in page_of(recommend).why for sentence in remark.sentences)
-    assert "One device, charged all 8 of the machine (" in why
+    assert "One device (1 x p4d.24xlarge, all 8 charged): " in why
 
 
 def test_share_of_an_own_machine_is_charged(tmp_path):
@@ -39,7 +39,7 @@ def test_share_of_an_own_machine_is_charged(tmp_path):
     assert recommend.baseline.usd_per_hour == 2
     assert recommend.cheapest.usd_per_hour == 8
     why = " ".join(sentence for remark in page_of(recommend).why for sentence in remark.sentences)
-    assert "One device, charged its share of the machine (" in why
+    assert "One device (1 x lab, its share charged): " in why
 
 
 def test_named_batch_is_that_of_the_baseline():

@@ -13,6 +13,7 @@ from planner.answers.checking import check, measured_rate
 from planner.answers.differing import difference
 from planner.cli._app import main
 from planner.errors import BadInput
+from planner.report.format import ratio
 from planner.search.measured import load
 
 PLAN: dict[str, Any] = {
@@ -187,7 +188,7 @@ def test_a_run_far_from_its_prediction_is_kept_only_by_force(
     for times in (0.1, 4.0):
         code, out, _ = run("check", path, "--measured", str(rate * times), capsys=capsys)
         assert code == 0
-        assert f"Kept         no: {times:.2g}x the prediction" in out
+        assert f"Kept         no: {ratio(times)} the prediction" in out
         assert "no runs are kept" in run("check", "--list", capsys=capsys)[1]
     _, out, _ = run("check", path, "--measured", str(rate * 0.1), "--force", capsys=capsys)
     assert "Kept         answers for" in out

@@ -276,7 +276,7 @@ def test_money_is_shown_with_as_many_digits_as_it_needs():
     assert [format.listed(list("abcd"), most) for most in (1, 3, 4)] == [
         "a and 3 more", "a, b, c and 1 more", "a, b, c and d",
     ]  # fmt: skip
-    assert [format.ratio(value) for value in (0.42, 3.14, 12.3)] == ["0.42x", "3.1x", "12.3x"]
+    assert [format.ratio(value) for value in (0.42, 3.14, 12.3)] == ["0.42x", "3.1x", "12x"]
     assert [format.signed(value) for value in (1240.0, -185.1)] == ["+1,240", "-185"]
     assert format.limit_usd(50.0) == "$50"
 

@@ -115,7 +115,7 @@ def test_a_comparison_chooses_what_meets_the_deadline_and_marks_the_others(compa
     rows = page_of(tight).tables[0].rows
     late = [row for row in rows if row["misses"] == Limit.LATE]
     assert len(late) >= len(compared.rows) - 1
-    assert all(Limit.LATE in row["_label"] and not row["_choice"] for row in late)
+    assert all(row["_label"] == "too late" and not row["_choice"] for row in late)
     (chosen,) = [row for row in rows if row["_choice"]]
     assert not chosen["misses"]
     assert [row["misses"] for row in tight.as_dict()["plans"]].count(Limit.LATE) == len(compared.rows) - 1
@@ -123,7 +123,7 @@ def test_a_comparison_chooses_what_meets_the_deadline_and_marks_the_others(compa
 
 def test_a_curve_marks_what_is_over_the_budget_and_chooses_the_most_workers_below(curve: Saturation) -> None:
     rows = page_of(curve).tables[0].rows
-    over = [row["workers"] for row in rows if Limit.BUDGET in row["_label"]]
+    over = [row["workers"] for row in rows if "over budget" in row["_label"]]
     assert over == [row["workers"] for row in rows if row["usd_per_hour"] > 2.1]
     assert over
     assert curve.chosen.workers == min(over) - 1 == curve.as_dict()["chosen_workers"]
@@ -228,7 +228,7 @@ def test_a_close_call_is_said_in_a_curve_and_one_device_is_not_set_beside_itself
     near = replace(curve, request=asked, points=curve.points[:1], saturation_workers=1, sizes=())
     page = page_of(near)
     assert page.facts[1][0].endswith(": 50%")
-    assert "misses the deadline" in page.tables[0].rows[0]["_label"]
+    assert page.tables[0].rows[0]["misses"] == Limit.LATE
     assert not any("One device" in text for remark in page.why for text in remark.sentences)
     easy = page_of(replace(near, request=replace(asked, deadline_s=1e9)))
     assert easy.facts[1][0].endswith(": >99%")

@@ -7,9 +7,10 @@ import pytest
 from planner.device.precision import precision_named
 from planner.model.catalog import load_model
 from planner.note import Note, Topic
+from planner.report.assumed import brief_notes
 from planner.report.memory import TrainingSettings, layouts
 from planner.report.page import Page
-from planner.report.terminal import brief_notes, page_text
+from planner.report.terminal import page_text
 
 
 def test_devices_share_what_their_stage_shares_and_gather_two_blocks_ahead() -> None:
@@ -28,13 +29,15 @@ def test_devices_share_what_their_stage_shares_and_gather_two_blocks_ahead() -> 
     assert last.buffers_bytes == pytest.approx(sum(tables) * training.precision.parameter_bytes)
 
 
-def test_brief_notes_keep_the_topics_that_matter_and_count_the_others() -> None:
+def test_brief_notes_join_what_matters_and_keep_warnings() -> None:
     def notes(topic: Topic) -> list[Note]:
         return [Note(topic, f"{topic} {at}.") for at in range(5)]
 
-    every = [*notes(Topic.PRICE), *notes(Topic.COMPUTE), *notes(Topic.PLAN)]
+    every = [*notes(Topic.PRICE), *notes(Topic.COMPUTE), *notes(Topic.PLAN), *notes(Topic.WARNING)]
+    clauses, *warnings, last = brief_notes(every)
+    assert clauses == "Price 0; Price 1; Price 2; Price 3; Price 4; Compute 0."
+    assert warnings == [f"Note: Note {at}." for at in range(5)]
+    assert last == "--explain lists all 20 assumptions."
     page = Page("page", assumptions=every)
-    topics = [note.topic for note in brief_notes(page)]
-    assert {topic: topics.count(topic) for topic in set(topics)} == {Topic.PRICE: 5, Topic.COMPUTE: 1}
-    assert page_text(page, 80, explain=False)[-1].plain.strip() == "--explain lists 9 more assumptions."
-    assert len(page_text(page, 80)) == 15
+    assert page_text(page, 80, explain=False)[-1].plain.strip() == last
+    assert len(page_text(page, 80)) == 20

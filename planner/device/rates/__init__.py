@@ -245,7 +245,8 @@ def error_of(basis: str, network: str, *, experts: bool = False) -> Error:
     figures = constants()
     known = figures.errors[basis]
     spread: Spread = known.get(network, known["all"])
-    words = f"{spread.rows} published runs of {spread.sources} sources left out, {figures.as_of}"
+    runs = f"{spread.rows:,} published runs of {spread.sources} sources"
+    words = f"errors over {runs}, each left out, {figures.as_of}"
     error = Error(basis, spread.median, spread.q90, spread.rows, words)
     return replace(error, q90=math.hypot(error.q90, EXPERTS_Q90)) if experts else error
 

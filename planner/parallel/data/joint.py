@@ -65,7 +65,7 @@ SHARE_UNKNOWN = 0.25
 GLOO_CPU_S_PER_BYTE = 0.5e-9
 CPU_COPY_S_PER_BYTE = 0.09e-9
 
-BETWEEN_WORKERS = {FABRIC: "the links between the devices of a machine", NETWORK: "the NICs"}
+BETWEEN_WORKERS = {FABRIC: "intra-node links", NETWORK: "NICs"}
 
 
 @memoize
