@@ -47,15 +47,13 @@ def _value(value: Any) -> str:
     return json.dumps(value) if isinstance(value, str) else str(value)
 
 
+MEASURED = "# Measured by `planner calibrate`; docs/hardware.md and docs/parameter-servers.md explain it.\n"
+
+
 def check_name(path: Path) -> None:
     """Refuse a name that the catalogue would not take for a file."""
     if path.suffix != ".toml":
         raise BadInput(f"a hardware file's name ends in .toml; {path} would not be recognised as one")
-
-
-MEASURED = (
-    "# Measured by `planner calibrate`; docs/hardware.md and docs/parameter-servers.md explain the figures.\n"
-)
 
 
 def write_hardware_file(path: Path, tables: Mapping[str, Any], head: str = MEASURED) -> None:
@@ -132,12 +130,10 @@ class AcceleratorCalibration:
 
 def accelerator_available() -> bool:
     """Whether torch is installed and sees a GPU."""
-    from importlib.util import find_spec
-
-    if find_spec("torch") is None:
+    try:
+        import torch
+    except ImportError:
         return False
-    import torch
-
     return bool(torch.cuda.is_available())
 
 
@@ -151,51 +147,53 @@ def calibrate_accelerator(
 ) -> AcceleratorCalibration:
     """Measure one device of torch: `cuda` (NVIDIA and AMD), `cuda:1`, or `cpu`."""
     torch = _torch(device)
-    steps = len(FORMATS) + 2
-    by_name = {}
-    for at, format in enumerate(FORMATS):
+    done = 0
+
+    def report(words: str) -> None:
+        nonlocal done
+        done += 1
         if progress:
-            progress(at + 1, steps, f"matrix products in {format}")
+            progress(done, len(FORMATS) + 2, words)
+
+    matmul_flops = {}
+    for format in FORMATS:
+        report(f"matrix products in {format}")
         flops = _matmul_flops(torch, device, format, sizes, least_s)
         if flops is not None:
-            by_name[format] = flops
-    if progress:
-        progress(steps - 1, steps, "memory")
-    copy = _copy_bytes_per_s(torch, device, memory_bytes, least_s)
-    if progress:
-        progress(steps, steps, "launches")
-    launch_s = _launch_s(torch, device, least_s)
-    gpu = torch.device(device).type == "cuda"
-    properties = torch.cuda.get_device_properties(device) if gpu else None
-    return AcceleratorCalibration(
-        properties.name if properties else "CPU",
-        ("amd" if torch.version.hip else "nvidia") if gpu else "",
-        float(properties.total_memory)
-        if properties
-        else os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES"),
-        by_name,
-        copy,
-        launch_s,
-        f"torch {torch.__version__}",
-    )
+            matmul_flops[format] = flops
+    report("memory")
+    source = torch.empty(memory_bytes // 4, device=device).fill_(1.0)
+    target = torch.empty_like(source)
+    copy = 2 * memory_bytes / _seconds(torch, device, lambda: target.copy_(source), least_s)
+    report("launches")
+    tiny = torch.zeros(1, device=device)
+    launch_s = _seconds(torch, device, lambda: tiny.add_(1.0), least_s)
+    name, vendor = "CPU", ""
+    memory = float(os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES"))
+    if torch.device(device).type == "cuda":
+        properties = torch.cuda.get_device_properties(device)
+        name, memory = properties.name, float(properties.total_memory)
+        vendor = "amd" if torch.version.hip else "nvidia"
+    software = f"torch {torch.__version__}"
+    return AcceleratorCalibration(name, vendor, memory, matmul_flops, copy, launch_s, software)
 
 
 def accelerator_tables(
-    found: AcceleratorCalibration, name: str, usd_per_hour: float | None = None
+    measured: AcceleratorCalibration, name: str, usd_per_hour: float | None = None
 ) -> dict[str, Any]:
     """The measurements as the tables of a hardware file. Peaks stay unknown: what was reached stands for
     them, and is marked as measured."""
-    source = measured_source(f"planner calibrate compute, {found.software}")
-    tflops = {format: flops / 1e12 for format, flops in found.matmul_flops.items()}
+    source = measured_source(f"planner calibrate compute, {measured.software}")
+    tflops = {format: flops / 1e12 for format, flops in measured.matmul_flops.items()}
     device = {
         "kind": "gpu",
-        "vendor": found.vendor,
+        "vendor": measured.vendor,
         "tflops": tflops,
         "matmul_tflops": tflops,
         "matmul_source": source["source"],
-        "memory_bytes": round(found.memory_bytes),
-        "memory_gbyte_per_s": found.copy_bytes_per_s / COPY_SHARE / 1e9,
-        "note": f"{found.name}; large copies reach {found.copy_bytes_per_s / 1e9:.0f} GB/s",
+        "memory_bytes": round(measured.memory_bytes),
+        "memory_gbyte_per_s": measured.copy_bytes_per_s / COPY_SHARE / 1e9,
+        "note": f"{measured.name}; large copies reach {measured.copy_bytes_per_s / 1e9:.0f} GB/s",
     }
     return own_machine(name, {"device_count": 1}, device, source, usd_per_hour)
 
@@ -219,9 +217,8 @@ def _matmul_flops(
     gpu = torch.device(device).type == "cuda"
     if gpu and format == "bf16" and not torch.cuda.is_bf16_supported():
         return None
-    if format == "tf32" and not (
-        gpu and not torch.version.hip and torch.cuda.get_device_capability(device)[0] >= 8
-    ):
+    ampere = gpu and not torch.version.hip and torch.cuda.get_device_capability(device)[0] >= 8
+    if format == "tf32" and not ampere:
         return None
     kind = {"fp16": torch.float16, "bf16": torch.bfloat16}.get(format, torch.float32)
     before = torch.backends.cuda.matmul.allow_tf32
@@ -229,25 +226,13 @@ def _matmul_flops(
     try:
         best = 0.0
         for size in sizes:
-            left = torch.randn(size, size, device=device).to(kind)
-            right = torch.randn(size, size, device=device).to(kind)
+            left, right = (torch.randn(size, size, device=device).to(kind) for _ in range(2))
             out = torch.empty(size, size, device=device, dtype=kind)
             seconds = _seconds(torch, device, partial(torch.mm, left, right, out=out), least_s)
             best = max(best, 2.0 * size**3 / seconds)
         return best
     finally:
         torch.backends.cuda.matmul.allow_tf32 = before
-
-
-def _copy_bytes_per_s(torch: Any, device: str, size_bytes: int, least_s: float) -> float:
-    source = torch.empty(size_bytes // 4, device=device).fill_(1.0)
-    target = torch.empty_like(source)
-    return 2 * size_bytes / _seconds(torch, device, lambda: target.copy_(source), least_s)
-
-
-def _launch_s(torch: Any, device: str, least_s: float) -> float:
-    tiny = torch.zeros(1, device=device)
-    return _seconds(torch, device, lambda: tiny.add_(1.0), least_s)
 
 
 def _seconds(torch: Any, device: str, call: Callable[[], Any], least_s: float) -> float:

@@ -13,12 +13,14 @@ import sys
 import threading
 import time
 from collections.abc import Callable
+from functools import partial
 
 import numpy as np
 
 _LEAST_S = 0.15  # a timing lasts at least so long
 _REPEATS = 3  # the fastest of so many counts
 _BLOCK_ROWS = 512
+_VALUES = 16_384  # of an elementwise operation
 
 
 def _timed(make: Callable[[int], Callable[[], object]], threads: int) -> float:
@@ -46,41 +48,38 @@ def _timed(make: Callable[[int], Callable[[], object]], threads: int) -> float:
     return best
 
 
-def _training_step(size: int) -> Callable[[int], Callable[[], object]]:
-    def make(index: int) -> Callable[[], object]:
-        rng = np.random.default_rng(index)
-        weights = rng.random((size, size), dtype=np.float32)
-        activations = rng.random(size, dtype=np.float32)
-        errors = rng.random(size, dtype=np.float32) * np.float32(1e-6)
-        change = np.empty((min(size, _BLOCK_ROWS), size), np.float32)
+def _training_step(size: int, index: int) -> Callable[[], object]:
+    rng = np.random.default_rng(index)
+    weights = rng.random((size, size), dtype=np.float32)
+    activations = rng.random(size, dtype=np.float32)
+    errors = rng.random(size, dtype=np.float32) * np.float32(1e-6)
+    change = np.empty((min(size, _BLOCK_ROWS), size), np.float32)
 
-        def step() -> None:
-            weights @ activations
-            errors @ weights
-            for at in range(0, size, len(change)):  # in blocks, so that the change stays in cache
-                part = change[: len(weights[at : at + len(change)])]
-                np.multiply(errors[at : at + len(part), None], activations, out=part)
-                block = weights[at : at + len(part)]
-                np.add(block, part, out=block)
+    def step() -> None:
+        weights @ activations
+        errors @ weights
+        for at in range(0, size, len(change)):  # in blocks, so that the change stays in cache
+            block = weights[at : at + len(change)]
+            part = change[: len(block)]
+            np.multiply(errors[at : at + len(part), None], activations, out=part)
+            np.add(block, part, out=block)
 
-        return step
-
-    return make
+    return step
 
 
-def _matrix_product(size: int) -> Callable[[int], Callable[[], object]]:
-    def make(index: int) -> Callable[[], object]:
-        rng = np.random.default_rng(index)
-        a, b = (rng.random((size, size), dtype=np.float32) for _ in range(2))
-        out = np.empty((size, size), np.float32)
-        return lambda: np.matmul(a, b, out=out)
-
-    return make
+def _matrix_product(size: int, index: int) -> Callable[[], object]:
+    rng = np.random.default_rng(index)
+    a, b = (rng.random((size, size), dtype=np.float32) for _ in range(2))
+    return partial(np.matmul, a, b, out=np.empty((size, size), np.float32))
 
 
-def _elementwise(formula: Callable[[np.ndarray], object]) -> Callable[[int], Callable[[], object]]:
-    values = np.random.default_rng(0).random(16_384, dtype=np.float32)
-    return lambda index: lambda: formula(values)
+def _copy(size: int, index: int) -> Callable[[], object]:
+    source = np.ones((size, size), np.float32)
+    return partial(np.copyto, np.empty_like(source), source)
+
+
+def _elementwise(formula: Callable[[np.ndarray], object], index: int) -> Callable[[], object]:
+    return partial(formula, np.random.default_rng(0).random(_VALUES, dtype=np.float32))
 
 
 def measure(cache_bytes: int, counts: list[int]) -> None:
@@ -90,14 +89,14 @@ def measure(cache_bytes: int, counts: list[int]) -> None:
     jobs: list[tuple[str, int, float, Callable[[int], Callable[[], object]]]] = []
     for threads in counts:
         outside = _out_of_cache(cache_bytes, threads)
-        jobs.append(("muladd", threads, 3.0 * inside**2, _training_step(inside)))
-        jobs.append(("muladd_out_of_cache", threads, 3.0 * outside**2, _training_step(outside)))
-    jobs.append(("matrix", 1, float(256**3), _matrix_product(256)))
-    jobs.append(("matrix", most, float(256**3), _matrix_product(256)))
-    jobs.append(("matrix_out_of_cache", most, float(outside**3) / 8, _matrix_product(outside // 2)))
-    jobs.append(("act", 1, 16_384.0, _elementwise(lambda x: 1 / (1 + np.exp(-x)))))
-    jobs.append(("err", 1, 16_384.0, _elementwise(lambda x: x * (1 - x))))
-    jobs.append(("copy", most, 4.0 * outside * outside, _copy(outside)))
+        jobs.append(("muladd", threads, 3.0 * inside**2, partial(_training_step, inside)))
+        jobs.append(("muladd_out_of_cache", threads, 3.0 * outside**2, partial(_training_step, outside)))
+    product = partial(_matrix_product, 256)
+    jobs += [("matrix", 1, 256.0**3, product), ("matrix", most, 256.0**3, product)]
+    jobs.append(("matrix_out_of_cache", most, outside**3 / 8, partial(_matrix_product, outside // 2)))
+    jobs.append(("act", 1, float(_VALUES), partial(_elementwise, lambda x: 1 / (1 + np.exp(-x)))))
+    jobs.append(("err", 1, float(_VALUES), partial(_elementwise, lambda x: x * (1 - x))))
+    jobs.append(("copy", most, 4.0 * outside * outside, partial(_copy, outside)))
     print(json.dumps({"measurements": len(jobs)}), flush=True)
     for name, threads, operations, make in jobs:
         seconds = _timed(make, threads) / operations
@@ -107,15 +106,6 @@ def measure(cache_bytes: int, counts: list[int]) -> None:
 def _out_of_cache(cache_bytes: int, threads: int) -> int:
     """The side of a matrix that with those of the other threads takes four times the cache."""
     return int(max(1024, (4 * cache_bytes / 4 / threads) ** 0.5))
-
-
-def _copy(size: int) -> Callable[[int], Callable[[], object]]:
-    def make(index: int) -> Callable[[], object]:
-        source = np.ones((size, size), np.float32)
-        out = np.empty_like(source)
-        return lambda: np.copyto(out, source)
-
-    return make
 
 
 if __name__ == "__main__":

@@ -7,29 +7,27 @@ import os
 import platform
 import subprocess
 import sys
-from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from planner.calibrate.accelerator import measured_source, own_machine
+from planner.calibrate.accelerator import Progress, measured_source, own_machine
 from planner.device.rates.times import FITTED_KINDS, FULLY_CONNECTED
 from planner.errors import PlannerError
 from planner.model.layers import workload
 
-Progress = Callable[[int, int, str], None]
 _ONE_THREAD = dict.fromkeys(
     ("OPENBLAS_NUM_THREADS", "OMP_NUM_THREADS", "MKL_NUM_THREADS", "BLIS_NUM_THREADS"), "1"
 )
 _MOST_COUNTS = 16
 _DEFAULT_CACHE_BYTES = 8 * 2**20
 _TIMEOUT_S = 110
+_FLOP_PER_CYCLE = (("avx512f", 64.0), ("fma", 32.0), ("avx", 16.0))  # by instruction set
 
 
 @dataclass(frozen=True)
 class ComputeCalibration:
-    """What was measured, by the names of `planner.servers.partition.layers`, and what the machine says of
-    itself."""
+    """Constants as `planner.servers.partition.layers` names them, and figures of the CPU."""
 
     cpu: str
     cores: int
@@ -47,46 +45,28 @@ class ComputeCalibration:
     matrix_out_of_cache_s: float
     copy_bytes_per_s: float  # read and written, all cores
 
-    def calibration(self) -> dict[str, Any]:
+    def constants(self) -> dict[str, Any]:
+        """The `[calibration]` table of a hardware file."""
+        names = ("muladd_s", "muladd_out_of_cache_s", "act_s", "err_s", "cache_bytes")
+        curves = ("interference", "interference_out_of_cache")
         return {
-            "muladd_s": self.muladd_s,
-            "muladd_out_of_cache_s": self.muladd_out_of_cache_s,
-            "act_s": self.act_s,
-            "err_s": self.err_s,
-            "cache_bytes": float(self.cache_bytes),
-            "interference": list(self.interference),
-            "interference_out_of_cache": list(self.interference_out_of_cache),
+            **{name: float(getattr(self, name)) for name in names},
+            **{name: list(getattr(self, name)) for name in curves},
             "muladd_matrix_s": self.matrix_s,
             "muladd_matrix_out_of_cache_s": self.matrix_out_of_cache_s,
         }
 
 
 def calibrate_compute(progress: Progress | None = None) -> ComputeCalibration:
-    """Run the canonical computations on this machine, from one thread to one a core."""
+    """Run the canonical computations on this machine, from one thread to one per core."""
     cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
-    cache = _cache_bytes()
-    counts = _thread_counts(cores)
-    script = Path(__file__).with_name("canonical.py")
-    command = [sys.executable, str(script), str(cache), ",".join(map(str, counts))]
-    seconds: dict[tuple[str, int], float] = {}
-    total = 1
-    with subprocess.Popen(
-        command, env={**os.environ, **_ONE_THREAD}, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
-    ) as process:
-        assert process.stdout is not None
-        for line in process.stdout:
-            said = json.loads(line)
-            if "measurements" in said:
-                total = said["measurements"]
-                continue
-            seconds[said["name"], said["threads"]] = said["seconds"]
-            if progress:
-                progress(len(seconds), total, f"{said['name']}, {said['threads']} threads")
-        error = process.stderr.read() if process.stderr else ""
-        if process.wait(_TIMEOUT_S):
-            raise PlannerError(f"the canonical computations failed: {error.strip().splitlines()[-1:]}")
-    first, one_out = seconds["muladd", 1], seconds["muladd_out_of_cache", 1]
+    cache, counts = _cache_bytes(), _thread_counts(cores)
+    seconds = _run_canonical(cache, counts, progress)
     most = counts[-1]
+
+    def curve(name: str) -> tuple[float, ...]:
+        return _curve({count: seconds[name, count] / seconds[name, 1] for count in counts}, cores)
+
     return ComputeCalibration(
         cpu=cpu_name(),
         cores=cores,
@@ -94,12 +74,10 @@ def calibrate_compute(progress: Progress | None = None) -> ComputeCalibration:
         flop_per_cycle=_flop_per_cycle(),
         memory_gib=_memory_gib(),
         cache_bytes=cache,
-        muladd_s=first,
-        muladd_out_of_cache_s=one_out,
-        interference=_curve({n: seconds["muladd", n] / first for n in counts}, cores),
-        interference_out_of_cache=_curve(
-            {n: seconds["muladd_out_of_cache", n] / one_out for n in counts}, cores
-        ),
+        muladd_s=seconds["muladd", 1],
+        muladd_out_of_cache_s=seconds["muladd_out_of_cache", 1],
+        interference=curve("muladd"),
+        interference_out_of_cache=curve("muladd_out_of_cache"),
         act_s=seconds["act", 1],
         err_s=seconds["err", 1],
         matrix_s=seconds["matrix", most],
@@ -108,28 +86,50 @@ def calibrate_compute(progress: Progress | None = None) -> ComputeCalibration:
     )
 
 
+def _run_canonical(cache: int, counts: list[int], progress: Progress | None) -> dict[tuple[str, int], float]:
+    """Seconds of each operation by its name and the number of threads."""
+    script = Path(__file__).with_name("canonical.py")
+    command = [sys.executable, str(script), str(cache), ",".join(map(str, counts))]
+    seconds: dict[tuple[str, int], float] = {}
+    total = 1
+    with subprocess.Popen(
+        command, env={**os.environ, **_ONE_THREAD}, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+    ) as process:
+        assert process.stdout is not None
+        for line in map(json.loads, process.stdout):
+            if "measurements" in line:
+                total = line["measurements"]
+                continue
+            seconds[line["name"], line["threads"]] = line["seconds"]
+            if progress:
+                progress(len(seconds), total, f"{line['name']}, {line['threads']} threads")
+        error = process.stderr.read() if process.stderr else ""
+        if process.wait(_TIMEOUT_S):
+            raise PlannerError(f"the canonical computations failed: {error.strip().splitlines()[-1:]}")
+    return seconds
+
+
 def hardware_tables(
-    found: ComputeCalibration, name: str, usd_per_hour: float | None = None
+    measured: ComputeCalibration, name: str, usd_per_hour: float | None = None
 ) -> dict[str, Any]:
     """The measurements as the tables of a hardware file (docs/hardware.md)."""
     source = measured_source("planner calibrate compute")
-    conv = found.cores / found.matrix_s
     machine = {
-        "cores": found.cores,
-        "cpu": found.cpu,
-        "memory_gib": found.memory_gib,
-        "calibration": found.calibration(),
+        "cores": measured.cores,
+        "cpu": measured.cpu,
+        "memory_gib": measured.memory_gib,
+        "calibration": measured.constants(),
     }
     device = {
         "kind": "cpu",
-        "clock_ghz": found.clock_ghz,
-        "fp32_flop_per_cycle": found.flop_per_cycle,
-        "memory_gbyte_per_s": found.copy_bytes_per_s / 1e9,
+        "clock_ghz": measured.clock_ghz,
+        "fp32_flop_per_cycle": measured.flop_per_cycle,
+        "memory_gbyte_per_s": measured.copy_bytes_per_s / 1e9,
     }
     rates = {
-        **dict.fromkeys(FITTED_KINDS, conv),
-        FULLY_CONNECTED: found.cores / found.matrix_out_of_cache_s,
-        workload.MEMORY: found.copy_bytes_per_s,
+        **dict.fromkeys(FITTED_KINDS, measured.cores / measured.matrix_s),
+        FULLY_CONNECTED: measured.cores / measured.matrix_out_of_cache_s,
+        workload.MEMORY: measured.copy_bytes_per_s,
     }
     kernels = {f"{name}-cpu": {"rates": rates, "overhead_s": 2e-5, **source}}
     return {**own_machine(name, machine, device, source, usd_per_hour), "kernels": kernels}
@@ -167,16 +167,15 @@ def _cache_bytes() -> int:
 
 def _cpuinfo(key: str) -> str:
     try:
-        for line in Path("/proc/cpuinfo").read_text().splitlines():
-            name, _, value = line.partition(":")
-            if name.strip() == key:
-                return value.strip()
+        lines = Path("/proc/cpuinfo").read_text().splitlines()
     except OSError:
-        pass
-    return ""
+        return ""
+    named = (line.partition(":")[::2] for line in lines)
+    return next((value.strip() for name, value in named if name.strip() == key), "")
 
 
 def cpu_name() -> str:
+    """The CPU's model name."""
     return _cpuinfo("model name") or platform.processor() or platform.machine()
 
 
@@ -186,13 +185,9 @@ def _clock_ghz() -> float:
 
 
 def _flop_per_cycle() -> float:
-    """Single precision, by the widest instructions that the CPU names."""
-    flags = set(_cpuinfo("flags").split())
-    if "avx512f" in flags:
-        return 64.0
-    if "fma" in flags:
-        return 32.0
-    return 16.0 if "avx" in flags else 8.0
+    """Single-precision operations per cycle, by the widest instructions that the CPU names."""
+    flags = _cpuinfo("flags").split()
+    return next((flops for flag, flops in _FLOP_PER_CYCLE if flag in flags), 8.0)
 
 
 def _memory_gib() -> float:

@@ -136,12 +136,8 @@ def _latency_s(host: str, port: int, connections: int) -> float:
             for _ in range(_ECHOES):
                 start = time.perf_counter()
                 connection.sendall(_MESSAGE)
-                got = 0
-                while got < len(_MESSAGE):
-                    block = connection.recv(len(_MESSAGE))
-                    if not block:
-                        return
-                    got += len(block)
+                if len(connection.recv(len(_MESSAGE), socket.MSG_WAITALL)) < len(_MESSAGE):
+                    return
                 times.append(time.perf_counter() - start)
         medians.append(sorted(times)[len(times) // 2])
 

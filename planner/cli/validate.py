@@ -182,7 +182,7 @@ def _suites(asked: SuitesAsked, to: To) -> bool:
 
 def _found(asked: SuitesAsked) -> tuple[list[Evidence], list[Row]]:
     """The evidence of the suites asked for, and the rows of those that are checked row by row."""
-    from planner.servers.validation import suites as of_servers
+    from planner.servers import validation as of_servers
     from planner.validation import validate
     from planner.validation.suites import SUITES, evidence
 

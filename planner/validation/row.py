@@ -7,13 +7,13 @@ import csv
 import gzip
 import math
 import tomllib
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import asdict, dataclass, replace
 from importlib.resources import as_file, files
 from importlib.resources.abc import Traversable
 from pathlib import Path
 from threading import Lock
-from typing import Any, NamedTuple, Protocol, TypedDict, TypeVar, Unpack
+from typing import Any, NamedTuple, TypedDict, TypeVar, Unpack
 
 from planner.errors import BadInput
 from planner.memoize import memoize
@@ -185,26 +185,6 @@ class About(TypedDict):
     source: str
 
 
-class OfPaper(Protocol):
-    """What rows of a paper say of themselves, by their check, their case and what they are."""
-
-    def __call__(
-        self, check: str, case: str, what: str, how: str = ..., *, section: str | None = None
-    ) -> About: ...
-
-
-def of_paper(paper: str, usual: str = "") -> OfPaper:
-    """The descriptions of a paper's rows: `usual` says how ours is found where a row does not; the source is
-    that of the check's figures, or of another `section` of them."""
-    given = figures(paper)
-
-    def about(check: str, case: str, what: str, how: str = usual, *, section: str | None = None) -> About:
-        source = f"{given['paper']}, {given[section or check]['source']}"
-        return {"name": RowName(paper, check, case), "what": what, "how": how, "source": source}
-
-    return about
-
-
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Row:
     """`error` is ours relative to the published figure, where both are numbers.
@@ -315,3 +295,53 @@ def _row(
 
 
 Check = Callable[[], list[Row]]
+
+
+def _of_section(claim: Callable[..., Row]) -> Callable[..., Row]:
+    """A claim as a method of a section: case, what it is, the claim's own values, and `how` ours is found."""
+
+    def make(section: Section, case: str, what: str, *values: Value, how: str = "", **more: str) -> Row:
+        return claim(*values, **more, **section.about(case, what, how))
+
+    return make
+
+
+@dataclass(frozen=True)
+class Section:
+    """One check of a paper: its published figures, and its rows, which name their source."""
+
+    name: CheckName
+    figures: dict[str, Any]
+    source: str
+    how: str  # ours is found, where a row does not say
+
+    near, close, equal = _of_section(near), _of_section(close), _of_section(equal)
+    at_least, at_most, stated = _of_section(at_least), _of_section(at_most), _of_section(stated)
+
+    def about(self, case: str, what: str, how: str = "") -> About:
+        """What every row says, whatever it claims."""
+        name = RowName(*self.name, case)
+        return {"name": name, "what": what, "how": how or self.how, "source": self.source}
+
+
+class Paper:
+    """The checks of a paper, whose figures stand in `data/<name>.toml`; `how` says how ours are found."""
+
+    def __init__(self, name: str, how: str = "") -> None:
+        self.name, self.how, self.figures = name, how, figures(name)
+        self.checks: dict[str, Check] = {}
+
+    def check(
+        self, figures_of: str = ""
+    ) -> Callable[[Callable[[Section], Iterable[Row]]], Callable[[Section], Iterable[Row]]]:
+        """Register a function that yields the rows of a check, under its name and with the figures of that
+        name (or of another section)."""
+
+        def register(rows: Callable[[Section], Iterable[Row]]) -> Callable[[Section], Iterable[Row]]:
+            given = self.figures[figures_of or rows.__name__]
+            source = f"{self.figures['paper']}, {given['source']}"
+            section = Section(CheckName(self.name, rows.__name__), given, source, self.how)
+            self.checks[rows.__name__] = lambda: list(rows(section))
+            return rows
+
+        return register

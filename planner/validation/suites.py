@@ -41,7 +41,7 @@ def evidence(name: str) -> Evidence:
     if name not in SUITES:
         raise unknown_name("suite", name, SUITES)
     if name in ("papers", "servers"):
-        from planner.servers.validation import suites as of_servers
+        from planner.servers import validation as of_servers
 
         return of_servers.evidence(name)
     if name == "layouts":

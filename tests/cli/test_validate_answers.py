@@ -10,7 +10,7 @@ import pytest
 from planner.cli.validate import SuitesAsked, To, answer
 from planner.errors import BadInput
 from planner.report.output import Format
-from planner.servers.validation import suites as of_servers
+from planner.servers import validation as of_servers
 from planner.validation import row
 from planner.validation.evidence import Compared, Evidence
 from planner.validation.suites import SUITES

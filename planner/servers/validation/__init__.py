@@ -1,1 +1,86 @@
-"""Published figures of the five papers beside ours."""
+"""The suites of parameter servers: `papers`, the figures of five papers and published throughputs of the
+devices of their time; `servers`, real TensorFlow runs predicted from the profile of one worker."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from planner.servers.validation import testbed
+from planner.validation import SOURCES, validate
+from planner.validation.evidence import Compared, Evidence, Statement, ranged_by_others
+from planner.validation.row import Row
+
+LEAST_HOLD = 0.9
+PAPERS = tuple(source for source in SOURCES if source not in ("testbed", "large"))
+PEERS = "Cynthia's model and a queueing model on the same points stand under `testbed/summary`"
+
+
+def evidence(name: str) -> Evidence:
+    return servers_evidence() if name == "servers" else papers_evidence(validate(PAPERS))
+
+
+def servers_evidence() -> Evidence:
+    """Measured points beside predictions."""
+    rows = []
+    for entry in testbed.compared():
+        point = entry.point
+        rows.append(
+            Compared(
+                id=f"{point.name}-w{point.workers}",
+                source=point.config,
+                part="one server" if point.servers == 1 else f"{point.servers} servers",
+                what=f"{point.name}, {point.workers} workers",
+                unit="samples/s",
+                measured=point.samples_per_s,
+                predicted=entry.prediction.samples_per_s,
+                rule=point.samples_per_s * (1 + entry.baselines["ideal"]),
+            )
+        )
+    return Evidence(
+        suite="servers",
+        title="Parameter servers: TensorFlow over shaped links",
+        quantity="throughput",
+        fitted="nothing fitted",
+        rule="linear scaling",
+        peers=PEERS,
+        rows=ranged_by_others(rows),
+        notes=["A source is a configuration here: model, batch and bandwidth."],
+    )
+
+
+def papers_evidence(rows: Sequence[Row]) -> Evidence:
+    """What rows say together: the errors of figures, and how many do what is claimed of them."""
+    hold = [row.holds for row in rows]
+    return Evidence(
+        suite="papers",
+        title="Figures of five papers, and throughputs of their devices",
+        quantity="figures of the papers",
+        fitted="kernel rates of four devices were fitted to `devices/fitted`; nothing else",
+        rule="",
+        peers="",
+        rows=[compared for row in rows if (compared := _compared(row)) is not None],
+        statements=[
+            Statement(
+                name="rows that hold what is claimed of them",
+                value=sum(hold) / len(hold),
+                target=LEAST_HOLD,
+                most=False,
+            )
+        ],
+        notes=[f"{sum(hold)} of {len(hold)} rows hold; words and orders count as rows, not as errors."],
+    )
+
+
+def _compared(row: Row) -> Compared | None:
+    if row.error is None or isinstance(row.published, str) or isinstance(row.ours, str) or not row.published:
+        return None
+    return Compared(
+        id=str(row.name),
+        source=row.name.paper,
+        part=row.name.paper,
+        what=row.what,
+        unit=row.unit,
+        measured=float(row.published),
+        predicted=float(row.ours),
+        claimed=row.holds,
+    )

@@ -4,7 +4,7 @@ order of transfers bring, and how far off and how slow predictions are."""
 from __future__ import annotations
 
 import time
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from typing import Any
 
@@ -28,14 +28,14 @@ from planner.simulator.policy import Multiplexed
 from planner.simulator.step import DOWNLINK, WORKER, Profile
 from planner.units import GBIT_BYTES_PER_S, MIB
 from planner.validation import row
-from planner.validation.row import Row, figures
+from planner.validation.row import Paper, Row, Section
 
-GIVEN: dict[str, Any] = figures("li")
+PAPER = Paper("li")
+CHECKS = PAPER.checks
 GOODPUT = 0.99  # of a line rate: TCP in frames of 9001 bytes
 AS_GOOD = 0.98  # what two simulations to 1% can tell apart
 PRECISION, MAX_STEPS = 0.01, 4000
 SATURATED, MOST_WORKERS = 0.1, 32  # one more adds less than this share of a single worker
-_about = row.of_paper("li")
 
 
 def _profile(case: Mapping[str, Any], hardware: str, servers: int = 1) -> Profile:
@@ -46,11 +46,11 @@ def _bandwidth(given: Mapping[str, Any]) -> float:
     return float(given["bandwidth_gbit_per_s"] * GBIT_BYTES_PER_S * GOODPUT)
 
 
-def saturation_points() -> list[Row]:
+@PAPER.check()
+def saturation(check: Section) -> Iterator[Row]:
     """Workers at which one more adds less than a tenth of a single worker's throughput."""
-    given = GIVEN["saturation"]
+    given = check.figures
     how = "one worker after another on a synthesized profile, p3.2xlarge at its burst bandwidth"
-    rows = []
     for batch, published in given["workers"].items():
         request = parse_request(
             input="none",
@@ -63,15 +63,12 @@ def saturation_points() -> list[Row]:
             interval_width=0.02,
         )
         what = f"Inception-v3, batch {batch}: workers before saturation"
-        about = _about("saturation", f"batch-{batch}", what, how)
         ours = workers_before_saturation(request) or float("nan")
-        rows.append(row.close(published, ours, 1, unit="workers", **about))
-    return rows
+        yield check.close(f"batch-{batch}", what, published, ours, 1, unit="workers", how=how)
 
 
 def workers_before_saturation(request: Request) -> int | None:
-    """The paper's saturation point: the fewest workers after which one more adds less than a tenth of one
-    alone."""
+    """The paper's saturation point: the fewest workers after which one more adds less than a tenth of one."""
     plan, simulations = one_plan(request), Simulations(Cases(request, model_of(request)))
     with executor_of(None, 1) as pool:
         speeds: list[float] = []
@@ -83,21 +80,21 @@ def workers_before_saturation(request: Request) -> int | None:
     return None
 
 
-def split() -> list[Row]:
+@PAPER.check()
+def split(check: Section) -> Iterator[Row]:
     """VGG-11's parameters on two servers."""
-    given, how = GIVEN["split"], "TensorFlow's greedy placement, in the order of creation"
+    given, how = check.figures, "TensorFlow's greedy placement, in the order of creation"
     placed = place_model(load_model(given["model"]), 2)
     ours = sorted((sum(p.bytes for p in placed if p.server == s) / MIB for s in (0, 1)), reverse=True)
-    rows = []
     for which, published, mib in zip(("larger", "smaller"), given["mib"], ours, strict=True):
-        about = _about("split", which, f"VGG-11 on 2 servers: parameters on the {which} one", how)
-        rows.append(row.close(published, mib, 0.5, unit="MiB", **about))
-    return rows
+        what = f"VGG-11 on 2 servers: parameters on the {which} one"
+        yield check.close(which, what, published, mib, 0.5, unit="MiB", how=how)
 
 
-def servers() -> list[Row]:
+@PAPER.check()
+def servers(check: Section) -> Iterator[Row]:
     """What a second server adds once one is saturated: little for VGG-11, more for all others."""
-    given = GIVEN["servers"]
+    given = check.figures
 
     def gain(case: dict[str, str | int]) -> float:
         one, two = (
@@ -114,20 +111,20 @@ def servers() -> list[Row]:
     how = f"simulated, synthesized profiles, {given['workers']} workers, 10 Gbit/s, greedy placement"
     uneven = gain(given["uneven"])
     rest = [gain(case) for case in given["others"]]
-    about = _about("servers", "vgg11-256", "VGG-11, batch 256: gain of a second server", how)
-    is_least = 0 <= uneven < min(rest)
-    rows = [row.stated("marginal", f"{uneven:+.0%}", is_least, "smallest gain of all", **about)]
+    what, is_least = "VGG-11, batch 256: gain of a second server", 0 <= uneven < min(rest)
+    yield check.stated(
+        "vgg11-256", what, "marginal", f"{uneven:+.0%}", is_least, "smallest gain of all", how=how
+    )
     for case, ours in zip(given["others"], rest, strict=True):
+        name, claim = f"{case['model']}-{case['batch']}", f"above {uneven:+.0%}"
         what = f"{case['model']}, batch {case['batch']}: gain of a second server"
-        about = _about("servers", f"{case['model']}-{case['batch']}", what, how)
-        claim = f"above {uneven:+.0%}"
-        rows.append(row.stated("more than VGG-11's", f"{ours:+.0%}", ours > uneven, claim, **about))
-    return rows
+        yield check.stated(name, what, "more than VGG-11's", f"{ours:+.0%}", ours > uneven, claim, how=how)
 
 
-def overhead() -> list[Row]:
+@PAPER.check()
+def overhead(check: Section) -> Iterator[Row]:
     """The share of parsing in communication, at two bandwidths, with the one constant of the package."""
-    given = GIVEN["overhead"]
+    given = check.figures
     profile = profile_for(
         load_model("resnet50"),
         32,
@@ -138,22 +135,19 @@ def overhead() -> list[Row]:
     )
     parse_s = float(profile.durations_s[0, profile.parses & (profile.resource == WORKER)].sum())
     how = "parse ops against transfers of a synthesized step; the cost of a byte was chosen for 1 Gbit/s"
-    rows = []
     for speed in ("slow", "fast"):
         gbit = given[f"{speed}_gbit_per_s"]
         transfer_s = float(profile.bytes[profile.resource == DOWNLINK].sum()) / (gbit * GBIT_BYTES_PER_S)
-        what = f"share of parsing in communication at {gbit} Gbit/s"
         published, ours = 100 * given[f"{speed}_share"], 100 * parse_s / (parse_s + transfer_s)
-        about = _about("overhead", f"{gbit}-gbit", what, how)
-        rows.append(row.close(published, ours, 0.1, unit="%", **about))
-    return rows
+        what = f"share of parsing in communication at {gbit} Gbit/s"
+        yield check.close(f"{gbit}-gbit", what, published, ours, 0.1, unit="%", how=how)
 
 
-def orders() -> list[Row]:
+@PAPER.check()
+def orders(check: Section) -> Iterator[Row]:
     """Ordered transfers against multiplexed ones, TIC against reverse and random."""
-    given = GIVEN["orders"]
+    given = check.figures
     bandwidth, how = _bandwidth(given), "simulated, synthesized profile of private-opteron, 1 Gbit/s, async"
-    rows = []
     for case in given["models"]:
         model, batch = case["model"], case["batch"]
         profile = _profile(case, given["hardware"])
@@ -172,37 +166,30 @@ def orders() -> list[Row]:
             for rivals in (("multiplexed",), ("reverse", "random")):
                 rival, gain = " and ".join(rivals), rate["tic"] / max(rate[name] for name in rivals)
                 what = f"{model}, batch {batch}, {row.workers(workers)}: TIC over {rival}"
-                about = _about("orders", f"{model}-w{workers}-{rivals[0]}", what, how)
-                claim = "at or above, to 2%"
-                rows.append(
-                    row.stated(
-                        f"TIC at or above {rival}", f"{gain - 1:+.1%}", gain >= AS_GOOD, claim, **about
-                    )
-                )
-    return rows
+                claimed, holds = f"TIC at or above {rival}", gain >= AS_GOOD
+                name, claim = f"{model}-w{workers}-{rivals[0]}", "at or above, to 2%"
+                yield check.stated(name, what, claimed, f"{gain - 1:+.1%}", holds, claim, how=how)
 
 
-def errors() -> list[Row]:
+@PAPER.check()
+def errors(check: Section) -> Iterator[Row]:
     """How far our predictions are from real runs, beside how far its own were."""
     array = np.array([abs(point.error) for point in testbed.compared()])
     how = f"{len(array)} points of real TensorFlow runs (`planner validate testbed`)"
-    rows = []
     for name, where, share, words in (
         ("nine-in-ten", "private_cluster", 0.9, "9 of 10 points (its private cluster: all)"),
         ("all", "cloud", 1.0, "all points (its cloud: most)"),
     ):
-        most, ours = 100 * GIVEN["errors"][where], round(100 * float(np.quantile(array, share)), 1)
-        about = _about("errors", name, f"error on real runs, {words}", how)
-        rows.append(row.at_most(most, ours, most, unit="%", **about))
-    return rows
+        most, ours = 100 * check.figures[where], round(100 * float(np.quantile(array, share)), 1)
+        yield check.at_most(name, f"error on real runs, {words}", most, ours, most, unit="%", how=how)
 
 
-def speed() -> list[Row]:
+@PAPER.check()
+def speed(check: Section) -> Iterator[Row]:
     """CPU time of a prediction of 1,000 steps a worker, against the time that 100 steps of training take."""
-    given = GIVEN["speed"]
+    given = check.figures
     how = f"CPU time of 1,000 simulated steps a worker, {given['workers']} workers, one thread"
     cluster = Cluster.uniform(given["workers"], 1, _bandwidth(given))
-    rows = []
     for case in given["models"]:
         model, batch = case["model"], case["batch"]
         profile = _profile(case, given["hardware"])
@@ -211,20 +198,10 @@ def speed() -> list[Row]:
         spent_s = time.thread_time() - start
         training_s = given["steps"] * prediction.step_s
         what = f"{model}, batch {batch}: time of 100 training steps over that of predicting"
-        about = _about("speed", f"{model}-{batch}", what, how)
-        times, faster = f"{training_s / spent_s:,.0f} times", spent_s < training_s
-        rows.append(
-            replace(row.stated("predicting is faster", times, faster, "above 1", **about), varies=True)
+        claimed, times, faster = (
+            "predicting is faster",
+            f"{training_s / spent_s:,.0f} times",
+            spent_s < training_s,
         )
-    return rows
-
-
-CHECKS = {
-    "saturation": saturation_points,
-    "split": split,
-    "servers": servers,
-    "overhead": overhead,
-    "orders": orders,
-    "errors": errors,
-    "speed": speed,
-}
+        line = check.stated(f"{model}-{batch}", what, claimed, times, faster, "above 1", how=how)
+        yield replace(line, varies=True)

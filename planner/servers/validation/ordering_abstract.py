@@ -6,9 +6,9 @@ communication and computation.
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -23,16 +23,15 @@ from planner.simulator.cluster import Cluster
 from planner.simulator.run import RunOptions, run
 from planner.simulator.step import WORKER, Profile
 from planner.units import GBIT_BYTES_PER_S
-from planner.validation import row
-from planner.validation.row import Row, figures
+from planner.validation.row import Paper, Row, Section
 
-GIVEN: dict[str, Any] = figures("ordering_abstract")
 BEST = 0.95  # of E: 1 is the bound, which a step misses by its first transfer and last op
 ALIKE = 0.01
 STEPS = 200  # where only the mean counts
 HOW = "simulated forward passes on private-32core-1gbe, 1 Gbit/s, one worker, at the batch where N = C"
 Floats = npt.NDArray[np.float64]
-_about = row.of_paper("ordering_abstract", HOW)
+PAPER = Paper("ordering_abstract", HOW)
+GIVEN, CHECKS = PAPER.figures, PAPER.checks
 
 
 @dataclass(frozen=True)
@@ -113,87 +112,65 @@ def _speedup(model: str) -> float:
     return none / ordered
 
 
-def step_time() -> list[Row]:
+@PAPER.check()
+def step_time(check: Section) -> Iterator[Row]:
     """Inception-v2 with and without an order."""
-    given = GIVEN["step_time"]
+    given = check.figures
     forward = _forward(given["model"])
     none, ordered = (forward.steps(name, GIVEN["steps"]).step_s for name in ("fifo", "simple"))
     reduction, least = 100 * (1 - float(ordered.mean() / none.mean())), given["deviation_ratio"]
-    shorter = _about("step_time", "reduction", "Inception-v2: an order shortens the step by")
+    what = "Inception-v2: an order shortens the step by"
+    yield check.close("reduction", what, 100 * given["reduction"], reduction, 5, unit="%")
     what = "Inception-v2: an order narrows the standard deviation of steps"
-    narrower = _about("step_time", "deviation", what)
-    return [
-        row.close(100 * given["reduction"], reduction, 5, unit="%", **shorter),
-        row.at_least(least, float(none.std() / ordered.std()), least, unit="times", **narrower),
-    ]
+    yield check.at_least("deviation", what, least, float(none.std() / ordered.std()), least, unit="times")
 
 
-def speedup() -> list[Row]:
+@PAPER.check()
+def speedup(check: Section) -> Iterator[Row]:
     """ResNet-152's gain in efficiency and throughput; the other models gain too."""
-    given = GIVEN["speedup"]
+    given = check.figures
     forward = _forward(given["model"])
     none, ordered = (forward.efficiency(forward.steps(name, STEPS)) for name in ("fifo", "simple"))
-    rises = _about("speedup", "efficiency", "ResNet-152: ordering efficiency E rises by")
-    faster = _about("speedup", "throughput", "ResNet-152: throughput with an order")
-    rows = [
-        row.close(100 * given["efficiency_gain"], 100 * (ordered - none), 20, unit="points", **rises),
-        row.near(given["speedup"], _speedup(given["model"]), 0.20, unit="times", **faster),
-    ]
+    published, gain = 100 * given["efficiency_gain"], 100 * (ordered - none)
+    what = "ResNet-152: ordering efficiency E rises by"
+    yield check.close("efficiency", what, published, gain, 20, unit="points")
+    what, ours = "ResNet-152: throughput with an order", _speedup(given["model"])
+    yield check.near("throughput", what, given["speedup"], ours, 0.20, unit="times")
     for model in given["others"]:
-        ratio = _speedup(model)
-        about = _about("speedup", model, f"{model}: throughput with an order")
-        claim = "above 1.1 times"
-        rows.append(row.stated("an order is faster", f"{ratio:.2f} times", ratio > 1.1, claim, **about))
-    return rows
+        what, ours = f"{model}: throughput with an order", _speedup(model)
+        yield check.stated(
+            model, what, "an order is faster", f"{ours:.2f} times", ours > 1.1, "above 1.1 times"
+        )
 
 
-def simple() -> list[Row]:
+@PAPER.check()
+def simple(check: Section) -> Iterator[Row]:
     """The heuristic of equation 3 against one that knows costs (TAC)."""
-    given = GIVEN["simple"]
-    most, rows = 100 * given["within"], []
-    for model in given["models"]:
+    most = 100 * check.figures["within"]
+    for model in check.figures["models"]:
         ours, complete = (_forward(model).steps(name, STEPS).mean_s for name in ("simple", "tac"))
         what = f"{model}: equation 3 is slower than an order that knows costs by"
-        slower = round(100 * (ours / complete - 1), 2)
-        rows.append(row.at_most(most, slower, most, unit="%", **_about("simple", model, what)))
-    return rows
+        yield check.at_most(model, what, most, round(100 * (ours / complete - 1), 2), most, unit="%")
 
 
-def extremes() -> list[Row]:
+@PAPER.check()
+def extremes(check: Section) -> Iterator[Row]:
     """Of a sequence only the order of consumption is best; of parallel layers every order is."""
-    given = GIVEN["extremes"]
+    given = check.figures
 
-    def efficiencies(model: str) -> tuple[float, list[float], float]:
-        """E of the best order, E of random ones, and how far their steps are from the best at most."""
+    def efficiencies(model: str) -> tuple[float, list[float], str, float]:
+        """E of the best order and of random ones, both in words, and how far apart their steps are."""
         forward = _forward(model)
         best = forward.steps("tac", STEPS)
         others = [forward.steps("random", 30, seed=s) for s in range(given["random_orders"])]
-        apart = max(abs(other.mean_s / best.mean_s - 1) for other in others)
-        return forward.efficiency(best), [forward.efficiency(other) for other in others], apart
+        first, rest = forward.efficiency(best), [forward.efficiency(other) for other in others]
+        words = f"E {first:.2f}; random orders {min(rest):.2f} to {max(rest):.2f}"
+        return first, rest, words, max(abs(other.mean_s / best.mean_s - 1) for other in others)
 
-    best, others, _ = efficiencies(given["sequence"])
-    all_best, all_others, apart = efficiencies(given["parallel"])
     against = "the order of consumption against 20 random ones"
-
-    def words(first: float, rest: list[float]) -> str:
-        return f"E {first:.2f}; random orders {min(rest):.2f} to {max(rest):.2f}"
-
-    return [
-        row.stated(
-            "one order is the best",
-            words(best, others),
-            best >= BEST and max(others) < BEST,
-            f"E above {BEST:g}, others below",
-            **_about("extremes", "seq32", f"Seq-32: {against}"),
-        ),
-        row.stated(
-            "all orders are the best",
-            words(all_best, all_others),
-            apart <= ALIKE and min(all_others) >= BEST,
-            "steps alike to 1%",
-            **_about("extremes", "par32", f"Par-32: {against}"),
-        ),
-    ]
-
-
-CHECKS = {"step_time": step_time, "speedup": speedup, "simple": simple, "extremes": extremes}
+    best, others, words, _ = efficiencies(given["sequence"])
+    holds, claim = best >= BEST and max(others) < BEST, f"E above {BEST:g}, others below"
+    yield check.stated("seq32", f"Seq-32: {against}", "one order is the best", words, holds, claim)
+    _, others, words, apart = efficiencies(given["parallel"])
+    holds, claim = apart <= ALIKE and min(others) >= BEST, "steps alike to 1%"
+    yield check.stated("par32", f"Par-32: {against}", "all orders are the best", words, holds, claim)

@@ -15,7 +15,7 @@ Compute times are the catalogue's for the M60. P3's slices are of 4 MB, as the p
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 import numpy as np
@@ -33,10 +33,8 @@ from planner.simulator.cluster import Cluster
 from planner.simulator.run import RunOptions, run
 from planner.simulator.step import WORKER, Profile
 from planner.units import GBIT_BYTES_PER_S
-from planner.validation import row
-from planner.validation.row import About, Row, figures
+from planner.validation.row import Paper, Row, Section
 
-GIVEN: dict[str, Any] = figures("prophet")
 PUSH_S = 0.002
 P3_SLICE_BYTES = 4_000_000
 STEPS, WARMUP = 30, 5
@@ -50,7 +48,8 @@ TITLES = {
     "mxnet, barrier": "MXNet, with a barrier",
 }
 HOW = "simulated, synchronous, synthesized profile of the M60, 2 ms a pushed message, taken from Table 2"
-_about = row.of_paper("prophet", HOW)
+PAPER = Paper("prophet", HOW)
+GIVEN, CHECKS = PAPER.figures, PAPER.checks
 
 
 @memoize
@@ -104,39 +103,37 @@ def _rate_of(given: Mapping[str, Any], system: str, gbit_per_s: float) -> float:
     return alike_rate(given["model"], given["batch"], system, given["workers"], gbit_per_s)
 
 
-def _near(published: float, ours: float, about: About, unit: str = "samples/s") -> Row:
-    return row.near(published, ours, TOLERANCE, unit=unit, **about)
+def _near(
+    check: Section, case: str, what: str, published: float, ours: float, *, unit: str = "samples/s"
+) -> Row:
+    return check.near(case, what, published, ours, TOLERANCE, unit=unit)
 
 
-def table2() -> list[Row]:
+@PAPER.check()
+def table2(check: Section) -> Iterator[Row]:
     """ResNet-50 at 1 to 10 Gbit/s, and who is ahead."""
-    given = GIVEN["table2"]
+    given = check.figures
     speeds, systems, scarce = given["gbit_per_s"], given["systems"], given["scarce_gbit_per_s"]
     ours = {(system, gbit): _rate_of(given, system, gbit) for gbit in speeds for system in systems}
-    rows = []
     for at, gbit in enumerate(speeds):
         for system in systems:
-            about = _about("table2", f"{system}-{gbit:g}", f"{TITLES[system]}, {gbit:g} Gbit/s")
-            rows.append(_near(given[system][at], ours[system, gbit], about))
+            case, what = f"{system}-{gbit:g}", f"{TITLES[system]}, {gbit:g} Gbit/s"
+            yield _near(check, case, what, given[system][at], ours[system, gbit])
     fastest = {gbit: max(ours[system, gbit] for system in systems) for gbit in speeds}
     slowest = {gbit: min(ours[system, gbit] for system in systems) for gbit in speeds}
     ahead = min(ours["prophet", gbit] / fastest[gbit] - 1 for gbit in speeds if gbit <= scarce)
     apart = max(fastest[gbit] / slowest[gbit] - 1 for gbit in speeds if gbit > scarce)
-    leads = _about("table2", "ahead", f"Prophet against the others up to {scarce:g} Gbit/s")
-    alike, most = _about("table2", "alike", "all three from 6 Gbit/s on"), f"at most {ALIKE:.0%} apart"
-    return [
-        *rows,
-        row.stated(
-            "Prophet at or above both", f"at least {ahead:+.1%}", ahead >= -1e-9, "at or above", **leads
-        ),
-        row.stated("all alike", f"{apart:.1%} apart", apart <= ALIKE, most, **alike),
-    ]
+    what, claimed = f"Prophet against the others up to {scarce:g} Gbit/s", "Prophet at or above both"
+    yield check.stated("ahead", what, claimed, f"at least {ahead:+.1%}", ahead >= -1e-9, "at or above")
+    what, claim = "all three from 6 Gbit/s on", f"at most {ALIKE:.0%} apart"
+    yield check.stated("alike", what, "all alike", f"{apart:.1%} apart", apart <= ALIKE, claim)
 
 
-def table3() -> list[Row]:
+@PAPER.check()
+def table3(check: Section) -> Iterator[Row]:
     """Two networks and their batches at 3 Gbit/s."""
-    given, there = GIVEN["table3"], GIVEN["table2"]
-    rows, gains = [], {}
+    given, there = check.figures, GIVEN["table2"]
+    gains = {}
     for case in given["rows"]:
         model, batch = case["model"], case["batch"]
         ours = {s: _rate_of(given | case, s, given["gbit_per_s"]) for s in given["systems"]}
@@ -144,74 +141,65 @@ def table3() -> list[Row]:
         if (model, batch) == (there["model"], there["batch"]):
             continue  # the same figures stand in Table 2
         for system in given["systems"]:
-            what = f"{TITLES[system]}, {model}, batch {batch}"
-            about = _about("table3", f"{model}-{batch}-{system}", what)
-            rows.append(_near(case[system], ours[system], about))
+            name, what = f"{model}-{batch}-{system}", f"{TITLES[system]}, {model}, batch {batch}"
+            yield _near(check, name, what, case[system], ours[system])
     for model in ("resnet18", "resnet50"):
         mine = [gain for (name, _), gain in sorted(gains.items()) if name == model]
         words, grows = " ".join(f"{gain:+.1%}" for gain in mine), mine == sorted(mine)
         what = f"{model}: gain of Prophet over ByteScheduler by batch"
-        about = _about("table3", f"{model}-gain", what)
-        rows.append(row.stated("grows with the batch", words, grows, "grows", **about))
-    return rows
+        yield check.stated(f"{model}-gain", what, "grows with the batch", words, grows, "grows")
 
 
-def resnet18() -> list[Row]:
+@PAPER.check()
+def resnet18(check: Section) -> Iterator[Row]:
     """Default MXNet, P3 and Prophet."""
-    rows = []
-    for case in GIVEN["resnet18"]["rows"]:
+    for case in check.figures["rows"]:
         gbit = case["gbit_per_s"]
         for system, published in case["rates"].items():
-            about = _about("resnet18", f"{system}-{gbit}", f"ResNet-18, {TITLES[system]}, {gbit} Gbit/s")
-            rows.append(_near(published, _rate_of(GIVEN["resnet18"], system, gbit), about))
-    return rows
+            what = f"ResNet-18, {TITLES[system]}, {gbit} Gbit/s"
+            yield _near(check, f"{system}-{gbit}", what, published, _rate_of(check.figures, system, gbit))
 
 
-def slow_link() -> list[Row]:
+@PAPER.check()
+def slow_link(check: Section) -> Iterator[Row]:
     """One worker with a slow link."""
-    given = GIVEN["slow_link"]
+    given = check.figures
     bandwidth, slow = (given[name] * GBIT_BYTES_PER_S for name in ("gbit_per_s", "slow_gbit_per_s"))
     cluster = machines(given["workers"], 1, bandwidth, slow_link_bytes_per_s=slow)
-    rows = []
     for system, published in given["rates"].items():
-        what = f"{TITLES[system]}, one worker at 500 Mbit/s"
         ours = rate(step(given["model"], given["batch"]), system, cluster, slow)
-        rows.append(_near(published, ours, _about("slow_link", system.replace(", ", "-"), what)))
-    return rows
+        what = f"{TITLES[system]}, one worker at 500 Mbit/s"
+        yield _near(check, system.replace(", ", "-"), what, published, ours)
 
 
-def scaling() -> list[Row]:
+@PAPER.check()
+def scaling(check: Section) -> Iterator[Row]:
     """Prophet from 2 to 8 workers."""
-    given = GIVEN["scaling"]
-    rows = []
+    given = check.figures
     for case in given["rows"]:
         ours = _rate_of(given | case, "prophet", given["gbit_per_s"])
-        about = _about("scaling", str(case["workers"]), f"Prophet, {case['workers']} workers")
-        rows.append(_near(case["rate"], ours, about))
-    return rows
+        yield _near(check, str(case["workers"]), f"Prophet, {case['workers']} workers", case["rate"], ours)
 
 
-def utilisation() -> list[Row]:
+@PAPER.check()
+def utilisation(check: Section) -> Iterator[Row]:
     """How busy the GPU is: computation over the length of a step."""
-    given, there = GIVEN["utilisation"], GIVEN["table2"]
+    given, there = check.figures, GIVEN["table2"]
     profile = step(there["model"], there["batch"])
     compute_s = float(profile.durations_s[0, profile.resource == WORKER].sum())
-    rows = []
     for system, published in given["shares"].items():
-        about = _about("utilisation", system, f"GPU utilisation with {TITLES[system]}")
         busy = 100 * compute_s * _rate_of(there, system, given["gbit_per_s"]) / there["batch"]
-        rows.append(_near(100 * published, busy, about, "%"))
-    return rows
+        yield _near(check, system, f"GPU utilisation with {TITLES[system]}", 100 * published, busy, unit="%")
 
 
-def waiting() -> list[Row]:
+@PAPER.check()
+def waiting(check: Section) -> Iterator[Row]:
     """How long the GPU waits in a step, and how many iterations go into 15 s."""
-    given, there = GIVEN["waiting"], GIVEN["table2"]
-    rows = []
+    given, there = check.figures, GIVEN["table2"]
     for system, published in given["iterations"].items():
         what = f"iterations in {given['seconds']} s with {TITLES[system]}"
         ours = given["seconds"] * _rate_of(there, system, given["gbit_per_s"]) / there["batch"]
-        rows.append(_near(published, ours, _about("waiting", f"{system}-iterations", what), "iterations"))
+        yield _near(check, f"{system}-iterations", what, published, ours, unit="iterations")
     bandwidth = given["gbit_per_s"] * GBIT_BYTES_PER_S
     cluster, options = machines(there["workers"], 1, bandwidth), RunOptions(steps=STEPS, until="all")
     waits = {}
@@ -220,18 +208,6 @@ def waiting() -> list[Row]:
         timeline = measures.traced(ordered.profile, cluster, ordered.policy, "sync", options)
         waits[system] = float(measures.idle_s(timeline).mean())
     words = ", ".join(f"{TITLES[s]} {1e3 * wait:.0f} ms" for s, wait in waits.items())
-    holds = list(waits.values()) == sorted(waits.values())
-    about = _about("waiting", "order", "who waits least for parameters in a step, at 3 Gbit/s")
-    claim = "Prophet, then ByteScheduler, then MXNet"
-    return [*rows, row.stated(claim, words, holds, "same order", **about)]
-
-
-CHECKS = {
-    "table2": table2,
-    "table3": table3,
-    "resnet18": resnet18,
-    "slow_link": slow_link,
-    "scaling": scaling,
-    "utilisation": utilisation,
-    "waiting": waiting,
-}
+    holds, claimed = list(waits.values()) == sorted(waits.values()), "Prophet, then ByteScheduler, then MXNet"
+    what = "who waits least for parameters in a step, at 3 Gbit/s"
+    yield check.stated("order", what, claimed, words, holds, "same order")

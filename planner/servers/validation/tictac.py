@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
@@ -17,10 +18,8 @@ from planner.simulator.cluster import Cluster, Node
 from planner.simulator.policy import Mode
 from planner.simulator.run import RunOptions
 from planner.units import GBIT_BYTES_PER_S, MIB
-from planner.validation import row
-from planner.validation.row import Row, figures, once
+from planner.validation.row import Paper, Row, Section, once
 
-GIVEN: dict[str, Any] = figures("tictac")
 POINTS = 0.05  # how far our largest gain may be from the published one
 PRECISION, MAX_STEPS = 0.02, 150
 STRAGGLER_STEPS = 60
@@ -29,19 +28,20 @@ HOW = (
     "simulated TIC over no order on synthesized profiles of a K80, 1 server and 4 workers, training sync; "
     "28 Gbit/s at the server, a quarter of it at a worker, for nothing is published for NC6"
 )
-_about = row.of_paper("tictac", HOW)
+PAPER = Paper("tictac", HOW)
+GIVEN, CHECKS = PAPER.figures, PAPER.checks
 
 
-def table() -> list[Row]:
+@PAPER.check()
+def table(check: Section) -> Iterator[Row]:
     """Tensors and bytes of its ten networks."""
-    rows = []
-    for given in GIVEN["table"]["models"]:
+    for given in check.figures["models"]:
         name, model = given["model"], load_model(given["model"])
         published = f"{given['tensors']}, {given['mib']:.2f} MiB"
         ours = f"{len(model.tensors)}, {model.bytes / MIB:.2f} MiB"
-        about = _about("table", name, f"{name}: parameter tensors and their size", "the catalogue")
-        rows.append(row.equal(published, ours, **about))
-    return rows
+        yield check.equal(
+            name, f"{name}: parameter tensors and their size", published, ours, how="the catalogue"
+        )
 
 
 @dataclass(frozen=True)
@@ -103,82 +103,82 @@ def _most_waited(timeline: measures.Timeline) -> float:
     return float(measures.straggler_shares(timeline).max())
 
 
-def _gain_rows(workload: str) -> list[Row]:
-    given = GIVEN["gains"]
-    most, slowest = given[f"{workload}_most"], -given["slow_down_most"]
+def _gain_rows(check: Section, workload: str) -> Iterator[Row]:
+    most, slowest = check.figures[f"{workload}_most"], -check.figures["slow_down_most"]
     by_name = {gain.model: getattr(gain, workload) for gain in gains()}
     top = max(by_name, key=lambda model: max(by_name[model]))
     what = f"{workload}: the largest gain of all models and batches ({top})"
-    about = _about(workload, "most", what, section="gains")
-    rows = [row.close(100 * most, 100 * max(by_name[top]), 100 * POINTS, unit="points", **about)]
+    yield check.close("most", what, 100 * most, 100 * max(by_name[top]), 100 * POINTS, unit="points")
     for model, values in by_name.items():
-        about = _about(
-            workload, model, f"{workload}, {model}: gains at 0.5, 1 and 2 times the batch", section="gains"
-        )
+        what = f"{workload}, {model}: gains at 0.5, 1 and 2 times the batch"
         published, ours = f"{slowest:.1%} to {most:+.1%}", " ".join(f"{value:+.1%}" for value in values)
-        holds = slowest <= min(values) and max(values) <= most + POINTS
-        rows.append(row.stated(published, ours, holds, f"in this range, to {100 * POINTS:g} points", **about))
-    return rows
+        holds, claim = slowest <= min(values) and max(values) <= most + POINTS, "in this range, to 5 points"
+        yield check.stated(model, what, published, ours, holds, claim)
 
 
-def training() -> list[Row]:
+@PAPER.check("gains")
+def training(check: Section) -> Iterator[Row]:
     """Gains in training."""
-    return _gain_rows("training")
+    return _gain_rows(check, "training")
 
 
-def inference() -> list[Row]:
+@PAPER.check("gains")
+def inference(check: Section) -> Iterator[Row]:
     """Gains in inference, and that they are higher than in training."""
+    yield from _gain_rows(check, "inference")
     ours, other = (
         float(np.mean([getattr(gain, load) for gain in gains()])) for load in ("inference", "training")
     )
     what = "inference: mean gain of all models and batches"
-    about = _about("inference", "mean", what, section="gains")
     words = f"{ours:+.1%}; {other:+.1%} in training"
-    mean = row.stated("higher than in training", words, ours > other, "higher", **about)
-    return [*_gain_rows("inference"), mean]
+    yield check.stated("mean", what, "higher than in training", words, ours > other, "higher")
 
 
-def size() -> list[Row]:
+@PAPER.check("gains")
+def size(check: Section) -> Iterator[Row]:
     """Whether larger networks gain more."""
     from scipy.stats import spearmanr
 
     ops, values = [gain.ops for gain in gains()], [np.mean(gain.training) for gain in gains()]
     correlation = float(spearmanr(ops, values).statistic)
-    what = "training: mean gain against the number of ops, ten networks"
-    about = _about("size", "ops", what, section="gains")
-    ours = f"rank correlation {correlation:+.2f}"
-    return [row.stated("gains grow with a network's ops", ours, correlation > 0, "above zero", **about)]
+    what, claimed = (
+        "training: mean gain against the number of ops, ten networks",
+        "gains grow with a network's ops",
+    )
+    yield check.stated(
+        "ops", what, claimed, f"rank correlation {correlation:+.2f}", correlation > 0, "above zero"
+    )
 
 
-def tac() -> list[Row]:
+@PAPER.check()
+def tac(check: Section) -> Iterator[Row]:
     """TIC against TAC."""
-    most = GIVEN["tac"]["marginal"]
+    most = check.figures["marginal"]
     worst = max(gains(), key=lambda gain: gain.tac_over_tic)
     ours, holds = f"{worst.tac_over_tic:+.1%} ({worst.model})", worst.tac_over_tic <= most
-    about = _about("tac", "most", "training: the largest gain of TAC over TIC, ten networks")
-    return [row.stated("marginally worse", ours, holds, f"at most {most:.0%}", **about)]
+    what = "training: the largest gain of TAC over TIC, ten networks"
+    yield check.stated("most", what, "marginally worse", ours, holds, f"at most {most:.0%}")
 
 
-def stragglers() -> list[Row]:
+@PAPER.check()
+def stragglers(check: Section) -> Iterator[Row]:
     """The longest wait for the slowest worker, as a share of the step: without order and with TIC."""
-    most = 100 * GIVEN["stragglers"]["most"]
-    how = f"{HOW}; the largest of {STRAGGLER_STEPS} steps"
+    most, how = 100 * check.figures["most"], f"{HOW}; the largest of {STRAGGLER_STEPS} steps"
     claim = f"not above, to {100 * STRAGGLER_POINTS:g} point"
-    rows = []
     for gain in gains():
         without, ordered = gain.stragglers
         what = f"{gain.model}: share of a step spent waiting for the slowest worker"
         ours, holds = f"{without:.1%} to {ordered:.1%}", ordered <= without + STRAGGLER_POINTS
-        about = _about("stragglers", gain.model, what, how)
-        rows.append(row.stated("an order reduces it", ours, holds, claim, **about))
-    worst = max(gain.stragglers[0] for gain in gains())
-    about = _about("stragglers", "most", "without order: the largest such share of all networks", how)
-    return [*rows, row.at_least(most, round(100 * worst, 1), most, unit="%", **about)]
+        yield check.stated(gain.model, what, "an order reduces it", ours, holds, claim, how=how)
+    worst = round(100 * max(gain.stragglers[0] for gain in gains()), 1)
+    what = "without order: the largest such share of all networks"
+    yield check.at_least("most", what, most, worst, most, unit="%", how=how)
 
 
-def overlap() -> list[Row]:
+@PAPER.check()
+def overlap(check: Section) -> Iterator[Row]:
     """Alpha explains step time; TAC makes steps alike."""
-    given = GIVEN["overlap"]
+    given = check.figures
     bandwidth = given["bandwidth_gbit_per_s"] * GBIT_BYTES_PER_S
     forward = ForwardPass(given["model"], given["hardware"], bandwidth)
     steps = {name: forward.steps(name, given["steps"]) for name in ("fifo", "tac")}
@@ -188,38 +188,22 @@ def overlap() -> list[Row]:
     # What 95% of steps reach, of the fastest.
     reached = {name: float(np.percentile(fastest / step.step_s, 5)) for name, step in steps.items()}
     how = f"{given['steps']} simulated forward passes each with and without TAC, 1 Gbit/s, N = C"
+    what = "Inception-v2: R^2 of step time against the overlap coefficient"
+    yield check.at_least("r-squared", what, given["r_squared"], r_squared, 0.95, how=how)
     share = "95% of steps reach this share of the fastest"
-    explains = _about(
-        "overlap", "r-squared", "Inception-v2: R^2 of step time against the overlap coefficient", how
-    )
-    none = _about("overlap", "none", f"Inception-v2 without order: {share}", how)
-    with_tac = _about("overlap", "tac", f"Inception-v2 with TAC: {share}", how)
-    return [
-        row.at_least(given["r_squared"], r_squared, 0.95, **explains),
-        row.near(given["percentile_none"], reached["fifo"], 0.25, **none),
-        row.near(given["percentile_tac"], reached["tac"], 0.05, **with_tac),
-    ]
+    what = f"Inception-v2 without order: {share}"
+    yield check.near("none", what, given["percentile_none"], reached["fifo"], 0.25, how=how)
+    what = f"Inception-v2 with TAC: {share}"
+    yield check.near("tac", what, given["percentile_tac"], reached["tac"], 0.05, how=how)
 
 
-def unique_orders() -> list[Row]:
+@PAPER.check()
+def orders(check: Section) -> Iterator[Row]:
     """How many different orders 1,000 steps without order show."""
-    given, there = GIVEN["orders"], GIVEN["overlap"]
+    given, there = check.figures, GIVEN["overlap"]
     bandwidth = there["bandwidth_gbit_per_s"] * GBIT_BYTES_PER_S
     forward = ForwardPass(given["model"], there["hardware"], bandwidth)
     seen, _ = measures.orders_seen(forward.steps("fifo", given["steps"]).timeline)
     what = "ResNet-50 v2 without order: different orders in 1,000 steps"
     how = "simulated; an order is drawn for each step, as TensorFlow requests do"
-    about = _about("orders", "unique", what, how)
-    return [row.close(given["steps"], seen, 0, unit="orders", **about)]
-
-
-CHECKS = {
-    "table": table,
-    "training": training,
-    "inference": inference,
-    "size": size,
-    "tac": tac,
-    "stragglers": stragglers,
-    "overlap": overlap,
-    "orders": unique_orders,
-}
+    yield check.close("unique", what, given["steps"], seen, 0, unit="orders", how=how)

@@ -6,8 +6,8 @@ the hardware and model files, chosen with its findings in view (docs/parameter-s
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from typing import Any, NamedTuple
+from collections.abc import Callable, Iterator, Sequence
+from typing import NamedTuple
 
 from planner.errors import BadInput
 from planner.hardware import Hardware
@@ -25,16 +25,15 @@ from planner.servers.partition.search import (
     reading_price,
 )
 from planner.servers.partition.stages import stages_of
-from planner.validation import row
-from planner.validation.row import Row, figures, once
+from planner.validation.row import Paper, Row, Section, once
 
-GIVEN: dict[str, Any] = figures("yan")
-HARDWARE, SMALL, LARGE = GIVEN["hardware"], GIVEN["small"], GIVEN["large"]
 HOW = (
     "`planner partition`: equation 12 with the constants of private-2xe5-2450-10gbe, which the paper does "
     "not print and which were chosen with these findings in view (docs/parameter-servers.md)"
 )
-_about = row.of_paper("yan", HOW)
+PAPER = Paper("yan", HOW)
+GIVEN, CHECKS = PAPER.figures, PAPER.checks
+HARDWARE, SMALL, LARGE = GIVEN["hardware"], GIVEN["small"], GIVEN["large"]
 
 
 def fixed(model: str, hardware: str, shape: Sequence[int], read_every: int = 70) -> PartitionPlan:
@@ -98,131 +97,111 @@ def _searched() -> dict[str, PartitionResult]:
     }
 
 
-def best() -> list[Row]:
+@PAPER.check()
+def best(check: Section) -> Iterator[Row]:
     """The best of all configurations of 20 machines."""
-    rows = []
     for size in ("small", "large"):
         what = f"{GIVEN[size]}: best <workers, replicas, servers> of 20 machines"
-        about = _about("best", GIVEN[size], what)
-        rows.append(row.equal(GIVEN["best"][size], _searched()[size].plans[0].name, **about))
-    return rows
+        yield check.equal(GIVEN[size], what, check.figures[size], _searched()[size].plans[0].name)
 
 
-def spread() -> list[Row]:
+@PAPER.check()
+def spread(check: Section) -> Iterator[Row]:
     """How far the worst configuration is from the best, and the epoch itself. The images of the paper's epoch
     are not printed, and cannot be the 15 million of its data set: they are taken from its worst epoch, to
     predict its best."""
-    given = GIVEN["spread"]
+    given = check.figures
     best_min, worst_min, known = given["best_minutes"], given["worst_minutes"], given["data_set_images"]
     plans = _searched()["large"].plans
     first, last = plans[0], plans[-1]
     images = samples_within(last, 60 * worst_min)
     workers = first.workers * first.replicas
     most = most_samples_within(load_model(LARGE), load_hardware(HARDWARE), workers, 60 * best_min)
-    ratio = _about("spread", "ratio", "imagenet22k: worst epoch over best")
-    predicted = (
+    what, ratio = "imagenet22k: worst epoch over best", last.epoch_s / first.epoch_s
+    yield check.near("ratio", what, worst_min / best_min, ratio, 0.25, unit="times")
+    what = (
         f"imagenet22k: best epoch, of the {images:,.0f} images that our worst plan, {last.name}, trains in "
         f"the published worst epoch, {worst_min} min"
     )
-    about = _about("spread", "best", predicted)
-    minutes = images / first.samples_per_s / 60
-    return [
-        row.near(worst_min / best_min, last.epoch_s / first.epoch_s, 0.25, unit="times", **ratio),
-        row.near(best_min, minutes, 0.25, unit="min", **about),
-        row.stated(
-            f"not printed; the data set has over {known:,}",
-            f"{images:,.0f}; {workers} workers at their peak train {most:,.0f}",
-            images < most < known,
-            "ours below the peak's, the peak's below the data set's",
-            **_about("spread", "images", f"imagenet22k: images of an epoch of {best_min} min"),
-        ),
-    ]
+    yield check.near("best", what, best_min, images / first.samples_per_s / 60, 0.25, unit="min")
+    yield check.stated(
+        "images",
+        f"imagenet22k: images of an epoch of {best_min} min",
+        f"not printed; the data set has over {known:,}",
+        f"{images:,.0f}; {workers} workers at their peak train {most:,.0f}",
+        images < most < known,
+        "ours below the peak's, the peak's below the data set's",
+    )
 
 
-def ranking() -> list[Row]:
+@PAPER.check()
+def ranking(check: Section) -> Iterator[Row]:
     """Who is faster than whom, and why."""
-    given = GIVEN["ranking"]
+    given = check.figures
     two, first = (fixed(SMALL, HARDWARE, given[which]) for which in ("faster", "slower"))
     saved_s, ahead_s = first.split.reading_s - two.split.reading_s, first.epoch_s - two.epoch_s
-    times_s = [fixed(SMALL, HARDWARE, shape).epoch_s for shape in given["fewer_replicas"]]
     readings = f"reading {two.split.reading_s:.2f}, {first.split.reading_s:.2f}"
-    ours = f"{two.epoch_s:.2f} s, {first.epoch_s:.2f} s; {readings}"
-    slower = ", ".join(f"{time:.2f} s" for time in times_s)
-    reading = _about("ranking", "reading", "mnist: <2,9,2> against <1,18,2>")
-    servers = _about("ranking", "servers", "mnist: <1,18,2>, <1,16,4>, <1,12,8>")
-    claim = "faster, by less than reading saves"
-    return [
-        row.stated("faster, because of reading", ours, 0 < ahead_s < saved_s, claim, **reading),
-        row.stated("slower and slower", slower, times_s == sorted(times_s), "same order", **servers),
-    ]
+    what, ours = "mnist: <2,9,2> against <1,18,2>", f"{two.epoch_s:.2f} s, {first.epoch_s:.2f} s; {readings}"
+    holds, claim = 0 < ahead_s < saved_s, "faster, by less than reading saves"
+    yield check.stated("reading", what, "faster, because of reading", ours, holds, claim)
+    times_s = [fixed(SMALL, HARDWARE, shape).epoch_s for shape in given["fewer_replicas"]]
+    what, ours = "mnist: <1,18,2>, <1,16,4>, <1,12,8>", ", ".join(f"{time:.2f} s" for time in times_s)
+    yield check.stated("servers", what, "slower and slower", ours, times_s == sorted(times_s), "same order")
 
 
-SHAPES: tuple[tuple[str, str, str, str, Callable[[list[float]], bool]], ...] = (
+SHAPES: tuple[tuple[str, str, str, str, Callable[[float, float], bool]], ...] = (  # of speedups with 2 and 4
     (
         "workers",
         SMALL,
         "linear to 2, less to 4",
         "above 1.9, then below 3.8",
-        lambda s: s[1] > 1.9 and s[2] < 3.8,
+        lambda x, y: x > 1.9 and y < 3.8,
     ),
-    ("workers", LARGE, "more than linear", "above 2 and 4", lambda s: s[1] > 2 and s[2] > 4),
-    ("replicas", SMALL, "linear", "above 3.4 with 4", lambda s: s[2] > 3.4),
-    ("replicas", LARGE, "roughly linear", "above 3.4 with 4", lambda s: s[2] > 3.4),
-    ("servers", SMALL, "no speedup", "below 1.1 with 4", lambda s: s[2] < 1.1),
+    ("workers", LARGE, "more than linear", "above 2 and 4", lambda x, y: x > 2 and y > 4),
+    ("replicas", SMALL, "linear", "above 3.4 with 4", lambda x, y: y > 3.4),
+    ("replicas", LARGE, "roughly linear", "above 3.4 with 4", lambda x, y: y > 3.4),
+    ("servers", SMALL, "no speedup", "below 1.1 with 4", lambda x, y: y < 1.1),
     (
         "servers",
         LARGE,
         "speedup, diminishing",
         "above 1.2, then less for each",
-        lambda s: s[1] > 1.2 and (s[2] - s[1]) / 2 < s[1] - 1,
+        lambda x, y: x > 1.2 and (y - x) / 2 < x - 1,
     ),
 )
 
 
-def scaling() -> list[Row]:
+@PAPER.check()
+def scaling(check: Section) -> Iterator[Row]:
     """1, 2 and 4 workers a replica, replicas and servers, with 4 of each of the others."""
-    rows = []
-    for what, model, published, claim, holds in SHAPES:
-        times_s = [fixed(model, HARDWARE, shape).epoch_s for shape in GIVEN["scaling"][what]]
+    for kind, model, published, claim, holds in SHAPES:
+        times_s = [fixed(model, HARDWARE, shape).epoch_s for shape in check.figures[kind]]
         speedups = [times_s[0] / time_s for time_s in times_s]
-        about = _about("scaling", f"{what}-{model}", f"{model}: speedup with 1, 2 and 4 {what}")
-        ours = " ".join(f"{speedup:.2f}" for speedup in speedups)
-        rows.append(row.stated(published, ours, holds(speedups), claim, **about))
-    return rows
+        what, ours = f"{model}: speedup with 1, 2 and 4 {kind}", " ".join(f"{each:.2f}" for each in speedups)
+        yield check.stated(f"{kind}-{model}", what, published, ours, holds(*speedups[1:]), claim)
 
 
-def reading() -> list[Row]:
+@PAPER.check()
+def reading(check: Section) -> Iterator[Row]:
     """How often replicas read the weights."""
-    given = GIVEN["reading"]
+    given = check.figures
     times_s = [fixed(LARGE, HARDWARE, given["shape"], every).epoch_s for every in given["every"]]
     ours = " ".join(f"{times_s[1] / time_s:.2f}" for time_s in times_s) + " of the speed at 70"
-    holds = times_s == sorted(times_s, reverse=True)
-    about = _about("reading", "rate", "imagenet22k: reading after 35, 70, 150 images")
-    return [row.stated("less often is faster", ours, holds, "same order", **about)]
+    holds, what = times_s == sorted(times_s, reverse=True), "imagenet22k: reading after 35, 70, 150 images"
+    yield check.stated("rate", what, "less often is faster", ours, holds, "same order")
 
 
-def layer() -> list[Row]:
+@PAPER.check()
+def layer(check: Section) -> Iterator[Row]:
     """Partitioning against replicating the output layer."""
-    given = GIVEN["layer"]
+    given = check.figures
     parts, copies = layer_choice(LARGE, HARDWARE, given["layer"], tuple(given["shape"]))
-    rows = []
-    for name, what, part_s, copy_s, lower in (
+    for name, words, part_s, copy_s, lower in (
         ("total", "time", parts.total_s, copies.total_s, True),
         ("activations", "communication of activations", parts.activations_s, copies.activations_s, True),
         ("weights", "communication of weights", parts.reading_s, copies.reading_s, False),
     ):
-        about = _about("layer", name, f"imagenet22k: output layer, {what} a sample")
+        what, holds = f"imagenet22k: output layer, {words} a sample", (copy_s < part_s) == lower
         published = f"replicated is {'lower' if lower else 'higher'}"
         ours = f"partitioned {1e3 * part_s:.2f}, replicated {1e3 * copy_s:.2f} ms"
-        rows.append(row.stated(published, ours, (copy_s < part_s) == lower, "same order", **about))
-    return rows
-
-
-CHECKS = {
-    "best": best,
-    "spread": spread,
-    "ranking": ranking,
-    "scaling": scaling,
-    "reading": reading,
-    "layer": layer,
-}
+        yield check.stated(name, what, published, ours, holds, "same order")
