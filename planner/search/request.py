@@ -26,6 +26,7 @@ from planner.flags import (
 from planner.hardware import Hardware, Network
 from planner.hardware.market import Market, own_machines
 from planner.hardware.prices.cost import RESTART_S, SpotTerms
+from planner.parallel.data import EXCHANGES as STRATEGIES
 from planner.parallel.mesh import axis_help, degree_flags, flag_names
 from planner.search import kinds
 from planner.search.limits import (
@@ -230,8 +231,7 @@ class Request:
     exchanges: tuple[tuple[str, Mapping[str, str]], ...] | None = flag(
         PARALLELISM,
         kinds.EXCHANGES,
-        "Data parallelism: alone, allreduce (DDP), sharded (FSDP, ZeRO), owned (ZeRO-1), servers or all; "
-        "options as sharded:stage=2.",
+        f"Data parallelism: {STRATEGIES.words} or all; options as sharded:stage=2.",
         name="exchange",
     )
     tensor: tuple[int, ...] | None = flag(PARALLELISM, COUNTS, axis_help("tensor"))

@@ -23,7 +23,7 @@ from typing import TYPE_CHECKING, cast
 import numpy as np
 
 from planner.memoize import kept_on
-from planner.parallel.data import Floats, Job
+from planner.parallel.data import Job
 from planner.parallel.site import flow_limit_bytes_per_s, host_cores
 from planner.servers.lowering import UNRANKED, scheduled, span_of, step_of
 from planner.servers.ordering import STRATEGIES
@@ -33,6 +33,7 @@ from planner.simulator.step import DOWNLINK, HOST, PS, UPLINK, WORKER
 
 if TYPE_CHECKING:
     from planner.device.computation import Computation
+    from planner.parallel.data import Floats
     from planner.parallel.site import Site
     from planner.servers.parameter_servers import ParameterServers
 

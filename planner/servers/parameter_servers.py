@@ -18,7 +18,6 @@ from planner.parallel.collectives.peers import link_words
 from planner.parallel.data import (
     ChangeKind,
     Exchange,
-    Floats,
     Job,
     Labels,
     Rented,
@@ -36,6 +35,7 @@ from planner.simulator.policy import DEFAULT_WINDOW_BYTES, Mode
 from planner.units import format_bytes
 
 if TYPE_CHECKING:
+    from planner.parallel.data import Floats
     from planner.simulator.simulate import Case
 
 SERVERS = (1, 2, 3, 4)

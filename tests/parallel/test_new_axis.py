@@ -50,7 +50,7 @@ def test_simulate_counts_its_computation_communication_and_memory(tmp_path: Path
     assert both["plan"]["workers_per_replica"] == 4
     assert "2 replicas of 4" in both["plan"]["cluster"]
     assert any("2 share every layer, 2 share every sequence" in line for line in both["assumptions"])
-    assert "tensor 2 x context 2 x data 2" in page.read_text()
+    assert "FSDP + TP2 + CP2" in page.read_text()
     steps, held = ([entry[key] for entry in (alone, both)] for key in ("step", "memory"))
     assert (
         0.4 < steps[1]["compute_s"] / steps[0]["compute_s"] < 0.7
@@ -80,6 +80,30 @@ def test_every_answer_has_its_degree(command: str, more: tuple[str, ...]) -> Non
     result = answer(command, *SETTINGS, *more, "--context", "2", "--exchange", "sharded")
     plans = result.get("plans") or result["points"]
     assert {plan["context"] for plan in plans} == {2}
+
+
+@pytest.mark.parametrize(
+    ("command", "more"),
+    [
+        ("recommend", ("--workers", "8", "--budget", "120")),
+        ("compare", ("--workers", "8")),
+        ("saturation", ("--max-workers", "16")),
+    ],
+)
+def test_pages_of_every_answer_name_its_degree(tmp_path: Path, command: str, more: tuple[str, ...]) -> None:
+    page = tmp_path / "page.html"
+    answer(command, *SETTINGS, *more, "--context", "2", "--exchange", "sharded", "--html", str(page))
+    assert "CP2" in page.read_text()
+
+
+def test_sweep_scores_every_degree(tmp_path: Path) -> None:
+    grid = tmp_path / "grid.toml"
+    grid.write_text(
+        'model = "gpt2"\nhardware = "p4d.24xlarge"\nworkers = [8]\nbatch = 4\nexchange = "sharded"\n'
+        "context = [1, 2]\ninterval_width = 0.1\n"
+    )
+    plans = answer("sweep", str(grid), "--store", str(tmp_path / "sweep.db"), "--quiet")["plans"]
+    assert {plan["context"] for plan in plans} == {1, 2}
 
 
 def test_search_tries_its_candidates_where_no_degree_is_named() -> None:

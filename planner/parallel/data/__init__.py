@@ -16,30 +16,29 @@ from dataclasses import dataclass, fields
 from enum import StrEnum
 from typing import TYPE_CHECKING, Any, TypeVar
 
-import numpy as np
-import numpy.typing as npt
-
-from planner.device.computation import Computation, accumulated
-from planner.device.memory import Shares
-from planner.device.precision import Precision
-from planner.model import Model
 from planner.parallel._base import Asked, Labels, Parallelism
 from planner.parallel.site import Site
 
 if TYPE_CHECKING:
+    import numpy as np
+    import numpy.typing as npt
+
+    from planner.device.computation import Computation
+    from planner.device.memory import Shares
+    from planner.device.precision import Precision
+    from planner.model import Model
     from planner.simulator.simulate import Case
 
-Floats = npt.NDArray[np.float64]
+    Floats = npt.NDArray[np.float64]
+
 __all__ = [
     "EXCHANGES",
     "Asked",
     "ChangeKind",
     "Exchange",
-    "Floats",
     "Job",
     "Labels",
     "Rented",
-    "Shares",
     "Site",
     "Tier",
     "Variant",
@@ -102,6 +101,8 @@ class Job:
     @property
     def step(self) -> Computation:
         """What a worker computes in a step, all micro-batches of it."""
+        from planner.device.computation import accumulated
+
         return accumulated(self.computation, self.accumulate) if self.whole is None else self.whole()
 
     def case(self) -> Case:
@@ -194,14 +195,16 @@ def if_named(parameters: int, site: Site) -> bool:
 @dataclass(frozen=True, slots=True)
 class Entry:
     """A strategy's class, or `module:Class` to load it from; the request's fields that are settings of it;
-    and where a search considers it that names none. `ceiling`: where (`module:function`) a bound is that
-    needs no lowering, so that a search makes only those of dozens of settings that can win."""
+    where a search considers it that names none; and what practitioners call it. `ceiling`: where
+    (`module:function`) a bound is that needs no lowering, so that a search makes only those of dozens of
+    settings that can win."""
 
     target: str | type[Exchange]
     tier: Tier = Tier.BASELINE
     fields: tuple[str, ...] = ()
     considered: Rule = always
     ceiling: str = ""
+    known_as: str = ""
 
     def load(self) -> type[Exchange]:
         if not isinstance(self.target, str):
@@ -224,6 +227,12 @@ class Registry(MutableMapping[str, type[Exchange]]):
 
     def entry(self, kind: str) -> Entry:
         return self._entries[kind]
+
+    @property
+    def words(self) -> str:
+        """`alone, allreduce (DDP), servers`: the strategies as help lists them, contenders last."""
+        entries = sorted(self._entries.items(), key=lambda item: item[1].tier is Tier.CONTENDER)
+        return ", ".join(kind + (f" ({entry.known_as})" if entry.known_as else "") for kind, entry in entries)
 
     def tier(self, exchange: Exchange) -> Tier:
         return self._entries[exchange.kind].tier
@@ -281,8 +290,10 @@ EXCHANGES = Registry(
             ceiling="planner.servers.bounds:served_ceiling",
         ),
         "alone": Entry("planner.parallel.data.single:Alone"),
-        "allreduce": Entry("planner.parallel.data.ddp:AllReduce"),
-        "sharded": Entry("planner.parallel.data.fsdp:Sharded", tier=Tier.FALLBACK),
-        "owned": Entry("planner.parallel.data.owned:Owned", tier=Tier.FALLBACK, considered=if_named),
+        "allreduce": Entry("planner.parallel.data.ddp:AllReduce", known_as="DDP"),
+        "sharded": Entry("planner.parallel.data.fsdp:Sharded", tier=Tier.FALLBACK, known_as="FSDP, ZeRO"),
+        "owned": Entry(
+            "planner.parallel.data.owned:Owned", tier=Tier.FALLBACK, considered=if_named, known_as="ZeRO-1"
+        ),
     }
 )

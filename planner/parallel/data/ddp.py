@@ -29,7 +29,7 @@ from planner.model import Model
 from planner.note import Note
 from planner.parallel.collectives import Library, Peers, ring_bytes
 from planner.parallel.collectives.peers import link_words, peers_of
-from planner.parallel.data import Asked, ChangeKind, Exchange, Floats, Job, Labels, Variant, settings
+from planner.parallel.data import Asked, ChangeKind, Exchange, Job, Labels, Variant, settings
 from planner.parallel.data.joint import (
     ACCESSES,
     BETWEEN_WORKERS,
@@ -44,6 +44,7 @@ from planner.parallel.data.joint import (
 from planner.parallel.site import Site
 
 if TYPE_CHECKING:
+    from planner.parallel.data import Floats
     from planner.simulator.simulate import Case
 
 

@@ -26,7 +26,7 @@ from planner.memoize import kept_on, memoize
 from planner.model import Model
 from planner.parallel.collectives import Kind, Library, Peers, repeated, ring_bytes
 from planner.parallel.collectives.peers import link_words, peers_of
-from planner.parallel.data import Asked, ChangeKind, Exchange, Floats, Job, Labels, Variant, settings
+from planner.parallel.data import Asked, ChangeKind, Exchange, Job, Labels, Variant, settings
 from planner.parallel.data.joint import (
     ACCESSES,
     BETWEEN_WORKERS,
@@ -40,6 +40,7 @@ from planner.parallel.data.units import Stretch, Unit, stretches, units_of
 from planner.parallel.site import Site
 
 if TYPE_CHECKING:
+    from planner.parallel.data import Floats
     from planner.simulator.simulate import Case
 
 STAGES = (1, 2, 3)

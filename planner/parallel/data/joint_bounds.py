@@ -20,12 +20,13 @@ from planner.device.computation import WAIT, Computation
 from planner.memoize import itself, memoize
 from planner.parallel.collectives import Library, Peers, Phase, alone_s
 from planner.parallel.collectives.peers import peers_of
-from planner.parallel.data import Floats, Job, settings
+from planner.parallel.data import Job, settings
 from planner.parallel.data.fsdp import beside_s, groups
 from planner.parallel.data.joint import mean_s, turn_of
 from planner.parallel.site import Site
 
 if TYPE_CHECKING:
+    from planner.parallel.data import Floats
     from planner.parallel.data.ddp import AllReduce, Bucket
     from planner.parallel.data.fsdp import Sharded, ShardTraffic
     from planner.parallel.data.owned import Owned

@@ -25,7 +25,7 @@ from planner.memoize import memoize
 from planner.model import Model
 from planner.parallel.collectives import Library, Peers, ring_bytes
 from planner.parallel.collectives.peers import link_words, peers_of
-from planner.parallel.data import Asked, ChangeKind, Exchange, Floats, Job, Labels, Variant, settings
+from planner.parallel.data import Asked, ChangeKind, Exchange, Job, Labels, Variant, settings
 from planner.parallel.data.ddp import CAP_BYTES, MIB, Bucket, bucketed, copied_s, slowed, summed
 from planner.parallel.data.joint import (
     ACCESSES,
@@ -40,6 +40,7 @@ from planner.parallel.data.joint import (
 from planner.parallel.site import Site
 
 if TYPE_CHECKING:
+    from planner.parallel.data import Floats
     from planner.simulator.simulate import Case
 
 

@@ -14,13 +14,14 @@ from planner.device.precision import Precision
 from planner.errors import BadInput, PlannerError
 from planner.model import Model
 from planner.note import Note, Topic
-from planner.parallel.data import Asked, Exchange, Floats, Job, Labels
+from planner.parallel.data import Asked, Exchange, Job, Labels
 from planner.parallel.site import Site
 from planner.simulator.cluster import Cluster, Node
 from planner.simulator.policy import Fifo
 from planner.simulator.step import WORKER, Op, OpRole, Profile
 
 if TYPE_CHECKING:
+    from planner.parallel.data import Floats
     from planner.simulator.simulate import Case
 
 

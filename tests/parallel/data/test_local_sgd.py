@@ -3,8 +3,12 @@
 from __future__ import annotations
 
 import json
+import os
+import subprocess
+import sys
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
+from pathlib import Path
 from typing import ClassVar
 
 import numpy as np
@@ -13,8 +17,9 @@ from typer.testing import CliRunner
 
 from planner.answers.anatomy import step_breakdown
 from planner.cli._app import app
+from planner.device.memory import Shares
 from planner.parallel.collectives.peers import peers_of
-from planner.parallel.data import EXCHANGES, Exchange, Labels, Shares, settings, with_choices
+from planner.parallel.data import EXCHANGES, Exchange, Labels, settings, with_choices
 from planner.parallel.data.joint import BETWEEN_WORKERS, JITTER, JITTER_S, JointSteps
 from planner.simulator.cluster import COMPUTATION, Cluster, Node
 from planner.simulator.simulate import simulate
@@ -133,6 +138,55 @@ def test_simulate_shows_local_sgd_in_text_html_memory_and_notebook(tmp_path):
     done = CliRunner().invoke(app, asked)
     assert done.exit_code == 0, done.output
     assert "LocalSGD" in done.stdout
+
+
+@pytest.mark.parametrize(
+    ("command", "more"),
+    [
+        ("recommend", ("--workers", "2,4", "--budget", "30")),
+        ("compare", ("--workers", "4")),
+        ("saturation", ("--max-workers", "2")),
+    ],
+)
+def test_pages_of_every_answer_name_local_sgd(tmp_path, command, more):
+    page = tmp_path / "page.html"
+    run(command, *ARGS, *more, "--exchange", "localsgd:period=8", "--html", str(page))
+    assert "LocalSGD" in page.read_text()
+    assert "every 8 steps" in page.read_text()
+
+
+def test_sweep_scores_stores_and_resumes_local_sgd(tmp_path):
+    grid = tmp_path / "grid.toml"
+    grid.write_text(
+        'model = "resnet50"\nhardware = "p3.2xlarge"\nworkers = [2, 4]\nbatch = 32\nprecision = "fp32"\n'
+        'exchange = "localsgd"\ninterval_width = 0.1\n'
+    )
+    asked = ("sweep", str(grid), "--store", str(tmp_path / "sweep.db"), "--quiet")
+    first, again = run(*asked), run(*asked)
+    assert sorted(row["exchange"]["period"] for row in first["plans"]) == [4, 4, 8, 8]
+    assert {row["exchange"]["kind"] for row in first["plans"]} == {"localsgd"}
+    assert [row["samples_per_s"] for row in again["plans"]] == [
+        row["samples_per_s"] for row in first["plans"]
+    ]
+
+
+def test_help_lists_a_strategy_that_is_registered_before_it_is_shown():
+    code = (
+        "import test_local_sgd as here; from planner.parallel.data import EXCHANGES\n"
+        "EXCHANGES['localsgd'] = here.LocalSGD\n"
+        "import importlib, planner.search.request as request; importlib.reload(request)\n"
+        "print(request.Request.__dataclass_fields__['exchanges'].metadata['flag'].help)"
+    )
+    paths = os.pathsep.join([str(Path(__file__).parent), *sys.path])
+    shown = subprocess.run(
+        [sys.executable, "-c", code],
+        env=os.environ | {"PYTHONPATH": paths},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    words = "alone, allreduce (DDP), sharded (FSDP, ZeRO), owned (ZeRO-1), localsgd, servers or all"
+    assert words in shown.stdout, shown.stderr
 
 
 def test_a_misspelt_strategy_or_setting_names_local_sgd():
