@@ -13,8 +13,9 @@ from jsonschema import Draft202012Validator
 from typer.testing import CliRunner
 
 from planner.cli._app import app
+from planner.device.memory import Shares
 from planner.note import Note, Topic
-from planner.parallel.data import EXCHANGES, Exchange, Labels, Shares, Variant, with_choices
+from planner.parallel.data import EXCHANGES, Exchange, Labels, Variant, with_choices
 from planner.simulator.cluster import Cluster, Resource, ResourceKind
 from planner.simulator.policy import Fifo
 from planner.simulator.simulate import Case
