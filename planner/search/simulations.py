@@ -61,11 +61,11 @@ class Simulations:
     def submit(self, plan: Plan, executor: Executor, rung: Rung = "long") -> Future[Prediction]:
         """One simulation, begun; the same plan and seed give the same prediction whatever else is scored, and
         wherever. What is sent is the case, not the search: it may go to another machine."""
-        from planner.simulator.simulate import finish, predict
+        from planner.simulator.simulate import PartialSimulation, predict
 
         effort, _, _ = RUNGS[rung]
         if (plan, effort) in self._begun:
-            return executor.submit(finish, self._begun.pop((plan, effort)))
+            return executor.submit(PartialSimulation.finish, self._begun.pop((plan, effort)))
         return executor.submit(predict, *self._task(plan, effort))
 
     def _task(self, plan: Plan, effort: RungEffort) -> tuple[Case, Effort]:

@@ -35,54 +35,52 @@ def _positive(name: str, value: float) -> None:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Fifo:
-    """Whole transfers in the order of arrival."""
-
-    kind: ClassVar[str] = "fifo"
+class _MessageCost:
     overhead_s: float = 0.0
     download_overhead_s: float | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Multiplexed:
+class Fifo(_MessageCost):
+    """Whole transfers in the order of arrival."""
+
+    kind: ClassVar[str] = "fifo"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Multiplexed(_MessageCost):
     """HTTP/2 as gRPC does it: a stream's first chunk is at most WIN bytes; then it queues at the tail and is
     finished in one go (file 000, section 3.2.2)."""
 
     kind: ClassVar[str] = "multiplexed"
     window_bytes: int = DEFAULT_WINDOW_BYTES
-    overhead_s: float = 0.0
-    download_overhead_s: float | None = None
 
     def __post_init__(self) -> None:
         _positive("window_bytes", self.window_bytes)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Ordered:
+class Ordered(_MessageCost):
     """Whole transfers, lowest rank first (TIC, TAC, ...)."""
 
     kind: ClassVar[str] = "ordered"
     priorities: Mapping[str, float] = field(default_factory=dict)
-    overhead_s: float = 0.0
-    download_overhead_s: float | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Sliced:
+class Sliced(_MessageCost):
     """P3: fixed slices; at each slice boundary the waiting transfer of lowest rank goes on."""
 
     kind: ClassVar[str] = "sliced"
     slice_bytes: int
     priorities: Mapping[str, float] = field(default_factory=dict)
-    overhead_s: float = 0.0
-    download_overhead_s: float | None = None
 
     def __post_init__(self) -> None:
         _positive("slice_bytes", self.slice_bytes)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Credit:
+class Credit(_MessageCost):
     """ByteScheduler: slices leave a priority queue into a first-in-first-out pipe that holds at most
     `credit_bytes`; the overhead of a slice overlaps with the transmission of those before it in the pipe."""
 
@@ -90,8 +88,6 @@ class Credit:
     slice_bytes: int
     credit_bytes: int
     priorities: Mapping[str, float] = field(default_factory=dict)
-    overhead_s: float = 0.0
-    download_overhead_s: float | None = None
 
     def __post_init__(self) -> None:
         _positive("slice_bytes", self.slice_bytes)
@@ -103,15 +99,13 @@ class Credit:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Blocks:
+class Blocks(_MessageCost):
     """Prophet: the transfers of a block are sent as one, in the order listed, with one overhead for the
     block; blocks that are ready go in the order of the list. A transfer in no block is a block of its own,
     after the listed ones."""
 
     kind: ClassVar[str] = "blocks"
     blocks: tuple[tuple[str, ...], ...]
-    overhead_s: float = 0.0
-    download_overhead_s: float | None = None
 
     def __post_init__(self) -> None:
         seen: set[str] = set()

@@ -9,6 +9,7 @@ entered the pipe plus the delay; for `blocks` the delay of the first member is a
 from __future__ import annotations
 
 import heapq
+from abc import ABC, abstractmethod
 from collections import deque
 from dataclasses import dataclass
 
@@ -28,20 +29,42 @@ class Chunk:
     flowing: bool = False
 
 
-class FifoScheduler:
-    """Whole ops in the order of arrival: computation, and the policy `fifo`."""
+class Scheduler(ABC):
+    """The queue of a lane. Sizes and delays are by op."""
 
     def __init__(self, policy: LinkPolicy, sizes: list[int], delay_s: list[float]) -> None:
         self.policy = policy
         self.sizes = sizes
         self.delay_s = delay_s
         self.queue: deque[int] = deque()
+        self.heap: list[tuple[float, int, int]] = []  # rank, arrival, op
+        self.arrivals = 0
+        self.rest: dict[int, int] = {}  # bytes left of ops of which a part was sent
+        self.sliced: tuple[float, int, int] | None = None  # the place of the op that a slice was taken of
+
+    @abstractmethod
+    def add(self, op: int) -> None:
+        """Queue an op."""
+
+    @abstractmethod
+    def take(self, now: float) -> Chunk | None:
+        """The chunk that runs next, if any."""
+
+    def waiting(self) -> bool:
+        return bool(self.queue or self.heap)
+
+    def done(self, chunk: Chunk, now: float) -> None:
+        """The chunk taken last has ended: put back what is left of its op."""
+        if self.sliced:
+            heapq.heappush(self.heap, self.sliced)
+            self.sliced = None
+
+
+class FifoScheduler(Scheduler):
+    """Whole ops in the order of arrival: computation, and the policy `fifo`."""
 
     def add(self, op: int) -> None:
         self.queue.append(op)
-
-    def waiting(self) -> bool:
-        return bool(self.queue)
 
     def take(self, now: float) -> Chunk | None:
         if not self.queue:
@@ -49,69 +72,50 @@ class FifoScheduler:
         op = self.queue.popleft()
         return Chunk(op, self.sizes[op], True, now + self.delay_s[op])
 
-    def done(self, chunk: Chunk, now: float) -> None:
-        """Nothing to put back."""
-
 
 class MultiplexedScheduler(FifoScheduler):
     """First at most a window of each stream; the rest queues at the tail and goes in one piece."""
 
-    def __init__(self, policy: LinkPolicy, sizes: list[int], delay_s: list[float]) -> None:
-        super().__init__(policy, sizes, delay_s)
-        self.rest: dict[int, int] = {}  # bytes left of streams that sent their window
-
     def take(self, now: float) -> Chunk | None:
-        if not self.queue:
+        chunk = super().take(now)
+        if chunk is None:
             return None
-        op = self.queue.popleft()
-        size, last = self.sizes[op], True
-        if op in self.rest:
-            size = self.rest.pop(op)
-        elif size > self.policy.chunk_bytes:
-            self.rest[op] = size - self.policy.chunk_bytes
-            size, last = self.policy.chunk_bytes, False
-        return Chunk(op, size, last, now + self.delay_s[op])
+        if chunk.op in self.rest:
+            chunk.size = self.rest.pop(chunk.op)
+        elif chunk.size > self.policy.chunk_bytes:
+            self.rest[chunk.op] = chunk.size - self.policy.chunk_bytes
+            chunk.size, chunk.last = self.policy.chunk_bytes, False
+        return chunk
 
     def done(self, chunk: Chunk, now: float) -> None:
         if not chunk.last:
             self.queue.append(chunk.op)
 
 
-class OrderedScheduler:
+class OrderedScheduler(Scheduler):
     """Lowest rank first, then order of arrival; in slices if the policy has them (P3), else whole."""
 
-    def __init__(self, policy: LinkPolicy, sizes: list[int], delay_s: list[float]) -> None:
-        self.policy = policy
-        self.sizes = sizes
-        self.delay_s = delay_s
-        self.heap: list[tuple[float, int, int, int]] = []  # rank, arrival, op, bytes left
-        self.arrivals = 0
-        self.rest: tuple[float, int, int, int] | None = None
-
     def add(self, op: int) -> None:
-        heapq.heappush(self.heap, (self.policy.rank[op], self.arrivals, op, self.sizes[op]))
+        heapq.heappush(self.heap, (self.policy.rank[op], self.arrivals, op))
         self.arrivals += 1
 
-    def waiting(self) -> bool:
-        return bool(self.heap)
-
-    def slice(self) -> tuple[int, int, bool]:
-        """Cut the next slice off the first transfer; what is left of it keeps its place in `rest`."""
-        rank, arrival, op, left = heapq.heappop(self.heap)
-        size = min(left, self.policy.chunk_bytes or left)
-        self.rest = (rank, arrival, op, left - size) if size < left else None
-        return op, size, size == left
+    def left(self) -> int:
+        """Bytes left of the first transfer."""
+        op = self.heap[0][2]
+        return self.rest.get(op, self.sizes[op])
 
     def take(self, now: float) -> Chunk | None:
+        """The next slice of the first transfer, which keeps its place if some of it is left."""
         if not self.heap:
             return None
-        op, size, last = self.slice()
-        return Chunk(op, size, last, now + self.delay_s[op])
-
-    def done(self, chunk: Chunk, now: float) -> None:
-        if self.rest:
-            heapq.heappush(self.heap, self.rest)
-            self.rest = None
+        entry, left = self.heap[0], self.left()
+        size = min(left, self.policy.chunk_bytes or left)
+        heapq.heappop(self.heap)
+        if size < left:
+            self.sliced, self.rest[entry[2]] = entry, left - size
+        else:
+            self.rest.pop(entry[2], None)
+        return Chunk(entry[2], size, size == left, now + self.delay_s[entry[2]])
 
 
 class CreditScheduler(OrderedScheduler):
@@ -123,40 +127,32 @@ class CreditScheduler(OrderedScheduler):
         self.in_flight = 0
 
     def take(self, now: float) -> Chunk | None:
-        self.fill(now)
+        """The first slice of the pipe, once it is filled. Slices of one transfer follow each other."""
+        while self.heap and (
+            self.in_flight + min(self.left(), self.policy.chunk_bytes) <= self.policy.credit_bytes
+        ):
+            chunk = super().take(now)
+            assert chunk is not None
+            super().done(chunk, now)
+            self.in_flight += chunk.size
+            self.pipe.append(chunk)
         return self.pipe.popleft() if self.pipe else None
-
-    def fill(self, now: float) -> None:
-        """Admit slices; those of one transfer follow each other, so the rest returns at once."""
-        while self.heap:
-            left = self.heap[0][3]
-            if self.in_flight + min(left, self.policy.chunk_bytes) > self.policy.credit_bytes:
-                return
-            op, size, last = self.slice()
-            if self.rest:
-                heapq.heappush(self.heap, self.rest)
-                self.rest = None
-            self.in_flight += size
-            self.pipe.append(Chunk(op, size, last, now + self.delay_s[op]))
 
     def done(self, chunk: Chunk, now: float) -> None:
         self.in_flight -= chunk.size
 
 
-class BlocksScheduler:
+class BlocksScheduler(Scheduler):
     """Prophet's blocks: once all members on this link are ready, they go one after the other, undisturbed.
 
-    The first member alone has a delay. A transfer in no block is a block of its own, after the others.
+    The first member alone has a delay. A transfer in no block is a block of its own, after the others. In
+    `queue` are the members of the block that is sent; the heap has the last member of each that is ready.
     """
 
     def __init__(self, policy: LinkPolicy, sizes: list[int], delay_s: list[float]) -> None:
-        self.policy = policy
-        self.sizes = sizes
-        self.delay_s = delay_s
+        super().__init__(policy, sizes, delay_s)
         self.gathering: dict[int, list[int]] = {}
-        self.ready: list[tuple[float, int, list[int]]] = []  # heap: rank, arrival, ops
-        self.arrivals = 0
-        self.sending: deque[int] = deque()
+        self.blocks: dict[int, list[int]] = {}  # by the last member
 
     def add(self, op: int) -> None:
         block = int(self.policy.block[op])
@@ -164,27 +160,19 @@ class BlocksScheduler:
         ops.append(op)
         if len(ops) == self.policy.members[op]:
             self.gathering.pop(block, None)
-            ops.sort(key=self.policy.place.__getitem__)
-            heapq.heappush(self.ready, (self.policy.rank[op], self.arrivals, ops))
+            self.blocks[op] = sorted(ops, key=self.policy.place.__getitem__)
+            heapq.heappush(self.heap, (self.policy.rank[op], self.arrivals, op))
             self.arrivals += 1
 
-    def waiting(self) -> bool:
-        return bool(self.sending or self.ready)
-
     def take(self, now: float) -> Chunk | None:
-        first = not self.sending
+        first = not self.queue
         if first:
-            if not self.ready:
+            if not self.heap:
                 return None
-            self.sending = deque(heapq.heappop(self.ready)[2])
-        op = self.sending.popleft()
+            self.queue.extend(self.blocks.pop(heapq.heappop(self.heap)[2]))
+        op = self.queue.popleft()
         return Chunk(op, self.sizes[op], True, now + (self.delay_s[op] if first else 0.0))
 
-    def done(self, chunk: Chunk, now: float) -> None:
-        """Nothing to put back."""
-
-
-Scheduler = FifoScheduler | OrderedScheduler | BlocksScheduler
 
 SCHEDULERS: dict[str, type[Scheduler]] = {
     "fifo": FifoScheduler,

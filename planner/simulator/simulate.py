@@ -131,7 +131,7 @@ class PartialSimulation:
 
     def finish(self, executor: Executor | None = None) -> Prediction:
         """The prediction that `simulate` gives, whatever runs there are already."""
-        more = partial(_runs_at_once, executor) if executor else _runs
+        more = partial(_runs, executor=executor)
         first = self.effort.first_runs
         results = [*self.results, *more(self.case, self.options, range(len(self.results), first))]
         stages = TwoStage(self.effort.confidence, self.effort.precision, _totals(results[:first]))
@@ -158,11 +158,6 @@ def predict(case: Case, effort: Effort) -> Prediction:
     return begin(case, effort, runs=1).finish()
 
 
-def finish(begun: PartialSimulation) -> Prediction:
-    """`PartialSimulation.finish`, likewise."""
-    return begun.finish()
-
-
 def _totals(results: Sequence[RunResult]) -> tuple[float, ...]:
     return tuple(float(steps_per_s(result).sum()) for result in results)
 
@@ -172,7 +167,7 @@ def simulate_many(
 ) -> Iterator[Prediction]:
     """`simulate` each case with the same settings, in threads or on any `concurrent.futures.Executor`;
     predictions come in the order of the cases and do not depend on how many run at once."""
-    call = partial(simulate_case, settings=settings)
+    call = partial(simulate_case, settings=settings)  # can be sent to another process
     if executor is not None:
         yield from executor.map(call, cases)
         return
@@ -250,33 +245,28 @@ def _pilot(case: Case, options: RunOptions, timeline: bool = False) -> tuple[Run
         options = replace(options, steps=2 * options.steps)
 
 
-def _runs(case: Case, options: RunOptions, numbers: Sequence[int], timeline: bool = False) -> list[RunResult]:
-    """The runs with these numbers."""
+def _runs(
+    case: Case,
+    options: RunOptions,
+    numbers: Sequence[int],
+    timeline: bool = False,
+    executor: Executor | None = None,
+) -> list[RunResult]:
+    """The runs with these numbers, side by side if there is an executor."""
+    if executor is not None:
+        batches = executor.map(partial(_runs, case, options), [[number] for number in numbers])
+        return [result for batch in batches for result in batch]
+    options = replace(options, timeline=timeline)
     if case.lockstep():  # all end a step together; cutting at the first would lose the others' last one
-        each = [replace(options, run=number, timeline=timeline, until="all") for number in numbers]
+        each = [replace(options, run=number, until="all") for number in numbers]
     else:
-        step_s = _lone_step_s(case.profile, case.cluster) if numbers else 0.0
+        step_s, workers = _lone_step_s(case.profile, case.cluster) if numbers else 0.0, case.cluster.workers
+        offsets_s = [_offsets_s(step_s, workers, options.seed, number) for number in numbers]
         each = [
-            replace(
-                options,
-                run=number,
-                timeline=timeline,
-                start_offsets_s=_offsets_s(step_s, case.cluster.workers, options.seed, number),
-            )
-            for number in numbers
+            replace(options, run=number, start_offsets_s=own)
+            for number, own in zip(numbers, offsets_s, strict=True)
         ]
     return run_all(case.profile, case.cluster, case.policy, case.mode, each, joins=case.joins)
-
-
-def _runs_at_once(
-    executor: Executor, case: Case, options: RunOptions, numbers: Sequence[int]
-) -> list[RunResult]:
-    """`_runs`, side by side."""
-    return list(executor.map(partial(_one_run, case, options), numbers))
-
-
-def _one_run(case: Case, options: RunOptions, number: int) -> RunResult:
-    return _runs(case, options, [number])[0]
 
 
 def start_offsets_s(profile: Profile, cluster: Cluster, seed: int, number: int) -> tuple[float, ...]:
@@ -303,7 +293,7 @@ def _lone_step_s(profile: Profile, cluster: Cluster) -> float:
 
 
 def simulate_case(case: Case, settings: dict[str, Any]) -> Prediction:
-    """`simulate` as a function of two values that can be sent to another process."""
+    """`simulate` with these settings."""
     return simulate(case.profile, case.cluster, case.policy, case.mode, joins=case.joins, **settings)
 
 

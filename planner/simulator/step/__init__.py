@@ -28,6 +28,7 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import IntEnum
+from operator import attrgetter
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -57,13 +58,7 @@ class OpRole(IntEnum):
     INPUT = 8  # a worker waits for training data
 
 
-RESOURCE_KINDS = (
-    ResourceKind.DOWNLINK,
-    ResourceKind.WORKER,
-    ResourceKind.UPLINK,
-    ResourceKind.PS,
-    ResourceKind.HOST,
-)  # by code
+RESOURCE_KINDS = tuple(map(ResourceKind, ("downlink", "worker", "uplink", "ps", "host")))  # by code
 MAX_STEP_BYTES = 2**53  # transferred in one step: beyond it sums of bytes are no longer exact
 _ABOUT = (  # what a step says of all its ops together
     "model", "batch", "servers", "tensors", "hardware", "bandwidth_bytes_per_s", "basis", "source", "notes",
@@ -95,10 +90,21 @@ def resource_of(code: int, server: int) -> Resource:
     return Resource(RESOURCE_KINDS[code], None if server < 0 else server)
 
 
+COLUMNS = {  # of a profile, with a value for each op
+    **{"resource": np.uint8, "server": np.int32, "bytes": np.int64, "tensor": np.int32},
+    **{"scope": np.int32, "latency_s": np.float64, "role": np.uint8, "layer": np.int32},
+}
+
+
 def _frozen(values: Any, dtype: Any) -> npt.NDArray[Any]:
     array = np.ascontiguousarray(values, dtype=dtype)
     array.flags.writeable = False
     return array
+
+
+def _table(values: npt.ArrayLike, dtype: Any) -> npt.NDArray[Any]:
+    """Steps x ops, from one row or many."""
+    return _frozen(np.atleast_2d(np.asarray(values, np.float64 if dtype is np.float64 else None)), dtype)
 
 
 @dataclass(frozen=True, eq=False)
@@ -146,9 +152,9 @@ class Profile:
         starts_s: npt.ArrayLike | None = None,
         **about: Any,
     ) -> Profile:
-        """A profile from a list of ops and their durations (one row a step)."""
-        if any(op.bytes < 0 for op in ops):
-            wrong = next(op for op in ops if op.bytes < 0)
+        """A profile from a list of ops and their durations (one row per step)."""
+        wrong = next((op for op in ops if op.bytes < 0), None)
+        if wrong is not None:
             raise BadInput(f"op {wrong.name!r} has {wrong.bytes} bytes; a size is not negative")
         if sum(op.bytes for op in ops) > MAX_STEP_BYTES:
             largest = max(ops, key=lambda op: op.bytes)
@@ -157,30 +163,22 @@ class Profile:
             )
         start = np.zeros(len(ops) + 1, np.int32)
         np.cumsum([len(op.deps) for op in ops], out=start[1:])
+        columns: dict[str, Any] = {
+            name: _frozen(list(map(attrgetter(name), ops)), dtype) for name, dtype in COLUMNS.items()
+        }
         return Profile(
             model=model,
             batch=batch,
             servers=servers,
             names=tuple(op.name for op in ops),
-            resource=_frozen([op.resource for op in ops], np.uint8),
-            server=_frozen([op.server for op in ops], np.int32),
-            bytes=_frozen([op.bytes for op in ops], np.int64),
             dep_start=_frozen(start, np.int32),
             dep_index=_frozen([dep for op in ops for dep in op.deps], np.int32),
-            tensor=_frozen([op.tensor for op in ops], np.int32),
             tensors=tuple(tensors),
-            scope=_frozen([op.scope for op in ops], np.int32),
-            latency_s=_frozen([op.latency_s for op in ops], np.float64),
-            role=_frozen([op.role for op in ops], np.uint8),
-            layer=_frozen([op.layer for op in ops], np.int32),
-            durations_s=_frozen(np.atleast_2d(np.asarray(durations_s, np.float64)), np.float64),
-            order=None if order is None else _frozen(np.atleast_2d(np.asarray(order)), np.int32),
-            starts_s=(
-                None
-                if starts_s is None
-                else _frozen(np.atleast_2d(np.asarray(starts_s, np.float64)), np.float64)
-            ),
+            durations_s=_table(durations_s, np.float64),
+            order=None if order is None else _table(order, np.int32),
+            starts_s=None if starts_s is None else _table(starts_s, np.float64),
             parts={index: op.parts for index, op in enumerate(ops) if op.parts},
+            **columns,
             **about,
         )
 
@@ -199,28 +197,25 @@ class Profile:
                 f"a profile needs a batch of at least 1 and servers of at least 0, not {self.batch} and "
                 f"{self.servers}"
             )
-        if self.durations_s.ndim != 2 or self.durations_s.shape[1] != n or self.durations_s.shape[0] < 1:
-            raise BadInput(f"durations are {self.durations_s.shape}; they must be steps x {n} ops")
-        for column in ("resource", "server", "bytes", "tensor", "scope", "latency_s", "role", "layer"):
-            if len(getattr(self, column)) != n:
-                raise BadInput(f"{column} has {len(getattr(self, column))} entries for {n} ops")
-        if (
-            len(self.dep_start) != n + 1
-            or self.dep_start[0] != 0
-            or self.dep_start[-1] != len(self.dep_index)
-        ):
+        shape = self.durations_s.shape
+        if len(shape) != 2 or shape[1] != n or shape[0] < 1:
+            raise BadInput(f"durations are {shape}; they must be steps x {n} ops")
+        for name in COLUMNS:
+            if len(getattr(self, name)) != n:
+                raise BadInput(f"{name} has {len(getattr(self, name))} entries for {n} ops")
+        for name, table in (("order is", self.order), ("starts are", self.starts_s)):
+            if table is not None and table.shape != shape:
+                raise BadInput(f"{name} {table.shape}; it must be {shape} as the durations")
+        start = self.dep_start
+        if len(start) != n + 1 or start[0] != 0 or start[-1] != len(self.dep_index):
             raise BadInput(
                 f"dep_start must have {n + 1} entries that begin with 0 and end with all dependencies"
             )
-        if (np.diff(self.dep_start) < 0).any():
+        if (np.diff(start) < 0).any():
             raise BadInput("dep_start must not decrease")
         if len(set(self.names)) != n:
             twice = Counter(self.names).most_common(1)[0][0]
             raise BadInput(f"op {twice!r} stands twice in the profile; names must be unique")
-        if (self.resource > HOST).any():
-            raise BadInput(
-                f"op {self.names[int(np.argmax(self.resource > HOST))]!r} uses an unknown resource"
-            )
         bad = ~np.isfinite(self.durations_s) | (self.durations_s < 0)
         if bad.any():
             step, op = np.argwhere(bad)[0]
@@ -230,49 +225,38 @@ class Profile:
             raise BadInput(
                 f"the ops of a step last {longest_s:.3g} s together; are the durations really in seconds?"
             )
+        transfers, latency_s = self.is_transfer, self.latency_s
         on_server = (self.resource != WORKER) & (self.resource != HOST)
-        wrong = on_server & ((self.server < 0) | (self.server >= self.servers))
-        if wrong.any():
-            op = int(np.argmax(wrong))
-            raise BadInput(f"op {self.names[op]!r} is on server {self.server[op]} of {self.servers}")
-        transfers = self.is_transfer
-        if (self.bytes[transfers] <= 0).any():
-            op = int(np.flatnonzero(transfers)[np.argmax(self.bytes[transfers] <= 0)])
-            raise BadInput(
-                f"transfer {self.names[op]!r} has {self.bytes[op]} bytes; a transfer needs at least one"
-            )
-        self._check_joint_ops()
+        for wrong, words in (
+            (self.resource > HOST, "uses an unknown resource"),
+            (
+                on_server & ((self.server < 0) | (self.server >= self.servers)),
+                f"is on server {{server}} of {self.servers}",
+            ),
+            (
+                transfers & (self.bytes <= 0),
+                "has {bytes} bytes; a transfer needs at least one",
+            ),
+            (
+                (self.scope >= 0) & (self.resource == WORKER),
+                "is computation and has a scope; only ops on a link, a server or a host can be joint",
+            ),
+            (
+                ~np.isfinite(latency_s) | (latency_s < 0) | ((latency_s > 0) & ~transfers),
+                "has a latency of {latency_s} s; only a transfer has one, finite and not negative",
+            ),
+        ):
+            if wrong.any():
+                op = int(np.argmax(wrong))
+                figures = {name: getattr(self, name)[op] for name in COLUMNS}
+                raise BadInput(f"op {self.names[op]!r} " + words.format(**figures))
         if len(self.dep_index) and not (self.dep_index.min() >= 0 and self.dep_index.max() < n):
             raise BadInput("a dependency points outside the profile")
-        if self.order is not None and self.order.shape != self.durations_s.shape:
-            raise BadInput(
-                f"order is {self.order.shape}; it must be {self.durations_s.shape} as the durations"
-            )
-        if self.starts_s is not None:
-            if self.starts_s.shape != self.durations_s.shape:
-                raise BadInput(
-                    f"starts are {self.starts_s.shape}; they must be {self.durations_s.shape} as durations"
-                )
-            if not (np.isfinite(self.starts_s) & (self.starts_s >= 0)).all():
-                raise BadInput("the start of an op is not a finite time after the start of its step")
+        if self.starts_s is not None and not (np.isfinite(self.starts_s) & (self.starts_s >= 0)).all():
+            raise BadInput("the start of an op is not a finite time after the start of its step")
         if len(self.tensor) and int(self.tensor.max()) >= len(self.tensors) > 0:
             raise BadInput(f"an op belongs to tensor {self.tensor.max()} of {len(self.tensors)}")
         self.topological_order()
-
-    def _check_joint_ops(self) -> None:
-        wrong = (self.scope >= 0) & (self.resource == WORKER)
-        if wrong.any():
-            raise BadInput(
-                f"op {self.names[int(np.argmax(wrong))]!r} is computation and has a scope; "
-                "only what runs on a link, a server or a host can be a joint op"
-            )
-        bad = ~np.isfinite(self.latency_s) | (self.latency_s < 0) | ((self.latency_s > 0) & ~self.is_transfer)
-        if bad.any():
-            op = int(np.argmax(bad))
-            raise BadInput(
-                f"op {self.names[op]!r} has a latency of {self.latency_s[op]} s; only a transfer has one, "
-                "finite and not negative"
-            )
 
     @property
     def ops(self) -> int:
@@ -293,19 +277,9 @@ class Profile:
 
     def op(self, at: int) -> Op:
         """One op as a value."""
-        return Op(
-            name=self.names[at],
-            resource=int(self.resource[at]),
-            server=int(self.server[at]),
-            bytes=int(self.bytes[at]),
-            deps=tuple(self.deps(at).tolist()),
-            tensor=int(self.tensor[at]),
-            scope=int(self.scope[at]),
-            latency_s=float(self.latency_s[at]),
-            role=int(self.role[at]),
-            layer=int(self.layer[at]),
-            parts=self.parts.get(at, ()),
-        )
+        columns = {name: getattr(self, name)[at].item() for name in COLUMNS}
+        deps = tuple(self.deps(at).tolist())
+        return Op(self.names[at], deps=deps, parts=self.parts.get(at, ()), **columns)
 
     def worker_s_by_role(self) -> dict[OpRole, float]:
         """Mean seconds of a step in which the worker's ops run, by role."""

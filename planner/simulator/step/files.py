@@ -9,7 +9,7 @@ import os
 import zlib
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Annotated, Literal
+from typing import Annotated, Any, Literal
 
 import msgspec
 
@@ -103,6 +103,11 @@ ROLE_WORDS = {role: word for word, role in ROLES.items()}
 MAX_OPS = 1_000_000
 MAX_STEPS = 100_000
 MAX_VALUES = 30_000_000
+_ABOUT = (  # fields of a record that are those of the profile
+    *("model", "batch", "servers", "hardware", "bandwidth_bytes_per_s", "basis", "source", "notes"),
+    *("tensors", "buckets"),
+)
+_TABLES = ("durations_s", "starts_s", "order")  # steps x ops
 LEAST_STEP_S = 1e-6  # of computing: a kernel alone takes longer to launch
 
 # Beyond 2**53 a JSON number is not the same integer in every reader.
@@ -193,50 +198,28 @@ def encode(profile: Profile) -> bytes:
             "a profile file holds no joint ops, no latencies and no ops of the host; save the profile that "
             "it was made from"
         )
-    start = profile.dep_start.tolist()
-    index = profile.dep_index.tolist()
+    columns = (getattr(profile, name).tolist() for name in ("resource", "server", "bytes", "tensor", "role"))
     ops = [
         OpRecord(
             name=name,
-            resource=RESOURCE_KINDS[resource],  # type: ignore[arg-type]
+            resource=RESOURCE_KINDS[resource],
             server=server if server >= 0 else None,
             bytes=size,
-            deps=tuple(index[start[i] : start[i + 1]]),
+            deps=tuple(profile.deps(op).tolist()),
             tensor=tensor if tensor >= 0 else None,
             role=ROLE_WORDS.get(OpRole(role)),  # type: ignore[arg-type]
         )
-        for i, (name, resource, server, size, tensor, role) in enumerate(
-            zip(
-                profile.names,
-                profile.resource.tolist(),
-                profile.server.tolist(),
-                profile.bytes.tolist(),
-                profile.tensor.tolist(),
-                profile.role.tolist(),
-                strict=True,
-            )
+        for op, (name, resource, server, size, tensor, role) in enumerate(
+            zip(profile.names, *columns, strict=True)
         )
     ]
-    record = ProfileRecord(
-        format=FORMAT,
-        version=VERSION,
-        model=profile.model,
-        batch=profile.batch,
-        servers=profile.servers,
-        hardware=profile.hardware,
-        bandwidth_bytes_per_s=profile.bandwidth_bytes_per_s,
-        basis=profile.basis,
-        source=profile.source,
-        notes=profile.notes,
-        tensors=profile.tensors,
-        ops=ops,
-        durations_s=profile.durations_s.tolist(),
-        starts_s=None if profile.starts_s is None else profile.starts_s.tolist(),
-        order=None if profile.order is None else profile.order.tolist(),
-        recorded=_record_of(profile.recorded),
-        buckets=profile.buckets,
-    )
-    return msgspec.json.encode(record)
+    tables = {name: getattr(profile, name) for name in _TABLES}
+    about: dict[str, Any] = {
+        **{name: getattr(profile, name) for name in _ABOUT},
+        **{name: None if table is None else table.tolist() for name, table in tables.items()},
+        "recorded": _record_of(profile.recorded),
+    }
+    return msgspec.json.encode(ProfileRecord(format=FORMAT, version=VERSION, ops=ops, **about))
 
 
 def _record_of(known: Recorded | None) -> RecordedRecord | None:
@@ -263,16 +246,13 @@ def decode(data: bytes, where: str = "profile") -> Profile:
         record = from_json(data, ProfileRecord)
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
         raise BadInput(f"{where}: {error}") from error
-    tables: dict[str, Sequence[Sequence[float]] | None] = {
-        "durations_s": record.durations_s,
-        "starts_s": record.starts_s,
-        "order": record.order,
-    }
-    for name, table in tables.items():
-        for step, row in enumerate(table or ()):
+    for name in _TABLES:
+        for step, row in enumerate(getattr(record, name) or ()):
             if len(row) != len(record.ops):
                 raise BadInput(f"{where}: {name}[{step}] has {len(row)} values for {len(record.ops)} ops")
     unsaid = not any(op.role for op in record.ops)
+    about = {name: getattr(record, name) for name in _ABOUT}
+    about["buckets"] |= unsaid and _named_buckets(record.tensors)
     try:
         profile = Profile.build(
             [
@@ -288,19 +268,10 @@ def decode(data: bytes, where: str = "profile") -> Profile:
                 for op in record.ops
             ],
             record.durations_s,
-            model=record.model,
-            batch=record.batch,
-            servers=record.servers,
-            tensors=record.tensors,
             order=record.order,
             starts_s=record.starts_s,
-            hardware=record.hardware,
-            bandwidth_bytes_per_s=record.bandwidth_bytes_per_s,
-            basis=record.basis,
-            source=record.source,
-            notes=record.notes,
             recorded=_recorded(record.recorded),
-            buckets=record.buckets or (unsaid and _named_buckets(record.tensors)),
+            **about,
         )
     except BadInput as error:
         raise BadInput(f"{where}: {error}") from error

@@ -9,21 +9,13 @@ import numpy.typing as npt
 
 from planner.errors import BadInput
 from planner.simulator.cluster import Resource, ResourceKind
-from planner.simulator.step import (
-    DOWNLINK,
-    HOST,
-    PS,
-    RESOURCE_KINDS,
-    UPLINK,
-    WORKER,
-    Profile,
-    resource_of,
-)
+from planner.simulator.step import DOWNLINK, HOST, PS, RESOURCE_KINDS, UPLINK, WORKER, Profile, resource_of
 from planner.units import format_bytes, format_seconds
 
 FEW_STEPS = 10
 MANY_OPS = 300
 CLOCK_TOLERANCE_S = 1e-3
+_AS_IT_IS = ("model", "batch", "servers", "hardware", "basis", "source", "steps", "ops", "notes")
 
 
 @dataclass(frozen=True, slots=True)
@@ -96,15 +88,9 @@ def summarize(profile: Profile, bandwidth_bytes_per_s: float | None = None, slow
     path = critical_path(profile, lasts)
     ranked = np.argsort(-lasts, kind="stable")[:slowest]
     std = profile.durations_s.std(axis=0)
+    ends_s = None if profile.starts_s is None else profile.starts_s + profile.durations_s
     return Summary(
-        model=profile.model,
-        batch=profile.batch,
-        servers=profile.servers,
-        hardware=profile.hardware,
-        basis=profile.basis,
-        source=profile.source,
-        steps=profile.steps,
-        ops=profile.ops,
+        **{name: getattr(profile, name) for name in _AS_IT_IS},
         tensors=len(profile.tensors),
         bandwidth_bytes_per_s=bandwidth,
         resources=tuple(resources),
@@ -113,7 +99,7 @@ def summarize(profile: Profile, bandwidth_bytes_per_s: float | None = None, slow
         communication_to_computation=communication_s / compute_s if communication_s and compute_s else None,
         critical_path_s=float(lasts[path].sum()),
         critical_path=tuple(profile.names[i] for i in path),
-        recorded_step_s=_recorded_step_s(profile),
+        recorded_step_s=None if ends_s is None else float(ends_s.max(axis=1).mean()),
         slowest=tuple(
             OpUse(
                 profile.names[i],
@@ -124,7 +110,6 @@ def summarize(profile: Profile, bandwidth_bytes_per_s: float | None = None, slow
             )
             for i in ranked.tolist()
         ),
-        notes=profile.notes,
         suspicious=tuple(_suspicious(profile, bandwidth)),
     )
 
@@ -143,12 +128,6 @@ def critical_path(profile: Profile, lasts_s: npt.NDArray[np.float64]) -> list[in
     while before[path[-1]] >= 0:
         path.append(int(before[path[-1]]))
     return path[::-1]
-
-
-def _recorded_step_s(profile: Profile) -> float | None:
-    if profile.starts_s is None:
-        return None
-    return float((profile.starts_s + profile.durations_s).max(axis=1).mean())
 
 
 def _suspicious(profile: Profile, bandwidth: float | None) -> list[str]:
