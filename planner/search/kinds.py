@@ -99,8 +99,10 @@ def _input(value: str | float, option: str) -> str | float:
         rate = float(value)
     except ValueError:
         rate = 0.0
-    if not 0 < rate < float("inf"):
-        raise BadInput(f"{option} is {value!r}; it is jpeg, dali, none or images per second per vCPU, as 150")
+    if not 0.001 <= rate <= 1e9:
+        raise BadInput(
+            f"{option} is {value!r:.40}; it is jpeg, dali, none or images per second per vCPU, as 150"
+        )
     return rate
 
 

@@ -21,7 +21,11 @@ from typing import Any
 
 import pytest
 
+import planner
 from planner.answers.answer_files import chosen_plan
+from planner.answers.launching import launch_of
+from planner.answers.questions import Simulation
+from planner.answers.timeline import timeline_of
 from planner.calibrate.accelerator import to_toml
 from planner.device.recorded import open_profile
 from planner.device.recorded.importers import import_profile
@@ -35,10 +39,11 @@ from planner.launch._text import dns_label
 from planner.model.catalog import load_model
 from planner.model.importers import import_file
 from planner.printable import printable
+from planner.report.chrome import write_chrome
 from planner.report.html import render_page
 from planner.report.notebook import notebook_html
 from planner.report.output import Format, render
-from planner.report.page import Page, Remark, Table
+from planner.report.page import Page, Remark, Table, page_of
 
 yaml = pytest.importorskip("yaml")
 DATA = Path(__file__).parents[1] / "data"
@@ -110,12 +115,20 @@ IDS = [ascii(payload) for payload in PAYLOADS]
 # Readers: what breaks a line is refused in one line that names the place.
 
 
+def toml_text(text: str) -> str:
+    """A text in TOML; JSON's escapes are TOML's but for one character and those by units of UTF-16."""
+    return json.dumps(text, ensure_ascii=not text.isprintable()).replace("\x7f", "\\u007f")
+
+
 def hardware_file(**texts: str) -> str:
     values = {
         "machine": "box", "device": "mine", "offered_as": "box-1", "alias": "b", "region": "here",
         "other_region": "there", "provider": "lab", "family": "f", "nic_label": "n", "cpu": "c",
     } | texts  # fmt: skip
-    quoted = {name: json.dumps(text).replace("\x7f", "\\u007f") for name, text in values.items()}
+    quoted = {
+        name: json.dumps(text, ensure_ascii=not text.isprintable()).replace("\x7f", "\\u007f")
+        for name, text in values.items()
+    }
     return """
 provider = {provider}
 family = {family}
@@ -133,6 +146,7 @@ other_regions = {{ {other_region} = [1.0] }}
 kind = "gpu"
 fp32_tflops = 10.0
 memory_gib = 16.0
+memory_gbyte_per_s = 500.0
 """.format(**quoted)
 
 
@@ -351,7 +365,16 @@ def test_readers_refuse_names_that_break_a_line(reader: str, field: str, tmp_pat
 
 
 WORD = "plainword"
-LAUNCH_FIELDS = ("name", "machine", "region", "settings", "comments", "model", "checkpoint")
+KNOWN_WORDS = {  # fields that planner fills from its own lists
+    "provider", "strategy", "mesh", "precision", "recompute", "optimizer", "method", "targets", "base",
+    "offload",
+}  # fmt: skip
+LAUNCH_FIELDS = [
+    field.name
+    for record in (Launch, Recipe)
+    for field in dataclasses.fields(record)
+    if "str" in str(field.type) and field.name not in KNOWN_WORDS
+]
 RECIPE = Recipe(model="llama3-8b", sequence_length=2048, method="full", global_batch=16)
 
 
@@ -516,6 +539,69 @@ def test_reports_keep_their_structure(field: str) -> None:
             lines_of_title = ("p", "b") if field == "caption" and payload.splitlines()[1:] else ()
             tags = [tag for tag in Tags(write(given)).tags if tag not in lines_of_title]
             assert tags == [tag for tag in expected if tag not in lines_of_title], payload
+
+
+# Whole answers: a stranger's network on a stranger's machine, in every format of results and launch files.
+
+
+def answer_of(folder: Path, payload: str) -> Simulation:
+    """A plan in which every name that files give is the payload, or begins with it."""
+    folder.mkdir()
+    fields = READERS["hardware"][1]
+    names = {name: payload if name == "machine" else f"{payload}{k}" for k, name in enumerate(fields)}
+    for kind in ("machine", "device", "alias"):
+        names[kind] = re.sub(r"[*?[\],:/]", "", names[kind])  # which such names may not hold
+    hardware = written(folder / "h.toml", hardware_file(**names))
+    file_name = payload.replace("/", "").lstrip(".")
+    layer = toml_text(re.sub("[{}/]", "", payload))
+    network = f"input = [4]\nlayers = [{{ fc = 8 }}, {{ fc = 2, name = {layer} }}]\n"
+    model = written(folder / f"{file_name}.toml", network)
+    settings: dict[str, Any] = {"workers": 2, "exchange": "allreduce", "bandwidth": "10Gbit"}
+    return planner.simulate(str(model), hardware=str(hardware), **settings)
+
+
+def shape_of(value: Any) -> Any:
+    """Types, keys and lengths of a parsed document."""
+    if isinstance(value, dict):
+        return {key: shape_of(inner) for key, inner in value.items()}
+    return [shape_of(inner) for inner in value] if isinstance(value, list) else type(value)
+
+
+PARSERS: dict[Format, Callable[[str], Any]] = {
+    Format.json: lambda text: shape_of(json.loads(text)),
+    Format.csv: lambda text: [len(row) for row in csv.reader(io.StringIO(text))],
+    Format.markdown: lambda text: [line.count(" | ") for line in text.split("\n") if line.startswith("| ")],
+    Format.table: lambda text: None,
+}
+
+
+def outputs_of(answer: Simulation, folder: Path) -> dict[str, Any]:
+    """Every output that planner writes of an answer, parsed."""
+    page, out = page_of(answer), dict[str, Any]()
+    for format in Format:
+        text = render(page, format)
+        assert all(line.isprintable() for line in text.split("\n"))
+        out[format] = PARSERS[format](text)
+    out["html"] = Tags(render_page(page)).tags
+    out["notebook"] = Tags(notebook_html(answer)).tags
+    write_chrome(timeline_of(answer.request, answer.scored.plan, steps=1), folder / "t.json")
+    events = json.loads((folder / "t.json").read_text())["traceEvents"]
+    out["timeline"] = [shape_of(event) for event in events]
+    launch = launch_of(answer.scored, answer.request)
+    for target in TARGETS:
+        if not target.refusal(launch):
+            out[target.name] = shape_of(parsed(target, launch, folder))
+    return out
+
+
+def test_every_output_of_an_answer_keeps_its_structure(tmp_path: Path) -> None:
+    assert set(PARSERS) == set(Format)
+    plain = outputs_of(answer_of(tmp_path / "plain", WORD), tmp_path)
+    for index, payload in enumerate(QUOTING):
+        outputs = outputs_of(answer_of(tmp_path / str(index), payload), tmp_path)
+        assert outputs.keys() == plain.keys(), payload
+        for name, expected in plain.items():
+            assert outputs[name] == expected, (name, payload)
 
 
 def test_a_strangers_profile_adds_no_line_to_a_script(tmp_path: Path) -> None:
