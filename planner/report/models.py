@@ -297,7 +297,7 @@ def model_page(model: Model) -> Page:
             Figure("forward, one sample", f"{model.macs / 1e9:,.3g} GMACs"),
         ],
         facts=[[model.description]] if model.description else [],
-        pictures=list(map(chart, pictures)),
+        pictures=lambda: list(map(chart, pictures)),
         tables=[*map(_without_bars, tables[1:]), replace(tables[0], title="Layers")],
         assumptions=[Note(Topic.SOURCE, model.source)] if model.source else [],
     )

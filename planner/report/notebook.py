@@ -236,7 +236,7 @@ def notebook_html(result: Any) -> str:
 
 def charts_of(result: Any) -> list[Chart]:
     """The charts of an answer that need nothing simulated anew and say something without a pointer."""
-    drawn = (picture.draw() for picture in page_of(result).pictures if picture.still)
+    drawn = (picture.draw() for picture in page_of(result).pictures() if picture.still)
     return list(filter(None, drawn))
 
 

@@ -162,7 +162,7 @@ class Page:
     energy: bool = False  # shown, so that how it was counted is worth a sentence
     figures: Sequence[Figure] = ()
     what_if: Callable[[], Spec] | None = None
-    pictures: Sequence[Picture] = ()
+    pictures: Callable[[], Sequence[Picture]] = tuple  # asked for by renderers that draw
     command: str = ""
     data: Callable[[], Any] | None = field(default=None)  # for JSON; without it the rows of the first table
 
@@ -174,7 +174,7 @@ class Page:
     @property
     def charts(self) -> list[Chart]:
         """Every picture, drawn."""
-        return list(filter(None, (picture.draw() for picture in self.pictures)))
+        return list(filter(None, (picture.draw() for picture in self.pictures())))
 
 
 def programs(key: str, get: Callable[[Any], Any] | None = None) -> Column:

@@ -246,7 +246,7 @@ def profile_page(profile: Profile, summary: Summary) -> Page:
             Figure("critical path", format_seconds(summary.critical_path_s)),
         ],
         then=[Remark("Suspicious", summary.suspicious)],
-        pictures=list(map(chart, pictures)),
+        pictures=lambda: list(map(chart, pictures)),
         tables=[replace(table, title=table.title.capitalize()) for table in tables[1:] if table.rows],
         assumptions=[
             Note(Topic.SOURCE, f"{summary.source or 'unknown'} ({summary.basis})"),

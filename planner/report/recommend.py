@@ -7,8 +7,6 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from planner.note import Note, Topic
-from planner.report import charts
-from planner.report.charts_curves import memory_bars, step_picture, workers_curve
 from planner.report.format import count, limit_usd, money, percent, rate, ratio, span, usd
 from planner.report.page import Chart, Column, Figure, Page, Picture, Remark, Table
 from planner.report.phrases import (
@@ -59,7 +57,7 @@ def recommendation_page(result: Recommendation, *, energy: bool = False) -> Page
         tables=[Table(shown, plan_columns(shown, request, energy=energy, first=[LABEL]), records=rows)],
         then=[Remark("Bottleneck", [bottleneck_words(chosen)]), Remark("Next", _next(result))],
         what_if=lambda: what_if([*result.plans, *result.everything], chosen, request, request.goal),
-        pictures=_pictures(result),
+        pictures=lambda: _pictures(result),
     )
 
 
@@ -105,7 +103,7 @@ def comparison_page(result: Comparison, *, energy: bool = False) -> Page:
         tables=[Table(rows, columns, records=records, brief=brief)],
         then=[Remark("Bottleneck", [bottleneck_words(best)])],
         what_if=lambda: what_if([*result.rows, *result.everything], best, request, request.goal),
-        pictures=[
+        pictures=lambda: [
             Picture(
                 lambda: _front(replace(result, everything=[*simulated, *unmarked]), marked, ()), plotted=True
             ),
@@ -229,6 +227,8 @@ def change_words(change: Change) -> str:
 
 
 def _pictures(result: Recommendation) -> list[Picture]:
+    from planner.report.charts_curves import workers_curve
+
     chosen, curve = result.chosen, result.saturation
     named = [plan for plan in result.plans if plan.marks]
     bars = _few([chosen, *named, *result.plans], MOST_BARS)
@@ -242,6 +242,9 @@ def _pictures(result: Recommendation) -> list[Picture]:
 
 def _cost_and_step(request: Request, chosen: ScoredPlan, plans: Sequence[ScoredPlan]) -> list[Picture]:
     """What each plan costs and holds in memory, how busy the choice is, and a step of it."""
+    from planner.report import charts
+    from planner.report.charts_curves import memory_bars, step_picture
+
     names = [plan.plan.cluster_text for plan in plans]
     return [
         Picture(lambda: charts.cost_split(plans, names, wide=True), still=False),
@@ -258,6 +261,8 @@ def _front(
     further: Sequence[ScoredPlan] = (),
 ) -> Chart:
     """The front with every plan that was looked at, each once."""
+    from planner.report import charts
+
     drawn = {plan.plan.key: plan for plan in [*result.everything, *marked, chosen]}
     others = {plan.plan.key: plan for plan in further if plan.plan.key not in drawn}
     known = drawn.keys() | others.keys()
@@ -329,7 +334,7 @@ def sweep_page(result: SweepResult, *, energy: bool = False) -> Page:
             if len(models) == 1 and request is not None
             else None
         ),
-        pictures=[
+        pictures=lambda: [
             Picture(lambda place=place, priced=priced: _model_front(place, priced, len(models)))  # type: ignore[misc]
             for place, model in enumerate(models[:FEW_MODELS])
             if len(priced := [plan for plan in result.rows if plan.priced and plan.plan.model == model]) > 1
@@ -340,6 +345,8 @@ def sweep_page(result: SweepResult, *, energy: bool = False) -> Page:
 
 def _model_front(place: int, plans: list[ScoredPlan], models: int) -> Chart:
     """Cost against speed of one of so many models."""
+    from planner.report import charts
+
     chart = charts.pareto(plans)
     if models == 1:
         return chart

@@ -7,14 +7,6 @@ from dataclasses import replace
 from itertools import pairwise
 from typing import TYPE_CHECKING, Any
 
-from planner.report import charts
-from planner.report.charts_curves import (
-    memory_bars,
-    sizes_curve,
-    step_picture,
-    utilisation_curve,
-    workers_curve,
-)
 from planner.report.format import count, percent, rate, signed
 from planner.report.page import Column, Figure, Page, Picture, Remark, Table
 from planner.report.phrases import alone_words, beside_words, busy_words, compared_words, figures, plan_page
@@ -79,7 +71,7 @@ def saturation_page(result: Saturation, *, energy: bool = False) -> Page:
         what_if=lambda: what_if(
             [*(p.scored for p in result.points), *(s for _, s in result.sizes)], chosen, request
         ),
-        pictures=_pictures(result),
+        pictures=lambda: _pictures(result),
     )
 
 
@@ -235,6 +227,15 @@ def _workers(workers: int | None) -> str:
 
 
 def _pictures(result: Saturation) -> list[Picture]:
+    from planner.report import charts
+    from planner.report.charts_curves import (
+        memory_bars,
+        sizes_curve,
+        step_picture,
+        utilisation_curve,
+        workers_curve,
+    )
+
     points, chosen = result.points, result.chosen
     bars, names = [point.scored for point in points], [_workers(point.workers) for point in points]
     busy = f"Utilization of each resource with {_workers(chosen.workers)}"

@@ -8,8 +8,6 @@ from typing import TYPE_CHECKING, Any
 
 from planner.answers.anatomy import Anatomy
 from planner.note import Note, Topic
-from planner.report import charts
-from planner.report.charts_curves import memory_bars, step_picture
 from planner.report.format import bar, percent, rate, ratio, signed_percent, span
 from planner.report.page import Column, Page, Picture, Remark, Table
 from planner.report.phrases import alone_words, bottleneck_words, plan_page, resource_words
@@ -86,7 +84,6 @@ def simulation_page(result: Simulation, *, energy: bool = False) -> Page:
         for resource, share in prediction.utilisation.items()
     ]
     figures = [{"figure": name, "value": value} for name, value in _figure_rows(result)]
-    cost = Picture(lambda: charts.cost_split([scored], [scored.plan.cluster_text]), still=False)
     return plan_page(
         result,
         scored,
@@ -106,13 +103,22 @@ def simulation_page(result: Simulation, *, energy: bool = False) -> Page:
             *anatomy_tables(result.anatomy),
             Table(used, [Column("what", "resource"), Column("used", "busy", show=percent)]),
         ],
-        pictures=[
-            *([cost] if scored.priced else []),
-            Picture(lambda: charts.utilisation(scored)),
-            memory_bars(request, [scored], [scored.plan.cluster_text]),
-            step_picture(request, scored),
-        ],
+        pictures=lambda: _pictures(result),
     )
+
+
+def _pictures(result: Simulation) -> list[Picture]:
+    from planner.report import charts
+    from planner.report.charts_curves import memory_bars, step_picture
+
+    scored, names = result.scored, [result.scored.plan.cluster_text]
+    cost = Picture(lambda: charts.cost_split([scored], names), still=False)
+    return [
+        *([cost] if scored.priced else []),
+        Picture(lambda: charts.utilisation(scored)),
+        memory_bars(result.request, [scored], names),
+        step_picture(result.request, scored),
+    ]
 
 
 def _figure_rows(result: Simulation) -> list[tuple[str, str]]:

@@ -294,7 +294,7 @@ def show_plots(page: Page, most: int = 80) -> None:
     from planner.report.plots import chart_plot
 
     console = Console(highlight=False, markup=False)
-    for picture in page.pictures:
+    for picture in page.pictures():
         if picture.plotted and (chart := picture.draw()) is not None:
             drawn = chart_plot(chart, min(console.width, most))
             console.print()

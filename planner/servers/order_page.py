@@ -100,7 +100,7 @@ def order_page(answer: OrderAnswer, *, energy: bool = False) -> Page:
             Figure("step", format_seconds(best.step_s)),
             Figure("upper bound", f"{rate(comparison.ideal_samples_per_s)} samples/s"),
         ],
-        pictures=pictures,
+        pictures=lambda: pictures,
     )
 
 

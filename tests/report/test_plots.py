@@ -27,14 +27,14 @@ from planner.report.terminal import show_plots
 
 
 def plotted(result, width=80):
-    (picture,) = [picture for picture in page_of(result).pictures if picture.plotted]
+    (picture,) = [picture for picture in page_of(result).pictures() if picture.plotted]
     return chart_plot(picture.draw(), width)
 
 
 def test_workers_curve_linear_scaling_goes_through_the_first_point():
     whole = saturated()  # a curve need not begin with one worker
     result = replace(whole, points=whole.points[1:], saturation_workers=None)
-    (picture,) = [picture for picture in page_of(result).pictures if picture.plotted]
+    (picture,) = [picture for picture in page_of(result).pictures() if picture.plotted]
     first = result.points[0]
     assert first.workers > 1
     linear = next(trace for trace in picture.draw().spec["data"] if trace["name"] == "linear scaling")
@@ -166,7 +166,7 @@ def test_ticks_are_round(axis, ticks):
 
 
 def test_left_out_where_stdout_is_no_terminal(capsys):
-    show_plots(Page("page", pictures=[Picture(lambda: pytest.fail("drawn"), plotted=True)]))
+    show_plots(Page("page", pictures=lambda: [Picture(lambda: pytest.fail("drawn"), plotted=True)]))
     assert capsys.readouterr().out == ""
 
 
@@ -176,7 +176,7 @@ from planner.report.terminal import show_plots
 axes = {key: {"title": {"text": key}} for key in ("xaxis", "yaxis")}
 data = [{"mode": "markers", "name": "points", "x": [1, 2], "y": [3, 4], "marker": {"color": "@c1"}}]
 chart = Chart("key", "title", "", {"data": data, "layout": axes})
-show_plots(Page("page", pictures=[Picture(lambda: chart, plotted=True)]))
+show_plots(Page("page", pictures=lambda: [Picture(lambda: chart, plotted=True)]))
 """
 
 

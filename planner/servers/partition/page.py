@@ -202,7 +202,7 @@ def partition_page(tables: Sequence[Table], model: str) -> Page:
         headline=f"{split.title}.",
         tables=[replace(plans, notes=()), replace(split, title="Time of an epoch", notes=()), layers],
         then=[Remark("Notes", [*split.notes, *plans.notes])],
-        pictures=[
+        pictures=lambda: [
             chart(_stacked("split", "Time of an epoch", "s", parts, ("part", "compute_s", "network_s"))),
             chart(_stacked("layers", "Time per sample, layer by layer", "ms", layers.rows, per_layer)),
         ],
