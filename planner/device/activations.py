@@ -35,7 +35,7 @@ import numpy.typing as npt
 from planner.errors import BadInput
 from planner.memoize import memoize
 from planner.model import Layer, Model
-from planner.model.layers import Kept, is_input, kept, kind_of, layers_with_gradient, trains_weights
+from planner.model.layers import Kept, is_input, kept, kind_of, layers_with_gradient, saves_input
 
 Flags = npt.NDArray[np.bool_]
 Recompute = Literal["none", "attention", "per-op", "full"]
@@ -112,7 +112,7 @@ def saved_activations(
         if layer.name not in with_gradient:
             continue
         kind = kind_of(layer)
-        needs_input = kind.needs_input and (trains_weights(layer) or not kind.input_for_weights)
+        needs_input = kind.needs_input and (saves_input(layer) or not kind.input_for_weights)
         if kind.needs_output or layer.name in by_policy:
             for maker in makers(layer):
                 save(at, layer, maker, "output", Kept(elements=maker.output_elements))

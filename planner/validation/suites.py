@@ -25,7 +25,17 @@ from planner.validation.reader import LANGUAGE, published_runs, throughput_runs
 from planner.validation.row import figures, table
 from planner.validation.run import Run
 
-SUITES = ("papers", "servers", "allreduce", "throughput", "sharded", "devices", "memory", "layouts")
+SUITES = (
+    "papers",
+    "servers",
+    "allreduce",
+    "throughput",
+    "sharded",
+    "devices",
+    "memory",
+    "fine-tuning",
+    "layouts",
+)
 OF_RUNS = ("allreduce", "throughput", "sharded", "devices", "memory")  # that a table of runs can feed
 NVIDIA = ("nvidia", "")
 DEVICE_TARGET = (0.12, 0.35)  # of a device without runs
@@ -48,6 +58,10 @@ def evidence(name: str) -> Evidence:
         from planner.validation import layouts
 
         return layouts.shipped()
+    if name == "fine-tuning":
+        from planner.validation import fine_tuning
+
+        return fine_tuning.evidence()
     published, unread = published_runs()
     skipped = {entry.id: entry.reason for entry in unread}
     return evidence_of(name, (*published, *throughput_runs()), skipped, shipped=True)

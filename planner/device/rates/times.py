@@ -276,10 +276,9 @@ def _layer_times(of: _Coefficients, batch: int) -> StepTimes:
     # device never makes a step longer.
     optimizer_s = of.update_s
     if rates.floor_s:
-        counted = kernels.launches * kernels.fixed
-        device_s, launches = busy_s.sum(), counted.sum()
+        device_s, launches = busy_s.sum(), kernels.launches.sum()
         late_s = (step_of(device_s, launches * rates.floor_s) - device_s) / max(launches, 1.0)  # a launch
-        busy_s = busy_s + late_s * counted
+        busy_s = busy_s + late_s * kernels.launches
         updates = kernels.tensors * rates.update_launches
         optimizer_s = float(step_of(of.update_s, updates * rates.floor_s))
     layers = kernels.layers

@@ -39,6 +39,7 @@ __all__ = [
     "kind_of",
     "layer_workload",
     "layers_with_gradient",
+    "saves_input",
     "score_pairs",
     "tensor_shards",
     "trains_weights",
@@ -194,6 +195,12 @@ def trains_weights(layer: Layer) -> bool:
     """Whether a layer makes gradients of its weights; True of one without any."""
     weights = (*layer.tensors, *layer.tied)
     return not weights or any(tensor.frozen_bits is None for tensor in weights)
+
+
+def saves_input(layer: Layer) -> bool:
+    """Whether a layer that needs its input for gradients of weights saves it. Those of quantized weights save
+    it though they make none (bitsandbytes' MatMul4Bit)."""
+    return trains_weights(layer) or any((tensor.frozen_bits or 16) < 16 for tensor in layer.tensors)
 
 
 @memoize

@@ -43,8 +43,8 @@ BASES = {
     for base in (
         Base("bf16", 16),
         Base("int8", 8.1, dequantize_bytes=16.0),
-        Base("nf4", 4.127, dequantize_bytes=16.0),
-        Base("int4", 4.25, dequantize_bytes=16.0),
+        Base("nf4", 4.127, dequantize_bytes=11.0),
+        Base("int4", 4.25, dequantize_bytes=16.5),
     )
 }
 

@@ -1,0 +1,201 @@
+"""Published fine-tuning runs: step time and peak memory of LoRA and QLoRA beside `planner.simulate`.
+
+A row of `data/finetune.csv` becomes the options that a user would give. `data/finetune.toml` says what the
+sources' scripts set (targets, recompute), which machine has the device, and how a source measures memory.
+The few constants of fine-tuning are chosen by `benchmarks/fit/fine_tuning.py`; what choosing them without the
+source of a run would change is in `data/finetune_left_out.csv`.
+"""
+
+from __future__ import annotations
+
+import math
+from collections import defaultdict
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import partial
+from importlib.resources import as_file
+from statistics import median
+from typing import TYPE_CHECKING, Any
+
+from planner.errors import PlannerError
+from planner.validation.evidence import Compared, Evidence, Statement, ranged_by_others
+from planner.validation.row import DATA, figures, table
+
+if TYPE_CHECKING:
+    from planner.answers.questions import Simulation
+
+Row = Mapping[str, str]
+MEMORY = "memory"
+METHODS = {"lora": "LoRA", "qlora": "QLoRA", "full": "full training"}
+RATIO_TARGET = 0.20  # of the error of QLoRA's time over LoRA's, by sequence length
+
+
+@dataclass(frozen=True, slots=True)
+class Predicted:
+    """A row's seconds, per step or micro-batch, with the stated range, and the peak of a device in bytes."""
+
+    seconds: float
+    low_s: float
+    high_s: float
+    peak_bytes: float
+
+
+def evidence() -> Evidence:
+    """All rows of the table, compared or with the reason why not."""
+    from planner.validation.suites import evidence_from
+
+    rows, skipped = compared_rows()
+    shifts = {row["id"]: float(row["shift"]) for row in table("finetune_left_out.csv")}
+    rows = [_with_left_out(row, shifts.get(row.id)) for row in rows]
+    memory = {row.id: row for row in ranged_by_others([row for row in rows if row.part == MEMORY])}
+    rows = [memory.get(row.id, row) for row in rows]
+    return evidence_from("fine-tuning", rows, skipped, ratio_statements(rows))
+
+
+def _with_left_out(row: Compared, shift: float | None) -> Compared:
+    return row if shift is None else replace(row, left_out=row.predicted * math.exp(shift))
+
+
+def compared_rows() -> tuple[list[Compared], dict[str, str]]:
+    """Rows beside their predictions, and by row the reason why it is not compared."""
+    rows: list[Compared] = []
+    skipped: dict[str, str] = {}
+    for row in table("finetune.csv"):
+        result = predicted(row)
+        if isinstance(result, str):
+            skipped[row["id"]] = result
+        else:
+            rows += _compared(row, result)
+    return rows, skipped
+
+
+def _compared(row: Row, result: Predicted) -> list[Compared]:
+    """What a row states of time and of memory, each beside its prediction."""
+    source = figures("finetune")["sources"][row["source"]]
+    method = " ".join(filter(None, (METHODS[row["method"]], row["base"])))
+    tokens = f"{row['tokens']} tokens x {row['batch']}" if row["tokens"] else f"batch {row['batch']}"
+    words = f"{row['network']}, {method}, {tokens}, {row['devices']} x {row['device']}"
+    make = partial(Compared, source=row["source"], what=words)
+    rows = []
+    if (measured_s := time_of(row)) is not None:
+        rows.append(
+            make(
+                id=f"{row['id']}-time",
+                part=f"{METHODS[row['method']]}, time",
+                unit="s",
+                measured=measured_s,
+                predicted=result.seconds,
+                low=result.low_s,
+                high=result.high_s,
+            )
+        )
+    if row["memory_gb"]:
+        devices = int(row["devices"]) if row["memory_of"] == "all devices" else 1
+        rows.append(
+            make(
+                id=f"{row['id']}-memory",
+                part=MEMORY,
+                unit="GB",
+                measured=float(row["memory_gb"]) / devices,
+                predicted=result.peak_bytes / source["memory_unit"],
+            )
+        )
+    return rows
+
+
+def time_of(row: Row) -> float | None:
+    """Seconds of a step or micro-batch; None of whole runs, whose tokens are not stated."""
+    if row["unit"] == "tokens/s":
+        return int(row["tokens"]) * int(row["batch"]) * int(row["accumulate"]) / float(row["time"])
+    return float(row["time"]) if row["unit"] in ("s per step", "s per micro-batch") else None
+
+
+def predicted(row: Row) -> Predicted | str:
+    """What `planner.simulate` says of a row, or why the row cannot be expressed."""
+    if reason := obstacle(row):
+        return reason
+    source = figures("finetune")["sources"][row["source"]]
+    try:
+        at_longest = simulate_row(row, source, int(row["tokens"] or source["longest"].get(row["network"], 0)))
+        timed = at_longest
+        if row["unit"] == "s per micro-batch":
+            timed = simulate_row(row, source, source["mean"][row["batch"]])
+    except PlannerError as error:
+        return f"refused by the package: {error}"
+    assert at_longest.anatomy is not None
+    assert at_longest.anatomy.memory is not None
+    assert timed.scored.range is not None
+    by_kind = at_longest.anatomy.memory.bytes_by_kind
+    peak = at_longest.anatomy.memory.total_bytes
+    if source.get("allocated"):
+        peak -= by_kind["framework"] + by_kind["fragmentation"]
+    scored = timed.scored
+    seconds = scored.prediction.step_s / (scored.plan.accumulate if row["unit"] == "s per micro-batch" else 1)
+    slower, faster = (scored.samples_per_s / rate for rate in timed.scored.range)
+    return Predicted(seconds, seconds * faster, seconds * slower, peak)
+
+
+def obstacle(row: Row) -> str:
+    """Why a row cannot be expressed, "" where it can."""
+    known = figures("finetune")
+    for column, reasons in known["unmodelled"].items():
+        if reason := reasons.get(row[column]):
+            return str(reason)
+    several = int(row["devices"]) > 1 and known["unmodelled_of_several"].get(row["source"])
+    full = row["method"] == "full" and known["unmodelled_full"].get(row["source"])
+    return str(several or full or "")
+
+
+def simulate_row(row: Row, source: Mapping[str, Any], tokens: int) -> Simulation:
+    """The answer of `planner simulate` to the options of a row."""
+    from planner.answers.questions import simulate
+
+    batch, steps = int(row["batch"]), row["accumulate"]
+    accumulate = int(steps) if steps.isdigit() else max(source.get("global_batch", 1) // batch, 1)
+    options: dict[str, Any] = {
+        "hardware": figures("finetune")["machines"][row["device"]],
+        "workers": int(row["devices"]),
+        "train": row["method"],
+        "batch": batch,
+        "accumulate": accumulate,
+        "seq_length": tokens,
+        "recompute": source["recompute"],
+        "precision": "bf16",
+        "optimizer": "adamw",
+        "framework": source.get("framework", "pytorch"),
+    }
+    if row["method"] != "full":
+        options |= {"rank": int(row["rank"]), "targets": source["targets"]}
+    if row["base"]:
+        options["base"] = row["base"].removesuffix("-dq")
+    if int(row["devices"]) > 1:
+        options["exchange"] = "sharded"
+    file = DATA / "networks" / "fine-tuned" / f"{row['network']}.toml"
+    if not file.is_file():
+        return simulate(row["network"], **options)
+    with as_file(file) as path:
+        return simulate(str(path), **options)
+
+
+def ratio_statements(rows: Sequence[Compared]) -> list[Statement]:
+    """How far the ratio of QLoRA's time to LoRA's is off: of each sequence length the median over networks,
+    and of these the largest."""
+    seconds = {row.id: row for row in rows if row.unit == "s"}
+    pairs: dict[tuple[str, str], dict[str, Compared]] = defaultdict(dict)
+    for row in table("finetune.csv"):
+        if f"{row['id']}-time" in seconds and row["source"] == "qwen" and row["devices"] == "1":
+            pairs[row["network"], row["tokens"]][row["method"]] = seconds[f"{row['id']}-time"]
+    errors: dict[str, list[float]] = defaultdict(list)
+    for (_, tokens), by_method in pairs.items():
+        if {"lora", "qlora"} <= by_method.keys():
+            lora, qlora = by_method["lora"], by_method["qlora"]
+            ratio = (qlora.predicted / lora.predicted) / (qlora.measured / lora.measured)
+            errors[tokens].append(abs(ratio - 1))
+    if not errors:
+        return []
+    by_length = [median(found) for found in errors.values()]
+    name = "QLoRA's time over LoRA's by sequence length"
+    return [
+        Statement(name=f"{name}: median error", value=median(by_length), target=RATIO_TARGET),
+        Statement(name=f"{name}: largest error", value=max(by_length), target=RATIO_TARGET),
+    ]
