@@ -25,18 +25,8 @@ from planner.validation.reader import LANGUAGE, published_runs, throughput_runs
 from planner.validation.row import figures, table
 from planner.validation.run import Run
 
-SUITES = (
-    "papers",
-    "servers",
-    "allreduce",
-    "throughput",
-    "sharded",
-    "devices",
-    "memory",
-    "fine-tuning",
-    "layouts",
-)
 OF_RUNS = ("allreduce", "throughput", "sharded", "devices", "memory")  # that a table of runs can feed
+SUITES = ("papers", "servers", *OF_RUNS, "fine-tuning", "layouts")
 NVIDIA = ("nvidia", "")
 DEVICE_TARGET = (0.12, 0.35)  # of a device without runs
 BIASED, MOST_BIAS, LEAST_RUNS = ("A100", "H100"), 0.10, 4
@@ -54,14 +44,10 @@ def evidence(name: str) -> Evidence:
         from planner.servers import validation as of_servers
 
         return of_servers.evidence(name)
-    if name == "layouts":
-        from planner.validation import layouts
+    if name in ("layouts", "fine-tuning"):
+        from planner.validation import fine_tuning, layouts
 
-        return layouts.shipped()
-    if name == "fine-tuning":
-        from planner.validation import fine_tuning
-
-        return fine_tuning.evidence()
+        return layouts.shipped() if name == "layouts" else fine_tuning.evidence()
     published, unread = published_runs()
     skipped = {entry.id: entry.reason for entry in unread}
     return evidence_of(name, (*published, *throughput_runs()), skipped, shipped=True)
