@@ -15,9 +15,8 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from planner.hardware import Hardware
+from planner.hardware import Hardware, Market
 from planner.hardware.catalog import hardware_names, load_hardware
-from planner.hardware.market import Market
 from planner.parallel.collectives import Curves, Kind
 from planner.parallel.collectives.nccl import Nccl
 from planner.parallel.collectives.peers import peers_of

@@ -22,8 +22,8 @@ import numpy as np
 
 from planner.device.computation import Computation
 from planner.device.computation.synthesis import computation_for
+from planner.hardware import Market
 from planner.hardware.catalog import load_hardware
-from planner.hardware.market import Market
 from planner.model.catalog import load_model
 from planner.parallel.data import Site
 from planner.servers.parameter_servers import ParameterServers

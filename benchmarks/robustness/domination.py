@@ -29,9 +29,8 @@ from dataclasses import dataclass, field, replace
 from planner.answers.recommend import recommend_for
 from planner.answers.results import Recommendation
 from planner.errors import BadInput, Infeasible, PlannerError
-from planner.hardware import Hardware
+from planner.hardware import Hardware, Market
 from planner.hardware.catalog import hardware_names, load_hardware
-from planner.hardware.market import Market
 from planner.model.catalog import model_names
 from planner.parallel.data.ddp import AllReduce
 from planner.parallel.data.single import Alone

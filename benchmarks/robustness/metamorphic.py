@@ -31,8 +31,7 @@ from questions import numbered, planned, small_space
 from planner.answers.recommend import recommend_for
 from planner.answers.saturation import saturation_for
 from planner.errors import PlannerError
-from planner.hardware import Hardware
-from planner.hardware.market import Market
+from planner.hardware import Hardware, Market
 from planner.parallel.plan import Plan
 from planner.search.cases import Cases
 from planner.search.limits import MIN_MARGINAL_EFFICIENCY, Objective

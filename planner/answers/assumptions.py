@@ -12,12 +12,10 @@ from math import isinf
 
 from planner.answers.jobs import usual_job
 from planner.answers.own_machines import own_machine_facts
-from planner.hardware import Hardware
-from planner.hardware.market import GIVEN_PRICE
+from planner.hardware import GIVEN_PRICE, Hardware
 from planner.model import Experts
 from planner.note import Fact, Note, Topic
-from planner.parallel.plan import Plan
-from planner.parallel.site import flow_limit_bytes_per_s, network_figure
+from planner.parallel.plan import Plan, flow_limit_bytes_per_s, network_figure
 from planner.search.cases import Cases
 from planner.search.device_memory import offloaded
 from planner.search.input import samples_per_s_per_vcpu

@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 
 from planner.errors import BadInput, Infeasible
-from planner.hardware.market import Market
+from planner.hardware import Market
 from planner.model import Model
 from planner.note import Note, Topic
 from planner.parallel.data import EXCHANGES, Tier

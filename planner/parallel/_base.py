@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from planner.model import Model
     from planner.note import Note
     from planner.parallel.collectives import Kind
-    from planner.parallel.site import Site
+    from planner.parallel.plan import Site
     from planner.simulator.cluster import Resource, ResourceKind
 
     Floats = npt.NDArray[np.float64]

@@ -28,7 +28,7 @@ from planner.parallel.tensor import TensorParallel
 if TYPE_CHECKING:
     from planner.model import Model
     from planner.parallel._base import Floats
-    from planner.parallel.site import Site
+    from planner.parallel.plan import Site
 
 AXES: dict[str, type[Axis]] = {axis.kind: axis for axis in (TensorParallel, PipelineParallel)}
 # Axes that one data-parallel strategy lowers itself, by the flag of their degree: loaded when asked for, and

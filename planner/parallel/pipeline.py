@@ -24,7 +24,7 @@ from planner.parallel._base import Asked, Axis, AxisFlag, Divisible, Labels, Mem
 if TYPE_CHECKING:
     from planner.model import Model
     from planner.parallel._base import Floats
-    from planner.parallel.site import Site
+    from planner.parallel.plan import Site
 
 USUAL_STAGES = (1, 2, 4, 8, 16)
 USUAL_VIRTUAL_STAGES = (2, 4)

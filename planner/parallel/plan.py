@@ -1,17 +1,129 @@
-"""A plan: which model on which machines, and how replicas exchange what they learn. A point of the space."""
+"""A plan, and the site that it runs on: the workers' machines, on the terms of a request.
+
+A plan says which model on which machines, and how replicas exchange what they learn: a point of the space.
+"""
 
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Mapping
-from dataclasses import dataclass, fields
-from typing import Any
+import math
+from collections.abc import Callable, Hashable, Mapping
+from dataclasses import dataclass, field, fields, replace
+from typing import TYPE_CHECKING, Any, TypeVar
 
-from planner.device.activations import Recompute
 from planner.device.precision import FP32, Precision, precision_named
-from planner.hardware.market import Market
-from planner.parallel.data import EXCHANGES, Exchange, Rented, Site
+from planner.errors import BadInput
+from planner.hardware import Basis, Fabric, Hardware, Market, Network
+from planner.memoize import kept
 from planner.parallel.mesh import WHOLE, Mesh
+from planner.units import format_bandwidth
+
+if TYPE_CHECKING:
+    from planner.device.activations import Recompute
+    from planner.parallel.data import Exchange
+
+CATALOGUE = Market()
+T = TypeVar("T")
+
+
+@dataclass(frozen=True, slots=True)
+class Rented:
+    """Machines that a plan pays for: their role (`workers`, `servers`), kind and number."""
+
+    role: str
+    machine: str
+    count: int
+
+
+@dataclass(frozen=True, slots=True)
+class Site:
+    """So many workers, each one device, on machines of one kind that are filled one after another.
+
+    `rdma`: whether transfers between machines bypass the kernel; None: as the request says, or as the machine
+    can. `mesh`: how a replica is spread over workers. `market` gives other machines by their names.
+    `seed`: of what is drawn once for a plan, as an order of transfers.
+
+    Workers and machines that are not like the others: `speeds` are those of the workers' computation (1: as
+    computed), `nic_shares` what is left of each machine's NIC; empty means all alike. `round_trip_s` is that
+    of a small message between machines (None: as is usual for the network and library), `burst_bytes` what a
+    shaped link lets through at once after a pause.
+    """
+
+    hardware: Hardware
+    workers: int
+    market: Market = CATALOGUE
+    mesh: Mesh = WHOLE
+    rdma: bool | None = None
+    speeds: tuple[float, ...] = ()
+    nic_shares: tuple[float, ...] = ()
+    round_trip_s: float | None = None
+    burst_bytes: float = 0.0
+    seed: int = 0
+    _found: dict[Hashable, Any] = field(default_factory=dict, init=False, repr=False, compare=False)
+
+    def once(self, key: Hashable, make: Callable[[], T]) -> T:
+        """What `make` finds on this site, looked up once: a search asks for thousands of plans."""
+        return kept(self._found, key, make)
+
+    @property
+    def devices(self) -> int:
+        """Workers that a machine holds."""
+        return self.hardware.device_count
+
+    @property
+    def machines(self) -> int:
+        """Machines that hold workers; the last may hold fewer."""
+        return -(-self.workers // self.devices)
+
+    @property
+    def replicas(self) -> int:
+        return self.workers // self.mesh.size
+
+    @property
+    def nic_bytes_per_s(self) -> float:
+        """Of a machine, each way; refused where nobody knows it."""
+        given = self.market.bandwidth_bytes_per_s
+        return given or network_figure(self.hardware, self.market.network).bytes_per_s
+
+    @property
+    def between_bytes_per_s(self) -> float:
+        """What collectives between machines go over, each way: the NICs with RDMA where they are used, which
+        on some machines are a faster network than that of everything else."""
+        fast = self.hardware.rdma_bytes_per_s
+        if self.uses_rdma and fast and not self.market.bandwidth_bytes_per_s:
+            return fast
+        return self.nic_bytes_per_s
+
+    @property
+    def flow_bytes_per_s(self) -> float:
+        """What one connection between machines gets at most; infinite where no limit is known."""
+        return flow_limit_bytes_per_s(self.hardware)
+
+    @property
+    def fabric(self) -> Fabric | None:
+        """The links between the devices of a machine; None: one device, or nobody has said how they are
+        joined, so that they talk through the host."""
+        return self.hardware.fabric
+
+    @property
+    def uses_rdma(self) -> bool:
+        asked = self.market.rdma if self.rdma is None else self.rdma
+        return bool(self.hardware.rdma) if asked is None else asked
+
+    @property
+    def no_rdma(self) -> str:
+        """Why RDMA that is asked for cannot be had, with the remedy; empty if it can."""
+        market = self.market if self.rdma is None else replace(self.market, rdma=self.rdma)
+        return market.no_rdma(self.hardware)
+
+    @property
+    def hosts_parse(self) -> bool:
+        """Whether processors beside the devices parse messages; else what computes does that too."""
+        return self.hardware.device.kind == "gpu"
+
+    def machine_of(self, worker: int) -> int:
+        """The machine that a worker lives on."""
+        return worker // self.devices
 
 
 @dataclass(frozen=True, slots=True)
@@ -117,6 +229,8 @@ class Plan:
 
 def plan_from(values: Mapping[str, Any]) -> Plan:
     """The plan that `as_dict` gave, of this release or of one that wrote `checkpointing` and `cut`."""
+    from planner.parallel.data import EXCHANGES
+
     given = dict(values)
     recompute = given.pop("checkpointing", given.get("recompute", "none"))
     given["recompute"] = "attention" if recompute == "selective" else recompute
@@ -133,3 +247,49 @@ def plan_from(values: Mapping[str, Any]) -> Plan:
             "mesh": Mesh.of(**given.get("mesh", {})),
         }
     )
+
+
+@dataclass(frozen=True, slots=True)
+class NetworkFigure:
+    """The bandwidth that an answer rests on, and in words where it comes from."""
+
+    bytes_per_s: float
+    basis: Basis
+    words: str
+
+
+def network_figure(hardware: Hardware, network: Network = "baseline") -> NetworkFigure:
+    """The NIC's figure for long training or for a burst, and in words which one it is."""
+    if network not in ("baseline", "burst"):
+        raise BadInput(f"network is {network!r}; allowed: baseline, burst")
+    rate = hardware.nic_bytes_per_s(network)
+    if rate is None:
+        label = f" (the provider says {hardware.nic_label!r})" if hardware.nic_label else ""
+        raise BadInput(
+            f"{hardware.name}: no network figure is published{label}; give a bandwidth you measured, "
+            "or describe the machine in a file of your own"
+        )
+    burst, baseline = hardware.nic_burst_bytes_per_s, hardware.nic_baseline_bytes_per_s
+    figure = "nic_burst" if baseline is None or (network == "burst" and burst) else "nic_baseline"
+    basis = hardware.sources[figure].basis if figure in hardware.sources else "estimated"
+    words = f"{hardware.name}: {format_bandwidth(rate)}"
+    if burst and baseline and burst > baseline:
+        if network == "burst":
+            words += f" burst (lasts minutes; baseline {format_bandwidth(baseline)})"
+        else:
+            words += f" baseline (burst {format_bandwidth(burst)} lasts minutes)"
+    return NetworkFigure(rate, basis, f"{words}, {basis}")
+
+
+def host_cores(hardware: Hardware) -> int | None:
+    """The cores of a machine's processors, which parse messages and update parameters; None if not known.
+    A provider's vCPU is a thread, of which a core has two."""
+    if hardware.device.kind == "cpu":
+        return hardware.device.cores
+    return None if hardware.vcpus is None else max(1, hardware.vcpus // 2)
+
+
+def flow_limit_bytes_per_s(hardware: Hardware, placement_group: bool = True) -> float:
+    """What one connection of this machine gets at most; infinite where no limit is known."""
+    grouped = hardware.placement_group_flow_bytes_per_s if placement_group else None
+    return grouped or hardware.flow_bytes_per_s or math.inf

@@ -38,7 +38,7 @@ from planner.parallel.collectives.peers import peers_of
 from planner.parallel.data import settings
 from planner.parallel.data.joint import JITTER_SPAN_S, slowest_factor, usual_sigma
 from planner.parallel.mesh import Mesh, axis_group, crosses_machines
-from planner.parallel.site import Site
+from planner.parallel.plan import Site
 from planner.parallel.stage import Costs, StageWork, UnitTimes, stage_work, unit_times
 
 if TYPE_CHECKING:

@@ -24,7 +24,7 @@ from planner.parallel._base import Asked, Axis, AxisFlag, Communication, Labels,
 
 if TYPE_CHECKING:
     from planner.hardware import Hardware
-    from planner.parallel.site import Site
+    from planner.parallel.plan import Site
 
 
 @dataclass(frozen=True, slots=True)

@@ -11,8 +11,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field, replace
 
 from planner.errors import BadInput
-from planner.hardware import Hardware
-from planner.hardware.market import Market
+from planner.hardware import Hardware, Market
 from planner.model import Model
 from planner.note import Reason, Verb
 from planner.parallel.data import Site

@@ -7,7 +7,7 @@ from math import lcm
 from planner.errors import BadInput, Infeasible, PlannerError
 from planner.note import LeftOut
 from planner.parallel.mesh import meshes
-from planner.parallel.site import Site
+from planner.parallel.plan import Site
 from planner.search.remedies import Ask, remedy_words
 from planner.search.request import Request, model_of
 from planner.search.space import Space, kinds

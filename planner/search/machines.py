@@ -11,8 +11,7 @@ from math import inf
 from typing import TYPE_CHECKING
 
 from planner.errors import BadInput, Infeasible
-from planner.hardware import Device, Hardware, bare_machine
-from planner.hardware.market import Market
+from planner.hardware import Device, Hardware, Market, bare_machine
 
 if TYPE_CHECKING:
     from planner.search.request import Request

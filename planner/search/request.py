@@ -23,8 +23,7 @@ from planner.flags import (
     flag,
     flags_of,
 )
-from planner.hardware import Hardware, Network
-from planner.hardware.market import Market, own_machines
+from planner.hardware import Hardware, Market, Network, own_machines
 from planner.hardware.prices.cost import RESTART_S, SpotTerms
 from planner.parallel.data import EXCHANGES as STRATEGIES
 from planner.parallel.mesh import axis_help, degree_flags, flag_names

@@ -24,7 +24,7 @@ import numpy as np
 
 from planner.memoize import kept_on
 from planner.parallel.data import Job
-from planner.parallel.site import flow_limit_bytes_per_s, host_cores
+from planner.parallel.plan import flow_limit_bytes_per_s, host_cores
 from planner.servers.lowering import UNRANKED, scheduled, span_of, step_of
 from planner.servers.ordering import STRATEGIES
 from planner.simulator.bounds import Kinds, StepBounds, evaluate_steps
@@ -34,7 +34,7 @@ from planner.simulator.step import DOWNLINK, HOST, PS, UPLINK, WORKER
 if TYPE_CHECKING:
     from planner.device.computation import Computation
     from planner.parallel.data import Floats
-    from planner.parallel.site import Site
+    from planner.parallel.plan import Site
     from planner.servers.parameter_servers import ParameterServers
 
 

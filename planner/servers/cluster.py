@@ -15,10 +15,9 @@ from collections.abc import Iterable, Iterator, Sequence
 from planner.device.memory import USABLE, framework_bytes
 from planner.device.precision import optimizer_named
 from planner.errors import BadInput
-from planner.hardware import Hardware, Network
-from planner.hardware.market import Market
+from planner.hardware import Hardware, Market, Network
 from planner.model import BYTES_PER_ELEMENT
-from planner.parallel.site import flow_limit_bytes_per_s, host_cores, network_figure
+from planner.parallel.plan import flow_limit_bytes_per_s, host_cores, network_figure
 from planner.simulator.cluster import Cluster, Node
 from planner.units import format_bytes
 

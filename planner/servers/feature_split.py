@@ -15,7 +15,7 @@ from planner.parallel._base import Asked, Axis, AxisFlag, Divisible, Labels
 
 if TYPE_CHECKING:
     from planner.model import Model
-    from planner.parallel.site import Site
+    from planner.parallel.plan import Site
 
 
 @dataclass(frozen=True, slots=True)

@@ -27,7 +27,7 @@ from planner.memoize import kept_on
 from planner.parallel.collectives import Kind
 from planner.parallel.collectives.peers import peers_of
 from planner.parallel.data import settings
-from planner.parallel.site import Site
+from planner.parallel.plan import Site
 from planner.servers import cluster as clusters
 from planner.servers.synthesis import served
 from planner.simulator.cluster import FABRIC, Cluster, Node

@@ -17,7 +17,7 @@ from planner.errors import BadInput, Infeasible, unknown_name
 from planner.hardware.catalog import load_hardware
 from planner.model.catalog import load_model
 from planner.parallel.data import EXCHANGES
-from planner.parallel.site import flow_limit_bytes_per_s, network_figure
+from planner.parallel.plan import flow_limit_bytes_per_s, network_figure
 from planner.progress import Progress, silent
 from planner.search.limits import check_size
 from planner.servers.ordering import STRATEGIES, Setting, priorities, strategy

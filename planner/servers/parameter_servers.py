@@ -25,7 +25,7 @@ from planner.parallel.data import (
     settings,
     with_choices,
 )
-from planner.parallel.site import Site
+from planner.parallel.plan import Site
 from planner.search.request import SERVER_WORDS
 from planner.servers.cluster import cheap_servers, host, hosts_of, server_memory_error
 from planner.servers.lowering import served_case

@@ -26,8 +26,7 @@ import numpy as np
 
 from planner.device.computation import BACKWARD, FORWARD, Computation, Parameter, Variation, steadied
 from planner.device.recorded.importers import import_computation
-from planner.hardware import Device, bare_machine
-from planner.hardware.market import Market
+from planner.hardware import Device, Market, bare_machine
 from planner.memoize import memoize
 from planner.parallel.data import Exchange, Site
 from planner.parallel.data.ddp import AllReduce

@@ -19,7 +19,7 @@ from planner.model.methods._base import freeze
 from planner.model.units import chain_of
 from planner.parallel.data.fsdp import Sharded
 from planner.parallel.data.units import Unit
-from planner.parallel.site import Site
+from planner.parallel.plan import Site
 
 GIB = 2**30
 LLAMA = load_model("llama3-8b").with_sequence_length(2048)

@@ -27,8 +27,8 @@ from planner.model.catalog import load_model
 from planner.model.methods import MethodSettings
 from planner.parallel.data.fsdp import Sharded
 from planner.parallel.mesh import Mesh
+from planner.parallel.plan import Site
 from planner.parallel.replica import device_computation
-from planner.parallel.site import Site
 from planner.search.device_memory import stage_shares
 
 LLAMA = load_model("llama3-8b").with_sequence_length(2048)

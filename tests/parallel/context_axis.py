@@ -15,7 +15,7 @@ from planner.errors import BadInput, PlannerError
 from planner.model import AttentionShape, Layer, Model
 from planner.parallel._base import Asked, Axis, AxisFlag, Communication, Divisible, Labels, Shard
 from planner.parallel.mesh import register
-from planner.parallel.site import Site
+from planner.parallel.plan import Site
 
 
 @register

@@ -14,8 +14,8 @@ from planner.model.catalog import load_model
 from planner.parallel._base import Axis, AxisFlag, Divisible, Labels
 from planner.parallel.mesh import WHOLE, Group, Mesh, axis_group, crosses_machines, data_parallel_group
 from planner.parallel.pipeline import PipelineParallel
+from planner.parallel.plan import Site
 from planner.parallel.replica import stage_of
-from planner.parallel.site import Site
 from planner.parallel.tensor import TensorParallel
 
 P5 = load_hardware("p5.48xlarge")  # 8 x H100, 3.2 Tbit/s

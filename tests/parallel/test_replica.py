@@ -9,8 +9,8 @@ import pytest
 
 from planner.device.computation import COMPUTE, SUM
 from planner.device.precision import BF16
+from planner.hardware import Market
 from planner.hardware.catalog import load_hardware
-from planner.hardware.market import Market
 from planner.model.catalog import load_model
 from planner.parallel import replica
 from planner.parallel.data import Site

@@ -11,7 +11,7 @@ from planner.model.catalog import load_model
 from planner.model.layers import kind_of
 from planner.parallel._base import Shard
 from planner.parallel.mesh import meshes
-from planner.parallel.site import Site
+from planner.parallel.plan import Site
 from planner.parallel.tensor import TensorParallel
 
 

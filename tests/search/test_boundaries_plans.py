@@ -12,9 +12,8 @@ import pytest
 
 from planner.device.precision import FP32
 from planner.errors import BadInput
-from planner.hardware import Device, bare_machine
+from planner.hardware import Device, Market, bare_machine
 from planner.hardware.catalog import load_hardware
-from planner.hardware.market import Market
 from planner.model.catalog import load_model
 from planner.parallel.data import EXCHANGES, Site
 from planner.parallel.data.ddp import AllReduce

@@ -12,8 +12,8 @@ import pytest
 
 from planner.answers.recommend import recommend_for
 from planner.errors import BadInput
+from planner.hardware import Market
 from planner.hardware.catalog import load_hardware
-from planner.hardware.market import Market
 from planner.search.request import Request
 
 sys.path.insert(0, str(Path(__file__).parents[2] / "benchmarks/robustness"))

@@ -9,8 +9,8 @@ import pytest
 
 from planner.answers.recommend import recommend_for
 from planner.errors import BadInput, Infeasible, PlannerError
+from planner.hardware import Market
 from planner.hardware.catalog import load_hardware
-from planner.hardware.market import Market
 from planner.note import Reason, Verb
 from planner.report.assumed import notes_of
 from planner.search.cases import Cases

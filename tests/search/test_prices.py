@@ -8,8 +8,8 @@ from typer.testing import CliRunner
 from planner.answers.questions import simulation_for
 from planner.cli._app import app
 from planner.errors import BadInput
+from planner.hardware import Market
 from planner.hardware.catalog import load_hardware
-from planner.hardware.market import Market
 from planner.search.request import Request
 
 FILE = """

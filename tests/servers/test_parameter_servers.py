@@ -10,8 +10,8 @@ import pytest
 from planner.device.computation import Computation
 from planner.device.computation.synthesis import computation_for
 from planner.errors import BadInput
+from planner.hardware import Market
 from planner.hardware.catalog import load_hardware
-from planner.hardware.market import Market
 from planner.model import Model
 from planner.model.catalog import load_model
 from planner.parallel.collectives.nccl import Nccl

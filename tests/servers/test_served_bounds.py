@@ -6,8 +6,8 @@ from hypothesis import strategies as st
 
 from planner.answers.questions import one_plan
 from planner.device.computation.synthesis import computation_for
+from planner.hardware import Market
 from planner.hardware.catalog import load_hardware
-from planner.hardware.market import Market
 from planner.model.catalog import load_model
 from planner.parallel.data import Job, Site
 from planner.search.cases import Cases

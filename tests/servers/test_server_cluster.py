@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from planner.errors import BadInput
 from planner.hardware.catalog import hardware_names, load_hardware
-from planner.parallel.site import network_figure
+from planner.parallel.plan import network_figure
 from planner.servers.cluster import cluster_of, machine_counts
 from planner.units import GBIT_BYTES_PER_S
 

@@ -27,7 +27,7 @@ from planner.hardware import Hardware, Price
 from planner.memoize import memoize
 
 if TYPE_CHECKING:
-    from planner.hardware.market import Market
+    from planner.hardware import Market
     from planner.hardware.prices.spot import SpotCourse
     from planner.parallel.data import Rented
 

@@ -11,7 +11,7 @@ from planner.hardware import Fabric
 from planner.note import Note, Topic
 from planner.parallel.collectives import Curves, Level, Library, Peers
 from planner.parallel.collectives.nccl import CHANNELS_PER_NIC, Nccl, link_of
-from planner.parallel.site import Site
+from planner.parallel.plan import Site
 
 # Shares of a link's figure, at large messages, in measured runs (hardware/collectives/curves.csv):
 # NVLink: a ring on 8 A100 222 of 300 GB/s, on 8 H100 335 (all-gather) of 450, on 8 B200 617 of 900.

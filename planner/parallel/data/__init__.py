@@ -17,7 +17,7 @@ from enum import StrEnum
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from planner.parallel._base import Asked, Labels, Parallelism
-from planner.parallel.site import Site
+from planner.parallel.plan import Rented, Site
 
 if TYPE_CHECKING:
     import numpy as np
@@ -44,15 +44,6 @@ __all__ = [
     "Variant",
     "with_choices",
 ]
-
-
-@dataclass(frozen=True, slots=True)
-class Rented:
-    """Machines that a plan pays for: their role (`workers`, `servers`), kind and number."""
-
-    role: str
-    machine: str
-    count: int
 
 
 class ChangeKind(StrEnum):

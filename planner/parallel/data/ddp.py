@@ -41,7 +41,7 @@ from planner.parallel.data.joint import (
     mean_s,
     taken_s,
 )
-from planner.parallel.site import Site
+from planner.parallel.plan import Site
 
 if TYPE_CHECKING:
     from planner.parallel.data import Floats

@@ -37,7 +37,7 @@ from planner.parallel.data.joint import (
     taken_s,
 )
 from planner.parallel.data.units import Stretch, Unit, stretches, units_of
-from planner.parallel.site import Site
+from planner.parallel.plan import Site
 
 if TYPE_CHECKING:
     from planner.parallel.data import Floats

@@ -28,7 +28,7 @@ import numpy.typing as npt
 from planner.device.computation import BACKWARD, Computation
 from planner.memoize import memoize
 from planner.parallel.collectives import Kind, Library, Peers, Phase
-from planner.parallel.site import Site
+from planner.parallel.plan import Site
 from planner.simulator.cluster import FABRIC, NETWORK, Cluster, Node, Resource
 from planner.simulator.policy import Fifo
 from planner.simulator.step import UPLINK, WORKER, Op, OpRole, Profile, RoleShares

@@ -23,7 +23,7 @@ from planner.parallel.collectives.peers import peers_of
 from planner.parallel.data import Job, settings
 from planner.parallel.data.fsdp import beside_s, groups
 from planner.parallel.data.joint import mean_s, turn_of
-from planner.parallel.site import Site
+from planner.parallel.plan import Site
 
 if TYPE_CHECKING:
     from planner.parallel.data import Floats

@@ -12,7 +12,7 @@ from planner.errors import BadInput, unknown_name
 from planner.parallel.collectives import Library
 from planner.parallel.collectives.nccl import Nccl
 from planner.parallel.data import Exchange
-from planner.parallel.site import Site
+from planner.parallel.plan import Site
 
 LIBRARIES = ("auto", "nccl", "gloo")
 GRADIENTS = {"fp32": 4, "bf16": 2, "fp16": 2}  # bytes of an element, as they are sent

@@ -15,7 +15,7 @@ from planner.errors import BadInput, PlannerError
 from planner.model import Model
 from planner.note import Note, Topic
 from planner.parallel.data import Asked, Exchange, Job, Labels
-from planner.parallel.site import Site
+from planner.parallel.plan import Site
 from planner.simulator.cluster import Cluster, Node
 from planner.simulator.policy import Fifo
 from planner.simulator.step import WORKER, Op, OpRole, Profile

@@ -5,8 +5,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from planner.errors import BadInput
+from planner.hardware import Market
 from planner.hardware.catalog import hardware_names, load_hardware
-from planner.hardware.market import Market
 from planner.hardware.prices.cost import usd_per_million_samples
 
 

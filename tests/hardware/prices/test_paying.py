@@ -6,9 +6,8 @@ from dataclasses import replace
 
 import pytest
 
-from planner.hardware import Hardware, Price
+from planner.hardware import Hardware, Market, Price
 from planner.hardware.catalog import load_hardware
-from planner.hardware.market import Market
 from planner.hardware.prices.cost import Paid, SpotTerms, paid_for
 from planner.hardware.prices.spot import UNKNOWN_SHARE, interruption_of, spot_run
 from planner.parallel.data import Rented

@@ -11,8 +11,8 @@ from test_buckets import chain
 
 from planner.device.computation import Computation, Variation, accumulated, steadied
 from planner.errors import BadInput
+from planner.hardware import Market
 from planner.hardware.catalog import load_hardware
-from planner.hardware.market import Market
 from planner.parallel.collectives.nccl import Nccl
 from planner.parallel.collectives.peers import peers_of
 from planner.parallel.data import Site

@@ -16,8 +16,8 @@ from test_sharded import SLOW, random_sharded
 from planner.device.computation import Variation, accumulated, steadied
 from planner.device.precision import BF16, FP32
 from planner.errors import BadInput
+from planner.hardware import Market
 from planner.hardware.catalog import load_hardware
-from planner.hardware.market import Market
 from planner.model.catalog import load_model
 from planner.parallel.data import Exchange, Job, Site
 from planner.parallel.data.ddp import AllReduce

@@ -12,8 +12,8 @@ from test_buckets import chain
 from planner.device.computation import Variation, accumulated, steadied
 from planner.device.precision import FP32
 from planner.errors import BadInput
+from planner.hardware import Market
 from planner.hardware.catalog import load_hardware
-from planner.hardware.market import Market
 from planner.parallel.collectives.nccl import Nccl
 from planner.parallel.collectives.peers import peers_of
 from planner.parallel.data import Job, Site
