@@ -1,23 +1,17 @@
-"""The computation of one device of a sharded replica, or of a whole one in units.
+"""The computation of one device, whichever way it is known: the one door for plans.
 
-`planner.parallel.stage` says what the device does; here it becomes a `Computation`, with times from
-`planner.device.rates`, and collectives and sends from the site. One op per unit and pass: a transformer of a
-hundred blocks has a few hundred ops, whatever its layers.
-
-The computation of one device, whichever way it is known: the one door for plans.
-
-Transformers and sharded networks are computed in units (`replica`). Other networks are
+Transformers and sharded networks are computed in units: `planner.parallel.stage` says what the device does,
+here it gets times from `planner.device.rates`, and collectives and sends from the site. One op per unit and
+pass: a transformer of a hundred blocks has a few hundred ops, whatever its layers. Other networks are
 computed layer by layer: by the kernel rates of the hardware file where these were fitted to published
-throughputs in single precision (and for CPUs), else by the rates of the device in the plan's number format
-(`rated`).
+throughputs in single precision (and for CPUs), else by the rates of the device in the plan's number format.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Hashable
-from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, TypedDict, Unpack, cast
 
 import numpy as np
 
@@ -48,31 +42,33 @@ if TYPE_CHECKING:
 OPTIMIZER = "adam"
 
 
+class How(TypedDict, total=False):
+    """How a model is computed: what is recomputed, in which framework of `planner.device.rates`, with which
+    optimizer."""
+
+    recompute: Recompute
+    framework: str
+    optimizer: str
+
+
+USUAL: How = {"recompute": "none", "framework": DEFAULT_FRAMEWORK, "optimizer": OPTIMIZER}
+
+
 def replica_computation(
     model: Model,
     batch: int,
     site: Site,
     precision: Precision,
     *,
-    recompute: Recompute = "none",
-    framework: str = DEFAULT_FRAMEWORK,
-    optimizer: str = OPTIMIZER,
     steps: int = DEFAULT_STEPS,
     seed: int = 0,
     variation: Variation = Variation(),
+    **how: Unpack[How],
 ) -> Computation:
     """One micro-batch of `batch` samples on one device of the slowest stage of a replica, with the wait for
     other stages of a whole step, which `accumulated` deals out to its micro-batches."""
-    device = site.hardware.device
-    work, time = stage_of(
-        model,
-        batch,
-        site,
-        precision,
-        recompute=recompute,
-        framework=framework,
-        optimizer=optimizer,
-    )
+    device, framework = site.hardware.device, how.get("framework", DEFAULT_FRAMEWORK)
+    work, time = stage_of(model, batch, site, precision, **how)
     once_s, layout = work.seconds, work.layout
     n = len(once_s)
     durations_s = once_s * variation.factors(steps, n, seed)
@@ -107,41 +103,21 @@ def replica_computation(
 
 
 def stage_of(
-    model: Model,
-    batch: int,
-    site: Site,
-    precision: Precision,
-    *,
-    recompute: Recompute = "none",
-    framework: str = DEFAULT_FRAMEWORK,
-    optimizer: str = OPTIMIZER,
+    model: Model, batch: int, site: Site, precision: Precision, **how: Unpack[How]
 ) -> tuple[StageWork, ComputationTime]:
     """What the slowest stage does in one micro-batch, and how long the layers of a device that had all stages
     would take."""
-    known = _units(
-        model, batch, site, precision, recompute=recompute, framework=framework, optimizer=optimizer
-    )
-    work = stage_work(known.units, _send_s(site, precision), site.mesh)
-    return work, known.time
+    _, units = _units(model, batch, site, precision, **USUAL | how)
+    return stage_work(units, _send_s(site, precision), site.mesh), cast(ComputationTime, units.layers)
 
 
-@dataclass(frozen=True, slots=True)
-class _Units:
-    """What units of a sharded model take on a machine, however many stages there are of them; the machine is
-    kept so that no other has its identity."""
-
-    hardware: Hardware
-    units: UnitTimes
-    time: ComputationTime
-
-
-def _units_key(model: Model, batch: int, site: Site, precision: Precision, **settings: str) -> Hashable:
+def _units_key(model: Model, batch: int, site: Site, precision: Precision, **how: Unpack[How]) -> Hashable:
     """What the times of units depend on: of the site neither the number of workers nor the stages."""
     links = (site.market, site.rdma, site.nic_shares, site.round_trip_s, site.burst_bytes)
-    return (model, batch, site.mesh.inner, precision, *settings.values(), id(site.hardware), links)
+    return (model, batch, site.mesh.inner, precision, *sorted(how.items()), id(site.hardware), links)
 
 
-@memoize(most_bytes=16 << 20, bytes_of=lambda known: 6 * known.units.forward_s.nbytes, key=_units_key)
+@memoize(most_bytes=16 << 20, bytes_of=lambda known: known[1].seconds.nbytes, key=_units_key)
 def _units(
     model: Model,
     batch: int,
@@ -151,19 +127,16 @@ def _units(
     recompute: Recompute,
     framework: str,
     optimizer: str,
-) -> _Units:
-    hardware, inner = site.hardware, site.mesh.inner
-    timed: list[ComputationTime] = []
+) -> tuple[Hardware, UnitTimes]:
+    """What units of a sharded model take on a machine, however many stages there are of them; the machine is
+    kept so that no other has its identity."""
+    hardware, inner, tier = site.hardware, site.mesh.inner, framework_named(framework)
 
     def times(of: Model, samples: int) -> ComputationTime:
-        made = computation_s(of, samples, hardware.device, precision, framework, optimizer=optimizer)
-        timed.append(made)
-        return made
+        return computation_s(of, samples, hardware.device, precision, framework, optimizer=optimizer)
 
-    tier = framework_named(framework)
     costs = Costs(times, _collective_costs(site, precision, tier), lambda pass_s: _lag(pass_s, inner))
-    units = unit_times(model, batch, inner, recompute, costs, stops_early=tier.stops_early)
-    return _Units(hardware, units, timed[0])
+    return hardware, unit_times(model, batch, inner, recompute, costs, stops_early=tier.stops_early)
 
 
 def _lag(pass_s: float, mesh: Mesh) -> float:
@@ -223,15 +196,23 @@ def device_computation(
     """One micro-batch of one device of a site, as a `framework` of `planner.device.rates` computes it (None:
     the usual one; CPUs and rates of one's own have none). `brief`: one step without variation, for bounds;
     `shares` are those of the plan's memory, of which offload moves the device's part."""
-    computation = _computed(
-        model, batch, site, precision, recompute=recompute, framework=framework, brief=brief
-    )
+    if in_units(model, site):
+        steps, variation = (1, Variation(0.0, 0.0)) if brief else (DEFAULT_STEPS, Variation())
+        how: How = {"recompute": recompute, "framework": framework or DEFAULT_FRAMEWORK}
+        made = replica_computation(model, batch, site, precision, steps=steps, variation=variation, **how)
+    else:
+        from planner.device.computation.synthesis import calibrated_computation, computation_for
+
+        if by_kernels(site.hardware, precision, fitted=framework is None):
+            made = computation_for(model, batch, site.hardware, precision)
+        else:
+            made = calibrated_computation(model, batch, site.hardware, precision, framework)
     if model.training is None:
-        return computation
+        return made
     from planner.device.offload import with_memory_settings
 
     return with_memory_settings(
-        computation,
+        made,
         site.mesh.inner.shard(model).model if site.mesh.is_sharded else model,
         site.hardware,
         batch=batch,
@@ -241,31 +222,9 @@ def device_computation(
     )
 
 
-def _computed(
-    model: Model,
-    batch: int,
-    site: Site,
-    precision: Precision,
-    *,
-    recompute: Recompute,
-    framework: str | None,
-    brief: bool,
-) -> Computation:
-    if in_units(model, site):
-        more: dict[str, Any] = {"steps": 1, "variation": Variation(0.0, 0.0)} if brief else {}
-        if framework is not None:
-            more["framework"] = framework
-        return replica_computation(model, batch, site, precision, recompute=recompute, **more)
-    if by_kernels(site.hardware, precision, fitted=framework is None):
-        from planner.device.computation.synthesis import computation_for
-
-        return computation_for(model, batch, site.hardware, precision)
-    from planner.device.computation.synthesis import calibrated_computation
-
-    return calibrated_computation(model, batch, site.hardware, precision, framework)
-
-
 def in_units(model: Model, site: Site) -> bool:
+    """Whether a model is computed in units on a site: if it is sharded, or reads sequences on a device with
+    rates."""
     return site.mesh.is_sharded or (
         model.sequence_length is not None and not by_kernels(site.hardware, FP32, fitted=False)
     )

@@ -14,6 +14,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, replace
+from enum import IntEnum
 from typing import Protocol
 
 import numpy as np
@@ -28,6 +29,20 @@ from planner.model.units import Chain, Floats, Ints, chain_of
 from planner.parallel._base import TRANSPOSED, Axis, Communication, StageSchedule
 from planner.parallel.collectives import Kind
 from planner.parallel.mesh import WHOLE, Mesh
+
+
+class Row(IntEnum):
+    """What a unit does in a micro-batch, `SUMS` the collectives after it; and the two of a stage: its wait in
+    a step and its sends. Rows of the table of times."""
+
+    FORWARD = 0
+    FORWARD_SUMS = 1
+    BACKWARD = 2
+    BACKWARD_SUMS = 3
+    AGAIN = 4
+    AGAIN_SUMS = 5
+    WAITS = 6
+    SENDS = 7
 
 
 class LayerTimes(Protocol):
@@ -54,31 +69,27 @@ class Costs:
 
 @dataclass(frozen=True, eq=False)
 class UnitTimes:
-    """Seconds of each unit of a sharded model for one micro-batch."""
+    """Seconds of each unit of a sharded model for one micro-batch, by `Row` (the first six). `held` are the
+    units as the device holds them, `sent_elements` what goes between units in a micro-batch, `layers` the
+    times of the layers of a device that had all stages."""
 
     chain: Chain
-    forward_s: Floats
-    backward_s: Floats
-    recompute_s: Floats
-    forward_collective_s: Floats
-    backward_collective_s: Floats
-    recompute_collective_s: Floats
-    held: Chain  # the units as the device holds them
-    optimizer_s: float
-    sent_elements: float  # between units, a micro-batch
+    seconds: Floats
+    held: Chain
+    layers: LayerTimes
+    sent_elements: float
 
     @property
     def total_s(self) -> Floats:
         """Forward and backward seconds of each unit, all included."""
-        collective_s = self.forward_collective_s + self.backward_collective_s
-        again_s = self.recompute_s + self.recompute_collective_s
-        return np.asarray(self.forward_s + self.backward_s + collective_s + again_s)
+        forward, forward_sums, backward, backward_sums, again, again_sums = self.seconds
+        return np.asarray(forward + backward + (forward_sums + backward_sums) + (again + again_sums))
 
 
 @dataclass(frozen=True, eq=False)
 class OpPlaces:
     """The ops of one micro-batch on a stage in their order, without their times: names, roles, what they do,
-    and where their times stand: in which row (`_ROWS`) and of which unit. One object for all micro-batches
+    and where their times stand: in which `Row` and of which unit. One object for all micro-batches
     that have the same, so that what follows from it is derived once."""
 
     names: tuple[str, ...]
@@ -111,28 +122,25 @@ def unit_times(
 ) -> UnitTimes:
     """What each unit takes on one rank of a mesh. `stops_early`: of full recompute
     (`planner.device.activations`)."""
-    part = mesh.shard(model)
-    times = costs.times(part.model, batch)
-    chain = chain_of(model)
-    forward_s = chain.summed(times.forward_s)
-    layer_forward_s, layer_backward_s = _collective_s(model, batch, mesh, costs)
+    part, chain = mesh.shard(model), chain_of(model)
+    layers = costs.times(part.model, batch)
+    forward_sums, backward_sums = _collective_s(model, batch, mesh, costs)
     again = recomputed_layers(model, recompute, stops_early)
-    backward_s = chain.summed(times.backward_s)
-    recompute_s = chain.summed(np.where(again, times.forward_s, 0.0))
-    lag = costs.lag(float(forward_s.sum() + backward_s.sum()))
-    lag_s = lag * (forward_s + backward_s) / 2
-    return UnitTimes(
-        chain,
-        forward_s,
-        backward_s,
-        recompute_s,
-        chain.summed(layer_forward_s) + lag_s,
-        chain.summed(layer_backward_s) + lag_s,
-        chain.summed(np.where(again, layer_forward_s, 0.0)) + lag * recompute_s,
-        chain_of(part.model),
-        times.optimizer_s,
-        float(_widest(model)) * batch / part.boundary_split,
+    of_layers = (
+        layers.forward_s,
+        forward_sums,
+        layers.backward_s,
+        backward_sums,
+        np.where(again, layers.forward_s, 0.0),
+        np.where(again, forward_sums, 0.0),
     )
+    seconds = np.array([chain.summed(row) for row in of_layers])
+    forward_s, backward_s = seconds[Row.FORWARD], seconds[Row.BACKWARD]
+    lag = costs.lag(float(forward_s.sum() + backward_s.sum()))
+    seconds[[Row.FORWARD_SUMS, Row.BACKWARD_SUMS]] += lag * (forward_s + backward_s) / 2
+    seconds[Row.AGAIN_SUMS] += lag * seconds[Row.AGAIN]
+    sent = float(_widest(model)) * batch / part.boundary_split
+    return UnitTimes(chain, seconds, chain_of(part.model), layers, sent)
 
 
 def _collective_s(model: Model, batch: int, mesh: Mesh, costs: Costs) -> tuple[Floats, Floats]:
@@ -164,86 +172,46 @@ def _widest(model: Model) -> int:
 def stage_work(times: UnitTimes, send_s: Callable[[float], float], mesh: Mesh = WHOLE) -> StageWork:
     """One micro-batch on the slowest stage, with the wait of a step. `send_s`: seconds in which so many
     elements are sent to the next stage."""
-    chain = times.chain
+    chain, held = times.chain, times.held.elements
     schedule = mesh.schedule(times.total_s, send_s(times.sent_elements))
     first, last = schedule.ends[schedule.slowest : schedule.slowest + 2]
-    layout = _layout(
-        chain,
-        (first, last),
-        (schedule.stages > 1, schedule.send_s > 0),
-        tuple((times.forward_collective_s[first:last] != 0).tolist()),
-        tuple((times.backward_collective_s[first:last] != 0).tolist()),
-        tuple((times.recompute_s[first:last] != 0).tolist()),
-        tuple((times.recompute_collective_s[first:last] != 0).tolist()),
-        times.held,
-    )
-    table = np.empty((8, chain.length))
-    for row, seconds in (
-        (_FORWARD, times.forward_s),
-        (_FORWARD_COLLECTIVE, times.forward_collective_s),
-        (_BACKWARD_COLLECTIVE, times.backward_collective_s),
-        (_RECOMPUTE_COLLECTIVE, times.recompute_collective_s),
-        (_RECOMPUTE, times.recompute_s),
-        (_BACKWARD, times.backward_s),
-        (_WAIT, schedule.wait_s),
-        (_SEND, schedule.send_s),
-    ):
-        table[row] = seconds
-    held = times.held.elements
+    stage = np.full((2, chain.length), [[schedule.wait_s], [schedule.send_s]])
+    table = np.vstack([times.seconds, stage])
+    present = table[:, first:last] != 0
+    present[Row.WAITS] = schedule.stages > 1
+    layout = _layout(chain, (first, last), tuple(map(tuple, present.tolist())), times.held)
     share = float(held[first:last].sum() / max(held.sum(), 1))
-    return StageWork(layout, table[layout.row, layout.unit], times.optimizer_s * share, schedule)
-
-
-# rows of the table of times
-(
-    _FORWARD,
-    _FORWARD_COLLECTIVE,
-    _RECOMPUTE,
-    _RECOMPUTE_COLLECTIVE,
-    _BACKWARD,
-    _BACKWARD_COLLECTIVE,
-    _WAIT,
-    _SEND,
-) = range(8)
+    return StageWork(layout, table[layout.row, layout.unit], times.layers.optimizer_s * share, schedule)
 
 
 @memoize
-def _layout(  # noqa: PLR0917
-    chain: Chain,
-    units: tuple[int, int],
-    waits: tuple[bool, bool],
-    forward_collectives: tuple[bool, ...],
-    backward_collectives: tuple[bool, ...],
-    again: tuple[bool, ...],
-    again_collectives: tuple[bool, ...],
-    held: Chain,
+def _layout(
+    chain: Chain, units: tuple[int, int], present: tuple[tuple[bool, ...], ...], held: Chain
 ) -> OpPlaces:
-    """Of units from the first to before the last: which communicate, are recomputed and then communicate
-    again, and as the device holds them. `waits`: for other stages in a step, and for what it sends them in a
-    micro-batch."""
+    """Of units from the first to before the last, as the device holds them. `present`: what each of them does
+    beside its forward and backward pass, by `Row`."""
     first, last = units
     ops: list[tuple[str, int, int, int, int]] = []  # name, role, work, row, unit
-    if waits[0]:
-        ops.append(("stages/wait", OTHER, WAIT, _WAIT, first))
-    if waits[1]:
-        ops.append(("stages/send", OTHER, SUM, _SEND, first))
     forward_at, backward_at = {}, {}
+
+    def add(name: str, role: int, work: int, row: Row, unit: int) -> None:
+        if present[row][unit - first]:
+            ops.append((name, role, work, row, unit))
+
+    add("stages/wait", OTHER, WAIT, Row.WAITS, first)
+    add("stages/send", OTHER, SUM, Row.SENDS, first)
     for unit in range(first, last):
         name = chain.names[unit]
         forward_at[unit] = len(ops)
-        ops.append((f"{name}/forward", FORWARD, COMPUTE, _FORWARD, unit))
-        if forward_collectives[unit - first]:
-            ops.append((f"{name}/forward/sum", FORWARD, SUM, _FORWARD_COLLECTIVE, unit))
+        ops.append((f"{name}/forward", FORWARD, COMPUTE, Row.FORWARD, unit))
+        add(f"{name}/forward/sum", FORWARD, SUM, Row.FORWARD_SUMS, unit)
     for unit in reversed(range(first, last)):
         name = chain.names[unit]
-        if again[unit - first]:
-            ops.append((f"{name}/recompute", BACKWARD, RECOMPUTE, _RECOMPUTE, unit))
-            if again_collectives[unit - first]:
-                ops.append((f"{name}/recompute/sum", BACKWARD, SUM, _RECOMPUTE_COLLECTIVE, unit))
-        if backward_collectives[unit - first]:
-            ops.append((f"{name}/backward/sum", BACKWARD, SUM, _BACKWARD_COLLECTIVE, unit))
+        add(f"{name}/recompute", BACKWARD, RECOMPUTE, Row.AGAIN, unit)
+        add(f"{name}/recompute/sum", BACKWARD, SUM, Row.AGAIN_SUMS, unit)
+        add(f"{name}/backward/sum", BACKWARD, SUM, Row.BACKWARD_SUMS, unit)
         backward_at[unit] = len(ops)
-        ops.append((f"{name}/backward", BACKWARD, COMPUTE, _BACKWARD, unit))
+        ops.append((f"{name}/backward", BACKWARD, COMPUTE, Row.BACKWARD, unit))
     names, role, work, row, at = zip(*ops, strict=True)
     parameters = tuple(
         Parameter(
