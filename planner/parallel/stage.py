@@ -31,7 +31,7 @@ from planner.parallel.collectives import Kind
 from planner.parallel.mesh import WHOLE, Mesh
 
 
-class Row(IntEnum):
+class TimeRow(IntEnum):
     """What a unit does in a micro-batch, `SUMS` the collectives after it; and the two of a stage: its wait in
     a step and its sends. Rows of the table of times."""
 
@@ -69,7 +69,7 @@ class Costs:
 
 @dataclass(frozen=True, eq=False)
 class UnitTimes:
-    """Seconds of each unit of a sharded model for one micro-batch, by `Row` (the first six). `held` are the
+    """Seconds of each unit of a sharded model for one micro-batch, by `TimeRow` (the first six). `held` are the
     units as the device holds them, `sent_elements` what goes between units in a micro-batch, `layers` the
     times of the layers of a device that had all stages."""
 
@@ -89,7 +89,7 @@ class UnitTimes:
 @dataclass(frozen=True, eq=False)
 class OpPlaces:
     """The ops of one micro-batch on a stage in their order, without their times: names, roles, what they do,
-    and where their times stand: in which `Row` and of which unit. One object for all micro-batches
+    and where their times stand: in which `TimeRow` and of which unit. One object for all micro-batches
     that have the same, so that what follows from it is derived once."""
 
     names: tuple[str, ...]
@@ -135,10 +135,10 @@ def unit_times(
         np.where(again, forward_sums, 0.0),
     )
     seconds = np.array([chain.summed(row) for row in of_layers])
-    forward_s, backward_s = seconds[Row.FORWARD], seconds[Row.BACKWARD]
+    forward_s, backward_s = seconds[TimeRow.FORWARD], seconds[TimeRow.BACKWARD]
     lag = costs.lag(float(forward_s.sum() + backward_s.sum()))
-    seconds[[Row.FORWARD_SUMS, Row.BACKWARD_SUMS]] += lag * (forward_s + backward_s) / 2
-    seconds[Row.AGAIN_SUMS] += lag * seconds[Row.AGAIN]
+    seconds[[TimeRow.FORWARD_SUMS, TimeRow.BACKWARD_SUMS]] += lag * (forward_s + backward_s) / 2
+    seconds[TimeRow.AGAIN_SUMS] += lag * seconds[TimeRow.AGAIN]
     sent = float(_widest(model)) * batch / part.boundary_split
     return UnitTimes(chain, seconds, chain_of(part.model), layers, sent)
 
@@ -178,7 +178,7 @@ def stage_work(times: UnitTimes, send_s: Callable[[float], float], mesh: Mesh = 
     stage = np.full((2, chain.length), [[schedule.wait_s], [schedule.send_s]])
     table = np.vstack([times.seconds, stage])
     present = table[:, first:last] != 0
-    present[Row.WAITS] = schedule.stages > 1
+    present[TimeRow.WAITS] = schedule.stages > 1
     layout = _layout(chain, (first, last), tuple(map(tuple, present.tolist())), times.held)
     share = float(held[first:last].sum() / max(held.sum(), 1))
     return StageWork(layout, table[layout.row, layout.unit], times.layers.optimizer_s * share, schedule)
@@ -189,29 +189,29 @@ def _layout(
     chain: Chain, units: tuple[int, int], present: tuple[tuple[bool, ...], ...], held: Chain
 ) -> OpPlaces:
     """Of units from the first to before the last, as the device holds them. `present`: what each of them does
-    beside its forward and backward pass, by `Row`."""
+    beside its forward and backward pass, by `TimeRow`."""
     first, last = units
     ops: list[tuple[str, int, int, int, int]] = []  # name, role, work, row, unit
     forward_at, backward_at = {}, {}
 
-    def add(name: str, role: int, work: int, row: Row, unit: int) -> None:
+    def add(name: str, role: int, work: int, row: TimeRow, unit: int) -> None:
         if present[row][unit - first]:
             ops.append((name, role, work, row, unit))
 
-    add("stages/wait", OTHER, WAIT, Row.WAITS, first)
-    add("stages/send", OTHER, SUM, Row.SENDS, first)
+    add("stages/wait", OTHER, WAIT, TimeRow.WAITS, first)
+    add("stages/send", OTHER, SUM, TimeRow.SENDS, first)
     for unit in range(first, last):
         name = chain.names[unit]
         forward_at[unit] = len(ops)
-        ops.append((f"{name}/forward", FORWARD, COMPUTE, Row.FORWARD, unit))
-        add(f"{name}/forward/sum", FORWARD, SUM, Row.FORWARD_SUMS, unit)
+        ops.append((f"{name}/forward", FORWARD, COMPUTE, TimeRow.FORWARD, unit))
+        add(f"{name}/forward/sum", FORWARD, SUM, TimeRow.FORWARD_SUMS, unit)
     for unit in reversed(range(first, last)):
         name = chain.names[unit]
-        add(f"{name}/recompute", BACKWARD, RECOMPUTE, Row.AGAIN, unit)
-        add(f"{name}/recompute/sum", BACKWARD, SUM, Row.AGAIN_SUMS, unit)
-        add(f"{name}/backward/sum", BACKWARD, SUM, Row.BACKWARD_SUMS, unit)
+        add(f"{name}/recompute", BACKWARD, RECOMPUTE, TimeRow.AGAIN, unit)
+        add(f"{name}/recompute/sum", BACKWARD, SUM, TimeRow.AGAIN_SUMS, unit)
+        add(f"{name}/backward/sum", BACKWARD, SUM, TimeRow.BACKWARD_SUMS, unit)
         backward_at[unit] = len(ops)
-        ops.append((f"{name}/backward", BACKWARD, COMPUTE, Row.BACKWARD, unit))
+        ops.append((f"{name}/backward", BACKWARD, COMPUTE, TimeRow.BACKWARD, unit))
     names, role, work, row, at = zip(*ops, strict=True)
     parameters = tuple(
         Parameter(

@@ -15,7 +15,7 @@ from planner.model import Model
 from planner.model.catalog import load_model
 from planner.model.units import Floats, chain_of
 from planner.parallel.mesh import Mesh
-from planner.parallel.stage import Costs, Row, StageWork, stage_work, unit_times
+from planner.parallel.stage import Costs, TimeRow, StageWork, stage_work, unit_times
 
 
 @dataclass(frozen=True)
@@ -110,7 +110,7 @@ def test_devices_that_share_layers_wait_for_the_slowest_of_them_at_every_sum() -
         unit_times(model, 2, Mesh.of(tensor=2), "full", replace(COSTS, lag=lambda pass_s, by=by: by))  # type: ignore[misc]
         for by in (0.0, 0.1)
     )
-    computed_s = even.seconds[Row.FORWARD] + even.seconds[Row.BACKWARD] + even.seconds[Row.AGAIN]
+    computed_s = even.seconds[TimeRow.FORWARD] + even.seconds[TimeRow.BACKWARD] + even.seconds[TimeRow.AGAIN]
     assert uneven.total_s - even.total_s == pytest.approx(0.1 * computed_s)
 
 
@@ -120,8 +120,8 @@ def test_checkpoints_that_stop_early_leave_out_the_product_that_makes_a_blocks_o
         unit_times(model, 2, Mesh.of(tensor=2), "full", COSTS, stops_early=flag) for flag in (False, True)
     )
     blocks = whole.chain.repeats
-    assert (early.seconds[Row.AGAIN][blocks] < 0.85 * whole.seconds[Row.AGAIN][blocks]).all()
-    assert early.seconds[Row.AGAIN_SUMS][blocks] == pytest.approx(
-        whole.seconds[Row.AGAIN_SUMS][blocks] / 2
+    assert (early.seconds[TimeRow.AGAIN][blocks] < 0.85 * whole.seconds[TimeRow.AGAIN][blocks]).all()
+    assert early.seconds[TimeRow.AGAIN_SUMS][blocks] == pytest.approx(
+        whole.seconds[TimeRow.AGAIN_SUMS][blocks] / 2
     )  # attention's is left
-    assert (early.seconds[Row.FORWARD] == whole.seconds[Row.FORWARD]).all()
+    assert (early.seconds[TimeRow.FORWARD] == whole.seconds[TimeRow.FORWARD]).all()
