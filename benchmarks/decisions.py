@@ -6,19 +6,19 @@
 Each request names a model, limits, providers or machines (some of them a private cluster in a file of its
 own). The laws, counted per request:
 
-    faster      no plan of the space that is not tied is 5% faster for at most 1% more per sample
-    certain     no plan tied with the choice, and beaten by none, has a narrower range
+    faster      no plan of the space is 5% faster for at most 1% more per sample
+    certain     no plan tied with the choice that may win a tie has a narrower range
     marginal    the samples that the choice adds to the cheapest plan are worth their cost (unless `fastest`)
-    simulate    no `simulate` of the same machines, global batch and precision is 2% faster
+    simulate    no `simulate` of the same machines, global batch and precision is 2% faster (8%: by more sharding)
     relaxed     a higher limit never gives a choice that the one before beats
     remedy      what a refusal says that works, works: of recommend, simulate, compare and saturation
     next        a change under "Next" gives what it promises when it is followed with `simulate`
     compared    everything asked of `compare` has a row or a reason
 
-`faster` and `certain` contradict each other where the faster plan is the uncertain one; there the tie wins,
-so that `faster` holds among plans that are not tied. Plans of the space that were only bounded, or only
-looked at briefly, are simulated in full here if they could break a law. Prints each violation with its
-request, then the counts; the exit status is 1 if there are any.
+`faster` and `certain` contradict each other where the faster plan is the uncertain one: a tie with a clearly
+narrower range wins (`planner.search.rank`). Plans of the space that were only bounded, or only looked at
+briefly, are simulated here until they can break no law any more. Prints each violation with its request,
+then the counts; the exit status is 1 if there are any.
 """
 
 from __future__ import annotations
@@ -36,9 +36,13 @@ from math import hypot
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+
+from planner.answers.choice import EFFORT_GAIN, setup_effort
 from planner.answers.compare import compare_for
 from planner.answers.jobs import within
-from planner.answers.questions import saturation_for, simulation_for
+from planner.answers.questions import simulation_for
+from planner.answers.saturation import saturation_for
 from planner.answers.recommend import recommend_for
 from planner.answers.results import Recommendation
 from planner.answers.scenario import parse_request
@@ -57,7 +61,7 @@ from planner.search.rank import (
     Contenders,
 )
 from planner.search.request import model_of
-from planner.search.rungs import half_width
+from planner.search.rungs import cautious, half_width
 from planner.search.scored import ScoredPlan
 from planner.search.simulations import Simulations
 from planner.search.sizes import dividing_batches
@@ -72,7 +76,6 @@ LAWS = ("faster", "certain", "marginal", "simulate", "relaxed", "remedy", "next"
 LOSS = 0.02  # of throughput, against a simulation of the same machines
 WIDTH = 0.02  # relative half-width of the simulations' intervals
 SLACK = 1e-3  # of comparisons between figures of two answers
-MOST_SUSPECTS = 12  # plans of a request that are simulated because they could break a law
 FLAGS = re.compile(r"(?:--[a-z-]+ [^ ;,()]+ ?)+")
 PRIVATE = """
 provider = "our lab"
@@ -168,45 +171,53 @@ def broken_choice(answer: Recommendation) -> Iterator[Violation]:
     candidates = [plan.candidate(share) for plan, share in zip(plans, shares, strict=True)]
     rule = Contenders(candidates, request.goal, request.min_marginal_efficiency)
     here = next(i for i, plan in enumerate(plans) if plan.plan.key == chosen.plan.key)
-    best, tied = candidates[here], set(rule.tied_with(here))
-    score = rule.score_better(here)
+    best, tied, score = candidates[here], set(rule.tied_with(here)), rule.score_better(here)
     for i, other in enumerate(candidates):
-        gain = other.effective_samples_per_s / best.effective_samples_per_s
-        cost = other.expected_usd_per_sample / max(best.expected_usd_per_sample, 1e-300)
-        free = gain >= 1 + LEAST_GAIN + SLACK and cost <= 1 + NEGLIGIBLE_COST - SLACK
-        if free and abs(score[i]) >= TIED_SCORE:
-            yield (
-                "faster",
-                f"{words(plans[i])} is {gain - 1:.1%} faster at {cost - 1:+.1%} cost than {words(chosen)}",
-            )
-        narrower = other.total_sigma < best.total_sigma - SAME_WIDTH - SLACK
-        if i in tied and i in rule.tied_with(rule.best) and narrower and not rule.is_beaten(i):
-            yield "certain", f"{words(plans[i])} is tied with {words(chosen)} and more certain"
-    if request.goal == "fastest" or not rule.usd_per_s.any():
-        return
+        gain, cost = rule.speed[i] / rule.speed[here] - 1, rule.cost[i] / max(rule.cost[here], 1e-300) - 1
+        wider = other.total_sigma - best.total_sigma
+        if gain >= LEAST_GAIN + SLACK and cost <= NEGLIGIBLE_COST - SLACK:
+            if abs(score[i]) >= TIED_SCORE + SLACK or wider < SAME_WIDTH - SLACK:
+                yield "faster", f"{words(plans[i])} is {gain:.1%} faster at {cost:+.1%} than {words(chosen)}"
+        elif i in tied and wider < -SAME_WIDTH - SLACK and i in rule.tied_with(rule.best):
+            if rule.may_win_tie(i):
+                yield "certain", f"{words(plans[i])} is tied with {words(chosen)} and more certain"
     gained = rule.speed[here] - rule.speed[rule.cheapest]
-    paid = rule.usd_per_s[here] - rule.usd_per_s[rule.cheapest]
-    costs_more = best.expected_usd_per_sample > (1 + NEGLIGIBLE_COST) * (
-        candidates[rule.cheapest].expected_usd_per_sample
-    )
-    if costs_more and paid > rule.worth * gained * (1 + SLACK) and rule.cheapest not in tied:
-        yield (
-            "marginal",
-            f"{words(chosen)} pays {paid / max(gained, 1e-9) / rule.worth:.2f} times what samples are worth",
-        )
+    paid = (rule.usd_per_s[here] - rule.usd_per_s[rule.cheapest]) * (1 - SLACK)
+    if request.goal == "fastest" or gained <= 0 or not rule.usd_per_s.any():
+        return
+    if rule.cost[here] > (1 + NEGLIGIBLE_COST) * rule.cost[rule.cheapest] and (
+        paid > rule.most_per_sample * gained
+    ):
+        times = paid / gained / rule.most_per_sample
+        yield "marginal", f"{words(chosen)} pays {times:.2f} times what samples are worth"
 
 
 def suspects(answer: Recommendation) -> list[ScoredPlan]:
-    """Plans that were pruned, and could break a law if they were as fast as their bounds: simulated in
-    full."""
+    """Plans that were pruned, and could break a law if they were as fast as they may be: simulated in full,
+    after a glance at what their bounds allow."""
     request, chosen = answer.request, answer.chosen
     cases = Cases(request, model_of(request), load())
+    simulations = Simulations(cases)
     ceilings = {plan: bound for plan, _, bound in answer.bounded}
     ceilings |= {
         plan.plan: min(plan.bound_samples_per_s, plan.samples_per_s + 2 * half_width(plan.prediction))
         for plan in answer.screened
     }
-    plans = list(ceilings)
+    with executor_of(None, 1) as pool:
+        picked = dangerous(ceilings, chosen, cases)
+        for rung in ("glance", "short"):
+            scores = simulations.predict_all(picked, pool, rung)
+            ceilings |= {
+                plan: min(ceilings[plan], cautious(score, rung)[1])
+                for plan, score in zip(picked, scores, strict=True)
+            }
+            picked = dangerous({plan: ceilings[plan] for plan in picked}, chosen, cases)
+        return simulations.scored(picked, pool)
+
+
+def dangerous(ceilings: dict[Plan, float], chosen: ScoredPlan, cases: Cases) -> list[Plan]:
+    """Those plans that would break a law if they were as fast as their ceilings."""
+    request, plans = cases.request, list(ceilings)
     if not plans:
         return []
     shares = discounts([chosen.plan, *plans], request).tolist()
@@ -216,16 +227,10 @@ def suspects(answer: Recommendation) -> list[ScoredPlan]:
     ]
     rule = Contenders([best, *hopeful], request.goal, request.min_marginal_efficiency, decided=1)
     score = rule.score_better(0)[1:]
-    gain = rule.speed[1:] / rule.speed[0]
-    merit = {
-        i: float(score[i])
-        for i in range(len(plans))
-        if (score[i] >= TIED_SCORE and gain[i] >= 1 + LEAST_GAIN)
-        or (score[i] > -TIED_SCORE and hopeful[i].total_sigma < best.total_sigma - SAME_WIDTH)
-    }
-    picked = sorted(merit, key=lambda i: -merit[i])[:MOST_SUSPECTS]
-    with executor_of(None, 1) as pool:
-        return Simulations(cases).scored([plans[i] for i in picked], pool)
+    gain, cost = rule.speed[1:] / rule.speed[0] - 1, rule.cost[1:] / max(rule.cost[0], 1e-300) - 1
+    faster = (gain >= LEAST_GAIN) & (cost <= NEGLIGIBLE_COST)
+    certain = (score > -TIED_SCORE) & (rule.total_sigma[1:] < best.total_sigma - SAME_WIDTH)
+    return [plans[i] for i in np.flatnonzero(faster | certain)]
 
 
 def optimistic(plan: Plan, ceiling: float, share: float, cases: Cases) -> Candidate:
@@ -242,7 +247,12 @@ def flags_of_plan(plan: Plan, options: Options) -> Options:
     named = str(options.get("hardware", ""))
     exchange = plan.exchange.record()
     kind = str(exchange.pop("kind"))
-    choices = [f"{name}={value}" for name, value in exchange.items() if value is not None]
+    written = {True: "yes", False: "no"}
+    choices = [
+        f"{name}={written[value] if isinstance(value, bool) else value}"
+        for name, value in exchange.items()
+        if value is not None
+    ]
     flags: Options = {
         "model": options["model"],
         "interval_width": WIDTH,
@@ -287,7 +297,8 @@ def better_simulations(answer: Recommendation, options: Options, draw: random.Ra
             continue
         ratio = result.samples_per_s / chosen.samples_per_s
         error = hypot(half_width(result.prediction), half_width(chosen.prediction)) / chosen.samples_per_s
-        if ratio > 1 + LOSS + error:
+        gain = EFFORT_GAIN if setup_effort(result.plan) > setup_effort(plan) else LOSS
+        if ratio > 1 + gain + error:
             yield "simulate", f"{words(result)}: {ratio - 1:+.1%} on {words(chosen)}"
 
 

@@ -12,6 +12,7 @@ import numpy as np
 from planner.answers.results import Change
 from planner.device.precision import PRECISIONS
 from planner.parallel.data import EXCHANGES, ChangeKind, Tier
+from planner.parallel.data.fsdp import memory_saving_variants
 from planner.parallel.plan import Plan
 from planner.search.cases import Cases
 from planner.search.feasibility import has_machines
@@ -112,6 +113,11 @@ def _options(plan: Plan, cases: Cases) -> Iterator[Option]:
     for other in plan.exchange.variants(cases.site(plan)):
         if other.size is None:
             yield Option(other.change, other.label, replace(plan, exchange=other.exchange))
+    if plan.replicas > 1 and not plan.mesh.is_sharded and EXCHANGES.tier(plan.exchange) is Tier.BASELINE:
+        for other in memory_saving_variants(plan.exchange):
+            names = (strategy.labels().name for strategy in (other.exchange, plan.exchange))
+            words = " instead of ".join(names)
+            yield Option(ChangeKind.EXCHANGE, words, replace(plan, exchange=other.exchange))
     yield from _more_workers(plan, cases)
     if cases.request.profile is None:
         yield from _larger_batch(plan, cases)

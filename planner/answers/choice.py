@@ -5,7 +5,7 @@ Shared by the enumerated search (`recommend`), the sampled one (`sampled`) and `
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from concurrent.futures import Executor
 from dataclasses import dataclass, replace
 from math import exp
@@ -17,6 +17,7 @@ from planner.answers.advise import next_changes
 from planner.answers.jobs import within
 from planner.answers.results import Change, Saturation
 from planner.answers.saturation import refused, saturation_of
+from planner.device.activations import RECOMPUTE_MODES
 from planner.device.precision import FP32
 from planner.errors import Interrupted
 from planner.hardware.prices.cost import usd_per_million_samples
@@ -44,6 +45,7 @@ MOST_TIE_ROUNDS = 24
 TIE_ROUND = 8  # plans looked at briefly at a time
 MOST_REFINED = 3  # machines whose other ways to run are looked at
 REFINED_GAIN = 0.015  # in speed, for which settings are taken that the search had not tried
+EFFORT_GAIN = 0.08  # likewise for sharding a model that need not be; predictions of it err by 5%
 
 
 @dataclass(frozen=True)
@@ -136,33 +138,81 @@ def possible_ties(outcome: Outcome[Prediction], contest: Contest, cases: Cases) 
 def refined(
     scored: list[ScoredPlan], decision: Decision, simulations: Simulations, pool: Executor
 ) -> tuple[list[ScoredPlan], Decision]:
-    """The decision once the recommended machines run as well as they can: with other micro-batches, meshes,
-    recompute, sharding or buckets at the same global batch and precision."""
+    """The decision once the recommended machines run as an expert would run them: as fast as they can at the
+    same global batch and precision, by the simplest of the ways that are about as fast."""
     request = simulations.request
     for _ in range(MOST_REFINED):
         chosen = decision.recommended
-        better = _better_ways(chosen, simulations, pool)
-        if not better:
+        way = _best_way(chosen, simulations, pool)
+        if way is chosen:
             break
-        scored = [*scored, *better]
+        scored = [*(plan for plan in scored if plan.plan.key != chosen.plan.key), way]
         decision = choose(scored, request)
         if decision.recommended.plan.machine == chosen.plan.machine:
             break
     return scored, decision
 
 
-def _better_ways(chosen: ScoredPlan, simulations: Simulations, pool: Executor) -> list[ScoredPlan]:
-    """The chosen machines run another way, if it is clearly faster: first with other micro-batches, meshes
-    and strategies, then with other settings of the strategy."""
-    cases, request = simulations.cases, simulations.request
-    if request.profile is not None or EXCHANGES.tier(chosen.plan.exchange) is Tier.CONTENDER:
-        return []
-    best = _fastest_way(chosen, same_step_plans(chosen.plan, cases), simulations, pool)
-    if not any(choices for _, choices in request.exchanges or ()):
-        variants = best.plan.exchange.variants(cases.site(best.plan))
-        varied = (replace(best.plan, exchange=other.exchange) for other in variants if other.size is None)
-        best = _fastest_way(best, filter(cases.feasibility.is_possible, varied), simulations, pool)
-    return [] if best is chosen else [best]
+def setup_effort(plan: Plan) -> int:
+    """How much there is to set up and debug: 0 for one device and DDP, 1 for FSDP and ZeRO, 2 for tensor and
+    pipeline parallelism."""
+    return 2 if plan.mesh.is_sharded else int(EXCHANGES.tier(plan.exchange) is Tier.FALLBACK)
+
+
+def settings_changed(plan: Plan) -> tuple[int, int]:
+    """How much a plan recomputes, and its micro-batches per step: fewer are simpler."""
+    return RECOMPUTE_MODES.index(plan.recompute), plan.accumulate
+
+
+def _best_way(chosen: ScoredPlan, simulations: Simulations, pool: Executor) -> ScoredPlan:
+    """The chosen machines run another way, if that is clearly faster or simpler: with the least effort to set
+    up that costs less than `EFFORT_GAIN` of the speed, in as few micro-batches and with as little recompute
+    as cost hardly any."""
+    cases, request, plan = simulations.cases, simulations.request, chosen.plan
+    if request.profile is not None or EXCHANGES.tier(plan.exchange) is Tier.CONTENDER:
+        return chosen
+    plans, own = _ways(plan, cases), setup_effort(plan)
+    by_effort, top, gain = {own: chosen}, chosen.samples_per_s, 1 + EFFORT_GAIN
+    for effort in sorted({own, *map(setup_effort, plans)}):
+        floor = chosen.samples_per_s if effort == own else top * gain if effort > own else top / gain
+        alike = [way for way in plans if setup_effort(way) == effort]
+        if (way := _fastest(alike, floor, simulations, pool)) is not None:
+            by_effort[effort], top = way, max(top, way.samples_per_s)
+    best = next(way for _, way in sorted(by_effort.items()) if way.samples_per_s * gain >= top)
+    if setup_effort(best.plan) == own and chosen.samples_per_s * gain >= top:
+        best = best if is_clearly_faster(best, chosen) else chosen
+    least = max(best.samples_per_s * (1 - REFINED_GAIN), top / gain)
+    for way in sorted(plans, key=lambda way: (*settings_changed(way), way.key)):
+        if settings_changed(way) >= settings_changed(best.plan):
+            break
+        if setup_effort(way) <= setup_effort(best.plan):
+            about_as_fast = _fastest([way], least, simulations, pool)
+            if about_as_fast is not None:
+                return about_as_fast
+    return best
+
+
+def is_clearly_faster(plan: ScoredPlan, other: ScoredPlan) -> bool:
+    """Whether a plan gains enough, beyond the error of both simulations, to be worth its settings."""
+    gained = plan.samples_per_s - other.samples_per_s * (1 + REFINED_GAIN)
+    return gained > 0 and not cannot_tell(gained, plan.prediction, other.prediction)
+
+
+def _ways(plan: Plan, cases: Cases) -> list[Plan]:
+    """Other ways to run a plan's machines, with other settings of its strategy where none is named."""
+    ways = {way.key: way for way in same_step_plans(plan, cases)}
+    if not any(choices for _, choices in cases.request.exchanges or ()):
+        for other in plan.exchange.variants(cases.site(plan)):
+            way = replace(plan, exchange=other.exchange)
+            if other.size is None and cases.feasibility.is_possible(way):
+                ways.setdefault(way.key, way)
+    return [way for key, way in sorted(ways.items()) if key != plan.key]
+
+
+def is_clearly_faster(plan: ScoredPlan, other: ScoredPlan) -> bool:
+    """Whether a plan gains enough, beyond the error of both simulations, to be worth its settings."""
+    gained = plan.samples_per_s - other.samples_per_s * (1 + REFINED_GAIN)
+    return gained > 0 and not cannot_tell(gained, plan.prediction, other.prediction)
 
 
 def same_step_plans(plan: Plan, cases: Cases) -> Iterator[Plan]:
@@ -175,7 +225,13 @@ def same_step_plans(plan: Plan, cases: Cases) -> Iterator[Plan]:
         limits = (plan.batch // 4, plan.batch // 2, plan.batch, 2 * plan.batch, 4 * plan.batch)
         batches = tuple(dividing_batches(shared, limits))
     named = request.accumulate is not None
-    usual = tuple(kind for kind in kinds(request) if EXCHANGES.entry(kind).tier is not Tier.CONTENDER)
+    site = cases.site(plan)
+    usual = tuple(
+        kind
+        for kind in kinds(request)
+        if EXCHANGES.entry(kind).tier is not Tier.CONTENDER
+        and EXCHANGES.entry(kind).considered(cases.model.parameters, site)
+    )
     same = replace(
         request,
         batches=batches,
@@ -190,27 +246,21 @@ def same_step_plans(plan: Plan, cases: Cases) -> Iterator[Plan]:
             yield other
 
 
-def _fastest_way(
-    best: ScoredPlan, ways: Iterable[Plan], simulations: Simulations, pool: Executor
-) -> ScoredPlan:
-    """The fastest of some plans within the limits of the request, where it gains enough beyond its error to
-    be worth the settings; else the best so far."""
-    cases, known = simulations.cases, best.plan.key
-    plans = [plan for _, plan in sorted({plan.key: plan for plan in ways}.items()) if plan.key != known]
-    if not plans:
-        return best
-    bounds = cases.bounds(plans)
+def _fastest(
+    plans: Sequence[Plan], floor: float, simulations: Simulations, pool: Executor
+) -> ScoredPlan | None:
+    """The fastest of some plans within the limits of the request; None where none is faster than `floor`
+    samples per second."""
+    best: ScoredPlan | None = None
+    bounds = simulations.cases.bounds(plans) if plans else np.zeros(0)
     for i in np.argsort(-bounds, kind="stable").tolist():
-        limit = best.samples_per_s * (1 + REFINED_GAIN)
-        if bounds[i] <= limit:
+        if bounds[i] <= floor:
             break
-        if cautious(simulations.predict_all([plans[i]], pool, "glance")[0], "glance")[1] <= limit:
+        if cautious(simulations.predict_all([plans[i]], pool, "glance")[0], "glance")[1] <= floor:
             continue
         (way,) = simulations.scored([plans[i]], pool)
-        gained = way.samples_per_s - limit
-        clear = gained > 0 and not cannot_tell(gained, way.prediction, best.prediction)
-        if clear and within([way], simulations.request):
-            best = way
+        if way.samples_per_s > floor and within([way], simulations.request):
+            best, floor = way, way.samples_per_s
     return best
 
 

@@ -14,12 +14,12 @@
 5. `cheapest` takes the lowest expected cost, and a plan 5% faster for at most 1% more; `fastest` the
    highest speed.
 6. A plan is tied with that one if neither is better, by what the objective maximises, with 75% probability,
-   and it is not more expensive per sample with that probability. Of the tied plans that none beats with 75%
-   probability the one with the narrowest range wins, then the one with the fewest machines: whoever pays
-   for more machines or trusts a wider range must be likely to gain by it.
-
-Where 5% more speed for 1% more cost and a tie contradict each other (the faster plan is the uncertain one),
-the tie wins.
+   and it is not more expensive per sample with that probability. Of the tied plans the one with the narrowest
+   range wins, then the one with the fewest machines: whoever pays for more machines or trusts a wider range
+   must be likely to gain by it.
+7. A tied plan is passed over if another beats it with 75% probability, if its extra samples cost more than
+   rule 4 allows, or if a plan that is no less certain is 5% faster for at most 1% more. So a plan that is
+   faster and as cheap loses to a clearly narrower range alone.
 """
 
 from __future__ import annotations
@@ -100,11 +100,13 @@ def rank(
 ) -> Ranking:
     """The recommendation among feasible plans, by the rule above; equal plans go to the earlier one."""
     plans = Contenders(candidates, objective, min_marginal_efficiency)
-    tied = plans.tied_with(plans.best)
-    unbeaten = [i for i in (plans.best, *tied) if not plans.is_beaten(i)]
-    choice = plans.most_certain(unbeaten or [plans.best])
+    choice = plans.most_certain(
+        [plans.best, *(i for i in plans.tied_with(plans.best) if plans.may_win_tie(i))]
+    )
+    narrowest = plans.total_sigma[choice] - SAME_WIDTH
+    tied = (i for i in plans.tied_with(choice) if plans.total_sigma[i] >= narrowest)
     return Ranking(
-        choice, plans.cheapest, plans.fastest, tuple(i for i in plans.tied_with(choice) if i in unbeaten)
+        choice, plans.cheapest, plans.fastest, tuple(i for i in tied if not plans.is_beaten(i))
     )
 
 
@@ -116,7 +118,7 @@ def worth_per_sample(
 
 
 class Contenders:
-    """Candidates in arrays, with what the objective maximises and the probability of being better by it."""
+    """Candidates in arrays, with what the objective maximizes and the probability of being better by it."""
 
     def __init__(
         self,
@@ -139,7 +141,9 @@ class Contenders:
         self.fastest = int(np.lexsort((cost[: self.decided], -self.speed[: self.decided]))[0])
         priced = bool(self.usd_per_s.any())
         self.objective: Objective = objective if priced else "fastest"
+        self.cost = cost
         self.worth = worth_per_sample(self.objective, float(cost[self.cheapest]), min_marginal_efficiency)
+        self.most_per_sample = float(cost[self.cheapest]) / min_marginal_efficiency  # of extra ones
         self.best = self.fastest if self.objective == "fastest" else self._climb(self.cheapest)
 
         values = {
@@ -200,14 +204,35 @@ class Contenders:
         return [int(i) for i in np.flatnonzero(tied)]
 
     def possible_replacements(self, choice: int) -> list[int]:
-        """Undecided plans that, were they as fast as this, would be tied with the best one and preferred to
-        the choice; the narrowest range first, then the fewest machines."""
+        """Undecided plans that, were they as fast as this, would outdo the choice, or be tied with the best
+        one and preferred to the choice; the narrowest range first, then the fewest machines."""
+        outdoing = [int(i) for i in self.outdoing(choice) if i >= self.decided]
         may_tie = (self.score_better(self.best) > -TIED_SCORE) & (self.score_cheaper(self.best) > -TIED_SCORE)
         may_tie[: self.decided] = False
         plans = [int(i) for i in np.flatnonzero(may_tie) if self.is_preferred(int(i), choice)]
-        return sorted(
+        tying = sorted(
             plans, key=lambda i: (self.total_sigma[i] // SAME_WIDTH, self.machines[i], -self.value[i])
         )
+        return list(dict.fromkeys([*outdoing, *tying]))
+
+    def may_win_tie(self, plan: int) -> bool:
+        """Whether a tied plan is beaten by none, worth its cost, and outdone by no plan as certain."""
+        return not self.is_beaten(plan) and self.is_worth_its_cost(plan) and not len(self.outdoing(plan))
+
+    def is_worth_its_cost(self, plan: int) -> bool:
+        """Whether the samples that a plan adds to the cheapest one cost as little as the request allows."""
+        gained = self.speed[plan] - self.speed[self.cheapest]
+        if self.objective == "fastest" or gained <= 0:
+            return True
+        paid = self.usd_per_s[plan] - self.usd_per_s[self.cheapest]
+        limit = self.cost[self.cheapest] * (1 + NEGLIGIBLE_COST)
+        return bool(paid <= self.most_per_sample * gained or self.cost[plan] <= limit)
+
+    def outdoing(self, plan: int) -> npt.NDArray[np.intp]:
+        """Plans, no less certain, that are faster by `LEAST_GAIN` for a negligible cost."""
+        faster = self.speed >= self.speed[plan] * (1 + LEAST_GAIN)
+        cheap = self.cost <= self.cost[plan] * (1 + NEGLIGIBLE_COST)
+        return np.flatnonzero(faster & cheap & (self.total_sigma <= self.total_sigma[plan] + SAME_WIDTH))
 
     def is_beaten(self, plan: int) -> bool:
         """Whether some plan is better with enough probability."""

@@ -104,7 +104,7 @@ def test_rank_tied_plan_with_fewest_machines_wins_across_devices() -> None:
 
 @pytest.mark.parametrize(("speed", "chosen"), [(1.45, 1), (2.2, 0)])
 def test_rank_more_machines_win_where_they_are_likely_to_be_better_value(speed: float, chosen: int) -> None:
-    many, few = plan(1000.0 * speed, 10.0 * speed, 0.2, "A", n=8), plan(1000.0, 10.0, 0.2, "B")
+    many, few = plan(1000.0 * speed, 10.3 * speed, 0.2, "A", n=8), plan(1000.0, 10.0, 0.2, "B")
     assert rank([many, few]).recommended == chosen
 
 
@@ -120,6 +120,22 @@ def test_rank_tied_plan_that_another_beats_for_certain_is_not_chosen() -> None:
     best, slow = plan(1150.0, 10.0, 0.3, "new", n=2), plan(1000.0, 10.0, 0.05, "known")
     assert rank([best, slow]).recommended == 1
     assert rank([best, slow, plan(1050.0, 10.0, 0.05, "known")]).recommended == 2
+
+
+@pytest.mark.parametrize(("sigma", "chosen"), [(0.2 + SAME_WIDTH - 1e-3, 0), (0.4, 1)])
+def test_rank_faster_and_cheaper_plan_loses_to_a_clearly_narrower_range_only(
+    sigma: float, chosen: int
+) -> None:
+    """14 machines that are 12% faster than 2 for less per sample are chosen though the two are tied."""
+    faster, fewer = plan(1120.0, 11.0, sigma, "A", n=14), plan(1000.0, 10.0, 0.2, "B", n=2)
+    assert rank([faster, fewer]).recommended == chosen
+
+
+def test_rank_tied_plan_whose_extra_samples_cost_too_much_is_not_chosen() -> None:
+    """A narrow range is no reason to pay three times the least for extra samples."""
+    best, narrow = plan(1000.0, 10.0, 0.3, "A"), plan(1030.0, 12.0, 0.05, "B")
+    assert contenders([best, narrow]).tied_with(0) == [1]
+    assert rank([best, narrow]).recommended == 0
 
 
 def test_rank_clearly_better_wide_range_still_wins() -> None:
@@ -218,9 +234,10 @@ def test_tied_with_threshold_is_75_percent(more: float, tied: list[int]) -> None
     assert fast.tied_with(1) == tied
 
 
-@pytest.mark.parametrize(("price", "replaces"), [(10.0, [2]), (40.0, [])])
+@pytest.mark.parametrize(("price", "replaces"), [(10.0, [2, 3]), (40.0, [3])])
 def test_possible_replacements_are_preferred_and_may_be_tied(price: float, replaces: list[int]) -> None:
-    """Of plans that are only bounded those on fewer machines matter, unless they are too expensive."""
+    """Of plans that are only bounded those on fewer machines matter, unless they are too expensive, and those
+    that would be faster for as much money."""
     known = [plan(1000.0, 10.0, 0.2, n=4), plan(400.0, 3.5, 0.2, "B", n=2)]
     bounded = [plan(1100.0, price, 0.2, "C"), plan(1100.0, 10.0, 0.2, "C", n=9)]
     plans = Contenders([*known, *bounded], "balanced", 0.5, decided=2)
