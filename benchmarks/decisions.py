@@ -9,7 +9,7 @@ own). The laws, counted per request:
     faster      no plan of the space is 5% faster for at most 1% more per sample
     certain     no plan tied with the choice that may win a tie has a narrower range
     marginal    the samples that the choice adds to the cheapest plan are worth their cost (unless `fastest`)
-    simulate    no `simulate` of the same machines, global batch and precision is 2% faster (8%: by more sharding)
+    simulate    no `simulate` of the same machines, global batch and precision is 2% faster (5%: by sharding)
     relaxed     a higher limit never gives a choice that the one before beats
     remedy      what a refusal says that works, works: of recommend, simulate, compare and saturation
     next        a change under "Next" gives what it promises when it is followed with `simulate`
@@ -38,13 +38,13 @@ from typing import Any
 
 import numpy as np
 
-from planner.answers.choice import EFFORT_GAIN, setup_effort
+from planner.answers.choice import setup_effort
 from planner.answers.compare import compare_for
 from planner.answers.jobs import within
 from planner.answers.questions import simulation_for
-from planner.answers.saturation import saturation_for
 from planner.answers.recommend import recommend_for
 from planner.answers.results import Recommendation
+from planner.answers.saturation import saturation_for
 from planner.answers.scenario import parse_request
 from planner.errors import PlannerError
 from planner.parallel.plan import Plan
@@ -54,10 +54,8 @@ from planner.search.measured import load
 from planner.search.rank import (
     LEAST_GAIN,
     NEGLIGIBLE_COST,
-    RANGE_SIGMAS,
     SAME_WIDTH,
     TIED_SCORE,
-    Candidate,
     Contenders,
 )
 from planner.search.request import model_of
@@ -172,15 +170,15 @@ def broken_choice(answer: Recommendation) -> Iterator[Violation]:
     rule = Contenders(candidates, request.goal, request.min_marginal_efficiency)
     here = next(i for i, plan in enumerate(plans) if plan.plan.key == chosen.plan.key)
     best, tied, score = candidates[here], set(rule.tied_with(here)), rule.score_better(here)
+    tied_with_best = set(rule.tied_with(rule.best))
     for i, other in enumerate(candidates):
         gain, cost = rule.speed[i] / rule.speed[here] - 1, rule.cost[i] / max(rule.cost[here], 1e-300) - 1
         wider = other.total_sigma - best.total_sigma
         if gain >= LEAST_GAIN + SLACK and cost <= NEGLIGIBLE_COST - SLACK:
             if abs(score[i]) >= TIED_SCORE + SLACK or wider < SAME_WIDTH - SLACK:
                 yield "faster", f"{words(plans[i])} is {gain:.1%} faster at {cost:+.1%} than {words(chosen)}"
-        elif i in tied and wider < -SAME_WIDTH - SLACK and i in rule.tied_with(rule.best):
-            if rule.may_win_tie(i):
-                yield "certain", f"{words(plans[i])} is tied with {words(chosen)} and more certain"
+        elif i in tied and wider < -SAME_WIDTH - SLACK and i in tied_with_best and rule.may_win_tie(i):
+            yield "certain", f"{words(plans[i])} is tied with {words(chosen)} and more certain"
     gained = rule.speed[here] - rule.speed[rule.cheapest]
     paid = (rule.usd_per_s[here] - rule.usd_per_s[rule.cheapest]) * (1 - SLACK)
     if request.goal == "fastest" or gained <= 0 or not rule.usd_per_s.any():
@@ -223,7 +221,7 @@ def dangerous(ceilings: dict[Plan, float], chosen: ScoredPlan, cases: Cases) -> 
     shares = discounts([chosen.plan, *plans], request).tolist()
     best = chosen.candidate(shares[0])
     hopeful = [
-        optimistic(plan, ceilings[plan], share, cases) for plan, share in zip(plans, shares[1:], strict=True)
+        cases.candidate(plan, ceilings[plan] * share) for plan, share in zip(plans, shares[1:], strict=True)
     ]
     rule = Contenders([best, *hopeful], request.goal, request.min_marginal_efficiency, decided=1)
     score = rule.score_better(0)[1:]
@@ -231,15 +229,6 @@ def dangerous(ceilings: dict[Plan, float], chosen: ScoredPlan, cases: Cases) -> 
     faster = (gain >= LEAST_GAIN) & (cost <= NEGLIGIBLE_COST)
     certain = (score > -TIED_SCORE) & (rule.total_sigma[1:] < best.total_sigma - SAME_WIDTH)
     return [plans[i] for i in np.flatnonzero(faster | certain)]
-
-
-def optimistic(plan: Plan, ceiling: float, share: float, cases: Cases) -> Candidate:
-    """A plan as fast as its bound."""
-    error = cases.error(plan)
-    sigma = 0.0 if error is None else error.q90 / RANGE_SIGMAS
-    device = cases.market.machine(plan.machine).device.name
-    usd = cases.usd_per_useful_hour(plan)
-    return Candidate(device, ceiling * share, usd, sigma, machines=plan.machines)
 
 
 def flags_of_plan(plan: Plan, options: Options) -> Options:
@@ -297,7 +286,7 @@ def better_simulations(answer: Recommendation, options: Options, draw: random.Ra
             continue
         ratio = result.samples_per_s / chosen.samples_per_s
         error = hypot(half_width(result.prediction), half_width(chosen.prediction)) / chosen.samples_per_s
-        gain = EFFORT_GAIN if setup_effort(result.plan) > setup_effort(plan) else LOSS
+        gain = LEAST_GAIN if setup_effort(result.plan) > setup_effort(plan) else LOSS
         if ratio > 1 + gain + error:
             yield "simulate", f"{words(result)}: {ratio - 1:+.1%} on {words(chosen)}"
 

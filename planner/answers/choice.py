@@ -5,7 +5,7 @@ Shared by the enumerated search (`recommend`), the sampled one (`sampled`) and `
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Container, Iterator, Sequence
 from concurrent.futures import Executor
 from dataclasses import dataclass, replace
 from math import exp
@@ -28,7 +28,7 @@ from planner.search.feasibility import Feasibility, exclusion, has_machines
 from planner.search.front import Floats, front
 from planner.search.objectives import Contest
 from planner.search.race import Evaluate, Outcome
-from planner.search.rank import Candidate, Contenders, rank
+from planner.search.rank import LEAST_GAIN, Candidate, Contenders, rank
 from planner.search.request import Request
 from planner.search.rungs import cannot_tell, cautious
 from planner.search.scored import ScoredPlan
@@ -43,9 +43,8 @@ if TYPE_CHECKING:
 
 MOST_TIE_ROUNDS = 24
 TIE_ROUND = 8  # plans looked at briefly at a time
-MOST_REFINED = 3  # machines whose other ways to run are looked at
+MOST_REFINED = 3  # numbers of machines whose other ways to run are looked at
 REFINED_GAIN = 0.015  # in speed, for which settings are taken that the search had not tried
-EFFORT_GAIN = 0.08  # likewise for sharding a model that need not be; predictions of it err by 5%
 
 
 @dataclass(frozen=True)
@@ -136,21 +135,57 @@ def possible_ties(outcome: Outcome[Prediction], contest: Contest, cases: Cases) 
 
 
 def refined(
-    scored: list[ScoredPlan], decision: Decision, simulations: Simulations, pool: Executor
+    scored: list[ScoredPlan],
+    decision: Decision,
+    simulations: Simulations,
+    pool: Executor,
+    plans: Sequence[Plan],
 ) -> tuple[list[ScoredPlan], Decision]:
     """The decision once the recommended machines run as an expert would run them: as fast as they can at the
-    same global batch and precision, by the simplest of the ways that are about as fast."""
-    request = simulations.request
-    for _ in range(MOST_REFINED):
+    same global batch and precision, by the simplest way that is about as fast. So do fewer or more of them
+    that may then be recommended instead; `plans` are those of the space."""
+    request, tried = simulations.request, set[tuple[str, int]]()
+    while len(tried) < MOST_REFINED:
         chosen = decision.recommended
-        way = _best_way(chosen, simulations, pool)
-        if way is chosen:
+        fresh = next((plan for plan in [chosen.plan] if _machines_of(plan) not in tried), None)
+        fresh = fresh or next(_rivals(chosen, plans, simulations.cases, tried), None)
+        if fresh is None:
             break
-        scored = [*(plan for plan in scored if plan.plan.key != chosen.plan.key), way]
-        decision = choose(scored, request)
-        if decision.recommended.plan.machine == chosen.plan.machine:
-            break
+        tried.add(_machines_of(fresh))
+        now = chosen if fresh is chosen.plan else simulations.scored([fresh], pool)[0]
+        way = _best_way(now, simulations, pool)
+        if way is not chosen and within([way], request):
+            scored = [*(plan for plan in scored if plan.plan.key not in (now.plan.key, way.plan.key)), way]
+            decision = choose(scored, request)
     return scored, decision
+
+
+def _machines_of(plan: Plan) -> tuple[str, int]:
+    return plan.machine, plan.workers
+
+
+def _rivals(
+    chosen: ScoredPlan, plans: Sequence[Plan], cases: Cases, tried: Container[tuple[str, int]]
+) -> Iterator[Plan]:
+    """Where the recommended machines are sharded, the best plans by their bounds on other powers of two of
+    them that would be better value if they reached the bounds of the ways to run them."""
+    if not setup_effort(chosen.plan) or EXCHANGES.tier(chosen.plan.exchange) is Tier.CONTENDER:
+        return
+    request, best = cases.request, dict[int, Plan]()
+    for plan in sorted(plans, key=lambda plan: -cases.bound(plan)):
+        if plan.machine == chosen.plan.machine and plan.machines & (plan.machines - 1) == 0:
+            best.setdefault(plan.workers, plan)
+    others = [plan for plan in best.values() if _machines_of(plan) not in tried]
+    ceilings = [float(cases.bounds([plan, *_ways(plan, cases)]).max()) for plan in others]
+    share, *shares = discounts([chosen.plan, *others], request).tolist()
+    hopeful = [
+        cases.candidate(plan, ceiling * each)
+        for plan, ceiling, each in zip(others, ceilings, shares, strict=True)
+    ]
+    rule = Contenders([chosen.candidate(share), *hopeful], request.goal, request.min_marginal_efficiency)
+    for i in np.argsort(-rule.value[1:], kind="stable").tolist():
+        if rule.value[i + 1] > rule.value[0]:
+            yield others[i]
 
 
 def setup_effort(plan: Plan) -> int:
@@ -166,19 +201,19 @@ def settings_changed(plan: Plan) -> tuple[int, int]:
 
 def _best_way(chosen: ScoredPlan, simulations: Simulations, pool: Executor) -> ScoredPlan:
     """The chosen machines run another way, if that is clearly faster or simpler: with the least effort to set
-    up that costs less than `EFFORT_GAIN` of the speed, in as few micro-batches and with as little recompute
+    up that costs less than `LEAST_GAIN` of the speed, in as few micro-batches and with as little recompute
     as cost hardly any."""
     cases, request, plan = simulations.cases, simulations.request, chosen.plan
     if request.profile is not None or EXCHANGES.tier(plan.exchange) is Tier.CONTENDER:
         return chosen
     plans, own = _ways(plan, cases), setup_effort(plan)
-    by_effort, top, gain = {own: chosen}, chosen.samples_per_s, 1 + EFFORT_GAIN
+    by_effort, top, gain = {own: chosen}, chosen.samples_per_s, 1 + LEAST_GAIN
     for effort in sorted({own, *map(setup_effort, plans)}):
-        floor = chosen.samples_per_s if effort == own else top * gain if effort > own else top / gain
+        floor = chosen.samples_per_s * gain ** (effort > own) / gain ** (effort < own)
         alike = [way for way in plans if setup_effort(way) == effort]
-        if (way := _fastest(alike, floor, simulations, pool)) is not None:
-            by_effort[effort], top = way, max(top, way.samples_per_s)
-    best = next(way for _, way in sorted(by_effort.items()) if way.samples_per_s * gain >= top)
+        if (found := _fastest(alike, floor, simulations, pool)) is not None:
+            by_effort[effort], top = found, max(top, found.samples_per_s)
+    best = next(known for _, known in sorted(by_effort.items()) if known.samples_per_s * gain >= top)
     if setup_effort(best.plan) == own and chosen.samples_per_s * gain >= top:
         best = best if is_clearly_faster(best, chosen) else chosen
     least = max(best.samples_per_s * (1 - REFINED_GAIN), top / gain)
@@ -186,9 +221,9 @@ def _best_way(chosen: ScoredPlan, simulations: Simulations, pool: Executor) -> S
         if settings_changed(way) >= settings_changed(best.plan):
             break
         if setup_effort(way) <= setup_effort(best.plan):
-            about_as_fast = _fastest([way], least, simulations, pool)
-            if about_as_fast is not None:
-                return about_as_fast
+            simpler = _fastest([way], least, simulations, pool)
+            if simpler is not None:
+                return simpler
     return best
 
 
@@ -207,12 +242,6 @@ def _ways(plan: Plan, cases: Cases) -> list[Plan]:
             if other.size is None and cases.feasibility.is_possible(way):
                 ways.setdefault(way.key, way)
     return [way for key, way in sorted(ways.items()) if key != plan.key]
-
-
-def is_clearly_faster(plan: ScoredPlan, other: ScoredPlan) -> bool:
-    """Whether a plan gains enough, beyond the error of both simulations, to be worth its settings."""
-    gained = plan.samples_per_s - other.samples_per_s * (1 + REFINED_GAIN)
-    return gained > 0 and not cannot_tell(gained, plan.prediction, other.prediction)
 
 
 def same_step_plans(plan: Plan, cases: Cases) -> Iterator[Plan]:

@@ -26,7 +26,7 @@ from planner.search.left_out import left_out_notes, no_plans
 from planner.search.measured import load
 from planner.search.objectives import BETWEEN, CHOICE, OTHER_END, Contest, race_for
 from planner.search.race import Outcome
-from planner.search.rank import RANGE_SIGMAS, confident_share
+from planner.search.rank import confident_share
 from planner.search.request import MAX_WORKERS, Request, model_of
 from planner.search.rungs import Rung
 from planner.search.scored import ScoredPlan
@@ -156,7 +156,7 @@ def recommend_for(
             )
         decision = choose(scored, request)
         if not partial and refine and not exhaustive:
-            scored, decision = refined(scored, decision, simulations, pool)
+            scored, decision = refined(scored, decision, simulations, pool, plans)
         shown, chosen = decision.shown, decision.recommended
         changes, curve, baseline, single_precision = list[Change](), None, None, None
         try:
@@ -242,8 +242,7 @@ def contest_of(cases: Cases, plans: Sequence[Plan], bounds: Floats, usd_per_hour
     """What the race needs to know: each plan's discount for uncertainty and staleness, and the least speed
     with which it meets deadline, spend and throughput at the request's confidence."""
     request = cases.request
-    errors = [cases.error(plan) for plan in plans]
-    sigma = np.array([0.0 if error is None else error.q90 / RANGE_SIGMAS for error in errors])
+    sigma = np.array([cases.sigma(plan) for plan in plans])
     share = np.array([confident_share(entry, request.confidence) for entry in sigma])
     worth = discounts(plans, request) * np.exp(-(sigma**2) / 2)
     least = np.zeros(len(plans))

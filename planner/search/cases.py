@@ -20,6 +20,7 @@ from planner.parallel.plan import Plan
 from planner.search.feasibility import Feasibility
 from planner.search.front import Floats
 from planner.search.input import input_samples_per_s, limited, samples_per_s_per_vcpu
+from planner.search.rank import RANGE_SIGMAS, Candidate
 from planner.search.request import Request
 from planner.search.scored import Cost, ScoredPlan
 
@@ -206,6 +207,17 @@ class Cases:
             sample_tokens=self.model.sample_tokens,
             most_samples_per_s=inf if self.runs else self.input_samples_per_s(plan),
         )
+
+    def sigma(self, plan: Plan) -> float:
+        """Standard deviation of the logarithm of a plan's speed, without the error of its simulation."""
+        error = self.error(plan)
+        return 0.0 if error is None else error.q90 / RANGE_SIGMAS
+
+    def candidate(self, plan: Plan, samples_per_s: float) -> Candidate:
+        """A plan as the decision rule sees it, if it were this fast."""
+        paid, device = self.paid(plan), self.market.machine(plan.machine).device.name
+        machines = sum(part.count for part in plan.rented(self.market))
+        return Candidate(device, samples_per_s, paid.usd_per_useful_hour, self.sigma(plan), machines=machines)
 
     def error(self, plan: Plan) -> Error | None:
         """How far off what a device computes may be; nobody knows for CPUs and for rates of one's own."""

@@ -105,9 +105,7 @@ def rank(
     )
     narrowest = plans.total_sigma[choice] - SAME_WIDTH
     tied = (i for i in plans.tied_with(choice) if plans.total_sigma[i] >= narrowest)
-    return Ranking(
-        choice, plans.cheapest, plans.fastest, tuple(i for i in tied if not plans.is_beaten(i))
-    )
+    return Ranking(choice, plans.cheapest, plans.fastest, tuple(i for i in tied if not plans.is_beaten(i)))
 
 
 def worth_per_sample(
@@ -204,16 +202,18 @@ class Contenders:
         return [int(i) for i in np.flatnonzero(tied)]
 
     def possible_replacements(self, choice: int) -> list[int]:
-        """Undecided plans that, were they as fast as this, would outdo the choice, or be tied with the best
-        one and preferred to the choice; the narrowest range first, then the fewest machines."""
-        outdoing = [int(i) for i in self.outdoing(choice) if i >= self.decided]
+        """Undecided plans that, were they as fast as this, would rule out the choice, or be tied with the
+        best one and preferred to the choice; the narrowest range first, then the fewest machines."""
+        score = self.score_better(choice)
+        better = set(np.flatnonzero(score >= TIED_SCORE).tolist() if choice != self.best else ())
+        ruling_out = better.union(self.outdoing(choice).tolist()) - set(range(self.decided))
         may_tie = (self.score_better(self.best) > -TIED_SCORE) & (self.score_cheaper(self.best) > -TIED_SCORE)
         may_tie[: self.decided] = False
         plans = [int(i) for i in np.flatnonzero(may_tie) if self.is_preferred(int(i), choice)]
         tying = sorted(
             plans, key=lambda i: (self.total_sigma[i] // SAME_WIDTH, self.machines[i], -self.value[i])
         )
-        return list(dict.fromkeys([*outdoing, *tying]))
+        return list(dict.fromkeys([*sorted(ruling_out, key=lambda i: (-score[i], i)), *tying]))
 
     def may_win_tie(self, plan: int) -> bool:
         """Whether a tied plan is beaten by none, worth its cost, and outdone by no plan as certain."""

@@ -20,7 +20,7 @@ from planner.errors import PlannerError
 from planner.search.cases import Cases
 from planner.search.field import field_of
 from planner.search.front import Floats
-from planner.search.rank import RANGE_SIGMAS, confident_share
+from planner.search.rank import confident_share
 from planner.search.request import Request, model_of
 from planner.search.space import Space, enumerate_plans
 
@@ -124,9 +124,7 @@ def _least_samples_per_s(cases: Cases, space: Space) -> Floats:
     """The speed that each plan has to be predicted at so that it meets the limits of the job."""
     request = cases.request
     least = np.full(len(space.plans), request.min_samples_per_s or 0.0)
-    errors = [cases.error(plan) for plan in space.plans]
-    sigma = [0.0 if error is None else error.q90 / RANGE_SIGMAS for error in errors]
-    share = np.array([confident_share(each, request.confidence) for each in sigma])
+    share = np.array([confident_share(cases.sigma(plan), request.confidence) for plan in space.plans])
     if request.samples is not None and request.deadline_s is not None:
         least = np.maximum(least, request.samples / request.deadline_s / share)
     if request.samples is not None and request.spend_usd is not None:
