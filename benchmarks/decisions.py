@@ -305,6 +305,8 @@ def worse_when_relaxed(answer: Recommendation, options: Options, draw: random.Ra
     except PlannerError as error:
         yield "relaxed", f"--{name} {more[name]} has no plan: {error}"
         return
+    if relaxed.chosen.plan.key == answer.chosen.plan.key:
+        return
     request = relaxed.request
     shares = discounts([answer.chosen.plan, relaxed.chosen.plan], request).tolist()
     before, after = (

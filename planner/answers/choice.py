@@ -35,6 +35,7 @@ from planner.search.scored import ScoredPlan
 from planner.search.simulations import Simulations
 from planner.search.sizes import dividing_batches, with_micro_batches
 from planner.search.space import kinds, plans_on
+from planner.search.usual_batches import DOUBLING, DOUBLINGS, accumulates_more, most_of_all
 from planner.search.worth import discounts
 
 if TYPE_CHECKING:
@@ -152,9 +153,9 @@ def refined(
         if fresh is None:
             break
         tried.add(_machines_of(fresh))
-        now = chosen if fresh is chosen.plan else simulations.scored([fresh], pool)[0]
-        way = _best_way(now, simulations, pool)
-        if way is not chosen and within([way], request):
+        (now,) = simulations.scored([fresh], pool)  # in full: plans between the ends were looked at briefly
+        way = _accumulating(_best_way(now, simulations, pool), simulations, pool)
+        if within([way], request):
             scored = [*(plan for plan in scored if plan.plan.key not in (now.plan.key, way.plan.key)), way]
             decision = choose(scored, request)
     return scored, decision
@@ -224,6 +225,22 @@ def _best_way(chosen: ScoredPlan, simulations: Simulations, pool: Executor) -> S
             simpler = _fastest([way], least, simulations, pool)
             if simpler is not None:
                 return simpler
+    return best
+
+
+def _accumulating(best: ScoredPlan, simulations: Simulations, pool: Executor) -> ScoredPlan:
+    """A plan of a large model that takes twice or four times the micro-batches per step, where nobody says
+    how many and each doubling pays as a larger batch has to."""
+    request, model = simulations.request, simulations.cases.model
+    for _ in range(DOUBLINGS if accumulates_more(request, model) else 0):
+        plan = replace(best.plan, accumulate=2 * best.plan.accumulate)
+        if plan.workers == 1 or plan.samples_per_step * plan.replicas > most_of_all(model):
+            break
+        (doubled,) = simulations.scored([plan], pool)
+        way = _best_way(doubled, simulations, pool)
+        if way.samples_per_s < best.samples_per_s * (1 + DOUBLING):
+            break
+        best = way
     return best
 
 

@@ -7,8 +7,9 @@ arXiv:1706.02677), 2^24 tokens (BERT with 32,768 sequences of 512: You et al. 20
 ends at 16M tokens: arXiv:2407.21783). Of two batches the larger is taken where every doubling brings a
 fiftieth.
 
-Parameter servers keep the model's own batch, CPUs and models of 8 billion parameters and more too: there it
-is chosen by what staleness allows, or by --global-batch.
+Parameter servers and CPUs keep the model's own batch: there it is chosen by what staleness allows, or by
+--global-batch. Models of 8 billion parameters and more keep their micro-batch, and the recommended machines
+take two or four of them per step by the same rule.
 """
 
 from __future__ import annotations
@@ -59,6 +60,12 @@ def may_accumulate(request: Request, model: Model) -> bool:
     """Whether a batch may be taken in several micro-batches, instead of recompute."""
     free = request.recompute is None or "none" in request.recompute
     return free and request.accumulate is None and open_batch(request, model)
+
+
+def accumulates_more(request: Request, model: Model) -> bool:
+    """Whether the micro-batches per step of a large model are ours to choose."""
+    named = (request.batches, request.global_batch, request.accumulate, request.profile)
+    return model.parameters >= LARGE_PARAMETERS and all(entry is None for entry in named)
 
 
 def batch_discount(batch: int, model: Model) -> float:

@@ -267,7 +267,7 @@ def refused(**words: Any) -> str:
 
 def flags_of(words: str) -> dict[str, Any]:
     """The flags of a remedy as words of a scenario."""
-    said = words.partition("it fits with --")[2].split(" --")
+    said = words.partition("it fits with --")[2].partition(", or ")[0].split(" --")
     pairs = (entry.split(" ") for entry in said)
     return {name.replace("-", "_"): int(value) if value.isdigit() else value for name, value in pairs}
 

@@ -188,10 +188,10 @@ def test_owned_machines_are_all_used_although_fewer_cost_less(private):
     assert recommend.chosen.plan.machines == 4
     assert recommend.saturation is None
     assert not any(change.scored.plan.machines > 4 for change in recommend.changes)
-    balanced = planner.recommend(
-        "llama3-8b", hardware=private("paid", owned), interval_width=0.05, objective="balanced"
+    cheapest = planner.recommend(
+        "llama3-8b", hardware=private("paid", owned), interval_width=0.05, objective="cheapest"
     )
-    assert balanced.chosen.plan.machines < 4
+    assert cheapest.chosen.plan.machines < 4
 
 
 def test_fewer_owned_machines_where_they_are_as_fast(tmp_path):

@@ -1,0 +1,59 @@
+"""Among ways to run the recommended machines that are about as fast, the simplest is listed."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+import planner
+from planner.answers.choice import settings_changed, setup_effort
+from planner.parallel.data.ddp import AllReduce
+from planner.parallel.data.fsdp import Sharded
+from planner.parallel.mesh import Mesh
+from planner.parallel.plan import Plan
+
+PLAN = Plan("resnet50", 64, "p4d.24xlarge", 8, AllReduce(), workers_per_machine=8)
+
+
+def test_setup_effort_orders_ddp_sharding_and_model_parallelism() -> None:
+    meshed = replace(PLAN, mesh=Mesh.of(tensor=2))
+    assert [setup_effort(plan) for plan in (PLAN, replace(PLAN, exchange=Sharded()), meshed)] == [0, 1, 2]
+
+
+def test_settings_changed_prefers_less_recompute_to_fewer_micro_batches() -> None:
+    assert settings_changed(replace(PLAN, accumulate=4)) < settings_changed(replace(PLAN, recompute="full"))
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        {"model": "vgg11", "budget": 20},
+        {"model": "resnet50", "budget": 10},
+        {"model": "resnet50", "gpu": "A100", "budget": 50},
+    ],
+)
+def test_recommend_networks_that_fit_are_trained_with_ddp(options: dict[str, object]) -> None:
+    """Sharding them would gain less than 5%."""
+    answer = planner.recommend(**options)  # type: ignore[arg-type]
+    assert answer.chosen.plan.exchange.kind in ("alone", "allreduce")
+
+
+def test_recommend_sharding_that_gains_clearly_is_listed() -> None:
+    """Gradients of AlexNet take longer over PCIe than its batch takes to compute."""
+    chosen = planner.recommend("alexnet", hardware="g6e.48xlarge", workers=16).chosen
+    about = {"hardware": "g6e.48xlarge", "workers": 16, "batch": chosen.plan.batch, "precision": "bf16"}
+    ddp = planner.simulate("alexnet", exchange="allreduce", **about)  # type: ignore[arg-type]
+    assert setup_effort(chosen.plan) == 1
+    assert chosen.samples_per_s > 1.05 * ddp.scored.samples_per_s
+
+
+def test_recommend_large_models_accumulate_where_exchanges_take_long() -> None:
+    answer = planner.recommend("llama3-8b", hardware="g7e.48xlarge", workers=24)
+    assert answer.chosen.plan.accumulate > 1
+
+
+def test_recommend_70b_by_qlora_takes_one_node() -> None:
+    answer = planner.recommend("llama3-70b", train="qlora", budget=20)
+    assert answer.chosen.plan.machines == 1
+    assert answer.chosen.plan.workers > 1
