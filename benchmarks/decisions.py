@@ -38,11 +38,11 @@ from typing import Any
 
 import numpy as np
 
-from planner.answers.choice import setup_effort
 from planner.answers.compare import compare_for
 from planner.answers.jobs import within
 from planner.answers.questions import simulation_for
 from planner.answers.recommend import recommend_for
+from planner.answers.refine import setup_effort
 from planner.answers.results import Recommendation
 from planner.answers.saturation import saturation_for
 from planner.answers.scenario import parse_request

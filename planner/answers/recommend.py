@@ -12,9 +12,10 @@ import numpy.typing as npt
 
 from planner.answers.assumptions import assumptions
 from planner.answers.baseline import baseline_of
-from planner.answers.choice import choose, further, in_fp32, interrupted, refined, settle_ties
+from planner.answers.choice import choose, further, in_fp32, interrupted, settle_ties
 from planner.answers.job_limits import limit_words
 from planner.answers.jobs import within
+from planner.answers.refine import refined
 from planner.answers.results import Change, Recommendation
 from planner.errors import Infeasible
 from planner.progress import Progress, silent

@@ -7,7 +7,7 @@ from dataclasses import replace
 import pytest
 
 import planner
-from planner.answers.choice import settings_changed, setup_effort
+from planner.answers.refine import settings_changed, setup_effort
 from planner.parallel.data.ddp import AllReduce
 from planner.parallel.data.fsdp import Sharded
 from planner.parallel.mesh import Mesh

@@ -1,0 +1,210 @@
+"""Running the recommended machines as an expert would: the simplest of the ways that are about as fast.
+
+The search compares machines by the usual way to run each. Then the recommended ones are tried with other
+micro-batches, recompute, strategies, meshes and settings at the same global batch and precision.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Container, Iterator, Sequence
+from concurrent.futures import Executor
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from planner.answers.choice import Decision, choose
+from planner.answers.jobs import within
+from planner.device.activations import RECOMPUTE_MODES
+from planner.parallel.data import EXCHANGES, Tier
+from planner.parallel.plan import Plan
+from planner.search.feasibility import Feasibility, exclusion
+from planner.search.rank import LEAST_GAIN, Contenders
+from planner.search.rungs import cannot_tell, cautious
+from planner.search.scored import ScoredPlan
+from planner.search.simulations import Simulations
+from planner.search.sizes import dividing_batches
+from planner.search.space import kinds, plans_on
+from planner.search.usual_batches import DOUBLING, DOUBLINGS, accumulates_more, most_of_all
+from planner.search.worth import discounts
+
+if TYPE_CHECKING:
+    from planner.search.cases import Cases
+
+MOST_REFINED = 3  # numbers of machines whose other ways to run are looked at
+REFINED_GAIN = 0.015  # in speed, for which settings are taken that the search had not tried
+
+
+def refined(
+    scored: list[ScoredPlan],
+    decision: Decision,
+    simulations: Simulations,
+    pool: Executor,
+    plans: Sequence[Plan],
+) -> tuple[list[ScoredPlan], Decision]:
+    """The decision once the recommended machines run as an expert would run them: as fast as they can at the
+    same global batch and precision, by the simplest way that is about as fast. So do fewer or more of them
+    that may then be recommended instead; `plans` are those of the space."""
+    request, tried = simulations.request, set[tuple[str, int]]()
+    while len(tried) < MOST_REFINED:
+        chosen = decision.recommended
+        fresh = next((plan for plan in [chosen.plan] if _machines_of(plan) not in tried), None)
+        fresh = fresh or next(_rivals(chosen, plans, simulations.cases, tried), None)
+        if fresh is None:
+            break
+        tried.add(_machines_of(fresh))
+        (now,) = simulations.scored([fresh], pool)  # in full: plans between the ends were looked at briefly
+        way = _accumulating(_best_way(now, simulations, pool), simulations, pool)
+        if within([way], request):
+            scored = [*(plan for plan in scored if plan.plan.key not in (now.plan.key, way.plan.key)), way]
+            decision = choose(scored, request)
+    return scored, decision
+
+
+def _machines_of(plan: Plan) -> tuple[str, int]:
+    return plan.machine, plan.workers
+
+
+def _rivals(
+    chosen: ScoredPlan, plans: Sequence[Plan], cases: Cases, tried: Container[tuple[str, int]]
+) -> Iterator[Plan]:
+    """Where the recommended machines are sharded, the best plans by their bounds on other powers of two of
+    them that would be better value if they reached the bounds of the ways to run them."""
+    if not setup_effort(chosen.plan) or EXCHANGES.tier(chosen.plan.exchange) is Tier.CONTENDER:
+        return
+    request, best = cases.request, dict[int, Plan]()
+    for plan in sorted(plans, key=lambda plan: -cases.bound(plan)):
+        if plan.machine == chosen.plan.machine and plan.machines & (plan.machines - 1) == 0:
+            best.setdefault(plan.workers, plan)
+    others = [plan for plan in best.values() if _machines_of(plan) not in tried]
+    ceilings = [float(cases.bounds([plan, *_ways(plan, cases)]).max()) for plan in others]
+    share, *shares = discounts([chosen.plan, *others], request).tolist()
+    hopeful = [
+        cases.candidate(plan, ceiling * each)
+        for plan, ceiling, each in zip(others, ceilings, shares, strict=True)
+    ]
+    rule = Contenders([chosen.candidate(share), *hopeful], request.goal, request.min_marginal_efficiency)
+    for i in np.argsort(-rule.value[1:], kind="stable").tolist():
+        if rule.value[i + 1] > rule.value[0]:
+            yield others[i]
+
+
+def setup_effort(plan: Plan) -> int:
+    """How much there is to set up and debug: 0 for one device and DDP, 1 for FSDP and ZeRO, 2 for tensor and
+    pipeline parallelism."""
+    return 2 if plan.mesh.is_sharded else int(EXCHANGES.tier(plan.exchange) is Tier.FALLBACK)
+
+
+def settings_changed(plan: Plan) -> tuple[int, int]:
+    """How much a plan recomputes, and its micro-batches per step: fewer are simpler."""
+    return RECOMPUTE_MODES.index(plan.recompute), plan.accumulate
+
+
+def _best_way(chosen: ScoredPlan, simulations: Simulations, pool: Executor) -> ScoredPlan:
+    """The chosen machines run another way, if that is clearly faster or simpler: with the least effort to set
+    up that costs less than `LEAST_GAIN` of the speed, in as few micro-batches and with as little recompute
+    as cost hardly any."""
+    cases, request, plan = simulations.cases, simulations.request, chosen.plan
+    if request.profile is not None or EXCHANGES.tier(plan.exchange) is Tier.CONTENDER:
+        return chosen
+    plans, own = _ways(plan, cases), setup_effort(plan)
+    by_effort, top, gain = {own: chosen}, chosen.samples_per_s, 1 + LEAST_GAIN
+    for effort in sorted({own, *map(setup_effort, plans)}):
+        floor = chosen.samples_per_s * gain ** (effort > own) / gain ** (effort < own)
+        alike = [way for way in plans if setup_effort(way) == effort]
+        if (found := _fastest(alike, floor, simulations, pool)) is not None:
+            by_effort[effort], top = found, max(top, found.samples_per_s)
+    best = next(known for _, known in sorted(by_effort.items()) if known.samples_per_s * gain >= top)
+    if setup_effort(best.plan) == own and chosen.samples_per_s * gain >= top:
+        best = best if is_clearly_faster(best, chosen) else chosen
+    least = max(best.samples_per_s * (1 - REFINED_GAIN), top / gain)
+    for way in sorted(plans, key=lambda way: (*settings_changed(way), way.key)):
+        if settings_changed(way) >= settings_changed(best.plan):
+            break
+        if setup_effort(way) <= setup_effort(best.plan):
+            simpler = _fastest([way], least, simulations, pool)
+            if simpler is not None:
+                return simpler
+    return best
+
+
+def _accumulating(best: ScoredPlan, simulations: Simulations, pool: Executor) -> ScoredPlan:
+    """A plan of a large model that takes twice or four times the micro-batches per step, where nobody says
+    how many and each doubling pays as a larger batch has to."""
+    request, model = simulations.request, simulations.cases.model
+    for _ in range(DOUBLINGS if accumulates_more(request, model) else 0):
+        plan = replace(best.plan, accumulate=2 * best.plan.accumulate)
+        if plan.workers == 1 or plan.samples_per_step * plan.replicas > most_of_all(model):
+            break
+        (doubled,) = simulations.scored([plan], pool)
+        way = _best_way(doubled, simulations, pool)
+        if way.samples_per_s < best.samples_per_s * (1 + DOUBLING):
+            break
+        best = way
+    return best
+
+
+def is_clearly_faster(plan: ScoredPlan, other: ScoredPlan) -> bool:
+    """Whether a plan gains enough, beyond the error of both simulations, to be worth its settings."""
+    gained = plan.samples_per_s - other.samples_per_s * (1 + REFINED_GAIN)
+    return gained > 0 and not cannot_tell(gained, plan.prediction, other.prediction)
+
+
+def _ways(plan: Plan, cases: Cases) -> list[Plan]:
+    """Other ways to run a plan's machines, with other settings of its strategy where none is named."""
+    ways = {way.key: way for way in same_step_plans(plan, cases)}
+    if not any(choices for _, choices in cases.request.exchanges or ()):
+        for other in plan.exchange.variants(cases.site(plan)):
+            way = replace(plan, exchange=other.exchange)
+            if other.size is None and cases.feasibility.is_possible(way):
+                ways.setdefault(way.key, way)
+    return [way for key, way in sorted(ways.items()) if key != plan.key]
+
+
+def same_step_plans(plan: Plan, cases: Cases) -> Iterator[Plan]:
+    """Other plans on the machines of a plan that take as many samples per optimizer step in its precision, as
+    far as the request leaves the micro-batch, the mesh and the strategy open."""
+    request, samples = cases.request, plan.batch * plan.accumulate * plan.replicas
+    batches = request.batches if isinstance(request.batches, tuple) else None
+    if batches is None:
+        shared = plan.batch * plan.accumulate
+        limits = (plan.batch // 4, plan.batch // 2, plan.batch, 2 * plan.batch, 4 * plan.batch)
+        batches = tuple(dividing_batches(shared, limits))
+    named = request.accumulate is not None
+    site = cases.site(plan)
+    usual = tuple(
+        kind
+        for kind in kinds(request)
+        if EXCHANGES.entry(kind).tier is not Tier.CONTENDER
+        and EXCHANGES.entry(kind).considered(cases.model.parameters, site)
+    )
+    same = replace(
+        request,
+        batches=batches,
+        global_batch=None if named else samples,
+        formats=(plan.precision.name,),
+        exchanges=request.exchanges or tuple((kind, {}) for kind in usual),
+        workers=(plan.workers,),
+    )
+    feasibility = Feasibility(same, cases.model)
+    for other in plans_on(cases.market.machine(plan.machine), same, feasibility):
+        if other.workers == plan.workers and exclusion(other, same, feasibility)[0] is None:
+            yield other
+
+
+def _fastest(
+    plans: Sequence[Plan], floor: float, simulations: Simulations, pool: Executor
+) -> ScoredPlan | None:
+    """The fastest of some plans within the limits of the request; None where none is faster than `floor`
+    samples per second."""
+    best: ScoredPlan | None = None
+    bounds = simulations.cases.bounds(plans) if plans else np.zeros(0)
+    for i in np.argsort(-bounds, kind="stable").tolist():
+        if bounds[i] <= floor:
+            break
+        if cautious(simulations.predict_all([plans[i]], pool, "glance")[0], "glance")[1] <= floor:
+            continue
+        (way,) = simulations.scored([plans[i]], pool)
+        if way.samples_per_s > floor and within([way], simulations.request):
+            best, floor = way, way.samples_per_s
+    return best
