@@ -51,6 +51,7 @@ from planner.parallel.plan import Plan
 from planner.search.cases import Cases
 from planner.search.executors import executor_of
 from planner.search.measured import load
+from planner.search.objectives import discounts
 from planner.search.rank import (
     LEAST_GAIN,
     NEGLIGIBLE_COST,
@@ -63,7 +64,6 @@ from planner.search.rungs import cautious, half_width
 from planner.search.scored import ScoredPlan
 from planner.search.simulations import Simulations
 from planner.search.sizes import dividing_batches
-from planner.search.worth import discounts
 
 MODELS = ("resnet50", "vgg16", "alexnet", "vit-b16", "bert-large", "gpt2", "inception3", "llama3-8b")
 LARGE = ("llama3-8b",)

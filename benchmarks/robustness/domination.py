@@ -14,8 +14,8 @@ that another price scales all costs and changes no comparison. Other machines co
 cheap hosts of servers alone: machines are alike only if these are the same, at the same part of the price.
 
 `recommend` races both ends of the front, whichever is asked for, and marks both. So one answer is both,
-unless plans got into the last rung that are worth less than they give (`planner.search.worth`): beside these
-a race of the others is run for what is asked for alone, and the other end is asked for on its own.
+unless plans got into the last rung that are worth less than they give (`planner.search.objectives`): beside
+these a race of the others is run for what is asked for alone, and the other end is asked for on its own.
 """
 
 from __future__ import annotations
@@ -36,10 +36,10 @@ from planner.parallel.data.ddp import AllReduce
 from planner.parallel.data.single import Alone
 from planner.parallel.mesh import WHOLE
 from planner.search.cases import Cases
+from planner.search.objectives import discounts
 from planner.search.request import Objective, Request, model_of
 from planner.search.scored import ScoredPlan
 from planner.search.simulations import Simulations
-from planner.search.worth import discounts
 from planner.servers.cluster import cheap_servers
 
 MACHINES = 3  # of each model, unless all are asked for

@@ -212,9 +212,8 @@ def _step_times(path: Path) -> Any:
 
 
 def _answer(path: Path) -> Any:
-    from planner.answers.answer_files import chosen_plan
+    from planner.answers.answer_files import chosen_plan, difference
     from planner.answers.checking import check
-    from planner.answers.differing import difference
 
     plan = chosen_plan(path)
     return check(plan, 100.0), plan.machines, difference(plan, _known_answer())

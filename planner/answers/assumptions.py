@@ -20,8 +20,8 @@ from planner.search.cases import Cases
 from planner.search.device_memory import offloaded
 from planner.search.input import samples_per_s_per_vcpu
 from planner.search.request import Request
+from planner.search.sizes import MOST_SAMPLES, MOST_TOKENS, open_batch
 from planner.search.training import usual_length
-from planner.search.usual_batches import MOST_SAMPLES, MOST_TOKENS, open_batch
 
 
 @dataclass(frozen=True, slots=True)

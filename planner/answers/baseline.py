@@ -18,8 +18,7 @@ from planner.search.cases import Cases
 from planner.search.machines import single_device_machines
 from planner.search.scored import ScoredPlan
 from planner.search.simulations import Simulations
-from planner.search.sizes import micro_batches, recompute_options
-from planner.search.usual_batches import open_batch, smaller_batches
+from planner.search.sizes import micro_batches, open_batch, recompute_options, smaller_batches
 
 
 def alone_on(plan: Plan, cases: Cases) -> Plan | None:

@@ -23,16 +23,14 @@ from planner.hardware.prices.cost import usd_per_million_samples
 from planner.parallel.plan import Plan
 from planner.progress import Progress
 from planner.search.feasibility import has_machines
-from planner.search.front import Floats, front
-from planner.search.objectives import Contest
-from planner.search.race import Evaluate, Outcome
+from planner.search.objectives import Contest, discounts
+from planner.search.race import Evaluate, Floats, Outcome, front
 from planner.search.rank import Candidate, Contenders, rank
 from planner.search.request import Request
 from planner.search.rungs import cautious
 from planner.search.scored import ScoredPlan
 from planner.search.simulations import Simulations
 from planner.search.sizes import with_micro_batches
-from planner.search.worth import discounts
 
 if TYPE_CHECKING:
     from planner.search.cases import Cases

@@ -23,19 +23,16 @@ from planner.progress import Progress, silent
 from planner.search.cases import Cases
 from planner.search.executors import executor_of
 from planner.search.field import field_of
-from planner.search.front import Floats
-from planner.search.left_out import left_out_notes, no_plans
 from planner.search.measured import load
-from planner.search.objectives import merged
-from planner.search.race import Evaluate, Goal, Outcome, race
+from planner.search.objectives import discounts, merged
+from planner.search.race import Evaluate, Floats, Goal, Outcome, race
+from planner.search.remedies import left_out_notes, no_plans
 from planner.search.request import Request, model_of
 from planner.search.rungs import Rung
 from planner.search.scored import ScoredPlan
 from planner.search.simulations import Simulations
-from planner.search.sizes import MAX_LARGE_WORKERS
+from planner.search.sizes import LARGE_PARAMETERS, MAX_LARGE_WORKERS
 from planner.search.space import Space, enumerate_plans
-from planner.search.usual_batches import LARGE_PARAMETERS
-from planner.search.worth import discounts
 
 if TYPE_CHECKING:
     from planner.parallel.plan import Plan

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from planner.hardware import Fabric, Hardware
 from planner.note import Fact, Topic
-from planner.search.ownership import owned_machines
+from planner.search.machines import owned_machines
 from planner.search.request import Request
 
 

@@ -23,13 +23,18 @@ from planner.progress import Progress, silent
 from planner.search.cases import Cases
 from planner.search.feasibility import Feasibility
 from planner.search.measured import load
-from planner.search.meshes import named_mesh
 from planner.search.request import Request, model_of
 from planner.search.scored import ScoredPlan
 from planner.search.simulations import Simulations
-from planner.search.sizes import batches, dividing_batches, precisions
+from planner.search.sizes import (
+    LARGE_PARAMETERS,
+    batches,
+    dividing_batches,
+    named_mesh,
+    precisions,
+    smaller_batches,
+)
 from planner.search.space import asked_of, deals, kinds, plan_of
-from planner.search.usual_batches import LARGE_PARAMETERS, smaller_batches
 
 if TYPE_CHECKING:
     from planner.answers.options import Options

@@ -13,8 +13,7 @@ import numpy.typing as npt
 from planner.answers.assumptions import assumptions
 from planner.answers.baseline import baseline_of
 from planner.answers.choice import choose, further, in_fp32, interrupted, settle_ties
-from planner.answers.job_limits import limit_words
-from planner.answers.jobs import within
+from planner.answers.jobs import limit_words, within
 from planner.answers.refine import refined
 from planner.answers.results import Change, Recommendation
 from planner.errors import Infeasible
@@ -22,19 +21,17 @@ from planner.progress import Progress, silent
 from planner.search.cases import Cases
 from planner.search.executors import executor_of
 from planner.search.field import field_of
-from planner.search.front import Floats
-from planner.search.left_out import left_out_notes, no_plans
 from planner.search.measured import load
-from planner.search.objectives import BETWEEN, CHOICE, OTHER_END, Contest, race_for
-from planner.search.race import Outcome
+from planner.search.objectives import BETWEEN, CHOICE, OTHER_END, Contest, discounts, race_for
+from planner.search.race import Floats, Outcome
 from planner.search.rank import confident_share
+from planner.search.remedies import left_out_notes, no_plans
 from planner.search.request import MAX_WORKERS, Request, model_of
 from planner.search.rungs import Rung
 from planner.search.scored import ScoredPlan
 from planner.search.screening import screened_space
 from planner.search.simulations import Simulations
 from planner.search.space import Space, enumerate_plans
-from planner.search.worth import discounts
 
 if TYPE_CHECKING:
     from planner.parallel.plan import Plan

@@ -29,13 +29,14 @@ from planner.progress import Progress, silent
 from planner.search.cases import Cases
 from planner.search.feasibility import exclusion
 from planner.search.field import field_of
-from planner.search.meshes import meshes_on
 from planner.search.request import MAX_WORKERS
 from planner.search.scored import ScoredPlan
 from planner.search.simulations import Simulations
 from planner.search.sizes import (
+    LARGE_PARAMETERS,
     joined,
     largest_alone,
+    meshes_on,
     micro_batches,
     node_counts,
     precisions,
@@ -48,7 +49,6 @@ from planner.search.space import (
     site_of,
     worker_machines,
 )
-from planner.search.usual_batches import LARGE_PARAMETERS
 from planner.simulator.statistics import Prediction
 
 if TYPE_CHECKING:

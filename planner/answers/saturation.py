@@ -27,8 +27,8 @@ from planner.progress import Progress, silent
 from planner.search.cases import Cases
 from planner.search.executors import executor_of
 from planner.search.limits import MOST_WORKERS, check_size
+from planner.search.machines import owned_machines
 from planner.search.measured import load
-from planner.search.ownership import owned_machines
 from planner.search.request import Request, model_of
 from planner.search.rungs import Rung, gain, half_width
 from planner.search.scored import ScoredPlan

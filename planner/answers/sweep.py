@@ -33,7 +33,7 @@ from planner.parallel.plan import Plan
 from planner.progress import Progress, silent
 from planner.search.cases import Cases
 from planner.search.executors import executor_of
-from planner.search.left_out import no_plans
+from planner.search.remedies import no_plans
 from planner.search.request import SERVER_WORDS, Request, model_of
 from planner.search.scored import ScoredPlan
 from planner.search.simulations import Simulations

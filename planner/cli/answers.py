@@ -251,8 +251,7 @@ def diff(
     output: options.OutputOption = None,
 ) -> None:
     """Say what two answers run differently, and what that changes in speed, cost and memory."""
-    from planner.answers.answer_files import chosen_plan
-    from planner.answers.differing import difference
+    from planner.answers.answer_files import chosen_plan, difference
     from planner.report.simulate import diff_page
 
     before, after = chosen_plan(old), chosen_plan(new)

@@ -19,7 +19,7 @@ from planner.report.page import Chart, Spec, label
 from planner.report.phrases import busiest, is_full, price_words, resource_words, strategy_words
 from planner.report.plots import CROWD, PlotScale, titled
 from planner.report.terminal import broken_cell
-from planner.search.front import front
+from planner.search.race import front
 
 if TYPE_CHECKING:
     from planner.answers.anatomy import DeviceMemory

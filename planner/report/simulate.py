@@ -15,9 +15,8 @@ from planner.search.measured import Measured, factor_for, load
 from planner.units import format_bytes, format_seconds
 
 if TYPE_CHECKING:
-    from planner.answers.answer_files import ChosenPlan
+    from planner.answers.answer_files import ChosenPlan, Difference
     from planner.answers.checking import Check, Suspect
-    from planner.answers.differing import Difference
     from planner.answers.questions import Simulation
 
 PARTS = {

@@ -18,8 +18,8 @@ from planner.parallel.data import EXCHANGES, Job, Site
 from planner.parallel.mesh import data_parallel_group, step_placement
 from planner.parallel.plan import Plan
 from planner.search.feasibility import Feasibility
-from planner.search.front import Floats
 from planner.search.input import input_samples_per_s, limited, samples_per_s_per_vcpu
+from planner.search.race import Floats
 from planner.search.rank import RANGE_SIGMAS, Candidate
 from planner.search.request import Request
 from planner.search.scored import Cost, ScoredPlan

@@ -30,7 +30,7 @@ from planner.parallel.data import Rented, Site
 from planner.parallel.mesh import Mesh
 from planner.parallel.plan import Plan
 from planner.search.device_memory import memory_parts, peak_memory, shard_footprint, stage_shares
-from planner.search.ownership import owned_machines
+from planner.search.machines import owned_machines
 from planner.search.request import Request
 
 if TYPE_CHECKING:

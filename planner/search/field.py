@@ -19,9 +19,8 @@ from planner.parallel.mesh import WHOLE
 from planner.parallel.plan import Plan
 from planner.search.cases import Cases
 from planner.search.request import MAX_WORKERS, Request
-from planner.search.sizes import micro_batches, precisions
+from planner.search.sizes import LARGE_PARAMETERS, micro_batches, precisions, smaller_batches
 from planner.search.space import left_out, offered, plans_at, worker_machines
-from planner.search.usual_batches import LARGE_PARAMETERS, smaller_batches
 
 OUTCLASSED = 3.0  # times the cost of a sample: more than exchanges ever lose between machines that compete
 REACHED = 0.9  # of its bound, which one device alone is sure to reach

@@ -9,6 +9,9 @@ Scoring goes by rungs (`planner.search.rungs`). A glance gives every plan that i
 rough interval; a plan goes on to the next rung as long as its interval, widened for safety, reaches the
 front. From the second rung on, plans that look best go first, in small rounds: what is sure of them spares
 others the rest.
+
+A plan dominates another when it is at least as fast and costs at most as much per sample; the front holds the
+plans that nothing dominates, the fastest and the cheapest among them.
 """
 
 from __future__ import annotations
@@ -19,8 +22,8 @@ from itertools import pairwise
 from typing import Any, Generic, Literal, TypeVar
 
 import numpy as np
+import numpy.typing as npt
 
-from planner.search.front import NEAR_FASTEST, Floats, front
 from planner.search.rungs import Rung, Score, cautious
 
 Goal = Literal["front", "cheapest", "balanced", "fastest"]
@@ -102,7 +105,7 @@ def race(
     only those that can be its cheapest end, or the cheapest of its fastest.
 
     A plan that cannot be faster or cheaper than another by more than `tolerance` is not looked at any more.
-    `worth` is what throughputs are multiplied by before they are compared (`planner.search.worth`).
+    `worth` is what throughputs are multiplied by before they are compared (`planner.search.objectives`).
     `least_samples_per_s` are the speeds that plans must reach to be feasible: one whose bound is below is not
     looked at, one that falls short rules out no other. `worth_usd_per_sample` is for the goal "balanced": the
     plan of the highest net value, speed * worth - price. `known` are final scores of some plans, which rule
@@ -228,3 +231,19 @@ class _Race(Generic[S]):
         if self.goal == "cheapest":
             first.reverse()
         return [plans[at] for at in dict.fromkeys([*first, *np.argsort(cost, kind="stable").tolist()])]
+
+
+Floats = npt.NDArray[np.float64]
+NEAR_FASTEST = 0.02  # "fastest" means the cheapest of the plans within this of the highest throughput
+
+
+def front(samples_per_s: Floats, usd_per_sample: Floats) -> list[int]:
+    """Indices of the plans that nothing dominates, fastest first; of equal plans the first one stays."""
+    order = np.lexsort((np.arange(len(samples_per_s)), usd_per_sample, -samples_per_s))
+    out: list[int] = []
+    cheapest = np.inf
+    for i in order.tolist():
+        if usd_per_sample[i] < cheapest:
+            out.append(i)
+            cheapest = usd_per_sample[i]
+    return out

@@ -315,7 +315,7 @@ class Request:
     @cached_property
     def goal(self) -> Objective:
         """What decides: machines that are paid for anyway are used for speed."""
-        from planner.search.ownership import uses_own_machines
+        from planner.search.machines import uses_own_machines
 
         return self.objective or ("fastest" if uses_own_machines(self) else "balanced")
 

@@ -19,10 +19,10 @@ from planner.parallel.data import EXCHANGES, Exchange, Site, Tier
 from planner.parallel.data.single import Alone
 from planner.parallel.mesh import WHOLE, data_parallel_group
 from planner.search.cases import Cases
+from planner.search.objectives import staleness_discount
 from planner.search.race import ROUND, Frontier, turns
 from planner.search.simulations import Simulations
 from planner.search.space import Space, considers, enumerate_plans, kinds, offered, plan_of, site_of
-from planner.search.worth import staleness_discount
 
 if TYPE_CHECKING:
     from planner.device.computation import Computation

@@ -26,17 +26,20 @@ from planner.parallel.data import EXCHANGES, Asked, Exchange, Site, Tier
 from planner.parallel.mesh import WHOLE, Mesh
 from planner.parallel.plan import Plan
 from planner.search.feasibility import Feasibility, exclusion
-from planner.search.front import Floats
-from planner.search.meshes import meshes_on
+from planner.search.race import Floats
 from planner.search.request import SERVER_WORDS, Request
 from planner.search.sizes import (
+    may_accumulate,
+    meshes_on,
     micro_batches,
     node_counts,
+    open_batch,
     precisions,
     recompute_options,
+    smaller_batches,
+    too_many,
     with_micro_batches,
 )
-from planner.search.usual_batches import may_accumulate, open_batch, smaller_batches, too_many
 
 
 @dataclass

@@ -8,9 +8,8 @@ from typing import Any
 
 import pytest
 
-from planner.answers.answer_files import chosen_plan
+from planner.answers.answer_files import chosen_plan, difference
 from planner.answers.checking import check, measured_rate
-from planner.answers.differing import difference
 from planner.cli._app import main
 from planner.errors import BadInput
 from planner.report.format import ratio

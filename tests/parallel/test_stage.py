@@ -15,7 +15,7 @@ from planner.model import Model
 from planner.model.catalog import load_model
 from planner.model.units import Floats, chain_of
 from planner.parallel.mesh import Mesh
-from planner.parallel.stage import Costs, TimeRow, StageWork, stage_work, unit_times
+from planner.parallel.stage import Costs, StageWork, TimeRow, stage_work, unit_times
 
 
 @dataclass(frozen=True)

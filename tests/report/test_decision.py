@@ -17,7 +17,7 @@ from planner.report.format import ratio, usd
 from planner.report.page import page_of
 from planner.report.phrases import alone_words, run_words, strategy_words
 from planner.report.recommend import _next
-from planner.search.left_out import left_out_notes
+from planner.search.remedies import left_out_notes
 from planner.search.space import Space
 
 

@@ -8,7 +8,7 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 
-from planner.answers.differing import ChangedFigure, Difference
+from planner.answers.answer_files import ChangedFigure, Difference
 from planner.model.catalog import load_model
 from planner.report import simulate as check
 from planner.report.charts_curves import _kind, _lane

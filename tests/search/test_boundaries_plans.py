@@ -25,15 +25,24 @@ from planner.search.feasibility import Exclusion, Feasibility, exclusion, has_ma
 from planner.search.field import _Single
 from planner.search.input import input_samples_per_s, limited, reads_images
 from planner.search.limits import check_size
-from planner.search.ownership import owned_machines
+from planner.search.machines import owned_machines
+from planner.search.objectives import staleness_discount
 from planner.search.race import race
 from planner.search.request import Request
 from planner.search.screening import BoundPruner
 from planner.search.simulations import Simulations
-from planner.search.sizes import dividing_batches, node_counts, usual_precision, with_workers
+from planner.search.sizes import (
+    batch_discount,
+    dividing_batches,
+    most_of_all,
+    node_counts,
+    open_batch,
+    smaller_batches,
+    too_many,
+    usual_precision,
+    with_workers,
+)
 from planner.search.space import enumerate_plans
-from planner.search.usual_batches import batch_discount, most_of_all, open_batch, smaller_batches, too_many
-from planner.search.worth import staleness_discount
 from planner.servers.parameter_servers import ParameterServers
 
 RESNET = load_model("resnet50")

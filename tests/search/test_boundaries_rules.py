@@ -8,8 +8,7 @@ from math import exp, log
 import numpy as np
 import pytest
 
-from planner.search.front import front
-from planner.search.race import Frontier, race, turns
+from planner.search.race import Frontier, front, race, turns
 from planner.search.rank import Candidate, Contenders, confident_share, probability_of_reaching, rank
 from planner.search.rungs import RUNGS, cannot_tell, cautious, gain
 

@@ -20,9 +20,8 @@ from planner.parallel.plan import Plan, plan_from
 from planner.search.cases import Cases
 from planner.search.feasibility import Feasibility
 from planner.search.field import field_of
-from planner.search.meshes import meshes_on
 from planner.search.request import Request, model_of
-from planner.search.sizes import node_counts
+from planner.search.sizes import meshes_on, node_counts
 from planner.search.space import enumerate_plans, offered, plan_of, worker_machines
 
 

@@ -12,10 +12,9 @@ from test_race import Exact, arrays, plans
 from planner.parallel.data.ddp import AllReduce
 from planner.parallel.data.single import Alone
 from planner.parallel.plan import Plan
-from planner.search.objectives import BETWEEN, CHOICE, CLOSE, OTHER_END, Contest, race_for
+from planner.search.objectives import BETWEEN, CHOICE, CLOSE, OTHER_END, Contest, discounts, race_for
 from planner.search.rank import Candidate, rank
 from planner.search.request import Request
-from planner.search.worth import discounts
 from planner.servers.parameter_servers import ParameterServers
 
 REQUEST = Request(model="resnet50")

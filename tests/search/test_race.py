@@ -4,8 +4,7 @@ import numpy as np
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from planner.search.front import front
-from planner.search.race import race
+from planner.search.race import front, race
 from planner.search.rungs import cautious
 
 

@@ -6,8 +6,8 @@ from dataclasses import replace
 
 import pytest
 
+from planner.answers.answer_files import _text
 from planner.answers.assumptions import _whose
-from planner.answers.differing import _text
 from planner.answers.jobs import Limit, Training, missed
 from planner.answers.questions import one_plan, simulation_for
 from planner.answers.recommend import recommend_for

@@ -13,8 +13,8 @@ from planner.model.catalog import load_model
 from planner.report.assumed import notes_of
 from planner.search.cases import Cases
 from planner.search.request import Request, model_of
+from planner.search.sizes import MOST_SAMPLES, MOST_TOKENS, batch_discount, most_of_all
 from planner.search.space import enumerate_plans
-from planner.search.usual_batches import MOST_SAMPLES, MOST_TOKENS, batch_discount, most_of_all
 
 RESNET = load_model("resnet50")  # its own batch is 64
 
