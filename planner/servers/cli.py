@@ -1,8 +1,8 @@
-"""`planner order` and `planner partition`. Their options are fields of the requests, in a table each."""
+"""`planner order` and `planner partition`, whose options are declared on the fields of their requests."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from dataclasses import MISSING, fields
 from pathlib import Path
 from typing import Any, get_type_hints
@@ -23,75 +23,31 @@ from planner.report.output import Format, emit
 from planner.servers.order_request import OrderRequest
 from planner.servers.partition.search import PartitionRequest
 
-_MILLISECONDS = {"min": 0, "max": 60_000}
-_COUNT = {"min": 1, "max": 256}
-ORDER: dict[str, tuple[str, str, dict[str, Any]]] = {
-    "model": ("--model -m", "A network of the catalogue or a .toml file.", {}),
-    "hardware": ("--hardware", "The workers' machine; one worker on each.", {}),
-    "profile": ("--profile", "A profile of your own instead of --model.", {}),
-    "batch": ("--batch -b", "Samples a worker takes in a step.", {"min": 1}),
-    "workers": ("--workers -w", "How many workers.", _COUNT),
-    "exchange": ("--exchange", "servers; what an order would mean for others is said.", {}),
-    "servers": ("--servers", "Parameter servers.", _COUNT),
-    "bandwidth": ("--bandwidth", "Every NIC's bandwidth: 3Gbit. Else the machine's.", {}),
-    "strategies": ("--strategies", "Which, as tic,tac,p3; or all.", {}),
-    "mode": ("--mode", "sync or async.", {}),
-    "barrier": ("--barrier", "Steps do not overlap, as in TensorFlow.", {}),
-    "placement": ("--placement", "How tensors go to servers.", {}),
-    "overhead_ms": ("--overhead", "Milliseconds per message beside its bytes.", _MILLISECONDS),
-    "download_overhead_ms": (
-        "--download-overhead",
-        "The same for downloads, if it differs.",
-        _MILLISECONDS,
-    ),
-    "slice_size": ("--slice", "P3's slices: 160000 or 4MiB.", {}),
-    "partition_size": ("--partition", "ByteScheduler's and Prophet's partitions.", {}),
-    "credit_size": ("--credit", "ByteScheduler's credit.", {}),
-    "slow_worker": ("--slow-worker", "Speed of the last worker, up to 1: 0.5 is half.", {}),
-    "slow_link": ("--slow-link", "Bandwidth of the last worker: 500Mbit.", {}),
-    "tune": ("--tune", "Tune ByteScheduler with this many simulations.", {"min": 0}),
-    "study": ("--study", "File in which tuning is kept and resumed.", {"callback": checked}),
-    "priorities": ("--priorities", "A file of --export (or your own) to compare.", {}),
-    "seed": ("--seed", "Seed of the simulations, as 1.", {"min": 0}),
-}
-PARTITION: dict[str, tuple[str, str, dict[str, Any]]] = {
-    "machines": ("--machines -n", "How many, servers included.", {}),
-    "max_workers": ("--max-workers", "Workers a replica at most; 0 for any number.", {}),
-    "workers": ("--workers", "Exactly so many a replica.", {}),
-    "replicas": ("--replicas", "Exactly so many.", {}),
-    "servers": ("--servers", "Exactly so many.", {}),
-    "threads": ("--threads", "Exactly so many in every layer.", {}),
-    "read_every": ("--read-every", "Samples a replica trains between two reads of the weights.", {}),
-    "reading": ("--reading", "0: replicas read in turn; 1: all from one server at once.", {}),
-    "samples": ("--samples", "Of an epoch.", {}),
-}
+WRITTEN = ("study",)  # files: that they can be written is checked first
 
 
-def _asks(
-    request: type[Any], options: Mapping[str, tuple[str, str, dict[str, Any]]], **defaults: Any
-) -> Callable[[Callable[..., None]], Callable[..., None]]:
+def _options_of(request: type[Any], **defaults: Any) -> Callable[[Callable[..., None]], Callable[..., None]]:
     """A decorator: the fields of a request as options of a command, which gets them as `values`."""
     hints = get_type_hints(request)
-    given = {entry.name: entry.default for entry in fields(request)} | defaults
-    before = {
-        name: (
-            typed_opt(hints[name], *spelling.split(), help, **more),
-            ... if given[name] is MISSING else given[name],
-        )
-        for name, (spelling, help, more) in options.items()
-    }
+    options = {}
+    for entry in fields(request):
+        spelling, help, more = entry.metadata["option"]
+        if entry.name in WRITTEN:
+            more = {**more, "callback": checked}
+        default = defaults.get(entry.name, ... if entry.default is MISSING else entry.default)
+        options[entry.name] = (typed_opt(hints[entry.name], *spelling.split(), help, **more), default)
 
     def decorate(command: Callable[..., None]) -> Callable[..., None]:
         def with_options(**values: Any) -> None:
-            own = {name: values.pop(name, default) for name, (_, default) in before.items()}
+            own = {name: values.pop(name, default) for name, (_, default) in options.items()}
             command(own, **values)
 
-        return with_signature(with_options, command, before, {})
+        return with_signature(with_options, command, options, {})
 
     return decorate
 
 
-@_asks(OrderRequest, ORDER)
+@_options_of(OrderRequest)
 def order(
     values: dict[str, Any],
     *,
@@ -121,7 +77,7 @@ def order(
     write_html(shown, html)
 
 
-@_asks(PartitionRequest, PARTITION, max_workers=4)
+@_options_of(PartitionRequest, max_workers=4)
 def partition(
     values: dict[str, Any],
     *,

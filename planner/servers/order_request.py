@@ -20,6 +20,7 @@ from planner.parallel.data import EXCHANGES
 from planner.parallel.plan import flow_limit_bytes_per_s, network_figure
 from planner.progress import Progress, silent
 from planner.search.limits import check_size
+from planner.servers import option
 from planner.servers.ordering import STRATEGIES, Setting, priorities, strategy
 from planner.servers.ordering.graph import pipelined
 from planner.servers.orders import (
@@ -121,33 +122,45 @@ def _fingerprint(profile: Profile, cluster: Cluster, setting: Setting, mode: Mod
     return f"{profile.model}-b{profile.batch}-{digest.hexdigest()[:16]}"
 
 
+_COUNT = {"min": 1, "max": 256}
+_MILLISECONDS = {"min": 0, "max": 60_000}
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class OrderRequest:
-    """Sizes and bandwidths as people write them."""
+    """The options of `planner order`: sizes and bandwidths as people write them."""
 
-    model: str | None = None
-    hardware: str | None = None
-    profile: Path | None = None
-    batch: int | None = None
-    workers: int = 2
-    servers: int = 1
-    exchange: str = "servers"
-    bandwidth: str | None = None
-    strategies: str = "all"
-    mode: str = "sync"
-    barrier: bool = False
-    placement: str = "greedy"
-    overhead_ms: float = 0.0
-    download_overhead_ms: float | None = None
-    slice_size: str | None = None
-    partition_size: str | None = None
-    credit_size: str | None = None
-    slow_worker: float | None = None
-    slow_link: str | None = None
-    tune: int = 0
-    study: Path | None = None
-    priorities: Path | None = None
-    seed: int = 0
+    model: str | None = option(None, "--model -m", "A network of the catalogue or a .toml file.")
+    hardware: str | None = option(None, "--hardware", "The workers' machine; one worker on each.")
+    profile: Path | None = option(None, "--profile", "A profile of your own instead of --model.")
+    batch: int | None = option(None, "--batch -b", "Samples per worker and step.", min=1)
+    workers: int = option(2, "--workers -w", "Number of workers.", **_COUNT)
+    exchange: str = option("servers", "--exchange", "servers; for others, why no order of transfers helps.")
+    servers: int = option(1, "--servers", "Parameter servers.", **_COUNT)
+    bandwidth: str | None = option(
+        None, "--bandwidth", "Every NIC's bandwidth, as 3Gbit; the machine's by default."
+    )
+    strategies: str = option("all", "--strategies", "Strategies to compare, as tic,tac,p3; or all.")
+    mode: str = option("sync", "--mode", "sync or async.")
+    barrier: bool = option(False, "--barrier", "Steps do not overlap, as in TensorFlow.")
+    placement: str = option("greedy", "--placement", "How tensors are placed on servers.")
+    overhead_ms: float = option(
+        0.0, "--overhead", "Fixed cost of a message in milliseconds.", **_MILLISECONDS
+    )
+    download_overhead_ms: float | None = option(
+        None, "--download-overhead", "The same for downloads, if it differs.", **_MILLISECONDS
+    )
+    slice_size: str | None = option(None, "--slice", "P3's slices: 160000 or 4MiB.")
+    partition_size: str | None = option(None, "--partition", "ByteScheduler's and Prophet's partitions.")
+    credit_size: str | None = option(None, "--credit", "ByteScheduler's credit.")
+    slow_worker: float | None = option(
+        None, "--slow-worker", "Speed of the last worker, up to 1: 0.5 is half."
+    )
+    slow_link: str | None = option(None, "--slow-link", "Bandwidth of the last worker: 500Mbit.")
+    tune: int = option(0, "--tune", "Tune ByteScheduler with this many simulations.", min=0)
+    study: Path | None = option(None, "--study", "File in which tuning is kept and resumed.")
+    priorities: Path | None = option(None, "--priorities", "A file of --export (or your own) to compare.")
+    seed: int = option(0, "--seed", "Seed of the simulations.", min=0)
 
 
 @dataclass(frozen=True, slots=True)

@@ -17,7 +17,7 @@ segments' mapping is the only approximation, and `PartitionPlan.gap` bounds what
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, fields, replace
+from dataclasses import MISSING, dataclass, fields, replace
 from itertools import groupby
 from operator import itemgetter
 from typing import NamedTuple
@@ -26,6 +26,7 @@ from planner.errors import BadInput, Infeasible
 from planner.hardware import Hardware, Network
 from planner.model import Model
 from planner.progress import Progress, silent
+from planner.servers import option
 from planner.servers.partition.costs import Memo, Problem, StageSpread, place_segments
 from planner.servers.partition.elimination import minimise
 from planner.servers.partition.layers import (
@@ -49,15 +50,15 @@ MOST_MACHINES = 1_024
 class PartitionRequest:
     """What is asked: the constants of 002's section 6 by default (reads after 70 samples of a replica)."""
 
-    machines: int
-    read_every: int = 70
-    reading: float = 0.0  # between the best (0) and the worst (1) case of reading
-    max_workers: int | None = None  # a replica
-    workers: int | None = None  # a fixed N_wr; likewise below
-    replicas: int | None = None
-    servers: int | None = None
-    threads: int | None = None
-    samples: int | None = None  # an epoch; the model's own by default
+    machines: int = option(MISSING, "--machines -n", "Number of machines, servers included.")
+    read_every: int = option(70, "--read-every", "Samples a replica trains between two reads of the weights.")
+    reading: float = option(0.0, "--reading", "0: replicas read in turn; 1: all from one server at once.")
+    max_workers: int | None = option(None, "--max-workers", "Most workers per replica; 0 for any number.")
+    workers: int | None = option(None, "--workers", "Exact number of workers per replica.")
+    replicas: int | None = option(None, "--replicas", "Exact number of replicas.")
+    servers: int | None = option(None, "--servers", "Exact number of servers.")
+    threads: int | None = option(None, "--threads", "Exact number of threads in every layer.")
+    samples: int | None = option(None, "--samples", "Samples per epoch; the model's own by default.")
 
     def __post_init__(self) -> None:
         for name in (entry.name for entry in fields(self) if entry.name != "reading"):
