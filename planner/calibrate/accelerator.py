@@ -22,7 +22,7 @@ from planner.errors import BadInput
 
 
 def to_toml(tables: Mapping[str, Any], where: tuple[str, ...] = ()) -> str:
-    """Nested tables of texts, numbers, flags and lists as TOML; tables after the values of their parent."""
+    """Nested tables as TOML, tables after the values of their parent."""
     lines = [f"{_key(k)} = {_value(v)}" for k, v in tables.items() if not isinstance(v, Mapping)]
     text = "\n".join(lines) + "\n" if lines else ""
     if where and lines:
@@ -57,7 +57,7 @@ def check_name(path: Path) -> None:
 
 
 def write_hardware_file(path: Path, tables: Mapping[str, Any], head: str = MEASURED) -> None:
-    """Write the file and read it back: what comes out of here is what the other commands accept."""
+    """Write a hardware file, and check that the other commands accept it."""
     from planner.files.regular_file import write_file
     from planner.hardware.catalog import load_hardware
 
@@ -68,7 +68,7 @@ def write_hardware_file(path: Path, tables: Mapping[str, Any], head: str = MEASU
 
 
 def merge_network(tables: dict[str, Any], network: Mapping[str, Any], source: Mapping[str, str]) -> None:
-    """Put the network's figures into every machine of a hardware file's tables."""
+    """Put measured network figures into every machine of a hardware file's tables."""
     if not tables.get("machines"):
         raise BadInput("the file defines no machine to put the network into; it needs [machines.NAME]")
     for machine in tables["machines"].values():
@@ -82,7 +82,7 @@ def merge_network(tables: dict[str, Any], network: Mapping[str, Any], source: Ma
 
 
 def measured_source(source: str) -> dict[str, str]:
-    """Of figures that were measured today."""
+    """The source of figures measured today."""
     return {"basis": "measured", "source": source, "as_of": date.today().isoformat()}
 
 
@@ -93,7 +93,7 @@ def own_machine(
     source: Mapping[str, str],
     usd_per_hour: float | None,
 ) -> dict[str, Any]:
-    """The tables of a machine of one's own and of its only kind of device."""
+    """Tables of a user's machine and its only kind of device."""
     called = f"{name}-{device['kind']}"
     price = {} if usd_per_hour is None else {"on_demand_usd_per_hour": usd_per_hour}
     return {
@@ -116,8 +116,7 @@ COPY_SHARE = 0.85
 
 @dataclass(frozen=True)
 class AcceleratorCalibration:
-    """What was measured on one device: `matmul_flops` by format, `copy_bytes_per_s` read and written,
-    `launch_s` of a kernel that does nothing."""
+    """Measurements of one device: `copy_bytes_per_s` read and written, `launch_s` of an empty kernel."""
 
     name: str
     vendor: str
@@ -213,7 +212,7 @@ def _torch(device: str) -> Any:
 def _matmul_flops(
     torch: Any, device: str, format: str, sizes: tuple[int, ...], least_s: float
 ) -> float | None:
-    """The best of the sizes; None where the device has no units for the format."""
+    """Best rate over the sizes; None if the device lacks the format."""
     gpu = torch.device(device).type == "cuda"
     if gpu and format == "bf16" and not torch.cuda.is_bf16_supported():
         return None
@@ -236,7 +235,7 @@ def _matmul_flops(
 
 
 def _seconds(torch: Any, device: str, call: Callable[[], Any], least_s: float) -> float:
-    """Of one call: the best of some rounds, each of as many calls as fill `least_s`."""
+    """Seconds per call: the best of several rounds of `least_s` each."""
     wait: Callable[[], None] = torch.cuda.synchronize if torch.device(device).type == "cuda" else lambda: None
 
     def timed(calls: int) -> float:

@@ -87,7 +87,7 @@ def calibrate_compute(progress: Progress | None = None) -> ComputeCalibration:
 
 
 def _run_canonical(cache: int, counts: list[int], progress: Progress | None) -> dict[tuple[str, int], float]:
-    """Seconds of each operation by its name and the number of threads."""
+    """Run the canonical program; seconds per operation by name and number of threads."""
     script = Path(__file__).with_name("canonical.py")
     command = [sys.executable, str(script), str(cache), ",".join(map(str, counts))]
     seconds: dict[tuple[str, int], float] = {}
@@ -142,7 +142,7 @@ def _thread_counts(cores: int) -> list[int]:
 
 
 def _curve(known: dict[int, float], cores: int) -> tuple[float, ...]:
-    """A figure for every number of threads, straight between those measured, never below one thread's."""
+    """Slowdown for each number of threads, interpolated, never below one thread's."""
     import numpy as np
 
     values = np.interp(np.arange(1, cores + 1), list(known), list(known.values()))
@@ -150,7 +150,7 @@ def _curve(known: dict[int, float], cores: int) -> tuple[float, ...]:
 
 
 def _cache_bytes() -> int:
-    """The last level of cache, of all sockets."""
+    """Bytes of last-level cache on all sockets."""
     try:
         folder = Path("/sys/devices/system/cpu/cpu0/cache")
         level = max(folder.glob("index*"), key=lambda path: int((path / "level").read_text()))

@@ -31,7 +31,7 @@ _LOCAL = ("localhost", "127.0.0.1", "::1")
 
 @dataclass(frozen=True)
 class NetworkCalibration:
-    """Bytes a second of one connection and of several; one-way latency by concurrent connections."""
+    """Bytes per second, and one-way latency by number of connections."""
 
     host: str
     bytes_per_s: float
@@ -50,7 +50,7 @@ def calibrate_network(
     seconds: float = _TRANSFER_S,
     progress: Callable[[str], None] | None = None,
 ) -> NetworkCalibration:
-    """Measure the way to `host`."""
+    """Measure bandwidth and latency to `host`."""
     say = progress or (lambda words: None)
     with _far_side(host, port) as door:
         say("bandwidth by iperf3" if shutil.which("iperf3") else "bandwidth by a TCP probe")
@@ -65,7 +65,7 @@ def calibrate_network(
 
 
 def serve(port: int = PORT, ready: Callable[[int], None] | None = None) -> None:
-    """The far side: sinks and echoes until the process ends."""
+    """Answer probes until the process ends."""
     with socket.create_server(("", port), reuse_port=False) as server:
         if ready:
             ready(server.getsockname()[1])
@@ -89,7 +89,7 @@ def _answer(connection: socket.socket) -> None:
 
 @contextlib.contextmanager
 def _far_side(host: str, port: int) -> Iterator[int]:
-    """The port to probe; for this machine itself a second process answers on a free one."""
+    """The port to probe; for this machine a second process answers on a free one."""
     if host not in _LOCAL:
         yield port
         return
@@ -116,7 +116,7 @@ def _connect(host: str, port: int, kind: bytes) -> socket.socket:
 
 
 def _sink_rate(host: str, port: int, seconds: float) -> float:
-    """Bytes a second that arrive, over the time until the far side has counted them all."""
+    """Bytes per second that arrive, until the far side has counted them all."""
     with _connect(host, port, _SINK) as connection:
         start = time.perf_counter()
         while time.perf_counter() - start < seconds:
@@ -127,7 +127,7 @@ def _sink_rate(host: str, port: int, seconds: float) -> float:
 
 
 def _latency_s(host: str, port: int, connections: int) -> float:
-    """One way: half of the median round trip, with so many connections busy at once."""
+    """One-way latency: half the median round trip with so many busy connections."""
     medians: list[float] = []
 
     def ping() -> None:
@@ -153,7 +153,7 @@ def _latency_s(host: str, port: int, connections: int) -> float:
 
 
 def _iperf3(host: str, seconds: float) -> float | None:
-    """What iperf3 says, if it is here and a server of it runs there."""
+    """Bytes per second by iperf3; None if it is missing here or there."""
     if not shutil.which("iperf3"):
         return None
     command = ["iperf3", "-c", host, "-J", "-t", str(max(1, round(seconds)))]

@@ -43,14 +43,14 @@ def import_(
 ) -> None:
     """Make a profile from recorded training steps; docs/recording.md tells how to record them."""
     from planner.device.recorded.importers import import_profile
-    from planner.servers.network.calibration import parsed_overhead
+    from planner.servers.network.calibration import parse_overhead
     from planner.servers.rewrite import with_parsing
     from planner.simulator.step.files import save
     from planner.units import bandwidth_bytes_per_s
 
     check_writable(output)
     rate = bandwidth_bytes_per_s(bandwidth) if bandwidth else None
-    constants = parsed_overhead(overhead) if overhead else None
+    constants = parse_overhead(overhead) if overhead else None
     profile = import_profile(files, batch=batch, model=model, hardware=hardware, bandwidth_bytes_per_s=rate)
     if constants:
         profile = with_parsing(profile, *constants)
@@ -156,10 +156,10 @@ def window(
     ),
 ) -> Answer:
     """Infer the HTTP/2 flow-control window from recorded end times; report the error with and without."""
-    from planner.servers.network.calibration import calibrate_window, parsed_overhead, window_table
+    from planner.servers.network.calibration import calibrate_window, parse_overhead, window_table
     from planner.units import bandwidth_bytes_per_s
 
-    alpha, beta = parsed_overhead(overhead) if overhead else (0.0, 0.0)
+    alpha, beta = parse_overhead(overhead) if overhead else (0.0, 0.0)
     rate = bandwidth_bytes_per_s(bandwidth) if bandwidth else None
     fits = calibrate_window(files, rate, alpha_s_per_byte=alpha, beta_s=beta)
     return Answer(window_table(fits), title="planner calibrate window")

@@ -25,7 +25,7 @@ import numpy as np
 from planner.memoize import kept_on
 from planner.parallel.data import Job
 from planner.parallel.plan import flow_limit_bytes_per_s, host_cores
-from planner.servers.lowering import UNRANKED, scheduled, span_of, step_of
+from planner.servers.lowering import UNRANKED, replica_span, scheduled, step_of
 from planner.servers.ordering import STRATEGIES
 from planner.simulator.bounds import Kinds, StepBounds, evaluate_steps
 from planner.simulator.paths import OpGraph, graph_of
@@ -39,10 +39,10 @@ if TYPE_CHECKING:
 
 
 def served_bounds(jobs: Sequence[Job]) -> Floats:
-    """Upper bounds in samples per second in the long run, one for each job."""
+    """Upper bounds on long-run samples per second, one for each job."""
     by_group: dict[Hashable, list[int]] = {}
     for index, job in enumerate(jobs):
-        by_group.setdefault(_group_of(job), []).append(index)
+        by_group.setdefault(_group_key(job), []).append(index)
     groups = [_Group([jobs[row] for row in rows]) for rows in by_group.values()]
     evaluate_steps([group.step for group in groups])
     out = np.zeros(len(jobs))
@@ -51,31 +51,31 @@ def served_bounds(jobs: Sequence[Job]) -> Floats:
     return out
 
 
-def _group_of(job: Job) -> Hashable:
-    """What plans that are bounded together have in common."""
-    exchange, site = _servers(job), job.site
-    span = span_of(exchange, job.computation, site)
+def _group_key(job: Job) -> Hashable:
+    """The key of the group in which a plan is bounded."""
+    exchange, site = _parameter_servers(job), job.site
+    span = replica_span(exchange, job.computation, site)
     return (
         *(id(job.computation), site.hardware.name, exchange.sums_inside(site)),
         *(exchange.servers, exchange.host is None, exchange.placement, exchange.mode),
         UNRANKED.get(exchange.policy),
-        exchange.policy if _rewritten(exchange) else "",
+        exchange.policy if _cuts_transfers(exchange) else "",
         span and (span.workers, span.cuts),
     )
 
 
 class _Group:
-    """Plans of one step, all with or all without servers beside the workers.
+    """Plans of the same step, all colocated or all with servers of their own.
 
     Arrays are places x plans: the first place is a node without a server, then come those with each server.
     """
 
     def __init__(self, jobs: Sequence[Job]) -> None:
-        exchange, site = _servers(jobs[0]), jobs[0].site
+        exchange, site = _parameter_servers(jobs[0]), jobs[0].site
         worker, market, many = site.hardware, site.market, site.mesh.size
         machines = exchange.sums_inside(site)
         self.colocated, self.is_sync = exchange.host is None, exchange.mode == "sync"
-        server_hosts = [_servers(job).machine(job.site) for job in jobs]
+        server_hosts = [_parameter_servers(job).machine(job.site) for job in jobs]
         workers = [job.site.machines if machines else job.site.replicas for job in jobs]
         self.workers: Floats = np.array(workers, np.float64)
         self.nic = np.full(len(jobs), (market.nic_bytes_per_s(worker) or np.nan) * many)
@@ -91,7 +91,7 @@ class _Group:
         self.flows_s, self.flow_of_plan = np.unique(flow_s, return_inverse=True)
 
         of = (exchange, jobs[0].computation, site)
-        self.profile = scheduled(*of)[0] if _rewritten(exchange) else step_of(*of)
+        self.profile = scheduled(*of)[0] if _cuts_transfers(exchange) else step_of(*of)
         graph = graph_of(self.profile)
         busy_s, on_server = self.profile.durations_s.mean(axis=0), self.profile.resource == PS
         self.update_s: Floats = np.bincount(  # of a core, by server
@@ -115,7 +115,7 @@ class _Group:
         self.step = StepBounds(self.profile, policy, self._kinds(graph), random=not self.is_sync)
 
     def _kinds(self, graph: OpGraph) -> Kinds:
-        """Workers beside no server (-1) and beside each, with every rate that a flow has."""
+        """Workers beside no server (-1) and beside each server, for every flow rate."""
         uses, flows = graph.uses, len(self.flows_s)
         local = np.repeat((-1, *self.hosts), flows)
         away = np.array([[use.on_link and use.channel != server for use in uses] for server in local])
@@ -131,14 +131,14 @@ class _Group:
         )
 
     def samples_per_s(self) -> Floats:
-        """The bounds, once the longest paths of `step` are known."""
+        """The bounds; call it after `evaluate_steps`."""
         table = self.step.least_s("mean").reshape(-1, len(self.flows_s))
         steps_s = table[:, np.asarray(self.flow_of_plan).reshape(-1)]
         return (self.sync(steps_s) if self.is_sync else self.asynchronous(steps_s)) * self.profile.batch
 
     def sync(self, steps_s: Floats) -> Floats:
-        """All workers at one rate, that of the most loaded place."""
-        at_places = _least(
+        """Bounds where all workers go at one rate, that of the most loaded node."""
+        at_places = _elementwise_min(
             1.0 / steps_s,
             _ratio(self.nic, self.size * self.own_down),
             _ratio(self.nic, self.size * self.own_up),
@@ -148,7 +148,7 @@ class _Group:
         beside = self.size[1:] if self.colocated else np.zeros((len(self.down), 1))
         own_down, own_up = (own[1:] if self.colocated else 0.0 for own in (self.own_down, self.own_up))
         away, down, up = self.workers - beside, self.down[:, None], self.up[:, None]
-        at_servers = _least(
+        at_servers = _elementwise_min(
             _ratio(self.server_nic, away * down + beside * own_up),
             _ratio(self.server_nic, away * up + beside * own_down),
             _ratio(self.server_cores, self.workers * self.update_s[:, None] + beside * self.host_s),
@@ -156,15 +156,17 @@ class _Group:
         return np.asarray(np.minimum(at_places.min(axis=0), at_servers.min(axis=0)) * self.workers)
 
     def asynchronous(self, steps_s: Floats) -> Floats:
-        """The best mix of the nodes' rates."""
+        """Bounds of the best mix of node rates."""
         limits = _ratio(self.nic, self.own_down), _ratio(self.nic, self.own_up)
-        most = _least(*limits, _ratio(self.cores, self.host_s))  # steps per second of a node, by its NIC
+        most = _elementwise_min(
+            *limits, _ratio(self.cores, self.host_s)
+        )  # steps per second of a node, by its NIC
         full, last = (np.minimum(size / steps_s[0], most[0]) for size in (self.per_node, self.last))
         apart = np.where(self.free_nodes > 0, np.maximum(self.free_nodes - 1, 0) * full + last, 0.0)
         if not self.colocated:
             busiest = max(float(self.down.max()), float(self.up.max()))
             by_cores = _ratio(self.server_cores, float(self.update_s.max()))
-            return _least(apart, _ratio(self.server_nic, busiest), by_cores)
+            return _elementwise_min(apart, _ratio(self.server_nic, busiest), by_cores)
         host = np.minimum(self.size[1:] / steps_s[1:], most[1:])
         total = apart + host.sum(axis=0)
         limited = [total]
@@ -172,9 +174,9 @@ class _Group:
             others, update_s = total - own, float(self.update_s[server])
             own_down, own_up = float(self.own_down[server + 1, 0]), float(self.own_up[server + 1, 0])
             limited += [
-                _mixed(self.nic, [(float(self.down[server]), others), (own_up, own)]),
-                _mixed(self.nic, [(float(self.up[server]), others), (own_down, own)]),
-                _mixed(self.cores, [(update_s, others), (update_s + self.host_s, own)]),
+                _fractional_knapsack(self.nic, [(float(self.down[server]), others), (own_up, own)]),
+                _fractional_knapsack(self.nic, [(float(self.up[server]), others), (own_down, own)]),
+                _fractional_knapsack(self.cores, [(update_s, others), (update_s + self.host_s, own)]),
             ]
         for served, back in ((self.down, self.own_up), (self.up, self.own_down)):
             # the NICs of all nodes with servers together, out and in
@@ -183,13 +185,13 @@ class _Group:
                 (float(back[server + 1, 0] + float(served.sum() - served[server])), own)
                 for server, own in enumerate(host)
             ]
-            limited.append(_mixed(self.nic * len(host), kinds))
-        return _least(*limited)
+            limited.append(_fractional_knapsack(self.nic * len(host), kinds))
+        return _elementwise_min(*limited)
 
 
 @dataclass(frozen=True, slots=True)
-class _StepAsks:
-    """What a step asks of everybody: seconds of a worker, of its host and of all servers, bytes each way."""
+class _StepDemand:
+    """Demand of one step: seconds of a worker, its host and all servers, and bytes each way."""
 
     worker_s: float  # at least, without transfers
     host_s: float
@@ -199,17 +201,18 @@ class _StepAsks:
     largest_bytes: float  # both ways, of one server
 
 
-def served_ceiling(
+def throughput_ceiling(
     exchange: ParameterServers, computation: Computation, site: Site, *, links: bool = True
 ) -> float:
-    """More than a plan can reach, for next to nothing. No worker is faster than its step without transfers;
-    and (`links`) all parameters arrive before the forward pass is over and gradients leave after it, through
-    the NIC of a machine and one connection to each server. Servers' NICs carry what others send, their cores
-    all updates. On a server's own machine stays at most what the largest holds. Infinite for cut replicas."""
+    """A cheap upper bound on samples per second, looser than `served_bounds`. No worker is faster than its
+    step without transfers; and (`links`) all parameters arrive before the forward pass is over and gradients
+    leave after it, through the NIC of a machine and one connection to each server. Servers' NICs carry what
+    others send, their cores all updates. On a server's own machine stays at most what the largest holds.
+    Infinite for cut replicas."""
     if site.mesh.size > 1 or exchange.policy not in UNRANKED:
         return math.inf
 
-    def look() -> _StepAsks:
+    def look() -> _StepDemand:
         step = step_of(exchange, computation, site)
         busy_s = np.where(step.is_transfer, 0.0, step.durations_s.mean(axis=0))
         cost = busy_s[:, None]
@@ -221,7 +224,7 @@ def served_ceiling(
         moved = step.is_transfer
         by_server = np.bincount(step.server[moved], step.bytes[moved], exchange.servers)
         least_s = max(path_s, worker_s, host_s)
-        return _StepAsks(least_s, host_s, update_s, down, up, float(by_server.max()))
+        return _StepDemand(least_s, host_s, update_s, down, up, float(by_server.max()))
 
     where = ("ceiling", exchange.servers, exchange.placement, site.hosts_parse)
     asked = kept_on(computation, where, look)
@@ -248,26 +251,26 @@ def served_ceiling(
 
 
 def _devices(job: Job) -> float:
-    """Devices that a worker of the bound stands for; at one pace a half-full machine counts for as many."""
+    """Devices per bounded worker; in lockstep a half-full machine counts as many as the others."""
     site = job.site
-    if not _servers(job).sums_inside(site):
+    if not _parameter_servers(job).sums_inside(site):
         return 1.0
     full = min(site.workers, site.devices)
-    return site.workers / site.machines if _servers(job).mode == "sync" else float(full)
+    return site.workers / site.machines if _parameter_servers(job).mode == "sync" else float(full)
 
 
-def _servers(job: Job) -> ParameterServers:
+def _parameter_servers(job: Job) -> ParameterServers:
     return cast("ParameterServers", job.exchange)
 
 
-def _rewritten(exchange: ParameterServers) -> bool:
-    """Whether the policy changes the step itself: P3 and ByteScheduler cut transfers, which then overlap with
-    what the whole had to wait for, and P3 deals them over the servers. What is bounded is what is run."""
+def _cuts_transfers(exchange: ParameterServers) -> bool:
+    """Whether the policy rewrites the step: P3 and ByteScheduler cut transfers, and P3 deals them over
+    servers. What is bounded is what is run."""
     return exchange.policy in STRATEGIES and STRATEGIES[exchange.policy].cuts
 
 
-def _least(*rates: Floats) -> Floats:
-    """The least of several arrays, element by element."""
+def _elementwise_min(*rates: Floats) -> Floats:
+    """Elementwise minimum of several arrays."""
     return np.asarray(np.minimum.reduce(np.broadcast_arrays(*rates)))
 
 
@@ -277,8 +280,8 @@ def _ratio(capacity: Floats, demand: Floats | float) -> Floats:
     return np.asarray(np.divide(held, asked, out=np.full(asked.shape, math.inf), where=asked > 0))
 
 
-def _mixed(capacity: Floats, kinds: Sequence[tuple[float, Floats]]) -> Floats:
-    """The fractional knapsack for kinds of node (what a step asks, the most steps), least demanding first."""
+def _fractional_knapsack(capacity: Floats, kinds: Sequence[tuple[float, Floats]]) -> Floats:
+    """Fractional knapsack over kinds of node (demand per step, most steps), least demanding first."""
     total, left = np.zeros(capacity.shape), capacity
     for ask, most in sorted(kinds, key=lambda kind: kind[0]):
         rate = np.minimum(most, _ratio(left, ask))

@@ -27,7 +27,7 @@ WRITTEN = ("study",)  # files: that they can be written is checked first
 
 
 def _options_of(request: type[Any], **defaults: Any) -> Callable[[Callable[..., None]], Callable[..., None]]:
-    """A decorator: the fields of a request as options of a command, which gets them as `values`."""
+    """Decorate a command with the fields of a request as options; it gets them as `values`."""
     hints = get_type_hints(request)
     options = {}
     for entry in fields(request):
@@ -66,12 +66,12 @@ def order(
     """
     from planner.files.regular_file import write_file
     from planner.report.page import page_of
-    from planner.servers.order_request import exported, order_for
+    from planner.servers.order_request import exported_priorities, order_for
 
     with progress(quiet) as report:
         answer = order_for(OrderRequest(**values), progress=report)
     if export is not None:
-        write_file(export, exported(answer))
+        write_file(export, exported_priorities(answer))
     shown = page_of(answer)
     emit(shown, format, output)
     write_html(shown, html)
@@ -94,8 +94,7 @@ def partition(
     format: FormatOption = Format.table,
     output: OutputOption = None,
 ) -> None:
-    """The number of servers, replicas and workers a replica, and the cut of every layer, with the least
-    epoch time."""
+    """Search servers, replicas, workers per replica and the cut of every layer for the least epoch time."""
     from typing import cast
 
     from planner.hardware import Network

@@ -68,7 +68,7 @@ def machine_counts(
     servers: int = 1,
     colocated: bool = False,
 ) -> tuple[tuple[Hardware, int], ...]:
-    """How many machines of which kind a cluster rents, `device_count` workers on each of the workers'."""
+    """Machines that a cluster rents, by kind, with `device_count` workers on each worker machine."""
     for name, value in (("workers", workers), ("servers", servers)):
         if not 1 <= value <= _LIMITS[name]:
             raise BadInput(f"{name} is {value}; a cluster has between 1 and {_LIMITS[name]:,}")
@@ -99,19 +99,19 @@ def _kinds(
 
 
 def hosts_of(worker: Hardware, market: Market, words: Sequence[str]) -> tuple[str | None, ...]:
-    """The machines that servers may stand on, by name and in order, each once; None is beside the workers.
-    Machines without a price or a network figure are left out."""
+    """Names of the machines that servers may stand on, in order; None is beside the workers. Machines
+    without a price or a network figure are left out."""
     words = tuple(words)
     return market.once(("hosts", worker.name, words), lambda: _hosts(worker, market, words))
 
 
 def host(name: str, worker: Hardware, market: Market) -> Hardware:
-    """The machine of a host's name."""
+    """The machine with a host's name."""
     return worker if name == worker.name else market.machine(name)
 
 
 def cheap_servers(worker: Hardware, market: Market) -> tuple[Hardware, ...]:
-    """CPU machines of the worker's provider, cheaper than it, that no other beats in both price and NIC."""
+    """CPU machines of the worker's provider that are cheaper and on the price-bandwidth frontier."""
     return market.once(("cheap", worker.name), lambda: tuple(_cheap(worker, market)))
 
 
@@ -157,8 +157,8 @@ def _cheap(worker: Hardware, market: Market) -> Iterator[Hardware]:
 
 
 def server_memory_bytes(parameter_bytes: float, workers: int, optimizer: str = "momentum") -> float:
-    """Memory of a server: its share of the parameters, the optimizer state, and at worst a gradient from
-    every worker on its way in. What is sent is read from the parameters themselves."""
+    """Memory of a server: its parameters, optimizer state, and a gradient from every worker at worst. What
+    is sent is read from the parameters themselves."""
     if workers < 1:
         raise BadInput(f"workers is {workers}; a server serves at least one")
     copies = 1 + optimizer_named(optimizer).state_bytes / BYTES_PER_ELEMENT + workers
@@ -166,8 +166,7 @@ def server_memory_bytes(parameter_bytes: float, workers: int, optimizer: str = "
 
 
 def server_memory_error(hardware: Hardware, parameter_bytes: float, workers: int) -> str:
-    """Why a server's share of the parameters does not fit in the memory of a machine of its own; empty if it
-    does, or if nobody knows that memory."""
+    """Why a server lacks memory for its parameters; empty if it fits or its memory is unknown."""
     if hardware.memory_bytes is None:
         return ""
     need, usable = server_memory_bytes(parameter_bytes, workers), hardware.memory_bytes * USABLE["cpu"]

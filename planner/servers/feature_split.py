@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class FeatureSplit(Axis):
-    """`degree` CPU workers train one replica together."""
+    """`degree` CPU workers that train one replica together."""
 
     kind: ClassVar[str] = "features"
     flags: ClassVar[tuple[AxisFlag, ...]] = (
@@ -40,7 +40,7 @@ class FeatureSplit(Axis):
     def infeasibility(
         self, site: Site | None, model: Model | None = None, batch: int = 1
     ) -> PlannerError | None:
-        from planner.servers.partition.replica import can_span
+        from planner.servers.partition.replica import may_span
 
         if site is None or model is None or self.degree == 1:
             return None
@@ -50,7 +50,7 @@ class FeatureSplit(Axis):
                 f"--workers-per-replica {self.degree} is for CPU machines; {hardware.name} has "
                 f"{hardware.device.name}; take 1"
             )
-        if not can_span(model, batch, hardware, self.degree):
+        if not may_span(model, batch, hardware, self.degree):
             return Infeasible(
                 f"{model.name} at batch {batch} is not worth splitting over {self.degree} {hardware.name}: "
                 "its fully connected layers hold too few of the weights, or a shard of it does not fit in "

@@ -43,8 +43,8 @@ if TYPE_CHECKING:
 UNRANKED: dict[str, Policy] = {"multiplexed": Multiplexed(), "fifo": Fifo()}  # take a step as it is
 
 
-def served_case(exchange: ParameterServers, computation: Computation, site: Site) -> Case:
-    """What the simulator runs."""
+def lower_servers(exchange: ParameterServers, computation: Computation, site: Site) -> Case:
+    """Lower a plan with parameter servers to a simulator case."""
     from planner.simulator.simulate import Case
 
     profile, policy = scheduled(exchange, computation, site)
@@ -52,13 +52,13 @@ def served_case(exchange: ParameterServers, computation: Computation, site: Site
     if exchange.sums_inside(site):
         step = profile
         where = ("summed", id(step), site.fabric, site.devices, min(site.workers, site.devices))
-        profile = kept_on(computation, where, lambda: summed_in_machines(step, site))
+        profile = kept_on(computation, where, lambda: sum_inside_machines(step, site))
         cluster = joined(cluster, site)
     return Case(profile=profile, cluster=cluster, policy=policy, mode=exchange.mode)
 
 
 def scheduled(exchange: ParameterServers, computation: Computation, site: Site) -> tuple[Profile, Policy]:
-    """The step and the policy."""
+    """The step and the policy after the ordering strategy."""
     profile = step_of(exchange, computation, site)
     if exchange.policy in UNRANKED:
         return profile, UNRANKED[exchange.policy]
@@ -82,7 +82,7 @@ def scheduled(exchange: ParameterServers, computation: Computation, site: Site) 
 
 
 def step_of(exchange: ParameterServers, computation: Computation, site: Site) -> Profile:
-    """The step of a replica, before a strategy orders its transfers."""
+    """The step of a replica before an ordering strategy."""
     # with one server a rule changes nothing but the parsing that its framework does
     where = ("step", exchange.servers, exchange.placement, site.hosts_parse)
 
@@ -90,7 +90,7 @@ def step_of(exchange: ParameterServers, computation: Computation, site: Site) ->
         return served(computation, exchange.servers, exchange.placement, on_host=site.hosts_parse)
 
     profile = kept_on(computation, where, make)
-    span = span_of(exchange, computation, site)
+    span = replica_span(exchange, computation, site)
     if span is None:
         return profile
 
@@ -103,8 +103,8 @@ def step_of(exchange: ParameterServers, computation: Computation, site: Site) ->
     return kept_on(computation, (*where, site.hardware.name, span.cuts), spread)
 
 
-def span_of(exchange: ParameterServers, computation: Computation, site: Site) -> Span | None:
-    """How the replicas are spread over their workers; None for one worker a replica."""
+def replica_span(exchange: ParameterServers, computation: Computation, site: Site) -> Span | None:
+    """How a replica is spread over its workers; None for one worker per replica."""
     many = site.mesh.size
     if many == 1:
         return None
@@ -125,7 +125,7 @@ def span_of(exchange: ParameterServers, computation: Computation, site: Site) ->
 
 
 def cluster_of(exchange: ParameterServers, site: Site) -> Cluster:
-    """The machines, with servers apart or beside the workers."""
+    """The cluster, with servers apart or beside the workers."""
     cluster = clusters.cluster_of(
         site.hardware,
         site.replicas,
@@ -151,8 +151,8 @@ MACHINE = 0  # the scope
 WORDS: dict[Kind, str] = {"reduce_scatter": "sum", "all_gather": "share"}
 
 
-def summed_in_machines(step: Profile, site: Site) -> Profile:
-    """The step of a device whose machine has several at work."""
+def sum_inside_machines(step: Profile, site: Site) -> Profile:
+    """Add reductions inside each machine to the step of one of its devices."""
     library = settings.library("auto", "auto", site)
     peers = peers_of(replace(site, workers=min(site.workers, site.devices)), library)
     ops: list[Op] = []
@@ -191,7 +191,7 @@ def summed_in_machines(step: Profile, site: Site) -> Profile:
 
 
 def joined(cluster: Cluster, site: Site) -> Cluster:
-    """The cluster with the fabric of its machines, each a group whose first device leads."""
+    """Add the fabric to a cluster, with the devices of a machine as a group led by its first."""
     far = cluster.server_nodes[0]
     return replace(
         cluster,
@@ -202,8 +202,7 @@ def joined(cluster: Cluster, site: Site) -> Cluster:
 
 
 def _received(step: Profile) -> dict[int, int]:
-    """Of each tensor that devices wait for the last op before them, its receipt or its parsing on the host,
-    and its bytes."""
+    """The op that delivers each tensor to the devices (receipt or host parsing), with its bytes."""
     out: dict[int, int] = {}
     sizes = {op: int(step.bytes[op]) for op in np.flatnonzero(step.resource == DOWNLINK).tolist()}
     for op in step.topological_order().tolist():

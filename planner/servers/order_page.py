@@ -34,7 +34,7 @@ COLUMNS = (
 
 
 def rows(comparison: OrderComparison) -> list[dict[str, Any]]:
-    """One row a strategy, and the ideal."""
+    """One row per strategy, and the ideal."""
     best = max(comparison.results, key=lambda result: result.samples_per_s)
     out = [
         asdict(result) | {"summary": _summary(result.strategy), "_choice": ">" if result is best else ""}
@@ -54,7 +54,7 @@ def rows(comparison: OrderComparison) -> list[dict[str, Any]]:
 
 
 def order_table(comparison: OrderComparison, barrier: bool, tuned: Tuned | None = None) -> Table:
-    """Strategies, the ideal, and whether ordering can help."""
+    """Table of strategies and the ideal, with whether ordering can help."""
     busy = ", ".join(f"{r} {format_seconds(s)}" for r, s in comparison.bounds.resource_s.items())
     running = (
         "A barrier ends each step (TensorFlow)."
@@ -116,7 +116,7 @@ def _step(answer: OrderAnswer, strategy: str, key: str, title: str) -> Picture:
 
 
 def _bars(name: str, values: list[float], colour: str, hover: str) -> Spec:
-    """A bar for each order, from the top; names stand beside them, which fits on any screen."""
+    """One horizontal bar per order, from the top."""
     return {
         "type": "bar",
         "orientation": "h",
@@ -129,7 +129,7 @@ def _bars(name: str, values: list[float], colour: str, hover: str) -> Spec:
 
 
 def _rows(comparison: OrderComparison, **more: Spec) -> Spec:
-    """The layout of bars with the orders' names beside them."""
+    """Layout of horizontal bars labelled with the orders."""
     names = [label(result.strategy) for result in comparison.results]
     return {"height": 100 + 34 * len(names), "bargap": 0.3, "yaxis": row_axis(names), **more}
 

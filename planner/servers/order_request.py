@@ -44,7 +44,7 @@ RANDOM_TRIALS = 10  # before the search learns, as in ByteScheduler
 
 @dataclass(frozen=True, slots=True)
 class Tuned:
-    """The best trial, and all of them as (partition_bytes, credit_bytes, samples_per_s)."""
+    """The best trial, and all trials as (partition_bytes, credit_bytes, samples_per_s)."""
 
     partition_bytes: int
     credit_bytes: int
@@ -63,9 +63,9 @@ def tune(
     precision: float = 0.01,
     progress: Progress = silent,
 ) -> Tuned:
-    """The partition and credit of ByteScheduler that give most samples a second, after `trials` simulations
-    in all; those that `storage` (a file) already holds count. Give the profile that is to run: `pipelined`
-    for a framework without a barrier. The seed is that of `setting`."""
+    """Search ByteScheduler's partition and credit for the most samples per second, in `trials` simulations.
+    Give the profile that is to run: `pipelined` for a framework without a barrier. The seed is that of
+    `setting`."""
     if trials < 1:
         raise BadInput(f"trials is {trials}; tuning needs at least one simulation")
     import optuna
@@ -113,7 +113,7 @@ def _study(storage: Path | str | None, name: str) -> Any:
 
 
 def _fingerprint(profile: Profile, cluster: Cluster, setting: Setting, mode: Mode, seed: int) -> str:
-    """The name of the study in its file: trials of another job, cluster or seed are not mixed in."""
+    """Name of the study in its file, which keeps trials of other jobs, clusters or seeds apart."""
     import hashlib
 
     digest = hashlib.sha256(repr((profile.names, cluster, setting, mode, seed)).encode())
@@ -177,7 +177,7 @@ class OrderAnswer(Shown):
 
 
 def order_for(request: OrderRequest, *, progress: Progress = silent) -> OrderAnswer:
-    """Answer a request."""
+    """Compare the orders that a request asks for."""
     if request.mode not in ("sync", "async"):
         raise unknown_name("mode", request.mode, ("sync", "async"))
     if request.exchange not in EXCHANGES:
@@ -231,8 +231,8 @@ def order_for(request: OrderRequest, *, progress: Progress = silent) -> OrderAns
     return OrderAnswer(comparison, profile, title, tuned, cluster, request)
 
 
-def exported(answer: OrderAnswer) -> str:
-    """The priorities of the fastest strategy that orders the transfers as they are, for `--priorities`."""
+def exported_priorities(answer: OrderAnswer) -> str:
+    """Priorities of the fastest strategy that orders whole transfers, as JSON for `--priorities`."""
     whole = set(answer.profile.names)
     ranked = sorted(answer.comparison.results, key=lambda r: -r.samples_per_s)
     for result in ranked:
@@ -243,7 +243,7 @@ def exported(answer: OrderAnswer) -> str:
 
 
 def _network(request: OrderRequest) -> tuple[float, float | None]:
-    """Every NIC's bandwidth, and the limit of a single flow where the machine's own is taken."""
+    """Bandwidth of every NIC, and the flow limit if the machine's own network is used."""
     if request.bandwidth:
         return bandwidth_bytes_per_s(request.bandwidth), None
     if request.hardware is None:
@@ -253,7 +253,7 @@ def _network(request: OrderRequest) -> tuple[float, float | None]:
 
 
 def _profile(request: OrderRequest) -> Profile:
-    """The profile of the file, or one for the model, batch and hardware if the batch fits there."""
+    """The given profile, or a synthesized one if the batch fits in memory."""
     if request.profile is not None:
         if request.model or request.batch:
             raise BadInput("a profile has its own model and batch: give --profile alone, or --model")

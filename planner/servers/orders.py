@@ -44,7 +44,7 @@ UNORDERED = {  # why no order of a strategy's transfers is better
 
 @dataclass(frozen=True, slots=True)
 class OrderResult:
-    """One strategy."""
+    """Measures of one strategy."""
 
     strategy: str
     step_s: float
@@ -62,7 +62,7 @@ class OrderResult:
 
 @dataclass(frozen=True, slots=True)
 class OrderComparison:
-    """All strategies, and what bounds them."""
+    """Results of all strategies, and their bounds."""
 
     results: tuple[OrderResult, ...]
     schedules: Mapping[str, Schedule]
@@ -96,12 +96,12 @@ class OrderComparison:
 
 
 def slowest_nic_bytes_per_s(cluster: Cluster, nodes: Iterable[int]) -> float:
-    """The bandwidth of the slowest NIC among these nodes, in its slower direction."""
+    """Bandwidth of the slowest NIC among these nodes, in its slower direction."""
     return min(min(cluster.nodes[n].egress_bytes_per_s, cluster.nodes[n].ingress_bytes_per_s) for n in nodes)
 
 
 def cluster_bounds(profile: Profile, cluster: Cluster, *, barrier: bool = False) -> Bounds:
-    """Equation 1 of file 004 for the slowest worker of a cluster.
+    """Bounds of a step (file 004, equation 1) for the slowest worker of a cluster.
 
     With several servers a worker's own NIC carries what all of them send: it is a resource too. With a
     barrier, where every upload waits for every download, the two directions never work at once: they are one
@@ -145,8 +145,9 @@ def compare_orders(
     priorities: Mapping[str, float] | None = None,
     progress: Progress = silent,
 ) -> OrderComparison:
-    """Simulate strategies on one cluster. `options` holds those of a strategy by its name; `priorities` adds
-    a row of that name with an order of the user's own, for the transfers of the profile as it is.
+    """Simulate ordering strategies on one cluster. `options` holds those of a strategy by its name;
+    `priorities` adds a row of that name with an order of the user's own, for the transfers of the profile as
+    it is.
 
     Without a `barrier` a tensor is downloaded as soon as it is updated, beside the next forward pass.
     """
@@ -213,7 +214,7 @@ def machines(
     slow_link_bytes_per_s: float | None = None,
     flow_bytes_per_s: float | None = None,
 ) -> Cluster:
-    """Workers and servers on a machine each, all NICs alike but, if given, a slower last worker or link."""
+    """A cluster with one machine per worker and server; the last worker or its link may be slower."""
     cluster = Cluster.uniform(workers, servers, bandwidth_bytes_per_s)
     if flow_bytes_per_s is not None:
         cluster = replace(cluster, flow_bytes_per_s=flow_bytes_per_s)

@@ -28,7 +28,7 @@ from planner.parallel.data import (
 from planner.parallel.plan import Site
 from planner.search.request import SERVER_WORDS
 from planner.servers.cluster import cheap_servers, host, hosts_of, server_memory_error
-from planner.servers.lowering import served_case
+from planner.servers.lowering import lower_servers
 from planner.servers.placement import place_model, server_bytes
 from planner.simulator.cluster import COMPUTATION, FABRIC, HOSTS, Resource, ResourceKind
 from planner.simulator.policy import DEFAULT_WINDOW_BYTES, Mode
@@ -93,7 +93,7 @@ class ParameterServers(Exchange):
         return f"{self.servers:03d}/{place}/{self.placement}/{self.policy}/{self.mode}{together}"
 
     def sums_inside(self, site: Site) -> bool:
-        """Whether machines of a site talk to the servers, not each of their devices."""
+        """Whether gradients are summed in each machine before they go to the servers."""
         return self.aggregate == "machine" and min(site.workers, site.devices) > 1
 
     @classmethod
@@ -104,8 +104,7 @@ class ParameterServers(Exchange):
 
     @classmethod
     def _options(cls, asked: Asked, site: Site) -> Iterator[Self]:
-        """Replicas of several workers have their servers apart and their tensors split evenly, as the
-        partition search reads them, where the request allows that."""
+        """Placements, hosts and policies to search."""
         whole = site.mesh.size == 1
         if settings.no_network(site):
             return
@@ -133,7 +132,7 @@ class ParameterServers(Exchange):
 
     @classmethod
     def _named(cls, asked: Asked, site: Site) -> Self:
-        """The one that a request names; several where one is needed are refused."""
+        """The exchange that a request names; a list where one value is needed is refused."""
         named = asked.settings
         for flag, name in (("--policy", "policies"), ("--placement", "placements"), ("--servers", "servers")):
             _one(flag, named.get(name))
@@ -202,14 +201,14 @@ class ParameterServers(Exchange):
         return ""
 
     def _lacks_memory(self, model: Model, site: Site) -> str:
-        """Why the largest server does not hold its part of the model; empty if it does."""
+        """Why the largest server lacks memory for its parameters; empty if it fits."""
         where = ("largest server", model.name, self.servers, self.placement)
         largest = site.market.once(where, lambda: _largest_bytes(model, self.servers, self.placement))
         senders = site.machines if self.sums_inside(site) else site.replicas
         return server_memory_error(self.machine(site), largest, senders)
 
     def machine(self, site: Site) -> Hardware:
-        """The machine that a server lives on."""
+        """The machine that hosts a server."""
         return host(self.host or site.hardware.name, site.hardware, site.market)
 
     @property
@@ -220,15 +219,15 @@ class ParameterServers(Exchange):
         return () if self.host is None else (Rented("servers", self.host, self.servers),)
 
     def memory_shares(self, model: Model, precision: Precision, site: Site) -> Shares:
-        """The optimizer's state lives on the servers."""
+        """Memory of a worker, without optimizer state, which servers hold."""
         return Shares(optimizer=0.0)
 
     def lower(self, computation: Computation, site: Site) -> Case:
-        return served_case(self, computation, site)
+        return lower_servers(self, computation, site)
 
     @classmethod
     def bounds(cls, jobs: Sequence[Job]) -> Floats:
-        """The closed form for thousands of plans at once."""
+        """Upper bounds of thousands of plans at once, in closed form."""
         from planner.servers.bounds import served_bounds
 
         return served_bounds(jobs)
@@ -251,7 +250,9 @@ class ParameterServers(Exchange):
         for rule in PLACEMENTS if self.servers > 1 else ():
             if rule != self.placement:
                 yield Variant(
-                    ChangeKind.PLACEMENT, f"another placement ({rule})", replace(self, placement=rule)
+                    ChangeKind.PLACEMENT,
+                    f"another placement ({rule})",
+                    replace(self, placement=rule),
                 )
         for order in ORDERS if site.mesh.size == 1 else ():
             if order != self.policy:
@@ -320,7 +321,7 @@ class ParameterServers(Exchange):
 
 
 def _aggregate(asked: str | None, policy: str, site: Site) -> Aggregate:
-    """As asked, else inside each machine where it has several devices that can."""
+    """As requested, else inside machines whose devices can sum."""
     if asked is not None:
         return cast(Aggregate, asked)
     can = site.devices > 1 and site.fabric is not None and policy not in BLOCK_POLICIES
@@ -328,7 +329,7 @@ def _aggregate(asked: str | None, policy: str, site: Site) -> Aggregate:
 
 
 def _largest_bytes(model: Model, servers: int, placement: str) -> int:
-    """Of the parameters on one server."""
+    """Bytes of parameters on the fullest server."""
     return max(server_bytes(place_model(model, servers, placement), servers))
 
 

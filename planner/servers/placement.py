@@ -105,7 +105,7 @@ RULES = tuple(_RULES)
 
 
 def place(sizes_bytes: Sequence[int], servers: int, rule: str = "greedy") -> tuple[TensorPart, ...]:
-    """Where each of these tensors lies, in their order; the parts of one tensor add up to its bytes."""
+    """Place tensors on servers, in their order; the parts of a tensor add up to its bytes."""
     if servers < 1:
         raise BadInput(f"tensors cannot be placed on {servers} servers; at least 1 is needed")
     if rule not in _RULES:
@@ -114,7 +114,7 @@ def place(sizes_bytes: Sequence[int], servers: int, rule: str = "greedy") -> tup
 
 
 def place_model(model: Model, servers: int, rule: str = "greedy") -> tuple[TensorPart, ...]:
-    """Where the trained tensors of a model lie; `Part.tensor` indexes `model.tensors`."""
+    """Place the trained tensors of a model; `TensorPart.tensor` indexes `model.tensors`."""
     from planner.device.computation.synthesis import compute_graph
 
     return place_parameters(compute_graph(model).parameters, servers, rule)
@@ -123,7 +123,7 @@ def place_model(model: Model, servers: int, rule: str = "greedy") -> tuple[Tenso
 def place_parameters(
     parameters: Sequence[Parameter], servers: int, rule: str = "greedy"
 ) -> tuple[TensorPart, ...]:
-    """Where these parameters lie, in elements of four bytes; `Part.tensor` indexes them."""
+    """Place parameters of four-byte elements; `TensorPart.tensor` indexes them."""
     if rule not in _PLACE_EVERY_VARIABLE:
         return place([parameter.elements * BYTES_PER_ELEMENT for parameter in parameters], servers, rule)
     sizes = [GLOBAL_STEP_BYTES]

@@ -24,7 +24,7 @@ Change = dict[str, Any]  # fields of an op that a piece of it has instead
 
 
 def on_servers(profile: Profile, servers: int, placement: str = "greedy") -> Profile:
-    """The profile for so many servers; the same object where nothing would change."""
+    """Move a profile to so many servers; returns the same object if nothing changes."""
     if servers == 1 and profile.servers == 1:
         return profile
     if not profile.tensors:
@@ -76,7 +76,7 @@ def on_servers(profile: Profile, servers: int, placement: str = "greedy") -> Pro
 
 
 def _parts(profile: Profile, servers: int, placement: str) -> list[list[TensorPart]]:
-    """Where each tensor of the profile goes; its size is that of its largest transfer."""
+    """Parts of each tensor by the placement, sized by its largest transfer."""
     sizes = np.ones(len(profile.tensors), np.int64)
     moved = profile.is_transfer & (profile.tensor >= 0)
     np.maximum.at(sizes, profile.tensor[moved], profile.bytes[moved])
@@ -87,8 +87,7 @@ def _parts(profile: Profile, servers: int, placement: str) -> list[list[TensorPa
 
 
 def cut(profile: Profile, piece_bytes: int, *, deal: bool = False) -> Profile:
-    """The profile with every tensor in pieces of at most `piece_bytes`; with `deal`, pieces go to the
-    servers by turns."""
+    """Cut every tensor into pieces of at most `piece_bytes`; with `deal`, round robin over servers."""
     if piece_bytes < 1:
         raise BadInput(f"piece_bytes is {piece_bytes}; a piece needs at least one byte")
     sizes_of = _piece_sizes(profile, piece_bytes)
@@ -140,7 +139,7 @@ def _in_pieces(
     order: Sequence[int],
     **changes: Any,
 ) -> Profile:
-    """The profile with its ops, in `order`, replaced by pieces that have these shares of their durations.
+    """Replace the ops of a profile, in `order`, by pieces with these shares of their durations.
 
     Piece j of an op waits for piece j of a dependency of its `group`, and for every piece of any other.
     """
@@ -164,14 +163,14 @@ def _in_pieces(
 
 
 def _ranked(profile: Profile, source: Any) -> Any:
-    """The order of the profile's transfers for ops that come from those of `source`, equals by index."""
+    """Transfer order for ops made from those of `source`, ties by index."""
     if profile.order is None:
         return None
     return profile.order[:, source].argsort(axis=1, kind="stable").argsort(axis=1, kind="stable")
 
 
 def _piece_sizes(profile: Profile, piece_bytes: int) -> dict[Group, list[int]]:
-    """Sizes of the pieces of each (tensor, server) whose transfers are one in a direction and of one size."""
+    """Piece sizes of each (tensor, server) with one transfer per direction, all of one size."""
     whole: dict[Group, list[tuple[int, int]]] = {}
     for op in np.flatnonzero(profile.is_transfer & (profile.tensor >= 0)).tolist():
         key = int(profile.tensor[op]), int(profile.server[op])
@@ -186,7 +185,7 @@ def _piece_sizes(profile: Profile, piece_bytes: int) -> dict[Group, list[int]]:
 
 
 def _groups(profile: Profile, sizes_of: dict[Group, list[int]]) -> list[Group | None]:
-    """The (tensor, server) that an op is cut with: transfers, updates on servers, and parsing."""
+    """The (tensor, server) with which each op is cut: transfers, server updates and parsing."""
     parses = parse_ops(profile)
     cuttable = profile.is_transfer | (profile.resource == PS)
     groups: list[Group | None] = []
@@ -198,7 +197,7 @@ def _groups(profile: Profile, sizes_of: dict[Group, list[int]]) -> list[Group | 
 
 
 def parse_ops(profile: Profile) -> frozenset[int]:
-    """Ops of the worker or of its host that only parse a download."""
+    """Ops of a worker or its host that only parse a download."""
     return frozenset(
         op
         for op in np.flatnonzero(profile.parses).tolist()
@@ -218,8 +217,7 @@ def with_deps(profile: Profile, deps: Sequence[Sequence[int]]) -> Profile:
 
 
 def with_parsing(profile: Profile, alpha_s_per_byte: float, beta_s: float) -> Profile:
-    """The profile with a compute op after each transfer, on its receiver: what waited for the transfer now
-    waits for it to be parsed. Recorded transfers lose that time."""
+    """Add a parse op after each transfer, on its receiver. Recorded transfers lose that time."""
     ops: list[Op] = []
     source: list[int] = []  # the op of the profile that each op comes from
     place: dict[int, int] = {}  # the op after which each op of the profile is done

@@ -37,9 +37,9 @@ UPDATE_OVERHEAD_S = 2e-6
 
 @dataclass(frozen=True, slots=True)
 class Parsing:
-    """What the receiver pays to turn a message into a tensor: alpha * bytes + beta (Li et al., 3.2.1). For a
-    download it is an op of the worker, or of the host beside its accelerator; for an upload it is part of the
-    update that follows on the server."""
+    """Cost of turning a message into a tensor: alpha * bytes + beta (Li et al., 3.2.1). For a download it is
+    an op of the worker, or of the host beside its accelerator; for an upload it is part of the update that
+    follows on the server."""
 
     alpha_s_per_byte: float
     beta_s: float
@@ -64,7 +64,7 @@ PS_LITE_PARSING = Parsing(8e-9 / 9, 0.0)
 
 @dataclass(frozen=True, eq=False)
 class ServedGraph:
-    """A step with all durations zero, and which op is what."""
+    """A step with zero durations, and the indices of its ops by purpose."""
 
     profile: Profile
     compute: npt.NDArray[np.intp]  # op of each op of the computation
@@ -83,9 +83,9 @@ def served(
     on_host: bool = False,
     server_memory_bytes_per_s: float = SERVER_MEMORY_BYTES_PER_S,
 ) -> Profile:
-    """The step with its parameters on so many servers. A recorded step keeps its own transfers and updates,
-    moved to those servers. `parsing` is gRPC's unless given, or ps-lite's where the placement is MXNet's;
-    `on_host`: processors beside the device do it, else what computes."""
+    """The step of a computation with its parameters on so many servers. A recorded step keeps its own
+    transfers and updates, moved to those servers. `parsing` is gRPC's unless given, or ps-lite's where the
+    placement is MXNet's; `on_host`: processors beside the device do it, else what computes."""
     if computation.step is not None:
         return on_servers(computation.step, servers, placement)
     if servers < 1:
@@ -119,7 +119,7 @@ def served(
 # a search asks for the same graph with other durations again and again
 @memoize(most_bytes=8 << 20, bytes_of=lambda graph: OP_BYTES * graph.profile.ops)
 def _graph(shape: Shape, servers: int, placement: str, parsing: int | None) -> ServedGraph:
-    """`parsing` is the resource that does it; None: there is none."""
+    """The graph of a step; `parsing` is the resource that parses, None for none."""
     parameters, precision = shape.parameters, shape.precision
     parts = place_parameters(parameters, servers, placement)
     part_names = _part_names(parameters, parts)
@@ -189,7 +189,7 @@ def _graph(shape: Shape, servers: int, placement: str, parsing: int | None) -> S
 
 
 def _layer(parameter: Parameter, shape: Shape) -> int:
-    """The layer that a parameter is of: that of the op which reads it first."""
+    """The layer of a parameter: that of the op which reads it first."""
     return shape.layer[parameter.readers[0]] if parameter.readers else -1
 
 
@@ -198,12 +198,12 @@ def _trained(parameters: tuple[Parameter, ...], part: TensorPart) -> bool:
 
 
 def _sent(part: TensorPart, element_bytes: int) -> int:
-    """Placement counts elements of four bytes."""
+    """Bytes sent for a part; placement counts elements of four bytes."""
     return part.bytes * element_bytes // 4
 
 
 def _fill_receipt(once_s: Array, graph: ServedGraph, parsing: Parsing, memory_bytes_per_s: float) -> None:
-    """What follows the receipt of a tensor: parsing on the worker, parsing and updating on the server."""
+    """Fill in parsing on the worker, and parsing and updating on the server."""
     if len(graph.parse):
         once_s[graph.parse] = parsing.alpha_s_per_byte * graph.part_bytes + parsing.beta_s
     if len(graph.update):
@@ -213,7 +213,7 @@ def _fill_receipt(once_s: Array, graph: ServedGraph, parsing: Parsing, memory_by
 
 
 def _part_names(parameters: tuple[Parameter, ...], parts: tuple[TensorPart, ...]) -> list[str]:
-    """`conv0/weights`, or `fc6/weights/part0`, `.../part1` where a tensor is split."""
+    """Names such as `conv0/weights`, or `fc6/weights/part0` where a tensor is split."""
     pieces = Counter(part.tensor for part in parts)
     seen: Counter[int] = Counter()
     names = []
@@ -243,7 +243,7 @@ def profile_for(
     variation: Variation = Variation(),
     server_memory_bytes_per_s: float = SERVER_MEMORY_BYTES_PER_S,
 ) -> Profile:
-    """The profile of one worker on one device of `hardware`.
+    """Synthesize the profile of one worker on one device of `hardware`.
 
     `compute_factor` multiplies compute times: other frameworks than the one calibrated for, slower clocks.
     `training=False` gives a forward pass only, without gradients and updates. `parsing` is gRPC's unless

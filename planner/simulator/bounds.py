@@ -41,7 +41,7 @@ from typing import Literal
 import numpy as np
 
 from planner.simulator.cluster import Cluster
-from planner.simulator.inputs import parties_of
+from planner.simulator.inputs import tied_parties
 from planner.simulator.paths import Floats, Ints, OpGraph, Releases, Use, graph_of
 from planner.simulator.policy import Blocks, Credit, Policy, chunk_overhead_s, joins_of
 from planner.simulator.simulate import Case
@@ -56,7 +56,7 @@ MOST_SETS = 3  # of joint ops of a lane, for which the slowest member is worked 
 
 @dataclass(frozen=True, eq=False)
 class Kinds:
-    """Kinds of worker: one row for each, one column for each use of their step.
+    """Kinds of worker: one row per kind, one column per use of its step.
 
     `lane` numbers the workers on whose lanes the ops of a use run, by first appearance in the row: uses of
     the same resource and channel share a lane if their numbers are equal. `port` likewise numbers the ports
@@ -75,7 +75,7 @@ class Kinds:
 
 
 class StepBounds:
-    """What the steps of some kinds of worker last at least: a column for each kind in each step."""
+    """Lower bounds on the steps of some kinds of worker, one column per kind and step."""
 
     def __init__(
         self, profile: Profile, policy: Policy | None, kinds: Kinds, *, random: bool = False
@@ -97,7 +97,7 @@ class StepBounds:
         return len(self.kinds) * self.steps
 
     def costs_s(self) -> Floats:
-        """The least time of each op: ops x columns."""
+        """Least seconds of each op: ops x columns."""
         profile, kinds = self.profile, self.kinds
         overhead_s = chunk_overhead_s(profile, self.policy)
         if not isinstance(self.policy, Blocks | Credit):  # those overlap what comes before the bytes
@@ -112,7 +112,7 @@ class StepBounds:
         return np.ascontiguousarray(costs.reshape(profile.ops, -1))
 
     def take_paths(self, cost: Floats, heads: Floats, tails: Floats) -> None:
-        """Bound each step by its longest paths; joint ops also wait for all computation before them."""
+        """Bound each step by its longest paths; joint ops also wait for the computation before them."""
         joint = self.graph.joint_ops
         if len(joint):
             before, after = self.graph.joint_work
@@ -125,7 +125,7 @@ class StepBounds:
             self.cost = self.heads = self.tails = np.zeros(0)
 
     def least_s(self, steps: Steps) -> Floats:
-        """The least time of a step for each kind."""
+        """Least seconds per step for each kind."""
         table = self.by_step_s
         least_s = table.min(axis=1) if steps == "fastest" else table.mean(axis=1)
         return np.asarray(np.maximum(least_s, LEAST_S))
@@ -147,7 +147,7 @@ class StepBounds:
         return least
 
     def _shared_lanes(self, total: Floats) -> Iterator[tuple[np.ndarray, Floats]]:
-        """Where several uses may share a lane: which do, by column, and how long it is busy."""
+        """Lanes that several uses share, by column, and how long each is busy."""
         uses, lane = self.kinds.uses, self.kinds.lane
         for at, use in enumerate(uses):
             same = np.array([other[:2] == use[:2] for other in uses])
@@ -156,14 +156,14 @@ class StepBounds:
                 yield here, np.where(here, total, 0.0).sum(axis=0)
 
     def _shared_ports(self) -> Iterator[tuple[np.ndarray, Floats]]:
-        """The same for ports that several uses share."""
+        """Ports that several uses share, by column, and how long each is busy."""
         for here, s_per_byte in self._ports():
             if (here.sum(axis=0) > 1).any():  # else its lane says as much
                 busy_s = self.graph.bytes_by_use @ here * s_per_byte
                 yield np.repeat(here, self.steps, axis=1), np.repeat(busy_s, self.steps)
 
     def _ports(self) -> Iterator[tuple[np.ndarray, Floats]]:
-        """For each port of a kind of worker: uses x kinds that cross it, and its seconds per byte by kind."""
+        """For each port, the uses x kinds that cross it, and its seconds per byte by kind."""
         port = self.kinds.port
         for number in np.unique(port[port >= 0]).tolist():
             sides = port == number
@@ -181,7 +181,7 @@ class StepBounds:
         return np.asarray((self._wire_s(DOWNLINK, releases.delivered_bytes) + then).max(axis=0))
 
     def _wire_s(self, direction: int, sizes: Floats) -> Floats:
-        """How long a direction takes for so many bytes (any x servers) at least: any x columns."""
+        """Least seconds to send so many bytes (any x servers) in a direction: any x columns."""
         mine = [at for at, use in enumerate(self.kinds.uses) if use.resource == direction]
         sent = sizes[:, [self.kinds.uses[at].channel for at in mine]]
         least = (sent[:, :, None] * self.kinds.s_per_byte[:, mine].T).max(axis=1)
@@ -190,7 +190,7 @@ class StepBounds:
         return np.repeat(least, self.steps, axis=1)
 
     def period_s(self, ops: Ints, members: Floats, steps: Steps) -> float:
-        """The least period of a group with so many members of each kind, by joint ops of one lane."""
+        """Least period of a group with so many members of each kind, by the joint ops of one lane."""
         present = np.flatnonzero(members)
         columns = [slice(kind * self.steps, (kind + 1) * self.steps) for kind in present.tolist()]
         order = ops[np.argsort(self.heads[ops, columns[0]].mean(axis=1), kind="stable")]
@@ -219,7 +219,7 @@ class StepBounds:
 
 
 def evaluate_steps(steps: Sequence[StepBounds]) -> None:
-    """Bound many steps; the longest paths of those of one graph are found together, which takes the time."""
+    """Bound many steps; longest paths of those with one graph are found together."""
     groups: dict[OpGraph, list[StepBounds]] = {}
     for step in steps:
         groups.setdefault(step.graph, []).append(step)
@@ -245,7 +245,7 @@ def bounds_of(cases: Sequence[Case], steps: Steps = "mean") -> Floats:
 
 
 class _Placed:
-    """A case with its workers by kind, and the ports that they cross."""
+    """A case with its workers grouped by kind, and the ports that they cross."""
 
     def __init__(self, case: Case, steps: Steps) -> None:
         self.case = case
@@ -282,7 +282,7 @@ class _Placed:
         self.capacity: Floats = np.array(rates, np.float64).reshape(-1)
 
     def _kinds(self, cluster: Cluster) -> tuple[Kinds, Ints]:
-        """Workers that bounds cannot tell apart are of one kind; the kind of each worker."""
+        """Group workers that bounds cannot tell apart; returns the kinds and each worker's kind."""
         workers, crossed = cluster.workers, self.crossed
         speed = np.array(cluster.worker_speeds or (1.0,) * workers)
         port_s_per_byte = np.append(1.0 / self.capacity, 0.0)[crossed]  # -1 is no port
@@ -298,10 +298,10 @@ class _Placed:
         return kinds, np.asarray(of, np.intp).reshape(-1)
 
     def samples_per_s(self) -> float:
-        """The most samples per second of all workers: of parties that are tied together, by what they ask of
-        ports. Parties that ask the same of every port are one class."""
+        """Upper bound on samples per second of all workers. Parties that ask the same of every port are one
+        class."""
         case, profile, kind_of = self.case, self.case.profile, self.kind_of_worker
-        party = parties_of(profile, case.cluster, case.joins or joins_of(profile, case.mode))
+        party = tied_parties(profile, case.cluster, case.joins or joins_of(profile, case.mode))
         least_s = np.zeros(party.max() + 1)
         np.maximum.at(least_s, party, self.step.least_s(self.steps)[kind_of])
         for scope in np.unique(profile.scope[self.step.graph.joint_ops]).tolist():
@@ -316,7 +316,7 @@ class _Placed:
         return self._mixed_rate(np.arange(len(first)), np.ones(len(first)), most, first)
 
     def _periods_s(self, scope: int, leaders: Ints) -> Floats:
-        """For each leader the least period of its group, by its joint ops; 0 for workers that lead none."""
+        """Least period of each leader's group, by its joint ops; 0 for other workers."""
         table = np.zeros((len(leaders), len(self.step.kinds)))
         np.add.at(table, (leaders, self.kind_of_worker), 1.0)
         first = np.unique(leaders)
@@ -367,7 +367,7 @@ class _Placed:
 
 
 def _knapsacks(asked: Floats, capacity: Floats, size: Floats, most: Floats) -> Floats:
-    """For each port the most steps of workers per second: it goes to those who ask least of it first."""
+    """Most worker steps per second at each port, given to those that need least of it first."""
     order = np.argsort(asked / size, axis=1, kind="stable")
     asked = np.take_along_axis(asked, order, axis=1)
     before = np.cumsum(asked * most[order], axis=1) - asked * most[order]
@@ -378,7 +378,7 @@ def _knapsacks(asked: Floats, capacity: Floats, size: Floats, most: Floats) -> F
 
 
 def _numbered(table: Ints) -> Ints:
-    """Each entry replaced by the first column of its row that holds the same."""
+    """Each entry replaced by the first column of its row with the same value."""
     out = np.zeros_like(table)
     for column in range(table.shape[1]):
         out[:, column] = (table[:, : column + 1] == table[:, column : column + 1]).argmax(axis=1)

@@ -23,7 +23,7 @@ from planner.errors import BadInput
 
 
 class ResourceKind(StrEnum):
-    """The values are the words of files and JSON."""
+    """Kinds of resource; the values appear in files and JSON."""
 
     DOWNLINK = "downlink"
     WORKER = "worker"
@@ -49,7 +49,7 @@ class Resource(NamedTuple):
 
     @property
     def unnumbered(self) -> Resource:
-        """What it has in common with others that differ in their number alone."""
+        """The resource without its number."""
         return self._replace(number=None)
 
     @staticmethod
@@ -58,7 +58,7 @@ class Resource(NamedTuple):
 
     @staticmethod
     def read(text: str) -> Resource:
-        """Of the text that stands in stores and studies."""
+        """Parse the text of stores and studies."""
         word, bracket, digits = text.removesuffix("]").rpartition("[")
         numbered = bool(bracket) and digits.isdigit()
         word, number = (word, int(digits)) if numbered else (text, None)
@@ -73,7 +73,7 @@ NETWORK = Resource.link("network")  # between machines
 
 
 def as_text(used: Mapping[Resource, float]) -> dict[str, float]:
-    """Figures by resource as files and JSON have them."""
+    """Figures keyed by the text of their resource, as in files and JSON."""
     return {str(resource): value for resource, value in used.items()}
 
 
@@ -171,7 +171,7 @@ class Cluster:
 
     @property
     def channels(self) -> int:
-        """Of each worker: one to each server, then the links."""
+        """Channels per worker: one to each server, then the links."""
         return self.servers + (len(self.links[0]) if self.links else 0)
 
     @property
@@ -184,7 +184,7 @@ class Cluster:
         )
 
     def link_resource(self, channel: int) -> Resource:
-        """What a channel beyond those to the servers is."""
+        """The resource of a channel beyond those to the servers."""
         place = channel - self.servers
         return self.link_resources[place] if self.link_resources else Resource(ResourceKind.LINK, place)
 

@@ -58,7 +58,7 @@ class EqualShare:
 
 @dataclass(frozen=True, slots=True)
 class Inputs:
-    """Everything about a run."""
+    """Everything that a run needs."""
 
     profile: Profile
     cluster: Cluster
@@ -90,7 +90,7 @@ class Inputs:
 
 
 def prepare(profile: Profile, cluster: Cluster, policy: Policy, joins: Joins, options: RunOptions) -> Inputs:
-    """Check that the parts fit together and lay them out."""
+    """Check that the parts fit together, and lay them out as arrays."""
     _check_channels(profile, cluster)
     joins.check(profile)
     workers = cluster.workers
@@ -144,8 +144,8 @@ def prepare(profile: Profile, cluster: Cluster, policy: Policy, joins: Joins, op
     )
 
 
-def another(inputs: Inputs, options: RunOptions) -> Inputs | None:
-    """The inputs of another run of the same plan; None if these options lay it out in another way."""
+def inputs_for_rerun(inputs: Inputs, options: RunOptions) -> Inputs | None:
+    """Inputs of another run of the same plan; None if its options need another layout."""
     before = inputs.options
     if (options.fairness_sigma, options.server_cores) != (before.fairness_sigma, before.server_cores):
         return None
@@ -180,13 +180,13 @@ def _check_channels(profile: Profile, cluster: Cluster) -> None:
 
 
 def is_lockstep(profile: Profile, cluster: Cluster, joins: Joins) -> bool:
-    """Do joins or joint ops tie all workers together, so that they go at one rate?"""
+    """Whether joins or joint ops tie all workers together."""
     tied = joins.any or bool((profile.scope >= 0).any())
-    return tied and not parties_of(profile, cluster, joins).any()
+    return tied and not tied_parties(profile, cluster, joins).any()
 
 
-def parties_of(profile: Profile, cluster: Cluster, joins: Joins) -> npt.NDArray[np.intp]:
-    """The party of each worker: those that joins or joint ops tie together have the same number."""
+def tied_parties(profile: Profile, cluster: Cluster, joins: Joins) -> npt.NDArray[np.intp]:
+    """The party of each worker: workers tied by joins or joint ops share a number."""
     scopes = set(profile.scope[profile.scope >= 0].tolist())
     if joins.any or any(not any(cluster.leaders[scope]) for scope in scopes):
         return np.zeros(cluster.workers, np.intp)
@@ -207,9 +207,9 @@ def _root(root: list[int], worker: int) -> int:
 
 
 def _core_pools(profile: Profile, cluster: Cluster, server_cores: int | None) -> tuple[Ints, Ints, Ints]:
-    """Who takes cores where. A node's cores serve the servers that live on it and the hosts of its workers;
-    `server_cores` gives every server so many of its own instead. Pools with a core for every lane that could
-    ask at once are left out."""
+    """Pools of cores, and which lanes take cores from them. A node's cores serve the servers that live on it
+    and the hosts of its workers; `server_cores` gives every server so many of its own instead. Pools with a
+    core for every lane that could ask at once are left out."""
     server_pool = np.full(cluster.channels, -1, np.int32)
     host_pool = np.full(cluster.workers, -1, np.int32)
     updates = sorted(set(profile.server[(profile.resource == PS)].tolist()) & set(range(cluster.servers)))
@@ -238,7 +238,8 @@ def _core_pools(profile: Profile, cluster: Cluster, server_cores: int | None) ->
 
 
 def _publishers(profile: Profile, leaders: Ints, joins: Joins) -> Ints:
-    """A joint op runs once for each group, every other op once for each worker."""
+    """Runs per step of the ops that publish each tensor: one per group for joint ops, else one per
+    worker."""
     workers = leaders.shape[1]
     groups = [len(set(row.tolist())) for row in leaders]
     publishers = np.zeros(tensor_count(profile), np.int32)
@@ -327,7 +328,7 @@ def _check_blocks(profile: Profile, block: Ints) -> None:
 def _equal_shares(
     cluster: Cluster, near: Ints, far: Ints, uneven: bool
 ) -> tuple[EqualShare, EqualShare] | None:
-    """The two directions of one server, if every worker's share of them is the same; else None.
+    """Both directions of one server if every worker has the same share; else None.
 
     That holds if no worker's NIC can be narrower than the server's, or if each worker has a NIC of its own
     and all are alike (then shares must be even, for a limit breaks proportional weights).

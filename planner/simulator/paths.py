@@ -41,7 +41,7 @@ MOST_RELEASES = 24  # ops v that are looked at; each gives a bound of its own
 
 
 class Use(NamedTuple):
-    """What ops use: a resource, a channel, and the scope of joint ops (-1: each worker for itself)."""
+    """What ops use: a resource, a channel, and the scope of joint ops (-1 for none)."""
 
     resource: int
     channel: int
@@ -71,7 +71,7 @@ class Releases:
 
 @dataclass(frozen=True, eq=False)
 class OpGraph:
-    """Ops, what they use and what they wait for, of one or many profiles."""
+    """Ops, their uses and dependencies, for profiles that differ in durations only."""
 
     profile: Profile  # one of them, with one step of its durations
 
@@ -89,7 +89,7 @@ class OpGraph:
 
     @cached_property
     def uses(self) -> tuple[Use, ...]:
-        """The uses that occur, in order."""
+        """The distinct uses, in order."""
         return self._uses[0]
 
     @cached_property
@@ -121,7 +121,7 @@ class OpGraph:
 
     @cached_property
     def joint_work(self) -> tuple[Floats, Floats]:
-        """For each joint op the computation that must come before it and after it: joint ops x worker ops."""
+        """Computation that must come before and after each joint op: joint ops x worker ops."""
         own = _bits_of(self.worker_ops)
         tables = (self.before(own), self.after(own))
         first, last = (
@@ -131,29 +131,29 @@ class OpGraph:
         return first, last
 
     def bytes_by_server(self, resource: int) -> Floats:
-        """Bytes of a direction in a step."""
+        """Bytes per step and server in one direction."""
         p, ops = self.profile, np.flatnonzero(self.profile.resource == resource)
         return np.bincount(p.server[ops], p.bytes[ops], p.servers).astype(np.float64)
 
     def heads_s(self, cost: Floats) -> Floats:
-        """The longest path that ends just before each op; `cost` is ops x any."""
+        """Longest path that ends just before each op; `cost` is ops x any."""
         return _longest_before(self.order, self.deps, cost)
 
     def tails_s(self, cost: Floats) -> Floats:
-        """The longest path that begins just after each op."""
+        """Longest path that begins just after each op."""
         return _longest_before(self.order[::-1], self.dependents, cost)
 
     def before(self, own: Mapping[int, int]) -> list[int]:
-        """For each op the union of what it and everything before it owns, as bits of whole numbers."""
+        """For each op, the bit set owned by it and everything before it."""
         return _gathered(self.order, self.deps, own)
 
     def after(self, own: Mapping[int, int]) -> list[int]:
-        """For each op the union of what it and everything after it owns."""
+        """For each op, the bit set owned by it and everything after it."""
         return _gathered(self.order[::-1], self.dependents, own)
 
     @cached_property
     def downloads_wait(self) -> bool:
-        """Whether there is no download of each worker's own that could queue as its step starts."""
+        """Whether no download of a worker's own can queue at the start of its step."""
         p = self.profile
         downloads = p.resource == DOWNLINK
         joint = bool((p.scope[downloads] >= 0).any())
@@ -164,7 +164,7 @@ class OpGraph:
         return {}
 
     def releases(self, profile: Profile, policy: Policy | None) -> Releases | None:
-        """What downloads in random order deliver before ops of the worker; None where an order ranks them."""
+        """What downloads in random order deliver before worker ops; None if an order ranks them."""
         if profile.order is not None or not isinstance(policy, Fifo | Multiplexed) or self.downloads_wait:
             return None
         window_bytes = policy.window_bytes if isinstance(policy, Multiplexed) else None
@@ -174,19 +174,19 @@ class OpGraph:
 
 
 def _shape(p: Profile) -> Hashable:
-    """A profile without its durations."""
+    """Key of a profile without its durations."""
     columns = (p.dep_start, p.dep_index, p.resource, p.server, p.scope, p.bytes)
     return (p.servers, *(column.tobytes() for column in columns))
 
 
 @memoize(most_bytes=8 << 20, bytes_of=lambda graph: OP_BYTES * graph.profile.ops, key=_shape)
 def graph_of(profile: Profile) -> OpGraph:
-    """The graph of a profile; the same object for profiles that differ in durations only."""
-    return OpGraph(_brief(profile))
+    """The graph of a profile; shared by profiles that differ in durations only."""
+    return OpGraph(_without_tables(profile))
 
 
-def _brief(profile: Profile) -> Profile:
-    """The profile without what takes most of its memory and no graph depends on."""
+def _without_tables(profile: Profile) -> Profile:
+    """The profile without the large columns that no graph depends on."""
     return replace(
         profile, durations_s=profile.durations_s[:1].copy(), order=None, starts_s=None, recorded=None
     )
@@ -211,15 +211,15 @@ def _releases(graph: OpGraph, window_bytes: int | None) -> Releases:
     for server in range(profile.servers):
         here = profile.server[downloads] == server
         large = here & (rests > 0)
-        first = _up_to_last(waited[:, here], pieces[here])
+        first = _mean_bytes_sent(waited[:, here], pieces[here])
         late = waited[:, large].any(axis=1)
         delivered[:, server] = np.where(late, pieces[here].sum(), first)
-        delivered[:, server] += _up_to_last(waited[:, large], rests[large])
+        delivered[:, server] += _mean_bytes_sent(waited[:, large], rests[large])
     return Releases(delivered, follow, follow * common)
 
 
 def _spread(graph: OpGraph, needs: list[int]) -> list[int]:
-    """Worker ops to look at: the first that waits for so many downloads, for numbers spread evenly."""
+    """Worker ops to look at: the first for each of some evenly spread download counts."""
     first: dict[int, int] = {}
     for op in graph.order:
         if graph.profile.resource[op] == WORKER and needs[op]:
@@ -229,19 +229,19 @@ def _spread(graph: OpGraph, needs: list[int]) -> list[int]:
     return [ops[at] for at in picks]
 
 
-def _up_to_last(waited: Bits, sizes: Floats) -> Floats:
-    """Mean bytes sent up to the end of the last stream waited for, of streams in random order."""
+def _mean_bytes_sent(waited: Bits, sizes: Floats) -> Floats:
+    """Mean bytes sent until the last awaited stream ends, of streams in random order."""
     count, own = waited.sum(axis=1), waited @ sizes
     return np.asarray(own + count / (count + 1.0) * (sizes.sum() - own))
 
 
 def _bits_of(ops: Ints) -> dict[int, int]:
-    """A bit of its own for each of these ops."""
+    """One bit per op."""
     return {op: 1 << at for at, op in enumerate(ops.tolist())}
 
 
 def _bit_rows(sets: Iterable[int], width: int) -> Bits:
-    """Sets given as bits of whole numbers, as the rows of a matrix."""
+    """Bit sets as rows of a boolean matrix."""
     size = -(-width // 8)
     packed = [bits.to_bytes(size, "little") for bits in sets]
     table = np.frombuffer(b"".join(packed), np.uint8).reshape(len(packed), size)

@@ -119,7 +119,7 @@ Policy = Fifo | Multiplexed | Ordered | Sliced | Credit | Blocks
 
 
 def overheads_s(policy: Policy) -> tuple[float, float]:
-    """The overhead of a chunk on a downlink and on an uplink."""
+    """Overhead of a chunk on a downlink and on an uplink."""
     down = policy.download_overhead_s
     return policy.overhead_s if down is None else down, policy.overhead_s
 
@@ -143,7 +143,7 @@ def chunk_overhead_s(profile: Profile, policy: Policy | None) -> npt.NDArray[np.
 
 @dataclass(frozen=True, eq=False, slots=True)
 class Joins:
-    """What ties workers together; -1 in `publishes` and `awaits` means no tensor."""
+    """Ties between workers; -1 in `publishes` and `awaits` means no tensor."""
 
     gated: npt.NDArray[np.bool_]
     publishes: npt.NDArray[np.int32]
@@ -151,13 +151,13 @@ class Joins:
 
     @staticmethod
     def none(ops: int) -> Joins:
-        """No op waits for other workers."""
+        """Joins that tie no workers."""
         nothing = np.full(ops, -1, np.int32)
         return Joins(np.zeros(ops, np.bool_), nothing, nothing)
 
     @property
     def any(self) -> bool:
-        """Are workers tied together?"""
+        """Whether workers are tied together."""
         return bool(self.gated.any() or (self.publishes >= 0).any() or (self.awaits >= 0).any())
 
     def check(self, profile: Profile) -> None:

@@ -63,7 +63,7 @@ class Lane:
 
 
 class Worker:
-    """The step a worker is in."""
+    """The current step of a worker."""
 
     def __init__(self, index: int, inputs: Inputs, sizes: list[int]) -> None:
         channels = inputs.cluster.channels
@@ -239,7 +239,7 @@ class ReferenceSimulation:
             self.ready(worker, op)
 
     def ready(self, worker: Worker, op: int) -> None:
-        """An op has all it depends on; it may have to wait for other workers."""
+        """Queue an op whose dependencies are met, unless it waits for other workers."""
         scope = self.scope[op]
         if scope >= 0:
             leader = self.leaders[scope][worker.index]
@@ -361,7 +361,7 @@ class ReferenceSimulation:
             self.end_of_step(worker, now)
 
     def publish(self, op: int) -> None:
-        """If an op was the last that publishes a tensor's next version, what awaits it may go."""
+        """Release the ops that await a tensor once its new version is complete."""
         tensor = self.publishes[op]
         if tensor < 0:
             return
@@ -380,7 +380,7 @@ class ReferenceSimulation:
             self.start_random_step(worker, now)
 
     def used(self, now: float) -> np.ndarray[tuple[int, ...], np.dtype[np.float64]]:
-        """What each lane has used so far, chunks in flight included; a row for each worker."""
+        """Use of each lane so far, chunks in flight included; one row per worker."""
         return np.array([[self.lane_used(lane, now) for lane in w.all_lanes()] for w in self.workers])
 
     def lane_used(self, lane: Lane, now: float) -> float:

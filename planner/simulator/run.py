@@ -37,7 +37,7 @@ _stop: ContextVar[threading.Event | None] = ContextVar("stop", default=None)
 
 
 def check() -> None:
-    """Raise if this thread's simulations are to end."""
+    """Raise if this thread's simulations were stopped."""
     stop = _stop.get()
     if stop is not None and stop.is_set():
         raise CancelledError("the simulation was stopped")
@@ -76,7 +76,7 @@ TIMELINE_DTYPE = np.dtype(
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RunOptions:
-    """What a run may vary besides the plan.
+    """Options of a run besides the plan.
 
     `until`: "first" cuts the run when the first worker has done its `steps`, so that all workers compete to
     the end; "all" lets every worker finish. Integrals (busy times, bytes) count from the moment when every
@@ -121,7 +121,7 @@ class RunOptions:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RunResult:
-    """What happened. Integrals run from `measured_from_s` to `end_s`.
+    """Times and integrals of a run. Integrals run from `measured_from_s` to `end_s`.
 
     `staleness[w][k]`: how many steps the other workers completed between the start and the end of step k of
     worker w (0 in lockstep, where gradients are never stale). `link_bytes[d, w, c]`: bytes that flowed on
@@ -168,9 +168,9 @@ def run_all(
     joins: Joins | None = None,
     path: Path = "engine",
 ) -> list[RunResult]:
-    """A sample path for each of the options. Checking a plan and laying it out takes as long as a short run,
-    so it is done once for all paths that differ in numbers, steps and starts alone."""
-    from planner.simulator.inputs import another, prepare
+    """One sample path for each of the options. Checking a plan and laying it out takes as long as a short
+    run, so it is done once for all paths that differ in numbers, steps and starts alone."""
+    from planner.simulator.inputs import inputs_for_rerun, prepare
 
     if path == "reference":
         from planner.simulator.reference import run
@@ -181,7 +181,7 @@ def run_all(
     inputs, results = None, []
     for option in options:
         check()  # a short run ends before the engine asks
-        inputs = inputs and another(inputs, option)
+        inputs = inputs and inputs_for_rerun(inputs, option)
         inputs = inputs or prepare(profile, cluster, policy, joins, option)
         results.append(run(inputs))
     return results
@@ -189,7 +189,7 @@ def run_all(
 
 @memoize  # one warning is enough
 def _engine() -> Callable[[Inputs, Callable[[], None]], dict[str, Any]] | None:
-    """The compiled loop; None where it is not installed, or a checkout on the path hides it."""
+    """The compiled loop; None if it is not installed."""
     try:
         from planner.simulator._engine import run as engine_run
     except ImportError as error:
@@ -205,8 +205,7 @@ def _engine() -> Callable[[Inputs, Callable[[], None]], dict[str, Any]] | None:
 
 
 def compiled_run(inputs: Inputs) -> RunResult:
-    """One run by the compiled engine, as `reference.run` does it, event for event; by that where the engine
-    is not installed."""
+    """One run by the compiled engine, or by `reference.run` if there is none."""
     engine_run = _engine()
     if engine_run is None:
         from planner.simulator import reference

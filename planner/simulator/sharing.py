@@ -41,7 +41,7 @@ class Clock:
         return self.virtual + (now - self.since) * self.level
 
     def end(self, target: float) -> float:
-        """When virtual time reaches the target of a running flow."""
+        """When virtual time reaches a target."""
         return max(self.since + (target - self.virtual) * self.pace, self.since)
 
     def set(self, now: float, virtual: float) -> None:
@@ -65,13 +65,13 @@ class Flow:
     own: Clock | None = None  # for a limit that each flow has for itself
 
     def go_by(self, clock: Clock, virtual: float, left: float) -> None:
-        """From `virtual` on by this clock, with so many bytes of the chunk left."""
+        """Follow this clock from `virtual` on, with `left` bytes to go."""
         self.clock = clock
         self.target = self.origin = virtual + left / self.weight
         self.followed = 0.0
 
     def follow(self, size: float) -> None:
-        """The next chunk of the lane follows at once."""
+        """Go on with the next chunk of the lane at once."""
         self.size = size
         self.followed += size
         self.target = self.origin + self.followed / self.weight
@@ -126,7 +126,7 @@ class EqualShares:
             self.clock.run_at(min(self.capacity / self.weights, self.flow_limit))
 
     def commit(self, now: float) -> None:
-        """The event is over: which flow is the next to end?"""
+        """Settle rates and the next end after an event."""
         if not self.touched:
             return
         self.touched = False
@@ -172,7 +172,7 @@ class MaxMinShares:
         self.changed = False
 
     def crosses(self, lane: Lane) -> tuple[int, int]:
-        """The near and the far end's NIC (2 * node: egress, 2 * node + 1: ingress)."""
+        """The NICs at the near and the far end (2 * node: egress, 2 * node + 1: ingress)."""
         resource, worker, channel = lane
         here, there = self.near[worker][channel], self.far[worker][channel]
         return (2 * here + 1, 2 * there) if resource == DOWNLINK else (2 * here, 2 * there + 1)
@@ -200,8 +200,8 @@ class MaxMinShares:
         self.changed = True
 
     def commit(self, now: float) -> None:
-        """New rates after an event. A clock whose level stays is left alone, and so is a flow whose clock
-        stays."""
+        """Settle rates and the next end after an event. A clock whose level stays is left alone, and so is a
+        flow whose clock stays."""
         self.leave(now)
         if not self.changed:
             return
@@ -253,7 +253,7 @@ class MaxMinShares:
 def max_min_limits(
     crosses: list[tuple[int, int]], weights: list[float], capacities: list[float], flow_limit: float
 ) -> list[tuple[int | None, float]]:
-    """What limits each flow, a link or (None) its own limit, and its rate for a unit of weight.
+    """The link that limits each flow (None: its own limit), and its rate per unit of weight.
 
     Max-min fair rates by filling all flows alike until something is full (Bertsekas and Gallager, 6.5.2).
     Each round finds the lowest share a unit of weight that a link has left for its flows. Links whose shares

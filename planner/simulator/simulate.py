@@ -22,7 +22,7 @@ import numpy.typing as npt
 
 from planner.errors import BadInput
 from planner.simulator.cluster import Cluster
-from planner.simulator.inputs import is_lockstep, parties_of
+from planner.simulator.inputs import is_lockstep, tied_parties
 from planner.simulator.policy import Joins, Mode, Multiplexed, Policy
 from planner.simulator.run import RunOptions, RunResult, run_all
 from planner.simulator.statistics import (
@@ -49,7 +49,7 @@ FIRST_RUNS = 6
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Case:
-    """One plan as the simulator sees it, for `simulate_many`. `joins` are those of `mode` unless given."""
+    """One plan as the simulator sees it. `joins` are those of `mode` unless given."""
 
     profile: Profile
     cluster: Cluster
@@ -58,7 +58,7 @@ class Case:
     joins: Joins | None = None
 
     def lockstep(self) -> bool:
-        """Are all workers tied together?"""
+        """Whether all workers are tied together."""
         if self.joins is None and self.mode == "sync":
             return True
         return is_lockstep(self.profile, self.cluster, self.joins or Joins.none(self.profile.ops))
@@ -104,7 +104,7 @@ def simulate(
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Effort:
-    """How hard to simulate, and with which seed; the words of `simulate`."""
+    """Settings of `simulate`: seed, precision and limits."""
 
     seed: int = 0
     precision: float = PRECISION
@@ -125,12 +125,12 @@ class PartialSimulation:
     results: tuple[RunResult, ...]
 
     def prediction(self) -> Prediction:
-        """What the runs so far say (two at least): a rougher interval, as honest as the final one."""
+        """Prediction from the runs so far (at least two), with a wider interval."""
         stages = TwoStage(self.effort.confidence, self.effort.precision, _totals(self.results))
         return _summary(self.case, self.results, stages, self.effort)
 
     def finish(self, executor: Executor | None = None) -> Prediction:
-        """The prediction that `simulate` gives, whatever runs there are already."""
+        """The full prediction, whatever runs there are already."""
         more = partial(_runs, executor=executor)
         first = self.effort.first_runs
         results = [*self.results, *more(self.case, self.options, range(len(self.results), first))]
@@ -142,13 +142,13 @@ class PartialSimulation:
 
 
 def begin(case: Case, effort: Effort, runs: int, *, timeline: bool = False) -> PartialSimulation:
-    """The first runs of a simulation, at most as many as it has in any case."""
+    """Start a simulation with up to `runs` runs."""
     options, pilot = _pilot(case, _options(case, effort), timeline)
     return resume(PartialSimulation(case, effort, options, (pilot,)), runs)
 
 
 def resume(begun: PartialSimulation, runs: int) -> PartialSimulation:
-    """A simulation with so many of its first runs."""
+    """Add runs to a simulation, up to `runs` in all."""
     numbers = range(len(begun.results), min(runs, begun.effort.first_runs))
     return replace(begun, results=(*begun.results, *_runs(begun.case, begun.options, numbers)))
 
@@ -188,7 +188,7 @@ def measurement_spread(
     seed: int = 0,
     fairness_sigma: float = FAIRNESS_SIGMA,
 ) -> float:
-    """How far apart repeated measurements of `window_s` seconds lie: their relative standard deviation.
+    """Relative standard deviation of repeated measurements over `window_s` seconds.
 
     A measured throughput that differs from a prediction by less than about twice this says nothing.
     """
@@ -209,7 +209,7 @@ def measurement_spread(
 
 
 def run_length(workers: int, *, lockstep: bool = False, joint: bool = False) -> tuple[int, int]:
-    """Steps that each worker drops and then does in a run. One worker alone has no pattern to forget, nor
+    """Steps that each worker drops, and then does, in a run. One worker alone has no pattern to forget, nor
     have those in lockstep, whose steps hardly depend on each other (docs/simulator.md). Joint ops start all
     members anew; of many members the slowest varies little, so that fewer steps say as much."""
     if lockstep and joint:
@@ -236,7 +236,7 @@ def _options(case: Case, effort: Effort) -> RunOptions:
 
 
 def _pilot(case: Case, options: RunOptions, timeline: bool = False) -> tuple[RunOptions, RunResult]:
-    """The first run, with more steps if a fast worker would end them before a slow one is warm."""
+    """The first run, with more steps if a slow worker would not get warm."""
     while True:
         (result,) = _runs(case, options, [0], timeline)
         slowest = min(len(ends) for ends in result.step_ends_s)
@@ -270,7 +270,7 @@ def _runs(
 
 
 def start_offsets_s(profile: Profile, cluster: Cluster, seed: int, number: int) -> tuple[float, ...]:
-    """When each worker starts: anywhere within one step that overlaps nothing."""
+    """Start of each worker, at random within one step without overlap."""
     return _offsets_s(_lone_step_s(profile, cluster), cluster.workers, seed, number)
 
 
@@ -280,7 +280,7 @@ def _offsets_s(step_s: float, workers: int, seed: int, number: int) -> tuple[flo
 
 
 def _lone_step_s(profile: Profile, cluster: Cluster) -> float:
-    """How long a step takes of which nothing overlaps."""
+    """Seconds per step without any overlap."""
     busy_s = float(profile.durations_s[:, ~profile.is_transfer].sum(1).mean())
     used = [cluster.nodes[n] for n in {n for row in cluster.ends for ends in row for n in ends}]
     slowest = min(
@@ -298,9 +298,9 @@ def simulate_case(case: Case, settings: dict[str, Any]) -> Prediction:
 
 
 def _staleness(case: Case, steps_of_others: npt.NDArray[np.int32]) -> npt.NDArray[np.int32]:
-    """Updates by others in a step. Workers that joint ops tie together, as the devices of a machine, make one
-    update together."""
-    parties = parties_of(case.profile, case.cluster, case.joins or Joins.none(case.profile.ops))
+    """Updates by others during a step. Workers that joint ops tie together, as the devices of a machine,
+    make one update together."""
+    parties = tied_parties(case.profile, case.cluster, case.joins or Joins.none(case.profile.ops))
     if parties.max() + 1 == case.cluster.workers:
         return steps_of_others
     together = case.cluster.workers / (parties.max() + 1)

@@ -40,7 +40,7 @@ class Interval:
 
 @memoize
 def t_quantile(confidence: float, degrees_of_freedom: int) -> float:
-    """How many standard errors a two-sided interval reaches to either side.
+    """Two-sided Student t quantile: standard errors to either side of the mean.
 
     By bisection of Student's distribution: importing scipy for this one number would take longer than many a
     simulation.
@@ -75,7 +75,7 @@ def _student_within(angle: float, degrees_of_freedom: int) -> float:
 
 @dataclass(frozen=True, slots=True)
 class TwoStage:
-    """How many runs a wanted precision takes, and the interval they give.
+    """Number of runs for a wanted precision, and the interval they give.
 
     Stein, A two-sample test for a linear hypothesis whose power is independent of the variance, Annals of
     Mathematical Statistics 16 (1945). A first stage of n0 runs estimates the variance s0**2; then
@@ -91,13 +91,12 @@ class TwoStage:
 
     @property
     def reach(self) -> float:
-        """t * s0: the half-width that a single run would have."""
+        """t * s0: half-width of a single run."""
         spread = float(np.std(self.first, ddof=1))
         return t_quantile(self.confidence, len(self.first) - 1) * spread
 
     def runs(self, most: int, values: Sequence[float] = ()) -> int:
-        """Runs needed in all, judged by the `values` so far (the first stage's if none are given); at most
-        `most`, but never fewer than the first stage had."""
+        """Runs needed in all, at least those of the first stage and at most `most`."""
         wanted = self.precision * float(np.mean(values or self.first))
         needed = math.inf if wanted <= 0 < self.reach else 0.0
         if wanted > 0:
@@ -105,17 +104,17 @@ class TwoStage:
         return max(len(self.first), math.ceil(min(needed, most)))
 
     def interval(self, values: Sequence[float]) -> Interval:
-        """The interval from all runs, those of the first stage among them."""
+        """The interval from all runs."""
         return Interval(float(np.mean(values)), self.reach / math.sqrt(len(values)))
 
 
 def measured_s(result: RunResult) -> float:
-    """How long a run was measured: from the moment when every worker was warm to its end."""
+    """Seconds measured in a run, from when every worker was warm to its end."""
     return result.end_s - result.measured_from_s
 
 
 def steps_per_s(result: RunResult) -> npt.NDArray[np.float64]:
-    """Steps a second of each worker: those that ended while the run was measured."""
+    """Steps per second of each worker while the run was measured."""
     ends, worker = _joined(result)
     inside = (ends > result.measured_from_s) & (ends <= result.end_s)
     counts = np.bincount(worker[inside], minlength=len(result.step_ends_s))
@@ -132,14 +131,13 @@ def measured_steps(result: RunResult) -> tuple[npt.NDArray[np.float64], npt.NDAr
 
 
 def _joined(result: RunResult) -> tuple[npt.NDArray[np.float64], npt.NDArray[np.intp]]:
-    """When steps ended, of one worker after the other, and whose each was: hundreds of workers at once."""
+    """Ends of all steps in one array, and the worker of each."""
     counts = [len(ends) for ends in result.step_ends_s]
     return np.concatenate(result.step_ends_s), np.repeat(np.arange(len(counts)), counts)
 
 
 def window_rate(result: RunResult, window_s: float) -> float:
-    """Steps a second as someone would measure them in a window of that length from the start of measurement:
-    for each worker (ends in the window - 1) / (last end - first end), summed."""
+    """Steps per second as measured in a window of that length from the start of measurement."""
     total = 0.0
     for ends in result.step_ends_s:
         inside = ends[(ends > result.measured_from_s) & (ends <= result.measured_from_s + window_s)]
@@ -151,7 +149,7 @@ def window_rate(result: RunResult, window_s: float) -> float:
 def mean_of_slowest_s(
     rows: list[tuple[npt.NDArray[np.float64], npt.NDArray[np.float64]]], members: npt.NDArray[np.float64]
 ) -> float:
-    """The mean of the longest tail + head among independent members, so many of each kind.
+    """Mean of the longest tail + head among so many independent members of each kind.
 
     Each kind draws a head and a tail from its rows; long lists are shortened to smaller values.
     """
@@ -164,7 +162,7 @@ def mean_of_slowest_s(
 
 
 def _shortened(rows: npt.NDArray[np.float64]) -> npt.NDArray[np.float64]:
-    """At most MOST_ROWS values, none greater than those that it stands for, each as likely as the others."""
+    """At most MOST_ROWS equally likely values, none above those that it stands for."""
     if len(rows) <= MOST_ROWS:
         return rows
     share = len(rows) / MOST_ROWS
@@ -200,7 +198,7 @@ class Prediction:
     input_s: float = 0.0  # of a step, in which devices wait for their input
 
     def record(self) -> dict[str, Any]:
-        """As stores, studies and JSON keep it, without its timeline."""
+        """The prediction for stores, studies and JSON, without its timeline."""
         record = asdict(replace(self, timeline=None)) | {
             "utilisation": as_text(self.utilisation),
             "bottleneck": str(self.bottleneck),
@@ -211,7 +209,7 @@ class Prediction:
 
     @staticmethod
     def read(record: Mapping[str, Any]) -> Prediction:
-        """From its record."""
+        """Restore a prediction from its record."""
         used = convert(record.get("utilisation"), dict[str, float])
         typed = {
             "utilisation": {Resource.read(text): share for text, share in used.items()},
@@ -223,7 +221,7 @@ class Prediction:
 def utilisation(
     cluster: Cluster, results: Sequence[RunResult], server_cores: int | None = None
 ) -> dict[Resource, float]:
-    """The share of its capacity that each resource used, over all runs.
+    """Share of its capacity that each resource used, over all runs.
 
     `downlink[s]` and `uplink[s]` are server s's NIC out and in; `worker`, `host` and `ps[s]` are averages
     over workers; what is done once for several of them counts once, and where a node has fewer cores than it
@@ -272,7 +270,7 @@ def utilisation(
 
 
 def _hosts(cluster: Cluster, parsing: npt.NDArray[np.float64]) -> float:
-    """The share of their time, or of their node's cores where these are fewer, that hosts parse for."""
+    """Share of time that hosts parse, or of their node's cores where these are fewer."""
     there = np.array(cluster.worker_nodes)
     shares = []
     for node in np.unique(there).tolist():
@@ -285,7 +283,7 @@ def _hosts(cluster: Cluster, parsing: npt.NDArray[np.float64]) -> float:
 def _busiest_port(
     cluster: Cluster, ends: npt.NDArray[np.int64], sent: npt.NDArray[np.float64], channel: int
 ) -> float:
-    """The share of its capacity that the busiest of a channel's ports used, for this channel."""
+    """Share of capacity used by this channel at its busiest port."""
     shares = [0.0]
     near, far, nodes = ends[:, channel, 0], ends[:, channel, 1], len(cluster.nodes)
     down, up = sent[0, :, channel], sent[1, :, channel]

@@ -21,7 +21,7 @@ from planner.search.request import Request
 from planner.search.screening import ABOVE, screened_space
 from planner.search.simulations import Simulations
 from planner.search.space import enumerate_plans, worker_machines
-from planner.servers.bounds import served_ceiling
+from planner.servers.bounds import throughput_ceiling
 
 ASKED = Request(
     model="alexnet",
@@ -48,7 +48,7 @@ def test_no_bound_is_above_the_ceiling(cases: Cases) -> None:
     bounds = cases.bounds(plans) / (1 + ASKED.interval_width)
     ceilings = np.array(
         [
-            served_ceiling(plan.exchange, cases.computation(plan), data_parallel_group(cases.site(plan)))
+            throughput_ceiling(plan.exchange, cases.computation(plan), data_parallel_group(cases.site(plan)))
             for plan in plans
         ]
     )
@@ -57,7 +57,7 @@ def test_no_bound_is_above_the_ceiling(cases: Cases) -> None:
     assert np.median(ceilings / bounds) < 2.5  # near enough to rule something out
     for plan, ceiling in zip(plans, ceilings, strict=True):
         site = data_parallel_group(cases.site(plan))
-        assert ceiling <= served_ceiling(plan.exchange, cases.computation(plan), site, links=False)
+        assert ceiling <= throughput_ceiling(plan.exchange, cases.computation(plan), site, links=False)
 
 
 @pytest.mark.parametrize(

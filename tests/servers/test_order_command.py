@@ -15,7 +15,7 @@ import pytest
 from planner.errors import BadInput, Infeasible, PlannerError
 from planner.hardware.catalog import load_hardware
 from planner.model.catalog import load_model
-from planner.servers.order_request import OrderRequest, exported, order_for
+from planner.servers.order_request import OrderRequest, exported_priorities, order_for
 from planner.servers.synthesis import profile_for
 from planner.simulator.step.files import save
 
@@ -106,7 +106,7 @@ def test_a_profile_of_ones_own(tmp_path: Path) -> None:
 def test_nothing_to_export() -> None:
     answer = order_for(request(strategies="fifo"))
     with pytest.raises(BadInput, match="add tac or tic"):
-        exported(answer)
+        exported_priorities(answer)
 
 
 @pytest.mark.parametrize(("flags", "shown"), [((), True), (("--quiet",), False)])

@@ -6,7 +6,7 @@ from pathlib import Path
 
 from planner.errors import BadInput
 from planner.simulator.step import Profile
-from planner.simulator.step.files import decode, read_bytes, what_lacks
+from planner.simulator.step.files import decode, missing_for_training, read_bytes
 
 HEAD_BYTES = 4096
 
@@ -29,6 +29,6 @@ def _is_trace(data: bytes) -> bool:
 def open_step(path: Path | str) -> Profile:
     """A profile that is to be simulated: one in which a worker does what training needs."""
     profile = open_profile(path)
-    if lacks := what_lacks(profile):
+    if lacks := missing_for_training(profile):
         raise BadInput(f"{path}: no training step: {lacks}; `planner profile show` lists its ops")
     return profile

@@ -35,7 +35,7 @@ from planner.hardware import Device
 from planner.memoize import memoize
 from planner.model.layers import KERNEL_KINDS
 from planner.simulator.step import PS, WORKER, Profile
-from planner.simulator.step.recorded import INPUT, OVERHEAD, OpPart, Recorded, host_share
+from planner.simulator.step.recorded import INPUT, OVERHEAD, OpPart, Recorded, host_time_share
 
 Floats = npt.NDArray[np.float64]
 
@@ -86,7 +86,7 @@ def relatives(source: Device, target: Device) -> bool:
 
 def shares(profile: Profile, worker: npt.NDArray[np.intp], recorded: Recorded) -> Floats:
     """Of each op's time, what its parts explain: the device's."""
-    return np.array([1.0 - host_share(recorded.work.get(profile.names[op], ())) for op in worker])
+    return np.array([1.0 - host_time_share(recorded.work.get(profile.names[op], ())) for op in worker])
 
 
 def waits_s(computing_s: Floats, launch_s: Floats) -> Floats:
@@ -113,7 +113,7 @@ def seconds_by_kind(profile: Profile) -> Mapping[str, float]:
         for part in parts:
             out[part.kind] = out.get(part.kind, 0.0) + part.share * lasts_s
         rest = "input" if name == "input" else "host"
-        out[rest] = out.get(rest, 0.0) + host_share(parts) * lasts_s
+        out[rest] = out.get(rest, 0.0) + host_time_share(parts) * lasts_s
     out["optimizer"] = float(mean_s[profile.resource == PS].sum())
     return out
 
@@ -157,7 +157,7 @@ def rescale_batch(profile: Profile, batch: int, device: Device | None) -> Profil
         name = profile.names[op]
         parts = recorded.work.get(name, ())
         longer = [growth(part, grown, device) for part in parts]
-        rest = host_share(parts) * (grown if name == INPUT else 1.0)
+        rest = host_time_share(parts) * (grown if name == INPUT else 1.0)
         factors[op] = rest + sum(part.share * by for part, by in zip(parts, longer, strict=True))
         work[name] = tuple(
             _larger(part, grown, part.share * by / factors[op])

@@ -278,7 +278,7 @@ EXCHANGES = Registry(
             tier=Tier.CONTENDER,
             fields=("servers", "server_hardware", "placements", "policies", "mode"),
             considered=_servers_may_win,
-            ceiling="planner.servers.bounds:served_ceiling",
+            ceiling="planner.servers.bounds:throughput_ceiling",
         ),
         "alone": Entry("planner.parallel.data.single:Alone"),
         "allreduce": Entry("planner.parallel.data.ddp:AllReduce", known_as="DDP"),

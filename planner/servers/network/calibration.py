@@ -43,7 +43,7 @@ MIN_POINTS = 3
 
 @dataclass(frozen=True, slots=True)
 class Overhead:
-    """A fitted overhead and how well it fits: errors are |fit - measured|, over all points."""
+    """A fitted overhead; errors are |fit - measured| over all points."""
 
     alpha_s_per_byte: float
     beta_s: float
@@ -58,7 +58,7 @@ class Overhead:
 
 
 class Measurement(msgspec.Struct, forbid_unknown_fields=True):
-    """One line of a capture's table."""
+    """One row of a table of captured transfers."""
 
     bytes: float
     overhead_s: float
@@ -107,8 +107,7 @@ def fit_overhead(sizes: npt.ArrayLike, delays_s: npt.ArrayLike, source: str = ""
 
 
 def read_measurements(path: Path | str) -> list[Measurement]:
-    """A table of isolated transfers: CSV with a header, or a JSON list of objects; `bytes`, `overhead_s` and,
-    if both were measured, `direction`."""
+    """Read a table of isolated transfers: CSV with a header or a JSON list of objects."""
     data = read_bytes(path)
     try:
         if data.lstrip()[:1] == b"[":
@@ -121,8 +120,8 @@ def read_measurements(path: Path | str) -> list[Measurement]:
         ) from error
 
 
-def parsed_overhead(text: str) -> tuple[float, float]:
-    """`1.6e-10,0.0003` as alpha and beta."""
+def parse_overhead(text: str) -> tuple[float, float]:
+    """Parse `1.6e-10,0.0003` as alpha and beta."""
     try:
         alpha, beta = (float(part) for part in text.split(","))
         if 0 <= alpha < 1 and 0 <= beta < 3600:
@@ -138,7 +137,7 @@ def parsed_overhead(text: str) -> tuple[float, float]:
 def isolated_delays(
     profile: Profile, bandwidth_bytes_per_s: float, resource: int = DOWNLINK
 ) -> list[tuple[int, float]]:
-    """(bytes, seconds beyond bytes / bandwidth) of the transfers that had their link to themselves."""
+    """(bytes, seconds beyond bytes / bandwidth) of transfers that had their link to themselves."""
     out = []
     for step in range(profile.steps):
         streams = streams_of(profile, step, resource)
@@ -222,8 +221,8 @@ def _error(streams: Sequence[Stream], wire: Wire) -> float:
 DIRECTIONS = {"downlink": DOWNLINK, "uplink": UPLINK}
 
 
-def profiles_in(paths: Sequence[Path | str]) -> list[Profile]:
-    """The profiles in these files: profile files as they are; RunMetadata files together, as steps of one."""
+def load_profiles(paths: Sequence[Path | str]) -> list[Profile]:
+    """Load profile files, and RunMetadata files as the steps of one profile."""
     profiles: list[Profile] = []
     traces: list[Path | str] = []
     for path in paths:
@@ -248,8 +247,8 @@ def calibrate_window(
     alpha_s_per_byte: float = 0.0,
     beta_s: float = 0.0,
 ) -> dict[str, WindowFit]:
-    """WIN of each direction, from one-worker profiles or RunMetadata files."""
-    profiles = profiles_in(paths)
+    """Infer the flow-control window of each direction from one-worker profiles or RunMetadata files."""
+    profiles = load_profiles(paths)
     wire = Wire(_bandwidth(profiles, bandwidth_bytes_per_s), inf, 0.0, alpha_s_per_byte, beta_s)
     fits = {}
     for name, resource in DIRECTIONS.items():
@@ -264,7 +263,7 @@ def calibrate_window(
 def calibrate_overhead(
     paths: Sequence[Path | str], bandwidth_bytes_per_s: float | None = None
 ) -> dict[str, Overhead]:
-    """alpha and beta of each direction, from tables of captured transfers or from profiles."""
+    """Fit alpha and beta of each direction to captured transfers or profiles."""
     points: dict[str, list[tuple[float, float]]] = {}
     source = "capture"
     for path in paths:
@@ -274,7 +273,7 @@ def calibrate_overhead(
                 points.setdefault(row.direction or "both", []).append((row.bytes, row.overhead_s))
             continue
         source = "isolated transfers of profiles"
-        for profile in profiles_in([path]):
+        for profile in load_profiles([path]):
             bandwidth = _bandwidth([profile], bandwidth_bytes_per_s)
             for name, resource in DIRECTIONS.items():
                 points.setdefault(name, []).extend(isolated_delays(profile, bandwidth, resource))
@@ -302,7 +301,7 @@ def _bandwidth(profiles: Sequence[Profile], given: float | None) -> float:
 
 
 def overhead_table(fits: dict[str, Overhead]) -> Table:
-    """Fitted parse overheads."""
+    """Table of fitted parse overheads."""
     columns = [
         Column("direction"),
         Column("alpha_s_per_byte", "alpha (us/MB)", lambda v: f"{v * 1e12:.1f}", "right"),
@@ -318,7 +317,7 @@ def overhead_table(fits: dict[str, Overhead]) -> Table:
 
 
 def window_table(fits: dict[str, WindowFit]) -> Table:
-    """Inferred flow-control windows."""
+    """Table of inferred flow-control windows."""
     columns = [
         Column("direction"),
         Column("window_bytes", "WIN", format_bytes, "right"),

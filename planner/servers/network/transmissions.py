@@ -40,7 +40,7 @@ NOTHING_BYTES = 1e-3  # what is left of rounding is far below
 
 @dataclass(frozen=True, slots=True)
 class Wire:
-    """What the model needs to know of the network and of the receiver."""
+    """Properties of the network and of the receiver."""
 
     bandwidth_bytes_per_s: float
     window_bytes: float = inf
@@ -55,7 +55,7 @@ class Wire:
 
 @dataclass(frozen=True, slots=True)
 class Stream:
-    """A transfer as recorded."""
+    """A recorded transfer."""
 
     op: int
     server: int
@@ -66,8 +66,8 @@ class Stream:
 
 @dataclass(frozen=True, slots=True)
 class Transmission:
-    """A transfer as it must have been: when its bytes were on the wire, and when it was parsed. `anchor`
-    marks a transfer whose recorded end the reconstruction has used."""
+    """A reconstructed transfer: when its bytes were on the wire and when it was parsed. `anchor` marks a
+    transfer whose recorded end the reconstruction has used."""
 
     stream: Stream
     intervals_s: Intervals
@@ -80,7 +80,7 @@ Sent = tuple[Stream, Intervals, float]  # a transfer, when its bytes were on the
 
 @dataclass(slots=True, eq=False)
 class _Link:
-    """One server's connection: what was not requested yet, what waits, what is being sent."""
+    """One server's connection: future requests, waiting streams, and the stream being sent."""
 
     share: float
     requests: deque[tuple[float, Stream]]
@@ -176,7 +176,7 @@ def sent_through(
         for link in sending:
             if link.left_bytes > NOTHING_BYTES:
                 continue
-            if recorded_order and len(sending) > 1 and _is_held(link, sending, wire):
+            if recorded_order and len(sending) > 1 and _must_wait(link, sending, wire):
                 continue
             link.sends = False
             busy -= 1
@@ -194,7 +194,7 @@ def sent_through(
 
 
 def _share(active: Sequence[_Link], wire: Wire, contended_bytes: float) -> float:
-    """Set the rates of links that send at the same time; for how many bytes they hold, if the links stay."""
+    """Set the rates of links that send together; returns the bytes for which these rates hold."""
     weights = [link.share for link in active]
     smallest = min(weights) / sum(weights)
     equal_bytes = len(active) * smallest * wire.buffer_bytes - contended_bytes
@@ -208,8 +208,8 @@ def _share(active: Sequence[_Link], wire: Wire, contended_bytes: float) -> float
     return equal_bytes
 
 
-def _is_held(link: _Link, sending: Iterable[_Link], wire: Wire) -> bool:
-    """Whether a stream that is sent has to wait for one that is recorded to have arrived before it."""
+def _must_wait(link: _Link, sending: Iterable[_Link], wire: Wire) -> bool:
+    """Whether a stream must wait for one recorded to have arrived earlier."""
     if link.rest_bytes > 0:
         return False
     rivals = [other.stream for other in sending if other.left_bytes > NOTHING_BYTES and other.rest_bytes <= 0]
@@ -220,7 +220,7 @@ def _is_held(link: _Link, sending: Iterable[_Link], wire: Wire) -> bool:
 
 
 def _requests(link: Sequence[Stream], begin_s: float) -> deque[tuple[float, Stream]]:
-    """Times that respect the order: who is sent before another cannot have been requested after it."""
+    """Request times that respect the order: none later than that of a stream sent after it."""
     earliest_s = list(accumulate([stream.requested_s for stream in reversed(link)], min))
     return deque(zip([max(begin_s, time_s) for time_s in reversed(earliest_s)], link, strict=True))
 
@@ -257,7 +257,7 @@ def reconstruct(streams: Sequence[Stream], wire: Wire, infer: bool = True) -> li
     links = {server: sent_order(link, wire) for server, link in links.items()}
     requested = {server: min(s.requested_s for s in link) for server, link in links.items()}
     first = {server: link[0] for server, link in links.items()}
-    sharers = _sharers(links)
+    sharers = _share_anchors(links)
     # One record does not tell both when a server began and which share it had.
     begins = {server: anchor for server, anchor in first.items() if sharers.get(server) is not anchor}
     begin, shares = dict(requested), dict.fromkeys(links, 1.0)
@@ -284,7 +284,7 @@ def _ends_s(
     begin_s: dict[int, float],
     shares: dict[int, float],
 ) -> dict[int, float]:
-    """When the anchors are parsed, by op."""
+    """When each anchor is parsed, by op."""
     sent = sent_through(links, wire, begin_s, shares, True, until=[stream.op for stream in anchors])
     return {stream.op: end_s for stream, _, end_s in sent}
 
@@ -296,8 +296,7 @@ def _fitted_shares(
     shares: dict[int, float],
     sharers: dict[int, Stream],
 ) -> dict[int, float]:
-    """The shares with which the anchors end as recorded, by repeated substitution: a server whose anchor
-    takes k times as long as recorded has k times the share."""
+    """Fit each server's share by fixed-point iteration until its anchor ends as recorded."""
     shares, late_s = dict(shares), inf
     for _ in range(MAX_ROUNDS):
         if not sharers or late_s < SETTLED_S:
@@ -315,8 +314,8 @@ def _fitted_shares(
     return shares
 
 
-def _sharers(links: dict[int, list[Stream]]) -> dict[int, Stream]:
-    """The largest transfer of each server but the one whose last arrival is the latest."""
+def _share_anchors(links: dict[int, list[Stream]]) -> dict[int, Stream]:
+    """The largest transfer of each server except the one that ends last."""
     last = max(links, key=lambda server: (max(s.recorded_end_s for s in links[server]), server), default=None)
     return {
         server: max(link, key=lambda s: (s.bytes, s.recorded_end_s))
@@ -344,9 +343,9 @@ def sent_order(link: Sequence[Stream], wire: Wire) -> list[Stream]:
     return order
 
 
-def with_sent_order(profile: Profile) -> Profile:
-    """The profile with the order of transfers corrected by their recorded arrivals (`sent_order`). Without a
-    known bandwidth, a link is taken to have been busy from its first request to its last arrival."""
+def correct_sent_order(profile: Profile) -> Profile:
+    """Correct a profile's transfer order by recorded arrivals (`sent_order`). Without a known bandwidth, a
+    link is taken to have been busy from its first request to its last arrival."""
     if profile.starts_s is None or profile.order is None:
         return profile
     order = profile.order.copy()

@@ -50,19 +50,19 @@ def strategy(name: str, **options: Any) -> Strategy:
 
 
 def order(profile: Profile, name: str, **settings: Any) -> Policy:
-    """The policy of a strategy for the transfers of this profile as they are."""
+    """The policy of a strategy for the transfers of a profile as they are."""
     chosen, setting = _set(name, settings)
     return setting.priced(chosen.policy(profile, setting))
 
 
 def schedule(profile: Profile, name: str, **settings: Any) -> Schedule:
-    """The profile as a strategy would run it (cut, held) and the policy that goes with it."""
+    """The profile as a strategy runs it (cut, held) with the policy that orders it."""
     chosen, setting = _set(name, settings)
     return chosen.schedule(profile, setting)
 
 
 def _set(name: str, settings: dict[str, Any]) -> tuple[Strategy, Setting]:
-    """The strategy with its own settings, and those that all have."""
+    """Split settings into those of the strategy and those common to all."""
     common = {entry.name for entry in fields(Setting)} & settings.keys()
     own = {key: value for key, value in settings.items() if key not in common}
     return strategy(name, **own), Setting(**{key: settings[key] for key in common})

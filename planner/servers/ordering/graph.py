@@ -32,7 +32,7 @@ from planner.simulator.step import DOWNLINK, PS, UPLINK, WORKER, Profile
 
 
 def bits(value: int) -> Iterator[int]:
-    """The positions of the bits of a set, lowest first."""
+    """Positions of the bits of a set, lowest first."""
     while value:
         low = value & -value
         yield low.bit_length() - 1
@@ -40,14 +40,14 @@ def bits(value: int) -> Iterator[int]:
 
 
 def dependents_of(profile: Profile) -> list[list[int]]:
-    """For each op the ops that wait for it."""
+    """The ops that depend on each op."""
     start, index = profile.dependents()
     return [index[start[op] : start[op + 1]].tolist() for op in range(profile.ops)]
 
 
 @dataclass(frozen=True)
 class StepGraph:
-    """The downloads of a profile in order of consumption, and what each op needs of them."""
+    """The downloads of a profile in order of consumption, and those that each op needs."""
 
     profile: Profile
     pulls: tuple[int, ...]  # op of bit k
@@ -83,23 +83,24 @@ class StepGraph:
         return StepGraph(profile, tuple(pulls), tuple(needs), parses)
 
     def computation(self) -> list[int]:
-        """The worker ops that wait for a download, parsing aside."""
+        """Worker ops that wait for a download, except parsing."""
         worker = np.flatnonzero(self.profile.resource == WORKER).tolist()
         return [op for op in worker if self.needs[op] and op not in self.parses]
 
 
 def consumers_of(dependents: list[list[int]], parses: frozenset[int], pull: int) -> list[int]:
-    """The ops that wait for a download, looking through its parsing."""
+    """The ops that wait for a download or for its parsing."""
     out = []
     for op in dependents[pull]:
         out += dependents[op] if op in parses else [op]
     return out
 
 
-def with_pushes(profile: Profile, pulls: list[int], ranks: Sequence[float] | None = None) -> dict[str, float]:
-    """Priorities of downloads in this order (or with these ranks), and of each upload as of its tensor's
-    download: the gradient that the next step needs first goes first. Uploads of no downloaded tensor come
-    last, in order of index."""
+def transfer_priorities(
+    profile: Profile, pulls: list[int], ranks: Sequence[float] | None = None
+) -> dict[str, float]:
+    """Priorities of downloads in this order (or of these ranks); each upload ranks as its tensor's download.
+    Uploads of no downloaded tensor come last, in order of index."""
     rank = dict(zip(pulls, ranks if ranks is not None else range(len(pulls)), strict=True))
     of_tensor = {int(profile.tensor[op]): r for op, r in rank.items() if profile.tensor[op] >= 0}
     out = {profile.names[op]: float(r) for op, r in rank.items()}
@@ -110,7 +111,7 @@ def with_pushes(profile: Profile, pulls: list[int], ranks: Sequence[float] | Non
 
 
 def pipelined(profile: Profile) -> Profile:
-    """The profile with backward first and each download after the update of its tensor."""
+    """Reorder a step: backward first, each download after the update of its tensor."""
     forward = forward_ops(profile)
     backward = {op for op in range(profile.ops) if profile.resource[op] == WORKER and op not in forward}
     uploads = set(np.flatnonzero(profile.resource == UPLINK).tolist())
@@ -138,7 +139,7 @@ def pipelined(profile: Profile) -> Profile:
 
 
 def forward_ops(profile: Profile) -> set[int]:
-    """Worker ops of the forward pass: those up to the first consumer of some download, and parsing.
+    """Worker ops of the forward pass: those up to the first consumer of a download, and parsing.
 
     Gradients of a layer may read its parameters again; what counts is where they are read first.
     """
@@ -162,7 +163,7 @@ def forward_ops(profile: Profile) -> set[int]:
 
 
 def _updates(profile: Profile, dependents: list[list[int]]) -> dict[int, list[int]]:
-    """For each tensor the ops that end its update: its last server ops, or its uploads if it has none."""
+    """The ops that end the update of each tensor: its last server ops, else its uploads."""
     out: dict[int, list[int]] = {}
     for resource in (PS, UPLINK):
         known = set(out)

@@ -25,42 +25,41 @@ LINKS = (ResourceKind.DOWNLINK, ResourceKind.UPLINK, ResourceKind.LINK)
 
 @dataclass(frozen=True, slots=True)
 class Bounds:
-    """What the ops of a step cost on each resource (file 004, equation 1)."""
+    """Seconds per step on each resource (file 004, equation 1)."""
 
     resource_s: dict[Resource, float]
 
     @property
     def lower_s(self) -> float:
-        """The busiest resource: no order can beat it."""
+        """Time of the busiest resource, which no order can beat."""
         return max(self.resource_s.values())
 
     @property
     def upper_s(self) -> float:
-        """One op after the other."""
+        """Time if nothing overlaps."""
         return sum(self.resource_s.values())
 
     @property
     def communication_s(self) -> float:
-        """N: the busiest link in one direction; links work side by side."""
+        """N: time of the busiest link in one direction."""
         links = (s for resource, s in self.resource_s.items() if resource.kind in LINKS)
         return max(links, default=0.0)
 
     @property
     def computation_s(self) -> float:
-        """C: the worker."""
+        """C: time of the worker."""
         return self.resource_s.get(COMPUTATION, 0.0)
 
 
 def traced(profile: Profile, cluster: Cluster, policy: Policy, mode: Mode, options: RunOptions) -> Timeline:
-    """The timeline of a run."""
+    """Run a simulation and return its timeline."""
     timeline = run(profile, cluster, policy, mode, replace(options, timeline=True)).timeline
     assert timeline is not None
     return timeline
 
 
 def bounds(profile: Profile, bandwidth_bytes_per_s: float, step: int | None = None) -> Bounds:
-    """Cost of a step (or of the mean step) on each resource at the bandwidth that one worker gets, which is
-    the server's divided by the workers where they share it."""
+    """Cost of a step (or of the mean step) on each resource at one worker's share of the bandwidth."""
     if not bandwidth_bytes_per_s > 0:
         raise BadInput(f"bandwidth is {bandwidth_bytes_per_s} bytes a second; it must be above zero")
     durations = profile.durations_s.mean(axis=0) if step is None else profile.durations_s[step]
@@ -73,21 +72,21 @@ def bounds(profile: Profile, bandwidth_bytes_per_s: float, step: int | None = No
 
 
 def ordering_efficiency(step_s: float, bounds: Bounds) -> float:
-    """E of file 004, equation 2: 1 where a step takes as long as the busiest resource, 0 where everything
-    happens one after the other. A step on one resource only has nothing to order: 1."""
+    """E of file 004, equation 2: 1 at the lower bound, 0 without any overlap. A step on one resource only
+    has nothing to order: 1."""
     span = bounds.upper_s - bounds.lower_s
     return (bounds.upper_s - step_s) / span if span > 0 else 1.0
 
 
 def overlap(communication_s: float, computation_s: float, step_s: float) -> float:
-    """Alpha of file 001, section 3.2: the share of the possible overlap that happens,
-    (N + C - T) / min(N, C). Below 0 where a step waits for more than its own N and C."""
+    """Alpha of file 001, section 3.2: the achieved share of possible overlap, (N + C - T) / min(N, C). Below
+    0 where a step waits for more than its own N and C."""
     shorter = min(communication_s, computation_s)
     return (communication_s + computation_s - step_s) / shorter if shorter > 0 else 1.0
 
 
 def idle_s(timeline: Timeline) -> Floats:
-    """How long the worker's device idles in each (worker, step): T_wait as a run shows it."""
+    """Seconds that the device idles in each (worker, step): T_wait."""
     keys, inverse = _worker_steps(timeline)
     busy = np.zeros(len(keys))
     own = timeline["resource"] == WORKER
@@ -96,8 +95,8 @@ def idle_s(timeline: Timeline) -> Floats:
 
 
 def straggler_shares(timeline: Timeline) -> Floats:
-    """For each step the longest wait of a worker for the slowest one, as a share of the step (file 001,
-    section 6.3). A worker has done its part when its last upload (or, without uploads, op) has ended."""
+    """Longest wait for the slowest worker in each step, as a share of the step (file 001, section 6.3). A
+    worker has done its part when its last upload (or, without uploads, op) has ended."""
     resource = UPLINK if (timeline["resource"] == UPLINK).any() else WORKER
     own = timeline[timeline["resource"] == resource]
     workers = int(timeline["worker"].max()) + 1
@@ -114,7 +113,7 @@ def straggler_shares(timeline: Timeline) -> Floats:
 
 
 def orders_seen(timeline: Timeline) -> tuple[int, int]:
-    """How many different orders of downloads a run shows, and in how many (worker, step)."""
+    """Number of distinct download orders in a run, and of (worker, step) pairs counted."""
     own = timeline[timeline["resource"] == DOWNLINK]
     own = own[np.lexsort((own["start_s"], own["step"], own["worker"]))]
     sequences: dict[tuple[int, int], list[int]] = {}

@@ -16,7 +16,7 @@ import numpy as np
 
 from planner.errors import BadInput, unknown_name
 from planner.files.tomlfile import from_json
-from planner.servers.ordering.graph import with_pushes
+from planner.servers.ordering.graph import transfer_priorities
 from planner.simulator.policy import Blocks, Credit, Ordered, Policy, Sliced
 from planner.simulator.step import DOWNLINK, Profile
 from planner.simulator.step.files import read_bytes
@@ -25,14 +25,14 @@ MAX_BYTES = 100_000_000
 
 
 class PlannedTransfer(msgspec.Struct, forbid_unknown_fields=True):
-    """One line of the file."""
+    """One transfer of a priority file."""
 
     name: str
     priority: float
 
 
 class PriorityFile(msgspec.Struct, forbid_unknown_fields=True):
-    """The whole file."""
+    """A priority file."""
 
     transfers: list[PlannedTransfer]
     model: str = ""
@@ -40,7 +40,7 @@ class PriorityFile(msgspec.Struct, forbid_unknown_fields=True):
 
 
 def priorities_of(policy: Policy) -> dict[str, float]:
-    """Name and priority of the transfers that a policy orders; of blocks, their place in the list."""
+    """Priority of each transfer that a policy orders; for blocks, the index of the block."""
     if isinstance(policy, Ordered | Sliced | Credit):
         return dict(policy.priorities)
     if isinstance(policy, Blocks):
@@ -49,7 +49,7 @@ def priorities_of(policy: Policy) -> dict[str, float]:
 
 
 def to_json(profile: Profile, strategy: str, policy: Policy) -> str:
-    """The file's content, first transfer first."""
+    """A priority file as JSON, first transfer first."""
     ranked = sorted(priorities_of(policy).items(), key=lambda item: (item[1], item[0]))
     transfers = [PlannedTransfer(name, priority) for name, priority in ranked]
     data = msgspec.json.encode(PriorityFile(transfers, profile.model, strategy))
@@ -57,7 +57,7 @@ def to_json(profile: Profile, strategy: str, policy: Policy) -> str:
 
 
 def read(path: Path | str, profile: Profile) -> dict[str, float]:
-    """The priorities of a file, checked against the transfers of a profile."""
+    """Read a priority file and check it against the transfers of a profile."""
     try:
         file = from_json(read_bytes(path, MAX_BYTES), PriorityFile)
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
@@ -79,4 +79,4 @@ def read(path: Path | str, profile: Profile) -> dict[str, float]:
         raise BadInput(f"{path}: no priority for download {missing[0]!r}{more}; every download needs one")
     by_priority = sorted(pulls, key=lambda op: (out[profile.names[op]], op))
     ranks = [out[profile.names[op]] for op in by_priority]
-    return {**with_pushes(profile, by_priority, ranks), **out}
+    return {**transfer_priorities(profile, by_priority, ranks), **out}

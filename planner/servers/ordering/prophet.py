@@ -30,7 +30,7 @@ GAP_FACTOR = 2.0  # the released Prophet: a step ends where a gap exceeds twice 
 
 
 def generation_times_s(profile: Profile) -> dict[int, float]:
-    """When each upload could start if the network never made the worker wait: c(i) of file 003.
+    """c(i) of file 003: when each upload could start if the network never delayed the worker.
 
     The worker runs one op at a time, the one that became ready first (then the lowest index); durations are
     the means over the steps of the profile.
@@ -58,7 +58,7 @@ def generation_times_s(profile: Profile) -> dict[int, float]:
 
 
 def steps_of(times_s: Sequence[float], gap_factor: float = GAP_FACTOR) -> list[list[int]]:
-    """Indices grouped by the steps in which their times come, earliest step first.
+    """Group indices by the bursts in which their times come, earliest first.
 
     A new step begins where the gap to the one before exceeds `gap_factor` times the mean gap. Gradients that
     come evenly have no such gap: they are one step.
@@ -77,8 +77,7 @@ def steps_of(times_s: Sequence[float], gap_factor: float = GAP_FACTOR) -> list[l
 def blocks_of(
     generated_s: Sequence[float], transfer_s: Sequence[float], gap_factor: float = GAP_FACTOR
 ) -> tuple[list[list[int]], list[int]]:
-    """Algorithm 1 of file 003: the blocks sent during backward propagation, and the gradients sent after
-    it, both by index; index i is the priority (0 is needed first).
+    """Algorithm 1 of file 003: blocks sent during backward, and gradients sent after it, by index.
 
     `generated_s` is c(i), `transfer_s` E(i). Gradients come in steps (see `steps_of`), and all of a step are
     there when its last one is. At each step but the last, gradients that are there go into the block, most
@@ -106,8 +105,9 @@ def blocks_of(
 
 @dataclass(frozen=True)
 class Prophet(Strategy):
-    """Uploads in blocks (one overhead each), downloads by layer. Gradients are cut into partitions first, as
-    in BytePS on which Prophet is built; those that fit no block wait for the end of backward propagation."""
+    """Uploads in blocks with one overhead each, downloads by layer. Gradients are cut into partitions first,
+    as in BytePS on which Prophet is built; those that fit no block wait for the end of backward
+    propagation."""
 
     cuts: ClassVar[bool] = True
     partition_bytes: int = DEFAULT_PARTITION_BYTES
@@ -136,10 +136,10 @@ class Prophet(Strategy):
         times = generation_times_s(profile)
         last = max(uploads, key=lambda op: (times[op], op))
         ends = profile.deps(last).tolist()  # what generates the last gradient ends backward propagation
-        return Schedule(_waiting_for(profile, [uploads[i] for i in held], ends), policy)
+        return Schedule(_add_dependencies(profile, [uploads[i] for i in held], ends), policy)
 
     def _plan(self, profile: Profile, setting: Setting) -> tuple[list[int], list[list[int]], list[int]]:
-        """Uploads by priority; the blocks and the held ones by index into them."""
+        """Uploads by priority, with blocks and held uploads as indices into them."""
         times = generation_times_s(profile)
         priority = layer_priorities(profile)
         uploads = sorted(
@@ -154,8 +154,8 @@ class Prophet(Strategy):
         return uploads, blocks, held
 
 
-def _waiting_for(profile: Profile, ops: list[int], others: list[int]) -> Profile:
-    """The profile in which these ops wait for others too."""
+def _add_dependencies(profile: Profile, ops: list[int], others: list[int]) -> Profile:
+    """Add dependencies on `others` to these ops."""
     deps: list[list[int]] = [profile.deps(op).tolist() for op in range(profile.ops)]
     for op in ops:
         deps[op] = sorted({*deps[op], *others})

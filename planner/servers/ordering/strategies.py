@@ -15,7 +15,7 @@ from dataclasses import dataclass, replace
 from typing import ClassVar
 
 from planner.errors import BadInput
-from planner.servers.ordering.graph import StepGraph, bits, with_pushes
+from planner.servers.ordering.graph import StepGraph, bits, transfer_priorities
 from planner.servers.rewrite import cut
 from planner.simulator.policy import Credit, Fifo, Ordered, Policy, Sliced
 from planner.simulator.step import Profile
@@ -29,8 +29,7 @@ _TICKS_PER_S = 10**15
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Setting:
-    """What a strategy may know besides the profile: the bandwidth a worker has, the fixed cost of a message
-    (of a download, if it differs), and the seed of a random order."""
+    """What a strategy may know besides the profile: bandwidth, message overheads, and a seed."""
 
     bandwidth_bytes_per_s: float = 1.25e9
     overhead_s: float = 0.0
@@ -50,14 +49,13 @@ class Setting:
                 )
 
     def priced(self, policy: Policy) -> Policy:
-        """The policy with what a message costs."""
+        """The policy with the overhead of messages."""
         return replace(policy, overhead_s=self.overhead_s, download_overhead_s=self.download_overhead_s)
 
 
 @dataclass(frozen=True, slots=True)
 class Schedule:
-    """What the simulator runs: the profile (with transfers cut or held, if the strategy does so) and the
-    policy that orders it."""
+    """The profile, with transfers cut or held if the strategy does so, and the policy that orders it."""
 
     profile: Profile
     policy: Policy
@@ -73,12 +71,12 @@ class Strategy(ABC):
     summary: str
 
     def rewrite(self, profile: Profile) -> Profile:
-        """The profile with its transfers cut, for strategies that do."""
+        """Cut the transfers of a profile, for strategies that do."""
         return profile
 
     @abstractmethod
     def policy(self, profile: Profile, setting: Setting) -> Policy:
-        """The policy that orders the transfers of a profile as they are."""
+        """The policy that orders the transfers of a profile."""
 
     def schedule(self, profile: Profile, setting: Setting) -> Schedule:
         rewritten = self.rewrite(profile)
@@ -87,7 +85,7 @@ class Strategy(ABC):
 
 @dataclass(frozen=True)
 class NoOrder(Strategy):
-    """Whole transfers as they are requested, which is another order in every step and on every worker."""
+    """Whole transfers as they are requested, in another order in every step and worker."""
 
     def policy(self, profile: Profile, setting: Setting) -> Fifo:
         return Fifo()
@@ -106,12 +104,12 @@ class DownloadOrder(Strategy):
     def policy(self, profile: Profile, setting: Setting) -> Ordered:
         graph = StepGraph.of(profile)
         ranks = self.ranks(graph) if self.ranks else None
-        return Ordered(priorities=with_pushes(profile, list(self.ranked(graph, setting)), ranks))
+        return Ordered(priorities=transfer_priorities(profile, list(self.ranked(graph, setting)), ranks))
 
 
 def layer_priorities(profile: Profile) -> dict[str, float]:
-    """Downloads by order of consumption, each upload as its tensor's download."""
-    return with_pushes(profile, list(StepGraph.of(profile).pulls))
+    """Downloads in order of consumption; each upload ranks as its tensor's download."""
+    return transfer_priorities(profile, list(StepGraph.of(profile).pulls))
 
 
 @dataclass(frozen=True)
@@ -147,7 +145,7 @@ class ByteScheduler(Strategy):
 
 
 def impending_counts(graph: StepGraph) -> list[float]:
-    """M+ of each download (by bit) when every download costs 1 and computation nothing.
+    """M+ of each download (by bit) if downloads cost 1 and computation nothing.
 
     TicTac (file 001), Algorithms 1 and 2: M+ is the smallest number of downloads that an op waits for, over
     the ops that wait for this one and at least one more; infinite if there is no such op. It is also
@@ -163,8 +161,8 @@ def impending_counts(graph: StepGraph) -> list[float]:
     return out
 
 
-def tied_ranks(graph: StepGraph) -> list[int]:
-    """TIC's priorities with ties, by bit: how many downloads have a smaller M+."""
+def ranks_with_ties(graph: StepGraph) -> list[int]:
+    """TIC's ranks with ties, by bit: the number of downloads with a smaller M+."""
     counts = impending_counts(graph)
     return [sum(other < own for other in counts) for own in counts]
 
@@ -176,7 +174,7 @@ def tic_order(graph: StepGraph) -> list[int]:
 
 
 def tac_order(graph: StepGraph, bandwidth_bytes_per_s: float, overhead_s: float = 0.0) -> list[int]:
-    """Downloads (ops) in the order of TicTac (file 001), Algorithms 1 and 3.
+    """Downloads (ops) ordered by TAC (file 001, Algorithms 1 and 3).
 
     Of the outstanding downloads R, take again and again the one that is first under
         A before B  iff  min(P_B, M_A) < min(P_A, M_B), or these are equal and M+_A < M+_B      (equation 2)
@@ -237,7 +235,7 @@ def _first(outstanding: list[int], transfer: list[int], alone: list[int], impend
 def _without(
     bit: int, time: int, work: dict[int, int], cost: dict[int, int]
 ) -> tuple[dict[int, int], dict[int, int]]:
-    """The entries after a download has arrived; those that now wait for the same set become one."""
+    """The tables after a download has arrived, with entries of the same set merged."""
     new_work: dict[int, int] = {}
     new_cost: dict[int, int] = {}
     for need, load in work.items():
@@ -249,7 +247,7 @@ def _without(
 
 
 def shuffled(graph: StepGraph, setting: Setting) -> list[int]:
-    """Downloads in one random order: it shows what agreement alone is worth."""
+    """Downloads in one random order, which shows what agreement alone is worth."""
     pulls = list(graph.pulls)
     random.Random(setting.seed).shuffle(pulls)
     return pulls
@@ -271,7 +269,7 @@ RANKINGS = (
         "simple",
         "file 004, equation 3: as TIC, equals in order of arrival",
         lambda graph, setting: graph.pulls,
-        tied_ranks,
+        ranks_with_ties,
     ),
     DownloadOrder("layer", "first consumed, first sent", lambda graph, setting: graph.pulls),
     DownloadOrder("random", "one random order, enforced in every step", shuffled),

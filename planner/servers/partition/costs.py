@@ -43,7 +43,7 @@ _ALL_DEGREES = 4
 
 @dataclass(frozen=True, slots=True)
 class StageChoice:
-    """How one stage is spread over the workers of a replica."""
+    """Partitions, replications and threads of one stage in a replica."""
 
     partitions: int
     replications: int
@@ -59,8 +59,8 @@ class StageChoice:
 
 
 def degrees(workers: int) -> list[tuple[int, int]]:
-    """Pairs (P, R) that are tried for so many workers a replica: all with P R <= N_wr (C3) up to four
-    workers; above, those that use every worker, or one worker alone."""
+    """Pairs (P, R) to try: all with P R <= N_wr (C3) up to four workers, else those that use every worker or
+    one."""
     up_to = range(1, workers + 1)
     if workers <= _ALL_DEGREES:
         return [(p, r) for p in up_to for r in up_to if p * r <= workers]
@@ -100,8 +100,7 @@ def link_split(
 
 @dataclass(frozen=True)
 class Memo:
-    """What problems of one model on one machine share: thread counts and computing times by signature and
-    cut, and the order of elimination."""
+    """Results shared by the problems of one model and machine."""
 
     threads: dict[tuple[object, int], list[int]] = field(default_factory=dict)
     compute: dict[tuple[object, int, int], float] = field(default_factory=dict)
@@ -110,7 +109,7 @@ class Memo:
 
 @dataclass(frozen=True)
 class Problem:
-    """The layers' problem for one number of workers a replica: choices and tables."""
+    """Choices and cost tables of all stages for one number of workers per replica."""
 
     stages: tuple[Stage, ...]
     constants: PaperConstants
@@ -136,7 +135,7 @@ class Problem:
         ]
 
     def _threads(self, stage: Stage, p: int) -> list[int]:
-        """Thread counts worth trying; equal stages are looked at once."""
+        """Thread counts worth trying, memoized by stage signature."""
         if self.threads is not None:
             return [self.threads]
         key = (stage.signature, p)
@@ -151,7 +150,7 @@ class Problem:
         return self.memory.threads[key]
 
     def _once(self, stage: Stage, choice: StageChoice) -> float:
-        """Computing time of a sample without replication, remembered over problems."""
+        """Compute seconds per sample without replication, memoized over problems."""
         key = (stage.signature, choice.partitions, choice.threads)
         if key not in self.memory.compute:
             alone = StageChoice(choice.partitions, 1, choice.threads)
@@ -171,7 +170,7 @@ class Problem:
         ]
 
     def split_of(self, at: int, choice: StageChoice) -> Split:
-        """Computing of a sample at a stage, for the replica as a whole."""
+        """Compute time per sample at a stage, for the replica as a whole."""
         stage = self.stages[at]
         if self.splits is None:
             return stage_split(self.constants, stage, choice)
@@ -187,7 +186,7 @@ class Problem:
 
     @cached_property
     def links(self) -> list[tuple[int, int, Floats]]:
-        """(source, stage, table) with the best mapping of each pair; equal links share a table."""
+        """(source, stage, cost table) with the best mapping of each pair; equal links share a table."""
         known: dict[object, Floats] = {}
         tables = []
         for at, stage in enumerate(self.stages):
@@ -200,8 +199,7 @@ class Problem:
         return tables
 
     def _link_table(self, link: Link, before: Sequence[StageChoice], after: Sequence[StageChoice]) -> Floats:
-        """`link_split` of all pairs of choices at once: what threads share of the NIC cancels out, so that
-        bytes count by replication and messages by threads and replication."""
+        """`link_split` of all pairs of choices at once."""
         traffic = np.array([[best_traffic(link.geometry, a.pair, b.pair) for b in after] for a in before])
         per_element = BYTES_PER_ELEMENT * link.elements / self.constants.nic_bytes_per_s
         latency = np.array(self.constants.latency_s)
@@ -231,20 +229,20 @@ class Problem:
         return nodes + [((source, stage), table) for source, stage, table in self.links]
 
     def cost_of(self, states: Sequence[int]) -> tuple[float, float]:
-        """Seconds a sample with every pair of neighbours at its best mapping, and bytes a replica reads."""
+        """Seconds per sample with neighbours at their best mappings, and bytes read per replica."""
         sample_s = sum(float(self.compute[at][state]) for at, state in enumerate(states))
         sample_s += sum(float(table[states[a], states[b]]) for a, b, table in self.links)
         return sample_s, sum(float(self.read_bytes[at][state]) for at, state in enumerate(states))
 
     @property
     def combinations(self) -> float:
-        """How many ways to spread the stages the programme chooses from (the power of ten)."""
+        """Number of ways to spread the stages, as a power of ten."""
         return sum(math.log10(len(options)) for options in self.choices)
 
 
 @dataclass(frozen=True)
 class StageSpread:
-    """A choice for every stage, with where its segments stand and what it costs a replica per sample."""
+    """A choice for every stage, its placement, and its cost per sample of a replica."""
 
     choices: tuple[StageChoice, ...]
     placements: tuple[Placement, ...]
@@ -266,9 +264,8 @@ class StageSpread:
 
 
 def place_segments(problem: Problem, states: Sequence[int]) -> StageSpread:
-    """Place the chosen segments stage by stage, each where it finds most of what it needs from all its
-    sources. On a chain this is the best mapping; where branches meet it may not be, and `least_s` tells by
-    how much at most."""
+    """Place segments stage by stage, each where it finds most of its inputs. On a chain this is the best
+    mapping; where branches meet it may not be, and `least_s` tells by how much at most."""
     c = problem.constants
     choices = [options[state] for options, state in zip(problem.choices, states, strict=True)]
     placements: list[Placement] = []
@@ -306,8 +303,7 @@ def place_segments(problem: Problem, states: Sequence[int]) -> StageSpread:
 def worker_bytes(
     stages: Sequence[Stage], choices: Sequence[StageChoice], placements: Sequence[Placement], workers: int
 ) -> float:
-    """The most any worker holds: weights and their gradients of its segments, and for each thread their
-    activations and errors."""
+    """Most bytes on any worker: weights and gradients, and per thread activations and errors."""
     held = np.zeros(workers)
     for stage, choice, place in zip(stages, choices, placements, strict=True):
         part = stage.share(choice.partitions)

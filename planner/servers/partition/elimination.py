@@ -23,7 +23,7 @@ _MAX_CELLS = 50_000_000
 
 
 def elimination_order(variables: int, scopes: Sequence[tuple[int, ...]]) -> list[int]:
-    """The order of fewest neighbours, the lowest index first among equals."""
+    """Variables by fewest neighbours, the lowest index first among equals."""
     neighbours: list[set[int]] = [set() for _ in range(variables)]
     for scope in scopes:
         for v in scope:
@@ -41,7 +41,7 @@ def elimination_order(variables: int, scopes: Sequence[tuple[int, ...]]) -> list
 
 
 def minimise(order: Sequence[int], factors: Sequence[Factor]) -> tuple[float, list[int]]:
-    """The least sum of all factors, and the state of each variable that reaches it (lowest index on ties)."""
+    """Least sum of all factors, and the states that reach it (lowest index on ties)."""
     where: dict[int, list[Factor]] = {v: [] for v in order}
     rank = {v: at for at, v in enumerate(order)}
     constant = 0.0
@@ -79,7 +79,7 @@ def minimise(order: Sequence[int], factors: Sequence[Factor]) -> tuple[float, li
 
 
 def _spread(scope: tuple[int, ...], table: Table, axes: dict[int, int]) -> Table:
-    """The table with its axes in the order of `axes`, of length one where it does not depend."""
+    """Transpose a table to the order of `axes`, with length one where it does not depend."""
     by_axis = sorted(range(len(scope)), key=lambda i: axes[scope[i]])
     shape = [1] * len(axes)
     for i in by_axis:

@@ -46,7 +46,7 @@ _SHARE_OF_PEAK = 0.3  # what trained kernels reach of a device's peak where noth
 
 @dataclass(frozen=True, slots=True)
 class PaperConstants:
-    """Symbols of the paper, by thread where the paper writes them as functions of H (index H - 1)."""
+    """Constants of the paper; those that depend on H are indexed by H - 1."""
 
     muladd_s: float  # C_muladd, one thread, working set in cache
     muladd_out_of_cache_s: float  # C_muladd, one thread, working set in memory
@@ -64,12 +64,11 @@ class PaperConstants:
 
     @property
     def threads(self) -> int:
-        """Constraint C2: at most one thread a core."""
+        """Constraint C2: at most one thread per core."""
         return len(self.interference)
 
     def muladd(self, working_set_bytes: float, threads: int) -> float:
-        """Seconds of one multiply-add with so many threads at work: the part of the working set that fits in
-        cache at the rate in cache, the rest at the rate out of it."""
+        """Seconds per multiply-add with so many threads, in and out of cache by the working set."""
         inside = min(1.0, self.cache_bytes / working_set_bytes) if working_set_bytes > 0 else 1.0
         cached = self.muladd_s * self.interference[threads - 1]
         streamed = self.muladd_out_of_cache_s * self.interference_out_of_cache[threads - 1]
@@ -79,8 +78,8 @@ class PaperConstants:
 def constants_for(
     hardware: Hardware, network: Network = "baseline", *, bandwidth_bytes_per_s: float | None = None
 ) -> PaperConstants:
-    """The constants of a machine: calibrated ones where its file has them, estimates elsewhere.
-    `bandwidth_bytes_per_s` replaces its NIC."""
+    """Constants of a machine: calibrated where its file has them, else estimated. `bandwidth_bytes_per_s`
+    replaces its NIC."""
     nic = bandwidth_bytes_per_s or hardware.nic_bytes_per_s(network)
     if nic is None:
         raise BadInput(
@@ -125,7 +124,7 @@ def _number(hardware: Hardware, key: str, default: float) -> float:
 
 
 def _by_thread(hardware: Hardware, key: str, threads: int, default: float = 1.0) -> tuple[float, ...]:
-    """A figure for each number of threads; one number stands for all."""
+    """One figure per number of threads; a single number stands for all."""
     value = hardware.calibration.get(key, default)
     values = value if isinstance(value, tuple) else (float(value),) * threads
     if len(values) != threads or any(not (math.isfinite(v) and v >= 0) for v in values):
@@ -137,7 +136,7 @@ def _by_thread(hardware: Hardware, key: str, threads: int, default: float = 1.0)
 
 @dataclass(frozen=True, slots=True)
 class Split:
-    """Seconds by part, as in the paper's Figure 11."""
+    """Seconds by part, as in Figure 11 of the paper."""
 
     forward_compute_s: float = 0.0  # U_f
     forward_network_s: float = 0.0  # M_f
@@ -172,15 +171,14 @@ class Split:
 
 
 def receive_s(c: PaperConstants, elements: float, threads: int) -> float:
-    """Seconds until one thread has received so many activations or error terms (equation 6 with threads)."""
+    """Seconds for one thread to receive so many activations or error terms (equation 6)."""
     if elements <= 0:
         return 0.0
     return c.latency_s[threads - 1] + threads * elements * BYTES_PER_ELEMENT / c.nic_bytes_per_s
 
 
 def reading_s_per_byte(c: PaperConstants, workers: int, servers: int, reading: float = 0.0) -> float:
-    """Seconds for each byte of weights that a replica reads (equations 10 and 11), with its parsing, which
-    the replica's workers do side by side."""
+    """Seconds per byte of weights that a replica reads and parses (equations 10 and 11)."""
     server = c.server_nic_bytes_per_s or c.nic_bytes_per_s
     best = 1.0 / min(c.nic_bytes_per_s * workers, server * servers)
     worst = 1.0 / min(c.nic_bytes_per_s * workers, server)
@@ -188,7 +186,7 @@ def reading_s_per_byte(c: PaperConstants, workers: int, servers: int, reading: f
 
 
 def worker_constants(hardware: Hardware, network: Network = "baseline") -> PaperConstants:
-    """The constants of one device of a machine."""
+    """Constants of one device of a machine."""
     constants = constants_for(hardware, network)
     if not calibrated(hardware):
         constants = replace(
@@ -205,14 +203,14 @@ def worker_constants(hardware: Hardware, network: Network = "baseline") -> Paper
 
 
 def calibrated(hardware: Hardware) -> bool:
-    """Whether a machine's file says how long its threads take for a multiply-add."""
+    """Whether a machine's file has a measured time of a multiply-add."""
     return "muladd_s" in hardware.calibration
 
 
 def stage_splits(
     model: Model, stages: tuple[Stage, ...], hardware: Hardware, batch: int
 ) -> tuple[Split, ...] | None:
-    """Computing of one sample of each stage on a whole device; None where constants say it."""
+    """Compute time per sample of each stage on a whole device; None if constants give it."""
     if calibrated(hardware):
         return None
     times = fitted_times(model, batch, kernel_rates(hardware))

@@ -59,7 +59,7 @@ _PLAN_COLUMNS = (
 def partition_tables(
     result: PartitionResult, *, runner_ups: int = 7, prediction: Prediction | None = None
 ) -> list[Table]:
-    """The answer, where its time goes, its layers, and the next best."""
+    """Tables of the best plan, its time, its layers, and the next best plans."""
     best, worst, request = result.plans[0], result.plans[-1], result.request
     title = (
         f"{result.model.name} on {best.machines} x {result.hardware.name}: "
@@ -193,7 +193,7 @@ def partition_data(result: PartitionResult, prediction: Prediction | None = None
 
 
 def partition_page(tables: Sequence[Table], model: str) -> Page:
-    """A partition: where the time of an epoch goes, and of each layer."""
+    """The page of a partition, with charts of epoch and layer times."""
     split, layers, plans = tables
     parts = [row for row in split.rows if row["part"] != "epoch"]
     per_layer = ("layer", "compute_ms_per_sample", "network_ms_per_sample")
@@ -210,7 +210,7 @@ def partition_page(tables: Sequence[Table], model: str) -> Page:
 
 
 def _stacked(key: str, title: str, unit: str, rows: Sequence[Any], keys: tuple[str, str, str]) -> Chart:
-    """A bar for each row: computation, and communication after it."""
+    """Stacked bars of computation and communication, one per row."""
     name, *values = keys
     data: list[Spec] = [
         {

@@ -47,7 +47,7 @@ MOST_REPLICAS = 64  # that share one server, for the highest price of a byte tha
 
 @dataclass(frozen=True, slots=True)
 class Span:
-    """How the stages of a model are spread over the workers of a replica, for one batch and machine."""
+    """How the stages of a model are spread over the workers of a replica."""
 
     workers: int
     samples: int  # a step of the replica
@@ -59,21 +59,21 @@ class Span:
     read_bytes: float  # by the replica in a step
 
     def compute_factor(self, at: int) -> float:
-        """Computing of a stage in a step, of what one worker needs for one batch."""
+        """Compute time of a stage relative to that of one worker for one batch."""
         partitions, replications = self.cuts[at]
         return self.stages[at].share(partitions) * self.workers / replications
 
     def bytes_factor(self, at: int) -> float:
-        """Weights that the replica reads and gradients that it writes, of one worker's."""
+        """Weights read and gradients written by the replica, relative to one worker's."""
         return float(self.cuts[at][1] if self.stages[at].dense else self.workers)
 
     def held_factor(self, at: int) -> float:
-        """Weights that one of the workers holds, of the stage's."""
+        """Share of a stage's weights that one worker holds."""
         return self.stages[at].share(self.cuts[at][0]) if self.stages[at].dense else 1.0
 
 
-def can_span(model: Model, batch: int, hardware: Hardware, workers: int) -> bool:
-    """Whether `spans_of` finds anything: the most that can be cut is worth it, and fits in memory."""
+def may_span(model: Model, batch: int, hardware: Hardware, workers: int) -> bool:
+    """Whether `spans_of` can find a span that saves reading and fits in memory."""
     stages = stages_of(model)
     cuts = tuple((_most_parts(stage, workers), workers // _most_parts(stage, workers)) for stage in stages)
     read = sum(stage.read_bytes(*cut) for stage, cut in zip(stages, cuts, strict=True))
@@ -82,7 +82,7 @@ def can_span(model: Model, batch: int, hardware: Hardware, workers: int) -> bool
 
 
 def _most_parts(stage: Stage, workers: int) -> int:
-    """The cut that reads least: dense stages into as many parts as there are workers and features."""
+    """The number of parts that reads least: for dense stages as many as workers and features allow."""
     return max(
         p for p in range(1, workers + 1) if workers % p == 0 and p <= (stage.rows if stage.dense else 1)
     )
@@ -96,9 +96,8 @@ def _worth(span: Span, model: Model, hardware: Hardware) -> bool:
 def spans_of(
     model: Model, hardware: Hardware, constants: PaperConstants, profile: Profile, workers: int
 ) -> list[Span]:
-    """The ways to spread a replica over `workers` machines that are best for some price of a byte read, from
-    the cheapest byte to the dearest, as far as they read less than `workers` replicas of one would, and fit
-    in memory. `profile` is that of one worker."""
+    """Spans over `workers` machines that are best for some price of a byte read, cheapest byte first.
+    `profile` is that of one worker."""
     stages = stages_of(model)
     samples = workers * profile.batch
     columns = profile.layer.tolist(), profile.role.tolist(), profile.durations_s.mean(axis=0).tolist()
@@ -138,8 +137,7 @@ def _span(problem: Problem, found: StageSpread, samples: int) -> Span:
 
 
 def fits(model: Model, hardware: Hardware, span: Span) -> bool:
-    """Whether each worker of the replica can hold its share: weights and gradients of its segments, the
-    activations of its samples, and the whole input of layers that are cut by features."""
+    """Whether each worker of the replica has memory for its share."""
     batch = span.samples // span.workers
     alone = footprint(model, FP32).peak(batch, device_kind=hardware.device.kind)
     weights = sum(stage.weight_bytes * span.held_factor(at) for at, stage in enumerate(span.stages))
@@ -158,14 +156,13 @@ def fits(model: Model, hardware: Hardware, span: Span) -> bool:
 
 
 def pick(spans: Sequence[Span], replicas: int, nic_bytes_per_s: float, servers_bytes_per_s: float) -> Span:
-    """The span with the shortest step by the paper's equation 12, where reading overlaps with nothing: all
-    replicas share the NICs of the servers."""
+    """The span with the shortest step by equation 12, where reading overlaps with nothing."""
     s_per_byte = max(replicas / servers_bytes_per_s, 1.0 / (spans[0].workers * nic_bytes_per_s))
     return min(spans, key=lambda span: (span.busy_s + span.read_bytes * s_per_byte, span.read_bytes))
 
 
 def spanned(profile: Profile, span: Span) -> Profile:
-    """The profile of a replica from that of one worker: the same ops, with other times and bytes."""
+    """Scale the times and bytes of one worker's profile to those of a replica."""
     stage_of = {layer: at for at, stage in enumerate(span.stages) for layer in stage.layers}
     times, sizes, extra = np.ones(profile.ops), np.ones(profile.ops), np.zeros(profile.ops)
     exchange_s = {OpRole.FORWARD: list(span.forward_s), OpRole.BACKWARD: list(span.backward_s)}
@@ -193,7 +190,7 @@ def spanned(profile: Profile, span: Span) -> Profile:
 
 
 def _with_exchanges(profile: Profile, mean_s: Floats, exchange_s: Floats) -> dict[int, RoleShares]:
-    """The shares of ops that also exchange features with the other workers of their replica."""
+    """Role shares of ops that also exchange features inside their replica."""
     parts: dict[int, RoleShares] = {}
     for op in np.flatnonzero(exchange_s).tolist():
         share = float(exchange_s[op] / mean_s[op])
@@ -216,7 +213,7 @@ def replica_profile(
     names: list[str] = []
 
     def held(at: int, stage: Stage) -> list[tuple[int, int, int]]:
-        """The tensors of a stage, one for each worker and server that have a part of its weights."""
+        """Tensors of a stage, one for each worker and server that holds a part of its weights."""
         parts = []
         for worker, size in _shares(plan, at).items():
             for server in range(plan.servers):
@@ -259,7 +256,7 @@ def replica_profile(
 
 
 def replica_cluster(plan: PartitionPlan, constants: PaperConstants) -> Cluster:
-    """The cluster on which `replica_profile` runs: a node for each server and one for each replica."""
+    """The cluster of `replica_profile`: one node per server and per replica."""
     nic = constants.nic_bytes_per_s
     own = constants.server_nic_bytes_per_s or nic
     server, replica = Node(own, own), Node(nic * plan.workers, nic * plan.workers)
@@ -282,5 +279,5 @@ def _shares(plan: PartitionPlan, at: int) -> dict[int, int]:
 
 
 def _part(size: int, index: int, parts: int) -> int:
-    """One of `parts` parts that differ by a byte at most and add up to `size`."""
+    """One of `parts` nearly equal parts that add up to `size`."""
     return size * (index + 1) // parts - size * index // parts

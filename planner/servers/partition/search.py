@@ -48,7 +48,7 @@ MOST_MACHINES = 1_024
 
 @dataclass(frozen=True, slots=True)
 class PartitionRequest:
-    """What is asked: the constants of 002's section 6 by default (reads after 70 samples of a replica)."""
+    """The options of `planner partition`, with the constants of section 6 of file 002 by default."""
 
     machines: int = option(MISSING, "--machines -n", "Number of machines, servers included.")
     read_every: int = option(70, "--read-every", "Samples a replica trains between two reads of the weights.")
@@ -76,7 +76,7 @@ class PartitionRequest:
 
 @dataclass(frozen=True, slots=True)
 class PartitionPlan:
-    """One configuration with its layers' choices."""
+    """One configuration and the choices of its layers."""
 
     workers: int  # a replica
     replicas: int
@@ -94,7 +94,7 @@ class PartitionPlan:
 
     @property
     def split(self) -> Split:
-        """The epoch's time by part."""
+        """Epoch time by part."""
         return (self.spread.split + Split(reading_s=self.reading_s)).times(self.samples / self.replicas)
 
     @property
@@ -108,7 +108,7 @@ class PartitionPlan:
 
 @dataclass(frozen=True)
 class PartitionResult:
-    """Plans by epoch time, the best first; how many were looked at; the constants used."""
+    """Plans by epoch time, best first, with search statistics and constants."""
 
     model: Model
     hardware: Hardware
@@ -129,7 +129,7 @@ def partition(
     network: Network = "baseline",
     progress: Progress = silent,
 ) -> PartitionResult:
-    """The best plan for every (workers, replicas, servers) that the request allows, ranked."""
+    """Rank the best plans of every (workers, replicas, servers) that the request allows."""
     constants = worker_constants(hardware, network)
     if request.threads is not None and request.threads > constants.threads:
         raise Infeasible(
@@ -188,7 +188,7 @@ def partition(
 
 
 def epoch_samples(model: Model, request: PartitionRequest) -> int:
-    """Samples of an epoch: those asked for, or the model's own."""
+    """Samples per epoch: as requested, or the model's own."""
     samples = request.samples or model.samples_per_epoch
     if samples is None:
         raise BadInput(f"{model.name} says no samples_per_epoch; give --samples")
@@ -234,14 +234,14 @@ def _no_machines(request: PartitionRequest, devices: int = 1) -> Infeasible:
 def reading_price(
     c: PaperConstants, request: PartitionRequest, workers: int, replicas: int, servers: int
 ) -> float:
-    """Seconds a byte read costs a sample of a replica: all replicas wait while one reads (equation 12)."""
+    """Seconds per sample for each byte read: all replicas wait while one reads (equation 12)."""
     if not servers:
         return 0.0
     return replicas * reading_s_per_byte(c, workers, servers, request.reading) / request.read_every
 
 
 def best_spreads(problem: Problem, low: float, high: float) -> list[StageSpread]:
-    """The spreads that are best for some price of a byte between `low` and `high`."""
+    """Spreads that are optimal for some price of a byte between `low` and `high`."""
 
     def solve(price: float) -> _Point:
         states = minimise(problem.order, problem.factors(price))[1]
@@ -264,7 +264,7 @@ def best_spreads(problem: Problem, low: float, high: float) -> list[StageSpread]
 
 
 class _Point(NamedTuple):
-    """One solution of the layers' problem: seconds a sample with the best mapping, and bytes read."""
+    """One solution: its states, seconds per sample, and bytes read."""
 
     states: tuple[int, ...]
     sample_s: float
@@ -272,7 +272,7 @@ class _Point(NamedTuple):
 
 
 class _Ranked:
-    """The plans of one N_wr: what they have in common is worked out once, as there may be a million."""
+    """Makes the plans of one N_wr, of which there may be a million."""
 
     def __init__(
         self,

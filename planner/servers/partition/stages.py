@@ -35,8 +35,7 @@ from planner.model.layers import is_input, kind_of
 
 @dataclass(frozen=True, slots=True)
 class Geometry:
-    """Which rows of the source a segment needs: of `rows_in` rows, `kernel` rows every `stride` for each of
-    `rows_out`; `all_rows` where it needs everything."""
+    """Rows of the source that a segment needs: `kernel` rows every `stride`, or all."""
 
     rows_in: int
     rows_out: int
@@ -47,7 +46,7 @@ class Geometry:
 
 @dataclass(frozen=True, slots=True)
 class Link:
-    """What a stage reads of another: elements a sample."""
+    """Elements per sample that a stage reads from another."""
 
     source: int
     elements: int
@@ -56,7 +55,7 @@ class Link:
 
 @dataclass(frozen=True, slots=True)
 class Stage:
-    """One unit of the search; figures are for one sample."""
+    """One unit of the search; figures are per sample."""
 
     name: str
     layers: tuple[str, ...]
@@ -73,7 +72,7 @@ class Stage:
 
     @property
     def signature(self) -> tuple[object, ...]:
-        """What its computing time depends on."""
+        """The fields that its compute time depends on."""
         return (
             self.dense,
             self.connections,
@@ -86,7 +85,7 @@ class Stage:
 
     @property
     def first(self) -> bool:
-        """Reads the data only: no error goes further down."""
+        """Whether it reads the data only, so that no error is passed on."""
         return not self.links
 
     def share(self, partitions: int) -> float:
@@ -94,13 +93,12 @@ class Stage:
         return math.ceil(self.rows / partitions) / self.rows
 
     def read_bytes(self, partitions: int, replications: int) -> float:
-        """Weights that the workers of a replica read: stripes share a kernel, so each holds all of it;
-        features have weights of their own."""
+        """Weights read by a replica: stripes share a kernel, features have weights of their own."""
         copies = replications if self.dense else partitions * replications
         return float(self.weight_bytes * copies)
 
     def working_set_bytes(self, partitions: int, threads: int) -> float:
-        """Weights of a segment, and for each thread its activations and errors."""
+        """Bytes of a segment's weights, and per thread its activations and errors."""
         part = self.share(partitions)
         weights = self.weight_bytes * (part if self.dense else 1.0)
         taken = self.in_elements * (1.0 if self.dense else part) + self.neurons * part
@@ -118,7 +116,7 @@ def stages_of(model: Model) -> tuple[Stage, ...]:
             home[layer.name] = None
             continue
         source = home[layer.inputs[0]] if len(layer.inputs) == 1 else None
-        if source is not None and _joins(layer, consumers):
+        if source is not None and _belongs_to_source(layer, consumers):
             stages[source] = _merged(stages[source], layer, shape[layer.inputs[0]])
             home[layer.name] = source
             continue
@@ -131,8 +129,8 @@ def _rows(layer: Layer) -> int:
     return layer.output_shape[0] if len(layer.output_shape) == 3 else layer.output_elements
 
 
-def _joins(layer: Layer, consumers: dict[str, list[str]]) -> bool:
-    """Element-wise layers live with their source; a pool only if nothing else reads the source."""
+def _belongs_to_source(layer: Layer, consumers: dict[str, list[str]]) -> bool:
+    """Whether a layer belongs to its source's stage: element-wise, or a pool that alone reads it."""
     kind = kind_of(layer)
     return kind.passes_shard or (kind.is_window and len(consumers[layer.inputs[0]]) == 1)
 
@@ -144,7 +142,9 @@ def _merged(stage: Stage, layer: Layer, before: Layer) -> Stage:
         rows = _rows(layer)
         kernel = layer.kernel[0] if layer.kernel else 1
         stride = layer.stride[0] if layer.stride else 1
-        links = tuple(replace(link, geometry=_pooled(link.geometry, rows, kernel, stride)) for link in links)
+        links = tuple(
+            replace(link, geometry=_pooled_geometry(link.geometry, rows, kernel, stride)) for link in links
+        )
     return replace(
         stage,
         layers=(*stage.layers, layer.name),
@@ -159,8 +159,8 @@ def _merged(stage: Stage, layer: Layer, before: Layer) -> Stage:
     )
 
 
-def _pooled(geometry: Geometry, rows: int, kernel: int, stride: int) -> Geometry:
-    """The rows that a row of the pool needs, through the layer before it."""
+def _pooled_geometry(geometry: Geometry, rows: int, kernel: int, stride: int) -> Geometry:
+    """Geometry through a layer and the pool after it."""
     if geometry.all_rows:
         return replace(geometry, rows_out=rows)
     return Geometry(
@@ -209,8 +209,8 @@ Placement = npt.NDArray[np.intp]  # [p, r] -> worker
 
 
 class Traffic(NamedTuple):
-    """Shares of the source's elements that the slowest segment receives, averaged over samples, and the share
-    of samples for which anything is received."""
+    """Share of elements that the slowest segment receives, and share of samples with a message, per
+    direction."""
 
     forward: float
     forward_messages: float
@@ -224,7 +224,7 @@ def _bounds(rows: int, partitions: int) -> npt.NDArray[np.float64]:
 
 @memoize(most_bytes=64 << 20)
 def overlaps(geometry: Geometry, source_parts: int, parts: int) -> npt.NDArray[np.float64]:
-    """[p, q]: rows that segment p of the stage needs of segment q of its source, as shares of all rows."""
+    """[p, q]: share of all rows that segment p needs from segment q of its source."""
     g = geometry
     held = _bounds(g.rows_in, source_parts)
     if g.all_rows:
@@ -245,8 +245,8 @@ def default_placement(parts: int, copies: int) -> Placement:
 def best_placement(
     workers: int, parts: int, copies: int, sources: list[tuple[npt.NDArray[np.float64], Placement]]
 ) -> Placement:
-    """The workers on which a stage's segments find most of what they need. `sources` holds the overlaps with
-    each source (times its elements) and where that source stands."""
+    """Workers on which a stage's segments find most of their inputs. `sources` holds the overlaps with each
+    source (times its elements) and where that source stands."""
     gain = np.zeros((parts, copies, workers))
     for overlap, place in sources:
         r0, r1 = _meetings(place.shape[1], copies)
@@ -259,7 +259,7 @@ def best_placement(
 
 
 def _assigned(gain: npt.NDArray[np.float64]) -> npt.NDArray[np.intp]:
-    """Each row's column, all different, with the most gain in all. Few are tried one by one: loading the
+    """Assign each row a different column for the most gain in all. Few are tried one by one: loading the
     solver takes longer than that."""
     rows, columns = gain.shape
     if columns <= _FEW:
@@ -271,7 +271,7 @@ def _assigned(gain: npt.NDArray[np.float64]) -> npt.NDArray[np.intp]:
 
 
 def traffic_between(overlap: npt.NDArray[np.float64], source: Placement, stage: Placement) -> Traffic:
-    """What crosses machines between a source and a stage that stand where they stand."""
+    """Traffic between a source and a stage with these placements."""
     r0, r1 = _meetings(source.shape[1], stage.shape[1])
     together = stage[:, None, r1] == source[None, :, r0]  # segments p, q, meetings
     away = np.where(together, 0.0, overlap[:, :, None])
@@ -287,7 +287,7 @@ def traffic_between(overlap: npt.NDArray[np.float64], source: Placement, stage: 
 
 @memoize(most_bytes=64 << 20)
 def _meetings(source_copies: int, copies: int) -> tuple[npt.NDArray[np.intp], npt.NDArray[np.intp]]:
-    """The pairs of copies (r0 of the source, r1 of the stage) that meet over a sample."""
+    """Pairs of copies (source, stage) that process the same sample."""
     every = math.lcm(source_copies, copies)
     samples = np.arange(every)
     return samples % source_copies, samples % copies
@@ -295,7 +295,7 @@ def _meetings(source_copies: int, copies: int) -> tuple[npt.NDArray[np.intp], np
 
 @memoize(most_bytes=64 << 20)
 def best_traffic(geometry: Geometry, source: tuple[int, int], stage: tuple[int, int]) -> Traffic:
-    """The traffic between neighbours (P, R) with the best mapping of the stage's segments."""
+    """Traffic between neighbours (P, R) with the best mapping of segments."""
     overlap = overlaps(geometry, source[0], stage[0])
     workers = max(math.prod(source), math.prod(stage))
     before = default_placement(*source)

@@ -113,7 +113,7 @@ def kept_ops(
     worker: Task,
     notes: list[str],
 ) -> dict[str, tuple[str, ...]]:
-    """The ops to keep, in the order of the graph, each with the kept ops it depends on."""
+    """The ops to keep, in graph order, each with the kept ops it depends on."""
     order = topological(graph)
     carried = 0
     above: dict[str, tuple[str, ...]] = {}
@@ -155,7 +155,7 @@ def kept_ops(
 
 
 def topological(graph: dict[str, RecordedNode]) -> list[str]:
-    """Inputs first; the way back in a loop (NextIteration) is no dependency."""
+    """Nodes in topological order; the back edge of a loop (NextIteration) is no dependency."""
     waiting: dict[str, int] = {}
     consumers: dict[str, list[str]] = defaultdict(list)
     for name, node in graph.items():
@@ -178,8 +178,7 @@ def topological(graph: dict[str, RecordedNode]) -> list[str]:
 def tensors_of(
     graph: dict[str, RecordedNode], kept: dict[str, tuple[str, ...]]
 ) -> tuple[list[str], dict[str, int]]:
-    """The variables, and which of them each transfer and each update belongs to: a download's comes from the
-    variable it was read from, an update's is the variable it writes, an upload's is that of its update."""
+    """The variables, and which of them each transfer and update belongs to."""
     variables: dict[str, int] = {}
     of: dict[str, int] = {}
 
@@ -210,8 +209,8 @@ def tensors_of(
 
 
 def restore_lost(graph: dict[str, RecordedNode], transfers: dict[str, RecordedTransfer]) -> list[str]:
-    """Give transfers that no step recorded the size of another transfer of the same variable; the others are
-    taken as control edges. Returns what was restored."""
+    """Restore unrecorded transfers with the size of another transfer of the same variable. Returns what was
+    restored."""
     lost = [name for name, node in graph.items() if node.edge and name not in transfers]
     if not lost:
         return []

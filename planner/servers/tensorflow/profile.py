@@ -25,7 +25,7 @@ from planner.simulator.step import DOWNLINK, PS, UPLINK, WORKER, Op, Profile
 
 
 def shared_time(starts: npt.NDArray[np.float64], ends: npt.NDArray[np.float64]) -> npt.NDArray[np.float64]:
-    """How much of the busy time each of these intervals has, if at every instant those that run share it."""
+    """Seconds of each interval if overlapping intervals share the time equally."""
     times = np.unique(np.concatenate([starts, ends]))
     if len(times) < 2:
         return ends - starts
@@ -45,8 +45,7 @@ def dispatch_gaps(
     ops: npt.NDArray[np.intp],
     deps: Sequence[Sequence[int]],
 ) -> npt.NDArray[np.float64]:
-    """How long (steps x ops) each of `ops` waited before its start although its dependencies had ended and
-    none of the others ran."""
+    """Seconds (steps x ops) between an op being ready, with the worker free, and its start."""
     own_starts, own_ends = starts[:, ops], ends[:, ops]
     gaps = np.zeros(own_starts.shape)
     for column, needs in enumerate(deps):
@@ -67,8 +66,8 @@ RECORD = "docs/recording.md tells how to record"
 
 
 def build(steps: Sequence[Recording], *, dispatch: bool = True, **about: Any) -> Profile:
-    """A profile of one worker from its recorded steps (one a recording). Without `dispatch`, worker ops last
-    as recorded and the time between them is lost."""
+    """The profile of one worker from recordings, one per step. Without `dispatch`, worker ops last as
+    recorded and the time between them is lost."""
     for step in steps:
         _check(step)
     base = next((step for step in steps if step.complete), steps[0])
@@ -134,8 +133,7 @@ def _check(step: Recording) -> None:
 
 
 def _check_clocks(steps: Sequence[Recording], graph: dict[str, RecordedNode]) -> None:
-    """Refuse ops that start before an input on the same device has ended; kernels end later than their
-    launch."""
+    """Refuse ops that start before an input on the same device has ended."""
     ran = {name for step in steps for name in step.ran}
     pairs = [
         (name, dep)
@@ -242,7 +240,7 @@ def _profile(
 def _times(
     names: Sequence[str], graph: dict[str, RecordedNode], steps: Sequence[Recording]
 ) -> tuple[npt.NDArray[np.float64], npt.NDArray[np.float64]]:
-    """Starts and ends (steps x ops) in microseconds after the first record of the step; NaN where none is."""
+    """Starts and ends (steps x ops) in microseconds after the first record; NaN where missing."""
     lost = RecordedSpan(np.nan, np.nan)
     is_transfer = [bool(graph[name].edge) for name in names]
     starts, ends = np.empty((len(steps), len(names))), np.empty((len(steps), len(names)))
@@ -265,7 +263,7 @@ def _fill(
     steps: Sequence[Recording],
     notes: list[str],
 ) -> None:
-    """Fill the records that TensorFlow lost with the medians of the other steps."""
+    """Fill records that TensorFlow lost with medians of the other steps."""
     lost = np.isnan(starts)
     foreign = lost.mean(axis=1) > MAX_LOST
     if foreign.any():
@@ -296,7 +294,7 @@ def _worker_time(
     notes: list[str],
     dispatch: bool,
 ) -> None:
-    """Make the worker's ops what one worker that runs one op at a time needs for them, in place. Ops that ran
+    """Serialize the worker's ops in place: overlapping ops share time, and dispatch gaps count. Ops that ran
     at the same time share it. The time that TensorFlow took to dispatch an op, from when its inputs were
     there and the worker was free, is part of it: nobody else can use it."""
     mine = np.flatnonzero([op.resource == WORKER for op in ops])

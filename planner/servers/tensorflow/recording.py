@@ -37,7 +37,7 @@ class RecordedNode(NamedTuple):
 
 
 class RecordedSpan(NamedTuple):
-    """When something ran, in microseconds of the recording machine's clock (whole ones stay exact)."""
+    """Start and end in microseconds of the recording machine's clock (whole ones stay exact)."""
 
     start_us: float
     end_us: float
@@ -88,26 +88,26 @@ class Task(NamedTuple):
 
 
 def task_of(device: str) -> Task | None:
-    """That of "/job:ps/replica:0/task:0/device:CPU:0"; None if the name has no task."""
+    """Parse the task of "/job:ps/replica:0/task:0/device:CPU:0"; None if there is none."""
     match = TASK.match(device)
     return Task(match["job"], int(match["task"])) if match else None
 
 
 def serves(device: str) -> bool:
-    """Whether a device is that of a parameter server."""
+    """Whether a device belongs to a parameter server."""
     task = task_of(device)
     return task is not None and task.serves
 
 
 def node_name(reference: str) -> str:
-    """The node of an input as graphs write it: "a:1" and "^a" are outputs of node a."""
+    """The node of an input reference: "a:1" and "^a" are outputs of node a."""
     name = reference[1:] if reference.startswith("^") else reference
     head, _, port = name.rpartition(":")
     return head if head and port.isdigit() else name
 
 
 def add_op(recording: Recording, name: str, device: str, label: str, span: RecordedSpan) -> None:
-    """Note that an op ran; one that ran several times (in a loop) lasts as long as all its runs together."""
+    """Record that an op ran; repeated runs (in a loop) add up."""
     before = recording.ran.get(name)
     if before is not None:
         start_us = min(before.start_us, span.start_us)
@@ -122,7 +122,7 @@ def add_op(recording: Recording, name: str, device: str, label: str, span: Recor
 
 
 def add_transfer(recording: Recording, label: str, size: int | None, span: RecordedSpan) -> None:
-    """Note a transfer from its label; one whose label does not name it is only counted."""
+    """Record a transfer by its label; one that the label does not name is only counted."""
     match = TRANSFER_LABEL.search(label)
     if match is None:
         recording.unnamed_transfers += 1
@@ -150,7 +150,7 @@ class _Timeline(msgspec.Struct):
 
 
 def read_timeline(data: bytes, where: str) -> Recording:
-    """The step in a timeline."""
+    """Read the step in a timeline."""
     try:
         events = from_json(data, _Timeline).traceEvents
     except (msgspec.DecodeError, UnicodeDecodeError) as error:

@@ -33,13 +33,13 @@ Field = tuple[int, int, int, int]
 
 
 class WireError(ValueError):
-    """The bytes are not a protobuf message, or only a part of one."""
+    """The bytes are no complete protobuf message."""
 
 
 def fields(data: bytes, start: int, end: int, last: int = MAX_NUMBER) -> Iterator[Field]:
-    """The fields of the message in data[start:end], as (number, kind, a, b): `a` is the value of a number;
-    data[a:b] is the content of a string or of an embedded message. Fields are written in the order of their
-    numbers: reading ends before one above `last`."""
+    """Iterate over the fields of a message as (number, kind, a, b): `a` is the value of a number, data[a:b]
+    a string or message. Fields are written in the order of their numbers: reading ends before one above
+    `last`."""
     more = True
     while more:
         some, start = some_fields(data, start, end, last)
@@ -48,8 +48,7 @@ def fields(data: bytes, start: int, end: int, last: int = MAX_NUMBER) -> Iterato
 
 
 def some_fields(data: bytes, at: int, end: int, last: int = MAX_NUMBER) -> tuple[list[Field], int]:
-    """The next fields and where they end: AT_ONCE if there are as many, for a loop is faster than a
-    generator, and a hostile file has millions."""
+    """Parse up to AT_ONCE fields, and return where they end."""
     parts: list[Field] = []
     try:
         while at < end and len(parts) < AT_ONCE:
@@ -92,7 +91,7 @@ def some_fields(data: bytes, at: int, end: int, last: int = MAX_NUMBER) -> tuple
 
 
 def text(data: bytes, start: int, end: int) -> str:
-    """A string field's value."""
+    """Decode a string field."""
     try:
         return data[start:end].decode()
     except UnicodeDecodeError as error:
@@ -135,7 +134,7 @@ RECORD = (
 
 
 def read(data: bytes, where: str, graph: bool = True) -> Recording:
-    """The step in a serialized RunMetadata. Its graph is the same in every step: once is enough."""
+    """Read the step in a serialized RunMetadata. Its graph is the same in every step: once is enough."""
     if len(data) > MAX_BYTES:
         raise BadInput(f"{where}: more than {format_bytes(MAX_BYTES)} for one step; {RECORD}")
     recording = Recording(where)
@@ -235,7 +234,7 @@ def _read_node(
 
 
 def _signed(value: int) -> int:
-    """An int64, which is coded as if it had no sign."""
+    """Decode an int64 from its unsigned varint."""
     return value - 2**64 if value >= 2**63 else value
 
 
@@ -251,7 +250,7 @@ def _requested_bytes(data: bytes, start: int, end: int) -> int | None:
 
 
 def _message(data: bytes, start: int, end: int, number: int) -> tuple[int, int] | None:
-    """Where the first embedded message of this number is."""
+    """Bounds of the first embedded message with this number."""
     for entry, kind, a, b in some_fields(data, start, end, number)[0]:
         if entry == number and kind == BYTES:
             return a, b

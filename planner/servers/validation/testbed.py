@@ -185,10 +185,12 @@ def points_of(lines: Iterable[Mapping[str, str]]) -> list[TestbedPoint]:
     for line in lines:
         key = line["config"], int(line["n_ps"]), int(line["W"])
         runs[key].append((float(line["samples_per_s"]), float(line["window_s"])))
-    return [_pooled(*key, pairs) for key, pairs in sorted(runs.items())]
+    return [_pooled_geometry(*key, pairs) for key, pairs in sorted(runs.items())]
 
 
-def _pooled(config: str, servers: int, workers: int, pairs: Sequence[tuple[float, float]]) -> TestbedPoint:
+def _pooled_geometry(
+    config: str, servers: int, workers: int, pairs: Sequence[tuple[float, float]]
+) -> TestbedPoint:
     rates, windows = np.array(pairs).T
     mean = float(np.average(rates, weights=windows))
     spread = math.nan

@@ -45,7 +45,7 @@ DOWNLINK, WORKER, UPLINK, PS, HOST = 0, 1, 2, 3, 4
 
 
 class OpRole(IntEnum):
-    """What an op is for: step breakdowns sum the seconds of a worker by role."""
+    """Purpose of an op, by which step breakdowns sum a worker's seconds."""
 
     FORWARD = 0
     BACKWARD = 1
@@ -70,7 +70,7 @@ MAX_STEP_S = 1e9  # of all ops of a step together: thirty years are a slip of th
 
 @dataclass(frozen=True, slots=True)
 class Op:
-    """One op, for building a profile and for reading one comfortably."""
+    """One op, for building and reading profiles."""
 
     name: str
     resource: int
@@ -86,7 +86,7 @@ class Op:
 
 
 def resource_of(code: int, server: int) -> Resource:
-    """The resource of ops with these values of the columns `resource` and `server`."""
+    """The resource of a code and a server."""
     return Resource(RESOURCE_KINDS[code], None if server < 0 else server)
 
 
@@ -109,7 +109,7 @@ def _table(values: npt.ArrayLike, dtype: Any) -> npt.NDArray[Any]:
 
 @dataclass(frozen=True, eq=False)
 class Profile:
-    """What one worker does in a step, for one (model, batch, hardware). Build it with `Profile.build`."""
+    """The training step of one worker, for one (model, batch, hardware). Build it with `Profile.build`."""
 
     model: str
     batch: int
@@ -272,7 +272,7 @@ class Profile:
 
     @property
     def parses(self) -> npt.NDArray[np.bool_]:
-        """Which ops only turn a message into a tensor."""
+        """Mask of ops that only turn a message into a tensor."""
         return np.asarray(self.role == OpRole.PARSE, np.bool_)
 
     def op(self, at: int) -> Op:
@@ -282,7 +282,7 @@ class Profile:
         return Op(self.names[at], deps=deps, parts=self.parts.get(at, ()), **columns)
 
     def worker_s_by_role(self) -> dict[OpRole, float]:
-        """Mean seconds of a step in which the worker's ops run, by role."""
+        """Mean seconds per step of the worker's ops, by role."""
         seconds = dict.fromkeys(OpRole, 0.0)
         mean_s = self.durations_s.mean(axis=0).tolist()
         for op in np.flatnonzero(self.resource == WORKER).tolist():
@@ -294,11 +294,11 @@ class Profile:
         return self.dep_index[self.dep_start[op] : self.dep_start[op + 1]]
 
     def dependents(self) -> tuple[npt.NDArray[np.int32], npt.NDArray[np.int32]]:
-        """The reverse of the dependencies, as (start, index); dependents of an op in ascending order."""
+        """The reverse of the dependencies as (start, index), in ascending order."""
         return _reversed(self.dep_start, self.dep_index)
 
     def topological_order(self) -> npt.NDArray[np.int32]:
-        """Ops in an order where dependencies come first (Kahn, lowest index first in each wave)."""
+        """Ops with dependencies first (Kahn, lowest index first in each wave)."""
         order = _topological_order(self.dep_start.tobytes(), self.dep_index.tobytes())
         if len(order) != self.ops:
             stuck = self.names[min(set(range(self.ops)) - set(order.tolist()))]

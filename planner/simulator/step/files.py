@@ -39,8 +39,8 @@ MAX_RATIO = 150
 
 
 def read_bytes(path: Path | str, max_bytes: int = MAX_BYTES) -> bytes:
-    """The content of a file, uncompressed if it is gzip. A few kilobytes that would unpack to gigabytes stop
-    at `max_bytes`."""
+    """Content of a file, uncompressed if it is gzip. A few kilobytes that would unpack to gigabytes stop at
+    `max_bytes`."""
     too_large = f"{path}: more than {format_bytes(max_bytes)} of uncompressed data; split it by step"
     try:
         with opened(path) as file:
@@ -83,8 +83,7 @@ def _unpack(unpacked: gzip.GzipFile, path: Path | str, max_bytes: int) -> bytes:
 
 
 def check_values(data: bytes, where: str, sign: bytes, most: int, what: str) -> None:
-    """Refuse JSON with more than `most` of a sign (a comma for each value, a brace for each event), before
-    decoding makes ten bytes of memory out of each byte."""
+    """Refuse JSON with more than `most` of a sign (comma, brace) before it is decoded."""
     count = data.count(sign)
     if count > most:
         raise BadInput(f"{where}: {count:,} {what}; at most {most:,} can be held, split it by step")
@@ -120,7 +119,7 @@ Ranks = Annotated[list[Index], msgspec.Meta(max_length=MAX_OPS)]
 
 
 class OpRecord(msgspec.Struct, forbid_unknown_fields=True, omit_defaults=True):
-    """One op as a file has it."""
+    """One op in a file."""
 
     name: str
     resource: Literal["downlink", "worker", "uplink", "ps"]
@@ -133,7 +132,7 @@ class OpRecord(msgspec.Struct, forbid_unknown_fields=True, omit_defaults=True):
 
 
 class RecordedRecord(msgspec.Struct, forbid_unknown_fields=True, omit_defaults=True):
-    """What a recording knows beside its times, as a file has it; keys are names of ops."""
+    """Facts of a recording in a file; keys are names of ops."""
 
     facts: Facts
     work: dict[str, tuple[OpPart, ...]] = {}
@@ -143,7 +142,7 @@ class RecordedRecord(msgspec.Struct, forbid_unknown_fields=True, omit_defaults=T
 
 
 class ProfileRecord(msgspec.Struct, forbid_unknown_fields=True, kw_only=True):
-    """One profile as a file has it."""
+    """A profile in a file."""
 
     format: Literal["planner-profile"]
     version: Literal[1]
@@ -180,8 +179,8 @@ def load(path: Path | str) -> Profile:
     return decode(read_bytes(path), str(path))
 
 
-def what_lacks(profile: Profile) -> str:
-    """What a profile lacks to be a step of training; empty if nothing."""
+def missing_for_training(profile: Profile) -> str:
+    """What a profile lacks to be a training step; empty if nothing."""
     for resource, words in ((DOWNLINK, "download of parameters"), (UPLINK, "upload of gradients")):
         if not (profile.resource == resource).any():
             return f"it has no {words}"
@@ -279,7 +278,7 @@ def decode(data: bytes, where: str = "profile") -> Profile:
 
 
 def check_profile_names(profile: Profile, where: str) -> Profile:
-    """The profile, or an error where a name in it is no single line of printable text."""
+    """The profile, if all its names are single lines of printable text."""
     for key in ("model", "hardware", "basis"):
         check_name(getattr(profile, key), f"{where}: {key}")
     check_names(profile.tensors, f"{where}: tensors")
@@ -297,8 +296,7 @@ def _role(op: OpRecord) -> OpRole:
 
 
 def _named_role(op: OpRecord) -> OpRole:
-    """The role of an op in a file that was written before there were roles: by the end of a synthesized op's
-    name, or the beginning of a recorded one's."""
+    """Role of an op by its name, for files older than roles."""
     first, last = op.name.partition("/")[0], op.name.rpartition("/")[2]
     if op.parses or (last == "parse" and "/" in op.name):
         return OpRole.PARSE
@@ -309,7 +307,7 @@ def _named_role(op: OpRecord) -> OpRole:
 
 
 def _named_buckets(tensors: Sequence[str]) -> bool:
-    """Of such a file: whether its tensors are buckets."""
+    """Whether tensors are buckets, for files older than roles."""
     return bool(tensors) and all(name.startswith("bucket_") for name in tensors)
 
 

@@ -27,8 +27,8 @@ Strategy = Literal["alone", "ddp", "fsdp"]
 
 
 class Facts(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """Of one rank. `batch` are the samples that it takes in one micro-step; `micro_steps` forward and
-    backward passes make one step of the optimizer."""
+    """Settings of a recorded run, of one rank. `batch` are the samples that it takes in one micro-step;
+    `micro_steps` forward and backward passes make one step of the optimizer."""
 
     version: int = VERSION
     batch: Count
@@ -53,7 +53,7 @@ class Facts(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
 
     @property
     def samples(self) -> int:
-        """Of one step of the optimizer."""
+        """Samples per optimizer step."""
         return self.batch * self.micro_steps
 
 
@@ -66,8 +66,8 @@ Amount = Annotated[float, msgspec.Meta(ge=0)]
 
 class OpPart(msgspec.Struct, frozen=True, array_like=True, forbid_unknown_fields=True):
     """The kernels of one kind inside one op. `share` is of the op's recorded time. `flops`, `edge_flops` and
-    `moved_bytes` grow with the batch, `row_flops` and `weight_bytes` do not (`planner.device.rates`).
-    A format `tf32` means single precision, in tf32 where the device has it."""
+    `moved_bytes` grow with the batch, `row_flops` and `weight_bytes` do not (`planner.device.rates`). A
+    format `tf32` means single precision, in tf32 where the device has it."""
 
     kind: Kind
     share: Amount
@@ -81,8 +81,7 @@ class OpPart(msgspec.Struct, frozen=True, array_like=True, forbid_unknown_fields
 
 
 class Exposed(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """Seconds of a mean step in which the device did not compute, or waited: `step_s` is the whole,
-    `untraced_s` a step without the profiler."""
+    """Seconds of a mean step in which the device did not compute, or waited."""
 
     step_s: Amount
     input_s: Amount = 0.0
@@ -93,9 +92,9 @@ class Exposed(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 @dataclass(frozen=True)
 class Recorded:
-    """Of a profile: `work` maps the name of an op to its parts, `launch_s` to what the host took to issue it
-    where a device beside it computes. `passes` of the trace add up to one step; None where a file that was
-    written before they were counted does not say."""
+    """What a recording knows besides times: `work` maps ops to their parts, `launch_s` to what the host took
+    to issue them where a device beside it computes. `passes` of the trace add up to one step; None in files
+    older than the count."""
 
     facts: Facts
     work: Mapping[str, tuple[OpPart, ...]] = field(default_factory=dict)
@@ -104,6 +103,6 @@ class Recorded:
     passes: int | None = None
 
 
-def host_share(parts: Iterable[OpPart]) -> float:
-    """What the parts of an op leave to the host."""
+def host_time_share(parts: Iterable[OpPart]) -> float:
+    """Share of an op that its parts leave to the host."""
     return max(1.0 - sum(part.share for part in parts), 0.0)

@@ -66,7 +66,7 @@ class Summary:
 
 
 def summarize(profile: Profile, bandwidth_bytes_per_s: float | None = None, slowest: int = 10) -> Summary:
-    """Look at a profile, at the bandwidth given or else the one it was recorded with."""
+    """Summarize a profile at this bandwidth, or at the one it was recorded with."""
     bandwidth = bandwidth_bytes_per_s or profile.bandwidth_bytes_per_s
     if bandwidth is not None and not bandwidth > 0:
         raise BadInput(f"bandwidth is {bandwidth}; it must be above zero")
@@ -115,7 +115,7 @@ def summarize(profile: Profile, bandwidth_bytes_per_s: float | None = None, slow
 
 
 def critical_path(profile: Profile, lasts_s: npt.NDArray[np.float64]) -> list[int]:
-    """The ops of the longest chain of dependencies, first to last."""
+    """Ops of the longest chain of dependencies, first to last."""
     end = np.zeros(profile.ops)
     before = np.full(profile.ops, -1)
     for i in profile.topological_order().tolist():
@@ -131,7 +131,7 @@ def critical_path(profile: Profile, lasts_s: npt.NDArray[np.float64]) -> list[in
 
 
 def _suspicious(profile: Profile, bandwidth: float | None) -> list[str]:
-    """What would make a prediction from this profile doubtful, each with what to do."""
+    """Warnings that make a prediction from this profile doubtful, each with a remedy."""
     out = []
     measured = profile.basis == "measured"
     if measured and profile.steps == 1:

@@ -13,7 +13,7 @@ from planner.servers.network.calibration import (
     calibrate_window,
     fit_overhead,
     isolated_delays,
-    parsed_overhead,
+    parse_overhead,
 )
 from planner.servers.rewrite import with_parsing
 from planner.simulator.step import DOWNLINK, PS, UPLINK, WORKER, Op, Profile, files
@@ -116,12 +116,12 @@ def test_window_from_raw_traces_and_from_profiles_is_the_same(tmp_path):
 @pytest.mark.parametrize("text", ["", "1", "1,2,3", "a,b", "-1,0", "nan,0", "2,0"])
 def test_overheads_that_make_no_sense(text):
     with pytest.raises(BadInput, match="overhead"):
-        parsed_overhead(text)
+        parse_overhead(text)
 
 
 def test_parse_ops_stand_between_a_transfer_and_who_waits_for_it():
     profile = import_profile(STEPS, batch=4)
-    parsed = with_parsing(profile, *parsed_overhead("1.6e-10,3e-4"))
+    parsed = with_parsing(profile, *parse_overhead("1.6e-10,3e-4"))
     transfers = int(profile.is_transfer.sum())
     assert parsed.ops == profile.ops + transfers
     assert (parsed.resource == WORKER).sum() == (profile.resource == WORKER).sum() + transfers // 2

@@ -18,11 +18,11 @@ from planner.servers.network.transmissions import (
     Stream,
     Transmission,
     Wire,
+    correct_sent_order,
     reconstruct,
     sent_order,
     sent_through,
     streams_of,
-    with_sent_order,
 )
 from planner.simulator.step import DOWNLINK, UPLINK, WORKER, Op, Profile, files
 
@@ -232,18 +232,18 @@ def test_real_steps_are_reconstructed():
 
 def test_with_sent_order_only_permutes_within_links():
     profile = import_profile(STEPS, batch=4)
-    again = with_sent_order(profile)
+    again = correct_sent_order(profile)
     assert np.array_equal(again.order, profile.order)  # it is a fixed point
     mixed = replace(profile, order=profile.starts_s.argsort(axis=1).argsort(axis=1).astype(np.int32))
     for resource in (DOWNLINK, UPLINK, WORKER):
         mine = profile.resource == resource
-        ranks = np.sort(with_sent_order(mixed).order[:, mine], axis=1)
+        ranks = np.sort(correct_sent_order(mixed).order[:, mine], axis=1)
         assert np.array_equal(ranks, np.sort(mixed.order[:, mine], axis=1))
 
 
 def test_a_profile_without_times_is_refused():
     profile = Profile.build([Op("d", DOWNLINK, 0, 1)], [[1.0]], model="x", batch=1)
-    assert with_sent_order(profile) is profile
+    assert correct_sent_order(profile) is profile
     with pytest.raises(BadInput, match="starts_s"):
         streams_of(profile, 0)
 

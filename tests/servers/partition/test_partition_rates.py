@@ -84,12 +84,13 @@ def test_a_machine_alone_answers_without_servers() -> None:
 def test_the_answer_for_a_machine_alone(capsys: pytest.CaptureFixture[str]) -> None:
     from planner.servers.cli import partition as command
 
-    command(model="resnet50", hardware="g5.xlarge", machines=1)
+    usual = {"runner_ups": 7, "network": "baseline"}
+    command(model="resnet50", hardware="g5.xlarge", machines=1, simulated=False, **usual)
     text = " ".join(capsys.readouterr().out.split())
     assert "1 replica of 1 worker, no server" in text
     assert "reads from no server" in text
     with pytest.raises(BadInput, match="--simulate needs servers"):
-        command(model="resnet50", hardware="g5.xlarge", machines=1, simulated=True)
+        command(model="resnet50", hardware="g5.xlarge", machines=1, simulated=True, **usual)
 
 
 def test_a_calibrated_machine_keeps_its_constants() -> None:

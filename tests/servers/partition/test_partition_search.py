@@ -262,11 +262,12 @@ def test_command_line(capsys: pytest.CaptureFixture[str]) -> None:
     from planner.report.output import Format
     from planner.servers.cli import partition as command
 
-    command(model="mnist-adam", hardware=HARDWARE.name, machines=6)
+    usual = {"model": "mnist-adam", "hardware": HARDWARE.name, "runner_ups": 7, "network": "baseline"}
+    command(**usual, machines=6, simulated=False)
     text = capsys.readouterr().out
     assert "weight updates" in text
     assert "configurations looked at" in text
-    command(model="mnist-adam", hardware=HARDWARE.name, machines=6, simulated=True, format=Format.json)
+    command(**usual, machines=6, simulated=True, format=Format.json)
     data = json.loads(capsys.readouterr().out)
     assert data["considered"] == len(data["plans"])
     assert data["simulated"]["samples_per_s"] == pytest.approx(data["best"]["samples_per_s"], rel=0.2)

@@ -8,7 +8,7 @@ import pytest
 from planner.hardware.catalog import load_hardware
 from planner.model.catalog import load_model
 from planner.servers.partition.layers import constants_for
-from planner.servers.partition.replica import Span, can_span, fits, pick, spanned, spans_of
+from planner.servers.partition.replica import Span, fits, may_span, pick, spanned, spans_of
 from planner.servers.synthesis import profile_for
 from planner.simulator.step import DOWNLINK, PS, UPLINK, Profile
 
@@ -93,9 +93,9 @@ def test_dear_bytes_are_cut_further(spans: list[Span]) -> None:
 
 
 def test_what_cannot_span() -> None:
-    assert can_span(MODEL, 64, HARDWARE, 2)
-    assert not can_span(load_model("resnet50"), 64, HARDWARE, 2)  # hardly any weights to cut
-    assert not can_span(MODEL, 100_000, HARDWARE, 2)  # activations do not fit
+    assert may_span(MODEL, 64, HARDWARE, 2)
+    assert not may_span(load_model("resnet50"), 64, HARDWARE, 2)  # hardly any weights to cut
+    assert not may_span(MODEL, 100_000, HARDWARE, 2)  # activations do not fit
 
 
 def test_cut_weights_take_less_memory(spans: list[Span]) -> None:

@@ -126,13 +126,13 @@ def _imported(paths: Sequence[Path | str], about: dict[str, Any]) -> Profile:
     stem = Path(paths[0]).name.split(".")[0]
     if traces:
         return _from_traces(paths, traces, about, stem)
-    from planner.servers.network.transmissions import with_sent_order
+    from planner.servers.network.transmissions import correct_sent_order
     from planner.servers.tensorflow import profile as tensorflow
 
     about["model"] = about["model"] or stem
     if about["batch"] is None:
         raise BadInput(f"{paths[0]}: TensorFlow does not record the batch; give --batch, that of one worker")
-    return with_sent_order(tensorflow.build(recordings, **about))
+    return correct_sent_order(tensorflow.build(recordings, **about))
 
 
 def _from_traces(

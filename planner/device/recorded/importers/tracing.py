@@ -21,7 +21,7 @@ import numpy.typing as npt
 
 from planner.device.recorded.importers.kineto import Step
 from planner.device.recorded.importers.leaves import COMMUNICATION, parts_of
-from planner.simulator.step.recorded import Exposed, Facts, OpPart, Recorded, host_share
+from planner.simulator.step.recorded import Exposed, Facts, OpPart, Recorded, host_time_share
 
 Floats = npt.NDArray[np.float64]
 
@@ -100,7 +100,7 @@ class TracedSteps:
         traced_us = rows.mean(axis=0)
         least = np.full(len(traced_us), LEAST)
         if steps[0].on_gpu:  # the optimizer's kernels too
-            least[1:-1] = [1.0 - host_share(self._parts(k, traced_us)) for k in range(begin, len(names))]
+            least[1:-1] = [1.0 - host_time_share(self._parts(k, traced_us)) for k in range(begin, len(names))]
             least[-1] = 1.0
         floor_us = least * traced_us
         self.cost = tracing_cost(rows, calls, floor_us, self._mean(_communication_us), facts)
