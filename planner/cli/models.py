@@ -40,6 +40,10 @@ def show(
     optimizer: str | None = opt("--optimizer", "With --memory: sgd, momentum, adam or another."),
     recompute: str | None = opt("--recompute", "With --memory: none, attention, per-op or full."),
     autocast: bool = opt("--autocast", "With --memory: mixed precision by torch.autocast.", default=False),
+    train: str | None = opt("--train", "With --memory: full, lora, qlora or head.", metavar="METHOD"),
+    rank: int | None = opt("--rank", "With --memory: rank of LoRA adapters, as 16."),
+    targets: str | None = opt("--targets", "With --memory: adapters at all-linear or attention layers."),
+    base: str | None = opt("--base", "With --memory: frozen weights in bf16, int8, nf4 or int4."),
 ) -> Answer:
     """List the networks of the catalogue, or show one: its layers, tensors, multiply-adds and where the bytes
     are. `planner models import` reads others' (Hugging Face, PyTorch, ONNX). Folders in PLANNER_PATH come
@@ -54,6 +58,10 @@ def show(
         "--optimizer": optimizer,
         "--recompute": recompute,
         "--autocast": autocast or None,
+        "--train": train,
+        "--rank": rank,
+        "--targets": targets,
+        "--base": base,
     }
     alone = next((flag for flag, value in asked.items() if value is not None), None)
     if alone and not memory:
@@ -81,13 +89,19 @@ def show(
     from planner.device.activations import recompute_named
     from planner.device.memory import usual_optimizer
     from planner.device.precision import optimizer_named, precision_named
+    from planner.model.methods import trained_by, training_of
     from planner.report.memory import TrainingSettings, memory_data, memory_table
+    from planner.search.training import fine_tuning_length
 
+    method = training_of(train, rank=rank, targets=targets, base=base)
+    if seq_length is None and (length := fine_tuning_length(model, method)) is not None:
+        model = model.with_sequence_length(length)
+    model = trained_by(model, method)
     training = TrainingSettings(
         batch or model.default_batch,
         precision_named(precision or model.default_precision),
         devices or 1,
-        optimizer_named(optimizer or (usual_optimizer(model) if model.training else "adam")).name,
+        optimizer_named(optimizer or (usual_optimizer(model) if train else "adam")).name,
         recompute_named(recompute or "none"),
         autocast,
     )

@@ -97,15 +97,19 @@ def _memory_asked(request: Request) -> dict[str, Any]:
 
 def usual_length(request: Request) -> int | None:
     """Tokens of a sample where a fine-tuning request names none, and its model takes longer ones."""
-    if request.extra.get("train") is None:  # in full, which is no fine-tuning
-        return None
     from planner.model.catalog import load_model
+
+    if request.sequence_length is not None or request.profile is not None:
+        return None
+    return fine_tuning_length(load_model(request.model), training_asked(request))
+
+
+def fine_tuning_length(model: Model, training: MethodSettings) -> int | None:
+    """Tokens of a fine-tuning sample where nobody says and the model takes longer ones; None: the model's."""
     from planner.model.methods import METHODS
 
-    method = METHODS[training_asked(request).method]
-    if not method.fine_tunes or request.sequence_length is not None or request.profile is not None:
-        return None
-    return USUAL_LENGTH if (load_model(request.model).sequence_length or 0) > USUAL_LENGTH else None
+    longer = METHODS[training.method].fine_tunes and (model.sequence_length or 0) > USUAL_LENGTH
+    return USUAL_LENGTH if longer else None
 
 
 def as_trained(model: Model, request: Request) -> Model:

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import pytest
 
+import planner
 from planner.answers.fit import fit_for
 from planner.answers.jobs import training_of
 from planner.answers.questions import simulation_for
 from planner.answers.scenario import parse_request
 from planner.errors import BadInput
+from planner.hardware.catalog import load_hardware
 from planner.search.request import model_of
 
 
@@ -72,3 +74,9 @@ def test_plans_of_full_training_keep_their_keys():
     assert plain.key == same.key == "gpt2/" + plain.key.split("/", 1)[1]
     tuned = simulation_for(parse_request("gpt2", hardware="g5.xlarge", workers="1", train="lora")).scored.plan
     assert tuned.key.startswith("gpt2-lora-r16-all-linear-bf16/")
+
+
+@pytest.mark.parametrize(("model", "options"), [("llama3-8b", {"budget": 2}), ("llama3-70b", {})])
+def test_qlora_is_recommended_on_one_machine(model, options):
+    chosen = planner.recommend(model, train="qlora", **options).chosen
+    assert chosen.plan.workers <= load_hardware(chosen.plan.machine).device_count

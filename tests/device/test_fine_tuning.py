@@ -2,20 +2,25 @@
 
 from __future__ import annotations
 
+import gc
+import json
+import sys
+
 import pytest
+from typer.testing import CliRunner
 
 import planner
 from planner.answers.anatomy import training_passes
+from planner.cli._app import app
 from planner.device.memory import footprint
 from planner.device.precision import BF16, OPTIMIZERS, optimizer_named
 from planner.device.rates.times import computation_s
-from planner.errors import BadInput
+from planner.errors import BadInput, Infeasible
 from planner.hardware.catalog import load_hardware
-from planner.model import Model
+from planner.model import Model, methods
 from planner.model.catalog import load_model
 from planner.model.layers import layers_with_gradient, workloads
-from planner.model.methods import METHODS, Method, trained_by, training_of
-from planner.model.methods._base import freeze
+from planner.model.methods import METHODS, trained_by, training_of
 from planner.model.units import chain_of
 from planner.parallel.data.fsdp import Sharded
 from planner.parallel.data.units import Unit
@@ -164,24 +169,47 @@ def test_targets_that_a_network_lacks_are_refused():
         trained("lora", load_model("vgg11"))
 
 
-def test_a_method_is_one_class(monkeypatch):
-    class Norms(Method):
-        name = "norms"
-        help = "vectors alone"
+NORMS = """
+from dataclasses import replace
 
-        @classmethod
-        def apply(cls, model, training, base):
-            from dataclasses import replace
+from planner.model.methods._base import Method, freeze
 
-            def bits(layer, tensor):
-                return 16.0 if len(tensor.shape) > 1 else None
 
-            return replace(model, layers=tuple(freeze(layer, bits) for layer in model.layers))
+class Norms(Method):
+    name = "norms"
+    help = "vectors alone"
 
-    monkeypatch.setitem(METHODS, "norms", Norms)
+    @classmethod
+    def apply(cls, model, training, base):
+        def bits(layer, tensor):
+            return 16.0 if len(tensor.shape) > 1 else None
+
+        return replace(model, layers=tuple(freeze(layer, bits) for layer in model.layers))
+"""
+
+
+@pytest.fixture
+def norms(tmp_path, monkeypatch):
+    """A method whose file lies beside the others."""
+    (tmp_path / "norms.py").write_text(NORMS)
+    folders = [*methods.__path__, str(tmp_path)]
+    monkeypatch.setattr(methods, "__path__", folders)
+    for name, kind in methods.methods_in(folders).items():
+        monkeypatch.setitem(METHODS, name, kind)
+    yield
+    sys.modules.pop("planner.model.methods.norms")
+    gc.collect()  # its class is no subclass of Method any more
+
+
+def test_a_method_is_one_file(norms):
+    assert list(METHODS) == ["full", "lora", "qlora", "head", "norms"]
     model = trained("norms")
     assert model.trained_parameters == 65 * 4096
     assert footprint(model, BF16).gradients_bytes == 2 * 65 * 4096
+    answer = planner.simulate("llama3-8b", hardware="g6e.xlarge", train="norms", batch=1)
+    assert "norms" in answer.as_dict()["plan"]["model"]
+    with pytest.raises(BadInput, match="--rank 4 is no setting of --train norms"):
+        training_of("norms", rank=4)
 
 
 def test_tensor_parallelism_of_frozen_networks_is_refused():
@@ -189,6 +217,27 @@ def test_tensor_parallelism_of_frozen_networks_is_refused():
 
     assert TensorParallel(8).infeasibility(None, LLAMA) is None
     assert "--pipeline" in str(TensorParallel(8).infeasibility(None, trained("qlora")))
+
+
+@pytest.mark.parametrize(
+    ("method", "base", "gib"), [("full", None, 29.9), ("lora", None, 15.0), ("qlora", "nf4", 5.4)]
+)
+def test_memory_of_a_model_is_shown_by_training_method(method, base, gib):
+    options = ["--train", method, *(["--base", base] if base else [])]
+    precision = "fp32" if method == "full" else "bf16"
+    asked = ["models", "llama3-8b", "--memory", *options, "--precision", precision, "--format", "json"]
+    parts = json.loads(CliRunner().invoke(app, asked).output)["layouts"]["alone"]
+    assert parts["parameters_bytes"] / GIB == pytest.approx(gib, rel=0.02)
+
+
+def test_eight_devices_hold_full_training_of_an_8b_model():
+    options = {"optimizer": "adamw", "batch": 1, "seq_length": 2048, "recompute": "full"}
+    sharded = {"workers": 8, "exchange": "sharded:stage=3"}
+    eight = planner.simulate("llama3-8b", hardware="p4de.24xlarge", **sharded, **options)
+    memory = eight.as_dict()["memory"]
+    assert memory["total_bytes"] < 0.6 * memory["usable_bytes"]
+    with pytest.raises(Infeasible, match="A100-SXM4-80GB"):
+        planner.simulate("llama3-8b", hardware="p4de.24xlarge", workers=1, **options)
 
 
 def test_padded_examples_take_more_samples_and_give_fewer_tokens_per_second():

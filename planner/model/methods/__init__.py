@@ -1,4 +1,4 @@
-"""Training methods: full, lora, qlora and head, one file each, as transforms of the model.
+"""Training methods: full, lora, qlora and head, as transforms of the model. Each file here is one.
 
     trained_by(load_model("llama3-8b"), training_of("qlora", rank=16))
 
@@ -8,7 +8,10 @@ communication follow from these marks; nobody asks which method it was.
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import replace
+from importlib import import_module
+from pkgutil import iter_modules
 from typing import Any
 
 from planner.errors import BadInput, unknown_name
@@ -16,10 +19,7 @@ from planner.memoize import memoize
 from planner.model import MethodSettings, Model
 from planner.model.layers import with_loss
 from planner.model.methods._base import USUAL_DATASET_TOKENS, USUAL_EPOCHS, Base, Method
-from planner.model.methods.full import Full
-from planner.model.methods.head import Head
-from planner.model.methods.lora import TARGETS, Lora
-from planner.model.methods.qlora import QLora
+from planner.model.methods.lora import TARGETS
 
 __all__ = [
     "BASES",
@@ -34,7 +34,22 @@ __all__ = [
     "training_of",
 ]
 
-METHODS: dict[str, type[Method]] = {method.name: method for method in (Full, Lora, QLora, Head)}
+
+def methods_in(folders: Iterable[str]) -> dict[str, type[Method]]:
+    """By name, the method that each file of the package's folders defines."""
+    for module in sorted(entry.name for entry in iter_modules(folders) if not entry.name.startswith("_")):
+        import_module(f"{__name__}.{module}")
+    waiting, found = Method.__subclasses__(), dict[str, type[Method]]()
+    while waiting:
+        kind = waiting.pop()
+        waiting += kind.__subclasses__()
+        if kind.__module__.startswith(f"{__name__}.") and "name" in vars(kind):
+            found[kind.name] = kind
+    order = ("full", "lora", "qlora", "head")  # of messages; others follow
+    return {name: found[name] for name in sorted(found, key=lambda name: (*order, name).index(name))}
+
+
+METHODS: dict[str, type[Method]] = methods_in(__path__)
 USUAL_RANK = 16
 # Time to dequantize comes from measured runs (docs/fine-tuning.md). int8: LLM.int8(), with scales of rows;
 # nf4: bitsandbytes with double quantization; int4: GPTQ in groups of 128.

@@ -24,7 +24,7 @@ class Base:
 
 
 class Method(ABC):
-    """One way to train a network. A new one is a file here and a line in `METHODS`."""
+    """One way to train a network. A new one is a file in this package."""
 
     name: ClassVar[str]
     help: ClassVar[str]
