@@ -39,14 +39,14 @@ def methods_in(folders: Iterable[str]) -> dict[str, type[Method]]:
     """By name, the method that each file of the package's folders defines."""
     for module in sorted(entry.name for entry in iter_modules(folders) if not entry.name.startswith("_")):
         import_module(f"{__name__}.{module}")
-    waiting, found = Method.__subclasses__(), dict[str, type[Method]]()
+    waiting, by_name = Method.__subclasses__(), dict[str, type[Method]]()
     while waiting:
         kind = waiting.pop()
         waiting += kind.__subclasses__()
         if kind.__module__.startswith(f"{__name__}.") and "name" in vars(kind):
-            found[kind.name] = kind
+            by_name[kind.name] = kind
     order = ("full", "lora", "qlora", "head")  # of messages; others follow
-    return {name: found[name] for name in sorted(found, key=lambda name: (*order, name).index(name))}
+    return {name: by_name[name] for name in sorted(by_name, key=lambda name: (*order, name).index(name))}
 
 
 METHODS: dict[str, type[Method]] = methods_in(__path__)
