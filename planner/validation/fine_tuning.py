@@ -46,14 +46,13 @@ def evidence() -> Evidence:
 
     rows, skipped = compared_rows()
     shifts = {row["id"]: float(row["shift"]) for row in table("finetune_left_out.csv")}
-    rows = [_with_left_out(row, shifts.get(row.id)) for row in rows]
+    rows = [
+        replace(row, left_out=row.predicted * math.exp(shifts[row.id])) if row.id in shifts else row
+        for row in rows
+    ]
     memory = {row.id: row for row in ranged_by_others([row for row in rows if row.part == MEMORY])}
     rows = [memory.get(row.id, row) for row in rows]
     return evidence_from("fine-tuning", rows, skipped, ratio_statements(rows))
-
-
-def _with_left_out(row: Compared, shift: float | None) -> Compared:
-    return row if shift is None else replace(row, left_out=row.predicted * math.exp(shift))
 
 
 def compared_rows() -> tuple[list[Compared], dict[str, str]]:
@@ -77,29 +76,14 @@ def _compared(row: Row, result: Predicted) -> list[Compared]:
     words = f"{row['network']}, {method}, {tokens}, {row['devices']} x {row['device']}"
     make = partial(Compared, source=row["source"], what=words)
     rows = []
-    if (measured_s := time_of(row)) is not None:
-        rows.append(
-            make(
-                id=f"{row['id']}-time",
-                part=f"{METHODS[row['method']]}, time",
-                unit="s",
-                measured=measured_s,
-                predicted=result.seconds,
-                low=result.low_s,
-                high=result.high_s,
-            )
-        )
+    if (seconds := time_of(row)) is not None:
+        part, ours = f"{METHODS[row['method']]}, time", result.seconds
+        compared = make(id=f"{row['id']}-time", part=part, unit="s", measured=seconds, predicted=ours)
+        rows.append(replace(compared, low=result.low_s, high=result.high_s))
     if row["memory_gb"]:
-        devices = int(row["devices"]) if row["memory_of"] == "all devices" else 1
-        rows.append(
-            make(
-                id=f"{row['id']}-memory",
-                part=MEMORY,
-                unit="GB",
-                measured=float(row["memory_gb"]) / devices,
-                predicted=result.peak_bytes / source["memory_unit"],
-            )
-        )
+        measured = float(row["memory_gb"]) / (int(row["devices"]) if row["memory_of"] == "all devices" else 1)
+        ours = result.peak_bytes / source["memory_unit"]
+        rows.append(make(id=f"{row['id']}-memory", part=MEMORY, unit="GB", measured=measured, predicted=ours))
     return rows
 
 
