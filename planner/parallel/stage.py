@@ -69,8 +69,8 @@ class Costs:
 
 @dataclass(frozen=True, eq=False)
 class UnitTimes:
-    """Seconds of each unit of a sharded model for one micro-batch, by `TimeRow` (the first six). `held` are the
-    units as the device holds them, `sent_elements` what goes between units in a micro-batch, `layers` the
+    """Seconds of each unit of a sharded model for one micro-batch, by `TimeRow` (the first six). `held` are
+    the units as the device holds them, `sent_elements` what goes between units in a micro-batch, `layers` the
     times of the layers of a device that had all stages."""
 
     chain: Chain
