@@ -6,7 +6,7 @@ standard deviation between runs where there were several and otherwise the sprea
 of a window of that length; the errors of the baselines. Ends with a summary and whether the targets hold.
 
 `--data FOLDER` takes traces and measurements from elsewhere (see `testbed.trace_files`).
-`--ddp` compares runs of PyTorch with all-reduce and sharding instead (`benchmarks/accuracy/ddp.py`).
+`--ddp` compares runs of PyTorch with all-reduce and sharding instead (`planner.validation.ddp`).
 `--ablate` also predicts without each of the effects that the model adds to the paper's.
 """
 
@@ -15,11 +15,11 @@ from __future__ import annotations
 import argparse
 import math
 import sys
+from collections import defaultdict
 from dataclasses import dataclass, replace
 from functools import cache
 from pathlib import Path
 
-import ddp
 import numpy as np
 import testbed
 from testbed import TestbedPoint
@@ -30,10 +30,14 @@ from planner.simulator.cluster import Cluster
 from planner.simulator.policy import Multiplexed
 from planner.simulator.simulate import FAIRNESS_SIGMA
 from planner.simulator.step import Profile
+from planner.validation import ddp
 
 # What must hold: mean absolute error, share of points within 15%, worst, and the mean relative to each
 # baseline's.
 MEAN, WITHIN, WITHIN_ERROR, WORST, OF_BASELINE = 0.06, 0.90, 0.15, 0.25, 0.5
+
+# The same of PyTorch runs: mean and worst error of DDP points, mean of every group and of both FSDPs.
+DDP_MEAN, DDP_WORST, DDP_GROUP, FSDP, BLOCKING = 0.02, 0.08, 0.04, 0.04, 0.12
 
 TRACING = 0.03  # difference of one-worker steps, traced and not, that is worth a note
 
@@ -172,6 +176,38 @@ def ablate(points: list[TestbedPoint]) -> None:
         line(model.name, [predict(point, model).samples_per_s / point.samples_per_s - 1 for point in points])
 
 
+def ddp_table(results: list[ddp.DdpResult]) -> None:
+    rows: dict[str, list[ddp.DdpResult]] = defaultdict(list)
+    for result in results:
+        rows[result.config.name].append(result)
+    print(f"{'configuration':32} {'group':13} error of the predicted step time by number of workers")
+    for name, entry in rows.items():
+        cells = "  ".join(f"{match.point.workers}: {match.error:+5.1%}" for match in entry)
+        print(f"{name:32} {entry[0].config.group:13} {cells}")
+
+
+def ddp_summary(results: list[ddp.DdpResult]) -> bool:
+    groups: dict[str, list[float]] = defaultdict(list)
+    for result in results:
+        groups[result.config.group].append(abs(result.error))
+    of_ddp = [error for name, errors in groups.items() if not name.startswith("fsdp") for error in errors]
+    print(f"\n{len(results)} points, {len(of_ddp)} of them DDP")
+    checks: dict[str, bool] = {}
+    if of_ddp:
+        print(f"DDP mean {np.mean(of_ddp):.2%} worst {max(of_ddp):.1%}")
+        checks[f"DDP: mean below {DDP_MEAN:.0%}"] = float(np.mean(of_ddp)) < DDP_MEAN
+        checks[f"DDP: worst below {DDP_WORST:.0%}"] = max(of_ddp) < DDP_WORST
+    for name, errors in sorted(groups.items()):
+        mean = float(np.mean(errors))
+        most = {"fsdp": FSDP, "fsdp2": BLOCKING}.get(name, DDP_GROUP)
+        print(f"  {name:13} {len(errors):3} points  mean {mean:.2%}  worst {max(errors):.1%}")
+        checks[f"{name}: mean below {most:.0%}"] = mean < most
+    print()
+    for what, holds in checks.items():
+        print(f"{'holds' if holds else 'FAILS'}: {what}")
+    return all(checks.values())
+
+
 def main() -> int:
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
@@ -181,7 +217,9 @@ def main() -> int:
     parser.add_argument("--ddp", action="store_true", help="PyTorch runs with all-reduce and sharding")
     arguments = parser.parse_args()
     if arguments.ddp:
-        return ddp.main(arguments.data)
+        results = ddp.compare(arguments.data or ddp.DATA)
+        ddp_table(results)
+        return 0 if ddp_summary(results) else 1
     if arguments.data:
         testbed.DATA = arguments.data
     known = set(testbed.traces())

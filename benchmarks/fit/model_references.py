@@ -1,9 +1,14 @@
-"""Tensors of the catalogue's transformers as `transformers` makes them, on the meta device.
+"""What `transformers` and torch say of networks, on the meta device: tensors, parameters and FLOPs.
 
-    python benchmarks/fit/model_references.py            # prints tests/data/models/transformers.csv
-    python benchmarks/fit/model_references.py --check    # compares every tensor with the catalogue's files
+    python benchmarks/fit/model_references.py              # prints tests/data/models/transformers.csv
+    python benchmarks/fit/model_references.py --check      # compares every tensor with the catalogue's files
+    python benchmarks/fit/model_references.py --flops      # prints tests/data/models/flops.csv
+    python benchmarks/fit/model_references.py --families   # counts families.json there again
 
-Needs torch and transformers, and no weights: a network on the meta device has shapes only.
+FLOPs are those of `torch.utils.flop_counter`, of one sample, with attention written out (`eager`), so that
+its products are counted as what they are; ResNet-50 is the one of `torchvision_like.py`. Each case of the
+families has the class that makes the network, its config.json and its parameters. Needs torch and
+transformers (diffusers for SD3 and FLUX) and no weights: a network on the meta device has shapes only.
 """
 
 from __future__ import annotations
@@ -11,8 +16,22 @@ from __future__ import annotations
 import argparse
 import csv
 import hashlib
+import importlib
+import json
+import math
 import sys
+import tempfile
+from pathlib import Path
 from typing import Any
+
+FAMILIES = Path(__file__).resolve().parents[2] / "tests/data/models/families.json"
+SHORTENED = {  # networks whose FLOPs are counted, with fewer blocks where they are alike
+    "gpt2": {},
+    "bert-base": {},
+    "llama3-8b": {"num_hidden_layers": 2},
+    "mpt-125m": {},
+    "t5-base": {},
+}
 
 
 def _gpt2(width: int, depth: int, heads: int, positions: int = 1024) -> tuple[str, dict[str, Any]]:
@@ -116,12 +135,123 @@ def digest(tensors: dict[str, tuple[int, ...]]) -> str:
     return hashlib.sha256("\n".join(lines).encode()).hexdigest()[:16]
 
 
+def flops_of(name: str) -> tuple[int, int]:
+    """FLOPs forward and backward of one sample of a network of `transformers` or `torchvision_like`."""
+    import torch
+    from torch.utils.flop_counter import FlopCounterMode
+
+    with torch.device("meta"):
+        module, run = _built(name)
+        module.train()
+        with FlopCounterMode(display=False) as forward:
+            loss = run()
+        with FlopCounterMode(display=False) as backward:
+            loss.backward()
+    return forward.get_total_flops(), backward.get_total_flops()
+
+
+def _built(name: str) -> tuple[Any, Any]:
+    import torch
+    import transformers
+
+    from planner.model.catalog import load_model
+
+    if name == "resnet50-v1.5":
+        from torchvision_like import resnet50
+
+        module = resnet50()
+        return module, lambda: module(torch.zeros(1, 3, 224, 224)).sum()
+    if name == "vit-b16":
+        kind = transformers.ViTForImageClassification
+        module = kind(transformers.ViTConfig(num_labels=1000, attn_implementation="eager"))
+        image = torch.zeros(1, 3, 224, 224)
+        return module, lambda: torch.sum(module(image).logits)
+    class_name, settings = REFERENCES[name]
+    kind = getattr(transformers, class_name)
+    config = kind.config_class(**{**settings, **SHORTENED[name]}, attn_implementation="eager")
+    module = kind(config)
+    length = load_model(name).sequence_length
+    ids = torch.zeros(1, length, dtype=torch.long)
+    given = {"input_ids": ids, "labels": ids}
+    if name == "bert-base":
+        given["next_sentence_label"] = torch.zeros(1, dtype=torch.long)
+    if name == "t5-base":
+        config.decoder_start_token_id = 0
+        given["labels"] = torch.zeros(1, 114, dtype=torch.long)
+    return module, lambda: module(**given).loss
+
+
+def print_flops() -> int:
+    writer = csv.writer(sys.stdout)
+    writer.writerow(["model", "blocks", "forward_flops", "backward_flops"])
+    for name in [*SHORTENED, "vit-b16", "resnet50-v1.5"]:
+        try:
+            forward, backward = flops_of(name)
+        except Exception as error:  # a version of the library that cannot run on the meta device
+            print(f"{name}: {type(error).__name__}: {str(error)[:200]}", file=sys.stderr)
+            continue
+        blocks = next((v for v in SHORTENED.get(name, {}).values()), "")
+        writer.writerow([name, blocks, forward, backward])
+    return 0
+
+
+def family_tensors(case: dict[str, Any]) -> dict[str, tuple[int, ...]]:
+    """Names and shapes of the parameters of a case, as its library makes them."""
+    import torch
+
+    library = importlib.import_module(case.get("library", "transformers"))
+    kind = getattr(library, case["class"])
+    settings = {
+        key: value for key, value in case["config"].items() if key not in ("model_type", "_class_name")
+    }
+    with torch.device("meta"):
+        module = kind(kind.config_class(**settings)) if hasattr(kind, "config_class") else kind(**settings)
+    return tensors_of(module)
+
+
+def count_families(check: bool) -> int:
+    """Count the parameters of every case again; with `check` compare all tensors instead."""
+    cases, wrong = json.loads(FAMILIES.read_text()), 0
+    for name, case in cases.items():
+        try:
+            tensors = family_tensors(case)
+        except ImportError as error:
+            print(f"{name}: skipped ({error})", file=sys.stderr)
+            continue
+        if check:
+            wrong += not _agrees(name, case, tensors)
+        else:
+            case["parameters"] = sum(map(math.prod, tensors.values()))
+    if not check:
+        lines = (f"{json.dumps(name)}: {json.dumps(case)}" for name, case in cases.items())
+        FAMILIES.write_text("{\n" + ",\n".join(lines) + "\n}\n")
+    return 1 if wrong else 0
+
+
+def _agrees(name: str, case: dict[str, Any], tensors: dict[str, tuple[int, ...]]) -> bool:
+    from planner.model.importers import import_file
+
+    with tempfile.TemporaryDirectory() as folder:
+        path = Path(folder) / "config.json"
+        path.write_text(json.dumps(case["config"]))
+        ours = {tensor.name: tensor.shape for tensor in import_file(path).model.tensors}
+    differing = sorted(key for key in ours.keys() | tensors.keys() if ours.get(key) != tensors.get(key))
+    print(f"{name}: {len(ours):,} tensors, {'equal' if not differing else 'differing: ' + differing[0]}")
+    return not differing
+
+
 def main() -> int:
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
     parser.add_argument("--check", action="store_true", help="compare with the catalogue")
+    parser.add_argument("--flops", action="store_true", help="count FLOPs instead")
+    parser.add_argument("--families", action="store_true", help="count the families' parameters instead")
     arguments = parser.parse_args()
+    if arguments.flops:
+        return print_flops()
+    if arguments.families:
+        return count_families(arguments.check)
     writer = csv.writer(sys.stdout)
     wrong = 0
     if not arguments.check:
@@ -131,8 +261,6 @@ def main() -> int:
         if arguments.check:
             wrong += _differs(name, theirs)
         else:
-            import math
-
             count = sum(math.prod(shape) for shape in theirs.values())
             writer.writerow([name, class_name, len(theirs), count, digest(theirs)])
     return 1 if wrong else 0

@@ -13,8 +13,7 @@ from planner.model.importers.families import families
 
 sys.path.insert(0, str(Path(__file__).parents[2] / "benchmarks/fit"))
 
-from family_counts import tensors_of
-from model_references import REFERENCES
+from model_references import REFERENCES, family_tensors
 
 CASES = json.loads((Path(__file__).parents[1] / "data/models/families.json").read_text())
 SMALL = [name for name in CASES if not name.startswith("published/")]
@@ -35,7 +34,7 @@ def test_a_family_has_the_parameters_that_the_library_gives_it(tmp_path, name):
 def test_every_tensor_is_that_of_the_library(tmp_path, name):
     pytest.importorskip(CASES[name].get("library", "transformers"))
     model = load_model(config(tmp_path, name))
-    assert {tensor.name: tensor.shape for tensor in model.tensors} == tensors_of(CASES[name])
+    assert {tensor.name: tensor.shape for tensor in model.tensors} == family_tensors(CASES[name])
 
 
 def test_every_family_of_the_list_is_tried():

@@ -44,10 +44,10 @@ def test_flops_are_those_that_torch_counts(row):
 @pytest.mark.parametrize("name", ["gpt2", "bert-base", "llama3-8b", "vit-b16", "resnet50-v1.5"])
 def test_the_flops_kept_are_those_of_the_counter(name):
     pytest.importorskip("transformers")
-    from model_flops import count
+    from model_references import flops_of
 
     row = next(row for row in rows("flops.csv") if row["model"] == name)
-    assert count(name) == (int(row["forward_flops"]), int(row["backward_flops"]))
+    assert flops_of(name) == (int(row["forward_flops"]), int(row["backward_flops"]))
 
 
 @pytest.mark.parametrize("row", rows("torchvision.csv"), ids=lambda row: row["model"])
