@@ -53,3 +53,14 @@ def test_links_between_pages_lead_somewhere(path):
             assert anchor[1:] in {
                 re.sub(r"[^\w -]", "", h).strip().lower().replace(" ", "-") for h in headings
             }
+
+
+def test_benchmarks_readme_lists_every_program():
+    folder = ROOT / "benchmarks"
+    programs = {
+        path.name
+        for path in (*folder.rglob("*.py"), *folder.rglob("*.sh"))
+        if path.suffix == ".sh" or '__name__ == "__main__"' in path.read_text()
+    }
+    listed = set(re.findall(r"`([\w-]+\.(?:py|sh))", (folder / "README.md").read_text()))
+    assert listed == programs
