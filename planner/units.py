@@ -104,6 +104,8 @@ _TIMES = (  # unit, its seconds, and from how many seconds on it is used
 
 def _three_digits(value: float) -> str:
     """`4.30`, `22.2`, `1,250`; a whole number without decimals."""
+    if not math.isfinite(value):
+        return f"{value:g}"
     if value <= 0 or math.isclose(value, round(value), rel_tol=1e-9):
         return f"{value:,.0f}"
     return f"{value:,.{max(0, 2 - math.floor(math.log10(value)))}f}"

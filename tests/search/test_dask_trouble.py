@@ -24,7 +24,7 @@ from faults import SWEEP  # noqa: E402
 import planner  # noqa: E402
 from planner.answers.sweep import read_sweep, requests_from, sweep, sweep_for  # noqa: E402
 from planner.errors import BadInput, ClusterWarning, PlannerError  # noqa: E402
-from planner.search import dask_cluster, dask_door  # noqa: E402
+from planner.search import dask_cluster  # noqa: E402
 from planner.search.executors import executor_of  # noqa: E402
 
 TINY = SWEEP.replace("[1, 2, 4, 8]", "[1, 2]").replace('["alexnet", "vgg11"]', '["alexnet"]')
@@ -84,7 +84,7 @@ def test_a_host_that_does_not_exist():
 
 
 def test_a_port_that_accepts_and_says_nothing(monkeypatch):
-    monkeypatch.setattr(dask_door, "CONNECT_S", 0.3)
+    monkeypatch.setattr(dask_cluster, "CONNECT_S", 0.3)
     with port() as address:
         assert refused(address).startswith(f"{address} says nothing within 0.3 s; is it a Dask scheduler?")
 

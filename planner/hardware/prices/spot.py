@@ -108,12 +108,13 @@ def course_of(taken: Sequence[tuple[Hardware, int, str]], terms: SpotTerms, stat
     write_s = checkpoint_s(state_bytes)
     run = spot_run(rate, checkpoint_s=write_s, restart_s=terms.restart_s, interval_s=terms.checkpoint_every_s)
     often = "; ".join(f"{count} x {kind.name}: {interruption.words}" for kind, count, interruption in known)
-    stops = f"stopped once in {format_seconds(SECONDS_PER_HOUR / rate)}" if rate else "never stopped"
-    interval = "which costs least" if terms.checkpoint_every_s is None else "as given"
+    if not rate:
+        return SpotCourse(run, write_s, terms.restart_s, f"{often}. The run is never interrupted")
+    interval = "the cheapest interval" if terms.checkpoint_every_s is None else "as given"
     words = (
-        f"{often}. The run is {stops}; a checkpoint ({format_bytes(state_bytes)}, "
-        f"{format_seconds(write_s)} at {CHECKPOINT_BYTES_PER_S / 1e9:g} GB/s) every "
-        f"{format_seconds(run.interval_s)} ({interval}), "
+        f"{often}. One interruption per {format_seconds(SECONDS_PER_HOUR / rate)}; a checkpoint "
+        f"({format_bytes(state_bytes)}, {format_seconds(write_s)} at {CHECKPOINT_BYTES_PER_S / 1e9:g} GB/s) "
+        f"every {format_seconds(run.interval_s)} ({interval}), "
         f"{format_seconds(terms.restart_s)} for a restart: {run.time_factor - 1:.1%} more time and money"
     )
     return SpotCourse(run, write_s, terms.restart_s, words)

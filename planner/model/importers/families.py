@@ -227,7 +227,7 @@ class Description:
         return name
 
     def _block(self, name: str) -> list[Item]:
-        if name not in self.family.tables["blocks"]:
+        if not isinstance(name, str) or name not in self.family.tables["blocks"]:
             raise BadInput(f"{self.family.path}: there is no block {name!r}")
         layers: list[Item] = self.family.tables["blocks"][name]
         return layers
