@@ -337,7 +337,7 @@ def cost_split(plans: Sequence[ScoredPlan], names: Sequence[str], wide: bool = F
     caption = "Each plan's price by the hour over its throughput; servers on worker machines cost nothing."
     title = "Cost by role" if len(roles) > 1 else "Cost per million samples"
     return rows_chart(
-        "cost", title, caption, names=names, data=data, x=titled("USD per million samples"), wide=wide
+        "cost", title, caption, names=names, data=data, x=titled("$ per million samples"), wide=wide
     )
 
 
