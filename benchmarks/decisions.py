@@ -49,7 +49,6 @@ from planner.answers.scenario import parse_request
 from planner.errors import PlannerError
 from planner.parallel.plan import Plan
 from planner.search.cases import Cases
-from planner.search.executors import executor_of
 from planner.search.measured import load
 from planner.search.objectives import discounts
 from planner.search.rank import (
@@ -62,7 +61,7 @@ from planner.search.rank import (
 from planner.search.request import model_of
 from planner.search.rungs import cautious, half_width
 from planner.search.scored import ScoredPlan
-from planner.search.simulations import Simulations
+from planner.search.simulations import Simulations, executor_of
 from planner.search.sizes import dividing_batches
 
 MODELS = ("resnet50", "vgg16", "alexnet", "vit-b16", "bert-large", "gpt2", "inception3", "llama3-8b")

@@ -31,8 +31,7 @@ from rates_solver import Solver
 
 from planner.calibrate.accelerator import to_toml
 from planner.device.rates import CLASS, RateConstants, basis_for, decoded, family_of, network_of
-from planner.files.folders import shipped_folder
-from planner.files.regular_file import write_file
+from planner.files.regular_file import shipped_folder, write_file
 
 HERE = Path(__file__).parent
 ROOT = HERE.parents[1]

@@ -16,7 +16,7 @@ from fit_runs import FitRun, predicted_step_s
 
 from planner.device.computation import WAIT
 from planner.errors import BadInput
-from planner.model.units import chain_of
+from planner.model import chain_of
 from planner.parallel.data.fsdp import Sharded
 from planner.parallel.mesh import data_parallel_group
 from planner.parallel.replica import OPTIMIZER, stage_of

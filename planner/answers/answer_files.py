@@ -10,8 +10,7 @@ from typing import Annotated, Any
 import msgspec
 
 from planner.errors import BadInput
-from planner.files.identifiers import check_name
-from planner.files.tomlfile import from_json
+from planner.files.tomlfile import check_name, from_json
 from planner.simulator.cluster import Resource
 from planner.units import format_bytes
 

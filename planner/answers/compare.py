@@ -21,7 +21,6 @@ from planner.model import Model
 from planner.note import Reason, Verb
 from planner.progress import Progress, silent
 from planner.search.cases import Cases
-from planner.search.executors import executor_of
 from planner.search.field import field_of
 from planner.search.measured import load
 from planner.search.objectives import discounts, merged
@@ -30,7 +29,7 @@ from planner.search.remedies import left_out_notes, no_plans
 from planner.search.request import Request, model_of
 from planner.search.rungs import Rung
 from planner.search.scored import ScoredPlan
-from planner.search.simulations import Simulations
+from planner.search.simulations import Simulations, executor_of
 from planner.search.sizes import LARGE_PARAMETERS, MAX_LARGE_WORKERS
 from planner.search.space import Space, enumerate_plans
 

@@ -19,7 +19,6 @@ from planner.answers.results import Change, Recommendation
 from planner.errors import Infeasible
 from planner.progress import Progress, silent
 from planner.search.cases import Cases
-from planner.search.executors import executor_of
 from planner.search.field import field_of
 from planner.search.measured import load
 from planner.search.objectives import BETWEEN, CHOICE, OTHER_END, Contest, discounts, race_for
@@ -30,7 +29,7 @@ from planner.search.request import MAX_WORKERS, Request, model_of
 from planner.search.rungs import Rung
 from planner.search.scored import ScoredPlan
 from planner.search.screening import screened_space
-from planner.search.simulations import Simulations
+from planner.search.simulations import Simulations, executor_of
 from planner.search.space import Space, enumerate_plans
 
 if TYPE_CHECKING:

@@ -35,10 +35,9 @@ def options_in(source: TomlSource, values: Mapping[str, Any]) -> dict[str, Any]:
     """Options from values of a file; paths in them are relative to the file."""
     import msgspec
 
-    from planner.files.folders import looks_like_path
-    from planner.files.regular_file import expanded
+    from planner.files.regular_file import expanded, looks_like_path
     from planner.files.tomlfile import decode
-    from planner.model.hub import is_hub_name
+    from planner.model.catalog import is_hub_name
 
     def from_file(path: str) -> str:
         return os.path.join(source.path.parent, expanded(path))

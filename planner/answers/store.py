@@ -29,9 +29,8 @@ import planner
 from planner.errors import BadInput, Infeasible, PlannerError
 from planner.parallel.plan import Plan
 from planner.search.cases import Cases
-from planner.search.executors import slots
 from planner.search.rungs import Rung
-from planner.search.simulations import Simulations
+from planner.search.simulations import Simulations, slots
 from planner.simulator.statistics import Prediction
 
 VERSION = 2

@@ -32,11 +32,10 @@ from planner.model import Model
 from planner.parallel.plan import Plan
 from planner.progress import Progress, silent
 from planner.search.cases import Cases
-from planner.search.executors import executor_of
 from planner.search.remedies import no_plans
 from planner.search.request import SERVER_WORDS, Request, model_of
 from planner.search.scored import ScoredPlan
-from planner.search.simulations import Simulations
+from planner.search.simulations import Simulations, executor_of
 from planner.search.space import enumerate_plans, exchanges, site_of
 from planner.simulator.step.files import encode
 

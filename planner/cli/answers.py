@@ -52,7 +52,7 @@ def recommend(
     """
     from planner.answers.recommend import STAGES, recommend_for
     from planner.report.phrases import best_so_far
-    from planner.search.executors import executor_of
+    from planner.search.simulations import executor_of
 
     if search not in (None, "enumerate", "optuna"):
         raise BadInput(f"--search is {search!r}; it is one of enumerate, optuna")
@@ -88,7 +88,7 @@ def compare(given: Given, *, jobs: options.JobsOption = None, cluster: options.C
     planner compare --model resnet50 --workers 1,2,4,8
     """
     from planner.answers.compare import compare_for
-    from planner.search.executors import executor_of
+    from planner.search.simulations import executor_of
 
     request = given.request()
     with out.progress(given.quiet) as on_progress, executor_of(None, jobs, cluster) as pool:

@@ -41,9 +41,8 @@ from planner.device.precision import Precision, optimizer_named, state_bytes
 from planner.errors import BadInput
 from planner.hardware import Device, Hardware
 from planner.memoize import memoize
-from planner.model import MethodSettings, Model, Tensor
+from planner.model import MethodSettings, Model, Tensor, chain_of
 from planner.model.layers import with_loss
-from planner.model.units import chain_of
 
 DeviceKind = Literal["gpu", "cpu"]
 

@@ -1,7 +1,5 @@
-"""Opening a file that someone names: a regular file, never a pipe or a device that does not end.
-
-Writing a file whole or not at all.
-"""
+"""Files and folders: opens regular files only, never a pipe or an endless device; writes whole or not at all;
+finds the folders of the catalogue, of PLANNER_PATH and of PLANNER_HOME."""
 
 from __future__ import annotations
 
@@ -14,6 +12,7 @@ from pathlib import Path
 from typing import IO
 
 from planner.errors import BadInput
+from planner.memoize import memoize
 from planner.units import format_bytes
 
 LARGEST_TEXT_BYTES = 2**20  # of what people write: a hundred times the largest file of the catalogue
@@ -99,3 +98,40 @@ def _umask() -> int:
     mask = os.umask(0o022)
     os.umask(mask)
     return mask
+
+
+def home() -> Path:
+    """PLANNER_HOME if it is set, else `planner` where the system keeps a user's data. It need not exist."""
+    named, data = os.environ.get("PLANNER_HOME"), os.environ.get("XDG_DATA_HOME")
+    return _folder(named) if named else _folder(data or "~/.local/share") / "planner"
+
+
+def _folder(path: str) -> Path:
+    return _expanded(path, os.environ.get("HOME"))
+
+
+@memoize
+def _expanded(path: str, _home: str | None) -> Path:
+    """A path with `~` expanded, cached for a home folder: machines look for their prices one by one."""
+    return expanded(path)
+
+
+_PACKAGE = Path(__file__).resolve().parents[1]
+
+
+def shipped_folder(kind: str) -> Path:
+    """The catalogue's own `models`, `hardware` or `configs`: inside the package in an installed wheel, at the
+    top of a checkout."""
+    inside = _PACKAGE / "catalog_data" / kind
+    return inside if inside.is_dir() else _PACKAGE.parent / kind
+
+
+def user_folders() -> tuple[Path, ...]:
+    """The folders of PLANNER_PATH, in order."""
+    return tuple(_folder(part) for part in os.environ.get("PLANNER_PATH", "").split(os.pathsep) if part)
+
+
+def looks_like_path(name: str) -> bool:
+    """Whether a name given where a catalogue name is expected is a file: it has a slash, or ends in .toml or,
+    for one machine of several, in .toml:NAME."""
+    return name.endswith(".toml") or ".toml:" in name or "/" in name or os.sep in name

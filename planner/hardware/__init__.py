@@ -337,7 +337,7 @@ class Market:
 
 def own_machines(words: Iterable[str]) -> tuple[Hardware, ...]:
     """The machines that words name by their files; two different ones of one name are refused."""
-    from planner.files.folders import looks_like_path
+    from planner.files.regular_file import looks_like_path
     from planner.hardware.catalog import load_hardware
 
     own: dict[str, Hardware] = {}

@@ -20,8 +20,7 @@ from importlib.resources import files
 from pathlib import Path
 
 from planner.errors import BadInput, unknown_name
-from planner.files.folders import home, looks_like_path, shipped_folder, user_folders
-from planner.files.regular_file import expanded
+from planner.files.regular_file import expanded, home, looks_like_path, shipped_folder, user_folders
 from planner.files.tomlfile import read
 from planner.hardware import Device, Hardware
 from planner.hardware.build import build, with_usual_fabric

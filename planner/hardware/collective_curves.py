@@ -30,7 +30,7 @@ import csv
 from dataclasses import dataclass
 
 from planner.errors import BadInput, unknown_name
-from planner.files.folders import shipped_folder
+from planner.files.regular_file import shipped_folder
 from planner.memoize import memoize
 
 COLLECTIVES = ("all_reduce", "all_gather", "reduce_scatter", "alltoall")

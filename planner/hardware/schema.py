@@ -15,10 +15,9 @@ import msgspec
 from msgspec import Meta
 
 from planner.errors import BadInput
-from planner.files.identifiers import faulty_name, name_fault
 from planner.files.regular_file import text_of
 from planner.files.tomlfile import TomlSource as File
-from planner.files.tomlfile import decode, read
+from planner.files.tomlfile import decode, faulty_name, name_fault, read
 from planner.hardware import Basis, Format, Link, MemoryKind, Standing, Topology
 
 FIGURES = ("on_demand", "spot", "nic_burst", "nic_baseline", "flow", "machine", "rdma", "status")

@@ -6,7 +6,58 @@ predicting. Answers and the command line may import this package.
 
 from __future__ import annotations
 
-from planner.launch._base import Launch, Recipe, Target
-from planner.launch.targets import TARGETS, export_text, target_for
+from pathlib import PurePath
+
+from planner.errors import BadInput
+from planner.launch._base import FrameworkTarget, Launch, Recipe, Target
+from planner.launch.accelerate import Accelerate
+from planner.launch.axolotl import Axolotl
+from planner.launch.deepspeed import DeepSpeed
+from planner.launch.kubernetes import Kubernetes
+from planner.launch.megatron import Megatron
+from planner.launch.skypilot import SkyPilot
+from planner.launch.slurm import Slurm
+from planner.launch.torchrun import TorchRun
+from planner.launch.torchtitan import TorchTitan
+from planner.launch.torchtune import TorchTune
+from planner.launch.trl import Trl
 
 __all__ = ["TARGETS", "Launch", "Recipe", "Target", "export_text", "target_for"]
+
+
+TARGETS: tuple[Target, ...] = (
+    SkyPilot(),
+    TorchRun(),
+    Kubernetes(),
+    Slurm(),
+    Accelerate(),
+    DeepSpeed(),
+    Megatron(),
+    TorchTitan(),
+    Trl(),
+    TorchTune(),
+    Axolotl(),
+)
+
+
+def target_for(path: str | PurePath) -> Target:
+    """The target whose ending a path has; the longest ending decides."""
+    name = PurePath(path).name.lower()
+    fitting = [
+        (len(suffix), target) for target in TARGETS for suffix in target.suffixes if name.endswith(suffix)
+    ]
+    if not fitting:
+        known = ", ".join(f"{target.suffixes[0]} ({target.name})" for target in TARGETS)
+        raise BadInput(f"--export {PurePath(path).name}: the ending says what is written; known: {known}")
+    return max(fitting, key=lambda item: item[0])[1]
+
+
+def export_text(path: str | PurePath, launch: Launch) -> str:
+    """What to write to a path so that it starts a launch."""
+    target = target_for(path)
+    if refusal := target.refusal(launch):
+        others = [other.suffixes[0] for other in TARGETS if not other.refusal(launch)]
+        if isinstance(target, FrameworkTarget) and others:
+            refusal += f"; endings that can say this plan: {', '.join(others)}"
+        raise BadInput(f"--export {PurePath(path).name}: {refusal}")
+    return target.text(launch)

@@ -11,7 +11,11 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from functools import cached_property
 
+import numpy as np
+import numpy.typing as npt
+
 from planner.errors import BadInput
+from planner.memoize import memoize
 
 BYTES_PER_ELEMENT = 4  # single precision
 LONGEST_SEQUENCE = 10_000_000  # tokens
@@ -283,3 +287,67 @@ class Model:
 
     def __iter__(self) -> Iterator[Layer]:
         return iter(self.layers)
+
+
+Floats = npt.NDArray[np.float64]
+Ints = npt.NDArray[np.intp]
+
+
+@dataclass(frozen=True, eq=False)
+class Chain:
+    """A model as a chain of units, the grain of pipelines and of sharding: the layers before its blocks, each
+    block, the layers after. A network without blocks has one unit per layer with parameters.
+
+    `unit[l]` is the unit of layer l; units are numbered in order. `repeats[u]`: unit u is a block.
+    """
+
+    names: tuple[str, ...]
+    unit: Ints
+    repeats: npt.NDArray[np.bool_]
+    elements: Ints  # trained parameters of each unit
+    matrices: tuple[tuple[int, ...], ...]  # of each unit, their elements; vectors are small beside them
+    frozen_bytes: Floats  # of parameters of each unit that are not trained
+
+    @property
+    def length(self) -> int:
+        return len(self.names)
+
+    def summed(self, by_layer: npt.ArrayLike) -> Floats:
+        """Sums a figure of each layer over every unit."""
+        weights = np.asarray(by_layer, np.float64)
+        return np.bincount(self.unit, weights=weights, minlength=self.length).astype(np.float64)
+
+
+@memoize
+def chain_of(model: Model) -> Chain:
+    """The units of a model, in order."""
+    names: list[str] = []
+    repeats: list[bool] = []
+    unit: list[int] = []
+    has_blocks = any(layer.block is not None for layer in model.layers)
+    for layer in model.layers:
+        name = layer.block if has_blocks else None
+        if has_blocks:
+            begins = not names or name != (names[-1] if repeats[-1] else None)
+        else:
+            begins = not names or bool(layer.tensors)
+        if begins:
+            names.append(name if name is not None else layer.name)
+            repeats.append(name is not None)
+        unit.append(len(names) - 1)
+    elements = np.zeros(len(names), np.intp)
+    matrices: list[tuple[int, ...]] = [()] * len(names)
+    frozen_bytes = np.zeros(len(names))
+    for at, layer in zip(unit, model.layers, strict=True):
+        trained = [tensor for tensor in layer.tensors if tensor.frozen_bits is None]
+        elements[at] += sum(tensor.elements for tensor in trained)
+        matrices[at] += tuple(tensor.elements for tensor in trained if len(tensor.shape) > 1)
+        frozen_bytes[at] += sum(tensor.frozen_bytes for tensor in layer.tensors)
+    return Chain(
+        tuple(names),
+        np.array(unit, np.intp),
+        np.array(repeats, np.bool_),
+        elements,
+        tuple(matrices),
+        frozen_bytes,
+    )

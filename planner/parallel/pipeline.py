@@ -111,7 +111,7 @@ class PipelineParallel(Axis):
 
 def unit_count(model: Model) -> int:
     """Units of a model: blocks, and what stands before and after them."""
-    from planner.model.units import chain_of
+    from planner.model import chain_of
 
     return chain_of(model).length
 
@@ -119,7 +119,7 @@ def unit_count(model: Model) -> int:
 @memoize
 def stage_layers(model: Model, stages: int, stage: int = 0) -> frozenset[str]:
     """Layers of one of so many stages of equally many units; the last has what is left."""
-    from planner.model.units import chain_of
+    from planner.model import chain_of
 
     chain = chain_of(model)
     each = -(-chain.length // stages)

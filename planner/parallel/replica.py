@@ -22,7 +22,7 @@ from planner.device.memory import Shares
 from planner.device.precision import FP32, Precision
 from planner.device.rates import Framework
 from planner.device.rates.times import DEFAULT_FRAMEWORK, ComputationTime, computation_s, framework_named
-from planner.files.folders import shipped_folder
+from planner.files.regular_file import shipped_folder
 from planner.hardware import Hardware
 from planner.memoize import memoize
 from planner.model import Model

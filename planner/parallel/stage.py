@@ -23,9 +23,8 @@ import numpy.typing as npt
 from planner.device.activations import Recompute, recomputed_layers
 from planner.device.computation import BACKWARD, COMPUTE, FORWARD, OTHER, RECOMPUTE, SUM, WAIT, Parameter
 from planner.memoize import memoize
-from planner.model import Model
+from planner.model import Chain, Floats, Ints, Model, chain_of
 from planner.model.layers import kind_of
-from planner.model.units import Chain, Floats, Ints, chain_of
 from planner.parallel._base import TRANSPOSED, Axis, Communication, StageSchedule
 from planner.parallel.collectives import Kind
 from planner.parallel.mesh import WHOLE, Mesh

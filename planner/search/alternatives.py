@@ -17,8 +17,7 @@ from planner.device.activations import RECOMPUTE_MODES
 from planner.device.memory import OFFLOADED as PARTS
 from planner.device.memory import PeakMemory, host_memory_bytes, offloading, settings_of, usable_bytes
 from planner.flags import option_of
-from planner.model import Model
-from planner.model.units import chain_of
+from planner.model import Model, chain_of
 from planner.parallel.data import Site
 from planner.parallel.data.fsdp import memory_saving_variants
 from planner.parallel.mesh import meshes

@@ -166,7 +166,7 @@ def _samples_of(model: Model, epochs: float | None, tokens: float | None) -> flo
 
 def _named(model: str) -> str:
     """The name of a model that may be given as a file."""
-    from planner.files.folders import looks_like_path
+    from planner.files.regular_file import looks_like_path
     from planner.model.catalog import load_model
 
     return load_model(model).name if looks_like_path(model) else model

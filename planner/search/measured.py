@@ -17,8 +17,7 @@ from typing import Literal, get_args
 import msgspec
 
 from planner.errors import BadInput
-from planner.files.folders import home
-from planner.files.regular_file import write_file
+from planner.files.regular_file import home, write_file
 from planner.files.tomlfile import from_json
 
 try:

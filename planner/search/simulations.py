@@ -1,9 +1,12 @@
-"""Simulations of plans: in rungs, on any executor, and what is known of each plan so far."""
+"""Simulations of plans by rungs, on threads (the engine releases the GIL), Dask, or any executor."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
-from concurrent.futures import Executor, Future
+import os
+import threading
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from concurrent.futures import Executor, Future, ThreadPoolExecutor
+from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from planner.parallel.plan import Plan
@@ -11,6 +14,7 @@ from planner.progress import Progress, silent
 from planner.search.cases import Cases
 from planner.search.rungs import LONG, RUNGS, Rung, RungEffort
 from planner.search.scored import ScoredPlan
+from planner.simulator.run import stoppable
 
 if TYPE_CHECKING:
     from planner.simulator.simulate import Case, Effort, PartialSimulation
@@ -115,8 +119,8 @@ class Simulations:
 
     def known(self, plan: Plan) -> Prediction | None:
         """The best prediction of a plan so far."""
-        kept_RUNGS = (self._predictions.get((plan, rung)) for rung in reversed(RUNGS))
-        return next((match for match in kept_RUNGS if match is not None), None)
+        predictions = (self._predictions.get((plan, rung)) for rung in reversed(RUNGS))
+        return next((match for match in predictions if match is not None), None)
 
     def _better(self, plan: Plan, rung: Rung) -> Prediction | None:
         """What a longer rung has said of a plan, of which a shorter one would make no more."""
@@ -139,3 +143,43 @@ class Simulations:
         for plan, begun in _results(tasks):
             self._begun[plan, effort] = begun
             self._predictions[plan, rung] = self.cases.adjusted(plan, begun.prediction())
+
+
+@contextmanager
+def executor_of(
+    executor: Executor | None = None, jobs: int | None = None, cluster: str | None = None
+) -> Iterator[Executor]:
+    """The given executor, left open; or that of the Dask scheduler at the address `cluster`; or a pool of
+    threads that is closed at the end: what has not begun is dropped, what runs is stopped."""
+    if executor is not None:
+        yield executor
+        return
+    if cluster is not None:
+        from planner.search.dask_cluster import dask_executor
+
+        with dask_executor(cluster) as remote:
+            yield remote
+        return
+    pool = _Threads(jobs or os.cpu_count() or 1)
+    try:
+        yield pool
+    finally:
+        pool.stop.set()
+        pool.shutdown(wait=True, cancel_futures=True)
+
+
+class _Threads(ThreadPoolExecutor):
+    """Threads whose simulations end when `stop` is set: after Ctrl-C nobody waits for them."""
+
+    def __init__(self, threads: int) -> None:
+        super().__init__(threads)
+        self.stop = threading.Event()
+
+    def submit(self, fn: Callable[..., T], /, *args: Any, **kwargs: Any) -> Future[T]:
+        return super().submit(stoppable, self.stop, fn, *args, **kwargs)
+
+
+def slots(executor: Executor) -> int:
+    """How many simulations an executor runs at once, as far as it says."""
+    known = getattr(executor, "slots", None) or getattr(executor, "_max_workers", None)
+    return int(known or os.cpu_count() or 1)

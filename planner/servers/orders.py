@@ -13,7 +13,7 @@ import numpy as np
 
 from planner.errors import BadInput
 from planner.progress import Progress, silent
-from planner.search.executors import executor_of
+from planner.search.simulations import executor_of
 from planner.servers.ordering import STRATEGIES, Schedule, Setting, measures, strategy
 from planner.servers.ordering.graph import StepGraph, pipelined
 from planner.servers.ordering.measures import Bounds

@@ -15,7 +15,7 @@ from collections.abc import Sequence
 from planner.errors import BadInput, unknown_name
 from planner.memoize import memoize
 from planner.progress import Progress, silent
-from planner.search.executors import executor_of
+from planner.search.simulations import executor_of
 from planner.validation.row import Check, CheckName, Row, RowName, figures
 
 __all__ = ["Row", "checks", "known_rows", "names", "validate"]

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 from planner.errors import BadInput
-from planner.files.folders import shipped_folder
+from planner.files.regular_file import shipped_folder
 from planner.files.tomlfile import TomlSource, read
 from planner.hardware import Device
 from planner.memoize import memoize

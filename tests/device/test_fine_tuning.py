@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import gc
 import json
 import sys
 
@@ -17,11 +16,10 @@ from planner.device.precision import BF16, OPTIMIZERS, optimizer_named
 from planner.device.rates.times import computation_s
 from planner.errors import BadInput, Infeasible
 from planner.hardware.catalog import load_hardware
-from planner.model import Model, methods
+from planner.model import Model, chain_of, methods
 from planner.model.catalog import load_model
 from planner.model.layers import layers_with_gradient, workloads
 from planner.model.methods import METHODS, trained_by, training_of
-from planner.model.units import chain_of
 from planner.parallel.data.fsdp import Sharded
 from planner.parallel.data.units import Unit
 from planner.parallel.plan import Site
@@ -172,12 +170,11 @@ def test_targets_that_a_network_lacks_are_refused():
 NORMS = """
 from dataclasses import replace
 
-from planner.model.methods._base import Method, freeze
+from planner.model.methods import Method, freeze
 
 
 class Norms(Method):
     name = "norms"
-    help = "vectors alone"
 
     @classmethod
     def apply(cls, model, training, base):
@@ -192,13 +189,9 @@ class Norms(Method):
 def norms(tmp_path, monkeypatch):
     """A method whose file lies beside the others."""
     (tmp_path / "norms.py").write_text(NORMS)
-    folders = [*methods.__path__, str(tmp_path)]
-    monkeypatch.setattr(methods, "__path__", folders)
-    for name, kind in methods.methods_in(folders).items():
-        monkeypatch.setitem(METHODS, name, kind)
+    monkeypatch.setattr(methods, "__path__", [*methods.__path__, str(tmp_path)])
     yield
     sys.modules.pop("planner.model.methods.norms")
-    gc.collect()  # its class is no subclass of Method any more
 
 
 def test_a_method_is_one_file(norms):

@@ -30,7 +30,7 @@ from planner.calibrate.accelerator import to_toml
 from planner.device.recorded import open_profile
 from planner.device.recorded.importers import import_profile
 from planner.errors import BadInput
-from planner.files.identifiers import LONGEST_NAME
+from planner.files.tomlfile import LONGEST_NAME
 from planner.hardware.catalog import load_hardware
 from planner.hardware.inventory import MachineAnswers, machine_tables
 from planner.hardware.prices.lists import read_list

@@ -11,9 +11,8 @@ from played import pipeline_s
 
 from planner.device.computation import BACKWARD, COMPUTE, FORWARD, RECOMPUTE, SUM, WAIT
 from planner.errors import BadInput
-from planner.model import Model
+from planner.model import Floats, Model, chain_of
 from planner.model.catalog import load_model
-from planner.model.units import Floats, chain_of
 from planner.parallel.mesh import Mesh
 from planner.parallel.stage import Costs, StageWork, TimeRow, stage_work, unit_times
 

@@ -20,7 +20,6 @@ from planner.parallel.data.ddp import AllReduce
 from planner.parallel.plan import Plan
 from planner.search import field, limits, measured, objectives
 from planner.search.cases import Cases
-from planner.search.executors import executor_of
 from planner.search.feasibility import Exclusion, Feasibility, exclusion, has_machines
 from planner.search.field import _Single
 from planner.search.input import input_samples_per_s, limited, reads_images
@@ -30,7 +29,7 @@ from planner.search.objectives import staleness_discount
 from planner.search.race import race
 from planner.search.request import Request
 from planner.search.screening import BoundPruner
-from planner.search.simulations import Simulations
+from planner.search.simulations import Simulations, executor_of
 from planner.search.sizes import (
     batch_discount,
     dividing_batches,

@@ -17,7 +17,7 @@ from dask_here import scheduler, workers  # noqa: E402
 from faults import SWEEP  # noqa: E402
 
 from planner.answers.sweep import read_sweep, requests_from, sweep_for  # noqa: E402
-from planner.search.executors import executor_of  # noqa: E402
+from planner.search.simulations import executor_of  # noqa: E402
 
 TINY = SWEEP.replace("[1, 2, 4, 8]", "[1, 2]").replace('["alexnet", "vgg11"]', '["alexnet"]')
 

@@ -25,7 +25,7 @@ import planner  # noqa: E402
 from planner.answers.sweep import read_sweep, requests_from, sweep, sweep_for  # noqa: E402
 from planner.errors import BadInput, ClusterWarning, PlannerError  # noqa: E402
 from planner.search import dask_cluster  # noqa: E402
-from planner.search.executors import executor_of  # noqa: E402
+from planner.search.simulations import executor_of  # noqa: E402
 
 TINY = SWEEP.replace("[1, 2, 4, 8]", "[1, 2]").replace('["alexnet", "vgg11"]', '["alexnet"]')
 

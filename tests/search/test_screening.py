@@ -16,10 +16,9 @@ from planner.parallel.data import EXCHANGES, Exchange, Job, Site, Tier
 from planner.parallel.data.single import Alone
 from planner.parallel.mesh import data_parallel_group
 from planner.search.cases import Cases
-from planner.search.executors import executor_of
 from planner.search.request import Request
 from planner.search.screening import ABOVE, screened_space
-from planner.search.simulations import Simulations
+from planner.search.simulations import Simulations, executor_of
 from planner.search.space import enumerate_plans, worker_machines
 from planner.servers.bounds import throughput_ceiling
 

@@ -13,7 +13,7 @@ import pytest
 
 from planner.hardware.catalog import load_hardware
 from planner.model.catalog import load_model
-from planner.search.executors import executor_of
+from planner.search.simulations import executor_of
 from planner.servers.synthesis import profile_for
 from planner.simulator.cluster import Cluster
 from planner.simulator.policy import Multiplexed
@@ -27,7 +27,7 @@ from planner.model.catalog import load_model
 from planner.simulator.cluster import Cluster
 from planner.simulator.policy import Multiplexed
 from planner.servers.synthesis import profile_for
-from planner.search.executors import executor_of
+from planner.search.simulations import executor_of
 from planner.simulator.run import RunOptions, run
 
 signal.signal(signal.SIGINT, signal.default_int_handler)  # which a shell may have told us to ignore

@@ -19,7 +19,7 @@ from planner.device.activations import recomputed_layers
 from planner.device.memory import footprint
 from planner.device.precision import BF16
 from planner.device.rates.times import computation_s
-from planner.files.folders import shipped_folder
+from planner.files.regular_file import shipped_folder
 from planner.hardware.catalog import load_hardware
 from planner.model.catalog import load_model
 from planner.model.methods import trained_by, training_of

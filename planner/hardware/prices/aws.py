@@ -13,9 +13,8 @@ from pathlib import Path
 import msgspec
 
 from planner.errors import BadInput
-from planner.files.identifiers import check_name
 from planner.files.regular_file import opened
-from planner.files.tomlfile import from_json
+from planner.files.tomlfile import check_name, from_json
 from planner.hardware.prices.formats import KEPT, ListedPrice, Machines, PriceFormat, usd_per_hour
 
 LARGEST_JSON_BYTES = 640 * 2**20  # the offer file of EC2 in us-east-1 has about 400 MB

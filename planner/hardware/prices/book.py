@@ -16,8 +16,7 @@ from datetime import date
 from pathlib import Path
 
 from planner.errors import BadInput
-from planner.files.folders import home
-from planner.files.regular_file import write_file
+from planner.files.regular_file import home, write_file
 from planner.hardware import Hardware, Price, Source
 from planner.hardware.prices.formats import rows_of
 from planner.memoize import memoize

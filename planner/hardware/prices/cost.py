@@ -22,7 +22,7 @@ from datetime import date
 from typing import TYPE_CHECKING
 
 from planner.errors import BadInput
-from planner.files.folders import shipped_folder
+from planner.files.regular_file import shipped_folder
 from planner.hardware import Hardware, Price
 from planner.memoize import memoize
 

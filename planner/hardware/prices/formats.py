@@ -20,8 +20,8 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from planner.errors import BadInput
-from planner.files.identifiers import check_name
 from planner.files.regular_file import opened
+from planner.files.tomlfile import check_name
 from planner.hardware import Hardware
 
 LARGEST_BYTES = 256 * 2**20  # the largest published CSV has a tenth of it

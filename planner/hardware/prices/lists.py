@@ -11,8 +11,8 @@ from statistics import median
 from typing import Literal
 
 from planner.errors import BadInput, unknown_name
-from planner.files.identifiers import check_name
 from planner.files.regular_file import expanded, opened
+from planner.files.tomlfile import check_name
 from planner.hardware import Hardware, Price
 from planner.hardware.prices import book
 from planner.hardware.prices.aws import AWS

@@ -25,7 +25,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from planner.errors import BadInput
-from planner.files.folders import shipped_folder
+from planner.files.regular_file import shipped_folder
 from planner.hardware import Hardware
 from planner.hardware.prices.cost import RESTART_S, SECONDS_PER_HOUR, SpotTerms
 from planner.memoize import memoize

@@ -78,7 +78,7 @@ class ImportOptions:
 
 def import_named(source: str, asked: ImportOptions) -> ImportedModel:
     """The network that a user names: a file, a folder, or a function of a module."""
-    from planner.model.hub import hub_config, is_hub_name
+    from planner.model.catalog import hub_config, is_hub_name
 
     path = hub_config(source) if is_hub_name(source) else expanded(source)
     source = str(path) if is_hub_name(source) else source

@@ -27,7 +27,7 @@ from typing import Any, TypeGuard
 import msgspec
 
 from planner.errors import BadInput
-from planner.files.folders import shipped_folder, user_folders
+from planner.files.regular_file import shipped_folder, user_folders
 from planner.files.tomlfile import decode, read
 from planner.memoize import memoize
 from planner.model.importers.expressions import ExpressionError, evaluate

@@ -17,11 +17,10 @@ from pathlib import Path
 from typing import Any
 
 from planner.errors import BadInput, unknown_name
-from planner.files.identifiers import LONGEST_OP_NAME, check_names
 from planner.files.regular_file import opened
-from planner.files.tomlfile import TomlSource
+from planner.files.tomlfile import LONGEST_OP_NAME, TomlSource, check_names
 from planner.model import Model
-from planner.model.hub import hub_name
+from planner.model.catalog import hub_name
 from planner.model.importers import TORCH_NAMES, ImportedModel, built
 from planner.model.importers.families import Description, families, load_family
 from planner.model.netlist import build_model

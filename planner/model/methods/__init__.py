@@ -3,54 +3,86 @@
     trained_by(load_model("llama3-8b"), training_of("qlora", rank=16))
 
 A method marks frozen tensors (`Tensor.frozen_bits`) and adds the layers of adapters. Compute, memory and
-communication follow from these marks; nobody asks which method it was.
+communication follow from these marks; no code outside asks which method was applied.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-from dataclasses import replace
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, replace
 from importlib import import_module
 from pkgutil import iter_modules
-from typing import Any
+from typing import Any, ClassVar
 
 from planner.errors import BadInput, unknown_name
 from planner.memoize import memoize
-from planner.model import MethodSettings, Model
+from planner.model import Layer, MethodSettings, Model, Tensor
 from planner.model.layers import with_loss
-from planner.model.methods._base import USUAL_DATASET_TOKENS, USUAL_EPOCHS, Base, Method
-from planner.model.methods.lora import TARGETS
 
-__all__ = [
-    "BASES",
-    "METHODS",
-    "TARGETS",
-    "USUAL_DATASET_TOKENS",
-    "USUAL_EPOCHS",
-    "Base",
-    "Method",
-    "MethodSettings",
-    "trained_by",
-    "training_of",
-]
-
-
-def methods_in(folders: Iterable[str]) -> dict[str, type[Method]]:
-    """By name, the method that each file of the package's folders defines."""
-    for module in sorted(entry.name for entry in iter_modules(folders) if not entry.name.startswith("_")):
-        import_module(f"{__name__}.{module}")
-    waiting, by_name = Method.__subclasses__(), dict[str, type[Method]]()
-    while waiting:
-        kind = waiting.pop()
-        waiting += kind.__subclasses__()
-        if kind.__module__.startswith(f"{__name__}.") and "name" in vars(kind):
-            by_name[kind.name] = kind
-    order = ("full", "lora", "qlora", "head")  # of messages; others follow
-    return {name: by_name[name] for name in sorted(by_name, key=lambda name: (*order, name).index(name))}
-
-
-METHODS: dict[str, type[Method]] = methods_in(__path__)
+USUAL_DATASET_TOKENS = 10_000_000  # of a fine-tuning job without --dataset-tokens
+USUAL_EPOCHS = 3
 USUAL_RANK = 16
+TARGETS = ("all-linear", "attention")  # of adapters
+
+
+@dataclass(frozen=True, slots=True)
+class Base:
+    """A width of frozen weights. `bits` per element with the scales of their blocks; dequantizing one element
+    takes as long as `dequantize_bytes` of memory traffic."""
+
+    name: str
+    bits: float
+    dequantize_bytes: float = 0.0
+
+
+class Method(ABC):
+    """One way to train a network: a class in the file of this package that has its name."""
+
+    name: ClassVar[str]
+    takes: ClassVar[frozenset[str]] = frozenset()  # of rank, targets, base
+    bases: ClassVar[tuple[str, ...]] = ()  # widths of frozen weights, the default first
+    fine_tunes: ClassVar[bool] = True
+
+    @classmethod
+    @abstractmethod
+    def apply(cls, model: Model, training: MethodSettings, base: Base | None) -> Model:
+        """The network as the method trains it."""
+
+
+def freeze(layer: Layer, bits: Callable[[Layer, Tensor], float | None]) -> Layer:
+    """A layer with the bits per element of each frozen tensor; None for trained tensors."""
+    return replace(
+        layer,
+        tensors=tuple(replace(tensor, frozen_bits=bits(layer, tensor)) for tensor in layer.tensors),
+        tied=tuple(replace(tensor, frozen_bits=bits(layer, tensor)) for tensor in layer.tied),
+    )
+
+
+def unquantized_bits(model: Model) -> float:
+    """Bits of frozen weights that are not quantized: 16 in networks over sequences, else 32."""
+    return 32.0 if model.sequence_length is None else 16.0
+
+
+class _Methods(Mapping[str, type[Method]]):
+    """Training methods by name, each imported when it is looked up."""
+
+    def __getitem__(self, name: str) -> type[Method]:
+        if name not in tuple(self):
+            raise KeyError(name)
+        members = vars(import_module(f"{__name__}.{name}")).values()
+        return next(kind for kind in members if isinstance(kind, type) and vars(kind).get("name") == name)
+
+    def __iter__(self) -> Iterator[str]:
+        order = ("full", "lora", "qlora", "head")  # in messages; others follow
+        names = {entry.name for entry in iter_modules(__path__)}
+        return iter([name for name in order if name in names] + sorted(names - set(order)))
+
+    def __len__(self) -> int:
+        return len(list(iter(self)))
+
+
+METHODS = _Methods()
 # Time to dequantize comes from measured runs (docs/fine-tuning.md). int8: LLM.int8(), with scales of rows;
 # nf4: bitsandbytes with double quantization; int4: GPTQ in groups of 128.
 BASES = {

@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 from planner.model import MethodSettings, Model
-from planner.model.methods._base import Base, Method
+from planner.model.methods import Base, Method
 
 
 class Full(Method):
     name = "full"
-    help = "every parameter"
     fine_tunes = False
 
     @classmethod

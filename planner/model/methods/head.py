@@ -5,12 +5,11 @@ from __future__ import annotations
 from dataclasses import replace
 
 from planner.model import Layer, MethodSettings, Model, Tensor
-from planner.model.methods._base import Base, Method, freeze, unquantized_bits
+from planner.model.methods import Base, Method, freeze, unquantized_bits
 
 
 class Head(Method):
     name = "head"
-    help = "the last layer alone"
 
     @classmethod
     def apply(cls, model: Model, training: MethodSettings, base: Base | None) -> Model:

@@ -12,17 +12,15 @@ from typing import ClassVar
 
 from planner.errors import BadInput
 from planner.model import Layer, MethodSettings, Model, Tensor
-from planner.model.methods._base import Base, Method, freeze, unquantized_bits
+from planner.model.methods import Base, Method, freeze, unquantized_bits
 
 LINEAR = "linear"  # kind of the layers that adapters stand beside
 ATTENTION = "attention"
 LAUNCH_SHARE = 0.1  # of adapters' kernels, which are short (docs/fine-tuning.md)
-TARGETS = ("all-linear", "attention")
 
 
 class Lora(Method):
     name = "lora"
-    help = "low-rank adapters beside frozen weights"
     takes = frozenset({"rank", "targets", "base"})
     bases: ClassVar[tuple[str, ...]] = ("bf16", "int8")
 

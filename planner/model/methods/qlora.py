@@ -12,5 +12,4 @@ from planner.model.methods.lora import Lora
 
 class QLora(Lora):
     name = "qlora"
-    help = "the same with base weights in four bits"
     bases: ClassVar[tuple[str, ...]] = ("nf4", "int4", "int8")

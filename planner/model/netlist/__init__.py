@@ -13,8 +13,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from planner.files.identifiers import check_name, name_fault
-from planner.files.tomlfile import TomlSource, decode, read
+from planner.files.tomlfile import TomlSource, check_name, decode, name_fault, read
 from planner.model import Layer, Model, Tensor
 from planner.model.layers.base import Inferred, Shape, ShapeMisfit, Style, kind_name, written
 from planner.model.layers.views import Input

@@ -15,9 +15,8 @@ from planner.answers.scenario import parse_request
 from planner.hardware.catalog import load_hardware
 from planner.model.catalog import load_model
 from planner.search.cases import Cases
-from planner.search.executors import executor_of
 from planner.search.request import Request, model_of
-from planner.search.simulations import Simulations
+from planner.search.simulations import Simulations, executor_of
 from planner.servers import ordering
 from planner.servers.placement import place_model
 from planner.servers.synthesis import GRPC_PARSING, NO_VARIATION, Parsing, profile_for

@@ -14,9 +14,8 @@ from typing import Annotated, Any, Literal
 import msgspec
 
 from planner.errors import BadInput
-from planner.files.identifiers import LONGEST_OP_NAME, check_name, check_names
 from planner.files.regular_file import opened, write_file
-from planner.files.tomlfile import from_json
+from planner.files.tomlfile import LONGEST_OP_NAME, check_name, check_names, from_json
 from planner.simulator.step import (
     DOWNLINK,
     HOST,

@@ -183,7 +183,7 @@ def test_names_of_drivers_are_those_of_the_catalogue() -> None:
     assert device_called("") is None
     import tomllib
 
-    from planner.files.folders import shipped_folder
+    from planner.files.regular_file import shipped_folder
 
     known = tomllib.loads((shipped_folder("hardware") / "devices.toml").read_text())["devices"]
     named = tomllib.loads((files("planner.hardware") / "device_names.toml").read_text())["devices"]
