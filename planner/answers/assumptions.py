@@ -11,14 +11,13 @@ from dataclasses import dataclass
 from math import isinf
 
 from planner.answers.jobs import usual_job
-from planner.answers.own_machines import own_machine_facts
 from planner.hardware import GIVEN_PRICE, Hardware
 from planner.model import Experts
 from planner.note import Fact, Note, Topic
 from planner.parallel.plan import Plan, flow_limit_bytes_per_s, network_figure
-from planner.search.cases import Cases
+from planner.search.cases import Cases, samples_per_s_per_vcpu
 from planner.search.device_memory import offloaded
-from planner.search.input import samples_per_s_per_vcpu
+from planner.search.machines import own_machine_facts
 from planner.search.request import Request
 from planner.search.sizes import MOST_SAMPLES, MOST_TOKENS, open_batch
 from planner.search.training import usual_length

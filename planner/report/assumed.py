@@ -7,12 +7,11 @@ from dataclasses import replace
 from typing import Any
 
 from planner.answers import assumptions as facts
-from planner.answers import own_machines
 from planner.hardware.prices.cost import old_prices
 from planner.note import Fact, LeftOut, Note, Topic
-from planner.report.format import count, limit_usd, listed, rate, usd
+from planner.search import machines
 from planner.search.device_memory import Offloaded
-from planner.units import format_bandwidth, format_bytes, format_count
+from planner.units import count, format_bandwidth, format_bytes, format_count, limit_usd, listed, rate, usd
 
 SENTENCES = (Topic.WARNING, Topic.PRICES)  # shown as they are on a screen
 CLAUSES = (  # joined to one sentence
@@ -112,18 +111,18 @@ def _prices_note(prices: Sequence[facts.MachinePrice]) -> Note:
     return replace(note, brief=f"{listed(named, FEW)} {where} ({terms.as_of or terms.basis})")
 
 
-def _unpriced(fact: own_machines.Unpriced) -> str:
+def _unpriced(fact: machines.Unpriced) -> str:
     verb = "has" if len(fact.machines) == 1 else "have"
     return f"{listed(list(fact.machines))} {verb} no price: plans are ranked by time; --price adds cost."
 
 
-def _owned(fact: own_machines.OwnedMachines) -> str:
+def _owned(fact: machines.OwnedMachines) -> str:
     if fact.given:
         return f"{fact.count:,} x {fact.machine}, as its file says; fewer only where as fast."
     return f"one {fact.machine}, as its file does not say how many; --machines 4 allows more."
 
 
-def _fabric(fact: own_machines.AssumedFabric) -> str:
+def _fabric(fact: machines.AssumedFabric) -> str:
     from planner.report.hardware import LINKS
 
     fabric = fact.fabric
@@ -224,9 +223,9 @@ _WORDS: dict[type[Fact], Callable[[Any], str]] = {
     facts.BudgetLimit: lambda fact: (
         f"at most {limit_usd(fact.usd_per_hour)}/h for the whole cluster, servers included."
     ),
-    own_machines.Unpriced: _unpriced,
-    own_machines.OwnedMachines: _owned,
-    own_machines.AssumedFabric: _fabric,
+    machines.Unpriced: _unpriced,
+    machines.OwnedMachines: _owned,
+    machines.AssumedFabric: _fabric,
     Offloaded: _offload,
     facts.PriceDates: lambda fact: old_prices(fact.as_of),
     facts.CountedSpot: _spot,

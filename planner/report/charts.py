@@ -14,12 +14,12 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from planner.hardware.prices.cost import usd_per_million_samples
-from planner.report.format import percent, rate, usd
 from planner.report.page import Chart, Spec, label
 from planner.report.phrases import busiest, is_full, price_words, resource_words, strategy_words
 from planner.report.plots import CROWD, PlotScale, titled
 from planner.report.terminal import broken_cell
 from planner.search.race import front
+from planner.units import percent, rate, usd
 
 if TYPE_CHECKING:
     from planner.answers.anatomy import DeviceMemory

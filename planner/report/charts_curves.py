@@ -6,12 +6,11 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from planner.report.charts import COLOURS, error_bars, memory, row_axis, scored_words
-from planner.report.format import count, percent, rate, signed
 from planner.report.page import Chart, Picture, Spec, label
 from planner.report.phrases import resource_words
 from planner.report.plots import titled
 from planner.simulator.step import DOWNLINK, HOST, PS, UPLINK, WORKER
-from planner.units import format_bandwidth, format_bytes, format_seconds
+from planner.units import count, format_bandwidth, format_bytes, format_seconds, percent, rate, signed
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

@@ -9,9 +9,8 @@ from typing import Any
 from planner.hardware import FORMATS, Hardware, Source, devices_of
 from planner.hardware.prices.cost import old_prices
 from planner.hardware.prices.offers import Offer
-from planner.report.format import money, rate, references, usd
 from planner.report.page import Column, Table, programs
-from planner.units import GBIT_BYTES_PER_S, format_bandwidth
+from planner.units import GBIT_BYTES_PER_S, format_bandwidth, money, rate, references, usd
 
 GIB = 2.0**30
 STATES = {"rentable": "sold", "retired": "retired", "example": "example cluster", "own": "own"}

@@ -12,9 +12,8 @@ from planner.device.precision import Precision
 from planner.hardware.prices.cost import old_prices
 from planner.model import Model
 from planner.parallel.data.fsdp import gathered_bytes
-from planner.report.format import bar, count, rate, usd
 from planner.report.page import Column, Page, Remark, Table, programs
-from planner.units import format_count, format_seconds
+from planner.units import bar, count, format_count, format_seconds, rate, usd
 
 if TYPE_CHECKING:
     from planner.answers.fit import Fit, FitRow

@@ -12,9 +12,8 @@ from planner.model import Layer, Model
 from planner.model.layers import is_input, workloads
 from planner.note import Note, Topic
 from planner.printable import printable
-from planner.report.format import bar, rate
 from planner.report.page import Column, Figure, Page, Table, chart, label
-from planner.units import MIB, format_bytes, format_count
+from planner.units import MIB, bar, format_bytes, format_count, rate
 
 if TYPE_CHECKING:
     from planner.model.importers import ImportedModel

@@ -11,8 +11,13 @@ from typing import TYPE_CHECKING, Any
 
 from planner.note import Note, Topic
 from planner.report.assumed import notes_of
-from planner.report.format import (
+from planner.report.page import Figure, Page
+from planner.search.cases import INPUT
+from planner.simulator.cluster import COMPUTATION, Resource
+from planner.units import (
     count,
+    format_seconds,
+    format_span,
     limit_usd,
     listed,
     percent,
@@ -22,10 +27,6 @@ from planner.report.format import (
     usd,
     usd_span,
 )
-from planner.report.page import Figure, Page
-from planner.search.input import INPUT
-from planner.simulator.cluster import COMPUTATION, Resource
-from planner.units import format_seconds, format_span
 
 if TYPE_CHECKING:
     from planner.answers.jobs import Training

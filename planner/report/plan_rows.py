@@ -10,11 +10,10 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-from planner.report.format import money, rate, span, usd
 from planner.report.html import kind_of, size_of
 from planner.report.page import CHOICE, Column, Spec
 from planner.report.phrases import busy_words, price_words, run_words, speed_words
-from planner.units import format_bandwidth, format_seconds
+from planner.units import format_bandwidth, format_seconds, money, rate, span, usd
 
 if TYPE_CHECKING:
     from planner.answers.jobs import Training

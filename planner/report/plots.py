@@ -16,8 +16,8 @@ from itertools import pairwise
 from typing import TYPE_CHECKING
 
 from planner.printable import printable
-from planner.report.format import rate
 from planner.report.page import Chart, Spec
+from planner.units import rate
 
 if TYPE_CHECKING:
     from rich.text import Text

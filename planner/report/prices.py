@@ -8,8 +8,8 @@ from typing import Any
 from planner.hardware import Hardware, Price
 from planner.hardware.prices.cost import age_days, old_prices
 from planner.hardware.prices.lists import FAR, Changes, ImportedPrices
-from planner.report.format import money, references, signed_percent
 from planner.report.page import Column, Table, programs
+from planner.units import money, references, signed_percent
 
 
 def providers_table(machines: Sequence[Hardware]) -> Table:

@@ -7,7 +7,6 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from planner.note import Note, Topic
-from planner.report.format import count, limit_usd, money, percent, rate, ratio, span, usd
 from planner.report.page import Chart, Column, Figure, Page, Picture, Remark, Table
 from planner.report.phrases import (
     alone_words,
@@ -25,6 +24,7 @@ from planner.report.phrases import (
 )
 from planner.report.plan_rows import LABEL, MISSED, cost_columns, plan_columns, plan_row, what_if
 from planner.report.saturation import saturation_sentence
+from planner.units import count, limit_usd, money, percent, rate, ratio, span, usd
 
 if TYPE_CHECKING:
     from planner.answers.results import Change, Comparison, Recommendation

@@ -7,10 +7,10 @@ from dataclasses import replace
 from itertools import pairwise
 from typing import TYPE_CHECKING, Any
 
-from planner.report.format import count, percent, rate, signed
 from planner.report.page import Column, Figure, Page, Picture, Remark, Table
 from planner.report.phrases import alone_words, beside_words, busy_words, compared_words, figures, plan_page
 from planner.report.plan_rows import LABEL, MISSED, cost_columns, plan_columns, plan_row, what_if
+from planner.units import count, percent, rate, signed
 
 if TYPE_CHECKING:
     from planner.answers.jobs import Training

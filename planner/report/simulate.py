@@ -8,11 +8,10 @@ from typing import TYPE_CHECKING, Any
 
 from planner.answers.anatomy import Anatomy
 from planner.note import Note, Topic
-from planner.report.format import bar, percent, rate, ratio, signed_percent, span
 from planner.report.page import Column, Page, Picture, Remark, Table
 from planner.report.phrases import alone_words, bottleneck_words, plan_page, resource_words
 from planner.search.measured import Measured, factor_for, load
-from planner.units import format_bytes, format_seconds
+from planner.units import bar, format_bytes, format_seconds, percent, rate, ratio, signed_percent, span
 
 if TYPE_CHECKING:
     from planner.answers.answer_files import ChosenPlan, Difference

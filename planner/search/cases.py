@@ -1,4 +1,10 @@
-"""Cases: what a plan is simulated as and bounded by, for one request; memoised by value."""
+"""Cases: what a plan is simulated as and bounded by, for one request; memoised by value.
+
+The input pipeline bounds it too. Eight loader processes decode 2,204 ImageNet images per second
+(`loader_images_per_s`, fitted to the published runs that read JPEG files), that is 276 per vCPU. Devices
+share the vCPUs of their machine evenly, and decoding overlaps computing. Images that devices decode (DALI),
+synthetic data, recorded steps, text, CPU machines and unknown numbers of vCPUs are not limited.
+"""
 
 from __future__ import annotations
 
@@ -13,16 +19,15 @@ import numpy as np
 from planner.device.computation import Computation
 from planner.device.memory import WHOLE, Shares
 from planner.hardware.prices.cost import Paid, draw_of, paid_for
-from planner.model import Model
+from planner.model import Floats, Model
 from planner.parallel.data import EXCHANGES, Job, Site
 from planner.parallel.mesh import data_parallel_group, step_placement
 from planner.parallel.plan import Plan
 from planner.search.feasibility import Feasibility
-from planner.search.input import input_samples_per_s, limited, samples_per_s_per_vcpu
-from planner.search.race import Floats
 from planner.search.rank import RANGE_SIGMAS, Candidate
 from planner.search.request import Request
 from planner.search.scored import Cost, ScoredPlan
+from planner.simulator.cluster import Resource
 
 if TYPE_CHECKING:
     from planner.device.rates import Error
@@ -31,6 +36,9 @@ if TYPE_CHECKING:
     from planner.simulator.statistics import Prediction
 
 
+LOADER_PROCESSES = 8  # that the published rate was measured with
+LEAST_PIXELS = 64  # height of images that are read as JPEG files; smaller ones fit in memory decoded
+INPUT = Resource.link("input")
 OFFLOAD_Q90 = 0.35  # of steps that wait for host memory: few runs are published, and hosts differ
 
 
@@ -233,3 +241,50 @@ class Cases:
         if error is None or in_units(self.model, self.site(plan)):
             return error  # of networks in units whole steps were compared, exchanges included
         return error.with_scaling(plan.machines, plan.workers)
+
+
+def reads_images(model: Model) -> bool:
+    """Whether samples are images of a size that is stored as JPEG."""
+    if not model.layers or model.sequence_length is not None:
+        return False
+    shape = model.layers[0].output_shape
+    return len(shape) == 3 and shape[0] >= LEAST_PIXELS
+
+
+def samples_per_s_per_vcpu(request: Request, model: Model) -> float:
+    """What one vCPU decodes; infinite where nothing is decoded on the host."""
+    if request.input in ("dali", "none") or request.profile is not None or not reads_images(model):
+        return inf
+    if isinstance(request.input, float):
+        return request.input
+    from planner.device.rates import constants
+
+    return constants().loader_images_per_s / LOADER_PROCESSES
+
+
+def input_samples_per_s(plan: Plan, request: Request, model: Model) -> float:
+    """The most samples per second that the hosts of a plan deliver."""
+    per_vcpu = samples_per_s_per_vcpu(request, model)
+    machine = request.market.machine(plan.machine)
+    if per_vcpu == inf or machine.device.kind != "gpu" or machine.vcpus is None:
+        return inf
+    return plan.workers * machine.vcpus / machine.device_count * per_vcpu
+
+
+def limited(prediction: Prediction, limit_samples_per_s: float) -> Prediction:
+    """A prediction whose devices wait for their input."""
+    share = limit_samples_per_s / prediction.samples_per_s
+    if share >= 1:
+        return prediction
+    return replace(
+        prediction,
+        samples_per_s=limit_samples_per_s,
+        samples_per_s_low=min(prediction.samples_per_s_low, limit_samples_per_s),
+        samples_per_s_high=limit_samples_per_s,
+        step_s=prediction.step_s / share,
+        step_s_quantiles={name: value / share for name, value in prediction.step_s_quantiles.items()},
+        utilisation={name: used * share for name, used in prediction.utilisation.items()} | {INPUT: 1.0},
+        bottleneck=INPUT,
+        worker_samples_per_s=tuple(value * share for value in prediction.worker_samples_per_s),
+        input_s=prediction.step_s * (1 / share - 1),
+    )

@@ -7,11 +7,13 @@ with `--all`. Machines in the user's own folders are always theirs to use.
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
 from math import inf
 from typing import TYPE_CHECKING
 
 from planner.errors import BadInput, Infeasible
-from planner.hardware import Device, Hardware, Market, bare_machine
+from planner.hardware import Device, Fabric, Hardware, Market, bare_machine
+from planner.note import Fact, Topic
 
 if TYPE_CHECKING:
     from planner.search.request import Request
@@ -124,3 +126,43 @@ def owned_machines(request: Request, hardware: Hardware) -> int | None:
     known = [count for count in (hardware.machines, asked) if count is not None]
     open_ = not known and request.workers is None and request.market.is_free(hardware)
     return 1 if open_ else min(known, default=None)
+
+
+@dataclass(frozen=True, slots=True)
+class Unpriced(Fact):
+    """Machines of the user's own that have no price: plans are ranked by time."""
+
+    topic = Topic.PRICE
+    machines: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class OwnedMachines(Fact):
+    """How many machines of the user's own were counted with; `given`: whether anybody says so."""
+
+    topic = Topic.MACHINES
+    machine: str
+    count: int
+    given: bool
+
+
+@dataclass(frozen=True, slots=True)
+class AssumedFabric(Fact):
+    """The links between a machine's devices, of which its file says nothing."""
+
+    topic = Topic.MACHINES
+    machine: str
+    fabric: Fabric
+
+
+def own_machine_facts(kinds: Iterable[Hardware], request: Request, *, searched: bool) -> list[Fact]:
+    """What was assumed of machines of the user's own."""
+    out: list[Fact] = []
+    for kind in kinds:
+        owned = owned_machines(request, kind)
+        if searched and owned is not None and request.machines is None:
+            out.append(OwnedMachines(kind.name, owned, kind.machines is not None))
+        if kind.fabric is not None and kind.fabric.assumed:
+            out.append(AssumedFabric(kind.name, kind.fabric))
+    free = tuple(kind.name for kind in kinds if request.market.is_free(kind))
+    return [*out, Unpriced(free)] if free else out

@@ -17,12 +17,12 @@ import numpy as np
 
 from planner.device.memory import OFFLOADED as PARTS
 from planner.errors import BadInput, Infeasible, PlannerError
+from planner.model import Floats
 from planner.note import LeftOut
 from planner.parallel.mesh import meshes
 from planner.parallel.plan import Site
 from planner.search.cases import Cases
 from planner.search.field import field_of
-from planner.search.race import Floats
 from planner.search.rank import confident_share
 from planner.search.request import Request, model_of
 from planner.search.space import Space, enumerate_plans, kinds

@@ -20,13 +20,12 @@ from planner.device.activations import Recompute
 from planner.device.precision import FP32, Precision
 from planner.errors import BadInput
 from planner.hardware import Hardware
-from planner.model import Model
+from planner.model import Floats, Model
 from planner.note import Reason, Verb
 from planner.parallel.data import EXCHANGES, Asked, Exchange, Site, Tier
 from planner.parallel.mesh import WHOLE, Mesh
 from planner.parallel.plan import Plan
 from planner.search.feasibility import Feasibility, exclusion
-from planner.search.race import Floats
 from planner.search.request import SERVER_WORDS, Request
 from planner.search.sizes import (
     may_accumulate,

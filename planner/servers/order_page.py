@@ -8,13 +8,12 @@ from typing import TYPE_CHECKING, Any, cast
 from planner.note import Note, Topic
 from planner.report.charts import row_axis
 from planner.report.charts_curves import step_timeline
-from planner.report.format import rate
 from planner.report.page import Chart, Column, Figure, Page, Picture, Spec, Table, label
 from planner.servers.order_request import Tuned
 from planner.servers.ordering import STRATEGIES
 from planner.servers.orders import UNORDERED, OrderComparison
 from planner.simulator.policy import Mode
-from planner.units import format_bytes, format_seconds
+from planner.units import format_bytes, format_seconds, rate
 
 if TYPE_CHECKING:
     from planner.servers.order_request import OrderAnswer

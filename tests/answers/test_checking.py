@@ -12,8 +12,8 @@ from planner.answers.answer_files import chosen_plan, difference
 from planner.answers.checking import check, measured_rate
 from planner.cli._app import main
 from planner.errors import BadInput
-from planner.report.format import ratio
 from planner.search.measured import load
+from planner.units import ratio
 
 PLAN: dict[str, Any] = {
     "model": "resnet50",

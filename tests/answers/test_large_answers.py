@@ -10,8 +10,8 @@ from planner.answers.questions import simulation_for
 from planner.answers.scenario import parse_request
 from planner.errors import BadInput, Infeasible
 from planner.report.assumed import notes_of
-from planner.report.format import usd
 from planner.report.page import page_of
+from planner.units import usd
 
 
 def test_a_comparison_of_a_large_model_has_every_device_that_can_hold_it() -> None:

@@ -10,12 +10,12 @@ from planner.answers.scenario import parse_request
 from planner.errors import BadInput, Infeasible
 from planner.hardware.catalog import load_hardware
 from planner.model.catalog import load_model
-from planner.report.format import usd
 from planner.report.page import page_of
 from planner.search.request import Request
 from planner.search.simulations import Simulations
 from planner.search.space import enumerate_plans
 from planner.servers.parameter_servers import ParameterServers
+from planner.units import usd
 
 SMALL = Request(
     model="alexnet",

@@ -6,7 +6,7 @@ import pytest
 from typer.testing import CliRunner
 
 from planner.cli._app import COMMANDS, app, load
-from planner.report.format import rate
+from planner.units import rate
 
 ANSWERS = {"check", "compare", "diff", "hardware", "models", "order", "partition", "prices", "profile"}
 ANSWERS |= {"fit", "recommend", "saturation", "simulate", "sweep", "validate"}

@@ -13,12 +13,12 @@ from planner.note import LeftOut, Note, Reason, Topic, Verb
 from planner.parallel.data.ddp import AllReduce
 from planner.parallel.mesh import Mesh
 from planner.report.assumed import brief_notes, notes_of
-from planner.report.format import ratio, usd
 from planner.report.page import page_of
 from planner.report.phrases import alone_words, run_words, strategy_words
 from planner.report.recommend import _next
 from planner.search.remedies import left_out_notes
 from planner.search.space import Space
+from planner.units import ratio, usd
 
 
 @pytest.fixture(scope="module")

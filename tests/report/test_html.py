@@ -25,10 +25,11 @@ from report_answers import (
     swept,
 )
 
+from planner import units
 from planner.answers.timeline import timeline_of
 from planner.model.catalog import load_model
 from planner.note import Note, Topic
-from planner.report import charts, charts_curves, format, phrases
+from planner.report import charts, charts_curves, phrases
 from planner.report.charts_curves import BINS, _bars
 from planner.report.html import MOST_ROWS, render_page, script_json, tables_page, write_page
 from planner.report.models import model_page
@@ -268,17 +269,17 @@ def test_a_page_of_a_model_has_shares_and_no_bars_of_characters():
 
 
 def test_money_is_shown_with_as_many_digits_as_it_needs():
-    assert [format.usd(value) for value in (1234.5, 100, 43.921, 0.1, 0.0123)] == [
+    assert [units.usd(value) for value in (1234.5, 100, 43.921, 0.1, 0.0123)] == [
         "$1,234", "$100", "$43.92", "$0.10", "$0.012",
     ]  # fmt: skip
-    assert [format.rate(value) for value in (21342, 1234.5, 100, 99.94)] == ["21,300", "1,230", "100", "99.9"]
-    assert [format.money(value) for value in (999_999, float("inf"))] == ["999,999", "-"]
-    assert [format.listed(list("abcd"), most) for most in (1, 3, 4)] == [
+    assert [units.rate(value) for value in (21342, 1234.5, 100, 99.94)] == ["21,300", "1,230", "100", "99.9"]
+    assert [units.money(value) for value in (999_999, float("inf"))] == ["999,999", "-"]
+    assert [units.listed(list("abcd"), most) for most in (1, 3, 4)] == [
         "a and 3 more", "a, b, c and 1 more", "a, b, c and d",
     ]  # fmt: skip
-    assert [format.ratio(value) for value in (0.42, 3.14, 12.3)] == ["0.42x", "3.1x", "12x"]
-    assert [format.signed(value) for value in (1240.0, -185.1)] == ["+1,240", "-185"]
-    assert format.limit_usd(50.0) == "$50"
+    assert [units.ratio(value) for value in (0.42, 3.14, 12.3)] == ["0.42x", "3.1x", "12x"]
+    assert [units.signed(value) for value in (1240.0, -185.1)] == ["+1,240", "-185"]
+    assert units.limit_usd(50.0) == "$50"
 
 
 def test_a_page_says_what_it_rests_on_and_how_to_get_it_again_where_it_can():
@@ -304,7 +305,7 @@ def test_a_page_of_a_sweep_has_every_plan_in_its_chart_and_table():
     assert len(made.tables[0].rows) == len(result.rows)
     assert len(made.what_if()["points"]) == len(result.rows)
     cheapest = min(result.rows, key=lambda row: row.usd_per_million_samples)
-    assert f"{format.usd(cheapest.usd_per_million_samples)} per million samples" in made.facts[0]
+    assert f"{units.usd(cheapest.usd_per_million_samples)} per million samples" in made.facts[0]
     assert made.figures[-1].more == cheapest.plan.cluster_text
 
 

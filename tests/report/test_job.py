@@ -17,11 +17,11 @@ from planner.answers.results import Comparison, Recommendation, Saturation
 from planner.model.catalog import load_model
 from planner.note import Topic
 from planner.report.assumed import notes_of, sentence
-from planner.report.format import usd
 from planner.report.output import to_json
 from planner.report.page import page_of
 from planner.search.rank import CONFIDENCE
 from planner.search.request import Request
+from planner.units import usd
 
 SCHEMA = json.loads((Path(__file__).parents[2] / "docs" / "answers.schema.json").read_text())
 EPOCH = 1_281_167.0

@@ -4,9 +4,9 @@ from dataclasses import replace
 
 from report_answers import compared, recommended, saturated, simulated
 
-from planner.report.format import usd
 from planner.report.page import page_of
 from planner.report.plan_rows import what_if
+from planner.units import usd
 
 
 def test_every_point_is_a_plan_that_was_simulated():

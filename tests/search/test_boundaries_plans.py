@@ -19,10 +19,9 @@ from planner.parallel.data import EXCHANGES, Site
 from planner.parallel.data.ddp import AllReduce
 from planner.parallel.plan import Plan
 from planner.search import field, limits, measured, objectives
-from planner.search.cases import Cases
+from planner.search.cases import Cases, input_samples_per_s, limited, reads_images
 from planner.search.feasibility import Exclusion, Feasibility, exclusion, has_machines
 from planner.search.field import _Single
-from planner.search.input import input_samples_per_s, limited, reads_images
 from planner.search.limits import check_size
 from planner.search.machines import owned_machines
 from planner.search.objectives import staleness_discount

@@ -13,7 +13,7 @@ from planner.answers.scenario import parse_request
 from planner.device.rates import constants
 from planner.errors import BadInput
 from planner.model.catalog import load_model
-from planner.search.input import INPUT, LOADER_PROCESSES, input_samples_per_s
+from planner.search.cases import INPUT, LOADER_PROCESSES, input_samples_per_s
 
 VCPUS = 4  # of a g5.xlarge
 PER_VCPU = constants().loader_images_per_s / LOADER_PROCESSES

@@ -7,11 +7,10 @@ from dataclasses import replace
 from typing import Any
 
 from planner.report.charts import narrow_rows, row_axis
-from planner.report.format import rate
 from planner.report.page import Chart, Column, Page, Remark, Spec, Table, chart, label
 from planner.servers.partition.search import PartitionPlan, PartitionResult, epoch_samples
 from planner.simulator.statistics import Prediction
-from planner.units import format_bytes, format_seconds
+from planner.units import format_bytes, format_seconds, rate
 
 _PARTS = {  # of an epoch: computation and communication
     "forward": ("forward_compute_s", "forward_network_s"),
