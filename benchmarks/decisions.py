@@ -59,9 +59,8 @@ from planner.search.rank import (
     Contenders,
 )
 from planner.search.request import model_of
-from planner.search.rungs import cautious, half_width
 from planner.search.scored import ScoredPlan
-from planner.search.simulations import Simulations, executor_of
+from planner.search.simulations import Simulations, cautious, executor_of, half_width
 from planner.search.sizes import dividing_batches
 
 MODELS = ("resnet50", "vgg16", "alexnet", "vit-b16", "bert-large", "gpt2", "inception3", "llama3-8b")

@@ -28,8 +28,7 @@ from planner.answers.saturation import saturation_for
 from planner.answers.scenario import parse_request
 from planner.search.cases import Cases
 from planner.search.request import Request, model_of
-from planner.search.rungs import Rung
-from planner.search.simulations import Simulations
+from planner.search.simulations import Rung, Simulations
 from planner.search.space import enumerate_plans
 from planner.simulator.cluster import as_text
 

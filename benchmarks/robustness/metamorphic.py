@@ -46,7 +46,7 @@ NEAR_FASTEST = 0.02  # "fastest" is the cheapest of the plans within this of the
 NARROW = {"interval_width": 0.004, "max_steps": 4000}
 ROUNDING = 1e-9
 NOTHING = 1e-4  # the intervals of plans in lockstep are narrower than what is worth a word
-SHORT_LOOK = 0.04  # points of a curve may be off by so much beyond their intervals (planner/search/rungs.py)
+SHORT_LOOK = 0.04  # points of a curve may be off by so much beyond their intervals (RungEffort.bias)
 
 
 @dataclass

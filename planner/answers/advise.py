@@ -16,9 +16,8 @@ from planner.parallel.data.fsdp import memory_saving_variants
 from planner.parallel.plan import Plan
 from planner.search.cases import Cases
 from planner.search.feasibility import has_machines
-from planner.search.rungs import Rung, cannot_tell, cautious
 from planner.search.scored import ScoredPlan
-from planner.search.simulations import Simulations
+from planner.search.simulations import Rung, Simulations, cannot_tell, cautious
 from planner.search.sizes import with_workers
 from planner.search.space import exchanges
 from planner.simulator.statistics import Prediction

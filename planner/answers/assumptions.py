@@ -16,7 +16,7 @@ from planner.model import Experts
 from planner.note import Fact, Note, Topic
 from planner.parallel.plan import Plan, flow_limit_bytes_per_s, network_figure
 from planner.search.cases import Cases, samples_per_s_per_vcpu
-from planner.search.device_memory import offloaded
+from planner.search.feasibility import offloaded
 from planner.search.machines import own_machine_facts
 from planner.search.request import Request
 from planner.search.sizes import MOST_SAMPLES, MOST_TOKENS, open_batch

@@ -27,9 +27,8 @@ from planner.search.objectives import Contest, discounts
 from planner.search.race import Evaluate, Floats, Outcome, front
 from planner.search.rank import Candidate, Contenders, rank
 from planner.search.request import Request
-from planner.search.rungs import cautious
 from planner.search.scored import ScoredPlan
-from planner.search.simulations import Simulations
+from planner.search.simulations import Simulations, cautious
 from planner.search.sizes import with_micro_batches
 
 if TYPE_CHECKING:

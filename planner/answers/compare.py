@@ -27,9 +27,8 @@ from planner.search.objectives import discounts, merged
 from planner.search.race import Evaluate, Floats, Goal, Outcome, race
 from planner.search.remedies import left_out_notes, no_plans
 from planner.search.request import Request, model_of
-from planner.search.rungs import Rung
 from planner.search.scored import ScoredPlan
-from planner.search.simulations import Simulations, executor_of
+from planner.search.simulations import Rung, Simulations, executor_of
 from planner.search.sizes import LARGE_PARAMETERS, MAX_LARGE_WORKERS
 from planner.search.space import Space, enumerate_plans
 

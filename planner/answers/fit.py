@@ -16,10 +16,10 @@ from planner.model.methods import METHODS, USUAL_DATASET_TOKENS, USUAL_EPOCHS
 from planner.parallel.data.single import Alone
 from planner.parallel.plan import Plan
 from planner.search.cases import Cases
-from planner.search.device_memory import peak_memory
+from planner.search.feasibility import peak_memory
 from planner.search.request import Request, model_of
-from planner.search.sizes import recompute_options, usual_precision
-from planner.search.space import plan_of, site_of
+from planner.search.sizes import plan_of, recompute_options, usual_precision
+from planner.search.space import site_of
 from planner.search.training import USUAL_LENGTH
 
 # Rows of the table: a label, flags, and the recompute modes to try (None: the least that fits).

@@ -28,13 +28,16 @@ from planner.search.scored import ScoredPlan
 from planner.search.simulations import Simulations
 from planner.search.sizes import (
     LARGE_PARAMETERS,
+    asked_of,
     batches,
+    deals,
     dividing_batches,
+    kinds,
     named_mesh,
+    plan_of,
     precisions,
     smaller_batches,
 )
-from planner.search.space import asked_of, deals, kinds, plan_of
 
 if TYPE_CHECKING:
     from planner.answers.options import Options

@@ -26,10 +26,9 @@ from planner.search.race import Floats, Outcome
 from planner.search.rank import confident_share
 from planner.search.remedies import left_out_notes, no_plans
 from planner.search.request import MAX_WORKERS, Request, model_of
-from planner.search.rungs import Rung
 from planner.search.scored import ScoredPlan
 from planner.search.screening import screened_space
-from planner.search.simulations import Simulations, executor_of
+from planner.search.simulations import Rung, Simulations, executor_of
 from planner.search.space import Space, enumerate_plans
 
 if TYPE_CHECKING:

@@ -21,11 +21,10 @@ from planner.parallel.plan import Plan
 from planner.search.feasibility import Feasibility, exclusion
 from planner.search.objectives import discounts
 from planner.search.rank import LEAST_GAIN, Contenders
-from planner.search.rungs import cannot_tell, cautious
 from planner.search.scored import ScoredPlan
-from planner.search.simulations import Simulations
-from planner.search.sizes import DOUBLING, DOUBLINGS, accumulates_more, dividing_batches, most_of_all
-from planner.search.space import kinds, plans_on
+from planner.search.simulations import Simulations, cannot_tell, cautious
+from planner.search.sizes import DOUBLING, DOUBLINGS, accumulates_more, dividing_batches, kinds, most_of_all
+from planner.search.space import plans_on
 
 if TYPE_CHECKING:
     from planner.search.cases import Cases

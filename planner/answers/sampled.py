@@ -39,16 +39,11 @@ from planner.search.sizes import (
     meshes_on,
     micro_batches,
     node_counts,
+    plan_of,
     precisions,
     recompute_options,
 )
-from planner.search.space import (
-    left_out,
-    offered,
-    plan_of,
-    site_of,
-    worker_machines,
-)
+from planner.search.space import left_out, offered, site_of, worker_machines
 from planner.simulator.statistics import Prediction
 
 if TYPE_CHECKING:

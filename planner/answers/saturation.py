@@ -29,9 +29,8 @@ from planner.search.limits import MOST_WORKERS, check_size
 from planner.search.machines import owned_machines
 from planner.search.measured import load
 from planner.search.request import Request, model_of
-from planner.search.rungs import Rung, gain, half_width
 from planner.search.scored import ScoredPlan
-from planner.search.simulations import Simulations, executor_of
+from planner.search.simulations import Rung, Simulations, executor_of, gain, half_width
 from planner.search.sizes import with_workers
 
 FEW_POINTS = 8  # that are all looked at

@@ -29,8 +29,7 @@ import planner
 from planner.errors import BadInput, Infeasible, PlannerError
 from planner.parallel.plan import Plan
 from planner.search.cases import Cases
-from planner.search.rungs import Rung
-from planner.search.simulations import Simulations, slots
+from planner.search.simulations import Rung, Simulations, slots
 from planner.simulator.statistics import Prediction
 
 VERSION = 2

@@ -10,7 +10,7 @@ from planner.answers import assumptions as facts
 from planner.hardware.prices.cost import old_prices
 from planner.note import Fact, LeftOut, Note, Topic
 from planner.search import machines
-from planner.search.device_memory import Offloaded
+from planner.search.feasibility import Offloaded
 from planner.units import count, format_bandwidth, format_bytes, format_count, limit_usd, listed, rate, usd
 
 SENTENCES = (Topic.WARNING, Topic.PRICES)  # shown as they are on a screen

@@ -15,7 +15,7 @@ from planner.units import count, percent, rate, signed
 if TYPE_CHECKING:
     from planner.answers.jobs import Training
     from planner.answers.results import Saturation, SaturationPoint
-    from planner.search.rungs import Score
+    from planner.search.simulations import Score
 
 FEW_POINTS = 14  # rows that a screen has room for
 
@@ -210,7 +210,7 @@ def _sizes_table(result: Saturation) -> Table:
 
 def _close_call(result: Saturation, workers: str) -> str:
     from planner.answers.saturation import ENOUGH_SERVERS
-    from planner.search.rungs import gain
+    from planner.search.simulations import gain
 
     (fewer, now), (number, more) = result.sizes[-2:]
     noun = now.plan.exchange.labels().size_noun

@@ -27,9 +27,8 @@ from planner.search.limits import Objective
 from planner.search.race import ALL_RUNGS, Evaluate, Floats, Goal, Outcome, race
 from planner.search.rank import LEAST_GAIN, NEGLIGIBLE_COST, worth_per_sample
 from planner.search.request import Request, model_of
-from planner.search.rungs import Rung, Score
-from planner.search.sizes import batch_discount, open_batch
-from planner.search.space import kinds
+from planner.search.simulations import Rung, Score
+from planner.search.sizes import batch_discount, kinds, open_batch
 
 S = TypeVar("S", bound=Score)
 

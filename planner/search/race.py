@@ -5,8 +5,8 @@ when one already scored is at least as fast as that bound and costs at most the 
 simulator would say, it could not enter the front, so nothing is lost. Plans are scored in the order of their
 bounds, in rounds of a fixed size, so that the result does not depend on the number of threads.
 
-Scoring goes by rungs (`planner.search.rungs`). A glance gives every plan that its bound cannot exclude a
-rough interval; a plan goes on to the next rung as long as its interval, widened for safety, reaches the
+Scoring goes by rungs (`planner.search.simulations`). A glance gives every plan that its bound cannot exclude
+a rough interval; a plan goes on to the next rung as long as its interval, widened for safety, reaches the
 front. From the second rung on, plans that look best go first, in small rounds: what is sure of them spares
 others the rest.
 
@@ -24,7 +24,7 @@ from typing import Any, Generic, Literal, TypeVar
 import numpy as np
 import numpy.typing as npt
 
-from planner.search.rungs import Rung, Score, cautious
+from planner.search.simulations import Rung, Score, cautious
 
 Goal = Literal["front", "cheapest", "balanced", "fastest"]
 ROUND = 16  # plans scored before bounds are looked at again; fixed, whatever the number of threads

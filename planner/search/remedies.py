@@ -25,7 +25,8 @@ from planner.search.cases import Cases
 from planner.search.field import field_of
 from planner.search.rank import confident_share
 from planner.search.request import Request, model_of
-from planner.search.space import Space, enumerate_plans, kinds
+from planner.search.sizes import kinds
+from planner.search.space import Space, enumerate_plans
 
 if TYPE_CHECKING:
     from planner.parallel.plan import Plan

@@ -22,7 +22,8 @@ from planner.search.cases import Cases
 from planner.search.objectives import staleness_discount
 from planner.search.race import ROUND, Frontier, turns
 from planner.search.simulations import Simulations
-from planner.search.space import Space, considers, enumerate_plans, kinds, offered, plan_of, site_of
+from planner.search.sizes import kinds, plan_of
+from planner.search.space import Space, considers, enumerate_plans, offered, site_of
 
 if TYPE_CHECKING:
     from planner.device.computation import Computation

@@ -1,4 +1,4 @@
-"""What a request leaves open in numbers: number formats, batches, micro-batches and machines to try.
+"""Choices that a request leaves open: strategies, number formats, batches, micro-batches, machines to try.
 
 A device takes the model's own batch, or two or four times it; less where that does not fit in memory, or only
 with activations that are recomputed. A step of all devices takes no more than is known to train as well
@@ -23,7 +23,7 @@ from planner.device.memory import Shares, footprint
 from planner.device.precision import BF16, FP16, FP32, PRECISIONS, Precision
 from planner.hardware import Device, Hardware
 from planner.model import Model
-from planner.parallel.data import EXCHANGES, Asked, Site, Tier
+from planner.parallel.data import EXCHANGES, Asked, Exchange, Site, Tier
 from planner.parallel.mesh import Mesh, meshes, strategy_axis
 from planner.parallel.plan import Plan
 from planner.search.machines import owned_machines
@@ -253,3 +253,55 @@ def named_mesh(request: Request, worker: Hardware, model: Model) -> Mesh:
     return (
         Mesh.of(workers_per_replica=request.workers_per_replica[0]) if request.workers_per_replica else Mesh()
     )
+
+
+def deals(request: Request, batch: int, site: Site) -> bool:
+    """Whether the global batch can be divided among the replicas of a site, so much at once."""
+    return request.global_batch is None or request.global_batch % (batch * max(site.replicas, 1)) == 0
+
+
+def plan_of(
+    model: Model,
+    batch: int,
+    site: Site,
+    exchange: Exchange,
+    request: Request,
+    *,
+    precision: Precision = FP32,
+    recompute: Recompute = "none",
+) -> Plan:
+    """The plan of a batch and a strategy on a site, accumulating up to the request's global batch."""
+    accumulate = request.accumulate or 1
+    if request.global_batch is not None:
+        accumulate = max(request.global_batch // (batch * max(site.replicas, 1)), 1)
+    return Plan(
+        model=model.name,
+        batch=batch,
+        machine=site.hardware.name,
+        workers=site.workers,
+        exchange=exchange,
+        precision=precision,
+        mesh=site.mesh,
+        workers_per_machine=site.devices,
+        accumulate=accumulate,
+        recompute=recompute,
+    )
+
+
+def kinds(request: Request) -> tuple[str, ...]:
+    """The exchanges that a request allows: those it names, those whose choices it names, or all."""
+    if request.exchanges is not None:
+        return tuple(kind for kind, _ in request.exchanges)
+    meant = [
+        kind
+        for kind in EXCHANGES
+        if any(getattr(request, name) is not None for name in EXCHANGES.entry(kind).fields)
+    ]
+    return tuple(meant or EXCHANGES)
+
+
+def asked_of(request: Request, kind: str, *, single: bool = False) -> Asked:
+    """What a request says of a data-parallel strategy; `single`: for a question about one plan."""
+    named = {name: getattr(request, name) for name in EXCHANGES.entry(kind).fields}
+    settings = {name: value for name, value in named.items() if value is not None}
+    return Asked(settings, dict(request.exchanges or ()).get(kind, {}), single, request.brief)

@@ -16,23 +16,26 @@ from typing import Any, Protocol
 
 import numpy as np
 
-from planner.device.activations import Recompute
-from planner.device.precision import FP32, Precision
+from planner.device.precision import Precision
 from planner.errors import BadInput
 from planner.hardware import Hardware
 from planner.model import Floats, Model
 from planner.note import Reason, Verb
-from planner.parallel.data import EXCHANGES, Asked, Exchange, Site, Tier
+from planner.parallel.data import EXCHANGES, Exchange, Site, Tier
 from planner.parallel.mesh import WHOLE, Mesh
 from planner.parallel.plan import Plan
 from planner.search.feasibility import Feasibility, exclusion
 from planner.search.request import SERVER_WORDS, Request
 from planner.search.sizes import (
+    asked_of,
+    deals,
+    kinds,
     may_accumulate,
     meshes_on,
     micro_batches,
     node_counts,
     open_batch,
+    plan_of,
     precisions,
     recompute_options,
     smaller_batches,
@@ -239,11 +242,6 @@ def plans_on(
                         held.add((nodes, mesh))
 
 
-def deals(request: Request, batch: int, site: Site) -> bool:
-    """Whether the global batch can be divided among the replicas of a site, so much at once."""
-    return request.global_batch is None or request.global_batch % (batch * max(site.replicas, 1)) == 0
-
-
 def plans_at(
     site: Site,
     choices: Sequence[Exchange],
@@ -290,33 +288,6 @@ def plans_at(
             yield from islice((plan for plan in smaller if plan and not feasibility.out_of_memory(plan)), 1)
 
 
-def plan_of(
-    model: Model,
-    batch: int,
-    site: Site,
-    exchange: Exchange,
-    request: Request,
-    *,
-    precision: Precision = FP32,
-    recompute: Recompute = "none",
-) -> Plan:
-    accumulate = request.accumulate or 1
-    if request.global_batch is not None:
-        accumulate = max(request.global_batch // (batch * max(site.replicas, 1)), 1)
-    return Plan(
-        model=model.name,
-        batch=batch,
-        machine=site.hardware.name,
-        workers=site.workers,
-        exchange=exchange,
-        precision=precision,
-        mesh=site.mesh,
-        workers_per_machine=site.devices,
-        accumulate=accumulate,
-        recompute=recompute,
-    )
-
-
 def site_of(request: Request, worker: Hardware, nodes: int, mesh: Mesh = WHOLE) -> Site:
     """So many machines, all of their devices at work; 0: one device of a machine that has several."""
     return Site(worker, nodes * worker.device_count or 1, request.market, mesh, seed=request.seed)
@@ -353,22 +324,3 @@ def considers(request: Request, kind: str, site: Site, model: Model, asked: tupl
     named = request.exchanges is not None or len(asked) < len(EXCHANGES)
     suits = named or EXCHANGES.entry(kind).considered(model.parameters, site)
     return suits and site.mesh.composes_with(kind)
-
-
-def kinds(request: Request) -> tuple[str, ...]:
-    """The exchanges that a request allows: those it names, those whose choices it names, or all."""
-    if request.exchanges is not None:
-        return tuple(kind for kind, _ in request.exchanges)
-    meant = [
-        kind
-        for kind in EXCHANGES
-        if any(getattr(request, name) is not None for name in EXCHANGES.entry(kind).fields)
-    ]
-    return tuple(meant or EXCHANGES)
-
-
-def asked_of(request: Request, kind: str, *, single: bool = False) -> Asked:
-    """What a request says of a data-parallel strategy; `single`: for a question about one plan."""
-    named = {name: getattr(request, name) for name in EXCHANGES.entry(kind).fields}
-    settings = {name: value for name, value in named.items() if value is not None}
-    return Asked(settings, dict(request.exchanges or ()).get(kind, {}), single, request.brief)

@@ -15,7 +15,7 @@ from planner.answers.scenario import parse_request
 from planner.model.catalog import load_model
 from planner.report.page import page_of
 from planner.search.cases import Cases
-from planner.search.device_memory import peak_memory
+from planner.search.feasibility import peak_memory
 from planner.search.request import model_of
 
 SCHEMA = Path(__file__).parents[2] / "docs" / "answers.schema.json"

@@ -29,7 +29,7 @@ from planner.parallel.data.fsdp import Sharded
 from planner.parallel.mesh import Mesh
 from planner.parallel.plan import Site
 from planner.parallel.replica import device_computation
-from planner.search.device_memory import stage_shares
+from planner.search.feasibility import stage_shares
 
 LLAMA = load_model("llama3-8b").with_sequence_length(2048)
 P5 = load_hardware("p5.48xlarge")

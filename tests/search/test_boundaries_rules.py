@@ -10,7 +10,7 @@ import pytest
 
 from planner.search.race import Frontier, front, race, turns
 from planner.search.rank import Candidate, Contenders, confident_share, probability_of_reaching, rank
-from planner.search.rungs import RUNGS, cannot_tell, cautious, gain
+from planner.search.simulations import RUNGS, cannot_tell, cautious, gain
 
 
 @dataclass

@@ -21,8 +21,8 @@ from planner.search.cases import Cases
 from planner.search.feasibility import Feasibility
 from planner.search.field import field_of
 from planner.search.request import Request, model_of
-from planner.search.sizes import meshes_on, node_counts
-from planner.search.space import enumerate_plans, offered, plan_of, worker_machines
+from planner.search.sizes import meshes_on, node_counts, plan_of
+from planner.search.space import enumerate_plans, offered, worker_machines
 
 
 def asked(**words: Any) -> Request:

@@ -5,7 +5,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from planner.search.race import front, race
-from planner.search.rungs import cautious
+from planner.search.simulations import cautious
 
 
 @dataclass

@@ -18,7 +18,7 @@ from planner.parallel.data.ddp import AllReduce
 from planner.parallel.mesh import Mesh
 from planner.parallel.plan import Plan
 from planner.search.cases import Cases
-from planner.search.device_memory import peak_memory
+from planner.search.feasibility import peak_memory
 from planner.search.request import Request, model_of
 from planner.search.simulations import Simulations
 from planner.servers.parameter_servers import ParameterServers, _largest_bytes

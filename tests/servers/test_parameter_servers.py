@@ -18,7 +18,7 @@ from planner.parallel.collectives.nccl import Nccl
 from planner.parallel.collectives.peers import peers_of
 from planner.parallel.data import Job, Site
 from planner.search.request import Request
-from planner.search.space import asked_of
+from planner.search.sizes import asked_of
 from planner.servers.parameter_servers import ParameterServers
 from planner.simulator import simulate
 from planner.simulator.bounds import bounds_of

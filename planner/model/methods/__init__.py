@@ -1,4 +1,4 @@
-"""Training methods: full, lora, qlora and head, as transforms of the model. Each file here is one.
+"""Training methods as transforms of the model: full training here, lora, qlora and head in a file each.
 
     trained_by(load_model("llama3-8b"), training_of("qlora", rank=16))
 
@@ -64,10 +64,23 @@ def unquantized_bits(model: Model) -> float:
     return 32.0 if model.sequence_length is None else 16.0
 
 
+class Full(Method):
+    """Every parameter is trained."""
+
+    name = "full"
+    fine_tunes = False
+
+    @classmethod
+    def apply(cls, model: Model, training: MethodSettings, base: Base | None) -> Model:
+        return model
+
+
 class _Methods(Mapping[str, type[Method]]):
-    """Training methods by name, each imported when it is looked up."""
+    """Training methods by name; all but full training are imported when they are looked up."""
 
     def __getitem__(self, name: str) -> type[Method]:
+        if name == Full.name:
+            return Full
         if name not in tuple(self):
             raise KeyError(name)
         members = vars(import_module(f"{__name__}.{name}")).values()
@@ -75,8 +88,8 @@ class _Methods(Mapping[str, type[Method]]):
 
     def __iter__(self) -> Iterator[str]:
         order = ("full", "lora", "qlora", "head")  # in messages; others follow
-        names = {entry.name for entry in iter_modules(__path__)}
-        return iter([name for name in order if name in names] + sorted(names - set(order)))
+        files = {entry.name for entry in iter_modules(__path__)}
+        return iter([*order, *sorted(files - set(order))])
 
     def __len__(self) -> int:
         return len(list(iter(self)))

@@ -20,7 +20,8 @@ from planner.parallel.data import EXCHANGES, Asked, Site
 from planner.parallel.data.single import Alone
 from planner.parallel.plan import Plan, plan_from
 from planner.search.request import Request
-from planner.search.space import enumerate_plans, kinds
+from planner.search.sizes import kinds
+from planner.search.space import enumerate_plans
 from planner.simulator import simulate
 from planner.simulator.cluster import COMPUTATION
 
