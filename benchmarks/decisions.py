@@ -9,7 +9,8 @@ own). The laws, counted per request:
     faster      no plan of the space is 5% faster for at most 1% more per sample
     certain     no plan tied with the choice that may win a tie has a narrower range
     marginal    the samples that the choice adds to the cheapest plan are worth their cost (unless `fastest`)
-    simulate    no `simulate` of the same machines, global batch and precision is 2% faster (5%: by sharding)
+    simulate    no `simulate` of the same machines, global batch and precision is 2% faster, or
+                `planner.search.objectives.least_gain` times as fast where it takes more to set up
     relaxed     a higher limit never gives a choice that the one before beats
     remedy      what a refusal says that works, works: of recommend, simulate, compare and saturation
     next        a change under "Next" gives what it promises when it is followed with `simulate`
@@ -42,7 +43,6 @@ from planner.answers.compare import compare_for
 from planner.answers.jobs import within
 from planner.answers.questions import simulation_for
 from planner.answers.recommend import recommend_for
-from planner.answers.refine import setup_effort
 from planner.answers.results import Recommendation
 from planner.answers.saturation import saturation_for
 from planner.answers.scenario import parse_request
@@ -50,7 +50,7 @@ from planner.errors import PlannerError
 from planner.parallel.plan import Plan
 from planner.search.cases import Cases
 from planner.search.measured import load
-from planner.search.objectives import discounts
+from planner.search.objectives import discounts, least_gain, setup_effort
 from planner.search.rank import (
     LEAST_GAIN,
     NEGLIGIBLE_COST,
@@ -284,8 +284,8 @@ def better_simulations(answer: Recommendation, options: Options, draw: random.Ra
             continue
         ratio = result.samples_per_s / chosen.samples_per_s
         error = hypot(half_width(result.prediction), half_width(chosen.prediction)) / chosen.samples_per_s
-        gain = LEAST_GAIN if setup_effort(result.plan) > setup_effort(plan) else LOSS
-        if ratio > 1 + gain + error:
+        most = max(1 + LOSS, least_gain(setup_effort(plan), setup_effort(result.plan)))
+        if ratio > most + error:
             yield "simulate", f"{words(result)}: {ratio - 1:+.1%} on {words(chosen)}"
 
 

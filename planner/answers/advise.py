@@ -16,6 +16,7 @@ from planner.parallel.data.fsdp import memory_saving_variants
 from planner.parallel.plan import Plan
 from planner.search.cases import Cases
 from planner.search.feasibility import has_machines
+from planner.search.objectives import least_gain, setup_effort
 from planner.search.scored import ScoredPlan
 from planner.search.simulations import Rung, Simulations, cannot_tell, cautious
 from planner.search.sizes import with_workers
@@ -87,7 +88,8 @@ def _changes(
     for option in options:
         scored = simulations.cases.scored(option.plan, predictions[option.plan])
         gain = scored.samples_per_s / now - 1
-        if gain >= WORTH and not cannot_tell(gain * now, scored.prediction, chosen.prediction):
+        least = max(WORTH, least_gain(setup_effort(chosen.plan), setup_effort(option.plan)) - 1)
+        if gain >= least and not cannot_tell(gain * now, scored.prediction, chosen.prediction):
             more = scored.usd_per_hour - chosen.usd_per_hour
             within = scored.usd_per_hour <= budget
             changes.append(Change(option.words, option.kind, scored, gain, more, within))

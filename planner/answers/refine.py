@@ -19,7 +19,7 @@ from planner.device.activations import RECOMPUTE_MODES
 from planner.parallel.data import EXCHANGES, Tier
 from planner.parallel.plan import Plan
 from planner.search.feasibility import Feasibility, exclusion
-from planner.search.objectives import discounts
+from planner.search.objectives import LEAST_GAIN_OVER, discounts, least_gain, setup_effort
 from planner.search.rank import LEAST_GAIN, Contenders
 from planner.search.scored import ScoredPlan
 from planner.search.simulations import Simulations, cannot_tell, cautious
@@ -87,12 +87,6 @@ def _rivals(
             yield others[i]
 
 
-def setup_effort(plan: Plan) -> int:
-    """How much there is to set up and debug: 0 for one device and DDP, 1 for FSDP and ZeRO, 2 for tensor and
-    pipeline parallelism."""
-    return 2 if plan.mesh.is_sharded else int(EXCHANGES.tier(plan.exchange) is Tier.FALLBACK)
-
-
 def settings_changed(plan: Plan) -> tuple[int, int]:
     """How much a plan recomputes, and its micro-batches per step: fewer are simpler."""
     return RECOMPUTE_MODES.index(plan.recompute), plan.accumulate
@@ -106,13 +100,18 @@ def _best_way(chosen: ScoredPlan, simulations: Simulations, pool: Executor) -> S
     if request.profile is not None or EXCHANGES.tier(plan.exchange) is Tier.CONTENDER:
         return chosen
     plans, own = _ways(plan, cases), setup_effort(plan)
-    by_effort, top, gain = {own: chosen}, chosen.samples_per_s, 1 + LEAST_GAIN
+    by_effort, top = {own: chosen}, chosen.samples_per_s
     for effort in sorted({own, *map(setup_effort, plans)}):
-        floor = chosen.samples_per_s * gain ** (effort > own) / gain ** (effort < own)
+        floor = chosen.samples_per_s * least_gain(own, effort) / least_gain(effort, own)
         alike = [way for way in plans if setup_effort(way) == effort]
         if (found := _fastest(alike, floor, simulations, pool)) is not None:
             by_effort[effort], top = found, max(top, found.samples_per_s)
-    best = next(known for _, known in sorted(by_effort.items()) if known.samples_per_s * gain >= top)
+    best = next(
+        known
+        for effort, known in sorted(by_effort.items())
+        if known.samples_per_s * (1 + LEAST_GAIN_OVER[effort]) >= top
+    )
+    gain = 1 + max(LEAST_GAIN, LEAST_GAIN_OVER[setup_effort(best.plan)])
     if setup_effort(best.plan) == own and chosen.samples_per_s * gain >= top:
         best = best if is_clearly_faster(best, chosen) else chosen
     least = max(best.samples_per_s * (1 - REFINED_GAIN), top / gain)

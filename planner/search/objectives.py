@@ -21,7 +21,7 @@ from typing import TypeVar
 
 import numpy as np
 
-from planner.parallel.data import Exchange
+from planner.parallel.data import EXCHANGES, Exchange, Tier
 from planner.parallel.plan import Plan
 from planner.search.limits import Objective
 from planner.search.race import ALL_RUNGS, Evaluate, Floats, Goal, Outcome, race
@@ -164,3 +164,19 @@ def discounts(plans: Iterable[Plan], request: Request) -> Floats:
             for plan in plans
         ]
     )
+
+
+# How much faster a way must be than one that takes less to set up, by the effort of the latter. Nine in ten
+# predictions of sharded runs are within 8%, so what sharding gains over replicas that fit must be more.
+LEAST_GAIN_OVER = (0.10, 0.05, 0.0)
+
+
+def setup_effort(plan: Plan) -> int:
+    """How much there is to set up and debug: 0 for one device and DDP, 1 for FSDP and ZeRO, 2 for tensor and
+    pipeline parallelism."""
+    return 2 if plan.mesh.is_sharded else int(EXCHANGES.tier(plan.exchange) is Tier.FALLBACK)
+
+
+def least_gain(simpler: int, other: int) -> float:
+    """How many times as fast a way with one setup effort must be to be taken instead of a simpler one."""
+    return 1 + LEAST_GAIN_OVER[simpler] if other > simpler else 1.0

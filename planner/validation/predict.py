@@ -196,7 +196,9 @@ def exchange_of(run: Run, site: Site) -> AllReduce | Owned | Sharded:
     if layout.whole_tensors and layout.stage == 1:
         exchange = Owned(bucket_bytes=BUCKET_BYTES, gradients=gradients)
     else:
-        exchange = Sharded(stage=layout.stage, each_pass=layout.stage == 3, gradients=gradients)
+        gathers = "after" if software.text.find("DeepSpeed") >= 0 else "next"
+        each_pass = layout.stage == 3
+        exchange = Sharded(stage=layout.stage, each_pass=each_pass, gradients=gradients, gathers=gathers)
     inside = replace(exchange, within="machine")
     return inside if layout.within_machine and inside.infeasibility(site) is None else exchange
 

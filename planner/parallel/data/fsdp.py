@@ -2,9 +2,11 @@
 
 Stage 1 shares out the optimizer's state, stage 2 the gradients too, stage 3 the parameters as well. Units are
 the model's blocks. With stage 3 a unit's parameters are gathered before its forward pass and again before its
-backward pass (the last unit keeps them), and its gradients are reduced and scattered after it; with stages 1
-and 2 gradients are scattered unit by unit in the backward pass, and updated parameters are gathered unit by
-unit in the next forward pass. `prefetch` units are gathered ahead of the one that computes.
+backward pass (the last unit keeps them), and its gradients are reduced and scattered after it. With stages 1
+and 2 gradients are scattered unit by unit in the backward pass. Updated parameters are then gathered at once
+after the optimizer, exposed, as DeepSpeed does, or unit by unit in the next forward pass, as Megatron
+(`--overlap-param-gather`) and FSDP's SHARD_GRAD_OP do. `prefetch` units are gathered ahead of the one that
+computes.
 
 `within="machine"` shards inside each machine only (HSDP): gathers and scatters stay on its fabric, and what
 each worker keeps of the gradients is summed with its counterparts in other machines.
@@ -14,7 +16,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, ClassVar, Self, cast
+from typing import TYPE_CHECKING, Any, ClassVar, Self, cast
 
 import numpy as np
 
@@ -44,6 +46,7 @@ if TYPE_CHECKING:
     from planner.simulator.simulate import Case
 
 STAGES = (1, 2, 3)
+GATHERS = ("auto", "after", "next")
 LEAST_UNIT = 1_000_000  # elements; blocks of transformers have more
 
 
@@ -51,10 +54,11 @@ LEAST_UNIT = 1_000_000  # elements; blocks of transformers have more
 class Sharded(Exchange):
     """`each_pass`: gradients are scattered after every micro-batch, not only after the last (FSDP without
     no_sync, ZeRO-2). `gradients` is the format that they are scattered in, FSDP's reduce_dtype (auto: that of
-    the precision). `blocking`: computation waits for every collective, as FSDP2 on CPUs does. Blocks of
-    fewer than `least_unit` elements are wrapped together. `accesses` of a device's memory
-    for each byte that it sends slow computing down (`planner.parallel.data.joint`); `jitter` is that of
-    `planner.parallel.data.joint`."""
+    the precision). `gathers`: with stages 1 and 2, whether parameters are gathered "after" the optimizer or
+    in the "next" forward pass (auto: after it, except beside tensor and pipeline parallelism). `blocking`:
+    computation waits for every collective, as FSDP2 on CPUs does. Blocks of fewer than `least_unit` elements
+    are wrapped together. `accesses` of a device's memory for each byte that it sends slow computing down, and
+    `jitter` is how much steps differ (`planner.parallel.data.joint`)."""
 
     kind: ClassVar[str] = "sharded"
 
@@ -68,6 +72,7 @@ class Sharded(Exchange):
     least_unit: int = LEAST_UNIT
     accesses: float = ACCESSES
     jitter: float = JITTER
+    gathers: str = "auto"
 
     def __post_init__(self) -> None:
         if self.stage not in STAGES:
@@ -77,6 +82,7 @@ class Sharded(Exchange):
         settings.known("sharded:within", self.within, settings.WITHIN)
         settings.known("library", self.library, settings.LIBRARIES)
         settings.known("sharded:gradients", self.gradients, ("auto", *settings.GRADIENTS))
+        settings.known("sharded:gathers", self.gathers, GATHERS)
         settings.not_negative("sharded:accesses", self.accesses)
         settings.share("sharded:jitter", self.jitter)
 
@@ -105,6 +111,11 @@ class Sharded(Exchange):
         self, site: Site | None, model: Model | None = None, batch: int = 1
     ) -> PlannerError | None:
         return settings.infeasibility(self.library, site, within=self.within)
+
+    def gathers_after(self, site: Site) -> bool:
+        """Whether updated parameters are gathered after the optimizer, while nothing computes."""
+        auto = self.gathers == "auto" and not site.mesh.is_sharded
+        return self.stage < 3 and (auto or self.gathers == "after")
 
     def shards(self, site: Site) -> int:
         """Over how many workers a unit is spread."""
@@ -140,12 +151,14 @@ class Sharded(Exchange):
 
         return np.array([sharded_bound(cast(Sharded, job.exchange), job) for job in jobs])
 
-    def traffic(self, computation: Computation) -> ShardTraffic:
+    def traffic(self, computation: Computation, site: Site) -> ShardTraffic:
         """What is sent in a step."""
         width = self.gradient_bytes(computation.precision)
-        of = (self.stage, self.least_unit, self.each_pass, width)
-        key = ("traffic", computation.precision, *of)
-        return kept_on(ops_of(computation), key, lambda: traffic_of(computation, *of))
+        of: dict[str, Any] = {"each_pass": self.each_pass, "width": width, "after": self.gathers_after(site)}
+        key = ("traffic", computation.precision, self.stage, self.least_unit, *of.values())
+        return kept_on(
+            ops_of(computation), key, lambda: traffic_of(computation, self.stage, self.least_unit, **of)
+        )
 
     def variants(self, site: Site) -> Iterator[Variant]:
         if self.stage > 1:
@@ -197,19 +210,20 @@ def gathered_bytes(model: Model, precision: Precision, prefetch: int = 1) -> flo
 
 @dataclass(frozen=True, slots=True)
 class ShardTraffic:
-    """The collectives of a step: (bytes, how many) of gathers and of scatters; the bytes of the gather before
-    the first op and of the scatter after the last."""
+    """The collectives of a step: (bytes, how many) of gathers and scatters beside computation; bytes of the
+    gather before the first op, of the scatter after the last, and of the gather after the optimizer."""
 
     gathers: tuple[tuple[float, float], ...]
     scatters: tuple[tuple[float, float], ...]
     first: float
     last: float
+    after: float = 0.0
 
 
 def traffic_of(
-    computation: Computation, stage: int, least_unit: int, each_pass: bool, width: int
+    computation: Computation, stage: int, least_unit: int, *, each_pass: bool, width: int, after: bool
 ) -> ShardTraffic:
-    """`width`: bytes of an element of the gradients."""
+    """`width`: bytes of an element of the gradients; `after`: parameters are gathered after the optimizer."""
     units, precision = units_of(computation, least_unit), computation.precision
     result = stretches(computation, units)
     gathers: dict[float, float] = {}
@@ -222,6 +236,9 @@ def traffic_of(
         for number in stretch.scatters if stretch.final or each_pass else ():
             last = float(units[number].elements * width)
             scatters[last] = scatters.get(last, 0.0) + stretch.stands_for
+    if after:
+        in_all = sum(size * times for size, times in gathers.items())
+        return ShardTraffic((), tuple(scatters.items()), 0.0, last, in_all)
     first = units[result[0].unit].gathered_bytes(precision, stage)
     return ShardTraffic(tuple(gathers.items()), tuple(scatters.items()), first, last)
 
@@ -242,6 +259,7 @@ class _Lowering:
         self.exchange = exchange
         self.steps = steps
         self.units = units_of(steps.computation, exchange.least_unit)
+        self.traffic = exchange.traffic(steps.computation, steps.site)
         self.stretches = stretches(steps.computation, self.units)
         self.first_use = _first_use(self.stretches)
         self.whole, self.across = groups(exchange, steps.peers)
@@ -255,13 +273,15 @@ class _Lowering:
         for at in range(len(self.stretches)):
             self._compute(at)
         share_s = steps.computation.optimizer_s / exchange.shards(steps.site)
-        steps.update(share_s, (*self.last, *self.scattered))
+        updated = steps.update(share_s, (*self.last, *self.scattered))
+        if self.traffic.after:
+            self._collective("gather", "all_gather", self.traffic.after, (updated,))
         return steps.case()
 
     def _compute(self, at: int) -> None:
         exchange, steps, stretch = self.exchange, self.steps, self.stretches[at]
-        waits = self.last
-        if stretch.gathers and (exchange.stage == 3 or at == self.first_use[stretch.unit]):
+        waits, needed = self.last, exchange.stage == 3 or at == self.first_use[stretch.unit]
+        if stretch.gathers and needed and not self.traffic.after:
             waits += self._gather(at)
         self.begun.append(waits)
         name = f"{stretch.name}[{at}]"
@@ -332,7 +352,7 @@ def slowed(exchange: Sharded, computation: Computation, library: Library, peers:
     compute_s = float(mean_s(computation).sum())
     if exchange.blocking or compute_s <= 0:
         return 1.0
-    taken = beside_s(exchange, exchange.traffic(computation), library, peers, site)
+    taken = beside_s(exchange, exchange.traffic(computation, site), library, peers, site)
     return 1 + min(sum(taken) / compute_s, 1.0)
 
 

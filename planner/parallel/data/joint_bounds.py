@@ -150,6 +150,7 @@ class _Sent:
     scatters_busy_s: Mapping[str, float]
     taken_s: tuple[float, float]  # from computation, by gathers and by scatters
     exposed_s: float
+    after_s: float  # after the optimizer
 
 
 def _sent(exchange: Sharded, traffic: ShardTraffic, library: Library, site: Site) -> _Sent:
@@ -169,17 +170,18 @@ def _sent(exchange: Sharded, traffic: ShardTraffic, library: Library, site: Site
             for level, busy_s in _busy_s(phases, library, group).items():
                 levels[level] = levels.get(level, 0.0) + busy_s * times
         busy.append(levels)
-    exposed_s = library.seconds("all_gather", traffic.first, whole)
+    exposed_s = library.seconds("all_gather", traffic.first, whole) if traffic.first else 0.0
     exposed_s += library.seconds("reduce_scatter", traffic.last, whole)
+    after_s = library.seconds("all_gather", traffic.after, whole) if traffic.after else 0.0
     taken_s = beside_s(exchange, traffic, library, peers, site)
-    return _Sent(alone[0], alone[1], busy[0], busy[1], taken_s, exposed_s)
+    return _Sent(alone[0], alone[1], busy[0], busy[1], taken_s, exposed_s, after_s)
 
 
 def sharded_bound(exchange: Sharded, job: Job) -> float:
     """Samples a second at most."""
     computation, site = job.computation, job.site
     library = settings.library(exchange.library, "auto", site)
-    traffic = exchange.traffic(computation)
+    traffic = exchange.traffic(computation, site)
     key = ("sent", traffic, exchange.within, exchange.library, exchange.accesses)
     sent = site.once(key, lambda: _sent(exchange, traffic, library, site))
     slowest = min(site.speeds, default=1.0)
@@ -196,7 +198,7 @@ def sharded_bound(exchange: Sharded, job: Job) -> float:
         for level in (*sent.gathers_busy_s, *sent.scatters_busy_s):
             busy_s = gathered * sent.gathers_busy_s.get(level, 0.0)
             step_s = max(step_s, busy_s + scattered * sent.scatters_busy_s.get(level, 0.0))
-    step_s += computation.optimizer_s / exchange.shards(site) / slowest
+    step_s += computation.optimizer_s / exchange.shards(site) / slowest + sent.after_s
     return computation.batch * job.accumulate * site.workers / max(step_s, 1e-12)
 
 

@@ -21,7 +21,7 @@ from planner.hardware.catalog import load_hardware
 from planner.model.catalog import load_model
 from planner.parallel.data import Exchange, Job, Site
 from planner.parallel.data.ddp import AllReduce
-from planner.parallel.data.fsdp import Sharded
+from planner.parallel.data.fsdp import GATHERS, Sharded
 from planner.parallel.mesh import Mesh, data_parallel_group
 from planner.parallel.replica import device_computation, replica_computation
 from planner.simulator.bounds import bounds_of
@@ -95,11 +95,11 @@ def test_micro_batches_are_counted_as_if_they_were_played_out(
 def test_what_follows_from_ops_is_found_once_for_all_batches() -> None:
     site = Site(load_hardware("p4d.24xlarge"), 32)
     first, two = (replica_computation(load_model("gpt2"), batch, site, BF16) for batch in (1, 2))
-    assert Sharded().traffic(first) is Sharded().traffic(two)
-    assert Sharded().traffic(first) != Sharded(stage=2).traffic(first)
+    assert Sharded().traffic(first, site) is Sharded().traffic(two, site)
+    assert Sharded().traffic(first, site) != Sharded(stage=2).traffic(first, site)
     other = replica_computation(load_model("gpt2"), 1, site, FP32)
     assert other.layout is first.layout
-    assert Sharded().traffic(other).first == 2 * Sharded().traffic(first).first
+    assert Sharded().traffic(other, site).first == 2 * Sharded().traffic(first, site).first
 
 
 @pytest.mark.parametrize("exchange", [Sharded(), Sharded(stage=2), Sharded(stage=1, each_pass=False)])
@@ -130,7 +130,7 @@ def test_gradients_are_sent_and_kept_in_the_format_that_is_asked_for() -> None:
         model, FP32, site
     )
     for stage in (1, 2, 3):
-        half, full = Sharded(stage=stage).traffic(once), Sharded(stage=stage, gradients="fp32").traffic(once)
+        half, full = (Sharded(stage=stage, gradients=name).traffic(once, site) for name in ("auto", "fp32"))
         assert full.gathers == half.gathers
         assert [2 * size for size, _ in half.scatters] == [size for size, _ in full.scatters]
         held = [
@@ -158,6 +158,7 @@ def test_gradients_are_sent_and_kept_in_the_format_that_is_asked_for() -> None:
             stage=st.sampled_from((1, 2, 3)),
             within=st.sampled_from(("all", "machine")),
             each_pass=st.booleans(),
+            gathers=st.sampled_from(GATHERS),
             jitter=st.just(0.0),
         ),
     ),

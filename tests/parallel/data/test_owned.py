@@ -129,7 +129,7 @@ def test_a_chain_of_broadcasts_falls_behind_gathers_as_machines_are_added() -> N
         once = accumulated(replica_computation(model, 2, where, BF16), 4)
         over_all, inside, parts = (
             float(type(entry).bounds([Job(entry, once, where)])[0])
-            for entry in (Owned(), Owned(within="machine"), Sharded(stage=1, each_pass=False))
+            for entry in (Owned(), Owned(within="machine"), Sharded(stage=1, each_pass=False, gathers="next"))
         )
         longer[workers] = inside / over_all
         assert parts > over_all

@@ -21,6 +21,7 @@ from planner.parallel.data.ddp import AllReduce
 from planner.parallel.data.fsdp import Sharded, beside_s
 from planner.parallel.data.joint import MEMORY_SHARE
 from planner.parallel.data.units import stretches, units_of
+from planner.parallel.mesh import Mesh
 from planner.simulator.simulate import Case
 from planner.simulator.step import UPLINK
 
@@ -72,13 +73,32 @@ def test_stage_three_gathers_twice_and_scatters_once() -> None:
     assert sent == (7 + 4) * 3000
 
 
+def test_lower_stages_gather_once_after_the_optimizer() -> None:
+    """As DeepSpeed does; beside tensor and pipeline parallelism in the next forward pass."""
+    where = site(4, market=SLOW)
+    after, ahead = (
+        replace(PLAIN, stage=1, gathers=gathers).lower(chain([1000] * 4), where)
+        for gathers in ("auto", "next")
+    )
+    (last,) = names(after, "gather")
+    at = after.profile.names.index(last)
+    assert [after.profile.names[before] for before in after.profile.deps(at)] == ["optimizer"]
+    assert step_s(after) > step_s(ahead)
+    meshed = replace(where, mesh=Mesh.of(tensor=2))
+    assert [replace(PLAIN, stage=stage).gathers_after(where) for stage in (1, 2, 3)] == [True, True, False]
+    assert not replace(PLAIN, stage=1).gathers_after(meshed)
+
+
 def test_lower_stages_gather_once_for_the_next_forward_pass() -> None:
     for stage in (1, 2):
-        case = replace(PLAIN, stage=stage).lower(chain([1000] * 4), site(4, market=SLOW))
+        exchange, where = replace(PLAIN, stage=stage, gathers="next"), site(4, market=SLOW)
+        case = exchange.lower(chain([1000] * 4), where)
         assert names(case, "gather") == [f"gather[{at}]" for at in range(4)]
         first = case.profile.names.index("gather[3]")
         assert not len(case.profile.deps(first))
-        late = replace(PLAIN, stage=stage, prefetch=0).lower(chain([1000] * 4), site(4, market=SLOW))
+        late = replace(PLAIN, stage=stage, prefetch=0, gathers="next").lower(
+            chain([1000] * 4), site(4, market=SLOW)
+        )
         assert len(late.profile.deps(late.profile.names.index("gather[3]")))
 
 
@@ -207,7 +227,7 @@ def test_computation_loses_what_collectives_take_of_the_memory() -> None:
     unit_bytes, inside = 1e8, 7 / 8
     for within, sent in (("all", 15 / 16), ("machine", inside)):
         exchange = replace(PLAIN, accesses=3.0, within=within)
-        traffic = exchange.traffic(computation)
+        traffic = exchange.traffic(computation, where)
         gathers_s, scatters_s = beside_s(exchange, traffic, Nccl(), peers_of(where, Nccl()), where)
         assert gathers_s == pytest.approx(3 * 7 * sent * unit_bytes / reached)
         across = 2 * 1 / 2 / 8 if within == "machine" else 0.0  # half to and half from the other machine
