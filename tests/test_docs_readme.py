@@ -8,8 +8,8 @@ import pytest
 
 ROOT = Path(__file__).parents[1]
 README = (ROOT / "README.md").read_text()
-MADE = runpy.run_path(str(ROOT / "benchmarks" / "readme.py"))
-AGAIN = "run `python benchmarks/readme.py`"
+MADE = runpy.run_path(str(ROOT / "docs" / "readme.py"))
+AGAIN = "run `python docs/readme.py`"
 FIGURE = re.compile(r"\d[\d,]*(?:\.\d+)?")
 CLOSE = 0.01  # machines round differently, and races between plans stop a step earlier or later
 

@@ -46,7 +46,7 @@ def test_nothing_of_others_is_carried_unlisted():
 @pytest.mark.skipif(not installed(), reason="planner is not installed here")
 def test_the_bill_of_materials():
     done = subprocess.run(
-        [sys.executable, str(ROOT / "benchmarks/sbom.py"), "--extra", "cluster"],
+        [sys.executable, str(ROOT / "licenses/sbom.py"), "--extra", "cluster"],
         capture_output=True,
         text=True,
         check=True,

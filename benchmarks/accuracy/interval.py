@@ -1,13 +1,21 @@
-"""Is the interval honest? `python benchmarks/accuracy/interval.py`: how often it covers the long-run value.
+"""Are stated ranges honest? How often intervals cover the long-run value, and runs end in the stated time.
+
+    python benchmarks/accuracy/interval.py [--seeds 100]   # the interval of a simulation
+    python benchmarks/accuracy/interval.py --published     # the time that is stated at 90% confidence
 
 For each number of workers it predicts with 100 seeds and counts the intervals that hold the long-run value,
 which is the mean over many more runs, each several times as long, with seeds of their own. A 95% interval
 should hold it about 95 times; at least 90 must.
+
+For every published run that was compared with its source left out (`planner validate`), the stated time is
+that of the left-out prediction at the width of its range (`planner.search.rank`). The share of runs that
+finish within it should lie between 85 and 97% in each suite. The exit status is 1 where either does not hold.
 """
 
 from __future__ import annotations
 
 import argparse
+import math
 import sys
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
@@ -15,16 +23,21 @@ from dataclasses import replace
 import numpy as np
 import testbed
 
+from planner.search.rank import CONFIDENCE, RANGE_SIGMAS, confident_share
 from planner.simulator import simulate
 from planner.simulator.cluster import Cluster
 from planner.simulator.run import RunOptions, run
 from planner.simulator.simulate import FAIRNESS_SIGMA, Case, run_length, start_offsets_s
 from planner.simulator.statistics import steps_per_s
 from planner.simulator.step import Profile
+from planner.validation.evidence import Compared
+from planner.validation.suites import evidence
 
 WORKERS = (1, 4, 8, 32)
 LEAST = 90
 SEEDS_OF_TRUTH = 10**6  # none of the seeds tested
+SUITES = ("devices", "sharded", "throughput")
+LEAST_SHARE, MOST_SHARE = 0.85, 0.97
 
 
 def long_run(case: Case, runs: int, times: int, threads: ThreadPoolExecutor) -> tuple[float, float]:
@@ -62,6 +75,28 @@ def covered(profile: Profile, workers: int, seeds: int, threads: ThreadPoolExecu
     return hits
 
 
+def finishes_in_time(row: Compared) -> bool | None:
+    """Whether a run was no slower than stated; None where no range is stated."""
+    if row.low is None or row.high is None:
+        return None
+    predicted = row.predicted if row.left_out is None else row.left_out
+    share = confident_share(math.log(row.high / row.low) / (2 * RANGE_SIGMAS), CONFIDENCE)
+    if row.unit.endswith("/s"):
+        return row.measured >= predicted * share
+    return row.measured <= predicted / share
+
+
+def check_stated_times() -> int:
+    """Print the share of published runs that finish in the stated time; 1 where a suite's is out of range."""
+    missed = False
+    for name in SUITES:
+        verdicts = [verdict for row in evidence(name).rows if (verdict := finishes_in_time(row)) is not None]
+        share = sum(verdicts) / max(len(verdicts), 1)
+        missed |= not LEAST_SHARE <= share <= MOST_SHARE
+        print(f"{name:12} {len(verdicts):5} runs  {share:6.1%} finish in the time stated at {CONFIDENCE:.0%}")
+    return int(missed)
+
+
 def main() -> int:
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
@@ -71,7 +106,10 @@ def main() -> int:
     )
     parser.add_argument("--workers", type=int, nargs="+", default=WORKERS)
     parser.add_argument("--seeds", type=int, default=100)
+    parser.add_argument("--published", action="store_true", help="stated times of published runs")
     arguments = parser.parse_args()
+    if arguments.published:
+        return check_stated_times()
     least = 1.0
     with ThreadPoolExecutor(2) as threads:
         for name in arguments.trace or ("alexnet_b16_100_ps1", "vgg11_b8_100_ps1"):

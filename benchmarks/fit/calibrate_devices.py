@@ -21,6 +21,9 @@ import numpy as np
 from calibration import (
     FITTED,
     HARDWARE,
+    KINDS,
+    MEMORY,
+    OVERHEAD,
     PEAKS,
     PUBLISHED,
     Array,
@@ -30,8 +33,8 @@ from calibration import (
     fit,
     peak_costs,
     read_rows,
+    step_costs,
 )
-from fitted_costs import KINDS, MEMORY, OVERHEAD, step_costs
 from scipy.optimize import least_squares, minimize_scalar
 
 from planner.hardware.catalog import load_hardware

@@ -1,7 +1,7 @@
 """Fits kernel rates of devices to published single-device training throughputs.
 
 Symbols. theta[d] are the six costs of device d (seconds for a multiply-add of each kernel kind, for a byte,
-and for an op); x[r] what the step of row r asks of a device (`fitted_costs.step_costs`), so that its
+and for an op); x[r] what the step of row r asks of a device (`step_costs`), so that its
 predicted time is phi[f] * x[r] . theta[d], with one factor phi for each framework f (a name and the era of
 its cuDNN) and nothing for a model. Rates are expressed as a share of the device's peak; the shares of all
 devices scatter around a common mean m, which carries knowledge to devices with few rows:
@@ -21,14 +21,35 @@ import tomllib
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 from pathlib import Path
 
 import numpy as np
 import numpy.typing as npt
-from fitted_costs import COSTS, KINDS, step_costs
 from scipy.optimize import least_squares
 
+from planner.device.rates.times import FITTED_KINDS as KINDS
+from planner.device.rates.times import fitted_times
+from planner.hardware import KernelRates
+from planner.model import Model
 from planner.model.catalog import load_model
+
+MEMORY = KINDS.index("memory")
+OVERHEAD = len(KINDS)
+COSTS = len(KINDS) + 1
+
+
+@lru_cache(maxsize=4096)
+def step_costs(model: Model, batch: int, training: bool = True) -> npt.NDArray[np.float64]:
+    """Seconds of a whole step for one second of each cost, the update included."""
+    out = np.empty(COSTS)
+    for cost in range(COSTS):
+        rates = {kind: 1.0 if at == cost else np.inf for at, kind in enumerate(KINDS)}
+        unit = KernelRates(rates, float(cost == OVERHEAD), "estimated", "one cost at a time")
+        out[cost] = fitted_times(model, batch, unit, training=training).step_s
+    out.flags.writeable = False
+    return out
+
 
 DATA = Path(__file__).parent
 PUBLISHED = Path(__file__).parents[2] / "planner" / "validation" / "data"

@@ -27,13 +27,15 @@ from seeds import (
     price_lists,
     priority_files,
     profiles,
+    pytorch,
     recorded_profiles,
     rows_of,
+    run_metadata,
     run_tables,
+    timelines,
     transfer_tables,
     weights_indices,
 )
-from trace_seeds import pytorch, run_metadata, timelines
 
 ROOT = Path(__file__).resolve().parents[2]
 DATA = ROOT / "tests" / "data"

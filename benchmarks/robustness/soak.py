@@ -34,7 +34,7 @@ from typing import Any
 sys.path.insert(0, str(Path(__file__).parent))
 
 from faults import begun_in, command, done_in
-from questions import numbered, small_space
+from metamorphic import numbered, small_space
 
 from planner.answers.questions import simulation_for
 from planner.answers.recommend import recommend_for

@@ -1,7 +1,8 @@
-"""How time and memory of one simulation grow with workers and servers.
+"""How time and memory of one simulation grow with workers, servers and joint ops.
 
     python benchmarks/speed/scale.py            # ResNet-152: 1 to 1024 workers, then 1 to 32 servers
     python benchmarks/speed/scale.py --quick    # a few points of each, shorter runs
+    python benchmarks/speed/scale.py --joint 128,8   # hierarchical all-reduce, 128 machines of 8 devices
 
 Every point is a process of its own (its peak memory is its own) and runs `--steps` steps of every worker.
 Times are CPU times, as ratios: of a point to W = 8, and of that to W log W, which stays near or below 1 where
@@ -18,8 +19,18 @@ import subprocess
 import sys
 import time
 
+import numpy as np
+
+from planner.simulator import simulate
+from planner.simulator.cluster import Cluster, Node, Resource
+from planner.simulator.policy import Fifo, Multiplexed
+from planner.simulator.run import RunOptions, run
+from planner.simulator.step import UPLINK, WORKER, Op, Profile
+
 WORKERS = (1, 2, 4, 8, 16, 32, 64, 128, 256, 512, 1024)
 SERVERS = (1, 2, 4, 8, 16, 32)
+FABRIC, NIC = 0, 1  # channels
+MACHINE, ALL = 0, 1  # scopes
 MEMORY_WORKERS = 64  # of the rows that vary the servers
 
 
@@ -28,9 +39,6 @@ def measure(model: str, workers: int, servers: int, steps: int) -> dict[str, flo
     from planner.hardware.catalog import load_hardware
     from planner.model.catalog import load_model
     from planner.servers.synthesis import profile_for
-    from planner.simulator.cluster import Cluster
-    from planner.simulator.policy import Multiplexed
-    from planner.simulator.run import RunOptions, run
 
     profile = profile_for(load_model(model), 32, load_hardware("p3.2xlarge"), servers)
     cluster = Cluster.uniform(workers, servers, 1.25e9)
@@ -72,13 +80,75 @@ def table(model: str, rows: list[tuple[int, int]], base: tuple[int, int], steps:
     return worst
 
 
+def step(ops: int = 900, tensors: int = 60, buckets: int = 10, rows: int = 20) -> Profile:
+    """Forward, backward, a hierarchical all-reduce of each bucket, the optimizer."""
+    made: list[Op] = []
+    for i in range(ops):
+        made.append(Op(f"compute{i:04}", WORKER, deps=(i - 1,) if i else ()))
+    sizes = 241_000_000 // buckets
+    reduced: list[int] = []
+    for bucket in range(buckets):
+        last = ops // 3 + (bucket + 1) * (ops - ops // 3) // buckets - 1
+        ready = tuple(range(max(ops // 3, last - tensors // buckets), last + 1))
+        for phase, (channel, scope, size) in enumerate(
+            ((FABRIC, MACHINE, sizes), (NIC, ALL, 2 * sizes), (FABRIC, MACHINE, sizes))
+        ):
+            deps = ready if phase == 0 else (len(made) - 1,)
+            name = f"bucket{bucket:02}/{phase}"
+            made.append(Op(name, UPLINK, channel, size, deps, scope=scope, latency_s=2e-5))
+        reduced.append(len(made) - 1)
+    made.append(Op("optimizer", WORKER, deps=(ops - 1, *reduced)))
+    rng = np.random.default_rng(1)
+    durations = rng.gamma(20.0, 0.05, (rows, len(made)))
+    durations *= [op.resource == WORKER for op in made]
+    durations *= 0.1 / durations.sum(axis=1, keepdims=True) * rng.normal(1, 0.02, (rows, 1))
+    return Profile.build(made, durations, model="resnet152", batch=64, servers=2)
+
+
+def cluster(machines: int, devices: int) -> Cluster:
+    """Every device has a port on its machine's fabric, every machine a NIC."""
+    nic, port = Node(12.5e9, 12.5e9), Node(150e9, 150e9)
+    workers = machines * devices
+    links = []
+    for w in range(workers):
+        machine, first = w // devices, w // devices * devices
+        fabric = (machines + w, machines + first + (w + 1 - first) % devices)
+        links.append((fabric, (machine, (machine + 1) % machines)))
+    return Cluster(
+        (nic,) * machines + (port,) * workers,
+        tuple(w // devices for w in range(workers)),
+        (),
+        links=tuple(links),
+        link_resources=(Resource.link("fabric"), Resource.link("nic")),
+        leaders=(tuple(w // devices * devices for w in range(workers)), (0,) * workers),
+    )
+
+
+def joint(machines: int, devices: int) -> None:
+    """Print the CPU time of `simulate` for a step with a hierarchical all-reduce, and what it predicts."""
+    profile, site = step(), cluster(machines, devices)
+    simulate(profile, cluster(2, 2), Fifo())  # imports
+    began = time.process_time()
+    result = simulate(profile, site, Fifo())
+    seconds = time.process_time() - began
+    print(
+        f"{site.workers} workers: {seconds:.2f} s of CPU, {result.runs} runs, {result.steps} steps, "
+        f"{result.events:,} events, {result.samples_per_s:,.0f} samples/s within {result.precision:.2%}, "
+        f"bottleneck {result.bottleneck} ({result.engine})"
+    )
+
+
 def main() -> int:
     parser = argparse.ArgumentParser(description="Growth of time and memory with workers and servers.")
     parser.add_argument("--model", default="resnet152")
     parser.add_argument("--steps", type=int, default=100, help="steps of each worker")
     parser.add_argument("--quick", action="store_true")
+    parser.add_argument("--joint", metavar="MACHINES,DEVICES", help="one step with joint ops instead")
     parser.add_argument("--one", help="W,M: one point, as JSON")
     args = parser.parse_args()
+    if args.joint:
+        joint(*map(int, args.joint.split(",")))
+        return 0
     if args.one:
         workers, servers = map(int, args.one.split(","))
         print(json.dumps(measure(args.model, workers, servers, args.steps)))

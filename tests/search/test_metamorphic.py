@@ -10,8 +10,16 @@ import pytest
 sys.path.insert(0, str(Path(__file__).parents[2] / "benchmarks/robustness"))
 
 import metamorphic
-from metamorphic import CHANGES, Counts, check_plan, check_saturation, check_space, worse
-from questions import numbered, small_space
+from metamorphic import (
+    CHANGES,
+    Counts,
+    check_plan,
+    check_saturation,
+    check_space,
+    numbered,
+    small_space,
+    worse,
+)
 
 from planner.parallel.data import EXCHANGES
 from planner.simulator.statistics import Prediction

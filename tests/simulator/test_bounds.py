@@ -18,7 +18,7 @@ from planner.simulator.simulate import simulate
 from planner.simulator.step import DOWNLINK, PS, UPLINK, WORKER, Op, Profile
 
 BENCHMARKS = Path(__file__).parents[2] / "benchmarks/robustness"
-cases = runpy.run_path(str(BENCHMARKS / "cases.py"))
+cases = runpy.run_path(str(BENCHMARKS / "bounds.py"))
 window_tolerance = cases["window_tolerance"]
 ANY_ORDER = Ordered(priorities={})
 

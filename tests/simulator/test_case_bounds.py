@@ -21,7 +21,7 @@ from planner.simulator.statistics import mean_of_slowest_s
 from planner.simulator.step import PS, UPLINK, WORKER, Op, Profile
 
 BENCHMARKS = Path(__file__).parents[2] / "benchmarks/robustness"
-cases = runpy.run_path(str(BENCHMARKS / "cases.py"))
+cases = runpy.run_path(str(BENCHMARKS / "bounds.py"))
 window_tolerance = cases["window_tolerance"]
 RING = Cluster(
     (Node(100.0, 100.0),) * 4,

@@ -1,4 +1,4 @@
-"""README's examples and its table of accuracy, made anew: `python benchmarks/readme.py`.
+"""README's examples and its table of accuracy, made anew: `python docs/readme.py`.
 
 An example is a comment `<!-- output: planner ... -->` and the text after it, which are the lines up to
 `Assumes`. The accuracy is five rows of docs/validation.md (`planner validate --document docs/validation.md`).

@@ -1,6 +1,6 @@
 """What an installation of planner consists of, as CycloneDX 1.6: dependencies, and what wheels carry.
 
-    python benchmarks/sbom.py [--extra cluster] [-o sbom.cdx.json]
+    python licenses/sbom.py [--extra cluster] [-o sbom.cdx.json]
 
 Looks at the environment that runs it, so that versions are those that were installed and tested together.
 """
