@@ -45,7 +45,6 @@ def launch(recipe: dict[str, Any], strategy: str, where: dict[str, Any], **chang
         provider="aws",
         region="us-east-1",
         comments=("12.3 samples/s predicted",),
-        settings={"PLANNER_PRECISION": "bf16"},
         **{"machines": 1, "processes_per_machine": 1, "machine": "p5.48xlarge"} | where,
     )
     mesh = recipe.get("mesh", {})

@@ -7,17 +7,9 @@ from typing import Any
 
 from planner.launch import Launch, Recipe
 from planner.model.catalog import checkpoint_name, load_model
-from planner.parallel.mesh import degree_flags
 from planner.search.request import Request, model_of
 from planner.search.scored import ScoredPlan
 from planner.search.training import training_asked
-
-# choices of exchanges that a training script sets itself
-CHOICES = {
-    "bucket_bytes": "PLANNER_BUCKET_BYTES",
-    "stage": "PLANNER_SHARD_STAGE",
-    "within": "PLANNER_SHARD_WITHIN",
-}
 
 
 def launch_of(scored: ScoredPlan, request: Request) -> Launch:
@@ -26,20 +18,6 @@ def launch_of(scored: ScoredPlan, request: Request) -> Launch:
     hardware = market.machine(plan.machine)
     rentable = hardware.standing == "rentable"
     price = market.price(hardware)
-    record = plan.exchange.record()
-    settings = {
-        "PLANNER_EXCHANGE": str(record["kind"]),
-        "PLANNER_PRECISION": plan.precision.name,
-        "PLANNER_MICRO_BATCH": str(plan.batch),
-        "PLANNER_ACCUMULATE": str(plan.accumulate),
-    }
-    if plan.recompute != "none":
-        settings["PLANNER_RECOMPUTE"] = plan.recompute
-    if plan.mesh.is_sharded:
-        degrees = {name: plan.mesh.settings[name] for name in degree_flags()}
-        for name, value in (degrees | plan.mesh.changed).items():
-            settings[f"PLANNER_{name.upper()}"] = str(value)
-    settings |= {CHOICES[name]: str(value) for name, value in record.items() if name in CHOICES}
     speed = f"{scored.samples_per_s:,.4g} samples/s predicted"
     if scored.range is not None:
         speed += " ({:,.4g} to {:,.4g})".format(*scored.range)
@@ -58,7 +36,6 @@ def launch_of(scored: ScoredPlan, request: Request) -> Launch:
         spot=scored.spot is not None and rentable,
         fast_network=hardware.rdma is True and request.rdma is not False,
         parameter_servers=int(plan.exchange.record().get("servers") or 0),
-        settings=settings,
         comments=(f"{plan.cluster_text}: {plan.exchange.labels().plan}.", f"{speed}{cost}."),
         recipe=recipe_of(scored, request),
     )
@@ -98,8 +75,7 @@ def _strategy(record: Mapping[str, Any]) -> str:
     kind, stage, inside = record["kind"], record.get("stage"), record.get("within") == "machine"
     if kind == "sharded" and stage == 3:
         return "hsdp" if inside else "fsdp"
-    if kind == "sharded":
-        return f"zero{stage}{' inside machines' if inside else ''}"
-    if kind == "owned":
-        return "zero1, whole tensors"
+    name = {"sharded": f"zero{stage}", "owned": "zero1, whole tensors"}.get(kind)
+    if name is not None:
+        return f"{name} inside machines" if inside else name
     return {"alone": "single", "allreduce": "ddp"}.get(kind, str(kind))

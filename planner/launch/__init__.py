@@ -24,7 +24,6 @@ from planner.launch.trl import Trl
 
 __all__ = ["TARGETS", "Launch", "Recipe", "Target", "export_text", "target_for"]
 
-
 TARGETS: tuple[Target, ...] = (
     SkyPilot(),
     TorchRun(),

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import ClassVar, Literal
 
@@ -61,8 +61,6 @@ class Recipe:
 class Launch:
     """Machines, processes per machine, and how they train.
 
-    `settings` become environment variables (PLANNER_PRECISION=bf16) for training scripts of the user's own,
-    whose flags are not known; frameworks read none of them but files of their own, made from the recipe.
     `comments` stand at the top of a file. `parameter_servers` counts processes that no launcher of PyTorch
     starts.
     """
@@ -76,7 +74,6 @@ class Launch:
     spot: bool = False
     fast_network: bool = False
     parameter_servers: int = 0
-    settings: Mapping[str, str] = field(default_factory=dict)
     comments: tuple[str, ...] = ()
     recipe: Recipe = field(default_factory=Recipe)
 
@@ -111,6 +108,30 @@ class Target(ABC):
     def text(self, launch: Launch) -> str:
         """The whole file."""
 
+    @abstractmethod
+    def notes(self, launch: Launch) -> Iterator[str]:
+        """Comments about the plan itself."""
+
+    def head(self, launch: Launch) -> str:
+        """Comments at the top of a file."""
+        start = f"{launch.name} on {launch.machines} x {launch.machine}: {self.says}"
+        return comments([start, *launch.comments, *self.notes(launch)])
+
+
+class ScriptTarget(Target):
+    """A file that starts a training script on equal ranks, with variables that accelerate reads."""
+
+    def notes(self, launch: Launch) -> Iterator[str]:
+        """The plan, for scripts that read no variables."""
+        recipe = launch.recipe
+        strategy = STRATEGIES.get(recipe.strategy, recipe.strategy)
+        degrees = [f"{name} {value}" for name, value in recipe.mesh.items()]
+        words = ", ".join([strategy, *degrees, recipe.precision])
+        batch = f"micro-batch {recipe.micro_batch}, gradient accumulation {recipe.accumulate}"
+        yield f"The plan: {words}; {batch}."
+        yield "accelerate and Hugging Face's Trainer read the variables; other scripts set the plan."
+        yield from (f"Not in this file: {text}" for text in elsewhere(launch, held_by_accelerate(recipe)))
+
 
 class FrameworkTarget(Target):
     """A file that a training framework reads: it sets what the recipe says, or the plan is refused.
@@ -123,7 +144,7 @@ class FrameworkTarget(Target):
     axes: ClassVar[frozenset[str]] = frozenset()  # settings of a mesh
     methods: ClassVar[frozenset[str]] = frozenset({"full"})
     precisions: ClassVar[frozenset[str]] = frozenset({"fp32", "bf16", "fp16"})
-    sets: ClassVar[frozenset[str]] = frozenset()  # of the keys of `_elsewhere`
+    sets: ClassVar[frozenset[str]] = frozenset()  # of the keys of `elsewhere`
     language_models_only: ClassVar[bool] = False
     runs_on_cpus: ClassVar[bool] = True
 
@@ -146,19 +167,13 @@ class FrameworkTarget(Target):
 
     def omitted(self, launch: Launch) -> Iterator[str]:
         """Settings of the plan that the file has no place for, each with where it belongs."""
-        for setting, text in _elsewhere(launch).items():
-            if setting not in self.sets:
-                yield text
+        yield from elsewhere(launch, self.sets)
         if launch.recipe.precision not in self.precisions:
             how = SET_PRECISION.get(launch.recipe.precision, "the script sets it")
             yield f"{launch.recipe.precision}; {how}"
 
-    def head(self, launch: Launch) -> str:
-        """Comments at the top of a file."""
-        start = f"{launch.name} on {launch.machines} x {launch.machine}: {self.says}"
-        return comments(
-            [start, *launch.comments, *(f"Not in this file: {text}" for text in self.omitted(launch))]
-        )
+    def notes(self, launch: Launch) -> Iterator[str]:
+        yield from (f"Not in this file: {text}" for text in self.omitted(launch))
 
 
 SET_PRECISION = {
@@ -167,8 +182,15 @@ SET_PRECISION = {
 }
 
 
-def _elsewhere(launch: Launch) -> dict[str, str]:
-    """Settings of a plan, each with where it belongs if a file has no place for it."""
+def held_by_accelerate(recipe: Recipe) -> frozenset[str]:
+    """The keys of `elsewhere` that settings of accelerate hold."""
+    sharded = recipe.strategy in {"fsdp", "hsdp"} and not recipe.mesh
+    held = {"processes", "offload optimizer", "offload parameters"}
+    return frozenset(held | {"recompute"} if sharded else held)
+
+
+def elsewhere(launch: Launch, held: Collection[str]) -> list[str]:
+    """Settings of a plan that a file does not hold, each with where it belongs."""
     recipe = launch.recipe
     notes = {
         "processes": f"processes; start {launch.processes_per_machine} on each of {launch.machines} machines",
@@ -187,12 +209,4 @@ def _elsewhere(launch: Launch) -> dict[str, str]:
         notes[f"offload {part}"] = f"offload of {part} to host memory"
     if recipe.method != "full":
         notes["method"] = f"--train {recipe.method}; FILE.trl.yaml is a configuration of TRL and PEFT"
-    return notes
-
-
-def head_comments(launch: Launch) -> str:
-    """The comments and settings of a launch as lines that begin with a number sign."""
-    settings = [f"{name}={value}" for name, value in launch.settings.items()]
-    return comments(
-        [*launch.comments, *(["the training script reads: " + ", ".join(settings)] if settings else [])]
-    )
+    return [note for setting, note in notes.items() if setting not in held]

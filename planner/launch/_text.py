@@ -13,7 +13,6 @@ from planner.printable import printable
 LONGEST_COMMENT = 500
 _PLAIN_KEY = re.compile(r"[A-Za-z_][A-Za-z0-9_./-]*")
 _YAML_WORDS = frozenset(("y", "n", "yes", "no", "on", "off", "true", "false", "null"))
-_SHELL_NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 
 
 def comments(lines: Sequence[str]) -> str:
@@ -24,13 +23,6 @@ def comments(lines: Sequence[str]) -> str:
 def to_yaml(document: Mapping[str, Any]) -> str:
     """Mappings, lists, texts, numbers and truth values as one YAML document."""
     return "".join(f"{line}\n" for line in _mapping(document, 0))
-
-
-def shell_export(name: str, value: str) -> str:
-    """A variable for the commands that follow in a shell script."""
-    if not _SHELL_NAME.fullmatch(name):
-        raise ValueError(f"{name!r} is no name of a variable")
-    return f"export {name}={shell_word(value)}\n"
 
 
 def shell_word(text: str) -> str:

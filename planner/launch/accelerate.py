@@ -3,9 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import replace
 from typing import Any, ClassVar
 
-from planner.launch._base import FrameworkTarget, Launch
+from planner.launch._base import (
+    SET_PRECISION,
+    STRATEGIES,
+    FrameworkTarget,
+    Launch,
+    elsewhere,
+    held_by_accelerate,
+)
 from planner.launch._text import to_yaml
 from planner.launch.deepspeed import STAGES
 
@@ -20,54 +28,91 @@ class Accelerate(FrameworkTarget):
     methods: ClassVar[frozenset[str]] = frozenset({"full", "lora", "qlora", "head"})
 
     precisions: ClassVar[frozenset[str]] = frozenset({"fp32", "bf16", "fp16", "fp8"})
-    sets: ClassVar[frozenset[str]] = frozenset({"processes", "offload optimizer", "offload parameters"})
 
     def omitted(self, launch: Launch) -> Iterator[str]:
-        yield from super().omitted(launch)
+        yield from elsewhere(launch, held_by_accelerate(launch.recipe))
+        if launch.recipe.precision == "tf32":
+            yield f"tf32; {SET_PRECISION['tf32']}"
         if launch.recipe.on_cpu and launch.processes > 1:
             yield "CPUs; set ACCELERATE_USE_CPU=true, as the launcher keeps use_cpu from its processes"
 
     def text(self, launch: Launch) -> str:
-        recipe = launch.recipe
-        document: dict[str, Any] = {
-            "compute_environment": "LOCAL_MACHINE",
-            "debug": False,
-            "distributed_type": _distributed_type(launch),
-            "mixed_precision": "no" if recipe.precision in {"fp32", "tf32"} else recipe.precision,
-            "num_machines": launch.machines,
-            "num_processes": launch.processes,
-            "machine_rank": 0,
-            "main_training_function": "main",
-            "rdzv_backend": "static",
-            "same_network": True,
-            "use_cpu": recipe.on_cpu,
+        return self.head(launch) + to_yaml(configuration(launch))
+
+
+def configuration(launch: Launch) -> dict[str, Any]:
+    """The keys of accelerate's configuration file for a launch."""
+    recipe = launch.recipe
+    document: dict[str, Any] = {
+        "compute_environment": "LOCAL_MACHINE",
+        "debug": False,
+        "distributed_type": _distributed_type(launch),
+        "mixed_precision": "no" if recipe.precision in {"fp32", "tf32"} else recipe.precision,
+        "num_machines": launch.machines,
+        "num_processes": launch.processes,
+        "machine_rank": 0,
+        "main_training_function": "main",
+        "rdzv_backend": "static",
+        "same_network": True,
+        "use_cpu": recipe.on_cpu,
+    }
+    if recipe.precision == "fp8":
+        document["fp8_config"] = {"backend": "TE", "fp8_format": "HYBRID"}
+    if document["distributed_type"] == "DEEPSPEED":
+        document["deepspeed_config"] = {
+            "zero_stage": 3 if "parameters" in recipe.offload else max(STAGES[recipe.strategy], 1),
+            "gradient_accumulation_steps": recipe.accumulate,
+            "offload_optimizer_device": "cpu" if "optimizer" in recipe.offload else "none",
+            "offload_param_device": "cpu" if "parameters" in recipe.offload else "none",
+            "zero3_init_flag": False,
         }
-        if recipe.precision == "fp8":
-            document["fp8_config"] = {"backend": "TE", "fp8_format": "HYBRID"}
-        if document["distributed_type"] == "DEEPSPEED":
-            document["deepspeed_config"] = {
-                "zero_stage": 3 if "parameters" in recipe.offload else max(STAGES[recipe.strategy], 1),
-                "gradient_accumulation_steps": recipe.accumulate,
-                "offload_optimizer_device": "cpu" if "optimizer" in recipe.offload else "none",
-                "offload_param_device": "cpu" if "parameters" in recipe.offload else "none",
-                "zero3_init_flag": False,
-            }
-        elif document["distributed_type"] == "FSDP":
-            document["fsdp_config"] = {
-                "fsdp_version": 2,
-                "fsdp_auto_wrap_policy": "TRANSFORMER_BASED_WRAP",
-                "fsdp_reshard_after_forward": True,
-                "fsdp_state_dict_type": "SHARDED_STATE_DICT",
-                "fsdp_cpu_ram_efficient_loading": True,
-                "fsdp_offload_params": "parameters" in recipe.offload,
-                "fsdp_activation_checkpointing": recipe.recompute != "none",
-            }
-        if recipe.strategy == "hsdp":
-            document["parallelism_config"] = {
-                "parallelism_config_dp_replicate_size": launch.machines,
-                "parallelism_config_dp_shard_size": launch.processes_per_machine,
-            }
-        return self.head(launch) + to_yaml(document)
+    elif document["distributed_type"] == "FSDP":
+        document["fsdp_config"] = {
+            "fsdp_version": 2,
+            "fsdp_auto_wrap_policy": "TRANSFORMER_BASED_WRAP",
+            "fsdp_reshard_after_forward": True,
+            "fsdp_state_dict_type": "SHARDED_STATE_DICT",
+            "fsdp_cpu_ram_efficient_loading": True,
+            "fsdp_offload_params": "parameters" in recipe.offload,
+            "fsdp_activation_checkpointing": recipe.recompute != "none",
+        }
+    if recipe.strategy == "hsdp":
+        document["parallelism_config"] = {
+            "parallelism_config_dp_replicate_size": launch.machines,
+            "parallelism_config_dp_shard_size": launch.processes_per_machine,
+        }
+    return document
+
+
+def environment(launch: Launch) -> dict[str, str]:
+    """The variables that `accelerate launch` gives its processes.
+
+    Strategies beside tensor or pipeline parallelism, or unknown to accelerate, are left to the script.
+    """
+    recipe = launch.recipe
+    if recipe.mesh or recipe.strategy not in STRATEGIES:
+        launch = replace(launch, recipe=replace(recipe, strategy="ddp", offload=()))
+    document = configuration(launch)
+    variables: dict[str, Any] = {
+        "ACCELERATE_MIXED_PRECISION": document["mixed_precision"],
+        "ACCELERATE_GRADIENT_ACCUMULATION_STEPS": recipe.accumulate,
+    }
+    if recipe.on_cpu:
+        variables["ACCELERATE_USE_CPU"] = True
+    if recipe.precision == "fp8":
+        variables |= {"ACCELERATE_FP8_BACKEND": "TE", "ACCELERATE_FP8_FORMAT": "HYBRID"}
+    if recipe.precision == "tf32":
+        variables["TORCH_ALLOW_TF32_CUBLAS_OVERRIDE"] = 1
+    for part, switch in (("fsdp", "FSDP"), ("parallelism", "PARALLELISM_CONFIG")):
+        if settings := document.get(f"{part}_config"):
+            variables |= {f"ACCELERATE_USE_{switch}": True}
+            variables |= {name.upper(): value for name, value in settings.items()}
+    if settings := document.get("deepspeed_config"):
+        variables["ACCELERATE_USE_DEEPSPEED"] = True
+        for name in ("zero_stage", "offload_optimizer_device", "offload_param_device"):
+            variables[f"ACCELERATE_DEEPSPEED_{name.upper()}"] = settings[name]
+    text = {True: "true", False: "false"}
+    return {name: text[value] if isinstance(value, bool) else str(value) for name, value in variables.items()}
 
 
 def _distributed_type(launch: Launch) -> str:

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from typing import ClassVar
+from typing import Any, ClassVar
 
-from planner.launch._base import Launch, Target, head_comments
-from planner.launch._text import comments, dns_label, to_yaml
+from planner.launch._base import Launch, ScriptTarget
+from planner.launch._text import dns_label, to_yaml
+from planner.launch.accelerate import environment
 
 
-class Kubernetes(Target):
+class Kubernetes(ScriptTarget):
     name: ClassVar[str] = "Kubernetes"
     suffixes: ClassVar[tuple[str, ...]] = (".k8s.yaml", ".k8s.yml")
     says: ClassVar[str] = (
@@ -16,20 +17,19 @@ class Kubernetes(Target):
     )
 
     def text(self, launch: Launch) -> str:
-        trainer = {
+        trainer: dict[str, Any] = {
             "numNodes": launch.machines,
             "numProcPerNode": launch.processes_per_machine,
             "command": ["torchrun", "train.py"],
-            "env": [{"name": name, "value": value} for name, value in launch.settings.items()],
-            "resourcesPerNode": {"limits": {"nvidia.com/gpu": str(launch.processes_per_machine)}},
+            "env": [{"name": name, "value": value} for name, value in environment(launch).items()],
         }
-        if not launch.settings:
-            del trainer["env"]
+        if not launch.recipe.on_cpu:
+            limits = {"nvidia.com/gpu": str(launch.processes_per_machine)}
+            trainer["resourcesPerNode"] = {"limits": limits}
         document = {
             "apiVersion": "trainer.kubeflow.org/v1alpha1",
             "kind": "TrainJob",
             "metadata": {"name": dns_label(launch.name)},
             "spec": {"runtimeRef": {"name": "torch-distributed"}, "trainer": trainer},
         }
-        nodes = comments([f"nodes: {launch.machines} x {launch.machine}"])
-        return nodes + head_comments(launch) + to_yaml(document)
+        return self.head(launch) + to_yaml(document)

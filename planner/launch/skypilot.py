@@ -4,51 +4,41 @@ from __future__ import annotations
 
 from typing import ClassVar
 
-from planner.launch._base import Launch, Target, head_comments
+from planner.launch._base import Launch, ScriptTarget
 from planner.launch._text import to_yaml
+from planner.launch.accelerate import environment
 
-# Providers as SkyPilot's task schema names them (0.14); others it cannot rent.
-INFRA = {
-    "aws": "aws",
-    "gcp": "gcp",
-    "azure": "azure",
-    "lambda": "lambda",
-    "oci": "oci",
-    "runpod": "runpod",
-    "nebius": "nebius",
-    "verda": "verda",
-    "vast": "vast",
-}
+# Providers that SkyPilot's task schema names (0.14); others it cannot rent.
+PROVIDERS = frozenset({"aws", "gcp", "azure", "lambda", "oci", "runpod", "nebius", "verda", "vast"})
 
 
-class SkyPilot(Target):
+class SkyPilot(ScriptTarget):
     name: ClassVar[str] = "SkyPilot"
     suffixes: ClassVar[tuple[str, ...]] = (".sky.yaml", ".sky.yml", ".yaml", ".yml")
     says: ClassVar[str] = "start it with `sky launch FILE`"
 
     def refusal(self, launch: Launch) -> str:
-        if launch.provider is None or launch.provider not in INFRA:
+        if launch.provider not in PROVIDERS:
             what = f"{launch.machine} of {launch.provider}" if launch.provider else launch.machine
             return (
                 f"SkyPilot cannot rent {what}; write a torchrun script (FILE.sh) or a "
                 "Kubernetes manifest (FILE.k8s.yaml) instead"
             )
-        return Target.refusal(self, launch)
+        return super().refusal(launch)
 
     def text(self, launch: Launch) -> str:
         region = f"/{launch.region}" if launch.region and launch.region != "any" else ""
-        infra = INFRA[launch.provider or ""] + region
         document = {
             "name": launch.name,
             "num_nodes": launch.machines,
             "resources": {
-                "infra": infra,
+                "infra": f"{launch.provider}{region}",
                 "instance_type": launch.machine,
                 "use_spot": launch.spot,
                 # `best` turns EFA, GPUDirect-TCPX or InfiniBand on where the machine has it
                 "network_tier": "best" if launch.fast_network else "standard",
             },
-            "envs": dict(launch.settings),
+            "envs": environment(launch),
             "workdir": ".",
             "run": (
                 "torchrun --nnodes=$SKYPILOT_NUM_NODES \\\n"
@@ -58,6 +48,4 @@ class SkyPilot(Target):
                 "  --master_port=8008 train.py\n"
             ),
         }
-        if not launch.settings:
-            del document["envs"]
-        return head_comments(launch) + to_yaml(document)
+        return self.head(launch) + to_yaml(document)

@@ -4,21 +4,18 @@ from __future__ import annotations
 
 from typing import ClassVar
 
-from planner.launch._base import FrameworkTarget, Launch, Target, head_comments
-from planner.launch._text import comments, shell_export, shell_word
+from planner.launch._base import FrameworkTarget, Launch, ScriptTarget
+from planner.launch._text import shell_word
+from planner.launch.accelerate import environment
 
 
-class TorchRun(Target):
+class TorchRun(ScriptTarget):
     name: ClassVar[str] = "torchrun"
     suffixes: ClassVar[tuple[str, ...]] = (".sh",)
     says: ClassVar[str] = "start `HEAD=first-machine bash FILE train.py` on every machine"
 
     def text(self, launch: Launch) -> str:
-        rented = f"{launch.machines} x {launch.machine}"
-        first = f"{launch.name} on {rented}: run this on each machine, with HEAD set to the first one."
-        exports = "".join(shell_export(name, value) for name, value in launch.settings.items())
-        head = comments([first]) + head_comments(launch)
-        return script(head, exports, torchrun_line(launch), '"${@:-train.py}"')
+        return script(self.head(launch), exports(launch), torchrun_line(launch), '"${@:-train.py}"')
 
 
 class TorchRunArguments(FrameworkTarget):
@@ -28,6 +25,11 @@ class TorchRunArguments(FrameworkTarget):
         """The file; `program` is trusted text of a shell, arguments are quoted, and more may follow."""
         words = " \\\n  ".join(shell_word(argument) for argument in arguments)
         return script(self.head(launch), "", torchrun_line(launch), f'{program} \\\n  {words} \\\n  "$@"')
+
+
+def exports(launch: Launch) -> str:
+    """Lines of a shell script that set the variables of a launch."""
+    return "".join(f"export {name}={shell_word(value)}\n" for name, value in environment(launch).items())
 
 
 def script(head: str, before: str, command: str, program: str) -> str:

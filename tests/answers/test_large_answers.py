@@ -79,7 +79,8 @@ def test_what_starts_a_plan_knows_where_shards_stay(kind: str) -> None:
     words = {"hardware": "p5.48xlarge", "workers": 16, "batch": 1, "seq_length": 512, "recompute": "full"}
     request = parse_request(model="llama3-8b", exchange=f"{kind}:within=machine", **words)
     launch = launch_of(simulation_for(request).scored, request)
-    assert launch.settings["PLANNER_SHARD_WITHIN"] == "machine"
+    strategies = {"sharded": "hsdp", "owned": "zero1, whole tensors inside machines"}
+    assert launch.recipe.strategy == strategies[kind]
 
 
 @pytest.mark.parametrize(

@@ -386,20 +386,19 @@ def launch(field: str, payload: str) -> Launch:
         8,
         "aws",
         "us-east-1",
-        settings={"PLANNER_X": "1"},
         comments=("c",),
         recipe=RECIPE,
     )
     if field in {"model", "checkpoint"}:
         return dataclasses.replace(plain, recipe=dataclasses.replace(RECIPE, **{field: payload}))
-    value: Any = {"settings": {"PLANNER_X": payload}, "comments": (payload,)}.get(field, payload)
+    value: Any = (payload,) if field == "comments" else payload
     return dataclasses.replace(plain, **{field: value})
 
 
 def run_script(script: str, folder: Path) -> dict[str, Any]:
-    """What a script starts: the words that its torchrun gets, and the variable; and its lines."""
+    """What a script starts: the words that its torchrun gets, and its lines."""
     stubs = {
-        "torchrun": 'for word in "$PLANNER_X" "$@"; do printf "%s\\0" "$word"; done',
+        "torchrun": 'for word in "$@"; do printf "%s\\0" "$word"; done',
         "srun": '"$@"',
         "scontrol": "echo first",
     }

@@ -7,6 +7,7 @@ import os
 import shutil
 import subprocess
 import sys
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -16,7 +17,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from planner.errors import BadInput
-from planner.launch import TARGETS, Launch, export_text, target_for
+from planner.launch import TARGETS, Launch, Recipe, export_text, target_for
 from planner.launch._text import dns_label
 
 yaml = pytest.importorskip("yaml")
@@ -30,8 +31,8 @@ PLAN = Launch(
     provider="aws",
     region="us-east-1",
     fast_network=True,
-    settings={"PLANNER_PRECISION": "bf16", "PLANNER_MICRO_BATCH": "2", "PLANNER_SHARD_STAGE": "3"},
     comments=("predicted: 12.3 samples/s (10.1 to 14.9)", "two\nlines"),
+    recipe=Recipe(strategy="fsdp", micro_batch=2, accumulate=4, recompute="full", mesh={}),
 )
 
 
@@ -49,7 +50,7 @@ def test_a_skypilot_task_holds_to_its_schema_and_says_the_plan() -> None:
         "use_spot": False,
         "network_tier": "best",
     }
-    assert task["envs"]["PLANNER_SHARD_STAGE"] == "3"
+    assert task["envs"]["FSDP_VERSION"] == "2"
     assert "--nproc_per_node=8" in task["run"]
 
 
@@ -65,7 +66,7 @@ def test_a_train_job_holds_to_its_schema_and_says_the_plan() -> None:
     trainer = job["spec"]["trainer"]
     assert (trainer["numNodes"], trainer["numProcPerNode"]) == (4, 8)
     assert trainer["resourcesPerNode"]["limits"] == {"nvidia.com/gpu": "8"}
-    assert {"name": "PLANNER_PRECISION", "value": "bf16"} in trainer["env"]
+    assert {"name": "ACCELERATE_MIXED_PRECISION", "value": "bf16"} in trainer["env"]
 
 
 @pytest.mark.parametrize(("name", "key"), [("skypilot-task", "run_on"), ("trainjob", "replicas")])
@@ -73,6 +74,28 @@ def test_the_schemas_refuse_what_is_not_theirs(name: str, key: str) -> None:
     text = export_text("job.yaml" if name == "skypilot-task" else "job.k8s.yaml", PLAN)
     with pytest.raises(jsonschema.ValidationError, match=key):
         jsonschema.validate({**yaml.safe_load(text), key: 1}, schema(name))
+
+
+def test_no_variable_is_the_planners_own() -> None:
+    for target in TARGETS:
+        if not target.refusal(PLAN):
+            assert "PLANNER_" not in target.text(PLAN)
+
+
+def test_degrees_of_a_mesh_are_left_to_the_script() -> None:
+    """Accelerate would shard over all ranks, those of a tensor group included."""
+    plan = replace(PLAN, recipe=replace(PLAN.recipe, mesh={"tensor": 8}))
+    text = export_text("job.sh", plan)
+    assert "# The plan: FSDP (ZeRO-3), tensor 8, bf16; micro-batch 2, gradient accumulation 4.\n" in text
+    assert "FSDP_VERSION" not in text
+    assert "export FSDP_RESHARD_AFTER_FORWARD=true\n" in export_text("job.sh", PLAN)
+
+
+def test_cpu_machines_ask_for_no_gpus() -> None:
+    plan = replace(PLAN, recipe=Recipe(on_cpu=True))
+    assert "gpu" not in export_text("job.k8s.yaml", plan)
+    assert "gpus-per-node" not in export_text("job.sbatch", plan)
+    assert "export ACCELERATE_USE_CPU=true\n" in export_text("job.sh", plan)
 
 
 def test_a_script_is_a_script(tmp_path: Path) -> None:
@@ -85,13 +108,11 @@ def test_a_script_is_a_script(tmp_path: Path) -> None:
 def test_a_script_starts_as_many_processes_as_the_plan_has(tmp_path: Path) -> None:
     pytest.importorskip("torch")
     script, train = tmp_path / "run.sh", tmp_path / "train.py"
-    script.write_text(
-        export_text(script, Launch("mine", "lab", 1, 2, settings={"PLANNER_PRECISION": "fp32"}))
-    )
+    script.write_text(export_text(script, Launch("mine", "lab", 1, 2, recipe=Recipe(accumulate=4))))
     train.write_text(
         "import os, torch.distributed as dist\n"
         "dist.init_process_group('gloo')\n"
-        "told = f\"{dist.get_world_size()} {os.environ['PLANNER_PRECISION']}\"\n"
+        "told = f\"{dist.get_world_size()} {os.environ['ACCELERATE_GRADIENT_ACCUMULATION_STEPS']}\"\n"
         "open(f'rank{dist.get_rank()}', 'w').write(told)\n"
     )
     here = Path(sys.executable).parent
@@ -99,7 +120,7 @@ def test_a_script_starts_as_many_processes_as_the_plan_has(tmp_path: Path) -> No
     if shutil.which("torchrun", path=env["PATH"]) is None:
         pytest.skip("torch is here, torchrun is not")
     subprocess.run(["bash", str(script), str(train)], cwd=tmp_path, env=env, check=True, timeout=120)
-    assert [(tmp_path / f"rank{rank}").read_text() for rank in (0, 1)] == ["2 fp32", "2 fp32"]
+    assert [(tmp_path / f"rank{rank}").read_text() for rank in (0, 1)] == ["2 4", "2 4"]
 
 
 def test_servers_are_refused_by_every_target() -> None:
@@ -127,13 +148,12 @@ def test_the_ending_decides_and_an_unknown_one_is_refused() -> None:
 
 
 @given(st.text(max_size=80), st.text(max_size=20))
-def test_no_name_breaks_a_file(name: str, value: str) -> None:
-    launch = Launch(name, "p5.48xlarge", 1, 8, "aws", settings={"PLANNER_X": value}, comments=(name,))
-    printable = name.isprintable() and value.isprintable()
-    if not printable:
+def test_no_name_breaks_a_file(name: str, machine: str) -> None:
+    launch = Launch(name, machine, 1, 8, "aws", comments=(name,))
+    if not (name.isprintable() and machine.isprintable()):
         return  # names come from files whose readers escape what cannot be printed
     task = yaml.safe_load(export_text("a.yaml", launch))
-    assert (task["name"], task["envs"]["PLANNER_X"]) == (name, value)
+    assert (task["name"], task["resources"]["instance_type"]) == (name, machine)
     job = yaml.safe_load(export_text("a.k8s.yaml", launch))
     assert job["metadata"]["name"] == dns_label(name)
     assert (

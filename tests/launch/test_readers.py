@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib
 import json
 import os
 import subprocess
@@ -13,6 +14,7 @@ import pytest
 
 from planner.errors import BadInput
 from planner.launch import TARGETS, Launch, Recipe, export_text, target_for
+from planner.launch.accelerate import environment
 
 ROOT = Path(__file__).parents[2]
 sys.path.insert(0, str(ROOT / "benchmarks/robustness"))
@@ -124,13 +126,18 @@ def test_a_number_below_one_is_a_number_in_yaml() -> None:
 
 
 TRAIN = """
+import os
 import torch
 from accelerate import Accelerator
 accelerator = Accelerator()
 model = accelerator.prepare(torch.nn.Linear(4, 2))
 accelerator.backward(model(torch.ones(2, 4)).sum())
 seen = [accelerator.num_processes, accelerator.device.type, type(model).__name__]
-open(f"rank{accelerator.process_index}", "w").write(" ".join(map(str, seen)))
+seen += [accelerator.gradient_accumulation_steps, accelerator.mixed_precision]
+with open(f"rank{accelerator.process_index}", "w") as file:
+    file.write(" ".join(map(str, seen)))
+accelerator.wait_for_everyone()
+os._exit(0)  # without the destructors of gloo's threads, which abort now and then
 """
 
 
@@ -141,7 +148,7 @@ def start(command: list[str], folder: Path) -> None:
     subprocess.run(command, cwd=folder, env=env, check=True, timeout=240, capture_output=True)
 
 
-CPUS = Launch("mine", "lab", 1, 2, recipe=Recipe(strategy="ddp", on_cpu=True, precision="fp32"))
+CPUS = Launch("mine", "lab", 1, 2, recipe=Recipe(strategy="ddp", on_cpu=True, accumulate=4))
 
 
 @pytest.mark.slow
@@ -156,8 +163,32 @@ def test_accelerate_and_torchrun_start_two_processes_on_cpus(tmp_path: Path) -> 
         start(command, tmp_path)
         for rank in (0, 1):
             written = (tmp_path / f"rank{rank}").read_text()
-            assert written == "2 cpu DistributedDataParallel", (suffix, written)
+            # Of accelerate's file the accumulation belongs to the script's own arguments.
+            expected = f"2 cpu DistributedDataParallel {4 if suffix == '.sh' else 1} bf16"
+            assert written == expected, suffix
             (tmp_path / f"rank{rank}").unlink()
+
+
+@pytest.mark.parametrize("plan", ["FSDP", "hybrid FSDP", "ZeRO-2", "offload, one GPU"])
+def test_accelerate_reads_the_variables_of_scripts(plan: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    utils = pytest.importorskip("accelerate.utils")
+    launch = exports.PLANS[plan]
+    for name, value in environment(launch).items():
+        monkeypatch.setenv(name, value)
+    if "FSDP" in plan:
+        monkeypatch.setenv("WORLD_SIZE", "16")
+        settings = utils.FullyShardedDataParallelPlugin()
+        assert (settings.fsdp_version, settings.reshard_after_forward) == (2, True)
+        assert settings.activation_checkpointing is (plan == "FSDP")
+        assert str(settings.state_dict_type).endswith("SHARDED_STATE_DICT")
+    else:
+        settings = utils.DeepSpeedPlugin()
+        assert settings.zero_stage == (2 if plan == "ZeRO-2" else 3)
+        assert settings.offload_param_device == ("none" if plan == "ZeRO-2" else "cpu")
+        assert settings.gradient_accumulation_steps == 4
+    if plan == "hybrid FSDP":
+        mesh = importlib.import_module("accelerate.parallelism_config").ParallelismConfig()
+        assert (mesh.dp_replicate_size, mesh.dp_shard_size) == (2, 8)
 
 
 def test_the_ending_decides_between_formats_in_yaml() -> None:
