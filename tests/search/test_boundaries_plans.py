@@ -261,6 +261,15 @@ def test_machines_three_times_as_expensive_per_sample_are_left_out(times: float,
     assert ("dear" in field._outclassed([rival, dear], cases)) is gone
 
 
+@pytest.mark.parametrize(("usd", "gone"), [(1.0, True), (1.001, False)])
+def test_machine_of_exactly_the_budget_is_a_rival(usd: float, gone: bool) -> None:
+    device = Device("X", "gpu", flops={"fp32": 1e12}, memory_bytes=16e9)
+    rival = _Single(bare_machine("rival", device), 100.0, usd)
+    dear = _Single(bare_machine("dear", device), 0.5, 0.5)
+    cases = Cases(replace(ASKED, hardware=None, workers=None, budget_usd_per_hour=1.0), RESNET)
+    assert ("dear" in field._outclassed([rival, dear], cases)) is gone
+
+
 @pytest.mark.parametrize(("speed", "gone"), [(22.4, True), (22.6, False)])
 def test_expensive_machines_stay_where_the_budget_makes_them_the_fastest(speed: float, gone: bool) -> None:
     """Four of them are within the budget; the rival surely reaches 90 samples/s."""

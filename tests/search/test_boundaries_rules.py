@@ -131,7 +131,7 @@ def test_frontier_keeps_the_first_of_equal_plans() -> None:
     assert not frontier.dominates(10.0, 1.0, 0)
 
 
-@pytest.mark.parametrize(("speed", "pruned"), [(98.1, False), (97.9, True)])
+@pytest.mark.parametrize(("speed", "pruned"), [(98.1, False), (98.0, False), (97.9, True)])
 def test_frontier_fastest_prunes_below_two_percent(speed: float, pruned: bool) -> None:
     """A plan cheaper than all stays in the race for the fastest while it may come within 2% of the best."""
     frontier = Frontier("fastest", 0.0)
