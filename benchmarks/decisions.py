@@ -338,7 +338,7 @@ def followed(flags: str, options: Options) -> Options:
 
 def remedies_in(message: str) -> list[str]:
     """The flags that a message says to use, each as it would be typed."""
-    named = re.search(r"(?:works with|fits with|as with) (.*)", message)
+    named = re.search(r"(?:works with|works:|fits with|as with) (.*)", message)
     out = [match.group().strip() for match in FLAGS.finditer(named.group(1))] if named else []
     if batch := re.search(r"the largest batch that fits is (\d+)", message):
         out.append(f"--batch {batch.group(1)}")

@@ -12,6 +12,7 @@ from planner.answers.assumptions import assumptions
 from planner.answers.baseline import baseline_of
 from planner.answers.choice import choose, interrupted
 from planner.answers.jobs import best_of, missed, training_of, within
+from planner.answers.refusals import left_out_notes, no_plans
 from planner.answers.results import Comparison
 from planner.errors import Infeasible
 from planner.hardware import Hardware
@@ -25,7 +26,6 @@ from planner.search.field import field_of
 from planner.search.measured import load
 from planner.search.objectives import discounts, merged
 from planner.search.race import Evaluate, Floats, Goal, Outcome, race
-from planner.search.remedies import left_out_notes, no_plans
 from planner.search.request import Request, model_of
 from planner.search.scored import ScoredPlan
 from planner.search.simulations import Rung, Simulations, executor_of

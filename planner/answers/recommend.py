@@ -13,8 +13,10 @@ import numpy.typing as npt
 from planner.answers.assumptions import assumptions
 from planner.answers.baseline import baseline_of
 from planner.answers.choice import choose, further, in_fp32, interrupted, settle_ties
-from planner.answers.jobs import limit_words, within
+from planner.answers.jobs import within
 from planner.answers.refine import refined
+from planner.answers.refusals import left_out_notes, limits_missed, no_plans
+from planner.answers.remedies import Ask
 from planner.answers.results import Change, Recommendation
 from planner.errors import Infeasible
 from planner.progress import Progress, silent
@@ -24,8 +26,7 @@ from planner.search.measured import load
 from planner.search.objectives import BETWEEN, CHOICE, OTHER_END, Contest, discounts, race_for
 from planner.search.race import Floats, Outcome
 from planner.search.rank import confident_share
-from planner.search.remedies import left_out_notes, no_plans
-from planner.search.request import MAX_WORKERS, Request, model_of
+from planner.search.request import Request, model_of
 from planner.search.scored import ScoredPlan
 from planner.search.screening import screened_space
 from planner.search.simulations import Rung, Simulations, executor_of
@@ -102,7 +103,8 @@ def recommend_for(
             raise Infeasible(no_plans(space, request, _ask))
         bounds = cases.bounds(space.plans)
         progress(GLANCE, 1, 1)
-        keep = _reachable(space, bounds, request, suggest=suggest)
+        ask = _ask if suggest else None
+        keep = _reachable(space, bounds, request, ask)
         plans = [space.plans[i] for i in keep]
         latest: dict[int, Prediction] = {}
 
@@ -135,11 +137,7 @@ def recommend_for(
             result = {i: simulations.known(plan) for i, plan in enumerate(plans)}
             outcome.scores.update({i: score for i, score in result.items() if score is not None})
         if not outcome.scores and not partial:  # no bound is high enough to be simulated
-            raise Infeasible(
-                f"no plan meets the limits with a probability of {request.confidence:.0%}; "
-                + _nearest(space, bounds, request)
-                + (limit_words(request, _ask) if suggest else "")
-            )
+            raise Infeasible(limits_missed(space, bounds, request, ask))
         if not outcome.scores:
             raise interrupted(plans, bounds[keep], space.usd_per_hour[keep])
         every = {i: cases.scored(plans[i], outcome.scores[i]) for i in outcome.scores}
@@ -147,9 +145,8 @@ def recommend_for(
         final = outcome.long if outcome.long or not partial else set(every)
         scored = within([every[i] for i in sorted(final)], request)
         if not scored:
-            raise Infeasible(
-                _short_of(cases, plans, outcome) + (limit_words(request, _ask) if suggest else "")
-            )
+            fastest = max(every.values(), key=lambda plan: plan.samples_per_s)
+            raise Infeasible(limits_missed(space, bounds, request, ask, fastest))
         decision = choose(scored, request)
         if not partial and refine and not exhaustive:
             scored, decision = refined(scored, decision, simulations, pool, plans)
@@ -257,7 +254,7 @@ def _ask(request: Request) -> ScoredPlan:
     return recommend_for(request, jobs=1, advice=False, suggest=False, refine=False).chosen
 
 
-def _reachable(space: Space, bounds: Floats, request: Request, *, suggest: bool) -> npt.NDArray[np.intp]:
+def _reachable(space: Space, bounds: Floats, request: Request, ask: Ask | None) -> npt.NDArray[np.intp]:
     """Plans whose bound can meet the constraints; the others are counted as out of reach."""
     keep = np.ones(len(space.plans), bool)
     usd_per_sample = space.usd_per_useful_hour / 3600 / bounds
@@ -274,27 +271,8 @@ def _reachable(space: Space, bounds: Floats, request: Request, *, suggest: bool)
             space.out_of_reach[reason] += lost
         keep &= met
     if not keep.any():
-        words = limit_words(request, _ask) if suggest else ""
-        raise Infeasible(f"{no_plans(space, request)}; {_nearest(space, bounds, request)}{words}")
+        raise Infeasible(limits_missed(space, bounds, request, ask))
     return np.flatnonzero(keep)
-
-
-def _nearest(space: Space, bounds: Floats, request: Request) -> str:
-    """The plan that comes nearest to what is asked: the cheapest where money is short, else the fastest."""
-    usd_per_sample = space.usd_per_useful_hour / 3600 / bounds
-    cheapest, fastest = int(np.argmin(usd_per_sample)), int(np.argmax(bounds))
-    if request.spend_usd is not None and request.samples is not None:
-        least = float(usd_per_sample[cheapest]) * request.samples
-        if least > request.spend_usd:
-            return f"the cheapest is {space.plans[cheapest].cluster_text}, which needs at least ${least:,.2f}"
-    within = "" if request.budget_usd_per_hour is None else " that the budget allows"
-    limits = (request.budget_usd_per_hour, request.machines, request.workers)
-    open_ = all(limit is None for limit in limits)
-    more = f"; up to {MAX_WORKERS} workers were looked at" if open_ else ""
-    return (
-        f"the fastest{within} is {space.plans[fastest].cluster_text}, at most {bounds[fastest]:.0f} "
-        f"samples/s for ${space.usd_per_hour[fastest]:.2f}/h{more}"
-    )
 
 
 def _with_rivals(
@@ -314,13 +292,3 @@ def _with_rivals(
     picked = [plans[i] for i in list(rivals.values())[:MOST_RIVALS]]
     extra = simulations.scored(picked, pool, "medium")
     return sorted([*shown, *extra], key=lambda plan: (plan.usd_per_million_samples, plan.plan.key))
-
-
-def _short_of(cases: Cases, plans: list[Plan], outcome: Outcome[Prediction]) -> str:
-    best = max(outcome.scores, key=lambda i: outcome.scores[i].samples_per_s)
-    scored = cases.scored(plans[best], outcome.scores[best])
-    return (
-        f"no plan meets the constraints; the fastest is {scored.plan.cluster_text} with "
-        f"{scored.samples_per_s:.0f} samples/s for ${scored.usd_per_hour:.2f}/h "
-        f"(${scored.usd_per_million_samples:.2f} per million samples)"
-    )

@@ -23,6 +23,7 @@ from typing import Annotated, Any, Literal
 import msgspec
 
 import planner
+from planner.answers.refusals import no_plans
 from planner.answers.results import VERSION, Shown
 from planner.answers.scenario import options_in, parse_request
 from planner.answers.store import Store, StoredSimulations, decoded, fill
@@ -32,7 +33,6 @@ from planner.model import Model
 from planner.parallel.plan import Plan
 from planner.progress import Progress, silent
 from planner.search.cases import Cases
-from planner.search.remedies import no_plans
 from planner.search.request import SERVER_WORDS, Request, model_of
 from planner.search.scored import ScoredPlan
 from planner.search.simulations import Simulations, executor_of

@@ -49,6 +49,9 @@ class Exclusion(StrEnum):
     OVER_MACHINES = "over the number of machines"
 
 
+OUT_OF_MEMORY = "that do not fit in the memory of "  # reads on with the device
+
+
 @dataclass(frozen=True, slots=True)
 class MemoryLimit:
     """What limits the batch of plans that differ in batch and recompute alone: the shares of their stages,
@@ -99,7 +102,7 @@ class Feasibility:
         if batch is None:
             batch = limit.largest_batch[plan.recompute] = self._largest_batch(plan, limit)
         if plan.batch > batch:
-            return f"that do not fit in the memory of {limit.device.name}"
+            return OUT_OF_MEMORY + limit.device.name
         return "for which servers lack memory" if limit.servers else None
 
     def _limit(self, plan: Plan) -> MemoryLimit:

@@ -70,7 +70,7 @@ def test_layers_are_shared_inside_a_machine_in_all_answers() -> None:
 
 
 def test_a_deadline_that_needs_more_workers_than_were_looked_at_says_so() -> None:
-    with pytest.raises(Infeasible, match=r"up to 128 workers were looked at; it works with --deadline \d+"):
+    with pytest.raises(Infeasible, match=r"up to 128 workers were tried. It works with --deadline \d+"):
         planner.recommend("llama3-8b", hardware="p5.48xlarge", tokens="15T", deadline="30d")
 
 
@@ -119,7 +119,7 @@ def test_what_a_budget_leaves_out_is_not_said_to_be_too_small() -> None:
 
 def test_a_deadline_stands_before_machines_that_are_too_small() -> None:
     words = {"hardware": "p5.48xlarge,g5.12xlarge", "tokens": "1B", "deadline": "10min", "budget": 500}
-    with pytest.raises(Infeasible, match=r"no plan remains of [\d,]+: cannot meet the deadline"):
+    with pytest.raises(Infeasible, match=r"(all|none of the) [\d,]+ candidate plans .*miss the deadline"):
         planner.recommend("llama3-70b", **words)
 
 

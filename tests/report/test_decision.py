@@ -8,6 +8,7 @@ import pytest
 
 import planner
 from planner.answers.jobs import training_of
+from planner.answers.refusals import left_out_notes
 from planner.answers.results import Recommendation
 from planner.note import LeftOut, Note, Reason, Topic, Verb
 from planner.parallel.data.ddp import AllReduce
@@ -16,7 +17,6 @@ from planner.report.assumed import brief_notes, notes_of
 from planner.report.page import page_of
 from planner.report.phrases import alone_words, run_words, strategy_words
 from planner.report.recommend import _next
-from planner.search.remedies import left_out_notes
 from planner.search.space import Space
 from planner.units import ratio, usd
 

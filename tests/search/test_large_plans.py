@@ -329,7 +329,7 @@ def test_an_empty_space_names_the_replicas_or_the_global_batch_that_would_do() -
     with pytest.raises(Infeasible, match=r"whole replicas of pipeline 3; .* is 3 x p5.48xlarge"):
         recommend_for(asked(**words, pipeline=3), jobs=1)
     with pytest.raises(
-        Infeasible, match=r"do not divide the global batch.*--global-batch 96 .*, or --global-batch 112 "
+        Infeasible, match=r"does not divide the global batch.*--global-batch 96 .*, or --global-batch 112 "
     ):
         recommend_for(asked(**words, workers=16, tensor=1, batch=1, global_batch=100), jobs=1)
 

@@ -9,9 +9,9 @@ import pytest
 
 from planner.answers.questions import simulation_for
 from planner.answers.recommend import recommend_for
+from planner.answers.remedies import MOST_NAMED, remedies
 from planner.answers.scenario import parse_request
 from planner.errors import Infeasible, PlannerError
-from planner.search.remedies import MOST_NAMED, remedies
 from planner.search.sizes import dividing_batches
 
 
@@ -31,7 +31,7 @@ def followed(flags: str) -> dict[str, Any]:
     ],
 )
 def test_remedies_of_a_request_without_a_plan_work(options: dict[str, Any]) -> None:
-    with pytest.raises(Infeasible, match="; it works with --"):
+    with pytest.raises(Infeasible, match=r"\. Cheapest that works: --"):
         recommend_for(parse_request(**options), jobs=1, advice=False)
     result = remedies(parse_request(**options))
     assert 1 <= len(result) <= MOST_NAMED
@@ -41,7 +41,9 @@ def test_remedies_of_a_request_without_a_plan_work(options: dict[str, Any]) -> N
 
 
 def test_remedies_of_a_small_budget_name_the_cheapest_plan() -> None:
-    (remedy,) = remedies(parse_request("llama3-70b", budget=10))
+    adapters, remedy = remedies(parse_request("llama3-70b", budget=10))
+    assert adapters.flags in ("--train lora", "--train qlora")
+    assert adapters.usd_per_hour < 10 < remedy.usd_per_hour
     cents = float(followed(remedy.flags)["budget"])
     assert cents - 0.01 < remedy.usd_per_hour <= cents
     with pytest.raises(Infeasible):

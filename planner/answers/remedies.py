@@ -1,8 +1,8 @@
-"""Remedies of a request without a plan: changes of its flags, each tried on the product before it is named.
+"""Remedies of a request without a plan: changes of its flags, each tried before it is named.
 
-`remedies` tries changes in the order of what they cost: settings of the software, another global batch or
-number of workers, other machines, then a higher limit. A change counts when the changed request has a plan;
-the work is capped by the number of spaces that are enumerated.
+Changes are tried in the order of what they cost: settings of the software, training adapters, another global
+batch or number of workers, other machines, then a higher limit. The work is capped by the number of spaces
+that are enumerated.
 """
 
 from __future__ import annotations
@@ -10,22 +10,18 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 from itertools import islice
-from math import ceil, lcm
+from math import ceil
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from planner.device.memory import OFFLOADED as PARTS
-from planner.errors import BadInput, Infeasible, PlannerError
+from planner.errors import PlannerError
 from planner.model import Floats
-from planner.note import LeftOut
-from planner.parallel.mesh import meshes
-from planner.parallel.plan import Site
 from planner.search.cases import Cases
 from planner.search.field import field_of
 from planner.search.rank import confident_share
 from planner.search.request import Request, model_of
-from planner.search.sizes import kinds
 from planner.search.space import Space, enumerate_plans
 
 if TYPE_CHECKING:
@@ -39,6 +35,8 @@ NEIGHBOURS = 4  # global batches tried on either side
 BUDGET_STEP = 4  # factor between budgets tried
 MOST_BUDGET = 1e6  # USD per hour
 BIG_BATCH = 1 << 20
+ADAPTERS = ("lora", "qlora")
+LEAST_ADAPTED = 1_000_000_000  # parameters of a model that people train adapters of
 REACHED = 0.9  # of its bound, which a plan is likely to reach
 
 Ask = Callable[[Request], "ScoredPlan"]  # the choice for a request
@@ -59,19 +57,19 @@ class Remedy:
 
 
 def remedies(request: Request, ask: Ask | None = None) -> list[Remedy]:
-    """The changes of a request that make a plan possible, the cheapest kinds of change first. `ask` chooses a
-    plan for a request with limits of the job, which only simulations tell whether they are met."""
+    """Changes of a request that make a plan possible, the cheapest per hour first. `ask` chooses a plan for a
+    request with limits of the job, which only simulations can tell to be met."""
     attempts = _Attempts(MOST_TRIED, ask)
-    kept_kinds = (remedy for remedy in _kinds(request, attempts) if remedy is not None)
-    return list(islice(kept_kinds, MOST_NAMED))
+    working = (remedy for remedy in _kinds(request, attempts) if remedy is not None)
+    return sorted(islice(working, MOST_NAMED), key=lambda remedy: remedy.usd_per_hour)
 
 
 def remedy_words(request: Request, ask: Ask | None = None) -> str:
-    """The remedies in words that continue a message."""
+    """The sentence with the remedies, after the cause."""
     result = remedies(request, ask)
     if not result:
-        return "; no change of a single flag that was tried gives a plan"
-    return f"; it works with {', or '.join(remedy.words for remedy in result)}"
+        return ". No change of a single flag that was tried gives a plan"
+    return f". Cheapest that works: {', or '.join(remedy.words for remedy in result)}"
 
 
 @dataclass
@@ -94,28 +92,32 @@ class _Attempts:
             result = chosen.plan, chosen.usd_per_hour
         return Remedy(flags, *result)
 
-    def cheapest(self, request: Request, **changes: Any) -> tuple[Plan, float] | None:
+    def cheapest(
+        self, request: Request, *, per_sample: bool = False, **changes: Any
+    ) -> tuple[Plan, float] | None:
         if not self.left:
             return None
         self.left -= 1
         try:
-            return cheapest_plan(replace(request, **changes))
+            return cheapest_plan(replace(request, **changes), per_sample=per_sample)
         except PlannerError:
             return None
 
 
-def cheapest_plan(request: Request) -> tuple[Plan, float] | None:
-    """The plan of a request with the lowest price per hour, and that price; None if there is no plan."""
+def cheapest_plan(request: Request, *, per_sample: bool = False) -> tuple[Plan, float] | None:
+    """The plan of a request with the lowest price per hour, or per sample by its bound, and its price per
+    hour; None if there is no plan."""
     cases = Cases(request, model_of(request))
     space = enumerate_plans(request, cases.model, machines=field_of(cases).machines)
     if not space.plans:
         return None
     prices = space.usd_per_hour
-    if has_job_limits(request):
-        late = cases.bounds(space.plans) * REACHED < _least_samples_per_s(cases, space)
-        prices = np.where(late, np.inf, prices)
+    if has_job_limits(request) or per_sample:
+        bounds = cases.bounds(space.plans)
+        late = bounds * REACHED < _least_samples_per_s(cases, space)
+        prices = np.where(late, np.inf, prices / bounds if per_sample else prices)
     index = int(prices.argmin())
-    return (space.plans[index], float(prices[index])) if np.isfinite(prices[index]) else None
+    return (space.plans[index], float(space.usd_per_hour[index])) if np.isfinite(prices[index]) else None
 
 
 def has_job_limits(request: Request) -> bool:
@@ -140,6 +142,7 @@ def _least_samples_per_s(cases: Cases, space: Space) -> Floats:
 
 def _kinds(request: Request, attempts: _Attempts) -> Iterator[Remedy | None]:
     yield _first(_settings(request, attempts))
+    yield _adapters(request, attempts)
     yield _first(_global_batches(request, attempts, -1))
     yield _first(_global_batches(request, attempts, 1))
     yield _first(_counts(request, attempts))
@@ -158,13 +161,32 @@ def _settings(request: Request, attempts: _Attempts) -> Iterator[Remedy | None]:
         yield attempts.remedy("--recompute full", request, recompute=("full",))
     if isinstance(request.batches, tuple):
         batch = min(request.batches)
+        keeps = request.accumulate is None and request.global_batch is None  # the samples of a step
         while (batch := batch // 2) >= 1:
-            yield attempts.remedy(f"--batch {batch}", request, batches=(batch,))
+            changes: dict[str, Any] = {"batches": (batch,)}
+            if keeps and min(request.batches) % batch == 0:
+                changes["accumulate"] = min(request.batches) // batch
+            steps = f" --accumulate {changes['accumulate']}" if "accumulate" in changes else ""
+            yield attempts.remedy(f"--batch {batch}{steps}", request, **changes)
     named = request.exchanges is not None and any(kind == "sharded" for kind, _ in request.exchanges)
     if request.exchanges is not None and not named:
         yield attempts.remedy("--exchange sharded", request, exchanges=(("sharded", {}),))
     if request.accumulate is not None and request.accumulate > 1:
         yield attempts.remedy("--accumulate 1", request, accumulate=1)
+
+
+def _adapters(request: Request, attempts: _Attempts) -> Remedy | None:
+    """Adapters of a large language model instead of all its weights, by the cheaper method."""
+    model = model_of(request)
+    language = model.sequence_length is not None and model.parameters >= LEAST_ADAPTED
+    if not language or request.profile is not None or request.extra.get("train"):
+        return None
+    tried = (
+        attempts.remedy(f"--train {method}", request, extra={**request.extra, "train": method})
+        for method in ADAPTERS
+    )
+    working = [replace(remedy, note=", adapters only") for remedy in tried if remedy is not None]
+    return min(working, key=lambda remedy: remedy.usd_per_hour, default=None)
 
 
 def _global_batches(request: Request, attempts: _Attempts, sign: int) -> Iterator[Remedy | None]:
@@ -194,8 +216,9 @@ def _counts(request: Request, attempts: _Attempts) -> Iterator[Remedy | None]:
 
 
 def _offloads(request: Request, attempts: _Attempts) -> Iterator[Remedy | None]:
-    """Parts in host memory, which is slow."""
-    if request.profile is not None or request.extra.get("offload"):
+    """Parts in the host memory of the machines asked for, which is slow."""
+    open_ = request.hardware is None and request.gpu is None
+    if open_ or request.profile is not None or request.extra.get("offload"):
         return
     for parts in (PARTS[:1], PARTS):
         extra = {**request.extra, "offload": parts}
@@ -216,78 +239,14 @@ def _budget(request: Request, attempts: _Attempts) -> Remedy | None:
 
 
 def _other_machine(request: Request, attempts: _Attempts) -> Remedy | None:
-    """The cheapest machine of the catalog that trains the model with everything else as asked for."""
+    """The machine of the catalogue with the cheapest samples, everything else as asked for."""
     if request.profile is not None or (request.hardware is None and request.gpu is None):
         return None
-    result = attempts.cheapest(request, hardware=None, gpu=None, sold=None)
+    result = attempts.cheapest(request, per_sample=True, hardware=None, gpu=None, sold=None)
     if result is None:
         return None
     name = result[0].machine
+    asked = {kind.device.kind for kind in request.market.matching(request.hardware_words)}
+    if request.market.machine(name).device.kind not in asked:
+        return None  # CPUs with room for what GPUs cannot hold
     return attempts.remedy(f"--hardware {name}", request, hardware=(name,), gpu=None, sold=None)
-
-
-FEW = 3  # names that a sentence has room for
-
-
-def left_out_notes(space: Space) -> list[LeftOut]:
-    return [LeftOut.because(names, reason) for reason, names in space.left_out.items()]
-
-
-def no_plans(space: Space, request: Request, ask: Ask | None = None) -> str:
-    """Why a space is empty, in a sentence, and what would make it less so."""
-    lost = space.dropped + space.out_of_reach
-    if not lost and not space.left_out:
-        if (error := _machines_too_small(request)) is not None:
-            raise error
-        if words := _no_replicas(request):
-            raise Infeasible(words)
-        raise BadInput(  # not one to judge: the exchanges that are asked for do not go with such machines
-            f"--exchange {','.join(kinds(request))} cannot fill {','.join(request.hardware_words)}, "
-            "and workers fill whole machines; name others, or ask `planner simulate` for a part of one"
-        )
-    reasons = ", ".join(
-        [
-            *(f"{reason} ({count})" for reason, count in space.out_of_reach.most_common()),
-            *(f"{reason} ({count})" for reason, count in space.dropped.most_common(3)),
-            *(f"{_some(names)} {reason.of(len(names))}" for reason, names in space.left_out.items()),
-        ]
-    )
-    return (
-        f"no plan remains of {space.considered}: {reasons}{'' if space.plans else remedy_words(request, ask)}"
-    )
-
-
-def _some(names: list[str]) -> str:
-    """The names where they are few, else how many with the first of them."""
-    return ", ".join(names) if len(names) <= FEW else f"{len(names)} machines ({', '.join(names[:FEW])}, ...)"
-
-
-def _machines_too_small(request: Request) -> PlannerError | None:
-    """Why no machine has room for the mesh that is named; None if some has."""
-    if not request.names_mesh:
-        return None
-    model = model_of(request)
-    errors = [
-        mesh.infeasibility(Site(kind, mesh.size), model)
-        for kind in request.market.matching(request.hardware_words)
-        for mesh in meshes(model, Site(kind, kind.device_count), request.axis_settings)
-    ]
-    return errors[0] if errors and all(errors) else None
-
-
-def _no_replicas(request: Request) -> str:
-    """Why no number of machines makes whole replicas, with the nearest that does; empty if some may."""
-    if not request.names_mesh:
-        return ""
-    model, machines = model_of(request), request.market.matching(request.hardware_words)
-    named = meshes(model, Site(machines[0], machines[0].device_count), request.axis_settings)
-    counts = {
-        kind.name: min(lcm(mesh.size, kind.device_count) // kind.device_count for mesh in named)
-        for kind in machines
-    }
-    name = min(counts, key=counts.__getitem__)
-    labels = " or ".join(mesh.label for mesh in named)
-    return (
-        f"no number of machines that is allowed makes whole replicas of {labels}; the nearest that works is "
-        f"{counts[name]} x {name}"
-    )

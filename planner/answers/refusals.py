@@ -1,0 +1,206 @@
+"""Refusals: why a request has no plan, in a sentence, and what would give it one, in another.
+
+Limits of the job are relaxed one at a time to what the best plan without them reaches, and asked about again,
+so that a limit is named only if a plan is recommended with it.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from dataclasses import replace
+from math import ceil, floor, lcm
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from planner.answers.jobs import training_of
+from planner.answers.remedies import Ask, Remedy, remedy_words
+from planner.errors import BadInput, Infeasible, PlannerError
+from planner.model import Floats
+from planner.note import LeftOut
+from planner.parallel.mesh import meshes
+from planner.parallel.plan import Site
+from planner.search.feasibility import OUT_OF_MEMORY, Exclusion
+from planner.search.request import MAX_WORKERS, Request, model_of
+from planner.search.sizes import kinds
+from planner.search.space import Space
+
+if TYPE_CHECKING:
+    from planner.search.limits import Objective
+    from planner.search.scored import ScoredPlan
+
+SHORT_MINUTES = 180  # below which a deadline is said in minutes
+FEW = 3  # names that a sentence has room for
+
+
+def left_out_notes(space: Space) -> list[LeftOut]:
+    return [LeftOut.because(names, reason) for reason, names in space.left_out.items()]
+
+
+def no_plans(space: Space, request: Request, ask: Ask | None = None) -> str:
+    """Why a space is empty, in a sentence, and what would make it less so in another."""
+    if not space.dropped and not space.left_out:
+        if (error := _machines_too_small(request)) is not None:
+            raise error
+        if words := _no_replicas(request):
+            raise Infeasible(words)
+        raise BadInput(  # not one to judge: the exchanges that are asked for do not go with such machines
+            f"--exchange {','.join(kinds(request))} cannot fill {','.join(request.hardware_words)}, "
+            "and workers fill whole machines; name others, or ask `planner simulate` for a part of one"
+        )
+    return _causes(space, request) + remedy_words(request, ask)
+
+
+# What plans of the space fail at, of one and of several, by the words that answers count them with.
+FAILURES: dict[str, tuple[str, str]] = {
+    Exclusion.OVER_BUDGET: ("is over the budget", "are over the budget"),
+    Exclusion.INDIVISIBLE: ("does not divide the global batch", "do not divide the global batch"),
+    Exclusion.OVER_OWN: ("needs more machines than there are", "need more machines than there are"),
+    Exclusion.OVER_MACHINES: ("exceeds --machines", "exceed --machines"),
+    "for which servers lack memory": ("lacks memory on its servers", "lack memory on their servers"),
+    "cannot reach --min-throughput": ("misses --min-throughput", "miss --min-throughput"),
+    "cannot meet the deadline": ("misses the deadline", "miss the deadline"),
+    "over --spend": ("is over --spend", "are over --spend"),
+}
+
+
+def _causes(space: Space, request: Request) -> str:
+    """`All 208 candidate plans exceed the memory of T4`."""
+    lost = space.dropped + space.out_of_reach
+    left_out = [f"{_some(names)} {reason.of(len(names))}" for reason, names in space.left_out.items()]
+    if not lost:
+        return f"no machine can be used: {', '.join(left_out)}"
+    failed = Counter[tuple[str, str]]()
+    devices = list[str]()
+    for reason, number in lost.most_common():
+        if reason in FAILURES:
+            failed[FAILURES[reason]] += number
+        else:
+            devices.append(reason.removeprefix(OUT_OF_MEMORY))
+    if devices:
+        *others, last = devices[:FEW] + ([f"{len(devices) - FEW} more"] if devices[FEW:] else [])
+        where = f"{', '.join(others)} and {last}" if others else last
+        number = sum(number for reason, number in lost.items() if reason not in FAILURES)
+        failed[f"exceeds the memory of {where}", f"exceed the memory of {where}"] = number
+    if request.open_choice:
+        left_out = []  # of hundreds of machines: the answer to another question
+    if len(failed) == 1:
+        ((one, several),) = failed
+        number = lost.total()
+        subject = (
+            f"all {number:,} candidate plans {several}" if number > 1 else f"the only candidate plan {one}"
+        )
+        return "; ".join([subject, *left_out])
+    parts = [f"{number:,} {words[number > 1]}" for words, number in failed.most_common()]
+    return f"none of the {lost.total():,} candidate plans is feasible: {', '.join([*parts, *left_out])}"
+
+
+def limits_missed(
+    space: Space, bounds: Floats, request: Request, ask: Ask | None, reached: ScoredPlan | None = None
+) -> str:
+    """Why no plan meets the limits of the job, what comes nearest, and limits that some plan meets; `reached`
+    is the fastest plan where any was simulated."""
+    if space.out_of_reach.total() >= len(space.plans):
+        why = _causes(space, request)
+    else:
+        why = f"no plan meets the limits with {request.confidence:.0%} probability"
+    nearest = _nearest(space, bounds, request) if reached is None else _reached(reached)
+    return f"{why}; {nearest}{'' if ask is None else _limit_words(request, ask)}"
+
+
+def _reached(fastest: ScoredPlan) -> str:
+    return (
+        f"the fastest is {fastest.plan.cluster_text} with {fastest.samples_per_s:,.0f} samples/s for "
+        f"${fastest.usd_per_hour:,.2f}/h"
+    )
+
+
+def _nearest(space: Space, bounds: Floats, request: Request) -> str:
+    """The plan that comes nearest to what is asked: the cheapest where money is short, else the fastest."""
+    usd_per_sample = space.usd_per_useful_hour / 3600 / bounds
+    cheapest, fastest = int(np.argmin(usd_per_sample)), int(np.argmax(bounds))
+    if request.spend_usd is not None and request.samples is not None:
+        least = float(usd_per_sample[cheapest]) * request.samples
+        if least > request.spend_usd:
+            return f"the cheapest is {space.plans[cheapest].cluster_text}, which needs at least ${least:,.2f}"
+    within = "" if request.budget_usd_per_hour is None else " that the budget allows"
+    limits = (request.budget_usd_per_hour, request.machines, request.workers)
+    more = f"; up to {MAX_WORKERS} workers were tried" if limits == (None, None, None) else ""
+    return (
+        f"the fastest{within} is {space.plans[fastest].cluster_text}, at most {bounds[fastest]:,.0f} "
+        f"samples/s for ${space.usd_per_hour[fastest]:,.2f}/h{more}"
+    )
+
+
+JOB_LIMITS = ("deadline_s", "spend_usd", "min_samples_per_s")
+LIMIT_MARGIN = 0.98  # of a speed, which another simulation may not quite reach
+
+
+def _limit_words(request: Request, ask: Ask) -> str:
+    """Limits of the job that a plan meets, one changed at a time, each tried; empty where none helps."""
+    working = [words for words in (_relaxed_words(request, limit, ask) for limit in JOB_LIMITS) if words]
+    return f". It works with {', or '.join(working)}" if working else ""
+
+
+def _relaxed_words(request: Request, limit: str, ask: Ask) -> str:
+    """The flag with the value of a limit that the best plan without it meets; empty if there is none."""
+    if getattr(request, limit) is None:
+        return ""
+    objective: Objective = "cheapest" if limit == "spend_usd" else "fastest"
+    changes: dict[str, Any] = {limit: None, "objective": objective}
+    try:
+        best = ask(replace(request, **changes))
+        training = training_of(request)
+        confident_s = 0.0 if training is None else training.confident_s(best, request.confidence)
+        minutes, hours = ceil(confident_s / 60), ceil(confident_s / 360) / 10
+        brief = minutes < SHORT_MINUTES
+        usd = ceil(confident_s / 3600 * best.usd_per_hour)
+        rate = floor(best.samples_per_s * LIMIT_MARGIN)
+        value, words = {
+            "deadline_s": (60 * minutes, f"--deadline {minutes}min")
+            if brief
+            else (hours * 3600, f"--deadline {hours:g}h"),
+            "spend_usd": (usd, f"--spend {usd}"),
+            "min_samples_per_s": (rate, f"--min-throughput {rate}"),
+        }[limit]
+        changes = {limit: value}
+        chosen = ask(replace(request, **changes))
+    except PlannerError:
+        return ""
+    return Remedy(words, chosen.plan, chosen.usd_per_hour).words
+
+
+def _some(names: list[str]) -> str:
+    """The names where they are few, else how many with the first of them."""
+    return ", ".join(names) if len(names) <= FEW else f"{len(names)} machines ({', '.join(names[:FEW])}, ...)"
+
+
+def _machines_too_small(request: Request) -> PlannerError | None:
+    """Why no machine has room for the mesh that is named; None if some has."""
+    if not request.names_mesh:
+        return None
+    model = model_of(request)
+    errors = [
+        mesh.infeasibility(Site(kind, mesh.size), model)
+        for kind in request.market.matching(request.hardware_words)
+        for mesh in meshes(model, Site(kind, kind.device_count), request.axis_settings)
+    ]
+    return errors[0] if errors and all(errors) else None
+
+
+def _no_replicas(request: Request) -> str:
+    """Why no number of machines makes whole replicas, with the nearest that does; empty if some may."""
+    if not request.names_mesh:
+        return ""
+    model, machines = model_of(request), request.market.matching(request.hardware_words)
+    named = meshes(model, Site(machines[0], machines[0].device_count), request.axis_settings)
+    counts = {
+        kind.name: min(lcm(mesh.size, kind.device_count) // kind.device_count for mesh in named)
+        for kind in machines
+    }
+    name = min(counts, key=counts.__getitem__)
+    labels = " or ".join(mesh.label for mesh in named)
+    return (
+        f"no number of machines that is allowed makes whole replicas of {labels}; the nearest that works is "
+        f"{counts[name]} x {name}"
+    )
