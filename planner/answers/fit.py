@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator
 from dataclasses import asdict, dataclass
 from typing import Any
 
@@ -13,32 +13,37 @@ from planner.hardware import Hardware
 from planner.model import Model
 from planner.model.catalog import load_model
 from planner.model.methods import METHODS, USUAL_DATASET_TOKENS, USUAL_EPOCHS
+from planner.parallel.data import Exchange
+from planner.parallel.data.fsdp import Sharded
 from planner.parallel.data.single import Alone
-from planner.parallel.plan import Plan
+from planner.parallel.plan import Plan, Site
 from planner.search.cases import Cases
-from planner.search.feasibility import peak_memory
+from planner.search.feasibility import largest_batch, peak_memory
 from planner.search.request import Request, model_of
 from planner.search.sizes import plan_of, recompute_options, usual_precision
 from planner.search.space import site_of
 from planner.search.training import USUAL_LENGTH
 
-# Rows of the table: a label, flags, and the recompute modes to try (None: the least that fits).
-WAYS: dict[str, tuple[Mapping[str, str], tuple[str, ...] | None]] = {
-    "full, AdamW": ({"optimizer": "adamw"}, None),
-    "full, 8-bit AdamW, recompute": ({"optimizer": "adamw-8bit"}, ("full",)),
-    "LoRA, bf16 base": ({"train": "lora", "optimizer": "adamw"}, None),
-    "QLoRA, nf4 base": ({"train": "qlora", "optimizer": "adamw"}, None),
+# Rows of the table: a label and flags. The last one is tried where no other fits.
+WAYS: dict[str, dict[str, str]] = {
+    "full, AdamW": {"optimizer": "adamw"},
+    "full, 8-bit AdamW": {"optimizer": "adamw-8bit"},
+    "LoRA, bf16 base": {"train": "lora", "optimizer": "adamw"},
+    "QLoRA, nf4 base": {"train": "qlora", "optimizer": "adamw"},
 }
+REMEDY = {"QLoRA, offload (slow)": {"train": "qlora", "optimizer": "adamw", "offload": "parameters"}}
+GPU_COUNTS = (2, 4, 8)  # of one machine, tried where one GPU is too small
 
 
 @dataclass(frozen=True, slots=True)
 class FitRow:
     """One method on one GPU. `machine` is the cheapest offer with the GPU, of whose `devices` one is used;
-    without one there is no cost."""
+    without one there is no cost. `gpus` are the fewest that hold the model with FSDP; None: not eight."""
 
     gpu: str
     method: str
     fits: bool
+    gpus: int | None
     peak_bytes: float
     usable_bytes: float
     precision: str
@@ -52,6 +57,11 @@ class FitRow:
     tokens_per_s_high: float | None
     job_s: float | None
     job_usd: float | None
+
+    @property
+    def is_remedy(self) -> bool:
+        """Whether the row is there because no usual method fits."""
+        return self.method in REMEDY
 
 
 @dataclass(frozen=True, slots=True)
@@ -93,23 +103,24 @@ def fit_for(
     names = list(dict.fromkeys(part.strip() for part in gpus.split(",") if part.strip()))
     if not names:
         raise BadInput("--gpu is empty; name devices, as RTX-4090,L4,A100")
-    rows = []
+    settings: dict[str, Any] = {"batch": str(batch), "seq_length": length, "mean_length": mean_length}
+    adapters = {"rank": rank, "targets": targets}
+    rows: list[FitRow] = []
     for gpu in names:
-        for label, (flags, modes) in WAYS.items():
+        for label, flags in (WAYS | REMEDY).items():
+            if label in REMEDY and any(row.fits for row in rows[-len(WAYS) :]):
+                continue
             takes = METHODS[flags.get("train", "full")].takes
-            adapters = {"rank": rank, "targets": targets}
-            given: Any = {name: value for name, value in adapters.items() if name in takes} | dict(flags)
-            given["mean_length"] = mean_length
-            request = parse_request(model, gpu=gpu, batch=str(batch), seq_length=length, workers="1", **given)
-            rows.append(_row(request, gpu, label, modes, passes * tokens))
+            given = settings | {name: value for name, value in adapters.items() if name in takes} | flags
+            request = parse_request(model, gpu=gpu, workers="1", **given)
+            rows.append(_row(request, label, passes * tokens))
     return Fit(network.name, network.parameters, length, mean_length, batch, tokens, passes, tuple(rows))
 
 
-def _row(request: Request, gpu: str, label: str, modes: tuple[str, ...] | None, tokens: float) -> FitRow:
+def _row(request: Request, label: str, tokens: float) -> FitRow:
     model = model_of(request)
-    machine = cheapest_offer(request)
     cases = Cases(request, model)
-    plan, fits, peak_bytes = _leanest(cases, machine, modes)
+    machine, plan, fits, peak_bytes = _leanest(cases)
     price, usd = request.market.price(machine), request.market.usd_per_hour(machine)
     rate = low = high = job_s = None
     if fits:
@@ -121,6 +132,7 @@ def _row(request: Request, gpu: str, label: str, modes: tuple[str, ...] | None, 
         machine.device.name,
         label,
         fits,
+        1 if fits else _fewest_gpus(cases, machine),
         peak_bytes,
         usable_bytes(machine.device),
         plan.precision.name,
@@ -137,37 +149,50 @@ def _row(request: Request, gpu: str, label: str, modes: tuple[str, ...] | None, 
     )
 
 
-def cheapest_offer(request: Request) -> Hardware:
-    """The machine with the request's GPU that costs least per hour."""
-    machines = request.market.matching(request.hardware_words)
+def offers(request: Request) -> list[Hardware]:
+    """The machines with the request's GPU, the cheapest per hour first."""
     market, unpriced = request.market, float("inf")
-    return min(machines, key=lambda kind: (market.usd_per_hour(kind) or unpriced, kind.name))
+    machines = market.matching(request.hardware_words)
+    return sorted(machines, key=lambda kind: (market.usd_per_hour(kind) or unpriced, kind.name))
 
 
-def _leanest(cases: Cases, machine: Hardware, modes: tuple[str, ...] | None) -> tuple[Plan, bool, float]:
-    """The plan with the least recompute that fits, else the one that needs least memory; and its peak."""
+def _leanest(cases: Cases) -> tuple[Hardware, Plan, bool, float]:
+    """The plan with the least recompute that fits, else the one that needs least memory; and its peak.
+
+    What is offloaded takes the cheapest machine with enough memory of its own.
+    """
     request, model = cases.request, cases.model
-    site = site_of(request, machine, 0 if machine.device_count > 1 else 1)
-    assert isinstance(request.batches, tuple)
+    machines = offers(request)
     tried = []
-    for mode in recompute_options(request, model):
-        if modes is not None and mode not in modes:
-            continue
-        plan = plan_of(
-            model,
-            request.batches[0],
-            site,
-            Alone(),
-            request,
-            precision=usual_precision(machine.device),
-            recompute=mode,
-        )
-        peak_bytes = peak_memory(plan, model, site).required_bytes
-        if peak_bytes <= usable_bytes(machine.device):
-            return plan, True, peak_bytes
-        tried.append((peak_bytes, plan))
+    for machine in machines if request.extra.get("offload") else machines[:1]:
+        site = site_of(request, machine, 0 if machine.device_count > 1 else 1)
+        for plan in _plans(cases, site):
+            peak_bytes = peak_memory(plan, model, site).required_bytes
+            if largest_batch(plan, model, site) >= plan.batch:
+                return machine, plan, True, peak_bytes
+            tried.append((peak_bytes, plan))
     peak_bytes, plan = min(tried, key=lambda pair: pair[0])
-    return plan, False, peak_bytes
+    return machines[0], plan, False, peak_bytes
+
+
+def _plans(cases: Cases, site: Site) -> Iterator[Plan]:
+    """The micro-batch on a site, by the recompute modes from the least on."""
+    request, precision = cases.request, usual_precision(site.hardware.device)
+    assert isinstance(request.batches, tuple)
+    exchange: Exchange = Alone() if site.workers == 1 else Sharded()
+    for mode in recompute_options(request, cases.model):
+        yield plan_of(
+            cases.model, request.batches[0], site, exchange, request, precision=precision, recompute=mode
+        )
+
+
+def _fewest_gpus(cases: Cases, machine: Hardware) -> int | None:
+    """The fewest of a machine's GPUs, tried in powers of two, that hold the model with FSDP."""
+    for count in GPU_COUNTS:
+        site = Site(machine, count, cases.market)
+        if any(largest_batch(plan, cases.model, site) >= plan.batch for plan in _plans(cases, site)):
+            return count
+    return None
 
 
 def _tokens_per_s(cases: Cases, plan: Plan, model: Model) -> float:

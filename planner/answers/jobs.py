@@ -142,4 +142,6 @@ def usual_job(request: Request) -> tuple[str, str, float | None] | None:
     if training.samples == model.samples_per_epoch:
         return None
     epoch = model.tokens_per_epoch or (model.samples_per_epoch or 0) * (model.sample_tokens or 0)
+    if epoch and training.words.endswith("epochs"):  # of a fine-tuning job
+        return f"{training.words} over {format_count(epoch)} tokens", model.name, None
     return training.words, model.name, epoch or None

@@ -138,32 +138,39 @@ def fit_page(fit: Fit) -> Page:
     ]
     columns = [
         Column("gpu", "GPU"),
-        Column("method", whole=True, enough=16),
+        Column("method", whole=True),
         Column("fits", show=lambda fits: "yes" if fits else "no"),
+        Column("gpus", "GPUs", align="right", spare=1),
         Column("_peak", "peak GiB", get=lambda row: f"{row.peak_bytes / GIB:.1f}", align="right"),
         Column("_usable", "of", get=lambda row: f"{row.usable_bytes / GIB:.1f}", align="right", spare=2),
         *numbers,
-        Column("recompute", spare=4),
+        Column("recompute", show=lambda mode: "-" if mode == "none" else mode, spare=3),
         Column("tokens_per_s", "tokens/s", show=rate, align="right"),
         Column("job_s", "job time", show=format_seconds, align="right", spare=1),
         Column("job_usd", "job cost", show=usd, align="right"),
         programs("machine"),
         programs("usd_per_hour"),
         programs("price_as_of"),
-        Column("_offer", "cheapest offer", get=_offer_words, spare=3, enough=22),
+        Column("_offer", "cheapest offer", get=_offer_words, spare=4, enough=22),
     ]
     job = f"{fit.epochs:g} epoch{'' if fit.epochs == 1 else 's'}"
     filled = "packed" if fit.mean_length is None else f"padded from {fit.mean_length:,} on average"
     notes = [
-        f"One GPU, micro-batch {fit.batch}, samples of {fit.sequence_length:,} tokens, {filled}.",
+        f"One GPU, micro-batch {fit.batch}, samples of {fit.sequence_length:,} tokens, {filled}; the least "
+        "recompute that fits. GPUs: the fewest, up to 8, that hold it with FSDP.",
         f"Job: {job} over {format_count(fit.dataset_tokens)} tokens (--epochs, --dataset-tokens).",
         "Full training keeps fp32 master weights beside bf16 ones; LoRA has adapters on all linear layers "
         "of blocks, of rank 16, unless --targets and --rank say otherwise.",
     ]
     if old := old_prices({row.machine: row.price_as_of for row in fit.rows if row.price_as_of}.values()):
         notes.append(old)
+    if any(row.is_remedy for row in fit.rows):
+        notes.append(
+            "Offload: frozen weights and optimizer state in host memory, where nothing else fits; slow."
+        )
     model = f"{fit.model} ({fit.parameters / 1e9:.3g} billion parameters)"
-    fitting = [row for row in fit.rows if row.fits]
+    fitting = [row for row in fit.rows if row.fits and not row.is_remedy]
+    fitting = fitting or [row for row in fit.rows if row.fits]
     priced = [row for row in fitting if row.job_usd is not None]
     best = min(priced, key=lambda row: row.job_usd or 0.0, default=None)
     why, verdict, facts = [], "Fits", [f"{len(fitting)} of {len(fit.rows)} ways"]

@@ -8,8 +8,8 @@ ends at 16M tokens: arXiv:2407.21783). Of two batches the larger is taken where 
 fiftieth.
 
 Parameter servers and CPUs keep the model's own batch: there it is chosen by what staleness allows, or by
---global-batch. Models of 8 billion parameters and more keep their micro-batch, and the recommended machines
-take two or four of them per step by the same rule.
+--global-batch. Models of 8 billion trained parameters and more keep their micro-batch, and the recommended
+machines take two or four of them per step by the same rule.
 """
 
 from __future__ import annotations
@@ -176,7 +176,7 @@ LARGE_PARAMETERS = 8_000_000_000  # of a model that is also tried in parts
 def open_batch(request: Request, model: Model) -> bool:
     """Whether the batch of a device is ours to choose."""
     named = (request.batches, request.global_batch, request.profile)
-    return all(entry is None for entry in named) and model.parameters < LARGE_PARAMETERS
+    return all(entry is None for entry in named) and model.trained_parameters < LARGE_PARAMETERS
 
 
 def tried_batches(request: Request, model: Model, worker: Hardware) -> tuple[int, ...]:
@@ -211,7 +211,7 @@ def may_accumulate(request: Request, model: Model) -> bool:
 def accumulates_more(request: Request, model: Model) -> bool:
     """Whether the micro-batches per step of a large model are ours to choose."""
     named = (request.batches, request.global_batch, request.accumulate, request.profile)
-    return model.parameters >= LARGE_PARAMETERS and all(entry is None for entry in named)
+    return model.trained_parameters >= LARGE_PARAMETERS and all(entry is None for entry in named)
 
 
 def batch_discount(batch: int, model: Model) -> float:

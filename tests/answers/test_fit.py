@@ -11,6 +11,7 @@ from planner.answers.questions import simulation_for
 from planner.answers.scenario import parse_request
 from planner.errors import BadInput
 from planner.hardware.catalog import load_hardware
+from planner.report.memory import fit_page
 from planner.search.request import model_of
 
 
@@ -48,6 +49,27 @@ def test_qlora_fits_in_16_gib():
     fits = {row.method.split(",")[0]: row.fits for row in fit_for("llama3-8b", "T4").rows}
     assert fits["QLoRA"]
     assert not fits["LoRA"]
+
+
+def test_offload_is_a_remedy_where_no_method_fits():
+    rows = fit_for("llama3-70b", "RTX-4090,A100").rows
+    remedies = [row for row in rows if row.is_remedy]
+    assert [(row.gpu, row.fits) for row in remedies] == [("RTX-4090", True)]
+    assert "slow" in remedies[0].method
+    machine = load_hardware(remedies[0].machine)
+    assert machine.memory_bytes > 40 * 2**30  # frozen weights of four bits, and the optimizer
+    page = str(fit_page(planner_fit := fit_for("llama3-70b", "RTX-4090,A100")).answer)
+    assert planner_fit.rows == rows
+    assert "on A100" in page  # no remedy is the cheapest where a method fits
+
+
+def test_gpus_are_the_fewest_that_hold_a_method(rows):
+    a100 = next(gpu for gpu, _ in rows if gpu.startswith("A100"))
+    assert rows[a100, "full"].gpus == 2  # 16 bytes per parameter, of 8 billion
+    assert rows["RTX-4090", "full"].gpus == 8
+    assert all(row.gpus == 1 for row in rows.values() if row.fits)
+    gpus = {row.method.split(",")[0]: row.gpus for row in fit_for("llama3-405b", "A100").rows if not row.fits}
+    assert gpus == {"full": None, "LoRA": None, "QLoRA": 4}
 
 
 def test_fit_refuses_networks_without_tokens():

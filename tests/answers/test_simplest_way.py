@@ -64,3 +64,10 @@ def test_recommend_70b_by_qlora_takes_one_node() -> None:
     answer = planner.recommend("llama3-70b", train="qlora", budget=20)
     assert answer.chosen.plan.machines == 1
     assert answer.chosen.plan.workers > 1
+
+
+def test_recommend_batch_of_adapters_is_as_large_as_pays() -> None:
+    """A larger one that is 5% faster at no extra cost is not left to the reader."""
+    answer = planner.recommend("llama3-8b", train="qlora", budget=2)
+    assert answer.chosen.plan.batch > 1
+    assert not any("batch" in change.words for change in answer.changes)

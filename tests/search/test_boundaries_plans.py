@@ -195,7 +195,8 @@ def test_images_of_a_step_end_at_8192_and_tokens_at_two_to_the_24th() -> None:
 
 @pytest.mark.parametrize(("parameters", "is_open"), [(7_999_999_999, True), (8_000_000_000, False)])
 def test_batch_is_open_below_eight_billion_parameters(parameters: int, is_open: bool) -> None:
-    model: Any = SimpleNamespace(parameters=parameters, default_batch=8)
+    """Parameters that are trained: the batch of adapters on a larger network is open."""
+    model: Any = SimpleNamespace(trained_parameters=parameters, default_batch=8)
     request = Request(model="resnet50", hardware=("p3.2xlarge",))
     assert open_batch(request, model) is is_open
     assert smaller_batches(request, model) == ((4, 2, 1) if is_open else ())
