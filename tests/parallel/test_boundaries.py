@@ -18,6 +18,7 @@ from planner.parallel.collectives import Level, Peers
 from planner.parallel.collectives.gloo import Gloo
 from planner.parallel.collectives.peers import PCIE_SHARE, peers_of
 from planner.parallel.data import Site, settings
+from planner.parallel.data.ddp import AllReduce
 from planner.parallel.data.units import units_of
 from planner.parallel.pipeline import PipelineParallel
 from planner.parallel.tensor import TensorParallel
@@ -56,10 +57,10 @@ def test_tensor_candidates_end_with_the_devices_of_a_machine() -> None:
 @pytest.mark.parametrize(("jitter", "good"), [(0.0, True), (1.0, True), (-1e-9, False), (1.000001, False)])
 def test_jitter_is_a_share(jitter: float, good: bool) -> None:
     if good:
-        settings.share("jitter", jitter)
+        AllReduce(jitter=jitter)
     else:
         with pytest.raises(BadInput, match="between 0 and 1"):
-            settings.share("jitter", jitter)
+            AllReduce(jitter=jitter)
 
 
 @pytest.mark.parametrize(("workers", "whole"), [(8, False), (12, False), (16, True)])

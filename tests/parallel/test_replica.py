@@ -67,8 +67,8 @@ def test_what_follows_from_ops_alone_is_found_once_for_all_batches() -> None:
     assert not np.array_equal(first.durations_s, second.durations_s)
     units = units_of(first, 0)
     assert stretches(second, units_of(second, 0)) is stretches(first, units)
-    assert bucketed(second, 1 << 20, 1 << 20, True, 2) is bucketed(first, 1 << 20, 1 << 20, True, 2)
-    assert bucketed(second, 1 << 20, 1 << 20, True, 4) != bucketed(first, 1 << 20, 1 << 20, True, 2)
+    assert bucketed(second, 1 << 20, 1 << 20, 2) is bucketed(first, 1 << 20, 1 << 20, 2)
+    assert bucketed(second, 1 << 20, 1 << 20, 4) != bucketed(first, 1 << 20, 1 << 20, 2)
 
 
 def test_a_model_is_sharded_once_however_the_mesh_is_written() -> None:

@@ -8,8 +8,9 @@ from __future__ import annotations
 
 from planner.errors import BadInput
 from planner.hardware import Fabric
+from planner.hardware.collective_curves import Curves
 from planner.note import Note, Topic
-from planner.parallel.collectives import Curves, Level, Library, Peers
+from planner.parallel.collectives import Level, Library, Peers
 from planner.parallel.collectives.nccl import CHANNELS_PER_NIC, Nccl, link_of
 from planner.parallel.plan import Site
 

@@ -23,13 +23,11 @@ import numpy as np
 from planner.device.computation import BACKWARD, Computation, Parameter, ops_of
 from planner.device.memory import Shares
 from planner.device.precision import Precision
-from planner.errors import PlannerError
 from planner.memoize import itself, memoize
 from planner.model import Model
 from planner.note import Note
 from planner.parallel.collectives import Library, Peers, ring_bytes
-from planner.parallel.collectives.peers import link_words, peers_of
-from planner.parallel.data import Asked, ChangeKind, Exchange, Job, Labels, Variant, settings
+from planner.parallel.data import Asked, ChangeKind, Job, Labels, Variant
 from planner.parallel.data.joint import (
     ACCESSES,
     BETWEEN_WORKERS,
@@ -41,6 +39,7 @@ from planner.parallel.data.joint import (
     mean_s,
     taken_s,
 )
+from planner.parallel.data.settings import GRADIENTS, Collective
 from planner.parallel.plan import Site
 
 if TYPE_CHECKING:
@@ -66,7 +65,7 @@ class Bucket:
 
 
 @dataclass(frozen=True, slots=True)
-class AllReduce(Exchange):
+class AllReduce(Collective):
     """`bucket_bytes` and `first_bucket_bytes` are the caps of buckets; `rebuilt`: in the order in which
     gradients arrive, else in that of registration (find_unused_parameters). `library` is nccl or gloo (auto:
     by the device), `algorithm` one of NCCL's. `gradients` is the format that they are sent in (auto: that of
@@ -90,38 +89,14 @@ class AllReduce(Exchange):
     jitter_s: float = JITTER_S
     cycle_s: float = 0.0
 
-    def __post_init__(self) -> None:
-        settings.positive("allreduce:bucket_bytes", self.bucket_bytes)
-        settings.positive("allreduce:first_bucket_bytes", self.first_bucket_bytes)
-        settings.known("library", self.library, settings.LIBRARIES)
-        settings.known("algorithm", self.algorithm, settings.ALGORITHMS)
-        settings.known("allreduce:gradients", self.gradients, ("auto", *settings.GRADIENTS))
-        settings.share("allreduce:jitter", self.jitter)
-        for name in ("accesses", "jitter_s", "cycle_s"):
-            settings.not_negative(f"allreduce:{name}", getattr(self, name))
-
     @classmethod
     def candidates(cls, asked: Asked, site: Site, model: Model) -> Iterator[Self]:
-        choices = asked.choices
-        exchange = cls._with(tuple(choices.items()))
-        # on one device nobody is there to exchange with: it is what larger sites are compared with
-        if (site.workers > 1 or choices or asked.single) and exchange.infeasibility(site) is None:
+        if exchange := cls.first_candidate(asked, site):
             yield exchange
 
-    @classmethod
-    @memoize
-    def _with(cls, choices: tuple[tuple[str, str], ...]) -> Self:
-        """With these settings; a search asks on every site."""
-        return settings.chosen(cls(), dict(choices))
-
-    def infeasibility(
-        self, site: Site | None, model: Model | None = None, batch: int = 1
-    ) -> PlannerError | None:
-        return settings.infeasibility(self.library, site)
-
     def gradient_bytes(self, precision: Precision) -> int:
-        """Of an element of the gradients that are kept and sent."""
-        return settings.GRADIENTS.get(self.gradients, precision.ddp_gradient_bytes)
+        """Bytes per element of the gradients that are kept and sent."""
+        return GRADIENTS.get(self.gradients, precision.ddp_gradient_bytes)
 
     def memory_shares(self, model: Model, precision: Precision, site: Site) -> Shares:
         width = self.gradient_bytes(precision)
@@ -132,30 +107,28 @@ class AllReduce(Exchange):
         )
 
     def lower(self, computation: Computation, site: Site) -> Case:
-        library = settings.library(self.library, self.algorithm, site)
-        peers = peers_of(site, library)
-        steps = JointSteps(computation, site, library, peers, self.jitter, self.jitter_s)
-        result = self.buckets(computation)
-        factor = slowed(computation, result, library, peers, site, accesses=self.accesses, copied=self.copied)
-        done = summed(steps, result, factor)
-        after_s = self.after_s(computation, result, peers, site)
+        steps = self.joint_steps(computation, site, self.jitter_s)
+        buckets, links = self.buckets(computation), (steps.library, steps.peers, site)
+        factor = slowed(computation, buckets, *links, accesses=self.accesses, copied=self.copied)
+        done = summed(steps, buckets, factor)
+        after_s = self.after_s(computation, buckets, steps.peers, site)
         steps.update(after_s, done, communication_s=after_s - computation.optimizer_s)
         return steps.case()
 
-    def after_s(self, computation: Computation, found: tuple[Bucket, ...], peers: Peers, site: Site) -> float:
+    def after_s(self, computation: Computation, buckets: Sequence[Bucket], peers: Peers, site: Site) -> float:
         """What follows the last sum: waiting for it to be noticed, copying, and the optimizer."""
         if peers.outermost is None:
             return computation.optimizer_s
         copies = self.copied and self.accesses > 0 and not computation.buckets
-        return self.cycle_s / 2 + (copied_s(found, site) if copies else 0.0) + computation.optimizer_s
+        return self.cycle_s / 2 + (copied_s(buckets, site) if copies else 0.0) + computation.optimizer_s
 
     def buckets(self, computation: Computation) -> tuple[Bucket, ...]:
-        """What is summed together, in the order in which it is; recorded buckets stay as they were unless
-        other sizes are asked for."""
+        """Buckets in the order of their sums; recorded ones stay as they were unless other sizes are asked
+        for."""
         width = self.gradient_bytes(computation.precision)
         if computation.buckets and self.bucket_bytes == CAP_BYTES:
-            return bucketed(computation, 1, 1, True, width)
-        return bucketed(computation, self.bucket_bytes, self.first_bucket_bytes, self.rebuilt, width)
+            return bucketed(computation, 1, 1, width)
+        return bucketed(computation, self.bucket_bytes, self.first_bucket_bytes, width, rebuilt=self.rebuilt)
 
     @classmethod
     def bounds(cls, jobs: Sequence[Job]) -> Floats:
@@ -175,9 +148,6 @@ class AllReduce(Exchange):
 
     def labels(self, site: Site | None = None) -> Labels:
         how = "" if self.algorithm == "auto" else f", {self.algorithm}"
-        on_links = (
-            () if site is None else link_words(site, settings.library(self.library, self.algorithm, site))
-        )
         return Labels(
             cell="all-reduce",
             name="DDP",
@@ -189,15 +159,10 @@ class AllReduce(Exchange):
                     f"{self.accesses:g} accesses to the device's memory for each byte that it sends, on a "
                     "CPU by what sockets and sums take of its cores.",
                 ),
-                *on_links,
+                *self.link_notes(site),
             ),
             resources=BETWEEN_WORKERS,
         )
-
-
-@memoize(on=ops_of)
-def bucketed(computation: Computation, cap: int, first: int, rebuilt: bool, width: int) -> tuple[Bucket, ...]:
-    return buckets(computation, cap_bytes=cap, first_bytes=first, rebuilt=rebuilt, width=width)
 
 
 def summed(
@@ -228,20 +193,14 @@ def _stretches(computation: Computation, found: tuple[Bucket, ...]) -> Iterator[
         yield None, "rest", computation.ops - 1
 
 
-def buckets(
-    computation: Computation,
-    *,
-    cap_bytes: int = CAP_BYTES,
-    first_bytes: int = FIRST_CAP_BYTES,
-    rebuilt: bool = True,
-    width: int | None = None,
+@memoize(on=ops_of)
+def bucketed(
+    computation: Computation, cap_bytes: int, first_bytes: int, width: int, *, rebuilt: bool = True
 ) -> tuple[Bucket, ...]:
-    """The buckets of a computation in the order in which they are reduced. `width`: bytes of an element, if
-    not those of the computation's precision."""
+    """The buckets of a computation in the order in which they are reduced. `width`: bytes of an element."""
     trained = [
         (at, parameter) for at, parameter in enumerate(computation.parameters) if parameter.ready is not None
     ]
-    width = width or computation.precision.gradient_bytes
     if rebuilt:
         arrival = sorted(trained, key=lambda pair: (pair[1].ready, -pair[0]))
         groups = _grouped(arrival, width, cap_bytes, first_bytes)

@@ -23,21 +23,20 @@ import numpy as np
 from planner.device.computation import Computation, block_of, ops_of
 from planner.device.memory import Shares
 from planner.device.precision import Precision
-from planner.errors import BadInput, PlannerError
+from planner.errors import BadInput
 from planner.memoize import kept_on, memoize
 from planner.model import Model
 from planner.parallel.collectives import Kind, Library, Peers, repeated, ring_bytes
-from planner.parallel.collectives.peers import link_words, peers_of
-from planner.parallel.data import Asked, ChangeKind, Exchange, Job, Labels, Variant, settings
+from planner.parallel.data import Asked, ChangeKind, Exchange, Job, Labels, Variant
 from planner.parallel.data.joint import (
     ACCESSES,
     BETWEEN_WORKERS,
     JITTER,
-    JITTER_S,
     JointSteps,
     mean_s,
     taken_s,
 )
+from planner.parallel.data.settings import Collective, has_machines
 from planner.parallel.data.units import Stretch, Unit, stretches, units_of
 from planner.parallel.plan import Site
 
@@ -51,7 +50,7 @@ LEAST_UNIT = 1_000_000  # elements; blocks of transformers have more
 
 
 @dataclass(frozen=True, slots=True)
-class Sharded(Exchange):
+class Sharded(Collective):
     """`each_pass`: gradients are scattered after every micro-batch, not only after the last (FSDP without
     no_sync, ZeRO-2). `gradients` is the format that they are scattered in, FSDP's reduce_dtype (auto: that of
     the precision). `gathers`: with stages 1 and 2, whether parameters are gathered "after" the optimizer or
@@ -77,52 +76,26 @@ class Sharded(Exchange):
     def __post_init__(self) -> None:
         if self.stage not in STAGES:
             raise BadInput(f"sharded:stage is {self.stage}; it is 1, 2 or 3")
-        if self.prefetch < 0:
-            raise BadInput(f"sharded:prefetch is {self.prefetch}; it must not be negative")
-        settings.known("sharded:within", self.within, settings.WITHIN)
-        settings.known("library", self.library, settings.LIBRARIES)
-        settings.known("sharded:gradients", self.gradients, ("auto", *settings.GRADIENTS))
-        settings.known("sharded:gathers", self.gathers, GATHERS)
-        settings.not_negative("sharded:accesses", self.accesses)
-        settings.share("sharded:jitter", self.jitter)
+        Collective.__post_init__(self)
 
     @classmethod
     def candidates(cls, asked: Asked, site: Site, model: Model) -> Iterator[Self]:
-        choices = asked.choices
-        if site.workers < 2 and not choices and not asked.single:
-            return
-        first, fewer, inside = cls._ways(tuple(choices.items()))
-        if first.infeasibility(site) is not None:
+        first = cls.first_candidate(asked, site)
+        if first is None:
             return
         yield first
-        if "stage" not in choices:
-            yield fewer  # and stage 1 takes as long, with more memory
-        if "within" not in choices and settings.has_machines(site):
-            yield inside
-
-    @classmethod
-    @memoize
-    def _ways(cls, choices: tuple[tuple[str, str], ...]) -> tuple[Self, Self, Self]:
-        """With these settings; with stage 2 beside them; within machines. A search asks on every site."""
-        first = settings.chosen(cls(), dict(choices))
-        return first, replace(first, stage=2), replace(first, within="machine")
-
-    def infeasibility(
-        self, site: Site | None, model: Model | None = None, batch: int = 1
-    ) -> PlannerError | None:
-        return settings.infeasibility(self.library, site, within=self.within)
+        if "stage" not in asked.choices:
+            yield replace(first, stage=2)  # and stage 1 takes as long, with more memory
+        if "within" not in asked.choices and has_machines(site):
+            yield replace(first, within="machine")
 
     def gathers_after(self, site: Site) -> bool:
         """Whether updated parameters are gathered after the optimizer, while nothing computes."""
         auto = self.gathers == "auto" and not site.mesh.is_sharded
         return self.stage < 3 and (auto or self.gathers == "after")
 
-    def shards(self, site: Site) -> int:
-        """Over how many workers a unit is spread."""
-        return settings.spread_over(self.within, site)
-
     def memory_shares(self, model: Model, precision: Precision, site: Site) -> Shares:
-        share = 1 / self.shards(site)
+        share = 1 / self.workers_sharing(site)
         whole = gathered_bytes(model, precision, self.prefetch)
         return Shares(
             parameters=share if self.stage == 3 else 1.0,
@@ -134,15 +107,8 @@ class Sharded(Exchange):
             communicators=int(site.workers > 1),
         )
 
-    def gradient_bytes(self, precision: Precision) -> int:
-        """Of an element, as it is sent and kept."""
-        return settings.gradient_bytes(self.gradients, precision)
-
     def lower(self, computation: Computation, site: Site) -> Case:
-        library = settings.library(self.library, "auto", site)
-        jitter_s = JITTER_S if self.jitter else 0.0
-        steps = JointSteps(computation, site, library, peers_of(site, library), self.jitter, jitter_s)
-        return _Lowering(self, steps).case()
+        return _Lowering(self, self.joint_steps(computation, site)).case()
 
     @classmethod
     def bounds(cls, jobs: Sequence[Job]) -> Floats:
@@ -163,12 +129,11 @@ class Sharded(Exchange):
     def variants(self, site: Site) -> Iterator[Variant]:
         if self.stage > 1:
             yield Variant(ChangeKind.STAGE, f"stage {self.stage - 1}", replace(self, stage=self.stage - 1))
-        if self.within == "all" and settings.has_machines(site):
+        if self.within == "all" and has_machines(site):
             yield Variant(ChangeKind.WITHIN, "sharding inside machines only", replace(self, within="machine"))
         yield Variant(ChangeKind.PREFETCH, "two units ahead", replace(self, prefetch=2))
 
     def labels(self, site: Site | None = None) -> Labels:
-        on_links = () if site is None else link_words(site, settings.library(self.library, "auto", site))
         inside = " inside each machine" if self.within == "machine" else ""
         what = {
             1: "optimizer state",
@@ -180,7 +145,7 @@ class Sharded(Exchange):
             name=f"{'hybrid ' if inside else ''}{name}",
             cell=f"sharded (stage {self.stage}{', machine' if inside else ''})",
             plan=f"{what[self.stage]} sharded across the workers{inside} (stage {self.stage})",
-            assumptions=on_links,
+            assumptions=self.link_notes(site),
             resources=BETWEEN_WORKERS,
         )
 
@@ -272,7 +237,7 @@ class _Lowering:
         steps, exchange = self.steps, self.exchange
         for at in range(len(self.stretches)):
             self._compute(at)
-        share_s = steps.computation.optimizer_s / exchange.shards(steps.site)
+        share_s = steps.computation.optimizer_s / exchange.workers_sharing(steps.site)
         updated = steps.update(share_s, (*self.last, *self.scattered))
         if self.traffic.after:
             self._collective("gather", "all_gather", self.traffic.after, (updated,))

@@ -9,9 +9,8 @@ too.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
-from types import MappingProxyType
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -20,123 +19,54 @@ from planner.device.computation import WAIT, Computation
 from planner.memoize import itself, memoize
 from planner.parallel.collectives import Library, Peers, Phase, alone_s
 from planner.parallel.collectives.peers import peers_of
-from planner.parallel.data import Job, settings
+from planner.parallel.data import Job
 from planner.parallel.data.fsdp import beside_s, groups
 from planner.parallel.data.joint import mean_s, turn_of
 from planner.parallel.plan import Site
 
 if TYPE_CHECKING:
-    from planner.parallel.data import Floats
     from planner.parallel.data.ddp import AllReduce, Bucket
     from planner.parallel.data.fsdp import Sharded, ShardTraffic
-    from planner.parallel.data.owned import Owned
 
 
 def allreduce_bound(exchange: AllReduce, job: Job) -> float:
-    """Samples a second at most."""
+    """Upper bound on samples per second."""
     from planner.parallel.data.ddp import slowed
 
-    computation, site = job.computation, job.site
-    library = settings.library(exchange.library, exchange.algorithm, site)
+    computation, site, times = job.computation, job.site, job.accumulate
+    library = exchange.library_at(site)
     peers = peers_of(site, library)
     buckets = exchange.buckets(computation)
     factor = slowed(
         *(computation, buckets, library, peers, site),
         accesses=exchange.accesses,
         copied=exchange.copied,
-        passes=job.accumulate,
+        passes=times,
     )
-    step_s = _summed_s(job, buckets, factor, library, peers)
-    return _samples_per_s(job, step_s, exchange.after_s(computation, buckets, peers, site))
-
-
-def owned_bound(exchange: Owned, job: Job) -> float:
-    """Samples a second at most: the first forward pass waits for broadcasts, sums wait for its end."""
-    from planner.parallel.data.ddp import slowed
-
-    computation, site = job.computation, job.site
-    library = settings.library(exchange.library, "auto", site)
-    peers = peers_of(site, library)
-    buckets = exchange.buckets(computation)
-    factor = slowed(
-        *(computation, buckets, library, peers, site),
-        accesses=exchange.accesses,
-        copied=True,
-        passes=job.accumulate,
-    )
-    sent, group = exchange.broadcasts(computation, site), exchange.group(peers)
-    costs = [_cost(library.phases("broadcast", size, group), library, group) for size, _ in sent]
-    busy: dict[str, float] = {}
-    for _, levels in costs:
-        for level, busy_s in levels.items():
-            busy[level] = busy.get(level, 0.0) + busy_s
-    op_s = _with_shared_wait_s(computation, job.accumulate)
-    longer = exchange.slowed(float(op_s[: turn_of(computation)].sum()), sent, library, group, site)
-    slowest = min(site.speeds, default=1.0)
-    at, end_s, plain_s, lane_s = 0, 0.0, 0.0, 0.0
-    for (_, first), (alone, _) in zip(sent, costs, strict=True):
-        stretch_s = float(op_s[at:first].sum()) / slowest
-        at, end_s, plain_s = max(at, first), end_s + stretch_s * longer, plain_s + stretch_s
-        lane_s = lane_s + alone if library.in_flight == 1 else alone
-        end_s = max(end_s, lane_s)
-    late_s = max(end_s, *busy.values(), 0.0) - plain_s
-    step_s = _summed_s(job, buckets, factor, library, peers, late_s=late_s, busy_s=busy)
-    return _samples_per_s(job, step_s, exchange.after_s(computation, buckets, peers, site))
-
-
-def _summed_s(
-    job: Job,
-    buckets: tuple[Bucket, ...],
-    factor: float,
-    library: Library,
-    peers: Peers,
-    *,
-    late_s: float = 0.0,
-    busy_s: Mapping[str, float] = MappingProxyType({}),
-) -> float:
-    """Until all buckets are summed, at least: backward passes take `factor` as long, all begins `late_s`
-    later and each level has been busy for a while before."""
-    computation = job.computation
-    slowest = min(job.site.speeds, default=1.0)
     forward_s, ready_s, pass_s = _ready_s(computation, buckets)
     # One wait for other stages in a step: each pass has its part, and buckets leave in the last pass.
-    others_s = _wait_s(computation) * (1 - 1 / job.accumulate)
+    others_s = _wait_s(computation) * (1 - 1 / times)
     forward_s, pass_s = forward_s - others_s, pass_s - others_s
-    before_s, total_s = (job.accumulate - 1) * pass_s - others_s, job.accumulate * pass_s
-    costs = {
-        size: _cost(library.phases("all_reduce", size, peers), library, peers) for size in _sizes(buckets)
-    }
-    end_s = computed_s = late_s + (forward_s + (total_s - forward_s) * factor) / slowest
-    free_s = dict(busy_s)
+    before_s, total_s = (times - 1) * pass_s - others_s, times * pass_s
+    slowest = min(site.speeds, default=1.0)
+    step_s = (forward_s + (total_s - forward_s) * factor) / slowest
+    costs: dict[float, tuple[float, dict[str, float]]] = {}
+    free_s: dict[str, float] = {}  # when each level is free again
     for bucket, at_s in zip(buckets, ready_s, strict=True):
-        ready = late_s + (forward_s + (before_s + at_s - forward_s) * factor) / slowest
+        if bucket.bytes not in costs:
+            phases = library.phases("all_reduce", bucket.bytes, peers)
+            costs[bucket.bytes] = alone_s(phases, peers), _busy_s(phases, library, peers)
         alone, busy = costs[bucket.bytes]
-        for level, of_bucket_s in busy.items():
-            free_s[level] = max(free_s.get(level, 0.0), ready) + of_bucket_s
-        end_s = max(end_s, ready + alone)
-    return max(end_s, computed_s, *free_s.values(), 0.0)
+        ready = (forward_s + (before_s + at_s - forward_s) * factor) / slowest
+        for level, busy_s in busy.items():
+            free_s[level] = max(free_s.get(level, 0.0), ready) + busy_s
+        step_s = max(step_s, ready + alone)
+    step_s = max(step_s, *free_s.values(), 0.0)
+    return _samples_per_s(job, step_s + exchange.after_s(computation, buckets, peers, site) / slowest)
 
 
-def _samples_per_s(job: Job, step_s: float, after_s: float) -> float:
-    step_s += after_s / min(job.site.speeds, default=1.0)
+def _samples_per_s(job: Job, step_s: float) -> float:
     return job.computation.batch * job.accumulate * job.site.workers / max(step_s, 1e-12)
-
-
-def _with_shared_wait_s(computation: Computation, accumulate: int) -> Floats:
-    """How long each op takes on average in one of so many micro-batches: the wait for other stages is
-    divided among them."""
-    if computation.work is None:
-        return mean_s(computation)
-    return np.where(computation.work == WAIT, mean_s(computation) / accumulate, mean_s(computation))
-
-
-def _sizes(buckets: Iterable[Bucket]) -> set[int]:
-    return {bucket.bytes for bucket in buckets}
-
-
-def _cost(phases: Sequence[Phase], library: Library, peers: Peers) -> tuple[float, dict[str, float]]:
-    """How long phases take alone, and how long they keep each level."""
-    return alone_s(phases, peers), _busy_s(phases, library, peers)
 
 
 @dataclass(frozen=True, slots=True)
@@ -178,9 +108,9 @@ def _sent(exchange: Sharded, traffic: ShardTraffic, library: Library, site: Site
 
 
 def sharded_bound(exchange: Sharded, job: Job) -> float:
-    """Samples a second at most."""
+    """Upper bound on samples per second."""
     computation, site = job.computation, job.site
-    library = settings.library(exchange.library, "auto", site)
+    library = exchange.library_at(site)
     traffic = exchange.traffic(computation, site)
     key = ("sent", traffic, exchange.within, exchange.library, exchange.accesses)
     sent = site.once(key, lambda: _sent(exchange, traffic, library, site))
@@ -198,7 +128,7 @@ def sharded_bound(exchange: Sharded, job: Job) -> float:
         for level in (*sent.gathers_busy_s, *sent.scatters_busy_s):
             busy_s = gathered * sent.gathers_busy_s.get(level, 0.0)
             step_s = max(step_s, busy_s + scattered * sent.scatters_busy_s.get(level, 0.0))
-    step_s += computation.optimizer_s / exchange.shards(site) / slowest + sent.after_s
+    step_s += computation.optimizer_s / exchange.workers_sharing(site) / slowest + sent.after_s
     return computation.batch * job.accumulate * site.workers / max(step_s, 1e-12)
 
 
@@ -226,13 +156,7 @@ def _busy_s(phases: Iterable[Phase], library: Library, peers: Peers) -> dict[str
     """How long phases keep each level from other collectives."""
     busy_s: dict[str, float] = {}
     for phase in phases:
-        wire_s = phase.bytes / _rate(phase, peers)
+        wire_s = phase.bytes / peers.bytes_per_s(phase.level)
         waits_s = phase.latency_s if library.in_flight == 1 else 0.0
         busy_s[phase.level] = busy_s.get(phase.level, 0.0) + wire_s + waits_s
     return busy_s
-
-
-def _rate(phase: Phase, peers: Peers) -> float:
-    level = peers.inside if phase.level == "fabric" else peers.between
-    assert level is not None
-    return level.bytes_per_s

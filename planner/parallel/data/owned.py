@@ -13,39 +13,36 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, ClassVar, Self, cast
+from typing import TYPE_CHECKING, ClassVar, Self
 
 import numpy as np
 
 from planner.device.computation import Computation, ops_of
 from planner.device.memory import Shares
 from planner.device.precision import Precision
-from planner.errors import PlannerError
 from planner.memoize import memoize
 from planner.model import Model
 from planner.parallel.collectives import Library, Peers, ring_bytes
-from planner.parallel.collectives.peers import link_words, peers_of
-from planner.parallel.data import Asked, ChangeKind, Exchange, Job, Labels, Variant, settings
+from planner.parallel.data import Asked, ChangeKind, Labels, Variant
 from planner.parallel.data.ddp import CAP_BYTES, MIB, Bucket, bucketed, copied_s, slowed, summed
 from planner.parallel.data.joint import (
     ACCESSES,
     BETWEEN_WORKERS,
     JITTER,
-    JITTER_S,
     JointSteps,
     mean_s,
     taken_s,
     turn_of,
 )
+from planner.parallel.data.settings import Collective, has_machines
 from planner.parallel.plan import Site
 
 if TYPE_CHECKING:
-    from planner.parallel.data import Floats
     from planner.simulator.simulate import Case
 
 
 @dataclass(frozen=True, slots=True)
-class Owned(Exchange):
+class Owned(Collective):
     """`bucket_bytes` is the cap of a bucket of gradients (DDP's 25 MiB; InternEvo has 1 GiB), `gradients` the
     format that they are sent in, `accesses` and `jitter` as in `AllReduce`. Searches have it only where it is
     named: `Sharded` with stage 1 shares out the same state."""
@@ -59,55 +56,33 @@ class Owned(Exchange):
     accesses: float = ACCESSES
     jitter: float = JITTER
 
-    def __post_init__(self) -> None:
-        settings.known("owned:within", self.within, settings.WITHIN)
-        settings.positive("owned:bucket_bytes", self.bucket_bytes)
-        settings.known("library", self.library, settings.LIBRARIES)
-        settings.known("owned:gradients", self.gradients, ("auto", *settings.GRADIENTS))
-        settings.not_negative("owned:accesses", self.accesses)
-        settings.share("owned:jitter", self.jitter)
-
     @classmethod
     def candidates(cls, asked: Asked, site: Site, model: Model) -> Iterator[Self]:
-        choices = asked.choices
-        exchange = settings.chosen(cls(), choices)
-        wanted = site.workers > 1 or choices or asked.single
-        if not wanted or exchange.infeasibility(site) is not None:
+        exchange = cls.first_candidate(asked, site)
+        if exchange is None:
             return
         yield exchange
-        if "within" not in choices and settings.has_machines(site):
+        if "within" not in asked.choices and has_machines(site):
             yield replace(exchange, within="machine")
 
-    def infeasibility(
-        self, site: Site | None, model: Model | None = None, batch: int = 1
-    ) -> PlannerError | None:
-        return settings.infeasibility(self.library, site, within=self.within)
-
-    def owners(self, site: Site) -> int:
-        """Workers that state is divided among."""
-        return settings.spread_over(self.within, site)
-
     def memory_shares(self, model: Model, precision: Precision, site: Site) -> Shares:
-        width = settings.gradient_bytes(self.gradients, precision)
+        width = self.gradient_bytes(precision)
         sizes = [tensor.elements for tensor in model.trained_tensors]
         return Shares(
             gradients=width / precision.gradient_bytes,
-            optimizer=largest_share(sizes, self.owners(site)),
+            optimizer=largest_share(sizes, self.workers_sharing(site)),
             buffers_bytes=float(model.trained_parameters * width),
             communicators=int(site.workers > 1),
         )
 
     def lower(self, computation: Computation, site: Site) -> Case:
-        library = settings.library(self.library, "auto", site)
-        peers = peers_of(site, library)
-        jitter_s = JITTER_S if self.jitter else 0.0
-        steps = JointSteps(computation, site, library, peers, self.jitter, jitter_s)
-        result = self.buckets(computation)
+        steps = self.joint_steps(computation, site)
+        buckets, links = self.buckets(computation), (steps.library, steps.peers, site)
         at, last = self._received(steps)
-        factor = slowed(computation, result, library, peers, site, accesses=self.accesses, copied=True)
-        done = summed(steps, result, factor, at, last)
-        after_s = self.after_s(computation, result, peers, site)
-        share = largest_share(tensors_of(computation), self.owners(site))
+        factor = slowed(computation, buckets, *links, accesses=self.accesses, copied=True)
+        done = summed(steps, buckets, factor, at, last)
+        after_s = self.after_s(computation, buckets, steps.peers, site)
+        share = largest_share(tensors_of(computation), self.workers_sharing(site))
         steps.update(after_s, done, communication_s=after_s - computation.optimizer_s * share)
         return steps.case()
 
@@ -130,22 +105,17 @@ class Owned(Exchange):
             last += steps.phases(f"broadcast[{owner}]", phases, ())
         return at, last
 
-    @classmethod
-    def bounds(cls, jobs: Sequence[Job]) -> Floats:
-        """Broadcasts, computation and sums at their shortest, in closed form."""
-        from planner.parallel.data.joint_bounds import owned_bound
-
-        return np.array([owned_bound(cast(Owned, job.exchange), job) for job in jobs])
-
     def buckets(self, computation: Computation) -> tuple[Bucket, ...]:
         """What is summed together, in the order in which it is."""
-        width = settings.gradient_bytes(self.gradients, computation.precision)
-        return bucketed(computation, self.bucket_bytes, self.bucket_bytes, True, width)
+        width = self.gradient_bytes(computation.precision)
+        return bucketed(computation, self.bucket_bytes, self.bucket_bytes, width)
 
     def broadcasts(self, computation: Computation, site: Site) -> tuple[tuple[int, int], ...]:
         """What owners send: bytes, and the op that is the first to need them."""
         width = computation.precision.parameter_bytes
-        return tuple((elements * width, first) for elements, first in sent_by(computation, self.owners(site)))
+        return tuple(
+            (elements * width, first) for elements, first in sent_by(computation, self.workers_sharing(site))
+        )
 
     def group(self, peers: Peers) -> Peers:
         """Who gets an owner's tensors from it."""
@@ -169,10 +139,10 @@ class Owned(Exchange):
         moved = ring_bytes("broadcast", sum(sizes), group.ranks)
         return 1 + min(taken_s(self.accesses, moved, busy_s, site) / forward_s, 1.0)
 
-    def after_s(self, computation: Computation, found: Sequence[Bucket], peers: Peers, site: Site) -> float:
+    def after_s(self, computation: Computation, buckets: Sequence[Bucket], peers: Peers, site: Site) -> float:
         """What follows the last sum: copying it out of its bucket, and the optimizer of who owns most."""
-        share = largest_share(tensors_of(computation), self.owners(site))
-        copies_s = 0.0 if peers.outermost is None or not self.accesses else copied_s(found, site)
+        share = largest_share(tensors_of(computation), self.workers_sharing(site))
+        copies_s = 0.0 if peers.outermost is None or not self.accesses else copied_s(buckets, site)
         return copies_s + computation.optimizer_s * share
 
     def variants(self, site: Site) -> Iterator[Variant]:
@@ -180,18 +150,17 @@ class Owned(Exchange):
 
         parts = Sharded(stage=1, within=self.within, each_pass=False, gradients=self.gradients)
         yield Variant(ChangeKind.EXCHANGE, "parts of every tensor instead of owners (ZeRO-1)", parts)
-        if self.within == "all" and settings.has_machines(site):
+        if self.within == "all" and has_machines(site):
             yield Variant(ChangeKind.WITHIN, "owners in each machine", replace(self, within="machine"))
 
     def labels(self, site: Site | None = None) -> Labels:
-        on_links = () if site is None else link_words(site, settings.library(self.library, "auto", site))
         inside = " of each machine" if self.within == "machine" else ""
         return Labels(
             name=f"{'hybrid ' if inside else ''}ZeRO-1 by owners",
             cell=f"owned{' (machine)' if inside else ''}",
             plan=f"gradients all-reduced in buckets of {self.bucket_bytes / MIB:.3g} MiB, state of "
             f"whole tensors divided among the workers{inside}",
-            assumptions=on_links,
+            assumptions=self.link_notes(site),
             resources=BETWEEN_WORKERS,
         )
 

@@ -1,45 +1,97 @@
-"""What collective exchanges have in common: their settings as requests write them, checked."""
+"""The base of strategies over collectives: their settings as requests write them, checked; their links."""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Mapping
 from dataclasses import fields, replace
-from typing import Any, TypeVar
+from typing import Any, Self, TypeVar
 
+from planner.device.computation import Computation
 from planner.device.precision import Precision
-from planner.errors import BadInput, unknown_name
+from planner.errors import BadInput, PlannerError, unknown_name
+from planner.memoize import memoize
+from planner.model import Model
+from planner.note import Note
 from planner.parallel.collectives import Library
 from planner.parallel.collectives.nccl import Nccl
-from planner.parallel.data import Exchange
+from planner.parallel.collectives.peers import link_words, peers_of
+from planner.parallel.data import Asked, Exchange
+from planner.parallel.data.joint import JITTER_S, JointSteps
 from planner.parallel.plan import Site
 
-LIBRARIES = ("auto", "nccl", "gloo")
-GRADIENTS = {"fp32": 4, "bf16": 2, "fp16": 2}  # bytes of an element, as they are sent
-ALGORITHMS = ("auto", "ring", "tree", "hierarchical")
-WITHIN = ("all", "machine")  # what is spread over workers is spread over all of them, or in each machine
+GRADIENTS = {"fp32": 4, "bf16": 2, "fp16": 2}  # bytes per element, as they are sent
+CHOICES: dict[str, tuple[Any, ...]] = {
+    "library": ("auto", "nccl", "gloo"),
+    "algorithm": ("auto", "ring", "tree", "hierarchical"),
+    "gradients": ("auto", *GRADIENTS),
+    "within": ("all", "machine"),  # shard over all workers, or inside each machine
+    "gathers": ("auto", "after", "next"),
+}
+POSITIVE = ("bucket_bytes", "first_bucket_bytes")
+NOT_NEGATIVE = ("prefetch", "accesses", "jitter_s", "cycle_s")
 
 E = TypeVar("E", bound=Exchange)
 
 
-def positive(name: str, value: float) -> None:
-    if not value > 0:
-        raise BadInput(f"{name} is {value}; it must be above zero")
+class Collective(Exchange):
+    """A strategy over collectives: what its settings may be, which library runs them, where they cannot run.
+    Subclasses have the fields `library`, `gradients` and `jitter`, and others of `CHOICES`."""
 
+    __slots__ = ()
+    library: str
+    gradients: str
+    jitter: float
+    algorithm: str = "auto"
+    within: str = "all"
 
-def not_negative(name: str, value: float) -> None:
-    if not value >= 0:
-        raise BadInput(f"{name} is {value}; it must not be below zero")
+    def __post_init__(self) -> None:
+        for field in fields(self):  # type: ignore[arg-type]
+            name, value = f"{self.kind}:{field.name}", getattr(self, field.name)
+            if field.name in CHOICES and value not in CHOICES[field.name]:
+                allowed = CHOICES[field.name]
+                raise unknown_name(name, value, allowed, hint=f"one of {', '.join(allowed)}")
+            if field.name in POSITIVE and not value > 0:
+                raise BadInput(f"{name} is {value}; it must be above zero")
+            if field.name in NOT_NEGATIVE and not value >= 0:
+                raise BadInput(f"{name} is {value}; it must not be below zero")
+            if field.name == "jitter" and not 0 <= value <= 1:
+                raise BadInput(f"{name} is {value}; it must lie between 0 and 1")
 
+    @classmethod
+    def first_candidate(cls, asked: Asked, site: Site) -> Self | None:
+        """The strategy with the settings that a request fixes; None where it cannot run, or nobody asks for
+        it and there is one device, which has nobody to exchange with."""
+        if site.workers < 2 and not asked.choices and not asked.single:
+            return None
+        exchange = chosen(cls, tuple(asked.choices.items()))
+        return exchange if exchange.infeasibility(site) is None else None
 
-def share(name: str, value: float) -> None:
-    if not 0 <= value <= 1:
-        raise BadInput(f"{name} is {value}; it must lie between 0 and 1")
+    def infeasibility(
+        self, site: Site | None, model: Model | None = None, batch: int = 1
+    ) -> PlannerError | None:
+        return infeasibility(self.library, site, within=self.within)
 
+    def library_at(self, site: Site) -> Library:
+        """The library of collectives on a site."""
+        return library(self.library, self.algorithm, site)
 
-def known(what: str, name: str, names: Iterable[str]) -> None:
-    if name not in names:
-        raise unknown_name(what, name, names, hint=f"one of {', '.join(names)}")
+    def workers_sharing(self, site: Site) -> int:
+        """Workers over which the parts of a tensor, or whole tensors, are spread."""
+        return min(site.devices, site.workers) if self.within == "machine" else site.workers
+
+    def gradient_bytes(self, precision: Precision) -> int:
+        """Bytes per element of the gradients that are kept and sent."""
+        return GRADIENTS.get(self.gradients, precision.gradient_bytes)
+
+    def joint_steps(self, computation: Computation, site: Site, jitter_s: float = JITTER_S) -> JointSteps:
+        """An empty step of a site, to be filled with computation and collectives."""
+        library = self.library_at(site)
+        jitter_s = jitter_s if self.jitter else 0.0
+        return JointSteps(computation, site, library, peers_of(site, library), self.jitter, jitter_s)
+
+    def link_notes(self, site: Site | None) -> tuple[Note, ...]:
+        """What the strategy assumes about the links of a site."""
+        return () if site is None else link_words(site, self.library_at(site))
 
 
 def library(name: str, algorithm: str, site: Site) -> Library:
@@ -53,38 +105,23 @@ def library(name: str, algorithm: str, site: Site) -> Library:
     return Gloo()
 
 
-def gradient_bytes(name: str, precision: Precision) -> int:
-    """Of an element of the gradients that are sent; `auto` is what the precision says."""
-    return GRADIENTS.get(name, precision.gradient_bytes)
-
-
 def infeasibility(name: str, site: Site | None, *, within: str = "all") -> BadInput | None:
-    """Why collectives cannot run on a site, with the remedy; None if they can. `within`: where what is spread
-    over workers is."""
+    """Why collectives cannot run on a site, with the remedy; None if they can."""
     if site is None:
         return None
-    words = _no_groups(within, site) or _no_links(name, site)
-    return BadInput(words) if words else None
-
-
-def _no_groups(within: str, site: Site) -> str:
-    if within != "machine" or has_machines(site):
-        return ""
-    return "groups within machines need several whole machines with several devices; use within=all"
-
-
-def _no_links(name: str, site: Site) -> str:
-    hardware = site.hardware
-    if name == "nccl" and hardware.device.kind == "cpu":
-        return f"{hardware.name} has no GPU, and NCCL needs one; use library gloo"
-    if min(site.devices, site.workers) > 1 and site.fabric is None:
-        return (
+    hardware, words = site.hardware, ""
+    if within == "machine" and not has_machines(site):
+        words = "groups within machines need several whole machines with several devices; use within=all"
+    elif name == "nccl" and hardware.device.kind == "cpu":
+        words = f"{hardware.name} has no GPU, and NCCL needs one; use library gloo"
+    elif min(site.devices, site.workers) > 1 and site.fabric is None:
+        words = (
             f"how the {site.devices} devices of {hardware.name} are joined is not known; add a [fabric] to "
             "its hardware file (docs/hardware.md)"
         )
-    if site.machines > 1 and (words := site.no_rdma):
-        return words
-    return no_network(site) if site.machines > 1 else ""
+    elif site.machines > 1:
+        words = site.no_rdma or no_network(site)
+    return BadInput(words) if words else None
 
 
 def no_network(site: Site) -> str:
@@ -99,22 +136,17 @@ def has_machines(site: Site) -> bool:
     return site.machines > 1 and site.devices > 1 and site.workers % site.devices == 0
 
 
-def spread_over(within: str, site: Site) -> int:
-    """Over how many workers something is spread."""
-    return min(site.devices, site.workers) if within == "machine" else site.workers
-
-
-def chosen(exchange: E, choices: Mapping[str, str]) -> E:
-    """The exchange with the settings that a request writes, as `bucket_bytes=1000000`."""
-    if not choices:
-        return exchange
-    types = {field.name: type(getattr(exchange, field.name)) for field in fields(exchange)}  # type: ignore[arg-type]
+@memoize
+def chosen(kind: type[E], choices: tuple[tuple[str, str], ...]) -> E:
+    """A strategy with the settings that a request writes, as `bucket_bytes=1000000`."""
+    default = kind()
+    types = {field.name: type(getattr(default, field.name)) for field in fields(default)}  # type: ignore[arg-type]
     values: dict[str, Any] = {}
-    for name, text in choices.items():
+    for name, text in choices:
         if name not in types:
-            raise unknown_name(f"setting of {exchange.kind}", name, types)
-        values[name] = _value(f"{exchange.kind}:{name}", text, types[name])
-    return replace(exchange, **values)  # type: ignore[type-var]
+            raise unknown_name(f"setting of {kind.kind}", name, types)
+        values[name] = _value(f"{kind.kind}:{name}", text, types[name])
+    return replace(default, **values)  # type: ignore[type-var]
 
 
 def _value(name: str, text: str, kind: type) -> Any:

@@ -246,7 +246,7 @@ def test_keys_tell_settings_apart_and_defaults_stay_short() -> None:
 )
 def test_settings_that_mean_nothing_are_refused(choices: dict[str, str], message: str) -> None:
     with pytest.raises(BadInput, match=message):
-        chosen(AllReduce(), choices)
+        chosen(AllReduce, tuple(choices.items()))
 
 
 def test_refusals_name_the_remedy() -> None:

@@ -32,13 +32,14 @@ def test_a_measured_step_is_predicted(config: str, workers: int, within: float) 
 
 @pytest.mark.parametrize("name", [name for name, config in CONFIGS.items() if config["mode"] == "ddp"])
 def test_buckets_are_those_that_ddp_made(name: str) -> None:
-    from planner.parallel.data.ddp import buckets
+    from planner.parallel.data.ddp import bucketed
 
     config = CONFIGS[name]
-    result = buckets(
+    result = bucketed(
         ddp.computation_of(config),
         cap_bytes=config["bucket_cap"],
         first_bytes=config["bucket_first"],
+        width=4,
         rebuilt=not config.get("find_unused"),
     )
     made = [bucket["bytes"] for bucket in config["ddp_buckets"]]

@@ -110,7 +110,7 @@ def test_owners_of_a_machine_send_over_its_fabric() -> None:
     where = site(32, "p4d.24xlarge")
     once = replica_computation(load_model("gpt2-xl"), 4, where, BF16)
     whole, inside = PLAIN, replace(PLAIN, within="machine")
-    assert (whole.owners(where), inside.owners(where)) == (32, 8)
+    assert (whole.workers_sharing(where), inside.workers_sharing(where)) == (32, 8)
     case = inside.lower(once, where)
     scopes = {
         case.profile.scope[at] for at, name in enumerate(case.profile.names) if name.startswith("broadcast")
@@ -128,7 +128,7 @@ def test_a_chain_of_broadcasts_falls_behind_gathers_as_machines_are_added() -> N
         where = site(workers, "p4d.24xlarge")
         once = accumulated(replica_computation(model, 2, where, BF16), 4)
         over_all, inside, parts = (
-            float(type(entry).bounds([Job(entry, once, where)])[0])
+            1 / step_s(entry.lower(once, where))
             for entry in (Owned(), Owned(within="machine"), Sharded(stage=1, each_pass=False, gathers="next"))
         )
         longer[workers] = inside / over_all
@@ -167,8 +167,8 @@ def test_engine_is_the_reference(seed: int) -> None:
     check_engine_is_reference(exchange.lower(job.computation, job.site), seed, 3)
 
 
-def test_the_closed_form_is_near_the_simulation() -> None:
-    """Also where broadcasts are nearly all of the step, which the general bound does not see."""
+def test_the_bound_is_near_the_simulation() -> None:
+    """Also where broadcasts are nearly all of the step."""
     near = []
     for workers, machine in ((16, "p4d.24xlarge"), (256, "p4d.24xlarge"), (16, "g5.12xlarge")):
         where = site(workers, machine)

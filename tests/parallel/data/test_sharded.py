@@ -209,7 +209,7 @@ def test_engine_equals_reference(seed: int) -> None:
 
 @pytest.mark.parametrize(
     ("settings", "message"),
-    [({"stage": 4}, "1, 2 or 3"), ({"prefetch": -1}, "negative"), ({"within": "rack"}, "rack")],
+    [({"stage": 4}, "1, 2 or 3"), ({"prefetch": -1}, "below zero"), ({"within": "rack"}, "rack")],
 )
 def test_settings_that_mean_nothing_are_refused(settings: dict[str, object], message: str) -> None:
     with pytest.raises(BadInput, match=message):
