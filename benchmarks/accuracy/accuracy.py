@@ -36,8 +36,8 @@ from planner.validation import ddp
 # baseline's.
 MEAN, WITHIN, WITHIN_ERROR, WORST, OF_BASELINE = 0.06, 0.90, 0.15, 0.25, 0.5
 
-# The same of PyTorch runs: mean and worst error of DDP points, mean of every group and of both FSDPs.
-DDP_MEAN, DDP_WORST, DDP_GROUP, FSDP, BLOCKING = 0.02, 0.08, 0.04, 0.04, 0.12
+# The same of PyTorch runs: mean and worst error of DDP points, mean of every group.
+DDP_MEAN, DDP_WORST, DDP_GROUP = 0.02, 0.08, 0.04
 
 TRACING = 0.03  # difference of one-worker steps, traced and not, that is worth a note
 
@@ -199,9 +199,8 @@ def ddp_summary(results: list[ddp.DdpResult]) -> bool:
         checks[f"DDP: worst below {DDP_WORST:.0%}"] = max(of_ddp) < DDP_WORST
     for name, errors in sorted(groups.items()):
         mean = float(np.mean(errors))
-        most = {"fsdp": FSDP, "fsdp2": BLOCKING}.get(name, DDP_GROUP)
         print(f"  {name:13} {len(errors):3} points  mean {mean:.2%}  worst {max(errors):.1%}")
-        checks[f"{name}: mean below {most:.0%}"] = mean < most
+        checks[f"{name}: mean below {DDP_GROUP:.0%}"] = mean < DDP_GROUP
     print()
     for what, holds in checks.items():
         print(f"{'holds' if holds else 'FAILS'}: {what}")

@@ -189,6 +189,7 @@ def _read(path: Path) -> bytes:
 # The bucket of the shapers, of which one frame cannot be used: messages up to this size pass a link that was
 # idle at once (100 Mbit/s, 262144 bytes on 4 ranks: 12.3 ms a hop of 10.4 and 2.66 less 0.76).
 BURST_BYTES = 10_000
+CORES = 2  # of the machine that all ranks ran on (data/testbed-ddp/README.md)
 ROWS = 400  # draws of a step with jitter
 HOST = bare_machine("host", Device("host", "cpu", {"fp32": 1e9}, 1e9, cores=1))
 
@@ -205,14 +206,16 @@ class DdpResult:
 
 
 @memoize
-def computation_of(config: RunConfig) -> Computation:
+def computation_of(config: RunConfig, workers: int = 1) -> Computation:
     """The computation of a step from the trace of one rank; with jitter, whose draws in three steps say
-    little of the mean, as long as the configuration states."""
+    little of the mean, as long as the configuration states. Host work of FSDP2 grows with the workers that
+    share the cores."""
     if config["mode"] == "fsdp":  # a loop without autograd: its trace has no layers
         return configured(config)
-    traced = steadied(import_computation([config.trace], batch=1, model=config["model"]))
+    imported = import_computation([config.trace], batch=1, model=config["model"])
     if config["mode"] == "fsdp2":
-        return in_units(traced, config)
+        return in_units(steadied(between_blocking_collectives(imported, config, workers)), config)
+    traced = steadied(imported)
     sigma = config.get("jitter_sigma", 0.0)
     if not sigma:
         return traced
@@ -247,6 +250,16 @@ def configured(config: RunConfig) -> Computation:
         optimizer_s=0.0,
         blocks=tuple(f"unit{at}" for at in range(len(config["ddp_buckets"]))),
     )
+
+
+def between_blocking_collectives(computation: Computation, config: RunConfig, workers: int) -> Computation:
+    """The traced computation where every collective blocks. No kernel is launched ahead, so that each takes
+    its stated time; the host works between them, on cores that all ranks share."""
+    stated_s = {f"forward/{layer['name']}": layer["fwd_s"] for layer in config["layers"]}
+    stated_s |= {f"backward/{layer['name']}Backward": layer["bwd_s"] for layer in config["layers"]}
+    kernel_s = np.array([stated_s.get(name.rpartition("_")[0], np.nan) for name in computation.names])
+    host_s = computation.durations_s * max(1.0, workers / CORES)
+    return replace(computation, durations_s=np.where(np.isnan(kernel_s), host_s, kernel_s))
 
 
 def in_units(computation: Computation, config: RunConfig) -> Computation:
@@ -297,7 +310,7 @@ def site_of(config: RunConfig, workers: int, data: Path) -> Site:
 
 def predict(config: RunConfig, workers: int, data: Path) -> float:
     """Seconds a step."""
-    case = exchange_of(config).lower(computation_of(config), site_of(config, workers, data))
+    case = exchange_of(config).lower(computation_of(config, workers), site_of(config, workers, data))
     result = simulate(case.profile, case.cluster, case.policy, precision=0.005)
     return workers * case.profile.batch / result.samples_per_s
 
