@@ -1,8 +1,7 @@
 """The typer application: the table of commands, their help, and errors in one line.
 
 A command's module is imported only when the command runs, so that `planner --help` starts at once. Its target
-is a function, or a typer application for a command with subcommands. Packages in `PLUGINS` add commands of
-their own: `<package>.cli.COMMANDS`.
+is a function, or a typer application for a command with subcommands.
 
 Plain values without a validation library, so that a command starts at once.
 
@@ -37,8 +36,7 @@ from planner.errors import BadInput, ClusterWarning, PlannerError, PlannerWarnin
 from planner.flags import FlagSection
 from planner.printable import plain_where_needed
 
-PLUGINS = ("planner.servers",)
-BUILT_IN = {  # name -> target, one line of help
+COMMANDS = {  # name -> target, one line of help
     "calibrate": (
         "planner.cli.profile:calibrate_app",
         "Fit the constants of overhead, window, compute or network.",
@@ -49,6 +47,8 @@ BUILT_IN = {  # name -> target, one line of help
     "fit": ("planner.cli.models:show_fit", "Show which training methods fit on which GPUs."),
     "hardware": ("planner.cli.hardware:app", "List or show machines; write a file of your own."),
     "models": ("planner.cli.models:app", "List, show or import networks; their training memory."),
+    "order": ("planner.servers.cli:order", "Order the transfers of a profile: TIC, TAC and rivals."),
+    "partition": ("planner.servers.cli:partition", "Partition a model over workers, replicas and servers."),
     "prices": ("planner.cli.hardware:prices_app", "Import, show and compare prices of machines."),
     "profile": ("planner.cli.profile:app", "Import and show profiles of training steps."),
     "record": ("planner.cli.profile:record", "Record training steps of your own program."),
@@ -58,17 +58,6 @@ BUILT_IN = {  # name -> target, one line of help
     "sweep": ("planner.cli.answers:sweep", "Score a grid of plans; can be resumed."),
     "validate": ("planner.cli.validate:command", "Compare predictions with published and measured results."),
 }
-
-
-def _commands() -> dict[str, tuple[str, str]]:
-    """The commands of planner and of its plug-ins, in alphabetical order."""
-    commands = dict(BUILT_IN)
-    for package in PLUGINS:
-        commands |= importlib.import_module(package).COMMANDS
-    return dict(sorted(commands.items()))
-
-
-COMMANDS = _commands()
 
 
 UsageError: Any = typer.BadParameter.__mro__[1]  # of click, or of the copy of it that newer typers hold

@@ -276,11 +276,19 @@ def bars(name: str, values: Sequence[float], color: Any, hover: str, **more: Any
 
 
 def rows_chart(
-    key: str, title: str, caption: str, *, names: Sequence[str], data: list[Spec], x: Spec, wide: bool = True
+    key: str,
+    title: str,
+    caption: str,
+    *,
+    names: Sequence[str],
+    data: list[Spec],
+    x: Spec,
+    wide: bool = True,
+    barmode: str = "stack",
 ) -> Chart:
-    """Bars in rows with names beside them, stacked where there are several of a row."""
+    """Bars in rows with names beside them; several of a row are stacked, or side by side (`group`)."""
     layout = {
-        "barmode": "stack",
+        "barmode": barmode,
         "bargap": 0.35,
         "height": max(180, 110 + 28 * len(names)),
         "xaxis": x,

@@ -4,11 +4,6 @@ TensorFlow traces, bounds and validation. A plug-in, imported only when a reques
 from dataclasses import field
 from typing import Any
 
-COMMANDS = {  # name -> target, one line of help
-    "order": ("planner.servers.cli:order", "Order the transfers of a profile: TIC, TAC and rivals."),
-    "partition": ("planner.servers.cli:partition", "Partition a model over workers, replicas and servers."),
-}
-
 
 def option(default: Any, spelling: str, help: str, **more: Any) -> Any:
     """A field of a request that is an option of its command (`planner.servers.cli`)."""

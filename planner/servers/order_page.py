@@ -6,9 +6,9 @@ from dataclasses import asdict
 from typing import TYPE_CHECKING, Any, cast
 
 from planner.note import Note, Topic
-from planner.report.charts import row_axis
+from planner.report.charts import bars, error_bars, rows_chart
 from planner.report.charts_curves import step_timeline
-from planner.report.page import Chart, Column, Figure, Page, Picture, Spec, Table, label
+from planner.report.page import Chart, Column, Figure, Page, Picture, Table, label
 from planner.servers.order_request import Tuned
 from planner.servers.ordering import STRATEGIES
 from planner.servers.orders import UNORDERED, OrderComparison
@@ -18,6 +18,8 @@ from planner.units import format_bytes, format_seconds, rate
 if TYPE_CHECKING:
     from planner.servers.order_request import OrderAnswer
 
+
+PAIRS: dict[str, Any] = {"wide": False, "barmode": "group"}  # two bars of a row side by side
 
 COLUMNS = (
     Column("_choice", "", style="bold green"),
@@ -114,44 +116,22 @@ def _step(answer: OrderAnswer, strategy: str, key: str, title: str) -> Picture:
     return Picture(lambda: step_timeline(traced(case, seed=seed, steps=1), key, title), still=False)
 
 
-def _bars(name: str, values: list[float], colour: str, hover: str) -> Spec:
-    """One horizontal bar per order, from the top."""
-    return {
-        "type": "bar",
-        "orientation": "h",
-        "name": name,
-        "x": values,
-        "y": list(range(len(values))),
-        "hovertemplate": f"{hover}<extra></extra>",
-        "marker": {"color": colour},
-    }
-
-
-def _rows(comparison: OrderComparison, **more: Spec) -> Spec:
-    """Layout of horizontal bars labelled with the orders."""
-    names = [label(result.strategy) for result in comparison.results]
-    return {"height": 100 + 34 * len(names), "bargap": 0.3, "yaxis": row_axis(names), **more}
-
-
 def throughput(comparison: OrderComparison) -> Chart:
+    """Simulated throughput of each order, and what no order can beat."""
     results = comparison.results
-    ideal = comparison.ideal_samples_per_s
-    hover = "%{customdata}: %{x:,.4~g} samples/s, %{text}"
-    bars = {
-        **_bars("simulated", [r.samples_per_s for r in results], "@c1", hover),
-        "customdata": [label(r.strategy) for r in results],
-        "text": [f"{r.gain:+.1%}" for r in results],
-        "textposition": "inside",
-        "insidetextanchor": "start",
-        "error_x": {
-            "type": "data",
-            "symmetric": False,
-            "array": [r.samples_per_s_high - r.samples_per_s for r in results],
-            "arrayminus": [r.samples_per_s - r.samples_per_s_low for r in results],
-            "color": "@ink",
-            "thickness": 1.5,
-        },
-    }
+    ideal, speed = comparison.ideal_samples_per_s, [r.samples_per_s for r in results]
+    ends = [(r.samples_per_s_low, r.samples_per_s_high) for r in results]
+    simulated = bars(
+        "simulated",
+        speed,
+        "@c1",
+        "%{customdata}: %{x:,.4~g} samples/s, %{text}",
+        customdata=[label(r.strategy) for r in results],
+        text=[f"{r.gain:+.1%}" for r in results],
+        textposition="inside",
+        insidetextanchor="start",
+        error_x=error_bars(speed, ends, "@ink"),
+    )
     line = {
         "type": "scatter",
         "mode": "lines",
@@ -161,31 +141,37 @@ def throughput(comparison: OrderComparison) -> Chart:
         "line": {"color": "@c2", "dash": "dash", "width": 2},
         "hovertemplate": "at most %{x:,.4~g} samples/s<extra></extra>",
     }
-    layout = _rows(comparison, xaxis={"title": {"text": "samples/s"}, "rangemode": "tozero"})
+    x = {"title": {"text": "samples/s"}, "rangemode": "tozero"}
     caption = f"In each bar: its gain over {results[0].strategy}. Intervals as simulated."
-    return Chart("orders", "Throughput of each order", caption, {"data": [bars, line], "layout": layout})
+    data = [simulated, line]
+    return rows_chart("orders", "Throughput of each order", caption, names=_names(comparison), data=data, x=x)
+
+
+def _names(comparison: OrderComparison) -> list[str]:
+    return [result.strategy for result in comparison.results]
 
 
 def _measures(comparison: OrderComparison) -> Chart:
     results = comparison.results
     data = [
-        _bars("efficiency", [r.efficiency for r in results], "@c1", "efficiency %{x:.2f}"),
-        _bars("overlap", [r.overlap for r in results], "@c3", "overlap %{x:.2f}"),
+        bars("efficiency", [r.efficiency for r in results], "@c1", "efficiency %{x:.2f}"),
+        bars("overlap", [r.overlap for r in results], "@c3", "overlap %{x:.2f}"),
     ]
     low = min(0.0, *(r.overlap for r in results))
-    layout = _rows(comparison, xaxis={"range": [max(low, -1.0), 1.05]})
     caption = "1 is ideal: every byte travels while something computes. Bars below -1 are cut."
-    return Chart("measures", "Efficiency and overlap", caption, {"data": data, "layout": layout}, wide=False)
+    x = {"range": [max(low, -1.0), 1.05]}
+    return rows_chart(
+        "measures", "Efficiency and overlap", caption, names=_names(comparison), data=data, x=x, **PAIRS
+    )
 
 
 def _waiting(comparison: OrderComparison) -> Chart:
     results = comparison.results
-    share = [r.wait_s / r.step_s for r in results]
+    idle = [r.wait_s / r.step_s for r in results]
     data = [
-        _bars("device idle", share, "@c4", "idle %{x:.1%} of a step"),
-        _bars("waiting for the slowest", [r.straggler_share for r in results], "@c5", "waits %{x:.1%}"),
+        bars("device idle", idle, "@c4", "idle %{x:.1%} of a step"),
+        bars("waiting for the slowest", [r.straggler_share for r in results], "@c5", "waits %{x:.1%}"),
     ]
-    axis = {"rangemode": "tozero", "tickformat": ".0%", "title": {"text": "of a step"}}
+    x = {"rangemode": "tozero", "tickformat": ".0%", "title": {"text": "of a step"}}
     caption = "How long a worker's device has nothing to do, and how long it waits for the slowest worker."
-    layout = _rows(comparison, xaxis=axis)
-    return Chart("waiting", "Waiting", caption, {"data": data, "layout": layout}, wide=False)
+    return rows_chart("waiting", "Waiting", caption, names=_names(comparison), data=data, x=x, **PAIRS)

@@ -6,8 +6,8 @@ from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from typing import Any
 
-from planner.report.charts import narrow_rows, row_axis
-from planner.report.page import Chart, Column, Page, Remark, Spec, Table, chart, label
+from planner.report.charts import bars, rows_chart
+from planner.report.page import Chart, Column, Page, Remark, Table, chart
 from planner.servers.partition.search import PartitionPlan, PartitionResult, epoch_samples
 from planner.simulator.statistics import Prediction
 from planner.units import format_bytes, format_seconds, rate
@@ -211,31 +211,20 @@ def partition_page(tables: Sequence[Table], model: str) -> Page:
 def _stacked(key: str, title: str, unit: str, rows: Sequence[Any], keys: tuple[str, str, str]) -> Chart:
     """Stacked bars of computation and communication, one per row."""
     name, *values = keys
-    data: list[Spec] = [
-        {
-            "type": "bar",
-            "orientation": "h",
-            "name": words,
-            "y": list(range(len(rows))),
-            "x": [row[value] for row in rows],
-            "text": [_took(row[value], unit) for row in rows],
-            "textposition": "none",
-            "hovertemplate": f"{words}: %{{text}}<extra></extra>",
-            "marker": {"color": colour},
-        }
+    data = [
+        bars(
+            words,
+            [row[value] for row in rows],
+            colour,
+            f"{words}: %{{text}}",
+            text=[_took(row[value], unit) for row in rows],
+            textposition="none",
+        )
         for value, words, colour in zip(values, ("compute", "communication"), ("@c3", "@c2"), strict=True)
     ]
+    caption = f"{_took(sum(row[value] for row in rows for value in values), unit)} in all."
     names = [str(row[name]) for row in rows]
-    layout = {
-        "barmode": "stack",
-        "bargap": 0.3,
-        "height": max(180, 110 + 26 * len(rows)),
-        "xaxis": {"title": {"text": unit}},
-        "yaxis": row_axis(list(map(label, names))),
-    }
-    total = sum(row[value] for row in rows for value in values)
-    caption = f"{_took(total, unit)} in all."
-    return Chart(key, title, caption, {"data": data, "layout": layout, "narrow": narrow_rows(names)})
+    return rows_chart(key, title, caption, names=names, data=data, x={"title": {"text": unit}})
 
 
 def _took(value: float, unit: str) -> str:
