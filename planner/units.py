@@ -58,10 +58,10 @@ def format_bandwidth(bytes_per_s: float) -> str:
 
 
 def format_bytes(value: float) -> str:
-    """Bytes as `97.50 MiB`."""
+    """Bytes in three significant digits, `97.5 MiB`, `1,512 GiB`."""
     for unit, scale in (("GiB", 2**30), ("MiB", 2**20), ("KiB", 2**10)):
         if value >= scale:
-            return f"{value / scale:.2f} {unit}"
+            return f"{three_digits(value / scale)} {unit}"
     return f"{value:.0f} B"
 
 
@@ -88,8 +88,8 @@ def _seconds(value: float) -> tuple[str, str]:
     """The figure and its unit; hours up to three days, so that times near a day compare at a glance."""
     for unit, scale, least in _TIMES:
         if value >= 0.9995 * least:
-            return _three_digits(value / scale), unit
-    return _three_digits(value * 1e9), "ns"
+            return three_digits(value / scale), unit
+    return three_digits(value * 1e9), "ns"
 
 
 _DAY = 86400.0
@@ -104,7 +104,7 @@ _TIMES = (  # unit, its seconds, and from how many seconds on it is used
 )
 
 
-def _three_digits(value: float) -> str:
+def three_digits(value: float) -> str:
     """`4.30`, `22.2`, `1,250`; a whole number without decimals."""
     if not math.isfinite(value):
         return f"{value:g}"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from math import hypot, log
 from pathlib import Path
@@ -12,7 +13,7 @@ import msgspec
 from planner.errors import BadInput
 from planner.files.tomlfile import check_name, from_json
 from planner.simulator.cluster import Resource
-from planner.units import format_bytes
+from planner.units import format_bytes, three_digits
 
 VERSION = 2
 
@@ -144,12 +145,12 @@ class Difference:
     apart: bool
 
 
-# What it is called, the key, how it is shown, and in how many of its unit.
+# What it is called, the key, and how it is shown.
 FIGURES = (
-    ("samples/s", "samples_per_s", "{:,.4g}", 1),
-    ("USD per hour", "usd_per_hour", "{:,.2f}", 1),
-    ("USD per million samples", "usd_per_million_samples", "{:,.4g}", 1),
-    ("memory per worker, GiB", "memory_bytes", "{:,.3g}", 2**30),
+    ("samples/s", "samples_per_s", three_digits),
+    ("$/h", "usd_per_hour", "{:,.2f}".format),
+    ("$/M samples", "usd_per_million_samples", three_digits),
+    ("memory per worker", "memory_bytes", format_bytes),
 )
 # Choices of exchanges that are called otherwise than their keys, and those that are shown as bytes.
 CALLED = {"bucket_bytes": "buckets", "first_bucket_bytes": "first bucket", "host": "servers on"}
@@ -170,8 +171,8 @@ def difference(old: ChosenPlan, new: ChosenPlan) -> Difference:
     )
     figures = tuple(
         change
-        for name, key, form, unit in FIGURES
-        if (change := _figure(name, getattr(old, key), getattr(new, key), form, unit)) is not None
+        for name, key, show in FIGURES
+        if (change := _figure(name, getattr(old, key), getattr(new, key), show)) is not None
     )
     return Difference(settings, figures, _are_apart(old, new))
 
@@ -219,11 +220,11 @@ def _shown(name: str, value: Any) -> Any:
 
 
 def _figure(
-    name: str, before: float | None, after: float | None, form: str, unit: int
+    name: str, before: float | None, after: float | None, show: Callable[[float], str]
 ) -> ChangedFigure | None:
     if before is None and after is None:
         return None
-    shown = [("-" if value is None else form.format(value / unit)) for value in (before, after)]
+    shown = [("-" if value is None else show(value)) for value in (before, after)]
     ratio = after / before if before and after is not None else None
     return ChangedFigure(name, shown[0], shown[1], ratio)
 

@@ -132,6 +132,7 @@ class SaturationPoint:
     workers: int
     scored: ScoredPlan
     efficiency: float  # of W times one worker
+    exposed_communication: float  # share of the step
     marginal_samples_per_s: float
     marginal_usd_per_million_samples: float  # what the samples of the last worker cost
 
@@ -140,6 +141,7 @@ class SaturationPoint:
             **with_job(self.scored, request),
             "workers": self.workers,
             "efficiency": self.efficiency,
+            "exposed_communication": self.exposed_communication,
             "marginal_samples_per_s": self.marginal_samples_per_s,
             "marginal_usd_per_million_samples": (
                 self.marginal_usd_per_million_samples if self.scored.priced else None
@@ -178,14 +180,22 @@ class Saturation(Shown):
 
     @property
     def limit(self) -> str:
-        """What takes most of the step beside computation: what more workers wait for."""
-        parts = {
+        """What takes most of the step beside compute: what more workers wait for."""
+        return max(self._waits, key=self._waits.__getitem__)
+
+    @property
+    def limit_s(self) -> float:
+        """Seconds per step of the limit, just beyond saturation."""
+        return self._waits[self.limit]
+
+    @property
+    def _waits(self) -> dict[str, float]:
+        return {
             "exposed communication": self.breakdown.communication_s,
             "pipeline bubbles": self.breakdown.bubble_s,
             "the input pipeline": self.breakdown.input_s,
             "the optimizer": self.breakdown.optimizer_s,
         }
-        return max(parts, key=parts.__getitem__)
 
     def as_dict(self) -> dict[str, Any]:
         return {

@@ -186,7 +186,7 @@ def saturation_of(
         partial = True
     return Saturation(
         request=request,
-        points=_points(scored),
+        points=_points(scored, cases),
         saturation_workers=None if ended else last.plan.workers,
         cost_doubles_workers=None if turns.doubled is None else scored[turns.doubled].plan.workers,
         peak_workers=None if grew else scored[turns.peak].plan.workers,
@@ -310,17 +310,19 @@ def _scored(plans: Sequence[Plan], simulations: Simulations, pool: Executor) -> 
     return [by_name[plan] for plan in plans]
 
 
-def _points(scored: list[ScoredPlan]) -> list[SaturationPoint]:
+def _points(scored: list[ScoredPlan], cases: Cases) -> list[SaturationPoint]:
     points = []
-    result = scored[0].samples_per_s / scored[0].plan.workers
-    for at, now in enumerate(scored):
-        gain = now.samples_per_s - (scored[at - 1].samples_per_s if at else 0.0)
-        price = now.usd_per_hour - (scored[at - 1].usd_per_hour if at else 0.0)
+    first = scored[0].samples_per_s / scored[0].plan.workers
+    for index, now in enumerate(scored):
+        gain = now.samples_per_s - (scored[index - 1].samples_per_s if index else 0.0)
+        price = now.usd_per_hour - (scored[index - 1].usd_per_hour if index else 0.0)
+        breakdown = step_breakdown(cases.case(now.plan).profile, now.prediction)
         points.append(
             SaturationPoint(
                 workers=now.plan.workers,
                 scored=now,
-                efficiency=now.samples_per_s / (result * now.plan.workers),
+                efficiency=now.samples_per_s / (first * now.plan.workers),
+                exposed_communication=breakdown.communication_s / breakdown.step_s,
                 marginal_samples_per_s=gain,
                 marginal_usd_per_million_samples=(
                     usd_per_million_samples(price, gain) if gain > 0 else float("inf")

@@ -236,7 +236,7 @@ class ShowsByDefault(TyperGroup):
     """`planner models vgg11` shows vgg11: what is no subcommand is the argument of `show`."""
 
     def parse_args(self, ctx: Any, args: list[str]) -> Any:
-        if not args or args[0] not in self.commands or args[0] == "show":
+        if not args or args[0] not in self.commands:
             args = ["show", *args]
         return super().parse_args(ctx, args)
 

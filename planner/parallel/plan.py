@@ -214,6 +214,11 @@ class Plan:
         return self.machines_text + self.exchange.labels().aside
 
     @property
+    def rental_text(self) -> str:
+        """`2 x p4d.24xlarge + 1 server on c5n.large`: what to rent."""
+        return f"{self.machines} x {self.machine}{self.exchange.labels().added}"
+
+    @property
     def machines_text(self) -> str:
         """`6 x p3.2xlarge + 2 servers on c5n.large`, `1 x p3.8xlarge (4 workers) + 1 server on the same
         machines`,

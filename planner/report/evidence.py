@@ -41,9 +41,9 @@ def suite_lines(found: Sequence[Evidence]) -> Table:
         [*_columns("Suite"), Column("_targets", "Targets reached")],
         title="Measured and published runs beside predictions",
         notes=[
-            "Errors are |predicted / measured - 1|: median / nine in ten. Source left out: with constants "
-            "chosen without the run's source, where any were chosen on such runs. In range: published values "
-            "inside the stated 90% range. Details: `planner validate --suite NAME`, every run with `--rows`."
+            "Errors are |predicted / measured - 1|: median / 90th percentile (p90). Source left out: with "
+            "constants chosen without the run's source, where any were chosen on such runs. In range: published "
+            "values inside the stated 90% range. Details: `planner validate --suite NAME`, every run with `--rows`."
         ],
     )
 
@@ -193,7 +193,7 @@ def readme_table(found: Sequence[Evidence]) -> Table:
             Column("_name", "What"),
             Column("runs", "Runs", align="right"),
             Column("sources", "Sources", align="right"),
-            Column("_errors", "Median / nine in ten", align="right"),
+            Column("_errors", "Median / p90", align="right"),
             Column("_left", "Source left out", align="right"),
             Column("_rule", "Rule of thumb", align="right"),
             Column("_target", "Target", align="right"),
@@ -227,13 +227,13 @@ def _columns(first: str) -> list[Column]:
     return [
         Column("_name", first),
         Column("runs", "Runs", align="right"),
-        Column("sources", "Sources", align="right"),
-        Column("_errors", "Median / nine in ten", align="right"),
-        Column("worst", "Worst", signed, align="right"),
-        Column("bias", "Bias", signed, align="right"),
-        Column("inside", "In range", lambda share: f"{share:.0%}", align="right"),
+        Column("sources", "Sources", align="right", spare=6),
+        Column("_errors", "Median / p90", align="right"),
+        Column("worst", "Worst", signed, align="right", spare=4),
+        Column("bias", "Bias", signed, align="right", spare=5),
+        Column("inside", "In range", lambda share: f"{share:.0%}", align="right", spare=2),
         Column("_left", "Source left out", align="right"),
-        Column("_rule", "Rule of thumb", align="right"),
+        Column("_rule", "Rule of thumb", align="right", spare=3),
     ]
 
 

@@ -75,8 +75,8 @@ def strategy_words(plan: Plan) -> str:
     """`DDP`, `FSDP`, `async, 2 servers on c5n.large`; with the degrees of tensor and pipeline parallelism
     `DDP + TP8 + PP4`; empty for one device."""
     words = plan.exchange.labels()
-    name = "" if plan.workers == 1 and words.aside else words.name or words.run.partition("{}")[0].strip()
-    name = name or ("" if words.aside else words.cell)
+    single = plan.workers == 1 and not words.added
+    name = "" if single else words.name or words.run.partition("{}")[0].strip() or words.cell
     if not plan.mesh.is_sharded:
         return name
     return " + ".join([*([name] if plan.replicas > 1 else []), plan.mesh.short])
@@ -95,11 +95,6 @@ def batch_words(plan: Plan) -> str:
     if not together:
         return f"batch {plan.samples_per_step:,}"
     return f"global batch {plan.samples_per_step * plan.replicas:,} ({plan.samples_per_step:,} per replica)"
-
-
-def cluster_words(plan: Plan) -> str:
-    """`2 x p4d.24xlarge + 1 server on c5n.large`, in a sentence."""
-    return f"{plan.machines} x {plan.machine}{plan.exchange.labels().added}"
 
 
 def headline(plan: Plan, request: Request) -> str:
@@ -159,7 +154,7 @@ def price_words(scored: ScoredPlan) -> list[str]:
 
 def best_so_far(scored: ScoredPlan, request: Request) -> str:
     """The best plan of a search that still runs, for its progress line."""
-    return ", ".join([cluster_words(scored.plan), speed_words(scored), *price_words(scored)])
+    return ", ".join([scored.plan.rental_text, speed_words(scored), *price_words(scored)])
 
 
 def fact_lines(scored: ScoredPlan, request: Request, training: Training | None) -> list[list[str]]:
@@ -239,7 +234,7 @@ def beside_words(name: str, training: Training | None, other: ScoredPlan, aside:
         figures += [format_seconds(training.seconds(other)), *([] if cost is None else [usd(cost)])]
     elif other.priced:
         figures.append(cost_words(other))
-    return f"{name} ({cluster_words(other.plan)}{aside}): {', '.join(figures)}."
+    return f"{name} ({other.plan.rental_text}{aside}): {', '.join(figures)}."
 
 
 def compared_words(scored: ScoredPlan, other: ScoredPlan, than: str = "") -> str:
@@ -282,7 +277,7 @@ def tied_words(rivals: Sequence[ScoredPlan]) -> str:
     """Plans that are statistically tied with the choice; empty where none is."""
     if not rivals:
         return ""
-    names = listed([cluster_words(rival.plan) for rival in rivals], TIED_NAMED)
+    names = listed([rival.plan.rental_text for rival in rivals], TIED_NAMED)
     return f"Statistically tied with {names}: ties go to the narrower range, then to fewer machines."
 
 

@@ -85,7 +85,7 @@ def plan_columns(
         *between,
         *cost_columns(rows, request),
         *(ENERGY if energy else []),
-        Column("_limit", "busiest", spare=6),
+        *([] if between else [Column("_limit", "busiest", spare=6)]),
     ]
 
 

@@ -9,17 +9,16 @@ from typing import TYPE_CHECKING, Any
 from planner.note import Note, Topic
 from planner.report.page import Chart, Column, Figure, Page, Picture, Remark, Table
 from planner.report.phrases import (
+    CLOSE,
     alone_words,
     beside_words,
     bottleneck_words,
     busy_words,
-    cluster_words,
     compared_words,
     cost_words,
     is_async,
     plan_page,
     run_words,
-    strategy_words,
     tied_words,
 )
 from planner.report.plan_rows import LABEL, MISSED, cost_columns, plan_columns, plan_row, what_if
@@ -32,7 +31,8 @@ if TYPE_CHECKING:
     from planner.search.request import Request
     from planner.search.scored import ScoredPlan
 
-MOST_ROWS = 10
+MOST_ROWS = 6
+FEWEST_ROWS = 4  # filled up with the best plans of other machines
 MOST_BARS = 12
 VERDICTS = {"fastest": "Fastest", "cheapest": "Cheapest", "balanced": "Recommended"}
 BASELINE = "one device"
@@ -67,23 +67,25 @@ def comparison_page(result: Comparison, *, energy: bool = False) -> Page:
 
     request, best = result.request, result.chosen
     training = training_of(request)
+    cheapest, fastest = _ends(result)
     unmarked = [replace(scored, marks=()) for scored in result.rows]
+    ends = {"cheapest": cheapest, "fastest": fastest}
+    named = [
+        replace(scored, marks=tuple(name for name, end in ends.items() if end.plan.key == scored.plan.key))
+        for scored in result.rows
+    ]
     simulated = [replace(scored, marks=()) for scored in result.everything]
-    known = zip(_plan_rows(unmarked, result), result.as_dict()["plans"], strict=True)
+    known = zip(_plan_rows(named, result), result.as_dict()["plans"], strict=True)
     records = [{**row, **record} for row, record in known]
-    offers = {scored.plan.key for scored in result.best_offers}
-    named = zip(result.rows, records, strict=True)
-    brief = [row for scored, row in named if request.all_offers or scored.plan.key in offers]
+    offers = {scored.plan.key for scored in _offers(result)}
+    brief = [row for scored, row in zip(result.rows, records, strict=True) if scored.plan.key in offers]
     candidates = len(brief)
     rows, brief = _with_baseline(records, result), _with_baseline(brief, result)
     columns = plan_columns(rows, request, energy=energy, first=[LABEL])
-    if not request.spot:
+    if any(row.get("usd_per_million_samples_spot") for row in rows):
         columns.insert(-1, _spot_column(rows))
     of = f" of {count(candidates, 'candidate')}" if candidates > 1 else ""
-    why = [f"{BEST[request.goal]}{of}{_within(request)}."]
-    worst = max(result.rows, key=lambda row: row.usd_per_million_samples)
-    if worst is not best and worst.priced:
-        why.append(beside_words("The most expensive per sample", training, worst))
+    why = _against_ends(f"{BEST[request.goal]}{of}{_within(request)}", best, cheapest, fastest, request)
     why += [f"No row for {subject}: {reason}." for subject, reason in result.missing.items()]
     if not request.all_offers and len(request.hardware_words) > candidates:
         of = f"{len(request.hardware_words):,}"
@@ -158,47 +160,82 @@ def _within(request: Request) -> str:
     return f" under {limit_usd(budget)}/h" if budget is not None else ""
 
 
+def _offers(result: Comparison) -> Sequence[ScoredPlan]:
+    """The rows that a screen shows: the best offer of each machine or GPU that was asked for, or all."""
+    return result.rows if result.request.all_offers else result.best_offers
+
+
+def _ends(result: Comparison) -> tuple[ScoredPlan, ScoredPlan]:
+    """The cheapest and the fastest row that meets every limit; the choice where none does."""
+    from planner.answers.jobs import missed, training_of
+
+    training = training_of(result.request)
+    rows = [row for row in _offers(result) if not missed(row, result.request, training)] or [result.chosen]
+    cheapest = min(rows, key=lambda row: row.usd_per_million_samples)
+    return cheapest, max(rows, key=lambda row: row.samples_per_s)
+
+
+def _against_ends(
+    head: str, chosen: ScoredPlan, cheapest: ScoredPlan, fastest: ScoredPlan, request: Request
+) -> list[str]:
+    """How the choice compares with the cheapest and the fastest plan, after the words `head`."""
+    cheapest = cheapest if chosen.priced else chosen
+    if cheapest.plan.key != chosen.plan.key:
+        name = f"the cheapest plan ({cheapest.plan.rental_text})"
+        head = f"{head}: {compared_words(chosen, cheapest, name)}"
+    elif chosen.priced and request.goal != "cheapest":
+        fast = " and none is faster" if fastest.plan.key == chosen.plan.key else ""
+        head = f"{head}: no plan costs less per sample{fast}"
+    out = [f"{head}."]
+    if fastest.plan.key not in (chosen.plan.key, cheapest.plan.key):
+        out.append(f"The fastest plan ({fastest.plan.rental_text}) is {compared_words(fastest, chosen)}.")
+    return out
+
+
 def _why(result: Recommendation) -> list[str]:
     """Why this plan: how it compares with the two ends of the front, with tied plans and with one device."""
     from planner.answers.jobs import best_of, training_of
 
-    chosen, training = result.chosen, training_of(result.request)
-    cheapest, fastest = result.cheapest or chosen, result.fastest or chosen
-    if not chosen.priced:
-        cheapest = chosen
-    why = f"{BEST[result.request.goal]}{_within(result.request)}"
-    if cheapest.plan.key != chosen.plan.key:
-        name = f"the cheapest plan ({cluster_words(cheapest.plan)})"
-        why = f"{why}: {compared_words(chosen, cheapest, name)}"
-    elif chosen.priced and result.request.goal != "cheapest":
-        fast = " and none is faster" if fastest.plan.key == chosen.plan.key else ""
-        why = f"{why}: no plan costs less per sample{fast}"
-    out = [f"{why}."]
-    if fastest.plan.key not in (chosen.plan.key, cheapest.plan.key):
-        out.append(f"The fastest plan ({cluster_words(fastest.plan)}) is {compared_words(fastest, chosen)}.")
+    request, chosen, training = result.request, result.chosen, training_of(result.request)
+    head = f"{BEST[request.goal]}{_within(request)}"
+    out = _against_ends(head, chosen, result.cheapest or chosen, result.fastest or chosen, request)
     out.append(tied_words(result.tied))
     if (gain := result.gain_over_fp32) is not None:
         faster = f"{ratio(1 + gain)} as fast as" if gain >= 1 else f"{percent(gain)} faster than"
         out.append(f"Mixed {chosen.plan.precision.name} is {faster} fp32.")
     synchronous = [plan for plan in (*result.plans, *result.everything) if not is_async(plan)]
     if is_async(chosen) and synchronous:
-        rival = best_of(synchronous, result.request)
+        rival = best_of(synchronous, request)
         out.append(beside_words("The best synchronous plan", training, rival))
     out.append(alone_words(chosen, result.baseline, training))
     return [sentence for sentence in out if sentence]
 
 
 def _alternatives(result: Recommendation) -> list[ScoredPlan]:
-    """At most a screenful: the choice, plans with a name, tied ones, the cheapest of each machine, the rest
-    of the front; by cost."""
-    plans, chosen = result.plans, result.chosen
+    """The choice, plans with a name, tied ones and the front, by cost; where those are few, the best plans of
+    other machines."""
+    from planner.answers.jobs import missed, training_of
+
+    request, chosen = result.request, result.chosen
+    first = [plan for plan in result.plans if plan.plan == chosen.plan] or [chosen]
+    named = [plan for plan in result.plans if plan.marks]
+    feasible = [plan for plan in result.plans if not missed(plan, request, training_of(request))]
+    front = [*first, *named, *result.tied, *_front_of(feasible)]
     best_of: dict[str, ScoredPlan] = {}
-    for plan in plans:
+    for plan in feasible:
         best_of.setdefault(plan.plan.machine, plan)
-    first = [plan for plan in plans if plan.plan == chosen.plan] or [chosen]
-    named = [plan for plan in plans if plan.marks]
     # one row stays free for one device by itself
-    return _few([*first, *named, *result.tied, *best_of.values(), *plans], MOST_ROWS - 1)
+    kept = _few(front, MOST_ROWS - 1)
+    return kept if len(kept) >= FEWEST_ROWS else _few([*front, *best_of.values()], FEWEST_ROWS)
+
+
+def _front_of(plans: Sequence[ScoredPlan]) -> list[ScoredPlan]:
+    """The plans that are faster than every cheaper one, the most distinct speeds first."""
+    front: list[ScoredPlan] = []
+    for plan in sorted(plans, key=lambda plan: (plan.usd_per_million_samples, -plan.samples_per_s)):
+        if not front or plan.samples_per_s > (1 + CLOSE) * front[-1].samples_per_s:
+            front.append(plan)
+    return front
 
 
 def _few(plans: Sequence[ScoredPlan], most: int) -> list[ScoredPlan]:
@@ -282,8 +319,7 @@ def _further(result: Recommendation) -> list[ScoredPlan]:
     return [*curve, *(change.scored for change in result.changes)]
 
 
-VARYING = {"model": "model", "batch": "batch", "_how": "precision", "mode": "mode", "policy": "policy"}
-VARYING |= {"placement": "placement"}  # columns that people need only where they differ
+VARYING = {"model": 0, "batch": 5, "precision": 6, "policy": 3, "placement": 4}  # columns, if they differ
 FEW_MODELS = 4  # that are named one by one
 MOST_GRID_ROWS = 40  # on a screen
 
@@ -292,16 +328,18 @@ def sweep_page(result: SweepResult, *, energy: bool = False) -> Page:
     """Every plan that a grid scored, cheapest first."""
     rows = [_grid_row(scored, result) for scored in result.rows]
     rows.sort(key=lambda row: (row["usd_per_million_samples"], row["model"], row["cluster"]))
-    differ = [Column(key, title) for key, title in VARYING.items() if len({row[key] for row in rows}) > 1]
+    differ = [
+        Column(key, spare=spare) for key, spare in VARYING.items() if len({row[key] for row in rows}) > 1
+    ]
     columns = [
         *(column for column in differ if column.key == "model"),
         Column("_machines", "machines", whole=True),
-        Column("_run", "run as", whole=True, enough=16),
+        Column("_run", "run as", whole=True, enough=12),
         *(column for column in differ if column.key != "model"),
         Column("samples_per_s", "samples/s", show=rate),
-        *([Column("_range", "range", align="right", spare=2)] if any(row["_range"] for row in rows) else []),
+        *([Column("_range", "range", align="right", spare=5)] if any(row["_range"] for row in rows) else []),
         *cost_columns([{**rows[0], "tokens_per_s": None}], None),
-        Column("_limit", "busiest", spare=3),
+        Column("_limit", "busiest", spare=6),
     ]
     models = list(dict.fromkeys(plan.plan.model for plan in result.rows))
     notes = [f"{len(rows):,} of {result.total:,} plans scored, {len(result.refused):,} refused."]
@@ -312,7 +350,7 @@ def sweep_page(result: SweepResult, *, energy: bool = False) -> Page:
     return Page(
         "planner sweep",
         "Cheapest",
-        f"{best.plan.model} on {best.plan.cluster_text}, {strategy_words(best.plan) or '1 device'}",
+        f"{best.plan.model} on {best.plan.rental_text}, {best.plan.how or 'fp32'}, batch {best.plan.batch:,}",
         [[f"{rate(best.samples_per_s)} samples/s", cost_words(best)]],
         [Remark("Best", _best_words(result, models))],
         [
@@ -358,7 +396,7 @@ def _grid_row(scored: ScoredPlan, result: SweepResult) -> dict[str, Any]:
     return scored.as_dict() | {
         "_machines": f"{plan.machines} x {plan.machine}",
         "_run": plan.exchange.labels().cell if request is None else run_words(plan, request),
-        "_how": plan.how or "fp32",
+        "precision": plan.how or "fp32",
         "_range": None if scored.range is None else span(*scored.range),
         "_limit": busy_words(scored),
     }

@@ -37,6 +37,7 @@ def saturation_page(result: Saturation, *, energy: bool = False) -> Page:
     ]
     curve = [
         Column("efficiency", "efficiency", show=percent, spare=3),
+        Column("exposed_communication", "exposed comm.", show=percent, spare=3),
         Column("_marginal", "marginal", show=signed, spare=4),
     ]
     first = [LABEL, Column("workers")]
@@ -143,21 +144,20 @@ def saturation_sentence(curve: Saturation, hardware: str) -> str:
         )
     else:
         begin = (
-            f"Worker {curve.saturation_workers:,} on {hardware} is the last worth its cost: samples of "
-            f"further workers cost more than {1 / least:.2g}x the cheapest"
+            f"Worker {curve.saturation_workers:,} on {hardware} is the last worth its cost; samples that the "
+            f"next ones add cost over {1 / least:.2g}x the cheapest"
         )
     doubles, peak = curve.cost_doubles_workers, curve.peak_workers
-    doubling = "cost per sample doubles" if priced else "throughput per worker halves"
-    cost = f"{doubling} at {doubles:,} workers" if doubles else ""
+    doubling = "The average cost per sample doubles" if priced else "Throughput per worker halves"
     grows = f"throughput peaks at {peak:,}" if peak else f"throughput still grows at {last.workers:,}"
-    return f"{begin}; {', '.join(filter(None, [cost, grows]))}."
+    turns = f"{doubling} at {doubles:,} workers; {grows}" if doubles else grows[:1].upper() + grows[1:]
+    return f"{begin}. {turns}."
 
 
 def _limit_words(curve: Saturation) -> str:
-    """What further workers wait for."""
-    parts = curve.breakdown
-    lost = max(parts.step_s - parts.compute_s, 0.0) / max(parts.step_s, 1e-12)
-    return f"{curve.limit}: beyond that point {percent(lost)} of the step is not compute."
+    """What takes most of the step beside compute, just beyond saturation."""
+    share = curve.limit_s / max(curve.breakdown.step_s, 1e-12)
+    return f"{curve.limit}, {percent(share)} of the step beyond that point."
 
 
 def falling(points: Iterable[tuple[int, Score]], *, is_asynchronous: bool = True) -> str:

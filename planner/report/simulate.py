@@ -269,10 +269,12 @@ def diff_page(difference: Difference, title: str = "planner diff") -> Page:
     """What the change brings first, then what is run differently."""
     columns = [Column("name", ""), Column("old", align="right"), Column("new", align="right")]
     change = Column("ratio", "change", lambda value: signed_percent(value - 1), "right")
-    change_words = "no figures to compare"
-    speed = next((figure for figure in difference.figures if figure.ratio is not None), None)
-    if speed is not None and speed.ratio is not None:
-        change_words = f"{signed_percent(speed.ratio - 1)} {speed.name}"
+    changes = [
+        f"{signed_percent(figure.ratio - 1)} {figure.name}"
+        for figure in difference.figures
+        if figure.ratio is not None
+    ]
+    change_words = ", ".join(changes) or "no figures to compare"
     tied = [] if difference.apart else ["The speeds are statistically tied: a run may show the other order."]
     tables = [Table([asdict(figure) for figure in difference.figures], [*columns, change], notes=tied)]
     if difference.settings:

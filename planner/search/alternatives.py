@@ -71,8 +71,8 @@ def out_of_memory_message(
         )
     memory, usable = peak_memory(plan, model, site), usable_bytes(device)
     need = (
-        f"{model.name} at batch {plan.batch} needs {format_bytes(memory.required_bytes)} of "
-        f"{format_bytes(usable)} on {device.name} (parameters, gradients and optimizer "
+        f"{model.name} at batch {plan.batch} needs {format_bytes(memory.required_bytes)} per device; "
+        f"{device.name} has {format_bytes(usable)} usable (parameters, gradients and optimizer "
         f"{format_bytes(memory.states_bytes)}, activations "
         f"{format_bytes(memory.activations_bytes + memory.workspace_bytes)})"
     )
@@ -87,8 +87,8 @@ def out_of_memory_message(
     result = cheapest_alternative(plan, model, sites, rates, is_possible)
     offload = "" if result is not None and "--workers" not in result.flags else _offload(plan, model, site)
     if result is None:
-        other = "take larger devices: nothing else makes it fit"
-        return f"{need}; {offload or f'{other} on {MOST_WORKERS:,}'}"
+        other = f"use larger devices: no setting makes it fit on up to {MOST_WORKERS:,} of these"
+        return f"{need}; {offload or other}"
     words = result.words(accumulates=accumulates)
     return f"{need}; it fits with {words}{', or ' if offload else ''}{offload}"
 

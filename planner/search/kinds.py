@@ -30,7 +30,8 @@ def _network(value: str, option: str) -> tuple[str | None, bool | None]:
 
 
 def _exchanges(value: str | Sequence[str], option: str) -> tuple[tuple[str, dict[str, str]], ...] | None:
-    """`servers,alone` or `allreduce:bucket_bytes=1048576` as strategies with the choices that they fix."""
+    """`ddp,zero2` or `allreduce:bucket_bytes=1048576` as strategies with the choices that they fix."""
+    from planner.parallel.data import ALIASES
     from planner.parallel.data import EXCHANGES as STRATEGIES
 
     words = flags.names(value)
@@ -38,10 +39,12 @@ def _exchanges(value: str | Sequence[str], option: str) -> tuple[tuple[str, dict
         return None
     chosen = []
     for word in words:
-        kind, *given = word.split(":")
+        name, *given = word.split(":")
+        kind, fixed = ALIASES.get(name, (name, {}))
         if kind not in STRATEGIES:
-            raise unknown_name("exchange", kind, STRATEGIES, hint="one of all, " + ", ".join(STRATEGIES))
-        choices = dict(choice.partition("=")[::2] for choice in given)
+            known = [*STRATEGIES, *ALIASES]
+            raise unknown_name("exchange", kind, known, hint=f"one of {STRATEGIES.words} or all")
+        choices = fixed | dict(choice.partition("=")[::2] for choice in given)
         known = [field.name for field in fields(STRATEGIES[kind])]  # type: ignore[arg-type]
         for name in choices:
             if name not in known:

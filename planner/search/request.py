@@ -230,7 +230,7 @@ class Request:
     exchanges: tuple[tuple[str, Mapping[str, str]], ...] | None = flag(
         PARALLELISM,
         kinds.EXCHANGES,
-        f"Data parallelism: {STRATEGIES.words} or all; options as sharded:stage=2.",
+        f"Data parallelism: {STRATEGIES.words} or all; options as ddp:bucket_bytes=4194304.",
         name="exchange",
     )
     tensor: tuple[int, ...] | None = flag(PARALLELISM, COUNTS, axis_help("tensor"))

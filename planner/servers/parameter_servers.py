@@ -270,14 +270,14 @@ class ParameterServers(Exchange):
 
     def labels(self, site: Site | None = None) -> Labels:
         many = f"{self.servers} server{'s' if self.servers > 1 else ''}"
-        apart = "" if self.host is None else f"on {self.host}"
+        where = f"{many} on {self.host}" if self.host else many.replace("server", "colocated server")
         placed = (
             f", tensors placed by {_RULES.get(self.placement, self.placement)}" if self.servers > 1 else ""
         )
         return Labels(
-            run=f"{self.mode}, {many} {apart or 'on the same machines'}",
-            cell=f"{many} {apart or 'on the same machines'}",
-            added=f" + {many} {apart or 'on the same machines'}",
+            run=f"{self.mode}, {where}",
+            cell=where,
+            added=f" + {where}",
             plan=f"{self.mode} training, transfers {self.policy}{placed}{_SUMMED[self.aggregate]}",
             assumptions=(*self._assumptions(), *(() if site is None else self._on_links(site))),
             resources=RESOURCES,

@@ -73,7 +73,7 @@ def test_accumulation_follows_from_the_global_batch() -> None:
     request = asked(**words, global_batch=250)
     space = enumerate_plans(request, model_of(request))
     assert not space.plans
-    assert space.dropped["whose batches do not divide the global batch"] == 1
+    assert space.dropped["with batches that do not divide the global batch"] == 1
     with pytest.raises(BadInput, match="contradict"):
         asked(**words, global_batch=256, accumulate=2)
 
@@ -167,7 +167,7 @@ def test_cpu_machines_are_left_out_for_large_models_where_there_are_gpus() -> No
 
 def test_what_does_not_fit_names_the_first_remedy() -> None:
     with pytest.raises(
-        Infeasible, match=r"llama3-70b at batch 1 needs .* of .* GiB on H100.*; it fits with --"
+        Infeasible, match=r"llama3-70b at batch 1 needs .* GiB per device; H100.*; it fits with --"
     ):
         rate(model="llama3-70b", hardware="p5.48xlarge", workers=8, batch=1, exchange="allreduce")
 

@@ -18,6 +18,6 @@ def test_server_memory_error_names_need_and_room() -> None:
     assert server_memory_error(small, 100e6, 4) == ""
     reason = server_memory_error(small, load_model("vgg11").bytes, 8)
     assert "c4.large has 3.38 GiB to use" in reason
-    assert "506.85 MiB of parameters for 8 workers" in reason
+    assert "507 MiB of parameters for 8 workers" in reason
     with pytest.raises(BadInput, match="at least one"):
         server_memory_error(small, 1.0, 0)

@@ -67,10 +67,11 @@ def old_prices(dates: Iterable[str], today: date | None = None) -> str:
     old = [as_of for as_of in dated if (age_days(as_of, today) or 0) > OLD_DAYS]
     if not old:
         return ""
-    which = "All prices are" if len(old) == len(dated) else f"{len(old)} of {len(dated)} prices are"
-    if len(dated) == 1:
-        which = "The price is"
-    return f"{which} older than {OLD_DAYS} days, the oldest of {min(old)}; {RENEWAL}."
+    verb = "is" if len(old) == 1 else "are"
+    which = "all" if len(old) == len(dated) else f"{len(old)} of {len(dated)}"
+    subject = "the price is" if len(dated) == 1 else f"{which} prices {verb}"
+    dates = f"({min(old)})" if len(set(old)) == 1 else f"(the oldest: {min(old)})"
+    return f"{subject[:1].upper()}{subject[1:]} older than {OLD_DAYS} days {dates}; {RENEWAL}."
 
 
 @dataclass(frozen=True, slots=True)

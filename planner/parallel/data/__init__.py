@@ -221,7 +221,7 @@ class Registry(MutableMapping[str, type[Exchange]]):
 
     @property
     def words(self) -> str:
-        """`alone, allreduce (DDP), servers`: the strategies as help lists them, contenders last."""
+        """`alone, allreduce (ddp), servers`: the strategies as help lists them, contenders last."""
         entries = sorted(self._entries.items(), key=lambda item: item[1].tier is Tier.CONTENDER)
         return ", ".join(kind + (f" ({entry.known_as})" if entry.known_as else "") for kind, entry in entries)
 
@@ -281,10 +281,17 @@ EXCHANGES = Registry(
             ceiling="planner.servers.bounds:throughput_ceiling",
         ),
         "alone": Entry("planner.parallel.data.single:Alone"),
-        "allreduce": Entry("planner.parallel.data.ddp:AllReduce", known_as="DDP"),
-        "sharded": Entry("planner.parallel.data.fsdp:Sharded", tier=Tier.FALLBACK, known_as="FSDP, ZeRO"),
+        "allreduce": Entry("planner.parallel.data.ddp:AllReduce", known_as="ddp"),
+        "sharded": Entry("planner.parallel.data.fsdp:Sharded", tier=Tier.FALLBACK, known_as="fsdp, zero2"),
         "owned": Entry(
-            "planner.parallel.data.owned:Owned", tier=Tier.FALLBACK, considered=if_named, known_as="ZeRO-1"
+            "planner.parallel.data.owned:Owned", tier=Tier.FALLBACK, considered=if_named, known_as="zero1"
         ),
     }
 )
+ALIASES: dict[str, tuple[str, dict[str, str]]] = {  # the strategy and the choices that a name fixes
+    "ddp": ("allreduce", {}),
+    "fsdp": ("sharded", {"stage": "3"}),
+    "zero1": ("owned", {}),
+    "zero2": ("sharded", {"stage": "2"}),
+    "zero3": ("sharded", {"stage": "3"}),
+}

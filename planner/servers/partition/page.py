@@ -10,7 +10,7 @@ from planner.report.charts import bars, rows_chart
 from planner.report.page import Chart, Column, Page, Remark, Table, chart
 from planner.servers.partition.search import PartitionPlan, PartitionResult, epoch_samples
 from planner.simulator.statistics import Prediction
-from planner.units import format_bytes, format_seconds, rate
+from planner.units import format_bytes, format_seconds, rate, three_digits
 
 _PARTS = {  # of an epoch: computation and communication
     "forward": ("forward_compute_s", "forward_network_s"),
@@ -25,10 +25,6 @@ def _seconds_or_none(value: float) -> str:
     return format_seconds(value) if value else "-"
 
 
-def _three_digits(value: float) -> str:
-    return f"{value:.3g}"
-
-
 _SPLIT_COLUMNS = (
     Column("part", "time"),
     Column("compute_s", "computation", _seconds_or_none, "right"),
@@ -40,8 +36,8 @@ _LAYER_COLUMNS = (
     Column("partitions"),
     Column("replications"),
     Column("threads"),
-    Column("compute_ms_per_sample", "compute ms", _three_digits),
-    Column("network_ms_per_sample", "network ms", _three_digits),
+    Column("compute_ms_per_sample", "compute ms", three_digits),
+    Column("network_ms_per_sample", "network ms", three_digits),
     Column("weight_bytes", "weights", format_bytes, "right"),
 )
 _PLAN_COLUMNS = (

@@ -168,6 +168,6 @@ def test_old_prices_are_said_to_be_old() -> None:
         ["2026-08-18", "2026-11-01", "2024-08-19"],
         TODAY,
     )
-    assert said.startswith("2 of 3 prices are older than 90 days, the oldest of 2024-08-19")
+    assert said.startswith("2 of 3 prices are older than 90 days (the oldest: 2024-08-19)")
     assert "planner prices import" in said
     assert old_prices(["2026-08-18"], TODAY).startswith("The price is")
