@@ -42,8 +42,9 @@ def suite_lines(found: Sequence[Evidence]) -> Table:
         title="Measured and published runs beside predictions",
         notes=[
             "Errors are |predicted / measured - 1|: median / 90th percentile (p90). Source left out: with "
-            "constants chosen without the run's source, where any were chosen on such runs. In range: published "
-            "values inside the stated 90% range. Details: `planner validate --suite NAME`, every run with `--rows`."
+            "constants chosen without the run's source, where any were chosen on such runs. In range: "
+            "published values inside the stated 90% range. Details: `planner validate --suite NAME`, every "
+            "run with `--rows`."
         ],
     )
 
