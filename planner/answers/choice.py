@@ -161,6 +161,6 @@ def interrupted(plans: Sequence[Plan], bounds: Floats, usd_per_hour: Floats) -> 
     least_usd = usd_per_million_samples(float(usd_per_hour[cheapest]), float(bounds[cheapest]))
     return Interrupted(
         f"interrupted before a simulation ended; of {len(plans):,} plans, by their bounds, the fastest is "
-        f"{plans[fastest].cluster_text} (at most {bounds[fastest]:.4g} samples/s), the cheapest "
-        f"{plans[cheapest].cluster_text} (at least ${least_usd:.2f} per million samples)"
+        f"{plans[fastest].rental_text} (at most {bounds[fastest]:.4g} samples/s), the cheapest "
+        f"{plans[cheapest].rental_text} (at least ${least_usd:.2f} per million samples)"
     )

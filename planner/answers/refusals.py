@@ -110,7 +110,7 @@ def limits_missed(
 
 def _reached(fastest: ScoredPlan) -> str:
     return (
-        f"the fastest is {fastest.plan.cluster_text} with {fastest.samples_per_s:,.0f} samples/s for "
+        f"the fastest is {fastest.plan.rental_text} with {fastest.samples_per_s:,.0f} samples/s for "
         f"${fastest.usd_per_hour:,.2f}/h"
     )
 
@@ -122,12 +122,12 @@ def _nearest(space: Space, bounds: Floats, request: Request) -> str:
     if request.spend_usd is not None and request.samples is not None:
         least = float(usd_per_sample[cheapest]) * request.samples
         if least > request.spend_usd:
-            return f"the cheapest is {space.plans[cheapest].cluster_text}, which needs at least ${least:,.2f}"
+            return f"the cheapest is {space.plans[cheapest].rental_text}, which needs at least ${least:,.2f}"
     within = "" if request.budget_usd_per_hour is None else " that the budget allows"
     limits = (request.budget_usd_per_hour, request.machines, request.workers)
     more = f"; up to {MAX_WORKERS} workers were tried" if limits == (None, None, None) else ""
     return (
-        f"the fastest{within} is {space.plans[fastest].cluster_text}, at most {bounds[fastest]:,.0f} "
+        f"the fastest{within} is {space.plans[fastest].rental_text}, at most {bounds[fastest]:,.0f} "
         f"samples/s for ${space.usd_per_hour[fastest]:,.2f}/h{more}"
     )
 

@@ -53,7 +53,7 @@ class Remedy:
 
     @property
     def words(self) -> str:
-        return f"{self.flags} ({self.plan.cluster_text} at ${self.usd_per_hour:,.2f}/h{self.note})"
+        return f"{self.flags} ({self.plan.rental_text} at ${self.usd_per_hour:,.2f}/h{self.note})"
 
 
 def remedies(request: Request, ask: Ask | None = None) -> list[Remedy]:

@@ -73,7 +73,7 @@ def test_accumulation_follows_from_the_global_batch() -> None:
     request = asked(**words, global_batch=250)
     space = enumerate_plans(request, model_of(request))
     assert not space.plans
-    assert space.dropped["with batches that do not divide the global batch"] == 1
+    assert space.dropped["whose batches do not divide the global batch"] == 1
     with pytest.raises(BadInput, match="contradict"):
         asked(**words, global_batch=256, accumulate=2)
 
