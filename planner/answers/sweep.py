@@ -109,7 +109,7 @@ class Sweep:
 class SweepResult(Shown):
     """Every plan that was scored, in the order of the grid, and why others were not."""
 
-    page_maker = "planner.report.recommend.sweep_page"
+    page_maker = "planner.report.sweep.sweep_page"
     rows: list[ScoredPlan]
     refused: dict[str, str]  # plan -> why it could not be simulated
     total: int

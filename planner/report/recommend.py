@@ -1,4 +1,4 @@
-"""The pages of `recommend`, `compare` and `sweep`: what to run, why, alternatives, what to do next."""
+"""The pages of `recommend` and `compare`: what to run, why, alternatives, what to do next."""
 
 from __future__ import annotations
 
@@ -7,27 +7,23 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from planner.note import Note, Topic
-from planner.report.page import Chart, Column, Figure, Page, Picture, Remark, Table
+from planner.report.page import Chart, Column, Page, Picture, Remark, Table
 from planner.report.phrases import (
     CLOSE,
     alone_words,
     beside_words,
     bottleneck_words,
-    busy_words,
     compared_words,
-    cost_words,
     is_async,
     plan_page,
-    run_words,
     tied_words,
 )
-from planner.report.plan_rows import LABEL, MISSED, cost_columns, plan_columns, plan_row, what_if
+from planner.report.plan_rows import LABEL, MISSED, plan_columns, plan_row, what_if
 from planner.report.saturation import saturation_sentence
-from planner.units import count, limit_usd, money, percent, rate, ratio, span, usd
+from planner.units import count, limit_usd, money, percent, ratio, usd
 
 if TYPE_CHECKING:
     from planner.answers.results import Change, Comparison, Recommendation
-    from planner.answers.sweep import SweepResult
     from planner.search.request import Request
     from planner.search.scored import ScoredPlan
 
@@ -317,102 +313,3 @@ def _further(result: Recommendation) -> list[ScoredPlan]:
     """What was simulated to say how the choice scales and what to change next."""
     curve = [] if result.saturation is None else [point.scored for point in result.saturation.points]
     return [*curve, *(change.scored for change in result.changes)]
-
-
-VARYING = {"model": 0, "batch": 5, "precision": 6, "policy": 3, "placement": 4}  # columns, if they differ
-FEW_MODELS = 4  # that are named one by one
-MOST_GRID_ROWS = 40  # on a screen
-
-
-def sweep_page(result: SweepResult, *, energy: bool = False) -> Page:
-    """Every plan that a grid scored, cheapest first."""
-    rows = [_grid_row(scored, result) for scored in result.rows]
-    rows.sort(key=lambda row: (row["usd_per_million_samples"], row["model"], row["cluster"]))
-    differ = [
-        Column(key, spare=spare) for key, spare in VARYING.items() if len({row[key] for row in rows}) > 1
-    ]
-    columns = [
-        *(column for column in differ if column.key == "model"),
-        Column("_machines", "machines", whole=True),
-        Column("_run", "run as", whole=True, enough=12),
-        *(column for column in differ if column.key != "model"),
-        Column("samples_per_s", "samples/s", show=rate),
-        *([Column("_range", "range", align="right", spare=5)] if any(row["_range"] for row in rows) else []),
-        *cost_columns([{**rows[0], "tokens_per_s": None}], None),
-        Column("_limit", "busiest", spare=6),
-    ]
-    models = list(dict.fromkeys(plan.plan.model for plan in result.rows))
-    notes = [f"{len(rows):,} of {result.total:,} plans scored, {len(result.refused):,} refused."]
-    notes += [f"Left out: {number:,} {reason}." for reason, number in result.dropped.items()]
-    notes += ["Interrupted: run the same command again to resume."] if result.partial else []
-    best = min(result.rows, key=lambda plan: plan.usd_per_million_samples)
-    request = result.request
-    return Page(
-        "planner sweep",
-        "Cheapest",
-        f"{best.plan.model} on {best.plan.rental_text}, {best.plan.how or 'fp32'}, batch {best.plan.batch:,}",
-        [[f"{rate(best.samples_per_s)} samples/s", cost_words(best)]],
-        [Remark("Best", _best_words(result, models))],
-        [
-            Table(
-                rows,
-                columns,
-                notes=notes,
-                brief=rows[:MOST_GRID_ROWS] if len(rows) > MOST_GRID_ROWS else None,
-            )
-        ],
-        figures=[
-            Figure("plans scored", f"{len(result.rows):,}", f"of {result.total:,}"),
-            Figure("models", f"{len(models):,}"),
-            Figure("machines", f"{len({plan.plan.machine for plan in result.rows}):,}"),
-            Figure("cheapest per sample", best.plan.machine, best.plan.cluster_text),
-        ],
-        what_if=(
-            (lambda: what_if(result.rows, best, request, "cheapest"))
-            if len(models) == 1 and request is not None
-            else None
-        ),
-        pictures=lambda: [
-            Picture(lambda place=place, priced=priced: _model_front(place, priced, len(models)))  # type: ignore[misc]
-            for place, model in enumerate(models[:FEW_MODELS])
-            if len(priced := [plan for plan in result.rows if plan.priced and plan.plan.model == model]) > 1
-        ],
-        data=result.as_dict,
-    )
-
-
-def _model_front(place: int, plans: list[ScoredPlan], models: int) -> Chart:
-    """Cost against speed of one of so many models."""
-    from planner.report import charts
-
-    chart = charts.pareto(plans)
-    if models == 1:
-        return chart
-    return replace(chart, key=f"pareto-{place}", title=f"{chart.title}: {plans[0].plan.model}")
-
-
-def _grid_row(scored: ScoredPlan, result: SweepResult) -> dict[str, Any]:
-    plan, request = scored.plan, result.request
-    return scored.as_dict() | {
-        "_machines": f"{plan.machines} x {plan.machine}",
-        "_run": plan.exchange.labels().cell if request is None else run_words(plan, request),
-        "precision": plan.how or "fp32",
-        "_range": None if scored.range is None else span(*scored.range),
-        "_limit": busy_words(scored),
-    }
-
-
-def _best_words(result: SweepResult, models: list[str]) -> list[str]:
-    """A sentence each for the cheapest and the fastest plan of every model."""
-    lines = []
-    for model in models[:FEW_MODELS]:
-        plans = [plan for plan in result.rows if plan.plan.model == model]
-        of = f" for {model}" if len(models) > 1 else ""
-        cheapest = min(plans, key=lambda plan: plan.usd_per_million_samples)
-        fastest = max(plans, key=lambda plan: plan.samples_per_s)
-        if cheapest is fastest:
-            lines.append(beside_words(f"Cheapest per sample and fastest{of}", None, cheapest))
-            continue
-        lines.append(beside_words(f"Cheapest per sample{of}", None, cheapest))
-        lines.append(beside_words(f"Fastest{of}", None, fastest))
-    return lines
