@@ -16,13 +16,15 @@ import numpy as np
 from planner.answers.advise import next_changes
 from planner.answers.jobs import within
 from planner.answers.results import Change, Saturation
-from planner.answers.saturation import refused, saturation_of
+from planner.answers.saturation import most_step_samples, refused, saturation_of
 from planner.device.precision import FP32
 from planner.errors import Interrupted
 from planner.hardware.prices.cost import usd_per_million_samples
+from planner.parallel.data import EXCHANGES, Tier
 from planner.parallel.plan import Plan
 from planner.progress import Progress
 from planner.search.feasibility import has_machines
+from planner.search.limits import MOST_WORKERS
 from planner.search.objectives import Contest, discounts
 from planner.search.race import Evaluate, Floats, Outcome, front
 from planner.search.rank import Candidate, Contenders, rank
@@ -36,6 +38,7 @@ if TYPE_CHECKING:
     from planner.simulator.statistics import Prediction
 
 MOST_TIE_ROUNDS = 24
+FEW_WORKERS = 32  # of strategies that take long to simulate
 TIE_ROUND = 8  # plans looked at briefly at a time
 
 
@@ -152,7 +155,11 @@ def further(
     request = simulations.request
     if refused(more, simulations.cases) or not has_machines(more.rented(request.market), request):
         return changes, None
-    most = max(32, chosen.plan.workers)
+    plan, model = chosen.plan, simulations.cases.model
+    most = max(FEW_WORKERS, plan.workers)
+    if EXCHANGES.tier(plan.exchange) is not Tier.CONTENDER:  # of which many take long to simulate
+        samples = most_step_samples(request, model) // plan.samples_per_step * plan.mesh.size
+        most = int(max(plan.workers, min(samples, MOST_WORKERS)))
     curve = saturation_of(chosen.plan, simulations, pool, max_workers=most)
     progress("looking further", 2, 2)
     return changes, curve

@@ -171,6 +171,7 @@ def recommend_for(
 
     shown, scored = [as_known(plan) for plan in shown], [as_known(plan) for plan in scored]
     shown, cheapest = with_cheaper_baseline(shown, as_known(decision.cheapest), baseline, request)
+    shown = one_per_cluster(shown, baseline)
     updated = [(change, as_known(change.scored)) for change in changes]
     changes = [
         replace(change, scored=after, gain=after.samples_per_s / chosen.samples_per_s - 1)
@@ -229,6 +230,19 @@ def with_cheaper_baseline(
         if plan.plan.key != baseline.plan.key
     ]
     return [named, *others], named
+
+
+def one_per_cluster(shown: Sequence[ScoredPlan], baseline: ScoredPlan | None) -> list[ScoredPlan]:
+    """The shown plans without those that differ from a named plan, the baseline or a cheaper plan on as many
+    of the same machines in their batch alone."""
+    named = {plan.plan.machines_text for plan in shown if plan.marks}
+    if baseline is not None:
+        named.add(baseline.plan.machines_text)
+    kept: dict[str, ScoredPlan] = {}
+    for plan in shown:
+        if not plan.marks and plan.plan.machines_text not in named:
+            kept.setdefault(plan.plan.machines_text, plan)
+    return [plan for plan in shown if plan.marks or kept.get(plan.plan.machines_text) is plan]
 
 
 def contest_of(cases: Cases, plans: Sequence[Plan], bounds: Floats, usd_per_hour: Floats) -> Contest:

@@ -168,6 +168,7 @@ class Saturation(Shown):
     partial: bool = False
     baseline: ScoredPlan | None = None  # one device alone
     beyond_owned: ScoredPlan | None = None  # twice the machines that the user has
+    most_step_samples: int | None = None  # of a step, which end what is worth its cost; None: cost does
 
     @property
     def chosen(self) -> SaturationPoint:
@@ -208,6 +209,7 @@ class Saturation(Shown):
             "ceiling_samples_per_s": self.ceiling_samples_per_s,
             "cost_doubles_workers": self.cost_doubles_workers,
             "peak_workers": self.peak_workers,
+            "most_step_samples": self.most_step_samples,
             "bottleneck": str(self.bottleneck),
             "limit": self.limit,
             "min_marginal_efficiency": self.request.min_marginal_efficiency,

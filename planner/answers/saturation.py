@@ -4,15 +4,19 @@ Three numbers of workers answer the question, by the rule of `planner.search.ran
 cost (the highest net value: further samples cost at most 1 / `min_marginal_efficiency` times the cheapest
 ones), the first at which a sample costs twice the least, and the one of the highest throughput. Numbers of
 workers are doubled up to `max_workers`; then what lies around the three is looked at until neighbours are
-within a tenth or one machine. Machines without a price count alike.
+within a tenth or one machine. Machines without a price count alike. The last worker worth its cost is none
+whose step takes more samples than usual recipes train with (`planner.search.sizes.most_of_all`), unless the
+request fixes the global batch.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Mapping, Sequence
 from concurrent.futures import Executor
 from dataclasses import dataclass, field, replace
+from functools import cached_property
 from itertools import pairwise, product
+from math import inf
 
 from planner.answers.anatomy import step_breakdown
 from planner.answers.assumptions import assumptions
@@ -22,6 +26,7 @@ from planner.answers.questions import one_plan, unnamed_machine
 from planner.answers.results import Saturation, SaturationPoint
 from planner.errors import BadInput, Infeasible, Interrupted
 from planner.hardware.prices.cost import usd_per_million_samples
+from planner.model import Model
 from planner.parallel.plan import Plan
 from planner.progress import Progress, silent
 from planner.search.cases import Cases
@@ -31,7 +36,7 @@ from planner.search.measured import load
 from planner.search.request import Request, model_of
 from planner.search.scored import ScoredPlan
 from planner.search.simulations import Rung, Simulations, executor_of, gain, half_width
-from planner.search.sizes import with_workers
+from planner.search.sizes import most_of_all, with_workers
 
 FEW_POINTS = 8  # that are all looked at
 CHUNK = 2  # points simulated at once; fixed, so that the result does not depend on the number of threads
@@ -48,11 +53,18 @@ ENOUGH_SERVERS = 0.1  # by which one more server must raise throughput
 class _Curve:
     """Numbers of workers that can be looked at, and what is known of them."""
 
-    counts: Sequence[int]
-    plan_at: Callable[[int], Plan | None]
+    asked: Mapping[int, Plan]
     simulations: Simulations
     pool: Executor
     known: dict[int, ScoredPlan | None] = field(default_factory=dict)
+
+    @cached_property
+    def counts(self) -> list[int]:
+        return list(self.asked)
+
+    def plan_at(self, count: int) -> Plan | None:
+        """The plan of a number of workers, with as little recompute as memory needs."""
+        return held_plan(self.asked[count], self.simulations.cases)
 
     def look_at(self, counts: Sequence[int]) -> None:
         plans = {count: self.plan_at(count) for count in counts if count not in self.known}
@@ -92,16 +104,36 @@ class Turns:
     peak: int
 
 
-def turns_of(points: Sequence[ScoredPlan], min_marginal_efficiency: float) -> Turns:
-    """Where the curve of these points turns."""
+def turns_of(
+    points: Sequence[ScoredPlan], min_marginal_efficiency: float, most_step_samples: float = inf
+) -> Turns:
+    """Where the curve of these points turns; the last worth its cost has no larger steps than this."""
     speed = [point.samples_per_s for point in points]
     usd_per_s = [price_per_s(point) for point in points]
     cost = [usd / rate for usd, rate in zip(usd_per_s, speed, strict=True)]
     value = min(cost) / min_marginal_efficiency
-    worth = max(range(len(points)), key=lambda i: (value * speed[i] - usd_per_s[i], -i))
+    usual = [i for i, point in enumerate(points) if step_samples(point.plan) <= most_step_samples] or [0]
+    worth = max(usual, key=lambda i: (value * speed[i] - usd_per_s[i], -i))
     least = cost.index(min(cost))
     doubled = next((i for i in range(least, len(cost)) if cost[i] >= DOUBLED * cost[least]), None)
     return Turns(worth, doubled, speed.index(max(speed)))
+
+
+def step_samples(plan: Plan) -> int:
+    """Samples of all replicas in an optimizer step."""
+    return plan.samples_per_step * max(plan.replicas, 1)
+
+
+def _one_more(plan: Plan) -> Plan:
+    """The plan with one more machine or replica."""
+    return replace(plan, workers=plan.workers + max(plan.workers_per_machine, plan.mesh.size))
+
+
+def most_step_samples(request: Request, model: Model) -> float:
+    """Samples per step that a curve's answer keeps to; infinite where the request fixes the global batch or
+    the model is a recorded one."""
+    fixed = request.global_batch is not None or request.profile is not None
+    return inf if fixed else most_of_all(model)
 
 
 def price_per_s(scored: ScoredPlan) -> float:
@@ -156,19 +188,23 @@ def saturation_of(
     if owned is not None and request.max_workers is None:
         max_workers = min(max_workers, owned)
     curve = _curve(plan, simulations, pool, max_workers)
+    most = most_step_samples(request, cases.model)
     partial = False
     try:
         _double(curve, progress)
-        _refine(curve, request.min_marginal_efficiency, progress)
+        usual = [count for count, sized in curve.asked.items() if step_samples(sized) <= most]
+        curve.look_at([count for count in usual[-1:] if count < max(curve.known)])
+        _refine(curve, request.min_marginal_efficiency, most, progress)
     except KeyboardInterrupt:
         partial = True
     scored = curve.points
     if not scored:
         raise Interrupted("interrupted before a simulation ended; give fewer --max-workers")
-    turns = turns_of(scored, request.min_marginal_efficiency)
+    turns = turns_of(scored, request.min_marginal_efficiency, most)
     grew = turns.peak == len(scored) - 1
     ended = grew and turns.worth == turns.peak
     last = scored[turns.worth]
+    capped = step_samples(_one_more(last.plan)) > most
     beyond = scored[min(turns.worth + 1, len(scored) - 1)]  # meets what is full
     wanted = with_workers(last.plan, plan.workers, request.global_batch) if plan.workers > 1 else None
     by_size: list[tuple[int, ScoredPlan]] = []
@@ -187,7 +223,7 @@ def saturation_of(
     return Saturation(
         request=request,
         points=_points(scored, cases),
-        saturation_workers=None if ended else last.plan.workers,
+        saturation_workers=None if ended and not capped else last.plan.workers,
         cost_doubles_workers=None if turns.doubled is None else scored[turns.doubled].plan.workers,
         peak_workers=None if grew else scored[turns.peak].plan.workers,
         ceiling_samples_per_s=max(point.bound_samples_per_s for point in scored),
@@ -199,6 +235,7 @@ def saturation_of(
         partial=partial,
         baseline=baseline,
         beyond_owned=beyond_owned,
+        most_step_samples=int(most) if capped else None,
     )
 
 
@@ -240,8 +277,7 @@ def _curve(plan: Plan, simulations: Simulations, pool: Executor, max_workers: in
         )
     if len(shared) > 1 and refused(shared[max(shared)], cases):
         raise BadInput(f"{plan.exchange.labels().cell} does not grow with workers; take another --exchange")
-    counts = [workers for workers in shared if workers >= begins]
-    return _Curve(counts, lambda workers: held_plan(shared[workers], cases), simulations, pool)
+    return _Curve({count: sized for count, sized in shared.items() if count >= begins}, simulations, pool)
 
 
 def refused(plan: Plan, cases: Cases) -> str:
@@ -281,12 +317,12 @@ def doublings(counts: Sequence[int]) -> list[int]:
     return kept if kept[-1] == counts[-1] else [*kept, counts[-1]]
 
 
-def _refine(curve: _Curve, min_marginal_efficiency: float, progress: Progress) -> None:
+def _refine(curve: _Curve, min_marginal_efficiency: float, most: float, progress: Progress) -> None:
     """Look between the neighbours of where the curve turns."""
     while True:
         points = curve.points
         workers = [point.plan.workers for point in points]
-        turns = turns_of(points, min_marginal_efficiency)
+        turns = turns_of(points, min_marginal_efficiency, most)
         gaps = set[tuple[int, int]]()
         for i in (turns.worth, turns.peak) if turns.peak < len(points) - 1 else (turns.worth,):
             gaps |= set(pairwise(workers[max(i - 1, 0) : i + 2]))

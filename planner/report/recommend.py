@@ -143,7 +143,7 @@ def _with_baseline(rows: list[dict[str, Any]], result: Recommendation | Comparis
         return rows
     (row,) = _plan_rows([replace(result.baseline, marks=())], result)
     row["_label"] = row["_label"] or BASELINE
-    if any((other["cluster"], other["batch"]) == (row["cluster"], row["batch"]) for other in rows):
+    if any(other["cluster"] == row["cluster"] for other in rows):
         return rows
     out, cost = [*rows, row], "usd_per_million_samples"
     if any(other[cost] is None for other in out) or sorted(rows, key=lambda other: other[cost]) != rows:

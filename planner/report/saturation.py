@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 from planner.report.page import Column, Figure, Page, Picture, Remark, Table
 from planner.report.phrases import alone_words, beside_words, busy_words, compared_words, figures, plan_page
 from planner.report.plan_rows import LABEL, MISSED, cost_columns, plan_columns, plan_row, what_if
-from planner.units import count, percent, rate, signed
+from planner.units import count, format_count, percent, rate, signed
 
 if TYPE_CHECKING:
     from planner.answers.jobs import Training
@@ -132,11 +132,16 @@ def saturation_sentence(curve: Saturation, hardware: str) -> str:
     """Where the curve turns: the last worker worth its cost, where cost doubles, where throughput peaks."""
     last, batch = curve.points[-1], curve.request.global_batch
     priced, least = last.scored.priced, curve.request.min_marginal_efficiency
-    if curve.saturation_workers is None:
+    if curve.saturation_workers is None or curve.most_step_samples is not None:
         divides = batch is not None and last.scored.plan.accumulate == 1
-        end = f", the most that divide a global batch of {batch:,}" if divides else ""
+        end = f"divide a global batch of {batch:,}" if divides else "were tried"
+        if (most := curve.most_step_samples) is not None:
+            tokens = last.scored.sample_tokens
+            step = f"{most:,} samples" if tokens is None else f"{format_count(most * tokens)} tokens"
+            end = f"share a step of {step} (larger steps may need more epochs)"
         worth = "is worth its cost" if priced else f"adds at least {percent(least)} of what one gives"
-        begin = f"Every worker up to {last.workers:,} on {hardware} {worth}{end}"
+        up_to = curve.saturation_workers or last.workers
+        begin = f"Every worker up to {up_to:,} on {hardware} {worth}, the most that {end}"
     elif not priced:
         begin = (
             f"Worker {curve.saturation_workers:,} on {hardware} is the last that adds at least "
@@ -150,8 +155,10 @@ def saturation_sentence(curve: Saturation, hardware: str) -> str:
     doubles, peak = curve.cost_doubles_workers, curve.peak_workers
     doubling = "The average cost per sample doubles" if priced else "Throughput per worker halves"
     grows = f"throughput peaks at {peak:,}" if peak else f"throughput still grows at {last.workers:,}"
+    if not peak and curve.saturation_workers in (None, last.workers):
+        grows = ""  # the sentence before says how many were tried
     turns = f"{doubling} at {doubles:,} workers; {grows}" if doubles else grows[:1].upper() + grows[1:]
-    return f"{begin}. {turns}."
+    return f"{begin}. {turns.removesuffix('; ')}{'.' if turns else ''}".strip()
 
 
 def _limit_words(curve: Saturation) -> str:

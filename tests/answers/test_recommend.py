@@ -166,3 +166,12 @@ def test_a_limit_of_the_job_that_no_plan_meets_comes_with_one_that_works(limit, 
     value = str(error.value).partition(f"It works with {flag} ")[2].split(" ")[0]
     relaxed = {flag.removeprefix("--"): value if value[-1].isalpha() else float(value)}
     assert recommend_for(parse_request(**options, **relaxed), jobs=1, advice=False).chosen.plan.workers >= 1
+
+
+def test_recommend_shows_as_many_of_a_machine_once():
+    answer = recommend_for(parse_request("resnet50", budget=10, interval_width=0.05), jobs=1, advice=False)
+    unnamed = [plan.plan.machines_text for plan in answer.plans if not plan.marks]
+    assert len(set(unnamed)) == len(unnamed)
+    named = [plan.plan.machines_text for plan in answer.plans if plan.marks]
+    assert answer.baseline is not None
+    assert not {*named, answer.baseline.plan.machines_text} & set(unnamed)

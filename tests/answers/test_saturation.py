@@ -8,6 +8,7 @@ import pytest
 import planner
 from planner.answers.questions import one_plan, simulation_for
 from planner.answers.saturation import _advised, doublings, saturation_for, turns_of
+from planner.answers.scenario import parse_request
 from planner.errors import BadInput, Infeasible
 from planner.report.assumed import notes_of
 from planner.report.page import page_of
@@ -402,3 +403,16 @@ def test_what_stays_in_machines_has_whole_machines():
 def test_the_fewest_that_hold_a_model_are_named():
     with pytest.raises(Infeasible, match=r"does not fit on 336 workers or fewer of p5.48xlarge; 344 hold it"):
         saturation_for(replace(LLAMA, model="llama3-405b"), max_workers=343)
+
+
+def test_saturation_recommends_no_larger_step_than_recipes_are_known_for():
+    """Throughput grows with every batch that is added, but nobody trains ResNet-50 in steps of a million."""
+    asked = parse_request("resnet50", hardware="g7e.2xlarge", batch=256, interval_width=0.05)
+    curve = saturation_for(asked, jobs=1, max_workers=100)
+    assert curve.most_step_samples == 8192
+    assert curve.saturation_workers == curve.chosen.workers == 8192 // 256
+    assert curve.points[-1].workers > curve.chosen.workers
+    said = saturation_sentence(curve, "g7e.2xlarge")
+    assert "the most that share a step of 8,192 samples" in said
+    fixed = parse_request("resnet50", hardware="g7e.2xlarge", global_batch=16384, interval_width=0.05)
+    assert saturation_for(fixed, jobs=1, max_workers=64).most_step_samples is None
