@@ -2,26 +2,35 @@
 
 Three numbers of workers answer the question, by the rule of `planner.search.rank`: the last one worth its
 cost (the highest net value: further samples cost at most 1 / `min_marginal_efficiency` times the cheapest
-ones), the first at which a sample costs twice the least, and the one of the highest throughput. Numbers of
-workers are doubled up to `max_workers`; then what lies around the three is looked at until neighbours are
-within a tenth or one machine. Machines without a price count alike. The last worker worth its cost is none
-whose step takes more samples than usual recipes train with (`planner.search.sizes.most_of_all`), unless the
-request fixes the global batch.
+ones), the first at which a sample costs twice the least, and the one of the highest throughput
+(`planner.answers.curve`). Machines without a price count alike. The last worker worth its cost is none whose
+step takes more samples than usual recipes train with (`planner.search.sizes.most_of_all`), unless the request
+fixes the global batch.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
 from concurrent.futures import Executor
-from dataclasses import dataclass, field, replace
-from functools import cached_property
+from dataclasses import replace
 from itertools import pairwise, product
 from math import inf
 
 from planner.answers.anatomy import step_breakdown
 from planner.answers.assumptions import assumptions
 from planner.answers.baseline import baseline_of
-from planner.answers.fewest import fewest_workers, held_plan, held_words, minimum_feasible_plan
+from planner.answers.curve import (
+    WorkersCurve,
+    fewest_workers,
+    held_plan,
+    held_words,
+    minimum_feasible_plan,
+    refine_turns,
+    score_points,
+    step_samples,
+    try_doublings,
+    turns_of,
+    worker_counts,
+)
 from planner.answers.questions import one_plan, unnamed_machine
 from planner.answers.results import Saturation, SaturationPoint
 from planner.errors import BadInput, Infeasible, Interrupted
@@ -38,90 +47,8 @@ from planner.search.scored import ScoredPlan
 from planner.search.simulations import Rung, Simulations, executor_of, gain, half_width
 from planner.search.sizes import most_of_all, with_workers
 
-FEW_POINTS = 8  # that are all looked at
-CHUNK = 2  # points simulated at once; fixed, so that the result does not depend on the number of threads
-FEW_WORKERS = 3  # up to so many, short runs came out up to half a percent low
 CLOSER: tuple[Rung, ...] = ("half", "long")  # where a short look at servers does not tell
-WIDE = 0.03  # half the width of an interval, relative
-APART = 1.1  # neighbours of a number that is answered are looked at until they are as near as this
-DOUBLED = 2.0  # times the least cost of a sample
-FLAT = 0.005  # by which a doubling of workers must raise throughput to go on
 ENOUGH_SERVERS = 0.1  # by which one more server must raise throughput
-
-
-@dataclass(eq=False)
-class _Curve:
-    """Numbers of workers that can be looked at, and what is known of them."""
-
-    asked: Mapping[int, Plan]
-    simulations: Simulations
-    pool: Executor
-    known: dict[int, ScoredPlan | None] = field(default_factory=dict)
-
-    @cached_property
-    def counts(self) -> list[int]:
-        return list(self.asked)
-
-    def plan_at(self, count: int) -> Plan | None:
-        """The plan of a number of workers, with as little recompute as memory needs."""
-        return held_plan(self.asked[count], self.simulations.cases)
-
-    def look_at(self, counts: Sequence[int]) -> None:
-        plans = {count: self.plan_at(count) for count in counts if count not in self.known}
-        self.known |= {count: None for count, plan in plans.items() if plan is None}
-        held = {count: plan for count, plan in plans.items() if plan is not None}
-        try:
-            scored = _scored(list(held.values()), self.simulations, self.pool)
-            self.known.update(zip(held, scored, strict=True))
-        except KeyboardInterrupt:
-            for count, plan in held.items():
-                if (ended := self.simulations.known(plan)) is not None:
-                    self.known[count] = self.simulations.cases.scored(plan, ended)
-            raise
-
-    @property
-    def points(self) -> list[ScoredPlan]:
-        """What was scored, by number of workers."""
-        return [scored for _, scored in sorted(self.known.items()) if scored is not None]
-
-    def between(self, low: int, high: int) -> int | None:
-        """The number halfway between two, unless they are near or next to each other."""
-        if high <= low * APART:
-            return None
-        inside = [
-            count for count in self.counts if low < count < high and self.known.get(count, 0) is not None
-        ]
-        return min(inside, key=lambda count: abs(count - (low * high) ** 0.5), default=None)
-
-
-@dataclass(frozen=True, slots=True)
-class Turns:
-    """Indices of points: the last worth its cost, the first at twice the least cost, the highest
-    throughput."""
-
-    worth: int
-    doubled: int | None
-    peak: int
-
-
-def turns_of(
-    points: Sequence[ScoredPlan], min_marginal_efficiency: float, most_step_samples: float = inf
-) -> Turns:
-    """Where the curve of these points turns; the last worth its cost has no larger steps than this."""
-    speed = [point.samples_per_s for point in points]
-    usd_per_s = [price_per_s(point) for point in points]
-    cost = [usd / rate for usd, rate in zip(usd_per_s, speed, strict=True)]
-    value = min(cost) / min_marginal_efficiency
-    usual = [i for i, point in enumerate(points) if step_samples(point.plan) <= most_step_samples] or [0]
-    worth = max(usual, key=lambda i: (value * speed[i] - usd_per_s[i], -i))
-    least = cost.index(min(cost))
-    doubled = next((i for i in range(least, len(cost)) if cost[i] >= DOUBLED * cost[least]), None)
-    return Turns(worth, doubled, speed.index(max(speed)))
-
-
-def step_samples(plan: Plan) -> int:
-    """Samples of all replicas in an optimizer step."""
-    return plan.samples_per_step * max(plan.replicas, 1)
 
 
 def _one_more(plan: Plan) -> Plan:
@@ -134,13 +61,6 @@ def most_step_samples(request: Request, model: Model) -> float:
     the model is a recorded one."""
     fixed = request.global_batch is not None or request.profile is not None
     return inf if fixed else most_of_all(model)
-
-
-def price_per_s(scored: ScoredPlan) -> float:
-    """What a plan costs per second: USD, or machines where none has a price."""
-    if scored.priced:
-        return scored.usd_per_hour * scored.time_factor / 3600
-    return float(sum(cost.count for cost in scored.costs) or scored.plan.machines)
 
 
 def saturation_for(
@@ -187,14 +107,14 @@ def saturation_of(
     owned = owned_workers(plan, request)
     if owned is not None and request.max_workers is None:
         max_workers = min(max_workers, owned)
-    curve = _curve(plan, simulations, pool, max_workers)
+    curve = curve_of(plan, simulations, pool, max_workers)
     most = most_step_samples(request, cases.model)
     partial = False
     try:
-        _double(curve, progress)
+        try_doublings(curve, progress)
         usual = [count for count, sized in curve.asked.items() if step_samples(sized) <= most]
         curve.look_at([count for count in usual[-1:] if count < max(curve.known)])
-        _refine(curve, request.min_marginal_efficiency, most, progress)
+        refine_turns(curve, request.min_marginal_efficiency, most, progress)
     except KeyboardInterrupt:
         partial = True
     scored = curve.points
@@ -217,7 +137,7 @@ def saturation_of(
         if owned == scored[-1].plan.workers and not partial:
             more = with_workers(scored[-1].plan, 2 * owned, request.global_batch)
             if more is not None and (held := held_plan(more, cases)) is not None:
-                beyond_owned = _scored([held], simulations, pool)[0]
+                beyond_owned = score_points([held], simulations, pool)[0]
     except KeyboardInterrupt:
         partial = True
     return Saturation(
@@ -246,7 +166,7 @@ def owned_workers(plan: Plan, request: Request) -> int | None:
     return None if count is None else count * plan.workers_per_machine
 
 
-def _curve(plan: Plan, simulations: Simulations, pool: Executor, max_workers: int) -> _Curve:
+def curve_of(plan: Plan, simulations: Simulations, pool: Executor, max_workers: int) -> WorkersCurve:
     """The numbers of workers that share the global batch, from the fewest that the strategy needs."""
     cases, batch = simulations.cases, simulations.request.global_batch
     per_machine = plan.workers_per_machine
@@ -255,7 +175,7 @@ def _curve(plan: Plan, simulations: Simulations, pool: Executor, max_workers: in
     fewest = fewest_workers(replace(plan, workers=first), cases.market).workers
     shared = {
         workers: sized
-        for workers in _counts(fewest, max_workers, first, per_machine)
+        for workers in worker_counts(fewest, max_workers, first, per_machine)
         if (sized := with_workers(plan, workers, batch)) is not None
     }
     if not shared:
@@ -277,73 +197,14 @@ def _curve(plan: Plan, simulations: Simulations, pool: Executor, max_workers: in
         )
     if len(shared) > 1 and refused(shared[max(shared)], cases):
         raise BadInput(f"{plan.exchange.labels().cell} does not grow with workers; take another --exchange")
-    return _Curve({count: sized for count, sized in shared.items() if count >= begins}, simulations, pool)
+    return WorkersCurve(
+        {count: sized for count, sized in shared.items() if count >= begins}, simulations, pool
+    )
 
 
 def refused(plan: Plan, cases: Cases) -> str:
     """Why the plan's strategy cannot be run with so many workers; empty if it can."""
     return str(plan.exchange.infeasibility(cases.site(plan)) or "")
-
-
-def _counts(fewest: int, most: int, step: int, per_machine: int) -> list[int]:
-    """How many workers can be looked at: step by step inside the first machine, whole machines after it,
-    because a machine is rented for all of its devices."""
-    if step > 1 or per_machine == 1:
-        return list(range(fewest, most + 1, step))
-    whole = range(2 * per_machine, most + 1, per_machine)
-    return [*range(fewest, min(per_machine, most) + 1), *(count for count in whole if count > fewest)]
-
-
-def _double(curve: _Curve, progress: Progress) -> None:
-    """Look at doublings until throughput no longer grows."""
-    ladder = doublings(curve.counts)
-    for start in range(0, len(ladder), CHUNK):
-        curve.look_at(ladder[start : start + CHUNK])
-        progress("adding workers", min(start + CHUNK, len(ladder)), len(ladder) + 1)
-        points = curve.points
-        speeds = [point.samples_per_s for point in points]
-        if len(speeds) > 2 and speeds[-1] < max(speeds[:-1]) * (1 + FLAT):
-            return
-
-
-def doublings(counts: Sequence[int]) -> list[int]:
-    """The first number, each that is at least twice the one before, and the last; all of a few."""
-    if len(counts) <= FEW_POINTS:
-        return list(counts)
-    kept = list(counts[:1])
-    for count in counts[1:]:
-        if count >= 2 * kept[-1]:
-            kept.append(count)
-    return kept if kept[-1] == counts[-1] else [*kept, counts[-1]]
-
-
-def _refine(curve: _Curve, min_marginal_efficiency: float, most: float, progress: Progress) -> None:
-    """Look between the neighbours of where the curve turns."""
-    while True:
-        points = curve.points
-        workers = [point.plan.workers for point in points]
-        turns = turns_of(points, min_marginal_efficiency, most)
-        gaps = set[tuple[int, int]]()
-        for i in (turns.worth, turns.peak) if turns.peak < len(points) - 1 else (turns.worth,):
-            gaps |= set(pairwise(workers[max(i - 1, 0) : i + 2]))
-        if turns.doubled is not None and turns.doubled > 0:
-            gaps.add((workers[turns.doubled - 1], workers[turns.doubled]))
-        new = sorted({count for gap in gaps if (count := curve.between(*gap)) is not None} - set(curve.known))
-        if not new:
-            progress("adding workers", 1, 1)
-            return
-        curve.look_at(new)
-
-
-def _scored(plans: Sequence[Plan], simulations: Simulations, pool: Executor) -> list[ScoredPlan]:
-    """The plans after a short look, or a long one where a short one says too little."""
-    simulations.cases.bounds(plans)
-    few = [plan for plan in plans if plan.replicas <= FEW_WORKERS]
-    many = [plan for plan in plans if plan.replicas > FEW_WORKERS]
-    short = [*simulations.scored(few, pool, "trial"), *simulations.scored(many, pool, "medium")]
-    wide = [entry.plan for entry in short if half_width(entry.prediction) > WIDE * entry.samples_per_s]
-    by_name = {plan.plan: plan for plan in [*short, *simulations.scored(wide, pool, "long")]}
-    return [by_name[plan] for plan in plans]
 
 
 def _points(scored: list[ScoredPlan], cases: Cases) -> list[SaturationPoint]:
@@ -381,7 +242,7 @@ def _by_size(
         plans = [plan for plan in plans if simulations.cases.feasibility.out_of_memory(plan) is None]
         if not plans:
             continue
-        scored = _scored(plans, simulations, pool)
+        scored = score_points(plans, simulations, pool)
         best.append((count, max(scored, key=lambda plan: plan.samples_per_s)))
         wider_first = sorted(range(len(best))[-2:], key=lambda at: -half_width(best[at][1].prediction))
         for at, rung in product(wider_first, CLOSER):

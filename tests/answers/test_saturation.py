@@ -6,8 +6,9 @@ from pathlib import Path
 import pytest
 
 import planner
+from planner.answers.curve import doublings, turns_of
 from planner.answers.questions import one_plan, simulation_for
-from planner.answers.saturation import _advised, doublings, saturation_for, turns_of
+from planner.answers.saturation import _advised, saturation_for
 from planner.answers.scenario import parse_request
 from planner.errors import BadInput, Infeasible
 from planner.report.assumed import notes_of

@@ -10,10 +10,10 @@ import pytest
 import planner
 from planner.answers.advise import SHOWN, _one_of_each, next_changes
 from planner.answers.choice import choose
+from planner.answers.curve import worker_counts
 from planner.answers.jobs import Training, within
 from planner.answers.questions import simulation_for
 from planner.answers.results import Change, Recommendation
-from planner.answers.saturation import _counts
 from planner.answers.scenario import parse_request
 from planner.hardware.catalog import load_hardware
 from planner.parallel.plan import Plan
@@ -218,7 +218,7 @@ def test_the_marks_are_on_the_plans_that_they_name(free: Recommendation) -> None
 
 
 def test_machines_are_filled_before_another_is_looked_at() -> None:
-    assert _counts(1, 32, 1, 8) == [1, 2, 3, 4, 5, 6, 7, 8, 16, 24, 32]
-    assert _counts(1, 4, 1, 8) == [1, 2, 3, 4]
-    assert _counts(1, 5, 1, 1) == [1, 2, 3, 4, 5]
-    assert _counts(4, 16, 4, 4) == [4, 8, 12, 16]
+    assert worker_counts(1, 32, 1, 8) == [1, 2, 3, 4, 5, 6, 7, 8, 16, 24, 32]
+    assert worker_counts(1, 4, 1, 8) == [1, 2, 3, 4]
+    assert worker_counts(1, 5, 1, 1) == [1, 2, 3, 4, 5]
+    assert worker_counts(4, 16, 4, 4) == [4, 8, 12, 16]

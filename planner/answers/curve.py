@@ -1,0 +1,275 @@
+"""The curve of throughput by number of workers: where it begins, which numbers are tried, where it turns.
+
+It begins with the fewest workers that hold the model. Numbers are doubled until throughput no longer grows;
+then what lies around the turns is looked at until neighbours are within a tenth or one machine.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from concurrent.futures import Executor
+from dataclasses import dataclass, field, replace
+from functools import cached_property
+from itertools import pairwise
+from math import inf
+
+from planner.errors import BadInput, Infeasible
+from planner.hardware import Market
+from planner.model import Model
+from planner.note import Note, Topic
+from planner.parallel.data import EXCHANGES, Tier
+from planner.parallel.data.fsdp import memory_saving_variants
+from planner.parallel.plan import Plan
+from planner.progress import Progress
+from planner.search.cases import Cases
+from planner.search.limits import MOST_WORKERS
+from planner.search.request import Request
+from planner.search.scored import ScoredPlan
+from planner.search.simulations import Simulations, half_width
+from planner.search.sizes import MAX_LARGE_WORKERS, recompute_options, with_workers
+
+FEW_POINTS = 8  # that are all looked at
+CHUNK = 2  # points simulated at once; fixed, so that the result does not depend on the number of threads
+FEW_WORKERS = 3  # up to so many, short runs came out up to half a percent low
+WIDE = 0.03  # half the width of an interval, relative
+APART = 1.1  # neighbours of a number that is answered are looked at until they are as near as this
+DOUBLED = 2.0  # times the least cost of a sample
+FLAT = 0.005  # by which a doubling of workers must raise throughput to go on
+
+
+@dataclass(eq=False)
+class WorkersCurve:
+    """Numbers of workers that can be looked at, and what is known of them."""
+
+    asked: Mapping[int, Plan]
+    simulations: Simulations
+    pool: Executor
+    known: dict[int, ScoredPlan | None] = field(default_factory=dict)
+
+    @cached_property
+    def counts(self) -> list[int]:
+        return list(self.asked)
+
+    def plan_at(self, count: int) -> Plan | None:
+        """The plan of a number of workers, with as little recompute as memory needs."""
+        return held_plan(self.asked[count], self.simulations.cases)
+
+    def look_at(self, counts: Sequence[int]) -> None:
+        plans = {count: self.plan_at(count) for count in counts if count not in self.known}
+        self.known |= {count: None for count, plan in plans.items() if plan is None}
+        held = {count: plan for count, plan in plans.items() if plan is not None}
+        try:
+            scored = score_points(list(held.values()), self.simulations, self.pool)
+            self.known.update(zip(held, scored, strict=True))
+        except KeyboardInterrupt:
+            for count, plan in held.items():
+                if (ended := self.simulations.known(plan)) is not None:
+                    self.known[count] = self.simulations.cases.scored(plan, ended)
+            raise
+
+    @property
+    def points(self) -> list[ScoredPlan]:
+        """What was scored, by number of workers."""
+        return [scored for _, scored in sorted(self.known.items()) if scored is not None]
+
+    def between(self, low: int, high: int) -> int | None:
+        """The number halfway between two, unless they are near or next to each other."""
+        if high <= low * APART:
+            return None
+        inside = [
+            count for count in self.counts if low < count < high and self.known.get(count, 0) is not None
+        ]
+        return min(inside, key=lambda count: abs(count - (low * high) ** 0.5), default=None)
+
+
+@dataclass(frozen=True, slots=True)
+class Turns:
+    """Indices of points: the last worth its cost, the first at twice the least cost, the highest
+    throughput."""
+
+    worth: int
+    doubled: int | None
+    peak: int
+
+
+def turns_of(
+    points: Sequence[ScoredPlan], min_marginal_efficiency: float, most_step_samples: float = inf
+) -> Turns:
+    """Where the curve of these points turns; the last worth its cost has no larger steps than this."""
+    speed = [point.samples_per_s for point in points]
+    usd_per_s = [price_per_s(point) for point in points]
+    cost = [usd / rate for usd, rate in zip(usd_per_s, speed, strict=True)]
+    value = min(cost) / min_marginal_efficiency
+    usual = [i for i, point in enumerate(points) if step_samples(point.plan) <= most_step_samples] or [0]
+    worth = max(usual, key=lambda i: (value * speed[i] - usd_per_s[i], -i))
+    least = cost.index(min(cost))
+    doubled = next((i for i in range(least, len(cost)) if cost[i] >= DOUBLED * cost[least]), None)
+    return Turns(worth, doubled, speed.index(max(speed)))
+
+
+def step_samples(plan: Plan) -> int:
+    """Samples of all replicas in an optimizer step."""
+    return plan.samples_per_step * max(plan.replicas, 1)
+
+
+def price_per_s(scored: ScoredPlan) -> float:
+    """What a plan costs per second: USD, or machines where none has a price."""
+    if scored.priced:
+        return scored.usd_per_hour * scored.time_factor / 3600
+    return float(sum(cost.count for cost in scored.costs) or scored.plan.machines)
+
+
+def worker_counts(fewest: int, most: int, step: int, per_machine: int) -> list[int]:
+    """How many workers can be looked at: step by step inside the first machine, whole machines after it,
+    because a machine is rented for all of its devices."""
+    if step > 1 or per_machine == 1:
+        return list(range(fewest, most + 1, step))
+    whole = range(2 * per_machine, most + 1, per_machine)
+    return [*range(fewest, min(per_machine, most) + 1), *(count for count in whole if count > fewest)]
+
+
+def try_doublings(curve: WorkersCurve, progress: Progress) -> None:
+    """Look at doublings until throughput no longer grows."""
+    ladder = doublings(curve.counts)
+    for start in range(0, len(ladder), CHUNK):
+        curve.look_at(ladder[start : start + CHUNK])
+        progress("adding workers", min(start + CHUNK, len(ladder)), len(ladder) + 1)
+        points = curve.points
+        speeds = [point.samples_per_s for point in points]
+        if len(speeds) > 2 and speeds[-1] < max(speeds[:-1]) * (1 + FLAT):
+            return
+
+
+def doublings(counts: Sequence[int]) -> list[int]:
+    """The first number, each that is at least twice the one before, and the last; all of a few."""
+    if len(counts) <= FEW_POINTS:
+        return list(counts)
+    kept = list(counts[:1])
+    for count in counts[1:]:
+        if count >= 2 * kept[-1]:
+            kept.append(count)
+    return kept if kept[-1] == counts[-1] else [*kept, counts[-1]]
+
+
+def refine_turns(
+    curve: WorkersCurve, min_marginal_efficiency: float, most: float, progress: Progress
+) -> None:
+    """Look between the neighbours of where the curve turns."""
+    while True:
+        points = curve.points
+        workers = [point.plan.workers for point in points]
+        turns = turns_of(points, min_marginal_efficiency, most)
+        gaps = set[tuple[int, int]]()
+        for i in (turns.worth, turns.peak) if turns.peak < len(points) - 1 else (turns.worth,):
+            gaps |= set(pairwise(workers[max(i - 1, 0) : i + 2]))
+        if turns.doubled is not None and turns.doubled > 0:
+            gaps.add((workers[turns.doubled - 1], workers[turns.doubled]))
+        new = sorted({count for gap in gaps if (count := curve.between(*gap)) is not None} - set(curve.known))
+        if not new:
+            progress("adding workers", 1, 1)
+            return
+        curve.look_at(new)
+
+
+def score_points(plans: Sequence[Plan], simulations: Simulations, pool: Executor) -> list[ScoredPlan]:
+    """The plans after a short look, or a long one where a short one says too little."""
+    simulations.cases.bounds(plans)
+    few = [plan for plan in plans if plan.replicas <= FEW_WORKERS]
+    many = [plan for plan in plans if plan.replicas > FEW_WORKERS]
+    short = [*simulations.scored(few, pool, "trial"), *simulations.scored(many, pool, "medium")]
+    wide = [entry.plan for entry in short if half_width(entry.prediction) > WIDE * entry.samples_per_s]
+    by_name = {plan.plan: plan for plan in [*short, *simulations.scored(wide, pool, "long")]}
+    return [by_name[plan] for plan in plans]
+
+
+def fewest_workers(plan: Plan, market: Market) -> Plan:
+    """The plan with as many more workers as its exchange needs: servers beside workers need machines."""
+    step = max(1, plan.mesh.size)
+    for more in range(0, MOST_WORKERS, step):
+        enough = replace(plan, workers=plan.workers + more)
+        if enough.exchange.infeasibility(enough.site(market)) is None:
+            return enough
+    return plan
+
+
+def minimum_feasible_plan(plan: Plan, cases: Cases, plan_for: Callable[[Request], Plan]) -> Plan:
+    """The plan, or where its workers cannot hold the model and nobody named how many: that of the fewest
+    machines that can, with as little recomputed as they need. Where no exchange is named either, a model
+    that no single device holds is sharded. `plan_for` gives the plan of a request."""
+    request, market = cases.request, cases.market
+    fits = cases.feasibility.out_of_memory(fewest_workers(plan, market)) is None
+    if request.workers is not None or fits or not _shares(plan):
+        return plan
+    for asked in _larger(plan, request, cases.model):
+        try:
+            tried = plan_for(asked)
+        except BadInput:  # a global batch that so many do not share, degrees that do not fit
+            continue
+        if cases.feasibility.out_of_memory(fewest_workers(tried, market)) is None:
+            return tried
+    if request.global_batch is not None:
+        raise Infeasible(
+            f"no number of workers of {plan.machine} up to {MAX_LARGE_WORKERS:,} that shares --global-batch "
+            f"{request.global_batch} holds {plan.model}; take another, or larger devices"
+        )
+    return plan
+
+
+def _shares(plan: Plan) -> bool:
+    """Whether devices train among themselves, so that more of them, or keeping less, can help."""
+    return EXCHANGES.tier(plan.exchange) is not Tier.CONTENDER
+
+
+def _larger(plan: Plan, request: Request, model: Model) -> Iterator[Request]:
+    """Fewer workers first, then baselines, then little that is recomputed."""
+    exchanges = [request.exchanges]
+    if request.exchanges is None and (saving := list(memory_saving_variants(plan.exchange))):
+        exchanges.append(((saving[-1].exchange.kind, {}),))
+    for workers in _sizes(plan, request.global_batch):
+        for exchange in exchanges:
+            for again in recompute_options(request, model):
+                yield replace(request, workers=(workers,), exchanges=exchange, recompute=(again,))
+
+
+def _sizes(plan: Plan, batch: int | None) -> Iterator[int]:
+    """The plan's workers, a machine's, and doublings of it; with a global batch all that share it."""
+    step = max(plan.workers_per_machine, plan.mesh.size)
+    yield plan.workers
+    workers = step if plan.workers < step else plan.workers + step
+    while workers <= MAX_LARGE_WORKERS:
+        if batch is None or with_workers(plan, workers, batch) is not None:
+            yield workers
+        workers += step if batch else workers
+
+
+def held_plan(plan: Plan, cases: Cases) -> Plan | None:
+    """The plan, with as little recomputed as its workers need to hold it where nobody says how much; None
+    where they do not hold it."""
+    again = recompute_options(cases.request, cases.model) if _shares(plan) else (plan.recompute,)
+    tried = (replace(plan, recompute=entry) for entry in again)
+    return next((entry for entry in tried if cases.feasibility.out_of_memory(entry) is None), None)
+
+
+def held_words(asked: Plan, plans: Sequence[Plan]) -> list[Note]:
+    """What had to differ from what was asked for so that a model is held, and how to choose otherwise."""
+    first, last = plans[0], plans[-1]
+    parts = []
+    if first.workers > asked.workers:
+        parts.append(f"points begin with {first.workers} workers")
+    if first.exchange.kind != asked.exchange.kind:
+        parts.append(f"by {first.exchange.labels().name or first.exchange.labels().cell}")
+    if first.recompute != asked.recompute:
+        parts.append(f"with {first.recompute} recompute")
+    if not parts:
+        return []
+    if last.recompute != first.recompute:
+        enough = next(plan.workers for plan in plans if plan.recompute == last.recompute)
+        parts.append(f"{last.recompute} from {enough} workers on")
+    many = f"{asked.workers} worker{'s' if asked.workers > 1 else ''}"
+    return [
+        Note(
+            Topic.MEMORY,
+            f"{many} of {asked.machine} cannot hold {asked.model} as it is asked for: {', '.join(parts)} "
+            "(--workers, --exchange, --recompute and --batch choose).",
+        )
+    ]
