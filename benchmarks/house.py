@@ -132,17 +132,27 @@ def interface_members() -> list[str]:
     abstract: set[str] = set()
     declared: set[str] = set()
     overridden: dict[str, int] = {}
-    for path in sources():
-        for node in ast.walk(ast.parse(path.read_text())):
-            if not isinstance(node, ast.ClassDef):
-                continue
-            methods = [n for n in node.body if isinstance(n, ast.FunctionDef) and not n.name.startswith("_")]
-            if node.name in INTERFACES:
-                declared |= {method.name for method in methods}
-                abstract |= {m.name for m in methods if "abstractmethod" in ast.unparse(m.decorator_list)}
-            elif any(isinstance(base, ast.Name) and base.id in INTERFACES for base in node.bases):
-                for method in methods:
-                    overridden[method.name] = overridden.get(method.name, 0) + 1
+    classes = [
+        node
+        for path in sources()
+        for node in ast.walk(ast.parse(path.read_text()))
+        if isinstance(node, ast.ClassDef)
+    ]
+    heirs = set(INTERFACES)
+    for _ in range(9):  # classes between, too
+        heirs |= {node.name for node in classes if any(ast.unparse(base) in heirs for base in node.bases)}
+    for node in classes:
+        if node.name not in heirs:
+            continue
+        methods = [n for n in node.body if isinstance(n, ast.FunctionDef) and not n.name.startswith("_")]
+        if node.name in INTERFACES:
+            declared |= {method.name for method in methods}
+            abstract |= {
+                m.name for m in methods if "abstractmethod" in "".join(map(ast.unparse, m.decorator_list))
+            }
+        else:
+            for method in methods:
+                overridden[method.name] = overridden.get(method.name, 0) + 1
     return sorted(abstract | {name for name in declared if overridden.get(name, 0) > 1})
 
 
