@@ -39,7 +39,7 @@ print(len(entered), file=sys.stderr)
 INTERFACES = ("Parallelism", "Axis", "Exchange")  # of planner/parallel/_base.py and data/__init__.py
 # A comparison of an axis' degree: by the axis itself, or by the flag that it has.
 DEGREE_CHECK = (
-    r"\b(mesh|axis|plan|self)\.(degree|cut)\b|mesh\.axis\(|isinstance\(.*Parallel\)|"
+    r"\b(mesh|axis|plan|self)\.(degree|cut)\b|mesh\.axis\(|mesh\.size *[=!<>]+ *1\b|isinstance\(.*Parallel\)|"
     r"(?<![\w.])(tensor|pipeline|interleave)(\"\])? *(==|!=|<=?|>=?) *[1-9]"
 )
 # An upper bound on what plans reach; bounds of single orders of transfers (servers/) are another thing.

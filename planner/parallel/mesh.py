@@ -173,6 +173,11 @@ class Mesh:
         return next((axis for axis in self.axes if isinstance(axis, kind)), None) or kind()
 
     @property
+    def is_whole(self) -> bool:
+        """Whether each device has a whole replica."""
+        return not self.axes
+
+    @property
     def is_sharded(self) -> bool:
         """Whether each device computes a part of the model that this package derives."""
         return bool(self.axes) and not self.lowered_by

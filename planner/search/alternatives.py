@@ -172,10 +172,10 @@ def _smallest(plan: Plan) -> Alternative:
 
 def _model_parallel(plan: Plan, model: Model, site: Site) -> Iterator[Alternative]:
     """Replicas sharded over several of the devices there are; the global batch stays the same."""
-    if plan.mesh.size > 1 or site.hardware.device.kind == "cpu":
+    if not plan.mesh.is_whole or site.hardware.device.kind == "cpu":
         return
     for mesh in meshes(model, site, {}, free=True):
-        if mesh.size == 1 or plan.workers % mesh.size or not mesh.composes_with(plan.exchange.kind):
+        if mesh.is_whole or plan.workers % mesh.size or not mesh.composes_with(plan.exchange.kind):
             continue
         sharded = replace(plan, mesh=mesh, accumulate=plan.accumulate * mesh.size)
         flags = {option_of(name): str(value) for name, value in mesh.changed.items()}

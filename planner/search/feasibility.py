@@ -176,7 +176,7 @@ class Feasibility:
 
     def _check_mesh(self, plan: Plan, worker: Hardware) -> None:
         mesh = plan.mesh
-        if mesh.size == 1:
+        if mesh.is_whole:
             return
         flags = " ".join(f"{option_of(name)} {value}" for name, value in mesh.changed.items())
         if not mesh.composes_with(plan.exchange.kind):

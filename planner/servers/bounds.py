@@ -209,7 +209,7 @@ def throughput_ceiling(
     leave after it, through the NIC of a machine and one connection to each server. Servers' NICs carry what
     others send, their cores all updates. On a server's own machine stays at most what the largest holds.
     Infinite for cut replicas."""
-    if site.mesh.size > 1 or exchange.policy not in UNRANKED:
+    if not site.mesh.is_whole or exchange.policy not in UNRANKED:
         return math.inf
 
     def look() -> _StepDemand:

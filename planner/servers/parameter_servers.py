@@ -105,7 +105,7 @@ class ParameterServers(Exchange):
     @classmethod
     def _options(cls, asked: Asked, site: Site) -> Iterator[Self]:
         """Placements, hosts and policies to search."""
-        whole = site.mesh.size == 1
+        whole = site.mesh.is_whole
         if settings.no_network(site):
             return
         named, aggregate = asked.settings, asked.choices.get("aggregate")
@@ -254,7 +254,7 @@ class ParameterServers(Exchange):
                     f"another placement ({rule})",
                     replace(self, placement=rule),
                 )
-        for order in ORDERS if site.mesh.size == 1 else ():
+        for order in ORDERS if site.mesh.is_whole else ():
             if order != self.policy:
                 yield Variant(ChangeKind.ORDER, f"ordered transfers ({order})", replace(self, policy=order))
         if self.host is not None:
