@@ -192,7 +192,9 @@ def functions() -> list[tuple[str, str]]:
 def figures(fast: bool) -> Iterable[tuple[str, str, str, str]]:
     """Rows: what is counted, how much there is, the target, and by which pattern."""
     every, core = sources(), sources("servers", "validation")
-    axes = {PACKAGE / "servers" / "feature_split.py"}  # outside parallel/, as it is an axis of one strategy
+    axes = {
+        PACKAGE / "servers" / "parameter_servers.py"
+    }  # outside parallel/, as it is an axis of one strategy
     kinds = [path for path in every if PACKAGE / "model" / "layers" not in path.parents]
 
     def count(
@@ -281,7 +283,7 @@ def main() -> None:
     for what, figure, target, pattern in figures(asked.fast):
         print(f"{what:40} {figure:>16}   {target:22} {pattern[:90]}")
     if asked.list:
-        outside = [path for path in sources("parallel") if path.name != "feature_split.py"]
+        outside = [path for path in sources("parallel") if path.name != "parameter_servers.py"]
         for what, found in (
             ("bounds", files_matching(BOUNDS_PLANS, sources())),
             ("degree checks", lines_matching(DEGREE_CHECK, outside)),

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from planner.model.catalog import load_model as load_model
     from planner.recorder import record as record
     from planner.search.request import Request as Request
-    from planner.servers.cluster import cluster_of as cluster_of
+    from planner.servers.lowering import cluster_of as cluster_of
     from planner.servers.orders import compare_orders as compare_orders
     from planner.servers.synthesis import profile_for as profile_for
     from planner.simulator import Prediction as Prediction
@@ -43,7 +43,7 @@ _LAZY = {
     "Prediction": "planner.simulator",
     "Profile": "planner.simulator.step",
     "Request": "planner.search.request",
-    "cluster_of": "planner.servers.cluster",
+    "cluster_of": "planner.servers.lowering",
     "import_profile": "planner.device.recorded.importers",
     "compare": "planner.answers.questions",
     "compare_orders": "planner.servers.orders",

@@ -13,8 +13,8 @@ sys.path.insert(0, str(BENCHMARKS))
 
 import testbed  # noqa: E402
 
-from planner.servers.network.calibration import infer_window  # noqa: E402
-from planner.servers.network.transmissions import Wire  # noqa: E402
+from planner.servers.calibration import infer_window  # noqa: E402
+from planner.servers.transmissions import Wire  # noqa: E402
 from planner.servers.validation.testbed import recorded  # noqa: E402
 from planner.simulator import simulate  # noqa: E402
 from planner.simulator.cluster import Cluster  # noqa: E402

@@ -25,10 +25,11 @@ import testbed
 from testbed import TestbedPoint
 
 from planner.servers.validation.testbed import BASELINES, one_worker
-from planner.simulator import Prediction, measurement_spread, simulate
+from planner.simulator import Prediction, simulate
 from planner.simulator.cluster import Cluster
 from planner.simulator.policy import Multiplexed
-from planner.simulator.simulate import FAIRNESS_SIGMA
+from planner.simulator.run import RunOptions, run_all
+from planner.simulator.simulate import FAIRNESS_SIGMA, run_length, start_offsets_s
 from planner.simulator.step import Profile
 from planner.validation import ddp
 
@@ -99,6 +100,31 @@ def inputs(point: TestbedPoint, model: Model) -> tuple[Profile, Cluster, Multipl
         profile = replace(profile, order=None)
     cluster = Cluster.uniform(point.workers, point.servers, profile.bandwidth_bytes_per_s or math.nan)
     return profile, cluster, policy
+
+
+def measurement_spread(
+    profile: Profile, cluster: Cluster, policy: Multiplexed, window_s: float, runs: int = 32
+) -> float:
+    """Relative standard deviation of simulated measurements over windows of that length."""
+    fastest = max(simulate(profile, cluster, policy).worker_samples_per_s) / profile.batch
+    warmup, _ = run_length(cluster.workers)
+    steps = warmup + math.ceil(1.2 * window_s * fastest) + 2
+    options = [
+        RunOptions(
+            run=number,
+            steps=steps,
+            warmup_steps=warmup,
+            start_offsets_s=start_offsets_s(profile, cluster, 0, number),
+            fairness_sigma=FAIRNESS_SIGMA,
+        )
+        for number in range(runs)
+    ]
+    rates = []
+    for result in run_all(profile, cluster, policy, "async", options):
+        begin_s = result.measured_from_s
+        ends = [e[(e > begin_s) & (e <= begin_s + window_s)] for e in result.step_ends_s]
+        rates.append(sum((len(own) - 1) / float(own[-1] - own[0]) for own in ends if len(own) > 1))
+    return float(np.std(rates, ddof=1) / np.mean(rates))
 
 
 def compare(point: TestbedPoint) -> Result:

@@ -37,8 +37,8 @@ sys.path.insert(0, str(Path(__file__).parent))
 from testbed import MBIT_BYTES_PER_S, profile_of, read_trace, traces
 
 from planner.errors import BadInput
-from planner.servers.network.calibration import calibrate_overhead, infer_window
-from planner.servers.network.transmissions import Transmission, Wire, reconstruct, streams_of
+from planner.servers.calibration import calibrate_overhead, infer_window
+from planner.servers.transmissions import Transmission, Wire, reconstruct, streams_of
 from planner.simulator.step import DOWNLINK, Profile
 
 CAPTURE = Path(__file__).parents[2] / "tests" / "data" / "overhead_capture.csv"

@@ -40,7 +40,7 @@ from planner.search.objectives import discounts
 from planner.search.request import Objective, Request, model_of
 from planner.search.scored import ScoredPlan
 from planner.search.simulations import Simulations
-from planner.servers.cluster import cheap_servers
+from planner.servers.lowering import cheap_servers
 
 MACHINES = 3  # of each model, unless all are asked for
 MOST = 4  # machines that an answer may have

@@ -134,13 +134,13 @@ def _weights_index(path: Path) -> Any:
 
 
 def _transfers(path: Path) -> Any:
-    from planner.servers.network.calibration import calibrate_overhead
+    from planner.servers.calibration import calibrate_overhead
 
     return calibrate_overhead([path])
 
 
 def _window(path: Path) -> Any:
-    from planner.servers.network.calibration import calibrate_window
+    from planner.servers.calibration import calibrate_window
 
     return calibrate_window([path], 1e9)
 
@@ -251,9 +251,9 @@ def _ordered() -> Any:
 
 
 def _priorities(path: Path) -> Any:
-    from planner.servers.ordering.priorities import read
+    from planner.servers.order_request import read_priorities
 
-    return read(path, _ordered())
+    return read_priorities(path, _ordered())
 
 
 READERS = {

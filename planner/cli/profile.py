@@ -43,8 +43,8 @@ def import_(
 ) -> None:
     """Make a profile from recorded training steps; docs/recording.md tells how to record them."""
     from planner.device.recorded.importers import import_profile
-    from planner.servers.network.calibration import parse_overhead
-    from planner.servers.rewrite import with_parsing
+    from planner.servers.calibration import parse_overhead
+    from planner.servers.placement import with_parsing
     from planner.simulator.step.files import save
     from planner.units import bandwidth_bytes_per_s
 
@@ -139,7 +139,7 @@ def record(
 @shows
 def overhead(files: list[Path] = arg("FILE...", TABLES), bandwidth: str | None = BANDWIDTH) -> Answer:
     """Fit the parse overhead of received tensors, alpha * bytes + beta, and report its error."""
-    from planner.servers.network.calibration import calibrate_overhead, overhead_table
+    from planner.servers.calibration import calibrate_overhead, overhead_table
     from planner.units import bandwidth_bytes_per_s
 
     fits = calibrate_overhead(files, bandwidth_bytes_per_s(bandwidth) if bandwidth else None)
@@ -156,7 +156,7 @@ def window(
     ),
 ) -> Answer:
     """Infer the HTTP/2 flow-control window from recorded end times; report the error with and without."""
-    from planner.servers.network.calibration import calibrate_window, parse_overhead, window_table
+    from planner.servers.calibration import calibrate_window, parse_overhead, window_table
     from planner.units import bandwidth_bytes_per_s
 
     alpha, beta = parse_overhead(overhead) if overhead else (0.0, 0.0)

@@ -33,7 +33,7 @@ if TYPE_CHECKING:
 AXES: dict[str, type[Axis]] = {axis.kind: axis for axis in (TensorParallel, PipelineParallel)}
 # Axes that one data-parallel strategy lowers itself, by the flag of their degree: loaded when asked for, and
 # the strategy.
-STRATEGY_AXES = {"workers_per_replica": ("planner.servers.feature_split:FeatureSplit", "servers")}
+STRATEGY_AXES = {"workers_per_replica": ("planner.servers.parameter_servers:FeatureSplit", "servers")}
 # Shard of every key of a mesh, also at degree 1: keys of stored plans have both.
 _KEYED = (TensorParallel, PipelineParallel)
 

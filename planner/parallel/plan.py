@@ -294,7 +294,6 @@ def host_cores(hardware: Hardware) -> int | None:
     return None if hardware.vcpus is None else max(1, hardware.vcpus // 2)
 
 
-def flow_limit_bytes_per_s(hardware: Hardware, placement_group: bool = True) -> float:
-    """What one connection of this machine gets at most; infinite where no limit is known."""
-    grouped = hardware.placement_group_flow_bytes_per_s if placement_group else None
-    return grouped or hardware.flow_bytes_per_s or math.inf
+def flow_limit_bytes_per_s(hardware: Hardware) -> float:
+    """Most that one connection gets in a cluster placement group; infinite where no limit is known."""
+    return hardware.placement_group_flow_bytes_per_s or hardware.flow_bytes_per_s or math.inf

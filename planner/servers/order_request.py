@@ -2,18 +2,30 @@
 
 Tuning searches partition and credit with Optuna's TPE, Bayesian as in ByteScheduler, within a budget of
 simulations. Every trial has a seed of its own, so an interrupted search resumes to the same answer.
+
+Priorities as a file are what `planner order --export` writes and `--priorities` reads:
+
+    {"model": "vgg11", "strategy": "tac", "transfers": [{"name": "conv0/weights/down", "priority": 0}, ...]}
+
+Lower goes first, equals go in the order of arrival. A file names every download; uploads it does not name
+take the priority of their tensor's download.
 """
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, cast
+
+import msgspec
+import numpy as np
 
 from planner.answers.results import Shown
 from planner.device.memory import Shares, footprint
 from planner.device.precision import FP32
 from planner.errors import BadInput, Infeasible, unknown_name
+from planner.files.tomlfile import from_json
 from planner.hardware.catalog import load_hardware
 from planner.model.catalog import load_model
 from planner.parallel.data import EXCHANGES
@@ -21,8 +33,8 @@ from planner.parallel.plan import flow_limit_bytes_per_s, network_figure
 from planner.progress import Progress, silent
 from planner.search.limits import check_size
 from planner.servers import option
-from planner.servers.ordering import STRATEGIES, Setting, priorities, strategy
-from planner.servers.ordering.graph import pipelined
+from planner.servers.ordering import STRATEGIES, Setting, strategy
+from planner.servers.ordering.graph import pipelined, transfer_priorities
 from planner.servers.orders import (
     UNORDERED,
     OrderComparison,
@@ -33,8 +45,9 @@ from planner.servers.orders import (
 from planner.servers.synthesis import profile_for
 from planner.simulator import simulate
 from planner.simulator.cluster import Cluster
-from planner.simulator.policy import Fifo, Mode, Policy
-from planner.simulator.step import Profile
+from planner.simulator.policy import Blocks, Credit, Fifo, Mode, Ordered, Policy, Sliced
+from planner.simulator.step import DOWNLINK, Profile
+from planner.simulator.step.files import read_bytes
 from planner.units import bandwidth_bytes_per_s, format_bandwidth, size_bytes
 
 PARTITION_BYTES = (2**18, 2**24)
@@ -222,7 +235,7 @@ def order_for(request: OrderRequest, *, progress: Progress = silent) -> OrderAns
         download_overhead_s=setting.download_overhead_s,
         seed=request.seed,
         options=options,
-        priorities=priorities.read(request.priorities, profile) if request.priorities else None,
+        priorities=read_priorities(request.priorities, profile) if request.priorities else None,
         progress=progress,
     )
     servers = f"{profile.servers} server{'s' if profile.servers > 1 else ''}"
@@ -237,8 +250,8 @@ def exported_priorities(answer: OrderAnswer) -> str:
     ranked = sorted(answer.comparison.results, key=lambda r: -r.samples_per_s)
     for result in ranked:
         policy: Policy = answer.comparison.schedules[result.strategy].policy
-        if not isinstance(policy, Fifo) and set(priorities.priorities_of(policy)) <= whole:
-            return priorities.to_json(answer.profile, result.strategy, policy)
+        if not isinstance(policy, Fifo) and set(priorities_of(policy)) <= whole:
+            return priorities_json(answer.profile, result.strategy, policy)
     raise BadInput("none of these strategies orders whole transfers; add tac or tic to --strategies")
 
 
@@ -302,3 +315,64 @@ def _options(request: OrderRequest) -> dict[str, dict[str, Any]]:
     if request.credit_size:
         out.setdefault("bytescheduler", {})["credit_bytes"] = size_bytes(request.credit_size)
     return out
+
+
+MAX_BYTES = 100_000_000
+
+
+class PlannedTransfer(msgspec.Struct, forbid_unknown_fields=True):
+    """One transfer of a priority file."""
+
+    name: str
+    priority: float
+
+
+class PriorityFile(msgspec.Struct, forbid_unknown_fields=True):
+    """A priority file."""
+
+    transfers: list[PlannedTransfer]
+    model: str = ""
+    strategy: str = ""
+
+
+def priorities_of(policy: Policy) -> dict[str, float]:
+    """Priority of each transfer that a policy orders; for blocks, the index of the block."""
+    if isinstance(policy, Ordered | Sliced | Credit):
+        return dict(policy.priorities)
+    if isinstance(policy, Blocks):
+        return {name: float(b) for b, block in enumerate(policy.blocks) for name in block}
+    raise BadInput(f"policy {policy.kind!r} orders nothing; choose a strategy that does, as tac")
+
+
+def priorities_json(profile: Profile, strategy: str, policy: Policy) -> str:
+    """A priority file as JSON, first transfer first."""
+    ranked = sorted(priorities_of(policy).items(), key=lambda item: (item[1], item[0]))
+    transfers = [PlannedTransfer(name, priority) for name, priority in ranked]
+    data = msgspec.json.encode(PriorityFile(transfers, profile.model, strategy))
+    return msgspec.json.format(data, indent=1).decode() + "\n"
+
+
+def read_priorities(path: Path | str, profile: Profile) -> dict[str, float]:
+    """Read a priority file and check it against the transfers of a profile."""
+    try:
+        file = from_json(read_bytes(path, MAX_BYTES), PriorityFile)
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
+        raise BadInput(f"{path}: {error}; a priority file is what `planner order --export` writes") from error
+    transfers = {n for n, transfer in zip(profile.names, profile.is_transfer, strict=True) if transfer}
+    out: dict[str, float] = {}
+    for transfer in file.transfers:
+        if transfer.name not in transfers:
+            raise unknown_name(f"transfer in {path}:", transfer.name, transfers)
+        if transfer.name in out:
+            raise BadInput(f"{path}: transfer {transfer.name!r} stands twice; name each once")
+        if not math.isfinite(transfer.priority):
+            raise BadInput(f"{path}: the priority of {transfer.name!r} is not a finite number")
+        out[transfer.name] = transfer.priority
+    pulls = np.flatnonzero(profile.resource == DOWNLINK).tolist()
+    missing = [profile.names[op] for op in pulls if profile.names[op] not in out]
+    if missing:
+        more = f" and {len(missing) - 1} more" if len(missing) > 1 else ""
+        raise BadInput(f"{path}: no priority for download {missing[0]!r}{more}; every download needs one")
+    by_priority = sorted(pulls, key=lambda op: (out[profile.names[op]], op))
+    ranks = [out[profile.names[op]] for op in by_priority]
+    return {**transfer_priorities(profile, by_priority, ranks), **out}

@@ -1,4 +1,8 @@
-"""Parameter servers: every worker downloads parameters, uploads gradients, and servers update."""
+"""Parameter servers: every worker downloads parameters, uploads gradients, and servers update.
+
+`FeatureSplit` is the axis of replicas that span CPU workers, each layer split by features (Yan et al.,
+KDD'15): the partition search finds how the stages of a model are spread over the workers of a replica.
+"""
 
 from __future__ import annotations
 
@@ -13,7 +17,7 @@ from planner.errors import BadInput, Infeasible, PlannerError, unknown_name
 from planner.hardware import Hardware
 from planner.model import Model
 from planner.note import Note, Topic
-from planner.parallel._base import Asked
+from planner.parallel._base import Asked, Axis, AxisFlag, Divisible
 from planner.parallel.collectives.peers import link_words
 from planner.parallel.data import (
     ChangeKind,
@@ -27,16 +31,18 @@ from planner.parallel.data import (
 )
 from planner.parallel.plan import Site
 from planner.search.request import SERVER_WORDS
-from planner.servers.cluster import cheap_servers, host, hosts_of, server_memory_error
-from planner.servers.lowering import lower_servers
+from planner.servers.lowering import cheap_servers, host, hosts_of, lower_servers, server_memory_error
 from planner.servers.placement import place_model, server_bytes
 from planner.simulator.cluster import COMPUTATION, FABRIC, HOSTS, Resource, ResourceKind
 from planner.simulator.policy import DEFAULT_WINDOW_BYTES, Mode
 from planner.units import format_bytes
 
 if TYPE_CHECKING:
+    from planner.model import Model
     from planner.parallel.data import Floats
+    from planner.parallel.plan import Site
     from planner.simulator.simulate import Case
+
 
 SERVERS = (1, 2, 3, 4)
 FEW_SERVERS = (1, 2, 4)
@@ -336,3 +342,47 @@ def _largest_bytes(model: Model, servers: int, placement: str) -> int:
 def _one(flag: str, values: Sequence[object] | None) -> None:
     if values is not None and len(values) > 1:
         raise BadInput(f"{flag} names {len(values)} ({', '.join(map(str, values))}); this needs one")
+
+
+@dataclass(frozen=True, slots=True)
+class FeatureSplit(Axis):
+    """`degree` CPU workers that train one replica together."""
+
+    kind: ClassVar[str] = "features"
+    flags: ClassVar[tuple[AxisFlag, ...]] = (
+        AxisFlag(
+            "workers_per_replica", "degree", "CPU workers that share one copy of the model: 2 or 1,2,4.", "x"
+        ),
+    )
+    splits: ClassVar[frozenset[Divisible]] = frozenset(
+        {Divisible.SAMPLES, Divisible.DENSE, Divisible.EXPERTS}
+    )
+
+    @classmethod
+    def candidates(cls, asked: Asked, site: Site, model: Model) -> Iterator[Self]:
+        spans = site.hardware.device.kind == "cpu" and site.devices == 1
+        yield from (cls(degree) for degree in asked.settings["workers_per_replica"] if degree == 1 or spans)
+
+    def infeasibility(
+        self, site: Site | None, model: Model | None = None, batch: int = 1
+    ) -> PlannerError | None:
+        from planner.servers.partition.replica import may_span
+
+        if site is None or model is None or self.degree == 1:
+            return None
+        hardware = site.hardware
+        if hardware.device.kind != "cpu" or hardware.device_count != 1:
+            return Infeasible(
+                f"--workers-per-replica {self.degree} is for CPU machines; {hardware.name} has "
+                f"{hardware.device.name}; take 1"
+            )
+        if not may_span(model, batch, hardware, self.degree):
+            return Infeasible(
+                f"{model.name} at batch {batch} is not worth splitting over {self.degree} {hardware.name}: "
+                "its fully connected layers hold too few of the weights, or a shard of it does not fit in "
+                "memory"
+            )
+        return None
+
+    def labels(self, site: Site | None = None) -> Labels:
+        return Labels(f"{self.degree} workers per replica", plan=f"{self.degree} share its features")

@@ -14,19 +14,29 @@ A rule is a pure function of sizes. Five are known:
 
 TensorFlow places every variable, so its two rules also count the 8-byte `global_step`, created first, and the
 moving averages of batch normalisation; none of these is transferred in a step. MXNet numbers what it sends.
+
+A recorded or synthesized step follows its tensors: `on_servers` moves it to more servers, `cut` cuts tensors
+into the pieces that P3 and BytePS push, update and pull on their own. Either way piece j of a gradient is
+applied by update j, whatever waited for a whole tensor waits for all its pieces, and compute time is split in
+proportion to bytes. `with_parsing` adds an op to each transfer.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from collections.abc import Callable, Hashable, Iterator, Sequence
+from dataclasses import dataclass, replace
+from itertools import accumulate
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
 
 from planner.errors import BadInput, unknown_name
 from planner.model import BYTES_PER_ELEMENT, Model
+from planner.simulator.step import DOWNLINK, HOST, PS, UPLINK, WORKER, Op, OpRole, Profile
 
 if TYPE_CHECKING:
     from planner.device.computation import Parameter
+
 
 MXNET_SPLIT_ELEMENTS = 1_000_000  # MXNET_KVSTORE_BIGARRAY_BOUND
 P3_SLICE_ELEMENTS = 40_000
@@ -141,3 +151,236 @@ def server_bytes(parts: Sequence[TensorPart], servers: int) -> tuple[int, ...]:
     for part in parts:
         load[part.server] += part.bytes
     return tuple(load)
+
+
+Group = tuple[int, int]  # tensor, server
+Change = dict[str, Any]  # fields of an op that a piece of it has instead
+
+
+def on_servers(profile: Profile, servers: int, placement: str = "greedy") -> Profile:
+    """Move a profile to so many servers; returns the same object if nothing changes."""
+    if servers == 1 and profile.servers == 1:
+        return profile
+    if not profile.tensors:
+        raise BadInput(
+            "the profile does not say which tensor a transfer belongs to, so that it cannot be moved to "
+            f"{servers} servers; record it with that many"
+        )
+    parts = _parts(profile, servers, placement)
+    first = [0, *accumulate(map(len, parts))]
+    pieces: list[list[Change]] = []
+    shares: list[list[float]] = []
+    for op in range(profile.ops):
+        whole = profile.op(op)
+        if whole.tensor < 0 or whole.resource == WORKER:
+            moved = whole.server % servers if whole.resource in (DOWNLINK, UPLINK, PS) else -1
+            tensor = -1 if whole.tensor < 0 else first[whole.tensor]
+            pieces.append([{"server": moved, "tensor": tensor}])
+            shares.append([1.0])
+            continue
+        held = parts[whole.tensor]
+        total = sum(part.bytes for part in held) or 1
+        fractions = [part.bytes / total for part in held]
+        sizes = [max(1, round(whole.bytes * fraction)) if whole.bytes else 0 for fraction in fractions]
+        sizes[-1] = whole.bytes - sum(sizes[:-1])
+        pieces.append(
+            [
+                {
+                    "name": whole.name + (f"/part{k}" if len(held) > 1 else ""),
+                    "server": part.server,
+                    "bytes": size,
+                    "tensor": first[whole.tensor] + k,
+                }
+                for k, (part, size) in enumerate(zip(held, sizes, strict=True))
+            ]
+        )
+        shares.append(fractions)
+    names = [
+        f"{name}/part{k}" if len(part) > 1 else name
+        for name, part in zip(profile.tensors, parts, strict=True)
+        for k in range(len(part))
+    ]
+    group = [int(profile.tensor[op]) if len(own) > 1 else None for op, own in enumerate(pieces)]
+    order = profile.topological_order().tolist()
+    note = f"moved from {profile.servers} to {servers} servers ({placement})"
+    notes = (*profile.notes, note)
+    return _in_pieces(
+        profile, pieces, shares, group, order=order, servers=servers, tensors=names, notes=notes
+    )
+
+
+def _parts(profile: Profile, servers: int, placement: str) -> list[list[TensorPart]]:
+    """Parts of each tensor by the placement, sized by its largest transfer."""
+    sizes = np.ones(len(profile.tensors), np.int64)
+    moved = profile.is_transfer & (profile.tensor >= 0)
+    np.maximum.at(sizes, profile.tensor[moved], profile.bytes[moved])
+    parts: list[list[TensorPart]] = [[] for _ in sizes]
+    for part in place(sizes.tolist(), servers, placement):
+        parts[part.tensor].append(part)
+    return parts
+
+
+def cut(profile: Profile, piece_bytes: int, *, deal: bool = False) -> Profile:
+    """Cut every tensor into pieces of at most `piece_bytes`; with `deal`, round robin over servers."""
+    if piece_bytes < 1:
+        raise BadInput(f"piece_bytes is {piece_bytes}; a piece needs at least one byte")
+    sizes_of = _piece_sizes(profile, piece_bytes)
+    if all(len(sizes) == 1 for sizes in sizes_of.values()):
+        return profile
+    names = list(profile.tensors) or [str(i) for i in range(int(profile.tensor.max()) + 1)]
+    place_of: dict[Group, list[tuple[int, int]]] = {}  # of each piece: new tensors come last
+    turn = 0
+    for (tensor, server), sizes in sorted(sizes_of.items()):
+        if len(sizes) == 1:
+            place_of[tensor, server] = [(tensor, server)]
+            continue
+        turns = [(turn + j) % profile.servers if deal else server for j in range(len(sizes))]
+        place_of[tensor, server] = [(len(names) + j, turns[j]) for j in range(len(sizes))]
+        names += [f"{names[tensor]}#{j}" for j in range(len(sizes))]
+        turn += len(sizes)
+    group = _groups(profile, sizes_of)
+    pieces: list[list[Change]] = []
+    shares: list[list[float]] = []
+    transfers, on_worker = profile.is_transfer, np.isin(profile.resource, (WORKER, HOST))
+    for op, own in enumerate(group):
+        if own is None:
+            pieces.append([{}])
+            shares.append([1.0])
+            continue
+        sizes, name = sizes_of[own], profile.names[op]
+        pieces.append(
+            [
+                {
+                    "name": name if len(sizes) == 1 else f"{name}#{j}",
+                    "server": -1 if on_worker[op] else server,
+                    "bytes": size if transfers[op] else 0,
+                    "tensor": tensor,
+                }
+                for j, (size, (tensor, server)) in enumerate(zip(sizes, place_of[own], strict=True))
+            ]
+        )
+        total = sum(sizes)
+        shares.append([size / total for size in sizes])
+    return _in_pieces(profile, pieces, shares, group, order=range(profile.ops), tensors=names)
+
+
+def _in_pieces(
+    profile: Profile,
+    pieces: Sequence[Sequence[Change]],
+    shares: Sequence[Sequence[float]],
+    group: Sequence[Hashable],
+    *,
+    order: Sequence[int],
+    **changes: Any,
+) -> Profile:
+    """Replace the ops of a profile, in `order`, by pieces with these shares of their durations.
+
+    Piece j of an op waits for piece j of a dependency of its `group`, and for every piece of any other.
+    """
+    first = [0] * profile.ops
+    for op, position in zip(order, accumulate((len(pieces[op]) for op in order), initial=0), strict=False):
+        first[op] = position
+    ops: list[Op] = []
+    for op in order:
+        whole, waits_for = profile.op(op), profile.deps(op).tolist()
+        for j, change in enumerate(pieces[op]):
+            deps: list[int] = []
+            for dep in waits_for:
+                alike = group[op] is not None and group[dep] == group[op]
+                deps += [first[dep] + j] if alike else range(first[dep], first[dep] + len(pieces[dep]))
+            ops.append(replace(whole, deps=tuple(deps), **change))
+    source = np.repeat(order, [len(pieces[op]) for op in order])
+    share = np.array([share for op in order for share in shares[op]])
+    return profile.rebuilt(
+        ops, profile.durations_s[:, source] * share, order=_ranked(profile, source), **changes
+    )
+
+
+def _ranked(profile: Profile, source: Any) -> Any:
+    """Transfer order for ops made from those of `source`, ties by index."""
+    if profile.order is None:
+        return None
+    return profile.order[:, source].argsort(axis=1, kind="stable").argsort(axis=1, kind="stable")
+
+
+def _piece_sizes(profile: Profile, piece_bytes: int) -> dict[Group, list[int]]:
+    """Piece sizes of each (tensor, server) with one transfer per direction, all of one size."""
+    whole: dict[Group, list[tuple[int, int]]] = {}
+    for op in np.flatnonzero(profile.is_transfer & (profile.tensor >= 0)).tolist():
+        key = int(profile.tensor[op]), int(profile.server[op])
+        whole.setdefault(key, []).append((int(profile.resource[op]), int(profile.bytes[op])))
+    sizes_of = {}
+    for key, transfers in whole.items():
+        directions, sizes = zip(*transfers, strict=True)
+        if len(set(directions)) == len(directions) and len(set(sizes)) == 1:
+            full, rest = divmod(sizes[0], piece_bytes)
+            sizes_of[key] = [piece_bytes] * full + [rest] * (rest > 0)
+    return sizes_of
+
+
+def _groups(profile: Profile, sizes_of: dict[Group, list[int]]) -> list[Group | None]:
+    """The (tensor, server) with which each op is cut: transfers, server updates and parsing."""
+    parses = parse_ops(profile)
+    cuttable = profile.is_transfer | (profile.resource == PS)
+    groups: list[Group | None] = []
+    for op in range(profile.ops):
+        source = int(profile.deps(op)[0]) if op in parses else op
+        key = int(profile.tensor[source]), int(profile.server[source])
+        groups.append(key if (op in parses or cuttable[op]) and key in sizes_of else None)
+    return groups
+
+
+def parse_ops(profile: Profile) -> frozenset[int]:
+    """Ops of a worker or its host that only parse a download."""
+    return frozenset(
+        op
+        for op in np.flatnonzero(profile.parses).tolist()
+        if profile.resource[op] in (WORKER, HOST)
+        and len(profile.deps(op)) == 1
+        and profile.resource[profile.deps(op)[0]] == DOWNLINK
+    )
+
+
+def with_deps(profile: Profile, deps: Sequence[Sequence[int]]) -> Profile:
+    """The profile with other dependencies."""
+    start = np.zeros(profile.ops + 1, np.int32)
+    np.cumsum([len(own) for own in deps], out=start[1:])
+    return replace(
+        profile, dep_start=start, dep_index=np.array([dep for own in deps for dep in own], np.int32)
+    )
+
+
+def with_parsing(profile: Profile, alpha_s_per_byte: float, beta_s: float) -> Profile:
+    """Add a parse op after each transfer, on its receiver. Recorded transfers lose that time."""
+    ops: list[Op] = []
+    source: list[int] = []  # the op of the profile that each op comes from
+    place: dict[int, int] = {}  # the op after which each op of the profile is done
+    parses: list[int] = []
+    for i in profile.topological_order().tolist():
+        whole = profile.op(i)
+        ops.append(replace(whole, deps=tuple(place[dep] for dep in whole.deps)))
+        source.append(i)
+        if whole.resource in (DOWNLINK, UPLINK):
+            name = f"{whole.name}/parse"
+            if name in profile.names:
+                raise BadInput(f"the profile has parse ops already ({name!r})")
+            resource, server = (WORKER, -1) if whole.resource == DOWNLINK else (PS, whole.server)
+            ops.append(Op(name, resource, server, deps=(len(ops) - 1,), role=OpRole.PARSE))
+            source.append(i)
+            parses.append(len(ops) - 1)
+        place[i] = len(ops) - 1
+    parsed, sent = np.array(parses, np.intp), np.array(parses, np.intp) - 1
+    durations_s = profile.durations_s[:, source]
+    durations_s[:, parsed] = alpha_s_per_byte * profile.bytes[np.take(source, parsed)] + beta_s
+    durations_s[:, sent] = np.maximum(durations_s[:, sent] - durations_s[:, parsed], 0.0)
+    starts_s = None if profile.starts_s is None else profile.starts_s[:, source]
+    if starts_s is not None:
+        starts_s[:, parsed] = starts_s[:, sent] + durations_s[:, sent]
+    note = f"parsing is an op after each transfer: {alpha_s_per_byte:.3g} s a byte and {beta_s:.3g} s"
+    return profile.rebuilt(
+        ops,
+        durations_s,
+        order=_ranked(profile, source),
+        starts_s=starts_s,
+        notes=(*profile.notes, note),
+    )

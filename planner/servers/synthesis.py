@@ -22,8 +22,7 @@ from planner.errors import BadInput
 from planner.hardware import Hardware
 from planner.memoize import memoize
 from planner.model import Model
-from planner.servers.placement import MXNET_RULES, TensorPart, place_parameters
-from planner.servers.rewrite import on_servers
+from planner.servers.placement import MXNET_RULES, TensorPart, on_servers, place_parameters
 from planner.simulator.paths import OP_BYTES
 from planner.simulator.step import DOWNLINK, HOST, PS, UPLINK, WORKER, Op, OpRole, Profile
 
@@ -81,7 +80,6 @@ def served(
     *,
     parsing: Parsing | None = None,
     on_host: bool = False,
-    server_memory_bytes_per_s: float = SERVER_MEMORY_BYTES_PER_S,
 ) -> Profile:
     """The step of a computation with its parameters on so many servers. A recorded step keeps its own
     transfers and updates, moved to those servers. `parsing` is gRPC's unless given, or ps-lite's where the
@@ -97,7 +95,7 @@ def served(
     once_s = np.zeros(graph.profile.ops)
     if computation.once_s is not None:
         once_s[graph.compute] = computation.once_s
-    _fill_receipt(once_s, graph, parsing, server_memory_bytes_per_s)
+    _fill_receipt(once_s, graph, parsing)
     if computation.once_s is not None:
         durations_s = computation.varied(once_s)
     else:
@@ -202,13 +200,13 @@ def _sent(part: TensorPart, element_bytes: int) -> int:
     return part.bytes * element_bytes // 4
 
 
-def _fill_receipt(once_s: Array, graph: ServedGraph, parsing: Parsing, memory_bytes_per_s: float) -> None:
+def _fill_receipt(once_s: Array, graph: ServedGraph, parsing: Parsing) -> None:
     """Fill in parsing on the worker, and parsing and updating on the server."""
     if len(graph.parse):
         once_s[graph.parse] = parsing.alpha_s_per_byte * graph.part_bytes + parsing.beta_s
     if len(graph.update):
         parse_s = parsing.alpha_s_per_byte * graph.gradient_bytes + parsing.beta_s
-        update_s = UPDATE_OVERHEAD_S + UPDATE_PASSES * graph.gradient_bytes / memory_bytes_per_s
+        update_s = UPDATE_OVERHEAD_S + UPDATE_PASSES * graph.gradient_bytes / SERVER_MEMORY_BYTES_PER_S
         once_s[graph.update] = parse_s + update_s
 
 
@@ -237,15 +235,12 @@ def profile_for(
     steps: int = DEFAULT_STEPS,
     seed: int = 0,
     training: bool = True,
-    compute_factor: float = 1.0,
     parsing: Parsing | None = None,
     on_host: bool = False,
     variation: Variation = Variation(),
-    server_memory_bytes_per_s: float = SERVER_MEMORY_BYTES_PER_S,
 ) -> Profile:
     """Synthesize the profile of one worker on one device of `hardware`.
 
-    `compute_factor` multiplies compute times: other frameworks than the one calibrated for, slower clocks.
     `training=False` gives a forward pass only, without gradients and updates. `parsing` is gRPC's unless
     given, or ps-lite's where the placement is MXNet's; the worker does it, as the papers have it, or the host
     beside its accelerator (`on_host`), as plans have it.
@@ -257,7 +252,6 @@ def profile_for(
         steps=steps,
         seed=seed,
         training=training,
-        compute_factor=compute_factor,
         variation=variation,
     )
     return served(
@@ -266,5 +260,4 @@ def profile_for(
         placement,
         parsing=parsing,
         on_host=on_host,
-        server_memory_bytes_per_s=server_memory_bytes_per_s,
     )

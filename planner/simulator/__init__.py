@@ -3,7 +3,7 @@
 Imports the nouns and profiles; knows nothing of money.
 """
 
-from planner.simulator.simulate import Case, measurement_spread, simulate, simulate_many
+from planner.simulator.simulate import Case, simulate, simulate_many
 from planner.simulator.statistics import Prediction
 
-__all__ = ["Case", "Prediction", "measurement_spread", "simulate", "simulate_many"]
+__all__ = ["Case", "Prediction", "simulate", "simulate_many"]

@@ -32,7 +32,6 @@ from planner.simulator.statistics import (
     measured_steps,
     steps_per_s,
     utilisation,
-    window_rate,
 )
 from planner.simulator.step import Profile
 
@@ -175,37 +174,6 @@ def simulate_many(
         raise BadInput(f"jobs is {jobs}; it must be at least 1")
     with ThreadPoolExecutor(jobs) as threads:
         yield from threads.map(call, cases)
-
-
-def measurement_spread(
-    profile: Profile,
-    cluster: Cluster,
-    policy: Policy | None = None,
-    mode: Mode = "async",
-    *,
-    window_s: float = 30.0,
-    runs: int = 32,
-    seed: int = 0,
-    fairness_sigma: float = FAIRNESS_SIGMA,
-) -> float:
-    """Relative standard deviation of repeated measurements over `window_s` seconds.
-
-    A measured throughput that differs from a prediction by less than about twice this says nothing.
-    """
-    if not (math.isfinite(window_s) and window_s > 0):
-        raise BadInput(f"window_s is {window_s}; it must be above zero")
-    if runs < 2:
-        raise BadInput(f"runs is {runs}; a spread needs at least 2")
-    case = Case(profile=profile, cluster=cluster, policy=policy or Multiplexed(), mode=mode)
-    options, pilot = _pilot(case, _options(case, Effort(seed=seed, fairness_sigma=fairness_sigma)))
-    fastest = float(steps_per_s(pilot).max())
-    # Long enough for the window even if the fastest worker is a tenth faster than in the pilot.
-    options = replace(options, steps=options.warmup_steps + math.ceil(1.1 * window_s * fastest) + 2)
-    rates = [window_rate(result, window_s) for result in _runs(case, options, range(runs))]
-    mean = float(np.mean(rates))
-    if mean == 0:
-        raise BadInput(f"no worker ends two steps within {window_s} s; take a longer window")
-    return float(np.std(rates, ddof=1)) / mean
 
 
 def run_length(workers: int, *, lockstep: bool = False, joint: bool = False) -> tuple[int, int]:

@@ -136,16 +136,6 @@ def _joined(result: RunResult) -> tuple[npt.NDArray[np.float64], npt.NDArray[np.
     return np.concatenate(result.step_ends_s), np.repeat(np.arange(len(counts)), counts)
 
 
-def window_rate(result: RunResult, window_s: float) -> float:
-    """Steps per second as measured in a window of that length from the start of measurement."""
-    total = 0.0
-    for ends in result.step_ends_s:
-        inside = ends[(ends > result.measured_from_s) & (ends <= result.measured_from_s + window_s)]
-        if len(inside) > 1:
-            total += (len(inside) - 1) / float(inside[-1] - inside[0])
-    return total
-
-
 def mean_of_slowest_s(
     rows: list[tuple[npt.NDArray[np.float64], npt.NDArray[np.float64]]], members: npt.NDArray[np.float64]
 ) -> float:

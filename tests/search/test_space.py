@@ -9,7 +9,7 @@ from planner.model.catalog import load_model
 from planner.search.cases import Cases
 from planner.search.request import Request
 from planner.search.space import enumerate_plans
-from planner.servers.cluster import cheap_servers
+from planner.servers.lowering import cheap_servers
 
 
 def test_default_space_of_vgg11_is_large_and_within_the_budget():

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from planner.errors import BadInput
 from planner.hardware.catalog import hardware_names, load_hardware
 from planner.parallel.plan import network_figure
-from planner.servers.cluster import cluster_of, machine_counts
+from planner.servers.lowering import cluster_of, machine_counts
 from planner.units import GBIT_BYTES_PER_S
 
 WITH_NIC = [n for n in hardware_names() if load_hardware(n).nic_bytes_per_s("baseline")]
@@ -39,8 +39,6 @@ def test_baseline_and_burst() -> None:
 
 def test_one_connection_is_limited_by_the_cloud_and_not_by_a_private_switch() -> None:
     assert cluster_of("p4d.24xlarge", 8).flow_bytes_per_s == 10 * GBIT_BYTES_PER_S
-    spread = cluster_of("p4d.24xlarge", 8, placement_group=False)
-    assert spread.flow_bytes_per_s == 5 * GBIT_BYTES_PER_S
     assert math.isinf(cluster_of("private-opteron", 8).flow_bytes_per_s)
 
 

@@ -6,11 +6,11 @@ from planner.device.memory import framework_bytes
 from planner.errors import BadInput
 from planner.hardware.catalog import load_hardware
 from planner.model.catalog import load_model
-from planner.servers.cluster import server_memory_bytes, server_memory_error
+from planner.servers.lowering import server_memory_bytes, server_memory_error
 
 
 def test_server_memory_is_parameters_state_and_a_gradient_per_worker() -> None:
-    assert server_memory_bytes(100.0, 3, "adam") - framework_bytes("cpu") == 100 * (1 + 2 + 3)
+    assert server_memory_bytes(100.0, 3) - framework_bytes("cpu") == 100 * (1 + 1 + 3)
 
 
 def test_server_memory_error_names_need_and_room() -> None:

@@ -5,8 +5,7 @@ from hypothesis import strategies as st
 
 from planner.hardware.catalog import load_hardware
 from planner.model.catalog import load_model
-from planner.servers.placement import RULES
-from planner.servers.rewrite import on_servers
+from planner.servers.placement import RULES, on_servers
 from planner.servers.synthesis import profile_for
 from planner.simulator.step import DOWNLINK, PS, UPLINK
 

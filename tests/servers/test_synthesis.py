@@ -5,13 +5,22 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from planner.device.computation.synthesis import computation_for
 from planner.device.rates.times import FITTED_KINDS, fitted_times
 from planner.errors import BadInput
 from planner.hardware import Device, Hardware, KernelRates, bare_machine
 from planner.model import Layer, Model, Tensor
 from planner.model.layers import kernel_kind
 from planner.servers.placement import RULES
-from planner.servers.synthesis import GRPC_PARSING, NO_PARSING, NO_VARIATION, Parsing, Variation, profile_for
+from planner.servers.synthesis import (
+    GRPC_PARSING,
+    NO_PARSING,
+    NO_VARIATION,
+    Parsing,
+    Variation,
+    profile_for,
+    served,
+)
 from planner.simulator.step import DOWNLINK, HOST, PS, UPLINK, WORKER, Profile
 
 RATES = KernelRates(
@@ -115,10 +124,8 @@ def test_parsing_is_the_transports_unless_given():
 
 
 def test_an_update_reads_and_writes_the_servers_memory():
-    profile = profile_for(
-        branching(), 4, hardware(), parsing=NO_PARSING, variation=NO_VARIATION, server_memory_bytes_per_s=3e9
-    )
-    assert profile.durations_s[0, profile.names.index("fc/w/update")] == pytest.approx(163840e-9 + 2e-6)
+    profile = profile_for(branching(), 4, hardware(), parsing=NO_PARSING, variation=NO_VARIATION)
+    assert profile.durations_s[0, profile.names.index("fc/w/update")] == pytest.approx(163840e-9 / 4 + 2e-6)
 
 
 def test_inference_has_no_gradients():
@@ -224,9 +231,11 @@ def test_steps_vary_as_asked_and_by_seed():
 def test_a_compute_factor_scales_computation_only():
     model = branching()
     once, twice = (
-        profile_for(model, 4, hardware(), compute_factor=factor, variation=NO_VARIATION, steps=1)
+        served(computation_for(model, 4, hardware(), compute_factor=factor, variation=NO_VARIATION, steps=1))
         for factor in (1.0, 2.0)
     )
+    with pytest.raises(BadInput, match="compute_factor is 0"):
+        computation_for(model, 4, hardware(), compute_factor=0.0)
     ratio = np.divide(
         twice.durations_s[0], once.durations_s[0], where=once.durations_s[0] > 0, out=np.ones(once.ops)
     )
@@ -247,7 +256,6 @@ def test_estimated_rates_make_an_estimated_profile():
         ({"batch": 0}, "batch is 0"),
         ({"servers": 0}, "servers is 0"),
         ({"steps": 0}, "steps is 0"),
-        ({"compute_factor": 0.0}, "compute_factor is 0.0"),
         ({"placement": "best"}, "unknown placement 'best'"),
         ({"hardware": hardware(None)}, "'box' has no kernel rates for its device 'V100'"),
         ({"hardware": hardware(KernelRates({"fc": 1.0}, 0.0, "estimated", ""))}, "lack conv1x1"),

@@ -5,11 +5,10 @@ from __future__ import annotations
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 
-import numpy as np
 import pytest
 
 from planner.errors import BadInput
-from planner.simulator import Case, Prediction, measurement_spread, simulate, simulate_many
+from planner.simulator import Case, Prediction, simulate, simulate_many
 from planner.simulator.cluster import COMPUTATION, Cluster, Node, Resource, ResourceKind, as_text
 from planner.simulator.policy import Fifo, Multiplexed, Ordered
 from planner.simulator.run import RunOptions, run, run_all
@@ -154,19 +153,6 @@ def test_uneven_shares_move_only_uploads_that_meet() -> None:
         simulate(profile((1.0, 2.0, 3.0)), cluster(2), fairness_sigma=s).samples_per_s for s in (0.0, 0.5)
     ]
     assert pair[0] != pair[1]
-
-
-def test_longer_measurements_spread_less() -> None:
-    steps = tuple(np.linspace(1.0, 3.0, 21))
-    short, long = (measurement_spread(profile(steps), cluster(2), window_s=w) for w in (50.0, 5000.0))
-    assert long < short / 3
-    assert measurement_spread(profile(), cluster(), window_s=50.0) == pytest.approx(0, abs=1e-9)
-
-
-@pytest.mark.parametrize(("window_s", "runs"), [(0.0, 8), (-1.0, 8), (float("nan"), 8), (10.0, 1), (0.5, 8)])
-def test_spreads_that_make_no_sense(window_s: float, runs: int) -> None:
-    with pytest.raises(BadInput, match=r"window|runs"):
-        measurement_spread(profile(), cluster(), window_s=window_s, runs=runs)
 
 
 @pytest.mark.parametrize("precision", [0.0, -0.1, float("nan"), float("inf")])

@@ -17,7 +17,6 @@ from planner.simulator.statistics import (
     measured_steps,
     steps_per_s,
     t_quantile,
-    window_rate,
 )
 
 
@@ -111,10 +110,3 @@ def test_steps_of_the_warm_up_are_dropped() -> None:
     lengths, staleness = measured_steps(result([1.0, 3.0, 6.0], [2.0, 6.0], measured_from_s=2.0))
     assert lengths.tolist() == [2.0, 3.0, 4.0]
     assert staleness.tolist() == [1, 2, 1]
-
-
-def test_a_window_is_measured_from_first_to_last_end() -> None:
-    run = result([1.0, 2.0, 3.0, 4.0, 5.0], [1.5, 3.5, 5.0], measured_from_s=1.0)
-    # In (1, 4]: ends 2, 3, 4 of the first, 1.5 and 3.5 of the second.
-    assert window_rate(run, 3.0) == pytest.approx(2 / 2 + 1 / 2)
-    assert window_rate(run, 0.1) == 0.0

@@ -27,7 +27,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from planner.errors import BadInput
-from planner.servers.rewrite import parse_ops, with_deps
+from planner.servers.placement import parse_ops, with_deps
 from planner.simulator.step import DOWNLINK, PS, UPLINK, WORKER, Profile
 
 

@@ -58,12 +58,13 @@ def traced(profile: Profile, cluster: Cluster, policy: Policy, mode: Mode, optio
     return timeline
 
 
-def bounds(profile: Profile, bandwidth_bytes_per_s: float, step: int | None = None) -> Bounds:
-    """Cost of a step (or of the mean step) on each resource at one worker's share of the bandwidth."""
+def bounds(profile: Profile, bandwidth_bytes_per_s: float) -> Bounds:
+    """Cost of the mean step on each resource at one worker's share of the bandwidth."""
     if not bandwidth_bytes_per_s > 0:
         raise BadInput(f"bandwidth is {bandwidth_bytes_per_s} bytes a second; it must be above zero")
-    durations = profile.durations_s.mean(axis=0) if step is None else profile.durations_s[step]
-    cost = np.where(profile.is_transfer, profile.bytes / bandwidth_bytes_per_s, durations)
+    cost = np.where(
+        profile.is_transfer, profile.bytes / bandwidth_bytes_per_s, profile.durations_s.mean(axis=0)
+    )
     out: dict[Resource, float] = {}
     for op, (resource, server) in enumerate(zip(profile.resource, profile.server, strict=True)):
         used = resource_of(int(resource), int(server))

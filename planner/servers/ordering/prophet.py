@@ -22,7 +22,7 @@ from planner.servers.ordering.strategies import (
     Strategy,
     layer_priorities,
 )
-from planner.servers.rewrite import cut, with_deps
+from planner.servers.placement import cut, with_deps
 from planner.simulator.policy import Blocks
 from planner.simulator.step import UPLINK, WORKER, Profile
 

@@ -2,7 +2,7 @@
 
 Named as in the papers: TIC and TAC (TicTac, file 001), the simple heuristic (file 004), P3 (Jayarajan et al.,
 MLSys 2019) and ByteScheduler (Peng et al., SOSP 2019; file 003, section 2.2). P3 and ByteScheduler cut
-tensors first (`planner.servers.rewrite.cut`) and rank the pieces by layer.
+tensors first (`planner.servers.placement.cut`) and rank the pieces by layer.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from typing import ClassVar
 
 from planner.errors import BadInput
 from planner.servers.ordering.graph import StepGraph, bits, transfer_priorities
-from planner.servers.rewrite import cut
+from planner.servers.placement import cut
 from planner.simulator.policy import Credit, Fifo, Ordered, Policy, Sliced
 from planner.simulator.step import Profile
 

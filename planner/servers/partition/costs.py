@@ -10,6 +10,12 @@ where the price of a byte read holds how often and how fast a replica reads, and
 it (`planner.servers.partition.search`). Choices of H: fewer threads than those with the least computing time
 only add waiting, so only H from there up are kept, and of these only the ones that trade computing for
 waiting.
+
+The sum of all tables is minimised exactly by eliminating one variable after another: the factors that it
+stands in become one over its neighbours, the least cost over its states. On a chain this is the recurrence of
+section 5.2; where branches meet, a fork and its join stay in the tables until the branches between them are
+gone. Variables go in the order of fewest neighbours, so that networks built of blocks (Inception, ResNet)
+never need a table of more than three variables.
 """
 
 from __future__ import annotations
@@ -22,8 +28,8 @@ from functools import cached_property
 import numpy as np
 import numpy.typing as npt
 
+from planner.errors import BadInput
 from planner.model import BYTES_PER_ELEMENT
-from planner.servers.partition.elimination import Factor, elimination_order
 from planner.servers.partition.layers import PaperConstants, Split, receive_s
 from planner.servers.partition.stages import (
     Link,
@@ -36,6 +42,76 @@ from planner.servers.partition.stages import (
     overlaps,
     traffic_between,
 )
+
+Table = npt.NDArray[np.float64]
+Factor = tuple[tuple[int, ...], Table]
+_MAX_CELLS = 50_000_000
+
+
+def elimination_order(variables: int, scopes: Sequence[tuple[int, ...]]) -> list[int]:
+    """Variables by fewest neighbours, the lowest index first among equals."""
+    neighbours: list[set[int]] = [set() for _ in range(variables)]
+    for scope in scopes:
+        for v in scope:
+            neighbours[v].update(u for u in scope if u != v)
+    left = set(range(variables))
+    order = []
+    while left:
+        v = min(left, key=lambda u: (len(neighbours[u]), u))
+        for u in neighbours[v]:
+            neighbours[u] |= neighbours[v] - {u}
+            neighbours[u].discard(v)
+        left.discard(v)
+        order.append(v)
+    return order
+
+
+def minimise(order: Sequence[int], factors: Sequence[Factor]) -> tuple[float, list[int]]:
+    """Least sum of all factors, and the states that reach it (lowest index on ties)."""
+    where: dict[int, list[Factor]] = {v: [] for v in order}
+    rank = {v: at for at, v in enumerate(order)}
+    constant = 0.0
+
+    def put(scope: tuple[int, ...], table: Table) -> None:
+        nonlocal constant
+        if scope:
+            where[min(scope, key=rank.__getitem__)].append((scope, table))
+        else:
+            constant += float(table)
+
+    for scope, table in factors:
+        put(scope, table)
+    choices: list[tuple[int, tuple[int, ...], npt.NDArray[np.intp]]] = []
+    for v in order:
+        others = tuple(sorted({u for scope, _ in where[v] for u in scope if u != v}))
+        axes = {u: at for at, u in enumerate((v, *others))}
+        sizes = {u: n for scope, table in where[v] for u, n in zip(scope, table.shape, strict=True)}
+        if math.prod(sizes.values()) > _MAX_CELLS:
+            raise BadInput("the model's branches are too entangled to partition exactly; use fewer machines")
+        total: Table | None = None
+        for scope, table in where[v]:
+            spread = _spread(scope, table, axes)
+            total = spread if total is None else total + spread
+        if total is None:
+            choices.append((v, (), np.zeros((), np.intp)))
+            continue
+        best = total.argmin(axis=0)
+        choices.append((v, others, best))
+        put(others, total.min(axis=0))
+    states: dict[int, int] = {}
+    for v, others, best in reversed(choices):
+        states[v] = int(best[tuple(states[u] for u in others)])
+    return constant, [states[v] for v in range(len(order))]
+
+
+def _spread(scope: tuple[int, ...], table: Table, axes: dict[int, int]) -> Table:
+    """Transpose a table to the order of `axes`, with length one where it does not depend."""
+    by_axis = sorted(range(len(scope)), key=lambda i: axes[scope[i]])
+    shape = [1] * len(axes)
+    for i in by_axis:
+        shape[axes[scope[i]]] = table.shape[i]
+    return table.transpose(by_axis).reshape(shape)
+
 
 Floats = npt.NDArray[np.float64]
 _ALL_DEGREES = 4

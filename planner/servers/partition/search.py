@@ -27,8 +27,7 @@ from planner.hardware import Hardware, Network
 from planner.model import Model
 from planner.progress import Progress, silent
 from planner.servers import option
-from planner.servers.partition.costs import Memo, Problem, StageSpread, place_segments
-from planner.servers.partition.elimination import minimise
+from planner.servers.partition.costs import Memo, Problem, StageSpread, minimise, place_segments
 from planner.servers.partition.layers import (
     PaperConstants,
     Split,

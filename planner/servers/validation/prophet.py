@@ -27,7 +27,7 @@ from planner.servers.ordering import Schedule, measures, schedule
 from planner.servers.ordering.graph import pipelined
 from planner.servers.ordering.strategies import DEFAULT_PARTITION_BYTES
 from planner.servers.orders import machines
-from planner.servers.rewrite import cut
+from planner.servers.placement import cut
 from planner.servers.synthesis import NO_VARIATION, profile_for
 from planner.simulator.cluster import Cluster
 from planner.simulator.run import RunOptions, run

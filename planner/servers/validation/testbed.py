@@ -19,8 +19,8 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from planner.servers.network.calibration import infer_window
-from planner.servers.network.transmissions import Wire
+from planner.servers.calibration import infer_window
+from planner.servers.transmissions import Wire
 from planner.simulator import Prediction, simulate
 from planner.simulator.cluster import Cluster
 from planner.simulator.policy import DEFAULT_WINDOW_BYTES, Multiplexed, Policy
@@ -47,12 +47,10 @@ class OneWorker:
     network_use: float  # share of the step during which that link is busy
 
 
-def one_worker(
-    profile: Profile, cluster: Cluster, policy: Policy | None = None, *, seed: int = 0
-) -> OneWorker:
+def one_worker(profile: Profile, cluster: Cluster, policy: Policy | None = None) -> OneWorker:
     """The figures of the cluster's first worker alone."""
     alone = replace(cluster, worker_nodes=cluster.worker_nodes[:1], worker_speeds=cluster.worker_speeds[:1])
-    options = RunOptions(seed=seed, steps=STEPS, timeline=True)
+    options = RunOptions(steps=STEPS, timeline=True)
     result = run(profile, alone, policy or Multiplexed(), "async", options)
     assert result.timeline is not None
     chunks, starts, ends = result.timeline, result.step_starts_s[0], result.step_ends_s[0]

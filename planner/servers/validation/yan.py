@@ -14,8 +14,7 @@ from planner.hardware import Hardware
 from planner.hardware.catalog import load_hardware
 from planner.model import Model
 from planner.model.catalog import load_model
-from planner.servers.partition.costs import Problem, place_segments
-from planner.servers.partition.elimination import minimise
+from planner.servers.partition.costs import Problem, minimise, place_segments
 from planner.servers.partition.layers import constants_for
 from planner.servers.partition.search import (
     PartitionPlan,

@@ -20,7 +20,7 @@ from planner.parallel.data.settings import _value, library
 from planner.parallel.plan import Plan
 from planner.search.scored import _flat
 from planner.servers.parameter_servers import ParameterServers
-from planner.servers.rewrite import on_servers
+from planner.servers.placement import on_servers
 from planner.servers.synthesis import Parsing
 from planner.simulator.step import DOWNLINK, HOST, PS, UPLINK, WORKER, Op, Profile
 

@@ -11,7 +11,8 @@ from hypothesis import strategies as st
 from ordering_graphs import MB_PER_S, chain, makespan_s, step_graph
 
 from planner.errors import BadInput
-from planner.servers.ordering import measures, order, priorities
+from planner.servers.order_request import priorities_json, read_priorities
+from planner.servers.ordering import measures, order
 from planner.servers.ordering.graph import forward_ops, pipelined
 from planner.simulator.cluster import COMPUTATION, Cluster, Resource
 from planner.simulator.policy import Ordered, Policy
@@ -101,8 +102,8 @@ def test_priorities_survive_a_file(tmp_path: Path) -> None:
     policy = order(TRAINING, "tac", bandwidth_bytes_per_s=MB_PER_S)
     assert isinstance(policy, Ordered)
     path = tmp_path / "order.json"
-    path.write_text(priorities.to_json(TRAINING, "tac", policy))
-    assert priorities.read(path, TRAINING) == policy.priorities
+    path.write_text(priorities_json(TRAINING, "tac", policy))
+    assert read_priorities(path, TRAINING) == policy.priorities
 
 
 @pytest.mark.parametrize(
@@ -120,18 +121,18 @@ def test_bad_priority_files(tmp_path: Path, content: str, message: str) -> None:
     path = tmp_path / "order.json"
     path.write_text(content)
     with pytest.raises(BadInput, match=message):
-        priorities.read(path, TRAINING)
+        read_priorities(path, TRAINING)
 
 
 def test_missing_priority_file(tmp_path: Path) -> None:
     with pytest.raises(BadInput, match=r"cannot read .*none\.json"):
-        priorities.read(tmp_path / "none.json", TRAINING)
+        read_priorities(tmp_path / "none.json", TRAINING)
 
 
 def test_uploads_without_a_priority_follow_their_download(tmp_path: Path) -> None:
     path = tmp_path / "order.json"
     rows = ", ".join(f'{{"name": "w{i}", "priority": {5 - i}}}' for i in range(3))
     path.write_text(f'{{"transfers": [{rows}]}}')
-    read = priorities.read(path, TRAINING)
+    read = read_priorities(path, TRAINING)
     assert read["g0"] == 5
     assert read["g2"] == 3

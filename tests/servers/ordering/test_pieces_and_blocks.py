@@ -13,7 +13,7 @@ from ordering_graphs import MB_PER_S, step_graph
 
 from planner.servers.ordering import schedule
 from planner.servers.ordering.prophet import blocks_of, generation_times_s, steps_of
-from planner.servers.rewrite import cut
+from planner.servers.placement import cut
 from planner.simulator.policy import Blocks, Sliced
 from planner.simulator.step import DOWNLINK, PS, UPLINK, WORKER, Op, OpRole, Profile
 

@@ -16,8 +16,7 @@ from planner.hardware.catalog import load_hardware
 from planner.model import Layer, Model, Tensor
 from planner.model.catalog import load_model
 from planner.servers.partition import search
-from planner.servers.partition.costs import Problem
-from planner.servers.partition.elimination import elimination_order, minimise
+from planner.servers.partition.costs import Problem, elimination_order, minimise
 from planner.servers.partition.layers import PaperConstants
 from planner.servers.partition.search import (
     PartitionRequest,

@@ -126,8 +126,8 @@ def _imported(paths: Sequence[Path | str], about: dict[str, Any]) -> Profile:
     stem = Path(paths[0]).name.split(".")[0]
     if traces:
         return _from_traces(paths, traces, about, stem)
-    from planner.servers.network.transmissions import correct_sent_order
     from planner.servers.tensorflow import profile as tensorflow
+    from planner.servers.transmissions import correct_sent_order
 
     about["model"] = about["model"] or stem
     if about["batch"] is None:

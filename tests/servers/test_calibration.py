@@ -8,17 +8,17 @@ import pytest
 
 from planner.device.recorded.importers import import_profile
 from planner.errors import BadInput
-from planner.servers.network.calibration import (
+from planner.servers.calibration import (
     calibrate_overhead,
     calibrate_window,
     fit_overhead,
     isolated_delays,
     parse_overhead,
 )
-from planner.servers.rewrite import with_parsing
+from planner.servers.placement import with_parsing
 from planner.simulator.step import DOWNLINK, PS, UPLINK, WORKER, Op, Profile, files
 
-DATA = Path(__file__).parents[2] / "data"
+DATA = Path(__file__).parents[1] / "data"
 CAPTURE = DATA / "overhead_capture.csv"
 STEPS = [DATA / "tensorflow" / f"alexnet_ps1_step{k}.pb.gz" for k in range(3)]
 

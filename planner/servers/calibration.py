@@ -33,7 +33,7 @@ from planner.device.recorded.importers import RUN_METADATA, import_profile, kind
 from planner.errors import BadInput
 from planner.files.tomlfile import convert, from_json
 from planner.report.page import Column, Table
-from planner.servers.network.transmissions import Stream, Wire, reconstruct, streams_of
+from planner.servers.transmissions import Stream, Wire, reconstruct, streams_of
 from planner.simulator.step import DOWNLINK, UPLINK, Profile
 from planner.simulator.step.files import FORMAT, decode, read_bytes
 from planner.units import format_bytes, format_seconds

@@ -13,8 +13,8 @@ from hypothesis import strategies as st
 
 from planner.device.recorded.importers import import_profile
 from planner.errors import BadInput
-from planner.servers.network.calibration import infer_window
-from planner.servers.network.transmissions import (
+from planner.servers.calibration import infer_window
+from planner.servers.transmissions import (
     Stream,
     Transmission,
     Wire,
@@ -26,11 +26,11 @@ from planner.servers.network.transmissions import (
 )
 from planner.simulator.step import DOWNLINK, UPLINK, WORKER, Op, Profile, files
 
-sys.path.insert(0, str(Path(__file__).parents[3] / "benchmarks" / "accuracy"))
+sys.path.insert(0, str(Path(__file__).parents[2] / "benchmarks" / "accuracy"))
 
 from transmissions import end_time_error, relative_error
 
-DATA = Path(__file__).parents[2] / "data" / "tensorflow"
+DATA = Path(__file__).parents[1] / "data" / "tensorflow"
 STEPS = [DATA / f"alexnet_ps1_step{k}.pb.gz" for k in range(3)]
 
 
@@ -293,7 +293,7 @@ def test_a_window_needs_transfers_that_compete():
 @pytest.mark.parametrize("name", ["alexnet_b16_100", "alexnet_b4_200", "alexnet_big_200", "vgg11_b8_100"])
 def test_the_benchmark_meets_its_target(name, monkeypatch):
     """63 steps each; `benchmarks/accuracy/transmissions.py` prints the whole table, ResNet-50 included."""
-    folder = Path(__file__).parents[3] / "benchmarks/accuracy"
+    folder = Path(__file__).parents[2] / "benchmarks/accuracy"
     monkeypatch.syspath_prepend(str(folder))
     import testbed
 
@@ -308,7 +308,7 @@ def test_the_benchmark_meets_its_target(name, monkeypatch):
 def test_two_real_servers(monkeypatch):
     """TCP's shares move within a step, so the target of one server (2% and 5%) is not reached with two; equal
     shares are 8.3% and 11.6% off."""
-    monkeypatch.syspath_prepend(str(Path(__file__).parents[3] / "benchmarks/accuracy"))
+    monkeypatch.syspath_prepend(str(Path(__file__).parents[2] / "benchmarks/accuracy"))
     import testbed
 
     profile = testbed.profile_of(testbed.read_trace("vgg11_b8_100_ps2"), latency=False)

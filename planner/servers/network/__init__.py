@@ -1,1 +1,0 @@
-"""Reconstruction of what a recorded network did: transmissions, parse overhead, flow-control window."""
