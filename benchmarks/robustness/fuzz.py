@@ -147,7 +147,7 @@ def report(fuzzer: Fuzzer) -> None:
     peak_mib = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss // 1024
     if peak_mib > MOST_MIB:
         fuzzer.failures["memory"] = f"{peak_mib} MiB"
-    used = f"slowest {fuzzer.slowest_s:.2f} s, at most {peak_mib:,} MiB"
+    used = f"{time.process_time():.0f} s of CPU, slowest {fuzzer.slowest_s:.2f} s, at most {peak_mib:,} MiB"
     print(f"{fuzzer.reader.name:14} {total:9,} inputs: {ends}; {used}", flush=True)
 
 

@@ -1,6 +1,6 @@
 """Damaged files: bytes, values and structure of real files changed at random, for fuzzing readers.
 
-`mutate` knows five forms. TOML and JSON are changed as trees and written out again, so that most damage gets
+`mutate` knows six forms. TOML and JSON are changed as trees and written out again, so that most damage gets
 past the parser and meets what lies behind it; protobuf messages are changed field by field with their lengths
 mended, tables (CSV) cell by cell, output of programs word by word; and all are also changed as plain bytes.
 Compressed files are changed inside, and pieces of other files of the same kind are grafted in.
@@ -19,7 +19,7 @@ import zlib
 from functools import lru_cache
 from typing import Any, Literal
 
-from planner.servers.tensorflow import runmetadata as wire
+from planner.files import protobuf as wire
 
 # Written where JSON is dumped with a marker, as Python neither reads nor writes so many digits.
 LONG_INTEGER = "\u0001long integer\u0001"
@@ -27,7 +27,8 @@ DEEP_JSON = "\u0001deep\u0001"
 DEPTH = 1_100  # beyond what recursive readers follow
 LARGEST_BYTES = 2**20  # of a file that repeats a piece
 
-Form = Literal["toml", "json", "wire", "onnx", "csv", "text"]  # wire: a RunMetadata, onnx: a ModelProto
+# wire: a RunMetadata, onnx: a ModelProto, events: TensorBoard's records
+Form = Literal["toml", "json", "wire", "onnx", "csv", "text", "events"]
 Random = random_module.Random
 
 ODD_NUMBERS: tuple[Any, ...] = (
@@ -100,6 +101,8 @@ def mutate_structure(data: bytes, form: Form, random: Random, others: list[bytes
             return _mutated_table(data.decode(), random).encode("utf-8", "surrogatepass")
         if form == "text":
             return _mutated_words(data.decode(), random).encode("utf-8", "surrogatepass")
+        if form == "events":
+            return _mutated_records(data, random)
         if form in SCHEMAS:
             return _encoded(_mutated_message(_message(data, SCHEMAS[form]), random))
         tree, leaves = _parsed(data, form)
@@ -285,6 +288,26 @@ def _mutated_words(text: str, random: Random) -> str:
         words[word] = str(_near(words[word], random) if random.random() < 0.7 else random.choice(ODD_TEXTS))
         lines[at] = "".join(words)
     return "\n".join(lines)
+
+
+EVENT: dict[int, Any] = {5: {1: {8: {}}}}  # summary, value, tensor
+
+
+def _mutated_records(data: bytes, random: Random) -> bytes:
+    """Event files with a record changed, removed or repeated, lengths mended."""
+    records, at = list[bytes](), 0
+    while at < len(data):
+        size = int.from_bytes(data[at : at + 8], "little")
+        records.append(data[at + 12 : at + 12 + size])
+        at += size + 16
+    at, kind = random.randrange(len(records) or 1), random.randrange(8)
+    if kind == 0:
+        del records[at : at + random.choice((1, 10))]
+    elif kind == 1:
+        records[at:at] = records[at : at + 1] * random.choice((1, 100))
+    elif records:
+        records[at] = _encoded(_mutated_message(_message(records[at], EVENT), random))
+    return b"".join(len(record).to_bytes(8, "little") + b"crc4" + record + b"crc4" for record in records)
 
 
 Field = tuple[int, int, Any]  # number, coding, value: a number, bytes or a list of fields

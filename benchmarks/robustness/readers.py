@@ -17,12 +17,16 @@ from seeds import (
     answers,
     aws_lists,
     config_files,
+    event_files,
     families,
     files_of,
     headers,
     inventories,
+    log_rows,
+    log_tables,
     machines,
     measured_files,
+    mlflow_metrics,
     onnx_files,
     price_lists,
     priority_files,
@@ -207,10 +211,18 @@ def _layouts(path: Path) -> Any:
     return read_layouts(read_table(path), path.stem)
 
 
-def _step_times(path: Path) -> Any:
-    from planner.answers.checking import measured_rate, read_step_times
+def _speed(path: Path) -> Any:
+    from planner.answers.measured_speed import measured_speed
 
-    return measured_rate(read_step_times(path), 8)
+    return measured_speed(path, 8)
+
+
+def _mlflow(path: Path) -> Any:
+    """A metric of a run: the file stands in a folder of its own."""
+    folder = path.parent / "metrics"
+    folder.mkdir(exist_ok=True)
+    path.replace(folder / "step_time")
+    return _speed(folder)
 
 
 def _answer(path: Path) -> Any:
@@ -282,7 +294,10 @@ READERS = {
         Reader("weights_index", "json", ".json", weights_indices, _weights_index),
         Reader("runs", "csv", ".csv", run_tables, _runs),
         Reader("layouts", "csv", ".csv", lambda: [rows_of("layouts", 1, 2, 3)], _layouts),
-        Reader("step_times", "csv", ".csv", lambda: [b"step_s\n0.5\n0.25,0.75\n1e-3\n"], _step_times),
+        Reader("log_table", "csv", ".csv", log_tables, _speed),
+        Reader("log_rows", "json", ".json", log_rows, _speed),
+        Reader("mlflow", "text", "", mlflow_metrics, _mlflow),
+        Reader("tensorboard", "events", ".tfevents", event_files, _speed),
         Reader("answer", "json", ".json", answers, _answer),
         Reader("measured", "json", ".json", measured_files, _measured),
         Reader("hugging_face", "json", ".json", config_files, _hugging_face),

@@ -229,6 +229,30 @@ def measured_files() -> list[bytes]:
     return [json.dumps({"version": 1, "runs": [run, run | {"reach": "machine"}]}).encode()]
 
 
+LOGS = DATA / "training_logs"
+
+
+def log_tables() -> list[bytes]:
+    """Logs of training as tables, and a file of numbers."""
+    table = _first_lines((LOGS / "wandb-history.csv").read_bytes())
+    return [table, b"step_s\n0.5\n0.25,0.75\n1e-3\n", b"step;it/s\n1;2\n2;2.5\n3;2.5\n"]
+
+
+def log_rows() -> list[bytes]:
+    rows = json.loads((LOGS / "wandb-history.json").read_bytes())[:20]
+    columns = {name: [row[name] for row in rows if name in row] for name in rows[0]}
+    state = (LOGS / "trainer_state.json").read_bytes()
+    return [json.dumps(rows).encode(), json.dumps(columns).encode(), state]
+
+
+def mlflow_metrics() -> list[bytes]:
+    return [_first_lines(path.read_bytes()) for path in sorted(LOGS.glob("mlflow/metrics/*/*"))]
+
+
+def event_files() -> list[bytes]:
+    return [path.read_bytes() for path in sorted(LOGS.glob("t*/*tfevents*"))]
+
+
 def config_files() -> list[bytes]:
     wide = {"hidden_size": 64, "intermediate_size": 128, "num_attention_heads": 4, "num_hidden_layers": 2}
     wide |= {"vocab_size": 99, "max_position_embeddings": 64}

@@ -8,9 +8,7 @@ been wrong by so much: the device by (measured - rest) / computed, what is betwe
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
 from dataclasses import dataclass
-from pathlib import Path
 
 from planner.answers.answer_files import ChosenPlan
 from planner.errors import BadInput
@@ -55,17 +53,6 @@ class Check:
         return not low <= self.factor <= high
 
 
-def measured_rate(step_times_s: Sequence[float], samples_per_step: int) -> float:
-    """Samples a second from the seconds of single steps; the first tenth warms up."""
-    times = list(step_times_s)[len(step_times_s) // 10 :]
-    if not times:
-        raise BadInput("the file has no step times; write one number of seconds per line")
-    wrong = next((step for step in times if not (math.isfinite(step) and step > 0)), None)
-    if wrong is not None:
-        raise BadInput(f"a step of {wrong} s; step times are seconds above zero")
-    return samples_per_step * len(times) / sum(times)
-
-
 def check(plan: ChosenPlan, measured_samples_per_s: float) -> Check:
     """A run of a plan against its prediction."""
     if not (math.isfinite(measured_samples_per_s) and measured_samples_per_s > 0):
@@ -94,19 +81,3 @@ def _suspects(plan: ChosenPlan, measured: float) -> tuple[Suspect, ...]:
         times = slower / computed if computed else math.inf
         suspects.append(Suspect("input", times, (slower - 1) / slower))
     return tuple(sorted(suspects, key=lambda suspect: abs(math.log(suspect.times))))
-
-
-def read_step_times(path: Path | str) -> list[float]:
-    """The numbers of a file; a first line of words is a heading."""
-    from planner.files.regular_file import text_of
-
-    out: list[float] = []
-    for number, line in enumerate(text_of(path).splitlines(), 1):
-        for word in line.replace(",", " ").split():
-            try:
-                out.append(float(word))
-            except ValueError:
-                if number == 1:
-                    continue
-                raise BadInput(f"{path}:{number}: {word[:40]!r} is not a number of seconds") from None
-    return out

@@ -84,9 +84,9 @@ def settle_ties(
 ) -> None:
     """Simulate in full the plans that may be tied with the best one and win by a narrower range or fewer
     machines, the likeliest winners first, after a short look at what their bounds allow."""
-    looked, drawn = set(outcome.long), dict[tuple[int, float], Candidate]()
+    looked = set(outcome.long)
     for _ in range(MOST_TIE_ROUNDS):
-        pending = possible_ties(outcome, contest, cases, drawn)
+        pending = possible_ties(outcome, contest, cases)
         if not pending:
             return
         fresh = [i for i in pending if i not in looked][:TIE_ROUND]
@@ -98,21 +98,9 @@ def settle_ties(
         outcome.long.update(pending[:1])
 
 
-def possible_ties(
-    outcome: Outcome[Prediction],
-    contest: Contest,
-    cases: Cases,
-    drawn: dict[tuple[int, float], Candidate],
-) -> list[int]:
+def possible_ties(outcome: Outcome[Prediction], contest: Contest, cases: Cases) -> list[int]:
     """Plans without a final score that would win a tie if they were as fast as they may be, the narrowest
-    range and the fewest machines first. `drawn`: candidates of earlier rounds."""
-
-    def candidate(i: int, speed: float) -> Candidate:
-        plan, sigma = contest.plans[i], float(contest.sigma[i])
-        device = cases.market.machine(plan.machine).device.name
-        speed *= exp(sigma**2 / 2)
-        return Candidate(device, speed, float(contest.usd_per_hour[i]), sigma, machines=plan.machines)
-
+    range and the fewest machines first."""
     request, worth = cases.request, contest.worth
     final = [cases.scored(contest.plans[i], outcome.scores[i]) for i in sorted(outcome.long)]
     feasible = within([plan for plan in final if plan.samples_per_s > 0], request)
@@ -126,8 +114,17 @@ def possible_ties(
         ceiling[i] = min(ceiling[i], cautious(outcome.scores[i], "short")[1])
     possible: list[int] = np.flatnonzero(ceiling * worth >= contest.least_samples_per_s).tolist()
     left = [i for i in possible if i not in outcome.long]
-    keys = list(zip(left, (ceiling * worth)[left].tolist(), strict=True))
-    hopeful = [drawn.get(key) or drawn.setdefault(key, candidate(*key)) for key in keys]
+    hopeful = [
+        Candidate(
+            cases.market.machine(plan.machine).device.name,
+            float(ceiling[i] * worth[i]) * exp(contest.sigma[i] ** 2 / 2),
+            float(contest.usd_per_hour[i]),
+            float(contest.sigma[i]),
+            machines=plan.machines,
+        )
+        for i in left
+        for plan in (contest.plans[i],)
+    ]
     plans = Contenders([*known, *hopeful], request.goal, request.min_marginal_efficiency, decided=len(known))
     return [left[k - len(known)] for k in plans.possible_replacements(choice)]
 

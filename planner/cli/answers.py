@@ -169,8 +169,11 @@ def check_run(
     answer: Path | None = arg("ANSWER", "A JSON answer of recommend or simulate.", None),
     *,
     measured: float | None = opt("--measured", "Samples per second of all workers as measured, as 9500."),
-    step_times: Path | None = opt(
-        "--step-times", "Measured seconds of each step, one per line.", metavar="FILE"
+    log: Path | None = opt(
+        "--log",
+        "--step-times",
+        "The run's log: an MLflow or TensorBoard folder, W&B history, trainer_state.json or CSV.",
+        metavar="PATH",
     ),
     note: str = opt("--note", "A word to keep with the run, as nightly.", default=""),
     keep: bool = opt("--keep/--no-keep", "Use the run in later answers.", default=True),
@@ -200,14 +203,17 @@ def check_run(
         for line in kept_lines():
             typer.echo(printable(line))
         return
-    if answer is None or (measured is None) == (step_times is None):
-        raise BadInput("give an answer (JSON) and either --measured RATE or --step-times FILE")
+    if answer is None or (measured is None) == (log is None):
+        raise BadInput("give an answer (JSON) and either --measured RATE or --log PATH")
     from planner.answers.answer_files import chosen_plan
-    from planner.answers.checking import check, measured_rate, read_step_times
+    from planner.answers.checking import check
+    from planner.answers.measured_speed import measured_speed
 
     plan = chosen_plan(answer)
-    if step_times is not None:
-        measured = measured_rate(read_step_times(step_times), plan.samples_per_step)
+    source = ""
+    if log is not None:
+        speed = measured_speed(log, plan.samples_per_step)
+        measured, source = speed.samples_per_s, speed.source
     assert measured is not None
     checked_run = check(plan, measured)
     kept = None
@@ -227,7 +233,8 @@ def check_run(
             note=note,
         )
         add(kept)
-    page = check_page(checked_run, plan, kept, title=f"planner check: {answer.name}", asked=keep)
+    title = f"planner check: {answer.name}"
+    page = check_page(checked_run, plan, kept, title=title, asked=keep, source=source)
     emit(page)
     out.write_html(page, html)
 

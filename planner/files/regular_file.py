@@ -15,11 +15,12 @@ from planner.errors import BadInput
 from planner.memoize import memoize
 from planner.units import format_bytes
 
+LONGEST_FILE_NAME = 255
 LARGEST_TEXT_BYTES = 2**20  # of what people write: a hundred times the largest file of the catalogue
 
 
 def opened(path: Path | str) -> IO[bytes]:
-    """The file for reading. Opening a pipe that nobody writes to would wait for ever; this does not."""
+    """Open a regular file for reading; pipes and devices are refused instead of waited for."""
     try:
         file = os.fdopen(os.open(path, os.O_RDONLY | os.O_NONBLOCK), "rb")
     except OSError as error:
@@ -31,7 +32,7 @@ def opened(path: Path | str) -> IO[bytes]:
 
 
 def text_of(path: Path | str) -> str:
-    """The text of a file that people write, in UTF-8."""
+    """Read a text file written by people, in UTF-8."""
     try:
         with opened(path) as file:
             data = file.read(LARGEST_TEXT_BYTES + 1)
@@ -47,7 +48,10 @@ def text_of(path: Path | str) -> str:
 
 
 def expanded(path: Path | str) -> Path:
-    """A path with `~` and `~user` as the folders that they mean."""
+    """A path with `~` and `~user` expanded; names longer than file systems allow are refused."""
+    if any(len(part.encode(errors="surrogatepass")) > LONGEST_FILE_NAME for part in Path(path).parts):
+        limit = f"file names have at most {LONGEST_FILE_NAME} bytes"
+        raise BadInput(f"cannot read {str(path)[:60]}...: {limit}")
     try:
         return Path(path).expanduser()
     except RuntimeError as error:
@@ -57,17 +61,16 @@ def expanded(path: Path | str) -> Path:
 
 
 def write_file(path: Path | str, content: str | bytes) -> None:
-    """Replace a file by new content, whole or not at all."""
+    """Replace the content of a file, whole or not at all."""
     with replacing(path) as file:
         file.write(content.encode(errors="backslashreplace") if isinstance(content, str) else content)
 
 
 @contextmanager
 def replacing(path: Path | str) -> Iterator[IO[bytes]]:
-    """A file to write to that takes the place of `path` at the end: a temporary file beside it, synced, then
-    renamed.
+    """Write to a temporary file that is synced and renamed to `path` at the end.
 
-    Whatever stops us (Ctrl-C, a full disk) leaves the old file as it was and no half of a new one.
+    Interruptions and full disks leave the old file as it was.
     """
     target = Path(os.path.realpath(path))
     try:
@@ -101,7 +104,7 @@ def _umask() -> int:
 
 
 def home() -> Path:
-    """PLANNER_HOME if it is set, else `planner` where the system keeps a user's data. It need not exist."""
+    """PLANNER_HOME, or `planner` in the user's data folder; it need not exist."""
     named, data = os.environ.get("PLANNER_HOME"), os.environ.get("XDG_DATA_HOME")
     return _folder(named) if named else _folder(data or "~/.local/share") / "planner"
 
@@ -112,7 +115,7 @@ def _folder(path: str) -> Path:
 
 @memoize
 def _expanded(path: str, _home: str | None) -> Path:
-    """A path with `~` expanded, cached for a home folder: machines look for their prices one by one."""
+    """A path with `~` expanded, cached per home folder."""
     return expanded(path)
 
 
@@ -120,8 +123,7 @@ _PACKAGE = Path(__file__).resolve().parents[1]
 
 
 def shipped_folder(kind: str) -> Path:
-    """The catalogue's own `models`, `hardware` or `configs`: inside the package in an installed wheel, at the
-    top of a checkout."""
+    """The catalogue's `models`, `hardware` or `configs`, in an installed package or a checkout."""
     inside = _PACKAGE / "catalog_data" / kind
     return inside if inside.is_dir() else _PACKAGE.parent / kind
 
@@ -132,6 +134,5 @@ def user_folders() -> tuple[Path, ...]:
 
 
 def looks_like_path(name: str) -> bool:
-    """Whether a name given where a catalogue name is expected is a file: it has a slash, or ends in .toml or,
-    for one machine of several, in .toml:NAME."""
+    """Whether a name is a file rather than a catalogue name: a slash, .toml or .toml:NAME."""
     return name.endswith(".toml") or ".toml:" in name or "/" in name or os.sep in name

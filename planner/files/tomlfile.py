@@ -1,12 +1,11 @@
-"""TOML files as typed values. What is wrong is said in one line: file, line, key, what is allowed.
+"""TOML and JSON as typed values; errors are one line with file, line, key and the allowed values.
 
-`read` gives the text as plain values, `decode` turns values into a msgspec type; both raise `BadInput`.
+`read` returns the plain values of a TOML file, `decode` turns them into a msgspec type; both raise
+`BadInput`.
 
-Plain values and JSON as typed values: msgspec, one thread at a time.
-
-msgspec 0.22 looks into a type when it first meets it and shows other threads the half of what it has found:
-two threads that read their first file at once crash the process. It never lets go of the interpreter's lock,
-so that waiting here costs nothing. Messages of what is wrong are the caller's.
+Decoding is locked: msgspec 0.22 inspects a type at its first use and shows the unfinished result to other
+threads, so two threads that read their first file at once crash the process. It holds the interpreter's lock
+anyway.
 """
 
 from __future__ import annotations
@@ -34,7 +33,7 @@ MOST_KEY_PARTS = 32  # of one dotted key; the parser takes the square of it
 
 @dataclass(frozen=True, slots=True)
 class TomlSource:
-    """A TOML file that was read: where it is, its text, its values."""
+    """The path, text and values of a TOML file."""
 
     path: Path
     text: str
@@ -48,7 +47,7 @@ class TomlSource:
 
 
 def read(path: Path | str) -> TomlSource:
-    """The values of a TOML file; do not change them, they are shared by all who read the file."""
+    """Read a TOML file; its values are shared by all readers and must not be changed."""
     path = Path(path)
     try:
         status = path.stat()
@@ -60,7 +59,7 @@ def read(path: Path | str) -> TomlSource:
 
 
 def _read(path: Path, _size_bytes: int, _changed_ns: int) -> TomlSource:
-    """A file read once for each state it is in: bases are read by many."""
+    """Read a file once per size and time of change."""
     text = text_of(path)
     for line, words in enumerate(text.split("\n"), 1):
         # counting dots is a tenth of the work of looking for keys
@@ -78,7 +77,7 @@ def _read(path: Path, _size_bytes: int, _changed_ns: int) -> TomlSource:
 
 
 def decode(source: TomlSource, value: Any, kind: type[T], at: Sequence[Key] = ()) -> T:
-    """`value`, which stands at `at` in the file, as a typed value."""
+    """Convert the value at a key of a file to a type."""
     try:
         return convert(value, kind)
     except msgspec.ValidationError as error:
@@ -109,14 +108,14 @@ def dotted(at: Sequence[Key]) -> str:
 
 
 def _split(message: str) -> tuple[str, list[Key]]:
-    """msgspec's message and the path in it: ``... - at `$.layers[3].kernel` ``."""
+    """Split msgspec's message from its path: ``... - at `$.layers[3].kernel` ``."""
     text, _, path = message.partition(" - at `")
     keys = re.findall(r"\[(\d+)\]|\[(\.\.\.)\]|\.([^.\[\]`]+)", path)
     return text, [int(index) if index else some or key for index, some, key in keys]
 
 
 def _named(value: Any, kind: Any, path: list[Key]) -> list[Key]:
-    """A path with the keys that msgspec writes as `...`, which it does for any key of a dictionary."""
+    """A path with the dictionary keys that msgspec writes as `...`."""
     out: list[Key] = []
     for key in path:
         if key == "..." and isinstance(value, dict):
@@ -139,7 +138,7 @@ def _fits(value: Any, kinds: Sequence[Any]) -> bool:
 
 
 def _types_at(kind: Any, path: Sequence[Key]) -> list[Any]:
-    """The types that may stand at a path inside a type."""
+    """The possible types at a path inside a type."""
     if isinstance(kind, types.UnionType) or typing.get_origin(kind) is typing.Union:
         return [found for option in typing.get_args(kind) for found in _types_at(option, path)]
     if typing.get_origin(kind) is typing.Annotated:
@@ -154,13 +153,13 @@ def _types_at(kind: Any, path: Sequence[Key]) -> list[Any]:
 
 
 def _keys_at(kind: Any, path: Sequence[Key]) -> list[str]:
-    """The keys that a struct inside `kind` knows."""
+    """The keys of structs at a path inside a type."""
     structs = [t for t in _types_at(kind, path) if isinstance(t, type) and issubclass(t, msgspec.Struct)]
     return [field.encode_name for struct in structs for field in msgspec.structs.fields(struct)]
 
 
 def _choices_at(kind: Any, path: Sequence[Key]) -> list[str]:
-    """The values that a literal inside `kind` knows."""
+    """The values of literals at a path inside a type."""
     result = _types_at(kind, path)
     return [str(v) for t in result if typing.get_origin(t) is typing.Literal for v in typing.get_args(t)]
 
@@ -175,7 +174,7 @@ _TOKEN = re.compile(
 
 
 def line_of(text: str, at: Sequence[Key]) -> int | None:
-    """The line where a key stands, or the nearest thing around it that can be found."""
+    """The line of a key, or of the nearest enclosing table or array."""
     start, end, rest, seen = 0, len(text), list(at), 0
     counts: dict[str, int] = {}
     headers = list(_HEADER.finditer(text))
@@ -232,13 +231,13 @@ _DECODING = threading.Lock()
 
 
 def convert(value: Any, kind: type[T], *, strict: bool = True) -> T:
-    """`msgspec.convert`."""
+    """`msgspec.convert`, one thread at a time."""
     with _DECODING:
         return msgspec.convert(value, kind, strict=strict)
 
 
 def from_json(data: bytes, kind: type[T]) -> T:
-    """`msgspec.json.decode`. An integer of more digits than Python reads is an error of decoding too."""
+    """`msgspec.json.decode`, with `DecodeError` also for deep nesting and integers of too many digits."""
     with _DECODING:
         try:
             return msgspec.json.decode(data, type=kind)
@@ -255,7 +254,7 @@ LONGEST_OP_NAME = 2048  # C++ signatures among the kernels of a trace
 
 
 def name_fault(text: str, longest: int = LONGEST_NAME) -> str:
-    """Why a text cannot be a name; empty if it can."""
+    """The reason why a text cannot be a name; empty if it can."""
     if len(text) > longest:
         return f"a name of {len(text):,} characters ({text[:20]!r}...); at most {longest} are read"
     if not text.isprintable():
@@ -265,21 +264,22 @@ def name_fault(text: str, longest: int = LONGEST_NAME) -> str:
 
 
 def check_name(text: str, place: str, longest: int = LONGEST_NAME) -> str:
-    """The name itself, or an error that begins with the place where it stands."""
+    """Return a name, or raise an error that begins with its place."""
     if fault := name_fault(text, longest):
         raise BadInput(f"{place}: {fault}")
     return text
 
 
 def check_names(names: Iterable[str], place: str, longest: int = LONGEST_NAME) -> None:
-    """The same for many names of one place."""
+    """Check several names in one place."""
     for name in names:
         check_name(name, place, longest)
 
 
 def faulty_name(value: Any, prose: frozenset[str]) -> tuple[list[str | int], str] | None:
-    """Where in nested tables a key or text cannot be a name, and why; texts under keys of `prose` may have
-    several lines."""
+    """The path and fault of the first key or text in nested tables that cannot be a name.
+
+    Texts under keys of `prose` may have several lines."""
     if isinstance(value, str):
         return ([], fault) if (fault := name_fault(value)) else None
     if isinstance(value, Mapping):

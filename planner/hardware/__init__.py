@@ -1,15 +1,15 @@
 """Machines, their devices and fabrics, the catalogue of hardware files, and prices.
 
-Here are the nouns: one kind of machine, with its devices, NIC, memory and price, each figure with its basis;
-and the market of a request.
-`planner.hardware.catalog` reads them from `hardware/*.toml`. May be imported by all but `model` and `files`.
+This module holds the nouns: a machine with its devices, NIC, memory and price, each figure with its basis;
+and the market of a request. `planner.hardware.catalog` reads them from `hardware/*.toml`.
 """
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Hashable, Iterable, Mapping
 from dataclasses import dataclass, field
-from typing import Any, Literal, TypeVar, get_args
+from typing import Any, Literal, TypeVar, cast, get_args
 
 from planner.errors import BadInput
 from planner.memoize import kept
@@ -25,12 +25,13 @@ Link = Literal["nvswitch", "nvlink", "xgmi", "pcie", "host"]
 Topology = Literal["switch", "mesh", "pairs", "pcie"]
 MemoryKind = Literal["hbm", "gddr"]
 HOURS_PER_YEAR = 8766.0
-GIVEN_PRICE = "--price"  # the source of a price that the request gives
+GIVEN_PRICE = "--price"  # the source of a price given in the request
+CHEAPEST = "cheapest"  # in place of a region
 
 
 @dataclass(frozen=True, slots=True)
 class Source:
-    """Where a figure comes from, how it came about, and of which day it is."""
+    """The origin, basis and date of a figure."""
 
     basis: Basis
     source: str
@@ -42,26 +43,24 @@ class Source:
 
 @dataclass(frozen=True, slots=True)
 class Device:
-    """What computes: one accelerator, or all the cores of a CPU machine taken together.
+    """An accelerator, or all cores of a CPU machine taken together.
 
-    `name` is the key of `hardware/devices.toml`. For a CPU machine `cores` are the physical cores,
-    `flops` is that of all of them and `memory_bytes` is the machine's memory.
+    `name` is the key in `hardware/devices.toml`. For a CPU machine `cores` are the physical cores, `flops`
+    the peaks of all of them and `memory_bytes` the machine's memory.
     """
 
     name: str
     kind: Literal["gpu", "cpu"]
-    flops: Mapping[str, float] = field(hash=False)  # dense peak a second by format; one it lacks is absent
+    flops: Mapping[str, float] = field(hash=False)  # dense peak per second by supported format
     memory_bytes: float  # as the driver reports it, where known
     memory_bytes_per_s: float | None = None
-    memory_kind: MemoryKind | None = None  # stacked beside the chip, or the memory of graphics boards
+    memory_kind: MemoryKind | None = None
     cores: int | None = None
     source: str = ""
     basis: Basis = "published"
     as_of: str = ""
     note: str = ""
-    matmul_flops: Mapping[str, float] = field(
-        default_factory=dict, hash=False
-    )  # large products reach, measured
+    matmul_flops: Mapping[str, float] = field(default_factory=dict, hash=False)  # measured, large products
     matmul_source: str = ""
     power_w: float | None = None
     year: int | None = None
@@ -74,7 +73,7 @@ class Device:
 
     @property
     def formats(self) -> tuple[str, ...]:
-        """The number formats that it computes in, widest first."""
+        """The supported number formats, widest first."""
         return tuple(format for format in FORMATS if format in self.flops)
 
 
@@ -82,12 +81,11 @@ class Device:
 class Fabric:
     """The links between the devices of one machine.
 
-    `bytes_per_s` is what one device sends, each way, over all its links. A `switch` joins all to all at that
-    rate, a `mesh` each device to some others; where only `pairs` are joined, what goes between pairs gets
-    `between_bytes_per_s`; `pcie` is the host's tree. `curve` names measured collectives
-    (`planner.hardware.collective_curves`), `allreduce_bytes_per_s` the bus bandwidth of a large all-reduce
-    over all devices where that is all that is known. `machines` is how many machines one domain spans (18 in
-    a rack of GB200).
+    `bytes_per_s` is the rate of one device over all its links, each way. A `switch` joins all devices at that
+    rate, a `mesh` each device to some others; traffic between `pairs` gets `between_bytes_per_s`; `pcie` is
+    the host's tree. `curve` names measured collectives (`planner.hardware.collective_curves`),
+    `allreduce_bytes_per_s` is the bus bandwidth of a large all-reduce over all devices, `machines` the number
+    of machines in one domain (18 in a rack of GB200).
     """
 
     kind: Link
@@ -100,17 +98,16 @@ class Fabric:
     between_bytes_per_s: float | None = None
     allreduce_bytes_per_s: float | None = None
     machines: int = 1
-    assumed: bool = False  # taken from other machines, as the file says nothing
+    assumed: bool = False  # from other machines; the file names none
 
 
 @dataclass(frozen=True, slots=True)
 class KernelRates:
-    """How fast a device runs each kind of kernel: the compute model that synthesis uses.
+    """A device's rates by kind of kernel, from which steps are synthesized.
 
-    `rates` maps a kernel kind (conv1x1, conv3x3, conv, fc: multiply-adds a second; memory: bytes a second)
-    to its rate; `overhead_s` is the fixed cost of one op. `median_error` is that of the fit. They are kept in
-    `hardware/kernels.toml`, where a CPU's rates may be those of one core (`per_core = true`): the catalogue
-    multiplies them by the machine's cores.
+    `rates` are per kernel kind (conv1x1, conv3x3, conv, fc: multiply-adds per second; memory: bytes per
+    second); `overhead_s` is the fixed cost of one op, `median_error` that of the fit. In
+    `hardware/kernels.toml` a CPU's rates may be per core (`per_core = true`).
     """
 
     rates: Mapping[str, float]
@@ -123,13 +120,13 @@ class KernelRates:
 
 @dataclass(frozen=True, slots=True)
 class Ownership:
-    """What a machine of one's own costs: the purchase spread over its life, and the energy with cooling."""
+    """Cost of one's own machine: the purchase spread over its lifetime, and energy with cooling."""
 
     capital_usd: float
     lifetime_years: float
     power_watts: float
     energy_usd_per_kwh: float
-    cooling_factor: float = 1.0  # energy drawn at the meter for each unit that reaches the machine
+    cooling_factor: float = 1.0  # energy at the meter per unit in the machine
     reasoning: str = ""
 
     @property
@@ -153,8 +150,8 @@ class Price:
 
 @dataclass(frozen=True, slots=True)
 class Hardware:
-    """One kind of machine. `sources` maps a figure (on_demand, spot, nic_burst, nic_baseline, flow, machine,
-    rdma, status) to where it comes from; a figure that nobody has published is None."""
+    """One kind of machine. `sources` gives the origin of figures (on_demand, spot, nic_burst, nic_baseline,
+    flow, machine, rdma, status); unpublished figures are None."""
 
     name: str
     family: str
@@ -166,71 +163,75 @@ class Hardware:
     memory_bytes: float | None
     nic_burst_bytes_per_s: float | None
     nic_baseline_bytes_per_s: float | None
-    flow_bytes_per_s: float | None  # what one TCP connection gets at most, anywhere in the region
+    flow_bytes_per_s: float | None  # limit of one TCP connection anywhere in the region
     price: Price
     still_sold: bool
     status: str = ""
     kernels: KernelRates | None = None
     sources: Mapping[str, Source] = field(default_factory=dict)
     nic_label: str = ""
-    placement_group_flow_bytes_per_s: float | None = None  # the same inside a cluster placement group
+    placement_group_flow_bytes_per_s: float | None = None  # limit inside a cluster placement group
     other_prices: tuple[Price, ...] = ()
     ownership: Ownership | None = None
     calibration: Mapping[str, float | tuple[float, ...]] = field(default_factory=dict)
     path: str = ""
-    fabric: Fabric | None = None  # None: one device, or nobody has said how they are joined
-    rdma: bool | None = None  # whether NICs reach device memory past the kernel; None: not known
+    fabric: Fabric | None = None  # None: one device, or unknown links
+    rdma: bool | None = None  # whether NICs bypass the kernel; None: unknown
     rdma_kind: str = ""  # EFA, InfiniBand, RoCE, GPUDirect-TCPX
-    rdma_bytes_per_s: float | None = None  # of all NICs that can; `nic_*` may be another, slower network
-    nics: int | None = None  # how many those are
-    network_curves: Mapping[str, str] = field(
-        default_factory=dict
-    )  # measured collectives over rdma, over tcp
+    rdma_bytes_per_s: float | None = None  # of all RDMA NICs; `nic_*` may be another, slower network
+    nics: int | None = None  # number of RDMA NICs
+    network_curves: Mapping[str, str] = field(default_factory=dict)  # measured collectives by rdma and tcp
     local_disk_bytes: float | None = None
     offered_as: str = ""  # the provider's own name, where ours differs
-    standing: Standing = "rentable"  # retired: nobody sells it any more; example: a cluster of a paper
-    machines: int | None = None  # how many of them are owned; a plan cannot use more
+    standing: Standing = "rentable"  # retired: no longer sold; example: the cluster of a paper
+    machines: int | None = None  # owned machines, the most that a plan can use
 
     @property
     def can_be_had(self) -> bool:
-        """Whether one can rent it, or has it already."""
+        """Whether the machine can be rented or is owned."""
         return self.standing in ("rentable", "own")
 
     @property
+    def prices(self) -> tuple[Price, ...]:
+        """The prices of all regions, the main one first."""
+        return (self.price, *self.other_prices)
+
+    @property
     def has_price(self) -> bool:
-        """Whether anybody says what it costs, anywhere."""
-        prices = (self.price, *self.other_prices)
-        return any(
-            usd is not None
-            for price in prices
-            for usd in (price.on_demand_usd_per_hour, price.spot_usd_per_hour)
-        )
+        """Whether any region has a price."""
+        paid = ((price.on_demand_usd_per_hour, price.spot_usd_per_hour) for price in self.prices)
+        return any(usd is not None for both in paid for usd in both)
 
     @property
     def devices_memory_bytes(self) -> float:
         return self.device.memory_bytes * self.device_count
 
     def nic_bytes_per_s(self, network: Network) -> float | None:
-        """The NIC's rate: what long training gets (baseline) or what lasts for minutes (burst)."""
-        if network == "burst":
-            return self.nic_burst_bytes_per_s or self.nic_baseline_bytes_per_s
-        return self.nic_baseline_bytes_per_s or self.nic_burst_bytes_per_s
+        """The NIC's sustained rate (baseline), or the rate that lasts for minutes (burst)."""
+        rates = self.nic_baseline_bytes_per_s, self.nic_burst_bytes_per_s
+        return (rates[1] or rates[0]) if network == "burst" else (rates[0] or rates[1])
 
-    def price_in(self, region: str) -> Price | None:
-        """The price in a region; None where the file has none."""
-        return next((price for price in (self.price, *self.other_prices) if price.region == region), None)
+    def price_in(self, region: str | None, *, spot: bool = False) -> Price | None:
+        """The price in a named region, the `cheapest`, or the main one (None); None if not sold there.
+
+        One's own machine costs the same everywhere."""
+        if region is None or self.ownership is not None:
+            return self.price
+        if region != CHEAPEST:
+            return next((price for price in self.prices if price.region == region), None)
+        kind = "spot_usd_per_hour" if spot else "on_demand_usd_per_hour"
+        return min(self.prices, key=lambda price: getattr(price, kind) or math.inf)
 
 
 @dataclass(frozen=True, slots=True)
 class Market:
-    """The market of a request: which machines there are, by name, and on which terms it counts with them.
+    """The machines of a request by name, and the terms on which they are rented.
 
-    A plan holds names of machines only; what depends on the request's network, bandwidth, region and spot is
-    asked here, so that prices and rates have one source. `bandwidth_bytes_per_s` replaces the figure of every
-    NIC. `own` are machines that the catalogue does not hold or that hide those of the same name: those of the
-    user's files, and the one that a profile was recorded on. `rdma`: whether collectives between machines
-    bypass the kernel; None: where the machine can. `own_usd_per_hour` replaces the price of machines that are
-    the user's own, and of those without one."""
+    Plans hold names of machines only; everything that depends on the request's network, bandwidth, region and
+    spot is looked up here. `bandwidth_bytes_per_s` replaces the rate of every NIC. `own` machines (of the
+    user's files, or of a recorded profile) hide those of the same name in the catalogue. `rdma`: whether
+    collectives between machines bypass the kernel; None: where the machine can. `own_usd_per_hour` replaces
+    the price of one's own machines and of those without a price."""
 
     network: Network = "baseline"
     bandwidth_bytes_per_s: float | None = None
@@ -242,21 +243,20 @@ class Market:
     _found: dict[Hashable, Any] = field(default_factory=dict, init=False, repr=False, compare=False)
 
     def once(self, key: Hashable, make: Callable[[], T]) -> T:
-        """What `make` finds in this market, looked up once."""
+        """The result of `make` for this market, computed once."""
         return kept(self._found, key, make)
 
     def machine(self, name: str) -> Hardware:
-        """The machine of a name, or a refusal that lists similar ones."""
+        """The machine of a name; an unknown one is refused with similar names."""
         if name in self._found:
-            known: Hardware = self._found[name]
-            return known
+            return cast(Hardware, self._found[name])
         from planner.hardware.catalog import load_hardware
 
         own = (kind for kind in self.own if kind.name == name)
         return self.once(name, lambda: next(own, None) or load_hardware(name))
 
     def matching(self, words: Iterable[str]) -> tuple[Hardware, ...]:
-        """The machines that names, patterns and files mean, each once and in order."""
+        """The machines of names, patterns and files, each once and in order."""
         words = tuple(words)
         return self.once(("matching", words), lambda: self._matching(words))
 
@@ -270,73 +270,61 @@ class Market:
         return tuple({kind.name: own.get(kind.name, kind) for kind in parts}.values())
 
     def nic_bytes_per_s(self, hardware: Hardware) -> float | None:
-        """The rate of a machine's NIC; None where nobody has published it and the request gives none."""
+        """The rate of a machine's NIC; None if neither published nor given."""
         return self.bandwidth_bytes_per_s or hardware.nic_bytes_per_s(self.network)
 
     def price(self, hardware: Hardware) -> Price | None:
-        """The price list that counts for a machine; None where its region has none."""
+        """The price of a machine in the request's region; None if there is none."""
         if self.own_usd_per_hour is not None and (hardware.standing == "own" or not hardware.has_price):
             return Price(self.own_usd_per_hour, None, "", "", "measured", GIVEN_PRICE)
-        if hardware.ownership is not None or self.region is None:
-            return hardware.price
-        if self.region == "cheapest":
-            from planner.hardware.prices.offers import price_at
-
-            return price_at(hardware, self.region, spot=self.spot)
-        return hardware.price_in(self.region)
+        return hardware.price_in(self.region, spot=self.spot)
 
     def usd_per_hour(self, hardware: Hardware) -> float | None:
-        """US dollars per hour for one machine as the request rents it; None where it has no such price. A
-        machine of one's own costs the same in every region, spot or not."""
+        """US dollars per hour for one machine on the request's terms; None without such a price."""
         price = self.price(hardware)
         if price is None:
             return None
         return price.on_demand_usd_per_hour if hardware.ownership is not None else self._paid(price)
 
     def is_free(self, hardware: Hardware) -> bool:
-        """Whether a machine is the user's own and has no price: its plans are ranked by time."""
+        """Whether a machine is owned and has no price: its plans are ranked by time."""
         return hardware.standing == "own" and not hardware.has_price and self.own_usd_per_hour is None
 
     @property
     def no_price(self) -> str:
-        """`no on-demand price in region 'us-west-2'`: what is missing. Where spot has no price, machines are
-        rented on demand."""
+        """The missing price in words: `no on-demand price in region 'us-west-2'`."""
         where = "" if self.region is None else f" in region {self.region!r}"
         return f"no {'' if self.spot else 'on-demand '}price{where}"
 
     def no_rdma(self, hardware: Hardware) -> str:
-        """Why a machine has not the network that is asked for, with the remedy; empty if it has."""
+        """Why a machine lacks the requested RDMA, with the remedy; empty if it has it."""
         if not self.rdma or hardware.rdma:
             return ""
         if hardware.rdma is False:
             return f"{hardware.name} has no RDMA; use --network tcp"
-        return (
-            f"{hardware.name} is not known to have RDMA; use --network tcp, or say rdma = true in a hardware "
-            "file of your own"
-        )
+        own = "or set rdma = true in a hardware file of your own"
+        return f"{hardware.name} is not known to have RDMA; use --network tcp, {own}"
 
     def check_prices(self, kinds: Iterable[Hardware]) -> None:
-        """Refuse a request that pays for none of the machines it would rent. Machines without any price in
-        their file are not meant to be paid for."""
+        """Refuse a request whose terms have a price for none of the machines that have prices."""
         rented = [kind for kind in kinds if kind.ownership is None and kind.has_price]
         if not rented or any(self.usd_per_hour(kind) is not None for kind in rented):
             return
         who, it = f"{rented[0].name} has", "it has"
         if len(rented) > 1:
             who, it = f"the {len(rented)} machines asked for, {rented[0].name} among them, have", "they have"
-        regions = sorted({p.region for kind in rented for p in _prices(kind) if self._paid(p) is not None})
+        regions = sorted({p.region for kind in rented for p in kind.prices if self._paid(p) is not None})
         remedy = f"{it} prices in {', '.join(regions)}" if regions else "take --spot, which they have"
         raise BadInput(f"{who} {self.no_price}; {remedy}")
 
     def _paid(self, price: Price) -> float | None:
-        """With spot, the lowest of both: what a plan pays depends on what interruptions cost it
-        (`planner.hardware.prices.cost`)."""
+        """With spot the lower of both prices; `planner.hardware.prices.cost` adds interruptions."""
         both = (price.on_demand_usd_per_hour, price.spot_usd_per_hour if self.spot else None)
         return min((usd for usd in both if usd is not None), default=None)
 
 
 def own_machines(words: Iterable[str]) -> tuple[Hardware, ...]:
-    """The machines that words name by their files; two different ones of one name are refused."""
+    """The machines of files among the words; two different ones of one name are refused."""
     from planner.files.regular_file import looks_like_path
     from planner.hardware.catalog import load_hardware
 
@@ -350,31 +338,18 @@ def own_machines(words: Iterable[str]) -> tuple[Hardware, ...]:
     return tuple(own.values())
 
 
-def _prices(hardware: Hardware) -> tuple[Price, ...]:
-    return (hardware.price, *hardware.other_prices)
-
-
 def bare_machine(name: str, device: Device, **known: Any) -> Hardware:
-    """A machine of which nothing is known but its device, and what is given."""
-    unknown = (
-        "vcpus",
-        "memory_bytes",
-        "nic_burst_bytes_per_s",
-        "nic_baseline_bytes_per_s",
-        "flow_bytes_per_s",
-    )
-    about: dict[str, Any] = {
-        **dict.fromkeys(("family", "provider", "cpu"), ""),
-        **dict.fromkeys(unknown),
-        "device_count": 1,
-        "price": Price(None, None, region="", as_of="", basis="measured", source=""),
-        "still_sold": False,
-    }
+    """A machine with a device and the given figures, all others unknown."""
+    about: dict[str, Any] = dict.fromkeys(("family", "provider", "cpu"), "")
+    about |= dict.fromkeys(("vcpus", "memory_bytes", "flow_bytes_per_s"))
+    about |= dict.fromkeys(("nic_burst_bytes_per_s", "nic_baseline_bytes_per_s"))
+    price = Price(None, None, region="", as_of="", basis="measured", source="")
+    about |= {"device_count": 1, "price": price, "still_sold": False}
     return Hardware(name=name, device=device, **(about | known))
 
 
 def devices_of(hardware: Hardware) -> str:
-    """What computes in a machine, in a word: `8x T4`, `18c Xeon-E5-2666v3` (cores)."""
+    """A machine's devices in short: `8x T4`, `18c Xeon-E5-2666v3` (cores)."""
     if hardware.device.kind == "cpu":
         return f"{hardware.device.cores}c {hardware.device.name}"
     return f"{hardware.device_count}x {hardware.device.name}"

@@ -1,4 +1,4 @@
-"""What hardware files say (`planner.hardware.schema`) as machines (`planner.hardware`): pure, no files."""
+"""Builds machines (`planner.hardware`) from the entries of hardware files (`planner.hardware.schema`)."""
 
 from __future__ import annotations
 
@@ -41,21 +41,18 @@ T = TypeVar("T")
 
 
 def _made(kind: type[T], entry: msgspec.Struct, **more: Any) -> T:
-    """A value of a kind with the fields that an entry has under their names, sizes and rates in bytes."""
+    """A value with the fields of an entry, sizes and rates in bytes."""
     values: dict[str, Any] = {}
     for name, value in msgspec.structs.asdict(entry).items():
-        key = name
-        for ours, theirs, factor in _UNITS:
-            if name.endswith(ours):
-                key = name.removesuffix(ours) + theirs
-                value = None if value is None else value * factor
-                break
-        values[key] = value
+        units = next((units for units in _UNITS if name.endswith(units[0])), ("", "", 1))
+        factor = 1 if value is None else units[2]
+        values[name.removesuffix(units[0]) + units[1]] = value if factor == 1 else value * factor
     names = (each.name for each in fields(kind))  # type: ignore[arg-type]
     return kind(**{name: values[name] for name in names if name in values} | more)
 
 
 def build(name: str, entries: Entries) -> Hardware:
+    """Build a machine with its device, fabric, kernel rates and prices."""
     machine = entries.machines[name]
     entry, file = machine.entry, machine.file
     if entry.device not in entries.devices:
@@ -75,6 +72,8 @@ def build(name: str, entries: Entries) -> Hardware:
     absent = {figure for figure, value in figures.items() if value is None}
     device = _device(name, machine, *entries.devices[entry.device])
     owned = entry.ownership
+    is_own = owned or entry.machines or machine.provider == "own"
+    standing: Standing = "retired" if not entry.still_sold else "own" if is_own else "rentable"
     ownership = None if owned is None else _made(Ownership, owned)
     price = _price(entry, ownership, sources, Source("estimated", f"given in {file.path.name}"))
     return _made(
@@ -93,17 +92,9 @@ def build(name: str, entries: Entries) -> Hardware:
         ownership=ownership,
         path=str(file.path),
         fabric=_fabric(name, machine, entries),
-        standing=entry.standing or _standing(machine),
+        standing=entry.standing or standing,
         machines=entry.machines or (owned.machines if owned else None),
     )
-
-
-def _standing(machine: MachineAt) -> Standing:
-    if not machine.entry.still_sold:
-        return "retired"
-    entry = machine.entry
-    owned = entry.ownership or entry.machines or machine.provider == "own"
-    return "own" if owned else "rentable"
 
 
 def _price(
@@ -124,10 +115,8 @@ def _price(
 
 
 def _region_price(region: str, given: RegionEntry | tuple[float, ...], main: Price) -> Price:
-    """The price in another region, of the date and source of the main one where it gives none."""
-    entry = (
-        given if isinstance(given, RegionEntry) else RegionEntry(given[0], given[1] if given[1:] else None)
-    )
+    """The price in another region, by default with the date and source of the main one."""
+    entry = given if isinstance(given, RegionEntry) else RegionEntry(given[0], (*given, None)[1])
     if entry.source or entry.as_of:
         return _made(Price, entry, region=region, spot_as_of=entry.as_of)
     usd = entry.on_demand_usd_per_hour, entry.spot_usd_per_hour
@@ -135,7 +124,7 @@ def _region_price(region: str, given: RegionEntry | tuple[float, ...], main: Pri
 
 
 def _fabric(name: str, machine: MachineAt, entries: Entries) -> Fabric | None:
-    """The links between devices; none where there is one device, whatever the file's defaults say."""
+    """The links between devices; None for a single device, whatever the file's defaults."""
     entry, file, at = machine.entry.fabric, machine.file, ["machines", name, "fabric"]
     if entry is None or machine.entry.device_count == 1:
         return None
@@ -145,11 +134,11 @@ def _fabric(name: str, machine: MachineAt, entries: Entries) -> Fabric | None:
         at = ["fabrics", entry]
         entry, file = entries.fabrics[entry]
     if entry.gbyte_per_s is None:
-        message = "needs gbyte_per_s, what one device sends each way (NVLink 3: 300, PCIe 4.0 x16: 31)"
+        message = "needs gbyte_per_s, the rate of one device each way (NVLink 3: 300, PCIe 4.0 x16: 31)"
         raise file.error(message, at)
     several = entry.topology == "pairs" and machine.entry.device_count > 2
     if several and entry.between_gbyte_per_s is None:
-        raise file.error("several pairs need between_gbyte_per_s, what goes between them", at)
+        raise file.error("several pairs need between_gbyte_per_s, the rate between them", at)
     if entry.topology != "pairs" and entry.between_gbyte_per_s is not None:
         raise file.error('between_gbyte_per_s is for topology = "pairs" alone', at)
     return _made(Fabric, entry, source=entry.source or f"given in {file.path.name}")
@@ -218,7 +207,7 @@ def _kernels(name: str, device: Device, entries: Entries) -> KernelRates | None:
 
 
 def with_usual_fabric(machine: Hardware, catalog: Iterable[Hardware]) -> Hardware:
-    """The machine with the fabric that the catalog's machines with its device have, if its own is unknown."""
+    """The machine; an unknown fabric becomes the usual one of the catalog's machines with its device."""
     if machine.fabric is not None or machine.device_count == 1:
         return machine
     alike = [kind for kind in catalog if kind.device.name == machine.device.name and kind.fabric is not None]
@@ -239,14 +228,8 @@ def _usual(machine: Hardware, alike: Iterable[Hardware]) -> Fabric:
         return _pcie(machine.device)
     # of equally frequent ones the slowest
     fabric, name = known[min(same, key=lambda key: (-same[key], known[key][0].bytes_per_s, key))]
-    return replace(
-        fabric,
-        machines=1,
-        basis="estimated",
-        source=f"assumed: that of {name}, which has the same devices",
-        as_of="",
-        assumed=True,
-    )
+    source = f"assumed: that of {name}, which has the same devices"
+    return replace(fabric, machines=1, basis="estimated", source=source, as_of="", assumed=True)
 
 
 def _pcie(device: Device) -> Fabric:

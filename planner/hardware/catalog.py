@@ -1,11 +1,11 @@
-"""Finds machines by name, pattern or path: the user's folders first, then `hardware/*.toml` here.
+"""Finds machines by name, pattern or path: in the user's folders first, then in `hardware/*.toml`.
 
-Every file has the same form (docs/hardware.md): `[machines.*]` with what they share in `[defaults]`,
-`[devices.*]`, `[fabrics.*]` and `[kernels.*]`. Machines name a device, which may stand in any file. A name in
+Every file has the same form (docs/hardware.md): `[machines.*]` with their common keys in `[defaults]`,
+`[devices.*]`, `[fabrics.*]` and `[kernels.*]`. Machines name a device, which may be in any file. A name in
 the user's folders hides the same name of the catalogue.
 
-The catalogue has hundreds of machines and TOML is slow to read: names are found by the headers of its files,
-and a file is read when one of its machines is asked for.
+TOML is slow to read for hundreds of machines: names are found by the headers of files, and a file is read
+when one of its machines is needed.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from planner.hardware.build import build, with_usual_fabric
 from planner.hardware.schema import Entries, is_hardware, read_into
 from planner.memoize import memoize
 
-# the files of the catalogue that hold no machines
+# files of the catalogue without machines
 _SHARED = ("devices.toml", "fabrics.toml", "kernels.toml")
 _LINE = re.compile(
     r'^\[machines\.(?:"([^"]+)"|([\w-]+))\]$|^(?:offered_as|aliases) = (.+)$|^family = "(.+)"$', re.MULTILINE
@@ -36,16 +36,16 @@ _LINE = re.compile(
 
 @dataclass(frozen=True)
 class _Names:
-    """Names of machines in order, and by each its file and family; other names that they go by."""
+    """The file and family of each machine by name, in order, and aliases."""
 
     files: dict[str, Path]
     families: dict[str, str]
     aliases: dict[str, str]
-    own: frozenset[str]  # those of the user's folders
+    own: frozenset[str]  # names in the user's folders
 
 
 def hardware_names() -> tuple[str, ...]:
-    """Names of all machines, by family and size as the files list them."""
+    """Names of all machines in the order of the files."""
     return tuple(_names().files)
 
 
@@ -55,8 +55,7 @@ def own_hardware_names() -> frozenset[str]:
 
 
 def load_hardware(name: str) -> Hardware:
-    """A machine by its name or from a file: `p3.2xlarge`, `./mine.toml`, or `./mine.toml:big` where a file
-    holds several."""
+    """A machine by name or file: `p3.2xlarge`, `./mine.toml`, or `./mine.toml:big` of several."""
     file, _, wanted = name.partition(".toml:")
     if wanted or looks_like_path(name):
         return _from_file(expanded(file + ".toml" if wanted else name), wanted)
@@ -69,7 +68,7 @@ def load_hardware(name: str) -> Hardware:
             raise unknown_name("hardware", name, (*names.files, *names.aliases), hint)
         return load_hardware(lower[name.lower()])
     machine = load_shipped(key)
-    # a price in a hardware file of one's own is one's own already
+    # prices in the user's own hardware files stay
     if key in names.own or not os.path.isdir(os.path.join(home(), "prices")):
         return machine
     from planner.hardware.prices.book import with_own_prices
@@ -78,7 +77,7 @@ def load_hardware(name: str) -> Hardware:
 
 
 def load_shipped(name: str) -> Hardware:
-    """A machine by its name alone, with the prices of its file."""
+    """A machine by name, with the prices of its file."""
     return _built(user_folders(), name)
 
 
@@ -90,33 +89,28 @@ def _built(folders: tuple[Path, ...], name: str) -> Hardware:
 
 
 def _as_own(machine: Hardware) -> Hardware:
-    """A machine of a user's file: the usual fabric if the file names none; its own if it has no price."""
+    """A machine of a user's file: owned if it has no price, with the usual fabric if the file names none."""
     if machine.standing == "rentable" and not machine.has_price:
         machine = replace(machine, standing="own")
-    if machine.fabric is not None or machine.device_count == 1:
-        return machine
     return with_usual_fabric(machine, (_built((), known) for known in _all_names(()).files))
 
 
 def fabric_named(device: str, count: int, kind: str, gbyte_per_s: float) -> str | None:
-    """The name of the fabric of a catalog machine with so many of these devices and links like these."""
+    """The fabric's name in a catalog machine with this device, count and kind and rate of links."""
     shared = _shared_entries(())
     for name, path in _all_names(()).files.items():
         entry = _entries_at((), path).machines[name].entry
         if (entry.device, entry.device_count) != (device, count) or not isinstance(entry.fabric, str):
             continue
         fabric = shared.fabrics[entry.fabric][0]
-        # of PCIe the topology does not tell the generation
+        # the topology of PCIe does not tell its generation
         if fabric.kind == kind and (kind == "pcie" or fabric.gbyte_per_s == gbyte_per_s):
             return entry.fabric
     return None
 
 
 def match_hardware(patterns: str | Iterable[str]) -> tuple[Hardware, ...]:
-    """Machines whose names match: `p3.*`, `g5.*,p4d.*`, names and paths among them, each once and in order.
-
-    A pattern without wildcards is a name; a family's name (`p3`) stands for all its members.
-    """
+    """Machines by patterns, names, families and paths (`p3.*,g5,./mine.toml`), each once and in order."""
     parts = patterns.split(",") if isinstance(patterns, str) else list(patterns)
     parts = [part.strip() for part in parts if part.strip()]
     if not parts:
@@ -131,11 +125,11 @@ def match_hardware(patterns: str | Iterable[str]) -> tuple[Hardware, ...]:
 def _match_one(pattern: str) -> Iterable[Hardware]:
     names = _names()
     if any(sign in pattern for sign in "*?[") and not looks_like_path(pattern):
-        kept_files = [name for name in names.files if fnmatchcase(name.lower(), pattern.lower())]
-        if not kept_files:
+        matching = [name for name in names.files if fnmatchcase(name.lower(), pattern.lower())]
+        if not matching:
             families = ", ".join(sorted(set(names.families.values())))
             raise BadInput(f"no hardware matches {pattern!r}; families: {families}")
-        return [load_hardware(name) for name in kept_files]
+        return [load_hardware(name) for name in matching]
     members = [name for name, family in names.families.items() if family == pattern]
     if members and pattern not in names.files:
         return [load_hardware(name) for name in members]
@@ -143,7 +137,7 @@ def _match_one(pattern: str) -> Iterable[Hardware]:
 
 
 def _from_file(path: Path, wanted: str) -> Hardware:
-    """A machine of one file; devices, fabrics and kernels it does not define come from the catalogue."""
+    """A machine of a file, with devices, fabrics and kernels of the catalogue where it defines none."""
     own = Entries()
     read_into(own, read(path))
     if not own.machines:
@@ -177,7 +171,7 @@ def _all_names(folders: tuple[Path, ...]) -> _Names:
 
 
 def _add_names(names: _Names, path: Path) -> None:
-    """The names in a file of the catalogue, by its lines alone."""
+    """Add the names in a file of the catalogue, found by its lines alone."""
     family, name = path.stem, ""
     for quoted, bare, others, stated in _LINE.findall(path.read_text(encoding="utf-8")):
         if stated:
@@ -193,7 +187,7 @@ def _add_names(names: _Names, path: Path) -> None:
 
 @memoize
 def _entries_at(folders: tuple[Path, ...], path: Path) -> Entries:
-    """The machines of one file, with the devices, fabrics and kernels of all."""
+    """The machines of one file, with the devices, fabrics and kernels of all files."""
     own = _own_entries(folders)
     if any(machine.file.path == path for machine in own.machines.values()):
         return own.with_parts_of(_shared_entries(folders))
@@ -212,13 +206,13 @@ def _shared_entries(folders: tuple[Path, ...]) -> Entries:
 
 @memoize
 def _own_entries(folders: tuple[Path, ...]) -> Entries:
-    """All that the user's folders hold, the first folder first."""
+    """All entries of the user's folders, the first folder first."""
     own = Entries()
     for folder in folders:
         if not folder.is_dir():
             raise BadInput(f"PLANNER_PATH names {folder}, which is not a folder")
         for path in sorted(folder.glob("*.toml")):
-            # Models, and what is no TOML at all, may lie in the same folder.
+            # the folder may also hold models and other files
             if is_hardware(path):
                 read_into(own, read(path))
         for path in sorted((folder / "hardware").glob("*.toml")):
@@ -235,21 +229,20 @@ def _called() -> dict[str, str]:
 
 
 def name_called(words: str, memory_gb: str = "") -> str:
-    """The catalogue's name of a device, by any of its names and, where that leaves it open, by its memory;
-    the words themselves where it has none of them."""
+    """The catalogue's name of a device by any of its names, with its memory if ambiguous; else the words."""
     name = " ".join(words.lower().split())
     return _called().get(f"{name}/{memory_gb}", _called().get(name, words))
 
 
 def names_machine(words: str) -> bool:
-    """Whether a recording names a machine: one of the catalogue, or a file of the user's own."""
+    """Whether words name a machine of the catalogue or a file."""
     return words in hardware_names() or ".toml" in words  # names of devices may hold a slash
 
 
 @memoize
 def device_called(words: str) -> Device | None:
-    """The device of a machine of the catalogue, or the device itself; None where it holds neither. Of a CPU
-    the name alone does not tell how many cores there were: it must be named by its machine."""
+    """The device named by its machine or by itself; None if unknown. CPUs are named by their machines, as
+    their own names do not tell the number of cores."""
     if not words:
         return None
     if names_machine(words):

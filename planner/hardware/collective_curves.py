@@ -1,7 +1,7 @@
-"""Measured collectives: how long an all-reduce of so many bytes took on so many devices.
+"""Measured collectives: seconds of an all-reduce by its size and the number of ranks.
 
-`hardware/collectives/curves.csv` has one line a run of nccl-tests (or of its kin). Runs over one kind of link
-share a name, by which hardware files point to them: `Fabric.curve` inside a machine (`h100-sxm`) and
+`hardware/collectives/curves.csv` has one line for each run of nccl-tests (or its kin). Runs over one kind of
+link share a name, by which hardware files point to them: `Fabric.curve` inside a machine (`h100-sxm`) and
 `Hardware.network_curves["rdma"]` or `["tcp"]` between machines (`h100-efa`, `a100-tcp`).
 
     >>> [run.ranks for run in curves("h100-sxm", "all_gather")]
@@ -10,22 +10,19 @@ share a name, by which hardware files point to them: `Fabric.curve` inside a mac
     >>> run.machines, run.ranks, f"{run.sizes_bytes[-1] / run.seconds[-1] / 1e9:.0f} GB/s"
     (32, 256, '161 GB/s')
 
-What to know before fitting anything to them:
+Before fitting anything to them, know:
 
-- `sizes_bytes` is the whole buffer, as nccl-tests counts it: of all-gather what every rank has in the end, of
-  reduce-scatter what it has at the start.
-- With exactly two machines a tree sends half of what a ring sends, so that the bus bandwidth exceeds the wire
-  (487 GB/s over 400 on p5; 357 on four machines, 321 on 32). Scaling must not be read off two machines.
+- `sizes_bytes` is the whole buffer, as nccl-tests counts it: for all-gather what every rank has at the end,
+  for reduce-scatter what it has at the start.
+- With exactly two machines a tree sends half of what a ring sends, so the bus bandwidth exceeds the wire
+  (487 GB/s over 400 on p5; 357 on four machines, 321 on 32). Do not extrapolate from two machines.
 - Small messages are not monotonic, and t = a + bytes / b misses middle sizes by 20 to 50%: interpolate in the
   logarithm of the size.
-- Plain TCP on a machine that is sold with RDMA is another curve: 4 to 8 GB/s instead of 77 on p4d.
+- Plain TCP on a machine with RDMA is another curve: 4 to 8 GB/s instead of 77 on p4d.
 
-`nccl_constants` are the latencies and bandwidth caps by which NCCL itself chooses algorithms. They give 15.2
-us for a small all-reduce on 8 H100 (16.0 measured) and fail for Blackwell (15 against 26).
-
-`Curves` interpolate in the logarithm of the size: libraries change their protocol on the way, so that the
-points themselves are kept. Below the smallest message a collective takes as long as that one, above the
-largest it keeps that one's bandwidth.
+`Curves` interpolate in the logarithm of the size: libraries switch protocols, so the points themselves are
+kept. Below the smallest message a collective takes as long as that one, above the largest it keeps that
+bandwidth.
 """
 
 from __future__ import annotations
@@ -48,15 +45,15 @@ COLLECTIVES = ("all_reduce", "all_gather", "reduce_scatter", "alltoall")
 
 @dataclass(frozen=True, slots=True)
 class Curve:
-    """One run: seconds by size of message, sizes ascending."""
+    """One run: seconds by size of message, sizes ascending. Runs over one kind of link share `curve`."""
 
-    name: str  # shared by the runs over one kind of link
+    curve: str
     run: str
-    collective: str
-    ranks: int
-    machines: int
-    device: str
     machine: str
+    device: str
+    machines: int
+    ranks: int
+    collective: str
     library: str
     sizes_bytes: tuple[float, ...]
     seconds: tuple[float, ...]
@@ -65,42 +62,38 @@ class Curve:
     note: str = ""
 
 
-@dataclass(frozen=True, slots=True)
-class NcclConstant:
-    """A figure of NCCL's own cost model; what does not apply is empty."""
-
-    constant: str
-    link: str
-    algorithm: str
-    protocol: str
-    architecture: str
-    value: float
-    unit: str
-    version: str
-    source: str
-
-
 @memoize
 def curves(name: str, collective: str | None = None) -> tuple[Curve, ...]:
-    """The runs of a name, by machines and ranks; of one collective, if given (perhaps none)."""
-    if name not in _rows():
-        raise unknown_name("curve", name, _rows())
+    """The runs of a name by machines and ranks, of one collective if given."""
+    if name not in _curves():
+        raise unknown_name("curve", name, _curves())
     if collective is not None and collective not in COLLECTIVES:
         raise unknown_name("collective", collective, COLLECTIVES)
-    return tuple(_curve(row) for row in _rows()[name] if collective in (None, row["collective"]))
+    return tuple(run for run in _curves()[name] if collective in (None, run.collective))
 
 
 @memoize
-def nccl_constants() -> tuple[NcclConstant, ...]:
-    """The constants of NCCL 2.30.7 and of aws-ofi-nccl."""
-    return tuple(NcclConstant(value=float(row.pop("value")), **row) for row in _read("nccl.csv"))
+def nccl_latencies_us() -> dict[tuple[str, str, str, str], float]:
+    """Microseconds in NCCL's own cost model, by constant, link, algorithm and protocol.
+
+    They give 15.2 us for a small all-reduce on 8 H100 (16.0 measured) and fail for Blackwell (15 against 26).
+    """
+    return {
+        (row["constant"], row["link"], row["algorithm"], row["protocol"]): float(row["value"])
+        for row in _read("nccl.csv")
+        if row["unit"] == "us"
+    }
 
 
 @memoize
-def _rows() -> dict[str, list[dict[str, str]]]:
-    by_name: dict[str, list[dict[str, str]]] = {}
+def _curves() -> dict[str, list[Curve]]:
+    by_name: dict[str, list[Curve]] = {}
     for row in _read("curves.csv"):
-        by_name.setdefault(row["curve"], []).append(row)
+        sizes = tuple(float(size) for size in row.pop("message_bytes").split())
+        seconds = tuple(float(time) * 1e-6 for time in row.pop("time_us").split())
+        counts = {name: int(row.pop(name)) for name in ("ranks", "machines")}
+        run = Curve(sizes_bytes=sizes, seconds=seconds, **counts, **row)  # type: ignore[arg-type]
+        by_name.setdefault(run.curve, []).append(run)
     return by_name
 
 
@@ -111,24 +104,6 @@ def _read(name: str) -> list[dict[str, str]]:
             return list(csv.DictReader(file))
     except OSError as error:
         raise BadInput(f"cannot read {path}: {error.strerror}; install planner again") from error
-
-
-def _curve(row: dict[str, str]) -> Curve:
-    return Curve(
-        name=row["curve"],
-        run=row["run"],
-        collective=row["collective"],
-        ranks=int(row["ranks"]),
-        machines=int(row["machines"]),
-        device=row["device"],
-        machine=row["machine"],
-        library=row["library"],
-        sizes_bytes=tuple(float(size) for size in row["message_bytes"].split()),
-        seconds=tuple(float(time) * 1e-6 for time in row["time_us"].split()),
-        source=row["source"],
-        as_of=row["as_of"],
-        note=row["note"],
-    )
 
 
 @dataclass(frozen=True, eq=False)

@@ -1,15 +1,14 @@
-"""A hardware file of one's own machines, from a few answers and from what nvidia-smi, lscpu and ibstat
-print."""
+"""Hardware files for one's own machines, from answers and the output of nvidia-smi, lscpu and ibstat."""
 
 from __future__ import annotations
 
 import re
 from collections import Counter
-from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
 from planner.errors import BadInput, unknown_name
+from planner.hardware import Device
 from planner.hardware.catalog import fabric_named, match_hardware, name_called
 from planner.units import GBIT_BYTES_PER_S, bandwidth_bytes_per_s
 
@@ -61,8 +60,8 @@ def gpus_of(text: str) -> Gpus:
 
 
 def device_of(gpus: Gpus) -> str:
-    """The catalog's name of a GPU; its memory tells variants apart and completes names that are cut off."""
-    known = {kind.device.name: kind.device for kind in match_hardware("*") if kind.device.kind == "gpu"}
+    """The catalog's name of a GPU; its memory tells variants apart and completes truncated names."""
+    known = _catalog_gpus()
     name = name_called(gpus.name)
     if name.endswith("..."):
         stem = _letters(name.removesuffix("..."))
@@ -70,11 +69,14 @@ def device_of(gpus: Gpus) -> str:
     else:
         alike = [known[name]] if name in known else []
         alike += [device for device in known.values() if _letters(gpus.name) == _letters(device.name)]
-    if gpus.memory_mib is not None and alike:
-        mib = gpus.memory_mib
-        best = min(alike, key=lambda device: abs(device.memory_bytes / 2**20 - mib))
-        return best.name
-    return alike[0].name if alike else name
+    if not alike:
+        return name
+    mib = gpus.memory_mib
+    return (alike[0] if mib is None else min(alike, key=lambda gpu: abs(gpu.memory_bytes / 2**20 - mib))).name
+
+
+def _catalog_gpus() -> dict[str, Device]:
+    return {kind.device.name: kind.device for kind in match_hardware("*") if kind.device.kind == "gpu"}
 
 
 def _letters(name: str) -> str:
@@ -91,19 +93,19 @@ def fabric_of(text: str, device: str) -> dict[str, Any]:
     links = [[_nvlinks(cell) for cell in row[1 : count + 1]] for row in rows]
     per_link = NVLINK_GBYTE_PER_S.get(device[:1], NVLINK_USUAL_GBYTE_PER_S)
     partners = [sum(1 for links_to in row if links_to) for row in links]
-    said = {"basis": "measured", "source": "nvidia-smi topo -m"}
-    if not any(partners):
-        return {"kind": "pcie", "topology": "pcie", "gbyte_per_s": PCIE_GBYTE_PER_S, **said}
     most, least = max(map(max, links)), min(map(sum, links))
-    if min(partners) == count - 1 and least > MOST_LINKS:
-        return {"kind": "nvswitch", "topology": "switch", "gbyte_per_s": most * per_link, **said}
-    if set(partners) == {1}:
-        between = {} if count == 2 else {"between_gbyte_per_s": PCIE_GBYTE_PER_S}
-        pairs = {"kind": "nvlink", "topology": "pairs", "gbyte_per_s": most * per_link}
-        return {**pairs, **between, **said}
     if min(partners) == 0:
-        return {"kind": "pcie", "topology": "pcie", "gbyte_per_s": PCIE_GBYTE_PER_S, **said}
-    return {"kind": "nvlink", "topology": "mesh", "gbyte_per_s": least * per_link, **said}
+        kind, topology, rate = "pcie", "pcie", PCIE_GBYTE_PER_S
+    elif min(partners) == count - 1 and least > MOST_LINKS:
+        kind, topology, rate = "nvswitch", "switch", most * per_link
+    elif set(partners) == {1}:
+        kind, topology, rate = "nvlink", "pairs", most * per_link
+    else:
+        kind, topology, rate = "nvlink", "mesh", least * per_link
+    fabric = {"kind": kind, "topology": topology, "gbyte_per_s": rate}
+    if topology == "pairs" and count > 2:
+        fabric["between_gbyte_per_s"] = PCIE_GBYTE_PER_S
+    return fabric | {"basis": "measured", "source": "nvidia-smi topo -m"}
 
 
 def _nvlinks(cell: str) -> int:
@@ -134,14 +136,9 @@ def nics_of(text: str) -> Nics:
     return Nics(count, float(count * fastest[0]), kind)
 
 
-def known_fabric(links: Mapping[str, Any], device: str, count: int) -> str | None:
-    """The name of the catalog's fabric that machines with these devices have, if its links are these."""
-    return fabric_named(device, count, links["kind"], links["gbyte_per_s"])
-
-
 @dataclass(frozen=True, slots=True)
 class MachineAnswers:
-    """What is known of machines: answers, and the output of programs that describe one. An answer wins."""
+    """The user's answers about machines, which win, and the output of programs that describe one."""
 
     name: str
     gpu: str | None = None
@@ -160,42 +157,31 @@ class MachineAnswers:
 def machine_tables(answers: MachineAnswers) -> dict[str, Any]:
     """The tables of the hardware file."""
     seen = gpus_of(answers.nvidia_smi) if answers.nvidia_smi else None
-    if answers.gpu is None and seen is None:
+    named = seen if answers.gpu is None else Gpus(answers.gpu, 1)
+    if named is None:
         raise BadInput("name the GPU: --gpu A100-SXM4-80GB")
-    named = Gpus(answers.gpu, 1) if answers.gpu is not None else seen
-    assert named is not None
-    device = _device(named)
+    device = device_of(named)
+    if device not in _catalog_gpus():
+        hint = "docs/hardware.md shows how to describe another GPU in [devices]"
+        raise unknown_name("GPU", device, sorted(_catalog_gpus()), hint)
     count = answers.gpus or (seen.count if seen else 1)
-    machine: dict[str, Any] = {"device": device, "device_count": count}
+    machine: dict[str, Any] = {"device": device, "device_count": count, "machines": answers.machines}
     sources: dict[str, Any] = {}
-    if answers.machines is not None:
-        machine["machines"] = answers.machines
     if answers.lscpu:
         machine |= cpu_of(answers.lscpu)
         sources["machine"] = {"basis": "measured", "source": "lscpu"}
     machine |= _network(answers, sources)
-    if answers.fabric is not None:
-        machine["fabric"] = answers.fabric
-    elif answers.topology and count > 1:
+    machine["fabric"] = answers.fabric
+    if answers.fabric is None and answers.topology and count > 1:
         links = fabric_of(answers.topology, device)
-        machine["fabric"] = known_fabric(links, device, count) or links
-    if answers.usd_per_hour is not None:
-        machine["on_demand_usd_per_hour"] = answers.usd_per_hour
-    return {"machines": {answers.name: machine | ({"sources": sources} if sources else {})}}
-
-
-def _device(gpus: Gpus) -> str:
-    """The catalog's name of a GPU, or a refusal with similar ones."""
-    known = {kind.device.name for kind in match_hardware("*") if kind.device.kind == "gpu"}
-    device = device_of(gpus)
-    if device in known:
-        return device
-    hint = "docs/hardware.md shows how to describe another GPU in [devices]"
-    raise unknown_name("GPU", device, sorted(known), hint)
+        machine["fabric"] = fabric_named(device, count, links["kind"], links["gbyte_per_s"]) or links
+    machine |= {"on_demand_usd_per_hour": answers.usd_per_hour, "sources": sources or None}
+    given = {key: value for key, value in machine.items() if value is not None}
+    return {"machines": {answers.name: given}}
 
 
 def _network(answers: MachineAnswers, sources: dict[str, Any]) -> dict[str, Any]:
-    """The keys of a machine's NICs."""
+    """The keys of a machine for its NICs."""
     out: dict[str, Any] = {}
     if answers.nic is not None:
         ports = re.fullmatch(r"(\d+) *x *(\S.*)", answers.nic.strip())
@@ -208,7 +194,7 @@ def _network(answers: MachineAnswers, sources: dict[str, Any]) -> dict[str, Any]
         nics = nics_of(answers.ibstat)
         out = {"nic_baseline_gbit_per_s": nics.gbit_per_s, "nics": nics.count}
         out |= {"rdma": True, "rdma_kind": nics.rdma_kind, "rdma_gbit_per_s": nics.gbit_per_s}
-        sources |= {figure: {"basis": "measured", "source": "ibstat"} for figure in ("nic_baseline", "rdma")}
+        sources |= {key: {"basis": "measured", "source": "ibstat"} for key in ("nic_baseline", "rdma")}
     if answers.rdma is not None:
         out["rdma"] = answers.rdma
     if answers.rdma and "rdma_gbit_per_s" not in out and "nic_baseline_gbit_per_s" in out:

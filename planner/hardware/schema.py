@@ -1,13 +1,13 @@
-"""What a hardware file may say: one struct for each kind of table, with the bounds of every figure.
+"""The tables of hardware files: one struct per kind of table, with the bounds of every figure.
 
-docs/hardware.md explains the keys. A file is read as entries: keys that are known, figures within bounds, or
-an error that says where; `planner.hardware.build` makes machines of them.
+docs/hardware.md explains the keys. Reading gives entries with known keys and figures within bounds, or an
+error with its place; `planner.hardware.build` makes machines of them.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
@@ -22,7 +22,7 @@ from planner.hardware import Basis, Format, Link, MemoryKind, Standing, Topology
 
 FIGURES = ("on_demand", "spot", "nic_burst", "nic_baseline", "flow", "machine", "rdma", "status")
 
-# What lies outside these is a slip of the pen: a price of 20,000 USD/h, a NIC of 10 Mbit written as Gbit.
+# Figures outside these bounds are slips: a price of 20,000 USD/h, a NIC of 10 Mbit written as Gbit.
 Usd = Annotated[float, Meta(gt=0, le=1e4)]
 Gbit = Annotated[float, Meta(ge=1e-3, le=2e4)]
 Gib = Annotated[float, Meta(gt=0, le=1e5)]
@@ -56,7 +56,7 @@ class RegionEntry(msgspec.Struct, forbid_unknown_fields=True, frozen=True):
     source: str = ""
 
 
-# In short: the price on demand, or that and the spot price, of the machine's own date and source.
+# Short form: the price on demand, perhaps with the spot price, of the machine's own date and source.
 RegionPrices = Annotated[tuple[Usd, ...], Meta(min_length=1, max_length=2)]
 
 
@@ -108,8 +108,8 @@ class MachineEntry(msgspec.Struct, forbid_unknown_fields=True, frozen=True):
 
 
 class DeviceEntry(msgspec.Struct, forbid_unknown_fields=True, frozen=True):
-    """A GPU's peaks stand in `tflops` by format, or, in short, in `fp32_tflops` and `tensor_tflops` (fp16); a
-    CPU's follows from cores, clock and FLOP a cycle. Memory is `memory_bytes`, or `memory_gib` in short."""
+    """A device. A GPU's peaks are `tflops` by format, or for short `fp32_tflops` and `tensor_tflops` (fp16);
+    a CPU's follows from cores, clock and FLOP per cycle. Memory is `memory_bytes` or `memory_gib`."""
 
     kind: Literal["gpu", "cpu"]
     vendor: str = ""
@@ -134,7 +134,7 @@ class DeviceEntry(msgspec.Struct, forbid_unknown_fields=True, frozen=True):
 
 
 class KernelsEntry(msgspec.Struct, forbid_unknown_fields=True, frozen=True):
-    """Either `rates` and `overhead_s`, or `like` another device with all rates times `scale`."""
+    """Kernel rates: `rates` and `overhead_s`, or those of `like` another device times `scale`."""
 
     rates: dict[str, Rate] = {}
     overhead_s: Annotated[float, Meta(ge=0, le=10)] = 0.0
@@ -149,7 +149,7 @@ class KernelsEntry(msgspec.Struct, forbid_unknown_fields=True, frozen=True):
 
 @dataclass(frozen=True)
 class MachineAt:
-    """A machine as its file says it."""
+    """A machine's entry, with its family, provider and file."""
 
     entry: MachineEntry
     family: str
@@ -159,7 +159,7 @@ class MachineAt:
 
 @dataclass
 class Entries:
-    """All entries by name, each with the file that says so; the first file to name something wins."""
+    """All entries by name, each with its file; the first file to define a name wins."""
 
     machines: dict[str, MachineAt] = field(default_factory=dict)
     devices: dict[str, tuple[DeviceEntry, File]] = field(default_factory=dict)
@@ -168,14 +168,11 @@ class Entries:
     aliases: dict[str, str] = field(default_factory=dict)
 
     def with_parts_of(self, other: Entries) -> Entries:
-        """These machines with the devices, kernels and fabrics of both; what stands here wins."""
-        return Entries(
-            self.machines,
-            other.devices | self.devices,
-            other.kernels | self.kernels,
-            other.fabrics | self.fabrics,
-            self.aliases,
-        )
+        """These machines with the devices, kernels and fabrics of both; these entries win."""
+        both = {
+            kind: getattr(other, kind) | getattr(self, kind) for kind in ("devices", "kernels", "fabrics")
+        }
+        return replace(self, **both)
 
 
 _OURS = ("machines", "devices", "kernels", "fabrics")
@@ -185,19 +182,19 @@ _PROSE = frozenset(("description", "source", "matmul_source", "reasoning", "stat
 
 
 def is_hardware(path: Path) -> bool:
-    """Whether a file that lies directly in a user's folder is ours: it has one of our tables."""
+    """Whether a file in a user's folder has one of our tables."""
     try:
         text = text_of(path)
     except BadInput:
         return False
-    # a table may be written in many ways, but the name of it always stands at the start of a line
+    # however a table is written, its name stands at the start of a line
     if not any(line.strip(" \t[\"'").startswith(_OURS) for line in text.splitlines()):
         return False
     return bool(read(path).data.keys() & set(_OURS))
 
 
 def read_into(entries: Entries, file: File) -> None:
-    """Add what a file says, except names that an earlier file has taken."""
+    """Add a file's entries, except names defined by an earlier file."""
     tables, path = file.data, file.path
     for key, value in tables.items():
         if key not in (*_TABLES, *_HEADS):
@@ -227,10 +224,9 @@ def read_into(entries: Entries, file: File) -> None:
             entries.machines[name] = machine
             for alias in filter(None, (*entry.aliases, entry.offered_as)):
                 entries.aliases.setdefault(alias, name)
-    for name, table in _tables(file, "devices"):
-        entries.devices.setdefault(name, (decode(file, table, DeviceEntry, ["devices", name]), file))
-    for name, table in _tables(file, "fabrics"):
-        entries.fabrics.setdefault(name, (decode(file, table, FabricEntry, ["fabrics", name]), file))
+    for kind, entry_type in (("devices", DeviceEntry), ("fabrics", FabricEntry)):
+        for name, table in _tables(file, kind):
+            getattr(entries, kind).setdefault(name, (decode(file, table, entry_type, [kind, name]), file))
     for name, table in _tables(file, "kernels"):
         kernels = decode(file, table, KernelsEntry, ["kernels", name])
         if bool(kernels.rates) == bool(kernels.like):

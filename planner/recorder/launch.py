@@ -1,8 +1,8 @@
-"""`planner record -- python train.py`: a user's own command with the recorder inside every Python it starts.
+"""`planner record -- python train.py`: the user's own command with the recorder in every Python it starts.
 
-A folder with a `sitecustomize` module goes to the front of PYTHONPATH, so that it also reaches what torchrun
-or a shell script starts. It waits until torch's optimizers are imported and begins then; a process without
-torch is left alone. Of several ranks only the first records.
+A folder with a `sitecustomize` module goes to the front of PYTHONPATH, so it also reaches the children of
+torchrun or a shell script. Recording begins once torch's optimizers are imported; a process without torch is
+left alone. Only rank 0 records.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ PATH, STEPS, MODEL, BATCH = (f"PLANNER_RECORD_{name}" for name in ("PATH", "STEP
 def record_command(
     command: Sequence[str], path: Path, *, steps: int, model: str = "", batch: int | None = None
 ) -> int:
-    """Run a command to its end and give its exit status; its first rank's loop is recorded into `path`."""
+    """Run a command, record the loop of its rank 0 into `path`, and return its exit status."""
     if not command:
         raise BadInput(
             "give the command to record after --, as: planner record -o step.json.gz -- python train.py"
@@ -41,12 +41,12 @@ def record_command(
 
 
 def _with_this_python(command: Sequence[str]) -> Sequence[str]:
-    """`python` means the one that planner runs in, which is where the recorder is."""
+    """The command with planner's own interpreter for `python`."""
     return (sys.executable, *command[1:]) if command[0] in ("python", "python3") else command
 
 
 def begin() -> None:
-    """Called in the user's process once torch's optimizers are there: record until it ends."""
+    """Record until the end of the user's process; called once torch's optimizers are imported."""
     import atexit
 
     from planner.recorder.trace import record
@@ -66,7 +66,7 @@ def begin() -> None:
 
 
 def _finish(recording: object) -> None:
-    """At the end of the user's program: write, or say in a line why not."""
+    """Write the recording at the end of the user's program, or print the reason why not."""
     from planner.errors import PlannerError
 
     try:

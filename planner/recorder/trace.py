@@ -1,14 +1,14 @@
-"""`record`: torch's profiler around a loop, for some steps after some warm-up, written as one trace.
+"""`record`: torch's profiler around a training loop for some steps after warm-up, written as one trace.
 
-Following a training loop from outside: hooks that torch offers for all modules and all optimizers.
-
-The outermost module that is called in training is the model; the first dimension of its input is the
-micro-batch. The first optimizer that steps marks the end of a step; forward passes since the last one are its
-micro-steps. Nothing of the user's code is changed.
+The loop is followed through torch's global hooks for modules and optimizers; the user's code is unchanged.
+The outermost module called in training is the model; the first dimension of its input is the micro-batch.
+Each step of the first optimizer ends a training step; the forward passes since the last one are its
+micro-steps.
 """
 
 from __future__ import annotations
 
+import gzip
 import os
 import platform
 import tempfile
@@ -25,18 +25,20 @@ import msgspec
 
 from planner.calibrate.compute import cpu_name
 from planner.errors import BadInput
+from planner.files.regular_file import write_file
 from planner.simulator.step.recorded import KEY, Facts, Strategy
 
-COLD_STEPS = 2  # in which the framework allocates and the processor wakes
-UNTRACED_STEPS = 5  # timed before the profiler is on, to tell what tracing costs; as are those after it
-WARMUP_STEPS = 3  # traced and thrown away: the profiler's own first steps are slow
+COLD_STEPS = 2  # not timed: the framework allocates memory
+UNTRACED_STEPS = 5  # timed without the profiler, as are those after the recorded ones
+WARMUP_STEPS = 3  # traced and discarded: the profiler's own first steps are slow
 STEPS = 10
-MOST_TIMED = 300  # steps that are looked at beside the recorded ones
+MOST_TIMED = 300  # timed steps beside the recorded ones
+OLDEST = (2, 4)  # the first PyTorch with these hooks and autocast settings
 PRECISION_OF = {"torch.float16": "fp16", "torch.bfloat16": "bf16", "torch.float32": "fp32"}
 
 
 class LoopWatch:
-    """Sees forward passes and steps of the optimizer, and calls `on_step` after each."""
+    """Counts forward passes and optimizer steps, and calls `on_step` after each step."""
 
     def __init__(self, on_step: Callable[[], None], most_steps: int) -> None:
         self.on_step = on_step
@@ -44,7 +46,7 @@ class LoopWatch:
         self.model: Any = None
         self.optimizer: Any = None
         self.shapes: Counter[tuple[int, ...]] = Counter()
-        self.computed: Counter[str] = Counter()
+        self.precisions: Counter[str] = Counter()
         self.forwards = 0
         self.micro_steps: Counter[int] = Counter()
         self.step_ends_s: list[float] = []
@@ -62,7 +64,7 @@ class LoopWatch:
         ]
 
     def follow_steps_only(self) -> None:
-        """Leave modules alone: what follows is timed, and hooks on each of them would count."""
+        """Remove the hooks of modules, whose time would count in the steps that follow."""
         for handle in self._handles[:2]:
             handle.remove()
 
@@ -81,12 +83,8 @@ class LoopWatch:
             import torch
 
             self.forwards += 1
-            kind = PRECISION_OF.get(str(next(module.parameters()).dtype), "fp32")
-            for device in ("cuda", "cpu"):
-                if torch.is_autocast_enabled(device):
-                    kind = PRECISION_OF.get(str(torch.get_autocast_dtype(device)), kind)
-                    break
-            self.computed[kind] += 1
+            kinds = [torch.get_autocast_dtype(d) for d in ("cuda", "cpu") if torch.is_autocast_enabled(d)]
+            self.precisions[str((*kinds, next(module.parameters()).dtype)[0])] += 1
 
     def _after_forward(self, module: Any, args: Any, kwargs: dict[str, Any], output: Any) -> None:
         self._inside -= 1
@@ -108,19 +106,20 @@ class LoopWatch:
             self.on_step()
 
     def facts(self, batch: int | None, model: str, traced: range) -> Facts | str:
-        """What was seen, or a sentence on what was missing. `traced` are steps that the profiler slowed."""
+        """The facts of the recording, or the reason why there are none. `traced` steps are not timed."""
         import torch
 
-        if self.optimizer is None or self.model is None:
-            never = "no optimizer took a step"
-            return never if self.optimizer is None else "no module was called in training mode"
+        if self.optimizer is None:
+            return "no optimizer took a step"
+        if self.model is None:
+            return "no module was called in training mode"
         shape = self.shapes.most_common(1)[0][0] if self.shapes else ()
         if batch is None and not shape:
-            return "the model is given no tensor, so the batch is not known: give it (--batch)"
+            return "the model's inputs hold no tensor, so the batch is unknown: give it (--batch)"
         device = next(self.model.parameters()).device
         named = torch.cuda.get_device_name(device) if device.type == "cuda" else cpu_name()
         strategy, bucket_bytes = _strategy(self.model)
-        precision = self.computed.most_common(1)[0][0]
+        precision = PRECISION_OF.get(self.precisions.most_common(1)[0][0], "fp32")
         if precision == "fp32" and device.type == "cuda" and _allows_tf32(torch):
             precision = "tf32"
         steps_s = [
@@ -145,31 +144,24 @@ class LoopWatch:
             framework=f"torch {torch.__version__}",
             python=platform.python_version(),
             threads=torch.get_num_threads() if device.type == "cpu" else None,
-            cores=_cores(),
+            cores=len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count(),
             step_s=median(steps_s) if steps_s else None,
             untraced_steps=len(steps_s) or None,
         )
-
-
-def _cores() -> int | None:
-    """That this process may run on."""
-    if hasattr(os, "sched_getaffinity"):
-        return len(os.sched_getaffinity(0))
-    return os.cpu_count()
 
 
 INPUTS = ("input_ids", "pixel_values", "inputs_embeds", "input_features", "input_values", "inputs", "input")
 
 
 def _input_shape(args: Sequence[Any], kwargs: Mapping[str, Any]) -> tuple[int, ...] | None:
-    """The shape of what a model is given: its first tensor, or the one that is named as its input is."""
+    """The shape of the first tensor among a model's arguments, those named like an input first."""
     named = [kwargs[name] for name in INPUTS if name in kwargs]
     for value in (*args, *named, *kwargs.values()):
         if hasattr(value, "shape") and len(value.shape):
             return tuple(int(side) for side in value.shape)
-        if isinstance(value, Mapping) and (shape := _input_shape((), value)) is not None:
-            return shape
-        if isinstance(value, (list, tuple)) and (shape := _input_shape(value, {})) is not None:
+        nested = isinstance(value, Mapping), isinstance(value, (list, tuple))
+        shape = _input_shape(value if nested[1] else (), value if nested[0] else {}) if any(nested) else None
+        if shape is not None:
             return shape
     return None
 
@@ -178,7 +170,7 @@ _WRAPPERS = {"DistributedDataParallel": "module", "OptimizedModule": "_orig_mod"
 
 
 def _layers(model: Any) -> list[Any]:
-    """A model and what it wraps, the outermost first."""
+    """A model and the models it wraps, the outermost first."""
     out = [model]
     while (inside := _WRAPPERS.get(type(out[-1]).__name__)) is not None:
         out.append(getattr(out[-1], inside))
@@ -186,13 +178,13 @@ def _layers(model: Any) -> list[Any]:
 
 
 def _class_name(model: Any) -> str:
-    """Of the user's own class: sharding makes another one, with a prefix, out of it."""
+    """The name of the user's own class, without the prefix that sharding adds."""
     own = _layers(model)[-1]
     return type(own).__name__.removeprefix("FSDP") if _is_sharded(own) else type(own).__name__
 
 
 def _own_name(parameter: str) -> str:
-    """A parameter's name without those of wrappers."""
+    """A parameter's name without the names of wrappers."""
     return ".".join(word for word in parameter.split(".") if word not in ("module", "_orig_mod"))
 
 
@@ -201,7 +193,7 @@ def _is_sharded(model: Any) -> bool:
 
 
 def _allows_tf32(torch: Any) -> bool:
-    """Whether products in single precision may be computed in tf32."""
+    """Whether fp32 matrix products may use tf32."""
     return str(torch.get_float32_matmul_precision()) != "highest"
 
 
@@ -228,18 +220,15 @@ def _is_compiled(model: Any) -> bool:
     )
 
 
-OLDEST = (2, 4)  # whose hooks and autocast settings are read
-
-
 @contextmanager
 def record(
     path: str | Path, *, steps: int = STEPS, model: str = "", batch: int | None = None
 ) -> Iterator[None]:
-    """Record `steps` steps of the PyTorch training loop inside the block, as a file that all commands take.
+    """Record `steps` steps of the PyTorch training loop inside the block, as a file that all commands read.
 
-    The loop needs no change; it must take at least `steps` + 8 steps, of which the first eight warm up; those
-    after the recorded ones are timed without the profiler. Of several ranks only the first records. `batch`
-    is needed where the model is given no tensor.
+    The loop needs no change; it must take at least `steps` + 8 steps. The first eight warm up; those after
+    the recorded ones are timed without the profiler. Only rank 0 records. `batch` is needed where the model's
+    inputs hold no tensor.
     """
     torch = _torch()
     if steps < 1:
@@ -273,7 +262,7 @@ def check_version(version: str) -> None:
     try:
         major, minor = (int(word) for word in version.split(".")[:2])
     except ValueError:
-        return  # a build of one's own
+        return  # a custom build
     if (major, minor) < OLDEST:
         raise BadInput(
             f"recording needs PyTorch {OLDEST[0]}.{OLDEST[1]} or later, and this is {version}; update it, or "
@@ -291,7 +280,7 @@ class _Session:
         if torch.cuda.is_available():
             kinds.append(ProfilerActivity.CUDA)
         else:
-            os.environ.setdefault("KINETO_LOG_LEVEL", "99")  # it complains of CUDA that is not there
+            os.environ.setdefault("KINETO_LOG_LEVEL", "99")  # silences errors about absent CUDA
         self.wanted = steps
         self.taken = 0
         self.trace: bytes | None = None
@@ -310,7 +299,7 @@ class _Session:
     def end(self) -> None:
         self.watch.detach()
         if self.trace is None and self.taken >= UNTRACED_STEPS + WARMUP_STEPS:
-            self.profiler.stop()  # a loop shorter than asked for: what there is is kept
+            self.profiler.stop()  # a short loop: its steps are kept
 
     def _stepped(self) -> None:
         self.taken += 1
@@ -319,7 +308,7 @@ class _Session:
 
     @property
     def _slowed(self) -> range:
-        """Steps that the profiler slowed, counted from 0; it writes its trace in the last of them."""
+        """Steps slowed by the profiler, counted from 0; it writes its trace in the last of them."""
         return range(UNTRACED_STEPS, UNTRACED_STEPS + WARMUP_STEPS + self.wanted + 1)
 
     def _keep(self, profiler: Any) -> None:
@@ -336,22 +325,18 @@ class _Session:
         if self.trace is None:
             least = UNTRACED_STEPS + WARMUP_STEPS + 1
             raise BadInput(
-                f"the loop took {self.taken} steps, of which the first {least - 1} warm up; let it take at "
-                f"least {least}, and {UNTRACED_STEPS + WARMUP_STEPS + self.wanted} for all that was asked for"
+                f"the loop took {self.taken} steps, and the first {least - 1} warm up; let it take at least "
+                f"{least}, or {least - 1 + self.wanted} to record {self.wanted}"
             )
         save(self.trace, facts, path)
 
 
 def save(trace: bytes, facts: Facts, path: Path) -> None:
-    """A trace with its facts, compressed where the name ends in .gz; replaced whole or not at all."""
-    import gzip
-
-    from planner.files.regular_file import write_file
-
-    told = msgspec.json.encode({KEY: facts})
+    """Write a trace with its facts, compressed if the name ends in .gz, whole or not at all."""
+    head = msgspec.json.encode({KEY: facts})
     body = trace.lstrip()
     if not body.startswith(b"{"):
         raise BadInput("the profiler's trace is no JSON object; record with PyTorch 2.0 or later")
     rest = body[1:].lstrip()
-    whole = told[:-1] + (b"," if not rest.startswith(b"}") else b"") + rest
+    whole = head[:-1] + (b"," if not rest.startswith(b"}") else b"") + rest
     write_file(path, gzip.compress(whole, mtime=0) if path.suffix == ".gz" else whole)

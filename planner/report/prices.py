@@ -18,7 +18,7 @@ def providers_table(machines: Sequence[Hardware]) -> Table:
     counts: dict[str, int] = {}
     for machine in machines:
         if machine.ownership is None:
-            by_provider.setdefault(machine.provider, []).extend(_prices(machine))
+            by_provider.setdefault(machine.provider, []).extend(machine.prices)
             counts[machine.provider] = counts.get(machine.provider, 0) + 1
     dates: dict[str, list[Any]] = {
         provider: sorted(price.as_of for price in prices if price.as_of) or [None]
@@ -44,7 +44,7 @@ def prices_table(machines: Sequence[Hardware]) -> Table:
         (machine.name, price)
         for machine in machines
         if machine.ownership is None
-        for price in sorted(_prices(machine), key=lambda price: price.region != machine.price.region)
+        for price in sorted(machine.prices, key=lambda price: price.region != machine.price.region)
     ]
     numbers = references(price.source for _, price in shown)
     columns = (
@@ -110,7 +110,3 @@ def changes_table(changes: Changes, old: str, new: str) -> Table:
         f"{changes.only_new} only in {new}."
     ]
     return Table.of(changes.changed, columns, notes=notes)
-
-
-def _prices(machine: Hardware) -> tuple[Price, ...]:
-    return (machine.price, *machine.other_prices)

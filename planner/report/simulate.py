@@ -189,10 +189,16 @@ SUSPECTS = {
 
 
 def check_page(
-    checked: Check, plan: ChosenPlan, kept: Measured | None, *, title: str = "", asked: bool = False
+    checked: Check,
+    plan: ChosenPlan,
+    kept: Measured | None,
+    *,
+    title: str = "",
+    asked: bool = False,
+    source: str = "",
 ) -> Page:
     """A run and its prediction, what would explain the difference, and what is kept; `asked`: the run was to
-    be kept."""
+    be kept; `source`: the part of a log that gave the measured rate."""
     where = "inside" if checked.inside else "outside"
     rows = [
         {"what": "measured", "samples_per_s": checked.measured_samples_per_s},
@@ -214,7 +220,8 @@ def check_page(
                 f"predicted {rate(checked.predicted_samples_per_s)} samples/s "
                 f"({span(checked.low, checked.high)})",
                 f"the run is {where} the range",
-            ]
+            ],
+            *([[f"measured by {source}"]] if source else []),
         ],
         [Remark("Cause", causes)] if causes else [],
         [Table(rows, [Column("what", ""), Column("samples_per_s", "samples/s", show=rate)])],

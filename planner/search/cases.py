@@ -55,7 +55,6 @@ class Cases:
         self.feasibility = Feasibility(request, model)
         self._computations: dict[Hashable, Computation] = {}
         self._bounds: dict[Plan, float] = {}
-        self._scored: dict[Plan, ScoredPlan] = {}
 
     def site(self, plan: Plan) -> Site:
         return self.feasibility.site(plan)
@@ -199,12 +198,6 @@ class Cases:
 
     def scored(self, plan: Plan, prediction: Prediction) -> ScoredPlan:
         """A plan with its price and its bound beside its prediction."""
-        known = self._scored.get(plan)
-        if known is None or known.prediction is not prediction:
-            known = self._scored[plan] = self._with_costs(plan, prediction)
-        return known
-
-    def _with_costs(self, plan: Plan, prediction: Prediction) -> ScoredPlan:
         fits = None if self.request.profile is not None else self.feasibility.out_of_memory(plan) is None
         paid, rented = self.paid(plan), plan.rented(self.market)
         each = zip(rented, paid.usd_per_hour, strict=True)

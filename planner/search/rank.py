@@ -26,7 +26,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from math import exp, hypot, log
+from math import exp, log
 from statistics import NormalDist
 
 import numpy as np
@@ -58,7 +58,7 @@ class Candidate:
 
     @property
     def total_sigma(self) -> float:
-        return hypot(self.sigma, self.own_sigma)
+        return float(np.hypot(self.sigma, self.own_sigma))
 
     @property
     def effective_samples_per_s(self) -> float:
@@ -126,12 +126,10 @@ class Contenders:
         decided: int | None = None,
     ) -> None:
         """`decided`: only so many at the beginning may be the best and the ends."""
-        self.sigma = np.array([plan.sigma for plan in candidates])
-        self.total_sigma = np.hypot(self.sigma, [plan.own_sigma for plan in candidates])
-        self.speed = np.array([plan.samples_per_s for plan in candidates]) * np.exp(
-            -(self.total_sigma**2) / 2
-        )
+        self.speed = np.array([plan.effective_samples_per_s for plan in candidates])
         self.usd_per_s = np.array([plan.usd_per_hour for plan in candidates]) / 3600
+        self.sigma = np.array([plan.sigma for plan in candidates])
+        self.total_sigma = np.array([plan.total_sigma for plan in candidates])
         self.machines = np.array([plan.machines for plan in candidates])
         names = {name: i for i, name in enumerate(dict.fromkeys(plan.device for plan in candidates))}
         self.device = np.array([names[plan.device] for plan in candidates])

@@ -39,6 +39,8 @@ from planner.simulator.step.files import FORMAT, decode, read_bytes
 from planner.units import format_bytes, format_seconds
 
 MIN_POINTS = 3
+LARGEST_BYTES = 1e15
+LONGEST_S = 1e6
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,13 +72,16 @@ def fit_overhead(sizes: npt.ArrayLike, delays_s: npt.ArrayLike, source: str = ""
     from scipy.optimize import least_squares
 
     x, y = np.asarray(sizes, float), np.asarray(delays_s, float)
+    if not ((x >= 0) & (x <= LARGEST_BYTES) & (np.abs(y) <= LONGEST_S)).all():  # false for nan, too
+        raise BadInput(
+            f"a measurement is out of range: sizes are 0 to {LARGEST_BYTES:.0e} bytes, delays up to "
+            f"{LONGEST_S:.0e} s"
+        )
     if len(x) < MIN_POINTS or np.ptp(x) == 0:
         raise BadInput(
             f"{len(x)} measurements of {len(np.unique(x))} sizes do not tell alpha from beta; give at least "
             f"{MIN_POINTS} of different sizes"
         )
-    if not (np.isfinite(x) & np.isfinite(y) & (x >= 0)).all():
-        raise BadInput("a measurement is not a finite number, or has a negative size")
     typical = np.array([np.median(np.abs(y[np.abs(x - size) <= 0.1 * size])) for size in x])
     typical = np.maximum(typical, 1e-6)
     scale = max(float(x.max()), 1.0)

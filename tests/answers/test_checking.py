@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from planner.answers.answer_files import chosen_plan, difference
-from planner.answers.checking import check, measured_rate
+from planner.answers.checking import check
 from planner.cli._app import main
 from planner.errors import BadInput
 from planner.search.measured import load
@@ -64,13 +64,6 @@ def test_check_likeliest_suspect_had_to_be_wrong_by_less(tmp_path: Path) -> None
     faster = check(plan, 1200).suspects
     assert [entry.name for entry in faster] == ["device", "network"]
     assert faster[0].times < 1
-
-
-def test_step_times_give_the_rate_without_their_first_tenth() -> None:
-    assert measured_rate([9.0] + [0.5] * 9 + [0.5] * 10, 100) == pytest.approx(200)
-    for wrong in ([], [0.1, 0.0], [0.1, float("nan")]):
-        with pytest.raises(BadInput):
-            measured_rate(wrong, 100)
 
 
 @pytest.mark.parametrize("rate", [0.0, -3.0, float("nan"), float("inf")])
@@ -165,8 +158,9 @@ def test_the_commands(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> Non
     assert load() == ()
     times = tmp_path / "times.csv"
     times.write_text("step_s\n" + "0.32\n" * 20)
-    out = run("check", path, "--step-times", str(times), "--no-keep", capsys=capsys)[1]
+    out = run("check", path, "--log", str(times), "--no-keep", capsys=capsys)[1]
     assert "Measured     800 samples/s" in out
+    assert "measured by step_s (numbers): 18 values, the first 2 left out as warm-up" in out
     assert load() == ()
     times.write_text("0.32\nfast\n")
     status, _, err = run("check", path, "--step-times", str(times), capsys=capsys)

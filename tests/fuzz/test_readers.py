@@ -94,11 +94,12 @@ values = st.recursive(
 def test_any_value_in_place_of_any_known_key(name, tmp_path):
     """Known keys, values of any type: what a type checker would stop, and what it would not."""
     reader, path = READERS[name], tmp_path / f"x{READERS[name].suffix}"
-    if reader.form in ("wire", "onnx", "csv", "text"):
+    if reader.form not in ("json", "toml"):
         trees = st.binary(max_size=200)
     else:
         parse = json.loads if reader.form == "json" else lambda text: tomllib.loads(text.decode())
-        seeds = [parse(seed) for seed in reader.seeds() if seed[:2] != b"\x1f\x8b"]
+        read = [parse(seed) for seed in reader.seeds() if seed[:2] != b"\x1f\x8b"]
+        seeds = [seed for seed in read if isinstance(seed, dict)]
         keys = st.sampled_from(sorted({key for seed in seeds for key in seed}))
         trees = st.tuples(st.sampled_from(seeds), st.dictionaries(keys, values, max_size=2)).map(
             lambda pair: {**pair[0], **pair[1]}

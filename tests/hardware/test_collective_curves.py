@@ -7,9 +7,9 @@ import pytest
 from planner.errors import BadInput
 from planner.hardware import collective_curves
 from planner.hardware.catalog import hardware_names, load_hardware
-from planner.hardware.collective_curves import COLLECTIVES, Curve, curves, nccl_constants
+from planner.hardware.collective_curves import COLLECTIVES, Curve, curves, nccl_latencies_us
 
-RUNS = [run for name in collective_curves._rows() for run in curves(name)]
+RUNS = [run for name in collective_curves._curves() for run in curves(name)]
 
 
 def bus_bytes_per_s(run: Curve) -> list[float]:
@@ -80,10 +80,9 @@ def test_every_curve_that_hardware_names_is_there() -> None:
 
 
 def test_constants_of_nccl() -> None:
-    kept_constants = [c for c in nccl_constants() if (c.algorithm, c.protocol) == ("Tree", "LL")]
-    hops = {c.link: c.value for c in kept_constants if c.constant == "hw_latency_per_step"}
-    base = [(c.value, c.unit, c.version) for c in kept_constants if c.constant == "base_latency"]
-    assert base == [(6.8, "us", "2.30.7")]
+    known = nccl_latencies_us()
+    hops = {link: known["hw_latency_per_step", link, "Tree", "LL"] for link in ("NVLink", "PCI", "Net")}
+    assert known["base_latency", "", "Tree", "LL"] == 6.8
     assert hops == {"NVLink": 0.6, "PCI": 1.0, "Net": 5.0}
 
 

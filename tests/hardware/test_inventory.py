@@ -3,13 +3,13 @@
 import pytest
 
 from planner.errors import BadInput
+from planner.hardware.catalog import fabric_named
 from planner.hardware.inventory import (
     Gpus,
     cpu_of,
     device_of,
     fabric_of,
     gpus_of,
-    known_fabric,
     nics_of,
 )
 
@@ -90,7 +90,7 @@ def test_different_gpus_and_other_text_are_refused():
 def test_links_of_the_topology(text, device, links, name):
     fabric = fabric_of(text, device)
     assert (fabric["kind"], fabric["topology"], fabric["gbyte_per_s"]) == links
-    assert known_fabric(fabric, device, text.count("GPU") // 2) == name
+    assert fabric_named(device, text.count("GPU") // 2, fabric["kind"], fabric["gbyte_per_s"]) == name
 
 
 def test_hybrid_cube_mesh_and_bridged_pairs():
@@ -106,7 +106,7 @@ def test_hybrid_cube_mesh_and_bridged_pairs():
     ]
     fabric = fabric_of(matrix(mesh), "V100-SXM2-16GB")
     assert (fabric["topology"], fabric["gbyte_per_s"]) == ("mesh", 150)
-    assert known_fabric(fabric, "V100-SXM2-16GB", 8) == "v100-8"
+    assert fabric_named("V100-SXM2-16GB", 8, fabric["kind"], fabric["gbyte_per_s"]) == "v100-8"
     pairs = [
         [" X ", "NV12", "SYS", "SYS"],
         ["NV12", " X ", "SYS", "SYS"],

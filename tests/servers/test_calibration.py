@@ -65,7 +65,8 @@ def test_tables_in_json_and_without_directions(tmp_path):
         ("size,overhead_s\n1,2\n", "bytes|size"),
         ("bytes,overhead_s\n5,1\n5,1\n5,1\n", "different sizes"),
         ("bytes,overhead_s\n5,1\n6,1\n", "2 measurements"),
-        ("bytes,overhead_s\n5,1\n6,nan\n7,1\n", "finite"),
+        ("bytes,overhead_s\n5,1\n6,nan\n7,1\n", "out of range"),
+        ("bytes,overhead_s\n5,1\n6,1e300\n7,1\n", "out of range"),
         ('[{"bytes": 1}]', "overhead_s"),
     ],
 )

@@ -1,8 +1,8 @@
-"""The user's own prices: dated files in `PLANNER_HOME/prices` that count instead of the catalogue's.
+"""The user's own prices: dated files in `PLANNER_HOME/prices` that replace the catalogue's.
 
-A file is a CSV with one price per line, written by `planner prices import`: `aws-2026-11-16.csv`. Of two
-prices for a machine in a region the newer counts, the catalogue's included. A list that says nothing of spot
-leaves the spot price as it was.
+A file is a CSV with one price per line, written by `planner prices import`: `aws-2026-11-16.csv`. The newest
+price of a machine in a region counts, the catalogue's included. A list without spot prices leaves those as
+they were.
 """
 
 from __future__ import annotations
@@ -66,7 +66,7 @@ def files() -> tuple[Path, ...]:
 
 
 def load() -> Prices:
-    """All prices of the user's files; of several for a machine and region the newest."""
+    """The newest price of each machine and region in the user's files."""
     place = folder()
     try:
         return _load(place, place.stat().st_mtime_ns)
@@ -86,7 +86,7 @@ def _load(_place: Path, _changed_ns: int) -> Prices:
 
 
 def read_file(path: Path) -> Prices:
-    """One file of the form that `save` writes."""
+    """Read a file written by `save`."""
     book: dict[str, dict[str, Price]] = {}
     for row in rows_of(path, COLUMNS):
         as_of = row["as_of"]
@@ -100,18 +100,18 @@ def read_file(path: Path) -> Prices:
 
 
 def day_of(text: str, where: str, today: date | None = None) -> date:
-    """A day as YYYY-MM-DD that is not in the future."""
+    """Parse a day as YYYY-MM-DD; one in the future is refused."""
     try:
         day = date.fromisoformat(text)
     except ValueError:
         raise BadInput(f"{where}: {text!r} is no day; write YYYY-MM-DD") from None
     if day > (today or date.today()):
-        raise BadInput(f"{where}: {text} is in the future; give the day of which the prices are")
+        raise BadInput(f"{where}: {text} is in the future; give the day of the prices")
     return day
 
 
 def _newer(old: Price, new: Price) -> Price:
-    """The newer of two prices of a region, with the spot price of the older if the newer has none."""
+    """The newer of two prices of a region, with the older spot price if it has none."""
     if new.as_of < old.as_of:
         return old
     if new.spot_usd_per_hour is not None or old.spot_usd_per_hour is None:
@@ -120,13 +120,13 @@ def _newer(old: Price, new: Price) -> Price:
 
 
 def with_own_prices(hardware: Hardware) -> Hardware:
-    """A machine with the user's prices where they are not older than its own; new regions are added."""
+    """A machine with the user's prices where they are at least as new; new regions are added."""
     mine = dict(load().get(hardware.name, {}))
     if not mine:
         return hardware
     if hardware.price.region == "any":
         mine = _everywhere(mine) | mine
-    known = {price.region: price for price in (hardware.price, *hardware.other_prices)}
+    known = {price.region: price for price in hardware.prices}
     merged = known | {
         region: _newer(known[region], price) if region in known else price for region, price in mine.items()
     }
@@ -147,7 +147,7 @@ def with_own_prices(hardware: Hardware) -> Hardware:
 
 
 def _everywhere(prices: Mapping[str, Price]) -> dict[str, Price]:
-    """The price in any region, where all regions of a list have the same."""
+    """The price as that of any region, if all regions have the same."""
     first = next(iter(prices.values()))
     same = all(price.on_demand_usd_per_hour == first.on_demand_usd_per_hour for price in prices.values())
     return {"any": replace(first, region="any")} if same else {}

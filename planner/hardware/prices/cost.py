@@ -1,12 +1,11 @@
-"""What machines cost: per hour on demand or as spot, per sample; how old their prices are; energy and carbon.
+"""Cost of machines per hour (on demand or spot) and per sample; age of prices; energy and carbon.
 
-On spot machines work is lost when one is taken away, and checkpoints take time
-(`planner.hardware.prices.spot`): one hour of useful work takes `time_factor` hours, and all of them are paid.
-Where that is no cheaper than on demand, machines are rented on demand. A machine without a spot price is
-rented on demand beside the others.
+Interruptions of spot machines lose work, and checkpoints take time (`planner.hardware.prices.spot`): one hour
+of useful work takes `time_factor` paid hours. Where that is no cheaper than on demand, machines are rented on
+demand, as are machines without a spot price.
 
-Energy is an estimate that says how: devices at full power, the host, the PUE, and the average grid of where
-the region is, nothing offset.
+Energy is an estimate from devices at full power, the host, the PUE and the region's average grid, without
+offsets.
 
     kWh = machines x hours x devices x W of a device x HOST / 1000 x PUE
     kg CO2e = kWh x g CO2e per kWh of the region's grid / 1000
@@ -37,23 +36,23 @@ RENEWAL = "`planner prices import FILE` updates them"
 RESTART_S = 300.0  # assumed: a new machine, its image, and the checkpoint
 # A machine draws more than its devices: a DGX H100 10.2 kW against 5.6 kW, as recalled.
 HOST = 1.8
-# Energy at the meter for each unit in the machine. Where a provider gives none: the average of surveys.
+# Energy at the meter per unit in the machine; where a provider publishes none, the average of surveys.
 PUE = {"aws": 1.15, "gcp": 1.10, "azure": 1.18, "oci": 1.15}
 SURVEYED_PUE = 1.6
 
 
 def usd_per_million_samples(usd_per_hour: float, samples_per_s: float) -> float:
-    """Dollars for training on so many samples at a steady rate."""
+    """Dollars per million samples at a steady rate."""
     if not samples_per_s > 0:
         raise BadInput(f"samples_per_s is {samples_per_s}; it must be above zero")
     return 1e6 * (usd_per_hour / (SECONDS_PER_HOUR * samples_per_s))
 
 
 def age_days(as_of: str, today: date | None = None) -> int | None:
-    """Days since a date of the catalogue (2026-08-22, 2026-08, 2026); None where there is none."""
+    """Days since a date of the catalogue (2026-08-22, 2026-08, 2026); None if undated."""
     parts = as_of.split("-")
     try:
-        # of a month or a year the last day that it may be: prices are not called older than they are
+        # the last possible day of a month or year: prices are never called older than they are
         year, month = int(parts[0]), int(parts[1]) if parts[1:] else 12
         day = int(parts[2]) if parts[2:] else 28
         return max(0, ((today or date.today()) - date(year, month, day)).days)
@@ -62,7 +61,7 @@ def age_days(as_of: str, today: date | None = None) -> int | None:
 
 
 def old_prices(dates: Iterable[str], today: date | None = None) -> str:
-    """A sentence about prices of more than 90 days ago, with what to do; empty where there is none."""
+    """A sentence about prices older than 90 days, with the remedy; empty if there are none."""
     dated = [as_of for as_of in dates if as_of]
     old = [as_of for as_of in dated if (age_days(as_of, today) or 0) > OLD_DAYS]
     if not old:
@@ -76,8 +75,8 @@ def old_prices(dates: Iterable[str], today: date | None = None) -> str:
 
 @dataclass(frozen=True, slots=True)
 class SpotTerms:
-    """How interruptions are counted. `interruptions`: the share of machines that are taken away in a month
-    (None: what is known of each, else a fifth); `checkpoint_every_s` (None: as often as costs least)."""
+    """Assumptions about interruptions. `interruptions`: the share of machines interrupted per month (None:
+    the published one, else a fifth); `checkpoint_every_s` (None: the cheapest interval)."""
 
     interruptions: float | None = None
     checkpoint_every_s: float | None = None
@@ -86,8 +85,8 @@ class SpotTerms:
 
 @dataclass(frozen=True, slots=True)
 class Paid:
-    """US dollars per hour of each role. `course` is that of a run on spot machines, None for one on demand;
-    `refused` says, where spot was asked for and does not pay, why."""
+    """US dollars per hour of each role. `course`: of a run on spot machines, None on demand; `refused`: why
+    requested spot machines do not pay."""
 
     usd_per_hour: tuple[float, ...]
     course: SpotCourse | None = None
@@ -95,7 +94,7 @@ class Paid:
 
     @property
     def time_factor(self) -> float:
-        """Hours for one hour of useful work."""
+        """Paid hours per hour of useful work."""
         return 1.0 if self.course is None else self.course.run.time_factor
 
     @property
@@ -106,8 +105,7 @@ class Paid:
 def paid_for(
     rented: Sequence[Rented], market: Market, terms: SpotTerms | None = None, state_bytes: float = 0.0
 ) -> Paid:
-    """What machines cost, each role by itself; nothing for those without a price. `state_bytes` is what a
-    checkpoint holds."""
+    """The cost of machines by role, 0 for those without a price. `state_bytes`: size of a checkpoint."""
     if not market.spot:
         usd = ((market.usd_per_hour(market.machine(role.machine)) or 0.0) * role.count for role in rented)
         return Paid(tuple(usd))
@@ -121,33 +119,28 @@ def paid_for(
 def _spot_or_not(rented: Sequence[Rented], market: Market, terms: SpotTerms, state_bytes: float) -> Paid:
     from planner.hardware.prices.spot import course_of
 
-    kinds = [market.machine(role.machine) for role in rented]
-    prices = [market.price(kind) for kind in kinds]
-    counts = [role.count for role in rented]
-    on_demand = [_usd(kind, price, spot=False) for kind, price in zip(kinds, prices, strict=True)]
-    spot = [_usd(kind, price, spot=True) for kind, price in zip(kinds, prices, strict=True)]
-    dear = tuple((usd or 0.0) * count for usd, count in zip(on_demand, counts, strict=True))
-    taken = [
-        (kind, count, price.region if price else "")
-        for kind, count, price, usd in zip(kinds, counts, prices, spot, strict=True)
-        if usd is not None
-    ]
+    on_demand, cheapest, taken = [], [], []
+    for role in rented:
+        kind = market.machine(role.machine)
+        price = market.price(kind)
+        usd, spot_usd = (_usd(kind, price, spot=spot) for spot in (False, True))
+        on_demand.append(None if usd is None else usd * role.count)
+        cheapest.append(((usd or 0.0) if spot_usd is None else spot_usd) * role.count)
+        if spot_usd is not None:
+            taken.append((kind, role.count, price.region if price else ""))
+    full = tuple(usd or 0.0 for usd in on_demand)
     if not taken:
-        return Paid(dear, refused="none of its machines has a spot price")
-    cheap = tuple(
-        (other or 0.0 if usd is None else usd) * count
-        for usd, other, count in zip(spot, on_demand, counts, strict=True)
-    )
+        return Paid(full, refused="none of its machines has a spot price")
     course = course_of(taken, terms, state_bytes)
-    useful = course.run.usd_per_useful_hour(sum(cheap))
-    if all(usd is not None for usd in on_demand) and useful >= sum(dear):
-        words = f"one hour of useful work would cost ${useful:.2f} on spot, ${sum(dear):.2f} on demand"
-        return Paid(dear, refused=words)
-    return Paid(cheap, course)
+    useful = course.run.usd_per_useful_hour(sum(cheapest))
+    if None not in on_demand and useful >= sum(full):
+        words = f"one hour of useful work would cost ${useful:.2f} on spot, ${sum(full):.2f} on demand"
+        return Paid(full, refused=words)
+    return Paid(tuple(cheapest), course)
 
 
 def _usd(kind: Hardware, price: Price | None, *, spot: bool) -> float | None:
-    """One machine for one hour; one of the user's own is never taken away."""
+    """The hourly price of one machine; one's own is never interrupted."""
     if price is None or (spot and kind.ownership is not None):
         return None
     return price.spot_usd_per_hour if spot else price.on_demand_usd_per_hour
@@ -155,7 +148,7 @@ def _usd(kind: Hardware, price: Price | None, *, spot: bool) -> float | None:
 
 @dataclass(frozen=True, slots=True)
 class PowerGrid:
-    """What a kilowatt-hour costs the climate where a region is."""
+    """The carbon intensity of a region's electricity grid."""
 
     g_co2e_per_kwh: float
     pue: float | None
@@ -165,7 +158,7 @@ class PowerGrid:
 
 @dataclass(frozen=True, slots=True)
 class Energy:
-    """What machines draw; `kg_co2e` is None where nobody says on which grid one is."""
+    """Energy of machines; `kg_co2e` is None where the grid is unknown."""
 
     kwh: float
     kg_co2e: float | None
@@ -173,15 +166,11 @@ class Energy:
 
 
 def energy_of(
-    hardware: Hardware,
-    *,
-    hours: float,
-    machines: int = 1,
-    region: str | None = None,
+    hardware: Hardware, *, hours: float, machines: int = 1, region: str | None = None
 ) -> Energy | None:
-    """What machines draw in some hours; None where nobody gives the power of their devices.
+    """Energy of machines over some hours; None where the power of their devices is unknown.
 
-    A machine of one's own draws what its file says; the grid is that of the region.
+    One's own machines draw what their file says; the grid is that of the region.
     """
     if not (math.isfinite(hours) and hours >= 0) or machines < 0:
         raise BadInput(f"energy of {machines} machines for {hours:g} hours: both must be at least 0")
@@ -205,7 +194,7 @@ def energy_of(
 
 
 def draw_of(rented: Sequence[Rented], market: Market) -> Energy | None:
-    """An hour of a plan's machines; None where nobody gives the power of some."""
+    """Energy of a plan's machines per hour; None where the power of some is unknown."""
     drawn = []
     for role in rented:
         hardware = market.machine(role.machine)
@@ -223,7 +212,7 @@ def draw_of(rented: Sequence[Rented], market: Market) -> Energy | None:
 
 
 def watts_of(hardware: Hardware) -> float | None:
-    """What one machine draws at work; None where nobody says."""
+    """Power of one machine at work; None if unknown."""
     if hardware.ownership:
         return hardware.ownership.power_watts
     if hardware.device.power_w is None:
@@ -232,20 +221,15 @@ def watts_of(hardware: Hardware) -> float | None:
 
 
 def grid_of(provider: str, region: str) -> PowerGrid | None:
-    """The grid of a provider's region; None where it is not known."""
+    """The grid of a provider's region; None if unknown."""
     return _grids().get((provider, region))
 
 
 @memoize
 def _grids() -> dict[tuple[str, str], PowerGrid]:
+    def grid(g_co2e_per_kwh: str, pue: str, source: str, as_of: str) -> PowerGrid:
+        return PowerGrid(float(g_co2e_per_kwh), float(pue) if pue else None, source, as_of)
+
     path = shipped_folder("hardware") / "prices" / "carbon.csv"
     with path.open(encoding="utf-8", newline="") as file:
-        return {
-            (row["provider"], row["region"]): PowerGrid(
-                float(row["g_co2e_per_kwh"]),
-                float(row["pue"]) if row["pue"] else None,
-                row["source"],
-                row["as_of"],
-            )
-            for row in csv.DictReader(file)
-        }
+        return {(row.pop("provider"), row.pop("region")): grid(**row) for row in csv.DictReader(file)}

@@ -1,11 +1,11 @@
-"""Price lists in CSV, each format with a reader that turns a file into rows of one type.
+"""Price lists in CSV: one reader per format, all with rows of one type.
 
-- SkyPilot's `vms.csv`: one row per machine and zone; the provider is the name of the folder. On Google Cloud
-  hosts and accelerators are rows of their own, and a machine costs both in the same zone; a host may cost 0,
-  where the accelerator's row holds the whole machine. Version 7 has H100 and A100-80GB far below their price.
-- gpuhunt's CSV (dstack): one row per offer, spot in rows of its own; the provider is the name of the file.
-  Rows without a required column are left out, as gpuhunt does; `location` is a region or one of its zones.
-- Two columns: a machine as the catalogue or its provider calls it, and USD per hour, in its first region.
+- SkyPilot's `vms.csv`: one row per machine and zone; the folder names the provider. On Google Cloud,
+  hosts and accelerators have separate rows, and a machine costs both in the same zone; a host costs 0 where
+  the accelerator's row holds the whole machine. Version 7 has H100 and A100-80GB far below their price.
+- gpuhunt's CSV (dstack): one row per offer, spot in separate rows; the file names the provider. Rows without
+  a required column are left out, as gpuhunt does; `location` is a region or one of its zones.
+- Two columns: a machine by the catalogue's or its provider's name, and USD per hour, in its first region.
 """
 
 from __future__ import annotations
@@ -31,10 +31,9 @@ KEPT = "; nothing was imported"
 
 @dataclass(frozen=True, slots=True)
 class ListedPrice:
-    """USD per hour of a machine in a zone of a region, as a list says it; `name` is the provider's.
+    """USD per hour of a machine in a zone of a region; `name` is the provider's.
 
-    A `Reader` yields them; `place` is the file with the line and column, `as_of` the day where the list has
-    one."""
+    `place` is the file with line and column, `as_of` the day of the list, if any."""
 
     place: str
     line: int
@@ -52,8 +51,9 @@ Reader = Callable[[Path, str, Machines, Counter[str]], Iterable[ListedPrice]]
 
 @dataclass(frozen=True, slots=True)
 class PriceFormat:
-    """A format, how the provider follows from a list's path, and its reader, which is given the path, the
-    provider, its machines, and a counter of what it leaves out."""
+    """A format, the provider in a list's path, and its reader.
+
+    The reader takes the path, the provider, its machines, and a counter of rows left out."""
 
     name: str
     provider_of: Callable[[Path], str]
@@ -61,7 +61,7 @@ class PriceFormat:
 
 
 class PriceRow(dict[str, str]):
-    """One line of a CSV by column; one that the list lacks is empty."""
+    """One line of a CSV by column; absent columns are empty."""
 
     def __init__(self, path: Path, line: int, fields: Iterable[tuple[str, str]]) -> None:
         super().__init__(fields)
@@ -77,12 +77,12 @@ class PriceRow(dict[str, str]):
         return BadInput(f"{self.place(column)}: {message}{KEPT}")
 
     def usd(self, column: str, *, zero: bool = False) -> float | None:
-        """A price in a column; None if it is empty."""
+        """The price in a column; None if empty."""
         return usd_per_hour(self[column], self.place(column), zero=zero)
 
 
 def usd_per_hour(text: str, place: str, *, zero: bool = False) -> float | None:
-    """A price as a list writes it; None if it is empty."""
+    """Parse a price; None if empty."""
     if not text:
         return None
     try:
@@ -103,7 +103,7 @@ def header_of(path: Path) -> tuple[str, ...]:
 
 
 def rows_of(path: Path, needed: Sequence[str], names: Sequence[str] | None = None) -> Iterator[PriceRow]:
-    """The rows of a CSV in which the columns `needed` must be there; `names` of a list without a header."""
+    """The rows of a CSV with the columns `needed`; `names` stand for an absent header."""
     with _text(path) as text:
         lines = _lines(path, text)
         header = [name.strip() for name in next(lines, [])] if names is None else list(names)
@@ -171,7 +171,7 @@ def _skypilot_rows(path: Path, is_google: bool, left_out: Counter[str]) -> Itera
     needed = ["InstanceType", "Price", "Region"]
     for row in rows_of(path, needed + ["AcceleratorName", "AcceleratorCount"] * is_google):
         if row["AcceleratorName"].lower().startswith("tpu"):
-            left_out["TPU slices"] += 1  # of hundreds of chips, so that a price may be any
+            left_out["TPU slices"] += 1
             continue
         name = row["InstanceType"]
         is_accelerator = is_google and not name
@@ -194,7 +194,7 @@ def _accelerators(row: PriceRow) -> int:
 
 
 def _joined_on_google(rows: Iterable[ListedPrice], machines: Machines, path: Path) -> Iterator[ListedPrice]:
-    """The prices of machines in each zone that has their host and their accelerators."""
+    """The prices of machines in each zone with their host and accelerators."""
     zones: dict[str, dict[tuple[str, str], ListedPrice]] = {}
     for row in rows:
         first = zones.setdefault(row.name, {}).setdefault((row.region, row.zone), row)
@@ -221,7 +221,7 @@ def _joined_on_google(rows: Iterable[ListedPrice], machines: Machines, path: Pat
 
 
 def contradiction(row: ListedPrice, line: int) -> BadInput:
-    """Two rows that give different prices of one machine in one zone."""
+    """The error about two prices of one machine in one zone."""
     where = " ".join(filter(None, (row.region, row.zone)))
     message = f"another price of {row.name} in {where}" + (f" stands in line {line}" if line else "")
     return BadInput(f"{row.place}: {message}{KEPT}")
@@ -255,7 +255,7 @@ def _read_gpuhunt(
 
 
 def _plain(name: str) -> str:
-    """Names differ in what stands between their words: `gpu-h100-sxm 8gpu-128vcpu-1600gb`."""
+    """A name with one kind of separator: `gpu-h100-sxm 8gpu-128vcpu-1600gb`."""
     return re.sub(r"[ _]", "-", name).lower()
 
 

@@ -1,4 +1,4 @@
-"""Price lists of others: read, imported into the user's own folder, and compared."""
+"""Published price lists: reading, importing into the user's own folder, comparing."""
 
 from __future__ import annotations
 
@@ -27,6 +27,7 @@ from planner.hardware.prices.formats import (
     contradiction,
     header_of,
 )
+from planner.hardware.prices.offers import of_providers
 
 FAR = 3.0
 HEAD_BYTES = 4096
@@ -37,7 +38,7 @@ FORMATS = (
 
 
 def format_of(path: Path) -> PriceFormat | None:
-    """The format of a list, by its beginning; None if it is none."""
+    """The format of a list by its beginning; None if unknown."""
     with opened(path) as file:
         head = file.read(HEAD_BYTES)
     if head.lstrip()[:1] == b"{":
@@ -52,7 +53,7 @@ def format_of(path: Path) -> PriceFormat | None:
 
 @dataclass(frozen=True, slots=True)
 class PriceList:
-    """What a list says of the machines that the catalogue has; `as_of` is its own date, if it has one."""
+    """Prices of a list for machines of the catalogue; `as_of`: its own date, if any."""
 
     path: Path
     format: str
@@ -68,7 +69,7 @@ class PriceList:
 
 
 def read_lists(path: Path, provider: str | None = None) -> tuple[PriceList, ...]:
-    """The list in a file, or all lists below a folder: `aws/vms.csv`, `aws.csv`, `index.json`."""
+    """Read the list in a file, or all lists in a folder: `aws/vms.csv`, `aws.csv`, `index.json`."""
     if not path.is_dir():
         return (read_list(path, provider),)
     files = sorted({*path.glob("*.csv"), *path.glob("*/vms.csv"), *path.glob("*.json")})
@@ -81,7 +82,7 @@ def read_lists(path: Path, provider: str | None = None) -> tuple[PriceList, ...]
         assert kind is not None
         whose = provider or kind.provider_of(file)
         if whose not in providers:
-            continue  # of a provider that the catalogue lacks
+            continue  # a provider without machines in the catalogue
         if whose in lists:
             raise BadInput(f"{path}: two lists of {whose}: {lists[whose].path} and {file}; import one")
         lists[whose] = read_list(file, whose)
@@ -91,7 +92,7 @@ def read_lists(path: Path, provider: str | None = None) -> tuple[PriceList, ...]
 
 
 def read_list(path: Path, provider: str | None = None) -> PriceList:
-    """The list in a file; the provider is taken from the list or its place unless it is given."""
+    """Read the list in a file; without a given provider, the list or its path names it."""
     kind = format_of(path)
     if kind is None:
         raise BadInput(f"{path}:1: no price list; it may be one of {FORMATS}")
@@ -119,10 +120,9 @@ def read_list(path: Path, provider: str | None = None) -> PriceList:
 def _quotes(
     rows: Iterable[ListedPrice], machines: Machines, left_out: Counter[str], source: str
 ) -> dict[str, dict[str, Price]]:
-    """Prices by machine and region: of spot the median over its zones, on demand is one in all of them.
+    """Prices by machine and region, the medians over its zones.
 
-    A spot price of zero, or outside AWS one like the price on demand, is none; on demand below spot is a
-    slip."""
+    A spot price of zero, or outside AWS one equal to on demand, is none; on demand below spot is an error."""
     unknown = {row.name for row in rows if row.name not in machines}
     left_out["of machines that the catalogue lacks"] += len(unknown)
     regions: dict[tuple[str, str], dict[str, list[ListedPrice]]] = {}
@@ -153,7 +153,7 @@ def _median(usd: list[float]) -> float | None:
 
 
 def _only(rows: Iterable[ListedPrice], kind: Literal["on_demand", "spot"]) -> float | None:
-    """The price of a kind in one zone; two different ones are refused."""
+    """The price in one zone; two different ones are refused."""
     priced = [row for row in rows if getattr(row, kind) is not None]
     for row in priced[1:]:
         if getattr(row, kind) != getattr(priced[0], kind):
@@ -162,7 +162,7 @@ def _only(rows: Iterable[ListedPrice], kind: Literal["on_demand", "spot"]) -> fl
 
 
 def _machines() -> dict[str, dict[str, Hardware]]:
-    """The machines of the catalogue by provider and by its own names for them."""
+    """The machines of the catalogue by provider and the provider's names."""
     from planner.hardware.catalog import hardware_names, load_hardware
 
     by_name: dict[str, dict[str, Hardware]] = {}
@@ -174,20 +174,20 @@ def _machines() -> dict[str, dict[str, Hardware]]:
 
 @dataclass(frozen=True, slots=True)
 class ImportedPrices:
-    """A list that was taken over, and what of it counts."""
+    """An imported list, and its effect."""
 
     list: PriceList
     as_of: date
     dated_by_file: bool
     saved: Path
-    counting: int  # prices that are not older than the catalogue's
-    far: int  # prices on demand that are more than `FAR` times the catalogue's, or less than that part of it
+    counting: int  # prices at least as new as the catalogue's
+    far: int  # on-demand prices that differ from the catalogue's by more than a factor of `FAR`
 
 
 def import_lists(
     path: Path, provider: str | None = None, as_of: str | None = None, today: date | None = None
 ) -> tuple[ImportedPrices, ...]:
-    """Read all lists first, so that one that is damaged leaves every price as it was; then save them."""
+    """Import lists; a damaged one leaves all prices as they were."""
     lists = read_lists(path, provider)
     days = [_day(prices, as_of, today) for prices in lists]
     imported = []
@@ -200,7 +200,7 @@ def import_lists(
 
 
 def _day(prices: PriceList, as_of: str | None, today: date | None) -> date:
-    """The day of a list: the user's, its own, else that of the file, which may be younger than its prices."""
+    """The day of a list: as given, its own, or that of the file, which may be later."""
     if as_of is not None:
         return book.day_of(as_of, "--as-of", today)
     if prices.as_of:
@@ -213,7 +213,7 @@ def _day(prices: PriceList, as_of: str | None, today: date | None) -> date:
 
 
 def _compared(prices: PriceList, day: date) -> tuple[int, int]:
-    """How many prices count against the catalogue's, and how many are far from them."""
+    """The numbers of prices that count, and that are far from the catalogue's."""
     counting = far = 0
     shipped = prices_named("shipped")
     for name, regions in prices.quotes.items():
@@ -228,7 +228,7 @@ def _compared(prices: PriceList, day: date) -> tuple[int, int]:
 
 @dataclass(frozen=True, slots=True)
 class PriceChange:
-    """A price of a machine in a region that is not the same in both."""
+    """A price of a machine in a region that differs between two lists."""
 
     machine: str
     region: str
@@ -246,7 +246,7 @@ class PriceChange:
 
 @dataclass(frozen=True, slots=True)
 class Changes:
-    """Changes by size, and how many prices of machines and regions that both have are the same."""
+    """Changed prices, the largest change first, and counts of the others."""
 
     changed: tuple[PriceChange, ...]
     same: int
@@ -255,7 +255,7 @@ class Changes:
 
 
 def changes_between(old: Prices, new: Prices) -> Changes:
-    """What differs where both sets have a machine in a region, the largest change first."""
+    """Compare the prices of machines and regions in both lists."""
     before, after = (
         {(name, region): price for name, regions in prices.items() for region, price in regions.items()}
         for prices in (old, new)
@@ -282,15 +282,9 @@ def prices_named(word: str, provider: str | None = None) -> Prices:
         from planner.hardware.catalog import hardware_names, load_hardware, load_shipped
 
         load = load_hardware if word == "now" else load_shipped
-        machines = [load(name) for name in hardware_names()]
-        chosen = [machine for machine in machines if provider in (None, machine.provider)]
-        if not chosen:
-            known = ", ".join(sorted({machine.provider for machine in machines}))
-            raise BadInput(f"no machine of provider {provider!r}; known: {known}")
-        return {
-            machine.name: {price.region: price for price in (machine.price, *machine.other_prices)}
-            for machine in chosen
-        }
+        machines = tuple(load(name) for name in hardware_names())
+        chosen = machines if provider is None else of_providers(machines, provider)
+        return {machine.name: {price.region: price for price in machine.prices} for machine in chosen}
     path = expanded(word)
     is_ours = format_of(path) is None and set(book.COLUMNS) <= set(header_of(path))
     return book.read_file(path) if is_ours else read_list(path, provider).quotes

@@ -1,9 +1,7 @@
-"""Who rents out which devices, by price: what `sky show-gpus` and `dstack offer` list.
+"""Offers of devices by price, as `sky show-gpus` lists them, and successors of retired machines.
 
-What to rent instead of hardware that is no longer sold.
-
-A device is asked for by the words of its name: `H100` is any H100, `A100-80GB` and `H100-SXM` are narrower,
-`H100:8` asks for machines with exactly eight. Names of the catalogue are `A100-SXM4-80GB` and the like.
+A device is named by some words of its name: `H100` is any H100, `A100-80GB` and `H100-SXM` are narrower,
+`H100:8` means machines with exactly eight. The catalogue's own names are `A100-SXM4-80GB` and the like.
 """
 
 from __future__ import annotations
@@ -13,10 +11,8 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 
 from planner.errors import BadInput, unknown_name
-from planner.hardware import Device, Hardware, Price, devices_of
+from planner.hardware import CHEAPEST, Device, Hardware, Price, devices_of
 from planner.hardware.catalog import match_hardware, name_called
-
-CHEAPEST = "cheapest"
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,15 +34,14 @@ class Offer:
 
     @property
     def key(self) -> tuple[float, float, str]:
-        """Cheapest device first; what has no such price last, by its other price."""
+        """The sort key: cheapest device first; offers without such a price last, by their other price."""
         other = self.price.spot_usd_per_hour or self.price.on_demand_usd_per_hour or 1e9
-        dear = 1e9 if self.usd_per_device_hour is None else self.usd_per_device_hour
-        return dear, other / self.hardware.device_count, self.hardware.name
+        return self.usd_per_device_hour or 1e9, other / self.hardware.device_count, self.hardware.name
 
 
 @dataclass(frozen=True, slots=True)
 class Wanted:
-    """A device that is asked for, and how many of it a machine must have (any number if None)."""
+    """A requested device and its count per machine (None: any)."""
 
     words: str
     count: int | None = None
@@ -67,9 +62,9 @@ def offers(
     """Offers by price of a device-hour, cheapest first.
 
     `gpu` names devices (`H100:8`, `A100,L4`), `provider` providers (`aws,gcp`). `region` is one by name,
-    `cheapest` for each machine's cheapest, or None for the one that its file names first. `sold` leaves out
-    what nobody can rent: retired machines and example clusters. `spot` ranks by the spot price. `machines`
-    are the whole catalogue unless given. Names that nothing has are refused, with the nearest ones.
+    `cheapest` for each machine's cheapest, or None for the first in its file. `sold` leaves out retired
+    machines and example clusters. `spot` ranks by the spot price. `machines` defaults to the catalogue.
+    Unknown names are refused, with the nearest known ones.
     """
     kinds = tuple(match_hardware("*") if machines is None else machines)
     if provider is not None:
@@ -80,28 +75,13 @@ def offers(
         kinds = tuple(kind for kind in kinds if kind.can_be_had)
     if region not in (None, CHEAPEST):
         _check_region(region, kinds)
-    kept_kinds = [
-        Offer(kind, price, spot) for kind in kinds if (price := price_at(kind, region, spot=spot)) is not None
-    ]
-    return tuple(sorted(kept_kinds, key=lambda offer: offer.key))
-
-
-def price_at(hardware: Hardware, region: str | None, *, spot: bool = False) -> Price | None:
-    """The price that counts in a region: the main one, the cheapest of all, or that of the name; None if the
-    machine is not sold there. A machine of one's own costs the same everywhere."""
-    if region is None or hardware.ownership is not None:
-        return hardware.price
-    if region != CHEAPEST:
-        return hardware.price_in(region)
-
-    def usd(price: Price) -> float:
-        return (price.spot_usd_per_hour if spot else price.on_demand_usd_per_hour) or 1e9
-
-    return min((hardware.price, *hardware.other_prices), key=usd)
+    priced = ((kind, kind.price_in(region, spot=spot)) for kind in kinds)
+    found = (Offer(kind, price, spot) for kind, price in priced if price is not None)
+    return tuple(sorted(found, key=lambda offer: offer.key))
 
 
 def with_devices(machines: Iterable[Hardware], gpu: str) -> tuple[Hardware, ...]:
-    """The machines that have one of the devices asked for: `H100:8`, `A100,L4`."""
+    """The machines with one of the requested devices: `H100:8`, `A100,L4`."""
     machines = tuple(machines)
     wanted = wanted_devices(gpu)
     names = {kind.device.name for kind in machines if kind.device.kind == "gpu"}
@@ -117,7 +97,7 @@ def with_devices(machines: Iterable[Hardware], gpu: str) -> tuple[Hardware, ...]
 
 
 def wanted_devices(gpu: str) -> tuple[Wanted, ...]:
-    """`H100:8,A100` as what is asked for."""
+    """Parse `H100:8,A100`."""
     parts = []
     for part in filter(None, (part.strip() for part in gpu.split(","))):
         words, colon, count = part.partition(":")
@@ -130,8 +110,7 @@ def wanted_devices(gpu: str) -> tuple[Wanted, ...]:
 
 
 def is_called(device: Device, words: str) -> bool:
-    """Whether a device goes by a name: its first words (`H100`, `RTX4090`), perhaps some of the others
-    (`A100-80GB`, `H100-SXM`)."""
+    """Whether words name a device: its first ones (`H100`, `RTX4090`), perhaps others (`A100-80GB`)."""
     if device.kind != "gpu":
         return False
     if name_called(words) == device.name:
@@ -145,6 +124,7 @@ def is_called(device: Device, words: str) -> bool:
 
 
 def of_providers(machines: tuple[Hardware, ...], provider: str | Iterable[str]) -> tuple[Hardware, ...]:
+    """The machines of the named providers."""
     asked = provider.split(",") if isinstance(provider, str) else list(provider)
     names = [name.strip().lower() for name in asked if name.strip()]
     known = {kind.provider for kind in machines}
@@ -155,7 +135,7 @@ def of_providers(machines: tuple[Hardware, ...], provider: str | Iterable[str]) 
 
 
 def _check_region(region: str | None, machines: tuple[Hardware, ...]) -> None:
-    known = {price.region for kind in machines for price in (kind.price, *kind.other_prices)}
+    known = {price.region for kind in machines for price in kind.prices}
     if region not in known:
         hint = f"regions with prices: {', '.join(sorted(filter(None, known)))}"
         raise unknown_name("region", region or "", known, hint)
@@ -163,25 +143,23 @@ def _check_region(region: str | None, machines: tuple[Hardware, ...]) -> None:
 
 @dataclass(frozen=True, slots=True)
 class Nearest:
-    """A machine still sold, and how it compares with the one that is not."""
+    """A machine still sold, and how it compares with the retired one."""
 
     hardware: Hardware
     reason: str
 
 
 def nearest_current(hardware: Hardware, candidates: Iterable[Hardware] | None = None) -> Nearest | None:
-    """The machine still sold that is most like `hardware` and not less: its devices are of the same kind,
-    each has at least as much memory, and together they have at least the peak and the memory.
+    """The most similar machine still sold that is at least as large; None if there is none.
 
-    Most alike is the least sum of |log ratio| over peak, memory and memory bandwidth of a device, the number
-    of devices and of vCPUs; a higher price counts too, a lower one does not (nobody minds). A figure that
-    either machine lacks does not count. Another provider's machine is named only where its own has none. None
-    if nothing sold is as large.
+    Its devices are of the same kind, each with at least as much memory, and together have at least the peak
+    and the memory. Most similar is the least sum of |log ratio| over peak, memory and memory bandwidth of a
+    device, the numbers of devices and vCPUs, and a higher price. A figure that either machine lacks does not
+    count. Another provider's machine is named only where its own has none.
     """
-    if candidates is None:
-        candidates = match_hardware("*")
+    known = match_hardware("*") if candidates is None else candidates
     best = min(
-        (other for other in candidates if _can_replace(other, hardware)),
+        (other for other in known if _can_replace(other, hardware)),
         key=lambda other: (other.provider != hardware.provider, _distance(hardware, other), other.name),
         default=None,
     )
@@ -201,7 +179,7 @@ def _can_replace(other: Hardware, hardware: Hardware) -> bool:
 
 
 def _ratios(hardware: Hardware, other: Hardware) -> dict[str, float]:
-    """What the other has for each unit that this one has, of the figures that both have."""
+    """The other machine's figures over this one's, where both have them."""
     pairs = {
         "FP32 peak": (hardware.device.fp32_flops, other.device.fp32_flops),
         "memory": (hardware.device.memory_bytes, other.device.memory_bytes),
@@ -221,10 +199,8 @@ def _distance(hardware: Hardware, other: Hardware) -> float:
 
 def _reason(hardware: Hardware, other: Hardware) -> str:
     ratios = _ratios(hardware, other)
-    price = ratios.get("price")
-    device = ("FP32 peak", "memory", "memory bandwidth")
-    told = [f"{ratios[name]:.2g}x the {name}" for name in device if abs(ratios.get(name, 1) - 1) > 0.02]
-    each = f": each with {', '.join(told)}" if told else ""
-    return f"{devices_of(other)} for {devices_of(hardware)}{each}" + (
-        f"; {price:.2g}x the price" if price else ""
-    )
+    figures = ("FP32 peak", "memory", "memory bandwidth")
+    changed = [f"{ratios[name]:.2g}x the {name}" for name in figures if abs(ratios.get(name, 1) - 1) > 0.02]
+    each = f": each with {', '.join(changed)}" if changed else ""
+    price = f"; {ratios['price']:.2g}x the price" if "price" in ratios else ""
+    return f"{devices_of(other)} for {devices_of(hardware)}{each}{price}"

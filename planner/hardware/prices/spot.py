@@ -1,4 +1,4 @@
-"""What spot machines cost in truth: the work that interruptions destroy, with checkpoints at the best times.
+"""Runs on spot machines: work lost to interruptions, with checkpoints at the best interval.
 
 A run on several machines stops when any of them is taken away; it goes on from its last checkpoint after a
 restart. With M the mean time between interruptions of the whole run, d the time of a checkpoint, R that of a
@@ -33,25 +33,19 @@ from planner.units import format_bytes, format_seconds
 
 HOURS_PER_MONTH = 730.0
 CHECKPOINT_BYTES_PER_S = 1e9  # assumed: to local disk or a parallel file system
-UNKNOWN_SHARE = 0.2  # of machines that are taken away in a month, where nobody says: assumed
+UNKNOWN_SHARE = 0.2  # assumed: machines interrupted per month where nobody publishes it
 SOURCE = "AWS Spot Advisor, as alexei-led/spotinfo carries it, 2025-06-28"
 
-# the share of machines that AWS took back in the trailing month, by its class: lowest, highest
-CLASSES = {
-    "<5%": (0.0, 0.05),
-    "5-10%": (0.05, 0.10),
-    "10-15%": (0.10, 0.15),
-    "15-20%": (0.15, 0.20),
-    ">20%": (0.20, None),
-}
+# the highest share of machines interrupted per month in a class of AWS; of the last class the lowest
+CLASSES = {"<5%": 0.05, "5-10%": 0.10, "10-15%": 0.15, "15-20%": 0.20, ">20%": 0.20}
 
 
 @dataclass(frozen=True, slots=True)
 class Interruption:
-    """How often a spot machine is taken away: the class that AWS publishes, and an hourly rate from it.
+    """How often a spot machine is interrupted: the class published by AWS, and its rate per hour.
 
-    The rate is that of the upper end of the class, except for `>20%`, which has none: there it is that of the
-    lower end, and the truth is at least that.
+    The rate is that of the upper end of the class, except for `>20%`, which has none: there it is at least
+    that of the lower end.
     """
 
     share_of_month: str
@@ -69,20 +63,20 @@ class Interruption:
 
 @dataclass(frozen=True, slots=True)
 class SpotRun:
-    """A run on spot machines: how often to write a checkpoint, and how much longer all takes."""
+    """A run on spot machines: the checkpoint interval, and how much longer the run takes."""
 
-    interval_s: float  # between checkpoints; infinite where nothing is ever taken away
+    interval_s: float  # between checkpoints; infinite without interruptions
     time_factor: float  # expected time over the time without interruptions and checkpoints
     interruptions_per_hour: float  # of the whole run
 
     def usd_per_useful_hour(self, spot_usd_per_hour: float) -> float:
-        """What one hour of useful work costs at a spot price."""
+        """The cost of one hour of useful work at a spot price."""
         return spot_usd_per_hour * self.time_factor
 
 
 @dataclass(frozen=True, slots=True)
 class SpotCourse:
-    """A run on spot machines, and in words how it was counted."""
+    """A run on spot machines, with its assumptions in words."""
 
     run: SpotRun
     checkpoint_s: float
@@ -101,8 +95,7 @@ class SpotCourse:
 
 
 def course_of(taken: Sequence[tuple[Hardware, int, str]], terms: SpotTerms, state_bytes: float) -> SpotCourse:
-    """The course of a run on spot machines, given with their count and region. `state_bytes` is what a
-    checkpoint holds."""
+    """The course of a run on spot machines with counts and regions, and checkpoints of `state_bytes`."""
     known = [(kind, count, _interruption(kind, region, terms)) for kind, count, region in taken]
     rate = sum(count * interruption.per_hour for _, count, interruption in known)
     write_s = checkpoint_s(state_bytes)
@@ -128,18 +121,17 @@ def _interruption(kind: Hardware, region: str, terms: SpotTerms) -> Interruption
 
 
 def interruption_of(machine: str, region: str) -> Interruption | None:
-    """What is known of a machine in a region; None where nothing is, as everywhere but on AWS.
+    """The published interruptions of a machine in a region; None if there are none, as outside AWS.
 
-    The hourly rate is -ln(1 - f) / 730 where the share f is taken away in a month."""
+    The hourly rate is -ln(1 - f) / 730 for a share f interrupted per month."""
     share = _classes().get((machine, region))
     if share is None:
         return None
-    lowest, highest = CLASSES[share]
-    return Interruption(share, _per_hour(lowest if highest is None else highest), highest is None)
+    return Interruption(share, _per_hour(CLASSES[share]), share.startswith(">"))
 
 
 def interruption_share(share: float, basis: str) -> Interruption:
-    """The same for a share of machines a month that someone gives or assumes."""
+    """Interruptions at a given or assumed share of machines per month."""
     if not 0 <= share < 1:
         raise BadInput(f"--interruptions is {share:g}; it is a share of machines a month, as 10%")
     return Interruption(f"{100 * share:.3g}%", _per_hour(share), False, basis)
@@ -156,10 +148,10 @@ def spot_run(
     restart_s: float = RESTART_S,
     interval_s: float | None = None,
 ) -> SpotRun:
-    """The expected course of a run whose machines, all together, are interrupted at a rate.
+    """The expected course of a run at a rate of interruptions of all its machines together.
 
-    Checkpoints are written at Daly's interval unless one is given. A run that is interrupted so often that it
-    hardly gets on has a factor of infinity.
+    Checkpoints are written at Daly's interval unless one is given. The factor is infinite where interruptions
+    leave hardly any progress.
     """
     for name, value in (("interruptions_per_hour", interruptions_per_hour), ("restart_s", restart_s)):
         if not (math.isfinite(value) and value >= 0):
@@ -186,17 +178,15 @@ def best_interval_s(mean_s: float, checkpoint_s: float) -> float:
 
 
 def checkpoint_s(state_bytes: float) -> float:
-    """How long a checkpoint of parameters and optimizer state takes."""
+    """Seconds to write a checkpoint of parameters and optimizer state."""
     return max(1e-3, state_bytes / CHECKPOINT_BYTES_PER_S)
 
 
 def _factor(mean_s: float, interval_s: float, checkpoint_s: float, restart_s: float) -> float:
-    exponent = restart_s / mean_s + (interval_s + checkpoint_s) / mean_s
-    if exponent > 500:
+    restart, segment = restart_s / mean_s, (interval_s + checkpoint_s) / mean_s
+    if restart + segment > 500:
         return math.inf
-    return (
-        mean_s * math.exp(restart_s / mean_s) * math.expm1((interval_s + checkpoint_s) / mean_s) / interval_s
-    )
+    return mean_s * math.exp(restart) * math.expm1(segment) / interval_s
 
 
 @memoize

@@ -18,7 +18,7 @@ import math
 from dataclasses import dataclass
 from typing import ClassVar, Literal
 
-from planner.hardware.collective_curves import nccl_constants
+from planner.hardware.collective_curves import nccl_latencies_us
 from planner.memoize import memoize
 from planner.parallel.collectives import (
     Kind,
@@ -46,16 +46,6 @@ PROTOCOLS: tuple[Protocol, ...] = ("LL", "LL128", "Simple")
 # What a channel passes on at a time between machines: one of the NCCL_STEPS (8) of its NCCL_BUFFSIZE (4 MiB).
 CHUNK_BYTES = 2**19
 CHANNELS_PER_NIC = 2  # as its log says of p5: 16 with NICs in eight groups (awsome-distributed-ai issue 386)
-
-
-@memoize
-def _constants() -> dict[tuple[str, str, str, str], float]:
-    """(constant, link, algorithm, protocol) -> microseconds."""
-    return {
-        (row.constant, row.link, row.algorithm, row.protocol): row.value
-        for row in nccl_constants()
-        if row.constant in ("base_latency", "hw_latency_per_step")
-    }
 
 
 @dataclass(frozen=True, slots=True)
@@ -161,7 +151,7 @@ def _passed_on_s(kind: Kind, peers: Peers) -> float:
 
 
 def _latency_s(algorithm: str, protocol: Protocol, peers: Peers, inside: float, between: float) -> float:
-    known = _constants()
+    known = nccl_latencies_us()
     total_us = known["base_latency", "", algorithm, protocol]
     for level, hops in ((peers.inside, inside), (peers.between, between)):
         if level is not None:

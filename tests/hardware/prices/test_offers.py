@@ -5,7 +5,7 @@ import pytest
 from planner.errors import BadInput
 from planner.hardware import Device
 from planner.hardware.catalog import load_hardware, match_hardware
-from planner.hardware.prices.offers import is_called, offers, price_at, wanted_devices
+from planner.hardware.prices.offers import is_called, offers, wanted_devices
 
 
 def device(name: str) -> Device:
@@ -70,7 +70,7 @@ def test_regions() -> None:
     assert cheapest["p4d.24xlarge"].price.region == "eu-north-1"
     assert cheapest["p4d.24xlarge"].usd_per_hour == 8.1611
     # on demand two regions cost the same to the cent: the first one named
-    assert price_at(load_hardware("p4d.24xlarge"), "cheapest").region == "us-west-2"  # type: ignore[union-attr]
+    assert load_hardware("p4d.24xlarge").price_in("cheapest").region == "us-west-2"  # type: ignore[union-attr]
 
 
 def test_what_can_be_had() -> None:

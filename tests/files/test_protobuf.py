@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from planner.servers.tensorflow.runmetadata import BYTES, FIXED32, FIXED64, VARINT, WireError, fields, text
+from planner.files.protobuf import BYTES, FIXED32, FIXED64, VARINT, WireError, fields, text
 
 
 def varint(value: int) -> bytes:

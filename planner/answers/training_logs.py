@@ -1,0 +1,277 @@
+"""Logs of training runs as series of numbers: MLflow, Weights & Biases, TensorBoard, transformers, tables.
+
+`read_log` tells the format by the file or folder itself. A series keeps the step of each value and, where the
+log has one, the clock; which series tells the speed is decided in `planner.answers.measured_speed`.
+"""
+
+from __future__ import annotations
+
+import csv
+import io
+import json
+import math
+import struct
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, field
+from datetime import datetime
+from pathlib import Path
+from typing import Any
+
+from planner.errors import BadInput
+from planner.files import protobuf
+from planner.files.regular_file import opened
+from planner.files.tomlfile import check_name
+from planner.units import format_bytes
+
+LARGEST_LOG_BYTES = 2**26
+LARGEST_EVENTS_BYTES, LARGEST_EVENT_BYTES = 2**30, 2**24  # TensorBoard files also hold images
+MOST_VALUES = 1_000_000
+STEP_TIMES = "seconds per step"  # the name of numbers without a heading
+FORMATS = (
+    "read are MLflow run folders, TensorBoard events, W&B history as CSV or JSON, trainer_state.json and CSV"
+)
+STEPS = ("global_step", "trainer/global_step", "train/global_step", "_step", "step", "iteration", "iter")
+CLOCKS = ("_timestamp", "timestamp", "wall_time", "wall time", "_runtime", "relative time (wall)", "time")
+
+
+@dataclass(frozen=True, slots=True)
+class LoggedSeries:
+    """One logged quantity: its values, with the step and the seconds of the clock of each where known."""
+
+    values: list[float] = field(default_factory=list)
+    steps: list[float | None] = field(default_factory=list)
+    clock_s: list[float | None] = field(default_factory=list)
+
+
+@dataclass(frozen=True, slots=True)
+class TrainingLog:
+    """All series of a log by name, and the format it is in."""
+
+    path: Path
+    format: str
+    series: dict[str, LoggedSeries] = field(default_factory=dict)
+
+    def add(self, name: str, value: Any, step: Any = None, clock: Any = None) -> None:
+        """Add a value to a series; texts and what is not finite are passed over."""
+        number = _number(value)
+        if number is None:
+            return
+        if name not in self.series:
+            self.series[check_name(name, str(self.path))] = LoggedSeries()
+        series = self.series[name]
+        if len(series.values) == MOST_VALUES:
+            raise BadInput(f"{self.path}: {name}: more than {MOST_VALUES:,} values; log fewer steps")
+        series.values.append(number)
+        series.steps.append(_number(step))
+        series.clock_s.append(_seconds(clock))
+
+
+def _number(value: Any) -> float | None:
+    try:
+        number = float(value) if isinstance(value, int | float | str) else math.nan
+    except (ValueError, OverflowError):
+        return None
+    return number if math.isfinite(number) else None
+
+
+def _seconds(clock: Any) -> float | None:
+    """A point in time in seconds, from a number or a date in ISO 8601."""
+    if (number := _number(clock)) is not None or not isinstance(clock, str):
+        return number
+    try:
+        return datetime.fromisoformat(clock.strip()).timestamp()
+    except (ValueError, OverflowError):
+        return None
+
+
+def _text(path: Path) -> str:
+    with opened(path) as file:
+        data = file.read(LARGEST_LOG_BYTES + 1)
+    if len(data) > LARGEST_LOG_BYTES:
+        raise BadInput(f"{path}: larger than {format_bytes(LARGEST_LOG_BYTES)}; log fewer steps or metrics")
+    try:
+        return data.decode("utf-8-sig")
+    except UnicodeDecodeError as error:
+        raise BadInput(f"{path}: not text in UTF-8 (byte {error.start}); {FORMATS}") from error
+
+
+def read_log(path: Path | str) -> TrainingLog:
+    """Read the log of a training run from a file, or of the one run in a folder."""
+    path = Path(path)
+    if not path.is_dir():
+        return _read_file(path)
+    metrics = [path] if path.name == "metrics" else []
+    for pattern in ("metrics", "*/metrics", "*/*/metrics"):
+        metrics = metrics or sorted(place for place in path.glob(pattern) if place.is_dir())
+    if metrics:
+        return _mlflow(_only(path, metrics))
+    if events := sorted(path.rglob("*tfevents*")):
+        run = _only(path, sorted({file.parent for file in events}))
+        return _tensorboard(run, [file for file in events if file.parent == run])
+    for state in (path / "trainer_state.json", *sorted(path.glob("checkpoint-*/trainer_state.json"))):
+        if state.is_file():
+            return _read_file(state)
+    raise BadInput(f"{path}: no log of a training run in this folder; {FORMATS}")
+
+
+def _only(folder: Path, runs: list[Path]) -> Path:
+    if len(runs) > 1:
+        raise BadInput(f"{folder}: holds {len(runs)} runs; name one, as {runs[-1]}")
+    return runs[0]
+
+
+def _read_file(path: Path) -> TrainingLog:
+    if "tfevents" in path.name:
+        return _tensorboard(path, [path])
+    if path.suffix == ".wandb":
+        raise BadInput(f"{path}: W&B's own format; save the history as CSV: run.history().to_csv('run.csv')")
+    text = _text(path)
+    return _json(path, text) if text.lstrip()[:1] in ("{", "[") else _table(path, text)
+
+
+def _mlflow(folder: Path) -> TrainingLog:
+    """A file for each metric, whose lines are a time in milliseconds, the value and the step."""
+    log = TrainingLog(folder, "MLflow")
+    for file in sorted(file for file in folder.rglob("*") if file.is_file()):
+        for number, line in enumerate(_text(file).splitlines(), 1):
+            words = line.split()
+            clock_ms = _number(words[0]) if len(words) in (2, 3) else None
+            if clock_ms is None:
+                raise BadInput(f"{file}:{number}: not a time, a value and a step, as MLflow writes them")
+            step = words[2] if words[2:] else None
+            log.add(file.relative_to(folder).as_posix(), words[1], step, clock_ms / 1e3)
+    return log
+
+
+# tensorflow/core/util/event.proto, framework/summary.proto and tensor.proto
+WALL_TIME, STEP, SUMMARY = 1, 2, 5  # Event
+VALUE = 1  # Summary
+TAG, SIMPLE_VALUE, TENSOR = 1, 2, 8  # Summary.Value
+FLOAT_VALUES, TENSOR_CONTENT = 5, 4  # TensorProto
+
+
+def _tensorboard(path: Path, files: Iterable[Path]) -> TrainingLog:
+    """Scalars of event files."""
+    log = TrainingLog(path, "TensorBoard")
+    for file in files:
+        try:
+            for event in _records(file):
+                top = _places(event, 0, len(event))
+                step = top[STEP][-1][0] if STEP in top else 0
+                clock_s = _unpacked("<d", event, top.get(WALL_TIME, ()))
+                for value in (
+                    at for place in top.get(SUMMARY, ()) for at in _places(event, *place).get(VALUE, ())
+                ):
+                    _add_scalar(log, event, _places(event, *value), step, clock_s)
+        except protobuf.WireError as error:
+            raise BadInput(f"{file}: not TensorBoard events ({error}); copy the file again") from error
+    return log
+
+
+def _records(path: Path) -> Iterator[bytes]:
+    """Records of a TFRecord file; the last one may still be in writing."""
+    with opened(path) as file:
+        left = LARGEST_EVENTS_BYTES
+        while len(head := file.read(12)) == 12:
+            size = int.from_bytes(head[:8], "little")
+            left -= size
+            if left < 0 or size > LARGEST_EVENT_BYTES:
+                raise BadInput(f"{path}: not TensorBoard events, or more than are read")
+            record = file.read(size)
+            if len(record) < size:
+                return
+            yield record
+            file.read(4)
+
+
+Place = tuple[int, int]
+
+
+def _places(data: bytes, start: int, end: int) -> dict[int, list[Place]]:
+    """Where the fields of a message stand, by number; of a varint its value in place of the start."""
+    places: dict[int, list[Place]] = {}
+    for number, _, a, b in protobuf.fields(data, start, end):
+        places.setdefault(number, []).append((a, b))
+    return places
+
+
+def _unpacked(form: str, data: bytes, places: Iterable[Place]) -> float | None:
+    """The last of these fields that has the size of a number of this form."""
+    size, number = struct.calcsize(form), None
+    for start, end in places:
+        if end - start == size:
+            (number,) = struct.unpack_from(form, data, start)
+    return number
+
+
+def _add_scalar(
+    log: TrainingLog, event: bytes, value: dict[int, list[Place]], step: int, clock_s: float | None
+) -> None:
+    """Add the number of a summary; images and histograms have none."""
+    number = _unpacked("<f", event, value.get(SIMPLE_VALUE, ()))
+    for place in value.get(TENSOR, ()):
+        tensor = _places(event, *place)
+        number = _unpacked("<f", event, [*tensor.get(TENSOR_CONTENT, ()), *tensor.get(FLOAT_VALUES, ())])
+    if TAG in value:
+        log.add(protobuf.text(event, *value[TAG][-1]), number, step, clock_s)
+
+
+def _json(path: Path, text: str) -> TrainingLog:
+    """The history of W&B (rows, columns or a row per line) or the state of transformers' Trainer."""
+    if sum(map(text.count, "[{,")) > 4 * MOST_VALUES:
+        raise BadInput(f"{path}: more than {4 * MOST_VALUES:,} values; log fewer steps or metrics")
+    try:
+        try:
+            content = json.loads(text)
+        except json.JSONDecodeError:
+            content = [json.loads(line) for line in text.splitlines() if line.strip()]
+    except (ValueError, RecursionError) as error:
+        raise BadInput(f"{path}: not valid JSON ({error}); {FORMATS}") from error
+    if isinstance(content, dict) and "log_history" in content:
+        return _rows(path, "trainer_state.json", content["log_history"])
+    if isinstance(content, dict):  # a table by columns, each a list or an object by row, as pandas writes it
+        columns = {n: dict(enumerate(c)) if isinstance(c, list) else c for n, c in content.items()}
+        columns = {name: column for name, column in columns.items() if isinstance(column, dict)}
+        keys = dict.fromkeys(key for column in columns.values() for key in column)
+        content = [{name: column.get(key) for name, column in columns.items()} for key in keys]
+    return _rows(path, "W&B history", content)
+
+
+def _rows(path: Path, format: str, rows: Any) -> TrainingLog:
+    log = TrainingLog(path, format)
+    for number, row in enumerate(rows if isinstance(rows, Iterable) else [rows], 1):
+        if not isinstance(row, dict) or number > MOST_VALUES:
+            raise BadInput(f"{path}: row {number:,} has no named values, or is one too many; {FORMATS}")
+        keys = {str(name).lower(): name for name in row}
+        step, clock = (next((keys[n] for n in names if n in keys), None) for names in (STEPS, CLOCKS))
+        for name, value in row.items():
+            if name and name != step:
+                log.add(name, value, row.get(step), row.get(clock))
+    return log
+
+
+def _table(path: Path, text: str) -> TrainingLog:
+    """CSV with headings, or plain numbers of seconds per step."""
+    first = next((line for line in text.splitlines() if line.strip()), "")
+    delimiter = max(",;\t", key=first.count)
+    try:
+        if delimiter not in first or _number(first.split(delimiter)[0]) is not None:
+            return _numbers(path, text)
+        return _rows(path, "CSV", csv.DictReader(io.StringIO(text), delimiter=delimiter))
+    except csv.Error as error:
+        raise BadInput(f"{path}: not CSV ({error}); {FORMATS}") from error
+
+
+def _numbers(path: Path, text: str) -> TrainingLog:
+    """Every number of a file; the first line may be a heading."""
+    log, name = TrainingLog(path, "numbers"), STEP_TIMES
+    for line_number, line in enumerate(text.splitlines(), 1):
+        for word in line.replace(",", " ").replace(";", " ").split():
+            if _number(word) is not None:
+                log.add(name, word)
+            elif line_number == 1:
+                name = line.strip()
+                break
+            else:
+                raise BadInput(f"{path}:{line_number}: {word[:40]!r} is not a number of seconds")
+    return log
