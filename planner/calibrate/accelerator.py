@@ -22,7 +22,7 @@ from planner.errors import BadInput
 
 
 def to_toml(tables: Mapping[str, Any], where: tuple[str, ...] = ()) -> str:
-    """Nested tables as TOML, tables after the values of their parent."""
+    """Format nested tables as TOML, tables after the values of their parent."""
     lines = [f"{_key(k)} = {_value(v)}" for k, v in tables.items() if not isinstance(v, Mapping)]
     text = "\n".join(lines) + "\n" if lines else ""
     if where and lines:
@@ -51,7 +51,7 @@ MEASURED = "# Measured by `planner calibrate`; docs/hardware.md and docs/paramet
 
 
 def check_name(path: Path) -> None:
-    """Refuse a name that the catalogue would not take for a file."""
+    """Refuse a name that cannot be a hardware file of the catalogue."""
     if path.suffix != ".toml":
         raise BadInput(f"a hardware file's name ends in .toml; {path} would not be recognised as one")
 

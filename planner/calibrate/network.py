@@ -127,7 +127,7 @@ def _sink_rate(host: str, port: int, seconds: float) -> float:
 
 
 def _latency_s(host: str, port: int, connections: int) -> float:
-    """One-way latency: half the median round trip with so many busy connections."""
+    """One-way latency, half the median round trip, with this many busy connections."""
     medians: list[float] = []
 
     def ping() -> None:

@@ -131,13 +131,13 @@ class _Group:
         )
 
     def samples_per_s(self) -> Floats:
-        """The bounds; call it after `evaluate_steps`."""
+        """Samples per second of each plan at most; call it after `evaluate_steps`."""
         table = self.step.least_s("mean").reshape(-1, len(self.flows_s))
         steps_s = table[:, np.asarray(self.flow_of_plan).reshape(-1)]
         return (self.sync(steps_s) if self.is_sync else self.asynchronous(steps_s)) * self.profile.batch
 
     def sync(self, steps_s: Floats) -> Floats:
-        """Bounds where all workers go at one rate, that of the most loaded node."""
+        """Bounds where all workers run at the rate of the most loaded node."""
         at_places = _elementwise_min(
             1.0 / steps_s,
             _ratio(self.nic, self.size * self.own_down),

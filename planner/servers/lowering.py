@@ -228,7 +228,7 @@ def lower_servers(exchange: ParameterServers, computation: Computation, site: Si
 
 
 def scheduled(exchange: ParameterServers, computation: Computation, site: Site) -> tuple[Profile, Policy]:
-    """The step and the policy after the ordering strategy."""
+    """Apply the ordering strategy: the step and its policy."""
     profile = step_of(exchange, computation, site)
     if exchange.policy in UNRANKED:
         return profile, UNRANKED[exchange.policy]
@@ -274,7 +274,7 @@ def step_of(exchange: ParameterServers, computation: Computation, site: Site) ->
 
 
 def replica_span(exchange: ParameterServers, computation: Computation, site: Site) -> Span | None:
-    """How a replica is spread over its workers; None for one worker per replica."""
+    """The spread of a replica over its workers; None for one worker per replica."""
     many = site.mesh.size
     if many == 1:
         return None

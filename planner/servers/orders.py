@@ -79,7 +79,7 @@ class OrderComparison:
         return self.workers * self.batch / self.ideal_step_s
 
     def sentence(self) -> str:
-        """Whether ordering can help here, and why."""
+        """State whether ordering can help here, and why."""
         n, c = self.bounds.communication_s, self.bounds.computation_s
         ratio = n / c if c > 0 else float("inf")
         possible = self.results[0].step_s / self.ideal_step_s - 1

@@ -115,7 +115,7 @@ RULES = tuple(_RULES)
 
 
 def place(sizes_bytes: Sequence[int], servers: int, rule: str = "greedy") -> tuple[TensorPart, ...]:
-    """Place tensors on servers, in their order; the parts of a tensor add up to its bytes."""
+    """Place tensors on servers by a rule; the parts of a tensor add up to its bytes."""
     if servers < 1:
         raise BadInput(f"tensors cannot be placed on {servers} servers; at least 1 is needed")
     if rule not in _RULES:
@@ -133,7 +133,7 @@ def place_model(model: Model, servers: int, rule: str = "greedy") -> tuple[Tenso
 def place_parameters(
     parameters: Sequence[Parameter], servers: int, rule: str = "greedy"
 ) -> tuple[TensorPart, ...]:
-    """Place parameters of four-byte elements; `TensorPart.tensor` indexes them."""
+    """Place parameters, four bytes per element; `TensorPart.tensor` indexes them."""
     if rule not in _PLACE_EVERY_VARIABLE:
         return place([parameter.elements * BYTES_PER_ELEMENT for parameter in parameters], servers, rule)
     sizes = [GLOBAL_STEP_BYTES]
@@ -158,7 +158,7 @@ Change = dict[str, Any]  # fields of an op that a piece of it has instead
 
 
 def on_servers(profile: Profile, servers: int, placement: str = "greedy") -> Profile:
-    """Move a profile to so many servers; returns the same object if nothing changes."""
+    """Move a profile to this many servers; the same object if nothing changes."""
     if servers == 1 and profile.servers == 1:
         return profile
     if not profile.tensors:
@@ -331,7 +331,7 @@ def _groups(profile: Profile, sizes_of: dict[Group, list[int]]) -> list[Group | 
 
 
 def parse_ops(profile: Profile) -> frozenset[int]:
-    """Ops of a worker or its host that only parse a download."""
+    """Ops on a worker or its host that only parse a download."""
     return frozenset(
         op
         for op in np.flatnonzero(profile.parses).tolist()
@@ -342,7 +342,7 @@ def parse_ops(profile: Profile) -> frozenset[int]:
 
 
 def with_deps(profile: Profile, deps: Sequence[Sequence[int]]) -> Profile:
-    """The profile with other dependencies."""
+    """Replace the dependencies of a profile."""
     start = np.zeros(profile.ops + 1, np.int32)
     np.cumsum([len(own) for own in deps], out=start[1:])
     return replace(

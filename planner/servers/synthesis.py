@@ -81,7 +81,7 @@ def served(
     parsing: Parsing | None = None,
     on_host: bool = False,
 ) -> Profile:
-    """The step of a computation with its parameters on so many servers. A recorded step keeps its own
+    """The step of a computation with its parameters on servers. A recorded step keeps its own
     transfers and updates, moved to those servers. `parsing` is gRPC's unless given, or ps-lite's where the
     placement is MXNet's; `on_host`: processors beside the device do it, else what computes."""
     if computation.step is not None:

@@ -181,7 +181,7 @@ class StepBounds:
         return np.asarray((self._wire_s(DOWNLINK, releases.delivered_bytes) + then).max(axis=0))
 
     def _wire_s(self, direction: int, sizes: Floats) -> Floats:
-        """Least seconds to send so many bytes (any x servers) in a direction: any x columns."""
+        """Least seconds to send these bytes (any x servers) in a direction: any x columns."""
         mine = [at for at, use in enumerate(self.kinds.uses) if use.resource == direction]
         sent = sizes[:, [self.kinds.uses[at].channel for at in mine]]
         least = (sent[:, :, None] * self.kinds.s_per_byte[:, mine].T).max(axis=1)
@@ -190,7 +190,7 @@ class StepBounds:
         return np.repeat(least, self.steps, axis=1)
 
     def period_s(self, ops: Ints, members: Floats, steps: Steps) -> float:
-        """Least period of a group with so many members of each kind, by the joint ops of one lane."""
+        """Least period of a group by the joint ops of one lane; `members` counts each kind."""
         present = np.flatnonzero(members)
         columns = [slice(kind * self.steps, (kind + 1) * self.steps) for kind in present.tolist()]
         order = ops[np.argsort(self.heads[ops, columns[0]].mean(axis=1), kind="stable")]
@@ -219,7 +219,7 @@ class StepBounds:
 
 
 def evaluate_steps(steps: Sequence[StepBounds]) -> None:
-    """Bound many steps; longest paths of those with one graph are found together."""
+    """Bound many steps; those with one graph share the search for longest paths."""
     groups: dict[OpGraph, list[StepBounds]] = {}
     for step in steps:
         groups.setdefault(step.graph, []).append(step)

@@ -186,7 +186,7 @@ def is_lockstep(profile: Profile, cluster: Cluster, joins: Joins) -> bool:
 
 
 def tied_parties(profile: Profile, cluster: Cluster, joins: Joins) -> npt.NDArray[np.intp]:
-    """The party of each worker: workers tied by joins or joint ops share a number."""
+    """Number of each worker's party; joins and joint ops tie workers into one."""
     scopes = set(profile.scope[profile.scope >= 0].tolist())
     if joins.any or any(not any(cluster.leaders[scope]) for scope in scopes):
         return np.zeros(cluster.workers, np.intp)

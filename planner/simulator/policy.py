@@ -151,7 +151,7 @@ class Joins:
 
     @staticmethod
     def none(ops: int) -> Joins:
-        """Joins that tie no workers."""
+        """Columns without any join."""
         nothing = np.full(ops, -1, np.int32)
         return Joins(np.zeros(ops, np.bool_), nothing, nothing)
 

@@ -37,7 +37,7 @@ _stop: ContextVar[threading.Event | None] = ContextVar("stop", default=None)
 
 
 def check() -> None:
-    """Raise if this thread's simulations were stopped."""
+    """Raise CancelledError if this thread's simulations were stopped."""
     stop = _stop.get()
     if stop is not None and stop.is_set():
         raise CancelledError("the simulation was stopped")

@@ -129,7 +129,7 @@ class PartialSimulation:
         return _summary(self.case, self.results, stages, self.effort)
 
     def finish(self, executor: Executor | None = None) -> Prediction:
-        """The full prediction, whatever runs there are already."""
+        """Do the remaining runs and return the full prediction."""
         more = partial(_runs, executor=executor)
         first = self.effort.first_runs
         results = [*self.results, *more(self.case, self.options, range(len(self.results), first))]
@@ -153,7 +153,7 @@ def resume(begun: PartialSimulation, runs: int) -> PartialSimulation:
 
 
 def predict(case: Case, effort: Effort) -> Prediction:
-    """`simulate` as a function of two values that can be sent to another process."""
+    """Simulate a case; case and effort can be sent to another process."""
     return begin(case, effort, runs=1).finish()
 
 
@@ -177,9 +177,9 @@ def simulate_many(
 
 
 def run_length(workers: int, *, lockstep: bool = False, joint: bool = False) -> tuple[int, int]:
-    """Steps that each worker drops, and then does, in a run. One worker alone has no pattern to forget, nor
-    have those in lockstep, whose steps hardly depend on each other (docs/simulator.md). Joint ops start all
-    members anew; of many members the slowest varies little, so that fewer steps say as much."""
+    """Warm-up steps and measured steps of each worker in a run. One worker alone has no pattern to forget,
+    nor have those in lockstep, whose steps hardly depend on each other (docs/simulator.md). Joint ops start
+    all members anew; of many members the slowest varies little, so that fewer steps say as much."""
     if lockstep and joint:
         return 2, min(36, max(4, math.ceil(256 / workers)))
     if lockstep:
@@ -238,7 +238,7 @@ def _runs(
 
 
 def start_offsets_s(profile: Profile, cluster: Cluster, seed: int, number: int) -> tuple[float, ...]:
-    """Start of each worker, at random within one step without overlap."""
+    """Random start of each worker, within one step without overlap."""
     return _offsets_s(_lone_step_s(profile, cluster), cluster.workers, seed, number)
 
 

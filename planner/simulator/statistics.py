@@ -109,7 +109,7 @@ class TwoStage:
 
 
 def measured_s(result: RunResult) -> float:
-    """Seconds measured in a run, from when every worker was warm to its end."""
+    """Seconds from the end of every worker's warm-up to the end of a run."""
     return result.end_s - result.measured_from_s
 
 
@@ -139,7 +139,7 @@ def _joined(result: RunResult) -> tuple[npt.NDArray[np.float64], npt.NDArray[np.
 def mean_of_slowest_s(
     rows: list[tuple[npt.NDArray[np.float64], npt.NDArray[np.float64]]], members: npt.NDArray[np.float64]
 ) -> float:
-    """Mean of the longest tail + head among so many independent members of each kind.
+    """Mean of the longest tail + head among independent members of each kind.
 
     Each kind draws a head and a tail from its rows; long lists are shortened to smaller values.
     """

@@ -168,7 +168,7 @@ def ranks_with_ties(graph: StepGraph) -> list[int]:
 
 
 def tic_order(graph: StepGraph) -> list[int]:
-    """Downloads (ops) by M+. Ties, of which the first two of any chain are one, by order of consumption."""
+    """Downloads (ops) by M+; ties go by order of consumption, as the first two of any chain do."""
     counts = impending_counts(graph)
     return [graph.pulls[bit] for bit in sorted(range(len(counts)), key=lambda bit: (counts[bit], bit))]
 

@@ -68,7 +68,7 @@ class PaperConstants:
         return len(self.interference)
 
     def muladd(self, working_set_bytes: float, threads: int) -> float:
-        """Seconds per multiply-add with so many threads, in and out of cache by the working set."""
+        """Seconds per multiply-add by threads and working set, in and out of cache."""
         inside = min(1.0, self.cache_bytes / working_set_bytes) if working_set_bytes > 0 else 1.0
         cached = self.muladd_s * self.interference[threads - 1]
         streamed = self.muladd_out_of_cache_s * self.interference_out_of_cache[threads - 1]
@@ -171,7 +171,7 @@ class Split:
 
 
 def receive_s(c: PaperConstants, elements: float, threads: int) -> float:
-    """Seconds for one thread to receive so many activations or error terms (equation 6)."""
+    """Seconds for one thread to receive activations or error terms (equation 6)."""
     if elements <= 0:
         return 0.0
     return c.latency_s[threads - 1] + threads * elements * BYTES_PER_ELEMENT / c.nic_bytes_per_s

@@ -96,7 +96,7 @@ def _worth(span: Span, model: Model, hardware: Hardware) -> bool:
 def spans_of(
     model: Model, hardware: Hardware, constants: PaperConstants, profile: Profile, workers: int
 ) -> list[Span]:
-    """Spans over `workers` machines that are best for some price of a byte read, cheapest byte first.
+    """Spans over `workers` machines that are optimal for some price of a byte read, cheapest byte first.
     `profile` is that of one worker."""
     stages = stages_of(model)
     samples = workers * profile.batch
@@ -156,7 +156,7 @@ def fits(model: Model, hardware: Hardware, span: Span) -> bool:
 
 
 def pick(spans: Sequence[Span], replicas: int, nic_bytes_per_s: float, servers_bytes_per_s: float) -> Span:
-    """The span with the shortest step by equation 12, where reading overlaps with nothing."""
+    """Choose the span with the shortest step by equation 12, where reading overlaps with nothing."""
     s_per_byte = max(replicas / servers_bytes_per_s, 1.0 / (spans[0].workers * nic_bytes_per_s))
     return min(spans, key=lambda span: (span.busy_s + span.read_bytes * s_per_byte, span.read_bytes))
 

@@ -85,7 +85,7 @@ class Stage:
 
     @property
     def first(self) -> bool:
-        """Whether it reads the data only, so that no error is passed on."""
+        """Whether it reads the data only and passes no error on."""
         return not self.links
 
     def share(self, partitions: int) -> float:
@@ -245,8 +245,10 @@ def default_placement(parts: int, copies: int) -> Placement:
 def best_placement(
     workers: int, parts: int, copies: int, sources: list[tuple[npt.NDArray[np.float64], Placement]]
 ) -> Placement:
-    """Workers on which a stage's segments find most of their inputs. `sources` holds the overlaps with each
-    source (times its elements) and where that source stands."""
+    """Assign a stage's segments to the workers that hold most of their inputs.
+
+    `sources` holds the overlaps with each source (times its elements) and where that source stands.
+    """
     gain = np.zeros((parts, copies, workers))
     for overlap, place in sources:
         r0, r1 = _meetings(place.shape[1], copies)

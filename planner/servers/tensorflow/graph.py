@@ -45,8 +45,10 @@ RECEIVED = re.compile(
 
 
 def joined(base: Recording, transfers: dict[str, RecordedTransfer]) -> dict[str, RecordedNode]:
-    """The graph with a node for each transfer between its sender and its receivers. Transfer nodes are those
-    with an `edge`, keyed by it."""
+    """Add to the graph a node for each transfer, between its sender and its receivers.
+
+    Transfer nodes are those with an `edge`, keyed by it.
+    """
     return _from_partition_graphs(base, transfers) if base.complete else _from_labels(base, transfers)
 
 

@@ -49,7 +49,7 @@ def servers_evidence() -> Evidence:
 
 
 def papers_evidence(rows: Sequence[Row]) -> Evidence:
-    """What rows say together: the errors of figures, and how many do what is claimed of them."""
+    """Errors of the papers' figures, and the share of rows that hold their claim."""
     hold = [row.holds for row in rows]
     return Evidence(
         suite="papers",

@@ -47,7 +47,7 @@ def _bandwidth(given: Mapping[str, Any]) -> float:
 
 @PAPER.check()
 def saturation(check: Section) -> Iterator[Row]:
-    """Workers at which one more adds less than a tenth of a single worker's throughput."""
+    """Saturation points of Inception-v3 by batch."""
     given = check.figures
     how = "one worker after another on a synthesized profile, p3.2xlarge at its burst bandwidth"
     for batch, published in given["workers"].items():
@@ -67,7 +67,7 @@ def saturation(check: Section) -> Iterator[Row]:
 
 
 def workers_before_saturation(request: Request) -> int | None:
-    """The paper's saturation point: the fewest workers after which one more adds less than a tenth of one."""
+    """Fewest workers after which another adds less than a tenth of one worker's throughput."""
     plan, simulations = one_plan(request), Simulations(Cases(request, model_of(request)))
     with executor_of(None, 1) as pool:
         speeds: list[float] = []
@@ -81,7 +81,7 @@ def workers_before_saturation(request: Request) -> int | None:
 
 @PAPER.check()
 def split(check: Section) -> Iterator[Row]:
-    """VGG-11's parameters on two servers."""
+    """Split of VGG-11's parameters over two servers."""
     given, how = check.figures, "TensorFlow's greedy placement, in the order of creation"
     placed = place_model(load_model(given["model"]), 2)
     ours = sorted((sum(p.bytes for p in placed if p.server == s) / MIB for s in (0, 1)), reverse=True)
@@ -92,7 +92,7 @@ def split(check: Section) -> Iterator[Row]:
 
 @PAPER.check()
 def servers(check: Section) -> Iterator[Row]:
-    """What a second server adds once one is saturated: little for VGG-11, more for all others."""
+    """Gain of a second server once one is saturated: little for VGG-11, more for the others."""
     given = check.figures
 
     def gain(case: dict[str, str | int]) -> float:
@@ -122,7 +122,7 @@ def servers(check: Section) -> Iterator[Row]:
 
 @PAPER.check()
 def overhead(check: Section) -> Iterator[Row]:
-    """The share of parsing in communication, at two bandwidths, with the one constant of the package."""
+    """Share of parsing in communication at two bandwidths."""
     given = check.figures
     profile = profile_for(
         load_model("resnet50"),
@@ -172,7 +172,7 @@ def orders(check: Section) -> Iterator[Row]:
 
 @PAPER.check()
 def errors(check: Section) -> Iterator[Row]:
-    """How far our predictions are from real runs, beside how far its own were."""
+    """Errors of our predictions on real runs against the paper's own errors."""
     array = np.array([abs(point.error) for point in testbed.compared()])
     how = f"{len(array)} points of real TensorFlow runs (`planner validate testbed`)"
     for name, where, share, words in (
@@ -185,7 +185,7 @@ def errors(check: Section) -> Iterator[Row]:
 
 @PAPER.check()
 def speed(check: Section) -> Iterator[Row]:
-    """CPU time of a prediction of 1,000 steps a worker, against the time that 100 steps of training take."""
+    """CPU time of simulating 1,000 steps per worker against the time of 100 training steps."""
     given = check.figures
     how = f"CPU time of 1,000 simulated steps a worker, {given['workers']} workers, one thread"
     cluster = Cluster.uniform(given["workers"], 1, _bandwidth(given))

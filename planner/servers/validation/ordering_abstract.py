@@ -44,7 +44,7 @@ class ForwardPass:
 
     @cached_property
     def batch(self) -> int:
-        """Where downloads take as long as computation: rho is 1."""
+        """The batch at which downloads take as long as computation (rho is 1)."""
         # A step is affine in the batch up to rounding, so that two batches tell.
         small, large = (self._computation_s(batch) for batch in (8, 64))
         return max(1, round((self.communication_s - small) / ((large - small) / 56) + 8))
@@ -114,7 +114,7 @@ def _speedup(model: str) -> float:
 
 @PAPER.check()
 def step_time(check: Section) -> Iterator[Row]:
-    """Inception-v2 with and without an order."""
+    """Step time of Inception-v2 with and without an order."""
     given = check.figures
     forward = _forward(given["model"])
     none, ordered = (forward.steps(name, GIVEN["steps"]).step_s for name in ("fifo", "simple"))
@@ -145,7 +145,7 @@ def speedup(check: Section) -> Iterator[Row]:
 
 @PAPER.check()
 def simple(check: Section) -> Iterator[Row]:
-    """The heuristic of equation 3 against one that knows costs (TAC)."""
+    """Compare the heuristic of equation 3 with TAC, which knows costs."""
     most = 100 * check.figures["within"]
     for model in check.figures["models"]:
         ours, complete = (_forward(model).steps(name, STEPS).mean_s for name in ("simple", "tac"))
@@ -155,7 +155,7 @@ def simple(check: Section) -> Iterator[Row]:
 
 @PAPER.check()
 def extremes(check: Section) -> Iterator[Row]:
-    """Of a sequence only the order of consumption is best; of parallel layers every order is."""
+    """Efficiency of orders for a chain of layers and for parallel layers."""
     given = check.figures
 
     def efficiencies(model: str) -> tuple[float, list[float], str, float]:

@@ -54,7 +54,7 @@ GIVEN, CHECKS = PAPER.figures, PAPER.checks
 
 @memoize
 def step(model: str, batch: int) -> Profile:
-    """A step on an M60, without variation: the tables give means."""
+    """The mean step on an M60."""
     hardware = load_hardware(GIVEN["hardware"])
     return profile_for(load_model(model), batch, hardware, steps=1, variation=NO_VARIATION)
 
@@ -85,7 +85,7 @@ def plan(
 def rate(
     profile: Profile, system: str, cluster: Cluster, bandwidth_bytes_per_s: float, **costs: float
 ) -> float:
-    """Samples a second of one worker."""
+    """Samples per second of one worker."""
     outcome = plan(profile, system, bandwidth_bytes_per_s, **costs)
     result = run(outcome.profile, cluster, outcome.policy, "sync", RunOptions(steps=STEPS, until="all"))
     return float(profile.batch / np.diff(result.step_ends_s[0])[WARMUP:].mean())
@@ -93,7 +93,7 @@ def rate(
 
 @memoize
 def alike_rate(model: str, batch: int, system: str, workers: int, gbit_per_s: float) -> float:
-    """The rate on a cluster of equal NICs."""
+    """Samples per second of one worker where all NICs are equal."""
     bandwidth = gbit_per_s * GBIT_BYTES_PER_S
     return rate(step(model, batch), system, machines(workers, 1, bandwidth), bandwidth)
 
@@ -111,7 +111,7 @@ def _near(
 
 @PAPER.check()
 def table2(check: Section) -> Iterator[Row]:
-    """ResNet-50 at 1 to 10 Gbit/s, and who is ahead."""
+    """Rates of ResNet-50 at 1 to 10 Gbit/s, and their order."""
     given = check.figures
     speeds, systems, scarce = given["gbit_per_s"], given["systems"], given["scarce_gbit_per_s"]
     ours = {(system, gbit): _rate_of(given, system, gbit) for gbit in speeds for system in systems}
@@ -131,7 +131,7 @@ def table2(check: Section) -> Iterator[Row]:
 
 @PAPER.check()
 def table3(check: Section) -> Iterator[Row]:
-    """Two networks and their batches at 3 Gbit/s."""
+    """Rates of two networks by batch at 3 Gbit/s."""
     given, there = check.figures, GIVEN["table2"]
     gains = {}
     for case in given["rows"]:
@@ -152,7 +152,7 @@ def table3(check: Section) -> Iterator[Row]:
 
 @PAPER.check()
 def resnet18(check: Section) -> Iterator[Row]:
-    """Default MXNet, P3 and Prophet."""
+    """Rates of ResNet-18 with default MXNet, P3 and Prophet."""
     for case in check.figures["rows"]:
         gbit = case["gbit_per_s"]
         for system, published in case["rates"].items():
@@ -162,7 +162,7 @@ def resnet18(check: Section) -> Iterator[Row]:
 
 @PAPER.check()
 def slow_link(check: Section) -> Iterator[Row]:
-    """One worker with a slow link."""
+    """Rates where one worker has a slow link."""
     given = check.figures
     bandwidth, slow = (given[name] * GBIT_BYTES_PER_S for name in ("gbit_per_s", "slow_gbit_per_s"))
     cluster = machines(given["workers"], 1, bandwidth, slow_link_bytes_per_s=slow)
@@ -174,7 +174,7 @@ def slow_link(check: Section) -> Iterator[Row]:
 
 @PAPER.check()
 def scaling(check: Section) -> Iterator[Row]:
-    """Prophet from 2 to 8 workers."""
+    """Rates of Prophet with 2 to 8 workers."""
     given = check.figures
     for case in given["rows"]:
         ours = _rate_of(given | case, "prophet", given["gbit_per_s"])
@@ -183,7 +183,7 @@ def scaling(check: Section) -> Iterator[Row]:
 
 @PAPER.check()
 def utilisation(check: Section) -> Iterator[Row]:
-    """How busy the GPU is: computation over the length of a step."""
+    """GPU utilisation: computation over the length of a step."""
     given, there = check.figures, GIVEN["table2"]
     profile = step(there["model"], there["batch"])
     compute_s = float(profile.durations_s[0, profile.resource == WORKER].sum())

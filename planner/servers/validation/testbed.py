@@ -81,12 +81,12 @@ def one_worker(profile: Profile, cluster: Cluster, policy: Policy | None = None)
 
 
 def ideal(one: OneWorker, workers: int) -> float:
-    """Samples a second if workers never met: W times one worker."""
+    """Samples per second of linear scaling: W times one worker."""
     return workers * one.batch / one.step_s
 
 
 def cynthia(one: OneWorker, workers: int) -> float:
-    """Samples a second by Cynthia (Zheng et al., ICPP 2019), as file 000 quotes it in section 1:
+    """Samples per second by Cynthia (Zheng et al., ICPP 2019), as file 000 quotes it in section 1:
 
         W * K / (T_P * max(1, W * U1) + 2 * T_C)
 
@@ -98,7 +98,7 @@ def cynthia(one: OneWorker, workers: int) -> float:
 
 
 def queueing(one: OneWorker, workers: int) -> float:
-    """Samples a second of a closed queueing network with four phases a step (file 000, section 1, on [10]).
+    """Samples per second of a closed queueing network with four phases a step (file 000, section 1, on [10]).
 
     W customers go round downlink (a queue), computation (no waiting), uplink (a queue) and update (no
     waiting), with the phases of a single worker as service demands. Exact mean value analysis: with n
@@ -183,12 +183,10 @@ def points_of(lines: Iterable[Mapping[str, str]]) -> list[TestbedPoint]:
     for line in lines:
         key = line["config"], int(line["n_ps"]), int(line["W"])
         runs[key].append((float(line["samples_per_s"]), float(line["window_s"])))
-    return [_pooled_geometry(*key, pairs) for key, pairs in sorted(runs.items())]
+    return [_pooled(*key, pairs) for key, pairs in sorted(runs.items())]
 
 
-def _pooled_geometry(
-    config: str, servers: int, workers: int, pairs: Sequence[tuple[float, float]]
-) -> TestbedPoint:
+def _pooled(config: str, servers: int, workers: int, pairs: Sequence[tuple[float, float]]) -> TestbedPoint:
     rates, windows = np.array(pairs).T
     mean = float(np.average(rates, weights=windows))
     spread = math.nan
@@ -205,8 +203,8 @@ def recorded(name: str) -> Profile:
 
 
 def policy_of(recorded: Profile) -> Multiplexed:
-    """How the recorded transfers shared their connection: gRPC's first window, or a larger one if the profile
-    shows that streams were sent whole beyond it."""
+    """Policy of the recorded transfers: gRPC's first window, or a larger one if the profile shows streams
+    beyond it that were sent whole."""
     largest = int(recorded.bytes[recorded.resource == DOWNLINK].max(initial=0))
     if largest <= DEFAULT_WINDOW_BYTES:  # the first window already lets every stream through whole
         return Multiplexed()
@@ -237,7 +235,7 @@ def _about(check: str, case: str, what: str, how: str) -> About:
 
 
 def points() -> list[Row]:
-    """Each configuration and number of workers."""
+    """One row per configuration and number of workers."""
     how = "simulated from the profile of a single worker; measured without tracing, repeats pooled"
     rows = []
     for pair in compared():
@@ -249,7 +247,7 @@ def points() -> list[Row]:
 
 
 def summary() -> list[Row]:
-    """All points together: the mean error, and that of simpler models."""
+    """Mean error over all points, and that of simpler models."""
     pairs = compared()
     ours = float(np.mean([abs(pair.error) for pair in pairs]))
     how = f"mean absolute error over {len(pairs)} points"

@@ -34,7 +34,7 @@ GIVEN, CHECKS = PAPER.figures, PAPER.checks
 
 @PAPER.check()
 def table(check: Section) -> Iterator[Row]:
-    """Tensors and bytes of its ten networks."""
+    """Tensors and bytes of the paper's ten networks."""
     for given in check.figures["models"]:
         name, model = given["model"], load_model(given["model"])
         published = f"{given['tensors']}, {given['mib']:.2f} MiB"
@@ -59,7 +59,7 @@ class Gains:
 
 @once
 def gains() -> tuple[Gains, ...]:
-    """Every model, batch factor and workload of Figure 11."""
+    """Gains of every model, batch factor and workload of Figure 11."""
     return tuple(_gains_of(given) for given in GIVEN["table"]["models"])
 
 
@@ -124,7 +124,7 @@ def training(check: Section) -> Iterator[Row]:
 
 @PAPER.check("gains")
 def inference(check: Section) -> Iterator[Row]:
-    """Gains in inference, and that they are higher than in training."""
+    """Gains in inference, which are higher than in training."""
     yield from _gain_rows(check, "inference")
     ours, other = (
         float(np.mean([getattr(gain, load) for gain in gains()])) for load in ("inference", "training")
@@ -136,7 +136,7 @@ def inference(check: Section) -> Iterator[Row]:
 
 @PAPER.check("gains")
 def size(check: Section) -> Iterator[Row]:
-    """Whether larger networks gain more."""
+    """Rank correlation of gains with the size of networks."""
     from scipy.stats import spearmanr
 
     ops, values = [gain.ops for gain in gains()], [np.mean(gain.training) for gain in gains()]
@@ -152,7 +152,7 @@ def size(check: Section) -> Iterator[Row]:
 
 @PAPER.check()
 def tac(check: Section) -> Iterator[Row]:
-    """TIC against TAC."""
+    """Largest gain of TAC over TIC."""
     most = check.figures["marginal"]
     worst = max(gains(), key=lambda gain: gain.tac_over_tic)
     ours, holds = f"{worst.tac_over_tic:+.1%} ({worst.model})", worst.tac_over_tic <= most
@@ -177,7 +177,7 @@ def stragglers(check: Section) -> Iterator[Row]:
 
 @PAPER.check()
 def overlap(check: Section) -> Iterator[Row]:
-    """Alpha explains step time; TAC makes steps alike."""
+    """Correlation of overlap with step time, and the spread of steps with TAC."""
     given = check.figures
     bandwidth = given["bandwidth_gbit_per_s"] * GBIT_BYTES_PER_S
     forward = ForwardPass(given["model"], given["hardware"], bandwidth)
@@ -199,7 +199,7 @@ def overlap(check: Section) -> Iterator[Row]:
 
 @PAPER.check()
 def orders(check: Section) -> Iterator[Row]:
-    """How many different orders 1,000 steps without order show."""
+    """Distinct orders in 1,000 steps without an enforced order."""
     given, there = check.figures, GIVEN["overlap"]
     bandwidth = there["bandwidth_gbit_per_s"] * GBIT_BYTES_PER_S
     forward = ForwardPass(given["model"], there["hardware"], bandwidth)

@@ -54,7 +54,7 @@ class LayerCost(NamedTuple):
 def layer_choice(
     model: str, hardware: str, layer: str, shape: tuple[int, int, int]
 ) -> tuple[LayerCost, LayerCost]:
-    """One layer cut into as many parts as workers, and copied as often, the others at their best for either
+    """Costs with one layer partitioned over all workers, and replicated on all, the others at their best
     (the paper's Figure 14)."""
     workers, constants = shape[0], constants_for(load_hardware(hardware))
     stages = stages_of(load_model(model))
@@ -75,12 +75,12 @@ def layer_choice(
 
 
 def samples_within(plan: PartitionPlan, epoch_s: float) -> float:
-    """The samples of an epoch that takes the plan so long: for an epoch of which only the time is known."""
+    """Samples that the plan trains in the time of an epoch."""
     return plan.samples_per_s * epoch_s
 
 
 def most_samples_within(model: Model, hardware: Hardware, workers: int, epoch_s: float) -> float:
-    """The samples that so many machines could train in that time if every multiply-add of the three passes
+    """Samples that this many workers could train in that time if every multiply-add of the three passes
     ran at their peak and nothing travelled: no plan, constants or widths of ours allow more."""
     stages = stages_of(model)
     passes = 3 * sum(s.connections for s in stages) - sum(s.connections for s in stages if s.first)
@@ -135,7 +135,7 @@ def spread(check: Section) -> Iterator[Row]:
 
 @PAPER.check()
 def ranking(check: Section) -> Iterator[Row]:
-    """Who is faster than whom, and why."""
+    """Rank fixed configurations, with reading as the reason."""
     given = check.figures
     two, first = (fixed(SMALL, HARDWARE, given[which]) for which in ("faster", "slower"))
     saved_s, ahead_s = first.split.reading_s - two.split.reading_s, first.epoch_s - two.epoch_s
@@ -172,7 +172,7 @@ SHAPES: tuple[tuple[str, str, str, str, Callable[[float, float], bool]], ...] = 
 
 @PAPER.check()
 def scaling(check: Section) -> Iterator[Row]:
-    """1, 2 and 4 workers a replica, replicas and servers, with 4 of each of the others."""
+    """Speedups with 1, 2 and 4 workers per replica, replicas and servers."""
     for kind, model, published, claim, holds in SHAPES:
         times_s = [fixed(model, HARDWARE, shape).epoch_s for shape in check.figures[kind]]
         speedups = [times_s[0] / time_s for time_s in times_s]

@@ -82,7 +82,7 @@ def _unpack(unpacked: gzip.GzipFile, path: Path | str, max_bytes: int) -> bytes:
 
 
 def check_values(data: bytes, where: str, sign: bytes, most: int, what: str) -> None:
-    """Refuse JSON with more than `most` of a sign (comma, brace) before it is decoded."""
+    """Refuse JSON with more than `most` commas or braces before decoding it."""
     count = data.count(sign)
     if count > most:
         raise BadInput(f"{where}: {count:,} {what}; at most {most:,} can be held, split it by step")
@@ -179,7 +179,7 @@ def load(path: Path | str) -> Profile:
 
 
 def missing_for_training(profile: Profile) -> str:
-    """What a profile lacks to be a training step; empty if nothing."""
+    """State what a profile lacks to be a training step; empty if nothing."""
     for resource, words in ((DOWNLINK, "download of parameters"), (UPLINK, "upload of gradients")):
         if not (profile.resource == resource).any():
             return f"it has no {words}"

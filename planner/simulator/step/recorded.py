@@ -104,5 +104,5 @@ class Recorded:
 
 
 def host_time_share(parts: Iterable[OpPart]) -> float:
-    """Share of an op that its parts leave to the host."""
+    """Share of an op's time that its kernels do not explain."""
     return max(1.0 - sum(part.share for part in parts), 0.0)
