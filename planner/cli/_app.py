@@ -71,7 +71,10 @@ def _one_line_usage_errors(ctx: Any = None) -> Iterator[None]:
     except UsageError as error:
         if type(error).show is not UsageError.show:  # help, where a command is given nothing at all
             raise
-        message = _unknown_option(error) or error.format_message().rstrip(".").replace("Value error, ", "")
+        message = _unknown_option(error) or error.format_message().rstrip(".")
+        message = message.replace("Value error, ", "").replace(
+            "Got unexpected extra argument", "Unexpected argument"
+        )
         if error.ctx:
             message = _with_variables(message, error.ctx)
         # where a flag lacks its value, typer does not say in which command
@@ -141,11 +144,12 @@ class Command(TyperCommand):
             if (record := param.get_help_record(ctx)) is not None:
                 argument = param.param_type_name == "argument"
                 title = "Arguments" if argument else getattr(param, "rich_help_panel", None) or "Options"
+                title = "Help" if param.name == "help" else title
                 spelling, words = record
                 for kind, metavar in METAVARS.items():
                     spelling = spelling.replace(kind, metavar)
                 sections.setdefault(title, []).append((spelling, _BOUNDS.sub("", words)))
-        order = ["Arguments", "Common", "Options", *FlagSection]
+        order = ["Arguments", "Common", "Options", *FlagSection, "Help"]
         for title in sorted(sections, key=order.index):
             with formatter.section(title):
                 formatter.write_dl(sections[title])

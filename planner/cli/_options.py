@@ -81,39 +81,40 @@ def _output_option(*names: str, **more: Any) -> Any:
     return output_opt(*names, default=..., **more)
 
 
-EXPORT = "Also write a launch file, as plan.sh (torchrun), .sky.yaml, .accelerate.yaml (docs/output.md)."
+EXPORT = "Also write a launch file, e.g. plan.sh (torchrun), .sky.yaml, .accelerate.yaml (docs/output.md)."
 ConfigOption = Annotated[
     Path | None,
     _output_option(
-        "--config", "Scenario file, as lab.toml; flags and PLANNER_* override it.", metavar="FILE"
+        "--config", "Scenario file, e.g. lab.toml; flags and PLANNER_* override it.", metavar="FILE"
     ),
 ]
 ExplainOption = Annotated[bool, _output_option("--explain", "List every assumption and machine left out.")]
 EnergyOption = Annotated[bool, _output_option("--energy", "Also show kWh and kg CO2e per million samples.")]
 JobsOption = Annotated[
     int | None,
-    _output_option("--jobs", "-j", "Simulations in parallel, as 4; the answer does not change.", min=1),
+    _output_option("--jobs", "-j", "Simulations in parallel, e.g. 4; the answer does not change.", min=1),
 ]
 ClusterOption = Annotated[
-    str | None, _output_option("--cluster", "Simulate on a Dask cluster, as tcp://host:8786.", metavar="URL")
+    str | None,
+    _output_option("--cluster", "Simulate on a Dask cluster, e.g. tcp://host:8786.", metavar="URL"),
 ]
 HtmlOption = Annotated[
     Path | None,
     _output_option(
-        "--html", "Also write a report with charts, as report.html.", metavar="FILE", callback=_picture
+        "--html", "Also write a report with charts, e.g. report.html.", metavar="FILE", callback=_picture
     ),
 ]
 TimelineOption = Annotated[
     Path | None,
     _output_option(
         "--timeline",
-        "Also write a Chrome trace of the step for Perfetto, as step.json.gz.",
+        "Also write a Chrome trace of the step for Perfetto, e.g. step.json.gz.",
         metavar="FILE",
         callback=_picture,
     ),
 ]
 TimelineStepsOption = Annotated[
-    int, _output_option("--timeline-steps", "Steps of worker 0 in the timeline, as 3.", min=1, max=1000)
+    int, _output_option("--timeline-steps", "Steps of worker 0 in the timeline, e.g. 3.", min=1, max=1000)
 ]
 ExportOption = Annotated[
     Path | None, _output_option("--export", EXPORT, metavar="FILE", callback=_launch_file)
@@ -121,23 +122,23 @@ ExportOption = Annotated[
 FailOverOption = Annotated[
     float | None,
     _output_option(
-        "--fail-over", "Exit with status 3 above this cost per million samples, as 0.90.", metavar="USD"
+        "--fail-over", "Exit with status 3 above this cost per million samples, e.g. 0.90.", metavar="USD"
     ),
 ]
 NoColorOption = Annotated[
     bool, _output_option("--no-color", "Disable colour, as NO_COLOR does.", callback=_no_color)
 ]
-QuietOption = Annotated[bool, _output_option("--quiet", "-q", "No progress on stderr.")]
+QuietOption = Annotated[bool, _output_option("--quiet", "-q", "Do not show progress on stderr.")]
 FormatOption = Annotated[
     Format,
-    _output_option("--format", "-f", "Format of the answer, as json.", envvar=None, case_sensitive=False),
+    _output_option("--format", "-f", "Format of the answer, e.g. json.", envvar=None, case_sensitive=False),
 ]
 OutputOption = Annotated[
     Path | None,
     _output_option(
         "--output",
         "-o",
-        "Write the answer to FILE instead of stdout; replaced whole or not at all.",
+        "Write the answer to FILE instead of stdout (atomically).",
         metavar="FILE",
         envvar=None,
         callback=checked,

@@ -35,7 +35,7 @@ def recommend(
     search: str | None = output_opt(
         "--search", "enumerate (default), or optuna for spaces too large to enumerate."
     ),
-    trials: int | None = output_opt("--trials", "Trials of --search optuna, as 500.", min=1),
+    trials: int | None = output_opt("--trials", "Trials of --search optuna, e.g. 500.", min=1),
     study: str | None = output_opt(
         "--study", "Storage of the Optuna study, to resume it.", metavar="FILE|URL", callback=_study
     ),
@@ -136,7 +136,7 @@ def simulate(
 
 def sweep(
     *,
-    config: Path = arg("FILE", "The sweep, as configs/sweep.toml."),
+    config: Path = arg("FILE", "The sweep, e.g. configs/sweep.toml."),
     store: Path = opt(
         "--store",
         "SQLite file of the results, which resumes the sweep.",
@@ -168,19 +168,19 @@ def sweep(
 def check_run(
     answer: Path | None = arg("ANSWER", "A JSON answer of recommend or simulate.", None),
     *,
-    measured: float | None = opt("--measured", "Samples per second of all workers as measured, as 9500."),
+    measured: float | None = opt("--measured", "Measured samples per second of all workers, e.g. 9500."),
     log: Path | None = opt(
         "--log",
         "--step-times",
         "The run's log: an MLflow or TensorBoard folder, W&B history, trainer_state.json or CSV.",
         metavar="PATH",
     ),
-    note: str = opt("--note", "A word to keep with the run, as nightly.", default=""),
+    note: str = opt("--note", "Note to keep with the run, e.g. nightly.", default=""),
     keep: bool = opt("--keep/--no-keep", "Use the run in later answers.", default=True),
     force: bool = opt("--force", "Keep the run even where it is far from the prediction.", default=False),
     html: options.HtmlOption = None,
-    listed: bool = opt("--list", "Show the runs that are kept.", default=False),
-    forget: str | None = opt("--forget", "Forget runs that are kept, as 3 or T4.", metavar="N|DEVICE|all"),
+    listed: bool = opt("--list", "List the runs that are kept.", default=False),
+    forget: str | None = opt("--forget", "Forget runs that are kept, e.g. 3 or T4.", metavar="N|DEVICE|all"),
 ) -> None:
     """Compare a real run with its prediction, and keep what it tells about the device.
 
@@ -250,7 +250,7 @@ def device_of(device: str | None, machine: str) -> str:
 
 def diff(
     old: Path = arg("OLD", "A JSON answer of recommend or simulate."),
-    new: Path = arg("NEW", "Another one."),
+    new: Path = arg("NEW", "A JSON answer to compare with it."),
     *,
     fail_over: options.FailOverOption = None,
     html: options.HtmlOption = None,

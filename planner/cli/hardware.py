@@ -31,17 +31,17 @@ prices_app = typer.Typer()
 def show_hardware(
     name: str | None = arg(
         "NAME|PATTERN",
-        "A machine, as p3.2xlarge, a .toml file, or a pattern to list, as 'g5.*,p4d.*'.",
+        "A machine, e.g. p3.2xlarge, a .toml file, or a pattern to list, e.g. 'g5.*,p4d.*'.",
         None,
         autocompletion=_complete,
     ),
     *,
     gpu: str | None = opt(
-        "--gpu", "Offers with this device by price, as H100:8 or A100,L4.", metavar="DEVICE"
+        "--gpu", "Offers with this device by price, e.g. H100:8 or A100,L4.", metavar="DEVICE"
     ),
-    provider: str | None = opt("--provider", "Only these providers, as aws,gcp.", metavar="NAMES"),
+    provider: str | None = opt("--provider", "Only these providers, e.g. aws,gcp.", metavar="NAMES"),
     region: str | None = opt(
-        "--region", "Region of the prices, as us-east-1; cheapest: that of each machine."
+        "--region", "Region of the prices, e.g. us-east-1; cheapest: that of each machine."
     ),
     spot: bool = opt("--spot", "Rank offers by their spot price.", default=False),
     sold: bool | None = opt("--sold/--all", "Only what can be rented, or the whole catalogue."),
@@ -93,22 +93,22 @@ def _text_option(name: str, command: str) -> Any:
 @app.command("new")
 def new_hardware(
     *,
-    gpu: str | None = opt("--gpu", "Its GPU, as A100-SXM4-80GB or RTX-4090.", metavar="DEVICE"),
-    gpus: int | None = opt("--gpus", "GPUs per machine, as 8.", min=1, max=64),
-    machines: int | None = opt("--machines", "How many machines there are, as 4.", min=1, max=100_000),
-    nic: str | None = opt("--nic", "Network of one machine, as 200Gbit or 8x400Gbit.", metavar="RATE"),
-    rdma: bool | None = opt("--rdma/--tcp", "Whether the NICs have RDMA (InfiniBand, RoCE)."),
+    gpu: str | None = opt("--gpu", "GPU, e.g. A100-SXM4-80GB or RTX-4090.", metavar="DEVICE"),
+    gpus: int | None = opt("--gpus", "GPUs per machine, e.g. 8.", min=1, max=64),
+    machines: int | None = opt("--machines", "Number of machines, e.g. 4.", min=1, max=100_000),
+    nic: str | None = opt("--nic", "Network of one machine, e.g. 200Gbit or 8x400Gbit.", metavar="RATE"),
+    rdma: bool | None = opt("--rdma/--tcp", "NICs with RDMA (InfiniBand, RoCE), or TCP only."),
     price: float | None = opt("--price", "USD per machine-hour; 0 or none: free.", min=0, max=10_000),
     fabric: str | None = opt(
-        "--fabric", "Links between GPUs, as pcie-4; the usual one if not given.", metavar="NAME"
+        "--fabric", "Links between GPUs, e.g. pcie-4; the usual one if not given.", metavar="NAME"
     ),
-    name: str = opt("--name", "Name of the machine, as mine.", default="mine"),
+    name: str = opt("--name", "Name of the machine, e.g. mine.", default="mine"),
     nvidia_smi: Path | None = _text_option("--nvidia-smi", "nvidia-smi"),
     topology: Path | None = _text_option("--topology", "nvidia-smi topo -m"),
     lscpu: Path | None = _text_option("--lscpu", "lscpu"),
     ibstat: Path | None = _text_option("--ibstat", "ibstat"),
     output: Path | None = opt("--output", "-o", "File to write; NAME.toml if not given.", metavar="FILE"),
-    force: bool = opt("--force", "Replace a file that is there.", default=False),
+    force: bool = opt("--force", "Overwrite an existing file.", default=False),
 ) -> None:
     """Write a hardware file from a few answers, or from the output of nvidia-smi, lscpu and ibstat."""
     from planner.calibrate.accelerator import write_hardware_file
@@ -148,7 +148,7 @@ def new_hardware(
     say(f"wrote {path}; next: planner recommend --model llama3-8b --hardware {shown}")
 
 
-PROVIDER = opt("--provider", "Provider of a list that does not name it, as gcp.", metavar="NAME")
+PROVIDER = opt("--provider", "Provider of a list that does not name it, e.g. gcp.", metavar="NAME")
 
 
 @prices_app.command("import")
@@ -160,7 +160,7 @@ def import_prices(
     *,
     provider: str | None = PROVIDER,
     as_of: str | None = opt(
-        "--as-of", "Day of the prices, as 2026-08-22; else that of the file.", metavar="DAY"
+        "--as-of", "Day of the prices, e.g. 2026-08-22; else that of the file.", metavar="DAY"
     ),
 ) -> Answer:
     """Take prices from a list: they count instead of older ones of the catalogue. Fetches nothing."""
@@ -174,7 +174,9 @@ def import_prices(
 @prices_app.command("show")
 @shows
 def show_prices(
-    name: str | None = arg("NAME|PATTERN", "Machines to list, as 'p4d.*'; else one line per provider.", None),
+    name: str | None = arg(
+        "NAME|PATTERN", "Machines to list, e.g. 'p4d.*'; else one line per provider.", None
+    ),
 ) -> Answer:
     """Show which prices count, of which day they are, and where they come from."""
     from planner.hardware.catalog import match_hardware

@@ -15,6 +15,7 @@ from planner.report.output import Format
 from planner.report.page import Table
 
 app = typer.Typer(cls=ShowsByDefault)
+FIT_GPUS = "RTX-4090,L4,A100,H100"
 
 
 def _complete(incomplete: str) -> list[str]:
@@ -27,21 +28,21 @@ def _complete(incomplete: str) -> list[str]:
 @shows
 def show(
     name: str | None = arg(
-        "NAME", "A name, as vgg11, or a .toml file or config.json.", None, autocompletion=_complete
+        "NAME", "A name, e.g. vgg11, or a .toml file or config.json.", None, autocompletion=_complete
     ),
     *,
     memory: bool = opt("--memory", "Show what training holds in a device's memory.", default=False),
-    batch: int | None = opt("--batch", "With --memory: micro-batch, as 8.", min=1),
-    seq_length: int | None = opt("--seq-length", "Tokens per sample of a text network, as 4096.", min=1),
+    batch: int | None = opt("--batch", "With --memory: micro-batch, e.g. 8.", min=1),
+    seq_length: int | None = opt("--seq-length", "Tokens per sample of a text network, e.g. 4096.", min=1),
     precision: str | None = opt("--precision", "With --memory: fp32, tf32, fp16, bf16 or fp8."),
     devices: int | None = opt(
-        "--devices", "With --memory: devices that share the training, as 8.", min=1, max=1_000_000
+        "--devices", "With --memory: devices that share the training, e.g. 8.", min=1, max=1_000_000
     ),
     optimizer: str | None = opt("--optimizer", "With --memory: sgd, momentum, adam or another."),
     recompute: str | None = opt("--recompute", "With --memory: none, attention, per-op or full."),
     autocast: bool = opt("--autocast", "With --memory: mixed precision by torch.autocast.", default=False),
     train: str | None = opt("--train", "With --memory: full, lora, qlora or head.", metavar="METHOD"),
-    rank: int | None = opt("--rank", "With --memory: rank of LoRA adapters, as 16."),
+    rank: int | None = opt("--rank", "With --memory: rank of LoRA adapters, e.g. 16."),
     targets: str | None = opt("--targets", "With --memory: adapters at all-linear or attention layers."),
     base: str | None = opt("--base", "With --memory: frozen weights in bf16, int8, nf4 or int4."),
 ) -> Answer:
@@ -113,15 +114,15 @@ def show(
 def import_(
     source: str = arg("SOURCE", "A config.json or its folder, a .onnx file, or MODULE:FUNCTION of PyTorch."),
     *,
-    input: str | None = opt("--input", "Input of a PyTorch module, as 8x3x224x224.", metavar="NxCxHxW"),
-    input_ids: str | None = opt("--input-ids", "Token input of a PyTorch module, as 4x512.", metavar="NxT"),
-    seq_length: int | None = opt("--seq-length", "Tokens per sample of a config.json, as 2048.", min=1),
+    input: str | None = opt("--input", "Input of a PyTorch module, e.g. 8x3x224x224.", metavar="NxCxHxW"),
+    input_ids: str | None = opt("--input-ids", "Token input of a PyTorch module, e.g. 4x512.", metavar="NxT"),
+    seq_length: int | None = opt("--seq-length", "Tokens per sample of a config.json, e.g. 2048.", min=1),
     axis: list[str] | None = opt(
-        "--axis", "Size of an open axis of an ONNX file, as batch=8.", metavar="NAME=SIZE"
+        "--axis", "Size of an open axis of an ONNX file, e.g. batch=8.", metavar="NAME=SIZE"
     ),
     hooks: bool = opt("--hooks", "Run the modules with hooks instead of exporting the graph.", default=False),
     output: Path | None = opt(
-        "--output", "-o", "Model file to write, as mine.toml.", metavar="FILE", callback=checked
+        "--output", "-o", "Model file to write, e.g. mine.toml.", metavar="FILE", callback=checked
     ),
 ) -> None:
     """Read a network that others wrote down and write it as a model file, which all commands accept. Says
@@ -143,16 +144,16 @@ def import_(
 def show_fit(
     *,
     model: str = opt("--model", "-m", "Network: a catalog name or a file.", metavar="NAME", default=...),
-    gpu: str = opt("--gpu", "Devices, as RTX-4090,L4,A100.", metavar="DEVICES", default=...),
-    batch: int = opt("--batch", "-b", "Micro-batch, as 1.", default=1, min=1),
-    seq_length: int | None = opt("--seq-length", "Tokens per sample, as 4096; 2,048 by default.", min=1),
+    gpu: str = opt("--gpu", "Devices, e.g. RTX-4090,A100.", metavar="DEVICES", default=FIT_GPUS),
+    batch: int = opt("--batch", "-b", "Micro-batch, e.g. 1.", default=1, min=1),
+    seq_length: int | None = opt("--seq-length", "Tokens per sample, e.g. 4096; 2,048 by default.", min=1),
     mean_length: int | None = opt(
-        "--mean-length", "Mean tokens of an example padded to --seq-length, as 300."
+        "--mean-length", "Mean tokens of an example padded to --seq-length, e.g. 300."
     ),
-    rank: int | None = opt("--rank", "Rank of LoRA adapters, as 16."),
+    rank: int | None = opt("--rank", "Rank of LoRA adapters, e.g. 16."),
     targets: str | None = opt("--targets", "Layers that get adapters: all-linear or attention."),
-    dataset_tokens: str | None = opt("--dataset-tokens", "Training set, as 10M.", metavar="TOKENS"),
-    epochs: float | None = opt("--epochs", "Passes over the training set, as 3."),
+    dataset_tokens: str | None = opt("--dataset-tokens", "Training set, e.g. 10M.", metavar="TOKENS"),
+    epochs: float | None = opt("--epochs", "Passes over the training set, e.g. 3."),
 ) -> Answer:
     """What does it take to fit? Training methods by GPUs: memory, speed and the cost of the job.
 

@@ -23,21 +23,23 @@ calibrate_app = typer.Typer()
 
 TRACES = "Traces of one worker: TensorFlow RunMetadata (a step each) or PyTorch profiler JSON; gzip or not."
 TABLES = "Tables of isolated transfers (bytes, overhead_s), profiles, or TensorFlow RunMetadata."
-BANDWIDTH = opt("--bandwidth", "Bandwidth of the link, as 10Gbit or 100Mbit.", metavar="RATE")
+BANDWIDTH = opt("--bandwidth", "Bandwidth of the link, e.g. 10Gbit or 100Mbit.", metavar="RATE")
 
 
 @app.command("import")
 def import_(
     files: list[Path] = arg("FILE...", TRACES),
     *,
-    output: Path = opt("--output", "-o", "Profile to write, as vgg11.json.gz.", metavar="FILE", default=...),
-    batch: int | None = opt("--batch", "Micro-batch of this worker, as 32, if not recorded.", min=1),
-    model: str | None = opt("--model", "Name to record, as vgg11."),
-    hardware: str = opt("--hardware", "Machine it ran on, as p3.2xlarge, to record.", default=""),
+    output: Path = opt(
+        "--output", "-o", "Profile to write, e.g. vgg11.json.gz.", metavar="FILE", default=...
+    ),
+    batch: int | None = opt("--batch", "Micro-batch of this worker, e.g. 32, if not recorded.", min=1),
+    model: str | None = opt("--model", "Name to record, e.g. vgg11."),
+    hardware: str = opt("--hardware", "Machine it ran on, e.g. p3.2xlarge, to record.", default=""),
     bandwidth: str | None = BANDWIDTH,
     overhead: str | None = opt(
         "--overhead",
-        "Parse overhead (seconds per byte, seconds), as 1e-9,2e-4: adds a parse op after each transfer.",
+        "Parse overhead (seconds per byte, seconds), e.g. 1e-9,2e-4: adds a parse op after each transfer.",
         metavar="ALPHA,BETA",
     ),
 ) -> None:
@@ -67,7 +69,7 @@ def show(
     file: Path = arg("FILE", "A recording, or a profile."),
     *,
     bandwidth: str | None = BANDWIDTH,
-    slowest: int = opt("--slowest", "How many of the slowest ops to list, as 10.", default=10, min=0),
+    slowest: int = opt("--slowest", "Number of the slowest ops to list, e.g. 10.", default=10, min=0),
 ) -> Answer:
     """Show a profile: time by resource, critical path, slowest ops, and what looks wrong in it."""
     from planner.device.recorded import open_profile
@@ -88,9 +90,10 @@ def show(
 @app.command()
 @shows
 def compare(
-    first: Path = arg("A", "A recording (`planner record`)."), second: Path = arg("B", "Another one.")
+    first: Path = arg("A", "A recording (`planner record`)."),
+    second: Path = arg("B", "A recording to compare with it."),
 ) -> Answer:
-    """Set two recordings side by side: what each kind of op took, and what was set otherwise."""
+    """Compare two recordings: time by kind of op, and settings that differ."""
     from planner.device.recorded import open_profile
     from planner.device.recorded.summary import compare_recordings, summarize_recording
     from planner.report.profile import beside_tables
@@ -109,14 +112,18 @@ def compare(
 
 
 def record(
-    words: list[str] = arg("-- COMMAND...", "As `-- python train.py --lr 0.1`."),
+    words: list[str] = arg("-- COMMAND...", "E.g. `-- python train.py --lr 0.1`."),
     *,
     output: Path = opt(
-        "--output", "-o", "Recording to write, as step.json.gz.", metavar="FILE", default=Path("step.json.gz")
+        "--output",
+        "-o",
+        "Recording to write, e.g. step.json.gz.",
+        metavar="FILE",
+        default=Path("step.json.gz"),
     ),
-    steps: int = opt("--steps", "Steps to record after 6 of warm-up, as 10.", default=10, min=1),
-    model: str = opt("--model", "Name to record, else the class.", default=""),
-    batch: int | None = opt("--batch", "Samples of a micro-step, as 32, where no tensor tells.", min=1),
+    steps: int = opt("--steps", "Steps to record after 6 of warm-up, e.g. 10.", default=10, min=1),
+    model: str = opt("--model", "Name to record; the module's class by default.", default=""),
+    batch: int | None = opt("--batch", "Samples of a micro-batch, e.g. 32, if it cannot be inferred.", min=1),
 ) -> None:
     """Record some training steps of a PyTorch program, for the other commands' --profile.
 
@@ -152,7 +159,7 @@ def window(
     files: list[Path] = arg("FILE...", "One-worker profiles, or TensorFlow RunMetadata (a step each)."),
     bandwidth: str | None = BANDWIDTH,
     overhead: str | None = opt(
-        "--overhead", "Parse overhead: seconds per byte, seconds, as 1e-9,2e-4.", metavar="ALPHA,BETA"
+        "--overhead", "Parse overhead: seconds per byte, seconds, e.g. 1e-9,2e-4.", metavar="ALPHA,BETA"
     ),
 ) -> Answer:
     """Infer the HTTP/2 flow-control window from recorded end times; report the error with and without."""
@@ -175,9 +182,9 @@ class UnitOption(StrEnum):
 
 @calibrate_app.command()
 def compute(
-    output: Path | None = opt("--output", "-o", "Hardware file to write, as mine.toml.", metavar="FILE"),
-    name: str = opt("--name", "Name of the machine in the file, as mine.", default="mine"),
-    usd_per_hour: float | None = opt("--usd-per-hour", "Price of the machine per hour, as 1.20."),
+    output: Path | None = opt("--output", "-o", "Hardware file to write, e.g. mine.toml.", metavar="FILE"),
+    name: str = opt("--name", "Name of the machine in the file, e.g. mine.", default="mine"),
+    usd_per_hour: float | None = opt("--usd-per-hour", "Price of the machine per hour, e.g. 1.20."),
     device: UnitOption = opt(
         "--device", "auto (a GPU where torch sees one), cpu or gpu.", default=UnitOption.auto
     ),
@@ -212,11 +219,11 @@ def compute(
 @calibrate_app.command()
 def network(
     *,
-    host: str | None = arg("HOST", "The other machine, as 10.0.0.2.", None),
+    host: str | None = arg("HOST", "The other machine, e.g. 10.0.0.2.", None),
     into: Path | None = opt("--into", "Hardware file to put the figures into.", metavar="FILE"),
     port: int = opt("--port", "TCP port of the probe.", default=5203, min=1, max=65535),
-    serve: bool = opt("--serve", "Be the other machine, until Ctrl-C.", default=False),
-    connections: int = opt("--connections", "Parallel TCP connections, as 4.", default=4, min=1, max=64),
+    serve: bool = opt("--serve", "Run the server side of the probe, until Ctrl-C.", default=False),
+    connections: int = opt("--connections", "Parallel TCP connections, e.g. 4.", default=4, min=1, max=64),
     format: FormatOption = Format.table,
 ) -> None:
     """Measure bandwidth and latency to another machine, by iperf3 or a TCP probe."""

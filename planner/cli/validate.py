@@ -21,7 +21,9 @@ if TYPE_CHECKING:
 
 def command(
     names: list[str] | None = arg(
-        "[NAME]...", "Papers or checks row by row, as li or li/saturation; all suites if none is given.", None
+        "[NAME]...",
+        "Papers or checks row by row, e.g. li or li/saturation; all suites if none is given.",
+        None,
     ),
     *,
     suite: list[str] | None = opt(

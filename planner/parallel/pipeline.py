@@ -36,8 +36,8 @@ class PipelineParallel(Axis):
 
     kind: ClassVar[str] = "pp"
     flags: ClassVar[tuple[AxisFlag, ...]] = (
-        AxisFlag("pipeline", "degree", "Pipeline-parallel stages, as 4 or 1,2,4.", "p"),
-        AxisFlag("interleave", "virtual_stages", "Virtual pipeline stages per device, as 2 or 1,2,4.", "v"),
+        AxisFlag("pipeline", "degree", "Pipeline-parallel stages, e.g. 4 or 1,2,4.", "p"),
+        AxisFlag("interleave", "virtual_stages", "Virtual pipeline stages per device, e.g. 2 or 1,2,4.", "v"),
     )
     splits: ClassVar[frozenset[Divisible]] = frozenset({Divisible.LAYERS, Divisible.DENSE, Divisible.EXPERTS})
 

@@ -33,7 +33,7 @@ class TensorParallel(Axis):
 
     kind: ClassVar[str] = "tp"
     flags: ClassVar[tuple[AxisFlag, ...]] = (
-        AxisFlag("tensor", "degree", "Tensor-parallel degree, as 8 or 1,2,4.", "t"),
+        AxisFlag("tensor", "degree", "Tensor-parallel degree, e.g. 8 or 1,2,4.", "t"),
     )
 
     sequence_parallel: bool = True

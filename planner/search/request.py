@@ -68,7 +68,7 @@ class Request:
     model: str = flag(
         JOB,
         TEXT,
-        "Network: a catalog name, a .toml file or a Hugging Face config.json, as vgg11.",
+        "Network: a catalog name, a .toml file or a Hugging Face config.json, e.g. vgg11.",
         default=MISSING,
         spellings=("-m",),
         metavar="NAME",
@@ -76,7 +76,7 @@ class Request:
     profile: Profile | None = flag(
         JOB,
         kinds.PROFILES,
-        "Recorded training steps instead of predicted ones; several batches as a.json.gz,b.json.gz.",
+        "Recorded training steps to use instead of predicted ones, e.g. a.json.gz,b.json.gz.",
         fields=("profile", "more_profiles"),
         metavar="FILES",
     )
@@ -84,23 +84,23 @@ class Request:
     batches: tuple[int, ...] | Literal["auto"] | None = flag(
         JOB,
         kinds.BATCHES,
-        "Micro-batch: samples per worker and pass, as 32, 32,64 or auto.",
+        "Micro-batch: samples per worker and pass, e.g. 32, 32,64 or auto.",
         name="batch",
         spellings=("-b", "--micro-batch"),
     )
     global_batch: int | None = flag(
-        JOB, WHOLE, "Samples of all workers per optimizer step, as 1024; sets --accumulate.", minimum=1
+        JOB, WHOLE, "Samples of all workers per optimizer step, e.g. 1024; sets --accumulate.", minimum=1
     )
     accumulate: int | None = flag(
-        JOB, WHOLE, "Gradient accumulation: micro-batches per optimizer step, as 4.", minimum=1
+        JOB, WHOLE, "Gradient accumulation: micro-batches per optimizer step, e.g. 4.", minimum=1
     )
     sequence_length: int | None = flag(
-        JOB, WHOLE, "Tokens per sample instead of the model's own, as 4096.", name="seq_length", minimum=1
+        JOB, WHOLE, "Tokens per sample instead of the model's own, e.g. 4096.", name="seq_length", minimum=1
     )
     formats: tuple[str, ...] | None = flag(
         JOB,
         NAMES,
-        "Number format: fp32, tf32, fp16, bf16 or fp8; mixed bf16 or fp16 where the device has it.",
+        "Number format: fp32, tf32, fp16, bf16 or fp8; by default mixed bf16 or fp16 where supported.",
         name="precision",
     )
     recompute: tuple[Recompute, ...] | None = flag(
@@ -113,15 +113,15 @@ class Request:
         metavar="NAME",
     )
     input: str | float | None = flag(
-        JOB, kinds.INPUT, "Input of image models: jpeg (default), dali, none or images/s per vCPU, as 150."
+        JOB, kinds.INPUT, "Input of image models: jpeg (default), dali, none or images/s per vCPU, e.g. 150."
     )
     epochs: InitVar[float | None] = flag(
-        JOB, NUMBER, "Length of the job in passes over the training set, as 90.", positive=True
+        JOB, NUMBER, "Length of the job in passes over the training set, e.g. 90.", positive=True
     )
-    tokens: InitVar[float | None] = flag(JOB, TOKENS, "Length of the job in tokens, as 300M or 2T.")
-    samples: float | None = flag(JOB, NUMBER, "Length of the job in samples, as 1e9.", positive=True)
+    tokens: InitVar[float | None] = flag(JOB, TOKENS, "Length of the job in tokens, e.g. 300M or 2T.")
+    samples: float | None = flag(JOB, NUMBER, "Length of the job in samples, e.g. 1e9.", positive=True)
     hardware: tuple[str, ...] | None = flag(
-        MACHINES, NAMES, "Machines of the workers: names, patterns or files, as 'p3.*,g5.xlarge'."
+        MACHINES, NAMES, "Machines of the workers: names, patterns or files, e.g. 'p3.*,g5.xlarge'."
     )
     gpu: str | None = flag(
         MACHINES,
@@ -130,7 +130,7 @@ class Request:
         metavar="DEVICE",
     )
     providers: tuple[str, ...] | None = flag(
-        MACHINES, NAMES, "Providers to rent from, as aws,gcp (default: aws).", name="provider"
+        MACHINES, NAMES, "Providers to rent from, e.g. aws,gcp (default: aws).", name="provider"
     )
     sold: bool | None = flag(
         MACHINES,
@@ -139,7 +139,7 @@ class Request:
         spellings=("--sold/--all",),
     )
     region: str | None = flag(
-        MACHINES, TEXT, "Region of the prices, as us-east-1; cheapest: that of each machine."
+        MACHINES, TEXT, "Region of the prices, e.g. us-east-1; cheapest: that of each machine."
     )
     spot: bool = flag(
         MACHINES,
@@ -149,19 +149,19 @@ class Request:
         spellings=("--spot/--on-demand",),
     )
     interruptions: float | None = flag(
-        MACHINES, SHARE, "Spot machines interrupted per month, as 10%; the published share by default."
+        MACHINES, SHARE, "Spot machines interrupted per month, e.g. 10%; the published share by default."
     )
     checkpoint_every_s: float | None = flag(
         MACHINES,
         DURATION,
-        "Time between checkpoints on spot machines, as 30min; the cheapest interval by default.",
+        "Time between checkpoints on spot machines, e.g. 30min; the cheapest interval by default.",
         name="checkpoint_every",
         positive=True,
     )
     restart_s: float | None = flag(
         MACHINES,
         DURATION,
-        "Time to resume after an interruption, as 5min (default).",
+        "Time to resume after an interruption, e.g. 5min (default).",
         name="restart",
         positive=True,
     )
@@ -173,30 +173,39 @@ class Request:
     )
     rdma: bool | None = None  # of collectives between machines; None: where the machine can
     bandwidth_bytes_per_s: float | None = flag(
-        MACHINES, BANDWIDTH, "Measured bandwidth of every NIC, as 9.4Gbit.", name="bandwidth", positive=True
+        MACHINES, BANDWIDTH, "Measured bandwidth of every NIC, e.g. 9.4Gbit.", name="bandwidth", positive=True
     )
     budget_usd_per_hour: float | None = flag(
-        LIMITS, USD_PER_HOUR, "Most USD per hour, as 20 or 20/h.", name="budget", positive=True
+        LIMITS, USD_PER_HOUR, "Budget in USD per hour, e.g. 20 or 20/h.", name="budget", positive=True
     )
     own_usd_per_hour: float | None = flag(
         MACHINES,
         NUMBER,
-        "USD per hour of one machine of your own, as 12; without it, plans are ranked by time.",
+        "USD per hour of one machine of your own, e.g. 12; without it, plans are ranked by time.",
         name="price", metavar="USD", positive=True,
     )  # fmt: skip
     deadline_s: float | None = flag(
-        LIMITS, DURATION, "Most time for the whole job, as 36h, 90min or 2d.", name="deadline", positive=True
+        LIMITS, DURATION, "Deadline of the whole job, e.g. 36h, 90min or 2d.", name="deadline", positive=True
     )
     spend_usd: float | None = flag(
-        LIMITS, NUMBER, "Most USD for the whole job, as 500.", name="spend", metavar="USD", positive=True
+        LIMITS,
+        NUMBER,
+        "Budget in USD for the whole job, e.g. 500.",
+        name="spend",
+        metavar="USD",
+        positive=True,
     )
     machines: int | None = flag(
-        LIMITS, WHOLE, "Most machines, servers included, as 16.", positive=True, commands=("recommend",)
+        LIMITS,
+        WHOLE,
+        "Maximum number of machines, servers included, e.g. 16.",
+        positive=True,
+        commands=("recommend",),
     )
     min_samples_per_s: float | None = flag(
         LIMITS,
         NUMBER,
-        "Least samples per second, as 2000.",
+        "Minimum samples per second, e.g. 2000.",
         name="min_throughput",
         positive=True,
         commands=("recommend",),
@@ -209,12 +218,12 @@ class Request:
         commands=("compare", "recommend"),
     )
     confidence: float = flag(
-        LIMITS, SHARE, "Probability of meeting deadline and spend, as 95%.", default=CONFIDENCE
+        LIMITS, SHARE, "Probability of meeting deadline and spend, e.g. 95%.", default=CONFIDENCE
     )
     min_marginal_efficiency: float = flag(
         LIMITS,
         SHARE,
-        "Least share of the cheapest samples per USD for extra speed, as 50%.",
+        "Minimum samples per USD of added workers, relative to the cheapest, e.g. 50%.",
         default=MIN_MARGINAL_EFFICIENCY,
         commands=("compare", "recommend", "saturation"),
     )
@@ -222,10 +231,14 @@ class Request:
         OUTPUT, SWITCH, "Show every machine, not only the best offer.", default=False, commands=("compare",)
     )
     max_workers: int | None = flag(
-        LIMITS, WHOLE, "Most workers to try, as 256 (4,096).", minimum=2, commands=("saturation",)
+        LIMITS,
+        WHOLE,
+        "Maximum number of workers to try, e.g. 256 (default: 4,096).",
+        minimum=2,
+        commands=("saturation",),
     )
     workers: tuple[int, ...] | None = flag(
-        PARALLELISM, COUNTS, "Number of workers (devices), as 4, 1,2,4 or 1-8.", spellings=("-w",)
+        PARALLELISM, COUNTS, "Number of workers (devices), e.g. 4, 1,2,4 or 1-8.", spellings=("-w",)
     )
     exchanges: tuple[tuple[str, Mapping[str, str]], ...] | None = flag(
         PARALLELISM,
@@ -236,7 +249,7 @@ class Request:
     tensor: tuple[int, ...] | None = flag(PARALLELISM, COUNTS, axis_help("tensor"))
     pipeline: tuple[int, ...] | None = flag(PARALLELISM, COUNTS, axis_help("pipeline"))
     interleave: tuple[int, ...] | None = flag(PARALLELISM, COUNTS, axis_help("interleave"))
-    servers: tuple[int, ...] | None = flag(SERVERS, COUNTS, "Number of parameter servers, as 2 or 1-4.")
+    servers: tuple[int, ...] | None = flag(SERVERS, COUNTS, "Number of parameter servers, e.g. 2 or 1-4.")
     server_hardware: tuple[str, ...] | None = flag(
         SERVERS, NAMES, "Machines of the servers: names, patterns, own, cheap or colocated."
     )
@@ -254,19 +267,19 @@ class Request:
     )
     mode: Mode | None = flag(SERVERS, TEXT, "Updates at the servers: async or sync.", choices=MODES)
     workers_per_replica: tuple[int, ...] | None = flag(
-        SERVERS, COUNTS, "CPU workers that share one copy of the model, as 2 or 1,2,4."
+        SERVERS, COUNTS, "CPU workers that share one copy of the model, e.g. 2 or 1,2,4."
     )
-    seed: int = flag(OUTPUT, WHOLE, "Seed of the simulations, as 1.", default=0, minimum=0)
+    seed: int = flag(OUTPUT, WHOLE, "Seed of the simulations, e.g. 1.", default=0, minimum=0)
     interval_width: float = flag(
         OUTPUT,
         NUMBER,
-        "Relative half-width of the simulation's 95% interval, as 0.01 (default).",
+        "Relative half-width of the simulation's 95% interval, e.g. 0.01 (default).",
         default=0.01,
     )
     max_steps: int = flag(
         OUTPUT,
         WHOLE,
-        "Most simulated steps per worker, as 1000 (default).",
+        "Maximum number of simulated steps per worker, e.g. 1000 (default).",
         default=1000,
         positive=True,
         commands=("simulate",),

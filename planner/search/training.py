@@ -20,7 +20,7 @@ MEMORY = ("offload", "cross_entropy", "activations")
 
 register(
     Flag("train", "Training method: full (default), lora, qlora or head.", JOB, TEXT, metavar="METHOD"),
-    Flag("rank", "Rank of LoRA adapters, as 16 (default).", JOB, WHOLE),
+    Flag("rank", "Rank of LoRA adapters, e.g. 16 (default).", JOB, WHOLE),
     Flag(
         "targets",
         "Layers that get adapters: all-linear (default) or attention.",
@@ -52,11 +52,11 @@ register(
     ),
     Flag("activations", "Format of saved activations: fp8; that of the run by default.", JOB, TEXT),
     Flag(
-        "dataset_tokens", "Tokens of the training set, as 10M; --epochs counts passes over it.", JOB, TOKENS
+        "dataset_tokens", "Tokens of the training set, e.g. 10M; --epochs counts passes over it.", JOB, TOKENS
     ),
     Flag(
         "mean_length",
-        "Mean tokens of an example padded to --seq-length, as 300; by default examples are packed.",
+        "Mean tokens of an example padded to --seq-length, e.g. 300; by default examples are packed.",
         JOB,
         WHOLE,
         metavar="N",

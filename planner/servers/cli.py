@@ -81,13 +81,15 @@ def order(
 def partition(
     values: dict[str, Any],
     *,
-    model: str = opt("--model", "-m", "A model's name or a path to its .toml file.", default=...),
-    hardware: str = opt("--hardware", "The machines: a name or a path to a file.", default=...),
+    model: str = opt(
+        "--model", "-m", "Network: a catalogue name or a .toml file, e.g. alexnet.", default=...
+    ),
+    hardware: str = opt("--hardware", "Machine: a catalogue name or a file, e.g. c4.8xlarge.", default=...),
     simulated: bool = opt(
         "--simulate", "Also simulate the best plan, replicas meeting at servers.", default=False
     ),
-    runner_ups: int = opt("--runner-ups", "How many to show.", default=7, min=0),
-    network: str = opt("--network", "baseline or burst.", default="baseline"),
+    runner_ups: int = opt("--runner-ups", "Number of runner-ups to show, e.g. 7.", default=7, min=0),
+    network: str = opt("--network", "Bandwidth of the NICs: baseline or burst.", default="baseline"),
     html: HtmlOption = None,
     quiet: QuietOption = False,
     no_color: NoColorOption = False,

@@ -143,37 +143,48 @@ _MILLISECONDS = {"min": 0, "max": 60_000}
 class OrderRequest:
     """The options of `planner order`: sizes and bandwidths as people write them."""
 
-    model: str | None = option(None, "--model -m", "A network of the catalogue or a .toml file.")
-    hardware: str | None = option(None, "--hardware", "The workers' machine; one worker on each.")
-    profile: Path | None = option(None, "--profile", "A profile of your own instead of --model.")
-    batch: int | None = option(None, "--batch -b", "Samples per worker and step.", min=1)
-    workers: int = option(2, "--workers -w", "Number of workers.", **_COUNT)
-    exchange: str = option("servers", "--exchange", "servers; for others, why no order of transfers helps.")
-    servers: int = option(1, "--servers", "Parameter servers.", **_COUNT)
-    bandwidth: str | None = option(
-        None, "--bandwidth", "Every NIC's bandwidth, as 3Gbit; the machine's by default."
+    model: str | None = option(None, "--model -m", "Network: a catalogue name or a .toml file, e.g. vgg16.")
+    hardware: str | None = option(None, "--hardware", "Machine of each worker, e.g. g3.8xlarge.")
+    profile: Path | None = option(
+        None, "--profile", "Recorded profile instead of --model, e.g. step.json.gz."
     )
-    strategies: str = option("all", "--strategies", "Strategies to compare, as tic,tac,p3; or all.")
-    mode: str = option("sync", "--mode", "sync or async.")
-    barrier: bool = option(False, "--barrier", "Steps do not overlap, as in TensorFlow.")
-    placement: str = option("greedy", "--placement", "How tensors are placed on servers.")
+    batch: int | None = option(None, "--batch -b", "Samples per worker and step, e.g. 32.", min=1)
+    workers: int = option(2, "--workers -w", "Number of workers, e.g. 4.", **_COUNT)
+    exchange: str = option(
+        "servers", "--exchange", "servers; others explain why transfer order does not matter."
+    )
+    servers: int = option(1, "--servers", "Number of parameter servers, e.g. 2.", **_COUNT)
+    bandwidth: str | None = option(
+        None, "--bandwidth", "Bandwidth of every NIC, e.g. 3Gbit; the machine's by default."
+    )
+    strategies: str = option("all", "--strategies", "Orders to compare, e.g. tic,tac,p3, or all.")
+    mode: str = option("sync", "--mode", "Updates at the servers: sync or async.")
+    barrier: bool = option(False, "--barrier", "Barrier between steps, as in TensorFlow.")
+    placement: str = option(
+        "greedy", "--placement", "Assignment of tensors to servers, e.g. greedy or mxnet."
+    )
     overhead_ms: float = option(
-        0.0, "--overhead", "Fixed cost of a message in milliseconds.", **_MILLISECONDS
+        0.0, "--overhead", "Fixed cost per message in milliseconds, e.g. 0.3.", **_MILLISECONDS
     )
     download_overhead_ms: float | None = option(
-        None, "--download-overhead", "The same for downloads, if it differs.", **_MILLISECONDS
+        None,
+        "--download-overhead",
+        "The same for downloads, e.g. 0.2; --overhead by default.",
+        **_MILLISECONDS,
     )
-    slice_size: str | None = option(None, "--slice", "P3's slices: 160000 or 4MiB.")
-    partition_size: str | None = option(None, "--partition", "ByteScheduler's and Prophet's partitions.")
-    credit_size: str | None = option(None, "--credit", "ByteScheduler's credit.")
-    slow_worker: float | None = option(
-        None, "--slow-worker", "Speed of the last worker, up to 1: 0.5 is half."
+    slice_size: str | None = option(None, "--slice", "Slice size of P3, e.g. 160000 or 4MiB.")
+    partition_size: str | None = option(
+        None, "--partition", "Partition size of ByteScheduler and Prophet, e.g. 4MiB."
     )
-    slow_link: str | None = option(None, "--slow-link", "Bandwidth of the last worker: 500Mbit.")
-    tune: int = option(0, "--tune", "Tune ByteScheduler with this many simulations.", min=0)
-    study: Path | None = option(None, "--study", "File in which tuning is kept and resumed.")
-    priorities: Path | None = option(None, "--priorities", "A file of --export (or your own) to compare.")
-    seed: int = option(0, "--seed", "Seed of the simulations.", min=0)
+    credit_size: str | None = option(None, "--credit", "Credit of ByteScheduler, e.g. 16MiB.")
+    slow_worker: float | None = option(None, "--slow-worker", "Relative speed of the last worker, e.g. 0.5.")
+    slow_link: str | None = option(None, "--slow-link", "Bandwidth of the last worker, e.g. 500Mbit.")
+    tune: int = option(0, "--tune", "Simulations to tune ByteScheduler with, e.g. 100.", min=0)
+    study: Path | None = option(None, "--study", "File that keeps the tuning and resumes it, e.g. tune.db.")
+    priorities: Path | None = option(
+        None, "--priorities", "Order to compare, a file of --export or your own."
+    )
+    seed: int = option(0, "--seed", "Seed of the simulations, e.g. 1.", min=0)
 
 
 @dataclass(frozen=True, slots=True)

@@ -49,15 +49,21 @@ MOST_MACHINES = 1_024
 class PartitionRequest:
     """The options of `planner partition`, with the constants of section 6 of file 002 by default."""
 
-    machines: int = option(MISSING, "--machines -n", "Number of machines, servers included.")
-    read_every: int = option(70, "--read-every", "Samples a replica trains between two reads of the weights.")
-    reading: float = option(0.0, "--reading", "0: replicas read in turn; 1: all from one server at once.")
-    max_workers: int | None = option(None, "--max-workers", "Most workers per replica; 0 for any number.")
-    workers: int | None = option(None, "--workers", "Exact number of workers per replica.")
-    replicas: int | None = option(None, "--replicas", "Exact number of replicas.")
-    servers: int | None = option(None, "--servers", "Exact number of servers.")
-    threads: int | None = option(None, "--threads", "Exact number of threads in every layer.")
-    samples: int | None = option(None, "--samples", "Samples per epoch; the model's own by default.")
+    machines: int = option(MISSING, "--machines -n", "Number of machines, servers included, e.g. 8.")
+    read_every: int = option(
+        70, "--read-every", "Samples per replica between two reads of the weights, e.g. 70."
+    )
+    reading: float = option(0.0, "--reading", "Overlap of reads: 0, replicas read in turn; 1, all at once.")
+    max_workers: int | None = option(
+        None, "--max-workers", "Maximum workers per replica, e.g. 8; 0 for no limit."
+    )
+    workers: int | None = option(None, "--workers", "Workers per replica, e.g. 4.")
+    replicas: int | None = option(None, "--replicas", "Number of replicas, e.g. 2.")
+    servers: int | None = option(None, "--servers", "Number of servers, e.g. 2.")
+    threads: int | None = option(None, "--threads", "Threads per layer, e.g. 8.")
+    samples: int | None = option(
+        None, "--samples", "Samples per epoch, e.g. 60000; the model's own by default."
+    )
 
     def __post_init__(self) -> None:
         for name in (entry.name for entry in fields(self) if entry.name != "reading"):
