@@ -190,17 +190,13 @@ class Request:
     spend_usd: float | None = flag(
         LIMITS,
         NUMBER,
-        "Budget in USD for the whole job, e.g. 500.",
+        "Budget of the whole job in USD, e.g. 500.",
         name="spend",
         metavar="USD",
         positive=True,
     )
     machines: int | None = flag(
-        LIMITS,
-        WHOLE,
-        "Maximum number of machines, servers included, e.g. 16.",
-        positive=True,
-        commands=("recommend",),
+        LIMITS, WHOLE, "Maximum machines, servers included, e.g. 16.", positive=True, commands=("recommend",)
     )
     min_samples_per_s: float | None = flag(
         LIMITS,
@@ -231,11 +227,7 @@ class Request:
         OUTPUT, SWITCH, "Show every machine, not only the best offer.", default=False, commands=("compare",)
     )
     max_workers: int | None = flag(
-        LIMITS,
-        WHOLE,
-        "Maximum number of workers to try, e.g. 256 (default: 4,096).",
-        minimum=2,
-        commands=("saturation",),
+        LIMITS, WHOLE, "Maximum workers to try, e.g. 256 (4,096).", minimum=2, commands=("saturation",)
     )
     workers: tuple[int, ...] | None = flag(
         PARALLELISM, COUNTS, "Number of workers (devices), e.g. 4, 1,2,4 or 1-8.", spellings=("-w",)
