@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any, ClassVar
 
 from planner.answers.anatomy import StepParts
@@ -33,6 +34,13 @@ class Shown:
         from planner.report.notebook import notebook_html
 
         return notebook_html(self)
+
+    def to_html(self, path: Path | str) -> None:
+        """Write the answer as one page with charts, as `--html` does."""
+        from planner.report.html import write_page
+        from planner.report.page import page_of
+
+        write_page(page_of(self), path)
 
     def to_pandas(self) -> Any:
         """The alternatives as a DataFrame, with the rows and columns of `--format csv`."""

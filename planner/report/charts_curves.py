@@ -165,7 +165,7 @@ def step_picture(request: Request, scored: ScoredPlan) -> Picture:
     """The step of a plan, which is simulated once more when it is drawn."""
     from planner.answers.timeline import timeline_of
 
-    return Picture(lambda: step_timeline(timeline_of(request, scored.plan, steps=1)), still=False)
+    return Picture(lambda: step_timeline(timeline_of(request, scored.plan, steps=1)))
 
 
 def memory_bars(request: Request, plans: Sequence[ScoredPlan], names: Sequence[str]) -> Picture:
@@ -183,7 +183,7 @@ def memory_bars(request: Request, plans: Sequence[ScoredPlan], names: Sequence[s
         held = {name: found for name, found in known.items() if found is not None}
         return memory(held) if held else None
 
-    return Picture(draw, still=False)
+    return Picture(draw)
 
 
 def workers_curve(curve: Saturation, recommended: int | None = None) -> Chart:

@@ -130,11 +130,10 @@ class Chart:
 
 @dataclass(frozen=True, slots=True)
 class Picture:
-    """A chart that is drawn when a renderer asks for it: an HTML page draws all, a notebook those that are
-    `still`, a terminal those that are `plotted`."""
+    """A chart that is drawn when a renderer asks for it: an HTML page draws all, a terminal those that are
+    `plotted`."""
 
     draw: Callable[[], Chart | None]  # None: there is nothing to draw
-    still: bool = True
     plotted: bool = False
 
 

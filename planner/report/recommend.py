@@ -280,9 +280,9 @@ def _cost_and_step(request: Request, chosen: ScoredPlan, plans: Sequence[ScoredP
 
     names = [plan.plan.cluster_text for plan in plans]
     return [
-        Picture(lambda: charts.cost_split(plans, names, wide=True), still=False),
+        Picture(lambda: charts.cost_split(plans, names, wide=True)),
         memory_bars(request, plans, names),
-        Picture(lambda: charts.utilisation(chosen, wide=True), still=False),
+        Picture(lambda: charts.utilisation(chosen, wide=True)),
         step_picture(request, chosen),
     ]
 

@@ -248,13 +248,13 @@ def _pictures(result: Saturation) -> list[Picture]:
     busy = f"Utilization of each resource with {_workers(chosen.workers)}"
     out = [Picture(lambda: workers_curve(result), plotted=True)]
     if result.sizes:
-        out.append(Picture(lambda: sizes_curve(result), still=False))
+        out.append(Picture(lambda: sizes_curve(result)))
     out += [
-        Picture(lambda: replace(charts.utilisation(chosen.scored), title=busy), still=False),
-        Picture(lambda: utilisation_curve(result), still=False),
+        Picture(lambda: replace(charts.utilisation(chosen.scored), title=busy)),
+        Picture(lambda: utilisation_curve(result)),
     ]
     if chosen.scored.priced:
-        out.append(Picture(lambda: charts.pareto(bars, chosen=chosen.scored), still=False))
-        out.append(Picture(lambda: charts.cost_split(bars, names, wide=True), still=False))
+        out.append(Picture(lambda: charts.pareto(bars, chosen=chosen.scored)))
+        out.append(Picture(lambda: charts.cost_split(bars, names, wide=True)))
     held = memory_bars(result.request, [chosen.scored], [_workers(chosen.workers)])
     return [*out, held, step_picture(result.request, chosen.scored)]

@@ -110,7 +110,7 @@ def _pictures(result: Simulation) -> list[Picture]:
     from planner.report.charts_curves import memory_bars, step_picture
 
     scored, names = result.scored, [result.scored.plan.cluster_text]
-    cost = Picture(lambda: charts.cost_split([scored], names), still=False)
+    cost = Picture(lambda: charts.cost_split([scored], names))
     return [
         *([cost] if scored.priced else []),
         Picture(lambda: charts.utilisation(scored)),

@@ -81,8 +81,8 @@ def order_page(answer: OrderAnswer, *, energy: bool = False) -> Page:
     best = max(comparison.results, key=lambda result: result.samples_per_s)
     pictures = [
         Picture(lambda: throughput(comparison)),
-        Picture(lambda: _measures(comparison), still=False),
-        Picture(lambda: _waiting(comparison), still=False),
+        Picture(lambda: _measures(comparison)),
+        Picture(lambda: _waiting(comparison)),
         _step(answer, first.strategy, "step", f"One step with {first.strategy}"),
     ]
     if best is not first:
@@ -113,7 +113,7 @@ def _step(answer: OrderAnswer, strategy: str, key: str, title: str) -> Picture:
     mode = cast(Mode, answer.request.mode)
     case = Case(profile=schedule.profile, cluster=answer.cluster, policy=schedule.policy, mode=mode)
     seed = answer.request.seed
-    return Picture(lambda: step_timeline(traced(case, seed=seed, steps=1), key, title), still=False)
+    return Picture(lambda: step_timeline(traced(case, seed=seed, steps=1), key, title))
 
 
 def throughput(comparison: OrderComparison) -> Chart:
