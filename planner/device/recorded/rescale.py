@@ -22,7 +22,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from importlib.resources import files
 
-import msgspec
+import msgspec.structs
 import numpy as np
 import numpy.typing as npt
 
@@ -163,7 +163,7 @@ def rescale_batch(profile: Profile, batch: int, device: Device | None) -> Profil
             _larger(part, grown, part.share * by / factors[op])
             for part, by in zip(parts, longer, strict=True)
         )
-    return _with(profile, batch, profile.durations_s * factors, replace(recorded, work=work))
+    return _with(profile, batch, profile.durations_s * factors, msgspec.structs.replace(recorded, work=work))
 
 
 def growth(part: OpPart, grown: float, device: Device | None) -> float:
@@ -202,7 +202,7 @@ def interpolate_batch(profiles: Sequence[Profile], batch: int) -> Profile:
             name: tuple(_larger(part, grown, part.share) for part in parts)
             for name, parts in recorded.work.items()
         }
-        recorded = replace(recorded, work=work)
+        recorded = msgspec.structs.replace(recorded, work=work)
     return _with(near, batch, near.durations_s * factors, recorded)
 
 

@@ -7,7 +7,6 @@ from __future__ import annotations
 import gzip
 import os
 import zlib
-from collections.abc import Sequence
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
@@ -26,7 +25,7 @@ from planner.simulator.step import (
     OpRole,
     Profile,
 )
-from planner.simulator.step.recorded import Exposed, Facts, OpPart, Recorded
+from planner.simulator.step.recorded import Recorded
 from planner.units import format_bytes
 
 MAX_BYTES = 2**30  # of the uncompressed content; a 100-step ResNet-152 profile needs a fiftieth of it
@@ -96,7 +95,6 @@ ROLES = {
     "parse": OpRole.PARSE,
     "optimizer": OpRole.OPTIMIZER,
 }
-PASSES = {"forward", "backward"}
 ROLE_WORDS = {role: word for word, role in ROLES.items()}
 MAX_OPS = 1_000_000
 MAX_STEPS = 100_000
@@ -127,17 +125,6 @@ class OpRecord(msgspec.Struct, forbid_unknown_fields=True, omit_defaults=True):
     deps: tuple[Index, ...] = ()
     tensor: Index | None = None
     role: Literal["forward", "backward", "parse", "optimizer"] | None = None
-    parses: bool = False  # of files that know no roles
-
-
-class RecordedRecord(msgspec.Struct, forbid_unknown_fields=True, omit_defaults=True):
-    """Facts of a recording in a file; keys are names of ops."""
-
-    facts: Facts
-    work: dict[str, tuple[OpPart, ...]] = {}
-    exposed: Exposed | None = None
-    launch_s: dict[str, Seconds] = {}
-    passes: Positive | None = None
 
 
 class ProfileRecord(msgspec.Struct, forbid_unknown_fields=True, kw_only=True):
@@ -158,7 +145,7 @@ class ProfileRecord(msgspec.Struct, forbid_unknown_fields=True, kw_only=True):
     durations_s: Annotated[list[ByOp], msgspec.Meta(min_length=1, max_length=MAX_STEPS)]
     starts_s: list[ByOp] | None = None
     order: list[Ranks] | None = None
-    recorded: RecordedRecord | None = None
+    recorded: Recorded | None = None
     buckets: bool = False
 
 
@@ -215,21 +202,9 @@ def encode(profile: Profile) -> bytes:
     about: dict[str, Any] = {
         **{name: getattr(profile, name) for name in _ABOUT},
         **{name: None if table is None else table.tolist() for name, table in tables.items()},
-        "recorded": _record_of(profile.recorded),
+        "recorded": profile.recorded,
     }
     return msgspec.json.encode(ProfileRecord(format=FORMAT, version=VERSION, ops=ops, **about))
-
-
-def _record_of(known: Recorded | None) -> RecordedRecord | None:
-    if known is None:
-        return None
-    return RecordedRecord(known.facts, dict(known.work), known.exposed, dict(known.launch_s), known.passes)
-
-
-def _recorded(record: RecordedRecord | None) -> Recorded | None:
-    if record is None:
-        return None
-    return Recorded(record.facts, record.work, record.exposed, record.launch_s, record.passes)
 
 
 def decode(data: bytes, where: str = "profile") -> Profile:
@@ -248,9 +223,7 @@ def decode(data: bytes, where: str = "profile") -> Profile:
         for step, row in enumerate(getattr(record, name) or ()):
             if len(row) != len(record.ops):
                 raise BadInput(f"{where}: {name}[{step}] has {len(row)} values for {len(record.ops)} ops")
-    unsaid = not any(op.role for op in record.ops)
     about = {name: getattr(record, name) for name in _ABOUT}
-    about["buckets"] |= unsaid and _named_buckets(record.tensors)
     try:
         profile = Profile.build(
             [
@@ -261,14 +234,14 @@ def decode(data: bytes, where: str = "profile") -> Profile:
                     bytes=op.bytes,
                     deps=op.deps,
                     tensor=-1 if op.tensor is None else op.tensor,
-                    role=_named_role(op) if unsaid else _role(op),
+                    role=OpRole.OTHER if op.role is None else ROLES[op.role],
                 )
                 for op in record.ops
             ],
             record.durations_s,
             order=record.order,
             starts_s=record.starts_s,
-            recorded=_recorded(record.recorded),
+            recorded=record.recorded,
             **about,
         )
     except BadInput as error:
@@ -288,26 +261,6 @@ def check_profile_names(profile: Profile, where: str) -> Profile:
             check_name(getattr(facts, key), f"{where}: {key}")
         check_names((name for name, _ in facts.parameters), f"{where}: parameters")
     return profile
-
-
-def _role(op: OpRecord) -> OpRole:
-    return OpRole.OTHER if op.role is None else ROLES[op.role]
-
-
-def _named_role(op: OpRecord) -> OpRole:
-    """Role of an op by its name, for files older than roles."""
-    first, last = op.name.partition("/")[0], op.name.rpartition("/")[2]
-    if op.parses or (last == "parse" and "/" in op.name):
-        return OpRole.PARSE
-    if op.resource == "ps":
-        return OpRole.OPTIMIZER if op.name.startswith("update/") else OpRole.OTHER
-    word = last if last in PASSES else first
-    return ROLES[word] if op.resource == "worker" and word in PASSES else OpRole.OTHER
-
-
-def _named_buckets(tensors: Sequence[str]) -> bool:
-    """Whether tensors are buckets, for files older than roles."""
-    return bool(tensors) and all(name.startswith("bucket_") for name in tensors)
 
 
 def schema() -> bytes:

@@ -10,8 +10,7 @@ They stand in the trace file under the key "planner", so that a trace stays one 
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field
+from collections.abc import Iterable
 from typing import Annotated, Literal
 
 import msgspec
@@ -90,17 +89,16 @@ class Exposed(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     untraced_s: Amount | None = None
 
 
-@dataclass(frozen=True)
-class Recorded:
+class Recorded(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True):
     """What a recording knows besides times: `work` maps ops to their parts, `launch_s` to what the host took
     to issue them where a device beside it computes. `passes` of the trace add up to one step; None in files
     older than the count."""
 
     facts: Facts
-    work: Mapping[str, tuple[OpPart, ...]] = field(default_factory=dict)
+    work: dict[str, tuple[OpPart, ...]] = {}
     exposed: Exposed | None = None
-    launch_s: Mapping[str, float] = field(default_factory=dict)
-    passes: int | None = None
+    launch_s: dict[str, Amount] = {}
+    passes: Count | None = None
 
 
 def host_time_share(parts: Iterable[OpPart]) -> float:

@@ -7,7 +7,7 @@ from dataclasses import replace
 from importlib.resources import files
 from pathlib import Path
 
-import msgspec
+import msgspec.structs
 import numpy as np
 import pytest
 from recorded_examples import DATA, loaded, on_gpu, trace_of, written
@@ -73,7 +73,7 @@ def test_tf32_is_single_precision_where_a_device_lacks_it() -> None:
 def test_every_kind_is_moved_by_its_own_ratio(profile: Profile) -> None:
     known = profile.recorded
     assert known is not None
-    profile = replace(profile, recorded=replace(known, launch_s={}))  # a host that is never late
+    profile = replace(profile, recorded=msgspec.structs.replace(known, launch_s={}))
     target = rescale(profile, A10G, H100)
     worker = np.flatnonzero(profile.resource == WORKER)
     before_s, after_s = (recording.durations_s.mean(axis=0)[worker] for recording in (profile, target))
