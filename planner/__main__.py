@@ -5,7 +5,7 @@ import _signal  # type: ignore[import-not-found]
 
 
 def main() -> None:
-    """Run the command line. Ctrl-C ends it without a word until it is loaded: nothing is to be undone."""
+    """Runs the command line. Until it is loaded, Ctrl-C ends the process silently."""
     handler = _signal.getsignal(_signal.SIGINT)
     if handler is _signal.default_int_handler:
         _signal.signal(_signal.SIGINT, _signal.SIG_DFL)

@@ -8,12 +8,13 @@ from planner.printable import printable
 
 
 class PlannerError(Exception):
-    """Anything planner can say in a sentence; the command line prints it and leaves with `exit_code`."""
+    """An error that a user can act on, in one sentence. The command line prints it and exits with
+    `exit_code`."""
 
     exit_code = 2
 
     def __str__(self) -> str:
-        """One line, even if what was wrong had several."""
+        """One line, even if a value in the message had several."""
         return printable(" ".join(super().__str__().splitlines()))
 
 
@@ -22,25 +23,25 @@ class BadInput(PlannerError):
 
 
 class Infeasible(PlannerError):
-    """The question is well put, but no plan answers it; the message names the constraint that binds."""
+    """No plan meets the request; the message names the limit that binds."""
 
     exit_code = 1
 
 
 class PlannerWarning(UserWarning):
-    """Something to know that does not stop the answer; the command line prints it in one line."""
+    """A warning that does not stop the answer; the command line prints it in one line."""
 
 
 class ClusterWarning(PlannerWarning):
-    """The Dask cluster went away before the end; the answer is what was known by then."""
+    """The Dask cluster was lost before the end; the answer holds the results so far."""
 
 
 class Interrupted(KeyboardInterrupt):
-    """Ctrl-C before there was an answer; the message says what was known by then."""
+    """Ctrl-C before there was an answer; the message gives the results so far."""
 
 
 def unknown_name(kind: str, name: str, known: Iterable[str], hint: str = "") -> BadInput:
-    """An error for a name that is not in a list, with the nearest names."""
+    """The error for a name that is not in a list, with the nearest names."""
     import difflib
 
     known = sorted(known)

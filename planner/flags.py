@@ -63,8 +63,8 @@ class FlagType:
 
 @dataclass(frozen=True, slots=True)
 class Flag:
-    """One flag: `name` is its key in files and Python, `fields` are those of `Request` that it fills (of
-    several, the parser gives a value each)."""
+    """One flag. `name` is its key in files and Python; `fields` are the fields of `Request` that it fills
+    (the parser returns one value for each)."""
 
     name: str
     help: str  # one line with an example value
@@ -96,7 +96,7 @@ class Flag:
         return dict(zip(self.fields, parsed if len(self.fields) > 1 else (parsed,), strict=True))
 
     def check(self, value: Any) -> None:
-        """Refuse a parsed value out of range."""
+        """Raises `BadInput` for a parsed value out of range."""
         if value is None:
             return
         if self.positive and not (math.isfinite(value) and value > 0):
@@ -119,7 +119,8 @@ def option_of(name: str) -> str:
 def flag(
     section: FlagSection, kind: FlagType, help: str, *, default: Any = None, name: str = "", **more: Any
 ) -> Any:
-    """A field of a request that a flag fills. `name` is the flag's, where the field is called otherwise."""
+    """A field of a request that a flag fills. `name` is the name of the flag where it differs from the
+    field's."""
     declared = Flag(name, help, section, kind, **more)
     given: dict[str, Any] = {} if default is MISSING else {"default": default}
     return field(metadata={"flag": declared}, **given)
@@ -134,7 +135,7 @@ def register(*contributed: Flag) -> None:
 
 
 def flags_of(request: type) -> tuple[Flag, ...]:
-    """The flags that the fields of a request declare, then the others that registries contribute."""
+    """The flags that the fields of a request declare, then those that registries contribute."""
     declared = _declared(request)
     known = {flag.name for flag in declared}
     return (*declared, *(flag for name, flag in _CONTRIBUTED.items() if name not in known))
@@ -151,13 +152,13 @@ def _declared(request: type) -> tuple[Flag, ...]:
 
 
 def names(value: str | Sequence[str], option: str = "") -> tuple[str, ...]:
-    """`a,b` or a list as names."""
+    """Names from `a,b` or a list."""
     parts = value.split(",") if isinstance(value, str) else value
     return tuple(part.strip() for part in parts if part.strip())
 
 
 def counts(value: str | int | Sequence[int | str], option: str) -> tuple[int, ...]:
-    """`1,2,4`, `1-8` or a list as whole numbers in ascending order."""
+    """Whole numbers in ascending order from `1,2,4`, `1-8` or a list."""
     parts = str(value).split(",") if isinstance(value, str | int) else value
     out: set[int] = set()
     for part in parts:
@@ -174,7 +175,7 @@ def counts(value: str | int | Sequence[int | str], option: str) -> tuple[int, ..
 
 
 def duration_s(value: str | float, option: str) -> float:
-    """`36h`, `90min`, `2d` as seconds; a bare number is hours."""
+    """Seconds from `36h`, `90min` or `2d`; a bare number is hours."""
     match = re.fullmatch(r"\s*([0-9]*\.?[0-9]+)\s*([a-z]*)\s*", str(value).lower())
     if not match or (match[2] or "h") not in _DURATION_S:
         raise BadInput(f"{option} {value!r} is not understood; write it as 36h, 90min or 2d")
@@ -185,7 +186,7 @@ def duration_s(value: str | float, option: str) -> float:
 
 
 def share(value: str | float, option: str) -> float:
-    """`10%` or 0.1 as a share."""
+    """A share from `10%` or 0.1."""
     text = str(value).strip()
     try:
         return float(text.removesuffix("%")) / (100 if text.endswith("%") else 1)
@@ -194,7 +195,7 @@ def share(value: str | float, option: str) -> float:
 
 
 def usd_per_hour(value: str | float, option: str) -> float:
-    """`20`, `20/h` or `$20/h` as US dollars per hour."""
+    """US dollars per hour from `20`, `20/h` or `$20/h`."""
     match = re.fullmatch(
         r"\$?\s*(-?[0-9.]+(?:e[0-9]+)?)\s*(?:usd)?\s*(?:/\s*(?:h|hr|hour))?", str(value).lower()
     )
@@ -205,7 +206,7 @@ def usd_per_hour(value: str | float, option: str) -> float:
 
 
 def token_count(value: str | float, option: str) -> float:
-    """`15B`, `300M`, `2T` or a number as tokens."""
+    """Tokens from `15B`, `300M`, `2T` or a number."""
     match = re.fullmatch(r"\s*([0-9.]+(?:[eE][0-9]+)?)\s*([kKMBTG]?)\s*", str(value))
     try:
         tokens = float(match[1]) * _SUFFIXES[match[2].upper()] if match else math.nan

@@ -20,7 +20,7 @@ _PLACE = "_memoized"
 
 
 def size_bytes(value: Any) -> int:
-    """About what a value holds beside its entry; it need not be exact."""
+    """Approximate bytes that a value holds besides its cache entry."""
     if (array_bytes := getattr(value, "nbytes", None)) is not None:
         return int(array_bytes)
     if isinstance(value, str | bytes):
@@ -64,12 +64,12 @@ def memoize(
 
 
 def itself(owner: Any) -> object:
-    """For `memoize(on=itself)`: results are kept on the first argument."""
+    """The owner for `memoize(on=itself)`: results are kept on the first argument."""
     return owner
 
 
 def kept(values: dict[Hashable, Any], key: Hashable, make: Callable[[], V]) -> V:
-    """What `make` gives, made once for each key of an owner's values."""
+    """The value of a key, made once by `make`."""
     if key not in values:
         values[key] = make()
     value: V = values[key]
@@ -77,7 +77,7 @@ def kept(values: dict[Hashable, Any], key: Hashable, make: Callable[[], V]) -> V
 
 
 def kept_on(owner: object, key: Hashable, make: Callable[[], V]) -> V:
-    """The same, with the values kept in an attribute of the owner."""
+    """The value of a key in a dictionary attached to the owner, made once by `make`."""
     return kept(vars(owner).setdefault(_PLACE, {}), key, make)
 
 

@@ -10,7 +10,7 @@ from typing import ClassVar
 
 
 class Topic(StrEnum):
-    """What a sentence is about, by the word that stands before it."""
+    """The subject of a sentence, as the word before its colon."""
 
     PLAN = "Plan"
     MEMORY = "Memory"
@@ -38,7 +38,7 @@ class Topic(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Note:
-    """`Collectives (NCCL): ...`: a topic, what of it where that matters, and the sentence."""
+    """`Collectives (NCCL): ...`: a topic, optionally a part of it, and the sentence."""
 
     topic: Topic | None
     text: str
@@ -56,14 +56,14 @@ class Note:
 
 
 class Fact:
-    """A value that an answer assumes; `report.assumed` says it in a sentence."""
+    """A value that an answer assumes; `report.assumed` turns it into a sentence."""
 
     __slots__ = ()
     topic: ClassVar[Topic]
 
 
 class Verb(Enum):
-    """What one machine does, and what several do."""
+    """A verb in the singular and the plural."""
 
     HAVE = "has", "have"
     DO = "does", "do"
@@ -74,20 +74,20 @@ class Verb(Enum):
 
 @dataclass(frozen=True, slots=True)
 class Reason:
-    """Why machines are not looked at."""
+    """Why machines were left out."""
 
     verb: Verb
     rest: str
 
     def of(self, machines: int) -> str:
-        """`has no price` of one, `have no price` of several."""
+        """`has no price` for one machine, `have no price` for several."""
         first, several = self.verb.value
         return f"{first if machines == 1 else several} {self.rest}"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LeftOut(Note):
-    """Machines that were not looked at, for one reason."""
+    """Machines that were left out for one reason."""
 
     machines: tuple[str, ...]
     reason: str  # as it is said of so many

@@ -15,17 +15,17 @@ ASCII = "planner_ascii"  # the name under which codecs know `_plainer`
 
 
 def printable(text: str) -> str:
-    """One line of text in which nothing acts on a terminal."""
+    """One line of text with control characters and direction marks escaped."""
     return text if text.isprintable() else "".join(map(_shown, text))
 
 
 def printable_lines(text: str) -> str:
-    """The same for text whose line ends are ours."""
+    """Several lines, each escaped as by `printable`."""
     return "\n".join(map(printable, text.split("\n")))
 
 
 def printable_json(text: str, *, ascii_only: bool = False) -> str:
-    """JSON with the same values in which nothing acts on a terminal, written in ASCII where asked."""
+    """JSON with equal values and control characters escaped, in ASCII if `ascii_only`."""
     acting = r"[^\n -~]" if ascii_only else r"[^\n -~]+"
 
     def escaped(found: re.Match[str]) -> str:
@@ -37,7 +37,7 @@ def printable_json(text: str, *, ascii_only: bool = False) -> str:
 
 
 def _units(char: str) -> str:
-    """A character as JSON escapes it: by its units of UTF-16."""
+    """A character as JSON escapes it: by its UTF-16 code units."""
     units = char.encode("utf-16-be", "surrogatepass").hex()
     return "".join(f"\\u{units[at : at + 4]}" for at in range(0, len(units), 4))
 
@@ -47,8 +47,8 @@ def _shown(char: str) -> str:
 
 
 def plain_where_needed(*streams: Any) -> None:
-    """Let streams that cannot write every character (`PYTHONIOENCODING=ascii`) write its nearest instead of
-    failing."""
+    """Lets streams that cannot encode every character (`PYTHONIOENCODING=ascii`) write the nearest ASCII
+    instead."""
     codecs.register_error(ASCII, _plainer)
     for stream in streams:
         if hasattr(stream, "reconfigure") and not is_unicode(stream):
@@ -56,7 +56,7 @@ def plain_where_needed(*streams: Any) -> None:
 
 
 def is_unicode(stream: Any) -> bool:
-    """Whether a stream can write every character; one that does not say how it writes can."""
+    """Whether a stream can encode every character; assumed where it names no encoding."""
     return str(getattr(stream, "encoding", None) or "utf-8").lower().startswith("utf")
 
 

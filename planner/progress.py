@@ -10,15 +10,16 @@ Progress = Callable[[str, int, int], None]  # stage, done, of
 EARLY = 0.05  # of the whole, below which nobody can say how long the rest takes
 
 
-def silent(stage: str, done: int, of: int) -> None:
-    """For whoever does not ask."""
+def ignore_progress(stage: str, done: int, of: int) -> None:
+    """No-op progress callback."""
 
 
 class Meter:
-    """All stages of a piece of work as one share of it that never falls, and the time that is left.
+    """Progress through several stages as one share that never falls, with the time left.
 
-    `ends` says at which share of the whole each stage ends, in order. A stage that it does not name goes from
-    where the work is to its end. Of a stage whose work turns out to be more, what was reached stays.
+    `ends` gives the share of the whole at which each stage ends, in order. A stage that it does not name runs
+    from the current share to the end. If a stage turns out to have more work, the share stays until it
+    catches up.
     """
 
     def __init__(
@@ -40,7 +41,7 @@ class Meter:
 
     @property
     def left_s(self) -> float | None:
-        """What is left if the rest goes as fast; None while nobody can say."""
+        """Seconds left at the speed so far; None in the first twentieth."""
         if self.share < EARLY:
             return None
         return (self.clock() - self.began_s) * (1 - self.share) / self.share

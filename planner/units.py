@@ -22,7 +22,7 @@ _BITS_PER_S = {"BIT": 1.0, "KBIT": 1e3, "MBIT": 1e6, "GBIT": 1e9}
 
 
 def bandwidth_bytes_per_s(text: str) -> float:
-    """`3Gbit`, `100 Mbit/s`, `2.5gbps` as bytes a second; a bare number is refused, for it has no unit."""
+    """Bytes per second from `3Gbit`, `100 Mbit/s` or `2.5gbps`; a bare number is refused."""
     match = re.fullmatch(_NUMBER + r"([KMG]?)(?:bit/s|bit|bps|b/s)", text, flags=re.IGNORECASE)
     if not match:
         raise BadInput(f"bandwidth {text!r} is not understood; write it with its unit, as 10Gbit or 100Mbit")
@@ -36,7 +36,7 @@ LARGEST_SIZE_BYTES = 2**50
 
 
 def size_bytes(text: str) -> int:
-    """`4MiB`, `64KiB`, `4000000` as bytes."""
+    """Bytes from `4MiB`, `64KiB` or `4000000`."""
     match = re.fullmatch(_NUMBER + r"([KMG]?I?B?)", text, flags=re.IGNORECASE)
     if not match or match[2].upper() not in _BYTES:
         raise BadInput(f"size {text!r} is not understood; write it as 4MiB, 64KiB or a number of bytes")
@@ -49,7 +49,7 @@ def size_bytes(text: str) -> int:
 
 
 def format_bandwidth(bytes_per_s: float) -> str:
-    """Bytes a second as `10 Gbit/s`."""
+    """Bytes per second as `10 Gbit/s`."""
     bits = bytes_per_s * 8
     for unit, scale in (("Gbit/s", 1e9), ("Mbit/s", 1e6), ("kbit/s", 1e3)):
         if bits >= scale:
@@ -79,7 +79,7 @@ def format_seconds(value: float) -> str:
 
 
 def format_span(low: float, high: float) -> str:
-    """Seconds from one to another as `21.8 - 39.3 min`: a unit that both have is said once."""
+    """A range of seconds as `21.8 - 39.3 min`; a common unit is written once."""
     (least, first), (most, other) = _seconds(low), _seconds(high)
     return f"{least} - {most} {other}" if first == other else f"{least} {first} - {most} {other}"
 

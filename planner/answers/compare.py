@@ -20,7 +20,7 @@ from planner.hardware.prices.cost import paid_for, usd_per_million_samples
 from planner.hardware.prices.offers import with_devices
 from planner.model import Model
 from planner.note import Reason, Verb
-from planner.progress import Progress, silent
+from planner.progress import Progress, ignore_progress
 from planner.search.cases import Cases
 from planner.search.field import field_of
 from planner.search.measured import load
@@ -46,7 +46,7 @@ def compare_for(
     *,
     executor: Executor | None = None,
     jobs: int | None = None,
-    progress: Progress = silent,
+    progress: Progress = ignore_progress,
 ) -> Comparison:
     """The plan that the objective picks on each hardware, ranked by cost a sample."""
     model = model_of(request)

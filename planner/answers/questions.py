@@ -19,7 +19,7 @@ from planner.model import Model
 from planner.note import Fact, Note
 from planner.parallel.data import EXCHANGES, Site, settings
 from planner.parallel.plan import Plan
-from planner.progress import Progress, silent
+from planner.progress import Progress, ignore_progress
 from planner.search.cases import Cases
 from planner.search.feasibility import Feasibility
 from planner.search.measured import load
@@ -113,7 +113,7 @@ def one_plan(request: Request, *, joined: bool = False) -> Plan:
         usual = f"--exchange {chosen}{choices} is not possible with {workers} x {kind.name}"
         meant = EXCHANGES[chosen]()
         if all(getattr(meant, name, None) is not None for name in of_strategy.choices):
-            meant = settings.chosen(EXCHANGES[chosen], tuple(of_strategy.choices.items()))
+            meant = settings.with_settings(EXCHANGES[chosen], tuple(of_strategy.choices.items()))
         raise meant.infeasibility(site) or BadInput(usual)
     possible = _micro_batches(request, model, site)
     if not possible:
@@ -240,7 +240,7 @@ def one_machine(request: Request) -> Hardware:
     return kinds[0]
 
 
-def simulation_for(request: Request, *, progress: Progress = silent) -> Simulation:
+def simulation_for(request: Request, *, progress: Progress = ignore_progress) -> Simulation:
     """Predict one plan, with its baseline, step breakdown and assumptions."""
     plan = one_plan(request)
     cases = Cases(request, model_of(request), load())

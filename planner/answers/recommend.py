@@ -19,7 +19,7 @@ from planner.answers.refusals import left_out_notes, limits_missed, no_plans
 from planner.answers.remedies import Ask
 from planner.answers.results import Change, Recommendation
 from planner.errors import Infeasible
-from planner.progress import Progress, silent
+from planner.progress import Progress, ignore_progress
 from planner.search.cases import Cases
 from planner.search.field import field_of
 from planner.search.measured import load
@@ -58,7 +58,7 @@ def recommend_for(
     *,
     executor: Executor | None = None,
     jobs: int | None = None,
-    progress: Progress = silent,
+    progress: Progress = ignore_progress,
     exhaustive: bool = False,
     advice: bool = True,
     trials: int | None = None,

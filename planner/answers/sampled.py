@@ -25,7 +25,7 @@ from planner.hardware import Hardware
 from planner.hardware.prices.cost import usd_per_million_samples
 from planner.parallel.data import Exchange, Site
 from planner.parallel.plan import Plan, plan_from
-from planner.progress import Progress, silent
+from planner.progress import Progress, ignore_progress
 from planner.search.cases import Cases
 from planner.search.feasibility import exclusion
 from planner.search.field import field_of
@@ -216,7 +216,7 @@ def sample(
     *,
     trials: int = 500,
     storage: str | None = None,
-    progress: Progress = silent,
+    progress: Progress = ignore_progress,
 ) -> Sampled:
     """Run a study until it has so many trials in all; returns every plan that was simulated."""
     from optuna.trial import TrialState

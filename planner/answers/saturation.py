@@ -37,7 +37,7 @@ from planner.errors import BadInput, Infeasible, Interrupted
 from planner.hardware.prices.cost import usd_per_million_samples
 from planner.model import Model
 from planner.parallel.plan import Plan
-from planner.progress import Progress, silent
+from planner.progress import Progress, ignore_progress
 from planner.search.cases import Cases
 from planner.search.limits import MOST_WORKERS, check_size
 from planner.search.machines import owned_machines
@@ -69,7 +69,7 @@ def saturation_for(
     max_workers: int | None = None,
     executor: Executor | None = None,
     jobs: int | None = None,
-    progress: Progress = silent,
+    progress: Progress = ignore_progress,
 ) -> Saturation:
     """Throughput by number of workers for the plan that a request names, and the number of servers it needs.
     The default of `max_workers` is a multiple of the minimum feasible world size."""
@@ -98,7 +98,7 @@ def saturation_of(
     *,
     max_workers: int = MOST_WORKERS,
     sizes: bool = False,
-    progress: Progress = silent,
+    progress: Progress = ignore_progress,
 ) -> Saturation:
     """Points from the fewest workers that hold the model on, and where their curve turns. `sizes` asks too
     how many the strategy wants of what it can have more of, as servers."""

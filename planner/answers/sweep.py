@@ -31,7 +31,7 @@ from planner.errors import BadInput, Infeasible
 from planner.hardware import Hardware
 from planner.model import Model
 from planner.parallel.plan import Plan
-from planner.progress import Progress, silent
+from planner.progress import Progress, ignore_progress
 from planner.search.cases import Cases
 from planner.search.request import SERVER_WORDS, Request, model_of
 from planner.search.scored import ScoredPlan
@@ -207,7 +207,7 @@ def sweep_for(
     trials: int | None = None,
     executor: Executor | None = None,
     jobs: int | None = None,
-    progress: Progress = silent,
+    progress: Progress = ignore_progress,
 ) -> SweepResult:
     """Score the plans that the store does not have yet; returns all. With `trials`, so many of each request
     are sampled by optuna instead of scoring the whole grid."""
@@ -302,7 +302,7 @@ def sweep(
     *,
     jobs: int | None = None,
     cluster: str | None = None,
-    progress: Progress = silent,
+    progress: Progress = ignore_progress,
 ) -> SweepResult:
     """Score the plans of a sweep file into a store, here or on the Dask cluster at an address."""
     asked = read_sweep(Path(config))

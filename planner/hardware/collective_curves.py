@@ -45,7 +45,7 @@ COLLECTIVES = ("all_reduce", "all_gather", "reduce_scatter", "alltoall")
 
 @dataclass(frozen=True, slots=True)
 class Curve:
-    """One run: seconds by size of message, sizes ascending. Runs over one kind of link share `curve`."""
+    """One run: seconds by message size, sizes ascending."""
 
     curve: str
     run: str
@@ -64,7 +64,7 @@ class Curve:
 
 @memoize
 def curves(name: str, collective: str | None = None) -> tuple[Curve, ...]:
-    """The runs of a name by machines and ranks, of one collective if given."""
+    """The runs of a name, by machines and ranks; of one collective, if given."""
     if name not in _curves():
         raise unknown_name("curve", name, _curves())
     if collective is not None and collective not in COLLECTIVES:
@@ -108,7 +108,7 @@ def _read(name: str) -> list[dict[str, str]]:
 
 @dataclass(frozen=True, eq=False)
 class TimeCurve:
-    """One collective over one number of members: sizes of the message in bytes, and seconds."""
+    """Seconds of one collective over one number of members, by message size in bytes."""
 
     sizes: tuple[float, ...]
     times_s: tuple[float, ...]
@@ -133,7 +133,7 @@ class TimeCurve:
         return tuple(map(math.log, self.sizes)), tuple(map(math.log, self.times_s))
 
     def seconds(self, size: float) -> float:
-        """How long a message of `size` bytes takes."""
+        """Seconds for a message of `size` bytes."""
         if size <= self.sizes[0]:
             return self.times_s[0]
         if size >= self.sizes[-1]:
@@ -153,8 +153,10 @@ class Curves:
     @staticmethod
     @memoize
     def named(name: str, members: Literal["ranks", "machines"]) -> Curves:
-        """The shipped curves of a name: a fabric's by ranks, a network's by machines. Where several runs
-        measured the same, the fastest at each size: what the library reaches when it is set up well."""
+        """The shipped curves of a name: by ranks for a fabric, by machines for a network.
+
+        Where several runs measured the same, the fastest at each size counts: a library that is set up well.
+        """
         times_of: dict[str, dict[int, dict[float, float]]] = {}
         for run in curves(name):
             count = run.ranks if members == "ranks" else run.machines
@@ -170,7 +172,7 @@ class Curves:
         )
 
     def knows(self, kind: str, members: int) -> bool:
-        """Whether this collective was measured over just so many members."""
+        """Whether this collective was measured over exactly so many members."""
         return members in self.by_kind.get(kind, ())
 
     def seconds(self, kind: str, members: int, size: float) -> float | None:

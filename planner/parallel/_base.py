@@ -42,7 +42,7 @@ TRANSPOSED: dict[Kind, Kind] = {
 
 
 class Divisible(Enum):
-    """What an axis may divide, so that each of its ranks has a part of its own."""
+    """What an axis may split among its ranks."""
 
     SAMPLES = "samples"  # else all ranks work on the same ones
     DENSE = "dense parameters"  # else all ranks hold the same ones
@@ -52,8 +52,8 @@ class Divisible(Enum):
 
 @dataclass(frozen=True, slots=True)
 class AxisFlag:
-    """A setting of an axis as users write it: `name` is the flag (`--tensor`), the scenario field and the
-    JSON key; `field` is the axis' own, `key` stands before its value in a plan's key."""
+    """A setting of an axis as users write it. `name` is the flag (`--tensor`), the scenario field and the
+    JSON key; `field` is the attribute of the axis; `key` precedes its value in a plan's key."""
 
     name: str
     field: str
@@ -63,9 +63,9 @@ class AxisFlag:
 
 @dataclass(frozen=True, slots=True)
 class Asked:
-    """What a request says of one parallelism: the `settings` that it names, by flag; the `choices` that
-    `--exchange KIND:NAME=VALUE` fixes. `single`: the question is about one plan, of which the first is taken,
-    and a request that names several is refused. `brief`: fewer choices where none is named."""
+    """The part of a request about one parallelism: `settings` by flag, and the `choices` of `--exchange
+    KIND:NAME=VALUE`. `single`: the question is about one plan; the first candidate is taken, and several
+    values are refused. `brief`: fewer candidates where none is named."""
 
     settings: Mapping[str, Any] = field(default_factory=dict)
     choices: Mapping[str, str] = field(default_factory=dict)
@@ -75,10 +75,9 @@ class Asked:
 
 @dataclass(frozen=True, slots=True)
 class Communication:
-    """A collective among the ranks of an axis after a layer: of so many activation elements per sample in the
-    forward pass, and of its transpose (`TRANSPOSED`) in the backward pass. `of_gradients`: of so many
-    gradient elements, whatever the batch, and in the backward pass only (parameters that the ranks have in
-    common)."""
+    """A collective among the ranks of an axis after a layer: `elements` activations per sample in the
+    forward pass, and its transpose (`TRANSPOSED`) in the backward pass. `of_gradients`: `elements`
+    gradients whatever the batch, in the backward pass only (parameters that all ranks hold)."""
 
     layer: str
     kind: Kind
@@ -88,9 +87,8 @@ class Communication:
 
 @dataclass(frozen=True, slots=True)
 class Shard:
-    """What one rank computes and stores, and the `communications` of the axis that cut it.
-    `boundary_split`: of a unit's output it holds one part in so many, which is what it sends to the next
-    pipeline stage."""
+    """What one rank computes and stores, and the `communications` of the axis. It holds one part in
+    `boundary_split` of a unit's output, which is what it sends to the next pipeline stage."""
 
     model: Model
     boundary_split: int = 1
@@ -99,8 +97,8 @@ class Shard:
 
 @dataclass(frozen=True, slots=True)
 class MemoryShare:
-    """What one rank of an axis holds of its part: these layers (None: all), with the activations of so many
-    micro-batches at its fullest moment."""
+    """The layers that one rank of an axis holds (None: all), and the micro-batches whose activations it
+    keeps at its peak."""
 
     layers: frozenset[str] | None = None
     in_flight: float = 1.0
@@ -108,15 +106,15 @@ class MemoryShare:
 
 @dataclass(frozen=True, slots=True)
 class Labels:
-    """A parallelism as people read it.
+    """The words for a parallelism in tables and sentences.
 
-    `cell` stands in a table's column and in a list of degrees (`2 servers on c5n.large`, `tensor 8`); `plan`
-    is half a sentence about its settings; `added` are the machines besides the workers'
-    (` + 2 servers on c5n.large`), `aside` follows them, or the degrees, in a sentence. `name` is what
-    practitioners call it (`DDP`), `run` how they say it with {} for the devices where that is not
-    `DDP on {}`. `assumptions` is what it rests on. `resources` says what it means that a resource is busy, by
-    resource without its number, with {} for the number; those of one of the kinds `links` fill as workers are
-    added. `size_noun` is what it can have more of, `size_choice` the setting that is chosen anew for each.
+    `cell` is its text in a table and in a list of degrees (`2 servers on c5n.large`, `tensor 8`); `plan`
+    is half a sentence about its settings; `added` names machines besides the workers' (` + 2 servers on
+    c5n.large`), `aside` follows them, or the degrees, in a sentence. `name` is the usual name (`DDP`),
+    `run` a phrase with {} for the devices where `DDP on {}` would be wrong. `assumptions` are notes.
+    `resources` describes each busy resource, with {} for its number; resources of the kinds `links` fill
+    up as workers are added. `size_noun` is what it can have more of, `size_choice` the setting that is
+    chosen anew for each size.
     """
 
     cell: str
@@ -134,8 +132,8 @@ class Labels:
 
 @dataclass(frozen=True, slots=True)
 class StageSchedule:
-    """A step in stages: where in the chain of units each begins and the last ends, which is the `slowest`,
-    how long that waits for the others in a step, and how long it sends and receives in a micro-batch."""
+    """A step in stages: where each begins in the chain of units and the last ends, the `slowest` one, its
+    wait for the others in a step, and its sends and receives in a micro-batch."""
 
     ends: tuple[int, ...]
     slowest: int = 0
@@ -148,8 +146,8 @@ class StageSchedule:
 
 
 class Parallelism(ABC):
-    """What axes and data-parallel strategies have in common. `kind` is its name in its registry, in plans and
-    in JSON."""
+    """The common interface of axes and data-parallel strategies. `kind` names it in its registry, in plans
+    and in JSON."""
 
     __slots__ = ()
 
@@ -158,26 +156,26 @@ class Parallelism(ABC):
     @classmethod
     @abstractmethod
     def candidates(cls, asked: Asked, site: Site, model: Model) -> Iterator[Self]:
-        """What to try on a site: all combinations of the settings that are asked, and where one is not, what
-        is worth searching; in the order in which ties are broken."""
+        """Candidates on a site: all combinations of the requested settings, and the values worth searching
+        of the others, in the order in which ties are broken."""
 
     def infeasibility(
         self, site: Site | None, model: Model | None = None, batch: int = 1
     ) -> PlannerError | None:
-        """Why it cannot run, with what would work: on a site (None: on any), with a model (None: whatever the
-        model). `BadInput` is a setting that never works there, `Infeasible` one for which machines are too
-        small. None if it can."""
+        """Why it cannot run, with a remedy; None if it can. Without a site, on any site; without a model,
+        for any model. `BadInput` is a setting that never works there, `Infeasible` one for which machines
+        are too small."""
         return None
 
     @abstractmethod
     def labels(self, site: Site | None = None) -> Labels:
-        """It in words; with a site, what it assumes about the links there too."""
+        """Its words; with a site, its assumptions about the links there too."""
 
 
 @dataclass(frozen=True, slots=True)
 class Axis(Parallelism):
-    """One dimension of a device mesh; `kind` is what engineers call it (`tp`). The first of `flags` is that
-    of the degree. `splits` says what each rank has a part of."""
+    """One dimension of a device mesh; `kind` is its usual short name (`tp`). The first of `flags` is its
+    degree. `splits`: of what each rank has a part."""
 
     flags: ClassVar[tuple[AxisFlag, ...]]
     splits: ClassVar[frozenset[Divisible]] = frozenset({Divisible.DENSE, Divisible.EXPERTS})
@@ -186,18 +184,17 @@ class Axis(Parallelism):
 
     @property
     def key(self) -> str:
-        """Tells the axis apart in a plan's key, hence in seeds and stores: never change it."""
+        """Its part of a plan's key, hence of seeds and stores: never change it."""
         return "".join(f"{flag.key}{getattr(self, flag.field)}" for flag in self.flags)
 
     def shard(self, part: Shard) -> Shard:
-        """What one rank computes and stores of a part, and what the ranks exchange meanwhile."""
+        """The part of one rank, and the collectives among the ranks."""
         return part
 
     def memory_shares(self, model: Model, micro_batches: int) -> tuple[MemoryShare, ...]:
-        """What the ranks hold that may hold the most."""
+        """The memory shares of the ranks that may hold the most."""
         return (MemoryShare(),)
 
     def schedule(self, unit_s: Floats, send_s: float) -> StageSchedule | None:
-        """How its ranks follow one another in a step of units that take so long, of an axis that divides
-        layers."""
+        """The schedule of units of `unit_s` seconds, for an axis that splits layers."""
         return None

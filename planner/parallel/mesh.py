@@ -77,12 +77,12 @@ def flag_names() -> tuple[str, ...]:
 
 
 def degree_flags() -> tuple[str, ...]:
-    """The flags among them that are degrees."""
+    """The flags of degrees."""
     return tuple(axis.flags[0].name for axis in AXES.values())
 
 
 def check_settings(asked: Mapping[str, tuple[int, ...]]) -> None:
-    """Refuse settings of an axis whose degree is not asked for."""
+    """Refuses settings of an axis without its degree."""
     for axis in AXES.values():
         degree, *others = (flag.name for flag in axis.flags)
         for name in others:
@@ -94,7 +94,7 @@ def check_settings(asked: Mapping[str, tuple[int, ...]]) -> None:
 
 
 def strategy_axis(flag: str) -> type[Axis]:
-    """The axis of `STRATEGY_AXES` with this flag."""
+    """The axis of `STRATEGY_AXES` with a flag."""
     module, _, name = STRATEGY_AXES[flag][0].partition(":")
     axis: type[Axis] = getattr(import_module(module), name)
     return axis
@@ -102,7 +102,7 @@ def strategy_axis(flag: str) -> type[Axis]:
 
 @dataclass(frozen=True, slots=True)
 class Group:
-    """Ranks that communicate: so many `members`, each `stride` devices from the next."""
+    """Ranks that communicate: `members`, each `stride` devices from the next."""
 
     members: int
     stride: int
@@ -110,7 +110,7 @@ class Group:
 
 @dataclass(frozen=True, slots=True)
 class Mesh:
-    """The axes of a degree above 1, in placement order; none: each device has a whole replica."""
+    """The axes of degree above 1, in placement order; without any, each device has a whole replica."""
 
     axes: tuple[Axis, ...] = ()
     size: int = field(init=False, compare=False)  # devices of a replica
@@ -153,14 +153,14 @@ class Mesh:
 
     @property
     def settings(self) -> dict[str, int]:
-        """All settings of all registered axes, by their flags: what JSON answers have of a mesh."""
+        """All settings of all registered axes by flag, as in JSON answers."""
         return {
             flag.name: getattr(self.axis(kind), flag.field) for kind in AXES.values() for flag in kind.flags
         }
 
     @property
     def changed(self) -> dict[str, int]:
-        """The settings that are above 1, by their flags: what a command line, or a store, needs of it."""
+        """The settings above 1 by flag, as a command line or a store needs them."""
         return {
             flag.name: value
             for axis in self.axes
@@ -179,12 +179,12 @@ class Mesh:
 
     @property
     def is_sharded(self) -> bool:
-        """Whether each device computes a part of the model that this package derives."""
+        """Whether each device has a shard of the model that this package derives."""
         return bool(self.axes) and not self.lowered_by
 
     @property
     def key(self) -> str:
-        """Tells the mesh apart in a plan's key: `/t8p4v2`; empty for a whole replica on each device."""
+        """Its part of a plan's key, `/t8p4v2`; empty for whole replicas."""
         if not self.is_sharded:
             return "".join(f"/{axis.key}" for axis in self.axes)
         others = "".join(axis.key for axis in self.axes if not isinstance(axis, _KEYED))
@@ -192,7 +192,7 @@ class Mesh:
 
     @property
     def samples(self) -> int:
-        """Micro-batches that the ranks of a replica work on at once: 1 where they share their samples."""
+        """Micro-batches that a replica works on at once; 1 where its ranks share their samples."""
         return prod(axis.degree for axis in self.axes if Divisible.SAMPLES in axis.splits)
 
     @property
@@ -212,17 +212,17 @@ class Mesh:
 
     @property
     def roles(self) -> str:
-        """What the ranks of a replica do: `8 share every layer, in 4 stages`."""
+        """The roles of a replica's ranks: `8 share every layer, in 4 stages`."""
         return ", ".join(axis.labels().plan for axis in self.axes)
 
     @property
     def inner(self) -> Mesh:
-        """The axes that shard layers: all but those that divide them."""
+        """The mesh of the axes that shard layers, without those that split the chain of layers."""
         return _inner(self)
 
     @property
     def outer(self) -> tuple[Axis, ...]:
-        """The axes that divide layers, whose ranks follow one another in a step."""
+        """The axes that split the chain of layers, whose ranks follow one another in a step."""
         return tuple(axis for axis in self.axes if Divisible.LAYERS in axis.splits)
 
     @property
@@ -236,9 +236,8 @@ class Mesh:
         return prod(axis.degree for axis in self.outer)
 
     def group(self, axis: Axis | None, workers: int, part: Divisible | None = None) -> Group:
-        """The ranks that a device communicates with along an axis of a mesh of so many workers. No axis: the
-        data-parallel ranks, one in each replica; with a `part`, all that hold the same parameters of it, in
-        whichever replica they are."""
+        """The ranks of a device's group along an axis, in a mesh of so many workers. Without an axis, the
+        data-parallel ranks, one per replica; with a `part`, all ranks with the same parameters of it."""
         replicas = workers // self.size
         if axis is None and part is None:
             return Group(replicas, self.lockstep)
@@ -253,29 +252,29 @@ class Mesh:
         return Group(axis.degree, prod(other.degree for other in inner[: inner.index(axis)]))
 
     def schedule(self, unit_s: Floats, send_s: float) -> StageSchedule:
-        """How units of so many seconds follow one another in a step."""
+        """The schedule of units of `unit_s` seconds."""
         made = next((axis.schedule(unit_s, send_s) for axis in self.outer), None)
         return made or StageSchedule((0, len(unit_s)))
 
     def shard(self, model: Model) -> Shard:
-        """What one rank computes and stores."""
+        """The shard of one rank."""
         return _sharded(self, model)[0]
 
     def communications(self, model: Model) -> tuple[tuple[Axis, Communication], ...]:
-        """What ranks exchange inside a replica, and along which axis."""
+        """The collectives inside a replica, each with its axis."""
         return _sharded(self, model)[1]
 
     def infeasibility(self, site: Site, model: Model, batch: int = 1) -> PlannerError | None:
-        """Why a replica cannot be spread like this on machines of a kind; None if it can."""
+        """Why a replica cannot be spread like this on a kind of machine; None if it can."""
         errors = (axis.infeasibility(site, model, batch) for axis in self.axes)
         return next((error for error in errors if error is not None), None)
 
     def composes_with(self, strategy: str) -> bool:
-        """Whether replicas that are spread like this can be trained with a data-parallel strategy."""
+        """Whether a data-parallel strategy can train replicas of this mesh."""
         return self.lowered_by in ("", strategy)
 
     def partial_replicas(self, workers: int) -> str:
-        """Why so many workers make no whole replicas, with the nearest that do; empty if they do."""
+        """Why so many workers are not whole replicas, with the nearest number; empty if they are."""
         if workers % self.size == 0:
             return ""
         few, more = workers // self.size * self.size, -(-workers // self.size) * self.size
@@ -285,17 +284,17 @@ class Mesh:
         )
 
     def memory_shares(self, model: Model, micro_batches: int) -> tuple[MemoryShare, ...]:
-        """What the ranks hold that may hold the most."""
+        """The memory shares of the ranks that may hold the most."""
         return _memory_shares(self, model, micro_batches)
 
     @property
     def parameter_shards(self) -> int:
-        """Parts that the parameters of a replica are in."""
+        """Parts into which a replica's parameters are split."""
         return prod(axis.degree for axis in self.axes if Divisible.DENSE in axis.splits)
 
     @property
     def groups(self) -> int:
-        """Process groups that a device is in beside its data-parallel one."""
+        """Process groups of a device besides the data-parallel one."""
         return len(self.axes)
 
 
@@ -329,8 +328,8 @@ def _sharded(mesh: Mesh, model: Model) -> tuple[Shard, tuple[tuple[Axis, Communi
 def meshes(
     model: Model, site: Site, asked: Mapping[str, tuple[int, ...]], *, free: bool = False
 ) -> list[Mesh]:
-    """The feasible meshes of the settings that are asked, by their flags, on a machine; where no degree is,
-    with `free` all worth searching. Degrees that are asked, of which none is feasible, are refused."""
+    """The feasible meshes of the requested settings on a machine. Without a requested degree, `free` gives
+    all that are worth searching. If no requested degree is feasible, the request is refused."""
     named = [flag for flag in degree_flags() if flag in asked]
     choices: list[list[Axis]] = []
     for kind in AXES.values():
@@ -347,8 +346,8 @@ def meshes(
 
 
 def data_parallel_group(site: Site, part: Divisible | None = None) -> Site:
-    """The site as one data-parallel group sees it: its members as workers, its part of every machine. With a
-    `part`: all that hold the same parameters of it (`Mesh.group`)."""
+    """The site as one data-parallel group sees it: its members as workers, its part of every machine. With
+    a `part`: all ranks with the same parameters of it (`Mesh.group`)."""
     if not site.mesh.is_sharded:
         return site
     group = site.mesh.group(None, site.workers, part)
@@ -362,7 +361,7 @@ def axis_group(site: Site, axis: Axis) -> Site:
 
 
 def _spaced(site: Site, group: Group) -> Site:
-    """The site as a group sees it whose members stand apart."""
+    """The site as a group sees it whose members are `stride` devices apart."""
     hardware = site.hardware
     # a group of more devices than a machine has takes whole machines, and all of their NICs
     part = min(group.stride, site.devices)
@@ -385,13 +384,13 @@ def _spaced(site: Site, group: Group) -> Site:
 
 
 def crosses_machines(site: Site, axis: Axis) -> bool:
-    """Whether the next rank of an axis is on another machine: where as many devices or more lie between."""
+    """Whether the next rank of an axis is on another machine: at least a machine's devices away."""
     return site.mesh.group(axis, site.workers).stride >= site.devices
 
 
 def step_placement(site: Site) -> Hashable:
-    """What of a site's mesh and placement changes what a device computes; None where it has whole replicas,
-    or the strategy lowers them."""
+    """The part of a site's mesh and placement that changes the computation of a device; None for whole
+    replicas, and where the strategy lowers the mesh itself."""
     if not site.mesh.is_sharded:
         return None
     crossing = tuple(crosses_machines(site, axis) for axis in site.mesh.outer)

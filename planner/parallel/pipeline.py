@@ -32,7 +32,7 @@ USUAL_VIRTUAL_STAGES = (2, 4)
 
 @dataclass(frozen=True, slots=True)
 class PipelineParallel(Axis):
-    """`virtual_stages` per device; 1: each device holds one contiguous run of units."""
+    """Pipeline stages. `virtual_stages` per device; with 1, each device has one contiguous run of units."""
 
     kind: ClassVar[str] = "pp"
     flags: ClassVar[tuple[AxisFlag, ...]] = (
@@ -53,7 +53,8 @@ class PipelineParallel(Axis):
 
     @classmethod
     def candidates(cls, asked: Asked, site: Site, model: Model) -> Iterator[Self]:
-        """Where nobody says how many, with one virtual stage, or as many as leave each two units or more."""
+        """The requested degrees, or the usual ones with one virtual stage and with the most that leave
+        each two units."""
         units, settings = unit_count(model), asked.settings
         for degree in settings.get("pipeline") or USUAL_STAGES:
             virtual: tuple[int, ...] = (1,)
@@ -82,7 +83,7 @@ class PipelineParallel(Axis):
         return None
 
     def memory_shares(self, model: Model, micro_batches: int) -> tuple[MemoryShare, ...]:
-        """The first stage, where most micro-batches are in flight, and the last, which has the logits."""
+        """The first stage, with the most micro-batches in flight, and the last, with the logits."""
         return tuple(
             MemoryShare(
                 stage_layers(model, self.degree, stage),
@@ -110,7 +111,7 @@ class PipelineParallel(Axis):
 
 
 def unit_count(model: Model) -> int:
-    """Units of a model: blocks, and what stands before and after them."""
+    """Units of a model: its blocks, and the layers before and after them."""
     from planner.model import chain_of
 
     return chain_of(model).length
@@ -118,7 +119,7 @@ def unit_count(model: Model) -> int:
 
 @memoize
 def stage_layers(model: Model, stages: int, stage: int = 0) -> frozenset[str]:
-    """Layers of one of so many stages of equally many units; the last has what is left."""
+    """The layers of one of `stages` stages of equally many units; the last has the rest."""
     from planner.model import chain_of
 
     chain = chain_of(model)
@@ -130,8 +131,8 @@ def stage_layers(model: Model, stages: int, stage: int = 0) -> frozenset[str]:
 
 
 def in_flight(stage: int, stages: int, micro_batches: int | None = None, virtual_stages: int = 1) -> float:
-    """Micro-batches whose activations a stage keeps at its fullest moment. With virtual stages the warm-up is
-    longer by (p - 1) / (p v) (Narayanan et al. 2021, section 2.2)."""
+    """Micro-batches whose activations a stage keeps at its peak. Virtual stages lengthen the warm-up by (p
+    - 1) / (p v) (Narayanan et al. 2021, section 2.2)."""
     deep = float(stages - stage)
     if virtual_stages > 1:
         deep = stages * (1 + (stages - 1) / (stages * virtual_stages))
@@ -140,16 +141,15 @@ def in_flight(stage: int, stages: int, micro_batches: int | None = None, virtual
 
 @memoize
 def _ends(unit_s: bytes, stages: int) -> tuple[int, ...]:
-    """Where stages of units that take so long begin and end: the same however many virtual stages there
-    are."""
+    """The boundaries of stages, kept: they do not depend on virtual stages."""
     import numpy as np
 
-    return balanced(np.frombuffer(unit_s), stages)
+    return balance_stages(np.frombuffer(unit_s), stages)
 
 
-def balanced(unit_s: Floats, stages: int) -> tuple[int, ...]:
-    """Where stages begin and end: `stages + 1` increasing positions in the chain of units. Of equally fast
-    choices the one whose stages end earliest is taken."""
+def balance_stages(unit_s: Floats, stages: int) -> tuple[int, ...]:
+    """The boundaries of stages: `stages + 1` increasing positions in the chain of units. Among equally
+    fast choices, the one whose stages end earliest."""
     import numpy as np
 
     units = len(unit_s)
@@ -175,12 +175,11 @@ def balanced(unit_s: Floats, stages: int) -> tuple[int, ...]:
 
 
 def bubble_s(stage_s: Floats, virtual_stages: int = 1) -> float:
-    """Seconds in which the slowest stage waits for the others to fill and to drain."""
+    """Seconds for which the slowest stage waits for the others to fill and drain."""
     return float(stage_s.sum() - stage_s.max()) / virtual_stages
 
 
 def exposed_sends_s(send_s: float, virtual_stages: int = 1) -> float:
-    """Seconds of a micro-batch in which a stage sends and receives and does nothing else, once forward and
-    once backward: with one pass after another it waits for its neighbours in turn; with virtual stages
-    another one computes meanwhile."""
+    """Seconds per micro-batch in which a stage only sends and receives, once forward and once backward.
+    With virtual stages another one computes meanwhile."""
     return 2 * send_s if virtual_stages == 1 else 0.0

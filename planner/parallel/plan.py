@@ -37,16 +37,16 @@ class Rented:
 
 @dataclass(frozen=True, slots=True)
 class Site:
-    """So many workers, each one device, on machines of one kind that are filled one after another.
+    """`workers` devices on machines of one kind, filled one after another.
 
-    `rdma`: whether transfers between machines bypass the kernel; None: as the request says, or as the machine
-    can. `mesh`: how a replica is spread over workers. `market` gives other machines by their names.
-    `seed`: of what is drawn once for a plan, as an order of transfers.
+    `rdma`: whether transfers between machines bypass the kernel; None: as the request says, or as the
+    machine can. `mesh`: how a replica is spread over workers. `market` gives other machines by name.
+    `seed`: of what is drawn once per plan, such as an order of transfers.
 
-    Workers and machines that are not like the others: `speeds` are those of the workers' computation (1: as
-    computed), `nic_shares` what is left of each machine's NIC; empty means all alike. `round_trip_s` is that
-    of a small message between machines (None: as is usual for the network and library), `burst_bytes` what a
-    shaped link lets through at once after a pause.
+    Unequal workers and machines: `speeds` are those of the workers' computation (1: as computed),
+    `nic_shares` the free share of each machine's NIC; empty means all alike. `round_trip_s` is that of a
+    small message between machines (None: usual for the network and library), `burst_bytes` the burst that
+    a shaped link lets through after a pause.
     """
 
     hardware: Hardware
@@ -62,12 +62,12 @@ class Site:
     _found: dict[Hashable, Any] = field(default_factory=dict, init=False, repr=False, compare=False)
 
     def once(self, key: Hashable, make: Callable[[], T]) -> T:
-        """What `make` finds on this site, looked up once: a search asks for thousands of plans."""
+        """The value of a key for this site, made once by `make`: a search asks for thousands of plans."""
         return kept(self._found, key, make)
 
     @property
     def devices(self) -> int:
-        """Workers that a machine holds."""
+        """Workers per machine."""
         return self.hardware.device_count
 
     @property
@@ -81,14 +81,14 @@ class Site:
 
     @property
     def nic_bytes_per_s(self) -> float:
-        """Of a machine, each way; refused where nobody knows it."""
+        """Bandwidth of a machine's NIC each way; refused if unknown."""
         given = self.market.bandwidth_bytes_per_s
         return given or network_figure(self.hardware, self.market.network).bytes_per_s
 
     @property
     def between_bytes_per_s(self) -> float:
-        """What collectives between machines go over, each way: the NICs with RDMA where they are used, which
-        on some machines are a faster network than that of everything else."""
+        """Bandwidth of collectives between machines each way. On some machines RDMA uses a faster network
+        than everything else."""
         fast = self.hardware.rdma_bytes_per_s
         if self.uses_rdma and fast and not self.market.bandwidth_bytes_per_s:
             return fast
@@ -96,13 +96,13 @@ class Site:
 
     @property
     def flow_bytes_per_s(self) -> float:
-        """What one connection between machines gets at most; infinite where no limit is known."""
+        """The most that one connection between machines gets; infinite if unknown."""
         return flow_limit_bytes_per_s(self.hardware)
 
     @property
     def fabric(self) -> Fabric | None:
-        """The links between the devices of a machine; None: one device, or nobody has said how they are
-        joined, so that they talk through the host."""
+        """The links between the devices of a machine; None: one device, or unknown links, so that devices
+        talk through the host."""
         return self.hardware.fabric
 
     @property
@@ -112,26 +112,26 @@ class Site:
 
     @property
     def no_rdma(self) -> str:
-        """Why RDMA that is asked for cannot be had, with the remedy; empty if it can."""
+        """Why requested RDMA is not available, with a remedy; empty if it is."""
         market = self.market if self.rdma is None else replace(self.market, rdma=self.rdma)
         return market.no_rdma(self.hardware)
 
     @property
     def hosts_parse(self) -> bool:
-        """Whether processors beside the devices parse messages; else what computes does that too."""
+        """Whether host processors parse messages; else the device does that too."""
         return self.hardware.device.kind == "gpu"
 
     def machine_of(self, worker: int) -> int:
-        """The machine that a worker lives on."""
+        """The machine of a worker."""
         return worker // self.devices
 
 
 @dataclass(frozen=True, slots=True)
 class Plan:
-    """`machine` is that of the workers, `workers` counts devices: a machine with several holds several
-    (`workers_per_machine`). `batch` are the samples that a worker takes at once, the micro-batch; with
-    `accumulate` it takes so many of them before gradients are exchanged. `recompute`: which activations the
-    backward pass recomputes instead of reading saved ones."""
+    """A model on machines: `workers` counts devices, `workers_per_machine` of them on each `machine`.
+    `batch` is the micro-batch of a worker; with `accumulate` it takes so many of them before gradients are
+    exchanged. `recompute`: the activations that the backward pass recomputes instead of reading saved
+    ones."""
 
     model: str
     batch: int
@@ -146,7 +146,7 @@ class Plan:
 
     @property
     def replicas(self) -> int:
-        """Copies of the model that are trained side by side."""
+        """Copies of the model."""
         return self.workers // self.mesh.size
 
     @property
@@ -161,7 +161,7 @@ class Plan:
 
     @property
     def key(self) -> str:
-        """A name that tells the plan apart; ties are broken by it, and it seeds the plan's simulation."""
+        """The plan's unique name; it breaks ties and seeds the simulation."""
         return (
             f"{self.model}/{self.batch}/{self.machine}/{self.workers:05d}/{self.exchange.key}{self.mesh.key}"
             f"{'' if self.precision == FP32 else '/' + self.precision.name}"
@@ -170,12 +170,12 @@ class Plan:
         )
 
     def seed(self, seed: int) -> int:
-        """The seed of this plan's simulations: the same whichever plans are scored before it."""
+        """The seed of this plan's simulations, whichever plans are scored before it."""
         digest = hashlib.blake2b(f"{seed}/{self.key}".encode(), digest_size=8).digest()
         return int.from_bytes(digest, "little") >> 1
 
     def site(self, market: Market, seed: int = 0) -> Site:
-        """The plan's machines on the terms of a market."""
+        """The plan's machines on a market."""
         return Site(market.machine(self.machine), self.workers, market, self.mesh, seed=seed)
 
     def rented(self, market: Market) -> tuple[Rented, ...]:
@@ -184,7 +184,8 @@ class Plan:
 
     @property
     def computed(self) -> str:
-        """What is computed with: `bf16, full recompute, 8 micro-batches of 4`; empty for fp32."""
+        """Precision, recompute and micro-batches: `bf16, full recompute, 8 micro-batches of 4`; empty for
+        fp32."""
         said = [] if self.precision == FP32 else [self.precision.name]
         if self.recompute != "none":
             said.append(f"{self.recompute} recompute")
@@ -194,7 +195,7 @@ class Plan:
 
     @property
     def how(self) -> str:
-        """What is computed with, and the mesh of a replica."""
+        """Precision, recompute and micro-batches, and the mesh of a replica."""
         if not self.mesh.is_sharded:
             return self.computed
         return ", ".join(filter(None, (self.computed, self.mesh.label + self.mesh.detail)))
@@ -210,7 +211,7 @@ class Plan:
 
     @property
     def cluster_text(self) -> str:
-        """The machines, and where there is but one device, that it is alone."""
+        """The machines; a single device is said to be alone."""
         return self.machines_text + self.exchange.labels().aside
 
     @property
@@ -233,7 +234,7 @@ class Plan:
 
 
 def plan_from(values: Mapping[str, Any]) -> Plan:
-    """The plan that `as_dict` gave, of this release or of one that wrote `checkpointing` and `cut`."""
+    """The plan that `as_dict` gave, in this release or in one that wrote `checkpointing` and `cut`."""
     from planner.parallel.data import EXCHANGES
 
     given = dict(values)
@@ -256,7 +257,7 @@ def plan_from(values: Mapping[str, Any]) -> Plan:
 
 @dataclass(frozen=True, slots=True)
 class NetworkFigure:
-    """The bandwidth that an answer rests on, and in words where it comes from."""
+    """The bandwidth that an answer rests on, and its source in words."""
 
     bytes_per_s: float
     basis: Basis
@@ -264,7 +265,7 @@ class NetworkFigure:
 
 
 def network_figure(hardware: Hardware, network: Network = "baseline") -> NetworkFigure:
-    """The NIC's figure for long training or for a burst, and in words which one it is."""
+    """The NIC's figure for long training or for a burst."""
     if network not in ("baseline", "burst"):
         raise BadInput(f"network is {network!r}; allowed: baseline, burst")
     rate = hardware.nic_bytes_per_s(network)
@@ -287,13 +288,12 @@ def network_figure(hardware: Hardware, network: Network = "baseline") -> Network
 
 
 def host_cores(hardware: Hardware) -> int | None:
-    """The cores of a machine's processors, which parse messages and update parameters; None if not known.
-    A provider's vCPU is a thread, of which a core has two."""
+    """Cores of a machine's processors; None if unknown. A provider's vCPU is a thread, two per core."""
     if hardware.device.kind == "cpu":
         return hardware.device.cores
     return None if hardware.vcpus is None else max(1, hardware.vcpus // 2)
 
 
 def flow_limit_bytes_per_s(hardware: Hardware) -> float:
-    """Most that one connection gets in a cluster placement group; infinite where no limit is known."""
+    """The most that one connection of a machine gets; infinite if unknown."""
     return hardware.placement_group_flow_bytes_per_s or hardware.flow_bytes_per_s or math.inf

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Hashable
 from pathlib import Path
-from typing import TYPE_CHECKING, TypedDict, Unpack, cast
+from typing import TYPE_CHECKING, TypedDict, Unpack
 
 import numpy as np
 
@@ -65,8 +65,8 @@ def replica_computation(
     variation: Variation = Variation(),
     **how: Unpack[How],
 ) -> Computation:
-    """One micro-batch of `batch` samples on one device of the slowest stage of a replica, with the wait for
-    other stages of a whole step, which `accumulated` deals out to its micro-batches."""
+    """One micro-batch of `batch` samples on one device of a replica's slowest stage, with the wait of a
+    whole step for other stages, which `accumulated` divides among micro-batches."""
     device, framework = site.hardware.device, how.get("framework", DEFAULT_FRAMEWORK)
     work, time = stage_of(model, batch, site, precision, **how)
     once_s, layout = work.seconds, work.layout
@@ -105,14 +105,13 @@ def replica_computation(
 def stage_of(
     model: Model, batch: int, site: Site, precision: Precision, **how: Unpack[How]
 ) -> tuple[StageWork, ComputationTime]:
-    """What the slowest stage does in one micro-batch, and how long the layers of a device that had all stages
-    would take."""
+    """The slowest stage in one micro-batch, and the times of all layers on a device that had all stages."""
     _, units = _units(model, batch, site, precision, **USUAL | how)
-    return stage_work(units, _send_s(site, precision), site.mesh), cast(ComputationTime, units.layers)
+    return stage_work(units, _send_s(site, precision), site.mesh), units.layers
 
 
 def _units_key(model: Model, batch: int, site: Site, precision: Precision, **how: Unpack[How]) -> Hashable:
-    """What the times of units depend on: of the site neither the number of workers nor the stages."""
+    """The arguments that the times of units depend on: neither the number of workers nor the stages."""
     links = (site.market, site.rdma, site.nic_shares, site.round_trip_s, site.burst_bytes)
     return (model, batch, site.mesh.inner, precision, *sorted(how.items()), id(site.hardware), links)
 
@@ -128,8 +127,8 @@ def _units(
     framework: str,
     optimizer: str,
 ) -> tuple[Hardware, UnitTimes]:
-    """What units of a sharded model take on a machine, however many stages there are of them; the machine is
-    kept so that no other has its identity."""
+    """The times of a sharded model's units on a machine. The machine is kept so that no other gets its
+    identity."""
     hardware, inner, tier = site.hardware, site.mesh.inner, framework_named(framework)
 
     def times(of: Model, samples: int) -> ComputationTime:
@@ -140,8 +139,8 @@ def _units(
 
 
 def _lag(pass_s: float, mesh: Mesh) -> float:
-    """By what share the slowest of the ranks that share layers is behind their mean. They meet at every
-    collective, so that what disturbs them in a long pass does not cancel."""
+    """The share by which the slowest of the ranks that share layers is behind their mean. They meet at
+    every collective, so that disturbances in a long pass do not cancel."""
     if mesh.lockstep == 1:
         return 0.0
     return slowest_factor(usual_sigma(min(pass_s, JITTER_SPAN_S), 1), mesh.lockstep) - 1
@@ -150,8 +149,7 @@ def _lag(pass_s: float, mesh: Mesh) -> float:
 def _collective_costs(
     site: Site, precision: Precision, tier: Framework
 ) -> Callable[[Axis, Communication, int, Kind], float]:
-    """Seconds of a communication among the ranks of an axis, beside the products that they compute meanwhile;
-    all of them launch it first."""
+    """A function for the seconds of a collective among the ranks of an axis, which all launch first."""
 
     def group_of(axis: Axis) -> tuple[Library, Peers]:
         group = axis_group(site, axis)
@@ -170,8 +168,8 @@ def _collective_costs(
 
 
 def _send_s(site: Site, precision: Precision) -> Callable[[float], float]:
-    """Seconds in which a device sends so many elements to the next stage: its part of the machine's NICs, or
-    the fabric where the next stage is in the same machine."""
+    """A function for the seconds to send elements to the next stage: over the device's part of the
+    machine's NICs, or over the fabric inside a machine."""
     if not site.mesh.outer:
         return lambda elements: 0.0
     fabric = site.fabric
@@ -193,17 +191,17 @@ def device_computation(
     brief: bool = False,
     shares: Shares = ALL,
 ) -> Computation:
-    """One micro-batch of one device of a site, as a `framework` of `planner.device.rates` computes it (None:
-    the usual one; CPUs and rates of one's own have none). `brief`: one step without variation, for bounds;
-    `shares` are those of the plan's memory, of which offload moves the device's part."""
-    if in_units(model, site):
+    """One micro-batch on one device of a site, in a `framework` of `planner.device.rates` (None: the usual
+    one; CPUs and rates of the user's own have none). `brief`: one step without variation, for bounds.
+    `shares` are those of the plan's memory, for offload."""
+    if computes_in_units(model, site):
         steps, variation = (1, Variation(0.0, 0.0)) if brief else (DEFAULT_STEPS, Variation())
         how: How = {"recompute": recompute, "framework": framework or DEFAULT_FRAMEWORK}
         made = replica_computation(model, batch, site, precision, steps=steps, variation=variation, **how)
     else:
         from planner.device.computation.synthesis import calibrated_computation, computation_for
 
-        if by_kernels(site.hardware, precision, fitted=framework is None):
+        if uses_kernel_rates(site.hardware, precision, fitted=framework is None):
             made = computation_for(model, batch, site.hardware, precision)
         else:
             made = calibrated_computation(model, batch, site.hardware, precision, framework)
@@ -222,17 +220,17 @@ def device_computation(
     )
 
 
-def in_units(model: Model, site: Site) -> bool:
-    """Whether a model is computed in units on a site: if it is sharded, or reads sequences on a device with
-    rates."""
+def computes_in_units(model: Model, site: Site) -> bool:
+    """Whether a model is computed in units on a site: a sharded one, or one over sequences on a device
+    with rates."""
     return site.mesh.is_sharded or (
-        model.sequence_length is not None and not by_kernels(site.hardware, FP32, fitted=False)
+        model.sequence_length is not None and not uses_kernel_rates(site.hardware, FP32, fitted=False)
     )
 
 
-def by_kernels(hardware: Hardware, precision: Precision, *, fitted: bool = True) -> bool:
-    """Whether the hardware file's own kernel rates are used: those of a CPU, those in a file of the user's,
-    and (`fitted`) those of the catalogue that were fitted to published throughputs, in single precision."""
+def uses_kernel_rates(hardware: Hardware, precision: Precision, *, fitted: bool = True) -> bool:
+    """Whether the kernel rates of the hardware file are used: those of CPUs, those in a user's file, and
+    (`fitted`) those of the catalogue that were fitted to published throughputs, in single precision."""
     known = hardware.kernels
     if known is None or precision != FP32:
         return False
@@ -244,12 +242,12 @@ def by_kernels(hardware: Hardware, precision: Precision, *, fitted: bool = True)
 def error_of_device(
     model: Model, hardware: Hardware, precision: Precision, framework: str | None = None
 ) -> Error | None:
-    """How far off the computation may be, by what it rests on; None where nobody knows."""
+    """The error of the computation, by the basis of its rates; None if unknown."""
     from planner.device.rates import error_of, network_of
     from planner.device.rates.times import computation_s
 
-    if by_kernels(hardware, precision, fitted=False):
+    if uses_kernel_rates(hardware, precision, fitted=False):
         return None  # a CPU, or rates of the user's own
-    if by_kernels(hardware, precision, fitted=framework is None):
+    if uses_kernel_rates(hardware, precision, fitted=framework is None):
         return error_of("fitted", network_of(model), experts=model.has_experts)
     return computation_s(model, 1, hardware.device, precision).error

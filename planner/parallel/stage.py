@@ -15,7 +15,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from enum import IntEnum
-from typing import Protocol
+from typing import TYPE_CHECKING
 
 import numpy as np
 import numpy.typing as npt
@@ -29,10 +29,13 @@ from planner.parallel._base import TRANSPOSED, Axis, Communication, StageSchedul
 from planner.parallel.collectives import Kind
 from planner.parallel.mesh import WHOLE, Mesh
 
+if TYPE_CHECKING:
+    from planner.device.rates.times import ComputationTime
+
 
 class TimeRow(IntEnum):
-    """What a unit does in a micro-batch, `SUMS` the collectives after it; and the two of a stage: its wait in
-    a step and its sends. Rows of the table of times."""
+    """Rows of the table of times: the passes of a unit in a micro-batch, `SUMS` for the collectives after
+    each; and the wait and the sends of a stage."""
 
     FORWARD = 0
     FORWARD_SUMS = 1
@@ -44,52 +47,41 @@ class TimeRow(IntEnum):
     SENDS = 7
 
 
-class LayerTimes(Protocol):
-    """Seconds of each layer of a model for a batch, and of the optimizer's pass over its parameters."""
-
-    @property
-    def forward_s(self) -> Floats: ...
-    @property
-    def backward_s(self) -> Floats: ...
-    @property
-    def optimizer_s(self) -> float: ...
-
-
 @dataclass(frozen=True, slots=True)
 class Costs:
-    """How long things take: a model's layers for a batch; a communication among the ranks of an axis for a
-    batch, in the forward pass or as its transpose; and by what share the slowest of them is behind their mean
-    in a pass of so many seconds, as the others wait for it at every collective."""
+    """Durations: of a model's layers for a batch; of a collective among the ranks of an axis, in the
+    forward pass or as its transpose; and the share by which the slowest rank is behind their mean in a
+    pass of so many seconds, as the others wait for it at every collective."""
 
-    times: Callable[[Model, int], LayerTimes]
+    times: Callable[[Model, int], ComputationTime]
     collective_s: Callable[[Axis, Communication, int, Kind], float]
     lag: Callable[[float], float] = lambda pass_s: 0.0
 
 
 @dataclass(frozen=True, eq=False)
 class UnitTimes:
-    """Seconds of each unit of a sharded model for one micro-batch, by `TimeRow` (the first six). `held` are
-    the units as the device holds them, `sent_elements` what goes between units in a micro-batch, `layers` the
-    times of the layers of a device that had all stages."""
+    """Seconds of each unit of a sharded model for one micro-batch, by `TimeRow` (the first six). `held`
+    are the units as the device holds them, `sent_elements` the elements between units per micro-batch,
+    `layers` the times of the layers on a device that had all stages."""
 
     chain: Chain
     seconds: Floats
     held: Chain
-    layers: LayerTimes
+    layers: ComputationTime
     sent_elements: float
 
     @property
     def total_s(self) -> Floats:
-        """Forward and backward seconds of each unit, all included."""
+        """Seconds of each unit in both passes, with recompute and collectives."""
         forward, forward_sums, backward, backward_sums, again, again_sums = self.seconds
         return np.asarray(forward + backward + (forward_sums + backward_sums) + (again + again_sums))
 
 
 @dataclass(frozen=True, eq=False)
 class OpPlaces:
-    """The ops of one micro-batch on a stage in their order, without their times: names, roles, what they do,
-    and where their times stand: in which `TimeRow` and of which unit. One object for all micro-batches
-    that have the same, so that what follows from it is derived once."""
+    """The ops of one micro-batch on a stage in order: names, roles, work, and the row (`TimeRow`) and unit
+    of their times. All micro-batches with equal ops share one object, so that derived values are computed
+    once."""
 
     names: tuple[str, ...]
     role: npt.NDArray[np.uint8]
@@ -102,7 +94,7 @@ class OpPlaces:
 
 @dataclass(frozen=True, eq=False)
 class StageWork:
-    """What the slowest stage does in one micro-batch, and how long each of its ops takes."""
+    """The slowest stage in one micro-batch: its ops, and the seconds of each."""
 
     layout: OpPlaces
     seconds: Floats
@@ -119,7 +111,7 @@ def unit_times(
     *,
     stops_early: bool = False,
 ) -> UnitTimes:
-    """What each unit takes on one rank of a mesh. `stops_early`: of full recompute
+    """The times of each unit on one rank of a mesh. `stops_early`: of full recompute
     (`planner.device.activations`)."""
     part, chain = mesh.shard(model), chain_of(model)
     layers = costs.times(part.model, batch)
@@ -155,7 +147,7 @@ def _collective_s(model: Model, batch: int, mesh: Mesh, costs: Costs) -> tuple[F
 
 @memoize
 def _collectives(model: Model, mesh: Mesh) -> list[tuple[Axis, Communication, Ints]]:
-    """The communications of a mesh, and after which layers each is; equal ones stand together."""
+    """The collectives of a mesh, and the layers after which each runs; equal ones are merged."""
     places = {layer.name: place for place, layer in enumerate(model.layers)}
     layers_of: dict[tuple[Axis, Communication], list[int]] = {}
     for axis, each in mesh.communications(model):
@@ -164,13 +156,13 @@ def _collectives(model: Model, mesh: Mesh) -> list[tuple[Axis, Communication, In
 
 
 def _widest(model: Model) -> int:
-    """Elements of a sample that go from one unit to the next."""
+    """Elements per sample that pass from one unit to the next."""
     return max((layer.output_elements for layer in model.layers if kind_of(layer).joins_residual), default=0)
 
 
 def stage_work(times: UnitTimes, send_s: Callable[[float], float], mesh: Mesh = WHOLE) -> StageWork:
-    """One micro-batch on the slowest stage, with the wait of a step. `send_s`: seconds in which so many
-    elements are sent to the next stage."""
+    """One micro-batch on the slowest stage, with the wait of a step. `send_s`: seconds to send elements to
+    the next stage."""
     chain, held = times.chain, times.held.elements
     schedule = mesh.schedule(times.total_s, send_s(times.sent_elements))
     first, last = schedule.ends[schedule.slowest : schedule.slowest + 2]
@@ -187,8 +179,8 @@ def stage_work(times: UnitTimes, send_s: Callable[[float], float], mesh: Mesh = 
 def _layout(
     chain: Chain, units: tuple[int, int], present: tuple[tuple[bool, ...], ...], held: Chain
 ) -> OpPlaces:
-    """Of units from the first to before the last, as the device holds them. `present`: what each of them does
-    beside its forward and backward pass, by `TimeRow`."""
+    """The ops of units `first` to before `last`, as the device holds them. `present`: the rows that each
+    unit has besides its forward and backward pass, by `TimeRow`."""
     first, last = units
     ops: list[tuple[str, int, int, int, int]] = []  # name, role, work, row, unit
     forward_at, backward_at = {}, {}

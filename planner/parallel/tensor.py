@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class TensorParallel(Axis):
-    """`sequence_parallel`: norms and residual additions are sharded along positions."""
+    """Tensor parallelism. `sequence_parallel`: norms and residual additions are sharded by position."""
 
     kind: ClassVar[str] = "tp"
     flags: ClassVar[tuple[AxisFlag, ...]] = (
@@ -68,7 +68,7 @@ class TensorParallel(Axis):
 
 
 def _indivisible(model: Model, degree: int) -> str:
-    """Why a model cannot be sharded over so many ranks, with the nearest degree that works; else empty."""
+    """Why a model cannot be sharded over `degree` ranks, with the nearest degree that works; else empty."""
     for layer in model.layers:
         part = layer.detail
         if isinstance(part, AttentionShape):
@@ -87,8 +87,8 @@ def _nearest(what: str, count: int, degree: int) -> str:
 
 
 def _machine_too_small(model: Model, degree: int, hardware: Hardware) -> str:
-    """Why so many devices of a machine cannot share layers, with the nearest degree that works; else empty.
-    All-reduces among them run in every layer, so that they have to be joined by the machine's fabric."""
+    """Why `degree` devices of a machine cannot share layers, with the nearest degree that works; else
+    empty. All-reduces run in every layer, so the machine's fabric has to join the devices."""
     devices = hardware.device_count * (hardware.fabric.machines if hardware.fabric else 1)
     if devices % degree == 0:
         return ""
@@ -103,7 +103,7 @@ def _machine_too_small(model: Model, degree: int, hardware: Hardware) -> str:
 
 @memoize
 def _shard(model: Model, degree: int, sequence_parallel: bool) -> tuple[Model, tuple[Communication, ...]]:
-    """The model as one of `degree` ranks sees it, and the all-reduces of the group."""
+    """The shard of one of `degree` ranks, and the all-reduces of the group."""
     from planner.model.layers import kind_of
 
     if reason := _indivisible(model, degree):
@@ -130,7 +130,7 @@ def _shard(model: Model, degree: int, sequence_parallel: bool) -> tuple[Model, t
 
 
 def _may_be_sharded(model: Model) -> dict[str, bool]:
-    """Whether all that read a layer can work on a part of its features."""
+    """Whether all readers of each layer can work on a part of its features."""
     from planner.model.layers import kind_of
 
     readers = model.consumers()

@@ -229,7 +229,7 @@ class Cases:
 
     def error(self, plan: Plan) -> Error | None:
         """How far off what a device computes may be; nobody knows for CPUs and for rates of one's own."""
-        from planner.parallel.replica import error_of_device, in_units
+        from planner.parallel.replica import computes_in_units, error_of_device
 
         if self.request.recordings is not None:
             return self.request.recordings.error(plan.batch, self.market.machine(plan.machine).device)
@@ -238,7 +238,7 @@ class Cases:
         method = self.model.training
         if error is not None and method is not None and method.offload:
             error = replace(error, q90=hypot(error.q90, OFFLOAD_Q90))
-        if error is None or in_units(self.model, self.site(plan)):
+        if error is None or computes_in_units(self.model, self.site(plan)):
             return error  # of networks in units whole steps were compared, exchanges included
         return error.with_scaling(plan.machines, plan.workers)
 

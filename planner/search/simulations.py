@@ -17,7 +17,7 @@ from math import hypot
 from typing import TYPE_CHECKING, Any, Literal, Protocol, TypeVar
 
 from planner.parallel.plan import Plan
-from planner.progress import Progress, silent
+from planner.progress import Progress, ignore_progress
 from planner.search.cases import Cases
 from planner.search.scored import ScoredPlan
 from planner.simulator.run import stoppable
@@ -168,7 +168,7 @@ class Simulations:
             ),
         )
 
-    def predict(self, plan: Plan, progress: Progress = silent) -> Prediction:
+    def predict(self, plan: Plan, progress: Progress = ignore_progress) -> Prediction:
         """One simulation in full, here and now; progress counts its runs."""
         from planner.simulator.simulate import begin
 

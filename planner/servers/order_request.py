@@ -30,7 +30,7 @@ from planner.hardware.catalog import load_hardware
 from planner.model.catalog import load_model
 from planner.parallel.data import EXCHANGES
 from planner.parallel.plan import flow_limit_bytes_per_s, network_figure
-from planner.progress import Progress, silent
+from planner.progress import Progress, ignore_progress
 from planner.search.limits import check_size
 from planner.servers import option
 from planner.servers.ordering import STRATEGIES, Setting, strategy
@@ -74,7 +74,7 @@ def tune(
     trials: int = 30,
     storage: Path | str | None = None,
     precision: float = 0.01,
-    progress: Progress = silent,
+    progress: Progress = ignore_progress,
 ) -> Tuned:
     """Search ByteScheduler's partition and credit for the most samples per second, in `trials` simulations.
     Give the profile that is to run: `pipelined` for a framework without a barrier. The seed is that of
@@ -200,7 +200,7 @@ class OrderAnswer(Shown):
     request: OrderRequest
 
 
-def order_for(request: OrderRequest, *, progress: Progress = silent) -> OrderAnswer:
+def order_for(request: OrderRequest, *, progress: Progress = ignore_progress) -> OrderAnswer:
     """Compare the orders that a request asks for."""
     if request.mode not in ("sync", "async"):
         raise unknown_name("mode", request.mode, ("sync", "async"))

@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 
 from planner.errors import BadInput
-from planner.progress import Progress, silent
+from planner.progress import Progress, ignore_progress
 from planner.search.simulations import executor_of
 from planner.servers.ordering import STRATEGIES, Schedule, Setting, measures, strategy
 from planner.servers.ordering.graph import StepGraph, pipelined
@@ -143,7 +143,7 @@ def compare_orders(
     precision: float = 0.01,
     options: Mapping[str, Mapping[str, Any]] | None = None,
     priorities: Mapping[str, float] | None = None,
-    progress: Progress = silent,
+    progress: Progress = ignore_progress,
 ) -> OrderComparison:
     """Simulate ordering strategies on one cluster. `options` holds those of a strategy by its name;
     `priorities` adds a row of that name with an order of the user's own, for the transfers of the profile as

@@ -18,7 +18,7 @@ from planner.hardware import Hardware
 from planner.model import Model
 from planner.note import Note, Topic
 from planner.parallel._base import Asked, Axis, AxisFlag, Divisible
-from planner.parallel.collectives.peers import link_words
+from planner.parallel.collectives.peers import link_notes
 from planner.parallel.data import (
     ChangeKind,
     Exchange,
@@ -323,7 +323,7 @@ class ParameterServers(Exchange):
         if not self.sums_inside(site):
             return pair
         inside = replace(site, workers=min(site.workers, site.devices))
-        return (*pair, *link_words(inside, settings.library("auto", "auto", site)))
+        return (*pair, *link_notes(inside, settings.library("auto", "auto", site)))
 
 
 def _aggregate(asked: str | None, policy: str, site: Site) -> Aggregate:

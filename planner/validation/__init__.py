@@ -14,7 +14,7 @@ from collections.abc import Sequence
 
 from planner.errors import BadInput, unknown_name
 from planner.memoize import memoize
-from planner.progress import Progress, silent
+from planner.progress import Progress, ignore_progress
 from planner.search.simulations import executor_of
 from planner.validation.row import Check, CheckName, Row, RowName, figures
 
@@ -60,7 +60,7 @@ def validate(
     asked: Sequence[str] = (),
     *,
     jobs: int | None = None,
-    progress: Progress = silent,
+    progress: Progress = ignore_progress,
 ) -> list[Row]:
     """The rows of the checks asked for, in a fixed order whatever the number of threads."""
     keys = chosen(asked)

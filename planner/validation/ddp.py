@@ -214,7 +214,7 @@ def computation_of(config: RunConfig, workers: int = 1) -> Computation:
         return configured(config)
     imported = import_computation([config.trace], batch=1, model=config["model"])
     if config["mode"] == "fsdp2":
-        return in_units(steadied(between_blocking_collectives(imported, config, workers)), config)
+        return computes_in_units(steadied(between_blocking_collectives(imported, config, workers)), config)
     traced = steadied(imported)
     sigma = config.get("jitter_sigma", 0.0)
     if not sigma:
@@ -262,7 +262,7 @@ def between_blocking_collectives(computation: Computation, config: RunConfig, wo
     return replace(computation, durations_s=np.where(np.isnan(kernel_s), host_s, kernel_s))
 
 
-def in_units(computation: Computation, config: RunConfig) -> Computation:
+def computes_in_units(computation: Computation, config: RunConfig) -> Computation:
     """The traced computation with the units of the configuration instead of one a layer."""
     unit = _units(config)
     layer = [name.rpartition("_")[0] for name in computation.blocks]

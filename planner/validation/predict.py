@@ -27,7 +27,7 @@ from planner.parallel.data.joint import slowest_factor, usual_sigma
 from planner.parallel.data.owned import Owned
 from planner.parallel.data.settings import GRADIENTS
 from planner.parallel.mesh import data_parallel_group
-from planner.parallel.replica import device_computation, in_units
+from planner.parallel.replica import computes_in_units, device_computation
 from planner.simulator.simulate import Effort
 from planner.simulator.simulate import predict as simulate_case
 from planner.validation.row import table
@@ -147,7 +147,7 @@ def _together(run: Run) -> RunStep:
         exposed = parts.communication_s / max(parts.step_s, 1e-12)
     slower = slowest_factor(usual_sigma(seconds, run.accumulate), run.layout.replicas, run.layout.mesh.stages)
     error = _error(run)
-    if not in_units(run.model, site):
+    if not computes_in_units(run.model, site):
         error = error.with_scaling(site.machines, site.workers)
     return RunStep(seconds * slower, error, slower, exposed)
 

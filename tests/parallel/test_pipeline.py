@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from played import one_forward_one_backward_s, pipeline_s
 
 from planner.errors import BadInput
-from planner.parallel.pipeline import balanced, bubble_s, in_flight
+from planner.parallel.pipeline import balance_stages, bubble_s, in_flight
 
 times = st.lists(st.floats(0.1, 10), min_size=1, max_size=8)
 
@@ -24,10 +24,10 @@ def slowest(block_s: list[float], ends: tuple[int, ...]) -> float:
 def test_no_other_stages_are_faster(unit_s, stages) -> None:
     if stages > len(unit_s):
         with pytest.raises(BadInput, match=f"the nearest that works is {len(unit_s)}"):
-            balanced(np.array(unit_s), stages)
+            balance_stages(np.array(unit_s), stages)
         return
     every = [(0, *middle, len(unit_s)) for middle in combinations(range(1, len(unit_s)), stages - 1)]
-    assert slowest(unit_s, balanced(np.array(unit_s), stages)) == pytest.approx(
+    assert slowest(unit_s, balance_stages(np.array(unit_s), stages)) == pytest.approx(
         min(slowest(unit_s, ends) for ends in every)
     )
 
@@ -35,13 +35,13 @@ def test_no_other_stages_are_faster(unit_s, stages) -> None:
 def test_no_stage_is_empty() -> None:
     unit_s = np.array([10.0, 0.0, 1.0, 0.0])
     for stages in range(1, 5):
-        result = balanced(unit_s, stages)
+        result = balance_stages(unit_s, stages)
         assert (result[0], result[-1]) == (0, 4)
         assert list(result) == sorted(set(result))
 
 
 def test_equal_blocks_are_shared_out_equally() -> None:
-    assert balanced(np.ones(12), 4) == (0, 3, 6, 9, 12)
+    assert balance_stages(np.ones(12), 4) == (0, 3, 6, 9, 12)
 
 
 @given(st.integers(1, 6), st.integers(1, 12), st.floats(0.1, 3), st.floats(0.1, 3))

@@ -14,7 +14,7 @@ from planner.hardware.catalog import load_hardware
 from planner.model.catalog import load_model
 from planner.parallel import replica
 from planner.parallel.data import Site
-from planner.parallel.data.ddp import bucketed
+from planner.parallel.data.ddp import bucket_gradients
 from planner.parallel.data.joint import slowest_factor, usual_sigma
 from planner.parallel.data.units import stretches, units_of
 from planner.parallel.mesh import Mesh
@@ -67,8 +67,8 @@ def test_what_follows_from_ops_alone_is_found_once_for_all_batches() -> None:
     assert not np.array_equal(first.durations_s, second.durations_s)
     units = units_of(first, 0)
     assert stretches(second, units_of(second, 0)) is stretches(first, units)
-    assert bucketed(second, 1 << 20, 1 << 20, 2) is bucketed(first, 1 << 20, 1 << 20, 2)
-    assert bucketed(second, 1 << 20, 1 << 20, 4) != bucketed(first, 1 << 20, 1 << 20, 2)
+    assert bucket_gradients(second, 1 << 20, 1 << 20, 2) is bucket_gradients(first, 1 << 20, 1 << 20, 2)
+    assert bucket_gradients(second, 1 << 20, 1 << 20, 4) != bucket_gradients(first, 1 << 20, 1 << 20, 2)
 
 
 def test_a_model_is_sharded_once_however_the_mesh_is_written() -> None:

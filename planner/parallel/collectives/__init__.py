@@ -44,7 +44,7 @@ def ring_bytes(kind: Kind, size: float, members: int) -> float:
 
 
 def ring_hops(kind: Kind, peers: Peers) -> tuple[int, int]:
-    """Steps of a ring inside machines and between them that follow each other."""
+    """Consecutive steps of a ring, inside machines and between them."""
     if kind == "send_recv":
         return (0, 1) if peers.machines > 1 else (1, 0)
     between = passes(kind) * (peers.machines - 1)
@@ -52,19 +52,19 @@ def ring_hops(kind: Kind, peers: Peers) -> tuple[int, int]:
 
 
 def tree_bytes(size: float, peers: Peers) -> float:
-    """Bytes that cross each port of a tree. Two machines just swap their sums."""
+    """Bytes that cross each port of a tree; two machines just swap their sums."""
     if peers.machines == 2:
         return size
     return 2 * (peers.ranks - 1) / peers.ranks * size
 
 
 def tree_hops(peers: Peers) -> tuple[float, float]:
-    """Steps of a tree inside machines and between them that follow each other."""
+    """Consecutive steps of a tree, inside machines and between them."""
     return 2 * (peers.devices - 1), 2 * math.log2(peers.machines) if peers.machines > 1 else 0.0
 
 
 def hierarchical_parts(kind: Kind, size: float, peers: Peers) -> list[tuple[Level, Scope, Kind, float]]:
-    """The collectives of one level that it consists of: (level, scope, kind, bytes of the message)."""
+    """The one-level collectives of a hierarchical one: (level, scope, kind, bytes of the message)."""
     inside, between = peers.inside, peers.between
     if inside is None or between is None:
         only = inside or between
@@ -119,8 +119,8 @@ class Level:
 
 @dataclass(frozen=True, slots=True)
 class Peers:
-    """Who takes part: devices inside each machine (None: one a machine), machines (None: one), and how many
-    ranks that makes, fewer than their product where the last machine is not full."""
+    """The ranks of a collective: devices inside each machine (None: one each), machines (None: one), and
+    the number of ranks, which is less than their product where the last machine is not full."""
 
     inside: Level | None
     between: Level | None
@@ -128,7 +128,7 @@ class Peers:
 
     @staticmethod
     def of(inside: Level | None = None, between: Level | None = None) -> Peers:
-        """Full machines."""
+        """The ranks of full machines."""
         ranks = (inside.members if inside else 1) * (between.members if between else 1)
         return Peers(inside, between, ranks)
 
@@ -142,13 +142,13 @@ class Peers:
 
     @property
     def outermost(self) -> Level | None:
-        """The level that a flat ring over all ranks is as fast as: the slower one."""
+        """The slower level, which limits a flat ring over all ranks."""
         if self.between is None or self.inside is None:
             return self.between or self.inside
         return self.between if self.between.bytes_per_s <= self.inside.bytes_per_s else self.inside
 
     def bytes_per_s(self, name: LevelName) -> float:
-        """Rate of a level that takes part."""
+        """The rate of a level."""
         level = self.inside if name == "fabric" else self.between
         assert level is not None
         return level.bytes_per_s
@@ -164,17 +164,17 @@ class Phase:
     latency_s: float
 
     def seconds(self, bytes_per_s: float) -> float:
-        """How long it takes alone."""
+        """Seconds that it takes alone."""
         return self.latency_s + self.bytes / bytes_per_s
 
 
 def alone_s(phases: Iterable[Phase], peers: Peers) -> float:
-    """How long phases take one after another, with nothing beside them."""
+    """Seconds of phases one after another, with nothing beside them."""
     return sum(phase.seconds(peers.bytes_per_s(phase.level)) for phase in phases)
 
 
 class Library(ABC):
-    """A library of collectives: `in_flight` of them are under way at once."""
+    """A library of collectives, with up to `in_flight` under way at once."""
 
     __slots__ = ()
     name: ClassVar[str]
@@ -182,29 +182,30 @@ class Library(ABC):
 
     @abstractmethod
     def phases(self, kind: Kind, size: float, peers: Peers, *, opposed: bool = False) -> tuple[Phase, ...]:
-        """The collective as transfers. `opposed`: collectives of the other direction run at the same time."""
+        """The transfers of a collective. `opposed`: collectives of the other direction run at the same
+        time."""
 
     def seconds(self, kind: Kind, size: float, peers: Peers) -> float:
-        """How long a collective takes alone."""
+        """Seconds of a collective alone."""
         return alone_s(self.phases(kind, size, peers), peers)
 
 
 def passes(kind: Kind) -> int:
-    """Reduce-scatter, all-gather and broadcast move the data once; an all-reduce is one after the other."""
+    """Times that the data crosses a ring: two for an all-reduce, one for the others."""
     return 2 if kind == "all_reduce" else 1
 
 
-def fitted(level: Level, scope: Scope, volume: float, seconds: float) -> Phase:
-    """A phase of a known duration: what the wire needs for the volume flows, the rest is latency. Where the
-    duration is shorter than the wire alone would take, the volume shrinks to what fits."""
+def phase_lasting(level: Level, scope: Scope, volume: float, seconds: float) -> Phase:
+    """The phase of a known duration: the volume flows at the level's rate, the rest is latency. If the
+    wire alone would take longer, the volume shrinks to what fits."""
     wire_s = volume / level.bytes_per_s
     moved = volume if seconds >= wire_s else seconds * level.bytes_per_s
     latency_s = max(seconds - moved / level.bytes_per_s, 0.0)
     return Phase(level.name, scope, max(round(moved), 1), latency_s)
 
 
-def repeated(phases: tuple[Phase, ...], times: float) -> tuple[Phase, ...]:
-    """The phases of so many collectives that follow each other, taken together."""
+def repeat_phases(phases: tuple[Phase, ...], times: float) -> tuple[Phase, ...]:
+    """The phases of `times` collectives in a row, taken together."""
     if times == 1:
         return phases
     return tuple(

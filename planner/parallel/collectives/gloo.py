@@ -22,7 +22,7 @@ import math
 from dataclasses import dataclass
 from typing import ClassVar
 
-from planner.parallel.collectives import Kind, Level, Library, Peers, Phase, fitted, passes, ring_bytes
+from planner.parallel.collectives import Kind, Level, Library, Peers, Phase, passes, phase_lasting, ring_bytes
 
 SEGMENT_BYTES = 2**20
 
@@ -49,7 +49,7 @@ class Gloo(Library):
         extra = 0.0
         if opposed and done == "all_reduce" and peers.ranks > 2:
             extra = passes(done) * _segment(done, size, peers.ranks)
-        return (fitted(level, "all", volume + extra, seconds + extra / level.bytes_per_s),)
+        return (phase_lasting(level, "all", volume + extra, seconds + extra / level.bytes_per_s),)
 
 
 def _measured(kind: Kind, size: float, peers: Peers, level: Level) -> float | None:
@@ -57,8 +57,8 @@ def _measured(kind: Kind, size: float, peers: Peers, level: Level) -> float | No
 
 
 def _sends(ranks: int, rank: int = 0, bit: int = 1) -> int:
-    """Messages that follow each other on links until all ranks below this one of the tree have it: those that
-    it sends, to ranks with one higher bit set, and those of the child that has most to pass on."""
+    """Consecutive messages until all ranks below `rank` in the binomial tree have the data: its own, to
+    ranks with one higher bit set, and those of its busiest child."""
     children = []
     while rank + bit < ranks:
         children.append((rank + bit, 2 * bit))
@@ -78,7 +78,7 @@ def _segment(kind: Kind, size: float, ranks: int) -> float:
 
 
 def _seconds(kind: Kind, size: float, ranks: int, level: Level) -> float:
-    """How long a collective takes alone."""
+    """Seconds of a collective alone."""
     segments = _segments(kind, size, ranks)
     segment, rate = size / segments, level.bytes_per_s
     pairs = (ranks - 1) * segments / ranks / 2

@@ -28,8 +28,8 @@ from planner.parallel.collectives import (
     Peers,
     Phase,
     Scope,
-    fitted,
     hierarchical_parts,
+    phase_lasting,
     ring_bytes,
     ring_hops,
     tree_bytes,
@@ -66,7 +66,7 @@ class Nccl(Library):
         volume = ring_bytes(kind, size, peers.ranks)
         measured = _measured(kind, size, peers)
         seconds = self._estimated_s(kind, size, peers, level) if measured is None else measured
-        return fitted(level, scope, volume, seconds)
+        return phase_lasting(level, scope, volume, seconds)
 
     def _estimated_s(self, kind: Kind, size: float, peers: Peers, level: Level) -> float:
         """A pass of parts takes half of the fastest all-reduce at least: it has half of its hops, and waits
@@ -98,7 +98,7 @@ class Nccl(Library):
 
 @memoize(most_bytes=16 << 20)
 def _phases(library: Nccl, kind: Kind, size: float, peers: Peers) -> tuple[Phase, ...]:
-    """Asked again and again for the same units and buckets on the same machines."""
+    """The phases of a collective, kept: a search asks for the same units and buckets on the same machines."""
     if peers.outermost is None or size <= 0:
         return ()
     if library.algorithm == "hierarchical":
@@ -107,11 +107,6 @@ def _phases(library: Nccl, kind: Kind, size: float, peers: Peers) -> tuple[Phase
             for level, scope, part, bytes_ in hierarchical_parts(kind, size, peers)
         )
     return (library.flat(kind, size, peers, "all"),)
-
-
-def estimated(kind: Kind, peers: Peers) -> bool:
-    """Whether NCCL's constants stand in for measured curves."""
-    return peers.outermost is not None and _measured(kind, 1.0, peers) is None
 
 
 def _only(level: Level) -> Peers:
@@ -136,14 +131,13 @@ def _measured(kind: Kind, size: float, peers: Peers) -> float | None:
 
 
 def _piped_s(kind: Kind, latency_s: float, wire_s: float, peers: Peers) -> float:
-    """How long a message takes in chunks over hops; inside a machine links pass on what comes in at once."""
+    """Seconds of a message in chunks over hops; inside a machine, links pass on data as it comes in."""
     waits = kind == "all_reduce" and peers.between is not None
     return latency_s + wire_s + (2 * math.sqrt(latency_s * wire_s) if waits else 0.0)
 
 
 def _passed_on_s(kind: Kind, peers: Peers) -> float:
-    """How long the last chunks of a broadcast are on their way from machine to machine; inside a machine they
-    are passed on as they come in."""
+    """Seconds that the last chunks of a broadcast need from machine to machine; none inside a machine."""
     if kind != "broadcast" or peers.between is None:
         return 0.0
     chunks_bytes = peers.between.channels * CHUNK_BYTES
@@ -162,5 +156,5 @@ def _latency_s(algorithm: str, protocol: Protocol, peers: Peers, inside: float, 
 
 
 def link_of(kind: str) -> Link:
-    """The kind of link, as NCCL's constants name it, of a fabric's kind."""
+    """The link of a fabric's kind, as NCCL's constants name it."""
     return "NVLink" if kind in ("nvlink", "nvswitch", "xgmi") else "PCI"

@@ -41,7 +41,7 @@ GLOO_ROUND_TRIP_S = 0.2e-3  # of a notice and its answer between two hosts, CPU 
 
 
 def peers_of(site: Site, library: Library) -> Peers:
-    """The levels of links that the workers of a site exchange over."""
+    """The levels of links over which the workers of a site exchange."""
     return site.once(("peers", library), lambda: _peers(site, library))
 
 
@@ -57,8 +57,8 @@ def _peers(site: Site, library: Library) -> Peers:
     return Peers(inside, between, site.workers)
 
 
-def link_words(site: Site, library: Library) -> tuple[Note, ...]:
-    """What collectives go over and how their times are known, in sentences."""
+def link_notes(site: Site, library: Library) -> tuple[Note, ...]:
+    """Notes on the links that collectives use, and on the source of their times."""
     peers, name, hardware = peers_of(site, library), library.name.upper(), site.hardware
     sentences = []
     if peers.inside is not None:
@@ -95,7 +95,7 @@ def _inside(site: Site, members: int, library: Library) -> Level:
 
 
 def _fabric_rate(fabric: Fabric, members: int, devices: int) -> float:
-    """What one device gets out of the fabric in a ring of so many of the machine's devices."""
+    """Bytes per second of one device in a ring of `members` devices of a machine."""
     if fabric.allreduce_bytes_per_s is not None and members == devices:
         return fabric.allreduce_bytes_per_s
     if fabric.topology == "pairs" and members > 2:

@@ -47,7 +47,7 @@ __all__ = [
 
 
 class ChangeKind(StrEnum):
-    """What a change to a plan changes, by the word that JSON has for it."""
+    """The setting that a change to a plan changes, as JSON names it."""
 
     WORKERS = "workers"
     BATCH = "batch"
@@ -66,10 +66,10 @@ class ChangeKind(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Variant:
-    """Other settings of a strategy that might make a plan faster. Of each kind of change the best is shown.
+    """Other settings of a strategy that may make a plan faster; of each kind of change the best is shown.
 
-    With a `size` it belongs to a series: the strategy with so many of what it can have more or fewer of
-    (`Labels.size_noun`), of which the best counts.
+    With a `size` it belongs to a series: the strategy with more or fewer of `Labels.size_noun`, of which
+    the best counts.
     """
 
     change: str
@@ -80,8 +80,8 @@ class Variant:
 
 @dataclass(frozen=True, slots=True)
 class Job:
-    """What a bound is asked for: a strategy, and what it would be lowered from: the computation of one of
-    `accumulate` micro-batches, without variation where `whole` gives that of the step."""
+    """A request for a bound: a strategy, a site, and the computation of one of `accumulate` micro-batches
+    (without variation where `whole` gives that of the step)."""
 
     exchange: Exchange
     computation: Computation
@@ -91,13 +91,13 @@ class Job:
 
     @property
     def step(self) -> Computation:
-        """What a worker computes in a step, all micro-batches of it."""
+        """The computation of a worker in a step, with all its micro-batches."""
         from planner.device.computation import accumulated
 
         return accumulated(self.computation, self.accumulate) if self.whole is None else self.whole()
 
     def case(self) -> Case:
-        """What the simulator would run."""
+        """The simulator's input."""
         return self.exchange.lower(self.step, self.site)
 
 
@@ -115,29 +115,29 @@ class Exchange(Parallelism):
 
     @abstractmethod
     def lower(self, computation: Computation, site: Site) -> Case:
-        """What the simulator runs: the step with its transfers, the cluster, the policy and the joins. Same
-        arguments, same value; expensive parts may be cached by value."""
+        """The simulator's input: the step with its transfers, the cluster, the policy and the joins. Equal
+        arguments give equal values; expensive parts may be cached by value."""
 
     def rented(self, site: Site) -> tuple[Rented, ...]:
-        """The machines that it needs besides the workers'."""
+        """Machines that it needs besides the workers'."""
         return ()
 
     def variants(self, site: Site) -> Iterator[Variant]:
-        """Other settings that might be faster."""
+        """Other settings that may be faster."""
         return iter(())
 
     @classmethod
     def bounds(cls, jobs: Sequence[Job]) -> Floats:
-        """The most samples per second that each job can reach in the long run. The default holds for every
-        step and cluster; override it only to be faster, and hold both equal in a test."""
+        """Upper bounds on the samples per second of each job in the long run. The default holds for every
+        step and cluster; override it only for speed, and test that both agree."""
         from planner.simulator.bounds import bounds_of
 
         return bounds_of([job.case() for job in jobs])
 
     @property
     def key(self) -> str:
-        """Tells it apart from all others: its kind and every setting that is not the default. Part of the
-        plan's key, hence of its seed and of stores: it never changes for a setting that exists."""
+        """Its kind and every setting that is not the default. Part of a plan's key, hence of its seed and
+        of stores: it never changes for an existing setting."""
         default = type(self)()
         names = (entry.name for entry in fields(self))  # type: ignore[arg-type]
         changed = (name for name in names if getattr(self, name) != getattr(default, name))
@@ -145,11 +145,11 @@ class Exchange(Parallelism):
 
     @property
     def is_asynchronous(self) -> bool:
-        """Whether gradients may be stale: replicas do not wait for each other."""
+        """Whether gradients may be stale, as replicas do not wait for each other."""
         return False
 
     def record(self) -> dict[str, Any]:
-        """It as JSON: its kind and its settings."""
+        """Its kind and its settings, for JSON."""
         return {"kind": self.kind, **{entry.name: getattr(self, entry.name) for entry in fields(self)}}  # type: ignore[arg-type]
 
 
@@ -157,7 +157,7 @@ E = TypeVar("E", bound=Exchange)
 
 
 def with_choices(options: Iterable[E], choices: Mapping[str, str]) -> Iterator[E]:
-    """Those of the options that have the settings which a request fixes."""
+    """The options that have the settings fixed by a request."""
     for option in options:
         if all(str(getattr(option, name)) == value for name, value in choices.items()):
             yield option
@@ -167,7 +167,7 @@ Rule = Callable[[int, Site], bool]  # by the model's parameters and the site
 
 
 class Tier(StrEnum):
-    """When a search tries a strategy that a request does not name."""
+    """When a search tries a strategy that the request does not name."""
 
     BASELINE = "baseline"  # first
     FALLBACK = "fallback"  # where no baseline fits in memory
@@ -185,10 +185,9 @@ def if_named(parameters: int, site: Site) -> bool:
 
 @dataclass(frozen=True, slots=True)
 class Entry:
-    """A strategy's class, or `module:Class` to load it from; the request's fields that are settings of it;
-    where a search considers it that names none; and what practitioners call it. `ceiling`: where
-    (`module:function`) a bound is that needs no lowering, so that a search makes only those of dozens of
-    settings that can win."""
+    """A registered strategy: its class, or `module:Class` to load it from; the request fields that are its
+    settings; the rule by which a search considers it; its usual name. `ceiling`: a bound without lowering
+    (`module:function`), so that a search lowers only settings that can win."""
 
     target: str | type[Exchange]
     tier: Tier = Tier.BASELINE
@@ -210,7 +209,7 @@ def _loaded(target: str) -> Any:
 
 
 class Registry(MutableMapping[str, type[Exchange]]):
-    """Strategies by kind, loaded when they are looked up; iterated in the order in which ties are broken."""
+    """Strategies by kind, imported when they are looked up, in the order in which ties are broken."""
 
     def __init__(self, entries: dict[str, Entry]) -> None:
         self._entries = entries
@@ -229,8 +228,8 @@ class Registry(MutableMapping[str, type[Exchange]]):
         return self._entries[exchange.kind].tier
 
     def ceiling(self, exchange: Exchange) -> Callable[..., float] | None:
-        """A function of the exchange, a computation and a site: more samples per second than it can reach;
-        with `links=False` whatever its transfers take, in proportion to the workers. None: it has none."""
+        """A bound without lowering, as a function of the exchange, a computation and a site; None if there
+        is none. With `links=False` it ignores transfers, in proportion to the workers."""
         target = self._entries[exchange.kind].ceiling
         return _loaded(target) if target else None
 
@@ -263,8 +262,8 @@ MAX_PARSED_PARAMETERS = 10_000_000  # of more, a GPU computes faster than its ho
 
 
 def _servers_may_win(parameters: int, site: Site) -> bool:
-    """Several replicas with parameter servers may win on CPU machines, with small models, and where nobody
-    has said how the GPUs of a machine are joined, so that no collectives can run."""
+    """Whether parameter servers may win: several replicas on CPU machines, with small models, or on GPUs
+    whose links nobody knows, so that no collectives can run."""
     if site.workers < 2 or site.replicas > MAX_SERVED_REPLICAS or parameters > MAX_SERVED_PARAMETERS:
         return False
     joined = site.devices == 1 or site.fabric is not None

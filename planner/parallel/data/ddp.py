@@ -36,8 +36,8 @@ from planner.parallel.data.joint import (
     JITTER_S,
     MEMORY_SHARE,
     JointSteps,
+    contention_s,
     mean_s,
-    taken_s,
 )
 from planner.parallel.data.settings import GRADIENTS, Collective
 from planner.parallel.plan import Site
@@ -56,8 +56,8 @@ COPY_S = 5e-6  # at least, of one tensor one way: a kernel of its own
 
 @dataclass(frozen=True, slots=True)
 class Bucket:
-    """Gradients that are reduced together. `ready` is the op after which the last of them is there and all
-    buckets before this one could be started."""
+    """Gradients that are reduced together. `ready` is the op after which all of them, and all buckets
+    before this one, are complete."""
 
     bytes: int
     ready: int
@@ -109,26 +109,28 @@ class AllReduce(Collective):
     def lower(self, computation: Computation, site: Site) -> Case:
         steps = self.joint_steps(computation, site, self.jitter_s)
         buckets, links = self.buckets(computation), (steps.library, steps.peers, site)
-        factor = slowed(computation, buckets, *links, accesses=self.accesses, copied=self.copied)
-        done = summed(steps, buckets, factor)
+        factor = slowdown(computation, buckets, *links, accesses=self.accesses, copied=self.copied)
+        done = add_all_reduces(steps, buckets, factor)
         after_s = self.after_s(computation, buckets, steps.peers, site)
         steps.update(after_s, done, communication_s=after_s - computation.optimizer_s)
         return steps.case()
 
     def after_s(self, computation: Computation, buckets: Sequence[Bucket], peers: Peers, site: Site) -> float:
-        """What follows the last sum: waiting for it to be noticed, copying, and the optimizer."""
+        """Seconds after the last all-reduce: until it is noticed, copies, and the optimizer."""
         if peers.outermost is None:
             return computation.optimizer_s
         copies = self.copied and self.accesses > 0 and not computation.buckets
-        return self.cycle_s / 2 + (copied_s(buckets, site) if copies else 0.0) + computation.optimizer_s
+        return self.cycle_s / 2 + (copy_s(buckets, site) if copies else 0.0) + computation.optimizer_s
 
     def buckets(self, computation: Computation) -> tuple[Bucket, ...]:
         """Buckets in the order of their sums; recorded ones stay as they were unless other sizes are asked
         for."""
         width = self.gradient_bytes(computation.precision)
         if computation.buckets and self.bucket_bytes == CAP_BYTES:
-            return bucketed(computation, 1, 1, width)
-        return bucketed(computation, self.bucket_bytes, self.first_bucket_bytes, width, rebuilt=self.rebuilt)
+            return bucket_gradients(computation, 1, 1, width)
+        return bucket_gradients(
+            computation, self.bucket_bytes, self.first_bucket_bytes, width, rebuilt=self.rebuilt
+        )
 
     @classmethod
     def bounds(cls, jobs: Sequence[Job]) -> Floats:
@@ -165,11 +167,11 @@ class AllReduce(Collective):
         )
 
 
-def summed(
+def add_all_reduces(
     steps: JointSteps, found: tuple[Bucket, ...], factor: float, at: int = 0, last: tuple[int, ...] = ()
 ) -> tuple[int, ...]:
-    """Compute from op `at` on, after `last`, and sum each bucket among all when it is full; what has to be
-    over before anything can follow. Backward passes take `factor` as long."""
+    """Adds computation from op `at` on, after `last`, and the all-reduce of each bucket when it is full;
+    returns the ops to wait for. Backward passes take `factor` as long."""
     computation = steps.computation
     done: list[int] = []
     for bucket, name, end in _stretches(computation, found):
@@ -183,7 +185,8 @@ def summed(
 
 
 def _stretches(computation: Computation, found: tuple[Bucket, ...]) -> Iterator[tuple[int | None, str, int]]:
-    """Where the computation is cut: (bucket that is ready then, name, last op), in order."""
+    """The stretches of a computation between buckets, in order: (bucket that is ready then, name, last
+    op)."""
     backward = [op for op, role in enumerate(computation.role.tolist()) if role == BACKWARD]
     if backward and backward[0] > 0:
         yield None, "forward", backward[0] - 1
@@ -194,7 +197,7 @@ def _stretches(computation: Computation, found: tuple[Bucket, ...]) -> Iterator[
 
 
 @memoize(on=ops_of)
-def bucketed(
+def bucket_gradients(
     computation: Computation, cap_bytes: int, first_bytes: int, width: int, *, rebuilt: bool = True
 ) -> tuple[Bucket, ...]:
     """The buckets of a computation in the order in which they are reduced. `width`: bytes of an element."""
@@ -230,7 +233,7 @@ def _grouped(
     return [*groups, open_] if open_ else groups
 
 
-def slowed(
+def slowdown(
     computation: Computation,
     buckets: Sequence[Bucket],
     library: Library,
@@ -241,26 +244,28 @@ def slowed(
     copied: bool,
     passes: int = 1,
 ) -> float:
-    """By which factor the backward passes take longer. The last bucket leaves when they are over."""
+    """Factor on backward passes with all-reduces beside them. The last bucket leaves when they are over."""
     backward_s = passes * _backward_s(computation)
     if backward_s <= 0 or peers.outermost is None or accesses <= 0:
         return 1.0
     sizes = [bucket.bytes for bucket in buckets]
-    taken_s = beside_s(accesses, sizes[:-1], library, peers, site)
+    contention_s = overlap_loss_s(accesses, sizes[:-1], library, peers, site)
     if copied and not computation.buckets:
-        taken_s += copied_s(buckets, site)
-    return 1 + min(taken_s / backward_s, 1.0)
+        contention_s += copy_s(buckets, site)
+    return 1 + min(contention_s / backward_s, 1.0)
 
 
-def beside_s(accesses: float, sizes: Sequence[float], library: Library, peers: Peers, site: Site) -> float:
-    """Seconds that computing loses to all-reduces of these sizes; no more than they last."""
+def overlap_loss_s(
+    accesses: float, sizes: Sequence[float], library: Library, peers: Peers, site: Site
+) -> float:
+    """Seconds that computation loses to all-reduces of these sizes; no more than they last."""
     sent_bytes = ring_bytes("all_reduce", sum(sizes), peers.ranks)
-    return taken_s(accesses, sent_bytes, _busy_s(sizes, library, peers), site)
+    return contention_s(accesses, sent_bytes, _busy_s(sizes, library, peers), site)
 
 
-def copied_s(buckets: Sequence[Bucket], site: Site) -> float:
-    """Seconds of copying all gradients into buckets, or sums out of them. A step that was recorded with
-    buckets has its copies in it."""
+def copy_s(buckets: Sequence[Bucket], site: Site) -> float:
+    """Seconds to copy all gradients into buckets, or sums out of them. A step that was recorded with
+    buckets includes its copies."""
     if site.mesh.is_sharded:
         return 0.0  # as Megatron does, in the buffers that are sent
     device, size = site.hardware.device, sum(bucket.bytes for bucket in buckets)

@@ -26,15 +26,15 @@ from planner.device.precision import Precision
 from planner.errors import BadInput
 from planner.memoize import kept_on, memoize
 from planner.model import Model
-from planner.parallel.collectives import Kind, Library, Peers, repeated, ring_bytes
+from planner.parallel.collectives import Kind, Library, Peers, repeat_phases, ring_bytes
 from planner.parallel.data import Asked, ChangeKind, Exchange, Job, Labels, Variant
 from planner.parallel.data.joint import (
     ACCESSES,
     BETWEEN_WORKERS,
     JITTER,
     JointSteps,
+    contention_s,
     mean_s,
-    taken_s,
 )
 from planner.parallel.data.settings import Collective, has_machines
 from planner.parallel.data.units import Stretch, Unit, stretches, units_of
@@ -112,13 +112,13 @@ class Sharded(Collective):
 
     @classmethod
     def bounds(cls, jobs: Sequence[Job]) -> Floats:
-        """Computation with what cannot be hidden, or all that is sent, in closed form."""
+        """Computation with the collectives that nothing hides, or all traffic, in closed form."""
         from planner.parallel.data.joint_bounds import sharded_bound
 
         return np.array([sharded_bound(cast(Sharded, job.exchange), job) for job in jobs])
 
     def traffic(self, computation: Computation, site: Site) -> ShardTraffic:
-        """What is sent in a step."""
+        """The traffic of a step."""
         width = self.gradient_bytes(computation.precision)
         of: dict[str, Any] = {"each_pass": self.each_pass, "width": width, "after": self.gathers_after(site)}
         key = ("traffic", computation.precision, self.stage, self.least_unit, *of.values())
@@ -151,7 +151,8 @@ class Sharded(Collective):
 
 
 def memory_saving_variants(exchange: Exchange) -> Iterator[Variant]:
-    """Strategies that leave less on a device, the least last; their labels are as `--exchange` takes them."""
+    """Variants with less memory per device, in descending order of memory; labels are written as for
+    `--exchange`."""
     sharded = exchange if isinstance(exchange, Sharded) else None
     for stage in STAGES[0 if sharded is None else sharded.stage :]:
         saving = Sharded(stage=stage) if sharded is None else replace(sharded, stage=stage)
@@ -163,7 +164,7 @@ def memory_saving_variants(exchange: Exchange) -> Iterator[Variant]:
 
 @memoize
 def gathered_bytes(model: Model, precision: Precision, prefetch: int = 1) -> float:
-    """Bytes of the units that are whole at once: one that computes, and those gathered ahead."""
+    """Bytes of the units that are whole at once: the one that computes, and those gathered ahead."""
     units: dict[str, float] = {}
     for layer in model:
         trained = sum(tensor.trained_elements for tensor in layer.tensors) * precision.parameter_bytes
@@ -209,7 +210,7 @@ def traffic_of(
 
 
 def _first_use(found: Sequence[Stretch]) -> dict[int, int]:
-    """The stretch that is the first to need each unit."""
+    """The first stretch that needs each unit."""
     first: dict[int, int] = {}
     for at, stretch in enumerate(found):
         if stretch.gathers:
@@ -218,7 +219,7 @@ def _first_use(found: Sequence[Stretch]) -> dict[int, int]:
 
 
 class _Lowering:
-    """One step under construction: what computation waits for, and what has been issued."""
+    """A step under construction, with the ops that computation waits for and those issued."""
 
     def __init__(self, exchange: Sharded, steps: JointSteps) -> None:
         self.exchange = exchange
@@ -228,7 +229,7 @@ class _Lowering:
         self.stretches = stretches(steps.computation, self.units)
         self.first_use = _first_use(self.stretches)
         self.whole, self.across = groups(exchange, steps.peers)
-        self.factor = slowed(exchange, steps.computation, steps.library, steps.peers, steps.site)
+        self.factor = slowdown(exchange, steps.computation, steps.library, steps.peers, steps.site)
         self.last: tuple[int, ...] = ()  # the end of computation so far
         self.begun: list[tuple[int, ...]] = []  # what each stretch waited for: computation and its gather
         self.scattered: list[int] = []
@@ -260,8 +261,8 @@ class _Lowering:
                 self.last = ends
 
     def _gather(self, at: int) -> tuple[int, ...]:
-        """Issued when the stretch `prefetch` places before it begins; with none when it is its turn. Below
-        stage 3 they are issued together: what is gathered stays."""
+        """Issues a gather when the stretch `prefetch` places ahead begins; without prefetch when it is its
+        turn. Below stage 3 all are issued together, as gathered parameters stay."""
         exchange, steps = self.exchange, self.steps
         stretch, ahead = self.stretches[at], at - exchange.prefetch
         deps: tuple[int, ...] = ()
@@ -277,7 +278,7 @@ class _Lowering:
         return self._collective(f"gather[{at}]", "all_gather", size, deps, times=times)
 
     def _scatter(self, name: str, unit: Unit, at: int) -> tuple[int, ...]:
-        """Reduce and scatter a unit's gradients; what is kept is summed with other machines' parts."""
+        """Reduces and scatters a unit's gradients; parts are then summed with other machines' parts."""
         steps, exchange = self.steps, self.exchange
         size = float(unit.elements * exchange.gradient_bytes(steps.computation.precision))
         together = exchange.stage == 3 and not exchange.blocking
@@ -287,7 +288,7 @@ class _Lowering:
         if self.across is None:
             return ends
         phases = steps.library.phases("all_reduce", size, self.across)
-        return steps.phases(f"{name}/sum", repeated(phases, times), ends)
+        return steps.phases(f"{name}/sum", repeat_phases(phases, times), ends)
 
     def _collective(
         self,
@@ -299,37 +300,39 @@ class _Lowering:
         opposed: bool = False,
         times: float = 1.0,
     ) -> tuple[int, ...]:
-        phases = repeated(self.steps.library.phases(kind, size, self.whole, opposed=opposed), times)
+        phases = repeat_phases(self.steps.library.phases(kind, size, self.whole, opposed=opposed), times)
         if self.across is not None:
             phases = tuple(replace(phase, scope="machine") for phase in phases)
         return self.steps.phases(name, phases, deps)
 
 
 def groups(exchange: Sharded, peers: Peers) -> tuple[Peers, Peers | None]:
-    """Who shares a unit, and who sums the parts that are kept (None: nobody else has them)."""
+    """The ranks that share a unit, and those that sum the parts kept (None: nobody else has them)."""
     if exchange.within == "all" or peers.inside is None or peers.between is None:
         return peers, None
     return Peers.of(inside=peers.inside), Peers.of(between=peers.between)
 
 
-def slowed(exchange: Sharded, computation: Computation, library: Library, peers: Peers, site: Site) -> float:
-    """By which factor computation takes longer, as collectives run beside it."""
+def slowdown(
+    exchange: Sharded, computation: Computation, library: Library, peers: Peers, site: Site
+) -> float:
+    """Factor on computation with collectives beside it."""
     compute_s = float(mean_s(computation).sum())
     if exchange.blocking or compute_s <= 0:
         return 1.0
-    taken = beside_s(exchange, exchange.traffic(computation, site), library, peers, site)
+    taken = overlap_loss_s(exchange, exchange.traffic(computation, site), library, peers, site)
     return 1 + min(sum(taken) / compute_s, 1.0)
 
 
-def beside_s(
+def overlap_loss_s(
     exchange: Sharded, traffic: ShardTraffic, library: Library, peers: Peers, site: Site
 ) -> tuple[float, float]:
-    """Seconds that computing loses to gathers and to scatters (`planner.parallel.data.joint`)."""
+    """Seconds that computation loses to gathers and to scatters (`planner.parallel.data.joint`)."""
     whole, across = groups(exchange, peers)
 
     def lost_s(kind: Kind, size: float, group: Peers, devices: int = 1) -> float:
         sent_bytes = ring_bytes(kind, size, group.ranks) / devices
-        return taken_s(exchange.accesses, sent_bytes, library.seconds(kind, size, group), site)
+        return contention_s(exchange.accesses, sent_bytes, library.seconds(kind, size, group), site)
 
     gathers_s = sum(lost_s("all_gather", size, whole) * times for size, times in traffic.gathers)
     scatters_s = sum(lost_s("reduce_scatter", size, whole) * times for size, times in traffic.scatters)

@@ -70,8 +70,8 @@ BETWEEN_WORKERS = {FABRIC: "intra-node links", NETWORK: "NICs"}
 
 @memoize
 def step_factors(sigma: float, workers: int, stages: int = 1) -> Floats:
-    """Factors on whole steps, evenly over their distribution, enough for so many workers: log-normal of mean
-    1 for one device; where several stages follow each other, all wait for the slowest of them."""
+    """Factors on whole steps, evenly over their distribution, enough for so many workers: log-normal with
+    mean 1 for one device. Where several stages follow each other, all wait for the slowest."""
     if sigma <= 0:
         return np.ones(1)
     rows = min(MOST_ROWS, max(LEAST_ROWS, 4 * workers))
@@ -84,24 +84,23 @@ def step_factors(sigma: float, workers: int, stages: int = 1) -> Floats:
 
 
 def slowest_factor(sigma: float, workers: int, stages: int = 1) -> float:
-    """By how much the slowest of so many workers is behind the mean of all devices, in the mean of steps, as
-    each draws its factor for itself."""
+    """The mean factor by which the slowest of so many workers is behind the mean of all devices."""
     factors = step_factors(sigma, workers, stages)
     within = (np.arange(len(factors) + 1) / len(factors)) ** workers  # none of them above the k smallest
     return float((factors * np.diff(within)).sum())
 
 
 def step_sigma(computation: Computation, jitter: float, jitter_s: float) -> float:
-    """By how much steps differ: what the computation says, or what is usual. No `jitter` means that they are
-    all alike."""
+    """Standard deviation of the logarithm of step times: the computation's own, or the usual one. No
+    `jitter`: all steps are alike."""
     passes = sum(computation.stands_for) or computation.micro_batches
     step_s = 0.0 if computation.once_s is None else float(computation.once_s.sum())
     return max(computation.variation.step_sigma, usual_sigma(step_s, passes, jitter, jitter_s))
 
 
 def usual_sigma(step_s: float, passes: float, jitter: float = JITTER, jitter_s: float = JITTER_S) -> float:
-    """By how much steps of so many seconds differ. A step of several micro-batches differs less, because they
-    differ each for themselves, and so does a long one. 0 seconds: nobody knows how long it is."""
+    """The usual deviation of steps of so many seconds. Micro-batches, and parts of long steps, vary
+    independently and partly cancel. 0 seconds: an unknown duration."""
     pass_s = step_s / passes
     share = jitter if pass_s <= JITTER_SPAN_S else jitter * math.sqrt(JITTER_SPAN_S / pass_s)
     if min(jitter, jitter_s, pass_s) > 0:
@@ -111,9 +110,9 @@ def usual_sigma(step_s: float, passes: float, jitter: float = JITTER, jitter_s: 
 
 @dataclass
 class JointSteps:
-    """A step under construction: ops and a column of durations for each.
+    """A step under construction: ops, and a column of durations for each.
 
-    Synthesized ops take their time once, times a factor for the step: what single ops vary by averages out
+    Synthesized ops take their time once, times a factor for the step: variation of single ops averages out
     over a stretch of them. Recorded steps are taken as they are.
     """
 
@@ -147,7 +146,7 @@ class JointSteps:
         return len(self.factors)
 
     def compute(self, name: str, first: int, last: int, deps: Iterable[int], factor: float = 1.0) -> int:
-        """Ops `first` to `last` of the computation, one after another; the position of the new op."""
+        """Adds ops `first` to `last` of the computation as one op; returns its position."""
         role, parts = int(self.computation.role[last]), self._parts(first, last, factor)
         op = Op(name, WORKER, deps=_sorted(deps), role=role, parts=parts)
         return self.add(op, self._seconds(first, last) * factor)
@@ -155,7 +154,7 @@ class JointSteps:
     def update(
         self, seconds: float, deps: Iterable[int], *, communication_s: float = 0.0, name: str = "optimizer"
     ) -> int:
-        """The optimizer; `communication_s` of its seconds notice and copy what was received."""
+        """Adds the optimizer; `communication_s` of its seconds notice and copy received data."""
         parts: RoleShares = ()
         if communication_s > 0:
             share = communication_s / seconds
@@ -164,11 +163,11 @@ class JointSteps:
         return self.add(op, np.full(self.rows, seconds))
 
     def collective(self, name: str, kind: Kind, size: float, deps: Iterable[int]) -> tuple[int, ...]:
-        """A collective among all; the ops to wait for (`deps` themselves where nobody else takes part)."""
+        """Adds a collective among all; returns the ops to wait for (`deps` where nobody else takes part)."""
         return self.phases(name, self.library.phases(kind, size, self.peers), deps)
 
     def phases(self, name: str, phases: Sequence[Phase], deps: Iterable[int]) -> tuple[int, ...]:
-        """Transfers that follow each other."""
+        """Adds transfers that follow each other."""
         before = _sorted(deps)
         for at, phase in enumerate(phases):
             label = name if len(phases) == 1 else f"{name}/{phase.level}[{at}]"
@@ -194,7 +193,7 @@ class JointSteps:
         return np.asarray(np.maximum(self.sums[..., last + 1] - self.sums[..., first], 0.0) * self.factors)
 
     def _parts(self, first: int, last: int, factor: float) -> RoleShares:
-        """Shares of a stretch by role; what `factor` adds to it is communication that slows it down."""
+        """Shares of a stretch by role; the time that `factor` adds counts as communication."""
         shares: dict[OpRole, float] = {}
         if self.role_sums:
             own_s = {role: sums[last + 1] - sums[first] for role, sums in self.role_sums.items()}
@@ -207,16 +206,16 @@ class JointSteps:
         return tuple((shares | {OpRole.COMMUNICATION: slowed}).items())
 
     def _channel(self, level: str) -> int:
-        """Take turns among the library's channels of a level."""
+        """The next of the library's channels of a level, in turn."""
         turn = self.turns.get(level, 0)
         self.turns[level] = (turn + 1) % self.library.in_flight
         return turn + (self.library.in_flight if level == "network" and self.peers.inside else 0)
 
     def case(self) -> Case:
-        """What the simulator runs."""
+        """The simulator's input."""
         from planner.simulator.simulate import Case
 
-        computation, cluster = self.computation, wired(self.site, self.library, self.peers)
+        computation, cluster = self.computation, cluster_of_site(self.site, self.library, self.peers)
         order = np.broadcast_to(np.arange(len(self.ops), dtype=np.int32), (self.rows, len(self.ops)))
         step = Profile.build(
             self.ops,
@@ -244,7 +243,7 @@ def role_sums(computation: Computation) -> dict[OpRole, list[float]]:
     }
 
 
-def wired(site: Site, library: Library, peers: Peers) -> Cluster:
+def cluster_of_site(site: Site, library: Library, peers: Peers) -> Cluster:
     """The cluster: a node for each machine's NIC and, where devices are joined, two ports of its fabric."""
     machine = [site.machine_of(worker) for worker in range(site.workers)]
     nodes: list[Node] = []
@@ -293,8 +292,8 @@ def _sorted(deps: Iterable[int]) -> tuple[int, ...]:
     return tuple(sorted(set(deps)))
 
 
-def taken_s(accesses: float, sent_bytes: float, busy_s: float, site: Site) -> float:
-    """Seconds that computing loses to collectives in which a device sends so much in so many seconds."""
+def contention_s(accesses: float, sent_bytes: float, busy_s: float, site: Site) -> float:
+    """Seconds that computation loses to collectives that send so many bytes in so many seconds."""
     device = site.hardware.device
     if accesses <= 0:
         return 0.0
@@ -306,12 +305,12 @@ def taken_s(accesses: float, sent_bytes: float, busy_s: float, site: Site) -> fl
     return min(accesses * sent_bytes / (MEMORY_SHARE * device.memory_bytes_per_s), busy_s)
 
 
-def turn_of(computation: Computation) -> int:
-    """The op with which the first backward pass begins."""
+def first_backward_op(computation: Computation) -> int:
+    """The first op of the first backward pass."""
     backward = np.flatnonzero(computation.role == BACKWARD)
     return int(backward[0]) if len(backward) else computation.ops
 
 
 def mean_s(computation: Computation) -> np.ndarray[tuple[int, ...], np.dtype[np.float64]]:
-    """How long each op takes on average."""
+    """Mean seconds of each op."""
     return computation.durations_s.mean(axis=0) if computation.once_s is None else computation.once_s

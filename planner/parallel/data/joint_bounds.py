@@ -20,8 +20,8 @@ from planner.memoize import itself, memoize
 from planner.parallel.collectives import Library, Peers, Phase, alone_s
 from planner.parallel.collectives.peers import peers_of
 from planner.parallel.data import Job
-from planner.parallel.data.fsdp import beside_s, groups
-from planner.parallel.data.joint import mean_s, turn_of
+from planner.parallel.data.fsdp import groups, overlap_loss_s
+from planner.parallel.data.joint import first_backward_op, mean_s
 from planner.parallel.plan import Site
 
 if TYPE_CHECKING:
@@ -31,13 +31,13 @@ if TYPE_CHECKING:
 
 def allreduce_bound(exchange: AllReduce, job: Job) -> float:
     """Upper bound on samples per second."""
-    from planner.parallel.data.ddp import slowed
+    from planner.parallel.data.ddp import slowdown
 
     computation, site, times = job.computation, job.site, job.accumulate
     library = exchange.library_at(site)
     peers = peers_of(site, library)
     buckets = exchange.buckets(computation)
-    factor = slowed(
+    factor = slowdown(
         *(computation, buckets, library, peers, site),
         accesses=exchange.accesses,
         copied=exchange.copied,
@@ -71,14 +71,14 @@ def _samples_per_s(job: Job, step_s: float) -> float:
 
 @dataclass(frozen=True, slots=True)
 class _Sent:
-    """What the collectives of one micro-batch take: one after another, and of each level's time; and those
+    """The collectives of one micro-batch: seconds one after another, seconds on each level, and seconds
     that nothing can hide."""
 
     gathers_s: float
     scatters_s: float
     gathers_busy_s: Mapping[str, float]
     scatters_busy_s: Mapping[str, float]
-    taken_s: tuple[float, float]  # from computation, by gathers and by scatters
+    contention_s: tuple[float, float]  # from computation, by gathers and by scatters
     exposed_s: float
     after_s: float  # after the optimizer
 
@@ -103,8 +103,8 @@ def _sent(exchange: Sharded, traffic: ShardTraffic, library: Library, site: Site
     exposed_s = library.seconds("all_gather", traffic.first, whole) if traffic.first else 0.0
     exposed_s += library.seconds("reduce_scatter", traffic.last, whole)
     after_s = library.seconds("all_gather", traffic.after, whole) if traffic.after else 0.0
-    taken_s = beside_s(exchange, traffic, library, peers, site)
-    return _Sent(alone[0], alone[1], busy[0], busy[1], taken_s, exposed_s, after_s)
+    contention_s = overlap_loss_s(exchange, traffic, library, peers, site)
+    return _Sent(alone[0], alone[1], busy[0], busy[1], contention_s, exposed_s, after_s)
 
 
 def sharded_bound(exchange: Sharded, job: Job) -> float:
@@ -119,8 +119,8 @@ def sharded_bound(exchange: Sharded, job: Job) -> float:
     scattered = job.accumulate if exchange.each_pass else 1
     alone = gathered * sent.gathers_s + scattered * sent.scatters_s
     mean = job.accumulate * _total_s(computation) - (job.accumulate - 1) * _wait_s(computation)
-    taken_s = gathered * sent.taken_s[0] + scattered * sent.taken_s[1]
-    compute_s = (mean if exchange.blocking else mean + min(taken_s, mean)) / slowest
+    contention_s = gathered * sent.contention_s[0] + scattered * sent.contention_s[1]
+    compute_s = (mean if exchange.blocking else mean + min(contention_s, mean)) / slowest
     if exchange.blocking and exchange.within == "all":
         step_s = compute_s + alone
     else:
@@ -134,7 +134,7 @@ def sharded_bound(exchange: Sharded, job: Job) -> float:
 
 @memoize(on=itself)
 def _wait_s(computation: Computation) -> float:
-    """For other stages of a pipeline, in a step."""
+    """Seconds of waiting for other pipeline stages in a step."""
     return 0.0 if computation.work is None else float(mean_s(computation)[computation.work == WAIT].sum())
 
 
@@ -145,15 +145,16 @@ def _total_s(computation: Computation) -> float:
 
 @memoize(on=itself)
 def _ready_s(computation: Computation, buckets: tuple[Bucket, ...]) -> tuple[float, tuple[float, ...], float]:
-    """Seconds until the backward pass begins, until each bucket is ready, and of all ops; not slowed."""
+    """Seconds until the backward pass begins, until each bucket is ready, and of all ops, without
+    slowdown."""
     ends = np.cumsum(mean_s(computation))
-    turn = turn_of(computation)
+    turn = first_backward_op(computation)
     forward_s = float(ends[turn - 1]) if 0 < turn < computation.ops else 0.0
     return forward_s, tuple(float(ends[bucket.ready]) for bucket in buckets), float(ends[-1])
 
 
 def _busy_s(phases: Iterable[Phase], library: Library, peers: Peers) -> dict[str, float]:
-    """How long phases keep each level from other collectives."""
+    """Seconds for which phases keep each level from other collectives."""
     busy_s: dict[str, float] = {}
     for phase in phases:
         wire_s = phase.bytes / peers.bytes_per_s(phase.level)

@@ -3,7 +3,7 @@ PyTorch's ZeroRedundancyOptimizer is alike, but waits for all broadcasts before 
 
 Gradients are all-reduced workers in buckets, as in DDP; each owner then updates its tensors and sends
 them to all others, one broadcast an owner, while the next forward pass begins: a layer waits for the owners
-of its tensors. Tensors are distributed in their order, as evenly as whole tensors can be. `Sharded` cuts
+of its tensors. Tensors are owners_of in their order, as evenly as whole tensors can be. `Sharded` cuts
 every tensor into parts instead, so that nobody has more to do than others, and gathers them; a chain of
 broadcasts over hundreds of workers, each of which waits for every machine on its way, is what makes this
 exchange slow there. `within="machine"` has owners in each machine: broadcasts stay on its fabric.
@@ -24,15 +24,23 @@ from planner.memoize import memoize
 from planner.model import Model
 from planner.parallel.collectives import Library, Peers, ring_bytes
 from planner.parallel.data import Asked, ChangeKind, Labels, Variant
-from planner.parallel.data.ddp import CAP_BYTES, MIB, Bucket, bucketed, copied_s, slowed, summed
+from planner.parallel.data.ddp import (
+    CAP_BYTES,
+    MIB,
+    Bucket,
+    add_all_reduces,
+    bucket_gradients,
+    copy_s,
+    slowdown,
+)
 from planner.parallel.data.joint import (
     ACCESSES,
     BETWEEN_WORKERS,
     JITTER,
     JointSteps,
+    contention_s,
+    first_backward_op,
     mean_s,
-    taken_s,
-    turn_of,
 )
 from planner.parallel.data.settings import Collective, has_machines
 from planner.parallel.plan import Site
@@ -79,20 +87,20 @@ class Owned(Collective):
         steps = self.joint_steps(computation, site)
         buckets, links = self.buckets(computation), (steps.library, steps.peers, site)
         at, last = self._received(steps)
-        factor = slowed(computation, buckets, *links, accesses=self.accesses, copied=True)
-        done = summed(steps, buckets, factor, at, last)
+        factor = slowdown(computation, buckets, *links, accesses=self.accesses, copied=True)
+        done = add_all_reduces(steps, buckets, factor, at, last)
         after_s = self.after_s(computation, buckets, steps.peers, site)
         share = largest_share(tensors_of(computation), self.workers_sharing(site))
         steps.update(after_s, done, communication_s=after_s - computation.optimizer_s * share)
         return steps.case()
 
     def _received(self, steps: JointSteps) -> tuple[int, tuple[int, ...]]:
-        """Broadcasts, and the first forward pass up to the layer that waits for the last of them: the op that
-        comes next, and what it waits for."""
+        """Adds broadcasts, and the first forward pass up to the layer that waits for the last of them;
+        returns the next op and its dependencies."""
         computation, library, site = steps.computation, steps.library, steps.site
         sent, group = self.broadcasts(computation, site), self.group(steps.peers)
-        forward_s = float(mean_s(computation)[: turn_of(computation)].sum())
-        factor = self.slowed(forward_s, sent, library, group, site)
+        forward_s = float(mean_s(computation)[: first_backward_op(computation)].sum())
+        factor = self.slowdown(forward_s, sent, library, group, site)
         at = 0
         last: tuple[int, ...] = ()
         for owner, (size, first) in enumerate(sent):
@@ -106,24 +114,25 @@ class Owned(Collective):
         return at, last
 
     def buckets(self, computation: Computation) -> tuple[Bucket, ...]:
-        """What is summed together, in the order in which it is."""
+        """Buckets in the order of their sums."""
         width = self.gradient_bytes(computation.precision)
-        return bucketed(computation, self.bucket_bytes, self.bucket_bytes, width)
+        return bucket_gradients(computation, self.bucket_bytes, self.bucket_bytes, width)
 
     def broadcasts(self, computation: Computation, site: Site) -> tuple[tuple[int, int], ...]:
-        """What owners send: bytes, and the op that is the first to need them."""
+        """Bytes that each owner sends, and the first op that needs them."""
         width = computation.precision.parameter_bytes
         return tuple(
-            (elements * width, first) for elements, first in sent_by(computation, self.workers_sharing(site))
+            (elements * width, first)
+            for elements, first in elements_by_owner(computation, self.workers_sharing(site))
         )
 
     def group(self, peers: Peers) -> Peers:
-        """Who gets an owner's tensors from it."""
+        """The ranks that receive an owner's tensors."""
         if self.within == "all" or peers.inside is None:
             return peers
         return Peers.of(inside=peers.inside)
 
-    def slowed(
+    def slowdown(
         self,
         forward_s: float,
         sent: Sequence[tuple[int, int]],
@@ -131,18 +140,19 @@ class Owned(Collective):
         group: Peers,
         site: Site,
     ) -> float:
-        """By which factor a forward pass of so many seconds takes longer, as broadcasts run beside it."""
+        """Factor on a forward pass of so many seconds with broadcasts beside it."""
         if forward_s <= 0 or group.outermost is None:
             return 1.0
         sizes = [size for size, _ in sent]
         busy_s = sum(library.seconds("broadcast", size, group) for size in sizes)
         moved = ring_bytes("broadcast", sum(sizes), group.ranks)
-        return 1 + min(taken_s(self.accesses, moved, busy_s, site) / forward_s, 1.0)
+        return 1 + min(contention_s(self.accesses, moved, busy_s, site) / forward_s, 1.0)
 
     def after_s(self, computation: Computation, buckets: Sequence[Bucket], peers: Peers, site: Site) -> float:
-        """What follows the last sum: copying it out of its bucket, and the optimizer of who owns most."""
+        """Seconds after the last all-reduce: copying it out of its bucket, and the busiest owner's
+        optimizer."""
         share = largest_share(tensors_of(computation), self.workers_sharing(site))
-        copies_s = 0.0 if peers.outermost is None or not self.accesses else copied_s(buckets, site)
+        copies_s = 0.0 if peers.outermost is None or not self.accesses else copy_s(buckets, site)
         return copies_s + computation.optimizer_s * share
 
     def variants(self, site: Site) -> Iterator[Variant]:
@@ -165,32 +175,32 @@ class Owned(Collective):
         )
 
 
-def distributed(sizes: Sequence[int], owners: int) -> tuple[int, ...]:
-    """The owner of each of these tensors: all elements in a row are cut into equal parts, one an owner, who
-    has the tensors whose middle is in its part."""
+def owners_of(sizes: Sequence[int], owners: int) -> tuple[int, ...]:
+    """The owner of each tensor: the row of all elements is cut into equal parts, one per owner, who has
+    the tensors with their middle in its part."""
     before, part = np.cumsum([0, *sizes]), max(sum(sizes), 1) / owners
     middle = (before[:-1] + before[1:]) / 2
     return tuple(np.minimum(middle // part, owners - 1).astype(int).tolist())
 
 
 def largest_share(sizes: Sequence[int], owners: int) -> float:
-    """Of all elements, what the owner of most of them has."""
+    """The share of all elements that the busiest owner has."""
     kept: dict[int, int] = {}
-    for size, owner in zip(sizes, distributed(sizes, owners), strict=True):
+    for size, owner in zip(sizes, owners_of(sizes, owners), strict=True):
         kept[owner] = kept.get(owner, 0) + size
     return max(kept.values(), default=0) / max(sum(sizes), 1)
 
 
 def tensors_of(computation: Computation) -> list[int]:
-    """Elements of each tensor; of a unit, the large ones, which its vectors go along with."""
+    """Elements of each tensor; a unit's vectors go along with its matrices."""
     return [
         size for parameter in computation.parameters for size in parameter.matrices or (parameter.elements,)
     ]
 
 
 @memoize(on=ops_of)
-def sent_by(computation: Computation, owners: int) -> tuple[tuple[int, int], ...]:
-    """What each owner sends: elements, and the op that is the first to need any; in the order of need."""
+def elements_by_owner(computation: Computation, owners: int) -> tuple[tuple[int, int], ...]:
+    """Elements that each owner sends, and the first op that needs any, in the order of need."""
     sizes = tensors_of(computation)
     needed = [
         min(parameter.readers, default=0)
@@ -198,7 +208,7 @@ def sent_by(computation: Computation, owners: int) -> tuple[tuple[int, int], ...
         for _ in parameter.matrices or (parameter.elements,)
     ]
     sent: dict[int, tuple[int, int]] = {}
-    for size, first, owner in zip(sizes, needed, distributed(sizes, owners), strict=True):
+    for size, first, owner in zip(sizes, needed, owners_of(sizes, owners), strict=True):
         elements, before = sent.get(owner, (0, first))
         sent[owner] = (elements + size, min(before, first))
     return tuple(sorted(sent.values(), key=lambda entry: entry[1])) if owners > 1 else ()

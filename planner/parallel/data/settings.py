@@ -14,7 +14,7 @@ from planner.model import Model
 from planner.note import Note
 from planner.parallel.collectives import Library
 from planner.parallel.collectives.nccl import Nccl
-from planner.parallel.collectives.peers import link_words, peers_of
+from planner.parallel.collectives.peers import link_notes, peers_of
 from planner.parallel.data import Asked, Exchange
 from planner.parallel.data.joint import JITTER_S, JointSteps
 from planner.parallel.plan import Site
@@ -34,7 +34,7 @@ E = TypeVar("E", bound=Exchange)
 
 
 class Collective(Exchange):
-    """A strategy over collectives: what its settings may be, which library runs them, where they cannot run.
+    """A strategy over collectives: checks of its settings, its library, the sites where it can run.
     Subclasses have the fields `library`, `gradients` and `jitter`, and others of `CHOICES`."""
 
     __slots__ = ()
@@ -59,11 +59,11 @@ class Collective(Exchange):
 
     @classmethod
     def first_candidate(cls, asked: Asked, site: Site) -> Self | None:
-        """The strategy with the settings that a request fixes; None where it cannot run, or nobody asks for
-        it and there is one device, which has nobody to exchange with."""
+        """The strategy with the requested settings; None where it cannot run, and on one device unless it
+        is asked for."""
         if site.workers < 2 and not asked.choices and not asked.single:
             return None
-        exchange = chosen(cls, tuple(asked.choices.items()))
+        exchange = with_settings(cls, tuple(asked.choices.items()))
         return exchange if exchange.infeasibility(site) is None else None
 
     def infeasibility(
@@ -91,11 +91,11 @@ class Collective(Exchange):
 
     def link_notes(self, site: Site | None) -> tuple[Note, ...]:
         """What the strategy assumes about the links of a site."""
-        return () if site is None else link_words(site, self.library_at(site))
+        return () if site is None else link_notes(site, self.library_at(site))
 
 
 def library(name: str, algorithm: str, site: Site) -> Library:
-    """The library by name; NCCL needs GPUs, so that `auto` means Gloo for CPU machines."""
+    """A library by name; `auto` is Gloo on CPU machines, as NCCL needs GPUs."""
     if name == "auto":
         name = "nccl" if site.hardware.device.kind == "gpu" else "gloo"
     if name == "nccl":
@@ -132,13 +132,14 @@ def no_network(site: Site) -> str:
 
 
 def has_machines(site: Site) -> bool:
-    """Whether something can be spread in each of several machines instead of over all workers: whole ones."""
+    """Whether a site has several whole machines with several devices, in each of which something can be
+    spread."""
     return site.machines > 1 and site.devices > 1 and site.workers % site.devices == 0
 
 
 @memoize
-def chosen(kind: type[E], choices: tuple[tuple[str, str], ...]) -> E:
-    """A strategy with the settings that a request writes, as `bucket_bytes=1000000`."""
+def with_settings(kind: type[E], choices: tuple[tuple[str, str], ...]) -> E:
+    """A strategy with the settings of a request, written as in `bucket_bytes=1000000`."""
     default = kind()
     types = {field.name: type(getattr(default, field.name)) for field in fields(default)}  # type: ignore[arg-type]
     values: dict[str, Any] = {}

@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class Alone(Exchange):
-    """The baseline of every other exchange: what one device does with the whole model by itself."""
+    """The baseline of every other strategy: one device with the whole model."""
 
     kind: ClassVar[str] = "alone"
 
@@ -78,7 +78,7 @@ class Alone(Exchange):
 
     @classmethod
     def bounds(cls, jobs: Sequence[Job]) -> Floats:
-        """One op after the other: the samples of a step over its mean length."""
+        """Samples of a step over its mean length, as ops follow one another."""
         steps = [job.step for job in jobs]
         steps_s = [float(step.durations_s.sum(axis=1).mean()) + step.optimizer_s for step in steps]
         return np.array([step.batch for step in steps], np.float64) / np.array(steps_s, np.float64)

@@ -23,25 +23,25 @@ class Unit:
     frozen_bytes: float = 0.0  # of parameters beside them that are not trained
 
     def gathered_bytes(self, precision: Precision, stage: int) -> float:
-        """What sharding by a ZeRO stage gathers: frozen parameters with stage 3 alone, in their own width."""
+        """Bytes that a ZeRO stage gathers: frozen parameters in stage 3 only, in their own width."""
         trained = float(self.elements * precision.parameter_bytes)
         return trained + self.frozen_bytes if stage == 3 else trained
 
     def __add__(self, other: Unit) -> Unit:
-        """Both, wrapped together."""
+        """Both units, wrapped together."""
         return Unit(self.name, self.elements + other.elements, self.frozen_bytes + other.frozen_bytes)
 
     @property
     def size(self) -> float:
-        """Elements, those of frozen parameters by their bytes in sixteen bits."""
+        """Elements; frozen parameters count by their bytes in 16 bits."""
         return self.elements + self.frozen_bytes / 2
 
 
 @dataclass(frozen=True, slots=True)
 class Stretch:
-    """Ops `first` to `last` of one unit. `gathers`: its parameters have to be fetched for it; `scatters`: the
-    units whose gradients are complete after it; `final`: it is in the last micro-batch of the step. It has
-    the collectives of as many micro-batches as it `stands_for`."""
+    """Ops `first` to `last` of one unit. `gathers`: its parameters have to be gathered for it; `scatters`:
+    units whose gradients are complete after it; `final`: it is in the last micro-batch. It has the
+    collectives of `stands_for` micro-batches."""
 
     name: str
     unit: int
@@ -68,8 +68,7 @@ class Units:
 
 
 def units_of(computation: Computation, least: int = 0) -> Units:
-    """The units: blocks of the computation in their order, small ones taken together until they have `least`
-    elements, as wrapping policies do."""
+    """Units of a computation: its blocks in order, small ones wrapped together up to `least` elements."""
     blocks = [Unit(name, 0) for name in computation.blocks]
     for parameter in computation.parameters:
         blocks[parameter.block] += Unit(parameter.name, parameter.elements, parameter.frozen_bytes)
@@ -92,7 +91,7 @@ def units_of(computation: Computation, least: int = 0) -> Units:
 
 @memoize(on=ops_of)
 def stretches(computation: Computation, units: Units) -> tuple[Stretch, ...]:
-    """The step as stretches of one unit, in order."""
+    """The stretches of a step, one unit each, in order."""
     n = computation.ops // computation.micro_batches
     needs: dict[int, int] = {}  # op of the first micro-batch -> the unit it computes with
     complete: dict[int, int] = {}  # unit -> op after which its gradients are complete

@@ -25,7 +25,7 @@ from typing import NamedTuple
 from planner.errors import BadInput, Infeasible
 from planner.hardware import Hardware, Network
 from planner.model import Model
-from planner.progress import Progress, silent
+from planner.progress import Progress, ignore_progress
 from planner.servers import option
 from planner.servers.partition.costs import Memo, Problem, StageSpread, minimise, place_segments
 from planner.servers.partition.layers import (
@@ -132,7 +132,7 @@ def partition(
     request: PartitionRequest,
     *,
     network: Network = "baseline",
-    progress: Progress = silent,
+    progress: Progress = ignore_progress,
 ) -> PartitionResult:
     """Rank the best plans of every (workers, replicas, servers) that the request allows."""
     constants = worker_constants(hardware, network)

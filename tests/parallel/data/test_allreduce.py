@@ -16,7 +16,7 @@ from planner.hardware.catalog import load_hardware
 from planner.parallel.collectives.nccl import Nccl
 from planner.parallel.collectives.peers import peers_of
 from planner.parallel.data import Site
-from planner.parallel.data.ddp import COPIES, COPY_S, AllReduce, beside_s
+from planner.parallel.data.ddp import COPIES, COPY_S, AllReduce, overlap_loss_s
 from planner.parallel.data.joint import (
     CPU_COPY_S_PER_BYTE,
     GLOO_CPU_S_PER_BYTE,
@@ -26,7 +26,7 @@ from planner.parallel.data.joint import (
     step_sigma,
     usual_sigma,
 )
-from planner.parallel.data.settings import chosen
+from planner.parallel.data.settings import with_settings
 from planner.search.machines import unnamed_machine
 from planner.simulator import simulate
 from planner.simulator.cluster import FABRIC, NETWORK
@@ -142,15 +142,15 @@ def test_overlap_slows_the_backward_pass() -> None:
     plain, slowed = (step_s(replace(PLAIN, accesses=many).lower(computation, where)) for many in (0.0, 3.0))
     reached = MEMORY_SHARE * where.hardware.device.memory_bytes_per_s
     copies_s = COPIES * 4e8 / reached + 2 * 4 * COPY_S
-    beside_s = 3 * 2 * 7 / 8 * 3e8 / reached  # the last of four buckets leaves when the pass is over
-    assert slowed - plain == pytest.approx(copies_s + beside_s, rel=0.05)
+    overlap_loss_s = 3 * 2 * 7 / 8 * 3e8 / reached  # the last of four buckets leaves when the pass is over
+    assert slowed - plain == pytest.approx(copies_s + overlap_loss_s, rel=0.05)
 
 
 def test_a_slow_link_takes_no_more_of_the_memory_than_it_moves() -> None:
     """What computing loses to a collective is the same over PCIe, where it lasts ten times as long."""
     sizes, fast = [25_000_000] * 3, site(8)
     slow = replace(fast, hardware=replace(fast.hardware, fabric=load_hardware("g4dn.12xlarge").fabric))
-    lost = [beside_s(3.0, sizes, Nccl(), peers_of(where, Nccl()), where) for where in (fast, slow)]
+    lost = [overlap_loss_s(3.0, sizes, Nccl(), peers_of(where, Nccl()), where) for where in (fast, slow)]
     assert lost[0] == lost[1] > 0
     alone = [Nccl().seconds("all_reduce", 25_000_000, peers_of(where, Nccl())) for where in (fast, slow)]
     assert alone[1] > 5 * alone[0]
@@ -246,7 +246,7 @@ def test_keys_tell_settings_apart_and_defaults_stay_short() -> None:
 )
 def test_settings_that_mean_nothing_are_refused(choices: dict[str, str], message: str) -> None:
     with pytest.raises(BadInput, match=message):
-        chosen(AllReduce, tuple(choices.items()))
+        with_settings(AllReduce, tuple(choices.items()))
 
 
 def test_refusals_name_the_remedy() -> None:

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from planner.device.computation import BACKWARD, FORWARD, Computation, Parameter
-from planner.parallel.data.ddp import bucketed
+from planner.parallel.data.ddp import bucket_gradients
 
 
 def chain(sizes: list[int], seconds: float = 1.0) -> Computation:
@@ -31,32 +31,34 @@ def chain(sizes: list[int], seconds: float = 1.0) -> Computation:
 
 
 def test_a_bucket_is_closed_by_the_gradient_that_fills_it() -> None:
-    result = bucketed(chain([10, 20, 30, 40]), cap_bytes=100, first_bytes=4, width=4)
+    result = bucket_gradients(chain([10, 20, 30, 40]), cap_bytes=100, first_bytes=4, width=4)
     assert [match.bytes for match in result] == [160, 120, 120]
     assert [match.ready for match in result] == [4, 5, 7]
     assert [match.parameters for match in result] == [(3,), (2,), (1, 0)]
 
 
 def test_all_gradients_are_in_one_bucket_each_once() -> None:
-    result = bucketed(chain([7] * 50), cap_bytes=100, first_bytes=30, width=4)
+    result = bucket_gradients(chain([7] * 50), cap_bytes=100, first_bytes=30, width=4)
     assert sorted(at for match in result for at in match.parameters) == list(range(50))
     assert result[0].bytes == 56
     assert all(100 <= match.bytes < 100 + 28 for match in result[1:-1])
 
 
 def test_without_rebuilding_the_small_bucket_comes_last() -> None:
-    result = bucketed(chain([10, 20, 30, 40]), cap_bytes=200, first_bytes=4, width=4, rebuilt=False)
+    result = bucket_gradients(chain([10, 20, 30, 40]), cap_bytes=200, first_bytes=4, width=4, rebuilt=False)
     assert [match.parameters for match in result] == [(3,), (1, 2), (0,)]
     assert [match.ready for match in result] == [4, 6, 7]
 
 
 def test_one_large_cap_makes_one_bucket() -> None:
-    (only,) = bucketed(chain([10, 20]), cap_bytes=10**12, first_bytes=10**12, width=4)
+    (only,) = bucket_gradients(chain([10, 20]), cap_bytes=10**12, first_bytes=10**12, width=4)
     assert (only.bytes, only.ready) == (120, 3)
 
 
 @pytest.mark.parametrize("rebuilt", [True, False])
 def test_a_bucket_is_never_ready_before_those_that_go_first(rebuilt: bool) -> None:
-    result = bucketed(chain([3, 50, 1, 9, 20]), cap_bytes=64, first_bytes=16, width=4, rebuilt=rebuilt)
+    result = bucket_gradients(
+        chain([3, 50, 1, 9, 20]), cap_bytes=64, first_bytes=16, width=4, rebuilt=rebuilt
+    )
     readies = [match.ready for match in result]
     assert readies == sorted(readies)

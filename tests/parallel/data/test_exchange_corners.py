@@ -13,7 +13,7 @@ from planner.hardware.catalog import load_hardware
 from planner.parallel.collectives import Level, Peers, hierarchical_parts
 from planner.parallel.collectives.peers import peers_of
 from planner.parallel.data import Site
-from planner.parallel.data.ddp import _busy_s, beside_s
+from planner.parallel.data.ddp import _busy_s, overlap_loss_s
 from planner.parallel.data.fsdp import Sharded
 from planner.parallel.data.joint import SHARE_UNKNOWN, slowest_factor, step_factors
 from planner.parallel.data.settings import _value, library
@@ -46,9 +46,9 @@ def test_what_computing_loses_is_a_share_where_memory_is_unknown() -> None:
     peers = peers_of(there, chosen)
     busy_s = _busy_s([1e8], chosen, peers)
     assert busy_s > 0
-    assert beside_s(2.0, [1e8], chosen, peers, there) == pytest.approx(SHARE_UNKNOWN * busy_s)
-    assert beside_s(1e9, [1e8], chosen, peers, here) == pytest.approx(busy_s)  # no more than they last
-    assert beside_s(0.0, [1e8], chosen, peers, here) == 0.0
+    assert overlap_loss_s(2.0, [1e8], chosen, peers, there) == pytest.approx(SHARE_UNKNOWN * busy_s)
+    assert overlap_loss_s(1e9, [1e8], chosen, peers, here) == pytest.approx(busy_s)  # no more than they last
+    assert overlap_loss_s(0.0, [1e8], chosen, peers, here) == 0.0
 
 
 def test_collectives_over_machines_are_made_of_those_within() -> None:

@@ -185,7 +185,7 @@ def test_help_lists_a_strategy_that_is_registered_before_it_is_shown():
         text=True,
         check=False,
     )
-    words = "alone, allreduce (DDP), sharded (FSDP, ZeRO), owned (ZeRO-1), localsgd, servers or all"
+    words = "alone, allreduce (ddp), sharded (fsdp, zero2), owned (zero1), localsgd, servers or all"
     assert words in shown.stdout, shown.stderr
 
 

@@ -32,10 +32,10 @@ def test_a_measured_step_is_predicted(config: str, workers: int, within: float) 
 
 @pytest.mark.parametrize("name", [name for name, config in CONFIGS.items() if config["mode"] == "ddp"])
 def test_buckets_are_those_that_ddp_made(name: str) -> None:
-    from planner.parallel.data.ddp import bucketed
+    from planner.parallel.data.ddp import bucket_gradients
 
     config = CONFIGS[name]
-    result = bucketed(
+    result = bucket_gradients(
         ddp.computation_of(config),
         cap_bytes=config["bucket_cap"],
         first_bytes=config["bucket_first"],

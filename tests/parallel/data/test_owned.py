@@ -22,7 +22,7 @@ from planner.parallel.collectives.nccl import Nccl
 from planner.parallel.collectives.peers import peers_of
 from planner.parallel.data import EXCHANGES, Job, Site, Tier
 from planner.parallel.data.fsdp import Sharded
-from planner.parallel.data.owned import Owned, distributed, largest_share, sent_by, tensors_of
+from planner.parallel.data.owned import Owned, elements_by_owner, largest_share, owners_of, tensors_of
 from planner.parallel.mesh import Mesh, data_parallel_group
 from planner.parallel.replica import replica_computation
 from planner.servers.orders import UNORDERED
@@ -35,16 +35,16 @@ def site(workers: int, machine: str = "p3.2xlarge", **more: object) -> Site:
 
 
 def test_tensors_are_dealt_out_in_order_and_evenly() -> None:
-    assert distributed([4, 4, 4, 4], 2) == (0, 0, 1, 1)
-    assert distributed([4, 4, 4, 4], 4) == (0, 1, 2, 3)
-    assert distributed([1, 1, 1, 9], 2) == (0, 0, 0, 1)
-    assert distributed([9, 1, 9, 1], 10) == (2, 4, 7, 9)  # most own nothing
-    assert distributed([5, 5, 5], 1) == (0, 0, 0)
+    assert owners_of([4, 4, 4, 4], 2) == (0, 0, 1, 1)
+    assert owners_of([4, 4, 4, 4], 4) == (0, 1, 2, 3)
+    assert owners_of([1, 1, 1, 9], 2) == (0, 0, 0, 1)
+    assert owners_of([9, 1, 9, 1], 10) == (2, 4, 7, 9)  # most own nothing
+    assert owners_of([5, 5, 5], 1) == (0, 0, 0)
 
 
 @given(st.lists(st.integers(1, 10**9), min_size=1, max_size=60), st.integers(1, 100))
 def test_every_tensor_has_an_owner_in_order(sizes: list[int], owners: int) -> None:
-    result = distributed(sizes, owners)
+    result = owners_of(sizes, owners)
     assert len(result) == len(sizes)
     assert all(before <= after for before, after in pairwise((0, *result)))
     assert max(result) < owners
@@ -84,7 +84,7 @@ def test_a_layer_waits_for_the_owners_of_its_tensors_only() -> None:
 
 def test_who_owns_most_decides_how_long_the_update_takes_and_what_is_held() -> None:
     computation = chain([9_000_000, 1_000_000, 1_000_000, 1_000_000])
-    assert sent_by(computation, 4) == ((9_000_000, 0), (3_000_000, 1))
+    assert elements_by_owner(computation, 4) == ((9_000_000, 0), (3_000_000, 1))
     half = replace(computation, optimizer_s=1.0)
     assert PLAIN.after_s(half, (), peers_of(site(4), Nccl()), site(4)) == pytest.approx(0.75)
     model = load_model("vgg11")  # one layer has four fifths of it
@@ -101,9 +101,9 @@ def test_units_are_dealt_out_by_their_matrices() -> None:
     sizes = tensors_of(once)
     assert len(sizes) == 2 + 32 * 7
     assert sum(sizes) == pytest.approx(once.elements, rel=1e-4)  # norms are vectors
-    assert len(sent_by(once, 8)) == 8
-    assert len(sent_by(once, 1024)) == len(sizes)
-    assert sent_by(once, 1) == ()
+    assert len(elements_by_owner(once, 8)) == 8
+    assert len(elements_by_owner(once, 1024)) == len(sizes)
+    assert elements_by_owner(once, 1) == ()
 
 
 def test_owners_of_a_machine_send_over_its_fabric() -> None:

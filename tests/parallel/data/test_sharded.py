@@ -18,7 +18,7 @@ from planner.parallel.collectives.nccl import Nccl
 from planner.parallel.collectives.peers import peers_of
 from planner.parallel.data import Job, Site
 from planner.parallel.data.ddp import AllReduce
-from planner.parallel.data.fsdp import Sharded, beside_s
+from planner.parallel.data.fsdp import Sharded, overlap_loss_s
 from planner.parallel.data.joint import MEMORY_SHARE
 from planner.parallel.data.units import stretches, units_of
 from planner.parallel.mesh import Mesh
@@ -228,7 +228,7 @@ def test_computation_loses_what_collectives_take_of_the_memory() -> None:
     for within, sent in (("all", 15 / 16), ("machine", inside)):
         exchange = replace(PLAIN, accesses=3.0, within=within)
         traffic = exchange.traffic(computation, where)
-        gathers_s, scatters_s = beside_s(exchange, traffic, Nccl(), peers_of(where, Nccl()), where)
+        gathers_s, scatters_s = overlap_loss_s(exchange, traffic, Nccl(), peers_of(where, Nccl()), where)
         assert gathers_s == pytest.approx(3 * 7 * sent * unit_bytes / reached)
         across = 2 * 1 / 2 / 8 if within == "machine" else 0.0  # half to and half from the other machine
         assert scatters_s == pytest.approx(3 * 4 * (sent + across) * unit_bytes / reached)
