@@ -15,7 +15,7 @@ from planner.hardware import GIVEN_PRICE, Hardware
 from planner.model import Experts
 from planner.note import Fact, Note, Topic
 from planner.parallel.plan import Plan, flow_limit_bytes_per_s, network_figure
-from planner.search.cases import Cases, samples_per_s_per_vcpu
+from planner.search.cases import Cases, decoded_per_vcpu
 from planner.search.feasibility import offloaded
 from planner.search.machines import own_machine_facts
 from planner.search.request import Request
@@ -355,7 +355,7 @@ def _batch(plans: list[Plan], cases: Cases, *, searched: bool) -> list[Fact]:
 def _input(kinds: list[Hardware], cases: Cases) -> list[Fact]:
     if cases.request.profile is not None:
         return []
-    rate = samples_per_s_per_vcpu(cases.request, cases.model)
+    rate = decoded_per_vcpu(cases.request, cases.model)
     unknown = () if isinf(rate) else tuple(kind.name for kind in kinds if kind.vcpus is None)
     return [InputPipeline(None if isinf(rate) else rate, cases.request.input or "jpeg", unknown)]
 

@@ -9,10 +9,10 @@ import re
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
+from planner.device.input import INPUT
 from planner.note import Note, Topic
 from planner.report.assumed import notes_of
 from planner.report.page import Figure, Page
-from planner.search.cases import INPUT
 from planner.simulator.cluster import COMPUTATION, Resource
 from planner.units import (
     count,

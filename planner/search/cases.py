@@ -1,10 +1,4 @@
-"""Cases: what a plan is simulated as and bounded by, for one request; memoised by value.
-
-The input pipeline bounds it too. Eight loader processes decode 2,204 ImageNet images per second
-(`loader_images_per_s`, fitted to the published runs that read JPEG files), that is 276 per vCPU. Devices
-share the vCPUs of their machine evenly, and decoding overlaps computing. Images that devices decode (DALI),
-synthetic data, recorded steps, text, CPU machines and unknown numbers of vCPUs are not limited.
-"""
+"""Cases: what a plan is simulated as and bounded by, for one request; memoised by value."""
 
 from __future__ import annotations
 
@@ -17,6 +11,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from planner.device.computation import Computation
+from planner.device.input import decoded_per_s, limited, reads_images
 from planner.device.memory import WHOLE, Shares
 from planner.hardware.prices.cost import Paid, draw_of, paid_for
 from planner.model import Floats, Model
@@ -27,7 +22,6 @@ from planner.search.feasibility import Feasibility
 from planner.search.rank import RANGE_SIGMAS, Candidate
 from planner.search.request import Request
 from planner.search.scored import Cost, ScoredPlan
-from planner.simulator.cluster import Resource
 
 if TYPE_CHECKING:
     from planner.device.rates import Error
@@ -36,9 +30,6 @@ if TYPE_CHECKING:
     from planner.simulator.statistics import Prediction
 
 
-LOADER_PROCESSES = 8  # that the published rate was measured with
-LEAST_PIXELS = 64  # height of images that are read as JPEG files; smaller ones fit in memory decoded
-INPUT = Resource.link("input")
 OFFLOAD_Q90 = 0.35  # of steps that wait for host memory: few runs are published, and hosts differ
 
 
@@ -130,7 +121,7 @@ class Cases:
             by_kind.setdefault(plan.exchange.kind, []).append(index)
         for kind, rows in by_kind.items():
             out[rows] = EXCHANGES[kind].bounds([self._job(plans[row], micro_batches) for row in rows])
-        if samples_per_s_per_vcpu(self.request, self.model) < inf and not self.runs:
+        if decoded_per_vcpu(self.request, self.model) < inf and not self.runs:
             out = np.minimum(out, [self.input_samples_per_s(plan) for plan in plans])
         out *= 1 + self.request.interval_width
         if self.runs:
@@ -243,48 +234,17 @@ class Cases:
         return error.with_scaling(plan.machines, plan.workers)
 
 
-def reads_images(model: Model) -> bool:
-    """Whether samples are images of a size that is stored as JPEG."""
-    if not model.layers or model.sequence_length is not None:
-        return False
-    shape = model.layers[0].output_shape
-    return len(shape) == 3 and shape[0] >= LEAST_PIXELS
-
-
-def samples_per_s_per_vcpu(request: Request, model: Model) -> float:
-    """What one vCPU decodes; infinite where nothing is decoded on the host."""
+def decoded_per_vcpu(request: Request, model: Model) -> float:
+    """Samples per second that one vCPU decodes; infinite where nothing is decoded on the host."""
     if request.input in ("dali", "none") or request.profile is not None or not reads_images(model):
         return inf
-    if isinstance(request.input, float):
-        return request.input
-    from planner.device.rates import constants
-
-    return constants().loader_images_per_s / LOADER_PROCESSES
+    return request.input if isinstance(request.input, float) else decoded_per_s(1)
 
 
 def input_samples_per_s(plan: Plan, request: Request, model: Model) -> float:
     """The most samples per second that the hosts of a plan deliver."""
-    per_vcpu = samples_per_s_per_vcpu(request, model)
+    per_vcpu = decoded_per_vcpu(request, model)
     machine = request.market.machine(plan.machine)
     if per_vcpu == inf or machine.device.kind != "gpu" or machine.vcpus is None:
         return inf
     return plan.workers * machine.vcpus / machine.device_count * per_vcpu
-
-
-def limited(prediction: Prediction, limit_samples_per_s: float) -> Prediction:
-    """A prediction whose devices wait for their input."""
-    share = limit_samples_per_s / prediction.samples_per_s
-    if share >= 1:
-        return prediction
-    return replace(
-        prediction,
-        samples_per_s=limit_samples_per_s,
-        samples_per_s_low=min(prediction.samples_per_s_low, limit_samples_per_s),
-        samples_per_s_high=limit_samples_per_s,
-        step_s=prediction.step_s / share,
-        step_s_quantiles={name: value / share for name, value in prediction.step_s_quantiles.items()},
-        utilisation={name: used * share for name, used in prediction.utilisation.items()} | {INPUT: 1.0},
-        bottleneck=INPUT,
-        worker_samples_per_s=tuple(value * share for value in prediction.worker_samples_per_s),
-        input_s=prediction.step_s * (1 / share - 1),
-    )

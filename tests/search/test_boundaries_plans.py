@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+from planner.device.input import limited, reads_images
 from planner.device.precision import FP32
 from planner.errors import BadInput
 from planner.hardware import Device, Market, bare_machine
@@ -19,7 +20,7 @@ from planner.parallel.data import EXCHANGES, Site
 from planner.parallel.data.ddp import AllReduce
 from planner.parallel.plan import Plan
 from planner.search import field, limits, measured, objectives
-from planner.search.cases import Cases, input_samples_per_s, limited, reads_images
+from planner.search.cases import Cases, input_samples_per_s
 from planner.search.feasibility import Exclusion, Feasibility, exclusion, has_machines
 from planner.search.field import _Single
 from planner.search.limits import check_size

@@ -10,10 +10,11 @@ import pytest
 from planner.answers.questions import Simulation, simulation_for
 from planner.answers.recommend import recommend_for
 from planner.answers.scenario import parse_request
+from planner.device.input import INPUT, LOADER_PROCESSES
 from planner.device.rates import constants
 from planner.errors import BadInput
 from planner.model.catalog import load_model
-from planner.search.cases import INPUT, LOADER_PROCESSES, input_samples_per_s
+from planner.search.cases import input_samples_per_s
 
 VCPUS = 4  # of a g5.xlarge
 PER_VCPU = constants().loader_images_per_s / LOADER_PROCESSES

@@ -22,6 +22,7 @@ from typing import Literal, get_args
 
 import numpy as np
 
+from planner.device.input import LOADER_PROCESSES, decoded_per_s, input_wait_s
 from planner.device.memory import stored_tensors
 from planner.device.precision import FP32, Precision, optimizer_named, orthogonalization_flops
 from planner.device.rates import (
@@ -352,9 +353,8 @@ def computation_s(
         model, device, precision, framework, optimizer=optimizer, channels_last=channels_last, flash=flash
     )
     times = _layer_times(of, batch)
-    waiting_s = 0.0
-    if input == "files" and of.network == "cnn":
-        waiting_s = max(batch / constants().loader_images_per_s - times.step_s, 0.0)
+    decodes = input == "files" and of.network == "cnn"
+    waiting_s = input_wait_s(batch, times.step_s, decoded_per_s(LOADER_PROCESSES)) if decodes else 0.0
     basis = basis_of(device, precision, of.network, constants())
     return ComputationTime(
         times.forward_s,
