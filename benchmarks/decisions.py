@@ -64,10 +64,13 @@ from planner.search.simulations import Simulations, cautious, executor_of, half_
 from planner.search.sizes import dividing_batches
 
 MODELS = ("resnet50", "vgg16", "alexnet", "vit-b16", "bert-large", "gpt2", "inception3", "llama3-8b")
-LARGE = ("llama3-8b",)
+RARE = ("resnet152", "gpt2-xl", "bert-base", "vgg11", "llama3-70b", "qwen3-8b")
+LARGE = ("llama3-8b", "llama3-70b", "qwen3-8b")
 GPUS = ("A100", "H100", "L4", "T4", "A10G", "L40S", "V100", "RTX-4090", "MI300X")
 PROVIDERS = ("aws", "gcp", "azure", "lambda", "runpod", "aws,gcp", "aws,azure,lambda")
 MACHINES = ("g5.xlarge", "g5.12xlarge", "p4d.24xlarge", "g4dn.*", "g6e.xlarge,g6.xlarge", "p5.48xlarge")
+COMPARED = ("g4dn.xlarge", "g5.xlarge", "g6.xlarge", "p4d.24xlarge", "p5.48xlarge", "c5.4xlarge")
+CARRIED = ("bandwidth", "network", "input", "train", "price", "spot")  # flags that change what plans do
 LAWS = ("faster", "certain", "marginal", "simulate", "relaxed", "remedy", "next", "compared")
 LOSS = 0.02  # of throughput, against a simulation of the same machines
 WIDTH = 0.02  # relative half-width of the simulations' intervals
@@ -94,7 +97,8 @@ Violation = tuple[str, str]  # the law and the evidence
 
 def random_options(draw: random.Random, folder: Path) -> Options:
     """The flags of one request to `recommend`."""
-    options: Options = {"model": draw.choice(MODELS), "interval_width": WIDTH}
+    models = MODELS if draw.random() < 0.8 else RARE
+    options: Options = {"model": draw.choice(models), "interval_width": WIDTH}
     place = draw.random()
     if options["model"] in LARGE:  # over whole catalogues these take ten seconds each
         place *= 0.75
@@ -122,7 +126,31 @@ def random_options(draw: random.Random, folder: Path) -> Options:
             options["spend"] = round(10 ** draw.uniform(1, 4))
     if draw.random() < 0.3:
         options["objective"] = draw.choice(("cheapest", "fastest"))
+    if draw.random() < 0.3:
+        options |= seldom_asked(draw, options)
     return options
+
+
+def seldom_asked(draw: random.Random, options: Options) -> Options:
+    """Flags that few requests have, one or two of them."""
+    kinds: dict[str, tuple[Any, ...]] = {
+        "precision": ("fp32", "bf16", "fp16"),
+        "exchange": ("allreduce", "sharded", "alone,allreduce"),
+        "workers": ("1-8", "4,8", "16"),
+        "confidence": (0.5, 0.75, 0.99),
+        "min_marginal_efficiency": (0.2, 0.8, 1.0),
+        "min_throughput": (50, 1000, 20_000),
+        "bandwidth": ("10Gbit", "100Gbit"),
+        "network": ("burst", "tcp"),
+        "input": ("dali", "none", 60),
+        "spot": (True,),
+    }
+    if options["model"] in LARGE:
+        kinds["train"] = ("lora", "qlora")
+    if "machines" in options and str(options.get("hardware", "")).endswith(".toml"):
+        kinds["price"] = (3, 12)
+    names = draw.sample(sorted(kinds), draw.randint(1, 2))
+    return {name: draw.choice(kinds[name]) for name in names}
 
 
 def private_cluster(draw: random.Random, folder: Path) -> Path:
@@ -251,6 +279,7 @@ def flags_of_plan(plan: Plan, options: Options) -> Options:
         "recompute": plan.recompute,
         "exchange": kind if kind == "alone" else ":".join([kind, *choices]),
     }
+    flags |= {name: options[name] for name in CARRIED if name in options}
     if plan.mesh.is_sharded:
         flags |= plan.mesh.changed
     return flags
@@ -260,6 +289,8 @@ def better_simulations(answer: Recommendation, options: Options, draw: random.Ra
     """Simulations of the chosen machines at the same global batch and precision: a few of all the ways."""
     chosen = answer.chosen
     plan = chosen.plan
+    if "exchange" in options:
+        return
     total = plan.batch * plan.accumulate * plan.replicas
     base = flags_of_plan(plan, options)
     for name in ("batch", "accumulate", "recompute", "exchange"):
@@ -291,11 +322,14 @@ def better_simulations(answer: Recommendation, options: Options, draw: random.Ra
 
 def worse_when_relaxed(answer: Recommendation, options: Options, draw: random.Random) -> Iterator[Violation]:
     """The choice with one limit raised by half."""
-    limits = [name for name in ("budget", "machines", "spend") if name in options]
+    limits = [name for name in ("budget", "machines", "spend", "deadline") if name in options]
     if not limits:
         return
     name = draw.choice(limits)
-    more = {**options, name: round(options[name] * 1.5 + 0.5 * (name == "machines"), 2)}
+    if name == "deadline":
+        more = {**options, name: f"{1.5 * float(options[name].removesuffix('h')):g}h"}
+    else:
+        more = {**options, name: round(options[name] * 1.5 + 0.5 * (name == "machines"), 2)}
     if name == "machines":
         more[name] = int(more[name])
     try:
@@ -391,18 +425,19 @@ def broken_changes(answer: Recommendation, options: Options) -> Iterator[Violati
 
 def missing_rows(options: Options, draw: random.Random) -> Iterator[Violation]:
     """What was asked of `compare` without a row and without a reason."""
-    gpus = draw.sample(GPUS, 3)
+    flag, among = draw.choice((("gpu", GPUS), ("hardware", COMPARED), ("provider", PROVIDERS[:5])))
+    subjects = draw.sample(among, 3)
     kept = {name: options[name] for name in ("model", "interval_width", "batch") if name in options}
-    asked = kept | {"gpu": ",".join(gpus), "workers": (1, 8)}
+    asked = kept | {flag: ",".join(subjects), "workers": (1, 8)}
     try:
         answer = compare_for(parse_request(**asked), jobs=1)
     except PlannerError as error:
         yield from broken_remedies(asked, str(error), lambda request: compare_for(request, jobs=1))
         return
     named = {*answer.subjects.values(), *answer.missing}
-    for gpu in gpus:
-        if gpu not in named:
-            yield "compared", f"{gpu} of {gpus} has neither row nor reason"
+    for subject in subjects:
+        if subject not in named:
+            yield "compared", f"{subject} of {subjects} has neither row nor reason"
 
 
 def words(scored: ScoredPlan) -> str:

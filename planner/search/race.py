@@ -18,6 +18,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Container, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from itertools import pairwise
 from typing import Any, Generic, Literal, TypeVar
 
@@ -56,7 +57,7 @@ class Frontier:
     """Scored plans as pairs (throughput, cost a sample); answers whether a point can no longer be wanted."""
 
     def __init__(self, goal: Goal, tolerance: float, worth_usd_per_sample: float = 0.0) -> None:
-        self._goal = goal
+        self.goal = goal
         self._tolerance = tolerance
         self._worth = worth_usd_per_sample
         self._points: list[tuple[float, float, int]] = []  # descending throughput, descending cost
@@ -69,11 +70,11 @@ class Frontier:
     def dominates(self, samples_per_s: float, usd_per_sample: float, plan: int) -> bool:
         """Is some other plan at least this fast at no more cost, or so much better that the goal is met?"""
         others = [point for point in self._points if point[2] != plan]
-        if others and self._goal == "cheapest" and _cheapest(others) < usd_per_sample * (1 + self._tolerance):
+        if others and self.goal == "cheapest" and _cheapest(others) < usd_per_sample * (1 + self._tolerance):
             return True
-        if others and self._goal == "fastest" and samples_per_s < others[0][0] * (1 - NEAR_FASTEST):
+        if others and self.goal == "fastest" and samples_per_s < others[0][0] * (1 - NEAR_FASTEST):
             return True
-        if others and self._goal == "balanced":
+        if others and self.goal == "balanced":
             best = max(speed * (self._worth - cost) for speed, cost, _ in others)
             if samples_per_s * (self._worth - usd_per_sample) < best:
                 return True
@@ -114,8 +115,17 @@ def race(
     """
     worth = np.ones(len(bound_samples_per_s)) if worth is None else worth
     least = np.zeros(len(worth)) if least_samples_per_s is None else least_samples_per_s
-    rules = _Rules(goal, tolerance, tuple(ladder), worth_usd_per_sample)
-    runner = _Race(usd_per_hour / 3600, worth, evaluate, progress, rules=rules, known=known, least=least)
+    runner = _Race(
+        usd_per_s=usd_per_hour / 3600,
+        worth=worth,
+        evaluate=evaluate,
+        progress=progress,
+        frontier=partial(Frontier, goal, worth_usd_per_sample=worth_usd_per_sample),
+        tolerance=tolerance,
+        ladder=ladder,
+        known=known,
+        least=least,
+    )
     bound = bound_samples_per_s * worth
     order = [
         i
@@ -148,39 +158,22 @@ def turns(ceiling: Floats, usd_per_s: Floats, goal: Goal = "front") -> list[int]
     return list(dict.fromkeys(i for pair in zip(fastest, cheapest, strict=True) for i in pair))
 
 
-@dataclass(frozen=True, slots=True)
-class _Rules:
-    goal: Goal
-    tolerance: float
-    ladder: tuple[Rung, ...]
-    worth_usd_per_sample: float
-
-
+@dataclass(kw_only=True)
 class _Race(Generic[S]):
-    def __init__(
-        self,
-        usd_per_s: Floats,
-        worth: Floats,
-        evaluate: Evaluate[S],
-        progress: Progress,
-        *,
-        rules: _Rules,
-        known: Mapping[int, S],
-        least: Floats,
-    ) -> None:
-        self.usd_per_s = usd_per_s
-        self.worth = worth
-        self.evaluate = evaluate
-        self.progress = progress
-        self.goal, self.tolerance, self.ladder = rules.goal, rules.tolerance, rules.ladder
-        self.known = known
-        self.least = least
-        self.worth_usd_per_sample = rules.worth_usd_per_sample
-        self.outcome: Outcome[S] = Outcome()
+    usd_per_s: Floats
+    worth: Floats
+    evaluate: Evaluate[S]
+    progress: Progress
+    frontier: Callable[[float], Frontier]  # empty, with a tolerance
+    tolerance: float
+    ladder: Sequence[Rung]
+    known: Mapping[int, S]
+    least: Floats
+    outcome: Outcome[S] = field(default_factory=Outcome)
 
     def rung(self, rung: Rung, order: Sequence[int], ceiling: Floats, round_size: int) -> list[int]:
         """Score the plans of `order` that nothing scored in this rung dominates; returns those scored."""
-        frontier, done, left = self._frontier(self.tolerance), list[int](), list(order)
+        frontier, done, left = self.frontier(self.tolerance), list[int](), list(order)
         for i, score in self.known.items():
             self._add(frontier, score.samples_per_s, i)
         while left:
@@ -195,9 +188,6 @@ class _Race(Generic[S]):
             done += batch
             self.progress(self.ladder.index(rung) + 1 if rung in self.ladder else 1, len(done), len(left))
         return done
-
-    def _frontier(self, tolerance: float) -> Frontier:
-        return Frontier(self.goal, tolerance, self.worth_usd_per_sample)
 
     def _add(self, frontier: Frontier, samples_per_s: float, plan: int) -> None:
         sure = samples_per_s * self.worth[plan]
@@ -214,7 +204,7 @@ class _Race(Generic[S]):
     def survivors(self, entrants: Sequence[int], ceiling: Floats, rung: Rung) -> list[int]:
         """The plans whose widened interval reaches the front, the likeliest first. Here nothing is tolerated:
         of two plans that are close, each would rule out the other."""
-        floors = self._frontier(0.0)
+        floors = self.frontier(0.0)
         for i in entrants:
             self._add(floors, cautious(self.outcome.scores[i], rung)[0], i)
         entrants = [i for i in entrants if ceiling[i] >= self.least[i]]
@@ -228,7 +218,7 @@ class _Race(Generic[S]):
             return list(plans)
         cost = self.usd_per_s[list(plans)] / speed
         first = front(speed, cost)
-        if self.goal == "cheapest":
+        if self.frontier(0.0).goal == "cheapest":
             first.reverse()
         return [plans[at] for at in dict.fromkeys([*first, *np.argsort(cost, kind="stable").tolist()])]
 
