@@ -19,7 +19,7 @@ from planner.hardware import Hardware, Market
 from planner.hardware.catalog import hardware_names, load_hardware
 from planner.hardware.collective_curves import Curves
 from planner.parallel.collectives import Kind
-from planner.parallel.collectives.nccl import Nccl
+from planner.parallel.collectives.libraries import Nccl
 from planner.parallel.collectives.peers import peers_of
 from planner.parallel.data import Site, settings
 

@@ -31,7 +31,7 @@ class Shown:
         yield from screen_lines(page_of(self), options.max_width)
 
     def _repr_html_(self) -> str:
-        from planner.report.notebook import notebook_html
+        from planner.report.html import notebook_html
 
         return notebook_html(self)
 

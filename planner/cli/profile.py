@@ -130,7 +130,7 @@ def record(
     Works with plain loops, DDP and FSDP under torchrun, accumulation, autocast and torch.compile; the program
     needs no change.
     """
-    from planner.recorder.launch import record_command
+    from planner.recorder import record_command
 
     check_writable(output)
     before = output.stat().st_mtime_ns if output.exists() else None

@@ -4,6 +4,8 @@ Scripts are known by their hashes in the page's content security policy, so that
 fetch anything or to run a script that came in with a name or a note. `assets/tables.js` makes headings into
 buttons that sort, and folds long tables; without it the whole table stands there. On a narrow screen a row
 becomes a card, whose names come from `data-label`, and roles keep it a table for those who hear it.
+
+In a notebook an answer is a fragment without scripts and charts, its assumptions folded (`notebook_html`).
 """
 
 from __future__ import annotations
@@ -13,7 +15,7 @@ import hashlib
 import json
 import math
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from html import escape
 from importlib.resources import files
@@ -24,7 +26,7 @@ import planner
 from planner.files.regular_file import write_file
 from planner.memoize import memoize
 from planner.note import Note
-from planner.report.page import CHOICE, Chart, Column, Figure, Page, Remark, Table
+from planner.report.page import CHOICE, Chart, Column, Figure, Page, Remark, Table, page_of
 
 FEW_ALIKE = 3  # sentences about one thing that are shown; more are folded
 MOST_ROWS = 2000  # of a table; JSON and CSV have all
@@ -305,3 +307,44 @@ def _chosen(row: Mapping[str, Any]) -> str:
 _WHAT_IF = """<section id="what-if-section" hidden><h2>What if</h2>
 <form id="what-if-form"></form><p id="what-if-answer" role="status" aria-live="polite"></p>
 <div class="table" id="what-if-table"></div></section>"""
+
+
+NOTEBOOK_STYLE = """<style>
+.planner-answer td, .planner-answer th { padding: 2px 8px; text-align: left; vertical-align: top; }
+.planner-answer .number { text-align: right; white-space: nowrap; }
+.planner-answer p { margin: 2px 0; }
+.planner-answer .choice td { font-weight: bold; }
+</style>"""
+MOST_ROWS = 40  # of a sweep, say; the rest is in `as_dict()`
+
+
+def notebook_html(result: Any) -> str:
+    """A result as a fragment for a notebook: the sections of a page without charts, assumptions folded."""
+    page = page_of(result)
+    first, *others = page.tables
+    parts = [f"<p><b>{escape(page.answer)}</b></p>"]
+    parts += [f"<p>{escape(' · '.join(cells))}</p>" for cells in page.facts]
+    parts += [_notebook_remarks(page.why), _notebook_table(first)]
+    parts += [_notebook_remarks(page.then), *map(_notebook_table, others)]
+    if page.assumptions:
+        inner = "".join(f"<p>{escape(str(note))}</p>" for note in page.assumptions)
+        parts.append(f"<details><summary>Assumptions</summary>{inner}</details>")
+    return f'<div class="planner-answer">{NOTEBOOK_STYLE}\n' + "\n".join(filter(None, parts)) + "</div>"
+
+
+def _notebook_remarks(remarks: Iterable[Remark]) -> str:
+    return "".join(
+        f"<p><b>{escape(remark.label)}</b> {escape(sentence)}</p>"
+        for remark in remarks
+        for sentence in remark.sentences
+        if sentence
+    )
+
+
+def _notebook_table(table: Table) -> str:
+    lines = [f"<p><b>{escape(line)}</b></p>" for line in table.title.splitlines()]
+    if table.rows:
+        lines.append(table_html(replace(table, rows=table.rows[:MOST_ROWS])))
+        if len(table.rows) > MOST_ROWS:
+            lines.append(f"<p>The first {MOST_ROWS} of {len(table.rows):,} rows.</p>")
+    return "".join([*lines, *(f"<p>{escape(note)}</p>" for note in table.notes)])

@@ -11,7 +11,7 @@ def record(monkeypatch, status, *, writes=None):
             output.write_text(writes)
         return status
 
-    monkeypatch.setattr("planner.recorder.launch.record_command", started)
+    monkeypatch.setattr("planner.recorder.record_command", started)
 
     def run(output):
         with pytest.raises(SystemExit) as left:

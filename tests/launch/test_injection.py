@@ -40,8 +40,7 @@ from planner.model.catalog import load_model
 from planner.model.importers import import_file
 from planner.printable import printable
 from planner.report.chrome import write_chrome
-from planner.report.html import render_page
-from planner.report.notebook import notebook_html
+from planner.report.html import notebook_html, render_page
 from planner.report.output import Format, render
 from planner.report.page import Page, Remark, Table, page_of
 

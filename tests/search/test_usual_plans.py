@@ -13,7 +13,7 @@ from planner.answers.scenario import parse_request
 from planner.errors import BadInput
 from planner.hardware.catalog import load_hardware
 from planner.note import Reason, Verb
-from planner.parallel.collectives.gloo import Gloo
+from planner.parallel.collectives.libraries import Gloo
 from planner.parallel.collectives.peers import peers_of
 from planner.parallel.data.ddp import AllReduce
 from planner.parallel.plan import Plan

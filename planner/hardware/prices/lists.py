@@ -15,9 +15,9 @@ from planner.files.regular_file import expanded, opened
 from planner.files.tomlfile import check_name
 from planner.hardware import Hardware, Price
 from planner.hardware.prices import book
-from planner.hardware.prices.aws import AWS
 from planner.hardware.prices.book import Prices
 from planner.hardware.prices.formats import (
+    AWS,
     GPUHUNT,
     SKYPILOT,
     TWO_COLUMNS,

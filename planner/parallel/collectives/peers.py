@@ -11,7 +11,7 @@ from planner.hardware import Fabric
 from planner.hardware.collective_curves import Curves
 from planner.note import Note, Topic
 from planner.parallel.collectives import Level, Library, Peers
-from planner.parallel.collectives.nccl import CHANNELS_PER_NIC, Nccl, link_of
+from planner.parallel.collectives.libraries import CHANNELS_PER_NIC, Nccl, link_of
 from planner.parallel.plan import Site
 
 # Shares of a link's figure, at large messages, in measured runs (hardware/collectives/curves.csv):

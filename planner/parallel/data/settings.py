@@ -13,7 +13,7 @@ from planner.memoize import memoize
 from planner.model import Model
 from planner.note import Note
 from planner.parallel.collectives import Library
-from planner.parallel.collectives.nccl import Nccl
+from planner.parallel.collectives.libraries import Gloo, Nccl
 from planner.parallel.collectives.peers import link_notes, peers_of
 from planner.parallel.data import Asked, Exchange
 from planner.parallel.data.joint import JITTER_S, JointSteps
@@ -98,11 +98,7 @@ def library(name: str, algorithm: str, site: Site) -> Library:
     """A library by name; `auto` is Gloo on CPU machines, as NCCL needs GPUs."""
     if name == "auto":
         name = "nccl" if site.hardware.device.kind == "gpu" else "gloo"
-    if name == "nccl":
-        return Nccl(algorithm)  # type: ignore[arg-type]
-    from planner.parallel.collectives.gloo import Gloo
-
-    return Gloo()
+    return Nccl(algorithm) if name == "nccl" else Gloo()  # type: ignore[arg-type]
 
 
 def infeasibility(name: str, site: Site | None, *, within: str = "all") -> BadInput | None:

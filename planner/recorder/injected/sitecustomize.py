@@ -38,7 +38,7 @@ def _arm():
 
     def make_and_begin(self, *args, **kwargs):
         optimizers.Optimizer.__init__ = make
-        from planner.recorder.launch import begin
+        from planner.recorder import begin
 
         begin()
         make(self, *args, **kwargs)

@@ -13,7 +13,7 @@ from planner.device.computation import Computation, Variation, accumulated, stea
 from planner.errors import BadInput
 from planner.hardware import Market
 from planner.hardware.catalog import load_hardware
-from planner.parallel.collectives.nccl import Nccl
+from planner.parallel.collectives.libraries import Nccl
 from planner.parallel.collectives.peers import peers_of
 from planner.parallel.data import Site
 from planner.parallel.data.ddp import COPIES, COPY_S, AllReduce, overlap_loss_s

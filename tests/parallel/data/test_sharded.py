@@ -14,7 +14,7 @@ from planner.device.precision import FP32
 from planner.errors import BadInput
 from planner.hardware import Market
 from planner.hardware.catalog import load_hardware
-from planner.parallel.collectives.nccl import Nccl
+from planner.parallel.collectives.libraries import Nccl
 from planner.parallel.collectives.peers import peers_of
 from planner.parallel.data import Job, Site
 from planner.parallel.data.ddp import AllReduce
