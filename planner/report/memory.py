@@ -23,8 +23,8 @@ PARTS = {  # of a footprint, the activations aside
     "parameters": "parameters",
     "gradients": "gradients",
     "optimizer": "optimizer",
-    "workspace": "gradients of activations",
-    "buffers": "gathered ahead",
+    "workspace": "activation gradients",
+    "buffers": "prefetched parameters",
     "framework": "framework",
     "fragmentation": "fragmentation",
 }

@@ -142,7 +142,7 @@ def _with_baseline(rows: list[dict[str, Any]], result: Recommendation | Comparis
     if result.baseline is None:
         return rows
     (row,) = _plan_rows([replace(result.baseline, marks=())], result)
-    row["_label"] = row["_label"] or BASELINE
+    row["_label"] = row["_label"] if row["_choice"] else BASELINE
     if any(other["cluster"] == row["cluster"] for other in rows):
         return rows
     out, cost = [*rows, row], "usd_per_million_samples"

@@ -141,7 +141,7 @@ def saturation_sentence(curve: Saturation, hardware: str) -> str:
             end = f"share a step of {step} (larger steps may need more epochs)"
         worth = "is worth its cost" if priced else f"adds at least {percent(least)} of what one gives"
         up_to = curve.saturation_workers or last.workers
-        begin = f"Every worker up to {up_to:,} on {hardware} {worth}, the most that {end}"
+        begin = f"Every worker up to {up_to:,} on {hardware} {worth}; {up_to:,} are the most that {end}"
     elif not priced:
         begin = (
             f"Worker {curve.saturation_workers:,} on {hardware} is the last that adds at least "
@@ -149,8 +149,8 @@ def saturation_sentence(curve: Saturation, hardware: str) -> str:
         )
     else:
         begin = (
-            f"Worker {curve.saturation_workers:,} on {hardware} is the last worth its cost; samples that the "
-            f"next ones add cost over {1 / least:.2g}x the cheapest"
+            f"Worker {curve.saturation_workers:,} on {hardware} is the last worth its cost: the samples that "
+            f"further workers add cost over {1 / least:.2g}x the cheapest"
         )
     doubles, peak = curve.cost_doubles_workers, curve.peak_workers
     doubling = "The average cost per sample doubles" if priced else "Throughput per worker halves"

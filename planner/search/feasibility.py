@@ -316,8 +316,8 @@ def memory_parts(memory: PeakMemory, usable_bytes: float, *, gathers: bool) -> d
         "gradients": memory.gradients_bytes,
         "optimizer": memory.optimizer_bytes,
         "activations": memory.activations_bytes,
-        "gradients of activations": memory.workspace_bytes,
-        "gathered ahead" if gathers else "buckets of gradients": memory.buffers_bytes,
+        "activation gradients": memory.workspace_bytes,
+        "prefetched parameters" if gathers else "gradient buckets": memory.buffers_bytes,
         "framework": memory.framework_bytes,
         "fragmentation": fragmentation,
     }

@@ -91,7 +91,7 @@ def test_the_last_stage_has_the_logits() -> None:
     request = parse_request(interval_width=0.1, **words)
     value = simulation_for(request).as_dict()["memory"]["by_kind_bytes"]
     logits = 8192 * 128256
-    assert value["gradients of activations"] == pytest.approx(logits * (4 + 4), rel=0.05)
+    assert value["activation gradients"] == pytest.approx(logits * (4 + 4), rel=0.05)
 
 
 def test_what_is_computed_again_is_use_of_hardware_and_not_of_the_model() -> None:

@@ -85,12 +85,12 @@ def test_what_starts_a_plan_knows_where_shards_stay(kind: str) -> None:
 
 @pytest.mark.parametrize(
     ("exchange", "words"),
-    [("sharded", "gathered ahead"), ("owned", "buckets of gradients"), ("allreduce", "buckets of gradients")],
+    [("sharded", "prefetched parameters"), ("owned", "gradient buckets"), ("allreduce", "gradient buckets")],
 )
 def test_buffers_are_called_what_they_are(exchange: str, words: str) -> None:
     scenario = parse_request(model="gpt2-xl", hardware="p5.48xlarge", workers=16, batch=1, exchange=exchange)
     parts = simulation_for(scenario).anatomy.memory.bytes_by_kind
-    assert {"gathered ahead", "buckets of gradients"} & parts.keys() == {words}
+    assert {"prefetched parameters", "gradient buckets"} & parts.keys() == {words}
 
 
 def test_what_misses_a_deadline_is_not_told_of_money() -> None:

@@ -157,9 +157,9 @@ def test_memory_as_json_adds_up(capsys):
 
 def test_what_one_layout_alone_holds_is_a_row_too(capsys):
     _, out = run(capsys, "gpt2", "--memory", "--devices", "8")
-    assert "gathered ahead" in out  # by ZeRO 3 alone
+    assert "prefetched parameters" in out  # by ZeRO 3 alone
     _, out = run(capsys, "gpt2", "--memory")
-    assert "gathered ahead" not in out
+    assert "prefetched parameters" not in out
 
 
 def test_memory_as_a_table_has_a_bar(capsys):
