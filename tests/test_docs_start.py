@@ -34,7 +34,7 @@ def test_ten_commands_from_nothing_to_an_answer(tmp_path):
         )
         assert done.returncode == 0, f"{command}\n{done.stderr}"
         outputs[command] = done.stdout
-    (parameters,) = re.findall(r"what your program prints: ([\d,]+) for", PAGE)
+    (parameters,) = re.findall(r"parameter count \(([\d,]+) here\)", PAGE)
     assert f" {parameters} parameters" in outputs["planner models ./mine.toml"]
     answer = json.loads((tmp_path / "answer.json").read_text())
     assert answer["recommendation"]["usd_per_hour"] <= 3
