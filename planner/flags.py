@@ -99,6 +99,8 @@ class Flag:
         """Raises `BadInput` for a parsed value out of range."""
         if value is None:
             return
+        if isinstance(value, int) and abs(value) > LARGEST:  # perhaps beyond floats
+            raise BadInput(f"{self.option} is beyond {LARGEST:g}; give a smaller number")
         if self.positive and not (math.isfinite(value) and value > 0):
             raise BadInput(f"{self.option} is {value:g}; it must be a number above zero")
         if self.positive and not SMALLEST <= value <= LARGEST:

@@ -27,6 +27,7 @@ from planner.units import format_bandwidth
 
 LEAST_SPEED = 1e-3  # of a slow worker: below it nothing arrives within the steps that are traced
 TRACED_STEPS = 30  # of one run, for stragglers, waits and unique orders
+MOST_OPS = 500_000  # of all workers and strategies in a step
 BASELINE = "fifo"
 WORTHWHILE = 0.05  # a gain below this is not worth enforcing an order: TicTac saw slow-downs up to 4.2%
 
@@ -168,6 +169,14 @@ def compare_orders(
             priorities=dict(priorities), overhead_s=overhead_s, download_overhead_s=download_overhead_s
         )
         schedules["priorities"] = Schedule(running, policy)
+    ops = {name: plan.profile.ops for name, plan in schedules.items()}
+    if cluster.workers * (total := sum(ops.values())) > MOST_OPS:
+        name = max(ops, key=lambda name: ops[name])
+        raise BadInput(
+            f"--workers {cluster.workers} with {total:,} ops in a step of all strategies; at most "
+            f"{MOST_OPS:,} are simulated: take at most {max(1, MOST_OPS // total)} workers, larger "
+            f"slices (--slice, --partition), or leave {name} ({ops[name]:,}) out of --strategies"
+        )
     # P3 deals slices over the servers: a strategy's bound is that of the profile it runs.
     limits = {
         name: cluster_bounds(plan.profile, cluster, barrier=barrier) for name, plan in schedules.items()

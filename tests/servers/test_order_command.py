@@ -6,6 +6,7 @@ import contextlib
 import json
 import os
 import pty
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -77,6 +78,14 @@ def test_bad_input_is_one_line(more: dict[str, object], message: str) -> None:
         order_for(request(**more))
     assert error.value.exit_code == 2
     assert "\n" not in str(error.value)
+
+
+def test_more_ops_than_are_simulated_are_refused_with_remedies_that_work() -> None:
+    with pytest.raises(BadInput, match=r"take at most \d+ workers, .* or leave p3 \(") as refusal:
+        order_for(request(model="alexnet", workers=256))
+    most = int(re.search(r"at most (\d+) workers", str(refusal.value))[1])  # type: ignore[index]
+    assert 30 < most < 256
+    assert order_for(request(model="alexnet", workers=256, strategies="tic")).comparison.workers == 256
 
 
 def test_a_batch_that_does_not_fit_is_refused() -> None:
