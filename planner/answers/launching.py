@@ -65,6 +65,7 @@ def recipe_of(scored: ScoredPlan, request: Request) -> Recipe:
         rank=training.rank,
         targets=training.targets,
         base=training.base,
+        dropout=training.dropout,
         offload=training.offload,
         on_cpu=request.market.machine(plan.machine).device.kind == "cpu",
     )

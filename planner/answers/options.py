@@ -67,6 +67,7 @@ class Options(TypedDict, total=False):
     train: str | None
     rank: int | None
     targets: str | None
+    dropout: float | None
     base: str | None
     optimizer: str | None
     offload: str | Sequence[str] | None

@@ -28,8 +28,8 @@ class Recipe:
 
     `strategy` is a key of `STRATEGIES`, or the kind of an exchange that no framework knows. `mesh` holds the
     settings of the mesh's axes that are above 1, by their flags: `{"tensor": 8, "interleave": 2}`. `method`,
-    `rank`, `targets` and `base` describe fine-tuning. `model` is a name of the catalog, `checkpoint` that
-    of weights to start from, where it is known.
+    `rank`, `targets`, `base` and `dropout` describe fine-tuning. `model` is a name of the catalog,
+    `checkpoint` that of weights to start from, where it is known.
     """
 
     model: str = "model"
@@ -48,6 +48,7 @@ class Recipe:
     rank: int | None = None
     targets: str | None = None
     base: str | None = None
+    dropout: float | None = None  # of what adapters read
     offload: tuple[str, ...] = ()  # of optimizer, parameters and activations
     on_cpu: bool = False
 

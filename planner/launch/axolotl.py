@@ -77,6 +77,7 @@ def _adapters(recipe: Recipe) -> dict[str, Any]:
         "load_in_8bit": recipe.base == "int8",
         "lora_r": rank,
         "lora_alpha": 2 * rank,
+        "lora_dropout": recipe.dropout or 0.0,
     }
     if recipe.base == "int4":
         document["gptq"] = True

@@ -70,6 +70,7 @@ class TorchTune(FrameworkTarget):
                 "apply_lora_to_output": False,
                 "lora_rank": rank,
                 "lora_alpha": 2 * rank,
+                "lora_dropout": recipe.dropout or 0.0,
             }
         document = {
             "output_dir": "out",

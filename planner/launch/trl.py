@@ -93,6 +93,7 @@ def _adapters(recipe: Recipe) -> dict[str, Any]:
         "use_peft": True,
         "lora_r": rank,
         "lora_alpha": 2 * rank,
+        "lora_dropout": recipe.dropout or 0.0,
         "lora_target_modules": ATTENTION if recipe.targets == "attention" else ["all-linear"],
     }
     return adapters | quantized.get(recipe.base or "", {})

@@ -147,6 +147,7 @@ class MethodSettings:
     rank: int | None = None
     targets: str | None = None
     base: str | None = None
+    dropout: float | None = None
     optimizer: str | None = None
     epochs: float | None = None
     dequantize_bytes: float = 0.0
@@ -163,7 +164,8 @@ class MethodSettings:
         loss = None if self.cross_entropy is None else f"{self.cross_entropy}-loss"
         saved = None if self.activations is None else f"{self.activations}-activations"
         offload = "-".join(("offload", *self.offload)) if self.offload else None
-        parts = (method, rank, self.targets, self.base, self.optimizer, loss, saved, offload)
+        dropout = None if self.dropout is None else "dropout"
+        parts = (method, rank, self.targets, self.base, dropout, self.optimizer, loss, saved, offload)
         return "-".join(filter(None, parts))
 
 

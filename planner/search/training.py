@@ -6,7 +6,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from planner.errors import BadInput
-from planner.flags import NAMES, TEXT, TOKENS, WHOLE, Flag, FlagSection, option_of, register
+from planner.flags import NAMES, NUMBER, TEXT, TOKENS, WHOLE, Flag, FlagSection, option_of, register
 
 if TYPE_CHECKING:
     from planner.model import MethodSettings, Model
@@ -28,6 +28,7 @@ register(
         TEXT,
         metavar="LAYERS",
     ),
+    Flag("dropout", "Dropout of what adapters read, as 0.05; none by default.", JOB, NUMBER),
     Flag("base", "Width of the frozen base weights: bf16, int8, nf4 or int4.", JOB, TEXT, metavar="FORMAT"),
     Flag(
         "optimizer",
@@ -72,7 +73,7 @@ def training_asked(request: Request) -> MethodSettings:
     extra = request.extra
     if (optimizer := extra.get("optimizer")) is not None:
         optimizer_named(optimizer)
-    names = ("rank", "targets", "base", "optimizer")
+    names = ("rank", "targets", "base", "dropout", "optimizer")
     given = {name: extra.get(name) for name in names}
     return training_of(extra.get("train"), **given, **_memory_asked(request))
 
@@ -116,7 +117,17 @@ def as_trained(model: Model, request: Request) -> Model:
     """A catalogue's model as the request trains it: its length of samples, its method, its dataset."""
     if request.sequence_length is not None:
         model = model.with_sequence_length(request.sequence_length)
-    names = ("train", "rank", "targets", "base", "optimizer", "dataset_tokens", "mean_length", *MEMORY)
+    names = (
+        "train",
+        "rank",
+        "targets",
+        "base",
+        "dropout",
+        "optimizer",
+        "dataset_tokens",
+        "mean_length",
+        *MEMORY,
+    )
     if request.extra.keys().isdisjoint(names) and request.framework != COMPILED:
         return model
     from planner.model.methods import trained_by

@@ -149,7 +149,8 @@ def simulate_row(row: Row, source: Mapping[str, Any], tokens: int) -> Simulation
         "framework": source.get("framework", "pytorch"),
     }
     if row["method"] != "full":
-        options |= {"rank": int(row["rank"]), "targets": source["targets"]}
+        targets = source.get("targets_of", {}).get(row["network"], source["targets"])
+        options |= {"rank": int(row["rank"]), "targets": targets, "dropout": source.get("dropout")}
     if row["base"]:
         options["base"] = row["base"].removesuffix("-dq")
     if int(row["devices"]) > 1:

@@ -11,6 +11,7 @@ from typer.testing import CliRunner
 import planner
 from planner.answers.anatomy import training_passes
 from planner.cli._app import app
+from planner.device.activations import saved_activations
 from planner.device.memory import footprint
 from planner.device.precision import BF16, OPTIMIZERS, optimizer_named
 from planner.device.rates.times import computation_s
@@ -18,7 +19,7 @@ from planner.errors import BadInput, Infeasible
 from planner.hardware.catalog import load_hardware
 from planner.model import Model, chain_of, methods
 from planner.model.catalog import load_model
-from planner.model.layers import layers_with_gradient, workloads
+from planner.model.layers import Kept, layers_with_gradient, workloads
 from planner.model.methods import METHODS, trained_by, training_of
 from planner.parallel.data.fsdp import Sharded
 from planner.parallel.data.units import Unit
@@ -98,6 +99,25 @@ def test_adapters_add_kernels_and_little_arithmetic():
     lora = trained("lora")
     assert lora.macs / LLAMA.macs == pytest.approx(1.005, abs=0.005)
     assert len(lora.layers) - len(LLAMA.layers) == 3 * 7 * 32
+
+
+def test_dropout_saves_a_copy_and_a_mask_of_what_each_adapter_reads():
+    """Without it the queries, keys and values share what they read, as gate and up do."""
+    plain, dropped = (saved_activations(trained("lora", dropout=dropout)).by_kind for dropout in (None, 0.05))
+    inputs = sum(layer.input_elements for layer in LLAMA if layer.kind == "linear" and layer.block)
+    embedded = 3 * 2048 * 4096  # of the first queries, keys and values, which needs no gradient
+    assert dropped["dropout"] == Kept(elements=inputs, masks=inputs - embedded)
+    assert "dropout" not in plain
+    assert trained("lora", dropout=0.05).trained_parameters == trained("lora").trained_parameters
+    assert trained("lora", dropout=0.0) == trained("lora")
+
+
+@pytest.mark.parametrize("dropout", [-0.1, 1.0])
+def test_dropout_is_a_share_below_one(dropout):
+    with pytest.raises(BadInput, match=r"--dropout is .*as 0\.05"):
+        training_of("lora", dropout=dropout)
+    with pytest.raises(BadInput, match="no setting of --train full"):
+        training_of("full", dropout=0.05)
 
 
 def test_ddp_reduces_adapter_gradients_alone():

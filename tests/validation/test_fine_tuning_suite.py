@@ -32,8 +32,9 @@ def test_targets_are_reached_with_the_source_left_out(suite: Evidence) -> None:
     assert all(statement.reached for statement in suite.statements)
 
 
-def test_stated_ranges_hold_nine_of_ten_times(suite: Evidence) -> None:
-    inside = [row.inside for row in suite.rows if row.part in ("LoRA, time", "QLoRA, time")]
+@pytest.mark.parametrize("parts", [("LoRA, time", "QLoRA, time"), ("memory",)])
+def test_stated_ranges_hold_nine_of_ten_runs(suite: Evidence, parts: tuple[str, ...]) -> None:
+    inside = [row.inside for row in suite.rows if row.part in parts]
     assert 0.85 <= sum(map(bool, inside)) / len(inside) <= 0.95
 
 

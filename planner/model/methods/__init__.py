@@ -40,7 +40,7 @@ class Method(ABC):
     """One way to train a network: a class in the file of this package that has its name."""
 
     name: ClassVar[str]
-    takes: ClassVar[frozenset[str]] = frozenset()  # of rank, targets, base
+    takes: ClassVar[frozenset[str]] = frozenset()  # of rank, targets, base, dropout
     bases: ClassVar[tuple[str, ...]] = ()  # widths of frozen weights, the default first
     fine_tunes: ClassVar[bool] = True
 
@@ -115,6 +115,7 @@ def training_of(
     rank: int | None = None,
     targets: str | None = None,
     base: str | None = None,
+    dropout: float | None = None,
     optimizer: str | None = None,
     **memory: Any,
 ) -> MethodSettings:
@@ -130,11 +131,13 @@ def training_of(
         raise BadInput(
             f"--base {base} cannot be trained in full: quantized weights stay frozen; take --train qlora"
         )
-    for option, value in (("rank", rank), ("targets", targets), ("base", base)):
+    for option, value in (("rank", rank), ("targets", targets), ("base", base), ("dropout", dropout)):
         if value is not None and option not in kind.takes:
             raise BadInput(f"--{option} {value} is no setting of --train {name}; take --train lora or qlora")
     if rank is not None and rank < 1:
         raise BadInput(f"--rank is {rank}; it must be at least 1")
+    if dropout is not None and not 0 <= dropout < 1:
+        raise BadInput(f"--dropout is {dropout:g}; it is a share of 0 to below 1, as 0.05")
     if targets is not None and targets not in TARGETS:
         raise BadInput(f"--targets is {targets!r}; it is one of {', '.join(TARGETS)}")
     if base is not None and base not in kind.bases:
@@ -148,6 +151,7 @@ def training_of(
         (rank or USUAL_RANK) if "rank" in kind.takes else None,
         targets or (TARGETS[0] if "targets" in kind.takes else None),
         None if chosen is None else chosen.name,
+        dropout or None,
         optimizer,
         float(USUAL_EPOCHS) if kind.fine_tunes else None,
         0.0 if chosen is None else chosen.dequantize_bytes,

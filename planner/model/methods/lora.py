@@ -1,6 +1,7 @@
 """LoRA (Hu et al. 2021): frozen weights W, and trained adapters B A of a low rank beside them.
 
-The output of a target layer, W x, becomes W x + B (A x) with A (rank x inputs) and B (outputs x rank).
+The output of a target layer, W x, becomes W x + B (A x) with A (rank x inputs) and B (outputs x rank). With
+dropout A reads a copy of x, which is saved for each target together with its mask.
 Targets are the linear layers of the model's blocks: those around attention, or all of them. What stands
 outside of the blocks (embeddings, head) has no adapters.
 """
@@ -8,6 +9,7 @@ outside of the blocks (embeddings, head) has no adapters.
 from __future__ import annotations
 
 from dataclasses import replace
+from functools import partial
 from typing import ClassVar
 
 from planner.errors import BadInput
@@ -21,7 +23,7 @@ LAUNCH_SHARE = 0.1  # of adapters' kernels, which are short (docs/fine-tuning.md
 
 class Lora(Method):
     name = "lora"
-    takes = frozenset({"rank", "targets", "base"})
+    takes = frozenset({"rank", "targets", "base", "dropout"})
     bases: ClassVar[tuple[str, ...]] = ("bf16", "int8")
 
     @classmethod
@@ -44,7 +46,7 @@ class Lora(Method):
             frozen = replace(freeze(layer, bits), inputs=reads)
             layers.append(frozen)
             if layer.name in targets:
-                added = _adapter(frozen, training.rank)
+                added = _adapter(frozen, training.rank, training.dropout is not None)
                 layers += added
                 renamed[layer.name] = added[-1].name
         return replace(model, layers=tuple(layers))
@@ -85,24 +87,29 @@ def _around_attention(model: Model, linear: dict[str, Layer]) -> set[str]:
     return present
 
 
-def _adapter(target: Layer, rank: int) -> list[Layer]:
-    """A, B and the sum with what the target makes."""
+def _adapter(target: Layer, rank: int, has_dropout: bool) -> list[Layer]:
+    """The dropout of what the target reads, A, B and the sum with what the target makes."""
     *outer, outputs = target.output_shape
     positions = target.output_elements // outputs
     inputs = target.input_elements // positions
-    down = Layer(
+    make = partial(Layer, block=target.block, scope=target.scope, launch_share=LAUNCH_SHARE)
+    dropped = make(
+        f"{target.name}/lora_dropout",
+        "dropout",
+        target.inputs,
+        (*outer, inputs),
+        input_elements=target.input_elements,
+    )
+    down = make(
         f"{target.name}/lora_a",
         LINEAR,
-        target.inputs,
+        (dropped.name,) if has_dropout else target.inputs,
         (*outer, rank),
         (Tensor(f"{target.name}.lora_A.weight", (rank, inputs)),),
         macs=positions * inputs * rank,
         input_elements=target.input_elements,
-        block=target.block,
-        scope=target.scope,
-        launch_share=LAUNCH_SHARE,
     )
-    up = Layer(
+    up = make(
         f"{target.name}/lora_b",
         LINEAR,
         (down.name,),
@@ -110,18 +117,12 @@ def _adapter(target: Layer, rank: int) -> list[Layer]:
         (Tensor(f"{target.name}.lora_B.weight", (outputs, rank)),),
         macs=positions * outputs * rank,
         input_elements=positions * rank,
-        block=target.block,
-        scope=target.scope,
-        launch_share=LAUNCH_SHARE,
     )
-    total = Layer(
+    total = make(
         f"{target.name}/lora_sum",
         "add",
         (target.name, up.name),
         target.output_shape,
         input_elements=2 * target.output_elements,
-        block=target.block,
-        scope=target.scope,
-        launch_share=LAUNCH_SHARE,
     )
-    return [down, up, total]
+    return [*([dropped] if has_dropout else []), down, up, total]
