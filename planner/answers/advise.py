@@ -37,7 +37,7 @@ LOWER: dict[str, tuple[tuple[str, ...], ...]] = {
 
 @dataclass(frozen=True, slots=True)
 class Option:
-    """A change that might be worth it: its kind, it in words, and the plan that it leads to."""
+    """A change worth trying: its kind, its description and the changed plan."""
 
     kind: str
     words: str
@@ -45,7 +45,7 @@ class Option:
 
 
 def next_changes(chosen: ScoredPlan, simulations: Simulations, pool: Executor) -> list[Change]:
-    """Changes to the chosen plan that make it faster, the best value first: most throughput for its cost."""
+    """Changes that make the chosen plan faster, the lowest cost per sample first."""
     cases = simulations.cases
     options = [
         option
@@ -74,7 +74,7 @@ def next_changes(chosen: ScoredPlan, simulations: Simulations, pool: Executor) -
 def _changes(
     chosen: ScoredPlan, options: list[Option], simulations: Simulations, pool: Executor
 ) -> list[Change]:
-    """What the options bring, those that are worth a sentence, by cost a sample. None is within the error."""
+    """Options that gain clearly, the lowest cost per sample first."""
     predictions = dict(_predicted([option.plan for option in options], simulations, pool, "trial"))
     now = chosen.samples_per_s
     unclear = [
@@ -126,7 +126,7 @@ def _options(plan: Plan, cases: Cases) -> Iterator[Option]:
 
 
 def _more_workers(plan: Plan, cases: Cases) -> Iterator[Option]:
-    """A machine more, or as many as share the global batch that is asked for; at most twice as many."""
+    """One more machine, or the next number of workers that shares the global batch."""
     step = max(plan.workers_per_machine, plan.mesh.size)
     counts = range(plan.workers + step, max(2 * plan.workers, plan.workers + step) + 1, step)
     sized = (with_workers(plan, workers, cases.request.global_batch) for workers in counts)
@@ -149,7 +149,7 @@ def _more_workers(plan: Plan, cases: Cases) -> Iterator[Option]:
 
 
 def _larger_batch(plan: Plan, cases: Cases) -> Iterator[Option]:
-    """Twice the batch; of a global batch that is asked for, twice the micro-batch half as often."""
+    """Twice the batch; of a fixed global batch, twice the micro-batch half as often."""
     larger = replace(plan, batch=plan.batch * 2)
     if cases.request.global_batch is None:
         yield Option(ChangeKind.BATCH, f"twice the batch ({larger.batch}; it may need more epochs)", larger)
@@ -159,7 +159,7 @@ def _larger_batch(plan: Plan, cases: Cases) -> Iterator[Option]:
 
 
 def _lower_precisions(plan: Plan, cases: Cases) -> Iterator[Option]:
-    """Fewer bits that the device computes in, where the request leaves that open."""
+    """Narrower number formats of the device, unless the request names a format."""
     request = cases.request
     if request.profile is not None or request.formats is not None:
         return

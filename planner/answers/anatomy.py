@@ -34,8 +34,8 @@ PASSES = 3  # forward, and twice as much backward; recompute does not count
 def model_flops_utilization(
     model: Model, samples_per_s: float, devices: int, device: Device, precision: Precision
 ) -> float | None:
-    """Floating operations that the model needs, over what all devices could do in the precision's format
-    (MFU, as PaLM defines it); None where no peak is known."""
+    """The model's floating-point operations over the devices' peak (MFU, as PaLM defines it); None if the
+    peak is unknown."""
     peak = device.flops.get(precision.compute)
     if not peak or not model.macs:
         return None
@@ -43,8 +43,7 @@ def model_flops_utilization(
 
 
 def training_passes(model: Model) -> float:
-    """Multiply-adds of a training step over those of its forward pass: 3, less where weights are frozen, as
-    no gradients of these are computed."""
+    """Multiply-adds of a training step over its forward pass: 3, less with frozen weights."""
     if not model.has_frozen:
         return PASSES
     with_gradient = layers_with_gradient(model)
@@ -65,21 +64,21 @@ def hardware_flops_utilization(
     recompute: Recompute,
     stops_early: bool = False,
 ) -> float | None:
-    """The same with the operations that recompute does twice (HFU; `planner.device.activations`)."""
+    """MFU with recomputed operations counted twice (HFU)."""
     use = model_flops_utilization(model, samples_per_s, devices, device, precision)
     again = recomputed_macs(model, recompute, stops_early)
     return None if use is None else use * (1 + again / (training_passes(model) * model.macs))
 
 
 def recomputed_macs(model: Model, recompute: Recompute, stops_early: bool = False) -> int:
-    """Multiply-adds of a sample's forward pass that are done again."""
+    """Multiply-adds per sample that recompute repeats."""
     again = recomputed_layers(model, recompute, stops_early)
     return sum(layer.macs for layer, twice in zip(model.layers, again.tolist(), strict=True) if twice)
 
 
 @dataclass(frozen=True, slots=True)
 class StepParts:
-    """Seconds of a step, by what a device does; `recompute_s` is a part of `compute_s`."""
+    """Seconds of a step by activity; `recompute_s` is part of `compute_s`."""
 
     compute_s: float
     recompute_s: float
@@ -95,7 +94,7 @@ class StepParts:
 
 @dataclass(frozen=True, slots=True)
 class DeviceMemory:
-    """What a device holds at its peak, by kind, and what it has to give."""
+    """Peak memory of a device by kind, and its usable memory."""
 
     bytes_by_kind: Mapping[str, float]
     usable_bytes: float
@@ -107,9 +106,8 @@ class DeviceMemory:
 
 @dataclass(frozen=True, slots=True)
 class Anatomy:
-    """`memory` is None where nobody knows, as with a profile. `mfu` and `hfu`: floating operations of the
-    model, and with those that are done twice, over what the devices could do; None where their peak is not
-    known, `hfu` also where nothing is done twice."""
+    """Step breakdown, memory (None with a profile) and utilization (None if the peak is unknown or nothing is
+    recomputed)."""
 
     parts: StepParts
     memory: DeviceMemory | None
@@ -134,7 +132,7 @@ class Anatomy:
 
 
 def anatomy_of(scored: ScoredPlan, cases: Cases) -> Anatomy:
-    """The anatomy of a plan that was simulated."""
+    """Step breakdown, memory and utilization of a simulated plan."""
     plan, model = scored.plan, cases.model
     mfu = hfu = None
     device = cases.market.machine(plan.machine).device
@@ -154,7 +152,7 @@ def anatomy_of(scored: ScoredPlan, cases: Cases) -> Anatomy:
 
 
 def step_breakdown(profile: Profile, prediction: Prediction) -> StepParts:
-    """Where the seconds of a simulated step go, by the roles of the ops that workers ran."""
+    """Seconds of a simulated step by the roles of its ops."""
     by_role = profile.worker_s_by_role()
     busy_s = prediction.step_s * min(prediction.utilisation[COMPUTATION], 1.0)
     scale = busy_s / max(sum(by_role.values()), 1e-12)  # as simulated: slower workers, corrected predictions
@@ -173,6 +171,6 @@ def step_breakdown(profile: Profile, prediction: Prediction) -> StepParts:
 
 
 def memory_of(scored: ScoredPlan, cases: Cases) -> DeviceMemory | None:
-    """What a device of the plan holds at its peak."""
+    """Peak memory of one of the plan's devices."""
     result = cases.feasibility.memory(scored.plan)
     return None if result is None else DeviceMemory(*result)

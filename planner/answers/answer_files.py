@@ -30,7 +30,7 @@ Share = Annotated[float, msgspec.Meta(ge=0)]
 
 
 class ChosenPlan(msgspec.Struct, frozen=True):
-    """What comparing and checking need of a plan; other keys of the file are passed over."""
+    """A plan read from a JSON answer, with the keys that `diff` and `check` need."""
 
     model: str
     batch: int
@@ -57,12 +57,12 @@ class ChosenPlan(msgspec.Struct, frozen=True):
     measured_factor: float = 1.0
 
     def used(self, resource: Resource, unknown: float) -> float:
-        """The share of a resource that was used."""
+        """Utilisation of a resource."""
         return self.utilisation.get(str(resource), unknown)
 
     @property
     def low(self) -> float:
-        """The lower end of what a run may show; that of the simulation where no other is given."""
+        """The low end of the range, or of the simulation's interval."""
         return _first(self.range_low, self.interval_low, self.samples_per_s)
 
     @property
@@ -70,19 +70,18 @@ class ChosenPlan(msgspec.Struct, frozen=True):
         return _first(self.range_high, self.interval_high, self.samples_per_s)
 
     def slow_share(self, *, shared_error: bool) -> float:
-        """Of its predicted speed, at the slow end of its range; that of the simulation alone beside a plan
-        with the same error."""
+        """The low end over the predicted speed; of the simulation alone if both plans share their error."""
         low = _first(self.interval_low, self.samples_per_s) if shared_error else self.low
         return low / self.samples_per_s
 
     @property
     def machines(self) -> int:
-        """That hold workers."""
+        """The number of worker machines."""
         return self.rented["workers"].machines if "workers" in self.rented else 1
 
     @property
     def samples_per_step(self) -> int:
-        """Of all workers together, between two updates of the parameters."""
+        """Samples of all workers per optimizer step."""
         return self.batch * self.accumulate * self.workers
 
 
@@ -98,7 +97,7 @@ class _Answer(msgspec.Struct):
 
 
 def chosen_plan(path: Path | str) -> ChosenPlan:
-    """The plan that an answer chose (`recommend`) or was about (`simulate`)."""
+    """The plan that a JSON answer recommends or simulates."""
     from planner.files.regular_file import text_of
 
     try:
@@ -127,7 +126,7 @@ def chosen_plan(path: Path | str) -> ChosenPlan:
 
 @dataclass(frozen=True, slots=True)
 class ChangedFigure:
-    """Something that differs. `ratio` is new over old, for figures."""
+    """A setting or figure that differs; `ratio` is new over old."""
 
     name: str
     old: str
@@ -137,8 +136,7 @@ class ChangedFigure:
 
 @dataclass(frozen=True, slots=True)
 class Difference:
-    """`settings` are what is run otherwise, `figures` what comes of it; `apart`: the ranges tell the speeds
-    apart, so that the faster one is faster."""
+    """Changed settings and figures; `apart`: the ranges of both speeds do not overlap."""
 
     settings: tuple[ChangedFigure, ...]
     figures: tuple[ChangedFigure, ...]
@@ -159,7 +157,7 @@ TELLING = ("mode", "servers", "host", "stage", "within")  # of an exchange, besi
 
 
 def difference(old: ChosenPlan, new: ChosenPlan) -> Difference:
-    """What changes from one plan to another."""
+    """The difference between two plans."""
     alike = old.exchange.get("kind") == new.exchange.get("kind")
     before, after = (
         _settings(plan, _choices(plan) if alike else {"exchange": _summary(plan)}) for plan in (old, new)
@@ -178,8 +176,7 @@ def difference(old: ChosenPlan, new: ChosenPlan) -> Difference:
 
 
 def _are_apart(old: ChosenPlan, new: ChosenPlan) -> bool:
-    """By what the simulations leave open where one device trains one model, whose error both share; else by
-    the whole ranges."""
+    """Whether speeds differ by more than their errors; plans of one device share its model error."""
     shared = old.device is not None and (old.device, old.model) == (new.device, new.model)
     shares = (plan.slow_share(shared_error=shared) for plan in (old, new))
     return abs(log(new.samples_per_s / old.samples_per_s)) > hypot(*map(log, shares))
@@ -199,7 +196,7 @@ def _settings(plan: ChosenPlan, exchange: dict[str, Any]) -> dict[str, Any]:
 
 
 def _choices(plan: ChosenPlan) -> dict[str, Any]:
-    """The exchange, a line for each of its choices."""
+    """The exchange and its settings, one per line."""
     choices = {
         f"exchange {CALLED.get(name, name)}": _shown(name, value)
         for name, value in plan.exchange.items()
@@ -209,7 +206,7 @@ def _choices(plan: ChosenPlan) -> dict[str, Any]:
 
 
 def _summary(plan: ChosenPlan) -> str:
-    """The exchange in one line: most of what one kind has says nothing beside another."""
+    """The exchange and its main settings in one line."""
     telling = {name: plan.exchange.get(name) for name in TELLING}
     parts = [f"{CALLED.get(name, name)} {value}" for name, value in telling.items() if value is not None]
     return ", ".join([str(plan.exchange.get("kind")), *parts])

@@ -25,7 +25,7 @@ from planner.search.training import usual_length
 
 @dataclass(frozen=True, slots=True)
 class UsualJob(Fact):
-    """What is trained where neither the request nor an epoch says it."""
+    """The default job, if neither the request nor an epoch gives one."""
 
     topic = Topic.JOB
     words: str  # the job, as `1 billion tokens`
@@ -36,7 +36,7 @@ class UsualJob(Fact):
 
 @dataclass(frozen=True, slots=True)
 class MachinesOf(Fact):
-    """Whose machines were considered, where the request names neither them nor a provider."""
+    """Providers considered, if the request names neither machines nor providers."""
 
     topic = Topic.MACHINES
     device: str | None
@@ -44,7 +44,7 @@ class MachinesOf(Fact):
 
 @dataclass(frozen=True, slots=True)
 class UsualMachine(Fact):
-    """The machine of a plan, where the request names none."""
+    """The default machine, if the request names none."""
 
     topic = Topic.MACHINES
     machine: str
@@ -86,7 +86,7 @@ class PriceDates(Fact):
 
 @dataclass(frozen=True, slots=True)
 class CountedSpot(Fact):
-    """How interruptions were counted for the first plan, and plans for which spot does not pay."""
+    """How spot interruptions are priced, and plans that are not cheaper on spot."""
 
     topic = Topic.SPOT
     machines: str
@@ -115,7 +115,7 @@ class FlowLimit(Fact):
 
 @dataclass(frozen=True, slots=True)
 class ProfileTimes(Fact):
-    """Compute times of a recording."""
+    """Compute times from a recording."""
 
     topic = Topic.COMPUTE
     source: str
@@ -133,7 +133,7 @@ class ComputeSource(Fact):
 
 @dataclass(frozen=True, slots=True)
 class AllExperts(Fact):
-    """A mixture of experts, which no plan spreads over devices."""
+    """A mixture of experts, which is not spread over devices."""
 
     topic = Topic.WARNING
     experts: int
@@ -149,8 +149,7 @@ class FrameworkHint(Fact):
 
 @dataclass(frozen=True, slots=True)
 class ChosenBatch(Fact):
-    """The batch that was chosen where the request names none; `fewer`: batches below the model's own, which
-    does not fit in memory, of an answer that did not search."""
+    """The batch chosen by the search; `fewer`: batches below the default, where that does not fit."""
 
     topic = Topic.BATCH
     own: int
@@ -162,8 +161,8 @@ class ChosenBatch(Fact):
 
 @dataclass(frozen=True, slots=True)
 class InputPipeline(Fact):
-    """What devices read: `images_per_s` are those that a vCPU decodes, None where nothing is decoded there;
-    `unknown` are machines whose number of vCPUs is not known."""
+    """Images that a vCPU decodes per second, None if nothing is decoded there; `unknown` are machines without
+    a known number of vCPUs."""
 
     topic = Topic.INPUT
     images_per_s: float | None
@@ -173,7 +172,7 @@ class InputPipeline(Fact):
 
 @dataclass(frozen=True, slots=True)
 class Corrected(Fact):
-    """A device whose predictions real runs correct."""
+    """A device whose predictions are corrected by measured runs."""
 
     topic = Topic.MEASURED
     device: str
@@ -182,7 +181,7 @@ class Corrected(Fact):
 
 @dataclass(frozen=True, slots=True)
 class ModelParallel(Fact):
-    """How the devices of a replica share the model; `roles`: what the ranks of each axis do."""
+    """How devices share a replica, with the role of each axis."""
 
     topic = Topic.REPLICAS
     devices: int
@@ -191,7 +190,7 @@ class ModelParallel(Fact):
 
 @dataclass(frozen=True, slots=True)
 class PartitionedReplica(Fact):
-    """Workers that share a replica as the partition search splits it."""
+    """Workers that share a replica by the partition search."""
 
     topic = Topic.REPLICAS
     workers: int
@@ -200,7 +199,7 @@ class PartitionedReplica(Fact):
 
 @dataclass(frozen=True, slots=True)
 class Retired(Fact):
-    """A machine that is no longer sold, and the nearest that is."""
+    """A machine no longer sold, and the nearest current one."""
 
     topic = Topic.WARNING
     machine: str
@@ -209,8 +208,7 @@ class Retired(Fact):
 
 
 def assumptions(plans: Iterable[Plan], cases: Cases, *, searched: bool = False) -> list[Note | Fact]:
-    """What an answer assumes of its plans' hardware and computation; `searched`: it chose them among
-    others."""
+    """What an answer assumes of its plans; `searched`: it chose among others."""
     plans, request = list(plans), cases.request
     kinds = _kinds(plans, request)
     return [
@@ -230,12 +228,12 @@ def assumptions(plans: Iterable[Plan], cases: Cases, *, searched: bool = False) 
 
 
 def no_longer_sold(plan: Plan, request: Request) -> list[str]:
-    """The names of a plan's machines that can no longer be rented."""
+    """Names of a plan's machines that can no longer be rented."""
     return [kind.name for kind in _kinds([plan], request) if not kind.still_sold]
 
 
 def _kinds(plans: Iterable[Plan], request: Request) -> list[Hardware]:
-    """The machines of workers and servers, each once."""
+    """Worker and server machines, each once."""
     market = request.market
     names = dict.fromkeys(rented.machine for plan in plans for rented in plan.rented(market))
     return [market.machine(name) for name in names]
@@ -284,7 +282,7 @@ def _money(plans: list[Plan], kinds: list[Hardware], cases: Cases) -> list[Fact]
 
 
 def _on_spot(plans: list[Plan], cases: Cases) -> set[str]:
-    """The machines that are rented as spot machines."""
+    """Machines rented as spot machines."""
     if not cases.request.spot:
         return set()
     spot = [plan for plan in plans if cases.paid(plan).course is not None]

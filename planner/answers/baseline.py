@@ -22,15 +22,13 @@ from planner.search.sizes import micro_batches, open_batch, recompute_options, s
 
 
 def alone_on(plan: Plan, cases: Cases) -> Plan | None:
-    """One device of the plan's kind alone, on the cheapest machine that has it; None where it cannot hold
-    the model and the batch."""
+    """One device of the plan's kind on the cheapest machine with it; None if it does not fit."""
     alone = _on_one_device(plan, _cheapest(cases.market.machine(plan.machine), cases))
     return alone if cases.feasibility.is_possible(alone) else None
 
 
 def best_alone(plan: Plan, cases: Cases) -> Plan | None:
-    """One device alone at the batch and with the recompute that suit it best, where the request names
-    neither; None where it cannot hold the model."""
+    """One device at its best batch and recompute; None if it cannot hold the model."""
     same, machine = alone_on(plan, cases), _cheapest(cases.market.machine(plan.machine), cases)
     tried = _options(_on_one_device(plan, machine), machine, cases)
     options = {option.key: option for option in tried if cases.feasibility.is_possible(option)}
@@ -55,7 +53,7 @@ def _on_one_device(plan: Plan, machine: Hardware) -> Plan:
 
 
 def _options(one: Plan, machine: Hardware, cases: Cases) -> Iterator[Plan]:
-    """Batches of one device, and whether it recomputes, as a search would try them."""
+    """Batches and recompute modes of one device that a search would try."""
     request, model = cases.request, cases.model
     if not open_batch(request, model):
         return
@@ -65,8 +63,7 @@ def _options(one: Plan, machine: Hardware, cases: Cases) -> Iterator[Plan]:
 
 
 def _cheapest(machine: Hardware, cases: Cases) -> Hardware:
-    """Of the machines that the request is about, and those with one such device where it names no machine,
-    the cheapest with the same device: nobody rents eight of them to use one."""
+    """The cheapest machine with the same device among those of the request and single-device ones."""
     request, market = cases.request, cases.market
     if request.profile is not None or machine.device_count == 1 or machine.standing == "own":
         return machine
@@ -82,7 +79,7 @@ def _cheapest(machine: Hardware, cases: Cases) -> Hardware:
 def baseline_of(
     scored: ScoredPlan, simulations: Simulations, pool: Executor, *, searched: bool = False
 ) -> ScoredPlan | None:
-    """What one device alone gives, beside a plan; at its own best batch where the answer `searched`."""
+    """One device alone beside a plan; at its best batch if the answer `searched`."""
     cases = simulations.cases
     alone = best_alone(scored.plan, cases) if searched else alone_on(scored.plan, cases)
     if alone is None or alone == scored.plan:
@@ -91,7 +88,7 @@ def baseline_of(
 
 
 def _charged(baseline: ScoredPlan, cases: Cases) -> ScoredPlan:
-    """A device of one's own machine is charged its share; a rented machine is paid for as a whole."""
+    """Charge an own machine's device its share; rented machines are charged in full."""
     machine = cases.market.machine(baseline.plan.machine)
     if machine.standing != "own" or machine.device_count == 1:
         return baseline

@@ -20,8 +20,8 @@ CLOSE = 0.02  # of the prediction: nothing to explain
 
 @dataclass(frozen=True, slots=True)
 class Suspect:
-    """An assumption, and by how much it would have to be off to explain the run alone (above 1: slower).
-    `wait_share`: of a step, spent waiting for input or the host."""
+    """An assumption, and the factor that would explain the run alone. `wait_share`: the share of a step spent
+    waiting for input."""
 
     name: str  # device, network or input
     times: float
@@ -30,7 +30,7 @@ class Suspect:
 
 @dataclass(frozen=True, slots=True)
 class Check:
-    """A prediction and a run of it."""
+    """A prediction beside a measured run."""
 
     predicted_samples_per_s: float
     low: float
@@ -48,13 +48,13 @@ class Check:
 
     @property
     def absurd(self) -> bool:
-        """Whether the run is so far off that it was rather measured or meant otherwise."""
+        """Whether the run is too far off to be the same plan."""
         low, high = PLAUSIBLE
         return not low <= self.factor <= high
 
 
 def check(plan: ChosenPlan, measured_samples_per_s: float) -> Check:
-    """A run of a plan against its prediction."""
+    """Compare a measured run with a plan's prediction."""
     if not (math.isfinite(measured_samples_per_s) and measured_samples_per_s > 0):
         raise BadInput(f"the measured rate is {measured_samples_per_s}; give samples per second, above zero")
     return Check(

@@ -44,7 +44,7 @@ TIE_ROUND = 8  # plans looked at briefly at a time
 
 @dataclass(frozen=True)
 class Decision:
-    """The plans to show, by cost per sample with their marks; the recommended one, and those tied with it."""
+    """Plans to show, by cost per sample; the recommended, cheapest, fastest and tied ones."""
 
     shown: list[ScoredPlan]
     recommended: ScoredPlan
@@ -54,7 +54,7 @@ class Decision:
 
 
 def choose(scored: Sequence[ScoredPlan], request: Request) -> Decision:
-    """The decision rule (`planner.search.rank`) over feasible plans."""
+    """Apply the decision rule (`planner.search.rank`) to feasible plans."""
     scored = sorted(scored, key=lambda plan: plan.plan.key)
     discount = discounts([plan.plan for plan in scored], request)
     candidates = [plan.candidate(share) for plan, share in zip(scored, discount.tolist(), strict=True)]
@@ -82,8 +82,7 @@ def choose(scored: Sequence[ScoredPlan], request: Request) -> Decision:
 def settle_ties(
     outcome: Outcome[Prediction], contest: Contest, cases: Cases, evaluate: Evaluate[Prediction]
 ) -> None:
-    """Simulate in full the plans that may be tied with the best one and win by a narrower range or fewer
-    machines, the likeliest winners first, after a short look at what their bounds allow."""
+    """Simulate in full the plans that may be tied with the best and win, after a short look."""
     looked = set(outcome.long)
     for _ in range(MOST_TIE_ROUNDS):
         pending = possible_ties(outcome, contest, cases)
@@ -99,8 +98,7 @@ def settle_ties(
 
 
 def possible_ties(outcome: Outcome[Prediction], contest: Contest, cases: Cases) -> list[int]:
-    """Plans without a final score that would win a tie if they were as fast as they may be, the narrowest
-    range and the fewest machines first."""
+    """Plans without a final score that would win a tie at their upper bounds, the narrowest range first."""
     request, worth = cases.request, contest.worth
     final = [cases.scored(contest.plans[i], outcome.scores[i]) for i in sorted(outcome.long)]
     feasible = within([plan for plan in final if plan.samples_per_s > 0], request)
@@ -130,8 +128,8 @@ def possible_ties(outcome: Outcome[Prediction], contest: Contest, cases: Cases) 
 
 
 def in_fp32(chosen: ScoredPlan, simulations: Simulations, pool: Executor) -> ScoredPlan | None:
-    """The chosen plan in single precision, in as many more micro-batches as memory asks for; None where the
-    format was named, is fp32 already or does not fit."""
+    """The chosen plan in fp32, in smaller micro-batches if needed; None if the format was named or fp32 does
+    not fit."""
     request, plan = simulations.request, replace(chosen.plan, precision=FP32)
     if request.formats is not None or request.profile is not None or chosen.plan.precision == FP32:
         return None
@@ -144,7 +142,7 @@ def in_fp32(chosen: ScoredPlan, simulations: Simulations, pool: Executor) -> Sco
 def further(
     chosen: ScoredPlan, simulations: Simulations, pool: Executor, progress: Progress
 ) -> tuple[list[Change], Saturation | None]:
-    """The next best changes of the chosen plan, and where its hardware saturates, if it can have more."""
+    """The next best changes of the chosen plan, and the saturation of its machine."""
     progress("looking further", 0, 2)
     changes = next_changes(chosen, simulations, pool)
     progress("looking further", 1, 2)
@@ -163,7 +161,7 @@ def further(
 
 
 def interrupted(plans: Sequence[Plan], bounds: Floats, usd_per_hour: Floats) -> Interrupted:
-    """What is known before any simulation has ended: the bounds."""
+    """The interruption before any simulation ended, with the best bounds."""
     fastest, cheapest = int(np.argmax(bounds)), int(np.argmin(usd_per_hour / bounds))
     least_usd = usd_per_million_samples(float(usd_per_hour[cheapest]), float(bounds[cheapest]))
     return Interrupted(

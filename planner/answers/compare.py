@@ -48,7 +48,7 @@ def compare_for(
     jobs: int | None = None,
     progress: Progress = ignore_progress,
 ) -> Comparison:
-    """The plan that the objective picks on each hardware, ranked by cost a sample."""
+    """The objective's plan for each subject, ranked by cost per sample."""
     model = model_of(request)
     request = _narrowed(request, model)
     cases = Cases(request, model, load())
@@ -146,7 +146,7 @@ def _raced(
     *,
     request: Request,
 ) -> Outcome[Prediction]:
-    """Scores of the plans that the objective may choose among these."""
+    """Scores of the plans that the objective may choose."""
     worth = discounts(plans, request)
 
     def run(goal: Goal, value: float = 0.0) -> Outcome[Prediction]:
@@ -175,8 +175,7 @@ def _raced(
 
 
 def subjects_asked(request: Request) -> dict[str, tuple[str, ...]]:
-    """What a comparison is between, with its machines: the GPUs, machines or providers that are named, else
-    every device."""
+    """The GPUs, machines or providers being compared, each with its machines; every device by default."""
     kinds = request.market.matching(request.hardware_words)
     if request.gpu is not None:
         words = [word.strip() for word in request.gpu.split(",")]
@@ -195,13 +194,13 @@ def subjects_asked(request: Request) -> dict[str, tuple[str, ...]]:
 
 
 def subject_of(row: ScoredPlan, request: Request) -> str:
-    """Which of the things asked for a row is an offer of."""
+    """The subject that a row is an offer of."""
     asked = subjects_asked(request).items()
     return next((subject for subject, machines in asked if row.plan.machine in machines), row.plan.machine)
 
 
 def _missing(request: Request, rows: Sequence[ScoredPlan], space: Space) -> dict[str, str]:
-    """Why something that was asked for has no row."""
+    """Why a subject has no row."""
     named = request.gpu is not None or request.hardware is not None or request.providers is not None
     if not named:
         return {}
@@ -217,15 +216,13 @@ def _missing(request: Request, rows: Sequence[ScoredPlan], space: Space) -> dict
 
 
 def _narrowed(request: Request, model: Model) -> Request:
-    """A comparison wants a good plan of every hardware rather than the very best of each: where nothing is
-    asked for, it looks at fewer worker counts and choices of exchanges than `recommend` does. Large models
-    need more workers on some machines than on others."""
+    """The request with few worker counts: a comparison needs a good plan of each machine, not the best."""
     workers = LARGE_WORKERS if model.parameters >= LARGE_PARAMETERS else DEFAULT_WORKERS
     return replace(request, workers=request.workers or workers, brief=True)
 
 
 def _too_small(kind: Hardware, request: Request) -> Reason:
-    """Why a machine has no row although it can be rented: nothing that was tried on it fits."""
+    """Why a rentable machine has no row: no plan tried on it fits."""
     assert request.workers is not None
     if request.budget_usd_per_hour is not None or request.machines is not None:
         return Reason(Verb.HAVE, "no plan that holds it within the limits asked for")
@@ -237,8 +234,7 @@ def _too_small(kind: Hardware, request: Request) -> Reason:
 
 
 def _spot(rows: Sequence[ScoredPlan], cases: Cases) -> dict[str, float]:
-    """US dollars per million samples of each row on spot machines, with what interruptions cost, where that
-    is cheaper than on demand."""
+    """USD per million samples on spot machines, for rows that are cheaper there."""
     request = replace(cases.request, spot=True)
     out: dict[str, float] = {}
     for row in rows:

@@ -39,7 +39,7 @@ FLAT = 0.005  # by which a doubling of workers must raise throughput to go on
 
 @dataclass(eq=False)
 class WorkersCurve:
-    """Numbers of workers that can be looked at, and what is known of them."""
+    """Throughput by number of workers: the plans to try and those scored."""
 
     asked: Mapping[int, Plan]
     simulations: Simulations
@@ -69,11 +69,11 @@ class WorkersCurve:
 
     @property
     def points(self) -> list[ScoredPlan]:
-        """What was scored, by number of workers."""
+        """Scored plans by number of workers."""
         return [scored for _, scored in sorted(self.known.items()) if scored is not None]
 
     def between(self, low: int, high: int) -> int | None:
-        """The number halfway between two, unless they are near or next to each other."""
+        """The count halfway between two that are not close; None if there is none."""
         if high <= low * APART:
             return None
         inside = [
@@ -84,8 +84,7 @@ class WorkersCurve:
 
 @dataclass(frozen=True, slots=True)
 class Turns:
-    """Indices of points: the last worth its cost, the first at twice the least cost, the highest
-    throughput."""
+    """Indices of the last point worth its cost, the first at twice the least cost, and the fastest."""
 
     worth: int
     doubled: int | None
@@ -95,7 +94,7 @@ class Turns:
 def turns_of(
     points: Sequence[ScoredPlan], min_marginal_efficiency: float, most_step_samples: float = inf
 ) -> Turns:
-    """Where the curve of these points turns; the last worth its cost has no larger steps than this."""
+    """Turns of a curve; the last point worth its cost has no larger steps than given."""
     speed = [point.samples_per_s for point in points]
     usd_per_s = [price_per_s(point) for point in points]
     cost = [usd / rate for usd, rate in zip(usd_per_s, speed, strict=True)]
@@ -113,15 +112,14 @@ def step_samples(plan: Plan) -> int:
 
 
 def price_per_s(scored: ScoredPlan) -> float:
-    """What a plan costs per second: USD, or machines where none has a price."""
+    """USD per second, or the number of machines if none has a price."""
     if scored.priced:
         return scored.usd_per_hour * scored.time_factor / 3600
     return float(sum(cost.count for cost in scored.costs) or scored.plan.machines)
 
 
 def worker_counts(fewest: int, most: int, step: int, per_machine: int) -> list[int]:
-    """How many workers can be looked at: step by step inside the first machine, whole machines after it,
-    because a machine is rented for all of its devices."""
+    """Worker counts to try: single devices of the first machine, then whole machines."""
     if step > 1 or per_machine == 1:
         return list(range(fewest, most + 1, step))
     whole = range(2 * per_machine, most + 1, per_machine)
@@ -129,7 +127,7 @@ def worker_counts(fewest: int, most: int, step: int, per_machine: int) -> list[i
 
 
 def try_doublings(curve: WorkersCurve, progress: Progress) -> None:
-    """Look at doublings until throughput no longer grows."""
+    """Score doublings until throughput stops growing."""
     ladder = doublings(curve.counts)
     for start in range(0, len(ladder), CHUNK):
         curve.look_at(ladder[start : start + CHUNK])
@@ -141,7 +139,7 @@ def try_doublings(curve: WorkersCurve, progress: Progress) -> None:
 
 
 def doublings(counts: Sequence[int]) -> list[int]:
-    """The first number, each that is at least twice the one before, and the last; all of a few."""
+    """The first count, each that at least doubles the one before, and the last; all if few."""
     if len(counts) <= FEW_POINTS:
         return list(counts)
     kept = list(counts[:1])
@@ -154,7 +152,7 @@ def doublings(counts: Sequence[int]) -> list[int]:
 def refine_turns(
     curve: WorkersCurve, min_marginal_efficiency: float, most: float, progress: Progress
 ) -> None:
-    """Look between the neighbours of where the curve turns."""
+    """Score counts between the neighbours of the turns."""
     while True:
         points = curve.points
         workers = [point.plan.workers for point in points]
@@ -172,7 +170,7 @@ def refine_turns(
 
 
 def score_points(plans: Sequence[Plan], simulations: Simulations, pool: Executor) -> list[ScoredPlan]:
-    """The plans after a short look, or a long one where a short one says too little."""
+    """Short simulations of plans, long ones where the interval stays wide."""
     simulations.cases.bounds(plans)
     few = [plan for plan in plans if plan.replicas <= FEW_WORKERS]
     many = [plan for plan in plans if plan.replicas > FEW_WORKERS]
@@ -183,7 +181,7 @@ def score_points(plans: Sequence[Plan], simulations: Simulations, pool: Executor
 
 
 def fewest_workers(plan: Plan, market: Market) -> Plan:
-    """The plan with as many more workers as its exchange needs: servers beside workers need machines."""
+    """The plan with enough workers for its strategy: servers may need machines."""
     step = max(1, plan.mesh.size)
     for more in range(0, MOST_WORKERS, step):
         enough = replace(plan, workers=plan.workers + more)
@@ -193,9 +191,8 @@ def fewest_workers(plan: Plan, market: Market) -> Plan:
 
 
 def minimum_feasible_plan(plan: Plan, cases: Cases, plan_for: Callable[[Request], Plan]) -> Plan:
-    """The plan, or where its workers cannot hold the model and nobody named how many: that of the fewest
-    machines that can, with as little recomputed as they need. Where no exchange is named either, a model
-    that no single device holds is sharded. `plan_for` gives the plan of a request."""
+    """The plan, or the one with the fewest machines that hold the model, sharded if no strategy is named.
+    `plan_for` makes the plan of a request."""
     request, market = cases.request, cases.market
     fits = cases.feasibility.out_of_memory(fewest_workers(plan, market)) is None
     if request.workers is not None or fits or not _shares(plan):
@@ -216,12 +213,12 @@ def minimum_feasible_plan(plan: Plan, cases: Cases, plan_for: Callable[[Request]
 
 
 def _shares(plan: Plan) -> bool:
-    """Whether devices train among themselves, so that more of them, or keeping less, can help."""
+    """Whether more devices or recompute can make the strategy fit."""
     return EXCHANGES.tier(plan.exchange) is not Tier.CONTENDER
 
 
 def _larger(plan: Plan, request: Request, model: Model) -> Iterator[Request]:
-    """Fewer workers first, then baselines, then little that is recomputed."""
+    """Requests with more workers, then sharding, then more recompute."""
     exchanges = [request.exchanges]
     if request.exchanges is None and (saving := list(memory_saving_variants(plan.exchange))):
         exchanges.append(((saving[-1].exchange.kind, {}),))
@@ -232,7 +229,7 @@ def _larger(plan: Plan, request: Request, model: Model) -> Iterator[Request]:
 
 
 def _sizes(plan: Plan, batch: int | None) -> Iterator[int]:
-    """The plan's workers, a machine's, and doublings of it; with a global batch all that share it."""
+    """Worker counts to try: the plan's, a machine's and doublings, or all that share the global batch."""
     step = max(plan.workers_per_machine, plan.mesh.size)
     yield plan.workers
     workers = step if plan.workers < step else plan.workers + step
@@ -243,15 +240,14 @@ def _sizes(plan: Plan, batch: int | None) -> Iterator[int]:
 
 
 def held_plan(plan: Plan, cases: Cases) -> Plan | None:
-    """The plan, with as little recomputed as its workers need to hold it where nobody says how much; None
-    where they do not hold it."""
+    """The plan with the least recompute that fits; None if none does."""
     again = recompute_options(cases.request, cases.model) if _shares(plan) else (plan.recompute,)
     tried = (replace(plan, recompute=entry) for entry in again)
     return next((entry for entry in tried if cases.feasibility.out_of_memory(entry) is None), None)
 
 
 def held_words(asked: Plan, plans: Sequence[Plan]) -> list[Note]:
-    """What had to differ from what was asked for so that a model is held, and how to choose otherwise."""
+    """A note on what had to change so that the model fits."""
     first, last = plans[0], plans[-1]
     parts = []
     if first.workers > asked.workers:

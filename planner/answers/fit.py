@@ -37,8 +37,8 @@ GPU_COUNTS = (2, 4, 8)  # of one machine, tried where one GPU is too small
 
 @dataclass(frozen=True, slots=True)
 class FitRow:
-    """One method on one GPU. `machine` is the cheapest offer with the GPU, of whose `devices` one is used;
-    without one there is no cost. `gpus` are the fewest that hold the model with FSDP; None: not eight."""
+    """One training method on one GPU, with the cheapest machine that has it. `gpus` is the fewest that hold
+    the model with FSDP; None: more than eight."""
 
     gpu: str
     method: str
@@ -60,13 +60,13 @@ class FitRow:
 
     @property
     def is_remedy(self) -> bool:
-        """Whether the row is there because no usual method fits."""
+        """Whether the row is shown because no usual method fits."""
         return self.method in REMEDY
 
 
 @dataclass(frozen=True, slots=True)
 class Fit:
-    """The answer: rows by GPU, then method, and the job that they are priced for."""
+    """The answer to `fit`: rows by GPU and method, and the job that they are priced for."""
 
     model: str
     parameters: int
@@ -157,10 +157,8 @@ def offers(request: Request) -> list[Hardware]:
 
 
 def _leanest(cases: Cases) -> tuple[Hardware, Plan, bool, float]:
-    """The plan with the least recompute that fits, else the one that needs least memory; and its peak.
-
-    What is offloaded takes the cheapest machine with enough memory of its own.
-    """
+    """The plan with the least recompute that fits, else the one needing least memory, and its peak. Offload
+    takes the cheapest machine with enough host memory."""
     request, model = cases.request, cases.model
     machines = offers(request)
     tried = []
@@ -176,7 +174,7 @@ def _leanest(cases: Cases) -> tuple[Hardware, Plan, bool, float]:
 
 
 def _plans(cases: Cases, site: Site) -> Iterator[Plan]:
-    """The micro-batch on a site, by the recompute modes from the least on."""
+    """Plans of one micro-batch by recompute mode, the least first."""
     request, precision = cases.request, usual_precision(site.hardware.device)
     assert isinstance(request.batches, tuple)
     exchange: Exchange = Alone() if site.workers == 1 else Sharded()
@@ -187,7 +185,7 @@ def _plans(cases: Cases, site: Site) -> Iterator[Plan]:
 
 
 def _fewest_gpus(cases: Cases, machine: Hardware) -> int | None:
-    """The fewest of a machine's GPUs, tried in powers of two, that hold the model with FSDP."""
+    """The fewest GPUs of a machine, in powers of two, that hold the model with FSDP."""
     for count in GPU_COUNTS:
         site = Site(machine, count, cases.market)
         if any(largest_batch(plan, cases.model, site) >= plan.batch for plan in _plans(cases, site)):
@@ -196,7 +194,7 @@ def _fewest_gpus(cases: Cases, machine: Hardware) -> int | None:
 
 
 def _tokens_per_s(cases: Cases, plan: Plan, model: Model) -> float:
-    """On one device, a step lasts as long as its ops one after the other."""
+    """Tokens per second of one device, whose ops run one after another."""
     computation = cases.computation(plan)
     step_s = float(computation.durations_s.sum(axis=1).mean()) + computation.optimizer_s
     return computation.batch * (model.sample_tokens or 1) / step_s

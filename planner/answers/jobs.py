@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 
 class Limit(StrEnum):
-    """What of a request a plan misses, as tables and JSON say it."""
+    """A limit of the request that a plan misses."""
 
     LATE = "misses the deadline"
     SLOW = "below --min-throughput"
@@ -26,18 +26,18 @@ class Limit(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Training:
-    """So many samples; `words` name them as people asked for them: `90 epochs`."""
+    """A job in samples; `words` describe it as requested (`90 epochs`)."""
 
     samples: float
     words: str
     tokens: float | None = None  # of networks over sequences
 
     def seconds(self, scored: ScoredPlan) -> float:
-        """With what interruptions of spot machines take."""
+        """Duration on a plan, spot interruptions included."""
         return self.samples / scored.samples_per_s * scored.time_factor
 
     def usd(self, scored: ScoredPlan) -> float | None:
-        """None where the plan's machines have no price."""
+        """Cost on a plan; None without prices."""
         return self.seconds(scored) / 3600 * scored.usd_per_hour if scored.priced else None
 
     def confident_s(self, scored: ScoredPlan, confidence: float) -> float:
@@ -50,7 +50,7 @@ class Training:
         return probability_of_reaching(needed, scored.samples_per_s, scored.candidate().total_sigma)
 
     def figures(self, scored: ScoredPlan) -> dict[str, Any]:
-        """What JSON says of the job on a plan."""
+        """The job's figures in JSON."""
         return {
             "job_samples": self.samples,
             "job_tokens": self.tokens,
@@ -60,8 +60,7 @@ class Training:
 
 
 def missed(scored: ScoredPlan, request: Request, training: Training | None) -> Limit | None:
-    """Which limit of the request a plan misses, deadline and spend with less than `confidence`; None if
-    none."""
+    """The limit that a plan misses, deadline and spend at the request's confidence; None if none."""
     if request.budget_usd_per_hour is not None and scored.usd_per_hour > request.budget_usd_per_hour:
         return Limit.BUDGET
     if request.min_samples_per_s is not None and scored.samples_per_s < request.min_samples_per_s:
@@ -76,25 +75,25 @@ def missed(scored: ScoredPlan, request: Request, training: Training | None) -> L
 
 
 def within(rows: Sequence[ScoredPlan], request: Request) -> list[ScoredPlan]:
-    """Plans that meet the limits of the request as simulated."""
+    """Plans that meet the limits of the request."""
     training = training_of(request)
     return [row for row in rows if missed(row, request, training) is None]
 
 
 def ranking_of(rows: Sequence[ScoredPlan], request: Request) -> Ranking:
-    """The decision rule (`planner.search.rank`) over plans as they are."""
+    """Apply the decision rule to plans, without discounts."""
     candidates = [row.candidate() for row in rows]
     return rank(candidates, request.goal, min_marginal_efficiency=request.min_marginal_efficiency)
 
 
 def best_of(rows: Sequence[ScoredPlan], request: Request) -> ScoredPlan:
-    """The plan that the objective chooses, among those within the limits of the request if there are any."""
+    """The objective's choice among feasible plans, or among all if none is."""
     possible = within(rows, request) or rows
     return possible[ranking_of(possible, request).recommended]
 
 
 def with_job(scored: ScoredPlan, request: Request) -> dict[str, Any]:
-    """The PLAN object of JSON with what the job takes and costs, and which limit of the request it misses."""
+    """The JSON object of a plan, with the job's time and cost and the limit that it misses."""
     training = training_of(request)
     names = ("job_samples", "job_tokens", "job_s", "job_usd")
     figures = dict.fromkeys(names) if training is None else training.figures(scored)
@@ -102,8 +101,7 @@ def with_job(scored: ScoredPlan, request: Request) -> dict[str, Any]:
 
 
 def training_of(request: Request) -> Training | None:
-    """The job of a request: its samples, or the usual job of its model; None where an epoch's samples are
-    unknown."""
+    """The requested or usual job; None if the samples of an epoch are unknown."""
     from planner.search.request import model_of
 
     if request.samples is None and request.profile is not None:
@@ -130,7 +128,7 @@ def _whole(value: float) -> bool:
 
 
 def usual_job(request: Request) -> tuple[str, str, float | None] | None:
-    """The job, the model and the tokens of its epoch, where the job is neither named nor an epoch."""
+    """The default job, the model and the tokens of its epoch; None if the request names a job."""
     from planner.search.request import model_of
 
     training = training_of(request)

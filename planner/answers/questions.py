@@ -79,8 +79,8 @@ class Simulation(Shown):
 
 
 def one_plan(request: Request, *, joined: bool = False) -> Plan:
-    """The single plan that a request names; several values where one is needed are refused. `joined`: other
-    numbers of workers are predicted too, so that devices are connected even for one worker."""
+    """The single plan that a request names; refuses several values. `joined`: other worker counts follow, so
+    devices are connected even for one worker."""
     model = model_of(request)
     kind = one_machine(request)
     if request.recordings is not None and (words := request.recordings.refusal(kind)):
@@ -131,8 +131,7 @@ def one_plan(request: Request, *, joined: bool = False) -> Plan:
 
 
 def _micro_batches(request: Request, model: Model, site: Site) -> list[int]:
-    """The micro-batches that a request allows on a site. Of a global batch without a named micro-batch: the
-    largest share of a replica's samples up to the model's own batch."""
+    """Micro-batches that a request allows on a site; of a global batch, divisors of a replica's share."""
     allowed = list(batches(request, model, site.hardware))
     free = request.global_batch is not None and request.batches is None and request.profile is None
     if free and request.global_batch and request.global_batch % max(site.replicas, 1) == 0:
@@ -141,7 +140,7 @@ def _micro_batches(request: Request, model: Model, site: Site) -> list[int]:
 
 
 def _indivisible_words(request: Request, batch: int, site: Site) -> str:
-    """Why replicas cannot share the global batch, with the nearest that they can train with."""
+    """Why replicas cannot share the global batch, with the nearest that works."""
     asked, replicas = request.global_batch or 0, max(site.replicas, 1)
     named = request.batches is not None or request.profile is not None
     why = f"--global-batch {asked} is no multiple of {replicas} replicas" + f" x micro-batch {batch}" * named
@@ -153,7 +152,7 @@ def _indivisible_words(request: Request, batch: int, site: Site) -> str:
 
 
 def _nearest_batches(request: Request, step: int) -> list[int]:
-    """The multiples of a step below and above the global batch that can be trained with."""
+    """Feasible multiples of a step below and above the global batch."""
     asked = request.global_batch or 0
     below, above = asked // step * step, -(-asked // step) * step
     sizes = (range(first, first + NEIGHBOURS * by, by) for first, by in ((below, -step), (above, step)))
@@ -174,7 +173,7 @@ def is_possible(request: Request) -> bool:
 
 
 def _with_fitting_batch(plan: Plan, request: Request, model: Model) -> Plan:
-    """The plan, or with the largest power of two below its batch that fits in memory, where none is named."""
+    """The plan, or with the largest smaller power of two that fits if no batch is named."""
     feasibility = Feasibility(request, model)
     smaller = smaller_batches(request, model)
     if not smaller or feasibility.out_of_memory(plan) is None:
@@ -184,9 +183,8 @@ def _with_fitting_batch(plan: Plan, request: Request, model: Model) -> Plan:
 
 
 def usual_exchange(request: Request, site: Site, *, joined: bool = False) -> str:
-    """The strategy of one plan where the request names none: one device alone, several by all-reduce. Options
-    of servers mean servers, as do steps recorded with servers and replicas partitioned by features; devices
-    whose fabric is unknown can talk to servers only. `joined`: see `one_plan`."""
+    """The default strategy of a plan: one device alone, several by all-reduce; servers if the request sets
+    them, a recording has them, or the fabric is unknown. `joined`: see `one_plan`."""
     meant = kinds(request)
     recorded = False
     if request.profile is not None:
@@ -201,8 +199,7 @@ def usual_exchange(request: Request, site: Site, *, joined: bool = False) -> str
 
 
 def _connected(request: Request, kind: Hardware, *, joined: bool) -> Request:
-    """The request, with one machine alone if its network is unknown: that of a recording on a machine outside
-    the catalog. Several such machines need a bandwidth."""
+    """The request on one machine if a recording's network is unknown; several need --bandwidth."""
     if request.profile is None or request.market.nic_bytes_per_s(kind) is not None:
         return request
     if request.exchanges is None and request.workers in (None, (1,)) and not joined:
@@ -216,7 +213,7 @@ def _connected(request: Request, kind: Hardware, *, joined: bool) -> Request:
 
 
 def one_machine(request: Request) -> Hardware:
-    """The workers' machine that a request names, or the usual one."""
+    """The machine that a request names, or the default one."""
     by_device = request.hardware is None and request.gpu is not None
     asked = request.hardware or request.profile or by_device
     large = request.profile is None and model_of(request).parameters >= LARGE_PARAMETERS

@@ -67,11 +67,9 @@ def recommend_for(
     suggest: bool = True,
     refine: bool = True,
 ) -> Recommendation:
-    """The answer to a request. `exhaustive` simulates every plan that can be run, for comparison; `trials`
-    samples the space with optuna instead of enumerating it, in a `study` that can be gone on with.
-    `on_improvement` is called with what looks best, soon after the start and whenever more is known. Where no
-    plan meets the limits of the job, `suggest` looks for limits that one meets. `refine`: the recommended
-    machines are run as well as they can be, with settings that the search does not try."""
+    """The answer to a request. `exhaustive` simulates every feasible plan; `trials` samples the space with
+    optuna, in a `study` that can be resumed. `on_improvement` receives the best plan so far. `suggest` adds
+    limits that work to a refusal; `refine` tries other settings on the recommended machines."""
     model = model_of(request)
     if trials is not None:
         from planner.answers.sampled import recommend_sampled
@@ -214,8 +212,7 @@ def recommend_for(
 def with_cheaper_baseline(
     shown: list[ScoredPlan], cheapest: ScoredPlan, baseline: ScoredPlan | None, request: Request
 ) -> tuple[list[ScoredPlan], ScoredPlan]:
-    """The shown plans and the cheapest of them, one device by itself included: the search counts larger
-    batches for a little less than they give, and may leave it out."""
+    """The shown plans and the cheapest, which may be the baseline: the search discounts large batches."""
     if baseline is None or baseline.charged_share < 1 or not within([baseline], request):
         return shown, cheapest
     asked = request.market.matching(request.hardware_words)
@@ -233,8 +230,7 @@ def with_cheaper_baseline(
 
 
 def one_per_cluster(shown: Sequence[ScoredPlan], baseline: ScoredPlan | None) -> list[ScoredPlan]:
-    """The shown plans without those that differ from a named plan, the baseline or a cheaper plan on as many
-    of the same machines in their batch alone."""
+    """The shown plans without unnamed ones on as many of the same machines as another."""
     named = {plan.plan.machines_text for plan in shown if plan.marks}
     if baseline is not None:
         named.add(baseline.plan.machines_text)
@@ -246,8 +242,7 @@ def one_per_cluster(shown: Sequence[ScoredPlan], baseline: ScoredPlan | None) ->
 
 
 def contest_of(cases: Cases, plans: Sequence[Plan], bounds: Floats, usd_per_hour: Floats) -> Contest:
-    """What the race needs to know: each plan's discount for uncertainty and staleness, and the least speed
-    with which it meets deadline, spend and throughput at the request's confidence."""
+    """The race's input: bounds, prices, discounts, and the least feasible speeds."""
     request = cases.request
     sigma = np.array([cases.sigma(plan) for plan in plans])
     share = np.array([confident_share(entry, request.confidence) for entry in sigma])
@@ -264,12 +259,12 @@ def contest_of(cases: Cases, plans: Sequence[Plan], bounds: Floats, usd_per_hour
 
 
 def _ask(request: Request) -> ScoredPlan:
-    """The plan chosen for a changed request; no remedies for it."""
+    """The plan chosen for a changed request, without advice."""
     return recommend_for(request, jobs=1, advice=False, suggest=False, refine=False).chosen
 
 
 def _reachable(space: Space, bounds: Floats, request: Request, ask: Ask | None) -> npt.NDArray[np.intp]:
-    """Plans whose bound can meet the constraints; the others are counted as out of reach."""
+    """Indices of plans whose bounds can meet the limits; others are counted as out of reach."""
     keep = np.ones(len(space.plans), bool)
     usd_per_sample = space.usd_per_useful_hour / 3600 / bounds
     needs: list[tuple[str, npt.NDArray[np.bool_]]] = []
@@ -296,8 +291,7 @@ def _with_rivals(
     usd_per_sample: Floats,
     pool: Executor,
 ) -> list[ScoredPlan]:
-    """The shown plans and, for each hardware that is not on the front, the plan with the cheapest bound:
-    whoever wonders why their machine was not chosen sees what it would give."""
+    """The shown plans and the most promising plan of every other machine."""
     seen = {plan.plan.machine for plan in shown}
     rivals: dict[str, int] = {}
     for i in np.lexsort((np.arange(len(plans)), usd_per_sample)).tolist():

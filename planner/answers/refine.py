@@ -40,9 +40,8 @@ def refined(
     pool: Executor,
     plans: Sequence[Plan],
 ) -> tuple[list[ScoredPlan], Decision]:
-    """The decision once the recommended machines run as an expert would run them: as fast as they can at the
-    same global batch and precision, by the simplest way that is about as fast. So do fewer or more of them
-    that may then be recommended instead; `plans` are those of the space."""
+    """The decision after the recommended machines are run in the best and simplest way. Other numbers of them
+    that may then win are refined too; `plans` are those of the space."""
     request, tried = simulations.request, set[tuple[str, int]]()
     while len(tried) < MOST_REFINED:
         chosen = decision.recommended
@@ -66,8 +65,7 @@ def _machines_of(plan: Plan) -> tuple[str, int]:
 def _rivals(
     chosen: ScoredPlan, plans: Sequence[Plan], cases: Cases, tried: Container[tuple[str, int]]
 ) -> Iterator[Plan]:
-    """Where the recommended machines are sharded, the best plans by their bounds on other powers of two of
-    them that would be better value if they reached the bounds of the ways to run them."""
+    """Sharded plans on other powers of two of the recommended machines that may be better value."""
     if not setup_effort(chosen.plan) or EXCHANGES.tier(chosen.plan.exchange) is Tier.CONTENDER:
         return
     request, best = cases.request, dict[int, Plan]()
@@ -88,14 +86,13 @@ def _rivals(
 
 
 def settings_changed(plan: Plan) -> tuple[int, int]:
-    """How much a plan recomputes, and its micro-batches per step: fewer are simpler."""
+    """Recompute and micro-batches per step as a sort key: fewer are simpler."""
     return RECOMPUTE_MODES.index(plan.recompute), plan.accumulate
 
 
 def _best_way(chosen: ScoredPlan, simulations: Simulations, pool: Executor) -> ScoredPlan:
-    """The chosen machines run another way, if that is clearly faster or simpler: with the least effort to set
-    up that costs less than `LEAST_GAIN` of the speed, in as few micro-batches and with as little recompute
-    as cost hardly any."""
+    """The chosen machines with the least setup effort that is about as fast, in few micro-batches and with
+    little recompute."""
     cases, request, plan = simulations.cases, simulations.request, chosen.plan
     if request.profile is not None or EXCHANGES.tier(plan.exchange) is Tier.CONTENDER:
         return chosen
@@ -126,8 +123,7 @@ def _best_way(chosen: ScoredPlan, simulations: Simulations, pool: Executor) -> S
 
 
 def _accumulating(best: ScoredPlan, simulations: Simulations, pool: Executor) -> ScoredPlan:
-    """A plan of a large model that takes twice or four times the micro-batches per step, where nobody says
-    how many and each doubling pays as a larger batch has to."""
+    """The plan with two or four times the micro-batches, if each doubling pays."""
     request, model = simulations.request, simulations.cases.model
     for _ in range(DOUBLINGS if accumulates_more(request, model) else 0):
         plan = replace(best.plan, accumulate=2 * best.plan.accumulate)
@@ -142,13 +138,13 @@ def _accumulating(best: ScoredPlan, simulations: Simulations, pool: Executor) ->
 
 
 def is_clearly_faster(plan: ScoredPlan, other: ScoredPlan) -> bool:
-    """Whether a plan gains enough, beyond the error of both simulations, to be worth its settings."""
+    """Whether a plan's gain exceeds the simulation error and is worth other settings."""
     gained = plan.samples_per_s - other.samples_per_s * (1 + REFINED_GAIN)
     return gained > 0 and not cannot_tell(gained, plan.prediction, other.prediction)
 
 
 def _ways(plan: Plan, cases: Cases) -> list[Plan]:
-    """Other ways to run a plan's machines, with other settings of its strategy where none is named."""
+    """Other settings of a plan's machines at the same step."""
     ways = {way.key: way for way in same_step_plans(plan, cases)}
     if not any(choices for _, choices in cases.request.exchanges or ()):
         for other in plan.exchange.variants(cases.site(plan)):
@@ -159,8 +155,7 @@ def _ways(plan: Plan, cases: Cases) -> list[Plan]:
 
 
 def same_step_plans(plan: Plan, cases: Cases) -> Iterator[Plan]:
-    """Other plans on the machines of a plan that take as many samples per optimizer step in its precision, as
-    far as the request leaves the micro-batch, the mesh and the strategy open."""
+    """Plans on the same machines with the same samples per step and precision that the request allows."""
     request, samples = cases.request, plan.batch * plan.accumulate * plan.replicas
     batches = request.batches if isinstance(request.batches, tuple) else None
     if batches is None:
@@ -192,8 +187,7 @@ def same_step_plans(plan: Plan, cases: Cases) -> Iterator[Plan]:
 def _fastest(
     plans: Sequence[Plan], floor: float, simulations: Simulations, pool: Executor
 ) -> ScoredPlan | None:
-    """The fastest of some plans within the limits of the request; None where none is faster than `floor`
-    samples per second."""
+    """The fastest plan within the limits; None if none exceeds `floor` samples per second."""
     best: ScoredPlan | None = None
     bounds = simulations.cases.bounds(plans) if plans else np.zeros(0)
     for i in np.argsort(-bounds, kind="stable").tolist():

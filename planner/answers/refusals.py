@@ -38,7 +38,7 @@ def left_out_notes(space: Space) -> list[LeftOut]:
 
 
 def no_plans(space: Space, request: Request, ask: Ask | None = None) -> str:
-    """Why a space is empty, in a sentence, and what would make it less so in another."""
+    """Why a space is empty, and the cheapest remedies."""
     if not space.dropped and not space.left_out:
         if (error := _machines_too_small(request)) is not None:
             raise error
@@ -98,8 +98,8 @@ def _causes(space: Space, request: Request) -> str:
 def limits_missed(
     space: Space, bounds: Floats, request: Request, ask: Ask | None, reached: ScoredPlan | None = None
 ) -> str:
-    """Why no plan meets the limits of the job, what comes nearest, and limits that some plan meets; `reached`
-    is the fastest plan where any was simulated."""
+    """Why no plan meets the job's limits, the nearest plan, and limits that work; `reached` is the fastest
+    simulated plan."""
     if space.out_of_reach.total() >= len(space.plans):
         why = _causes(space, request)
     else:
@@ -116,7 +116,7 @@ def _reached(fastest: ScoredPlan) -> str:
 
 
 def _nearest(space: Space, bounds: Floats, request: Request) -> str:
-    """The plan that comes nearest to what is asked: the cheapest where money is short, else the fastest."""
+    """The nearest plan: the cheapest if money is short, else the fastest."""
     usd_per_sample = space.usd_per_useful_hour / 3600 / bounds
     cheapest, fastest = int(np.argmin(usd_per_sample)), int(np.argmax(bounds))
     if request.spend_usd is not None and request.samples is not None:
@@ -137,13 +137,13 @@ LIMIT_MARGIN = 0.98  # of a speed, which another simulation may not quite reach
 
 
 def _limit_words(request: Request, ask: Ask) -> str:
-    """Limits of the job that a plan meets, one changed at a time, each tried; empty where none helps."""
+    """Limits that work, one relaxed at a time and tried; empty if none does."""
     working = [words for words in (_relaxed_words(request, limit, ask) for limit in JOB_LIMITS) if words]
     return f". It works with {', or '.join(working)}" if working else ""
 
 
 def _relaxed_words(request: Request, limit: str, ask: Ask) -> str:
-    """The flag with the value of a limit that the best plan without it meets; empty if there is none."""
+    """A flag with the limit that the best plan without it meets; empty if there is none."""
     if getattr(request, limit) is None:
         return ""
     objective: Objective = "cheapest" if limit == "spend_usd" else "fastest"
@@ -171,12 +171,12 @@ def _relaxed_words(request: Request, limit: str, ask: Ask) -> str:
 
 
 def _some(names: list[str]) -> str:
-    """The names where they are few, else how many with the first of them."""
+    """A few names, or their number with the first of them."""
     return ", ".join(names) if len(names) <= FEW else f"{len(names)} machines ({', '.join(names[:FEW])}, ...)"
 
 
 def _machines_too_small(request: Request) -> PlannerError | None:
-    """Why no machine has room for the mesh that is named; None if some has."""
+    """Why no machine has room for the requested mesh; None if one has."""
     if not request.names_mesh:
         return None
     model = model_of(request)
@@ -189,7 +189,7 @@ def _machines_too_small(request: Request) -> PlannerError | None:
 
 
 def _no_replicas(request: Request) -> str:
-    """Why no number of machines makes whole replicas, with the nearest that does; empty if some may."""
+    """Why no number of machines makes whole replicas, with the nearest that does; empty if some do."""
     if not request.names_mesh:
         return ""
     model, machines = model_of(request), request.market.matching(request.hardware_words)

@@ -44,7 +44,7 @@ Ask = Callable[[Request], "ScoredPlan"]  # the choice for a request
 
 @dataclass(frozen=True, slots=True)
 class Remedy:
-    """Flags that make a plan possible, with the cheapest plan they allow."""
+    """Flags that give a request a plan, with the cheapest plan they allow."""
 
     flags: str
     plan: Plan
@@ -57,15 +57,15 @@ class Remedy:
 
 
 def remedies(request: Request, ask: Ask | None = None) -> list[Remedy]:
-    """Changes of a request that make a plan possible, the cheapest per hour first. `ask` chooses a plan for a
-    request with limits of the job, which only simulations can tell to be met."""
+    """Changes that give a request a plan, the cheapest per hour first; `ask` recommends a plan under limits
+    of the job."""
     attempts = _Attempts(MOST_TRIED, ask)
     working = (remedy for remedy in _kinds(request, attempts) if remedy is not None)
     return sorted(islice(working, MOST_NAMED), key=lambda remedy: remedy.usd_per_hour)
 
 
 def remedy_words(request: Request, ask: Ask | None = None) -> str:
-    """The sentence with the remedies, after the cause."""
+    """The sentence that lists the remedies."""
     result = remedies(request, ask)
     if not result:
         return ". No change of a single flag that was tried gives a plan"
@@ -74,13 +74,13 @@ def remedy_words(request: Request, ask: Ask | None = None) -> str:
 
 @dataclass
 class _Attempts:
-    """Enumerates the plans of changed requests, as often as it is allowed."""
+    """Tries changed requests, up to a number of spaces."""
 
     left: int
     ask: Ask | None = None
 
     def remedy(self, flags: str, request: Request, **changes: Any) -> Remedy | None:
-        """The remedy of a change; None if it leaves no plan, is refused or too many were tried."""
+        """The remedy of a change; None if it gives no plan."""
         result = self.cheapest(request, **changes)
         if result is None:
             return None
@@ -105,8 +105,8 @@ class _Attempts:
 
 
 def cheapest_plan(request: Request, *, per_sample: bool = False) -> tuple[Plan, float] | None:
-    """The plan of a request with the lowest price per hour, or per sample by its bound, and its price per
-    hour; None if there is no plan."""
+    """The cheapest plan of a request per hour, or per sample by bounds, and its hourly price; None without a
+    plan."""
     cases = Cases(request, model_of(request))
     space = enumerate_plans(request, cases.model, machines=field_of(cases).machines)
     if not space.plans:
@@ -121,14 +121,14 @@ def cheapest_plan(request: Request, *, per_sample: bool = False) -> tuple[Plan, 
 
 
 def has_job_limits(request: Request) -> bool:
-    """Whether a plan has to be fast enough."""
+    """Whether the request limits deadline, spend or throughput."""
     return any(
         limit is not None for limit in (request.deadline_s, request.spend_usd, request.min_samples_per_s)
     )
 
 
 def _least_samples_per_s(cases: Cases, space: Space) -> Floats:
-    """The speed that each plan has to be predicted at so that it meets the limits of the job."""
+    """The predicted speeds that plans need to meet the job's limits."""
     request = cases.request
     least = np.full(len(space.plans), request.min_samples_per_s or 0.0)
     share = np.array([confident_share(cases.sigma(plan), request.confidence) for plan in space.plans])
@@ -156,7 +156,7 @@ def _first(tried: Iterator[Remedy | None]) -> Remedy | None:
 
 
 def _settings(request: Request, attempts: _Attempts) -> Iterator[Remedy | None]:
-    """Software only: less memory on the same devices, or a micro-batch that divides the global batch."""
+    """Software settings: less memory, or a micro-batch that divides the global batch."""
     if request.recompute not in (None, ("full",)):
         yield attempts.remedy("--recompute full", request, recompute=("full",))
     if isinstance(request.batches, tuple):
@@ -176,7 +176,7 @@ def _settings(request: Request, attempts: _Attempts) -> Iterator[Remedy | None]:
 
 
 def _adapters(request: Request, attempts: _Attempts) -> Remedy | None:
-    """Adapters of a large language model instead of all its weights, by the cheaper method."""
+    """LoRA or QLoRA instead of full fine-tuning, the cheaper that fits."""
     model = model_of(request)
     language = model.sequence_length is not None and model.parameters >= LEAST_ADAPTED
     if not language or request.profile is not None or request.extra.get("train"):
@@ -190,7 +190,7 @@ def _adapters(request: Request, attempts: _Attempts) -> Remedy | None:
 
 
 def _global_batches(request: Request, attempts: _Attempts, sign: int) -> Iterator[Remedy | None]:
-    """The multiples of the samples that replicas take at once, next below or above the one asked for."""
+    """Feasible global batches next below or above the requested one."""
     if request.global_batch is None:
         return
     sizes = request.batches if isinstance(request.batches, tuple) else (1,)
@@ -206,7 +206,7 @@ def _global_batches(request: Request, attempts: _Attempts, sign: int) -> Iterato
 
 
 def _counts(request: Request, attempts: _Attempts) -> Iterator[Remedy | None]:
-    """As many workers or machines as it takes."""
+    """The number of workers or machines that fits."""
     if request.workers is not None and (result := attempts.cheapest(request, workers=None)):
         workers = result[0].workers
         yield attempts.remedy(f"--workers {workers}", request, workers=(workers,))
@@ -216,7 +216,7 @@ def _counts(request: Request, attempts: _Attempts) -> Iterator[Remedy | None]:
 
 
 def _offloads(request: Request, attempts: _Attempts) -> Iterator[Remedy | None]:
-    """Parts in the host memory of the machines asked for, which is slow."""
+    """Offload to the host memory of the requested machines."""
     open_ = request.hardware is None and request.gpu is None
     if open_ or request.profile is not None or request.extra.get("offload"):
         return
@@ -227,7 +227,7 @@ def _offloads(request: Request, attempts: _Attempts) -> Iterator[Remedy | None]:
 
 
 def _budget(request: Request, attempts: _Attempts) -> Remedy | None:
-    """The least budget that a plan keeps to, in whole cents."""
+    """The least budget that works, in cents."""
     budget = request.budget_usd_per_hour
     if budget is None:
         return None
@@ -239,7 +239,7 @@ def _budget(request: Request, attempts: _Attempts) -> Remedy | None:
 
 
 def _other_machine(request: Request, attempts: _Attempts) -> Remedy | None:
-    """The machine of the catalogue with the cheapest samples, everything else as asked for."""
+    """The catalogue's machine with the cheapest samples."""
     if request.profile is not None or (request.hardware is None and request.gpu is None):
         return None
     result = attempts.cheapest(request, per_sample=True, hardware=None, gpu=None, sold=None)

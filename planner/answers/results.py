@@ -20,7 +20,7 @@ VERSION = 2
 
 
 class Shown:
-    """A result that shows itself: text in a terminal that rich prints to, HTML in a notebook."""
+    """An answer that renders itself in terminals and notebooks."""
 
     page_maker: ClassVar[str]  # the dotted name of the function that makes its page
 
@@ -54,7 +54,7 @@ class Shown:
 
 
 def sentences(assumed: Iterable[Note | Fact]) -> list[str]:
-    """Assumptions as JSON has them."""
+    """Assumptions as sentences for JSON."""
     from planner.report.assumed import notes_of
 
     return list(map(str, notes_of(assumed)))
@@ -62,7 +62,7 @@ def sentences(assumed: Iterable[Note | Fact]) -> list[str]:
 
 @dataclass(frozen=True, slots=True)
 class Change:
-    """A change to the chosen plan and what it would bring."""
+    """A change to the chosen plan, and its gain."""
 
     words: str
     kind: str
@@ -74,7 +74,7 @@ class Change:
 
 @dataclass(frozen=True)
 class Recommendation(Shown):
-    """The answer to `recommend`: the chosen plan, the front it was chosen from, and what was looked at."""
+    """The answer to `recommend`: the chosen plan, the front and what was searched."""
 
     page_maker = "planner.report.recommend.recommendation_page"
     request: Request
@@ -98,7 +98,7 @@ class Recommendation(Shown):
 
     @property
     def gain_over_fp32(self) -> float | None:
-        """By what share mixed precision is faster; None where it was asked for, or fp32 does not fit."""
+        """Speedup of mixed precision; None if it was requested or fp32 does not fit."""
         if self.single_precision is None:
             return None
         return self.chosen.samples_per_s / self.single_precision.samples_per_s - 1
@@ -135,7 +135,7 @@ class Recommendation(Shown):
 
 @dataclass(frozen=True, slots=True)
 class SaturationPoint:
-    """Throughput at one number of workers, and what the last worker added."""
+    """Throughput at one number of workers, and the gain of the last one."""
 
     workers: int
     scored: ScoredPlan
@@ -180,8 +180,7 @@ class Saturation(Shown):
 
     @property
     def chosen(self) -> SaturationPoint:
-        """The point to run: the last worth its cost, of those within the limits of the request the nearest to
-        it."""
+        """The recommended point: the one within the limits nearest to the last worth its cost."""
         last = self.saturation_workers or self.points[-1].workers
         training = training_of(self.request)
         fine = [point for point in self.points if not missed(point.scored, self.request, training)]
@@ -189,7 +188,7 @@ class Saturation(Shown):
 
     @property
     def limit(self) -> str:
-        """What takes most of the step beside compute: what more workers wait for."""
+        """What takes most of the step besides compute just beyond saturation."""
         return max(self._waits, key=self._waits.__getitem__)
 
     @property
@@ -230,7 +229,7 @@ class Saturation(Shown):
 
 @dataclass(frozen=True)
 class Comparison(Shown):
-    """The answer to `compare`: the best plan of each hardware, side by side."""
+    """The answer to `compare`: the best plan of each subject."""
 
     page_maker = "planner.report.recommend.comparison_page"
     request: Request
@@ -253,7 +252,7 @@ class Comparison(Shown):
 
     @property
     def best_offers(self) -> list[ScoredPlan]:
-        """One row per GPU, machine or provider that was asked for: its best plan, by the objective."""
+        """The best row of each subject."""
         by_subject: dict[str, list[ScoredPlan]] = {}
         for row in self.rows:
             by_subject.setdefault(self.subjects.get(row.plan.key, row.plan.machine), []).append(row)
@@ -287,12 +286,12 @@ class Comparison(Shown):
 
     @property
     def chosen(self) -> ScoredPlan:
-        """The row that the objective picks, of those within the limits of the request if there are any."""
+        """The row that the objective picks within the limits."""
         return best_of(self.rows, self.request)
 
     @property
     def tied(self) -> list[ScoredPlan]:
-        """Rows that are statistically tied with the choice."""
+        """Rows statistically tied with the choice."""
         feasible = within(self.rows, self.request) or list(self.rows)
         return [feasible[i] for i in ranking_of(feasible, self.request).tied]
 

@@ -58,7 +58,7 @@ T = TypeVar("T")
 
 @dataclass
 class Sampled:
-    """The outcome of a study: every plan simulated, and counts of the other trials."""
+    """The outcome of a study: simulated plans, and counts of other trials."""
 
     scored: list[ScoredPlan] = field(default_factory=list)
     trials: int = 0
@@ -68,8 +68,7 @@ class Sampled:
 
 
 class _Walk:
-    """The space of a request, a dimension at a time: what the sampler picks from. The choices of strategies
-    are those that some site has; what this one lacks is pruned, so that dimensions stay the same."""
+    """The space as dimensions for optuna's sampler; combinations that a site lacks are pruned."""
 
     def __init__(self, cases: Cases) -> None:
         self.request, self.cases = cases.request, cases
@@ -87,7 +86,7 @@ class _Walk:
         self.choices = self._choices()
 
     def _counts(self) -> list[int]:
-        """Numbers of machines that divide the global batch in some way; empty: any number."""
+        """Machine counts that divide the global batch; empty: any."""
         request, counts = self.request, set[int]()
         if request.global_batch is None or request.workers:
             return []
@@ -102,7 +101,7 @@ class _Walk:
         return sorted(counts)
 
     def _choices(self) -> dict[str, dict[str, list[Any]]]:
-        """For each kind of exchange the values of its fields, over the smallest and largest sites."""
+        """Values of each strategy's fields, over the smallest and largest sites."""
         by_name: dict[str, dict[str, dict[Any, None]]] = {}
         for worker in self.workers.values():
             for mesh in self.meshes[worker.name]:
@@ -141,7 +140,7 @@ class _Walk:
         return self._fitting(site, exchange, batch)
 
     def _fitting(self, site: Site, exchange: Exchange, batch: int) -> Plan | str:
-        """The plan with the least recompute that fits in memory, or the reason why none does."""
+        """The plan with the least recompute that fits, or why none does."""
         request, model = self.request, self.cases.model
         modes = recompute_options(request, model)
         reason = ""
@@ -162,8 +161,7 @@ class _Walk:
         return reason
 
     def _exchange(self, trial: Trial, site: Site) -> Exchange | None:
-        """A choice at a time; one that this site leaves no choice of, as the placement on one server, is what
-        it is."""
+        """The strategy picked setting by setting; None if the site lacks the combination."""
         kind = _pick(trial, "exchange", list(self.choices))
         left = [option for option in offered(self.request, site, self.cases.model) if option.kind == kind]
         for name, values in self.choices[kind].items():
@@ -184,7 +182,7 @@ class _Walk:
 
 
 def _pick(trial: Trial, name: str, options: Sequence[T], key: Callable[[T], Any] = lambda value: value) -> T:
-    """One of the options; a dimension only where there is something to choose."""
+    """One of the options, suggested by the trial if there are several."""
     if len(options) == 1:
         return options[0]
     by_name = {key(option): option for option in options}
@@ -192,7 +190,7 @@ def _pick(trial: Trial, name: str, options: Sequence[T], key: Callable[[T], Any]
 
 
 def open_study(storage: str | None, seed: int) -> Study:
-    """A study of two objectives, in memory, in a file (`study.db`) or at a database's URL."""
+    """A study of two objectives in memory, in a file or at a database URL."""
     import optuna
 
     optuna.logging.set_verbosity(optuna.logging.ERROR)
@@ -218,7 +216,7 @@ def sample(
     storage: str | None = None,
     progress: Progress = ignore_progress,
 ) -> Sampled:
-    """Run a study until it has so many trials in all; returns every plan that was simulated."""
+    """Run a study up to this many trials; returns the simulated plans."""
     from optuna.trial import TrialState
 
     if trials < 1:
@@ -270,7 +268,7 @@ def recommend_sampled(
     progress: Progress,
     advice: bool,
 ) -> Recommendation:
-    """The answer from a study of optuna's instead of an enumeration."""
+    """The recommendation from an optuna study."""
     request = simulations.request
     outcome = sample(simulations, pool, trials=trials, storage=study, progress=progress)
     scored = within(outcome.scored, request)
@@ -308,7 +306,7 @@ def recommend_sampled(
 
 
 def _hopeless(plan: Plan, cases: Cases, scored: dict[str, ScoredPlan]) -> bool:
-    """Is some simulated plan at least as fast as this one's bound, for no more a sample?"""
+    """Whether a simulated plan dominates this one's bounds."""
     speed, cost = _at_bound(plan, cases)
     return any(
         known.samples_per_s >= speed and known.usd_per_million_samples <= cost for known in scored.values()
@@ -316,18 +314,18 @@ def _hopeless(plan: Plan, cases: Cases, scored: dict[str, ScoredPlan]) -> bool:
 
 
 def _at_bound(plan: Plan, cases: Cases) -> tuple[float, float]:
-    """Upper bound of a plan's throughput, and lower bound of its cost per million samples."""
+    """Upper bound on throughput and lower bound on cost per million samples."""
     bound = cases.bound(plan)
     return bound, usd_per_million_samples(cases.usd_per_useful_hour(plan), bound)
 
 
 def _as_attr(scored: ScoredPlan) -> dict[str, Any]:
-    """A simulated plan as an attribute of its trial."""
+    """A simulated plan as a trial attribute."""
     return {"plan": scored.plan.as_dict(), "prediction": scored.prediction.record()}
 
 
 def _remembered(trial: FrozenTrial, cases: Cases) -> ScoredPlan | None:
-    """The plan that a trial of an earlier run simulated."""
+    """The plan that an earlier trial simulated."""
     attr = trial.user_attrs.get("scored")
     if attr is None:
         return None

@@ -57,8 +57,7 @@ def _one_more(plan: Plan) -> Plan:
 
 
 def most_step_samples(request: Request, model: Model) -> float:
-    """Samples per step that a curve's answer keeps to; infinite where the request fixes the global batch or
-    the model is a recorded one."""
+    """The most samples per step to recommend; infinite with a fixed global batch or a profile."""
     fixed = request.global_batch is not None or request.profile is not None
     return inf if fixed else most_of_all(model)
 
@@ -71,8 +70,7 @@ def saturation_for(
     jobs: int | None = None,
     progress: Progress = ignore_progress,
 ) -> Saturation:
-    """Throughput by number of workers for the plan that a request names, and the number of servers it needs.
-    The default of `max_workers` is a multiple of the minimum feasible world size."""
+    """Throughput by number of workers for a request's plan, and the servers it needs."""
     asked = one_plan(request, joined=True)
     max_workers = max_workers or request.max_workers
     cases = Cases(request, model_of(request), load())
@@ -100,8 +98,7 @@ def saturation_of(
     sizes: bool = False,
     progress: Progress = ignore_progress,
 ) -> Saturation:
-    """Points from the fewest workers that hold the model on, and where their curve turns. `sizes` asks too
-    how many the strategy wants of what it can have more of, as servers."""
+    """The curve from the fewest workers that hold the model, and its turns; `sizes` adds server counts."""
     check_size(max_workers)
     request, cases = simulations.request, simulations.cases
     owned = owned_workers(plan, request)
@@ -160,14 +157,14 @@ def saturation_of(
 
 
 def owned_workers(plan: Plan, request: Request) -> int | None:
-    """How many workers the user's own machines of a plan hold; None where nobody says how many there are."""
+    """The number of workers on the user's own machines; None if unknown."""
     hardware = request.market.machine(plan.machine)
     count = owned_machines(request, hardware) if hardware.machines or request.machines else None
     return None if count is None else count * plan.workers_per_machine
 
 
 def curve_of(plan: Plan, simulations: Simulations, pool: Executor, max_workers: int) -> WorkersCurve:
-    """The numbers of workers that share the global batch, from the fewest that the strategy needs."""
+    """The curve over worker counts that share the global batch."""
     cases, batch = simulations.cases, simulations.request.global_batch
     per_machine = plan.workers_per_machine
     first = 1 if per_machine == 1 or plan.workers < per_machine else per_machine
@@ -203,7 +200,7 @@ def curve_of(plan: Plan, simulations: Simulations, pool: Executor, max_workers: 
 
 
 def refused(plan: Plan, cases: Cases) -> str:
-    """Why the plan's strategy cannot be run with so many workers; empty if it can."""
+    """Why a strategy cannot run with these workers; empty if it can."""
     return str(plan.exchange.infeasibility(cases.site(plan)) or "")
 
 
@@ -232,7 +229,7 @@ def _points(scored: list[ScoredPlan], cases: Cases) -> list[SaturationPoint]:
 def _by_size(
     plan: Plan, simulations: Simulations, pool: Executor, threshold: float
 ) -> list[tuple[int, ScoredPlan]]:
-    """The plan with more and more servers, each in its best way, until one adds too little."""
+    """The best plan by number of servers, until one more adds too little."""
     best: list[tuple[int, ScoredPlan]] = []
     by_size: dict[int, list[Plan]] = {}
     for other in plan.exchange.variants(simulations.cases.site(plan)):
@@ -255,8 +252,7 @@ def _by_size(
 
 
 def _advised(by_size: list[tuple[int, ScoredPlan]], threshold: float) -> int | None:
-    """The fewest servers after which one more adds less than `threshold` to throughput; None if the intervals
-    are too wide to say."""
+    """The fewest servers after which one more adds less than `threshold`; None if unclear."""
     if _unclear_sizes(by_size, threshold):
         return None
     for (count, now), (_, more) in pairwise(by_size):
@@ -266,7 +262,7 @@ def _advised(by_size: list[tuple[int, ScoredPlan]], threshold: float) -> int | N
 
 
 def _unclear_sizes(by_size: list[tuple[int, ScoredPlan]], threshold: float) -> bool:
-    """Whether the last servers could add more than `threshold` or less."""
+    """Whether the gain of the last servers is within the error of `threshold`."""
     if len(by_size) < 2:
         return False
     (_, now), (_, more) = by_size[-2:]

@@ -24,7 +24,7 @@ FILES = ("model", "hardware", "server_hardware", "profile")  # options that may 
 
 
 def read_scenario(path: Path) -> dict[str, Any]:
-    """The options of a TOML file; errors name the file, line and key."""
+    """Options of a TOML file; errors name file, line and key."""
     from planner.files.tomlfile import read
 
     source = read(path)
@@ -32,7 +32,7 @@ def read_scenario(path: Path) -> dict[str, Any]:
 
 
 def options_in(source: TomlSource, values: Mapping[str, Any]) -> dict[str, Any]:
-    """Options from values of a file; paths in them are relative to the file."""
+    """Options among a file's values; paths are relative to the file."""
     import msgspec
 
     from planner.files.regular_file import expanded, looks_like_path
@@ -59,13 +59,13 @@ def options_in(source: TomlSource, values: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def merged(given: Mapping[str, Any], config: Path | None) -> dict[str, Any]:
-    """The options that were given, over those of the file."""
+    """Given options over those of a scenario file."""
     scenario = read_scenario(config) if config is not None else {}
     return scenario | {name: value for name, value in given.items() if value is not None}
 
 
 def parse_request(model: str | None = None, **options: Unpack[Options]) -> Request:
-    """The request that options mean: `parse_request("vgg11", budget=20, workers="1-8")`."""
+    """The request of these options: `parse_request("vgg11", budget=20, workers="1-8")`."""
     known = {flag.name: flag for flag in flags_of(Request)}
     values: dict[str, Any] = {} if model is None else {"model": model}
     for name, value in options.items():

@@ -54,11 +54,11 @@ Agrees = Callable[[Mapping[int, str]], bool]  # whether results of plans, by num
 
 
 class StoreFailed(PlannerError):
-    """The store could not be written: the disk is full, or gone."""
+    """The store could not be written: the disk is full or gone."""
 
 
 class Store:
-    """The rows of one sweep. Not for several threads: each result passes through the one that opened it."""
+    """The SQLite rows of a sweep. Not thread-safe: use it in the thread that opened it."""
 
     def __init__(self, path: Path | str) -> None:
         self.path = Path(path)
@@ -88,8 +88,7 @@ class Store:
         return BadInput(f"cannot use {self.path} as the store of a sweep: {error}; name another file")
 
     def _share(self) -> None:
-        """Let readers and a writer not wait for each other. Only the first to open a store changes it, and
-        SQLite does not wait for a lock then: another may be opening it too."""
+        """Switch to write-ahead logging; SQLite does not wait for that lock itself."""
         deadline = time.monotonic() + BUSY_S
         while True:
             try:
@@ -106,8 +105,8 @@ class Store:
     def prepare(
         self, keys: Sequence[str], fingerprint: str, agrees: Agrees = lambda results: not results
     ) -> None:
-        """Insert the rows, or check that the store holds this sweep. Results of another version of planner
-        are used if they agree with those of this one."""
+        """Insert the rows, or check that the store holds this sweep. Results of another planner version must
+        agree."""
         other = (
             f"{self.path} holds another sweep (other keys, another catalogue or another version of planner)"
         )
@@ -133,7 +132,7 @@ class Store:
             self._db.execute("UPDATE sweep SET made_by = ?", (planner.__version__,))
 
     def _free_damaged(self) -> None:
-        """Drop results that do not match their digests; they are simulated again."""
+        """Drop results that do not match their digests."""
         rows = self._db.execute("SELECT number, key, result, digest FROM plans WHERE result IS NOT NULL")
         wrong = [number for number, key, result, digest in rows if digest != _digest(key, result)]
         self._db.executemany(
@@ -141,7 +140,7 @@ class Store:
         )
 
     def add(self, keys: Sequence[str]) -> list[int]:
-        """The numbers of these plans, which get a row where they have none."""
+        """Row numbers of these plans, inserted if missing."""
         with self._transaction():
             self._db.executemany("INSERT OR IGNORE INTO plans (key) VALUES (?)", [(key,) for key in keys])
             rows = [
@@ -150,8 +149,7 @@ class Store:
         return [number for (number,) in rows]
 
     def claim(self, most: int, among: Sequence[int] = ()) -> list[int]:
-        """Up to `most` plans that nobody has done nor works on, in order; they are ours from now on. `among`
-        names the only ones wanted."""
+        """Claim up to `most` pending plans in order, optionally `among` some."""
         wanted = f"AND number IN ({','.join(map(str, among))})" if among else ""
         with self._transaction():
             owners = {
@@ -177,7 +175,7 @@ class Store:
         return [number for (number,) in free]
 
     def finish(self, number: int, result: str) -> None:
-        """Keep the result of a plan; the first one stays, should there be two."""
+        """Store a plan's result unless it has one."""
         with self._transaction():
             (key,) = self._db.execute("SELECT key FROM plans WHERE number = ?", (number,)).fetchone()
             self._db.execute(
@@ -186,14 +184,14 @@ class Store:
             )
 
     def release(self) -> None:
-        """Give back what is claimed and not done."""
+        """Release unfinished claims."""
         with self._transaction():
             self._db.execute(
                 "UPDATE plans SET owner = NULL WHERE owner = ? AND result IS NULL", (self.owner,)
             )
 
     def results(self, among: Sequence[int] = ()) -> dict[int, str]:
-        """The results so far, by the number of the plan; of all, or of those named."""
+        """Results by plan number; all, or those in `among`."""
         wanted = f"AND number IN ({','.join(map(str, among))})" if among else ""
         with self._sqlite_errors():
             rows = self._db.execute(
@@ -202,14 +200,14 @@ class Store:
             return dict(rows.fetchall())
 
     def counts(self, among: Sequence[int] = ()) -> tuple[int, int]:
-        """How many plans are done, and how many there are; of all, or of those named."""
+        """Finished and total plans; of all, or of those in `among`."""
         wanted = f"WHERE number IN ({','.join(map(str, among))})" if among else ""
         with self._sqlite_errors():
             done, total = self._db.execute(f"SELECT COUNT(result), COUNT(*) FROM plans {wanted}").fetchone()
         return int(done), int(total)
 
     def tries(self) -> list[int]:
-        """How often each plan was begun."""
+        """How often each plan was started."""
         return [tries for (tries,) in self._db.execute("SELECT tries FROM plans ORDER BY number")]
 
     @contextmanager
@@ -228,7 +226,7 @@ class Store:
 
     @contextmanager
     def _sqlite_errors(self) -> Iterator[None]:
-        """Turn an error of SQLite into one line: about the disk, or about what is on it."""
+        """Translate SQLite errors into one line about the disk or the file."""
         try:
             yield
         except sqlite3.Error as error:
@@ -249,7 +247,7 @@ def _digest(*words: str) -> str:
 
 
 def _identity(pid: int) -> str:
-    """A process of a machine; with its start, as process numbers come again, and a digest of both."""
+    """A process by host, number and start time, with a digest."""
     who = f"{socket.gethostname()}/{pid}/{_started(pid)}"
     return f"{who}/{_digest(who)}"
 
@@ -262,7 +260,7 @@ def _started(pid: int) -> str:
 
 
 def _lives(owner: str) -> bool:
-    """Whether the process that claimed lives; of another machine's we cannot tell, and believe it does."""
+    """Whether a claiming process is alive; assumed for other machines."""
     who, _, digest = owner.rpartition("/")
     if digest != _digest(who):  # nobody's
         return False
@@ -286,7 +284,7 @@ def fill(
     among: Sequence[int] = (),
     progress: Callable[[int, int], None] = lambda done, of: None,
 ) -> None:
-    """Claim, simulate and store until every plan of the store, or of those named, has a result."""
+    """Claim, simulate and store plans until all (or those in `among`) have results."""
     most, flying = 2 * slots(pool), dict[Future[Prediction], int]()
     store.release()  # what an earlier attempt of this process could not give back
     try:
@@ -313,8 +311,8 @@ def fill(
 
 
 def _outcome(future: Future[Prediction]) -> str:
-    """What to store of a simulation: its prediction, or why the plan has none. What the machine could not do
-    is no property of the plan: nothing is stored, and whoever goes on with the store does it again."""
+    """A simulation's result to store: a prediction or a refusal. Failures of the machine are raised and
+    retried later."""
     try:
         return encoded(future.result())
     except REFUSALS as error:
@@ -329,23 +327,20 @@ def _outcome(future: Future[Prediction]) -> str:
 
 
 def encoded(result: Prediction | PlannerError) -> str:
-    """What a store keeps: a prediction, or why there is none."""
+    """A prediction or refusal as JSON."""
     if isinstance(result, PlannerError):
         return msgspec.json.encode({"refused": str(result)}).decode()
     return msgspec.json.encode({"prediction": result.record()}).decode()
 
 
 def decoded(text: str) -> Prediction | str:
-    """A prediction, or the reason why there is none."""
+    """A prediction, or the text of a refusal."""
     stored = msgspec.json.decode(text)
     return str(stored["refused"]) if "refused" in stored else Prediction.read(stored["prediction"])
 
 
 class StoredSimulations(Simulations):
-    """Simulations that look into the store first, and store what they did.
-
-    A study of optuna's asks for the same plans again if it gets the same answers. So a study that was killed
-    is simply begun again: as far as it got, all answers are in the store, and it ends as if undisturbed."""
+    """Simulations backed by a store, so that a repeated optuna study resumes where it was killed."""
 
     def __init__(self, cases: Cases, store: Store) -> None:
         super().__init__(cases)

@@ -46,7 +46,7 @@ ROUNDING = 0.002  # releases of numpy round differently, and simulations may tak
 
 @dataclass(frozen=True)
 class Grid:
-    """The plans of a sweep, in order, each with the simulations that its model and mode need."""
+    """The plans of a sweep with the simulations for each."""
 
     plans: tuple[Plan, ...]
     simulations: tuple[Simulations, ...]
@@ -54,7 +54,7 @@ class Grid:
 
     @property
     def fingerprint(self) -> str:
-        """Tells sweeps apart whose results would differ: plans, models, machines, settings."""
+        """A digest of plans, models, machines and settings."""
         market = self.simulations[0].request.market
         names = sorted({rented.machine for plan in self.plans for rented in plan.rented(market)})
         return fingerprint(
@@ -64,7 +64,7 @@ class Grid:
         )
 
     def agrees(self, results: Mapping[int, str]) -> bool:
-        """Whether results of another version of planner are what this one finds, but for rounding."""
+        """Whether another version's results match this one's, except for rounding."""
         for number, text in results.items():
             try:
                 stored = decoded(text)
@@ -79,7 +79,7 @@ class Grid:
 
 
 def _asked(request: Request, model: Model) -> list[Any]:
-    """What is asked; models and machines count by what their files say, not by where these lie."""
+    """The request's values for the fingerprint; files count by content."""
     words = tuple(word for word in request.server_hardware or () if word in SERVER_WORDS)
     asked = replace(
         request,
@@ -99,7 +99,7 @@ def _nameless(machine: Hardware) -> Hardware:
 
 @dataclass(frozen=True)
 class Sweep:
-    """A sweep file: a scenario for each of its models and modes; with `trials`, sampled by optuna."""
+    """The scenarios of a sweep file; with `trials`, sampled by optuna."""
 
     scenarios: list[dict[str, Any]]
     trials: int | None = None
@@ -107,7 +107,7 @@ class Sweep:
 
 @dataclass(frozen=True)
 class SweepResult(Shown):
-    """Every plan that was scored, in the order of the grid, and why others were not."""
+    """Every scored plan in grid order, and refusals."""
 
     page_maker = "planner.report.sweep.sweep_page"
     rows: list[ScoredPlan]
@@ -129,14 +129,14 @@ class SweepResult(Shown):
 
 
 class _Search(msgspec.Struct):
-    """What a sweep file says besides a scenario."""
+    """Keys of a sweep file beside the scenario."""
 
     search: Literal["grid", "optuna"] = "grid"
     trials: Annotated[int, msgspec.Meta(ge=1, le=MAX_PLANS)] | None = None
 
 
 def read_sweep(path: Path) -> Sweep:
-    """A sweep file; what is wrong is said with file, line and key."""
+    """Read a sweep file; errors name file, line and key."""
     from planner.files.tomlfile import decode, read
 
     source = read(path)
@@ -160,7 +160,7 @@ def read_sweep(path: Path) -> Sweep:
 
 
 def grid_of(requests: list[Request]) -> Grid:
-    """All plans that the requests allow, each once."""
+    """All plans of the requests, each once."""
     if (many := sum(map(combinations, requests))) > MAX_PLANS:
         raise BadInput(
             f"the axes of the sweep make {many:,} combinations; at most {MAX_PLANS:,} fit in one sweep: give "
@@ -187,7 +187,7 @@ def grid_of(requests: list[Request]) -> Grid:
 
 
 def combinations(request: Request) -> int:
-    """The product of a request's axes, known before a plan is made of each."""
+    """The size of a request's grid, before plans are made."""
     axes = (
         request.market.matching(request.hardware_words),
         request.workers,
@@ -209,8 +209,7 @@ def sweep_for(
     jobs: int | None = None,
     progress: Progress = ignore_progress,
 ) -> SweepResult:
-    """Score the plans that the store does not have yet; returns all. With `trials`, so many of each request
-    are sampled by optuna instead of scoring the whole grid."""
+    """Score plans that the store lacks; returns all. With `trials`, optuna samples each request."""
     store = Store(store_path)
     try:
         with executor_of(executor, jobs) as pool:
@@ -238,7 +237,7 @@ def _scored(grid: Grid, store: Store, pool: Executor, progress: Progress) -> Swe
 def _sampled(
     requests: list[Request], store: Store, pool: Executor, trials: int, progress: Progress
 ) -> SweepResult:
-    """A study in memory for each request, its simulations in the store."""
+    """Run an in-memory study per request, its simulations in the store."""
     from planner.answers.sampled import sample
 
     models = [model_of(request) for request in requests]
@@ -264,7 +263,7 @@ def _sampled(
 
 
 def _machines(request: Request) -> list[Hardware]:
-    """Those that plans of the request may consist of."""
+    """Machines that plans of the request may use."""
     market, model = request.market, model_of(request)
     workers = market.matching(request.hardware_words)
     hosts = {
@@ -291,8 +290,7 @@ def _result(grid: Grid, store: Store, partial: bool) -> SweepResult:
 
 
 def requests_from(scenarios: list[dict[str, Any]]) -> list[Request]:
-    """The requests that the scenarios of a sweep mean. A grid is the product of its axes: replicas of several
-    workers are in it only where the sweep names them."""
+    """The requests of scenarios; replicas take one worker unless the sweep names more."""
     return [parse_request(**({"workers_per_replica": 1} | scenario)) for scenario in scenarios]
 
 
@@ -304,7 +302,7 @@ def sweep(
     cluster: str | None = None,
     progress: Progress = ignore_progress,
 ) -> SweepResult:
-    """Score the plans of a sweep file into a store, here or on the Dask cluster at an address."""
+    """Score a sweep file into a store, here or on a Dask cluster."""
     asked = read_sweep(Path(config))
     requests = requests_from(asked.scenarios)
     with executor_of(None, jobs, cluster) as pool:
@@ -312,15 +310,13 @@ def sweep(
 
 
 def fingerprint(*values: Any) -> str:
-    """A digest of values: numbers, texts, sequences, mappings and dataclasses of them.
-
-    Only what is set counts: a field that has its default is left out, so that a field which a later release
-    adds changes no fingerprint until it is set."""
+    """A digest of numbers, texts, sequences, mappings and dataclasses. Fields at their default are left out,
+    so that new fields do not change it."""
     return hashlib.sha256(repr([plain(value) for value in values]).encode()).hexdigest()
 
 
 def plain(value: Any) -> Any:
-    """A value as lists, pairs, numbers and texts that are written out the same in every release."""
+    """A value as lists, pairs, numbers and texts that every release writes alike."""
     if is_dataclass(value) and not isinstance(value, type):
         values = ((field, getattr(value, field.name)) for field in fields(value) if field.repr)
         return sorted((field.name, plain(set_to)) for field, set_to in values if set_to != _default(field))

@@ -25,7 +25,7 @@ WARMUP_STEPS = 5  # that every worker has behind it before the window opens
 
 @dataclass(frozen=True)
 class Timeline:
-    """Chunks of a run that overlap the window from `start_s` to `end_s`, which is some steps of worker 0."""
+    """Chunks of a run that overlap a window of a few steps of worker 0."""
 
     profile: Profile  # as simulated: a policy may have cut its transfers
     cluster: Cluster
@@ -38,7 +38,7 @@ class Timeline:
 
     @cached_property
     def first_s(self) -> float:
-        """When the first chunk began: before the window, unless it began the step."""
+        """When the first chunk began."""
         return float(self.rows["start_s"].min())
 
 
@@ -62,7 +62,7 @@ def traced(
     steps: int = 3,
     about: Mapping[str, Any] | None = None,
 ) -> Timeline:
-    """Simulate until worker 0 has done `steps` steps after a warm-up, and keep those."""
+    """Simulate a few steps of worker 0 after a warm-up, and keep their chunks."""
     from planner.simulator.run import RunOptions, run
     from planner.simulator.simulate import FAIRNESS_SIGMA, start_offsets_s
 
@@ -100,5 +100,5 @@ def traced(
 
 
 def _more(steps: int) -> int:
-    """Somewhat more steps, for workers are not equally fast."""
+    """Slightly more steps, since workers differ in speed."""
     return steps + max(2, steps // 8)

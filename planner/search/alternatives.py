@@ -35,13 +35,13 @@ BATCH = "--batch"
 
 @dataclass(frozen=True, slots=True)
 class Alternative:
-    """A changed plan, with the flags that ask for it: one for each setting that changes."""
+    """A changed plan, with one flag for each setting that changes."""
 
     flags: Flags
     plan: Plan
 
     def words(self, *, accumulates: bool) -> str:
-        """The flags as one writes them; with `accumulates`, those of the batch name the accumulation too."""
+        """The flags as typed; with `accumulates`, --batch comes with --accumulate."""
         steps = f" --accumulate {self.plan.accumulate}" if accumulates else ""
         return " ".join(
             f"{flag} {value}{steps if flag == BATCH else ''}" for flag, value in self.flags.items()
@@ -57,8 +57,8 @@ def out_of_memory_message(
     *,
     accumulates: bool = True,
 ) -> str:
-    """Why a plan runs out of memory, with the cheapest change with which it can be run. Without `accumulates`
-    the number of micro-batches follows from the global batch and is not said."""
+    """Why a plan runs out of memory, and the cheapest change that makes it fit. Without `accumulates` the
+    number of micro-batches follows from the global batch and is not mentioned."""
     site = sites(plan)
     device = site.hardware.device
     host, limit = host_bytes(plan, model, site), host_memory_bytes(model, site.hardware, plan.workers)
@@ -96,7 +96,7 @@ def out_of_memory_message(
 def cheapest_alternative(
     plan: Plan, model: Model, sites: Sites, rates: Rates, is_possible: Callable[[Plan], bool]
 ) -> Alternative | None:
-    """The cheapest change with which a plan can be run."""
+    """The cheapest change that makes a plan feasible; None if there is none."""
     site = sites(plan)
     tiers = [_settings(plan), _model_parallel(plan, model, site)]
     workers = plan.workers
@@ -116,7 +116,7 @@ def cheapest_alternative(
 
 
 def _offload(plan: Plan, model: Model, site: Site) -> str:
-    """The least offload with which a plan fits in its devices and their hosts, in words; empty if none."""
+    """The smallest offload that makes a plan fit, as a clause; empty if none does."""
     if site.hardware.device.kind == "cpu" or settings_of(model).offload:
         return ""
     for parts in (PARTS[:1], (PARTS[0], PARTS[2]), PARTS[:2], PARTS):
@@ -129,7 +129,7 @@ def _offload(plan: Plan, model: Model, site: Site) -> str:
 
 
 def _settings(plan: Plan) -> Iterator[Alternative]:
-    """Other settings on the same devices, each of them changed or not."""
+    """Plans with other sharding, recompute and micro-batches on the same devices."""
     for options in product(_shardings(plan), _recompute_modes(plan), _batches(plan)):
         if any(flags for flags, _ in options):
             yield _changed(plan, options)
@@ -157,7 +157,7 @@ def _recompute_modes(plan: Plan) -> Iterator[Option]:
 
 
 def _batches(plan: Plan) -> Iterator[Option]:
-    """Smaller micro-batches, and as many more of them."""
+    """Smaller micro-batches, accumulated to the same batch."""
     yield {}, {}
     for times in range(2, plan.batch + 1):
         if plan.batch % times == 0:
@@ -166,12 +166,12 @@ def _batches(plan: Plan) -> Iterator[Option]:
 
 
 def _smallest(plan: Plan) -> Alternative:
-    """All settings as memory-saving as can be."""
+    """The plan with every setting at its most memory-saving."""
     return _changed(plan, [list(each(plan))[-1] for each in (_shardings, _recompute_modes, _batches)])
 
 
 def _model_parallel(plan: Plan, model: Model, site: Site) -> Iterator[Alternative]:
-    """Replicas sharded over several of the devices there are; the global batch stays the same."""
+    """Replicas sharded over several of the plan's devices, at the same global batch."""
     if not plan.mesh.is_whole or site.hardware.device.kind == "cpu":
         return
     for mesh in meshes(model, site, {}, free=True):
@@ -184,7 +184,7 @@ def _model_parallel(plan: Plan, model: Model, site: Site) -> Iterator[Alternativ
 
 
 def _more_workers(plan: Plan, model: Model, site: Site) -> Iterator[Alternative]:
-    """Changes of a plan that has more devices already."""
+    """Changes of a plan that already has more devices."""
     more = {"--workers": str(plan.workers)}
     for option in (Alternative({}, plan), _smallest(plan), *_model_parallel(plan, model, site)):
         yield Alternative(more | option.flags, option.plan)

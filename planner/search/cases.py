@@ -34,11 +34,10 @@ OFFLOAD_Q90 = 0.35  # of steps that wait for host memory: few runs are published
 
 
 class Cases:
-    """Turns plans into what they are scored by. Safe to call from several threads."""
+    """Lowers plans of one request to simulator cases, bounds and prices. Thread-safe."""
 
     def __init__(self, request: Request, model: Model, runs: Sequence[Measured] = ()) -> None:
-        """`runs` are real ones that predictions are corrected by; none for a comparison with published ones
-        and with a profile, whose times were measured already."""
+        """`runs` are measured ones that correct predictions; recorded profiles need none."""
         self.request = request
         self.runs = () if request.profile is not None else tuple(runs)
         self.model = model
@@ -51,14 +50,14 @@ class Cases:
         return self.feasibility.site(plan)
 
     def computation(self, plan: Plan) -> Computation:
-        """What a worker of the plan computes: from the user's profile, or synthesized for its device."""
+        """The step that a worker of the plan computes, recorded or synthesized for its device."""
         key = (*self._kind(plan), plan.accumulate)
         if key not in self._computations:
             self._computations[key] = self._made(plan)
         return self._computations[key]
 
     def _kind(self, plan: Plan) -> tuple[Hashable, ...]:
-        """Plans of which this is the same compute one micro-batch alike."""
+        """Cache key of plans whose micro-batches compute alike."""
         site = self.site(plan)
         return (
             *(plan.batch, plan.precision, plan.recompute),
@@ -68,14 +67,14 @@ class Cases:
         )
 
     def _offload_shares(self, plan: Plan) -> Shares | None:
-        """Of the memory of a plan that offloads: its device moves its part; None where nothing is."""
+        """Memory shares of a plan that offloads; None if nothing is offloaded."""
         method = self.model.training
         if method is None or not method.offload:
             return None
         return plan.exchange.memory_shares(self.model, plan.precision, data_parallel_group(self.site(plan)))
 
     def _device(self, machine: str) -> Hashable:
-        """What computes in a machine."""
+        """Cache key of a machine's device."""
         hardware = self.market.machine(machine)
         return self.market.once(("device", machine), lambda: repr((hardware.device, hardware.kernels)))
 
@@ -102,18 +101,17 @@ class Cases:
         )
 
     def case(self, plan: Plan) -> Case:
-        """What the simulator runs. It may be sent to another machine."""
+        """The simulator's input for a plan; it can be pickled to another machine."""
         return plan.exchange.lower(self.computation(plan), data_parallel_group(self.site(plan)))
 
     def check(self, plan: Plan) -> None:
-        """Refuse a plan whose machines have no price where the request rents them, or that cannot be run."""
+        """Refuse a plan that cannot be run or whose rented machines have no price."""
         for entry in plan.rented(self.market):
             self.market.check_prices([self.market.machine(entry.machine)])
         self.feasibility.check(plan, lambda plans: self.bounds(plans).tolist())
 
     def bounds(self, plans: Sequence[Plan]) -> Floats:
-        """Upper bounds on throughput in the long run. A prediction is the mean of finite runs, so it may lie
-        above its bound by its own error; the bounds are raised by the precision that is asked for."""
+        """Upper bounds on long-run throughput, raised by the requested precision of simulations."""
         out = np.zeros(len(plans))
         micro_batches: dict[Hashable, Computation] = {}
         by_kind: dict[str, list[int]] = {}
@@ -130,7 +128,7 @@ class Cases:
         return out
 
     def _job(self, plan: Plan, micro_batches: dict[Hashable, Computation]) -> Job:
-        """What a plan's bound is asked for; `micro_batches` are those made so far, without variation."""
+        """The job that a strategy bounds for a plan; `micro_batches` caches computations."""
         site, kind = data_parallel_group(self.site(plan)), self._kind(plan)
         if self.request.profile is not None:
             return Job(plan.exchange, self.computation(plan), site)
@@ -140,7 +138,7 @@ class Cases:
         return Job(plan.exchange, micro_batches[kind], site, plan.accumulate, whole)
 
     def factor(self, plan: Plan) -> Factor | None:
-        """What real runs say of the plan's device over so many machines; None if there are none."""
+        """The correction by measured runs on the plan's device; None without such runs."""
         from planner.search.measured import factor_for, reach_of
 
         if not self.runs:
@@ -149,7 +147,7 @@ class Cases:
         return factor_for(self.runs, device, reach_of(plan.workers, plan.machines))
 
     def adjusted(self, plan: Plan, prediction: Prediction) -> Prediction:
-        """A prediction as real runs correct it."""
+        """The prediction, corrected by measured runs or limited by the input pipeline."""
         result = self.factor(plan)
         if result is None:
             return limited(prediction, self.input_samples_per_s(plan))
@@ -165,7 +163,7 @@ class Cases:
         )
 
     def input_samples_per_s(self, plan: Plan) -> float:
-        """What the hosts of a plan deliver at most."""
+        """The most samples per second that a plan's hosts decode."""
         return input_samples_per_s(plan, self.request, self.model)
 
     def bound(self, plan: Plan) -> float:
@@ -174,21 +172,21 @@ class Cases:
         return self._bounds[plan]
 
     def paid(self, plan: Plan) -> Paid:
-        """What the machines of the plan cost, the workers' first."""
+        """The price of a plan's machines, the workers' first."""
         return paid_for(
             plan.rented(self.market), self.market, self.request.spot_terms, self.feasibility.state_bytes
         )
 
     def usd_per_hour(self, plans: Sequence[Plan]) -> Floats:
-        """What the machines of each plan cost per hour."""
+        """The hourly price of each plan."""
         return np.array([sum(self.paid(plan).usd_per_hour) for plan in plans])
 
     def usd_per_useful_hour(self, plan: Plan) -> float:
-        """What one hour of useful work costs."""
+        """The price of one hour of work, interruptions included."""
         return self.paid(plan).usd_per_useful_hour
 
     def scored(self, plan: Plan, prediction: Prediction) -> ScoredPlan:
-        """A plan with its price and its bound beside its prediction."""
+        """The plan with its prediction, price and bound."""
         fits = None if self.request.profile is not None else self.feasibility.out_of_memory(plan) is None
         paid, rented = self.paid(plan), plan.rented(self.market)
         each = zip(rented, paid.usd_per_hour, strict=True)
@@ -208,18 +206,18 @@ class Cases:
         )
 
     def sigma(self, plan: Plan) -> float:
-        """Standard deviation of the logarithm of a plan's speed, without the error of its simulation."""
+        """Standard deviation of the logarithm of a plan's speed, simulation error excluded."""
         error = self.error(plan)
         return 0.0 if error is None else error.q90 / RANGE_SIGMAS
 
     def candidate(self, plan: Plan, samples_per_s: float) -> Candidate:
-        """A plan as the decision rule sees it, if it were this fast."""
+        """The plan as the decision rule sees it at this speed."""
         paid, device = self.paid(plan), self.market.machine(plan.machine).device.name
         machines = sum(part.count for part in plan.rented(self.market))
         return Candidate(device, samples_per_s, paid.usd_per_useful_hour, self.sigma(plan), machines=machines)
 
     def error(self, plan: Plan) -> Error | None:
-        """How far off what a device computes may be; nobody knows for CPUs and for rates of one's own."""
+        """The error of a plan's predicted computation; None for CPUs and user-defined rates."""
         from planner.parallel.replica import computes_in_units, error_of_device
 
         if self.request.recordings is not None:
@@ -242,7 +240,7 @@ def decoded_per_vcpu(request: Request, model: Model) -> float:
 
 
 def input_samples_per_s(plan: Plan, request: Request, model: Model) -> float:
-    """The most samples per second that the hosts of a plan deliver."""
+    """The most samples per second that a plan's hosts decode."""
     per_vcpu = decoded_per_vcpu(request, model)
     machine = request.market.machine(plan.machine)
     if per_vcpu == inf or machine.device.kind != "gpu" or machine.vcpus is None:

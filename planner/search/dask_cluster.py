@@ -33,16 +33,16 @@ GONE_S = 30.0  # without workers, or without an answer, until the cluster counts
 
 
 class ClusterLost(Interrupted):
-    """Comes out of tasks whose cluster went away: an interruption, as Ctrl-C is."""
+    """Raised from tasks of a lost cluster; handled like Ctrl-C."""
 
 
 class OtherVersion(Exception):
-    """Raised on a worker that runs another version of planner than the one that sent the task."""
+    """Raised by a worker whose planner version differs from the sender's."""
 
 
 @contextmanager
 def dask_executor(address: str) -> Iterator[Executor]:
-    """An executor on the workers of the scheduler at an address."""
+    """An executor on the workers of a Dask scheduler."""
     security = reachable(address)
     with warnings.catch_warnings():
         warnings.filterwarnings("ignore", module="distributed")
@@ -70,7 +70,7 @@ def _closing(client: Any) -> Iterator[None]:
 
 @contextmanager
 def _explained(pool: _Cluster) -> Iterator[None]:
-    """Say why an answer is partial, or why there is none, if the cluster was lost."""
+    """Report that an answer is partial or missing because the cluster was lost."""
     try:
         yield
     except KeyboardInterrupt as stop:
@@ -83,8 +83,7 @@ def _explained(pool: _Cluster) -> Iterator[None]:
 
 
 class _Cluster(Executor):
-    """Dask's own executor: it sends tasks to workers, and those of a worker that dies to another. When no one
-    is left, or what comes back says that a worker is not fit, all that is open ends with `ClusterLost`."""
+    """Dask's executor; once no usable worker is left, pending tasks raise `ClusterLost`."""
 
     def __init__(self, client: Any, address: str, slots: int) -> None:
         self.slots = slots
@@ -115,7 +114,7 @@ class _Cluster(Executor):
             future.cancel()
 
     def _over(self, ours: Future[Any], theirs: Future[Any]) -> None:
-        """Hand on what came of a task."""
+        """Pass on a finished task's result or error."""
         if ours.cancelled() or self._closed.is_set():
             return
         error = CancelledError() if theirs.cancelled() else theirs.exception()
@@ -139,7 +138,7 @@ class _Cluster(Executor):
                 future.set_exception(self.lost)
 
     def _watch(self) -> None:
-        """Notice that nobody is left who could finish a task."""
+        """Mark the cluster lost once it has had no worker for a while."""
         patience, why = GONE_S, ""
         while not self._closed.wait(LOOK_S):
             try:
@@ -157,14 +156,14 @@ class _Cluster(Executor):
 
 
 def _same_version(version: str, call: Callable[[], T]) -> T:
-    """On a worker: do a task, if it means the same here."""
+    """Run a task on a worker if the planner versions match."""
     if version != planner.__version__:
         raise OtherVersion(f"a worker runs planner {planner.__version__}, this is {version}")
     return call()
 
 
 def _loss(error: BaseException) -> str | None:
-    """What an error of a task says of the cluster; None if it says something of the task."""
+    """Why an error means that the cluster is lost; None if it concerns the task."""
     from distributed import KilledWorker
 
     if isinstance(error, CancelledError):
@@ -179,7 +178,7 @@ def _loss(error: BaseException) -> str | None:
 
 
 def _silence() -> Callable[[], None]:
-    """Keep what Dask logs out of the way: what matters is said in a sentence of ours. Returns the undoing."""
+    """Silence Dask's loggers; returns a function that restores them."""
     loggers = [
         logging.getLogger(name)
         for name in ("asyncio", *logging.root.manager.loggerDict)
@@ -209,7 +208,7 @@ VERSION = (
 
 
 def reachable(address: str) -> Any:
-    """Dask's settings of certificates for a scheduler that answers at an address."""
+    """Dask's TLS settings for a scheduler that answers at this address."""
     try:
         import distributed  # noqa: F401
     except ImportError as error:
@@ -220,7 +219,7 @@ def reachable(address: str) -> Any:
 
 
 def connected(address: str, security: Any) -> Any:
-    """A client of the scheduler."""
+    """A client connected to the scheduler."""
     from distributed import Client, __version__
 
     class PlannerClient(Client):  # type: ignore[misc]
@@ -239,7 +238,7 @@ def connected(address: str, security: Any) -> Any:
 
 
 def judged(client: Any, address: str) -> int:
-    """How many simulations the workers run at once; refused if there are none or one is not fit."""
+    """The number of simulations that workers run at once; refused if any worker is unusable."""
     try:
         versions = client.run(eval, VERSION, on_error="return")
         slots = sum(client.nthreads().values())
@@ -267,7 +266,7 @@ def judged(client: Any, address: str) -> int:
 
 
 def _try_task(client: Any, address: str) -> None:
-    """Whether tasks arrive: releases of distributed and of numpy write them in different ways."""
+    """Refuse a cluster whose releases of distributed or numpy cannot read our tasks."""
     import numpy as np
 
     try:
@@ -293,7 +292,7 @@ def _try_task(client: Any, address: str) -> None:
 
 
 def _security(address: str) -> Any:
-    """Dask's own settings of certificates; an address that cannot be one is refused."""
+    """Dask's TLS settings; malformed addresses are refused."""
     from distributed.security import Security
 
     parts = urlsplit(address)
@@ -313,7 +312,7 @@ def _security(address: str) -> Any:
 
 
 def _knock(address: str, security: Any) -> None:
-    """Whether something at the address speaks as a scheduler does: eight bytes that say how much follows."""
+    """Refuse an address where no Dask scheduler speaks first."""
     parts = urlsplit(address)
     try:
         with socket.create_connection((parts.hostname or "", parts.port or 0), timeout=CONNECT_S) as plain:

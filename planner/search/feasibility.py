@@ -41,7 +41,7 @@ if TYPE_CHECKING:
 
 
 class Exclusion(StrEnum):
-    """Why a plan of the space is not run, beside memory; reads on from `plans`."""
+    """Why a plan is not run, other than memory; follows the word `plans`."""
 
     OVER_BUDGET = "over the budget"
     INDIVISIBLE = "whose batches do not divide the global batch"
@@ -54,8 +54,7 @@ OUT_OF_MEMORY = "that do not fit in the memory of "  # reads on with the device
 
 @dataclass(frozen=True, slots=True)
 class MemoryLimit:
-    """What limits the batch of plans that differ in batch and recompute alone: the shares of their stages,
-    and what servers cannot hold."""
+    """The largest micro-batch of plans that differ only in batch and recompute."""
 
     device: Device
     host_bytes: float  # of a device, for what it offloads
@@ -65,7 +64,7 @@ class MemoryLimit:
 
 
 class Feasibility:
-    """Feasibility of the plans of one request and model. A recorded profile says nothing of memory."""
+    """Memory and settings checks of one request's plans; recorded profiles have no memory check."""
 
     def __init__(self, request: Request, model: Model) -> None:
         self.request = request
@@ -76,7 +75,7 @@ class Feasibility:
         self._sites: dict[Hashable, Site] = {}
 
     def site(self, plan: Plan) -> Site:
-        """The plan's machines on the terms of the request."""
+        """The plan's machines on the request's terms."""
         key = (plan.machine, plan.workers, plan.mesh)
         if key not in self._sites:
             self._sites[key] = plan.site(self.request.market, seed=self.request.seed)
@@ -89,8 +88,7 @@ class Feasibility:
         return float(self.model.trained_parameters) * BYTES_PER_ELEMENT + states
 
     def out_of_memory(self, plan: Plan) -> str | None:
-        """Why the plan's devices or servers run out of memory, in words that many plans share; None if they
-        do not."""
+        """Why devices or servers run out of memory, in words shared by many plans; None if they do not."""
         if self.request.profile is not None:
             return None
         in_flight = plan.accumulate if plan.mesh.is_sharded else 1
@@ -115,7 +113,7 @@ class Feasibility:
         )
 
     def _server_memory_error(self, plan: Plan, site: Site) -> str:
-        """Why machines besides the workers' cannot hold their part of the model; empty if they can."""
+        """Why server machines cannot hold their part of the model; empty if they can."""
         error = plan.exchange.infeasibility(site, self.model)
         return str(error) if isinstance(error, Infeasible) else ""
 
@@ -129,7 +127,7 @@ class Feasibility:
         return batch
 
     def memory(self, plan: Plan) -> tuple[dict[str, float], float] | None:
-        """Parts of a device's peak memory, and what it can use; None where neither is known."""
+        """Parts of a device's peak memory and its usable memory; None if unknown."""
         if self.request.profile is not None or plan.mesh.lowered_by:
             return None
         site = self.site(plan)
@@ -138,7 +136,7 @@ class Feasibility:
         return memory_parts(peak_memory(plan, self.model, site), usable, gathers=gathers), usable
 
     def infeasible_mesh(self, mesh: Mesh, batch: int, worker: Hardware) -> PlannerError | None:
-        """Why a replica cannot be spread like this on machines of a kind; None if it can."""
+        """Why a replica cannot be sharded this way on a machine; None if it can."""
         key = (batch if mesh.lowered_by else 0, worker.name, mesh)
         if key not in self._meshes:
             site = Site(worker, mesh.size, self.request.market, mesh)
@@ -146,7 +144,7 @@ class Feasibility:
         return self._meshes[key]
 
     def check(self, plan: Plan, rates: Rates = lambda plans: [0.0] * len(plans)) -> None:
-        """Refuse a plan that cannot be run, in a sentence with the remedy; `rates` say which is cheapest."""
+        """Refuse an infeasible plan with the remedy; `rates` tell which remedy is fastest."""
         self._check_settings(plan)
         if self.out_of_memory(plan):
             from planner.search.alternatives import out_of_memory_message
@@ -158,7 +156,7 @@ class Feasibility:
             raise Infeasible(out_of_memory_message(*about, accumulates=free))
 
     def is_possible(self, plan: Plan) -> bool:
-        """Whether the plan can be run."""
+        """Whether a plan can be run."""
         if self.out_of_memory(plan):
             return False
         try:
@@ -168,7 +166,7 @@ class Feasibility:
         return self.out_of_memory(plan) is None
 
     def _check_settings(self, plan: Plan) -> None:
-        """Refuse a mesh or a strategy that the plan's machines do not run."""
+        """Refuse a mesh or strategy that the plan's machines do not support."""
         site = self.site(plan)
         self._check_mesh(plan, site.hardware)
         if error := plan.exchange.infeasibility(site):
@@ -190,7 +188,7 @@ class Feasibility:
 
 
 def exclusion(plan: Plan, request: Request, feasibility: Feasibility) -> tuple[str | None, Paid]:
-    """Why a plan of the space is not run, None if it is, and its price per hour."""
+    """Why a plan is not run (None: it is), and its price."""
     market = request.market
     rented = plan.rented(market)
     price = paid_for(rented, market, request.spot_terms, feasibility.state_bytes)
@@ -209,7 +207,7 @@ def exclusion(plan: Plan, request: Request, feasibility: Feasibility) -> tuple[s
 
 
 def has_machines(rented: Iterable[Rented], request: Request) -> bool:
-    """Whether one's own machines suffice."""
+    """Whether the user owns enough machines."""
     used: Counter[str] = Counter()
     for part in rented:
         used[part.machine] += part.count
@@ -221,7 +219,7 @@ def has_machines(rented: Iterable[Rented], request: Request) -> bool:
 
 
 def peak_memory(plan: Plan, model: Model, site: Site) -> PeakMemory:
-    """Peak memory of the fullest device of a plan."""
+    """Peak memory of a plan's fullest device."""
     kind = site.hardware.device.kind
     peaks = (
         shard_footprint(model, plan, layers).peak(plan.batch, shares, kind)
@@ -231,7 +229,7 @@ def peak_memory(plan: Plan, model: Model, site: Site) -> PeakMemory:
 
 
 def largest_batch(plan: Plan, model: Model, site: Site) -> int:
-    """The largest micro-batch with which a plan fits in its devices; 0 if none does."""
+    """The largest micro-batch that fits in a plan's devices; 0 if none does."""
     device, host_bytes = site.hardware.device, host_memory_bytes(model, site.hardware, plan.workers)
     return min(
         shard_footprint(model, plan, layers).largest_batch(device, shares, host_bytes)
@@ -240,7 +238,7 @@ def largest_batch(plan: Plan, model: Model, site: Site) -> int:
 
 
 def host_bytes(plan: Plan, model: Model, site: Site) -> float:
-    """Host memory that the fullest device of a plan needs for what it offloads."""
+    """Host memory per device that a plan's offload needs."""
     return max(
         shard_footprint(model, plan, layers).host_bytes(plan.batch, shares)
         for layers, shares in stage_shares(plan, model, site)
@@ -249,7 +247,7 @@ def host_bytes(plan: Plan, model: Model, site: Site) -> float:
 
 @dataclass(frozen=True, slots=True)
 class Offloaded(Fact):
-    """Parts of training in host memory: bytes of a machine's, and what its devices get of it."""
+    """Training state in host memory, and the link that devices reach it over."""
 
     topic = Topic.WARNING
     parts: tuple[str, ...]
@@ -260,7 +258,7 @@ class Offloaded(Fact):
 
 
 def offloaded(plan: Plan, model: Model, site: Site) -> Offloaded | None:
-    """What a plan has in host memory; None where nothing is."""
+    """What a plan keeps in host memory; None if nothing."""
     parts = settings_of(model).offload
     if not parts:
         return None
@@ -273,8 +271,7 @@ def offloaded(plan: Plan, model: Model, site: Site) -> Offloaded | None:
 
 
 def stage_shares(plan: Plan, model: Model, site: Site) -> list[tuple[frozenset[str] | None, Shares]]:
-    """The shares of the ranks that may be the fullest, whatever the recompute, each with its layers (None:
-    all)."""
+    """Memory shares of the ranks that may be the fullest, with their layers (None: all)."""
     mesh = plan.mesh
     shares = replace(
         plan.exchange.memory_shares(model, plan.precision, data_parallel_group(site)),
@@ -300,14 +297,14 @@ def stage_shares(plan: Plan, model: Model, site: Site) -> list[tuple[frozenset[s
 
 
 def shard_footprint(model: Model, plan: Plan, layers: frozenset[str] | None) -> Footprint:
-    """The footprint of one rank's shard of a model, or of a pipeline stage with these layers."""
+    """The footprint of one rank's shard, or of a pipeline stage with these layers."""
     shard = plan.mesh.inner.shard(model).model if plan.mesh.is_sharded else model
     return footprint(shard, plan.precision, recompute=plan.recompute, only=layers)
 
 
 def memory_parts(memory: PeakMemory, usable_bytes: float, *, gathers: bool) -> dict[str, float]:
-    """Parts of a peak by name, without empty ones. Buffers are units where parameters are gathered
-    (`gathers`), else buckets of gradients. An allocator that runs short of memory returns its cache."""
+    """Non-empty parts of a peak by name. Buffers are units where parameters are gathered (`gathers`), else
+    gradient buckets. An allocator that runs short of memory returns its cache."""
     fragmentation = memory.fragmentation_bytes
     if memory.required_bytes <= usable_bytes < memory.total_bytes:
         fragmentation -= memory.total_bytes - usable_bytes

@@ -28,7 +28,7 @@ REACHED = 0.9  # of its bound, which one device alone is sure to reach
 
 @dataclass
 class Field:
-    """Machines to make plans on, and those left out by the reason."""
+    """Machines to make plans on, and those left out, by reason."""
 
     machines: tuple[Hardware, ...]
     left_out: dict[Reason, list[str]] = field(default_factory=dict)
@@ -36,7 +36,7 @@ class Field:
 
 @dataclass(frozen=True, slots=True)
 class _Single:
-    """One device of a machine alone: the most that it gives, and the price of a device."""
+    """One device of a machine: its upper bound on throughput, and the machine's price."""
 
     hardware: Hardware
     samples_per_s: float
@@ -44,13 +44,12 @@ class _Single:
 
     @property
     def usd_per_sample(self) -> float:
-        """At best: every device of the machine is used, and nothing is lost in the exchange."""
+        """The least cost per sample: all devices used, no time lost in exchanges."""
         return self.usd_per_hour / self.hardware.device_count / self.samples_per_s
 
 
 def field_of(cases: Cases) -> Field:
-    """The machines of a request that plans are made on. Machines that are asked for by name or by device are
-    all looked at, but for those that cannot be computed."""
+    """Machines of a request that can win. Named machines all stay, unless their rates are unknown."""
     request = cases.request
     result = Field(worker_machines(request))
     if request.profile is not None and not request.any_device:
@@ -91,7 +90,7 @@ def field_of(cases: Cases) -> Field:
 
 
 def _too_slow(kinds: Sequence[Hardware], model: Model) -> list[str]:
-    """CPU machines, where there are GPUs and the model is large."""
+    """CPU machines, if the model is large and there are GPUs."""
     by_kind = {kind.name: kind.device.kind for kind in kinds}
     if model.parameters < LARGE_PARAMETERS or "gpu" not in by_kind.values():
         return []
@@ -99,7 +98,7 @@ def _too_slow(kinds: Sequence[Hardware], model: Model) -> list[str]:
 
 
 def _single(kind: Hardware, cases: Cases, smallest: Request) -> _Single | None:
-    """The most that one device of a machine gives with any batch; None where it cannot hold the model."""
+    """The best one device of a machine can do; None if it cannot hold the model."""
     site = Site(kind, 1, cases.market, WHOLE, seed=smallest.seed)
     alone = tuple(offered(smallest, site, cases.model, only=("alone",)))
 
@@ -121,7 +120,7 @@ def _single(kind: Hardware, cases: Cases, smallest: Request) -> _Single | None:
 
 
 def _outclassed(singles: Iterable[_Single], cases: Cases) -> dict[str, Reason]:
-    """Machines on which a sample costs several times what one device alone costs elsewhere."""
+    """Machines on which a sample costs several times what it costs elsewhere."""
     request, singles = cases.request, list(singles)
     budget = request.budget_usd_per_hour
     rivals = [
@@ -149,7 +148,7 @@ def _outclassed(singles: Iterable[_Single], cases: Cases) -> dict[str, Reason]:
 
 
 def _dominated(kinds: Iterable[Hardware], market: Market) -> dict[str, Reason]:
-    """Machines with the same devices as another, that cost more and have no better network."""
+    """Machines that cost more than another with the same devices and no slower network."""
     out: dict[str, Reason] = {}
     groups: dict[str, list[Hardware]] = {}
     costlier = Reason(Verb.COST, "more than others with the same devices and no slower network")

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 
 def _network(value: str, option: str) -> tuple[str | None, bool | None]:
-    """`burst`, `tcp` or `burst,tcp`: which figure of the NIC, and whether RDMA is used."""
+    """Parse `burst`, `tcp` or `burst,tcp` into NIC bandwidth and use of RDMA."""
     known = {"baseline": 0, "burst": 0, "tcp": 1, "rdma": 1}
     chosen: list[str | None] = [None, None]
     for word in flags.names(value):
@@ -30,7 +30,7 @@ def _network(value: str, option: str) -> tuple[str | None, bool | None]:
 
 
 def _exchanges(value: str | Sequence[str], option: str) -> tuple[tuple[str, dict[str, str]], ...] | None:
-    """`ddp,zero2` or `allreduce:bucket_bytes=1048576` as strategies with the choices that they fix."""
+    """Parse `ddp,zero2` or `allreduce:bucket_bytes=1048576` into strategies and settings."""
     from planner.parallel.data import ALIASES
     from planner.parallel.data import EXCHANGES as STRATEGIES
 
@@ -68,7 +68,7 @@ def _policies(value: str | Sequence[str], option: str) -> tuple[str, ...]:
 
 
 def _known(kind: str, words: tuple[str, ...], known: Any, every: tuple[str, ...]) -> tuple[str, ...]:
-    """The names, each of which is known; of `all`, every one that is worth trying."""
+    """The names after a check that each exists; `all` stands for `every`."""
     if words == ("all",):
         return every
     for word in words:
@@ -78,7 +78,7 @@ def _known(kind: str, words: tuple[str, ...], known: Any, every: tuple[str, ...]
 
 
 def _profiles(value: Any, option: str) -> tuple[Profile, tuple[Profile, ...]]:
-    """The profiles of files, or those given: the first, and those of the same loop at other batches."""
+    """The first of the profiles, and those of the same loop at other batches."""
     from planner.device.recorded import open_step
 
     given = profile_paths(value) if isinstance(value, str | list | tuple) else [value]
@@ -87,7 +87,7 @@ def _profiles(value: Any, option: str) -> tuple[Profile, tuple[Profile, ...]]:
 
 
 def profile_paths(value: str | Sequence[Any]) -> list[Any]:
-    """The files of `--profile`: one, or recordings at several batches with commas between them."""
+    """The file names in --profile, separated by commas."""
     from os.path import exists
 
     if isinstance(value, str):

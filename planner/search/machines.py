@@ -30,12 +30,9 @@ def machine_names(
     providers: Sequence[str] | None = None,
     sold: bool | None = None,
 ) -> tuple[str, ...]:
-    """The names of the machines that are meant, in the order of the catalogue.
-
-    `words` are names and patterns and win over the rest, which then only narrows them. `gpu` asks for devices
-    (`H100:8,A100`), of any provider unless `providers` says which; without it, AWS is meant. `sold` False
-    asks for what nobody can rent too.
-    """
+    """Names of the requested machines, in catalogue order. `words` are names and patterns; `gpu`
+    (`H100:8,A100`) asks for devices of any provider unless `providers` narrows them. Without either, AWS is
+    meant. `sold` False includes machines that nobody rents out."""
     from planner.hardware.prices.offers import of_providers, with_devices
 
     kinds = market.matching(words or ("*",))
@@ -60,7 +57,7 @@ def machine_names(
 
 
 def single_device_machines(request: Request, machine: Hardware) -> tuple[Hardware, ...]:
-    """Machines of the same provider that rent out one of a machine's devices, where none is named."""
+    """Machines of the same provider with one such device, unless the request names machines."""
     if request.hardware is not None:
         return ()
     kinds = request.market.matching(("*",))
@@ -73,7 +70,7 @@ def single_device_machines(request: Request, machine: Hardware) -> tuple[Hardwar
 
 
 def own_names(kinds: Iterable[Hardware]) -> set[str]:
-    """The machines of the user's own folders, and those that are somebody's own."""
+    """Names of machines in the user's folders or owned by the user."""
     from planner.hardware.catalog import own_hardware_names
 
     mine = own_hardware_names()
@@ -87,7 +84,7 @@ def nobody_rents(kinds: Sequence[Hardware]) -> str:
 
 
 def recorded_machine(profile: Profile) -> Hardware:
-    """The machine that a profile was recorded on; one without a price where the catalog lacks it."""
+    """The machine that a profile was recorded on; without a price if not in the catalogue."""
     from planner.hardware.catalog import load_hardware, names_machine
 
     if names_machine(profile.hardware):
@@ -99,15 +96,14 @@ def recorded_machine(profile: Profile) -> Hardware:
 
 
 def unnamed_machine(name: str, threads: int | None = None, cores: int | None = None) -> Hardware:
-    """The machine that a profile was recorded on, of which nothing but its step is known, and on how many of
-    its cores it computed."""
+    """A machine known only by its recorded step and the cores it computed on."""
     device = Device(name or "recorded", "cpu", flops={}, memory_bytes=inf, cores=threads)
     vcpus = None if cores is None else 2 * cores  # as elsewhere, two for a core
     return bare_machine(device.name, device, vcpus=vcpus, still_sold=True)
 
 
 def uses_own_machines(request: Request) -> bool:
-    """Whether workers run on the user's own machines, and it is known how many there are."""
+    """Whether all requested machines are the user's own, in known numbers."""
     if request.open_choice or request.profile is not None:
         return False
     counted = request.workers is not None
@@ -118,10 +114,8 @@ def uses_own_machines(request: Request) -> bool:
 
 
 def owned_machines(request: Request, hardware: Hardware) -> int | None:
-    """How many machines of a kind the user owns; None where more can be rented or nobody knows.
-
-    One is assumed where a machine has no price and neither its file nor the request says how many there are.
-    """
+    """How many machines of a kind the user owns; None if more can be rented or the number is unknown. A
+    machine without a price or a stated number counts as one."""
     asked = request.machines if hardware.standing == "own" else None
     known = [count for count in (hardware.machines, asked) if count is not None]
     open_ = not known and request.workers is None and request.market.is_free(hardware)
@@ -130,7 +124,7 @@ def owned_machines(request: Request, hardware: Hardware) -> int | None:
 
 @dataclass(frozen=True, slots=True)
 class Unpriced(Fact):
-    """Machines of the user's own that have no price: plans are ranked by time."""
+    """The user's own machines without a price: plans are ranked by time."""
 
     topic = Topic.PRICE
     machines: tuple[str, ...]
@@ -138,7 +132,7 @@ class Unpriced(Fact):
 
 @dataclass(frozen=True, slots=True)
 class OwnedMachines(Fact):
-    """How many machines of the user's own were counted with; `given`: whether anybody says so."""
+    """The number of own machines assumed; `given`: stated by a file or flag."""
 
     topic = Topic.MACHINES
     machine: str
@@ -148,7 +142,7 @@ class OwnedMachines(Fact):
 
 @dataclass(frozen=True, slots=True)
 class AssumedFabric(Fact):
-    """The links between a machine's devices, of which its file says nothing."""
+    """Links between a machine's devices, assumed because its file names none."""
 
     topic = Topic.MACHINES
     machine: str
@@ -156,7 +150,7 @@ class AssumedFabric(Fact):
 
 
 def own_machine_facts(kinds: Iterable[Hardware], request: Request, *, searched: bool) -> list[Fact]:
-    """What was assumed of machines of the user's own."""
+    """What an answer assumes of the user's own machines."""
     out: list[Fact] = []
     for kind in kinds:
         owned = owned_machines(request, kind)

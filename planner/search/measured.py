@@ -32,7 +32,7 @@ WIDEST = 20.0  # a run that is so many times off was another run
 
 
 class Measured(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """One real run: what was predicted for it without any factor, and what came out."""
+    """One measured run, and its prediction without corrections."""
 
     device: str
     reach: Reach
@@ -49,7 +49,7 @@ class Measured(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class Factor(msgspec.Struct, frozen=True):
-    """What to multiply a prediction with, and which runs say so."""
+    """A correction factor for predictions, and the runs behind it."""
 
     value: float
     runs: int
@@ -67,7 +67,7 @@ class _File(msgspec.Struct, forbid_unknown_fields=True):
 
 
 def reach_of(workers: int, machines: int) -> Reach:
-    """How far a plan reaches: one device, one machine, several."""
+    """The scope of a plan: one device, one machine or several."""
     if workers == 1:
         return "device"
     return "machine" if machines == 1 else "machines"
@@ -78,7 +78,7 @@ def path_of() -> Path:
 
 
 def load() -> tuple[Measured, ...]:
-    """All runs that were noted, in order; none if there is no file."""
+    """All recorded runs, in order; none without a file."""
     from planner.files.regular_file import text_of
 
     path = path_of()
@@ -101,7 +101,7 @@ def load() -> tuple[Measured, ...]:
 
 @contextmanager
 def _locked() -> Iterator[None]:
-    """Let one process at a time read, change and replace the file, so that none loses another's runs."""
+    """Hold the file's lock across reading, changing and replacing it."""
     path = path_of()
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
@@ -124,7 +124,7 @@ def save(runs: Sequence[Measured]) -> None:
 
 
 def add(run: Measured) -> None:
-    """Note a run, after a look at whether it can be meant."""
+    """Record a run, unless it is implausibly far from its prediction."""
     for name in ("predicted_samples_per_s", "measured_samples_per_s"):
         value = getattr(run, name)
         if not (math.isfinite(value) and value > 0):
@@ -139,7 +139,7 @@ def add(run: Measured) -> None:
 
 
 def remove(device: str | None = None, position: int | None = None) -> int:
-    """Forget the run at a position (counted from 1), those of a device, or all; how many went."""
+    """Delete the run at a position (from 1), a device's runs, or all; returns how many."""
     with _locked():
         runs = load()
         if position is not None and not 1 <= position <= len(runs):
@@ -155,7 +155,7 @@ def remove(device: str | None = None, position: int | None = None) -> int:
 
 
 def factor_for(runs: Sequence[Measured], device: str, reach: Reach) -> Factor | None:
-    """What the runs say of a device at a reach; None if they say nothing."""
+    """The correction of a device at a reach; None without runs."""
     mine = [run for run in runs if run.device == device]
     here = [run for run in mine if run.reach == reach] or [run for run in mine if run.reach == "device"]
     if not here:

@@ -40,9 +40,7 @@ Report = Callable[[str, int, int], None]  # stage, hundredths done, of so many
 
 @dataclass(frozen=True)
 class Contest:
-    """What a race needs to know of plans: bounds and prices, `worth` by which throughputs are multiplied
-    before they are compared (discounts, uncertainty), and the least of these products at which a plan is
-    feasible."""
+    """Plans with their bounds, prices, ranking factors (`worth`) and the least speeds that are feasible."""
 
     plans: Sequence[Plan]
     bound_samples_per_s: Floats
@@ -60,7 +58,7 @@ def race_for(
     min_marginal_efficiency: float,
     report: Report,
 ) -> Outcome[S]:
-    """Scores of every plan that the objective may choose, of both ends, and of what is between."""
+    """Scores of the plans that may be chosen, of both ends of the front, and a sample between them."""
     plans, worth = contest.plans, contest.worth
     sparse = {
         i for i, plan in enumerate(plans) if not plan.exchange.is_asynchronous or _is_power(plan.machines)
@@ -138,7 +136,7 @@ def _is_power(count: int) -> bool:
 
 
 def merged(one: Outcome[S], more: Outcome[S]) -> Outcome[S]:
-    """The better score of each plan: that of the race in which it came further."""
+    """Both outcomes, each plan with its longest simulation."""
     scores = {**more.scores, **one.scores}
     scores |= {i: score for i, score in more.scores.items() if i in more.long and i not in one.long}
     return Outcome(scores=scores, long=one.long | more.long, partial=more.partial)
@@ -148,13 +146,13 @@ AHEAD = 0.10  # of a synchronous plan, which an asynchronous one must be
 
 
 def staleness_discount(exchange: Exchange, replicas: int, request: Request) -> float:
-    """By what the throughput of a plan is multiplied before it is compared with others."""
+    """Ranking factor: below 1 for asynchronous plans, whose stale gradients need more epochs."""
     open_mode = request.mode is None and len(kinds(request)) > 1
     return 1 / (1 + AHEAD) if open_mode and exchange.is_asynchronous and replicas > 1 else 1.0
 
 
 def discounts(plans: Iterable[Plan], request: Request) -> Floats:
-    """Of each plan, by what it is multiplied before it is compared."""
+    """Ranking factors of plans for staleness and large batches."""
     model = model_of(request)
     chosen, free = open_batch(request, model), request.accumulate is None
     return np.array(
@@ -172,11 +170,10 @@ LEAST_GAIN_OVER = (0.10, 0.05, 0.0)
 
 
 def setup_effort(plan: Plan) -> int:
-    """How much there is to set up and debug: 0 for one device and DDP, 1 for FSDP and ZeRO, 2 for tensor and
-    pipeline parallelism."""
+    """Effort to set up and debug: 0 for DDP, 1 for FSDP and ZeRO, 2 for tensor and pipeline parallelism."""
     return 2 if plan.mesh.is_sharded else int(EXCHANGES.tier(plan.exchange) is Tier.FALLBACK)
 
 
 def least_gain(simpler: int, other: int) -> float:
-    """How many times as fast a way with one setup effort must be to be taken instead of a simpler one."""
+    """Speedup that a way with more setup effort needs to replace a simpler one."""
     return 1 + LEAST_GAIN_OVER[simpler] if other > simpler else 1.0

@@ -41,7 +41,7 @@ Progress = Callable[[int, int, int], None]  # rung (from 1), plans scored in it,
 
 @dataclass(slots=True)
 class Outcome(Generic[S]):
-    """Scores of the last rung each plan ran in; `long` holds the indices whose score is final."""
+    """The last score of each plan; `long` holds plans whose score is final."""
 
     scores: dict[int, S] = field(default_factory=dict)
     long: set[int] = field(default_factory=set)
@@ -54,7 +54,7 @@ def _cheapest(points: list[tuple[float, float, int]]) -> float:
 
 
 class Frontier:
-    """Scored plans as pairs (throughput, cost a sample); answers whether a point can no longer be wanted."""
+    """The Pareto front of scored plans in throughput and cost per sample."""
 
     def __init__(self, goal: Goal, tolerance: float, worth_usd_per_sample: float = 0.0) -> None:
         self.goal = goal
@@ -68,7 +68,7 @@ class Frontier:
             self._points = sorted([*kept, (samples_per_s, usd_per_sample, plan)], reverse=True)
 
     def dominates(self, samples_per_s: float, usd_per_sample: float, plan: int) -> bool:
-        """Is some other plan at least this fast at no more cost, or so much better that the goal is met?"""
+        """Whether another plan is at least as fast for no more cost, or the goal rules this one out."""
         others = [point for point in self._points if point[2] != plan]
         if others and self.goal == "cheapest" and _cheapest(others) < usd_per_sample * (1 + self._tolerance):
             return True
@@ -102,17 +102,12 @@ def race(
     worth_usd_per_sample: float = 0.0,
     progress: Progress = lambda rung, scored, left: None,
 ) -> Outcome[S]:
-    """Score every plan that can be on the front of (throughput, cost a sample) or, for a narrower `goal`,
-    only those that can be its cheapest end, or the cheapest of its fastest.
-
-    A plan that cannot be faster or cheaper than another by more than `tolerance` is not looked at any more.
-    `worth` is what throughputs are multiplied by before they are compared (`planner.search.objectives`).
-    `least_samples_per_s` are the speeds that plans must reach to be feasible: one whose bound is below is not
-    looked at, one that falls short rules out no other. `worth_usd_per_sample` is for the goal "balanced": the
-    plan of the highest net value, speed * worth - price. `known` are final scores of some plans, which rule
-    out others from the start; `only` these are looked at. Without `rungs` every plan that survives its bound
-    is scored in full, which makes the front exactly the one that scoring all plans would give.
-    """
+    """Score every plan that can be on the front of throughput and cost per sample or, for a narrower `goal`,
+    that can be its cheapest, fastest or best-value plan. Plans that improve on another by less than
+    `tolerance` are skipped. `worth` are ranking factors of throughput, `least_samples_per_s` the speeds that
+    are feasible, `worth_usd_per_sample` the value of a sample for the goal "balanced". `known` are final
+    scores that prune from the start; `only` restricts the plans. Without `rungs` all plans that survive their
+    bounds are scored in full."""
     worth = np.ones(len(bound_samples_per_s)) if worth is None else worth
     least = np.zeros(len(worth)) if least_samples_per_s is None else least_samples_per_s
     runner = _Race(
@@ -148,8 +143,7 @@ def race(
 
 
 def turns(ceiling: Floats, usd_per_s: Floats, goal: Goal = "front") -> list[int]:
-    """Plans by turns from the fastest and from the cheapest end, ties by index: both ends of the front are
-    found early, and between them everything is soon dominated."""
+    """Plans alternating from the fastest and the cheapest end, so that both ends are found early."""
     index, cost = np.arange(len(ceiling)), usd_per_s / ceiling
     fastest = np.lexsort((index, cost, -ceiling)).tolist()
     cheapest = np.lexsort((index, -ceiling, cost)).tolist()
@@ -172,7 +166,7 @@ class _Race(Generic[S]):
     outcome: Outcome[S] = field(default_factory=Outcome)
 
     def rung(self, rung: Rung, order: Sequence[int], ceiling: Floats, round_size: int) -> list[int]:
-        """Score the plans of `order` that nothing scored in this rung dominates; returns those scored."""
+        """Score plans in `order` unless dominated in this rung; returns those scored."""
         frontier, done, left = self.frontier(self.tolerance), list[int](), list(order)
         for i, score in self.known.items():
             self._add(frontier, score.samples_per_s, i)
@@ -195,15 +189,15 @@ class _Race(Generic[S]):
             frontier.add(sure, self.usd_per_s[plan] / sure, plan)
 
     def narrow(self, entrants: Sequence[int], bound: Floats, rung: Rung) -> Floats:
-        """Upper bounds after a rung: the widened interval's upper end, where it is lower."""
+        """Upper bounds after a rung, lowered to the widened intervals."""
         ceiling = bound.copy()
         for i in entrants:
             ceiling[i] = min(ceiling[i], cautious(self.outcome.scores[i], rung)[1] * self.worth[i])
         return ceiling
 
     def survivors(self, entrants: Sequence[int], ceiling: Floats, rung: Rung) -> list[int]:
-        """The plans whose widened interval reaches the front, the likeliest first. Here nothing is tolerated:
-        of two plans that are close, each would rule out the other."""
+        """Plans whose widened interval reaches the front, the likeliest first. No tolerance applies: two
+        close plans would rule each other out."""
         floors = self.frontier(0.0)
         for i in entrants:
             self._add(floors, cautious(self.outcome.scores[i], rung)[0], i)
@@ -212,7 +206,7 @@ class _Race(Generic[S]):
         return self.by_looks(sorted(reach))
 
     def by_looks(self, plans: Sequence[int]) -> list[int]:
-        """Those on the front as it looks now, then the others."""
+        """The current front first, then the others by cost."""
         speed = np.array([self.outcome.scores[i].samples_per_s * self.worth[i] for i in plans])
         if not (speed > 0).all():  # a rough run in which no step ended
             return list(plans)
@@ -228,7 +222,7 @@ NEAR_FASTEST = 0.02  # "fastest" means the cheapest of the plans within this of 
 
 
 def front(samples_per_s: Floats, usd_per_sample: Floats) -> list[int]:
-    """Indices of the plans that nothing dominates, fastest first; of equal plans the first one stays."""
+    """Indices of non-dominated plans, fastest first; of equal plans the first."""
     order = np.lexsort((np.arange(len(samples_per_s)), usd_per_sample, -samples_per_s))
     out: list[int] = []
     cheapest = np.inf

@@ -46,8 +46,8 @@ TIED_SCORE = NormalDist().inv_cdf(TIED_BELOW)  # the same, in standard deviation
 
 @dataclass(frozen=True, slots=True)
 class Candidate:
-    """A feasible plan as the rule sees it. `sigma` is the error shared by all plans on `device`, `own_sigma`
-    that of the simulation, both of the logarithm of the speed."""
+    """A feasible plan. `sigma` is the log-speed error shared on a `device`, `own_sigma` that of the
+    simulation."""
 
     device: str
     samples_per_s: float
@@ -72,7 +72,7 @@ class Candidate:
 
 @dataclass(frozen=True, slots=True)
 class Ranking:
-    """Indices of candidates: what is recommended, the two ends, and what is tied with the recommendation."""
+    """Indices of the recommended, cheapest, fastest and tied candidates."""
 
     recommended: int
     cheapest: int
@@ -98,7 +98,7 @@ def rank(
     *,
     min_marginal_efficiency: float = MIN_MARGINAL_EFFICIENCY,
 ) -> Ranking:
-    """The recommendation among feasible plans, by the rule above; equal plans go to the earlier one."""
+    """The recommended plan by the rule above; equal plans go to the earlier one."""
     plans = Contenders(candidates, objective, min_marginal_efficiency)
     choice = plans.most_certain(
         [plans.best, *(i for i in plans.tied_with(plans.best) if plans.may_win_tie(i))]
@@ -116,7 +116,7 @@ def worth_per_sample(
 
 
 class Contenders:
-    """Candidates in arrays, with what the objective maximizes and the probability of being better by it."""
+    """Candidates as arrays, with the values that the objective maximizes and pairwise scores."""
 
     def __init__(
         self,
@@ -125,7 +125,7 @@ class Contenders:
         min_marginal_efficiency: float,
         decided: int | None = None,
     ) -> None:
-        """`decided`: only so many at the beginning may be the best and the ends."""
+        """Only the first `decided` candidates may be the best, the cheapest or the fastest."""
         self.speed = np.array([plan.effective_samples_per_s for plan in candidates])
         self.usd_per_s = np.array([plan.usd_per_hour for plan in candidates]) / 3600
         self.sigma = np.array([plan.sigma for plan in candidates])
@@ -153,12 +153,11 @@ class Contenders:
 
     @property
     def net_value(self) -> Floats:
-        """USD per second that the samples of each plan are worth, less its price."""
+        """Value of each plan's samples less its price, in USD per second."""
         return np.asarray(self.worth * self.speed - self.usd_per_s)
 
     def _climb(self, start: int) -> int:
-        """From the cheapest plan to faster ones, as long as a step gains enough and its samples are worth
-        it."""
+        """Move from the cheapest plan to faster ones while a step gains enough and is worth its price."""
         now, speed, usd_per_s = start, self.speed, self.usd_per_s
         while True:
             faster = np.flatnonzero(speed[: self.decided] >= speed[now] * (1 + LEAST_GAIN))
@@ -171,8 +170,7 @@ class Contenders:
             now = int(faster[np.lexsort((faster, -self.net_value[faster]))[0]])
 
     def score_better(self, other: int) -> Floats:
-        """By how many standard deviations each plan is better than another: negative if it is worse. Net
-        values are compared to first order in the errors of the two speeds."""
+        """Standard deviations by which each plan is better than another, to first order in speed errors."""
         shared, own, others = self._sigmas(other)
         amount = self.worth * self.speed if self.objective == "balanced" else np.ones(len(self.speed))
         deviation = np.sqrt(
@@ -181,7 +179,7 @@ class Contenders:
         return _scores(self.value - self.value[other], deviation)
 
     def score_cheaper(self, other: int) -> Floats:
-        """The same of being cheaper per sample; plans without a price cost alike."""
+        """Standard deviations by which each plan is cheaper per sample; zero without prices."""
         if not self.usd_per_s.any():
             return np.zeros(len(self.speed))
         logs = np.log(self.speed / np.maximum(self.usd_per_s, 1e-300))
@@ -189,21 +187,20 @@ class Contenders:
         return _scores(logs - logs[other], np.hypot(own, others))
 
     def _sigmas(self, other: int) -> tuple[Floats, Floats, Floats]:
-        """Of each plan beside another: the error that both share, the rest of its own and of the other's."""
+        """Errors of each plan beside another: the shared part, its own rest and the other's."""
         shared = np.where(self.device == self.device[other], np.minimum(self.sigma, self.sigma[other]), 0.0)
         rest = np.sqrt(np.maximum(self.total_sigma**2 - shared**2, 0.0))
         return shared, rest, np.sqrt(np.maximum(self.total_sigma[other] ** 2 - shared**2, 0.0))
 
     def tied_with(self, plan: int) -> list[int]:
-        """Plans that are neither better nor worse than this one with enough probability, nor more expensive
-        per sample."""
+        """Plans tied with this one and not significantly more expensive per sample."""
         tied = (np.abs(self.score_better(plan)) < TIED_SCORE) & (self.score_cheaper(plan) > -TIED_SCORE)
         tied[plan] = False
         return [int(i) for i in np.flatnonzero(tied)]
 
     def possible_replacements(self, choice: int) -> list[int]:
-        """Undecided plans that, were they as fast as this, would rule out the choice, or be tied with the
-        best one and preferred to the choice; the narrowest range first, then the fewest machines."""
+        """Undecided plans that could rule out the choice or win its tie at their upper bounds, the narrowest
+        range first."""
         score = self.score_better(choice)
         better = set(np.flatnonzero(score >= TIED_SCORE).tolist() if choice != self.best else ())
         ruling_out = better.union(self.outdoing(choice).tolist()) - set(range(self.decided))
@@ -216,11 +213,11 @@ class Contenders:
         return list(dict.fromkeys([*sorted(ruling_out, key=lambda i: (-score[i], i)), *tying]))
 
     def may_win_tie(self, plan: int) -> bool:
-        """Whether a tied plan is beaten by none, worth its cost, and outdone by no plan as certain."""
+        """Whether a tied plan is unbeaten, worth its cost and not outdone."""
         return not self.is_beaten(plan) and self.is_worth_its_cost(plan) and not len(self.outdoing(plan))
 
     def is_worth_its_cost(self, plan: int) -> bool:
-        """Whether the samples that a plan adds to the cheapest one cost as little as the request allows."""
+        """Whether a plan's samples beyond the cheapest plan's are cheap enough."""
         gained = self.speed[plan] - self.speed[self.cheapest]
         if self.objective == "fastest" or gained <= 0:
             return True
@@ -229,24 +226,24 @@ class Contenders:
         return bool(paid <= self.most_per_sample * gained or self.cost[plan] <= limit)
 
     def outdoing(self, plan: int) -> npt.NDArray[np.intp]:
-        """Plans, no less certain, that are faster by `LEAST_GAIN` for a negligible cost."""
+        """Plans, no less certain, that are 5% faster for a negligible extra cost."""
         faster = self.speed >= self.speed[plan] * (1 + LEAST_GAIN)
         cheap = self.cost <= self.cost[plan] * (1 + NEGLIGIBLE_COST)
         return np.flatnonzero(faster & cheap & (self.total_sigma <= self.total_sigma[plan] + SAME_WIDTH))
 
     def is_beaten(self, plan: int) -> bool:
-        """Whether some plan is better with enough probability."""
+        """Whether another plan is significantly better."""
         return bool((self.score_better(plan) >= TIED_SCORE).any())
 
     def is_preferred(self, plan: int, other: int) -> bool:
-        """Whether a tied plan wins by its narrower range, or its fewer machines."""
+        """Whether a tied plan wins by its narrower range or fewer machines."""
         wider = self.total_sigma[plan] - self.total_sigma[other]
         return bool(
             wider < -SAME_WIDTH or (wider <= SAME_WIDTH and self.machines[plan] < self.machines[other])
         )
 
     def most_certain(self, plans: Sequence[int]) -> int:
-        """Of these the one with the narrowest range, then with the fewest machines, then the best."""
+        """The plan with the narrowest range, then the fewest machines, then the best value."""
         narrowest = min(self.total_sigma[i] for i in plans)
         certain = [i for i in plans if self.total_sigma[i] <= narrowest + SAME_WIDTH]
         fewest = min(self.machines[i] for i in certain)
@@ -255,6 +252,6 @@ class Contenders:
 
 
 def _scores(difference: Floats, deviation: Floats) -> Floats:
-    """Differences in standard deviations; certain ones are infinite."""
+    """Differences over deviations; infinite without deviation."""
     with np.errstate(divide="ignore", invalid="ignore"):
         return np.asarray(np.nan_to_num(difference / deviation, nan=0.0, posinf=np.inf, neginf=-np.inf))

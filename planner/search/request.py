@@ -290,7 +290,7 @@ class Request:
 
     @property
     def axis_settings(self) -> dict[str, tuple[int, ...]]:
-        """The settings of mesh axes that the request names, by their flags."""
+        """Requested settings of mesh axes, by flag."""
         by_name = {name: getattr(self, name, None) or self.extra.get(name) for name in flag_names()}
         return {name: values for name, values in by_name.items() if values is not None}
 
@@ -301,7 +301,7 @@ class Request:
 
     @property
     def spot_terms(self) -> SpotTerms:
-        """How interruptions of spot machines are counted."""
+        """How spot interruptions are priced."""
         return SpotTerms(
             self.interruptions,
             self.checkpoint_every_s,
@@ -310,7 +310,7 @@ class Request:
 
     @cached_property
     def recordings(self) -> Recordings | None:
-        """The profiles of the request, for any device and batch that they can speak for."""
+        """The recorded profiles, scalable to other devices and batches."""
         if self.profile is None:
             return None
         from planner.device.recorded.recordings import Recordings
@@ -319,14 +319,14 @@ class Request:
 
     @cached_property
     def goal(self) -> Objective:
-        """What decides: machines that are paid for anyway are used for speed."""
+        """The objective; machines paid for anyway are used for speed."""
         from planner.search.machines import uses_own_machines
 
         return self.objective or ("fastest" if uses_own_machines(self) else "balanced")
 
     @property
     def network_used(self) -> Network:
-        """Long training gets the baseline; a burst lasts minutes."""
+        """NIC bandwidth to count with: baseline for long training, burst for minutes."""
         return self.network or "baseline"
 
     @cached_property
@@ -347,7 +347,7 @@ class Request:
 
     @property
     def any_device(self) -> bool:
-        """Whether a recording of a device of the catalogue is asked about, which can be scaled to others."""
+        """Whether recordings of a catalogue device may be scaled to other machines."""
         from planner.hardware.catalog import names_machine
 
         known = self.recordings
@@ -355,12 +355,12 @@ class Request:
 
     @property
     def open_choice(self) -> bool:
-        """Whether the machines are ours to choose: neither named nor asked for by their device."""
+        """Whether the search may choose machines freely."""
         return self.hardware is None and self.gpu is None and self.sold is not False
 
     @cached_property
     def market(self) -> Market:
-        """The machines of the request and its terms."""
+        """The catalogue of machines on the request's terms."""
         own = own_machines((*(self.hardware or ()), *(self.server_hardware or ())))
         unnamed = self.profile is not None and self.hardware is None and not self.any_device
         recorded = (self.recorded_on,) if unnamed else ()
@@ -369,14 +369,14 @@ class Request:
 
     @cached_property
     def recorded_on(self) -> Hardware:
-        """The machine that the profile was recorded on; one without a price where the catalogue lacks it."""
+        """The machine that the profile was recorded on."""
         from planner.search.machines import recorded_machine
 
         assert self.profile is not None
         return recorded_machine(self.profile)
 
     def as_dict(self) -> dict[str, Any]:
-        """What was asked, for the JSON answer; a profile appears as its source."""
+        """The request in the JSON answer; profiles appear by source."""
         hidden = ("brief", "more_profiles", "extra", "max_workers")
         out = {entry.name: getattr(self, entry.name) for entry in fields(self) if entry.name not in hidden}
         out |= self.extra
@@ -389,7 +389,7 @@ class Request:
 
 
 def model_of(request: Request) -> Model:
-    """The model of a request; its name alone, where it has a profile of a network of the user's own."""
+    """The model as the request trains it; a bare name for a recorded network of the user's own."""
     from planner.model import Model
     from planner.model.catalog import load_model, model_names
 

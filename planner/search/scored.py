@@ -23,7 +23,7 @@ FLAT = ("mode", "policy", "server_hardware", "servers", "colocated", "placement"
 
 
 def _flat(plan: Plan) -> dict[str, Any]:
-    """Keys of version 1 of the JSON answers; None where a strategy has no such setting."""
+    """Strategy keys of version 1 of the JSON answers, None where they do not apply."""
     record = plan.exchange.record()
     if "host" not in record:
         return dict.fromkeys(FLAT)
@@ -33,7 +33,7 @@ def _flat(plan: Plan) -> dict[str, Any]:
 
 @dataclass(frozen=True, slots=True)
 class Cost:
-    """What the machines of one role cost in all."""
+    """Hourly price of all machines of one role."""
 
     role: str
     machine: str
@@ -43,7 +43,7 @@ class Cost:
 
 @dataclass(frozen=True, slots=True)
 class ScoredPlan:
-    """A plan that was simulated. `fits_memory` is None where nobody knows, as with a profile."""
+    """A simulated plan. `fits_memory` is None if unknown, as with a profile."""
 
     plan: Plan
     costs: tuple[Cost, ...]
@@ -66,7 +66,7 @@ class ScoredPlan:
 
     @property
     def range(self) -> tuple[float, float] | None:
-        """Between which bounds nine of ten runs would show: the model's error and the simulation's own."""
+        """The 90% range of throughput, from the model's and the simulation's errors."""
         if self.error is None:
             return None
         from planner.device.rates import combined
@@ -77,7 +77,7 @@ class ScoredPlan:
 
     @property
     def sigma(self) -> float:
-        """Standard deviation of the logarithm of its speed that all plans on its device share."""
+        """Standard deviation of log speed that all plans on its device share."""
         return 0.0 if self.error is None else self.error.q90 / RANGE_SIGMAS
 
     def candidate(self, discount: float = 1.0) -> Candidate:
@@ -95,7 +95,7 @@ class ScoredPlan:
 
     @property
     def slow_share(self) -> float:
-        """Of its predicted speed, at the slow end of its range."""
+        """The slow end of the range over the predicted speed."""
         return 1.0 if self.range is None else self.range[0] / self.samples_per_s
 
     @property
@@ -103,23 +103,23 @@ class ScoredPlan:
         return sum(cost.usd_per_hour for cost in self.costs)
 
     def usd_of(self, role: str) -> float | None:
-        """What a role costs per hour; None where the plan has no machines for it."""
+        """Hourly price of a role's machines; None if the plan has none."""
         paid = [cost.usd_per_hour for cost in self.costs if cost.role == role]
         return sum(paid) if paid else None
 
     @property
     def priced(self) -> bool:
-        """Whether any of its machines has a price; where none has, it costs nothing that we know of."""
+        """Whether any of its machines has a price."""
         return self.usd_per_hour > 0
 
     @property
     def time_factor(self) -> float:
-        """Hours that one hour of useful work takes: above 1 where spot machines are taken away."""
+        """Hours per hour of useful work: above 1 for interrupted spot machines."""
         return 1.0 if self.spot is None else self.spot.run.time_factor
 
     @property
     def usd_per_million_samples(self) -> float:
-        """With what interruptions of spot machines cost."""
+        """Cost with spot interruptions included."""
         return usd_per_million_samples(self.usd_per_hour * self.time_factor, self.samples_per_s)
 
     @property
@@ -133,7 +133,7 @@ class ScoredPlan:
         return self.usd_per_million_samples * 1e3 / self.sample_tokens
 
     def _energy(self) -> dict[str, Any]:
-        """Per million samples."""
+        """Energy and emissions per million samples."""
         if self.draw is None:
             return dict.fromkeys(("kwh_per_million_samples", "kg_co2e_per_million_samples", "energy_method"))
         hours = 1e6 / self.samples_per_s / 3600 * self.time_factor
@@ -146,7 +146,7 @@ class ScoredPlan:
 
     @property
     def bound_share(self) -> float:
-        """How much of the bound the plan reaches."""
+        """Predicted throughput over its upper bound."""
         return self.samples_per_s / self.bound_samples_per_s
 
     def as_dict(self) -> dict[str, Any]:

@@ -47,7 +47,7 @@ def screened_space(
     machines: tuple[Hardware, ...],
     on_improvement: OnImprovement = ignore_progress,
 ) -> Space:
-    """The plans of a request that may win; `on_improvement` is told what looks best so far."""
+    """Plans of a request that may win; `on_improvement` receives the best so far."""
     cases, request = simulations.cases, simulations.request
     asked = kinds(request)
     few = tuple(kind for kind in asked if EXCHANGES.entry(kind).tier is not Tier.CONTENDER)
@@ -73,7 +73,7 @@ def _floors(
     rounds: int = ROUNDS,
     each: int = ROUND,
 ) -> Frontier:
-    """What the plans that look best by their bounds are sure to reach."""
+    """The front that the most promising baselines surely reach."""
     floors = Frontier("front", 0.0)
     if not space.plans:
         return floors
@@ -110,7 +110,7 @@ class BoundPruner:
         self._prices: dict[str, float] = {}
 
     def machines_may_win(self, site: Site, batch: int, precision: Precision) -> bool:
-        """Whether workers that share the computation evenly and do nothing else may win for their price."""
+        """Whether evenly shared computation without exchanges would win for its price."""
         computation = self._computation(replace(site, mesh=WHOLE), batch, precision)
         rate = site.workers * computation.batch / float(computation.durations_s.sum(axis=1).mean())
         kept = self._wins(rate, self._usd_per_s(site))
@@ -118,7 +118,7 @@ class BoundPruner:
         return kept
 
     def site_may_win(self, site: Site, batch: int, precision: Precision) -> bool:
-        """Whether the best worker of any option, as often as there are workers, may win for their price."""
+        """Whether the site's best option would win for its price."""
         if not any(self._considers(kind, site) for kind in self.contenders):
             return True  # nothing is offered here
         if self._wins(self._best(site, batch, precision), self._usd_per_s(site)):
@@ -152,7 +152,7 @@ class BoundPruner:
         return not self.floors.dominates(raised, usd_per_s / raised, -1)
 
     def _best(self, site: Site, batch: int, precision: Precision) -> float:
-        """What any option is worth at most."""
+        """Upper bound on the ranking value of any option on a site."""
         where = (site.hardware.name, batch, precision, site.mesh)
         if where not in self._workers:
             self._workers[where] = self._worker(site, batch, precision)
@@ -160,8 +160,7 @@ class BoundPruner:
         return (first if site.replicas == 1 else several) * site.workers
 
     def _worker(self, site: Site, batch: int, precision: Precision) -> tuple[float, float]:
-        """Samples per second of one worker at most, of one replica and as one of many is worth; on many
-        machines, which have all options."""
+        """Upper bounds on a worker's throughput, alone and as one of many."""
         wide = replace(site, workers=MANY_MACHINES * site.devices * site.mesh.size)
         computation, where = self._computation(site, batch, precision), data_parallel_group(wide)
         rates = []
@@ -175,7 +174,7 @@ class BoundPruner:
         return max(rate for rate, _ in rates) / wide.workers, max(rate for _, rate in rates) / wide.workers
 
     def _usd_per_s(self, site: Site, exchange: Exchange | None = None) -> float:
-        """At least, whatever interruptions cost."""
+        """Least price per second, interruptions excluded."""
         more = () if exchange is None else exchange.rented(site)
         usd_per_hour = self._price(site.hardware.name) * site.machines
         return (usd_per_hour + sum(self._price(entry.machine) * entry.count for entry in more)) / 3600
@@ -187,7 +186,7 @@ class BoundPruner:
         return self._prices[machine]
 
     def _computation(self, site: Site, batch: int, precision: Precision) -> Computation:
-        """Without recomputing, which is the fastest."""
+        """The site's computation without recompute, which is fastest."""
         where = (site.hardware.name, batch, precision, site.replicas, site.mesh)
         if where not in self._computations:
             plan = plan_of(self.cases.model, batch, site, Alone(), self.cases.request, precision=precision)

@@ -72,7 +72,7 @@ RUNGS: dict[Rung, tuple[RungEffort, int | None, float]] = {
 
 
 class Score(Protocol):
-    """What a rung says of one plan; `planner.simulator.Prediction` is one."""
+    """The score of a rung; `planner.simulator.Prediction` is one."""
 
     @property
     def samples_per_s(self) -> float: ...
@@ -83,7 +83,7 @@ class Score(Protocol):
 
 
 def cautious(score: Score, rung: Rung) -> tuple[float, float]:
-    """Between which throughputs a plan is after a rung, on the safe side."""
+    """The widened interval of a throughput after a rung."""
     effort, _, caution = RUNGS[rung]
     mean, off = score.samples_per_s, effort.bias * score.samples_per_s
     low = mean - max(off, caution * (mean - score.samples_per_s_low))
@@ -95,19 +95,19 @@ def half_width(score: Score) -> float:
 
 
 def cannot_tell(difference: float, one: Score, other: Score) -> bool:
-    """Whether a difference is within the error of the two that it is between (independent, so by squares)."""
+    """Whether a difference is within the combined error of two scores."""
     return abs(difference) <= hypot(half_width(one), half_width(other))
 
 
 def gain(now: Score, more: Score) -> tuple[float, float]:
-    """How much more the second is than the first, relative to it, and the half-width of that."""
+    """Relative gain of the second score over the first, and its half-width."""
     ratio = more.samples_per_s / now.samples_per_s
     errors = half_width(now) / now.samples_per_s, half_width(more) / more.samples_per_s
     return ratio - 1, ratio * hypot(*errors)
 
 
 class _InlineExecutor(Executor):
-    """Runs what it is given at once, and tells how much of it is done."""
+    """An executor that runs calls at once and reports progress."""
 
     def __init__(self, progress: Progress, done: int) -> None:
         self.progress = progress
@@ -124,7 +124,7 @@ class _InlineExecutor(Executor):
 
 
 def _results(tasks: Mapping[Plan, Future[T]]) -> Iterator[tuple[Plan, T]]:
-    """The results in order; after Ctrl-C those that are there, then the interruption."""
+    """Results in order; after Ctrl-C those that are done, then the interruption."""
     left = dict(tasks)
     try:
         for plan, task in tasks.items():
@@ -137,7 +137,7 @@ def _results(tasks: Mapping[Plan, Future[T]]) -> Iterator[tuple[Plan, T]]:
 
 
 class Simulations:
-    """Predictions of plans. Safe to call from several threads."""
+    """Predictions of plans by rung, each simulated once. Thread-safe."""
 
     def __init__(self, cases: Cases) -> None:
         self.cases = cases
@@ -146,8 +146,7 @@ class Simulations:
         self._begun: dict[tuple[Plan, RungEffort], PartialSimulation] = {}
 
     def submit(self, plan: Plan, executor: Executor, rung: Rung = "long") -> Future[Prediction]:
-        """One simulation, begun; the same plan and seed give the same prediction whatever else is scored, and
-        wherever. What is sent is the case, not the search: it may go to another machine."""
+        """Submit the simulation of a plan; its result depends on the plan and seed alone."""
         from planner.simulator.simulate import PartialSimulation, predict
 
         effort, _, _ = RUNGS[rung]
@@ -169,7 +168,7 @@ class Simulations:
         )
 
     def predict(self, plan: Plan, progress: Progress = ignore_progress) -> Prediction:
-        """One simulation in full, here and now; progress counts its runs."""
+        """Simulate one plan in full in this thread; progress counts runs."""
         from planner.simulator.simulate import begin
 
         case, effort = self._task(plan, LONG)
@@ -179,7 +178,7 @@ class Simulations:
         return self.cases.adjusted(plan, begun.finish(_InlineExecutor(progress, done=1)))
 
     def predict_all(self, plans: Iterable[Plan], executor: Executor, rung: Rung = "long") -> list[Prediction]:
-        """Predictions in the order of the plans, by any executor; what is known is not simulated again."""
+        """Predictions in the order of the plans; known ones are not simulated again."""
         plans, known = list(plans), self._predictions
         effort, runs, _ = RUNGS[rung]
         for plan in plans:
@@ -195,18 +194,18 @@ class Simulations:
         return [known[plan, rung] for plan in plans]
 
     def scored(self, plans: Iterable[Plan], executor: Executor, rung: Rung = "long") -> list[ScoredPlan]:
-        """The plans with their predictions, prices and bounds."""
+        """The plans with predictions, prices and bounds."""
         plans = list(plans)
         predictions = self.predict_all(plans, executor, rung)
         return [self.cases.scored(plan, found) for plan, found in zip(plans, predictions, strict=True)]
 
     def known(self, plan: Plan) -> Prediction | None:
-        """The best prediction of a plan so far."""
+        """The longest prediction of a plan so far; None without one."""
         predictions = (self._predictions.get((plan, rung)) for rung in reversed(RUNGS))
         return next((match for match in predictions if match is not None), None)
 
     def _better(self, plan: Plan, rung: Rung) -> Prediction | None:
-        """What a longer rung has said of a plan, of which a shorter one would make no more."""
+        """A known prediction of a longer rung."""
         longer: tuple[Rung, ...] = ("long",) if RUNGS[rung][0] is LONG else ("long", "half", "trial")
         kept_longer = (self._predictions.get((plan, other)) for other in longer)
         return next((match for match in kept_longer if match is not None), None)
@@ -214,7 +213,7 @@ class Simulations:
     def _begin(
         self, plans: Iterable[Plan], executor: Executor, rung: Rung, effort: RungEffort, runs: int
     ) -> None:
-        """The first runs, or some more of them."""
+        """Start or continue the first runs of a rung."""
         from planner.simulator.simulate import begin, resume
 
         tasks = {
@@ -232,8 +231,8 @@ class Simulations:
 def executor_of(
     executor: Executor | None = None, jobs: int | None = None, cluster: str | None = None
 ) -> Iterator[Executor]:
-    """The given executor, left open; or that of the Dask scheduler at the address `cluster`; or a pool of
-    threads that is closed at the end: what has not begun is dropped, what runs is stopped."""
+    """The given executor; that of the Dask scheduler at `cluster`; or a pool of threads that is stopped at
+    the end."""
     if executor is not None:
         yield executor
         return
@@ -252,7 +251,7 @@ def executor_of(
 
 
 class _Threads(ThreadPoolExecutor):
-    """Threads whose simulations end when `stop` is set: after Ctrl-C nobody waits for them."""
+    """A thread pool whose running simulations end when `stop` is set."""
 
     def __init__(self, threads: int) -> None:
         super().__init__(threads)
@@ -263,6 +262,6 @@ class _Threads(ThreadPoolExecutor):
 
 
 def slots(executor: Executor) -> int:
-    """How many simulations an executor runs at once, as far as it says."""
+    """How many simulations an executor runs at once."""
     known = getattr(executor, "slots", None) or getattr(executor, "_max_workers", None)
     return int(known or os.cpu_count() or 1)

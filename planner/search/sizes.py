@@ -36,8 +36,7 @@ EVERY_COUNT_TO = 64  # worker nodes above this are tried in steps of an eighth
 
 
 def precisions(request: Request, model: Model, worker: Hardware) -> tuple[Precision, ...]:
-    """The number formats to try: those asked for that the device has, else what practitioners train in on
-    it."""
+    """Number formats to try: those requested that the device supports, else its usual one."""
     has = worker.device.flops
     if request.profile is not None:
         known = request.profile.recorded
@@ -48,8 +47,7 @@ def precisions(request: Request, model: Model, worker: Hardware) -> tuple[Precis
 
 
 def usual_precision(device: Device) -> Precision:
-    """Mixed precision: bf16 where the device has it, fp16 where it has matrix units for it (V100, T4), else
-    fp32."""
+    """Mixed bf16 if the device has it, mixed fp16 with matrix units (V100, T4), else fp32."""
     peaks = device.flops
     if device.kind == "gpu" and "bf16" in peaks:
         return BF16
@@ -71,15 +69,14 @@ def batches(request: Request, model: Model, worker: Hardware) -> Iterable[int]:
 
 
 def largest_alone(model: Model, worker: Hardware) -> int:
-    """The largest batch of one device of a machine, with the optimizer state elsewhere."""
+    """The largest batch on one device, optimizer state excluded."""
     return footprint(model, usual_precision(worker.device)).largest_batch(
         worker.device, Shares(optimizer=0.0)
     )
 
 
 def micro_batches(request: Request, model: Model, worker: Hardware) -> Iterable[int]:
-    """The batches of a worker to try: where a global batch is asked for and no micro-batch, its divisors next
-    to powers of two; where nothing is asked for, what people run."""
+    """Micro-batches to try: of a global batch its divisors near powers of two, else the usual ones."""
     if request.batches is None and request.global_batch is None and request.profile is None:
         return tried_batches(request, model, worker)
     if request.global_batch is None or request.batches is not None or request.profile is not None:
@@ -92,13 +89,13 @@ def micro_batches(request: Request, model: Model, worker: Hardware) -> Iterable[
 
 
 def dividing_batches(samples: int, limits: Iterable[int]) -> list[int]:
-    """For each limit the largest divisor of a number of samples up to it, in ascending order."""
+    """The largest divisor of a sample count up to each limit, ascending."""
     divisors = [each for k in range(1, isqrt(samples) + 1) if samples % k == 0 for each in (k, samples // k)]
     return sorted({max(each for each in divisors if each <= limit) for limit in limits if limit >= 1})
 
 
 def node_counts(request: Request, worker: Hardware, model: Model) -> list[int]:
-    """Worker machines to try: as asked, else every count within the limits, thinned out above 64."""
+    """Machine counts to try: those requested, else every count, thinned out above 64."""
     if request.workers is not None:
         asked = {-(-count // worker.device_count) for count in request.workers}
         return sorted(asked if joined(request, worker) else asked & {1})
@@ -113,13 +110,12 @@ def node_counts(request: Request, worker: Hardware, model: Model) -> list[int]:
 
 
 def joined(request: Request, worker: Hardware) -> bool:
-    """Whether several machines of a kind can be counted: what they talk over is known or given."""
+    """Whether several machines can be used: their network figure is known or given."""
     return request.market.nic_bytes_per_s(worker) is not None
 
 
 def is_on_one_machine(model: Model, worker: Hardware) -> bool:
-    """Whether several rented machines are tried only if --machines or --workers asks for them: adapters and
-    heads are trained on one, as PEFT, TRL and Unsloth are usually run."""
+    """Whether the model is fine-tuned on one rented machine unless the request asks for more."""
     from planner.model.methods import METHODS
 
     fine_tunes = model.training is not None and METHODS[model.training.method].fine_tunes
@@ -144,13 +140,12 @@ def _most_nodes(request: Request, worker: Hardware, model: Model) -> int:
 
 
 def recompute_options(request: Request, model: Model) -> tuple[Recompute, ...]:
-    """What may be recomputed, the least first: as asked for, or anything of networks over sequences."""
+    """Recompute modes to try, the least first."""
     return request.recompute or (usual_recompute(request.framework) if model.sequence_length else ("none",))
 
 
 def with_workers(plan: Plan, workers: int, global_batch: int | None) -> Plan | None:
-    """The plan with so many workers: of a global batch each takes as many micro-batches as make it, and None
-    where they cannot share it; without one, as many as before."""
+    """The plan with this many workers at the same global batch; None if they cannot share it."""
     more = replace(plan, workers=workers)
     if global_batch is None:
         return more
@@ -159,8 +154,7 @@ def with_workers(plan: Plan, workers: int, global_batch: int | None) -> Plan | N
 
 
 def with_micro_batches(plan: Plan, count: int) -> Plan | None:
-    """The plan that takes the same samples per step in so many times as many micro-batches; None where these
-    do not divide its batch."""
+    """The plan with its batch split into this many micro-batches; None if it does not divide."""
     if plan.batch % count:
         return None
     return replace(plan, batch=plan.batch // count, accumulate=plan.accumulate * count)
@@ -174,56 +168,55 @@ LARGE_PARAMETERS = 8_000_000_000  # of a model that is also tried in parts
 
 
 def open_batch(request: Request, model: Model) -> bool:
-    """Whether the batch of a device is ours to choose."""
+    """Whether the search may choose the batch per device."""
     named = (request.batches, request.global_batch, request.profile)
     return all(entry is None for entry in named) and model.trained_parameters < LARGE_PARAMETERS
 
 
 def tried_batches(request: Request, model: Model, worker: Hardware) -> tuple[int, ...]:
-    """The model's own batch and larger ones, of a device."""
+    """The model's default batch and its doublings."""
     many = DOUBLINGS if open_batch(request, model) and worker.device.kind == "gpu" else 0
     return tuple(model.default_batch * 2**k for k in range(many + 1))
 
 
 def smaller_batches(request: Request, model: Model) -> tuple[int, ...]:
-    """What is tried where the model's own is too large to be held whole, the largest first."""
+    """Batches below the default, tried if that does not fit, the largest first."""
     below = range(int(log2(model.default_batch)), -1, -1) if open_batch(request, model) else ()
     return tuple(2**k for k in below if 2**k < model.default_batch)
 
 
 def most_of_all(model: Model) -> int:
-    """Samples of all devices in a step at most."""
+    """The most samples per step that usual recipes train with."""
     return MOST_SAMPLES if model.sequence_length is None else max(MOST_TOKENS // model.sequence_length, 1)
 
 
 def too_many(request: Request, model: Model, batch: int, replicas: int) -> bool:
-    """Whether a step of so many replicas takes more samples than anybody would train with unasked."""
+    """Whether a step takes more samples than usual recipes train with."""
     in_all = batch * (request.accumulate or 1) * replicas
     return open_batch(request, model) and replicas > 1 and in_all > most_of_all(model)
 
 
 def may_accumulate(request: Request, model: Model) -> bool:
-    """Whether a batch may be taken in several micro-batches, instead of recompute."""
+    """Whether a batch may be split into micro-batches instead of recompute."""
     free = request.recompute is None or "none" in request.recompute
     return free and request.accumulate is None and open_batch(request, model)
 
 
 def accumulates_more(request: Request, model: Model) -> bool:
-    """Whether the micro-batches per step of a large model are ours to choose."""
+    """Whether the search may choose a large model's micro-batches per step."""
     named = (request.batches, request.global_batch, request.accumulate, request.profile)
     return model.trained_parameters >= LARGE_PARAMETERS and all(entry is None for entry in named)
 
 
 def batch_discount(batch: int, model: Model) -> float:
-    """What a batch is worth beside the model's own."""
+    """Ranking factor of a batch larger than the model's default."""
     return float((1 - DOUBLING) ** max(log2(batch / model.default_batch), 0.0))
 
 
 def meshes_on(
     request: Request, worker: Hardware, model: Model, strategies: Iterable[str] = EXCHANGES
 ) -> list[Mesh]:
-    """The meshes to try on machines of a kind with one of these strategies: those that are named; else whole
-    replicas, over CPU workers too, and sharded ones of networks that are too large for one device."""
+    """Meshes to try on a machine: those requested, else whole replicas, and sharded large models."""
     contends = any(EXCHANGES.entry(kind).tier is Tier.CONTENDER for kind in strategies)
     large = model.parameters >= LARGE_PARAMETERS
     asked, named = request.axis_settings, request.names_mesh
@@ -236,8 +229,7 @@ def meshes_on(
 
 
 def _strategy_meshes(request: Request, worker: Hardware, model: Model, whole: bool) -> list[Mesh]:
-    """Replicas over several CPU workers, where parameter servers may spread them; `whole` ones only unless
-    others are named."""
+    """Whole replicas, and replicas over several CPU workers with parameter servers."""
     degrees = request.workers_per_replica or ((1,) if whole else DEFAULT_PER_REPLICA)
     if request.profile is not None or worker.device.kind != "cpu" or max(degrees) == 1:
         return [Mesh() for degree in degrees if degree == 1]
@@ -247,7 +239,7 @@ def _strategy_meshes(request: Request, worker: Hardware, model: Model, whole: bo
 
 
 def named_mesh(request: Request, worker: Hardware, model: Model) -> Mesh:
-    """The one mesh that a request names, for questions about one plan."""
+    """The single mesh that a request names."""
     if request.names_mesh:
         return meshes_on(request, worker, model)[0]
     return (
@@ -256,7 +248,7 @@ def named_mesh(request: Request, worker: Hardware, model: Model) -> Mesh:
 
 
 def deals(request: Request, batch: int, site: Site) -> bool:
-    """Whether the global batch can be divided among the replicas of a site, so much at once."""
+    """Whether the replicas of a site can share the global batch at this micro-batch."""
     return request.global_batch is None or request.global_batch % (batch * max(site.replicas, 1)) == 0
 
 
@@ -270,7 +262,7 @@ def plan_of(
     precision: Precision = FP32,
     recompute: Recompute = "none",
 ) -> Plan:
-    """The plan of a batch and a strategy on a site, accumulating up to the request's global batch."""
+    """The plan on a site, accumulating up to the request's global batch."""
     accumulate = request.accumulate or 1
     if request.global_batch is not None:
         accumulate = max(request.global_batch // (batch * max(site.replicas, 1)), 1)
@@ -289,7 +281,7 @@ def plan_of(
 
 
 def kinds(request: Request) -> tuple[str, ...]:
-    """The exchanges that a request allows: those it names, those whose choices it names, or all."""
+    """The strategies that a request allows."""
     if request.exchanges is not None:
         return tuple(kind for kind, _ in request.exchanges)
     meant = [
@@ -301,7 +293,7 @@ def kinds(request: Request) -> tuple[str, ...]:
 
 
 def asked_of(request: Request, kind: str, *, single: bool = False) -> Asked:
-    """What a request says of a data-parallel strategy; `single`: for a question about one plan."""
+    """A request's settings of a strategy; `single`: for a question about one plan."""
     named = {name: getattr(request, name) for name in EXCHANGES.entry(kind).fields}
     settings = {name: value for name, value in named.items() if value is not None}
     return Asked(settings, dict(request.exchanges or ()).get(kind, {}), single, request.brief)

@@ -46,7 +46,7 @@ from planner.search.sizes import (
 
 @dataclass
 class Space:
-    """Plans that could be run, each with its price; and why others could not, with how many of each."""
+    """Feasible plans with prices, and the number of plans dropped by reason."""
 
     plans: list[Plan] = field(default_factory=list)
     usd_per_hour: Floats = field(default_factory=lambda: np.zeros(0))
@@ -57,7 +57,7 @@ class Space:
     pruned: int = 0  # plans that were not made, as something known is faster and cheaper
 
     def add(self, other: Space) -> None:
-        """Other plans on the same machines."""
+        """Add another space on the same machines."""
         self.plans += other.plans
         for prices in ("usd_per_hour", "usd_per_useful_hour"):
             setattr(self, prices, np.concatenate([getattr(self, prices), getattr(other, prices)]))
@@ -70,16 +70,16 @@ class Space:
 
 
 class Pruner(Protocol):
-    """Rejects what cannot win before plans are made, and counts it."""
+    """Rejects hopeless sites and options before plans are made."""
 
     pruned: int
 
     def machines_may_win(self, site: Site, batch: int, precision: Precision) -> bool:
-        """Whether so many machines may, however replicas are spread over them."""
+        """Whether any plan on these machines may win."""
         ...
 
     def site_may_win(self, site: Site, batch: int, precision: Precision) -> bool:
-        """Whether any option of a site may."""
+        """Whether any option of a site may win."""
         ...
 
     def option_may_win(self, site: Site, exchange: Exchange, batch: int, precision: Precision) -> bool: ...
@@ -97,9 +97,8 @@ def enumerate_plans(
     only: Kinds = None,
     pruner: Pruner | None = None,
 ) -> Space:
-    """All plans of a request, on all its machines or on these, with all its exchanges or with `only` these
-    kinds; `unpriced` allows the machine of a profile that the catalogue lacks. What `pruner` rejects is
-    counted, and not made."""
+    """All plans of a request on its machines, or on these; `only` narrows the strategies, `unpriced` allows
+    the machine of a recorded profile, `pruner` rejects plans before they are made."""
     space, feasibility = Space(), Feasibility(request, model)
     prices: list[float] = []
     useful: list[float] = []
@@ -122,8 +121,7 @@ def enumerate_plans(
 
 
 def worker_machines(request: Request) -> tuple[Hardware, ...]:
-    """The workers' machines of a request; it is refused if none of them, or none of those that it names for
-    servers, has a price where it rents them, or if they differ in what its profile was recorded on."""
+    """The requested worker machines; refused if none has a price or a profile does not suit them."""
     market = request.market
     workers = market.matching(request.hardware_words)
     market.check_prices(workers)
@@ -148,7 +146,7 @@ def worker_machines(request: Request) -> tuple[Hardware, ...]:
 
 
 def left_out(worker: Hardware, request: Request, *, unpriced: bool = False) -> Reason | None:
-    """Why no plan has workers on this machine; None if some may have."""
+    """Why a machine gets no plans; None if it may."""
     market = request.market
     recorded = request.profile is not None and request.hardware is None and not request.any_device
     free = market.is_free(worker) and not request.open_choice
@@ -173,9 +171,9 @@ def plans_on(
     pruner: Pruner | None = None,
     only: Kinds = None,
 ) -> Iterator[Plan]:
-    """All plans on machines of one kind, but for those that follow from others: where nothing fits, larger
-    batches do not either; and of the sites that a global batch do not divide evenly to, one stands for all.
-    Batches below the model's own are tried where that is too large or makes devices compute again."""
+    """All plans on machines of one kind, except those that follow from others: batches above one that does
+    not fit, and all but one site that cannot share the global batch. Batches below the default are tried if
+    that does not fit or needs recompute."""
     model = feasibility.model
     own = model.default_batch if open_batch(request, model) else None
     fewer = smaller_batches(request, model)
@@ -252,9 +250,8 @@ def plans_at(
     precision: Precision,
     pruner: Pruner | None = None,
 ) -> Iterator[Plan]:
-    """The exchanges of a site, each with as little recompute as memory allows, and with smaller micro-batches
-    instead of any. Exchanges that spread memory (fallbacks) are offered where no baseline fits, or where they
-    are named."""
+    """Plans of a site: each strategy with the least recompute that fits, or smaller micro-batches instead.
+    Memory-saving strategies are offered if no baseline fits or if they are named."""
     again = recompute_options(request, feasibility.model)
     accumulates = may_accumulate(request, feasibility.model)
     held = False
@@ -285,24 +282,26 @@ def plans_at(
         if accumulates and not plain and EXCHANGES.tier(exchange) is not Tier.CONTENDER:
             whole = plan_of(feasibility.model, batch, site, exchange, request, precision=precision)
             smaller = (with_micro_batches(whole, 2**k) for k in range(1, batch.bit_length()))
-            yield from islice((plan for plan in smaller if plan and not feasibility.out_of_memory(plan)), 1)
+            fitting = (plan for plan in smaller if plan and not feasibility.out_of_memory(plan))
+            for plan in islice(fitting, 1):
+                held = held or EXCHANGES.tier(exchange) is Tier.BASELINE
+                yield plan
 
 
 def site_of(request: Request, worker: Hardware, nodes: int, mesh: Mesh = WHOLE) -> Site:
-    """So many machines, all of their devices at work; 0: one device of a machine that has several."""
+    """A site of this many machines with all devices in use; 0: one device of a machine."""
     return Site(worker, nodes * worker.device_count or 1, request.market, mesh, seed=request.seed)
 
 
 def one_device(request: Request, worker: Hardware, only: Kinds = None) -> tuple[int, ...]:
-    """Whether one device of a machine with several is tried alone, as a number of machines: 0. Where links
-    are slow it may beat all of them together."""
+    """(0,) if one device of a larger machine is tried alone, which may be faster on slow links."""
     several = worker.device_count > 1 and "alone" in (kinds(request) if only is None else only)
     whole = not request.names_mesh
     return (0,) if several and whole and (request.workers is None or 1 in request.workers) else ()
 
 
 def exchanges(request: Request, site: Site, model: Model) -> Iterator[Exchange]:
-    """What the request allows on a site, in the order of the registry."""
+    """The strategies that a request allows on a site, in registry order."""
     for kind in kinds(request):
         if site.mesh.composes_with(kind):
             yield from EXCHANGES[kind].candidates(asked_of(request, kind), site, model)
@@ -311,8 +310,7 @@ def exchanges(request: Request, site: Site, model: Model) -> Iterator[Exchange]:
 def offered(
     request: Request, site: Site, model: Model, only: Kinds = None, asked: Kinds = None
 ) -> Iterator[Exchange]:
-    """Those of them that anybody would train such a model with; all that are named. `asked` are the `kinds`
-    of the request, where they are known."""
+    """The strategies that practitioners would use on a site, and all that are named."""
     asked = kinds(request) if asked is None else asked
     for kind in asked if only is None else only:
         if considers(request, kind, site, model, asked):
@@ -320,7 +318,7 @@ def offered(
 
 
 def considers(request: Request, kind: str, site: Site, model: Model, asked: tuple[str, ...]) -> bool:
-    """Whether a search looks at a strategy on a site; it does where the request names any."""
+    """Whether the search tries a strategy on a site."""
     named = request.exchanges is not None or len(asked) < len(EXCHANGES)
     suits = named or EXCHANGES.entry(kind).considered(model.parameters, site)
     return suits and site.mesh.composes_with(kind)

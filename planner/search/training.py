@@ -66,7 +66,7 @@ register(
 
 
 def training_asked(request: Request) -> MethodSettings:
-    """The training method of a request; refused where its settings contradict each other."""
+    """The requested training method; contradicting settings are refused."""
     from planner.device.precision import optimizer_named
     from planner.model.methods import training_of
 
@@ -79,7 +79,7 @@ def training_asked(request: Request) -> MethodSettings:
 
 
 def _memory_asked(request: Request) -> dict[str, Any]:
-    """The settings of a request that change what memory holds."""
+    """Requested settings that change the memory footprint."""
     extra = request.extra
     asked: dict[str, Any] = {}
     if extra.get("offload"):
@@ -97,7 +97,7 @@ def _memory_asked(request: Request) -> dict[str, Any]:
 
 
 def usual_length(request: Request) -> int | None:
-    """Tokens of a sample where a fine-tuning request names none, and its model takes longer ones."""
+    """The fine-tuning sample length if the request names none; None: the model's own."""
     from planner.model.catalog import load_model
 
     if request.sequence_length is not None or request.profile is not None:
@@ -106,7 +106,7 @@ def usual_length(request: Request) -> int | None:
 
 
 def fine_tuning_length(model: Model, training: MethodSettings) -> int | None:
-    """Tokens of a fine-tuning sample where nobody says and the model takes longer ones; None: the model's."""
+    """The usual fine-tuning length if the model takes longer samples; None: the model's own."""
     from planner.model.methods import METHODS
 
     longer = METHODS[training.method].fine_tunes and (model.sequence_length or 0) > USUAL_LENGTH
@@ -114,7 +114,7 @@ def fine_tuning_length(model: Model, training: MethodSettings) -> int | None:
 
 
 def as_trained(model: Model, request: Request) -> Model:
-    """A catalogue's model as the request trains it: its length of samples, its method, its dataset."""
+    """The model with the request's sequence length, training method and dataset."""
     if request.sequence_length is not None:
         model = model.with_sequence_length(request.sequence_length)
     names = (
@@ -140,7 +140,7 @@ def as_trained(model: Model, request: Request) -> Model:
 
 
 def padded(model: Model, mean_length: int | None) -> Model:
-    """The network over examples of so many tokens on average, each padded to the whole length."""
+    """The model on examples of this mean length, padded to the sequence length."""
     if mean_length is None:
         return model
     if model.sequence_length is None:

@@ -111,7 +111,7 @@ def test_the_network_of_collectives_is_said_and_counts() -> None:
 def test_rdma_is_refused_where_it_is_not() -> None:
     with pytest.raises(BadInput, match=r"^g5\.xlarge has no RDMA; use --network tcp$"):
         plan(hardware="g5.xlarge", workers="2", network="rdma")
-    with pytest.raises(BadInput, match=r"g4dn\.metal is not known to have RDMA; use --network tcp, or say"):
+    with pytest.raises(BadInput, match=r"g4dn\.metal is not known to have RDMA; use --network tcp, or set"):
         plan(hardware="g4dn.metal", network="rdma")
     request = parse_request(model="resnet50", hardware="g5.xlarge,p4d.24xlarge", network="rdma")
     space = enumerate_plans(replace(request, workers=(8,)), model_of(request))
