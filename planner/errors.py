@@ -48,4 +48,5 @@ def unknown_name(kind: str, name: str, known: Iterable[str], hint: str = "") -> 
     near = difflib.get_close_matches(name.lower(), [k.lower() for k in known], n=3, cutoff=0.5)
     shown = [k for n in near for k in known if k.lower() == n]
     nearest = f"; nearest: {', '.join(dict.fromkeys(shown))}" if shown else ""
-    return BadInput(f"unknown {kind} {name!r}{nearest}{'; ' + hint if hint else ''}")
+    shortened = name if len(name) <= 80 else f"{name[:80]}..."
+    return BadInput(f"unknown {kind} {shortened!r}{nearest}{'; ' + hint if hint else ''}")

@@ -36,8 +36,11 @@ def options_in(source: TomlSource, values: Mapping[str, Any]) -> dict[str, Any]:
     import msgspec
 
     from planner.files.regular_file import expanded, looks_like_path
-    from planner.files.tomlfile import decode
+    from planner.files.tomlfile import LONGEST_OP_NAME, decode, faulty_name
     from planner.model.catalog import is_hub_name
+
+    if faulty := faulty_name(values, frozenset(("description",)), LONGEST_OP_NAME):
+        raise source.error(faulty[1], faulty[0])
 
     def from_file(path: str) -> str:
         return os.path.join(source.path.parent, expanded(path))

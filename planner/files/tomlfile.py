@@ -250,7 +250,7 @@ def from_json(data: bytes, kind: type[T]) -> T:
 
 
 LONGEST_NAME = 256
-LONGEST_OP_NAME = 2048  # C++ signatures among the kernels of a trace
+LONGEST_OP_NAME = 2048  # C++ signatures of kernels; lists of names
 
 
 def name_fault(text: str, longest: int = LONGEST_NAME) -> str:
@@ -276,12 +276,14 @@ def check_names(names: Iterable[str], place: str, longest: int = LONGEST_NAME) -
         check_name(name, place, longest)
 
 
-def faulty_name(value: Any, prose: frozenset[str]) -> tuple[list[str | int], str] | None:
+def faulty_name(
+    value: Any, prose: frozenset[str], longest: int = LONGEST_NAME
+) -> tuple[list[str | int], str] | None:
     """The path and fault of the first key or text in nested tables that cannot be a name.
 
     Texts under keys of `prose` may have several lines."""
     if isinstance(value, str):
-        return ([], fault) if (fault := name_fault(value)) else None
+        return ([], fault) if (fault := name_fault(value, longest)) else None
     if isinstance(value, Mapping):
         items: Iterable[tuple[str | int, Any]] = value.items()
     elif isinstance(value, list | tuple):
@@ -293,6 +295,6 @@ def faulty_name(value: Any, prose: frozenset[str]) -> tuple[list[str | int], str
             return [], fault
         if key in prose and isinstance(inner, str):
             continue
-        if result := faulty_name(inner, prose):
+        if result := faulty_name(inner, prose, longest):
             return [key, *result[0]], result[1]
     return None

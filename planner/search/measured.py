@@ -18,7 +18,7 @@ import msgspec
 
 from planner.errors import BadInput
 from planner.files.regular_file import home, write_file
-from planner.files.tomlfile import from_json
+from planner.files.tomlfile import check_names, from_json
 
 try:
     import fcntl
@@ -91,6 +91,7 @@ def load() -> tuple[Measured, ...]:
     if file.version != 1:
         raise BadInput(f"{path}: version {file.version}, this planner reads 1; use the planner that wrote it")
     for number, run in enumerate(file.runs, 1):
+        check_names((run.device, run.model, run.precision, run.as_of), f"{path}: run {number}")
         rates = (run.predicted_samples_per_s, run.measured_samples_per_s)
         if not (all(math.isfinite(rate) and rate > 0 for rate in rates) and 0 < run.factor < math.inf):
             raise BadInput(

@@ -43,6 +43,7 @@ def packed_table(name: str) -> list[dict[str, str]]:
 
 def read_table(path: Path) -> list[dict[str, str]]:
     """The rows of a user's CSV file, which may be gzipped."""
+    from planner.files.tomlfile import LONGEST_OP_NAME, check_names
     from planner.simulator.step.files import read_bytes
 
     try:
@@ -53,6 +54,10 @@ def read_table(path: Path) -> list[dict[str, str]]:
         rows = list(csv.DictReader(words.splitlines()))
     except csv.Error as error:
         raise BadInput(f"{path} is no CSV file: {error}") from None
+    for line, row in enumerate(rows, 2):
+        check_names(
+            (cell for cell in row.values() if isinstance(cell, str)), f"{path}:{line}", LONGEST_OP_NAME
+        )
     return [{key: value or "" for key, value in row.items() if key} for row in rows]
 
 

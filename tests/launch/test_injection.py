@@ -24,7 +24,9 @@ import pytest
 import planner
 from planner.answers.answer_files import chosen_plan
 from planner.answers.launching import launch_of
+from planner.answers.measured_speed import measured_speed
 from planner.answers.questions import Simulation
+from planner.answers.scenario import parse_request, read_scenario
 from planner.answers.timeline import timeline_of
 from planner.calibrate.accelerator import to_toml
 from planner.device.recorded import open_profile
@@ -43,6 +45,13 @@ from planner.report.chrome import write_chrome
 from planner.report.html import notebook_html, render_page
 from planner.report.output import Format, render
 from planner.report.page import Page, Remark, Table, page_of
+from planner.report.simulate import kept_lines
+from planner.validation.own import own_rows
+
+sys.path.insert(0, str(Path(__file__).parents[2] / "benchmarks/robustness"))
+
+import readers as fuzzed
+from seeds import timelines
 
 yaml = pytest.importorskip("yaml")
 DATA = Path(__file__).parents[1] / "data"
@@ -281,6 +290,53 @@ def read_onnx(folder: Path, field: str, payload: str) -> Any:
     return import_file(folder / "net.onnx")
 
 
+def read_runs(folder: Path, field: str, payload: str) -> Any:
+    """A user's table of runs."""
+    row = {
+        "model": "resnet50", "device": "V100-SXM2", "devices": "8", "devices_per_node": "8",
+        "micro_batch": "128", "precision": "fp16", "samples_per_s_global": "6000", "framework": "PyTorch",
+        "source": "mine",
+    } | {field: payload}  # fmt: skip
+    table = io.StringIO()
+    writer = csv.DictWriter(table, row, lineterminator="\n")
+    writer.writeheader()
+    writer.writerow(row)
+    return own_rows(written(folder / "runs.csv", table.getvalue()))
+
+
+def read_measured(folder: Path, field: str, payload: str) -> Any:
+    """Runs that `planner check` kept, as it lists them."""
+    run = {
+        "device": "V100", "reach": "device", "model": "alexnet", "precision": "fp32", "as_of": "2026-11-01",
+        "note": "n", "predicted_samples_per_s": 900.0, "measured_samples_per_s": 850.0,
+    } | {field: payload}  # fmt: skip
+    written(folder / "measured.json", json.dumps({"version": 1, "runs": [run]}))
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("PLANNER_HOME", str(folder))
+        return [printable(line) for line in kept_lines()]
+
+
+def read_training_log(folder: Path, field: str, payload: str) -> Any:
+    """The speed of a run from a series with a hostile name."""
+    rows = [{field: 0.5, f"{field} {payload}": 0.5} for _ in range(4)]
+    return measured_speed(written(folder / "log.json", json.dumps(rows)), 8)
+
+
+def read_scenario_file(folder: Path, field: str, payload: str) -> Any:
+    values = {"model": "vgg11", "hardware": "p3.2xlarge", "region": "us-east-1"} | {field: payload}
+    text = "".join(f"{key} = {toml_text(value)}\n" for key, value in values.items())
+    request = parse_request(**read_scenario(written(folder / "s.toml", text)))
+    return planner.simulate(**{"workers": 1, **values}) and request
+
+
+def read_tensorflow(folder: Path, field: str, payload: str) -> Any:
+    """A timeline of TensorFlow with a hostile name of a variable."""
+    data = timelines()[0].decode()
+    return import_profile(
+        [written(folder / "t.json", data.replace("w0", json.dumps(payload)[1:-1]))], batch=8
+    )
+
+
 READERS: dict[str, tuple[Callable[[Path, str, str], Any], tuple[str, ...]]] = {
     "hardware": (
         read_hardware,
@@ -316,7 +372,19 @@ READERS: dict[str, tuple[Callable[[Path, str, str], Any], tuple[str, ...]]] = {
     "trace": (read_trace, ("op", "model", "device")),
     "inventory": (read_inventory, ("cpu",)),
     "onnx": (read_onnx, ("tensor", "node", "graph")),
+    "runs": (read_runs, ("model", "device", "precision", "framework", "source")),
+    "measured": (read_measured, ("device", "model", "precision", "as_of")),
+    "training log": (read_training_log, ("step_time",)),
+    "scenario": (read_scenario_file, ("model", "hardware", "region")),
+    "tensorflow": (read_tensorflow, ("variable",)),
 }
+COVERED_BY = {  # readers that are fuzzed, by the one here that reads their names; without names: None
+    "config": "scenario", "sweep": "scenario", "run_metadata": "tensorflow", "timeline": "tensorflow",
+    "pytorch": "trace", "priorities": "profile", "simulated": "profile", "window": None, "aws": "prices",
+    "transfers": None, "weights_index": "config", "layouts": "runs", "log_table": "training log",
+    "log_rows": "training log", "mlflow": "training log", "tensorboard": "training log",
+    "hugging_face": "config", "safetensors": "config",
+}  # fmt: skip
 FIELDS = [(reader, field) for reader, (_, fields) in READERS.items() for field in fields]
 
 
@@ -340,14 +408,21 @@ TOO_LONG = "n" * (LONGEST_NAME * 10)
 REPLACED = {  # fields whose text is not kept as it is, or not as a name
     ("config", "_name_or_path"), ("config", "hidden_act"), ("config", "torch_dtype"),
     ("prices", "machine"), ("prices", "region"), ("trace", "op"), ("family", "description"),
-    ("family", "note"), ("inventory", "cpu"), ("onnx", "node"), ("onnx", "graph"),
+    ("family", "note"), ("inventory", "cpu"), ("tensorflow", "variable"),
+    *(("runs", field) for field in ("model", "device", "precision", "framework", "source")),
+    ("onnx", "node"), ("onnx", "graph"),
 }  # fmt: skip
+
+
+def test_every_reader_that_is_fuzzed_has_hostile_names_here() -> None:
+    missing = {name for name in fuzzed.READERS if COVERED_BY.get(name, name) not in {*READERS, None}}
+    assert not missing
 
 
 @pytest.mark.parametrize(("reader", "field"), FIELDS)
 def test_readers_refuse_names_that_break_a_line(reader: str, field: str, tmp_path: Path) -> None:
     read, _ = READERS[reader]
-    if (reader, field) != ("config", "model_type"):
+    if reader != "scenario" and (reader, field) != ("config", "model_type"):  # known names only
         read(tmp_path, field, "plain-name")
     for payload in (*BREAKING, TOO_LONG):
         try:
