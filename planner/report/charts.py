@@ -15,7 +15,16 @@ import numpy as np
 
 from planner.hardware.prices.cost import usd_per_million_samples
 from planner.report.page import Chart, Spec, label
-from planner.report.phrases import busiest, is_full, price_words, resource_words, strategy_words
+from planner.report.phrases import (
+    Unit,
+    busiest,
+    is_full,
+    price_words,
+    resource_words,
+    speed_words,
+    strategy_words,
+    unit_of,
+)
 from planner.report.plots import CROWD, PlotScale, titled
 from planner.report.terminal import broken_cell
 from planner.search.race import front
@@ -42,11 +51,11 @@ def placed_labels(plans: Sequence[ScoredPlan], x: PlotScale, y: PlotScale) -> li
     out: list[Spec] = []
     taken: list[Box] = []
     for scored in {scored.plan.key: scored for scored in plans if scored.marks}.values():
-        words = ", ".join(scored.marks)
-        share = x.at(scored.samples_per_s)
+        words, (speed, cost) = ", ".join(scored.marks), speed_and_cost(scored)
+        share = x.at(speed)
         anchor = "left" if share < 0.3 else "right" if share > 0.7 else "center"
         for height in HEIGHTS:
-            box = _box(words, share, y.at(scored.usd_per_million_samples), anchor, height)
+            box = _box(words, share, y.at(cost), anchor, height)
             if box[1] > 0 and box[3] < PLOT[1] and not any(_meet(box, other) for other in taken):
                 break
         else:
@@ -54,8 +63,8 @@ def placed_labels(plans: Sequence[ScoredPlan], x: PlotScale, y: PlotScale) -> li
         taken.append(box)
         out.append(
             {
-                "x": x.place(scored.samples_per_s),
-                "y": y.place(scored.usd_per_million_samples),
+                "x": x.place(speed),
+                "y": y.place(cost),
                 "text": label(words),
                 "showarrow": True,
                 "arrowhead": 0,
@@ -100,17 +109,30 @@ def scored_words(scored: ScoredPlan) -> str:
     """A simulated plan in the lines of a hover."""
     prediction = scored.prediction
     marks = f"<br><b>{label(', '.join(scored.marks))}</b>" if scored.marks else ""
-    half = (prediction.samples_per_s_high - prediction.samples_per_s_low) / 2
     price = "".join(f"{words}, " for words in price_words(scored)).removesuffix(", ")
     return (
-        f"{plan_words(scored.plan)}<br>{rate(scored.samples_per_s)} ± {rate(half)} samples/s, "
-        f"{percent(scored.bound_share)} of its bound<br>{price + '<br>' if price else ''}"
+        f"{plan_words(scored.plan)}<br>{speed_words(scored)}, {percent(scored.bound_share)} of its bound<br>"
+        f"{price + '<br>' if price else ''}"
         f"{busiest(scored)}: {label(resource_words(prediction.bottleneck, scored.plan))}{marks}"
     )
 
 
-def _bounded_words(plan: Plan, usd_per_hour: float, bound: float) -> str:
-    return f"{plan_words(plan)}<br>at most {rate(bound)} samples/s, {usd(usd_per_hour)}/h; not simulated"
+def _bounded_words(bounded: tuple[Plan, float, float], unit: Unit) -> str:
+    plan, usd_per_hour, bound = bounded
+    speed = f"{rate(unit.speed(bound))} {unit.noun}/s"
+    return f"{plan_words(plan)}<br>at most {speed}, {usd(usd_per_hour)}/h; not simulated"
+
+
+def speed_and_cost(scored: ScoredPlan) -> tuple[float, float]:
+    """Where a plan stands on the axes of cost against speed."""
+    unit = unit_of(scored)
+    return unit.speed(scored.samples_per_s), unit.cost(scored.usd_per_million_samples)
+
+
+def speed_range(scored: ScoredPlan) -> tuple[float, float]:
+    """The 90% range of a plan's speed; its speed twice where it has none."""
+    low, high = scored.range or (scored.samples_per_s,) * 2
+    return unit_of(scored).speed(low), unit_of(scored).speed(high)
 
 
 def pareto(
@@ -125,15 +147,16 @@ def pareto(
     """Cost per million samples against samples/s: every plan that was considered, and the front; `further`
     are plans beyond the search that the answer names, as the choice with more workers."""
     data: list[Spec] = []
-    price = [usd_per_million_samples(usd, bound) for _, usd, bound in bounded]
+    unit = unit_of(simulated[0])
+    price = [unit.cost(usd_per_million_samples(usd, bound)) for _, usd, bound in bounded]
     kept = sorted(np.argsort(price, kind="stable")[:MOST_BOUNDED].tolist())
     if kept:
         data.append(
             _points(
                 "upper bound (not simulated)",
-                [bounded[i][2] for i in kept],
+                [unit.speed(bounded[i][2]) for i in kept],
                 [price[i] for i in kept],
-                [_bounded_words(*bounded[i]) for i in kept],
+                [_bounded_words(bounded[i], unit) for i in kept],
                 {"symbol": "circle-open", "size": 5, "color": "@faint", "opacity": 0.35},
                 meta=CROWD,
             )
@@ -153,8 +176,7 @@ def pareto(
                 meta=CROWD,
             )
         )
-    speed = np.array([scored.samples_per_s for scored in simulated])
-    cost = np.array([scored.usd_per_million_samples for scored in simulated])
+    speed, cost = np.array([speed_and_cost(scored) for scored in simulated]).T
     on_front = front(speed, cost)
     named = _named([*([chosen] if chosen else []), *marked, *(simulated[i] for i in on_front), *simulated])
     others = [scored for scored in simulated if scored.plan.machine not in named]
@@ -187,12 +209,12 @@ def pareto(
     data.append(_what_if_ring())
     layout = {
         "height": 460,
-        "xaxis": x.axis("samples/s", wide=True),
-        "yaxis": y.axis("USD per million samples", wide=True),
+        "xaxis": x.axis(f"{unit.noun}/s", wide=True),
+        "yaxis": y.axis(f"$ per {unit.priced_amount}", wide=True),
         "annotations": placed_labels([*marked, *([chosen] if chosen else [])], x, y),
         "margin": {"l": 64, "r": 24, "t": 30, "b": 48},
     }
-    narrow = {"xaxis": x.axis("samples/s"), "yaxis": y.axis("USD per million samples")}
+    narrow = {"xaxis": x.axis(f"{unit.noun}/s"), "yaxis": y.axis(f"$ per {unit.priced_amount}")}
     drawn = len(kept) + len(screened) + len(simulated) + len(further)
     left = len(bounded) - len(kept)
     caption = f"{drawn:,} plans; further right is faster, further down is cheaper."
@@ -207,8 +229,10 @@ def _ranges(plans: Sequence[ScoredPlan], colour: str) -> Spec:
     """Error bars of plans with a name: the 90% range of the prediction."""
     if not any(plan.marks and plan.range for plan in plans):
         return {}
-    speed = [plan.samples_per_s for plan in plans]
-    ends = [(plan.marks and plan.range) or (plan.samples_per_s,) * 2 for plan in plans]
+    speed = [speed_and_cost(plan)[0] for plan in plans]
+    ends = [
+        speed_range(plan) if plan.marks else (value, value) for plan, value in zip(plans, speed, strict=True)
+    ]
     return {"error_x": error_bars(speed, ends, colour)}
 
 
@@ -236,14 +260,9 @@ def _what_if_ring() -> Spec:
 
 
 def _scored(name: str, plans: Sequence[ScoredPlan], marker: Spec, *, meta: str) -> Spec:
-    return _points(
-        name,
-        [scored.samples_per_s for scored in plans],
-        [scored.usd_per_million_samples for scored in plans],
-        [scored_words(scored) for scored in plans],
-        marker,
-        meta=meta,
-    )
+    places = [speed_and_cost(scored) for scored in plans]
+    words = [scored_words(scored) for scored in plans]
+    return _points(name, [x for x, _ in places], [y for _, y in places], words, marker, meta=meta)
 
 
 def _points(name: str, x: list[float], y: list[float], text: list[str], marker: Spec, *, meta: str) -> Spec:
@@ -329,13 +348,17 @@ def _short(text: str, most: int = 44) -> str:
 def cost_split(plans: Sequence[ScoredPlan], names: Sequence[str], wide: bool = False) -> Chart:
     """Cost per million samples, split by the roles of machines, one bar a plan."""
     roles = dict.fromkeys(cost.role for scored in plans for cost in scored.costs)
+    unit = unit_of(plans[0])
     hourly = {role: [scored.usd_of(role) or 0.0 for scored in plans] for role in roles}
     data = [
         bars(
             role,
-            [usd_per_million_samples(usd, p.samples_per_s) for usd, p in zip(paid, plans, strict=True)],
+            [
+                unit.cost(usd_per_million_samples(usd, plan.samples_per_s))
+                for usd, plan in zip(paid, plans, strict=True)
+            ],
             f"@c{place % COLOURS + 1}",
-            "%{text}<br>" + role + ": $%{x:,.3~g} per million samples, $%{customdata:,.2f}/h",
+            f"%{{text}}<br>{role}: $%{{x:,.3~g}} per {unit.priced_amount}, $%{{customdata:,.2f}}/h",
             customdata=paid,
             text=[plan_words(scored.plan) for scored in plans],
             textposition="none",
@@ -343,10 +366,9 @@ def cost_split(plans: Sequence[ScoredPlan], names: Sequence[str], wide: bool = F
         for place, (role, paid) in enumerate(hourly.items())
     ]
     caption = "Each plan's price by the hour over its throughput; servers on worker machines cost nothing."
-    title = "Cost by role" if len(roles) > 1 else "Cost per million samples"
-    return rows_chart(
-        "cost", title, caption, names=names, data=data, x=titled("$ per million samples"), wide=wide
-    )
+    title = "Cost by role" if len(roles) > 1 else f"Cost per {unit.priced_amount}"
+    x = titled(f"$ per {unit.priced_amount}")
+    return rows_chart("cost", title, caption, names=names, data=data, x=x, wide=wide)
 
 
 def memory(held: Mapping[str, DeviceMemory]) -> Chart:

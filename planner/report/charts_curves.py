@@ -5,9 +5,9 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
-from planner.report.charts import COLOURS, error_bars, memory, row_axis, scored_words
+from planner.report.charts import COLOURS, error_bars, memory, row_axis, scored_words, speed_range
 from planner.report.page import Chart, Picture, Spec, label
-from planner.report.phrases import resource_words
+from planner.report.phrases import Unit, resource_words, unit_of
 from planner.report.plots import titled
 from planner.simulator.step import DOWNLINK, HOST, PS, UPLINK, WORKER
 from planner.units import count, format_bandwidth, format_bytes, format_seconds, percent, rate, signed
@@ -190,22 +190,14 @@ def workers_curve(curve: Saturation, recommended: int | None = None) -> Chart:
     """Throughput against workers: simulated with its interval, the bound, and W times one worker."""
     points = curve.points
     workers = [point.workers for point in points]
-    speed = [point.scored.samples_per_s for point in points]
-    result = speed[0] / workers[0]
-    ends = [p.scored.range or (p.scored.samples_per_s,) * 2 for p in points]
+    unit = unit_of(points[0].scored)
+    speed = [unit.speed(point.scored.samples_per_s) for point in points]
+    first, ceiling = speed[0] / workers[0], unit.speed(curve.ceiling_samples_per_s)
+    bounds = [unit.speed(point.scored.bound_samples_per_s) for point in points]
+    ends = [speed_range(point.scored) for point in points]
     data: list[Spec] = [
-        _line(
-            "linear scaling",
-            workers,
-            [result * w for w in workers],
-            {"color": "@faint", "dash": "dot"},
-        ),
-        _line(
-            "bound",
-            workers,
-            [point.scored.bound_samples_per_s for point in points],
-            {"color": "@c2", "dash": "dash"},
-        ),
+        _line("linear scaling", workers, [first * w for w in workers], unit, color="@faint", dash="dot"),
+        _line("bound", workers, bounds, unit, color="@c2", dash="dash"),
         {
             "type": "scatter",
             "mode": "lines+markers",
@@ -214,7 +206,7 @@ def workers_curve(curve: Saturation, recommended: int | None = None) -> Chart:
             "y": speed,
             "text": [
                 f"{scored_words(p.scored)}<br>efficiency {percent(p.efficiency)}, "
-                f"the last worker adds {signed(p.marginal_samples_per_s)} samples/s"
+                f"{signed(unit.speed(p.marginal_samples_per_s))} {unit.noun}/s over the point before"
                 for p in points
             ],
             "hovertemplate": "%{text}<extra></extra>",
@@ -228,23 +220,23 @@ def workers_curve(curve: Saturation, recommended: int | None = None) -> Chart:
     data.append(_marked(f"recommended: {chosen}", marked, "X", "@mark"))
     if saturated not in (None, chosen):
         at_saturation = [point for point in points if point.workers == saturated]
-        data.append(_marked(f"saturates at {saturated}", at_saturation, "S", "@c1"))
-    top = 1.04 * max([*(high for _, high in ends), *(point.scored.bound_samples_per_s for point in points)])
+        data.append(_marked(f"worth its cost up to {saturated}", at_saturation, "S", "@c1"))
+    top = 1.04 * max([*(high for _, high in ends), *bounds])
     layout: Spec = {
         "height": 380,
         "xaxis": {**titled("workers"), "dtick": 1 if workers[-1] <= 12 else None, "tickformat": "d"},
-        "yaxis": {**titled("samples/s"), "range": [0, top]},
+        "yaxis": {**titled(f"{unit.noun}/s"), "range": [0, top]},
         "shapes": [],
         "annotations": [],
     }
-    if curve.ceiling_samples_per_s <= top:
-        layout["shapes"].append(_rule("y", curve.ceiling_samples_per_s, "@c2"))
+    if ceiling <= top:
+        layout["shapes"].append(_rule("y", ceiling, "@c2"))
         layout["annotations"].append(
             _rule_label(
-                f"ceiling: {rate(curve.ceiling_samples_per_s)}",
+                f"ceiling: {rate(ceiling)}",
                 x=0.01,
                 xref="paper",
-                y=curve.ceiling_samples_per_s,
+                y=ceiling,
                 yanchor="bottom",
                 xanchor="left",
             )
@@ -253,7 +245,7 @@ def workers_curve(curve: Saturation, recommended: int | None = None) -> Chart:
         layout["shapes"].append(_rule("x", curve.saturation_workers, "@mark"))
         layout["annotations"].append(
             _rule_label(
-                f"saturates at {curve.saturation_workers}",
+                f"worth its cost up to {curve.saturation_workers}",
                 x=curve.saturation_workers,
                 y=0.04,
                 yref="paper",
@@ -262,8 +254,8 @@ def workers_curve(curve: Saturation, recommended: int | None = None) -> Chart:
             )
         )
     caption = (
-        "Error bars: 90% ranges of the prediction. Saturated: further samples "
-        f"cost over {1 / curve.request.min_marginal_efficiency:.2g} times the cheapest."
+        "Error bars: 90% ranges of the prediction. Worth its cost: added samples cost at most "
+        f"{1 / curve.request.min_marginal_efficiency:.2g}x the cheapest."
     )
     return Chart("workers", "Throughput against workers", caption, {"data": data, "layout": layout})
 
@@ -333,14 +325,14 @@ def _marked(name: str, points: Sequence[SaturationPoint], meta: str, colour: str
         "mode": "markers",
         "name": name,
         "x": [point.workers for point in points],
-        "y": [point.scored.samples_per_s for point in points],
+        "y": [unit_of(point.scored).speed(point.scored.samples_per_s) for point in points],
         "hoverinfo": "skip",
         "marker": {"symbol": "circle-open", "size": 16, "color": colour, "line": {"width": 3}},
         "meta": meta,
     }
 
 
-def _line(name: str, x: list[Any], y: list[float], line: Spec) -> Spec:
+def _line(name: str, x: list[Any], y: list[float], unit: Unit, **line: str) -> Spec:
     return {
         "type": "scatter",
         "mode": "lines",
@@ -348,7 +340,7 @@ def _line(name: str, x: list[Any], y: list[float], line: Spec) -> Spec:
         "x": x,
         "y": y,
         "line": {"width": 2, **line},
-        "hovertemplate": "%{x} workers: %{y:,.4~g} samples/s<extra>" + name + "</extra>",
+        "hovertemplate": f"%{{x}} workers: %{{y:,.4~g}} {unit.noun}/s<extra>{name}</extra>",
     }
 
 

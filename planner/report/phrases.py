@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from planner.device.input import INPUT
@@ -129,19 +130,42 @@ METHODS = {"qlora": "QLoRA", "lora": "LoRA", "head": "head only"}
 _METHOD = re.compile(r"(?P<model>.+?)-(?P<method>qlora|lora|head)(-r(?P<rank>\d+))?(-(?P<rest>.+))?")
 
 
+@dataclass(frozen=True, slots=True)
+class Unit:
+    """What speeds and costs count: samples, or the tokens of networks over sequences."""
+
+    sample_tokens: float | None = None
+
+    @property
+    def noun(self) -> str:
+        return "samples" if self.sample_tokens is None else "tokens"
+
+    @property
+    def priced_amount(self) -> str:
+        return "million samples" if self.sample_tokens is None else "billion tokens"
+
+    def speed(self, samples_per_s: float) -> float:
+        return samples_per_s * (self.sample_tokens or 1)
+
+    def cost(self, usd_per_million_samples: float) -> float:
+        return usd_per_million_samples * (1000 / self.sample_tokens if self.sample_tokens else 1)
+
+
+def unit_of(scored: ScoredPlan) -> Unit:
+    return Unit(scored.sample_tokens)
+
+
 def speed_words(scored: ScoredPlan) -> str:
     """`21,300 samples/s (17,400 - 26,100)`; tokens/s of networks over sequences."""
-    scale, unit = (scored.sample_tokens or 1), "samples" if scored.sample_tokens is None else "tokens"
-    ranged = "" if scored.range is None else f" ({span(*(scale * end for end in scored.range))})"
-    return f"{rate(scale * scored.samples_per_s)} {unit}/s{ranged}"
+    unit = unit_of(scored)
+    ranged = "" if scored.range is None else f" ({span(*map(unit.speed, scored.range))})"
+    return f"{rate(unit.speed(scored.samples_per_s))} {unit.noun}/s{ranged}"
 
 
 def cost_words(scored: ScoredPlan) -> str:
     """`$0.71 per million samples`, or per billion tokens of networks over sequences."""
-    tokens = scored.usd_per_billion_tokens
-    if tokens is None:
-        return f"{usd(scored.usd_per_million_samples)} per million samples"
-    return f"{usd(tokens)} per billion tokens"
+    unit = unit_of(scored)
+    return f"{usd(unit.cost(scored.usd_per_million_samples))} per {unit.priced_amount}"
 
 
 def price_words(scored: ScoredPlan) -> list[str]:

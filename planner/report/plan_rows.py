@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 from planner.report.html import kind_of, size_of
 from planner.report.page import CHOICE, Column, Spec
-from planner.report.phrases import busy_words, price_words, run_words, speed_words
+from planner.report.phrases import busy_words, price_words, run_words, speed_words, unit_of
 from planner.units import format_bandwidth, format_seconds, money, rate, span, usd
 
 if TYPE_CHECKING:
@@ -220,11 +220,11 @@ def _point(
 ) -> Spec:
     how = f", {scored.plan.computed}" if scored.plan.computed else ""
     speed, cost = -scored.samples_per_s, scored.usd_per_million_samples
-    chosen = row["_choice"] == CHOICE
+    chosen, unit = row["_choice"] == CHOICE, unit_of(scored)
     return {
         "at": at,
-        "x": scored.samples_per_s,
-        "y": cost,
+        "x": unit.speed(scored.samples_per_s),
+        "y": unit.cost(cost),
         "chosen": chosen,
         "rank": {
             "fastest": speed,

@@ -168,7 +168,7 @@ def test_the_workers_curve_shows_intervals_bound_ideal_and_saturation():
     highs = [y + up for y, up in zip(simulated_line["y"], simulated_line["error_y"]["array"], strict=True)]
     assert highs == pytest.approx([point.scored.range[1] for point in result.points])
     words = " ".join(note["text"] for note in spec["layout"]["annotations"])
-    assert f"saturates at {result.saturation_workers}" in words
+    assert f"worth its cost up to {result.saturation_workers}" in words
 
 
 def test_the_parts_of_the_cost_add_up():

@@ -76,7 +76,7 @@ def test_the_choice_is_marked_where_nothing_saturates_and_where_a_deadline_choos
     )
     assert late.chosen.workers != late.saturation_workers
     text = plotted(late).plain
-    assert f"S saturates at {late.saturation_workers}" in text
+    assert f"S worth its cost up to {late.saturation_workers}" in text
     assert f"X recommended: {late.chosen.workers}" in text
 
 
