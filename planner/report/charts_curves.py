@@ -280,7 +280,7 @@ def utilisation_curve(curve: Saturation) -> Chart:
     layout = {
         "height": 320,
         "xaxis": {**titled("workers"), "dtick": 1 if workers[-1] <= 12 else None},
-        "yaxis": {"range": [0, 1.03], "tickformat": ".0%", **titled("busy")},
+        "yaxis": {**titled("busy"), "range": [0, 1.03], "tickformat": ".0%"},
     }
     caption = "The resource that reaches 100% first saturates."
     return Chart("busy", "Utilization against workers", caption, {"data": data, "layout": layout})

@@ -108,7 +108,7 @@ class PlotScale:
 
 def titled(title: str) -> Spec:
     """A linear axis of plotly."""
-    return {"title": {"text": title}}
+    return {"title": {"text": title}, "tickformat": ",~r"}
 
 
 def title_of(axis: Spec) -> str:

@@ -16,6 +16,7 @@ from planner.report.phrases import (
     compared_words,
     is_async,
     plan_page,
+    strategy_words,
     tied_words,
 )
 from planner.report.plan_rows import LABEL, MISSED, plan_columns, plan_row, what_if
@@ -278,7 +279,7 @@ def _cost_and_step(request: Request, chosen: ScoredPlan, plans: Sequence[ScoredP
     from planner.report import charts
     from planner.report.charts_curves import memory_bars, step_picture
 
-    names = [plan.plan.cluster_text for plan in plans]
+    names = [", ".join(filter(None, [p.plan.rental_text, strategy_words(p.plan)])) for p in plans]
     return [
         Picture(lambda: charts.cost_split(plans, names, wide=True)),
         memory_bars(request, plans, names),
