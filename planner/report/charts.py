@@ -16,7 +16,7 @@ import numpy as np
 from planner.hardware.prices.cost import usd_per_million_samples
 from planner.report.page import Chart, Spec, label
 from planner.report.phrases import (
-    Unit,
+    SpeedUnit,
     busiest,
     is_full,
     price_words,
@@ -117,7 +117,7 @@ def scored_words(scored: ScoredPlan) -> str:
     )
 
 
-def _bounded_words(bounded: tuple[Plan, float, float], unit: Unit) -> str:
+def _bounded_words(bounded: tuple[Plan, float, float], unit: SpeedUnit) -> str:
     plan, usd_per_hour, bound = bounded
     speed = f"{rate(unit.speed(bound))} {unit.noun}/s"
     return f"{plan_words(plan)}<br>at most {speed}, {usd(usd_per_hour)}/h; not simulated"

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from planner.report.charts import COLOURS, error_bars, memory, row_axis, scored_words, speed_range
 from planner.report.page import Chart, Picture, Spec, label
-from planner.report.phrases import Unit, resource_words, unit_of
+from planner.report.phrases import SpeedUnit, resource_words, unit_of
 from planner.report.plots import titled
 from planner.simulator.step import DOWNLINK, HOST, PS, UPLINK, WORKER
 from planner.units import count, format_bandwidth, format_bytes, format_seconds, percent, rate, signed
@@ -332,7 +332,7 @@ def _marked(name: str, points: Sequence[SaturationPoint], meta: str, colour: str
     }
 
 
-def _line(name: str, x: list[Any], y: list[float], unit: Unit, **line: str) -> Spec:
+def _line(name: str, x: list[Any], y: list[float], unit: SpeedUnit, **line: str) -> Spec:
     return {
         "type": "scatter",
         "mode": "lines",

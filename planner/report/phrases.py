@@ -131,7 +131,7 @@ _METHOD = re.compile(r"(?P<model>.+?)-(?P<method>qlora|lora|head)(-r(?P<rank>\d+
 
 
 @dataclass(frozen=True, slots=True)
-class Unit:
+class SpeedUnit:
     """What speeds and costs count: samples, or the tokens of networks over sequences."""
 
     sample_tokens: float | None = None
@@ -151,8 +151,8 @@ class Unit:
         return usd_per_million_samples * (1000 / self.sample_tokens if self.sample_tokens else 1)
 
 
-def unit_of(scored: ScoredPlan) -> Unit:
-    return Unit(scored.sample_tokens)
+def unit_of(scored: ScoredPlan) -> SpeedUnit:
+    return SpeedUnit(scored.sample_tokens)
 
 
 def speed_words(scored: ScoredPlan) -> str:
