@@ -9,7 +9,7 @@ Axes of the charts of plans, and labels that do not cover each other on them.
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -25,8 +25,7 @@ from planner.report.phrases import (
     strategy_words,
     unit_of,
 )
-from planner.report.plots import CROWD, PlotScale, titled
-from planner.report.terminal import broken_cell
+from planner.report.plots import CROWD, PlotScale, bars, rows_chart, titled
 from planner.search.race import front
 from planner.units import percent, rate, usd
 
@@ -96,7 +95,6 @@ SYMBOLS = ("circle", "square", "diamond", "triangle-up")
 MOST_NAMED = 7  # machines with a colour of their own; a longer legend says less
 MOST_BOUNDED = 2000  # drawn; more would make the page slow and show nothing else
 LETTERS = "abcdefgh"  # by which a terminal shows the named machines
-NARROW = 20  # characters of a name beside a bar, where there is little room
 
 
 def plan_words(plan: Plan) -> str:
@@ -278,71 +276,6 @@ def _points(name: str, x: list[float], y: list[float], text: list[str], marker: 
         "marker": marker,
         "meta": meta,
     }
-
-
-def bars(name: str, values: Sequence[float], color: Any, hover: str, **more: Any) -> Spec:
-    """Bars along x, a row each; names of rows are the axis's."""
-    return {
-        "type": "bar",
-        "orientation": "h",
-        "name": name,
-        "y": list(range(len(values))),
-        "x": list(values),
-        "hovertemplate": f"{hover}<extra></extra>",
-        "marker": {"color": color},
-        **more,
-    }
-
-
-def rows_chart(
-    key: str,
-    title: str,
-    caption: str,
-    *,
-    names: Sequence[str],
-    data: list[Spec],
-    x: Spec,
-    wide: bool = True,
-    barmode: str = "stack",
-) -> Chart:
-    """Bars in rows with names beside them; several of a row are stacked, or side by side (`group`)."""
-    layout = {
-        "barmode": barmode,
-        "bargap": 0.35,
-        "height": max(180, 110 + 28 * len(names)),
-        "xaxis": x,
-        "yaxis": row_axis([label(_short(name)) for name in names]),
-    }
-    return Chart(key, title, caption, {"data": data, "layout": layout, "narrow": narrow_rows(names)}, wide)
-
-
-def row_axis(names: list[str]) -> Spec:
-    """Rows from the top; names are labels and not categories, for two rows may have the same."""
-    return {
-        "autorange": "reversed",
-        "tickmode": "array",
-        "tickvals": list(range(len(names))),
-        "ticktext": names,
-        "showgrid": False,
-    }
-
-
-def narrow_rows(names: Sequence[str]) -> Spec:
-    """Names of bars in two lines at most, and room for them."""
-    lines = [broken_cell(name, NARROW) for name in names]
-    short = [
-        label(first) + (f"<br>{label(_short(' '.join(rest), NARROW))}" if rest else "")
-        for first, *rest in lines
-    ]
-    return {
-        "height": max(180, 110 + 34 * len(names)),
-        "yaxis": {"ticktext": short, "tickfont": {"color": "@soft", "size": 11}},
-        "margin": {"l": 60, "r": 12, "t": 30, "b": 48},
-    }
-
-
-def _short(text: str, most: int = 44) -> str:
-    return text if len(text) <= most else text[: most - 1] + "…"
 
 
 def cost_split(plans: Sequence[ScoredPlan], names: Sequence[str], wide: bool = False) -> Chart:

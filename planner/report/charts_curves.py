@@ -5,10 +5,10 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
-from planner.report.charts import COLOURS, error_bars, memory, row_axis, scored_words, speed_range
+from planner.report.charts import COLOURS, error_bars, memory, scored_words, speed_range
 from planner.report.page import Chart, Picture, Spec, label
 from planner.report.phrases import SpeedUnit, resource_words, unit_of
-from planner.report.plots import titled
+from planner.report.plots import row_axis, titled
 from planner.simulator.step import DOWNLINK, HOST, PS, UPLINK, WORKER
 from planner.units import count, format_bandwidth, format_bytes, format_seconds, percent, rate, signed
 

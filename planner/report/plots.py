@@ -1,4 +1,4 @@
-"""Charts in a terminal, readable at 80 columns and without colour.
+"""Axes and rows of charts; charts in a terminal, readable at 80 columns and without colour.
 
 Lines are drawn in braille, two by four dots a character; points are characters of their own, so that series
 differ even where colour is off. A trace of a chart says in `meta` by which character its points are drawn, or
@@ -13,10 +13,11 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from html import unescape
 from itertools import pairwise
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from planner.printable import printable
-from planner.report.page import Chart, Spec
+from planner.report.page import Chart, Spec, label
+from planner.report.terminal import broken_cell
 from planner.units import rate
 
 if TYPE_CHECKING:
@@ -114,6 +115,74 @@ def titled(title: str) -> Spec:
 def title_of(axis: Spec) -> str:
     """The title of an axis of plotly."""
     return unescape((axis.get("title") or {}).get("text", ""))
+
+
+NARROW = 20  # characters of a name beside a bar, where there is little room
+
+
+def bars(name: str, values: Sequence[float], color: Any, hover: str, **more: Any) -> Spec:
+    """Bars along x, a row each; names of rows are the axis's."""
+    return {
+        "type": "bar",
+        "orientation": "h",
+        "name": name,
+        "y": list(range(len(values))),
+        "x": list(values),
+        "hovertemplate": f"{hover}<extra></extra>",
+        "marker": {"color": color},
+        **more,
+    }
+
+
+def rows_chart(
+    key: str,
+    title: str,
+    caption: str,
+    *,
+    names: Sequence[str],
+    data: list[Spec],
+    x: Spec,
+    wide: bool = True,
+    barmode: str = "stack",
+) -> Chart:
+    """Bars in rows with names beside them; several of a row are stacked, or side by side (`group`)."""
+    layout = {
+        "barmode": barmode,
+        "bargap": 0.35,
+        "height": max(180, 110 + 28 * len(names)),
+        "xaxis": x,
+        "yaxis": row_axis([label(_short(name)) for name in names]),
+    }
+    return Chart(key, title, caption, {"data": data, "layout": layout, "narrow": narrow_rows(names)}, wide)
+
+
+def row_axis(names: list[str]) -> Spec:
+    """Rows from the top; names are labels and not categories, for two rows may have the same."""
+    return {
+        "autorange": "reversed",
+        "tickmode": "array",
+        "tickvals": list(range(len(names))),
+        "ticktext": names,
+        "showgrid": False,
+    }
+
+
+def narrow_rows(names: Sequence[str]) -> Spec:
+    """Names of bars in two lines at most, and room for them."""
+    lines = [broken_cell(name, NARROW) for name in names]
+    short = [
+        label(first) + (f"<br>{label(_short(' '.join(rest), NARROW))}" if rest else "")
+        for first, *rest in lines
+    ]
+    return {
+        "height": max(180, 110 + 34 * len(names)),
+        "yaxis": {"ticktext": short, "tickfont": {"color": "@soft", "size": 11}},
+        "margin": {"l": 60, "r": 12, "t": 30, "b": 48},
+    }
+
+
+def _short(text: str, most: int = 44) -> str:
+    return text if len(text) <= most else text[: most - 1] + "…"
 
 
 def chart_plot(chart: Chart, width: int = WIDTH) -> Text:

@@ -9,9 +9,8 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from planner.note import Note, Topic
-from planner.report.charts import bars, rows_chart
 from planner.report.page import Chart, Column, Figure, Page, Remark, Spec, Table, chart, label
-from planner.report.plots import titled
+from planner.report.plots import bars, rows_chart, titled
 from planner.simulator.cluster import ResourceKind
 from planner.simulator.step import DOWNLINK, PS, UPLINK, WORKER, resource_of
 from planner.units import MIB, format_bandwidth, format_bytes, format_seconds

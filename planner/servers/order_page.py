@@ -6,9 +6,10 @@ from dataclasses import asdict
 from typing import TYPE_CHECKING, Any, cast
 
 from planner.note import Note, Topic
-from planner.report.charts import bars, error_bars, rows_chart
+from planner.report.charts import error_bars
 from planner.report.charts_curves import step_timeline
 from planner.report.page import Chart, Column, Figure, Page, Picture, Table, label
+from planner.report.plots import bars, rows_chart
 from planner.servers.order_request import Tuned
 from planner.servers.ordering import STRATEGIES
 from planner.servers.orders import UNORDERED, OrderComparison

@@ -6,8 +6,8 @@ from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from typing import Any
 
-from planner.report.charts import bars, rows_chart
 from planner.report.page import Chart, Column, Page, Remark, Table, chart
+from planner.report.plots import bars, rows_chart
 from planner.servers.partition.search import PartitionPlan, PartitionResult, epoch_samples
 from planner.simulator.statistics import Prediction
 from planner.units import format_bytes, format_seconds, rate, three_digits
