@@ -1,6 +1,9 @@
 """Which order of transfers for this training job, and whether any can help: strategies side by side.
 
 Every strategy runs on the same cluster and profile; beside them stands what no order can beat.
+
+Measures take times, or the timeline of a run: a structured array with a row for each chunk that ended
+(`worker`, `resource`, `op`, `step`, `start_s`, `end_s`).
 """
 
 from __future__ import annotations
@@ -10,20 +13,145 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 
 from planner.errors import BadInput
 from planner.progress import Progress, ignore_progress
 from planner.search.simulations import executor_of
-from planner.servers.ordering import STRATEGIES, Schedule, Setting, measures, strategy
+from planner.servers.ordering import STRATEGIES, Schedule, Setting, strategy
 from planner.servers.ordering.graph import StepGraph, pipelined
-from planner.servers.ordering.measures import Bounds
 from planner.simulator import simulate
 from planner.simulator.cluster import COMPUTATION, Cluster, Node, Resource, ResourceKind
-from planner.simulator.policy import Mode, Ordered
-from planner.simulator.run import RunOptions
+from planner.simulator.policy import Mode, Ordered, Policy
+from planner.simulator.run import RunOptions, run
 from planner.simulator.simulate import FAIRNESS_SIGMA
-from planner.simulator.step import DOWNLINK, UPLINK, Profile
+from planner.simulator.step import DOWNLINK, UPLINK, WORKER, Profile, resource_of
 from planner.units import format_bandwidth
+
+Timeline = npt.NDArray[Any]
+Floats = npt.NDArray[np.float64]
+LINKS = (ResourceKind.DOWNLINK, ResourceKind.UPLINK, ResourceKind.LINK)
+
+
+@dataclass(frozen=True, slots=True)
+class Bounds:
+    """Seconds per step on each resource (file 004, equation 1)."""
+
+    resource_s: dict[Resource, float]
+
+    @property
+    def lower_s(self) -> float:
+        """Time of the busiest resource, which no order can beat."""
+        return max(self.resource_s.values())
+
+    @property
+    def upper_s(self) -> float:
+        """Time if nothing overlaps."""
+        return sum(self.resource_s.values())
+
+    @property
+    def communication_s(self) -> float:
+        """N: time of the busiest link in one direction."""
+        links = (s for resource, s in self.resource_s.items() if resource.kind in LINKS)
+        return max(links, default=0.0)
+
+    @property
+    def computation_s(self) -> float:
+        """C: time of the worker."""
+        return self.resource_s.get(COMPUTATION, 0.0)
+
+
+def traced(profile: Profile, cluster: Cluster, policy: Policy, mode: Mode, options: RunOptions) -> Timeline:
+    """Run a simulation and return its timeline."""
+    timeline = run(profile, cluster, policy, mode, replace(options, timeline=True)).timeline
+    assert timeline is not None
+    return timeline
+
+
+def step_bounds(profile: Profile, bandwidth_bytes_per_s: float) -> Bounds:
+    """Cost of the mean step on each resource at one worker's share of the bandwidth."""
+    if not bandwidth_bytes_per_s > 0:
+        raise BadInput(f"bandwidth is {bandwidth_bytes_per_s} bytes a second; it must be above zero")
+    cost = np.where(
+        profile.is_transfer, profile.bytes / bandwidth_bytes_per_s, profile.durations_s.mean(axis=0)
+    )
+    out: dict[Resource, float] = {}
+    for op, (resource, server) in enumerate(zip(profile.resource, profile.server, strict=True)):
+        used = resource_of(int(resource), int(server))
+        out[used] = out.get(used, 0.0) + float(cost[op])
+    return Bounds(out)
+
+
+def ordering_efficiency(step_s: float, bounds: Bounds) -> float:
+    """E of file 004, equation 2: 1 at the lower bound, 0 without any overlap. A step on one resource only
+    has nothing to order: 1."""
+    span = bounds.upper_s - bounds.lower_s
+    return (bounds.upper_s - step_s) / span if span > 0 else 1.0
+
+
+def overlap(communication_s: float, computation_s: float, step_s: float) -> float:
+    """Alpha of file 001, section 3.2: the achieved share of possible overlap, (N + C - T) / min(N, C). Below
+    0 where a step waits for more than its own N and C."""
+    shorter = min(communication_s, computation_s)
+    return (communication_s + computation_s - step_s) / shorter if shorter > 0 else 1.0
+
+
+def idle_s(timeline: Timeline) -> Floats:
+    """Seconds that the device idles in each (worker, step): T_wait."""
+    keys, inverse = _worker_steps(timeline)
+    busy = np.zeros(len(keys))
+    own = timeline["resource"] == WORKER
+    np.add.at(busy, inverse[own], (timeline["end_s"] - timeline["start_s"])[own])
+    return np.asarray(_extent(timeline, inverse, len(keys)) - busy)
+
+
+def straggler_shares(timeline: Timeline) -> Floats:
+    """Longest wait for the slowest worker in each step, as a share of the step (file 001, section 6.3). A
+    worker has done its part when its last upload (or, without uploads, op) has ended."""
+    resource = UPLINK if (timeline["resource"] == UPLINK).any() else WORKER
+    own = timeline[timeline["resource"] == resource]
+    workers = int(timeline["worker"].max()) + 1
+    steps = int(timeline["step"].max()) + 1
+    done = np.full((steps, workers), np.nan)
+    np.fmax.at(done, (own["step"], own["worker"]), own["end_s"])
+    begun = np.full(steps, np.inf)
+    ended = np.full(steps, -np.inf)
+    np.minimum.at(begun, timeline["step"], timeline["start_s"])
+    np.maximum.at(ended, timeline["step"], timeline["end_s"])
+    whole = ~np.isnan(done).any(axis=1)  # a run may be cut inside a step
+    slowest, fastest = done[whole].max(axis=1), done[whole].min(axis=1)
+    return np.asarray((slowest - fastest) / (ended - begun)[whole])
+
+
+def orders_seen(timeline: Timeline) -> tuple[int, int]:
+    """Number of distinct download orders in a run, and of (worker, step) pairs counted."""
+    own = timeline[timeline["resource"] == DOWNLINK]
+    own = own[np.lexsort((own["start_s"], own["step"], own["worker"]))]
+    sequences: dict[tuple[int, int], list[int]] = {}
+    for worker, step, op in zip(
+        own["worker"].tolist(), own["step"].tolist(), own["op"].tolist(), strict=True
+    ):
+        sequence = sequences.setdefault((worker, step), [])
+        if op not in sequence[-1:]:  # the chunks of a transfer may follow each other
+            sequence.append(op)
+    longest = max((len(s) for s in sequences.values()), default=0)
+    whole = [tuple(s) for s in sequences.values() if len(s) == longest]
+    return len(set(whole)), len(whole)
+
+
+def _worker_steps(timeline: Timeline) -> tuple[npt.NDArray[Any], npt.NDArray[np.intp]]:
+    pairs = timeline["worker"].astype(np.int64) << 32 | timeline["step"].astype(np.int64)
+    keys, inverse = np.unique(pairs, return_inverse=True)
+    return keys, inverse
+
+
+def _extent(timeline: Timeline, inverse: npt.NDArray[np.intp], count: int) -> Floats:
+    begun = np.full(count, np.inf)
+    ended = np.full(count, -np.inf)
+    np.minimum.at(begun, inverse, timeline["start_s"])
+    np.maximum.at(ended, inverse, timeline["end_s"])
+    return np.asarray(ended - begun)
+
 
 LEAST_SPEED = 1e-3  # of a slow worker: below it nothing arrives within the steps that are traced
 TRACED_STEPS = 30  # of one run, for stragglers, waits and unique orders
@@ -112,7 +240,7 @@ def cluster_bounds(profile: Profile, cluster: Cluster, *, barrier: bool = False)
     server = slowest_nic_bytes_per_s(cluster, cluster.server_nodes)
     shared = min(own, server / cluster.workers, cluster.flow_bytes_per_s)  # all workers transfer at once
     slowest = min(cluster.worker_speeds, default=1.0)
-    each = measures.bounds(profile, shared).resource_s.items()
+    each = step_bounds(profile, shared).resource_s.items()
     cost = {r: seconds / slowest if r == COMPUTATION else seconds for r, seconds in each}
     direction: dict[Resource, float] = {}
     for resource, kind in ((DOWNLINK, ResourceKind.DOWNLINK), (UPLINK, ResourceKind.UPLINK)):
@@ -186,9 +314,9 @@ def compare_orders(
     def look(name: str) -> OrderResult:
         plan, bounds = schedules[name], limits[name]
         options = RunOptions(seed=seed, steps=TRACED_STEPS, until="all", fairness_sigma=FAIRNESS_SIGMA)
-        traced = measures.traced(plan.profile, cluster, plan.policy, mode, options)
+        timeline = traced(plan.profile, cluster, plan.policy, mode, options)
         prediction = simulate(plan.profile, cluster, plan.policy, mode, seed=seed, precision=precision)
-        seen, of = measures.orders_seen(traced)
+        seen, of = orders_seen(timeline)
         return OrderResult(
             strategy=name,
             step_s=prediction.step_s,
@@ -196,10 +324,10 @@ def compare_orders(
             samples_per_s_low=prediction.samples_per_s_low,
             samples_per_s_high=prediction.samples_per_s_high,
             gain=0.0,
-            efficiency=measures.ordering_efficiency(prediction.step_s, bounds),
-            overlap=measures.overlap(bounds.communication_s, bounds.computation_s, prediction.step_s),
-            straggler_share=float(measures.straggler_shares(traced).mean()),
-            wait_s=float(measures.idle_s(traced).mean()),
+            efficiency=ordering_efficiency(prediction.step_s, bounds),
+            overlap=overlap(bounds.communication_s, bounds.computation_s, prediction.step_s),
+            straggler_share=float(straggler_shares(timeline).mean()),
+            wait_s=float(idle_s(timeline).mean()),
             orders_seen=seen,
             orders_of=of,
         )

@@ -12,14 +12,17 @@ import numpy as np
 import numpy.typing as npt
 
 from planner.errors import BadInput
-from planner.servers.tensorflow.graph import joined, kept_ops, restore_lost, tensors_of
-from planner.servers.tensorflow.recording import (
+from planner.servers.tensorflow.graph import (
     RecordedNode,
     RecordedSpan,
     RecordedTransfer,
     Recording,
     Task,
+    joined,
+    kept_ops,
+    restore_lost,
     task_of,
+    tensors_of,
 )
 from planner.simulator.step import DOWNLINK, PS, UPLINK, WORKER, Op, Profile
 

@@ -17,7 +17,8 @@ from planner.device.computation import Variation
 from planner.hardware.catalog import load_hardware
 from planner.memoize import memoize
 from planner.model.catalog import load_model
-from planner.servers.ordering import measures, order
+from planner.servers import orders
+from planner.servers.ordering import order
 from planner.servers.synthesis import NO_PARSING, NO_VARIATION, profile_for
 from planner.simulator.cluster import Cluster
 from planner.simulator.run import RunOptions, run
@@ -68,8 +69,8 @@ class ForwardPass:
         return self._profile(self.batch, 50, Variation())
 
     @cached_property
-    def bounds(self) -> measures.Bounds:
-        return measures.bounds(self.profile, self.bandwidth_bytes_per_s)
+    def bounds(self) -> orders.Bounds:
+        return orders.step_bounds(self.profile, self.bandwidth_bytes_per_s)
 
     def steps(self, strategy: str, count: int, *, seed: int = 0) -> ForwardSteps:
         """Steps under a strategy, or without order (`fifo`)."""
@@ -80,7 +81,7 @@ class ForwardPass:
         return ForwardSteps(result.step_ends_s[0] - result.step_starts_s[0], result.timeline)
 
     def efficiency(self, steps: ForwardSteps) -> float:
-        return measures.ordering_efficiency(steps.mean_s, self.bounds)
+        return orders.ordering_efficiency(steps.mean_s, self.bounds)
 
 
 @dataclass(frozen=True, eq=False)
@@ -88,7 +89,7 @@ class ForwardSteps:
     """Steps of a run: how long each took, and what happened when."""
 
     step_s: Floats
-    timeline: measures.Timeline
+    timeline: orders.Timeline
 
     @property
     def mean_s(self) -> float:
@@ -96,9 +97,9 @@ class ForwardSteps:
 
     def overlap(self, communication_s: float) -> Floats:
         """Alpha of every step."""
-        computation_s = self.step_s - measures.idle_s(self.timeline)
+        computation_s = self.step_s - orders.idle_s(self.timeline)
         pairs = zip(computation_s, self.step_s, strict=True)
-        return np.array([measures.overlap(communication_s, c, t) for c, t in pairs])
+        return np.array([orders.overlap(communication_s, c, t) for c, t in pairs])
 
 
 @memoize

@@ -23,10 +23,10 @@ import numpy as np
 from planner.hardware.catalog import load_hardware
 from planner.memoize import memoize
 from planner.model.catalog import load_model
-from planner.servers.ordering import Schedule, measures, schedule
+from planner.servers.ordering import Schedule, schedule
 from planner.servers.ordering.graph import pipelined
 from planner.servers.ordering.strategies import DEFAULT_PARTITION_BYTES
-from planner.servers.orders import machines
+from planner.servers.orders import idle_s, machines, traced
 from planner.servers.placement import cut
 from planner.servers.synthesis import NO_VARIATION, profile_for
 from planner.simulator.cluster import Cluster
@@ -205,8 +205,8 @@ def waiting(check: Section) -> Iterator[Row]:
     waits = {}
     for system in ("prophet", "bytescheduler", "mxnet"):
         ordered = plan(step(there["model"], there["batch"]), system, bandwidth)
-        timeline = measures.traced(ordered.profile, cluster, ordered.policy, "sync", options)
-        waits[system] = float(measures.idle_s(timeline).mean())
+        timeline = traced(ordered.profile, cluster, ordered.policy, "sync", options)
+        waits[system] = float(idle_s(timeline).mean())
     words = ", ".join(f"{TITLES[s]} {1e3 * wait:.0f} ms" for s, wait in waits.items())
     holds, claimed = list(waits.values()) == sorted(waits.values()), "Prophet, then ByteScheduler, then MXNet"
     what = "who waits least for parameters in a step, at 3 Gbit/s"

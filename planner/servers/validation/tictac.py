@@ -10,7 +10,8 @@ import numpy as np
 
 from planner.hardware.catalog import load_hardware
 from planner.model.catalog import load_model
-from planner.servers.ordering import measures, order
+from planner.servers.ordering import order
+from planner.servers.orders import Timeline, orders_seen, straggler_shares, traced
 from planner.servers.synthesis import profile_for
 from planner.servers.validation.ordering_abstract import ForwardPass
 from planner.simulator import simulate
@@ -91,16 +92,15 @@ def _gains_of(given: dict[str, Any]) -> Gains:
                 tac_over_tic = rates["tac"] / rates["tic"] - 1
                 options = RunOptions(steps=STRAGGLER_STEPS, until="all")
                 without, ordered = (
-                    measures.traced(profile, cluster, policies[name], mode, options)
-                    for name in ("fifo", "tic")
+                    traced(profile, cluster, policies[name], mode, options) for name in ("fifo", "tic")
                 )
                 stragglers = _most_waited(without), _most_waited(ordered)
     training_gains, inference_gains = map(tuple, by_name.values())
     return Gains(given["model"], given["ops"], training_gains, inference_gains, tac_over_tic, stragglers)
 
 
-def _most_waited(timeline: measures.Timeline) -> float:
-    return float(measures.straggler_shares(timeline).max())
+def _most_waited(timeline: Timeline) -> float:
+    return float(straggler_shares(timeline).max())
 
 
 def _gain_rows(check: Section, workload: str) -> Iterator[Row]:
@@ -203,7 +203,7 @@ def orders(check: Section) -> Iterator[Row]:
     given, there = check.figures, GIVEN["overlap"]
     bandwidth = there["bandwidth_gbit_per_s"] * GBIT_BYTES_PER_S
     forward = ForwardPass(given["model"], there["hardware"], bandwidth)
-    seen, _ = measures.orders_seen(forward.steps("fifo", given["steps"]).timeline)
+    seen, _ = orders_seen(forward.steps("fifo", given["steps"]).timeline)
     what = "ResNet-50 v2 without order: different orders in 1,000 steps"
     how = "simulated; an order is drawn for each step, as TensorFlow requests do"
     yield check.close("unique", what, given["steps"], seen, 0, unit="orders", how=how)

@@ -5,8 +5,7 @@ from __future__ import annotations
 import pytest
 
 from planner.device.recorded.importers.leaves import LARGEST_SIDE, _is_shape, _numbers
-from planner.servers.tensorflow.graph import EDGE, RECEIVED
-from planner.servers.tensorflow.recording import TRANSFER_LABEL
+from planner.servers.tensorflow.graph import EDGE, RECEIVED, TRANSFER_LABEL
 
 LONG = "9" * 5_000
 

@@ -11,8 +11,9 @@ from hypothesis import strategies as st
 from ordering_graphs import MB_PER_S, chain, makespan_s, step_graph
 
 from planner.errors import BadInput
+from planner.servers import orders
 from planner.servers.order_request import priorities_json, read_priorities
-from planner.servers.ordering import measures, order
+from planner.servers.ordering import order
 from planner.servers.ordering.graph import forward_ops, pipelined
 from planner.simulator.cluster import COMPUTATION, Cluster, Resource
 from planner.simulator.policy import Ordered, Policy
@@ -42,19 +43,19 @@ def simulated(profile: Profile, policy: Policy, mode: str = "async", workers: in
 def test_bounds_and_efficiency() -> None:
     """Figure 1 of file 004: two downloads and two ops of 1 s."""
     profile = chain([1, 1], [1, 1])
-    bounds = measures.bounds(profile, MB_PER_S)
+    bounds = orders.step_bounds(profile, MB_PER_S)
     assert bounds.resource_s == {Resource.read("downlink[0]"): 2, COMPUTATION: 2}
     assert (bounds.lower_s, bounds.upper_s) == (2, 4)
-    assert measures.ordering_efficiency(makespan_s(profile, [0, 1]), bounds) == 0.5
-    assert measures.ordering_efficiency(makespan_s(profile, [1, 0]), bounds) == 0
-    assert measures.overlap(2, 2, makespan_s(profile, [0, 1])) == 0.5
+    assert orders.ordering_efficiency(makespan_s(profile, [0, 1]), bounds) == 0.5
+    assert orders.ordering_efficiency(makespan_s(profile, [1, 0]), bounds) == 0
+    assert orders.overlap(2, 2, makespan_s(profile, [0, 1])) == 0.5
     with pytest.raises(BadInput, match="above zero"):
-        measures.bounds(profile, 0)
+        orders.step_bounds(profile, 0)
 
 
 @given(st.floats(0.1, 10), st.floats(0.1, 10), st.floats(0, 1))
 def test_overlap_is_the_share_that_is_hidden(n: float, c: float, share: float) -> None:
-    assert measures.overlap(n, c, n + c - share * min(n, c)) == pytest.approx(share, abs=1e-9)
+    assert orders.overlap(n, c, n + c - share * min(n, c)) == pytest.approx(share, abs=1e-9)
 
 
 def test_forward_and_backward_are_told_apart() -> None:
@@ -78,7 +79,7 @@ def test_a_pipelined_step_overlaps_uploads_with_the_next_forward_pass() -> None:
     turned = pipelined(TRAINING)
     result = simulated(turned, layer, "sync")
     assert np.diff(result.step_ends_s[0]) == pytest.approx(12.5)
-    assert measures.idle_s(result.timeline) == pytest.approx(3.5)
+    assert orders.idle_s(result.timeline) == pytest.approx(3.5)
     barrier = simulated(TRAINING, layer, "sync")
     assert np.diff(barrier.step_ends_s[0]) == pytest.approx(14)
 
@@ -91,10 +92,10 @@ def test_unique_orders_and_stragglers_fall_when_an_order_is_enforced() -> None:
     )
     free = simulated(profile, order(profile, "fifo", bandwidth_bytes_per_s=MB_PER_S), "sync", workers=2)
     tic = simulated(profile, order(profile, "tic", bandwidth_bytes_per_s=MB_PER_S), "sync", workers=2)
-    assert measures.orders_seen(free.timeline) == (40, 40)
-    assert measures.orders_seen(tic.timeline) == (1, 40)
-    assert measures.straggler_shares(free.timeline).mean() > 0.01
-    assert measures.straggler_shares(tic.timeline).max() == 0
+    assert orders.orders_seen(free.timeline) == (40, 40)
+    assert orders.orders_seen(tic.timeline) == (1, 40)
+    assert orders.straggler_shares(free.timeline).mean() > 0.01
+    assert orders.straggler_shares(tic.timeline).max() == 0
     assert tic.end_s < free.end_s
 
 

@@ -7,7 +7,8 @@ import pytest
 
 from planner.hardware.catalog import load_hardware
 from planner.model.catalog import load_model
-from planner.servers.ordering import measures, order
+from planner.servers import orders
+from planner.servers.ordering import order
 from planner.servers.ordering.graph import StepGraph
 from planner.servers.ordering.strategies import tac_order, tic_order
 from planner.servers.synthesis import NO_PARSING, profile_for
@@ -30,11 +31,11 @@ def test_alpha_explains_step_time() -> None:
     result = run(profile, Cluster.uniform(1, 1, bandwidth), policy, "async", options)
     assert result.timeline is not None
     times = result.step_ends_s[0] - result.step_starts_s[0]
-    busy = times - measures.idle_s(result.timeline)
-    alpha = [measures.overlap(size / bandwidth, c, t) for c, t in zip(busy, times, strict=True)]
+    busy = times - orders.idle_s(result.timeline)
+    alpha = [orders.overlap(size / bandwidth, c, t) for c, t in zip(busy, times, strict=True)]
     r_squared = np.corrcoef(alpha, times)[0, 1] ** 2
     assert 0.95 <= r_squared < 0.9999
-    assert measures.orders_seen(result.timeline) == (300, 300)
+    assert orders.orders_seen(result.timeline) == (300, 300)
 
 
 @pytest.mark.parametrize(("model", "transfers"), [("inception3", 190), ("resnet152", 467)])

@@ -13,17 +13,19 @@ from planner.device.recorded.importers import import_profile
 from planner.errors import BadInput
 from planner.servers.tensorflow import profile as tensorflow
 from planner.servers.tensorflow import runmetadata
-from planner.servers.tensorflow.graph import joined, kept_ops, restore_lost
-from planner.servers.tensorflow.profile import dispatch_gaps, shared_time
-from planner.servers.tensorflow.recording import (
+from planner.servers.tensorflow.graph import (
     RecordedNode,
     RecordedSpan,
     RecordedTransfer,
     Recording,
     Task,
     add_op,
-    read_timeline,
+    joined,
+    kept_ops,
+    restore_lost,
 )
+from planner.servers.tensorflow.profile import dispatch_gaps, shared_time
+from planner.servers.tensorflow.runmetadata import read_timeline
 from planner.simulator.step import DOWNLINK, PS, RESOURCE_KINDS, UPLINK, WORKER
 from planner.simulator.step.files import read_bytes
 

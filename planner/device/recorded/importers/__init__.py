@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from planner.device.computation import Computation
     from planner.device.recorded.importers.events import Trace
     from planner.device.recorded.importers.kineto import Step
-    from planner.servers.tensorflow.recording import Recording
+    from planner.servers.tensorflow.graph import Recording
 
 __all__ = ["import_computation", "import_profile"]
 
@@ -113,7 +113,7 @@ def _imported(paths: Sequence[Path | str], about: dict[str, Any]) -> Profile:
 
             traces.append(kineto.read_steps(data, where))
         elif kind == TIMELINE:
-            from planner.servers.tensorflow.recording import read_timeline
+            from planner.servers.tensorflow.runmetadata import read_timeline
 
             recordings.append(read_timeline(data, where))
         else:
