@@ -96,7 +96,7 @@ def test_every_file_that_the_page_names_exists() -> None:
         assert list(checkout.glob(name.rstrip("/"))) or list(ROOT.glob(name.rstrip("/"))), name
 
 
-def test_the_page_stays_one_page_with_ten_steps_of_recommend() -> None:
+def test_page_stays_one_page_with_ten_steps_of_recommend() -> None:
     page = PAGE.read_text()
     assert len(page.split()) < 600
     assert re.findall(r"^(\d+)\. `", page, re.MULTILINE) == [str(step) for step in range(1, 11)]

@@ -54,7 +54,7 @@ def test_no_compiler_requests_one_from_the_package_index(backend, monkeypatch, t
 
 
 @pytest.mark.parametrize("hook", HOOKS)
-def test_a_compiler_on_the_path_is_used(backend, monkeypatch, tmp_path, hook):
+def test_compiler_on_the_path_is_used(backend, monkeypatch, tmp_path, hook):
     compiler(tmp_path, 0)
     monkeypatch.setenv("PATH", str(tmp_path))
     assert getattr(backend, hook)() == ["cmake"]
@@ -62,20 +62,20 @@ def test_a_compiler_on_the_path_is_used(backend, monkeypatch, tmp_path, hook):
     assert backend.skbuild.given == [{"a": "b"}]
 
 
-def test_a_compiler_that_is_named_and_not_there_is_an_error(backend, monkeypatch):
+def test_compiler_that_is_named_and_not_there_is_an_error(backend, monkeypatch):
     monkeypatch.setenv("CXX", "/no/such/g++ -m64")
     with pytest.raises(SystemExit, match="planner: CXX names '/no/such/g\\+\\+', which is not there"):
         backend.get_requires_for_build_wheel()
 
 
-def test_a_compiler_that_is_too_old_is_replaced(backend, monkeypatch, tmp_path, capsys):
+def test_compiler_that_is_too_old_is_replaced(backend, monkeypatch, tmp_path, capsys):
     compiler(tmp_path, 1)
     monkeypatch.setenv("PATH", str(tmp_path))
     assert backend.get_requires_for_build_wheel() == ["cmake", "ziglang"]
     assert f"{tmp_path}/c++ does not compile C++20" in capsys.readouterr().err
 
 
-def test_a_machine_that_ziglang_does_not_serve_has_no_engine(backend, monkeypatch, tmp_path):
+def test_machine_that_ziglang_does_not_serve_has_no_engine(backend, monkeypatch, tmp_path):
     monkeypatch.setenv("PATH", str(tmp_path))
     monkeypatch.setattr(platform, "machine", lambda: "sparc64")
     assert backend.get_requires_for_build_wheel() == ["cmake"]
@@ -95,7 +95,7 @@ def test_without_headers_of_python_there_is_no_engine(backend, monkeypatch, tmp_
     )
 
 
-def test_the_compiler_of_the_package_index_is_called_by_cmake(backend, monkeypatch, tmp_path):
+def test_compiler_of_the_package_index_is_called_by_cmake(backend, monkeypatch, tmp_path):
     package = tmp_path / "ziglang"
     package.mkdir()
     (package / "__init__.py").write_text("")
@@ -121,7 +121,7 @@ def test_the_compiler_of_the_package_index_is_called_by_cmake(backend, monkeypat
     assert "CXX" not in os.environ
 
 
-def test_a_build_without_isolation_and_without_ziglang_has_no_engine(backend, monkeypatch, tmp_path, capsys):
+def test_build_without_isolation_and_without_ziglang_has_no_engine(backend, monkeypatch, tmp_path, capsys):
     monkeypatch.setenv("PATH", str(tmp_path))
     monkeypatch.setattr(importlib.util, "find_spec", lambda name: None)
     backend.build_wheel(str(tmp_path))

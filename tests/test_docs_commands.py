@@ -41,7 +41,7 @@ def test_pages_hold_commands() -> None:
 
 
 @pytest.mark.parametrize("text", FOUND)
-def test_the_command_parses(text: str) -> None:
+def test_command_parses(text: str) -> None:
     _, name, *words = [word for word in shlex.split(text) if word != "..."]
     assert name in COMMANDS
     command = load(name)

@@ -66,7 +66,7 @@ def test_common_flags_come_first_in_help() -> None:
     assert tuple(names[: len(COMMON)]) == COMMON
 
 
-def test_the_help_and_the_pages_name_every_exchange() -> None:
+def test_help_and_the_pages_name_every_exchange() -> None:
     from planner.parallel.data import EXCHANGES
 
     (flag,) = (flag for flag in flags_of(Request) if flag.name == "exchange")

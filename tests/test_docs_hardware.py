@@ -26,7 +26,7 @@ def block(language: str) -> str:
 
 
 @pytest.mark.usefixtures("lab")
-def test_the_command() -> None:
+def test_command() -> None:
     command, _, shown = block("console").partition("\n")
     program, *arguments = command.removeprefix("$ ").split()
     assert program == "planner"
@@ -39,6 +39,6 @@ def test_the_command() -> None:
 
 
 @pytest.mark.usefixtures("lab")
-def test_the_python() -> None:
+def test_python() -> None:
     test = doctest.DocTestParser().get_doctest(block("python"), {}, "hardware.md", str(PAGE), 0)
     assert doctest.DocTestRunner(verbose=False).run(test).failed == 0

@@ -17,14 +17,14 @@ TEXT = DOCS.read_text()
 EXAMPLE = re.search(r"```toml\n(.*?)```", TEXT, re.DOTALL)[1]
 
 
-def test_the_worked_example_prints_what_it_says(tmp_path):
+def test_worked_example_prints_what_it_says(tmp_path):
     (tmp_path / "tiny.toml").write_text(EXAMPLE)
     model = load_model(tmp_path / "tiny.toml")
     said = re.search(r"```csv\n(.*?)```", TEXT, re.DOTALL)[1]
     assert render(report.model_tables(model), "csv") == said
 
 
-def test_the_error_is_the_one_it_shows(tmp_path, monkeypatch):
+def test_error_is_the_one_it_shows(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     Path("tiny.toml").write_text(EXAMPLE.replace("conv = 16, kernel", "conv = 16, kernal", 1))
     with pytest.raises(BadInput) as error:
@@ -32,7 +32,7 @@ def test_the_error_is_the_one_it_shows(tmp_path, monkeypatch):
     assert f"    planner: {error.value}\n" in TEXT
 
 
-def test_the_example_over_text_is_gpt2(tmp_path):
+def test_example_over_text_is_gpt2(tmp_path):
     (tmp_path / "text.toml").write_text(re.findall(r"```toml\n(.*?)```", TEXT, re.DOTALL)[1])
     model = load_model(tmp_path / "text.toml")
     assert model.parameters == load_model("gpt2").parameters == 124_439_808

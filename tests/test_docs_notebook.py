@@ -8,7 +8,7 @@ import pytest
 NOTEBOOK = Path(__file__).parents[1] / "examples" / "answers.ipynb"
 
 
-def test_the_notebook_runs(capsys: pytest.CaptureFixture[str]) -> None:
+def test_notebook_runs(capsys: pytest.CaptureFixture[str]) -> None:
     pandas = pytest.importorskip("pandas")
     cells = [
         "".join(cell["source"])

@@ -21,7 +21,7 @@ def words_and_figures(text):
 
 
 @pytest.mark.parametrize("example", MADE["EXAMPLE"].findall(README), ids=lambda found: found[1])
-def test_the_answer_shown_is_the_answer_given(example):
+def test_answer_shown_is_the_answer_given(example):
     _, command, shown, _ = example
     words, figures = words_and_figures(MADE["answer"](command))
     told_words, told_figures = words_and_figures(shown)
@@ -29,7 +29,7 @@ def test_the_answer_shown_is_the_answer_given(example):
     assert told_figures == pytest.approx(figures, rel=CLOSE), AGAIN
 
 
-def test_the_accuracy_shown_is_that_of_the_document():
+def test_accuracy_shown_is_that_of_the_document():
     (_, table, _) = MADE["TABLE"].search(README).groups()
     assert table == MADE["accuracy"]((ROOT / "docs/validation.md").read_text()), AGAIN
     assert table.count("\n") == 7

@@ -35,7 +35,7 @@ def test_what_only_one_version_accepts_is_listed() -> None:
     assert gate.moved({}, {"a": ONE}, 0.01) == ["a: only in the new version's grid"]
 
 
-def test_a_version_equals_itself() -> None:
+def test_version_equals_itself() -> None:
     only = "alexnet b128, 1 x p3.2xlarge"
     done = subprocess.run(
         [sys.executable, BENCHMARKS / "gate.py", sys.executable, sys.executable, "--only", only],
@@ -47,7 +47,7 @@ def test_a_version_equals_itself() -> None:
     assert "0 of 1 plans moved" in done.stdout
 
 
-def test_an_environment_without_python_is_one_line(tmp_path: Path) -> None:
+def test_environment_without_python_is_one_line(tmp_path: Path) -> None:
     done = subprocess.run(
         [sys.executable, BENCHMARKS / "gate.py", tmp_path, sys.executable],
         capture_output=True,
@@ -64,7 +64,7 @@ def test_every_exchange_and_both_cuts_are_asked() -> None:
     assert {"--tensor", "--pipeline"} <= {word for entry in asked for word in entry}
 
 
-def test_a_command_that_is_refused_is_told_apart() -> None:
+def test_command_that_is_refused_is_told_apart() -> None:
     answered = gate_plans.answered(["--model", "resnet50", "--hardware", "nosuch", "--workers", "1"], 0.01, 0)
     assert answered.keys() == {"refused"}
     assert "nosuch" in answered["refused"]

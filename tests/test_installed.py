@@ -29,7 +29,7 @@ def test_no_sources_of_the_engine():
     assert [file for file in FILES if file.suffix in (".cpp", ".hpp", ".h")] == []
 
 
-def test_the_whole_catalogue_is_carried():
+def test_whole_catalogue_is_carried():
     carried = {"/".join(file.parts[2:]) for file in FILES if file.parts[:2] == ("planner", "catalog_data")}
     here = {
         str(path.relative_to(CHECKOUT))

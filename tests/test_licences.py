@@ -24,7 +24,7 @@ LISTED = tomllib.loads((ROOT / "licenses/vendored.toml").read_text())["component
 
 
 @pytest.mark.parametrize("one", LISTED, ids=lambda item: item["name"])
-def test_a_licence_is_carried_for_each(one):
+def test_licence_is_carried_for_each(one):
     text = (ROOT / one["text"]).read_text()
     assert "Copyright (c)" in text
     assert {"MIT": "Permission is hereby granted", "BSD-3-Clause": "Redistribution and use"}[
@@ -44,7 +44,7 @@ def test_nothing_of_others_is_carried_unlisted():
 
 
 @pytest.mark.skipif(not installed(), reason="planner is not installed here")
-def test_the_bill_of_materials():
+def test_bill_of_materials():
     done = subprocess.run(
         [sys.executable, str(ROOT / "licenses/sbom.py"), "--extra", "cluster"],
         capture_output=True,

@@ -15,7 +15,7 @@ ENDS = {"first": 0.25, "second": 0.75}
 @given(
     st.lists(st.tuples(st.sampled_from(["first", "second", "other"]), st.integers(0, 9), st.integers(0, 9)))
 )
-def test_the_share_never_falls(told: list[tuple[str, int, int]]) -> None:
+def test_share_never_falls(told: list[tuple[str, int, int]]) -> None:
     meter, last = Meter(ENDS, clock=lambda: 0.0), 0.0
     for stage, done, of in told:
         meter(stage, done, of)
@@ -23,7 +23,7 @@ def test_the_share_never_falls(told: list[tuple[str, int, int]]) -> None:
         last = meter.share
 
 
-def test_a_stage_goes_from_the_end_of_the_one_before_to_its_own() -> None:
+def test_stage_goes_from_the_end_of_the_one_before_to_its_own() -> None:
     meter = Meter(ENDS)
     for done, share in ((0, 0.0), (1, 0.125), (2, 0.25)):
         meter("first", done, 2)
@@ -36,7 +36,7 @@ def test_a_stage_goes_from_the_end_of_the_one_before_to_its_own() -> None:
     assert meter.share == pytest.approx(0.75)
 
 
-def test_the_time_left_is_that_of_the_rest_at_the_same_pace() -> None:
+def test_time_left_is_that_of_the_rest_at_the_same_pace() -> None:
     now = 0.0
     meter = Meter(ENDS, clock=lambda: now)
     meter("first", 0, 1)
@@ -71,7 +71,7 @@ def test_quiet_says_nothing(monkeypatch: pytest.MonkeyPatch, capsys: pytest.Capt
     assert capsys.readouterr().err == ""
 
 
-def test_a_terminal_shows_the_best_so_far_above_the_bar() -> None:
+def test_terminal_shows_the_best_so_far_above_the_bar() -> None:
     from rich.console import Console
 
     bar = _output.ProgressBar(ENDS)

@@ -27,14 +27,14 @@ def test_actions_are_pinned_by_hash_with_their_version(path):
         assert re.fullmatch(r" # v\d+\.\d+\.\d+", comment), action
 
 
-def test_an_action_has_one_hash():
+def test_action_has_one_hash():
     used = {
         match for path in WORKFLOWS for match in re.findall(r"uses: ([\w./-]+)@(\w+ # \S+)", path.read_text())
     }
     assert len(used) == len({action for action, _ in used})
 
 
-def test_the_supported_pythons_are_tested_and_built():
+def test_supported_pythons_are_tested_and_built():
     stated = {c.rpartition(" ")[2] for c in PROJECT["classifiers"] if re.search(r":: 3\.\d+$", c)}
     tested = re.search(r"python: \[(.*)\]", (ROOT / ".github/workflows/test.yml").read_text())
     built = tomllib.loads((ROOT / "pyproject.toml").read_text())["tool"]["cibuildwheel"]["build"]

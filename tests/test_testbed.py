@@ -49,7 +49,7 @@ def test_each_tensor_has_its_download_upload_and_update(two_servers: dict[str, o
         assert len(set(profile.bytes[ops & profile.is_transfer].tolist())) == 1
 
 
-def test_the_order_is_that_of_the_requests(two_servers: dict[str, object]) -> None:
+def test_order_is_that_of_the_requests(two_servers: dict[str, object]) -> None:
     profile = testbed.profile_of(two_servers, latency=False)
     assert profile.order is not None
     assert profile.starts_s is not None
@@ -83,7 +83,7 @@ def test_one_simulated_worker_takes_as_long_as_the_recorded_one(name: str) -> No
     assert prediction.step_s == pytest.approx(recorded_s, rel=0.015)
 
 
-def test_the_window_is_read_from_the_trace() -> None:
+def test_window_is_read_from_the_trace() -> None:
     """The 9.8 MB tensor was sent whole, so the window had grown beyond gRPC's first 4 MiB."""
     profile = testbed.profile_of(testbed.read_trace("alexnet_big_200_ps1"))
     assert testbed.policy_of(profile).window_bytes == profile.bytes.max() == 9766444
@@ -100,7 +100,7 @@ def test_repeats_weigh_by_their_windows() -> None:
 
 
 @pytest.mark.parametrize("name", testbed.traces())
-def test_the_package_ships_these_profiles(name: str) -> None:
+def test_package_ships_these_profiles(name: str) -> None:
     made, shipped = testbed.profile_of(testbed.read_trace(name)), recorded(name)
     assert made.names == shipped.names
     for array in ("resource", "server", "bytes", "dep_start", "dep_index", "tensor", "durations_s", "order"):
@@ -110,7 +110,7 @@ def test_the_package_ships_these_profiles(name: str) -> None:
     assert made.bandwidth_bytes_per_s == shipped.bandwidth_bytes_per_s
 
 
-def test_a_window_is_fitted_only_where_the_first_one_cuts_a_transfer() -> None:
+def test_window_is_fitted_only_where_the_first_one_cuts_a_transfer() -> None:
     profile = recorded("resnet50_b16_100_ps1")
     fit = infer_window([profile], Wire(profile.bandwidth_bytes_per_s))
     assert min(fit.window_bytes, fit.largest_bytes) <= DEFAULT_WINDOW_BYTES

@@ -32,14 +32,14 @@ def network(members: int = 4, **more: object) -> Level:
 
 
 @pytest.mark.parametrize("members", [2, 3, 8, 1024])
-def test_an_all_reduce_is_a_reduce_scatter_and_an_all_gather(members: int) -> None:
+def test_all_reduce_is_a_reduce_scatter_and_an_all_gather(members: int) -> None:
     parts = ring_bytes("reduce_scatter", 1e6, members) + ring_bytes("all_gather", 1e6, members)
     assert ring_bytes("all_reduce", 1e6, members) == pytest.approx(parts)
     assert ring_bytes("all_gather", 1e6, members) == pytest.approx(1e6 * (members - 1) / members)
 
 
 @pytest.mark.parametrize("library", [Nccl(), Nccl("hierarchical"), Gloo()])
-def test_an_all_to_all_moves_what_an_all_gather_does_and_a_send_all_of_it(library: Nccl | Gloo) -> None:
+def test_all_to_all_moves_what_an_all_gather_does_and_a_send_all_of_it(library: Nccl | Gloo) -> None:
     for peers in (Peers.of(fabric(8)), Peers.of(between=network(4))):
         for kind, share in (("all_to_all", (peers.ranks - 1) / peers.ranks), ("send_recv", 1.0)):
             sent = sum(phase.bytes for phase in library.phases(kind, 1e9, peers))
@@ -51,14 +51,14 @@ def test_an_all_to_all_moves_what_an_all_gather_does_and_a_send_all_of_it(librar
     assert library.seconds("all_to_all", 1e8, both) < library.seconds("all_reduce", 1e8, both)
 
 
-def test_a_ring_crosses_each_machine_once_a_pass() -> None:
+def test_ring_crosses_each_machine_once_a_pass() -> None:
     peers = Peers.of(fabric(8), network(4))
     assert ring_hops("all_reduce", peers) == (2 * 31 - 2 * 3, 2 * 3)
     assert ring_hops("all_gather", Peers.of(fabric(8))) == (7, 0)
     assert tree_hops(peers) == (14, 4)
 
 
-def test_a_flat_ring_is_as_fast_as_its_slowest_link() -> None:
+def test_flat_ring_is_as_fast_as_its_slowest_link() -> None:
     peers = Peers.of(fabric(8), network(4))
     (phase,) = Nccl("ring").phases("all_reduce", 1e9, peers)
     assert phase.level == "network"
@@ -90,7 +90,7 @@ def test_small_messages_cost_what_nccls_latency_model_says() -> None:
     assert auto.latency_s <= phase.latency_s
 
 
-def test_the_library_takes_the_fastest_algorithm() -> None:
+def test_library_takes_the_fastest_algorithm() -> None:
     peers = Peers.of(fabric(8), network(64))
     for size in (8, 2**16, 2**24, 2**30):
         seconds = {
@@ -122,12 +122,12 @@ def test_time_grows_with_size_and_ranks() -> None:
             before = seconds
 
 
-def test_nobody_to_talk_to_costs_nothing() -> None:
+def test_collective_of_one_rank_costs_nothing() -> None:
     assert Nccl().phases("all_reduce", 1e6, Peers.of()) == ()
     assert Gloo().phases("all_reduce", 1e6, Peers.of()) == ()
 
 
-def test_a_curve_is_interpolated_in_the_logarithm_of_the_size() -> None:
+def test_curve_is_interpolated_in_the_logarithm_of_the_size() -> None:
     curve = TimeCurve.of([(MIB, 1e-3), (1024, 1e-5), (4 * MIB, 4e-3)])
     assert curve.seconds(MIB) == pytest.approx(1e-3)
     assert curve.seconds(2 * MIB) == pytest.approx(2e-3)
@@ -137,7 +137,7 @@ def test_a_curve_is_interpolated_in_the_logarithm_of_the_size() -> None:
 
 
 @pytest.mark.parametrize("points", [[], [(1, 1.0), (1, 2.0)], [(0, 1.0)], [(1, 0.0)]])
-def test_a_curve_of_nonsense_is_refused(points: list[tuple[float, float]]) -> None:
+def test_curve_of_nonsense_is_refused(points: list[tuple[float, float]]) -> None:
     with pytest.raises((BadInput, ValueError)):
         TimeCurve.of(points)
 
@@ -204,7 +204,7 @@ def test_gloo_scatters_by_an_all_reduce() -> None:
 
 
 @pytest.mark.parametrize(("members", "rate"), [(1, 1e9), (2, 0.0), (2, -1.0)])
-def test_a_level_needs_two_members_and_a_rate(members: int, rate: float) -> None:
+def test_level_needs_two_members_and_a_rate(members: int, rate: float) -> None:
     with pytest.raises(BadInput):
         Level("network", "Net", members, rate)
 
@@ -251,7 +251,7 @@ def test_nccl_broadcasts_down_a_chain_of_machines() -> None:
     assert 1e8 / 360e9 <= inside < 1.3 * 1e8 / 360e9
 
 
-def test_a_broadcast_that_was_not_measured_takes_half_of_an_all_reduce_and_its_way() -> None:
+def test_broadcast_that_was_not_measured_takes_half_of_an_all_reduce_and_its_way() -> None:
     where = Site(load_hardware("p4d.24xlarge"), 16)
     peers = peers_of(where, Nccl())
     assert peers.between is not None
@@ -279,7 +279,7 @@ def test_gloo_broadcasts_down_a_binomial_tree(ranks: int, size: int, measured_s:
     assert phase.seconds(level.bytes_per_s) == pytest.approx(measured_s, rel=0.02)
 
 
-def test_a_broadcast_of_two_levels_goes_to_machines_and_then_inside() -> None:
+def test_broadcast_of_two_levels_goes_to_machines_and_then_inside() -> None:
     peers = Peers.of(fabric(8), network(4))
     parts = [(scope, kind) for _, scope, kind, _ in hierarchical_parts("broadcast", 1e6, peers)]
     assert parts == [("all", "broadcast"), ("machine", "broadcast")]

@@ -25,7 +25,7 @@ def site(tensor: int, pipeline: int, workers: int) -> Site:
     return Site(P5, workers, mesh=Mesh.of(tensor=tensor, pipeline=pipeline))
 
 
-def test_a_group_of_replicas_has_its_part_of_every_machine() -> None:
+def test_group_of_replicas_has_its_part_of_every_machine() -> None:
     seen = data_parallel_group(site(4, 2, 64))
     assert (seen.workers, seen.devices, seen.machines) == (8, 2, 4)
     assert seen.nic_bytes_per_s == pytest.approx(Site(P5, 8).nic_bytes_per_s / 4)

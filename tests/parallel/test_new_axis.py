@@ -34,14 +34,14 @@ def answer(*args: str) -> dict[str, Any]:
     return loads
 
 
-def test_help_has_its_flag() -> None:
+def test_help_has_the_flag_of_a_new_axis() -> None:
     for command in ("simulate", "recommend", "compare", "saturation"):
         shown = python(COMMAND, command, "--help").stdout
         assert "--context" in shown
         assert "Context-parallel degree" in shown
 
 
-def test_simulate_counts_its_computation_communication_and_memory(tmp_path: Path) -> None:
+def test_simulate_counts_computation_communication_and_memory_of_a_new_axis(tmp_path: Path) -> None:
     page = tmp_path / "page.html"
     alone = answer("simulate", *SHARDED, "--tensor", "2")
     both = answer("simulate", *SHARDED, "--tensor", "2", "--context", "2", "--html", str(page))
@@ -76,23 +76,14 @@ def test_simulate_counts_its_computation_communication_and_memory(tmp_path: Path
         ("saturation", ("--max-workers", "16")),
     ],
 )
-def test_every_answer_has_its_degree(command: str, more: tuple[str, ...]) -> None:
-    result = answer(command, *SETTINGS, *more, "--context", "2", "--exchange", "sharded")
+def test_answers_and_pages_have_the_degree_of_a_new_axis(
+    tmp_path: Path, command: str, more: tuple[str, ...]
+) -> None:
+    page = tmp_path / "page.html"
+    asked = (*SETTINGS, *more, "--context", "2", "--exchange", "sharded")
+    result = answer(command, *asked, "--html", str(page))
     plans = result.get("plans") or result["points"]
     assert {plan["context"] for plan in plans} == {2}
-
-
-@pytest.mark.parametrize(
-    ("command", "more"),
-    [
-        ("recommend", ("--workers", "8", "--budget", "120")),
-        ("compare", ("--workers", "8")),
-        ("saturation", ("--max-workers", "16")),
-    ],
-)
-def test_pages_of_every_answer_name_its_degree(tmp_path: Path, command: str, more: tuple[str, ...]) -> None:
-    page = tmp_path / "page.html"
-    answer(command, *SETTINGS, *more, "--context", "2", "--exchange", "sharded", "--html", str(page))
     assert "CP2" in page.read_text()
 
 
@@ -106,7 +97,7 @@ def test_sweep_scores_every_degree(tmp_path: Path) -> None:
     assert {plan["context"] for plan in plans} == {1, 2}
 
 
-def test_search_tries_its_candidates_where_no_degree_is_named() -> None:
+def test_search_without_degrees_tries_candidates_of_a_new_axis() -> None:
     done = python(
         "import context_axis\n"
         "from planner.search.request import Request\n"
@@ -124,7 +115,7 @@ def test_search_tries_its_candidates_where_no_degree_is_named() -> None:
     assert done.stdout.split("\n")[:3] == ["[1, 2]", "context 2 x pipeline 8", "True"], done.stderr
 
 
-def test_what_it_says_is_infeasible_is_refused() -> None:
+def test_infeasible_degree_of_a_new_axis_is_refused() -> None:
     refused = python(COMMAND, "simulate", *SHARDED, "--context", "3")
     assert refused.returncode == 2
     assert refused.stderr == "planner: --context 3 does not divide 8192 tokens\n"

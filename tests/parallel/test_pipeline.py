@@ -21,7 +21,7 @@ def slowest(block_s: list[float], ends: tuple[int, ...]) -> float:
 
 
 @given(times, st.integers(1, 8))
-def test_no_other_stages_are_faster(unit_s, stages) -> None:
+def test_balanced_stages_are_the_fastest(unit_s, stages) -> None:
     if stages > len(unit_s):
         with pytest.raises(BadInput, match=f"the nearest that works is {len(unit_s)}"):
             balance_stages(np.array(unit_s), stages)
@@ -45,14 +45,14 @@ def test_equal_blocks_are_shared_out_equally() -> None:
 
 
 @given(st.integers(1, 6), st.integers(1, 12), st.floats(0.1, 3), st.floats(0.1, 3))
-def test_the_closed_form_is_exact_for_stages_alike(stages, micro, forward, backward) -> None:
+def test_closed_form_is_exact_for_stages_alike(stages, micro, forward, backward) -> None:
     played = one_forward_one_backward_s([forward] * stages, [backward] * stages, micro)
     assert pipeline_s([forward] * stages, [backward] * stages, micro) == pytest.approx(played)
     assert played == pytest.approx((micro + stages - 1) * (forward + backward))
 
 
 @given(st.lists(st.floats(0.5, 2), min_size=2, max_size=5), st.integers(1, 16), st.floats(0, 0.2))
-def test_the_closed_form_is_near_the_schedule_for_stages_unlike(forward, micro, send) -> None:
+def test_closed_form_is_near_the_schedule_for_stages_unlike(forward, micro, send) -> None:
     backward = [2 * each for each in forward]
     played = one_forward_one_backward_s(forward, backward, micro, send)
     closed = pipeline_s(forward, backward, micro, send_s=send)

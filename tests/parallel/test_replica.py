@@ -56,12 +56,12 @@ def test_stages_share_what_units_take_and_differ_in_what_they_wait_for() -> None
     assert two.seconds.sum() > often.seconds.sum()
 
 
-def test_what_is_computed_again_and_the_batch_count() -> None:
+def test_stage_time_grows_with_recompute_and_batch() -> None:
     site = Site(MACHINE, 8, mesh=Mesh.of(tensor=2, pipeline=2))
     assert seconds(site) < seconds(site, recompute="full") < seconds(site, 4, recompute="full")
 
 
-def test_what_follows_from_ops_alone_is_found_once_for_all_batches() -> None:
+def test_stretches_and_buckets_are_derived_once_for_all_batches() -> None:
     site = Site(MACHINE, 8, mesh=Mesh.of(tensor=2, pipeline=2))
     first, second = (replica_computation(MODEL, batch, site, BF16) for batch in (1, 2))
     assert not np.array_equal(first.durations_s, second.durations_s)
@@ -71,7 +71,7 @@ def test_what_follows_from_ops_alone_is_found_once_for_all_batches() -> None:
     assert bucket_gradients(second, 1 << 20, 1 << 20, 4) != bucket_gradients(first, 1 << 20, 1 << 20, 2)
 
 
-def test_a_model_is_sharded_once_however_the_mesh_is_written() -> None:
+def test_model_is_sharded_once_however_the_mesh_is_written() -> None:
     assert Mesh.of(tensor=4).shard(MODEL) is Mesh((TensorParallel(4),)).shard(MODEL)
     assert Mesh((TensorParallel(4, sequence_parallel=False),)).shard(MODEL) != Mesh.of(tensor=4).shard(MODEL)
 

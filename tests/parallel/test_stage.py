@@ -46,7 +46,7 @@ def seconds(of: StageWork, kind: int) -> float:
     return float(of.seconds[of.layout.work == kind].sum())
 
 
-def test_a_whole_replica_computes_what_its_layers_do() -> None:
+def test_whole_replica_computes_what_its_layers_do() -> None:
     model = load_model("gpt2")
     whole = work(model)
     assert seconds(whole, COMPUTE) == pytest.approx(3 * times(model, 2).forward_s.sum())
@@ -90,7 +90,7 @@ def test_stages_wait_as_long_as_the_schedule_says() -> None:
     assert seconds(interleaved, WAIT) < seconds(staged, WAIT)
 
 
-def test_a_device_updates_the_parameters_of_its_stage() -> None:
+def test_device_updates_the_parameters_of_its_stage() -> None:
     model = load_model("gpt2")
     staged = work(model, pipeline=2)
     held = sum(parameter.elements for parameter in staged.layout.parameters)

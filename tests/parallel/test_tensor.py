@@ -37,7 +37,7 @@ TRANSFORMERS = ("gpt2", "bert-large", "llama3-8b", "mixtral-8x7b", "t5-base", "v
 
 @pytest.mark.parametrize("name", TRANSFORMERS)
 @pytest.mark.parametrize("degree", [2, 4])
-def test_the_shares_of_all_devices_are_the_model(name: str, degree: int) -> None:
+def test_shares_of_all_devices_are_the_model(name: str, degree: int) -> None:
     whole = load_model(name)
     mine = shard(whole, degree)
     # what is not shared (norms, positions, biases of sums, pooling) is on every device: a small rest
@@ -45,7 +45,7 @@ def test_the_shares_of_all_devices_are_the_model(name: str, degree: int) -> None
     assert 1 / degree <= mine.macs / whole.macs < 1 / degree + 0.01
 
 
-def test_a_block_of_llama_is_cut_as_megatron_cuts_it() -> None:
+def test_block_of_llama_is_cut_as_megatron_cuts_it() -> None:
     whole = load_model("llama3-8b")
     reduced = TensorParallel(8).shard(Shard(whole)).communications
     how = shardings(shard(whole, 8), whole)
@@ -74,7 +74,7 @@ def test_a_block_of_llama_is_cut_as_megatron_cuts_it() -> None:
     assert len(reduced) == 2 * 32 + 1  # and that of the embedding
 
 
-def test_a_share_has_the_width_of_its_columns_and_the_rows_of_its_sums() -> None:
+def test_share_has_the_width_of_its_columns_and_the_rows_of_its_sums() -> None:
     whole = load_model("llama3-8b")
     layers = {layer.name.removeprefix("model.layers.0."): layer for layer in shard(whole, 4).layers}
     assert layers["self_attn.q_proj"].output_shape == (8192, 1024)
@@ -98,7 +98,7 @@ def test_degree_one_changes_nothing() -> None:
     assert shard(whole, 1) is whole
 
 
-def test_what_does_not_divide_is_refused_with_what_does() -> None:
+def test_indivisible_degree_is_refused_with_the_nearest() -> None:
     with pytest.raises(BadInput, match=r"degree of 8 does not divide the 12 heads of gpt2; .* is 6"):
         shard(load_model("gpt2"), 8)
     assert "no attention" in str(TensorParallel(2).infeasibility(None, load_model("resnet50")))

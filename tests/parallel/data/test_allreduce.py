@@ -51,7 +51,7 @@ def test_one_worker_computes_and_updates() -> None:
 
 
 @pytest.mark.parametrize("workers", [2, 8, 16])
-def test_a_bucket_at_the_end_is_exposed_in_full(workers: int) -> None:
+def test_bucket_at_the_end_is_exposed_in_full(workers: int) -> None:
     """One bucket is ready with the last gradient: backward, then the collective, then the optimizer."""
     computation, where = chain([25_000_000] * 4, 1e-3), site(workers)
     changed = replace(PLAIN, bucket_bytes=10**12, first_bucket_bytes=10**12)
@@ -85,13 +85,13 @@ def test_slow_links_chain_the_buckets() -> None:
     assert step_s(PLAIN.lower(computation, where)) == pytest.approx(expected, rel=1e-3)
 
 
-def test_a_slow_worker_slows_all() -> None:
+def test_slow_worker_slows_all() -> None:
     computation = chain([100] * 4)
     slowed = site(8, speeds=(1.0,) * 7 + (0.5,))
     assert step_s(PLAIN.lower(computation, slowed)) == pytest.approx(17.0, rel=1e-3)
 
 
-def test_a_slow_link_slows_the_ring() -> None:
+def test_slow_link_slows_the_ring() -> None:
     computation = chain([25_000_000], 1e-3)
     market = Market(bandwidth_bytes_per_s=1e9)
     even = step_s(PLAIN.lower(computation, site(4, "p3.2xlarge", market=market)))
@@ -99,7 +99,7 @@ def test_a_slow_link_slows_the_ring() -> None:
     assert step_s(PLAIN.lower(computation, slow)) == pytest.approx(2 * even, rel=0.05)
 
 
-def test_the_slowest_of_many_ranks_decides() -> None:
+def test_slowest_of_many_ranks_decides() -> None:
     """Expected maximum of 8 normal draws: 1.42 standard deviations above the mean."""
     steady = chain([100] * 4)
     varied = steadied(steady, Variation(0.1, 0.0), steps=400)
@@ -146,7 +146,7 @@ def test_overlap_slows_the_backward_pass() -> None:
     assert slowed - plain == pytest.approx(copies_s + overlap_loss_s, rel=0.05)
 
 
-def test_a_slow_link_takes_no_more_of_the_memory_than_it_moves() -> None:
+def test_slow_link_takes_no_more_of_the_memory_than_it_moves() -> None:
     """What computing loses to a collective is the same over PCIe, where it lasts ten times as long."""
     sizes, fast = [25_000_000] * 3, site(8)
     slow = replace(fast, hardware=replace(fast.hardware, fabric=load_hardware("g4dn.12xlarge").fabric))
@@ -173,7 +173,7 @@ def test_short_steps_vary_more_by_their_hosts_and_never_more_than_a_tenth() -> N
     assert sigma(0.1, jitter=0.0) == 0.0
 
 
-def test_a_half_full_machine_is_no_obstacle() -> None:
+def test_half_full_machine_is_no_obstacle() -> None:
     case = PLAIN.lower(chain([25_000_000] * 4, 1e-2), site(12))
     assert case.cluster.workers == 12
     assert step_s(case) > step_s(PLAIN.lower(chain([25_000_000] * 4, 1e-2), site(8)))
@@ -278,7 +278,7 @@ def test_devices_that_only_pairs_join_go_at_the_speed_between_pairs() -> None:
     assert two.bytes_per_s > 5 * four.bytes_per_s
 
 
-def test_a_fabric_may_span_machines() -> None:
+def test_fabric_may_span_machines() -> None:
     whole = load_hardware("p4d.24xlarge")
     assert whole.fabric is not None
     rack = replace(whole, fabric=replace(whole.fabric, machines=18, curve="gb200"), device_count=4)

@@ -33,7 +33,7 @@ def asked(**words: object) -> Request:
 
 
 @pytest.mark.parametrize("model", ["vgg11", "resnet50"])
-def test_it_computes_and_updates_and_waits_for_nobody(model: str) -> None:
+def test_alone_computes_and_updates_without_waiting(model: str) -> None:
     network = load_model(model)
     computation = computation_for(network, 32, V100)
     case = Alone().lower(computation, Site(V100, 1))
@@ -49,7 +49,7 @@ def test_only_one_device_trains_alone() -> None:
         simulation_for(asked(model="alexnet", workers=2, exchange="alone"))
 
 
-def test_it_keeps_the_optimizers_state_and_pays_for_one_machine() -> None:
+def test_alone_keeps_optimizer_state_and_pays_for_one_machine() -> None:
     result = simulation_for(asked(model="alexnet", hardware="p3.8xlarge", exchange="alone")).scored
     assert result.plan.key == "alexnet/512/p3.8xlarge/00001/alone/fp16"
     assert result.usd_per_hour == 12.24
@@ -58,7 +58,7 @@ def test_it_keeps_the_optimizers_state_and_pays_for_one_machine() -> None:
     assert held.optimizer == 1.0
 
 
-def test_every_default_space_has_it_and_choices_of_servers_mean_servers() -> None:
+def test_default_space_has_alone_and_server_settings_mean_servers() -> None:
     assert kinds(asked(model="alexnet")) == tuple(EXCHANGES)
     assert kinds(asked(model="alexnet", servers=2)) == ("servers",)
     assert kinds(asked(model="alexnet", mode="sync")) == ("servers",)
@@ -68,7 +68,7 @@ def test_every_default_space_has_it_and_choices_of_servers_mean_servers() -> Non
     assert sum(plan.exchange == Alone() for plan in plans) == 1
 
 
-def test_a_server_is_not_advised_where_one_device_alone_is_faster_and_cheaper() -> None:
+def test_server_is_not_advised_where_one_device_alone_is_faster_and_cheaper() -> None:
     request = asked(model="vgg11", hardware="p3.2xlarge", budget=4.0, batch=64, precision="fp32")
     answer = recommend_for(request, jobs=1)
     assert answer.chosen.plan.exchange == Alone()
@@ -86,7 +86,7 @@ def test_a_server_is_not_advised_where_one_device_alone_is_faster_and_cheaper() 
         ("simulate", ("--workers", "2")),
     ],
 )
-def test_the_baseline_stands_beside_every_answer(command: str, more: tuple[str, ...]) -> None:
+def test_baseline_stands_beside_every_answer(command: str, more: tuple[str, ...]) -> None:
     words = ("--model", "alexnet", "--batch", "32", "--hardware", "p3.2xlarge", "--exchange", "servers")
     args = [command, *words, *more, "--interval-width", "0.1"]
     data = json.loads(CliRunner().invoke(app, [*args, "--format", "json"]).stdout)

@@ -30,7 +30,7 @@ def chain(sizes: list[int], seconds: float = 1.0) -> Computation:
     )
 
 
-def test_a_bucket_is_closed_by_the_gradient_that_fills_it() -> None:
+def test_bucket_is_closed_by_the_gradient_that_fills_it() -> None:
     result = bucket_gradients(chain([10, 20, 30, 40]), cap_bytes=100, first_bytes=4, width=4)
     assert [match.bytes for match in result] == [160, 120, 120]
     assert [match.ready for match in result] == [4, 5, 7]
@@ -56,7 +56,7 @@ def test_one_large_cap_makes_one_bucket() -> None:
 
 
 @pytest.mark.parametrize("rebuilt", [True, False])
-def test_a_bucket_is_never_ready_before_those_that_go_first(rebuilt: bool) -> None:
+def test_bucket_is_never_ready_before_those_that_go_first(rebuilt: bool) -> None:
     result = bucket_gradients(
         chain([3, 50, 1, 9, 20]), cap_bytes=64, first_bytes=16, width=4, rebuilt=rebuilt
     )

@@ -29,7 +29,7 @@ def site(workers: int, machine: str) -> Site:
     return Site(load_hardware(machine), workers)
 
 
-def test_the_slowest_of_many_is_further_behind_and_as_far_as_drawn() -> None:
+def test_slowest_of_many_is_further_behind_and_as_far_as_drawn() -> None:
     assert slowest_factor(0.0, 8) == 1.0
     assert slowest_factor(0.1, 1) == pytest.approx(1.0)
     factors = [slowest_factor(0.1, workers) for workers in (2, 8, 32)]
@@ -38,7 +38,7 @@ def test_the_slowest_of_many_is_further_behind_and_as_far_as_drawn() -> None:
     assert factors[1] == pytest.approx(drawn, rel=2e-3)
 
 
-def test_what_computing_loses_is_a_share_where_memory_is_unknown() -> None:
+def test_overlap_loss_with_unknown_memory_is_a_share() -> None:
     here = site(8, "p3.16xlarge")
     unknown = replace(here.hardware, device=replace(here.hardware.device, memory_bytes_per_s=None))
     there = replace(here, hardware=unknown)
@@ -82,7 +82,7 @@ def test_parsing_takes_time_or_none(wrong: float) -> None:
     assert Parsing(0.0, 1e-6)
 
 
-def test_what_belongs_to_no_tensor_goes_to_the_servers_in_turn() -> None:
+def test_ops_without_tensor_go_to_the_servers_in_turn() -> None:
     untied = [
         Op(f"{resource}/{server}", resource, server, 8 if resource != PS else 0)
         for resource in (DOWNLINK, UPLINK, PS)
@@ -96,7 +96,7 @@ def test_what_belongs_to_no_tensor_goes_to_the_servers_in_turn() -> None:
     assert (server_of["parse"], server_of["compute"]) == (-1, -1)
 
 
-def test_a_setting_is_yes_or_no_in_words() -> None:
+def test_setting_is_yes_or_no_in_words() -> None:
     assert _value("rebuilt", "yes", bool) is True
     assert _value("rebuilt", "no", bool) is False
     with pytest.raises(BadInput, match="give yes or no"):
@@ -118,7 +118,7 @@ def test_a_setting_is_yes_or_no_in_words() -> None:
         (Sharded(stage=1), 4, "p3.2xlarge", ["two units ahead"]),
     ],
 )
-def test_a_sharded_plan_is_tried_with_less_sharding(
+def test_sharded_plan_is_tried_with_less_sharding(
     exchange: Sharded, workers: int, machine: str, words: list[str]
 ) -> None:
     variants = list(exchange.variants(site(workers, machine)))

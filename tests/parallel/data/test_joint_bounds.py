@@ -69,7 +69,7 @@ def test_bounds_are_near(exchange: Exchange, least: float) -> None:
     assert statistics.median(near) > least
 
 
-def test_the_closed_form_is_near_the_bound_of_any_step() -> None:
+def test_closed_form_is_near_the_bound_of_any_step() -> None:
     """The general one counts with the slowest of the ranks too."""
     job = Job(AllReduce(), steadied(chain([5_000_000] * 8, 1e-2)), Site(load_hardware("p3.16xlarge"), 16))
     (ours,) = AllReduce.bounds([job])
@@ -92,7 +92,7 @@ def test_micro_batches_are_counted_as_if_they_were_played_out(
     assert jobs[0].case().profile.batch == 2 * times
 
 
-def test_what_follows_from_ops_is_found_once_for_all_batches() -> None:
+def test_traffic_is_derived_once_for_all_batches() -> None:
     site = Site(load_hardware("p4d.24xlarge"), 32)
     first, two = (replica_computation(load_model("gpt2"), batch, site, BF16) for batch in (1, 2))
     assert Sharded().traffic(first, site) is Sharded().traffic(two, site)
@@ -104,7 +104,7 @@ def test_what_follows_from_ops_is_found_once_for_all_batches() -> None:
 
 @pytest.mark.parametrize("exchange", [Sharded(), Sharded(stage=2), Sharded(stage=1, each_pass=False)])
 @pytest.mark.parametrize("times", [1, 3])
-def test_on_slow_links_all_that_is_sent_counts(exchange: Exchange, times: int) -> None:
+def test_bound_on_slow_links_counts_all_traffic(exchange: Exchange, times: int) -> None:
     """Gathers and scatters share one wire, which is never idle for long."""
     computation = steadied(chain([20_000_000] * 8, 1e-4))
     job = Job(exchange, computation, Site(load_hardware("p3.2xlarge"), 8, SLOW), times)

@@ -13,6 +13,7 @@ from typing import ClassVar
 
 import numpy as np
 import pytest
+from jsonschema import Draft202012Validator
 from typer.testing import CliRunner
 
 from planner.answers.anatomy import step_breakdown
@@ -24,6 +25,8 @@ from planner.parallel.data.joint import BETWEEN_WORKERS, JITTER, JITTER_S, Joint
 from planner.simulator.cluster import COMPUTATION, Cluster, Node
 from planner.simulator.simulate import simulate
 from planner.simulator.step import HOST, WORKER, Op, OpRole, Profile
+
+SCHEMA = Path(__file__).parents[3] / "docs" / "answers.schema.json"
 
 
 @dataclass(frozen=True, slots=True)
@@ -108,16 +111,32 @@ def test_step_breakdown_of_local_sgd_agrees_with_utilisation(period):
     ("command", "more"),
     [
         ("recommend", ("--workers", "2,4", "--budget", "30")),
+        ("recommend", ("--workers", "2,4", "--search", "optuna", "--trials", "8")),
         ("compare", ("--workers", "2,4")),
         ("saturation", ("--max-workers", "3")),
+        ("simulate", ("--workers", "2")),
     ],
 )
-def test_commands_take_local_sgd_and_stay_below_its_bound(command, more):
-    answer = run(command, *ARGS, *more, "--exchange", "localsgd")
-    plans = answer.get("plans") or answer["points"]
-    kinds = {plan["exchange"]["kind"] for plan in plans if plan["workers"] > 1}
-    assert kinds == {"localsgd"}  # one device alone may stand beside
+def test_commands_and_pages_take_local_sgd_and_stay_below_its_bound(tmp_path, command, more):
+    page = tmp_path / "page.html"
+    answer = run(command, *ARGS, *more, "--exchange", "localsgd:period=8", "--html", str(page))
+    Draft202012Validator(json.loads(SCHEMA.read_text())).validate(answer)
+    plans = answer.get("plans") or answer.get("points") or [answer["plan"]]
+    shared = [plan for plan in plans if plan["workers"] > 1]  # one device alone may stand beside
+    assert {plan["exchange"]["kind"] for plan in shared} == {"localsgd"}
+    assert {plan["exchange"]["period"] for plan in shared} == {8}
     assert all(plan["samples_per_s"] <= plan["bound_samples_per_s"] for plan in plans)
+    assert all(plan["servers"] is plan["policy"] is None for plan in shared)
+    assert "LocalSGD" in page.read_text()
+    assert "every 8 steps" in page.read_text()
+
+
+def test_recommend_counts_local_sgd_beside_servers():
+    sizes = ("--workers", "1,2", "--budget", "30")
+    both, served = (
+        run("recommend", *ARGS, *sizes, "--exchange", names) for names in ("servers,localsgd", "servers")
+    )
+    assert both["considered"] == served["considered"] + 2  # periods, on two workers
 
 
 def test_recommend_ranks_local_sgd_beside_the_built_in_strategies():
@@ -138,21 +157,6 @@ def test_simulate_shows_local_sgd_in_text_html_memory_and_notebook(tmp_path):
     done = CliRunner().invoke(app, asked)
     assert done.exit_code == 0, done.output
     assert "LocalSGD" in done.stdout
-
-
-@pytest.mark.parametrize(
-    ("command", "more"),
-    [
-        ("recommend", ("--workers", "2,4", "--budget", "30")),
-        ("compare", ("--workers", "4")),
-        ("saturation", ("--max-workers", "2")),
-    ],
-)
-def test_pages_of_every_answer_name_local_sgd(tmp_path, command, more):
-    page = tmp_path / "page.html"
-    run(command, *ARGS, *more, "--exchange", "localsgd:period=8", "--html", str(page))
-    assert "LocalSGD" in page.read_text()
-    assert "every 8 steps" in page.read_text()
 
 
 def test_sweep_scores_stores_and_resumes_local_sgd(tmp_path):
@@ -189,8 +193,12 @@ def test_help_lists_a_strategy_that_is_registered_before_it_is_shown():
     assert words in shown.stdout, shown.stderr
 
 
-def test_a_misspelt_strategy_or_setting_names_local_sgd():
-    for words, says in (("localsdg", "localsgd"), ("localsgd:perod=8", "period")):
+def test_misspelt_strategy_or_setting_names_local_sgd():
+    for words, says in (
+        ("localsdg", "localsgd"),
+        ("localsgd:perod=8", "period"),
+        ("", "--exchange is empty"),
+    ):
         refused = CliRunner().invoke(app, ["simulate", *ARGS, "--exchange", words])
         assert says in str(refused.exception)
 

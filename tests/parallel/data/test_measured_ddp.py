@@ -25,7 +25,7 @@ POINTS = {(point.config, point.workers): point for point in ddp.points(ddp.DATA)
         ("fsdp2_gpt2_200_r1", 4, 0.04),
     ],
 )
-def test_a_measured_step_is_predicted(config: str, workers: int, within: float) -> None:
+def test_measured_step_is_predicted(config: str, workers: int, within: float) -> None:
     predicted_s = ddp.predict(CONFIGS[config], workers, ddp.DATA)
     assert predicted_s == pytest.approx(POINTS[config, workers].step_s, rel=within)
 
@@ -47,7 +47,7 @@ def test_buckets_are_those_that_ddp_made(name: str) -> None:
     assert [bucket.bytes for bucket in result] == pytest.approx(made, abs=4)
 
 
-def test_a_computation_has_every_parameter_of_the_model() -> None:
+def test_computation_has_every_parameter_of_the_model() -> None:
     computation = ddp.computation_of(CONFIGS["resnet50_200_r05"])
     assert computation.elements * 4 == pytest.approx(8e6, rel=1e-4)
     assert computation.durations_s.sum() == pytest.approx(0.32, rel=0.01)
@@ -55,7 +55,7 @@ def test_a_computation_has_every_parameter_of_the_model() -> None:
 
 
 @pytest.mark.parametrize(("workers", "within"), [(2, 0.01), (8, 0.02)])
-def test_an_imported_profile_keeps_its_buckets(workers: int, within: float) -> None:
+def test_imported_profile_keeps_its_buckets(workers: int, within: float) -> None:
     """What the command line does: a profile file of a one-rank trace, lowered for more ranks."""
     from dataclasses import replace
 

@@ -67,7 +67,7 @@ def test_gradients_are_summed_and_parameters_sent_once() -> None:
     assert sum(size for name, size in sent.items() if name.startswith("allreduce")) == 2 * 3 / 4 * 4 * 4000
 
 
-def test_a_layer_waits_for_the_owners_of_its_tensors_only() -> None:
+def test_layer_waits_for_the_owners_of_its_tensors_only() -> None:
     """With links as slow as this all broadcasts are waited for, one after another: the last layer begins when
     the last has come, the first when the first has."""
     computation, where = chain([50_000_000] * 4, 1e-3), site(4, market=SLOW)
@@ -82,7 +82,7 @@ def test_a_layer_waits_for_the_owners_of_its_tensors_only() -> None:
     assert [case.profile.names[at] for at in case.profile.deps(first).tolist()] == ["broadcast[0]"]
 
 
-def test_who_owns_most_decides_how_long_the_update_takes_and_what_is_held() -> None:
+def test_busiest_owner_decides_update_time_and_memory() -> None:
     computation = chain([9_000_000, 1_000_000, 1_000_000, 1_000_000])
     assert elements_by_owner(computation, 4) == ((9_000_000, 0), (3_000_000, 1))
     half = replace(computation, optimizer_s=1.0)
@@ -119,7 +119,7 @@ def test_owners_of_a_machine_send_over_its_fabric() -> None:
     assert step_s(inside.lower(once, where)) < step_s(whole.lower(once, where))
 
 
-def test_a_chain_of_broadcasts_falls_behind_gathers_as_machines_are_added() -> None:
+def test_chain_of_broadcasts_falls_behind_gathers_as_machines_are_added() -> None:
     """InternEvo's ZeRO-1 over all of 1,024 A100 takes 1.6 times as long as inside machines, over 16 hardly
     longer (doc/en/train_performance.md of InternLM/InternEvo); parts of every tensor do not fall so far."""
     model = load_model("llama2-7b").with_sequence_length(2048)
@@ -167,7 +167,7 @@ def test_engine_is_the_reference(seed: int) -> None:
     check_engine_is_reference(exchange.lower(job.computation, job.site), seed, 3)
 
 
-def test_the_bound_is_near_the_simulation() -> None:
+def test_bound_is_near_the_simulation() -> None:
     """Also where broadcasts are nearly all of the step."""
     near = []
     for workers, machine in ((16, "p4d.24xlarge"), (256, "p4d.24xlarge"), (16, "g5.12xlarge")):
@@ -210,7 +210,7 @@ def test_owners_in_machines_need_several_machines() -> None:
     assert Owned(within="machine").infeasibility(site(16, "p4d.24xlarge")) is None
 
 
-def test_it_says_what_else_might_be_faster() -> None:
+def test_variants_name_other_settings() -> None:
     words = [variant.label for variant in Owned().variants(site(16, "p4d.24xlarge"))]
     assert words == ["parts of every tensor instead of owners (ZeRO-1)", "owners in each machine"]
     assert "owners" in Owned().labels().name

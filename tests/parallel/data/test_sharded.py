@@ -47,7 +47,7 @@ def names(case: Case, kind: str) -> list[str]:
     return [name for name in case.profile.names if name.startswith(kind)]
 
 
-def test_a_step_is_stretches_of_one_unit() -> None:
+def test_step_is_stretches_of_one_unit() -> None:
     computation = chain([10, 20, 30])
     result = stretches(computation, units_of(computation))
     assert [match.unit for match in result] == [0, 1, 2, 2, 1, 0]
