@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import resource
 import signal
 import subprocess
 import sys
@@ -168,6 +169,8 @@ def test_a_hostile_file_is_accepted_or_refused_in_one_line(name: str, tmp_path: 
     except BadInput as error:
         refusal = str(error)
     assert time.perf_counter() - began_s < 15
+    if sys.platform == "linux":  # elsewhere the unit is bytes, and nothing limits a process
+        assert resource.getrusage(resource.RUSAGE_CHILDREN).ru_maxrss < 2**20  # KiB, of the largest so far
     assert refusal.isprintable()
     assert len(refusal) < 600
     if name in ACCEPTED:
