@@ -40,7 +40,7 @@ def parts(**words: Any) -> dict[str, float]:
         {"model": "gpt2", "hardware": "p4d.24xlarge", "workers": 1, "exchange": "alone"},
     ],
 )
-def test_the_parts_sum_to_the_step(words: dict[str, Any]) -> None:
+def test_parts_sum_to_the_step(words: dict[str, Any]) -> None:
     result = simulated(**words)
     step = result.as_dict()["step"]
     assert sum(
@@ -86,7 +86,7 @@ def test_memory_is_what_plans_are_refused_by() -> None:
     assert small.as_dict()["memory"]["by_kind_bytes"]["activations"] > 2**30
 
 
-def test_the_last_stage_has_the_logits() -> None:
+def test_last_stage_has_the_logits() -> None:
     words = {**EIGHT, "workers": 16, "recompute": "full", "pipeline": 16, "accumulate": 16}
     request = parse_request(interval_width=0.1, **words)
     value = simulation_for(request).as_dict()["memory"]["by_kind_bytes"]
@@ -109,7 +109,7 @@ def test_what_is_computed_again_is_use_of_hardware_and_not_of_the_model() -> Non
     assert recomputed_macs(model, "attention") == attention > 0
 
 
-def test_the_screen_shows_parts_and_memory() -> None:
+def test_screen_shows_parts_and_memory() -> None:
     result = simulated(**EIGHT, workers=16, recompute="full")
     tables = {table.shown()[0].heading: table for table in page_of(result).tables}
     names = [row["part"] for row in tables["step breakdown"].rows]

@@ -45,7 +45,7 @@ def own_home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("PLANNER_HOME", str(tmp_path / "home"))
 
 
-def test_a_run_inside_and_one_outside(tmp_path: Path) -> None:
+def test_run_inside_and_one_outside(tmp_path: Path) -> None:
     plan = chosen_plan(written(tmp_path))
     assert check(plan, 900).inside
     assert not check(plan, 800).inside
@@ -67,12 +67,12 @@ def test_check_likeliest_suspect_had_to_be_wrong_by_less(tmp_path: Path) -> None
 
 
 @pytest.mark.parametrize("rate", [0.0, -3.0, float("nan"), float("inf")])
-def test_a_rate_that_is_none_is_refused(rate: float, tmp_path: Path) -> None:
+def test_rate_that_is_none_is_refused(rate: float, tmp_path: Path) -> None:
     with pytest.raises(BadInput, match="above zero"):
         check(chosen_plan(written(tmp_path)), rate)
 
 
-def test_an_answer_of_another_version_or_without_a_plan_is_refused(tmp_path: Path) -> None:
+def test_answer_of_another_version_or_without_a_plan_is_refused(tmp_path: Path) -> None:
     path = tmp_path / "x.json"
     for text, words in (
         ('{"version": 1, "recommendation": null}', "version 1"),
@@ -143,7 +143,7 @@ def run(*words: str, capsys: pytest.CaptureFixture[str]) -> tuple[int, str, str]
     return int(left.value.code or 0), out.out, out.err
 
 
-def test_the_commands(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_commands(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     path = str(written(tmp_path))
     status, out, _ = run("check", path, "--measured", "800", "--note", "night run", capsys=capsys)
     assert status == 0
@@ -173,7 +173,7 @@ def test_the_commands(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> Non
     assert run("diff", path, costlier, "--fail-over", "6", capsys=capsys)[0] == 0
 
 
-def test_a_run_far_from_its_prediction_is_kept_only_by_force(
+def test_run_far_from_its_prediction_is_kept_only_by_force(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     path = str(written(tmp_path))

@@ -24,7 +24,7 @@ def rows():
     }
 
 
-def test_an_8b_model_fits_as_practice_says(rows):
+def test_8b_model_fits_as_practice_says(rows):
     a100 = next(gpu for gpu, _ in rows if gpu.startswith("A100"))
     assert all(rows[gpu, "QLoRA"].fits for gpu in ("RTX-4090", "L4", a100))
     assert rows["RTX-4090", "LoRA"].fits  # barely
@@ -39,7 +39,7 @@ def test_rows_that_do_not_fit_have_no_speed_and_no_cost(rows):
         assert row.fits == (row.tokens_per_s is not None) == (row.job_usd is not None)
 
 
-def test_the_job_costs_its_time_on_the_cheapest_offer(rows):
+def test_job_costs_its_time_on_the_cheapest_offer(rows):
     row = rows["L4", "QLoRA"]
     assert row.job_s == pytest.approx(30e6 / row.tokens_per_s)
     assert row.job_usd == pytest.approx(row.job_s / 3600 * row.usd_per_hour)
@@ -77,7 +77,7 @@ def test_fit_refuses_networks_without_tokens():
         fit_for("vgg11", "A100")
 
 
-def test_the_default_job_of_fine_tuning_is_three_epochs_over_ten_million_tokens():
+def test_default_job_of_fine_tuning_is_three_epochs_over_ten_million_tokens():
     request = parse_request("llama3-8b", train="qlora")
     assert model_of(request).sequence_length == 2048
     job = training_of(request)

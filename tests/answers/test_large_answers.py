@@ -14,7 +14,7 @@ from planner.report.page import page_of
 from planner.units import usd
 
 
-def test_a_comparison_of_a_large_model_has_every_device_that_can_hold_it() -> None:
+def test_comparison_of_a_large_model_has_every_device_that_can_hold_it() -> None:
     """Eight H100 or A100 cannot hold 70 billion parameters, several machines can; those without a network
     figure are named, as they cannot be joined."""
     words = {
@@ -41,7 +41,7 @@ def test_machines_that_hold_nothing_that_is_asked_for_are_named() -> None:
     assert "p5.48xlarge does not hold it with up to 8 workers as asked for" in note
 
 
-def test_a_comparison_by_speed_takes_the_cheapest_of_those_that_are_as_fast() -> None:
+def test_comparison_by_speed_takes_the_cheapest_of_those_that_are_as_fast() -> None:
     """Two machines with the same devices, one of them at nearly twice the price."""
     machines = "p5.48xlarge,Standard_ND96isr_H100_v5"
     compare = planner.compare("llama3-8b", hardware=machines, workers="16", budget=200, interval_width=0.02)
@@ -55,7 +55,7 @@ def test_a_comparison_by_speed_takes_the_cheapest_of_those_that_are_as_fast() ->
     assert shown == pytest.approx(sorted(paid / 1e6 / 8192 * 1e9 for paid in compare.spot.values()))
 
 
-def test_a_machine_is_left_out_for_one_reason() -> None:
+def test_machine_is_left_out_for_one_reason() -> None:
     compare = planner.compare(
         "llama3-70b", hardware="p5e.48xlarge,p5en.48xlarge", workers="32", interval_width=0.05
     )
@@ -69,7 +69,7 @@ def test_layers_are_shared_inside_a_machine_in_all_answers() -> None:
         planner.compare("llama3-8b", hardware="p5.48xlarge", workers="16", tensor="16")
 
 
-def test_a_deadline_that_needs_more_workers_than_were_looked_at_says_so() -> None:
+def test_deadline_that_needs_more_workers_than_were_looked_at_says_so() -> None:
     with pytest.raises(Infeasible, match=r"up to 128 workers were tried. It works with --deadline \d+"):
         planner.recommend("llama3-8b", hardware="p5.48xlarge", tokens="15T", deadline="30d")
 
@@ -100,7 +100,7 @@ def test_what_misses_a_deadline_is_not_told_of_money() -> None:
     assert "the nearest plan is" not in str(said.value)
 
 
-def test_a_page_gives_the_cost_of_tokens_where_there_are_tokens() -> None:
+def test_page_gives_the_cost_of_tokens_where_there_are_tokens() -> None:
     scenario = parse_request(model="gpt2", hardware="g5.xlarge", workers=1)
     answer = simulation_for(scenario)
     figures = {figure.name: figure.value for figure in page_of(answer).figures}
@@ -117,13 +117,13 @@ def test_what_a_budget_leaves_out_is_not_said_to_be_too_small() -> None:
     assert "p5.48xlarge has no plan that holds it within the limits asked for" in said
 
 
-def test_a_deadline_stands_before_machines_that_are_too_small() -> None:
+def test_deadline_stands_before_machines_that_are_too_small() -> None:
     words = {"hardware": "p5.48xlarge,g5.12xlarge", "tokens": "1B", "deadline": "10min", "budget": 500}
     with pytest.raises(Infeasible, match=r"(all|none of the) [\d,]+ candidate plans .*miss the deadline"):
         planner.recommend("llama3-70b", **words)
 
 
-def test_a_framework_says_nothing_of_cpus() -> None:
+def test_framework_says_nothing_of_cpus() -> None:
     scenario = parse_request(model="resnet50", hardware="c5.4xlarge", workers=2, framework="xla")
     said = notes_of(simulation_for(scenario).assumptions)
     assert any("--framework does not apply to CPUs" in str(note) for note in said)

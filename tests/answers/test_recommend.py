@@ -46,7 +46,7 @@ def test_pruning_loses_nothing(answer):
         assert result.samples_per_s == best.samples_per_s
 
 
-def test_the_answer_does_not_depend_on_jobs(answer):
+def test_answer_does_not_depend_on_jobs(answer):
     alone = recommend_for(SMALL, jobs=1)
     assert alone.as_dict() == answer.as_dict()
 
@@ -71,7 +71,7 @@ def test_what_is_said_of_a_plan_is_consistent(answer):
     assert sorted(marks) == ["cheapest", "fastest", "recommended"]
 
 
-def test_the_headline_says_what_is_no_longer_sold(answer):
+def test_headline_says_what_is_no_longer_sold(answer):
     def headline(**machines):
         exchange = ParameterServers(1, "c5n.xlarge")
         plan = replace(answer.chosen.plan, exchange=exchange, workers_per_machine=1, **machines)
@@ -100,7 +100,7 @@ def test_optuna_finds_the_enumerated_optimum(answer):
     assert sampled.simulated <= 60
 
 
-def test_a_study_is_gone_on_with(tmp_path, monkeypatch):
+def test_study_is_gone_on_with(tmp_path, monkeypatch):
     study = str(tmp_path / "study.db")
     task, asked = Simulations._task, []
 
@@ -159,7 +159,7 @@ def test_python_api_refuses_names_of_request_fields_with_the_options_name():
 @pytest.mark.parametrize(
     ("limit", "flag"), [({"deadline": "10min"}, "--deadline"), ({"spend": 0.1}, "--spend")]
 )
-def test_a_limit_of_the_job_that_no_plan_meets_comes_with_one_that_works(limit, flag):
+def test_limit_of_the_job_that_no_plan_meets_comes_with_one_that_works(limit, flag):
     options = {"model": "resnet50", "hardware": "g5.xlarge", "machines": 4, "epochs": 1}
     with pytest.raises(Infeasible, match=f"It works with {flag} ") as error:
         recommend_for(parse_request(**options, **limit), jobs=1)

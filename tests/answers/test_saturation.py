@@ -34,7 +34,7 @@ ALEXNET = Request(
 )
 
 
-def test_a_link_that_is_full_saturates():
+def test_link_that_is_full_saturates():
     curve = saturation_for(ALEXNET, jobs=2, max_workers=8)
     rates = [point.scored.samples_per_s for point in curve.points]
     assert max(rates) <= curve.ceiling_samples_per_s
@@ -125,7 +125,7 @@ def inception3():
     )
 
 
-def test_a_wide_interval_gets_the_runs_of_simulate(inception3):
+def test_wide_interval_gets_the_runs_of_simulate(inception3):
     wide = [point for point in inception3.points if point.scored.prediction.precision > 0.03]
     if not wide:
         pytest.skip("no interval is wide with the draws of this numpy")
@@ -194,7 +194,7 @@ def test_several_machines_where_one_is_needed():
         one_plan(replace(ALEXNET, hardware=("p3.*",)))
 
 
-def test_a_batch_that_does_not_fit():
+def test_batch_that_does_not_fit():
     with pytest.raises(Infeasible, match="largest batch that fits"):
         simulation_for(replace(ALEXNET, batches=(100_000,)))
 
@@ -207,7 +207,7 @@ def test_simulate_says_everything_of_a_plan():
     assert set(data["prediction"]["utilisation"]) == {"downlink[0]", "worker", "host", "uplink[0]", "ps[0]"}
 
 
-def test_a_second_server_needs_a_good_placement():
+def test_second_server_needs_a_good_placement():
     """Li et al., Fig. 25h: greedy placement puts 407 of VGG-11's 507 MB on one server."""
 
     def rate(servers, placement):
@@ -228,7 +228,7 @@ def test_a_second_server_needs_a_good_placement():
     assert split / first > 1.45
 
 
-def test_a_recorded_profile_of_an_unknown_network(tmp_path):
+def test_recorded_profile_of_an_unknown_network(tmp_path):
     """Three recorded steps of distributed TensorFlow; its model is not in the catalogue."""
     files = sorted((Path(__file__).parents[1] / "data" / "tensorflow").glob("alexnet_ps1_step*.pb.gz"))
     profile = replace(planner.import_profile(files, batch=16), model="mine")
@@ -247,7 +247,7 @@ def test_a_recorded_profile_of_an_unknown_network(tmp_path):
     assert any("your profile" in text for text in result.as_dict()["assumptions"])
 
 
-def test_a_fall_is_explained_and_one_worker_is_one_worker():
+def test_fall_is_explained_and_one_worker_is_one_worker():
     """Two workers on g5.xlarge take turns, three fall into step."""
     saturation = planner.saturation(
         "inception3", hardware="g5.xlarge", exchange="servers", precision="tf32", max_workers=3
@@ -278,7 +278,7 @@ def test_workers_that_do_not_hold_the_model_are_no_points() -> None:
 LLAMA = Request(model="llama3-8b", hardware=("p5.48xlarge",))
 
 
-def test_a_model_that_one_device_does_not_hold_is_counted_from_the_fewest_that_do():
+def test_model_that_one_device_does_not_hold_is_counted_from_the_fewest_that_do():
     """One H100 does not hold it; eight hold it sharded, longer sequences with per-op recompute."""
     curve = saturation_for(LLAMA, jobs=2)
     plans = [point.scored.plan for point in curve.points]
@@ -321,7 +321,7 @@ def test_what_fits_says_nothing_of_memory():
     assert not [note for note in notes_of(curve.assumptions) if str(note).startswith("Memory")]
 
 
-def test_a_global_batch_stays_the_same_however_many_share_it():
+def test_global_batch_stays_the_same_however_many_share_it():
     """Strong scaling: fewer micro-batches each, and only as many workers as can share it."""
     curve = saturation_for(replace(LLAMA, global_batch=96), jobs=2, max_workers=128)
     plans = [point.scored.plan for point in curve.points]
@@ -352,7 +352,7 @@ def test_too_few_workers_are_refused_and_not_recommended():
         saturation_for(replace(LLAMA, model="llama3-70b"), max_workers=16)
 
 
-def test_a_large_model_without_a_machine_gets_one_that_is_full_of_devices():
+def test_large_model_without_a_machine_gets_one_that_is_full_of_devices():
     curve = saturation_for(Request(model="llama3-8b"), jobs=2, max_workers=8)
     assert curve.points[0].scored.plan.machine == "p5.48xlarge"
     first = str(notes_of(curve.assumptions)[0])
@@ -375,7 +375,7 @@ def test_choices_of_another_exchange_are_refused():
 
 
 @pytest.mark.parametrize("kind", ["sharded", "owned"])
-def test_a_setting_that_a_site_does_not_have_says_why(kind):
+def test_setting_that_a_site_does_not_have_says_why(kind):
     inside = Request(
         model="gpt2", hardware=("p4d.24xlarge",), workers=(8,), exchanges=((kind, {"within": "machine"}),)
     )
@@ -401,7 +401,7 @@ def test_what_stays_in_machines_has_whole_machines():
             one_plan(replace(inside, workers=(9,), exchanges=((kind, {"within": "machine"}),)))
 
 
-def test_the_fewest_that_hold_a_model_are_named():
+def test_fewest_that_hold_a_model_are_named():
     with pytest.raises(Infeasible, match=r"does not fit on 336 workers or fewer of p5.48xlarge; 344 hold it"):
         saturation_for(replace(LLAMA, model="llama3-405b"), max_workers=343)
 

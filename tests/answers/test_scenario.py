@@ -47,7 +47,7 @@ def test_every_config_is_a_request(path):
     assert request.model == model_of(request).name
 
 
-def test_a_flag_wins_over_the_file():
+def test_flag_wins_over_the_file():
     scenario = merged({"budget": 5.0, "model": None}, CONFIGS / "vgg11-20usd.toml")
     request = parse_request(**scenario)
     assert (request.model, request.budget_usd_per_hour, request.servers) == ("vgg11", 5.0, None)
@@ -91,7 +91,7 @@ def test_names_of_the_catalogue_are_no_paths(tmp_path):
     )
 
 
-def test_a_wrong_key_is_named_with_its_line(tmp_path):
+def test_wrong_key_is_named_with_its_line(tmp_path):
     path = tmp_path / "mine.toml"
     path.write_text('model = "vgg11"\nbugdet = 3\n')
     with pytest.raises(BadInput, match=r"mine.toml:2.*bugdet.*did you mean 'budget'"):
@@ -141,12 +141,12 @@ def test_plans_too_large_to_simulate_are_refused_with_the_limit(asked, said):
         parse_request(model="vgg11", **asked)
 
 
-def test_the_largest_plans_are_taken():
+def test_largest_plans_are_taken():
     request = parse_request(model="vgg11", workers="4096", servers="32")
     assert (request.workers, request.servers) == ((4096,), (32,))
 
 
-def test_a_deadline_is_that_of_one_epoch_unless_more_is_said():
+def test_deadline_is_that_of_one_epoch_unless_more_is_said():
     assert parse_request(model="vgg11", deadline="3h").samples == 1_281_167
     assert parse_request(model="vgg11", deadline="3h", samples=5).samples == 5
     assert parse_request(model="vgg11").samples is None

@@ -63,7 +63,7 @@ def simulated(monkeypatch):
         "digest = NULL",
     ],
 )
-def test_a_result_that_does_not_fit_its_digest_is_found_again(damage, requests, whole, copy, simulated):
+def test_result_that_does_not_fit_its_digest_is_found_again(damage, requests, whole, copy, simulated):
     changed(copy, f"UPDATE plans SET {damage} WHERE number = 2")
     assert sweep_for(requests, copy).as_dict() == whole[1].as_dict()
     assert len(simulated) == 1
@@ -83,7 +83,7 @@ def test_rows_that_are_not_those_of_the_sweep(damage, requests, copy):
         sweep_for(requests, copy)
 
 
-def test_a_claim_that_nobody_made_is_void(requests, whole, copy, simulated, monkeypatch):
+def test_claim_that_nobody_made_is_void(requests, whole, copy, simulated, monkeypatch):
     """Else the sweep would wait for ever for a machine of that name."""
 
     def wait(seconds):
@@ -96,7 +96,7 @@ def test_a_claim_that_nobody_made_is_void(requests, whole, copy, simulated, monk
 
 
 @pytest.mark.parametrize("at", [0, 100, 4100])
-def test_a_store_cut_short_or_overwritten_is_a_sentence(at, requests, copy):
+def test_store_cut_short_or_overwritten_is_a_sentence(at, requests, copy):
     data = copy.read_bytes()
     for damaged in (data[: at or 50], data[:at] + b"\xff" * 64 + data[at + 64 :]):
         copy.write_bytes(damaged)

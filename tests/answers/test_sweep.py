@@ -52,7 +52,7 @@ def calm(tmp_path_factory):
     return (folder / "x.json").read_bytes()
 
 
-def test_the_grid_is_the_product_of_its_axes():
+def test_grid_is_the_product_of_its_axes():
     requests = requests_from(read_sweep(ROOT / "configs" / "sweep.toml").scenarios)
     assert len(requests) == 3 * 2
     plans = grid_of(requests).plans
@@ -97,14 +97,14 @@ def test_two_processes_share_the_work(calm, tmp_path):
     assert begun_in(store) == [1] * 16
 
 
-def test_a_finished_sweep_is_only_read(tmp_path, monkeypatch):
+def test_finished_sweep_is_only_read(tmp_path, monkeypatch):
     requests = requests_from(read_sweep(written(tmp_path)).scenarios)
     first = sweep_for(requests, tmp_path / "x.db")
     monkeypatch.setattr(Simulations, "submit", lambda *_: pytest.fail("all is there"))
     assert sweep_for(requests, tmp_path / "x.db").as_dict() == first.as_dict()
 
 
-def test_the_python_api_and_what_a_notebook_shows(tmp_path):
+def test_python_api_and_what_a_notebook_shows(tmp_path):
     text = SMALL.replace("[1, 2]", "1").replace('["async", "sync"]', '"async"')
     result = planner.sweep(written(tmp_path, text), tmp_path / "x.db")
     assert len(result.rows) == 2
@@ -120,7 +120,7 @@ def test_another_sweep_does_not_fit_in_the_store(tmp_path):
         sweep_for(requests, tmp_path / "x.db")
 
 
-def test_the_fingerprint_knows_what_results_depend_on():
+def test_fingerprint_knows_what_results_depend_on():
     def fingerprint(**changes):
         scenario = dict(model="alexnet", hardware="p3.2xlarge", workers=1, servers=1, **changes)
         return grid_of(requests_from([scenario])).fingerprint
@@ -136,7 +136,7 @@ def test_the_fingerprint_knows_what_results_depend_on():
 
 
 @pytest.mark.parametrize("trials", [None, 2])
-def test_the_store_knows_files_by_what_they_say(tmp_path, trials):
+def test_store_knows_files_by_what_they_say(tmp_path, trials):
     """The same files elsewhere are the same sweep; a changed figure is another."""
     server = MACHINE.replace("lab", "rack")
 
@@ -282,7 +282,7 @@ def test_what_a_plan_cannot_do_is_refused_once(tmp_path, monkeypatch):
         assert (len(result.rows), result.refused, len(calls)) == (15, {calls[2]: "no room"}, 16)
 
 
-def test_an_absurd_grid_is_counted_before_it_is_made(tmp_path, monkeypatch):
+def test_absurd_grid_is_counted_before_it_is_made(tmp_path, monkeypatch):
     def made(*args):
         raise AssertionError("plans were made")
 
@@ -293,7 +293,7 @@ def test_an_absurd_grid_is_counted_before_it_is_made(tmp_path, monkeypatch):
         grid_of(requests)
 
 
-def test_a_store_that_is_something_else(tmp_path):
+def test_store_that_is_something_else(tmp_path):
     path = tmp_path / "x.db"
     path.write_bytes(b"not a database at all, but long enough to be told apart from an empty file" * 20)
     with pytest.raises(BadInput, match=r"cannot use .* as the store"):
@@ -343,7 +343,7 @@ def test_ctrl_c_before_anything_is_scored_is_an_interruption(monkeypatch):
         recommend_for(Request(model="alexnet", hardware=("p3.2xlarge",), workers=(1,), servers=(1,)))
 
 
-def test_a_study_that_was_stopped_ends_as_one_that_was_not(tmp_path, monkeypatch):
+def test_study_that_was_stopped_ends_as_one_that_was_not(tmp_path, monkeypatch):
     text = SMALL.replace("[1, 2]", '"1-8"', 1).replace('["async", "sync"]', '"async"')
     text += 'search = "optuna"\ntrials = 16\n'
     sweep = read_sweep(written(tmp_path, text))

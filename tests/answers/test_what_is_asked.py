@@ -54,7 +54,7 @@ def asked(**words: object) -> Request:
     return parse_request(**words)
 
 
-def test_a_device_of_the_same_name_with_other_rates_is_another_device(tmp_path: Path) -> None:
+def test_device_of_the_same_name_with_other_rates_is_another_device(tmp_path: Path) -> None:
     """Whichever comes first, each machine has its own times."""
     path = tmp_path / "mine.toml"
     path.write_text(SLOW)
@@ -98,7 +98,7 @@ def test_servers_that_cannot_hold_their_share_are_refused() -> None:
         ({"policy": " , "}, "--policy is empty"),
     ],
 )
-def test_a_default_is_no_sentinel(words: dict[str, str], says: str) -> None:
+def test_default_is_no_sentinel(words: dict[str, str], says: str) -> None:
     with pytest.raises(BadInput, match=says):
         one_plan(asked(**{"model": "alexnet", **words}))
 
@@ -110,7 +110,7 @@ def test_one_host_by_any_word() -> None:
         assert plan.exchange.host == host
 
 
-def test_an_exchange_that_cannot_fill_a_machine_is_said() -> None:
+def test_exchange_that_cannot_fill_a_machine_is_said() -> None:
     """One device of eight trains alone where one is asked for or none is named; two do not."""
     request = Request(model="alexnet", hardware=("p4d.24xlarge",), workers=(1,), exchanges=(("alone", {}),))
     assert recommend_for(request).chosen.plan.workers == simulation_for(request).scored.plan.workers == 1
@@ -118,7 +118,7 @@ def test_an_exchange_that_cannot_fill_a_machine_is_said() -> None:
         recommend_for(replace(request, workers=(2,)))
 
 
-def test_an_automatic_batch_of_one_plan_is_the_largest_that_fits() -> None:
+def test_automatic_batch_of_one_plan_is_the_largest_that_fits() -> None:
     request = asked(model="vgg16", hardware="p3.2xlarge", batch="auto")
     batch = one_plan(request).batch
     assert batch in {2**k for k in range(3, 11)}
@@ -136,7 +136,7 @@ def profile(tmp_path_factory: pytest.TempPathFactory) -> str:
 
 
 @pytest.mark.parametrize("command", ["simulate", "saturation"])
-def test_a_profile_is_simulated_on_the_machine_it_was_recorded_on(profile: str, command: str) -> None:
+def test_profile_is_simulated_on_the_machine_it_was_recorded_on(profile: str, command: str) -> None:
     more = {"simulate": ("--workers", "4"), "saturation": ("--max-workers", "2")}[command]
     answer = answered(
         command, "--profile", profile, "--bandwidth", "200Mbit", "--interval-width", "0.1", *more
@@ -149,7 +149,7 @@ def test_a_profile_is_simulated_on_the_machine_it_was_recorded_on(profile: str, 
     assert "--bandwidth" in refused(command, "--profile", profile, *more)
 
 
-def test_a_profile_says_nothing_of_another_device(profile: str) -> None:
+def test_profile_says_nothing_of_another_device(profile: str) -> None:
     words = ("--profile", profile, "--hardware", "p3.2xlarge,g4dn.xlarge")
     for command in ("compare", "recommend"):
         assert "holds the times of one device" in refused(command, *words)
@@ -168,7 +168,7 @@ def test_a_profile_says_nothing_of_another_device(profile: str) -> None:
 
 
 @pytest.mark.parametrize(("flag", "word"), [("--model", "vgg11"), ("--batch", "8"), ("--batch", "auto")])
-def test_a_profile_is_not_relabelled(profile: str, flag: str, word: str) -> None:
+def test_profile_is_not_relabelled(profile: str, flag: str, word: str) -> None:
     words = refused("simulate", "--profile", profile, "--hardware", "p3.2xlarge", flag, word)
     assert f"{flag} {word} contradicts --profile" in words
 
@@ -186,7 +186,7 @@ def test_sweeps_take_the_profiles_that_simulate_takes(tmp_path: Path) -> None:
     assert "<table " in result._repr_html_()
 
 
-def test_the_sampled_space_is_the_enumerated_one(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_sampled_space_is_the_enumerated_one(monkeypatch: pytest.MonkeyPatch) -> None:
     """Machines owned and other providers: what enumeration leaves out is never sampled, and the reverse."""
     from planner.answers.sampled import sample
     from planner.search.simulations import Simulations
@@ -226,7 +226,7 @@ def test_what_money_cannot_buy_names_the_cheapest() -> None:
         recommend_for(request)
 
 
-def test_the_workers_of_a_plan_are_filled_machines() -> None:
+def test_workers_of_a_plan_are_filled_machines() -> None:
     kind = load_hardware("p3.8xlarge")
     space = enumerate_plans(asked(model="alexnet", hardware="p3.8xlarge", workers="3"), load_model("alexnet"))
     assert {plan.workers for plan in space.plans} == {kind.device_count}

@@ -23,7 +23,7 @@ FOUND = AcceleratorCalibration(
 )
 
 
-def test_the_file_that_is_written_predicts_by_what_was_measured(tmp_path) -> None:
+def test_file_that_is_written_predicts_by_what_was_measured(tmp_path) -> None:
     path = tmp_path / "mine.toml"
     write_hardware_file(path, accelerator_tables(FOUND, "mine", 1.5))
     hardware = load_hardware(str(path))
@@ -35,13 +35,13 @@ def test_the_file_that_is_written_predicts_by_what_was_measured(tmp_path) -> Non
     assert computation_s(load_model("gpt2"), 8, device, BF16).basis == "matmul"
 
 
-def test_the_table_shows_formats_and_memory() -> None:
+def test_table_shows_formats_and_memory() -> None:
     table = accelerator_table(FOUND)
     assert table.rows[1] == {"format": "bf16", "tflops": 160.0}
     assert "850 GB/s" in table.notes[0]
 
 
-def test_a_machine_without_a_gpu_says_so() -> None:
+def test_machine_without_a_gpu_says_so() -> None:
     torch = pytest.importorskip("torch")
     if torch.cuda.is_available():
         pytest.skip("there is a GPU")
@@ -49,7 +49,7 @@ def test_a_machine_without_a_gpu_says_so() -> None:
         calibrate_accelerator("cuda")
 
 
-def test_the_cpu_build_measures_itself() -> None:
+def test_cpu_build_measures_itself() -> None:
     pytest.importorskip("torch")
     said = []
     result = calibrate_accelerator(

@@ -38,7 +38,7 @@ FOUND = ComputeCalibration(
 )
 
 
-def test_a_written_file_is_accepted_by_the_other_commands(tmp_path: Path) -> None:
+def test_written_file_is_accepted_by_the_other_commands(tmp_path: Path) -> None:
     path = tmp_path / "mine.toml"
     tables = hardware_tables(FOUND, "mine", usd_per_hour=0.25)
     write_hardware_file(path, tables)
@@ -58,7 +58,7 @@ def test_a_written_file_is_accepted_by_the_other_commands(tmp_path: Path) -> Non
     assert partition(load_model("mnist-adam"), hardware, PartitionRequest(4)).plans
 
 
-def test_a_file_that_cannot_be_used_is_refused(tmp_path: Path) -> None:
+def test_file_that_cannot_be_used_is_refused(tmp_path: Path) -> None:
     with pytest.raises(BadInput, match=r"ends in \.toml"):
         write_hardware_file(tmp_path / "mine.txt", hardware_tables(FOUND, "mine"))
     assert not (tmp_path / "mine.txt").exists()
@@ -146,7 +146,7 @@ def test_computations_that_fail_say_why(tmp_path, monkeypatch) -> None:
         compute.calibrate_compute()
 
 
-def test_the_canonical_computations_measure_all_that_is_needed(monkeypatch, capsys) -> None:
+def test_canonical_computations_measure_all_that_is_needed(monkeypatch, capsys) -> None:
     import json
 
     from planner.calibrate import canonical
@@ -160,7 +160,7 @@ def test_the_canonical_computations_measure_all_that_is_needed(monkeypatch, caps
     assert all(1e-13 < line["seconds"] < 1e-5 for line in lines)
 
 
-def test_the_command_writes_a_file_that_plans_can_use(tmp_path, monkeypatch, capsys) -> None:
+def test_command_writes_a_file_that_plans_can_use(tmp_path, monkeypatch, capsys) -> None:
     from planner.cli.profile import compute as command
 
     monkeypatch.setattr(compute, "calibrate_compute", lambda progress: FOUND)
@@ -194,7 +194,7 @@ def measured(monkeypatch: pytest.MonkeyPatch) -> list[dict[str, object]]:
     return asked
 
 
-def test_the_network_is_measured_into_a_file(tmp_path, monkeypatch, capsys) -> None:
+def test_network_is_measured_into_a_file(tmp_path, monkeypatch, capsys) -> None:
     from planner.cli.profile import network as command
 
     asked, path = measured(monkeypatch), tmp_path / "mine.toml"
@@ -211,7 +211,7 @@ def test_the_network_is_measured_into_a_file(tmp_path, monkeypatch, capsys) -> N
     assert "planner calibrate network other (iperf3)" in path.read_text("utf-8")
 
 
-def test_the_other_machine_answers_and_somebody_has_to_be_it(monkeypatch, capsys) -> None:
+def test_other_machine_answers_and_somebody_has_to_be_it(monkeypatch, capsys) -> None:
     from planner.cli.profile import network as command
 
     asked = measured(monkeypatch)
@@ -237,7 +237,7 @@ def test_progress_of_a_measurement_is_counted_where_its_length_is_known(capsys) 
     assert capsys.readouterr().err == "planner: 2/10 muladd\nplanner: latency\n"
 
 
-def test_a_gpu_is_measured_where_there_is_one_or_where_it_is_asked_for(monkeypatch, capsys) -> None:
+def test_gpu_is_measured_where_there_is_one_or_where_it_is_asked_for(monkeypatch, capsys) -> None:
     from planner.calibrate import accelerator
     from planner.cli.profile import UnitOption
     from planner.cli.profile import compute as command

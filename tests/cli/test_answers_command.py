@@ -147,13 +147,13 @@ def test_bad_input_is_one_line(args, code, words):
         (("--workers", "many"), {"PLANNER_WORKERS_PER_REPLICA": "1"}, "--workers is 'many'; write"),
     ],
 )
-def test_a_wrong_value_of_a_variable_names_it(flags, variables, words):
+def test_wrong_value_of_a_variable_names_it(flags, variables, words):
     done = planner("simulate", "--model", "vgg11", *flags, **variables)
     assert done.returncode == 2
     assert words in done.stderr
 
 
-def test_a_flag_with_two_names_has_a_variable_too():
+def test_flag_with_two_names_has_a_variable_too():
     spot = planner("simulate", *SMALL, "--format", "json", PLANNER_SPOT="1")
     assert json.loads(spot.stdout)["request"]["spot"] is True
 

@@ -110,7 +110,7 @@ def test_usage_errors_are_one_line_too(args, words, see):
     assert done.stderr.count("\n") == 1
 
 
-def test_a_command_without_its_subcommand_shows_help():
+def test_command_without_its_subcommand_shows_help():
     done = run("profile")
     assert done.returncode == 2
     assert "Usage: planner profile" in done.stdout + done.stderr
@@ -141,7 +141,7 @@ def test_two_outputs_of_one_name_are_refused(args, tmp_path):
     assert not list(tmp_path.glob("x*"))
 
 
-def test_a_timeline_has_a_name_that_viewers_open(tmp_path):
+def test_timeline_has_a_name_that_viewers_open(tmp_path):
     done = run("simulate", "--timeline", "x.txt", cwd=tmp_path)
     assert (done.returncode, done.stderr) == (
         2,
@@ -161,18 +161,18 @@ def test_names_in_errors_do_not_act_on_a_terminal(tmp_path):
     assert done.stderr.rstrip("\n").isprintable()
 
 
-def test_a_terminal_without_unicode_gets_the_nearest_characters():
+def test_terminal_without_unicode_gets_the_nearest_characters():
     done = run("models", "vgg11", env={**os.environ, "PYTHONIOENCODING": "ascii"})
     assert (done.returncode, done.stderr) == (0, "")
     assert "###" in done.stdout
     assert done.stdout.isascii()
 
 
-def test_a_device_may_be_named_twice():
+def test_device_may_be_named_twice():
     assert run("models", "alexnet", "--output", "/dev/null", "--html", "/dev/null").returncode == 0
 
 
-def test_a_closed_pipe_is_quiet():
+def test_closed_pipe_is_quiet():
     done = subprocess.run(
         ["bash", "-c", f"{sys.executable} -m planner models --format csv | true"],
         capture_output=True,
@@ -214,7 +214,7 @@ def test_ctrl_c_exits_130(monkeypatch, capsys):
     ],
     ids=["a lost cluster", "Ctrl-C", "a claim that fails"],
 )
-def test_a_lost_cluster_is_no_ctrl_c(monkeypatch, capsys, kind, code, left):
+def test_lost_cluster_is_no_ctrl_c(monkeypatch, capsys, kind, code, left):
     """What waits for a lost cluster is interrupted as by Ctrl-C, which nobody pressed."""
 
     def interrupted(_: object) -> None:

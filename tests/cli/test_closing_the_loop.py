@@ -33,7 +33,7 @@ def _home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.mark.parametrize("command", ["recommend", "simulate"])
-def test_the_chosen_plan_is_written_as_a_task_that_starts_it(tmp_path: Path, command: str) -> None:
+def test_chosen_plan_is_written_as_a_task_that_starts_it(tmp_path: Path, command: str) -> None:
     yaml = pytest.importorskip("yaml")
     path = tmp_path / "job.yaml"
     data = answer(command, *DDP, "--export", str(path))
@@ -61,13 +61,13 @@ def test_what_cannot_be_written_is_refused(tmp_path: Path, file: str, words: str
     assert not (tmp_path / file).exists()
 
 
-def test_a_plan_over_the_limit_leaves_with_three() -> None:
+def test_plan_over_the_limit_leaves_with_three() -> None:
     cost = answer("recommend", *DDP)["recommendation"]["usd_per_million_samples"]
     run("recommend", *DDP, "--fail-over", str(cost * 1.01))
     run("recommend", *DDP, "--fail-over", str(cost * 0.99), code=3)
 
 
-def test_a_run_below_its_prediction_corrects_the_next_answer_until_it_is_forgotten(tmp_path: Path) -> None:
+def test_run_below_its_prediction_corrects_the_next_answer_until_it_is_forgotten(tmp_path: Path) -> None:
     before = answer("simulate", *DDP)
     path = tmp_path / "answer.json"
     path.write_text(json.dumps(before))

@@ -15,6 +15,6 @@ def test_names_are_those_that_begin_as_typed():
     assert models._complete("import") == ["import"]
 
 
-def test_the_device_is_that_of_the_answer_or_of_its_machine():
+def test_device_is_that_of_the_answer_or_of_its_machine():
     assert device_of("T4", "p3.2xlarge") == "T4"
     assert device_of(None, "p3.2xlarge") == load_hardware("p3.2xlarge").device.name

@@ -23,7 +23,7 @@ from planner.report.page import Page, Table
         (Format.csv, Path("x"), False),
     ],
 )
-def test_a_plot_follows_where_a_person_reads_the_table(monkeypatch, tmp_path, format, output, shown):
+def test_plot_follows_where_a_person_reads_the_table(monkeypatch, tmp_path, format, output, shown):
     seen = []
     page = Page("page", headline="answer", tables=[Table([{"a": 1}])])
     monkeypatch.setattr(pages, "page_of", lambda result, energy: page)
@@ -50,7 +50,7 @@ def test_exit_if_over_exits_3_above_the_limit(capsys):
     assert capsys.readouterr().err == "planner: $2.50 per million samples is over the limit of $2.00\n"
 
 
-def test_the_command_that_asks_again_has_its_variables_and_quotes(monkeypatch):
+def test_command_that_asks_again_has_its_variables_and_quotes(monkeypatch):
     for name in [name for name in _output.os.environ if name.startswith("PLANNER_")]:
         monkeypatch.delenv(name)
     monkeypatch.setenv("PLANNER_MODEL", "a b")

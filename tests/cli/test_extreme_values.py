@@ -41,7 +41,7 @@ def test_values_out_of_range_are_refused_in_one_line(command, tmp_path):
     assert done.stderr.count("\n") == 1
 
 
-def test_a_sparse_file_of_twenty_gibibytes_is_refused_without_being_read(tmp_path):
+def test_sparse_file_of_twenty_gibibytes_is_refused_without_being_read(tmp_path):
     with (tmp_path / "p.json").open("wb") as file:
         file.truncate(20 * 2**30)
     program = (
@@ -70,7 +70,7 @@ def test_json_nested_deeply_in_a_free_value(tmp_path):
 
 
 @pytest.mark.parametrize("stream", ["stdout", "stderr"])
-def test_a_closed_stream_is_no_traceback(stream):
+def test_closed_stream_is_no_traceback(stream):
     closed = ">&-" if stream == "stdout" else "2>&-"
     done = subprocess.run(
         ["sh", "-c", f"{sys.executable} -m planner models {closed}"],

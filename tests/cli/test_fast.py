@@ -55,7 +55,7 @@ ARGUMENTS = [
 
 
 @pytest.mark.parametrize("arguments", ARGUMENTS, ids=" ".join)
-def test_the_same_as_typer(arguments):
+def test_same_as_typer(arguments):
     outcomes = []
     for short in (False, True):
         seen = []
@@ -86,7 +86,7 @@ def test_plain_values_need_no_pydantic(words):
     assert "PYDANTIC False" in done.stdout, done.stderr
 
 
-def test_a_typer_that_was_not_tried_is_left_alone(monkeypatch):
+def test_typer_that_was_not_tried_is_left_alone(monkeypatch):
     monkeypatch.setattr(typer, "__version__", "99.1.0")
     for param in load("simulate").params:
         assert type(getattr(param, "_runtime_param", None)).__module__ != "planner.cli._app"

@@ -20,7 +20,7 @@ def run(*args: str) -> str:
     return result.stdout
 
 
-def test_the_list_has_every_machine() -> None:
+def test_list_has_every_machine() -> None:
     rows = json.loads(run("--format", "json"))
     assert len(rows) == 290
     p3 = next(row for row in rows if row["name"] == "p3.2xlarge")
@@ -40,7 +40,7 @@ def test_patterns_and_what_is_sold() -> None:
     assert len(rows) == 9
 
 
-def test_the_page_has_every_source_and_the_successor() -> None:
+def test_page_has_every_source_and_the_successor() -> None:
     text = run("p3.2xlarge")
     assert "2.5 Gbit/s" in text
     assert "Nearest machine still sold: g5.2xlarge" in text
@@ -55,7 +55,7 @@ def test_what_is_unknown_says_so() -> None:
     assert json.loads(run("c4.4xlarge", "-f", "json"))["nic_baseline_gbit_per_s"] is None
 
 
-def test_a_private_price_gives_its_reasoning() -> None:
+def test_private_price_gives_its_reasoning() -> None:
     text = run("private-opteron")
     assert "estimated" in text
     assert "USD/kWh" in text
@@ -78,6 +78,6 @@ def test_nothing_left_is_no_empty_table() -> None:
         run("p2", "--sold")
 
 
-def test_a_pattern_gives_a_list_even_of_one_machine_and_a_name_its_page() -> None:
+def test_pattern_gives_a_list_even_of_one_machine_and_a_name_its_page() -> None:
     assert [row["name"] for row in json.loads(run("p3.2xlarg?", "--format", "json"))] == ["p3.2xlarge"]
     assert isinstance(json.loads(run("p3.2xlarge", "--format", "json")), dict)

@@ -50,7 +50,7 @@ def answer(tmp_path):
         (["partition", "--model", "alexnet", "--hardware", "c4.8xlarge", "-n", "2"], "c4.8xlarge"),
     ],
 )
-def test_a_page_holds_what_the_terminal_says(tmp_path, words, said):
+def test_page_holds_what_the_terminal_says(tmp_path, words, said):
     path = tmp_path / "page.html"
     done = run(*words, "--html", path)
     assert done.exit_code == 0, done.output

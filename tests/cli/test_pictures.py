@@ -35,7 +35,7 @@ def test_simulate_writes_a_report_and_a_timeline_beside_its_table(tmp_path):
     assert trace["otherData"]["cluster"].startswith("2 x ")
 
 
-def test_a_model_and_a_profile_can_be_drawn(tmp_path):
+def test_model_and_a_profile_can_be_drawn(tmp_path):
     from planner.hardware.catalog import load_hardware
     from planner.model.catalog import load_model
     from planner.servers.synthesis import profile_for
@@ -62,7 +62,7 @@ def test_a_model_and_a_profile_can_be_drawn(tmp_path):
         ),
     ],
 )
-def test_a_file_that_cannot_be_is_refused_before_the_work(tmp_path, words, says):
+def test_file_that_cannot_be_is_refused_before_the_work(tmp_path, words, says):
     done = planner(*words, cwd=tmp_path)
     assert done.returncode == 2
     assert says in done.stderr

@@ -88,7 +88,7 @@ def test_bad_input_is_one_sentence_and_leaves_nothing(args, message, tmp_path):
     assert list(tmp_path.iterdir()) == []
 
 
-def test_a_page_of_a_profile_is_written_where_it_is_asked_for(imported, tmp_path):
+def test_page_of_a_profile_is_written_where_it_is_asked_for(imported, tmp_path):
     plain = run("profile", "show", imported)
     assert (plain.exit_code, plain.exception) == (0, None)
     page = tmp_path / "p.html"

@@ -21,19 +21,19 @@ def record(monkeypatch, status, *, writes=None):
     return run
 
 
-def test_a_recording_is_announced_beside_the_result(monkeypatch, tmp_path, capsys):
+def test_recording_is_announced_beside_the_result(monkeypatch, tmp_path, capsys):
     path = tmp_path / "p.json.gz"
     assert record(monkeypatch, 0, writes="x")(path) == 0
     said = capsys.readouterr()
     assert (said.out, said.err) == ("", f"{path}: recorded; see `planner profile show {path}`\n")
 
 
-def test_the_status_of_the_program_is_ours(monkeypatch, tmp_path, capsys):
+def test_status_of_the_program_is_ours(monkeypatch, tmp_path, capsys):
     assert record(monkeypatch, 7, writes="x")(tmp_path / "p.json.gz") == 7
     assert "recorded" not in capsys.readouterr().err
 
 
-def test_a_program_that_recorded_nothing_is_an_error(monkeypatch, tmp_path):
+def test_program_that_recorded_nothing_is_an_error(monkeypatch, tmp_path):
     from planner.errors import BadInput
 
     path = tmp_path / "p.json.gz"

@@ -36,7 +36,7 @@ def gpu(tmp_path: Path) -> Path:
 
 
 @pytest.mark.parametrize("name", ["plain", "accumulated", "autocast", "compiled", "ddp", "fsdp"])
-def test_a_recording_is_simulated_without_another_flag(name: str) -> None:
+def test_recording_is_simulated_without_another_flag(name: str) -> None:
     answer = answered("simulate", "--profile", DATA / f"{name}.json.gz", *QUICK)
     plan = answer["plan"]
     profile = loaded(name)
@@ -47,7 +47,7 @@ def test_a_recording_is_simulated_without_another_flag(name: str) -> None:
     assert plan["range_basis"].startswith("recorded: the spread between steps")
 
 
-def test_a_recording_of_a_cpu_is_never_used_for_a_gpu() -> None:
+def test_recording_of_a_cpu_is_never_used_for_a_gpu() -> None:
     for command in ("compare", "recommend"):
         done = run(
             command, "--profile", DATA / "plain.json.gz", "--hardware", "g4dn.xlarge,p5.4xlarge", "--quiet"
@@ -68,7 +68,7 @@ def test_several_machines_that_nobody_knows_need_their_network() -> None:
     assert two["plan"]["workers"] == 2
 
 
-def test_the_device_that_was_recorded_is_the_default(gpu: Path) -> None:
+def test_device_that_was_recorded_is_the_default(gpu: Path) -> None:
     plan = answered("simulate", "--profile", gpu, *QUICK)["plan"]
     assert (plan["device"], plan["worker_hardware"]) == ("A10G", "g5.xlarge")
     assert plan["range_basis"].startswith("recorded")
@@ -99,7 +99,7 @@ def test_compare_sets_every_device_beside_the_recorded_one(gpu: Path) -> None:
     assert rates["T4"]["samples_per_s"] < rates["A10G"]["samples_per_s"]
 
 
-def test_a_choice_of_machines_that_is_open_stays_open(gpu: Path) -> None:
+def test_choice_of_machines_that_is_open_stays_open(gpu: Path) -> None:
     request = Request(model="Mixed", profile=open_step(gpu))
     words = request.hardware_words
     assert {"g5.xlarge", "g4dn.xlarge", "p5.48xlarge"} <= set(words)
@@ -212,7 +212,7 @@ source = "here"
 """
 
 
-def test_a_recording_of_a_cpu_speaks_for_the_machine_that_it_is_said_to_be(tmp_path: Path) -> None:
+def test_recording_of_a_cpu_speaks_for_the_machine_that_it_is_said_to_be(tmp_path: Path) -> None:
     mine = tmp_path / "mine.toml"
     mine.write_text(OWN)
     saved = tmp_path / "p.json.gz"

@@ -51,7 +51,7 @@ def to(format: Format = Format.table, **files: Path) -> To:
     return To(format, *(files.get(name) for name in ("output", "html", "document", "check")))
 
 
-def test_the_table_of_the_readme_is_markdown_whatever_the_format(checked, capsys) -> None:
+def test_table_of_the_readme_is_markdown_whatever_the_format(checked, capsys) -> None:
     assert answer(suites("memory", readme=True), to()) is False
     printed = capsys.readouterr().out
     assert "| memory | p | 1 | 1 | 10% / 10% | 20% / 20% |" in printed
@@ -78,7 +78,7 @@ def test_runs_are_listed_where_they_are_asked_for(checked, capsys) -> None:
     assert len(json.loads(capsys.readouterr().out)["suites"]["memory"]["rows"]) == 1
 
 
-def test_a_row_that_fails_is_named_and_decides_the_exit(checked, monkeypatch, capsys) -> None:
+def test_row_that_fails_is_named_and_decides_the_exit(checked, monkeypatch, capsys) -> None:
     assert answer(suites("papers"), to()) is False
     assert capsys.readouterr().err == ""
     monkeypatch.setattr("planner.validation.validate", lambda *_, **__: [GOOD, BAD])
@@ -86,7 +86,7 @@ def test_a_row_that_fails_is_named_and_decides_the_exit(checked, monkeypatch, ca
     assert capsys.readouterr().err == "paper/check/one FAILS: one\n"
 
 
-def test_a_page_that_says_otherwise_is_told_and_decides_the_exit(checked, monkeypatch, tmp_path, capsys):
+def test_page_that_says_otherwise_is_told_and_decides_the_exit(checked, monkeypatch, tmp_path, capsys):
     page, document = tmp_path / "page.html", tmp_path / "validation.md"
     assert answer(suites("memory"), to(html=page, document=document)) is False
     assert "Of memory" in page.read_text("utf-8")

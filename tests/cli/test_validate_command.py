@@ -17,7 +17,7 @@ def planner(*arguments: str) -> subprocess.CompletedProcess[str]:
     )
 
 
-def test_a_part_as_json_with_page_and_document(tmp_path: Path) -> None:
+def test_part_as_json_with_page_and_document(tmp_path: Path) -> None:
     page, document = tmp_path / "page.html", tmp_path / "document.md"
     done = planner("split", "--format", "json", "--html", str(page), "--document", str(document))
     assert done.returncode == 0, done.stderr
@@ -34,7 +34,7 @@ def test_a_part_as_json_with_page_and_document(tmp_path: Path) -> None:
     assert "was 306.6 MiB, is 406.6 MiB" in moved.stderr
 
 
-def test_an_unknown_name_is_one_line() -> None:
+def test_unknown_name_is_one_line() -> None:
     done = planner("saturatoin")
     assert done.returncode == 2
     assert done.stderr.count("\n") == 1

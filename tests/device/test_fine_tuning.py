@@ -58,7 +58,7 @@ def test_lora_computes_no_gradients_of_frozen_weights():
     assert left == pytest.approx(flops / 2, rel=0.01)
 
 
-def test_the_first_layers_of_a_frozen_network_have_no_backward_pass():
+def test_first_layers_of_a_frozen_network_have_no_backward_pass():
     head = trained("head")
     assert layers_with_gradient(head) < layers_with_gradient(LLAMA)
     backward = [work.backward.kernels for work in workloads(head)]
@@ -160,7 +160,7 @@ def test_muon_keeps_momentum_alone_inside_blocks_and_takes_longer():
     assert seconds["muon"] > 3 * seconds["adamw"]
 
 
-def test_an_unknown_optimizer_is_refused_with_the_names():
+def test_unknown_optimizer_is_refused_with_the_names():
     with pytest.raises(BadInput, match="one of sgd, momentum, adam"):
         optimizer_named("lamb")
     assert set(OPTIMIZERS) >= {"adamw", "adamw-8bit", "muon"}
@@ -214,7 +214,7 @@ def norms(tmp_path, monkeypatch):
     sys.modules.pop("planner.model.methods.norms")
 
 
-def test_a_method_is_one_file(norms):
+def test_method_is_one_file(norms):
     assert list(METHODS) == ["full", "lora", "qlora", "head", "norms"]
     model = trained("norms")
     assert model.trained_parameters == 65 * 4096
@@ -264,11 +264,11 @@ def test_padded_examples_take_more_samples_and_give_fewer_tokens_per_second():
 
 
 @pytest.mark.parametrize("length", [0, 2049])
-def test_a_mean_length_outside_the_sample_is_refused(length):
+def test_mean_length_outside_the_sample_is_refused(length):
     with pytest.raises(BadInput, match=r"--mean-length is .*; examples have 1 to --seq-length \(2,048\)"):
         planner.simulate("llama3-8b", hardware="g6e.xlarge", train="qlora", mean_length=length)
 
 
-def test_a_mean_length_of_images_is_refused():
+def test_mean_length_of_images_is_refused():
     with pytest.raises(BadInput, match="--mean-length: resnet50 reads no sequence"):
         planner.simulate("resnet50", hardware="g6e.xlarge", mean_length=5)

@@ -158,7 +158,7 @@ def test_recompute_saves_memory() -> None:
     assert none > 1.7 * flash
 
 
-def test_the_peak_is_taken_over_moments_that_never_coexist() -> None:
+def test_peak_is_taken_over_moments_that_never_coexist() -> None:
     """FSDP of Llama-3-8B over 8 devices: with long sequences the loss is the worst moment, before there are
     gradients; with short ones the optimizer's step, or a block's backward pass."""
     model = load_model("llama3-8b")
@@ -271,7 +271,7 @@ def test_affine_equals_the_sum_of_the_parts(batch, name, mode, shares, kind) -> 
     st.sampled_from(["gpu", "cpu"]),
     st.sampled_from([FP32, FP16]),
 )
-def test_the_largest_batch_is_exact(name, gib, kind, precision) -> None:  # type: ignore[no-untyped-def]
+def test_largest_batch_is_exact(name, gib, kind, precision) -> None:  # type: ignore[no-untyped-def]
     memory, device = footprint(load_model(name), precision), Device("any", kind, {"fp32": 1e12}, gib * GIB)
     largest = memory.largest_batch(device)
     if largest:
@@ -280,7 +280,7 @@ def test_the_largest_batch_is_exact(name, gib, kind, precision) -> None:  # type
 
 
 @pytest.mark.parametrize("row", PUBLISHED, ids=lambda r: f"{r['model']}-{r['precision']}-{r['device']}")
-def test_a_batch_that_was_run_fits(row: dict[str, str]) -> None:
+def test_batch_that_was_run_fits(row: dict[str, str]) -> None:
     precision = FP16 if row["precision"] == "fp16" else FP32
     assert footprint(load_model(row["model"]), precision).largest_batch(gpu(row)) >= int(row["batch"])
 

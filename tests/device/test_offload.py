@@ -149,7 +149,7 @@ def test_published_steps_of_zero_offload(
     assert answer.anatomy.memory.total_bytes / GIB == pytest.approx(measured_gib, rel=0.25)
 
 
-def test_a_plan_that_fits_nowhere_else_is_offered_offload() -> None:
+def test_plan_that_fits_nowhere_else_is_offered_offload() -> None:
     with pytest.raises(Infeasible, match=r"with --offload optimizer --recompute full, which is slow"):
         planner.simulate("llama3-8b", hardware="g6e.12xlarge", workers=1, exchange="alone", batch=1)
     answer = planner.simulate(
@@ -189,7 +189,7 @@ def with_settings(**settings):  # type: ignore[no-untyped-def]
     return replace(LLAMA, training=MethodSettings(**settings))
 
 
-def test_a_chunked_loss_holds_no_logits() -> None:
+def test_chunked_loss_holds_no_logits() -> None:
     logits = 2048 * 128_256
     held = {}
     for kind in ("eager", "fused", "chunked"):
@@ -204,7 +204,7 @@ def test_a_chunked_loss_holds_no_logits() -> None:
     assert held["chunked"] < held["fused"] < held["eager"]
 
 
-def test_the_loss_of_a_request_is_that_of_its_memory() -> None:
+def test_loss_of_a_request_is_that_of_its_memory() -> None:
     peaks = [
         planner.simulate(
             "llama3-8b", hardware="p5.48xlarge", workers=8, exchange="sharded", batch=4, seq_length=2048,
@@ -221,7 +221,7 @@ def test_eight_bit_activations_halve_what_is_saved() -> None:
     assert narrow.peak(1).workspace_bytes == pytest.approx(plain.peak(1).workspace_bytes, rel=0.2)
 
 
-def test_a_compiled_graph_saves_what_fused_kernels_read() -> None:
+def test_compiled_graph_saves_what_fused_kernels_read() -> None:
     """Of a block of Llama: its input, the normalised inputs and the product of the gate are made again."""
     plain, compiled = (footprint(with_settings(compiled=on), BF16) for on in (False, True))
     hidden, inner, per_block = 4096, 14336, 2 * 2048

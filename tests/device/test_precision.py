@@ -6,11 +6,11 @@ from planner.device.precision import PRECISIONS, Format, precision_named
 from planner.errors import BadInput
 
 
-def test_a_precision_is_found_by_its_name() -> None:
+def test_precision_is_found_by_its_name() -> None:
     assert [precision_named(name).name for name in get_args(Format)] == list(get_args(Format))
 
 
-def test_an_unknown_name_is_refused_with_the_nearest() -> None:
+def test_unknown_name_is_refused_with_the_nearest() -> None:
     with pytest.raises(BadInput, match="fp16"):
         precision_named("fp61")
 

@@ -16,7 +16,7 @@ def test_model_flop_use_is_six_operations_a_parameter_and_token_and_attention() 
     assert mfu / by_rule == pytest.approx(1.2, abs=0.15)  # attention at 8,192 tokens
 
 
-def test_a_format_that_the_device_lacks_has_no_use() -> None:
+def test_format_that_the_device_lacks_has_no_use() -> None:
     assert (
         model_flops_utilization(load_model("resnet50"), 1.0, 1, load_hardware("p3.2xlarge").device, TF32)
         is None

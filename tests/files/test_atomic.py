@@ -33,7 +33,7 @@ def full_disk():
     ],
     ids=lambda command: " ".join(command[:2]),
 )
-def test_a_full_disk_leaves_the_old_file(command, tmp_path):
+def test_full_disk_leaves_the_old_file(command, tmp_path):
     path = tmp_path / "result.json"
     path.write_text("old")
     command = [str(path) if word == "FILE" else word for word in command]
@@ -57,7 +57,7 @@ write_file(sys.argv[1], b"new" * 1000)
 
 
 @pytest.mark.parametrize(("how", "left"), [(signal.SIGINT, 0), (signal.SIGKILL, 1)])
-def test_a_signal_in_the_middle_leaves_the_old_file(how, left, tmp_path):
+def test_signal_in_the_middle_leaves_the_old_file(how, left, tmp_path):
     path = tmp_path / "result.json"
     path.write_text("old")
     done = subprocess.run(
@@ -71,7 +71,7 @@ def test_a_signal_in_the_middle_leaves_the_old_file(how, left, tmp_path):
     assert all(other.name.startswith(".result.json.") for other in others)
 
 
-def test_an_error_while_renaming_leaves_nothing_behind(tmp_path, monkeypatch):
+def test_error_while_renaming_leaves_nothing_behind(tmp_path, monkeypatch):
     def refuse(source, target):
         raise OSError(28, "No space left on device")
 

@@ -37,7 +37,7 @@ def refused(read, path):
     return str(said.value)
 
 
-def test_a_device_without_end_and_a_pipe_without_a_writer_are_not_read(reader, tmp_path):
+def test_device_without_end_and_a_pipe_without_a_writer_are_not_read(reader, tmp_path):
     os.symlink("/dev/zero", tmp_path / "zero.toml")
     os.mkfifo(tmp_path / "pipe.toml")
     for name in ("zero", "pipe"):
@@ -49,23 +49,23 @@ def test_traces_and_profiles_are_regular_files_too(tmp_path):
     assert "no regular file" in refused(load, tmp_path / "pipe.json")
 
 
-def test_a_large_file_is_not_read(reader, tmp_path):
+def test_large_file_is_not_read(reader, tmp_path):
     with (tmp_path / "large.toml").open("wb") as file:
         file.truncate(LARGEST_TEXT_BYTES + 1)
     assert "larger than 1 MiB" in refused(reader, tmp_path / "large.toml")
 
 
-def test_an_integer_of_more_digits_than_python_reads(reader, tmp_path):
+def test_integer_of_more_digits_than_python_reads(reader, tmp_path):
     (tmp_path / "digits.toml").write_text(f"samples = {'9' * 5000}\n")
     assert "more than 4,300 digits" in refused(reader, tmp_path / "digits.toml")
 
 
-def test_a_key_of_very_many_parts(reader, tmp_path):
+def test_key_of_very_many_parts(reader, tmp_path):
     (tmp_path / "parts.toml").write_text(f"\n{'.'.join('a' * 100)} = 1\n")
     assert "parts.toml:2: a key of more than 32 parts" in refused(reader, tmp_path / "parts.toml")
 
 
-def test_a_network_of_very_many_layers(tmp_path):
+def test_network_of_very_many_layers(tmp_path):
     (tmp_path / "m.toml").write_text("input = [4]\nlayers = [" + "{ fc = 4 }, " * 50_000 + "]\n")
     assert "more than 20,000 layers" in refused(load_model, tmp_path / "m.toml")
 
@@ -83,20 +83,20 @@ def test_json_with_such_an_integer(monkeypatch):
         from_json(b"[1]", list)
 
 
-def test_a_profile_with_such_an_integer(tmp_path):
+def test_profile_with_such_an_integer(tmp_path):
     digits = "9" * 5000
     (tmp_path / "p.json").write_text(f'{{"format": "planner-profile", "version": 1, "batch": {digits}}}')
     assert "out of range" in refused(load, tmp_path / "p.json")
 
 
-def test_a_user_that_is_not_there(monkeypatch):
+def test_user_that_is_not_there(monkeypatch):
     for read in (load_model, load_hardware):
         assert "there is no such user" in refused(read, "~nosuchuser/x.toml")
     monkeypatch.setenv("PLANNER_PATH", "~nosuchuser/models")
     assert "there is no such user" in refused(load_model, "vgg11")
 
 
-def test_a_path_of_a_scenario_under_a_user_that_is_not_there(tmp_path):
+def test_path_of_a_scenario_under_a_user_that_is_not_there(tmp_path):
     (tmp_path / "s.toml").write_text('model = "~nosuchuser/x.toml"\n')
     assert "there is no such user" in refused(read_scenario, tmp_path / "s.toml")
 

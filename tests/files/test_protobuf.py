@@ -57,6 +57,6 @@ def test_broken_data_is_refused(data):
         list(fields(data, 0, len(data)))
 
 
-def test_a_name_must_be_text():
+def test_name_must_be_text():
     with pytest.raises(WireError, match="UTF-8"):
         text(b"\xff\xfe", 0, 2)

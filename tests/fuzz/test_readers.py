@@ -46,7 +46,7 @@ def test_inputs_that_once_failed_are_read_or_refused(path, tmp_path):
 
 
 @pytest.mark.parametrize("name", READERS)
-def test_the_real_files_are_read(name, tmp_path):
+def test_real_files_are_read(name, tmp_path):
     """Else the damage would never get far."""
     read = 0
     for data in READERS[name].seeds():
@@ -161,7 +161,7 @@ def test_more_values_than_can_be_held(tmp_path, monkeypatch):
         import_profile([written(tmp_path / "t.json", READERS["timeline"].seeds()[0])], batch=1)
 
 
-def test_a_file_above_the_limit(tmp_path):
+def test_file_above_the_limit(tmp_path):
     with pytest.raises(BadInput, match="more than 100 B"):
         read_bytes(written(tmp_path / "x", b"x" * 101), 100)
 
@@ -189,7 +189,7 @@ except BadInput as error:
 """
 
 
-def test_a_gzip_bomb_does_not_fill_memory(tmp_path):
+def test_gzip_bomb_does_not_fill_memory(tmp_path):
     """A file of 1.3 MB that unpacks to 300 MB is refused early, in a process that may have 1 GB."""
     path = tmp_path / "bomb.json.gz"
     with gzip.open(path, "wb", compresslevel=1) as file:

@@ -18,7 +18,7 @@ def bus_bytes_per_s(run: Curve) -> list[float]:
     return [passes * size / seconds for size, seconds in zip(run.sizes_bytes, run.seconds, strict=True)]
 
 
-def test_the_examples() -> None:
+def test_examples() -> None:
     assert doctest.testmod(collective_curves).failed == 0
 
 

@@ -260,7 +260,7 @@ def test_every_figure_has_a_source_a_date_and_a_basis(name: str) -> None:
 
 
 @pytest.mark.parametrize("name", hardware_names())
-def test_a_nic_or_a_stated_absence(name: str) -> None:
+def test_nic_or_a_stated_absence(name: str) -> None:
     hardware = load_hardware(name)
     if hardware.nic_bytes_per_s("baseline") is None:
         said = Path(hardware.path).read_text()

@@ -54,7 +54,7 @@ def test_patterns() -> None:
             match_hardware(bad)
 
 
-def test_a_file_of_ones_own(tmp_path: Path) -> None:
+def test_file_of_ones_own(tmp_path: Path) -> None:
     mine = load_hardware(write(tmp_path, MINE))
     assert (mine.name, mine.device_count, mine.provider, mine.family) == ("box.one", 2, "mine", "mine")
     assert mine.device == load_hardware("g4dn.xlarge").device
@@ -134,7 +134,7 @@ fabric = { kind = "nvlink", topology = "pairs", gbyte_per_s = 300, between_gbyte
 """
 
 
-def test_a_fabric_of_ones_own(tmp_path: Path) -> None:
+def test_fabric_of_ones_own(tmp_path: Path) -> None:
     path = write(tmp_path, FABRIC)
     fabric = load_hardware(f"{path}:m").fabric
     assert fabric is not None
@@ -284,7 +284,7 @@ def test_files_that_cannot_be_read(tmp_path: Path) -> None:
         load_hardware(str(tmp_path / "latin.toml"))
 
 
-def test_a_folder_that_is_not_there(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+def test_folder_that_is_not_there(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setenv("PLANNER_PATH", str(tmp_path / "none"))
     with pytest.raises(BadInput, match="PLANNER_PATH"):
         load_hardware("p3.2xlarge")

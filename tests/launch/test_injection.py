@@ -677,7 +677,7 @@ def test_every_output_of_an_answer_keeps_its_structure(tmp_path: Path) -> None:
             assert outputs[name] == expected, (name, payload)
 
 
-def test_a_strangers_profile_adds_no_line_to_a_script(tmp_path: Path) -> None:
+def test_strangers_profile_adds_no_line_to_a_script(tmp_path: Path) -> None:
     """The attack of the report: the model of a profile ends the comment at the head of the script."""
     (tmp_path / "evil.json").write_text(json.dumps(PROFILE | {"model": "x\ntouch OWNED"}))
     done = subprocess.run(

@@ -40,7 +40,7 @@ def schema(name: str) -> Any:
     return json.loads((SCHEMAS / f"{name}.json").read_text())
 
 
-def test_a_skypilot_task_holds_to_its_schema_and_says_the_plan() -> None:
+def test_skypilot_task_holds_to_its_schema_and_says_the_plan() -> None:
     task = yaml.safe_load(export_text("job.yaml", PLAN))
     jsonschema.validate(task, schema("skypilot-task"))
     assert task["num_nodes"] == 4
@@ -60,7 +60,7 @@ def test_skypilot_gets_no_region_that_a_provider_does_not_name() -> None:
         assert yaml.safe_load(text)["resources"]["infra"] == provider
 
 
-def test_a_train_job_holds_to_its_schema_and_says_the_plan() -> None:
+def test_train_job_holds_to_its_schema_and_says_the_plan() -> None:
     job = yaml.safe_load(export_text("job.k8s.yaml", PLAN))
     jsonschema.validate(job, schema("trainjob"))
     trainer = job["spec"]["trainer"]
@@ -70,7 +70,7 @@ def test_a_train_job_holds_to_its_schema_and_says_the_plan() -> None:
 
 
 @pytest.mark.parametrize(("name", "key"), [("skypilot-task", "run_on"), ("trainjob", "replicas")])
-def test_the_schemas_refuse_what_is_not_theirs(name: str, key: str) -> None:
+def test_schemas_refuse_what_is_not_theirs(name: str, key: str) -> None:
     text = export_text("job.yaml" if name == "skypilot-task" else "job.k8s.yaml", PLAN)
     with pytest.raises(jsonschema.ValidationError, match=key):
         jsonschema.validate({**yaml.safe_load(text), key: 1}, schema(name))
@@ -98,14 +98,14 @@ def test_cpu_machines_ask_for_no_gpus() -> None:
     assert "export ACCELERATE_USE_CPU=true\n" in export_text("job.sh", plan)
 
 
-def test_a_script_is_a_script(tmp_path: Path) -> None:
+def test_script_is_a_script(tmp_path: Path) -> None:
     script = tmp_path / "run.sh"
     script.write_text(export_text(script, PLAN))
     assert subprocess.run(["bash", "-n", str(script)], check=False).returncode == 0
     assert "--nnodes=4 --nproc-per-node=8" in script.read_text()
 
 
-def test_a_script_starts_as_many_processes_as_the_plan_has(tmp_path: Path) -> None:
+def test_script_starts_as_many_processes_as_the_plan_has(tmp_path: Path) -> None:
     pytest.importorskip("torch")
     script, train = tmp_path / "run.sh", tmp_path / "train.py"
     script.write_text(export_text(script, Launch("mine", "lab", 1, 2, recipe=Recipe(accumulate=4))))
@@ -136,7 +136,7 @@ def test_skypilot_refuses_machines_that_it_cannot_rent() -> None:
             export_text("job.yaml", Launch("m", "box", 1, 1, provider=provider))
 
 
-def test_the_ending_decides_and_an_unknown_one_is_refused() -> None:
+def test_ending_decides_and_an_unknown_one_is_refused() -> None:
     assert [target_for(name).name for name in ("a.sh", "a.yaml", "a.sky.yml", "A.K8S.YAML")] == [
         "torchrun",
         "SkyPilot",

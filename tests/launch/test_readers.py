@@ -37,7 +37,7 @@ def test_every_target_has_a_reader_or_a_schema() -> None:
     assert set(exports.READERS) == set(NAMED)
 
 
-def test_a_refusal_names_the_formats_that_can_say_the_plan() -> None:
+def test_refusal_names_the_formats_that_can_say_the_plan() -> None:
     with pytest.raises(
         BadInput, match=r"no setting for tensor 8, pipeline 2.*\.megatron\.sh, \.torchtitan\.sh$"
     ):
@@ -121,7 +121,7 @@ def test_what_a_format_cannot_say_is_a_comment() -> None:
     assert "# Not in this file: DDP;" in export_text("p.torchtune.yaml", exports.PLANS["DDP"])
 
 
-def test_a_number_below_one_is_a_number_in_yaml() -> None:
+def test_number_below_one_is_a_number_in_yaml() -> None:
     assert read(".axolotl.yaml", "FSDP")["learning_rate"] == 2e-5
 
 
@@ -191,7 +191,7 @@ def test_accelerate_reads_the_variables_of_scripts(plan: str, monkeypatch: pytes
         assert (mesh.dp_replicate_size, mesh.dp_shard_size) == (2, 8)
 
 
-def test_the_ending_decides_between_formats_in_yaml() -> None:
+def test_ending_decides_between_formats_in_yaml() -> None:
     assert [
         target_for(f"p{suffix}").name for suffix in (".yaml", ".trl.yaml", ".axolotl.yml", ".k8s.yaml")
     ] == [

@@ -49,7 +49,7 @@ def mynet(tmp_path, monkeypatch):
     return load
 
 
-def test_a_family_is_one_file(mynet):
+def test_family_is_one_file(mynet):
     model = mynet()
     norms = [tensor.name for tensor in model.tensors if "self_attn.q_norm" in tensor.name]
     assert norms == ["model.layers.1.self_attn.q_norm.weight", "model.layers.3.self_attn.q_norm.weight"]
@@ -57,7 +57,7 @@ def test_a_family_is_one_file(mynet):
     assert [len(block.layers) for block in model.blocks] == [16, 18, 16, 18]
 
 
-def test_a_key_turns_feed_forward_networks_into_experts(mynet):
+def test_key_turns_feed_forward_networks_into_experts(mynet):
     experts = [layer for layer in mynet(experts=8) if layer.kind == "moe"]
     assert len(experts) == 4
     assert sum(tensor.elements for tensor in experts[0].tensors) == 8 * 3 * 64 * 128 + 8 * 64
@@ -91,7 +91,7 @@ def doubling(text, times):
         ("[values]\nwindow = '" + "99999 * " * 20 + "9'", "a number beyond 64 bits"),
     ],
 )
-def test_a_wrong_family_is_refused_in_one_line(mynet, line, message):
+def test_wrong_family_is_refused_in_one_line(mynet, line, message):
     head = "" if line.startswith("base") else "base = '_decoder'\n"
     with pytest.raises(BadInput, match=message) as error:
         mynet(f"{head}{line}\n[aliases]\nhidden_size = ['dim']\n")
@@ -130,7 +130,7 @@ def test_windows_of_gemma_3_are_in_five_of_six_layers(tmp_path):
     assert windows == [None if (index + 1) % 6 == 0 else 512 for index in range(26)]
 
 
-def test_a_description_inside_another_object_is_read(tmp_path):
+def test_description_inside_another_object_is_read(tmp_path):
     inner = {"hidden_size": 64, "intermediate_size": 128, "num_hidden_layers": 2, "head_dim": 16}
     (tmp_path / "config.json").write_text(json.dumps({"model_type": "gemma3", "text_config": inner}))
     imported = import_file(tmp_path / "config.json")

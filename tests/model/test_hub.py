@@ -40,7 +40,7 @@ def cached(tmp_path, monkeypatch):
     return write
 
 
-def test_a_network_of_the_cache_is_read_by_its_name(cached):
+def test_network_of_the_cache_is_read_by_its_name(cached):
     cached()
     model = load_model("someone/tiny")
     assert model.name == "tiny"
@@ -48,7 +48,7 @@ def test_a_network_of_the_cache_is_read_by_its_name(cached):
     assert import_named("someone/tiny", ImportOptions()).model == model
 
 
-def test_the_main_revision_is_taken_of_several(cached):
+def test_main_revision_is_taken_of_several(cached):
     place = cached()
     cached(revision="zzz", num_hidden_layers=3)
     (place / "refs").mkdir()
@@ -58,18 +58,18 @@ def test_the_main_revision_is_taken_of_several(cached):
     assert len(load_model("someone/tiny").blocks) == 2
 
 
-def test_the_transformer_of_a_pipeline_is_read(cached):
+def test_transformer_of_a_pipeline_is_read(cached):
     cached(file="transformer/config.json")
     assert len(load_model("someone/tiny").blocks) == 2
 
 
-def test_the_catalogue_comes_before_the_cache(cached):
+def test_catalogue_comes_before_the_cache(cached):
     cached("models--Qwen--Qwen3-8B")
     assert load_model("Qwen/Qwen3-8B").parameters == 8_190_735_360
     assert load_model("Qwen3-8B") == load_model("qwen3-8b") == load_model("Qwen/Qwen3-8B-Base")
 
 
-def test_a_folder_here_comes_before_the_cache(cached, tmp_path, monkeypatch):
+def test_folder_here_comes_before_the_cache(cached, tmp_path, monkeypatch):
     cached()
     monkeypatch.chdir(tmp_path)
     (tmp_path / "someone" / "tiny").mkdir(parents=True)

@@ -26,7 +26,7 @@ def config(tmp_path, name, **changes):
 
 
 @pytest.mark.parametrize("name", CASES)
-def test_a_family_has_the_parameters_that_the_library_gives_it(tmp_path, name):
+def test_family_has_the_parameters_that_the_library_gives_it(tmp_path, name):
     assert load_model(config(tmp_path, name)).parameters == CASES[name]["parameters"]
 
 
@@ -45,7 +45,7 @@ def test_every_family_of_the_list_is_tried():
 
 
 @pytest.mark.parametrize("name", SMALL)
-def test_the_file_that_is_written_is_the_same_network(tmp_path, name):
+def test_file_that_is_written_is_the_same_network(tmp_path, name):
     imported = import_file(config(tmp_path, name))
     (tmp_path / "mine.toml").write_text(toml_of(imported.values))
     again = load_model(tmp_path / "mine.toml")
@@ -56,7 +56,7 @@ def test_the_file_that_is_written_is_the_same_network(tmp_path, name):
 @pytest.mark.parametrize(
     "name", ["gpt2", "bert-base", "llama3-8b", "mistral-7b", "mixtral-8x7b", "mpt-7b", "t5-base"]
 )
-def test_the_catalogue_says_the_same(tmp_path, name):
+def test_catalogue_says_the_same(tmp_path, name):
     """A configuration with the settings of a network of the catalogue gives its tensors and multiply-adds."""
     family = {"bert-base": "bert", "llama3-8b": "llama", "t5-base": "t5"}.get(name, name.partition("-")[0])
     settings = {"model_type": family, "max_position_embeddings": 512, **REFERENCES[name][1]}
@@ -70,7 +70,7 @@ def test_the_catalogue_says_the_same(tmp_path, name):
     assert imported.model.macs == ours.macs
 
 
-def test_the_folder_and_the_index_are_held_against_the_weights(tmp_path):
+def test_folder_and_the_index_are_held_against_the_weights(tmp_path):
     model = load_model(config(tmp_path, "llama"))
     names = {tensor.name: "model-00001.safetensors" for tensor in model.tensors}
     index = tmp_path / "model.safetensors.index.json"
@@ -109,7 +109,7 @@ def test_the_folder_and_the_index_are_held_against_the_weights(tmp_path):
         ("gpt2", {"resid_pdrop": 3}, "resid_pdrop: 3; it is a number from 0 to 1"),
     ],
 )
-def test_a_bad_configuration_is_refused_in_one_line(tmp_path, name, changes, said):
+def test_bad_configuration_is_refused_in_one_line(tmp_path, name, changes, said):
     path = config(tmp_path, name, **changes)
     with pytest.raises(BadInput, match=said) as error:
         load_model(path)
@@ -126,19 +126,19 @@ def test_a_bad_configuration_is_refused_in_one_line(tmp_path, name, changes, sai
         ("[" * 100_000, "not JSON|nested"),
     ],
 )
-def test_a_file_that_is_no_configuration(tmp_path, text, said):
+def test_file_that_is_no_configuration(tmp_path, text, said):
     (tmp_path / "config.json").write_bytes(text.encode("latin-1"))
     with pytest.raises(BadInput, match=said):
         load_model(tmp_path / "config.json")
 
 
-def test_an_activation_that_nobody_knows_is_said(tmp_path):
+def test_activation_that_nobody_knows_is_said(tmp_path):
     imported = import_file(config(tmp_path, "gpt2", activation_function="cubic"))
     assert imported.notes == ("the activation 'cubic' is not known and counted as gelu",)
     assert any(layer.kind == "gelu" for layer in imported.model)
 
 
-def test_a_folder_without_a_configuration(tmp_path):
+def test_folder_without_a_configuration(tmp_path):
     with pytest.raises(BadInput, match=r"there is no config\.json, which says how its tensors are used"):
         import_file(tmp_path)
 
@@ -154,7 +154,7 @@ SMOLLM3 = CASES["llama"]["config"] | {"model_type": "smollm3", "architectures": 
 
 
 @pytest.mark.slow
-def test_a_family_that_is_not_described_is_made_by_the_library(tmp_path):
+def test_family_that_is_not_described_is_made_by_the_library(tmp_path):
     transformers = pytest.importorskip("transformers")
     import torch
 

@@ -24,7 +24,7 @@ def flops(model):
     return [sum(getattr(work, way).nominal_flops for work in asked) for way in ("forward", "backward")]
 
 
-def test_a_small_network(tmp_path):
+def test_small_network(tmp_path):
     imported = import_file(DATA / "tiny.onnx")
     model = imported.model
     assert [(t.name, t.shape) for t in model.tensors] == [
@@ -78,7 +78,7 @@ def test_files_that_are_none(tmp_path, data):
 
 @pytest.mark.slow
 @pytest.mark.filterwarnings("ignore")
-def test_an_exported_resnet_is_the_network_of_the_catalogue(tmp_path):
+def test_exported_resnet_is_the_network_of_the_catalogue(tmp_path):
     torch = pytest.importorskip("torch")
     from torchvision_like import resnet50
 

@@ -159,7 +159,7 @@ def test_there_are_sixty_files() -> None:
 
 
 @pytest.mark.parametrize("name", HOSTILE)
-def test_a_hostile_file_is_accepted_or_refused_in_one_line(name: str, tmp_path: Path) -> None:
+def test_hostile_file_is_accepted_or_refused_in_one_line(name: str, tmp_path: Path) -> None:
     path = tmp_path / "net.onnx"
     path.write_bytes(HOSTILE[name]().SerializeToString())
     began_s = time.perf_counter()

@@ -114,7 +114,7 @@ def flops(model):
         ("mynets:gpt2", ImportOptions(input_ids="8x1024"), "gpt2"),
     ],
 )
-def test_a_module_is_the_network_of_the_catalogue(modules, tmp_path, source, asked, name):
+def test_module_is_the_network_of_the_catalogue(modules, tmp_path, source, asked, name):
     if name == "gpt2":
         pytest.importorskip("transformers")
     result, ours = import_named(source, asked), load_model(name)
@@ -131,7 +131,7 @@ def test_a_module_is_the_network_of_the_catalogue(modules, tmp_path, source, ask
     ("name", "experts"),
     [("gpt_oss", 2 * 2 * (64 * 256 + 128 * 64)), ("qwen3_moe", 2 * 2 * 3 * 64 * 32), ("phi3", 0)],
 )
-def test_a_small_transformer_is_read_whole(modules, name, experts):
+def test_small_transformer_is_read_whole(modules, name, experts):
     """Experts multiply the rows of 2 of 8 experts for each token, in two products."""
     pytest.importorskip("transformers")
     imported = import_named(f"mynets:{name}", ImportOptions(input_ids="2x64"))
@@ -145,7 +145,7 @@ def test_a_small_transformer_is_read_whole(modules, name, experts):
 
 @pytest.mark.slow
 @pytest.mark.parametrize("name", ["maxvit", "eva02"])
-def test_a_network_of_timm_has_all_its_parameters(modules, name):
+def test_network_of_timm_has_all_its_parameters(modules, name):
     """Tables of distances between positions of windows; a bias of queries and values, none of keys."""
     pytest.importorskip("timm")
     imported = import_named(f"mynets:{name}", ImportOptions(input="2x3x224x224"))

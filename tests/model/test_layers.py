@@ -42,7 +42,7 @@ def test_flops_are_those_that_torch_counts(row):
 
 @pytest.mark.slow
 @pytest.mark.parametrize("name", ["gpt2", "bert-base", "llama3-8b", "vit-b16", "resnet50-v1.5"])
-def test_the_flops_kept_are_those_of_the_counter(name):
+def test_flops_kept_are_those_of_the_counter(name):
     pytest.importorskip("transformers")
     from model_references import flops_of
 
@@ -75,7 +75,7 @@ def test_matmuls_do_the_flops_of_their_pass():
 LINEAR = Layer("l", "linear", ("x",), (10, 6), (Tensor("w", (6, 4)),), 240, input_elements=40)
 
 
-def test_a_linear_layer():
+def test_linear_layer():
     asked = layer_workload(LINEAR)
     assert asked.kernel == "matmul"
     assert (asked.forward.flops, asked.backward.flops) == (480, 960)
@@ -106,7 +106,7 @@ def test_attention_with_and_without_flash():
     assert kept(attention(), flash=False) == kept(attention(flash=False))
 
 
-def test_a_causal_mask_spares_half_and_the_count_does_not_say_so():
+def test_causal_mask_spares_half_and_the_count_does_not_say_so():
     asked = layer_workload(attention(causal=True)).forward
     assert (asked.flops, asked.nominal_flops) == (2048 * 36 / 64, 2048)
 

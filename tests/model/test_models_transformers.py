@@ -20,7 +20,7 @@ with open(Path(__file__).parents[1] / "data" / "models" / "published_counts.csv"
 
 
 @pytest.mark.parametrize("name", PUBLISHED)
-def test_a_network_has_the_parameters_that_are_published(name):
+def test_network_has_the_parameters_that_are_published(name):
     model = load_model(name)
     assert model.parameters == int(PUBLISHED[name]["parameters"])
     assert load_model(PUBLISHED[name]["hub"]) == model
@@ -35,7 +35,7 @@ def test_every_tensor_is_that_of_hugging_face(name):
 
 
 @pytest.mark.parametrize("name", REFERENCES)
-def test_the_figures_kept_are_those_of_the_library(name):
+def test_figures_kept_are_those_of_the_library(name):
     pytest.importorskip("transformers")
     assert digest(tensors_of(build(name))) == ROWS[name]["digest"]
 
@@ -67,7 +67,7 @@ def test_tied_tensors_have_two_readers_and_count_once():
 
 
 @pytest.mark.parametrize("name", ["gpt2", "llama3-8b", "t5-base"])
-def test_a_longer_text_changes_work_and_not_parameters(name):
+def test_longer_text_changes_work_and_not_parameters(name):
     model = load_model(name)
     half = model.with_sequence_length(model.sequence_length // 2)
     assert half.tensors == model.tensors

@@ -128,7 +128,7 @@ LAYERS = st.one_of(
 
 @settings(max_examples=60, deadline=None)
 @given(st.lists(LAYERS, min_size=1, max_size=8))
-def test_a_model_is_in_topological_order_and_adds_up(tmp_path_factory, layers):
+def test_model_is_in_topological_order_and_adds_up(tmp_path_factory, layers):
     path = tmp_path_factory.mktemp("net") / "net.toml"
     path.write_text(f"input = [9, 7, 2]\nlayers = [{', '.join(layers)}]")
     model = read_model(path)

@@ -148,7 +148,7 @@ def test_files_that_cannot_be_read(tmp_path):
         read_model(tmp_path / "deep.toml")
 
 
-def test_a_folder_in_the_path_that_is_none(monkeypatch):
+def test_folder_in_the_path_that_is_none(monkeypatch):
     monkeypatch.setenv("PLANNER_PATH", "/no/such/folder")
     with pytest.raises(BadInput, match="PLANNER_PATH names /no/such/folder"):
         load_model("vgg11")
@@ -180,7 +180,7 @@ WORDS = st.sampled_from(
 
 @settings(max_examples=150, deadline=None)
 @given(st.sampled_from(["resnet50", "inception3", "slim-inception-v2"]), st.data())
-def test_a_damaged_file_loads_or_is_refused_in_one_line(tmp_path_factory, name, data):
+def test_damaged_file_loads_or_is_refused_in_one_line(tmp_path_factory, name, data):
     """Words put in, or pieces cut out, anywhere in a real file."""
     text = (MODELS / f"{name}.toml").read_text()
     start = data.draw(st.integers(0, len(text)))

@@ -26,7 +26,7 @@ def demand(
     return leaf
 
 
-def test_a_product_and_the_gradients_of_its_two_factors() -> None:
+def test_product_and_the_gradients_of_its_two_factors() -> None:
     weights = {(48, 16)}
     forward = demand("aten::addmm", [[48], [2048, 16], [16, 48]], weights=weights)
     flops, weight, moved = 2.0 * 2048 * 16 * 48, 16 * 48, 2048 * (16 + 48)
@@ -139,7 +139,7 @@ def read(events: list[Any]) -> kineto.Step:
     return result
 
 
-def test_a_call_has_the_time_that_it_spends_itself() -> None:
+def test_call_has_the_time_that_it_spends_itself() -> None:
     ops = read(step()).ops
     assert [op.name for op in ops] == ["linear", "outer_sum", "AddmmBackward0", "AccumulateGrad"]
     linear, outer = ops[:2]

@@ -84,7 +84,7 @@ def facts_of(path: Path) -> dict[str, Any]:
         pytest.param({"compiled": "inductor"}, {"compiled": True}, marks=COMPILER),
     ],
 )
-def test_a_loop_is_recorded_with_its_settings(
+def test_loop_is_recorded_with_its_settings(
     settings: dict[str, Any], expected: dict[str, Any], script: Path, tmp_path: Path
 ) -> None:
     path = tmp_path / "step.json.gz"
@@ -130,7 +130,7 @@ def command(script: Path, output: Path, *words: str) -> subprocess.CompletedProc
     )
 
 
-def test_a_program_is_recorded_without_a_change(script: Path, tmp_path: Path) -> None:
+def test_program_is_recorded_without_a_change(script: Path, tmp_path: Path) -> None:
     path = tmp_path / "step.json.gz"
     done = command(script, path, "python", "train.py", "micro_steps=2")
     assert done.returncode == 0, done.stderr
@@ -167,19 +167,19 @@ def test_fully_sharded_ranks_are_recorded_with_whole_tensors(script: Path, tmp_p
     assert profile.recorded.exposed.communication_s > 0
 
 
-def test_the_program_keeps_its_exit_status(script: Path, tmp_path: Path) -> None:
+def test_program_keeps_its_exit_status(script: Path, tmp_path: Path) -> None:
     done = command(script, tmp_path / "step.json.gz", "python", "-c", "raise SystemExit(7)")
     assert done.returncode == 7
 
 
-def test_a_command_that_does_not_train_is_told_so(script: Path, tmp_path: Path) -> None:
+def test_command_that_does_not_train_is_told_so(script: Path, tmp_path: Path) -> None:
     done = command(script, tmp_path / "step.json.gz", "python", "-c", "print('no torch')")
     assert done.returncode == 2
     assert done.stderr.strip().count("\n") == 0
     assert "nothing was recorded" in done.stderr
 
 
-def test_a_loop_that_is_too_short_is_told_how_long_it_must_be(script: Path, tmp_path: Path) -> None:
+def test_loop_that_is_too_short_is_told_how_long_it_must_be(script: Path, tmp_path: Path) -> None:
     with (
         pytest.raises(BadInput, match=r"took 5 steps.*at least 9, and 18"),
         planner.record(tmp_path / "s.json.gz"),
@@ -188,18 +188,18 @@ def test_a_loop_that_is_too_short_is_told_how_long_it_must_be(script: Path, tmp_
     assert not (tmp_path / "s.json.gz").exists()
 
 
-def test_a_block_without_training_is_refused(tmp_path: Path) -> None:
+def test_block_without_training_is_refused(tmp_path: Path) -> None:
     with pytest.raises(BadInput, match="no optimizer took a step"), planner.record(tmp_path / "s.json.gz"):
         pass
 
 
-def test_an_error_of_the_loop_comes_through(tmp_path: Path) -> None:
+def test_error_of_the_loop_comes_through(tmp_path: Path) -> None:
     with pytest.raises(ZeroDivisionError), planner.record(tmp_path / "s.json.gz"):
         1 / 0  # noqa: B018
 
 
 @pytest.mark.parametrize("batches", [31, 40, 50])
-def test_the_recipe_for_the_bare_profiler_records_twenty_steps_however_long_the_loop(
+def test_recipe_for_the_bare_profiler_records_twenty_steps_however_long_the_loop(
     batches: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     page = (Path(__file__).parents[2] / "docs" / "recording.md").read_text()

@@ -43,7 +43,7 @@ def test_every_tensor_is_found_with_its_bytes_and_nothing_need_be_told(name: str
 
 
 @pytest.mark.parametrize("name", CASES)
-def test_a_step_is_its_ops_its_optimizer_and_the_communication_it_waited_for(name: str) -> None:
+def test_step_is_its_ops_its_optimizer_and_the_communication_it_waited_for(name: str) -> None:
     profile = loaded(name)
     assert profile.recorded is not None
     assert profile.recorded.exposed is not None
@@ -122,7 +122,7 @@ def test_what_a_recording_knows_survives_the_profile_file(tmp_path: Path) -> Non
     assert np.array_equal(again.durations_s, profile.durations_s)
 
 
-def test_a_batch_that_is_given_wins_over_the_noted_one() -> None:
+def test_batch_that_is_given_wins_over_the_noted_one() -> None:
     assert import_profile([DATA / "plain.json.gz"], batch=5).batch == 5
     four = import_profile([DATA / "accumulated.json.gz"], batch=64).recorded
     assert four is not None
@@ -131,7 +131,7 @@ def test_a_batch_that_is_given_wins_over_the_noted_one() -> None:
         import_profile([DATA / "accumulated.json.gz"], batch=5)
 
 
-def test_the_precision_of_a_trace_made_by_hand_is_that_of_its_arithmetic(tmp_path: Path) -> None:
+def test_precision_of_a_trace_made_by_hand_is_that_of_its_arithmetic(tmp_path: Path) -> None:
     for name, precision in (("plain", "fp32"), ("autocast", "bf16")):
         trace = trace_of(name)
         del trace["planner"]
@@ -140,7 +140,7 @@ def test_the_precision_of_a_trace_made_by_hand_is_that_of_its_arithmetic(tmp_pat
         assert recorded.facts.precision == precision
 
 
-def test_a_trace_made_by_hand_needs_its_batch(tmp_path: Path) -> None:
+def test_trace_made_by_hand_needs_its_batch(tmp_path: Path) -> None:
     trace = trace_of()
     del trace["planner"]
     path = written(tmp_path / "byhand.json", trace)
@@ -178,7 +178,7 @@ def test_kernels_of_two_kinds_of_device_are_refused(tmp_path: Path) -> None:
         import_profile([written(tmp_path / "t.json", trace)])
 
 
-def test_the_profiler_names_the_device_where_nobody_else_does(tmp_path: Path) -> None:
+def test_profiler_names_the_device_where_nobody_else_does(tmp_path: Path) -> None:
     trace = trace_of()
     del trace["planner"]
     trace["deviceProperties"] = [{"id": 0, "name": "NVIDIA A10G"}]
@@ -203,7 +203,7 @@ def test_inference_alone_is_refused(tmp_path: Path) -> None:
         import_profile([written(tmp_path / "t.json", trace)])
 
 
-def test_a_recording_cut_off_is_refused(tmp_path: Path) -> None:
+def test_recording_cut_off_is_refused(tmp_path: Path) -> None:
     whole = (DATA / "plain.json.gz").read_bytes()
     (tmp_path / "cut.json.gz").write_bytes(whole[: len(whole) // 2])
     with pytest.raises(BadInput, match=r"cut off; copy or record the file again"):
@@ -213,7 +213,7 @@ def test_a_recording_cut_off_is_refused(tmp_path: Path) -> None:
         import_profile([tmp_path / "cut.json"])
 
 
-def test_a_trace_without_shapes_is_refused(tmp_path: Path) -> None:
+def test_trace_without_shapes_is_refused(tmp_path: Path) -> None:
     trace = trace_of()
     for event in trace["traceEvents"]:
         event.get("args", {}).pop("Input Dims", None)
@@ -221,7 +221,7 @@ def test_a_trace_without_shapes_is_refused(tmp_path: Path) -> None:
         import_profile([written(tmp_path / "t.json", trace)])
 
 
-def test_a_trace_of_an_older_torch_is_refused(tmp_path: Path) -> None:
+def test_trace_of_an_older_torch_is_refused(tmp_path: Path) -> None:
     trace = trace_of()
     for event in trace["traceEvents"]:
         if event["cat"] == "cpu_op":
@@ -230,14 +230,14 @@ def test_a_trace_of_an_older_torch_is_refused(tmp_path: Path) -> None:
         import_profile([written(tmp_path / "t.json", trace)])
 
 
-def test_the_worker_computes_in_a_chain() -> None:
+def test_worker_computes_in_a_chain() -> None:
     profile = loaded("compiled")
     worker = np.flatnonzero(profile.resource == WORKER)
     assert profile.names[worker[0]] == "input"
     assert all(before in profile.deps(int(after)) for before, after in itertools.pairwise(worker))
 
 
-def test_an_older_torch_is_told_what_is_needed() -> None:
+def test_older_torch_is_told_what_is_needed() -> None:
     with pytest.raises(
         BadInput, match=r"needs PyTorch 2.4 or later, and this is 1.13.1; update it, or profile"
     ):

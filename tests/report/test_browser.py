@@ -65,7 +65,7 @@ def opened(browser, made, path):
 
 
 @pytest.mark.parametrize("kind", [kind for kind in KINDS if kind != "tables"])
-def test_a_report_draws_all_charts_quietly_and_fetches_nothing(browser, tmp_path, kind):
+def test_report_draws_all_charts_quietly_and_fetches_nothing(browser, tmp_path, kind):
     made = page(kind)
     path = tmp_path / f"{kind}.html"
     problems, requests = opened(browser, made, path)
@@ -134,7 +134,7 @@ def test_no_button_sends_anything_away(browser, tmp_path):
     assert not [title for title in titles if "loud" in title or "dit" in title]
 
 
-def test_a_hostile_name_shows_as_text(browser, tmp_path):
+def test_hostile_name_shows_as_text(browser, tmp_path):
     from selenium.webdriver.common.by import By
 
     problems, _ = opened(browser, page("model"), tmp_path / "page.html")  # an alert would raise
@@ -145,7 +145,7 @@ def test_a_hostile_name_shows_as_text(browser, tmp_path):
     assert browser.title == f"planner models: {HOSTILE}"
 
 
-def test_a_hostile_name_in_a_chart_shows_as_text(browser, tmp_path):
+def test_hostile_name_in_a_chart_shows_as_text(browser, tmp_path):
     from planner.servers.parameter_servers import ParameterServers
 
     result = recommended()
@@ -163,7 +163,7 @@ def test_a_hostile_name_in_a_chart_shows_as_text(browser, tmp_path):
     assert HOSTILE in legend
 
 
-def test_a_thousand_plans_are_a_thousand_points(browser, tmp_path):
+def test_thousand_plans_are_a_thousand_points(browser, tmp_path):
     many = replace(many_plans(1000), saturation=None, changes=[])
     problems, _ = opened(browser, page_of(many), tmp_path / "page.html")
     assert problems == []
@@ -226,7 +226,7 @@ def test_nothing_is_clipped_and_no_label_overprints(browser, tmp_path, kind):
         browser.execute_cdp_cmd("Emulation.clearDeviceMetricsOverride", {})
 
 
-def test_a_crowded_table_needs_no_scrolling_on_a_laptop(browser, tmp_path):
+def test_crowded_table_needs_no_scrolling_on_a_laptop(browser, tmp_path):
     """Of a split model: long names, tokens and costs, and the last column says why each plan lost."""
     machines = "p4de.24xlarge,p6-b200.48xlarge"
     answer = planner.recommend("llama3-70b", budget=500, global_batch=1024, hardware=machines)
@@ -246,7 +246,7 @@ def column(browser, place):
     )
 
 
-def test_a_heading_sorts_by_figures_up_and_down(browser, tmp_path):
+def test_heading_sorts_by_figures_up_and_down(browser, tmp_path):
     from selenium.webdriver.common.by import By
 
     opened(browser, page("recommend"), tmp_path / "page.html")
@@ -262,7 +262,7 @@ def test_a_heading_sorts_by_figures_up_and_down(browser, tmp_path):
     assert heads[place].get_attribute("aria-sort") == "descending"
 
 
-def test_the_what_if_shows_the_best_plan_within_its_sliders(browser, tmp_path):
+def test_what_if_shows_the_best_plan_within_its_sliders(browser, tmp_path):
     from selenium.webdriver.common.by import By
     from selenium.webdriver.common.keys import Keys
 
@@ -293,7 +293,7 @@ def test_the_what_if_shows_the_best_plan_within_its_sliders(browser, tmp_path):
     assert ring == pytest.approx(best["x"], rel=1e-5)
 
 
-def test_a_name_in_the_legend_hides_its_series(browser, tmp_path):
+def test_name_in_the_legend_hides_its_series(browser, tmp_path):
     from selenium.webdriver.common.by import By
 
     opened(browser, page("recommend"), tmp_path / "page.html")

@@ -26,7 +26,7 @@ COMPUTE = ComputeCalibration(
 )
 
 
-def test_a_multiply_add_takes_longer_beside_other_threads():
+def test_multiply_add_takes_longer_beside_other_threads():
     table = compute_table(COMPUTE)
     assert table.title == "Some CPU, 2 cores"
     assert [row["threads"] for row in table.rows] == [1, 2]

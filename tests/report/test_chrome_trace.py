@@ -81,7 +81,7 @@ def test_slices_are_the_chunks_and_do_not_overlap_on_a_track(trace, timeline):
             assert start >= end - 0.002  # rounded to nanoseconds
 
 
-def test_an_arrow_goes_from_a_transfer_to_an_op_that_waited_for_it(trace, timeline):
+def test_arrow_goes_from_a_transfer_to_an_op_that_waited_for_it(trace, timeline):
     phases = by_phase(trace)
     leaves = {event["id"]: event for event in phases["s"]}
     comes = {event["id"]: event for event in phases["f"]}
@@ -138,7 +138,7 @@ def test_what_the_links_are_said_to_carry_is_what_was_sent(timeline, direction):
     assert carried == pytest.approx(sent, rel=0.03)  # shares are uneven where flows of several servers meet
 
 
-def test_a_timeline_can_be_gzipped_and_says_what_it_is_of(timeline, trace, tmp_path):
+def test_timeline_can_be_gzipped_and_says_what_it_is_of(timeline, trace, tmp_path):
     path = tmp_path / "out.json.gz"
     write_chrome(timeline, path)
     assert json.loads(gzip.decompress(path.read_bytes())) == trace
@@ -146,7 +146,7 @@ def test_a_timeline_can_be_gzipped_and_says_what_it_is_of(timeline, trace, tmp_p
     assert trace["otherData"]["steps of worker 0"] == f"{timeline.step} to {timeline.step + 1}"
 
 
-def test_the_window_holds_whole_steps_of_worker_0(timeline):
+def test_window_holds_whole_steps_of_worker_0(timeline):
     rows = timeline.rows
     for step in (timeline.step, timeline.step + 1):
         mine = rows[(rows["worker"] == 0) & (rows["step"] == step)]

@@ -13,7 +13,7 @@ GIB, GBIT = 2.0**30, 1e9 / 8
 
 
 @pytest.mark.parametrize("name", hardware_names()[::7])
-def test_a_row_says_what_the_machine_says(name):
+def test_row_says_what_the_machine_says(name):
     machine = load_hardware(name)
     row, price = hardware_row(machine), machine.price
     assert (row["name"], row["family"], row["provider"]) == (name, machine.family, machine.provider)
@@ -43,7 +43,7 @@ def test_unknown_words_are_none_and_another_offer_is_named():
     assert (row["cpu"], row["nic_label"], row["status"], row["offered_as"]) == (None, None, None, "a2")
 
 
-def test_a_list_says_what_its_signs_mean_and_when_prices_were_read():
+def test_list_says_what_its_signs_mean_and_when_prices_were_read():
     machines = [load_hardware(name) for name in ("p3.2xlarge", "g5.xlarge", "private-opteron")]
     table = hardware_table(machines)
     text = " ".join(render(table, "table").split())  # which breaks lines at the width of a terminal

@@ -81,7 +81,7 @@ class Elements(HTMLParser):
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_a_page_is_one_file_that_says_how_to_get_it_again(kind):
+def test_page_is_one_file_that_says_how_to_get_it_again(kind):
     made = page(kind)
     text = render_page(made)
     elements = Elements(text)
@@ -98,7 +98,7 @@ def test_a_page_is_one_file_that_says_how_to_get_it_again(kind):
     assert len(text.encode()) < 2e6
 
 
-def test_a_hostile_name_is_text_everywhere():
+def test_hostile_name_is_text_everywhere():
     elements = Elements(render_page(page("model")))
     assert HOSTILE in elements.text
     assert NOTE in elements.text
@@ -151,13 +151,13 @@ def test_every_plan_that_was_looked_at_is_drawn():
     )
 
 
-def test_a_comparison_draws_every_plan_too():
+def test_comparison_draws_every_plan_too():
     result = compared()
     assert plans_drawn(result) == result.considered - sum(result.left_out.values())
     assert len(result.everything) + len(result.screened) == result.simulated
 
 
-def test_the_workers_curve_shows_intervals_bound_ideal_and_saturation():
+def test_workers_curve_shows_intervals_bound_ideal_and_saturation():
     result = saturated()
     spec = next(chart for chart in page_of(result).charts if chart.key == "workers").spec
     ideal, bound, simulated_line, *marked = spec["data"]
@@ -171,14 +171,14 @@ def test_the_workers_curve_shows_intervals_bound_ideal_and_saturation():
     assert f"worth its cost up to {result.saturation_workers}" in words
 
 
-def test_the_parts_of_the_cost_add_up():
+def test_parts_of_the_cost_add_up():
     result = simulated()
     spec = next(chart for chart in page_of(result).charts if chart.key == "cost").spec
     total = sum(trace["x"][0] for trace in spec["data"])
     assert total == pytest.approx(result.scored.usd_per_million_samples)
 
 
-def test_the_step_that_is_drawn_computes_as_long_as_the_profile_says():
+def test_step_that_is_drawn_computes_as_long_as_the_profile_says():
     result = simulated()
     spec = next(chart for chart in page_of(result).charts if chart.key == "step").spec
     computes = next(trace for trace in spec["data"] if trace["name"] == "the worker computes")
@@ -190,7 +190,7 @@ def test_the_step_that_is_drawn_computes_as_long_as_the_profile_says():
     assert per_step.min() * 0.999 <= sum(computes["x"]) <= per_step.max() * 1.001
 
 
-def test_the_step_that_is_drawn_says_how_long_it_is_and_who_shares_the_links():
+def test_step_that_is_drawn_says_how_long_it_is_and_who_shares_the_links():
     result = simulated()
     for workers, words in ((1, "It is alone."), (2, "Another shares the links"), (5, "4 others share")):
         plan = replace(result.scored.plan, workers=workers)
@@ -222,7 +222,7 @@ def test_many_short_chunks_become_bins_as_dark_as_they_are_busy():
     assert [bar.words.split("<br>")[0] for bar in _bars(rows[:2], names)] == ["<b>a</b>", "<b>b</b>"]
 
 
-def test_a_thousand_plans_weigh_less_than_six_megabytes(tmp_path):
+def test_thousand_plans_weigh_less_than_six_megabytes(tmp_path):
     path = tmp_path / "many.html"
     write_page(page_of(many_plans(1000)), path)
     assert 1e6 < path.stat().st_size < 6e6
@@ -256,7 +256,7 @@ def test_what_is_not_full_is_called_busiest_and_not_drawn_in_red():
     assert "<br>bottleneck: compute" in hover
 
 
-def test_a_page_of_a_model_has_shares_and_no_bars_of_characters():
+def test_page_of_a_model_has_shares_and_no_bars_of_characters():
     page = replace(model_page(load_model(hostile_model())), command=COMMAND)
     bytes_table = page.tables[0]
     assert [column.key for column in bytes_table.columns] == [
@@ -282,7 +282,7 @@ def test_money_is_shown_with_as_many_digits_as_it_needs():
     assert units.limit_usd(50.0) == "$50"
 
 
-def test_a_page_says_what_it_rests_on_and_how_to_get_it_again_where_it_can():
+def test_page_says_what_it_rests_on_and_how_to_get_it_again_where_it_can():
     full = replace(
         page_of(simulated(), COMMAND), assumptions=[Note(Topic.PRICE, "one & only")], command=COMMAND
     )
@@ -295,7 +295,7 @@ def test_a_page_says_what_it_rests_on_and_how_to_get_it_again_where_it_can():
     assert "<h2>Command" not in bare
 
 
-def test_a_page_of_a_sweep_has_every_plan_in_its_chart_and_table():
+def test_page_of_a_sweep_has_every_plan_in_its_chart_and_table():
     result = swept()
     made = page("sweep")
     (chart,) = made.charts
@@ -321,7 +321,7 @@ def test_several_models_have_a_chart_each_and_no_sliders():
     assert made.what_if is None
 
 
-def test_the_parts_of_an_epoch_add_up_in_the_chart():
+def test_parts_of_an_epoch_add_up_in_the_chart():
     split, layers, _ = partitioned()
     charts_by_key = {chart.key: chart for chart in page("partition").charts}
     bars = charts_by_key["split"].spec["data"]
@@ -331,7 +331,7 @@ def test_the_parts_of_an_epoch_add_up_in_the_chart():
     assert len(charts_by_key["layers"].spec["data"][0]["x"]) == len(layers.rows)
 
 
-def test_a_table_that_is_too_long_for_a_page_says_so():
+def test_table_that_is_too_long_for_a_page_says_so():
     from planner.report.page import Table
 
     rows = [{"place": place} for place in range(MOST_ROWS + 5)]

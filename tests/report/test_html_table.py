@@ -23,7 +23,7 @@ COLUMNS = [
     ("row", "key", "value"),
     [(0, "rate", 1234.5), (0, "_said", 1234.0), (1, "_said", -3.5), (2, "_said", None), (2, "rate", None)],
 )
-def test_a_figure_is_sorted_by_its_value_and_not_by_its_letters(row, key, value):
+def test_figure_is_sorted_by_its_value_and_not_by_its_letters(row, key, value):
     column = next(column for column in COLUMNS if column.key == key)
     assert sort_value(column, ROWS[row], figure=True) == value
 
@@ -45,7 +45,7 @@ def test_names_break_last_and_the_least_columns_can_be_done_without():
     assert 'class="number spare" data-label="rate" data-value="99"' in table_html(Table(ROWS, [rate]))
 
 
-def test_the_choice_is_marked_and_names_are_text():
+def test_choice_is_marked_and_names_are_text():
     text = table_html(Table(ROWS, COLUMNS))
     assert text.count('class="choice"') == 1
     assert text.index('class="choice"') < text.index("&lt;b&gt;") < text.index("x" * 30)
@@ -62,7 +62,7 @@ def test_only_the_sign_of_the_choice_marks_a_row():
     assert text.index('class="choice"') > text.index(">a</td>")
 
 
-def test_a_bar_of_characters_is_drawn_and_words_are_kept():
+def test_bar_of_characters_is_drawn_and_words_are_kept():
     rows = [{"bar": "█████"}, {"bar": "80% of 77 GiB"}]
     text = table_html(Table(rows, [Column("bar", "")]))
     assert "█" not in text

@@ -106,7 +106,7 @@ def test_json_has_the_job_of_every_plan(
             )
 
 
-def test_a_comparison_chooses_what_meets_the_deadline_and_marks_the_others(compared: Comparison) -> None:
+def test_comparison_chooses_what_meets_the_deadline_and_marks_the_others(compared: Comparison) -> None:
     training = training_of(compared.request)
     assert training is not None
     times_s = sorted(training.confident_s(row, CONFIDENCE) for row in compared.rows)
@@ -121,7 +121,7 @@ def test_a_comparison_chooses_what_meets_the_deadline_and_marks_the_others(compa
     assert [row["misses"] for row in tight.as_dict()["plans"]].count(Limit.LATE) == len(compared.rows) - 1
 
 
-def test_a_curve_marks_what_is_over_the_budget_and_chooses_the_most_workers_below(curve: Saturation) -> None:
+def test_curve_marks_what_is_over_the_budget_and_chooses_the_most_workers_below(curve: Saturation) -> None:
     rows = page_of(curve).tables[0].rows
     over = [row["workers"] for row in rows if "over budget" in row["_label"]]
     assert over == [row["workers"] for row in rows if row["usd_per_hour"] > 2.1]
@@ -186,7 +186,7 @@ def test_networks_over_sequences_are_told_in_tokens(sequences: Recommendation) -
         ("resnet50", None, "1 epoch", None),
     ],
 )
-def test_the_job_of_a_language_model_is_a_billion_tokens_where_none_is_named(
+def test_job_of_a_language_model_is_a_billion_tokens_where_none_is_named(
     model: str, asked: float | None, words: str, tokens: float | None
 ) -> None:
     request = Request(model=model, samples=asked)
@@ -199,7 +199,7 @@ def test_the_job_of_a_language_model_is_a_billion_tokens_where_none_is_named(
         assert sentence(UsualJob(*usual)).endswith("; an epoch of llama3-70b has 15 trillion.")
 
 
-def test_an_epoch_of_fewer_tokens_is_the_job() -> None:
+def test_epoch_of_fewer_tokens_is_the_job() -> None:
     few = replace(load_model("gpt2"), samples_per_epoch=50_000)
     assert few.usual_samples == 50_000
     assert replace(few, samples_per_epoch=None).usual_samples == 1e9 / 1024
@@ -221,7 +221,7 @@ def test_energy_is_a_column_on_request_and_in_json_always(sequences: Recommendat
     assert any(note.topic is Topic.ENERGY for note in page_of(sequences).assumptions)
 
 
-def test_a_close_call_is_said_in_a_curve_and_one_device_is_not_set_beside_itself(curve: Saturation) -> None:
+def test_close_call_is_said_in_a_curve_and_one_device_is_not_set_beside_itself(curve: Saturation) -> None:
 
     first = curve.points[0].scored
     asked = replace(curve.request, budget_usd_per_hour=None, deadline_s=EPOCH / first.samples_per_s * 1.001)

@@ -18,7 +18,7 @@ ANSWERS = {
 
 
 @pytest.mark.parametrize("kind", ANSWERS)
-def test_an_answer_shows_the_words_of_the_terminal(kind):
+def test_answer_shows_the_words_of_the_terminal(kind):
     result = ANSWERS[kind]()
     text = result._repr_html_()
     assert "<script" not in text

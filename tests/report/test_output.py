@@ -34,7 +34,7 @@ def test_people_see_chosen_columns_and_csv_has_every_key():
     assert "| a\\|b | 1.0 |" in render(table, "markdown")
 
 
-def test_an_empty_title_leaves_the_heading_empty_and_none_shows_the_key():
+def test_empty_title_leaves_the_heading_empty_and_none_shows_the_key():
     rows = [{"figure": "price", "value": "$3", "used": 0.5}]
     text = render(Table(rows, [Column("used"), Column("value", "")]), "table")
     assert text.split() == ["used", text.split()[1], "0.5", "$3"]
@@ -75,7 +75,7 @@ def test_nothing_in_a_name_acts_on_a_terminal(format):
     assert ("\\u001b" if format is Format.json else "\\x1b") in text
 
 
-def test_a_text_that_begins_like_a_formula_is_text_in_csv_and_a_number_is_a_number():
+def test_text_that_begins_like_a_formula_is_text_in_csv_and_a_number_is_a_number():
     rows = [{"=key": text, "n": -1.5} for text in ("=1+1", "+1", "-1", "@x", "x=1")]
     assert render(Table(rows), "csv").splitlines() == [
         "'=key,n",
@@ -83,7 +83,7 @@ def test_a_text_that_begins_like_a_formula_is_text_in_csv_and_a_number_is_a_numb
     ]
 
 
-def test_a_stream_of_ascii_gets_the_nearest_characters_and_json_all_of_them(monkeypatch):
+def test_stream_of_ascii_gets_the_nearest_characters_and_json_all_of_them(monkeypatch):
     def written(format):
         raw = io.BytesIO()
         stream = io.TextIOWrapper(raw, encoding="ascii")
@@ -97,7 +97,7 @@ def test_a_stream_of_ascii_gets_the_nearest_characters_and_json_all_of_them(monk
     assert json.loads(written("json")) == [{"name": "\u00b15 \u2588 caf\u00e9 \U0001f600"}]
 
 
-def test_a_file_is_replaced_whole_and_keeps_its_mode(tmp_path):
+def test_file_is_replaced_whole_and_keeps_its_mode(tmp_path):
     path = tmp_path / "out.json"
     path.write_text("old")
     path.chmod(0o640)
@@ -122,7 +122,7 @@ def test_what_stops_the_writing_leaves_the_old_file(tmp_path, monkeypatch, error
     assert [p.name for p in tmp_path.iterdir()] == ["out.csv"]
 
 
-def test_a_link_stays_a_link(tmp_path):
+def test_link_stays_a_link(tmp_path):
     (tmp_path / "real").write_text("old")
     (tmp_path / "link").symlink_to("real")
     write_file(tmp_path / "link", "new")
@@ -130,7 +130,7 @@ def test_a_link_stays_a_link(tmp_path):
     assert (tmp_path / "real").read_text() == "new"
 
 
-def test_an_output_that_cannot_be_is_refused_early(tmp_path):
+def test_output_that_cannot_be_is_refused_early(tmp_path):
     with pytest.raises(BadInput, match="no folder"):
         check_writable(tmp_path / "none" / "x.json")
     with pytest.raises(BadInput, match="is a folder"):

@@ -14,7 +14,7 @@ def rate(mean, half):
     return Rate(mean, mean - half, mean + half)
 
 
-def test_the_first_fall_beyond_the_intervals_is_explained():
+def test_first_fall_beyond_the_intervals_is_explained():
     said = falling([(1, rate(94, 1)), (2, rate(183, 6)), (3, rate(154, 9)), (4, rate(100, 1))])
     assert said.startswith("3 workers are 16% slower than 2: they fall into lockstep")
 

@@ -44,13 +44,13 @@ def test_workers_curve_linear_scaling_goes_through_the_first_point():
 
 @pytest.mark.parametrize("width", [60, 80])
 @pytest.mark.parametrize("result", [saturated, recommended])
-def test_a_plot_is_never_wider_than_the_terminal(result, width):
+def test_plot_is_never_wider_than_the_terminal(result, width):
     lines = plotted(result(), width).plain.splitlines()
     assert max(map(len, lines)) <= width
     assert 18 <= len(lines) <= 26
 
 
-def test_the_curve_marks_every_point_and_where_it_saturates():
+def test_curve_marks_every_point_and_where_it_saturates():
     result = saturated()
     text = plotted(result).plain
     body = text.split("└")[0].partition("\n")[2]
@@ -61,7 +61,7 @@ def test_the_curve_marks_every_point_and_where_it_saturates():
     assert {str(point.workers) for point in result.points} <= set(ticks)
 
 
-def test_the_choice_is_marked_where_nothing_saturates_and_where_a_deadline_chooses_less():
+def test_choice_is_marked_where_nothing_saturates_and_where_a_deadline_chooses_less():
     result = saturated()
     open_end = replace(result, saturation_workers=None)
     text = plotted(open_end).plain
@@ -103,7 +103,7 @@ def test_higher_throughput_is_drawn_higher():
     assert [drawn[i] for i in order] == sorted(drawn)
 
 
-def test_the_front_has_a_letter_for_each_hardware_and_the_chosen_plan():
+def test_front_has_a_letter_for_each_hardware_and_the_chosen_plan():
     result = recommended()
     text = plotted(result).plain
     body, legend = text.split("└")
@@ -181,7 +181,7 @@ show_plots(Page("page", pictures=lambda: [Picture(lambda: chart, plotted=True)])
 
 
 @pytest.mark.parametrize(("variables", "colour"), [({}, True), ({"NO_COLOR": "1"}, False)])
-def test_a_terminal_gets_the_plot_with_colour_unless_told(variables, colour):
+def test_terminal_gets_the_plot_with_colour_unless_told(variables, colour):
     parent, child = pty.openpty()
     clean = {k: v for k, v in os.environ.items() if k not in ("NO_COLOR", "FORCE_COLOR", "COLUMNS", "LINES")}
     settings = {"TERM": "xterm-256color", "PYTHONIOENCODING": "utf-8", "COLUMNS": "70", **variables}
@@ -197,7 +197,7 @@ def test_a_terminal_gets_the_plot_with_colour_unless_told(variables, colour):
     assert ("\x1b[" in text) is colour
 
 
-def test_a_legend_breaks_where_the_terminal_ends_and_only_there():
+def test_legend_breaks_where_the_terminal_ends_and_only_there():
     text = plotted(saturated(), 60).plain.split("└")[1]
     legend = [line for line in text.splitlines() if any(sign in line for sign in "⠒⠂X")]
     assert len(legend) > 1
@@ -237,12 +237,12 @@ def test_dashed_lines_leave_dots_out_and_solid_ones_do_not():
         (43, ["       o one   o three   o six   o seven"]),
     ],
 )
-def test_a_legend_fills_the_width_to_the_last_column(width, lines):
+def test_legend_fills_the_width_to_the_last_column(width, lines):
     series = [Series(name, [(1, 1)], "o") for name in ("one", "three", "six", "seven")]
     assert [line.rstrip() for line in _legend(Text(), series, 5, width).plain.splitlines()] == lines
 
 
-def test_a_legend_shows_lines_as_they_are_drawn_and_cuts_names_that_no_line_holds():
+def test_legend_shows_lines_as_they_are_drawn_and_cuts_names_that_no_line_holds():
     series = [Series(line, [(1, 1)], line=line) for line in ("solid", "dashed", "dotted")]
     assert _legend(Text(), series, 0, 99).plain == "  ⠒⠒ solid   ⠒ ⠒ dashed   ⠂ ⠂ dotted   "
     long = [Series("abcdefghijklmnopqrstuvwxyz", [(1, 1)], "o")]

@@ -39,14 +39,14 @@ def _per_decade(axis):
         ([1, 1000], True, 1, 1),
     ],
 )
-def test_an_axis_has_as_many_ticks_as_there_is_room_for(values, log, wide, narrow):
+def test_axis_has_as_many_ticks_as_there_is_room_for(values, log, wide, narrow):
     scale = PlotScale.spanning(values)
     assert scale.log is log
     assert _per_decade(scale.axis("x", wide=True)) == wide
     assert _per_decade(scale.axis("x")) == narrow
 
 
-def test_a_value_stands_where_its_axis_has_it():
+def test_value_stands_where_its_axis_has_it():
     log = PlotScale.spanning([1, 100])
     assert log.at(10) == pytest.approx(0.5)
     assert log.place(10) == pytest.approx(1.0)

@@ -76,7 +76,7 @@ def test_no_kept_runs_are_said_so_and_kept_ones_are_numbered(monkeypatch):
     assert list(check.kept_lines()) == [f"1  {first}", f"2  {first} (at night)"]
 
 
-def test_a_figure_has_moved_by_two_percent_or_in_words():
+def test_figure_has_moved_by_two_percent_or_in_words():
     assert not moved("100 ms", "101 ms")
     assert moved("100 ms", "103 ms")
     assert moved("100 ms", "100 s")

@@ -22,7 +22,7 @@ def test_every_point_is_a_plan_that_was_simulated():
     assert all(entry[0].key not in str(spec) for entry in result.bounded)
 
 
-def test_a_slider_has_the_values_of_the_plans_and_any():
+def test_slider_has_the_values_of_the_plans_and_any():
     result = compared()
     spec = page_of(result).what_if()
     plans = [*result.rows, *result.everything]

@@ -55,7 +55,7 @@ def test_table_text_pane_narrower_than_any_grid_makes_blocks():
     assert not any("extra" in line for line in lines)
 
 
-def test_a_terminal_of_80_columns_cuts_no_word(monkeypatch):
+def test_terminal_of_80_columns_cuts_no_word(monkeypatch):
     monkeypatch.setenv("COLUMNS", "80")
     keys = ("one", "two", "three")
     rows = [dict.fromkeys(keys, "12 x private-2xe5-2450"), dict.fromkeys(keys, "1 x p3.8xlarge")]

@@ -29,7 +29,7 @@ def cluster(tmp_path):
         yield address, processes
 
 
-def test_a_worker_that_dies_costs_only_its_tasks(cluster, tmp_path):
+def test_worker_that_dies_costs_only_its_tasks(cluster, tmp_path):
     address, processes = cluster
     config = tmp_path / "sweep.toml"
     config.write_text(TINY)

@@ -91,7 +91,7 @@ def test_without_one(cluster):
     assert err.count("\n") == 1
 
 
-def test_a_certificate_that_is_not_there(cluster, tmp_path):
+def test_certificate_that_is_not_there(cluster, tmp_path):
     address, _, _ = cluster
     code, _, err = ask(address, variables(tmp_path))
     assert code == 2

@@ -62,11 +62,11 @@ def test_what_is_no_address(address):
     assert refused(address) == f"--cluster is {address!r}; write the scheduler's address as tcp://host:8786"
 
 
-def test_an_unknown_kind_of_network():
+def test_unknown_kind_of_network():
     assert "tcp:// or tls://" in refused("ucx://127.0.0.1:8786")
 
 
-def test_an_address_where_nobody_answers():
+def test_address_where_nobody_answers():
     with socket.socket() as door:  # bound, so that nobody else listens there
         door.bind(("127.0.0.1", 0))
         address = f"tcp://127.0.0.1:{door.getsockname()[1]}"
@@ -77,20 +77,20 @@ def test_an_address_where_nobody_answers():
     )
 
 
-def test_a_host_that_does_not_exist():
+def test_host_that_does_not_exist():
     assert refused("tcp://no-such-host.invalid:8786").startswith(
         "no Dask scheduler answers at tcp://no-such-"
     )
 
 
-def test_a_port_that_accepts_and_says_nothing(monkeypatch):
+def test_port_that_accepts_and_says_nothing(monkeypatch):
     monkeypatch.setattr(dask_cluster, "CONNECT_S", 0.3)
     with port() as address:
         assert refused(address).startswith(f"{address} says nothing within 0.3 s; is it a Dask scheduler?")
 
 
 @pytest.mark.parametrize("greeting", [b"SSH-2.0-OpenSSH_9.2\r\n", b"220 mail ESMTP\r\n"])
-def test_a_port_that_speaks_of_something_else(greeting):
+def test_port_that_speaks_of_something_else(greeting):
     with port(greeting) as address:
         assert refused(address).startswith(f"what answers at {address} is no Dask scheduler")
 
@@ -125,7 +125,7 @@ def test_no_workers(idle):
     )
 
 
-def test_a_worker_without_the_package(idle, tmp_path):
+def test_worker_without_the_package(idle, tmp_path):
     (tmp_path / "sitecustomize.py").write_text("import sys; sys.modules['planner'] = None")
     with workers(tmp_path, idle, env={"PYTHONPATH": str(tmp_path)}):
         said = refused(idle)
@@ -133,7 +133,7 @@ def test_a_worker_without_the_package(idle, tmp_path):
     assert said.endswith(f"; install dnn-planner {planner.__version__} there")
 
 
-def test_a_worker_of_another_version(idle, tmp_path):
+def test_worker_of_another_version(idle, tmp_path):
     (tmp_path / "planner").mkdir()
     (tmp_path / "planner/__init__.py").write_text("__version__ = '9.9'")
     (tmp_path / "sitecustomize.py").write_text(  # an editable install would come first
@@ -158,7 +158,7 @@ def lost(address, before):
     return str(error.value)
 
 
-def test_a_worker_of_another_version_that_joins_later(idle, tmp_path, monkeypatch):
+def test_worker_of_another_version_that_joins_later(idle, tmp_path, monkeypatch):
     """Every task says which version it is of; here it is the sender who changes."""
     theirs = planner.__version__
     with workers(tmp_path, idle):
@@ -169,7 +169,7 @@ def test_a_worker_of_another_version_that_joins_later(idle, tmp_path, monkeypatc
     )
 
 
-def test_an_error_of_a_task_is_handed_on(idle, tmp_path):
+def test_error_of_a_task_is_handed_on(idle, tmp_path):
     with workers(tmp_path, idle), executor_of(cluster=idle) as pool:
         with pytest.raises(ZeroDivisionError):
             pool.submit(divmod, 1, 0).result(timeout=60)
@@ -184,7 +184,7 @@ def test_workers_that_all_die(idle, tmp_path, monkeypatch):
     assert said == f"the Dask cluster at {idle} is lost: no worker was there for 0.2 s"
 
 
-def test_a_scheduler_that_dies_leaves_what_was_done(tmp_path):
+def test_scheduler_that_dies_leaves_what_was_done(tmp_path):
     config = tmp_path / "sweep.toml"
     config.write_text(TINY)
     requests = requests_from(read_sweep(config).scenarios)
@@ -206,7 +206,7 @@ def test_a_scheduler_that_dies_leaves_what_was_done(tmp_path):
     assert again.as_dict() == whole.as_dict()
 
 
-def test_the_command_says_it_in_one_line_and_leaves_with_2(tmp_path):
+def test_command_says_it_in_one_line_and_leaves_with_2(tmp_path):
     """In a process of its own, as Dask writes to stderr from threads and at the exit."""
     code = (
         "import os, signal, sys\n"

@@ -78,7 +78,7 @@ def test_what_plans_ask_of_a_machine_tells_it_apart(figure: str, value: Any, sam
     assert (domination.alike(kind, Market()) == domination.alike(other, Market())) is same
 
 
-def test_a_price_tells_machines_apart_beside_servers_on_others() -> None:
+def test_price_tells_machines_apart_beside_servers_on_others() -> None:
     for name, same in (("g5.12xlarge", False), ("a2-highgpu-2g", True)):  # Google's has no cheap hosts here
         kind = load_hardware(name)
         price = kind.price.on_demand_usd_per_hour or 0.0
@@ -94,7 +94,7 @@ def test_one_answer_has_both_ends(model: str) -> None:
         assert (answer.plan, answer.samples_per_s) == (asked.plan, asked.samples_per_s)
 
 
-def test_a_part_of_the_models() -> None:
+def test_part_of_the_models() -> None:
     models = ["a", "b", "c", "d", "e"]
     assert domination.part_of(models, "2/2") == ["b", "d"]
     assert sorted(domination.part_of(models, "1/3") + models[1::3] + models[2::3]) == models

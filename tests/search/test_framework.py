@@ -29,7 +29,7 @@ def compute_notes(answer) -> list[str]:
     return [str(note) for note in notes_of(answer.assumptions) if str(note).startswith("Compute")]
 
 
-def test_a_cut_model_is_faster_with_megatron_core_and_says_so():
+def test_cut_model_is_faster_with_megatron_core_and_says_so():
     usual, named = (simulation_for(entry) for entry in (CUT, replace(CUT, framework="transformer-engine")))
     assert 1.15 < named.scored.samples_per_s / usual.scored.samples_per_s < 1.8
     assert any("synthesized for transformer-engine" in note for note in compute_notes(named))
@@ -40,13 +40,13 @@ def test_a_cut_model_is_faster_with_megatron_core_and_says_so():
     assert done > 1.01 * less
 
 
-def test_a_whole_model_gets_no_hint():
+def test_whole_model_gets_no_hint():
     asked = Request(model="gpt2", hardware=("p5.48xlarge",), workers=(8,), interval_width=0.05)
     whole = simulation_for(asked)
     assert not any("--framework" in note for note in compute_notes(whole))
 
 
-def test_a_compiler_takes_its_share_of_the_time():
+def test_compiler_takes_its_share_of_the_time():
     asked = Request(model="gpt2", hardware=("g5.xlarge",), workers=(1,), interval_width=0.05)
     usual, compiled = (
         simulation_for(entry) for entry in (asked, replace(asked, framework="pytorch-compiled"))

@@ -56,7 +56,7 @@ def test_plans_use_mixed_precision_where_the_device_has_matrix_units(
     assert {plan.precision.name for plan in result} == {name}
 
 
-def test_a_format_that_the_device_lacks_is_refused_with_what_it_has() -> None:
+def test_format_that_the_device_lacks_is_refused_with_what_it_has() -> None:
     with pytest.raises(BadInput, match=r"V100.* does not compute in bf16; it has fp32, fp16"):
         rate(model="resnet50", hardware="p3.2xlarge", exchange="alone", precision="bf16")
 
@@ -143,7 +143,7 @@ def test_micro_batches_accumulation_and_recompute_are_offered_as_memory_allows()
     assert {plan.mesh.settings["pipeline"] for plan in result} >= {1, 2, 4}
 
 
-def test_the_race_finds_what_simulating_every_plan_finds() -> None:
+def test_race_finds_what_simulating_every_plan_finds() -> None:
     kinds = "p4d.24xlarge,p5.48xlarge"
     request = asked(model="llama3-8b", hardware=kinds, machines=1, global_batch=16, budget=60.0)
     raced, all_of_them = (
@@ -190,7 +190,7 @@ def test_cuts_are_asked_for_and_refused_with_what_works() -> None:
         rate(**LLAMA, tensor=3)
 
 
-def test_a_bubble_costs_less_with_more_micro_batches() -> None:
+def test_bubble_costs_less_with_more_micro_batches() -> None:
     words = {
         **(LLAMA | {"workers": 8}),
         **{"tensor": 2, "pipeline": 4, "recompute": "full"},
@@ -198,7 +198,7 @@ def test_a_bubble_costs_less_with_more_micro_batches() -> None:
     assert rate(**words, accumulate=32) > 1.3 * rate(**words, accumulate=4)
 
 
-def test_a_range_is_wider_than_the_simulation() -> None:
+def test_range_is_wider_than_the_simulation() -> None:
     scored = simulation_for(asked(model="gpt2", hardware="p4d.24xlarge", workers=1, exchange="alone")).scored
     low, high = scored.range or (0.0, 0.0)
     assert low < scored.prediction.samples_per_s_low < scored.prediction.samples_per_s_high < high
@@ -216,7 +216,7 @@ def test_tokens_are_samples_of_a_length() -> None:
         asked(model="resnet50", tokens="1B")
 
 
-def test_a_plan_is_stored_and_read_back() -> None:
+def test_plan_is_stored_and_read_back() -> None:
     plan = Plan(
         "llama3-8b",
         2,
@@ -286,7 +286,7 @@ def flags_of(words: str) -> dict[str, Any]:
         ),
     ],
 )
-def test_a_plan_that_does_not_fit_does_with_what_is_said(words: dict[str, Any], remedy: str) -> None:
+def test_plan_that_does_not_fit_does_with_what_is_said(words: dict[str, Any], remedy: str) -> None:
     said = refused(**words)
     assert f"it fits with {remedy}" in said
     simulation_for(asked(**{**LARGE, **words, **flags_of(said)}))
@@ -298,7 +298,7 @@ def test_of_remedies_the_fastest_is_named() -> None:
     assert smaller > rate(**{**LARGE, **words, "recompute": "full"})
 
 
-def test_a_unit_that_is_larger_than_memory_is_named() -> None:
+def test_unit_that_is_larger_than_memory_is_named() -> None:
     said = refused(
         model="llama3-405b", hardware="g4dn.12xlarge", workers=512, exchange="sharded:prefetch=3",
         recompute="full",
@@ -324,7 +324,7 @@ def test_optuna_walks_the_same_space_with_its_cuts() -> None:
     assert recommend.chosen.samples_per_s > 0.8 * best.samples_per_s
 
 
-def test_an_empty_space_names_the_replicas_or_the_global_batch_that_would_do() -> None:
+def test_empty_space_names_the_replicas_or_the_global_batch_that_would_do() -> None:
     words = {"model": "llama3-8b", "hardware": "p5.48xlarge", "machines": 2}
     with pytest.raises(Infeasible, match=r"whole replicas of pipeline 3; .* is 3 x p5.48xlarge"):
         recommend_for(asked(**words, pipeline=3), jobs=1)

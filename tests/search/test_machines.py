@@ -37,7 +37,7 @@ def test_retired_and_example_machines_come_when_asked_for() -> None:
         machine_names(Market(), words=("p3.2xlarge",), sold=True)
 
 
-def test_a_device_is_looked_for_at_every_provider_unless_one_is_named() -> None:
+def test_device_is_looked_for_at_every_provider_unless_one_is_named() -> None:
     kinds = [load_hardware(name) for name in machine_names(Market(), gpu="H100:8")]
     assert {kind.device_count for kind in kinds} == {8}
     assert all(kind.device.name.startswith("H100") for kind in kinds)
@@ -53,7 +53,7 @@ def test_names_of_nothing_are_refused_with_the_nearest() -> None:
         machine_names(Market(), providers=("awss",))
 
 
-def test_a_machine_of_a_folder_of_ones_own_is_looked_at(
+def test_machine_of_a_folder_of_ones_own_is_looked_at(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     (tmp_path / "hardware").mkdir()
@@ -66,7 +66,7 @@ def test_a_machine_of_a_folder_of_ones_own_is_looked_at(
     assert "mine-t4" not in machine_names(Market(), providers=("aws",))
 
 
-def test_the_cheapest_region_counts_where_it_is_asked_for() -> None:
+def test_cheapest_region_counts_where_it_is_asked_for() -> None:
     kind = load_hardware("g5.xlarge")
     prices = [kind.price, *kind.other_prices]
     least = min(price.on_demand_usd_per_hour or 1e9 for price in prices)

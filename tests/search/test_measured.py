@@ -23,7 +23,7 @@ def run(device: str = "A10G", reach: str = "device", rate: float = 80.0, day: st
     return Measured(device, reach, "resnet50", "fp32", 100.0, rate, day)  # type: ignore[arg-type]
 
 
-def test_a_run_of_one_device_counts_for_all_reaches_without_their_own() -> None:
+def test_run_of_one_device_counts_for_all_reaches_without_their_own() -> None:
     add(run(rate=80))
     add(run(reach="machines", rate=50))
     runs = load()
@@ -32,7 +32,7 @@ def test_a_run_of_one_device_counts_for_all_reaches_without_their_own() -> None:
     assert factor_for(runs, "H100", "device") is None
 
 
-def test_a_run_of_several_machines_says_nothing_of_one_device() -> None:
+def test_run_of_several_machines_says_nothing_of_one_device() -> None:
     add(run(reach="machines", rate=50))
     assert factor_for(load(), "A10G", "device") is None
 
@@ -58,13 +58,13 @@ def test_what_is_forgotten_is_gone() -> None:
 
 
 @pytest.mark.parametrize("rate", [0.0, -1.0, math.nan, math.inf, 1e9, 0.01])
-def test_a_rate_that_cannot_be_meant_is_refused_and_nothing_is_kept(rate: float) -> None:
+def test_rate_that_cannot_be_meant_is_refused_and_nothing_is_kept(rate: float) -> None:
     with pytest.raises(BadInput):
         add(run(rate=rate))
     assert not path_of().exists()
 
 
-def test_a_damaged_file_is_named() -> None:
+def test_damaged_file_is_named() -> None:
     path_of().parent.mkdir()
     path_of().write_text('{"version": 1, "runs": [')
     with pytest.raises(BadInput, match=r"measured\.json"):

@@ -47,7 +47,7 @@ def test_relations_of_small_spaces():
     assert counts.of("the answer of simulating every plan").tried == 2
 
 
-def test_a_broken_relation_is_noticed(monkeypatch):
+def test_broken_relation_is_noticed(monkeypatch):
     """Devices that get slower where they should get faster, a bound far too low, times quadrupled."""
     slower = metamorphic.faster
     monkeypatch.setattr(metamorphic, "faster", lambda machine: slower(machine, 0.5))

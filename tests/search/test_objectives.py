@@ -38,7 +38,7 @@ def raced(request, cases, kinds=None, told=lambda stage, done, of: None, least=N
 
 @given(plans, st.sampled_from(["cheapest", "fastest"]))
 @settings(max_examples=100)
-def test_the_ends_are_exact_and_nothing_far_better_is_missed(cases, goal):
+def test_ends_are_exact_and_nothing_far_better_is_missed(cases, goal):
     outcome, truth, cost, _ = raced(replace(REQUEST, objective=goal), cases)
     known = sorted(outcome.long)
     assert cost[known].min() == cost.min()
@@ -89,7 +89,7 @@ def test_between_the_ends_workers_that_take_turns_run_on_powers_of_two_machines(
     }
 
 
-def test_the_aims_are_told_in_their_order():
+def test_aims_are_told_in_their_order():
     said = []
     cases = [(float(100 + i), 0.9, float(1 + i * i)) for i in range(40)]
     raced(REQUEST, cases, told=lambda aim, done, of: said.append((aim, done / of)))

@@ -64,7 +64,7 @@ def test_absolute_paths_and_threads_in_python(lab):
     assert any("lab-4xt4 $2.00/h" in note.text for note in notes_of(recommend.assumptions))
 
 
-def test_a_sweep_takes_a_file(lab, tmp_path):
+def test_sweep_takes_a_file(lab, tmp_path):
     config = tmp_path / "sweep.toml"
     config.write_text(
         'model = "alexnet"\nbatch = 64\nhardware = "lab.toml"\nserver_hardware = "own"\n'
@@ -74,7 +74,7 @@ def test_a_sweep_takes_a_file(lab, tmp_path):
     assert {row.plan.machine for row in result.rows} == {"lab-4xt4"}
 
 
-def test_a_file_hides_the_catalogues_machine_of_that_name(tmp_path):
+def test_file_hides_the_catalogues_machine_of_that_name(tmp_path):
     path = tmp_path / "mine.toml"
     path.write_text(MACHINE.format(name="p3.2xlarge", usd=1.5))
     request = Request(model="alexnet", hardware=("p3.2xlarge",), server_hardware=(str(path),))
@@ -89,7 +89,7 @@ def test_two_files_with_one_name_are_refused(lab, tmp_path):
         request.market.matching(request.hardware)
 
 
-def test_a_price_without_region_and_date_is_said_without_them(tmp_path):
+def test_price_without_region_and_date_is_said_without_them(tmp_path):
     (tmp_path / "lab.toml").write_text(
         '[machines.lab]\ndevice = "T4"\nnic_baseline_gbit_per_s = 25\non_demand_usd_per_hour = 0.8\n'
     )

@@ -59,7 +59,7 @@ def url(tmp_path_factory):
         subprocess.run([*control, "-m", "immediate", "stop"], check=True, **quiet)
 
 
-def test_a_study_in_postgresql_is_gone_on_with(url):
+def test_study_in_postgresql_is_gone_on_with(url):
     request = Request(
         model="alexnet", hardware=("p3.2xlarge",), workers=(1, 2), servers=(1,), server_hardware=("own",),
         interval_width=0.1,

@@ -34,7 +34,7 @@ def machine(tmp_path, more):
 
 @pytest.mark.parametrize("command", ["simulate", "saturation", "recommend", "compare"])
 @pytest.mark.parametrize("servers", [(), ("--server-hardware", "c5n.large")])
-def test_an_unknown_region_is_refused_with_those_there_are(command, servers):
+def test_unknown_region_is_refused_with_those_there_are(command, servers):
     args = ("--model", "resnet50", "--hardware", "p3.2xlarge", "--region", "mars", *servers)
     refused = CliRunner().invoke(app, [command, *args])
     assert isinstance(refused.exception, BadInput)
@@ -83,14 +83,14 @@ def test_only_a_spot_price_is_said_to_be_one(tmp_path):
         Market().check_prices([kind])
 
 
-def test_a_machine_of_ones_own_costs_the_same_everywhere(tmp_path):
+def test_machine_of_ones_own_costs_the_same_everywhere(tmp_path):
     kind, market = machine(tmp_path, OWNED), Market(region="mars", spot=True)
     market.check_prices([kind])
     assert market.usd_per_hour(kind) == kind.ownership.usd_per_hour
 
 
 @pytest.mark.parametrize(("command", "more"), [("simulate", ()), ("saturation", ("--max-workers", "2"))])
-def test_a_machine_without_any_price_shows_none(tmp_path, command, more):
+def test_machine_without_any_price_shows_none(tmp_path, command, more):
     machine(tmp_path, "")
     args = (
         "--model",

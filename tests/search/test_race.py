@@ -83,7 +83,7 @@ def test_front_holds_plans_that_nothing_dominates():
     assert front(speed, cost) == [3, 1, 2, 0]
 
 
-def test_a_rough_score_is_taken_with_caution():
+def test_rough_score_is_taken_with_caution():
     score = Rough(100.0, 99.0, 101.0)
     assert cautious(score, "short") == (96.0, 104.0)  # runs too short to forget their start
     assert cautious(Rough(100.0, 90.0, 110.0), "short") == (80.0, 120.0)

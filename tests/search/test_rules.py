@@ -57,7 +57,7 @@ def confident_s(plan: ScoredPlan) -> float:
     return Training(SAMPLES, "").confident_s(plan, CONFIDENCE)
 
 
-def test_a_deadline_keeps_the_plans_that_meet_it(free: Recommendation) -> None:
+def test_deadline_keeps_the_plans_that_meet_it(free: Recommendation) -> None:
     plans = sorted(free.everything, key=confident_s, reverse=True)
     assert len(plans) >= 6
     for at in (1, 3, 5):
@@ -72,7 +72,7 @@ def test_a_deadline_keeps_the_plans_that_meet_it(free: Recommendation) -> None:
     assert all(SAMPLES / scored.samples_per_s <= hours * 3600 for scored in result.everything)
 
 
-def test_a_limit_on_spending_keeps_the_plans_that_meet_it(free: Recommendation) -> None:
+def test_limit_on_spending_keeps_the_plans_that_meet_it(free: Recommendation) -> None:
     def confident_usd(plan: ScoredPlan) -> float:
         return confident_s(plan) / 3600 * plan.usd_per_hour
 
@@ -88,7 +88,7 @@ def test_a_limit_on_spending_keeps_the_plans_that_meet_it(free: Recommendation) 
     assert all(scored.usd_per_million_samples <= spend for scored in result.everything)
 
 
-def test_a_least_throughput_keeps_the_plans_that_reach_it(free: Recommendation) -> None:
+def test_least_throughput_keeps_the_plans_that_reach_it(free: Recommendation) -> None:
     plans = sorted(free.everything, key=lambda scored: scored.samples_per_s)
     least = plans[3].samples_per_s
     assert within(plans, replace(free.request, min_samples_per_s=least)) == plans[3:]
@@ -197,7 +197,7 @@ def test_synchronous_training_is_recommended_where_it_is_asked_for() -> None:
     assert "Training: synchronous SGD with parameter servers." in map(str, notes_of(result.assumptions))
 
 
-def test_the_marks_are_on_the_plans_that_they_name(free: Recommendation) -> None:
+def test_marks_are_on_the_plans_that_they_name(free: Recommendation) -> None:
     """The cheapest a sample, the fastest, and for each goal the plan that has its mark."""
     plans = [  # the costlier per hour, the faster, but less than in proportion
         replace(scored, prediction=replace(scored.prediction, samples_per_s=100 * scored.usd_per_hour**0.5))

@@ -24,7 +24,7 @@ from planner.search.simulations import Simulations
 from planner.servers.parameter_servers import ParameterServers, _largest_bytes
 
 
-def test_the_first_stage_of_a_pipeline_holds_its_layers_and_several_batches() -> None:
+def test_first_stage_of_a_pipeline_holds_its_layers_and_several_batches() -> None:
     """A quarter of the weights each, and with eight micro-batches more of them under way than with one."""
     request = Request(model="gpt2-xl", hardware=("p4d.24xlarge",))
     model = model_of(request)
@@ -40,7 +40,7 @@ def test_the_first_stage_of_a_pipeline_holds_its_layers_and_several_batches() ->
 FABRIC = Fabric("NVLink", "switch", 300e9, "published", "made up")  # type: ignore[arg-type]
 
 
-def test_an_all_reduce_that_was_measured_counts_for_all_devices_only() -> None:
+def test_all_reduce_that_was_measured_counts_for_all_devices_only() -> None:
     measured = replace(FABRIC, allreduce_bytes_per_s=100e9)
     assert _fabric_rate(measured, 8, 8) == 100e9
     assert _fabric_rate(measured, 4, 8) == _fabric_rate(FABRIC, 4, 8)
@@ -55,7 +55,7 @@ def test_what_leaves_a_pair_goes_over_the_slower_link() -> None:
     assert _fabric_rate(mesh, 2, 8) < _fabric_rate(mesh, 4, 8) < _fabric_rate(mesh, 8, 8)
 
 
-def test_the_server_that_holds_most_decides_about_memory() -> None:
+def test_server_that_holds_most_decides_about_memory() -> None:
     model = load_model("vgg16")
     largest = max(tensor.bytes for tensor in model.tensors)
     for servers in (1, 2, 3):
@@ -65,7 +65,7 @@ def test_the_server_that_holds_most_decides_about_memory() -> None:
 
 
 @pytest.mark.parametrize("goal", ["fastest", "cheapest"])
-def test_a_comparison_shows_the_best_plan_of_each_machine_by_the_goal(goal: str) -> None:
+def test_comparison_shows_the_best_plan_of_each_machine_by_the_goal(goal: str) -> None:
     words = {
         "server_hardware": "own",
         "workers": "1,2,4",

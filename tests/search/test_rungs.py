@@ -24,7 +24,7 @@ def simulations():
     return Simulations(Cases(REQUEST, load_model("alexnet")))
 
 
-def test_a_long_heat_gives_the_same_whatever_ran_before():
+def test_long_heat_gives_the_same_whatever_ran_before():
     stepwise = simulations()
     with ThreadPoolExecutor(2) as pool:
         predictions = [
@@ -61,7 +61,7 @@ def test_what_ended_before_ctrl_c_is_shown():
 
 
 @pytest.mark.parametrize("command", [compare_for, saturation_for])
-def test_an_interrupted_answer_says_so(command):
+def test_interrupted_answer_says_so(command):
     with _StopsAfter(1) as pool:
         answer = command(replace(REQUEST, workers=None), executor=pool)
     assert answer.partial

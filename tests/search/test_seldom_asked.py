@@ -28,7 +28,7 @@ def scored() -> ScoredPlan:
     return simulation_for(SMALL).scored
 
 
-def test_a_plan_misses_the_first_limit_that_it_does_not_keep(scored: ScoredPlan) -> None:
+def test_plan_misses_the_first_limit_that_it_does_not_keep(scored: ScoredPlan) -> None:
     speed, price = scored.samples_per_s, scored.usd_per_hour
     job = Training(speed * 3600, "one hour")
     assert job.seconds(scored) == pytest.approx(3600)

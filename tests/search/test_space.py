@@ -24,7 +24,7 @@ def test_default_space_of_vgg11_is_large_and_within_the_budget():
     assert any(plan.exchange.record().get("host") is None for plan in space.plans)
 
 
-def test_a_machine_with_four_devices_is_filled():
+def test_machine_with_four_devices_is_filled():
     request = Request(model="resnet50", hardware=("p3.8xlarge",), budget_usd_per_hour=40, batches=(64,))
     space = enumerate_plans(request, load_model("resnet50"))
     lone = [plan for plan in space.plans if plan.exchange.kind == "alone"]
@@ -37,7 +37,7 @@ def test_a_machine_with_four_devices_is_filled():
     } == {4}
 
 
-def test_a_batch_that_does_not_fit_is_dropped_with_its_reason():
+def test_batch_that_does_not_fit_is_dropped_with_its_reason():
     request = Request(model="vgg16", hardware=("p3.2xlarge",), batches=(4096,), budget_usd_per_hour=40)
     space = enumerate_plans(request, load_model("vgg16"))
     assert not space.plans
@@ -52,7 +52,7 @@ def test_machines_limit_counts_servers():
         assert plan.workers + (0 if plan.exchange.host is None else plan.exchange.servers) <= 3
 
 
-def test_a_cluster_of_ones_own_is_not_larger_than_it_is():
+def test_cluster_of_ones_own_is_not_larger_than_it_is():
     request = Request(model="alexnet", hardware=("private-opteron",), server_hardware=("own",))
     space = enumerate_plans(request, load_model("alexnet"))
     assert max(plan.workers + plan.exchange.servers for plan in space.plans) == 8

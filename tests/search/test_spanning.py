@@ -117,7 +117,7 @@ def test_only_cpu_machines_with_servers_apart_span() -> None:
     assert {plan.mesh.size for plan in resnet} == {1}
 
 
-def test_a_model_too_large_for_one_machine_is_cut(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_model_too_large_for_one_machine_is_cut(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Weights that fill one machine's memory twice over still train on four."""
     from planner.hardware import catalog
     from planner.hardware.catalog import load_hardware, match_hardware

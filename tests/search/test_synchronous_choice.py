@@ -27,7 +27,7 @@ def plan_of(base, exchange, rate):
 
 @pytest.mark.parametrize(("rate", "kind"), [(92.0, "allreduce"), (88.0, "servers")])
 @pytest.mark.parametrize("goal", ["fastest", "cheapest", "balanced"])
-def test_a_synchronous_plan_a_little_behind_goes_before_an_asynchronous_one(one, rate, kind, goal):
+def test_synchronous_plan_a_little_behind_goes_before_an_asynchronous_one(one, rate, kind, goal):
     stale, fresh = plan_of(one, ParameterServers(mode="async"), 100.0), plan_of(one, AllReduce(), rate)
     decision = choose([stale, fresh], replace(OPEN, objective=goal))
     assert decision.recommended.plan.exchange.kind == kind

@@ -24,7 +24,7 @@ def space(**about):
     return enumerate_plans(request, load_model(request.model)).plans
 
 
-def test_a_gpu_takes_the_own_batch_and_larger_ones():
+def test_gpu_takes_the_own_batch_and_larger_ones():
     assert {plan.batch for plan in space(hardware=("p5.48xlarge",), workers=(8,))} == {64, 128, 256}
 
 
@@ -34,12 +34,12 @@ def test_contenders_take_the_own_batch_only():
     assert {plan.batch for plan in space(hardware=("c5.4xlarge",), workers=(2,))} == {64}
 
 
-def test_a_named_batch_is_the_only_one():
+def test_named_batch_is_the_only_one():
     words = {"hardware": ("p5.48xlarge",), "workers": (8,)}
     assert {plan.batch for plan in space(**words, batches=(32,))} == {32}
 
 
-def test_a_global_batch_is_split_into_micro_batches_that_divide_it():
+def test_global_batch_is_split_into_micro_batches_that_divide_it():
     plans = space(hardware=("p5.48xlarge",), workers=(8,), global_batch=512)
     assert {plan.samples_per_step * plan.replicas for plan in plans} == {512}
     assert {plan.batch for plan in plans} == {1, 2, 4, 8, 16, 32, 64}
@@ -80,12 +80,12 @@ def test_one_plan_keeps_the_own_batch():
     assert one_plan(Request(model="resnet50", hardware=("p5.48xlarge",), workers=(8,))).batch == 64
 
 
-def test_a_doubling_must_bring_a_fiftieth():
+def test_doubling_must_bring_a_fiftieth():
     assert batch_discount(64, RESNET) == batch_discount(32, RESNET) == 1.0
     assert batch_discount(256, RESNET) == pytest.approx(0.98**2)
 
 
-def test_the_answer_says_what_all_take_and_how_it_was_chosen():
+def test_answer_says_what_all_take_and_how_it_was_chosen():
     request = parse_request(model="resnet50", hardware="p5.48xlarge", workers="8")
     answer = recommend_for(request, advice=False)
     assert answer.chosen.plan.batch == 256
@@ -101,7 +101,7 @@ def test_the_answer_says_what_all_take_and_how_it_was_chosen():
     assert not any(str(note).startswith("Batch") for note in notes_of(kept.assumptions))
 
 
-def test_a_smaller_batch_is_tried_where_the_own_one_fits_only_if_all_is_computed_again() -> None:
+def test_smaller_batch_is_tried_where_the_own_one_fits_only_if_all_is_computed_again() -> None:
     request = Request(model="mpt-125m", hardware=("g4dn.8xlarge",), workers=(1,))
     present = {(plan.batch, plan.recompute) for plan in enumerate_plans(request, model_of(request)).plans}
     assert (8, "full") in present

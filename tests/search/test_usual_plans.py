@@ -52,7 +52,7 @@ def test_choices_of_servers_mean_servers(words: dict[str, str]) -> None:
     assert plan(**words).exchange.kind == "servers"
 
 
-def test_the_usual_machine_can_be_rented() -> None:
+def test_usual_machine_can_be_rented() -> None:
     machine = load_hardware(plan().machine)
     assert machine.can_be_had
     assert machine.still_sold
@@ -66,7 +66,7 @@ def test_steps_recorded_with_servers_go_on_with_them() -> None:
     assert one_plan(asked).exchange.kind == "servers"
 
 
-def test_a_recorded_ddp_step_is_predicted_for_more_ranks() -> None:
+def test_recorded_ddp_step_is_predicted_for_more_ranks() -> None:
     """A trace of PyTorch's DDP: its own two buckets are summed among as many ranks as are asked for."""
     profile = planner.import_profile([DATA / "pytorch" / "ddp.json.gz"], batch=16)
     seconds = {}
@@ -95,7 +95,7 @@ def test_a_recorded_ddp_step_is_predicted_for_more_ranks() -> None:
     assert seconds[2][0] < seconds[4][0] < seconds[8][0]
 
 
-def test_the_network_of_collectives_is_said_and_counts() -> None:
+def test_network_of_collectives_is_said_and_counts() -> None:
     words = {"hardware": "p4d.24xlarge", "workers": "16", "exchange": "allreduce", "interval_width": 0.05}
     by_name = {}
     for network in ("tcp", "rdma", None):

@@ -24,7 +24,7 @@ STEPS = [DATA / "tensorflow" / f"alexnet_ps1_step{k}.pb.gz" for k in range(3)]
 
 
 @pytest.mark.parametrize(("alpha", "beta"), [(1.6e-10, 3e-4), (1e-9, 1e-5), (0.0, 1e-4), (2e-10, 0.0)])
-def test_the_fit_ignores_outliers(alpha, beta):
+def test_fit_ignores_outliers(alpha, beta):
     rng = np.random.default_rng(3)
     sizes = np.repeat(np.geomspace(4, 1e7, 12), 12)
     delays = (alpha * sizes + beta) * rng.lognormal(0, 0.15, len(sizes)) + 1e-9
@@ -36,7 +36,7 @@ def test_the_fit_ignores_outliers(alpha, beta):
     assert fit.points == 144
 
 
-def test_a_real_capture():
+def test_real_capture():
     """Isolated transfers of TensorFlow 2.21, recorded end minus arrival of the last packet. Least squares on
     its medians gave 0.14 to 0.26 ns a byte and 190 to 320 us, by direction and rate."""
     fits = calibrate_overhead([CAPTURE])

@@ -12,7 +12,7 @@ from planner.servers.ordering import STRATEGIES
 PAGE = Path(__file__).parents[2] / "docs" / "parameter-servers.md"
 
 
-def test_the_examples_run(capsys: pytest.CaptureFixture[str]) -> None:
+def test_examples_run(capsys: pytest.CaptureFixture[str]) -> None:
     examples = re.findall(r"```python\n(.*?)```", PAGE.read_text(), re.S)
     assert len(examples) == 2
     for code in examples:

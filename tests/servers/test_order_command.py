@@ -88,7 +88,7 @@ def test_more_ops_than_are_simulated_are_refused_with_remedies_that_work() -> No
     assert order_for(request(model="alexnet", workers=256, strategies="tic")).comparison.workers == 256
 
 
-def test_a_batch_that_does_not_fit_is_refused() -> None:
+def test_batch_that_does_not_fit_is_refused() -> None:
     with pytest.raises(Infeasible, match=r"batch 999999 does not fit .* the largest batch that fits is"):
         order_for(request(batch=999_999))
 
@@ -103,7 +103,7 @@ def test_exit_code_of_bad_input(tmp_path: Path) -> None:
     assert len(done.stderr.splitlines()) == 1
 
 
-def test_a_profile_of_ones_own(tmp_path: Path) -> None:
+def test_profile_of_ones_own(tmp_path: Path) -> None:
     path = tmp_path / "googlenet.profile.json"
     save(profile_for(load_model("googlenet"), 8, load_hardware("g3.8xlarge")), path)
     own = request(model=None, batch=None, profile=path, strategies="tic")

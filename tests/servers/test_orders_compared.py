@@ -111,7 +111,7 @@ def test_dealing_slices_evens_out_servers() -> None:
     assert result.ideal_step_s == pytest.approx(4 * 6e6 / GBIT, rel=0.03)
 
 
-def test_a_slow_worker_and_a_slow_link_slow_all_in_sync() -> None:
+def test_slow_worker_and_a_slow_link_slow_all_in_sync() -> None:
     profile = training()
     alike = compare_orders(profile, machines(2, 1, GBIT), ["layer"], precision=0.05).results[1]
     for slower in (
@@ -190,7 +190,7 @@ def test_uniform_machines() -> None:
     assert np.isfinite(machines(3, 1, GBIT, flow_bytes_per_s=GBIT / 2).flow_bytes_per_s)
 
 
-def test_the_bound_of_a_plan_whose_slices_are_dealt() -> None:
+def test_bound_of_a_plan_whose_slices_are_dealt() -> None:
     """VGG-11 over two servers is split 407 : 100; P3's slices are not, and its bound must say so."""
     request = Request(
         model="vgg11", hardware=("g3.8xlarge",), server_hardware=("own",),

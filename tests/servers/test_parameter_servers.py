@@ -86,7 +86,7 @@ def test_gradients_are_summed_before_they_leave_and_parameters_shared_when_they_
     assert int(((step.resource == PS) & (step.server == 2)).sum()) == transfers
 
 
-def test_a_half_full_machine_talks_for_the_devices_that_it_has() -> None:
+def test_half_full_machine_talks_for_the_devices_that_it_has() -> None:
     case = MACHINE.lower(small(), site(12))
     assert case.cluster.leaders == ((0,) * 8 + (8,) * 4,)
     full, half = (rate(MACHINE.lower(small(), site(workers))) for workers in (16, 12))
@@ -96,7 +96,7 @@ def test_a_half_full_machine_talks_for_the_devices_that_it_has() -> None:
 @pytest.mark.parametrize("mode", ["async", "sync"])
 @pytest.mark.parametrize("host", [P3, None])
 @pytest.mark.parametrize("policy", ["multiplexed", "tic", "p3"])
-def test_the_engine_equals_the_reference(mode: str, host: str | None, policy: str) -> None:
+def test_engine_equals_the_reference(mode: str, host: str | None, policy: str) -> None:
     exchange = replace(MACHINE, mode=mode, host=host, policy=policy)
     hardware = replace(load_hardware(P3), device_count=2, vcpus=4)
     case = exchange.lower(small(), Site(hardware, 5, Market(own=(hardware,))))
@@ -110,7 +110,7 @@ def test_the_engine_equals_the_reference(mode: str, host: str | None, policy: st
 
 @pytest.mark.parametrize("mode", ["async", "sync"])
 @pytest.mark.parametrize("workers", [8, 12, 16])
-def test_the_bound_of_machines_holds_and_is_near(mode: str, workers: int) -> None:
+def test_bound_of_machines_holds_and_is_near(mode: str, workers: int) -> None:
     exchange, where = replace(MACHINE, mode=mode), site(workers)
     computation = small(batch=64)
     (quick,) = ParameterServers.bounds([Job(exchange, computation, where)])
@@ -192,7 +192,7 @@ def test_parsing_does_not_occupy_the_accelerator() -> None:
     assert result.utilisation[HOSTS] == pytest.approx(steps_per_s * parsed, rel=0.01)
 
 
-def test_a_server_runs_out_of_cores() -> None:
+def test_server_runs_out_of_cores() -> None:
     """A c5.large has one core: with many workers it updates all the time, and no faster."""
     computation = small("p3.2xlarge")
     exchange = ParameterServers(servers=1, host="c5.large")
@@ -208,7 +208,7 @@ def test_a_server_runs_out_of_cores() -> None:
     assert bounds_of([case])[0] == pytest.approx(bound, rel=1e-9)
 
 
-def test_a_server_beside_its_workers_shares_their_cores() -> None:
+def test_server_beside_its_workers_shares_their_cores() -> None:
     """Eight devices whose machine has two cores parse and update there: the server gets what is left."""
     narrow = replace(load_hardware(P3), vcpus=4, name="narrow")
     computation = small(P3)

@@ -55,7 +55,7 @@ def test_vgg11_greedy_on_two_servers_is_the_papers_split():
     ]  # fmt: skip
 
 
-def test_the_global_step_decides_which_server_is_which():
+def test_global_step_decides_which_server_is_which():
     sizes = [tensor.bytes for tensor in VGG11.tensors]
     assert mib(place(sizes, 2, "greedy"), 2) == [406.64, 100.21]
 

@@ -17,7 +17,7 @@ WITH_NIC = [n for n in hardware_names() if load_hardware(n).nic_bytes_per_s("bas
 WITHOUT_NIC = [n for n in hardware_names() if n not in WITH_NIC]
 
 
-def test_a_machine_with_eight_gpus_holds_eight_workers_on_one_nic() -> None:
+def test_machine_with_eight_gpus_holds_eight_workers_on_one_nic() -> None:
     cluster = cluster_of("p3.16xlarge", 12, "c5.4xlarge", servers=2)
     assert [node.hardware for node in cluster.nodes] == ["c5.4xlarge"] * 2 + ["p3.16xlarge"] * 2
     assert cluster.server_nodes == (0, 1)
@@ -51,7 +51,7 @@ def test_colocated_servers_add_no_machine() -> None:
 
 
 @pytest.mark.parametrize("name", WITHOUT_NIC)
-def test_an_unpublished_network_is_refused_unless_given(name: str) -> None:
+def test_unpublished_network_is_refused_unless_given(name: str) -> None:
     with pytest.raises(BadInput, match="no network figure is published"):
         cluster_of(name, 2)
     cluster = cluster_of(name, 2, bandwidth_bytes_per_s=1e8)
@@ -104,6 +104,6 @@ def test_layout(worker: str, server: str, workers: int, servers: int, colocated:
         assert not set(cluster.worker_nodes) & set(cluster.server_nodes)
 
 
-def test_a_machine_of_ones_own_needs_no_catalogue() -> None:
+def test_machine_of_ones_own_needs_no_catalogue() -> None:
     mine = dataclasses.replace(load_hardware("p3.2xlarge"), name="mine", nic_baseline_bytes_per_s=5e8)
     assert cluster_of(mine, 3).nodes[-1].ingress_bytes_per_s == 5e8

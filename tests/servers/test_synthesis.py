@@ -123,7 +123,7 @@ def test_parsing_is_the_transports_unless_given():
         Parsing(0.0, -1.0)
 
 
-def test_an_update_reads_and_writes_the_servers_memory():
+def test_update_reads_and_writes_the_servers_memory():
     profile = profile_for(branching(), 4, hardware(), parsing=NO_PARSING, variation=NO_VARIATION)
     assert profile.durations_s[0, profile.names.index("fc/w/update")] == pytest.approx(163840e-9 / 4 + 2e-6)
 
@@ -184,7 +184,7 @@ def test_step_time_is_affine_in_batch(first, gap):
     assert a > fitted_times(model, first, RATES, training=False).step_s
 
 
-def test_the_time_of_one_convolution_by_hand():
+def test_time_of_one_convolution_by_hand():
     layer = Layer(
         "c", "conv", ("x",), (10, 10, 20), (Tensor("w", (3, 3, 5, 20)),), 90_000, (3, 3), (1, 1), 500
     )
@@ -228,7 +228,7 @@ def test_steps_vary_as_asked_and_by_seed():
     assert (again.durations_s != other.durations_s).any()
 
 
-def test_a_compute_factor_scales_computation_only():
+def test_compute_factor_scales_computation_only():
     model = branching()
     once, twice = (
         served(computation_for(model, 4, hardware(), compute_factor=factor, variation=NO_VARIATION, steps=1))
@@ -266,7 +266,7 @@ def test_bad_input_is_named(change, message):
         profile_for(**({"model": branching(), "batch": 4, "hardware": hardware()} | change))
 
 
-def test_a_model_without_kernels_is_refused():
+def test_model_without_kernels_is_refused():
     with pytest.raises(BadInput, match="no layer that computes"):
         profile_for(Model("empty", (Layer("input", "input", (), (1,)),)), 1, hardware())
 

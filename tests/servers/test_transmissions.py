@@ -52,7 +52,7 @@ def test_transfers_wait_for_each_other():
     assert [out[k].intervals_s for k in range(3)] == [((0.0, 1.0),), ((1.0, 1.5),), ((5.0, 5.1),)]
 
 
-def test_a_stream_above_the_window_is_preempted_once_and_then_finished():
+def test_stream_above_the_window_is_preempted_once_and_then_finished():
     wire = Wire(100.0, window_bytes=50)
     out = sent(stream(0, 300, 0.0), stream(1, 20, 0.1), stream(2, 60, 0.6), wire=wire)
     # 50 of 0; 20 of 1; the rest of 0 rejoined before 2 came; then 50 of 2 and, alone, its rest
@@ -61,7 +61,7 @@ def test_a_stream_above_the_window_is_preempted_once_and_then_finished():
     assert out[2].intervals_s == (pytest.approx((3.2, 3.7)), pytest.approx((3.7, 3.8)))
 
 
-def test_a_fit_sees_the_beginning_of_what_is_sent_up_to_the_ends_that_it_asks_for():
+def test_fit_sees_the_beginning_of_what_is_sent_up_to_the_ends_that_it_asks_for():
     links = {
         server: [stream(10 * server + k, 30 + 7 * k, 0.1 * k, server=server) for k in range(4)]
         for server in (0, 1)
@@ -88,7 +88,7 @@ def test_servers_share_the_worker_unequally():
     assert out[0].end_s == pytest.approx(1.3)
 
 
-def test_the_port_is_shared_equally_until_the_windows_are_full():
+def test_port_is_shared_equally_until_the_windows_are_full():
     """A buffer of 80 bytes, a quarter and three quarters of it: 2 * 20 bytes pass at equal shares."""
     streams = stream(0, 200, 0.0, server=0), stream(1, 30, 0.0, server=1)
     out = sent(*streams, wire=Wire(100.0, buffer_bytes=80.0), shares={0: 3.0, 1: 1.0})
@@ -96,7 +96,7 @@ def test_the_port_is_shared_equally_until_the_windows_are_full():
     assert out[0].end_s == pytest.approx(2.3)
 
 
-def test_the_port_is_one_queue_for_all_servers():
+def test_port_is_one_queue_for_all_servers():
     """What is recorded to have arrived first is completed first, whoever sent it; no capacity is lost."""
     streams = stream(0, 60, 0.0, 1.0, server=0), stream(1, 20, 0.0, 2.0, server=1)
     assert sent(*streams)[1].end_s == pytest.approx(0.4)
@@ -152,7 +152,7 @@ def test_bytes_are_delivered_once_at_no_more_than_the_bandwidth(rows, window, sh
 
 @settings(max_examples=60, deadline=None)
 @given(transfers, st.randoms(use_true_random=False))
-def test_the_true_order_is_found_from_arrivals(rows, random):
+def test_true_order_is_found_from_arrivals(rows, random):
     """Transfers whose requests were recorded in a wrong order: arrivals put them right."""
     sizes = [max(size, 50) for size, _, _ in rows]
     wire = Wire(100.0)
@@ -164,7 +164,7 @@ def test_the_true_order_is_found_from_arrivals(rows, random):
         assert t.end_s == pytest.approx(t.stream.recorded_end_s, abs=1e-5)
 
 
-def test_the_first_arrival_tells_when_the_link_began():
+def test_first_arrival_tells_when_the_link_began():
     wire = Wire(100.0)
     late = [stream(0, 100, 0.0, 3.0), stream(1, 200, 0.1, 5.0)]
     inferred = {t.stream.op: t for t in reconstruct(late, wire)}
@@ -175,7 +175,7 @@ def test_the_first_arrival_tells_when_the_link_began():
 
 @pytest.mark.parametrize("share", [0.2, 0.4, 0.7])
 @pytest.mark.parametrize("big_first", [True, False])
-def test_the_share_of_a_server_is_found(share, big_first):
+def test_share_of_a_server_is_found(share, big_first):
     """One transfer of the server that is done first tells its share; all others then fit."""
     wire = Wire(100.0, buffer_bytes=30.0)
     sizes = [90, 40, 20, 30] if big_first else [40, 20, 90, 30]
@@ -241,14 +241,14 @@ def test_with_sent_order_only_permutes_within_links():
         assert np.array_equal(ranks, np.sort(mixed.order[:, mine], axis=1))
 
 
-def test_a_profile_without_times_is_refused():
+def test_profile_without_times_is_refused():
     profile = Profile.build([Op("d", DOWNLINK, 0, 1)], [[1.0]], model="x", batch=1)
     assert correct_sent_order(profile) is profile
     with pytest.raises(BadInput, match="starts_s"):
         streams_of(profile, 0)
 
 
-def test_the_window_of_a_real_connection():
+def test_window_of_a_real_connection():
     """TensorFlow 2.21 at 200 Mbit/s, a tensor of 9.77 MB: in the packet capture of these steps 6.3 to 8.4 MB
     of it go first (2.3 to 4.2 MB right after the start); uploads are not preempted."""
     profile = files.load(DATA / "window_alexnet.json.gz")
@@ -264,7 +264,7 @@ def test_the_window_of_a_real_connection():
 
 
 @pytest.mark.parametrize("window", [64 * 2**10, 300_000, 3_000_000, 4 * 2**20])
-def test_a_known_window_is_found_again(window):
+def test_known_window_is_found_again(window):
     rng = np.random.default_rng(window)
     sizes = [100, 30_000, 6_000_000, 500_000, 1_200_000, 9_000_000, 70_000, 200_000]
     starts, durations = [], []
@@ -284,14 +284,14 @@ def test_a_known_window_is_found_again(window):
     assert fit.preempted_steps == 4
 
 
-def test_a_window_needs_transfers_that_compete():
+def test_window_needs_transfers_that_compete():
     profile = Profile.build([Op("d", DOWNLINK, 0, 9)], [[1.0]], model="x", batch=1, starts_s=[[0.0]])
     with pytest.raises(BadInput, match="compete"):
         infer_window([profile], Wire(1e7))
 
 
 @pytest.mark.parametrize("name", ["alexnet_b16_100", "alexnet_b4_200", "alexnet_big_200", "vgg11_b8_100"])
-def test_the_benchmark_meets_its_target(name, monkeypatch):
+def test_benchmark_meets_its_target(name, monkeypatch):
     """63 steps each; `benchmarks/accuracy/transmissions.py` prints the whole table, ResNet-50 included."""
     folder = Path(__file__).parents[2] / "benchmarks/accuracy"
     monkeypatch.syspath_prepend(str(folder))

@@ -28,7 +28,7 @@ def overlapping(servers: int = 1) -> Profile:
     return Profile.build(ops, [durations], order=[range(10)], model="m", batch=10, servers=servers)
 
 
-def test_the_phases_of_a_single_worker() -> None:
+def test_phases_of_a_single_worker() -> None:
     result = one_worker(overlapping(), Cluster.uniform(8, 1, 100.0))
     # Downloads to 4; forward 1 from 1 to 3, forward 2 to 5, backward 2 to 7, upload 2 to 10 and 1 from 11.
     assert result.downlink_s == pytest.approx(4)
@@ -41,7 +41,7 @@ def test_the_phases_of_a_single_worker() -> None:
     assert result.network_use == pytest.approx(4 / 12.5)
 
 
-def test_the_worker_nic_counts_with_two_servers() -> None:
+def test_worker_nic_counts_with_two_servers() -> None:
     result = one_worker(overlapping(2), Cluster.uniform(8, 2, 100.0))
     assert result.transfer_s == pytest.approx(4)
 
@@ -61,7 +61,7 @@ def balanced(demand_s: float, think_s: float = 0.0) -> OneWorker:
 
 
 @pytest.mark.parametrize("workers", [1, 2, 5, 50])
-def test_a_balanced_network_of_two_queues(workers: int) -> None:
+def test_balanced_network_of_two_queues(workers: int) -> None:
     """Without think time n customers at k equal queues give n / (D * (n + k - 1))."""
     assert queueing(balanced(0.25), workers) == pytest.approx(workers / (0.25 * (workers + 1)))
 

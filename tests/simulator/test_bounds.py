@@ -54,14 +54,14 @@ def test_workers_of_one_node_share_its_nic() -> None:
     assert most_samples_per_s(one_tensor(), Cluster(nodes, (1,) * 8, (0,))) == pytest.approx(10 * 1e7 / 1e6)
 
 
-def test_a_worker_beside_its_server_is_not_held_by_the_nic() -> None:
+def test_worker_beside_its_server_is_not_held_by_the_nic() -> None:
     nodes = (Node(1e6, 1e6), Node(1e6, 1e6))
     assert most_samples_per_s(one_tensor(), Cluster(nodes, (0, 1), (0,))) == pytest.approx(
         10 / 0.1 + 10 / (1 + 0.1 + 1)
     )
 
 
-def test_a_flow_limit_counts() -> None:
+def test_flow_limit_counts() -> None:
     cluster = Cluster.uniform(1, bandwidth_bytes_per_s=1e9)
     slow = Cluster(cluster.nodes, cluster.worker_nodes, cluster.server_nodes, flow_bytes_per_s=1e7)
     assert most_samples_per_s(one_tensor(), slow) == pytest.approx(10 / 0.3)

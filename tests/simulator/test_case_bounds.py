@@ -50,7 +50,7 @@ def all_reduce(scope: int = 0, buckets: int = 1) -> list[Op]:
     return [*ops, Op("optimizer", WORKER, -1, 0, tuple(range(2, 2 * buckets + 1, 2)))]
 
 
-def test_a_lone_bucket_is_exposed() -> None:
+def test_lone_bucket_is_exposed() -> None:
     bound = fastest(case(all_reduce(), [[1.0, 2.0, 0.0, 0.5]]))
     assert bound == pytest.approx(4 * 10 / (1 + 2 + 2.25 + 0.5))
 
@@ -63,7 +63,7 @@ def test_buckets_on_one_lane_count_from_each_one_on() -> None:
     assert simulate_case(result, {}).samples_per_s == pytest.approx(bound)
 
 
-def test_the_slowest_of_the_members_decides() -> None:
+def test_slowest_of_the_members_decides() -> None:
     result = case(all_reduce(), [[1.0, 2.0, 0.0, 0.5], [1.0, 6.0, 0.0, 0.5]])
     expected = 4 * 10 / (2.25 + 1 + 0.5 + 6 - 4 / 2**4)
     assert bounds_of([result])[0] == pytest.approx(expected)
@@ -79,7 +79,7 @@ def test_groups_go_their_own_ways_unless_they_meet_at_a_port() -> None:
     assert fastest(case(all_reduce(scope=1), durations, meeting)) == pytest.approx(10 * 2 * 100 / 200)
 
 
-def test_a_slow_rank_holds_all() -> None:
+def test_slow_rank_holds_all() -> None:
     slow = replace(RING, worker_speeds=(1.0, 1.0, 1.0, 0.5))
     bound = bounds_of([case(all_reduce(), [[1.0, 2.0, 0.0, 0.5]], slow)])[0]
     assert bound == pytest.approx(4 * 10 / (2 * 3.5 + 2.25))
@@ -92,13 +92,13 @@ def test_joint_ops_of_a_known_duration_count_with_their_mean() -> None:
     assert fastest(result) == pytest.approx(4 * 10 / 3.0)
 
 
-def test_a_device_alone_computes_one_op_at_a_time() -> None:
+def test_device_alone_computes_one_op_at_a_time() -> None:
     alone = Cluster((Node(1.0, 1.0),), (0,), ())
     ops = [Op("a", WORKER), Op("b", WORKER), Op("c", WORKER, -1, 0, (0, 1))]
     assert bounds_of([case(ops, [[1.0, 2.0, 1.0]], alone)])[0] == pytest.approx(10 / 4)
 
 
-def test_the_mean_of_the_slowest() -> None:
+def test_mean_of_the_slowest() -> None:
     dice = np.arange(1.0, 7.0)
     assert mean_of_slowest_s([(dice, np.zeros(1))], np.array([2.0])) == pytest.approx(161 / 36)
     assert mean_of_slowest_s([(dice, dice)], np.array([1.0])) == pytest.approx(7.0)

@@ -68,7 +68,7 @@ def test_two_workers_that_start_half_a_period_apart_never_meet() -> None:
     assert result.step_ends_s[1].tolist() == [2.0 + 4.0 * (k + 1) for k in range(10)]
 
 
-def test_a_saturated_link_is_the_bottleneck() -> None:
+def test_saturated_link_is_the_bottleneck() -> None:
     # 5 workers x 1 s of downloading against about 2 s of a lone step: out of step, they keep the downlink
     # busy all the time (started together, they would stay together and leave it idle while they compute).
     result = run(
@@ -131,7 +131,7 @@ def test_workers_of_one_node_share_its_nic() -> None:
     assert result.end_s == pytest.approx(12.0)
 
 
-def test_a_server_on_the_workers_node_costs_no_network() -> None:
+def test_server_on_the_workers_node_costs_no_network() -> None:
     cluster = Cluster(nodes=(Node(1.0, 1.0),), worker_nodes=(0,), server_nodes=(0,))
     options = RunOptions(steps=1, local_bytes_per_s=1000.0)
     assert run(alternation(1000, 1.0, 500), cluster, Fifo(), "async", options).end_s == 2.5

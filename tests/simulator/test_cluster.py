@@ -62,7 +62,7 @@ def test_clusters_that_cannot_be_are_refused(change, said):
 
 
 @pytest.mark.parametrize("cores", [0, -2])
-def test_a_node_without_cores_is_refused(cores):
+def test_node_without_cores_is_refused(cores):
     assert Node(1, 1, cores=1).cores == 1
     with pytest.raises(BadInput, match=f"a node has {cores} cores"):
         Node(1, 1, cores=cores)
@@ -74,7 +74,7 @@ def test_uniform_clusters_have_workers_and_servers(workers, servers):
         Cluster.uniform(workers, servers)
 
 
-def test_a_cluster_at_its_limits_is_taken():
+def test_cluster_at_its_limits_is_taken():
     """What the refusals must not catch: the last node, a slow worker, one group of all."""
     cluster = Cluster(
         **(PAIR | {"worker_nodes": (0, 1), "worker_speeds": (0.1, 1.0), "leaders": ((0, 0), (0, 1))}),

@@ -63,7 +63,7 @@ def assert_equal_on_all_paths(plan: Plan) -> None:
 
 @settings(max_examples=300, deadline=None)
 @given(fast_plans())
-def test_the_fast_path_equals_the_reference(plan: Plan) -> None:
+def test_fast_path_equals_the_reference(plan: Plan) -> None:
     check_path(plan, "lazy")
 
 
@@ -281,7 +281,7 @@ def test_many_slices_round_and_nothing_is_seen() -> None:
     assert [ends.tolist() for ends in fast.step_ends_s] == [ends.tolist() for ends in full.step_ends_s]
 
 
-def test_a_start_at_minus_zero_is_a_start_at_zero() -> None:
+def test_start_at_minus_zero_is_a_start_at_zero() -> None:
     profile = Profile.build([Op("d", DOWNLINK, 0, 10)], [[0.0]], model="m", batch=1, servers=1, tensors=[])
     parts = (profile, Cluster.uniform(2, 1, 1.0), Fifo(), "async")
     ends = [

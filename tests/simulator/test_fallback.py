@@ -24,7 +24,7 @@ def run(code, *words):
     )
 
 
-def test_the_same_answer_and_one_line():
+def test_same_answer_and_one_line():
     code = "from planner.cli import main; main()"
     with_engine, without = run(code, *ASK), run(WITHOUT + code, *ASK)
     assert with_engine.stderr == ""

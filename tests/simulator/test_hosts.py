@@ -51,7 +51,7 @@ def test_parsing_on_the_host_delays_the_tensor_and_not_the_accelerator() -> None
     assert both(step, cluster).step_ends_s[0].tolist() == [1 + 0.5 + 3 + 0.5 + 1]
 
 
-def test_a_host_does_one_op_at_a_time_at_its_own_speed() -> None:
+def test_host_does_one_op_at_a_time_at_its_own_speed() -> None:
     step = profile([Op("a", HOST), Op("b", HOST), Op("c", WORKER, deps=(0, 1))], [1.0, 2.0, 3.0])
     cluster = Cluster((Node(1.0, 1.0),) * 2, (0,), (1,), worker_speeds=(2.0,))
     assert both(step, cluster).step_ends_s[0].tolist() == [3.0 + 1.5]
@@ -65,7 +65,7 @@ def test_workers_of_a_node_share_its_cores(cores: int | None, last_s: float) -> 
 
 
 @pytest.mark.parametrize(("cores", "last_s"), [(None, 2.0), (4, 2.0), (2, 4.0), (1, 8.0)])
-def test_a_server_beside_its_workers_runs_out_of_cores(cores: int | None, last_s: float) -> None:
+def test_server_beside_its_workers_runs_out_of_cores(cores: int | None, last_s: float) -> None:
     """Four workers that parse and update on one machine: eight seconds of work."""
     step = profile([Op("parse", HOST), Op("update", PS, 0, deps=(0,))], [1.0, 1.0])
     beside = Cluster((Node(1.0, 1.0, "", cores),), (0, 0, 0, 0), (0,))
@@ -84,7 +84,7 @@ def test_cores_of_a_server_can_be_given_for_a_run() -> None:
         assert max(float(worker[0]) for worker in ends) == last_s
 
 
-def test_an_upload_can_wait_for_its_gradient_to_be_serialised() -> None:
+def test_upload_can_wait_for_its_gradient_to_be_serialised() -> None:
     ops = [
         Op("backward", WORKER),
         Op("serialise", HOST, deps=(0,)),
@@ -100,6 +100,6 @@ def test_an_upload_can_wait_for_its_gradient_to_be_serialised() -> None:
     assert simulate(case.profile, case.cluster, Fifo()).utilisation[HOSTS] == pytest.approx(0.2)
 
 
-def test_a_node_without_cores_is_refused() -> None:
+def test_node_without_cores_is_refused() -> None:
     with pytest.raises(BadInput, match="0 cores"):
         Node(1.0, 1.0, "", 0)

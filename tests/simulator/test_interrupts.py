@@ -65,7 +65,7 @@ def test_ctrl_c_ends_a_simulation(servers, jobs):
     assert float(done.stdout) < 0.2 * max(1, jobs)
 
 
-def test_a_stopped_simulation_is_cancelled():
+def test_stopped_simulation_is_cancelled():
     stop = threading.Event()
     stop.set()
     with pytest.raises(CancelledError):

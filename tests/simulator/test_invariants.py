@@ -61,7 +61,7 @@ def test_every_op_runs_once_after_its_dependencies_and_delivers_its_bytes(plan: 
 
 @settings(max_examples=80, deadline=None)
 @given(plans())
-def test_a_lane_runs_one_chunk_at_a_time_and_never_idles_with_work(plan: Plan) -> None:
+def test_lane_runs_one_chunk_at_a_time_and_never_idles_with_work(plan: Plan) -> None:
     profile, result = plan.profile, timed(plan)
     lanes: dict[tuple[int, int, int], list[np.void]] = defaultdict(list)
     for row in result.timeline:  # type: ignore[union-attr]
@@ -146,7 +146,7 @@ def reordered(profile: Profile, place: list[int]) -> Profile:
 
 @settings(max_examples=80, deadline=None)
 @given(plans(), st.data())
-def test_the_order_of_ops_in_the_file_does_not_matter(plan: Plan, data: st.DataObject) -> None:
+def test_order_of_ops_in_the_file_does_not_matter(plan: Plan, data: st.DataObject) -> None:
     other = reordered(plan.profile, data.draw(st.permutations(range(plan.profile.ops))))
     a, b = (run(p, plan.cluster, plan.policy, plan.mode, plan.options) for p in (plan.profile, other))
     for ours, theirs in zip(a.step_ends_s, b.step_ends_s, strict=True):

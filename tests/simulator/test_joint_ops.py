@@ -51,7 +51,7 @@ def both(step: Profile, cluster: Cluster, options: RunOptions, **more: object) -
     return engine
 
 
-def test_a_joint_op_waits_for_the_slowest_and_ends_for_all() -> None:
+def test_joint_op_waits_for_the_slowest_and_ends_for_all() -> None:
     result = both(
         profile(ALL_REDUCE, [[1.0, 0.0, 0.5]]), ring(3, (1.0, 0.5, 2.0)), RunOptions(steps=1, until="all")
     )
@@ -74,7 +74,7 @@ def test_joint_flows_that_meet_at_a_port_share_it() -> None:
     assert {float(ends[0]) for ends in result.step_ends_s} == {1 + 0.25 + 400 / 100}
 
 
-def test_a_joint_op_can_be_a_mere_duration() -> None:
+def test_joint_op_can_be_a_mere_duration() -> None:
     ops = [Op("backward", WORKER), Op("collective", PS, 0, 0, (0,), scope=0)]
     result = both(profile(ops, [[1.0, 3.0]]), ring(3), RunOptions(steps=2, until="all"))
     assert [ends.tolist() for ends in result.step_ends_s] == [[4.0, 8.0]] * 3
@@ -91,14 +91,14 @@ def test_ranks_draw_their_steps_independently_so_the_slowest_decides() -> None:
     assert means[1] == pytest.approx(2 - 1 / 16, abs=0.05)
 
 
-def test_the_timeline_shows_a_joint_op_on_its_leaders_lane() -> None:
+def test_timeline_shows_a_joint_op_on_its_leaders_lane() -> None:
     options = RunOptions(steps=1, until="all", timeline=True)
     timeline = both(profile(ALL_REDUCE, [[1.0, 0.0, 0.0]]), ring(4, groups=2), options).timeline
     assert timeline is not None
     assert sorted(timeline[timeline["op"] == 1]["worker"].tolist()) == [0, 2]
 
 
-def test_a_gated_joint_op_waits_for_all_groups_and_publishes_once_a_group() -> None:
+def test_gated_joint_op_waits_for_all_groups_and_publishes_once_a_group() -> None:
     """Devices of a machine send one gradient to a server, which updates when all machines' are in."""
     ops = [
         Op("down", DOWNLINK, 0, 100, (), 0, scope=0),
@@ -125,7 +125,7 @@ def test_a_gated_joint_op_waits_for_all_groups_and_publishes_once_a_group() -> N
     assert ends == [[2 + 2 + 1 + 0.5, 11.0]] * 4
 
 
-def test_an_upload_that_computation_does_not_unlock_keeps_its_place() -> None:
+def test_upload_that_computation_does_not_unlock_keeps_its_place() -> None:
     ops = [
         Op("c0", WORKER),
         Op("u0", UPLINK, 0, 1000, (0,)),
@@ -141,7 +141,7 @@ def test_an_upload_that_computation_does_not_unlock_keeps_its_place() -> None:
     both(step, Cluster.uniform(1, 1, 100.0), RunOptions(steps=2))
 
 
-def test_a_worker_alone_needs_no_channel() -> None:
+def test_worker_alone_needs_no_channel() -> None:
     step = profile([Op("forward", WORKER), Op("backward", WORKER, -1, 0, (0,))], [[1.0, 2.0]], channels=0)
     cluster = Cluster((Node(1.0, 1.0),), (0,), ())
     assert both(step, cluster, RunOptions(steps=3)).step_ends_s[0].tolist() == [3.0, 6.0, 9.0]

@@ -19,7 +19,7 @@ def one_worker(count):
 
 
 @pytest.mark.parametrize("seed", one_worker(20))
-def test_a_single_worker_that_computes_faster_is_never_slower(seed):
+def test_single_worker_that_computes_faster_is_never_slower(seed):
     result = scenario(seed)
     before, after = (
         simulate(p, result.cluster, result.policy, max_steps=400).samples_per_s
@@ -37,7 +37,7 @@ def test_two_workers_that_compute_faster_may_fall_into_step():
     assert gain(result, 1, noise=0.6) > 0
 
 
-def test_the_reference_falls_into_step_as_the_engine_does():
+def test_reference_falls_into_step_as_the_engine_does():
     result = scenario(1077)
     rates = []
     for profile in (result.profile, computing(result.profile, 1 / result.factor)):

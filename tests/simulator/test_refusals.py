@@ -56,7 +56,7 @@ def test_caps_end_a_run_early(path: str) -> None:
     assert (result.stopped, result.end_s, result.events) == ("events", 4.0, 7)
 
 
-def test_a_run_can_be_interrupted() -> None:
+def test_run_can_be_interrupted() -> None:
     class Interrupted(Exception):
         pass
 

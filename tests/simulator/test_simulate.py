@@ -54,7 +54,7 @@ def test_one_worker_by_hand() -> None:
     assert prediction.notes == ()
 
 
-def test_a_saturated_link_is_the_bottleneck_and_is_never_exceeded() -> None:
+def test_saturated_link_is_the_bottleneck_and_is_never_exceeded() -> None:
     prediction = simulate(profile((1.0, 2.0, 3.0)), cluster(16))
     assert prediction.samples_per_s <= 8 * 1.0 * (1 + 1e-9)  # 100 bytes a step at 100 bytes/s
     assert prediction.utilisation[prediction.bottleneck] > 0.9
@@ -64,7 +64,7 @@ def test_a_saturated_link_is_the_bottleneck_and_is_never_exceeded() -> None:
     assert prediction.staleness_mean == pytest.approx(15, rel=0.05)
 
 
-def test_the_interval_is_as_narrow_as_asked() -> None:
+def test_interval_is_as_narrow_as_asked() -> None:
     for precision in (0.05, 0.01, 0.002):
         prediction = simulate(profile((1.0, 2.0, 3.0)), cluster(3), precision=precision, max_steps=10**5)
         assert prediction.precision <= precision
@@ -86,7 +86,7 @@ def test_very_few_steps_still_give_an_answer() -> None:
     assert prediction.steps < 50
 
 
-def test_a_seed_gives_the_same_answer_however_it_is_run() -> None:
+def test_seed_gives_the_same_answer_however_it_is_run() -> None:
     case = profile((1.0, 2.0, 3.0)), cluster(3)
     alone = simulate(*case, seed=3)
     assert same(alone, simulate(*case, seed=3))
@@ -108,7 +108,7 @@ def test_many_come_in_order_whatever_the_number_of_jobs() -> None:
         list(simulate_many(cases, jobs=0))
 
 
-def test_the_timeline_is_that_of_the_first_run() -> None:
+def test_timeline_is_that_of_the_first_run() -> None:
     prediction = simulate(profile(), cluster(2), timeline=True)
     assert prediction.timeline is not None
     assert set(prediction.timeline["worker"].tolist()) == {0, 1}
@@ -125,14 +125,14 @@ def test_sync_workers_go_in_step() -> None:
     assert prediction.step_s == pytest.approx(2 + (3 / 4 + 5 / 4 + 4 / 2) + 1, rel=0.02)
 
 
-def test_a_slow_worker_is_given_time_to_warm_up() -> None:
+def test_slow_worker_is_given_time_to_warm_up() -> None:
     nodes = Cluster.uniform(2, 1, 100.0)
     slow = replace(nodes, worker_speeds=(1.0, 0.01))
     fast, slowest = simulate(profile(), slow).worker_samples_per_s
     assert fast / slowest == pytest.approx(203 / 5, rel=0.1)
 
 
-def test_a_narrow_worker_nic_shows_in_the_utilisation() -> None:
+def test_narrow_worker_nic_shows_in_the_utilisation() -> None:
     narrow = Cluster((Node(1e4, 1e4), Node(25.0, 25.0)), worker_nodes=(1,), server_nodes=(0,))
     prediction = simulate(profile((0.5,)), narrow)
     assert prediction.bottleneck.kind in (ResourceKind.WORKER_DOWNLINK, ResourceKind.WORKER_UPLINK)

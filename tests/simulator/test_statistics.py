@@ -68,7 +68,7 @@ def test_runs_follow_from_the_spread_of_the_first_stage() -> None:
     assert stages.runs(most=2) == 4  # never fewer than there are
 
 
-def test_the_interval_reaches_the_wanted_precision_with_that_many_runs() -> None:
+def test_interval_reaches_the_wanted_precision_with_that_many_runs() -> None:
     stages = TwoStage(confidence=0.95, precision=0.02, first=(9.0, 11.0, 10.0, 10.0))
     runs = stages.runs(most=10**9)
     interval = stages.interval([10.0] * runs)

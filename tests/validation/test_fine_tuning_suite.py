@@ -44,7 +44,7 @@ def test_left_out_figures_are_those_of_the_rows_compared(suite: Evidence) -> Non
     assert {row["id"] for row in table("finetune_left_out.csv")} == timed
 
 
-def test_a_row_is_predicted_as_simulate_answers_it() -> None:
+def test_row_is_predicted_as_simulate_answers_it() -> None:
     import planner
 
     row = next(
@@ -72,7 +72,7 @@ def test_a_row_is_predicted_as_simulate_answers_it() -> None:
         ({}, ""),
     ],
 )
-def test_a_row_that_no_option_expresses_has_a_reason(changes: dict[str, str], reason: str) -> None:
+def test_row_that_no_option_expresses_has_a_reason(changes: dict[str, str], reason: str) -> None:
     words = obstacle(ROWS["F001"] | changes)
     assert reason in words
     assert bool(words) == bool(reason)
@@ -85,7 +85,7 @@ def test_units_of_time_are_read(unit: str, seconds: float | None) -> None:
     assert time_of(ROWS["F001"] | {"unit": unit, "time": "2.0"}) == seconds
 
 
-def test_the_ratio_of_methods_is_judged_by_sequence_length() -> None:
+def test_ratio_of_methods_is_judged_by_sequence_length() -> None:
     pairs = [row for row in ROWS.values() if row["source"] == "qwen" and row["network"] == "qwen-7b"]
     pairs = [row for row in pairs if row["devices"] == "1" and row["tokens"] in ("256", "512")]
 
@@ -102,7 +102,7 @@ def test_the_ratio_of_methods_is_judged_by_sequence_length() -> None:
     assert largest.value == pytest.approx(0.1)
 
 
-def test_the_table_names_the_file_and_line_of_every_figure() -> None:
+def test_table_names_the_file_and_line_of_every_figure() -> None:
     path = Path(__file__).parents[2] / "planner/validation/data/finetune.csv"
     with open(path, newline="") as file:
         rows = list(csv.DictReader(file))

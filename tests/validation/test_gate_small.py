@@ -20,7 +20,7 @@ def test_plans_that_moved_came_or_went_are_listed() -> None:
     ]
 
 
-def test_the_grid_has_every_exchange_and_cut() -> None:
+def test_grid_has_every_exchange_and_cut() -> None:
     stored = json.loads(gate_small.STORED.read_text())
     names = " ".join(stored["plans"])
     assert all(name in names for name in (*gate_small.EXCHANGES, "tensor 2", "pipeline 2"))

@@ -66,7 +66,7 @@ def run(**changes: str) -> Run:
     return result
 
 
-def test_a_row_is_read_as_a_plan() -> None:
+def test_row_is_read_as_a_plan() -> None:
     result = run()
     layout = result.layout
     assert layout is not None
@@ -118,7 +118,7 @@ def test_what_cannot_be_read_says_why(changes: dict[str, str], reason: str) -> N
     assert reason in (result if isinstance(result, str) else obstacle(result))
 
 
-def test_a_row_with_an_unknown_name_costs_that_row_only() -> None:
+def test_row_with_an_unknown_name_costs_that_row_only() -> None:
     rows = [
         filled(ROW | {"id": str(number)} | changes, 2, "mine")
         for number, changes in enumerate(
@@ -131,7 +131,7 @@ def test_a_row_with_an_unknown_name_costs_that_row_only() -> None:
     assert [bool(obstacle(entry)) for entry in runs] == [False, True, True]
 
 
-def test_a_transformer_of_given_dimensions_has_the_published_size() -> None:
+def test_transformer_of_given_dimensions_has_the_published_size() -> None:
     llama = transformer(Dimensions("llama", 4096, 32, 32, 128256, 8, 14336), 8192)
     assert llama.parameters == 8_030_261_248
     assert len(llama.blocks) == 32
@@ -211,7 +211,7 @@ def test_networks_are_known_however_their_names_are_written(written: str, size: 
 
 
 @pytest.mark.parametrize("id", ["T1116", "T1119", "T1365", "T1359", "T1892", "T2860", "T3281"])
-def test_a_run_is_predicted_as_plans_are(id: str) -> None:
+def test_run_is_predicted_as_plans_are(id: str) -> None:
     """By the simulation of unlike steps, as `planner simulate` does it: the slowest is waited for once."""
     first = next(run for run in published_runs()[0] if run.id == id)
     step, site = predicted(first), site_of(first)
@@ -223,7 +223,7 @@ def test_a_run_is_predicted_as_plans_are(id: str) -> None:
     assert step.slower > 1.005
 
 
-def test_an_open_setting_widens_the_range_to_both_readings() -> None:
+def test_open_setting_widens_the_range_to_both_readings() -> None:
     stated, left_open = with_range(run()), with_range(run(ckpt_norm="unknown"))
     none = with_range(run(ckpt_norm="none"))
     assert not isinstance(stated, str)

@@ -15,7 +15,7 @@ from planner.validation.run import Run
 from planner.validation.suites import anchors, beside_rules
 
 
-def test_an_eighth_of_the_network_leaves_about_half_of_zero_3() -> None:
+def test_eighth_of_the_network_leaves_about_half_of_zero_3() -> None:
     rates = large.network_rates()
     assert list(rates.values()) == sorted(rates.values())
     assert 0.3 < rates[100] / rates[800] < 0.55  # 0.42 as published
@@ -82,7 +82,7 @@ def test_rules_are_held_against_runs_in_which_communication_matters() -> None:
     assert beside_rules([few], [row(few, 1.0, 1.0)]) == []
 
 
-def test_the_shapes_are_checks_that_can_be_asked_for() -> None:
+def test_shapes_are_checks_that_can_be_asked_for() -> None:
     rows = validate(["large"], jobs=1)
     assert [str(row.name) for row in rows] == [
         "large/network/100",
@@ -106,7 +106,7 @@ def test_owners_among_all_fall_behind_as_published() -> None:
     assert all(row.holds for row in validate(["large/owners", "large/rules"]))
 
 
-def test_the_page_has_the_figures_of_owners() -> None:
+def test_page_has_the_figures_of_owners() -> None:
     page = (Path(__file__).parents[2] / "docs" / "communication.md").read_text()
     for devices, (over_all, inside) in large.owner_pairs().items():
         ours = [step.seconds for run in (over_all, inside) if isinstance(step := predicted(run), RunStep)]

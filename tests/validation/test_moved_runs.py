@@ -22,7 +22,7 @@ def test_with_the_device_left_out_moving_is_nearer_than_synthesis_and_peaks() ->
     assert len(off("moved_device", kind="device")) > 400
 
 
-def test_the_ranges_are_those_of_the_pairs() -> None:
+def test_ranges_are_those_of_the_pairs() -> None:
     for basis, column in (("fitted", "moved_source"), ("unseen", "moved_both")):
         for network in ("cnn", "transformer"):
             result = off(column, kind="device", vendors="1", network=network)

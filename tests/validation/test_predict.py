@@ -74,7 +74,7 @@ def run(model: str, device: str, precision: str, batch: int, **settings: object)
         ),
     ],
 )
-def test_a_run_takes_as_long_as_simulate_says(one: Run, asked: dict[str, object]) -> None:
+def test_run_takes_as_long_as_simulate_says(one: Run, asked: dict[str, object]) -> None:
     step = predicted(one)
     assert isinstance(step, RunStep), step
     answer = planner.simulate(one.network, **asked)  # type: ignore[arg-type]

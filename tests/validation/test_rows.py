@@ -42,7 +42,7 @@ def made(holds: bool) -> Row:
     return row.equal("a", "a" if holds else "b", **ABOUT)
 
 
-def test_a_listed_row_may_fail_and_says_why() -> None:
+def test_listed_row_may_fail_and_says_why() -> None:
     listed = made(False).listed("the paper says less")
     assert listed.as_claimed
     assert (listed.status, listed.reason) == ("does not hold", "the paper says less")
@@ -50,7 +50,7 @@ def test_a_listed_row_may_fail_and_says_why() -> None:
     assert made(False).status == "FAILS"
 
 
-def test_a_listed_row_that_holds_is_reported() -> None:
+def test_listed_row_that_holds_is_reported() -> None:
     listed = made(True).listed("the paper says less")
     assert listed.status == "holds, listed as failing"
     assert listed.reason == ""

@@ -48,7 +48,7 @@ def test_figures_are_those_of_the_runs() -> None:
     assert of.inside is None
 
 
-def test_a_target_is_held_against_what_was_left_out() -> None:
+def test_target_is_held_against_what_was_left_out() -> None:
     of = figures_of(ROWS)
     assert of.median < 0.15
     assert Part("p", of, (0.15, 0.5)).reached is False
@@ -56,7 +56,7 @@ def test_a_target_is_held_against_what_was_left_out() -> None:
     assert Part("p", of).reached is None
 
 
-def test_a_range_never_knows_the_source_that_it_is_held_against() -> None:
+def test_range_never_knows_the_source_that_it_is_held_against() -> None:
     ranged = {row.id: row for row in ranged_by_others(ROWS)}
     assert ranged["a"].high == pytest.approx(12.0 * 13 / 10)  # the error of y's one run
     assert ranged["a"].inside is True
@@ -124,7 +124,7 @@ def test_layouts_that_cannot_be_read_are_counted() -> None:
     ]
 
 
-def test_a_hopper_run_with_transformer_engine_has_its_own_framework() -> None:
+def test_hopper_run_with_transformer_engine_has_its_own_framework() -> None:
     runs = {run.id: run for run in published_runs()[0]}
     assert runs["T1895"].software.tier == "transformer-engine"
     assert runs["T1760"].software.tier == "megatron-deepspeed"
@@ -190,7 +190,7 @@ def test_every_row_of_an_own_table_is_accounted_for(tmp_path: Path) -> None:
     }
 
 
-def test_an_own_table_of_layouts_is_not_corrected_by_ours(tmp_path: Path) -> None:
+def test_own_table_of_layouts_is_not_corrected_by_ours(tmp_path: Path) -> None:
     """Ids are numbers of lines, which say nothing of a line of ours."""
     rows = packed_table("layouts.csv.gz")[:40]
     shipped = {row.id: row for row in evidence("layouts").rows}
@@ -262,7 +262,7 @@ def test_pages_are_written_and_what_moved_is_found(tmp_path: Path) -> None:
     assert "is missing" in pages_drift([small()], [], overview)[0]
 
 
-def test_the_summary_for_programs_and_for_the_readme() -> None:
+def test_summary_for_programs_and_for_the_readme() -> None:
     data = json.loads(json.dumps(evidence_data([small()], rows=True)))
     part = data["suites"]["memory"]["parts"]["p"]
     assert (part["runs"], part["target"], part["reached"]) == (3, [0.15, 0.5], False)
@@ -280,7 +280,7 @@ def test_there_is_a_page_for_every_suite() -> None:
         assert pages_drift([evidence(name)], [], docs / "validation.md", whole=False) == []
 
 
-def test_a_figure_that_is_none_costs_its_row_and_no_other(tmp_path: Path) -> None:
+def test_figure_that_is_none_costs_its_row_and_no_other(tmp_path: Path) -> None:
     rows = [
         OWN,
         OWN | {"step_time_s": "about 4"},

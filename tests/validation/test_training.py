@@ -38,7 +38,7 @@ def test_runs_are_of_many_sources_devices_and_precisions() -> None:
     assert len({run.id for run in RUNS}) == len(RUNS)
 
 
-def test_a_run_has_the_settings_that_its_row_tells() -> None:
+def test_run_has_the_settings_that_its_row_tells() -> None:
     by_id = {run.id: run for run in RUNS}
     run = by_id["T0102"]  # MXNet NGC, fp16, DALI, NHWC, 3,410.52 images/s with 512
     assert (run.model and run.model.name, run.batch, run.device_name) == (

@@ -55,15 +55,15 @@ def test_every_row_has_one_name_and_says_how_and_whence(fast: list[Row]) -> None
     assert all(row.how and row.source and row.claim for row in fast)
 
 
-def test_the_list_of_failing_rows_names_checks_that_exist() -> None:
+def test_list_of_failing_rows_names_checks_that_exist() -> None:
     assert [name for name in known_rows() if name.of not in checks()] == []
 
 
-def test_the_document_is_that_of_the_code(fast: list[Row]) -> None:
+def test_document_is_that_of_the_code(fast: list[Row]) -> None:
     assert drift(fast, PAPERS.read_text("utf-8")) == []
 
 
-def test_the_document_has_every_check_and_nine_rows_in_ten_hold() -> None:
+def test_document_has_every_check_and_nine_rows_in_ten_hold() -> None:
     text = PAPERS.read_text("utf-8") + SERVERS.read_text("utf-8")
     mine = [name for name in checks() if name.paper != "large"]  # `planner validate large` has those
     assert [name for name in mine if f"**{name}**" not in text] == []
@@ -73,7 +73,7 @@ def test_the_document_has_every_check_and_nine_rows_in_ten_hold() -> None:
     assert holds.count("yes") >= 0.9 * len(holds)
 
 
-def test_a_figure_that_moved_is_found() -> None:
+def test_figure_that_moved_is_found() -> None:
     rows = validate(["li/split"])
     text = document(rows, "2026-01-01")
     assert drift(rows, text) == []
@@ -95,7 +95,7 @@ def test_names_choose_papers_and_checks() -> None:
         validate(["splitt"])
 
 
-def test_a_listed_row_that_does_not_exist_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_listed_row_that_does_not_exist_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(figures("known"), "li/split/middle", "it was renamed")
     with pytest.raises(BadInput, match="do not exist: li/split/middle"):
         validate(["li/split"])
@@ -107,13 +107,13 @@ def test_rows_do_not_depend_on_the_number_of_threads() -> None:
     assert validate(asked, jobs=1) == validate(asked, jobs=4)
 
 
-def test_the_summary_counts(fast: list[Row]) -> None:
+def test_summary_counts(fast: list[Row]) -> None:
     failing = [row for row in fast if not row.holds]
     assert summary(fast).startswith(f"{len(fast) - len(failing)} of {len(fast)} rows hold")
     assert f"listed as not holding, with the reason: {len(failing)}" in summary(fast)
 
 
-def test_the_end_names_what_is_not_as_claimed() -> None:
+def test_end_names_what_is_not_as_claimed() -> None:
     broken = [replace(row, holds=False) for row in validate(["li/split"])]
     text = render(validation_tables(broken), Format.table)
     assert "li/split/larger FAILS: 407 MiB, ours 406.6 MiB, claimed: within 0.5 MiB." in text

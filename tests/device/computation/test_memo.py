@@ -24,7 +24,7 @@ def made(machine: str = "p3.8xlarge") -> tuple[Computation, Site]:
     return device_computation(planner.load_model("alexnet"), 8, site, FP32), site
 
 
-def test_a_computation_is_freed_though_what_was_made_of_it_holds_it() -> None:
+def test_computation_is_freed_though_what_was_made_of_it_holds_it() -> None:
     computation, _ = made()
     holder = [computation]
     kept_on(computation, "itself", holder.copy)

@@ -70,7 +70,7 @@ def _networks() -> dict[str, str]:
     return {run.id: network_of(run.model) for run in runs if run.model is not None}
 
 
-def test_the_stored_figures_name_their_day_and_rows() -> None:
+def test_stored_figures_name_their_day_and_rows() -> None:
     figures = constants()
     assert figures.rows > 400
     assert figures.as_of >= "2026-11-17"

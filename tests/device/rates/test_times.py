@@ -31,7 +31,7 @@ H100 = load_hardware("p5.48xlarge").device
 RESNET, BERT = load_model("resnet50"), load_model("bert-large")
 
 
-def test_a_kernel_takes_the_longer_of_both_and_a_part_of_the_shorter() -> None:
+def test_kernel_takes_the_longer_of_both_and_a_part_of_the_shorter() -> None:
     arithmetic, traffic = np.array([3.0, 1.0, 0.0]), np.array([1.0, 3.0, 2.0])
     assert kernel_s(arithmetic, traffic, 0.0, 0.5, 0.4).tolist() == [3.9, 3.9, 2.5]
 
@@ -41,7 +41,7 @@ def test_what_the_cache_holds_is_not_moved_but_some_always_is() -> None:
     assert moved.tolist() == pytest.approx([9.0, 1.0, 0.3])
 
 
-def test_the_slower_of_host_and_device_sets_the_pace() -> None:
+def test_slower_of_host_and_device_sets_the_pace() -> None:
     assert float(step_of(np.float64(1.0), np.float64(10.0))) == pytest.approx(10.0, rel=1e-6)
     assert float(step_of(np.float64(1.0), np.float64(1.0))) == pytest.approx(2 ** (1 / 8))
 
@@ -73,7 +73,7 @@ def test_small_batches_of_an_eager_framework_wait_for_its_launches() -> None:
     assert first > launches * constants().frameworks["pytorch"].floor_s
 
 
-def test_a_faster_device_never_makes_a_step_longer_whose_update_is_divided() -> None:
+def test_faster_device_never_makes_a_step_longer_whose_update_is_divided() -> None:
     alexnet = load_model("alexnet")
     for share in (1.0, 1 / 16):
         steps = []
@@ -113,7 +113,7 @@ def test_lower_precisions_are_faster_where_a_device_has_them() -> None:
     assert computation_s(llama, 1, H100, FP8).step_s < computation_s(llama, 1, H100, BF16).step_s
 
 
-def test_a_format_that_a_device_lacks_is_refused_with_what_it_has() -> None:
+def test_format_that_a_device_lacks_is_refused_with_what_it_has() -> None:
     with pytest.raises(BadInput, match=r"V100.* does not compute in bf16; it has fp32, fp16"):
         computation_s(RESNET, 32, V100, BF16)
 
@@ -151,7 +151,7 @@ def test_images_with_channels_first_cost_conversions_in_sixteen_bits_alone() -> 
     assert step(TF32, False) == step(TF32, True)
 
 
-def test_a_device_of_ones_own_needs_nothing_but_its_peaks() -> None:
+def test_device_of_ones_own_needs_nothing_but_its_peaks() -> None:
     mine = Device("mine", "gpu", {"fp32": 82.6e12, "bf16": 165.2e12}, 24e9, 1008e9)
     known = device_named("RTX-4090")
     assert known is not None
@@ -214,7 +214,7 @@ def test_times_cannot_be_changed_by_who_reads_them() -> None:
         computation_s(RESNET, 32, V100, FP32).forward_s[0] = 1.0
 
 
-def test_a_compiler_makes_pytorch_faster_by_what_was_published() -> None:
+def test_compiler_makes_pytorch_faster_by_what_was_published() -> None:
     plain, compiled = (
         computation_s(BERT, 16, A100, BF16, name).step_s for name in ("pytorch", "pytorch-compiled")
     )

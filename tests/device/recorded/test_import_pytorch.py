@@ -65,7 +65,7 @@ def test_every_parameter_is_found_with_its_size_its_reader_and_its_gradient():
         assert profile.bytes[up] == profile.bytes[down]
 
 
-def test_the_worker_runs_a_chain_that_takes_as_long_as_was_recorded():
+def test_worker_runs_a_chain_that_takes_as_long_as_was_recorded():
     profile = import_profile([PLAIN], batch=16)
     worker = np.flatnonzero(profile.resource == WORKER)
     assert profile.names[worker[0]] == "input"
@@ -199,7 +199,7 @@ def test_clock_jumps_are_noticed(tmp_path):
         import_profile([write(tmp_path / "c.json", trace)], batch=16)
 
 
-def test_a_truncated_trace_is_refused(tmp_path):
+def test_truncated_trace_is_refused(tmp_path):
     data = gzip.decompress(PLAIN.read_bytes())
     (tmp_path / "cut.json").write_bytes(data[: len(data) // 2])
     with pytest.raises(BadInput, match="not a complete trace"):
@@ -237,7 +237,7 @@ def test_accumulated_gradients_are_sent_once(name):
         assert gradient in sorted(of_all)[-len(SIZES) :]
 
 
-def test_an_accumulated_step_lasts_as_long_as_its_four_passes():
+def test_accumulated_step_lasts_as_long_as_its_four_passes():
     profile = import_profile([DATA / "passes.json.gz"], batch=64)
     trace = events(DATA / "passes.json.gz")["traceEvents"]
     optimizers = sorted(e["ts"] for e in trace if e["name"].startswith("Optimizer.step"))
@@ -304,13 +304,13 @@ def test_data_parallel_passes_send_the_buckets_of_the_last():
         assert any("every pass sends" in note for note in profile.notes) == synced
 
 
-def test_an_empty_trace_says_what_to_do(tmp_path):
+def test_empty_trace_says_what_to_do(tmp_path):
     path = write(tmp_path / "t.json", {"schemaVersion": 1, "traceEvents": []})
     with pytest.raises(BadInput, match="repeat=1"):
         import_profile([path], batch=1)
 
 
-def test_a_cycle_that_was_cut_off_leaves_the_whole_steps():
+def test_cycle_that_was_cut_off_leaves_the_whole_steps():
     """The last mark of a recording that the end of the loop cut off has no optimizer in it."""
     assert kineto.joined([(0, 9), (10, 19), (20, 29)], [5, 15]) == [(0, 9), (10, 19)]
     assert kineto.joined([(0, 9), (10, 19)], []) == [(0, 9), (10, 19)]

@@ -99,13 +99,13 @@ def test_what_the_host_does_gets_no_faster(profile: Profile) -> None:
     assert np.array_equal(target.durations_s[:, worker[0]], profile.durations_s[:, worker[0]])
 
 
-def test_the_same_device_changes_nothing_and_there_and_back_little(profile: Profile) -> None:
+def test_same_device_changes_nothing_and_there_and_back_little(profile: Profile) -> None:
     assert rescale(profile, A10G, A10G) is profile
     there = replace(rescale(profile, A10G, T4), recorded=profile.recorded)
     assert there.durations_s.sum() > profile.durations_s.sum()
 
 
-def test_a_host_that_sets_the_pace_sets_it_on_a_faster_device_too(tmp_path: Path) -> None:
+def test_host_that_sets_the_pace_sets_it_on_a_faster_device_too(tmp_path: Path) -> None:
     """Kernels as long as their launches: no device makes the steps shorter than the host issues them."""
     slow = recorded(tmp_path, slower=1.0)
     known = slow.recorded
@@ -203,7 +203,7 @@ def test_errors_are_those_of_published_runs_and_grow_with_ignorance() -> None:
     assert both.q90 == pytest.approx(np.hypot(first.q90, other.q90))
 
 
-def test_an_answer_says_where_it_was_recorded_and_how_far_off_it_is(profile: Profile) -> None:
+def test_answer_says_where_it_was_recorded_and_how_far_off_it_is(profile: Profile) -> None:
     recordings = Recordings((profile,))
     words = recordings.words(8, H100)
     assert words.startswith("recorded on A10G at batch 8, scaled to H100-SXM5-80GB: range 0.")
@@ -217,7 +217,7 @@ def test_an_answer_says_where_it_was_recorded_and_how_far_off_it_is(profile: Pro
     assert here.q90 < there.q90
 
 
-def test_a_device_that_nobody_knows_is_used_for_itself_only() -> None:
+def test_device_that_nobody_knows_is_used_for_itself_only() -> None:
     recordings = Recordings((loaded("plain"),))
     name = recordings.first.hardware
     for machine in ("g4dn.xlarge", "p5.4xlarge", "c5.xlarge"):
@@ -249,7 +249,7 @@ def test_profiles_given_together_are_of_one_loop(profile: Profile) -> None:
             Recordings((profile, other))
 
 
-def test_the_parts_of_a_file_are_those_of_the_recording() -> None:
+def test_parts_of_a_file_are_those_of_the_recording() -> None:
     part = OpPart("matmul", 0.5, 1.0, 2.0, format="bf16")
     assert json.loads(msgspec.json.encode(part))[:4] == ["matmul", 0.5, 1.0, 2.0]
     assert (DATA / "record.py").is_file()

@@ -17,7 +17,7 @@ def test_regions() -> None:
     assert Market(region="eu-west-1").usd_per_hour(nc6) is None
 
 
-def test_a_private_machine_costs_capital_and_energy() -> None:
+def test_private_machine_costs_capital_and_energy() -> None:
     opteron = load_hardware("private-opteron")
     # 1,500 USD over 5 years of 8,766 hours; 0.2 kW with 1.6 at the meter at 0.12 USD/kWh
     usd = Market().usd_per_hour(opteron)

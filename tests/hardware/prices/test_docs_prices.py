@@ -7,7 +7,7 @@ from pathlib import Path
 PAGE = Path(__file__).parents[3] / "docs/prices.md"
 
 
-def test_the_python() -> None:
+def test_python() -> None:
     text = "".join(re.findall(r"```python\n(.*?)```", PAGE.read_text(), re.DOTALL))
     test = doctest.DocTestParser().get_doctest(text, {}, "prices.md", str(PAGE), 0)
     assert test.examples

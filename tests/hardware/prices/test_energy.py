@@ -19,7 +19,7 @@ def test_by_hand() -> None:
     assert "PUE 1.135" in energy.method
 
 
-def test_a_region_has_its_grid() -> None:
+def test_region_has_its_grid() -> None:
     energy = energy_of(load_hardware("g4dn.xlarge"), hours=1.0, region="eu-north-1")
     assert energy is not None
     assert energy.kwh == pytest.approx(70 * 1.8 / 1000 * 1.135)
@@ -35,7 +35,7 @@ def test_what_is_not_known() -> None:
     assert "not known" in runpod.method
 
 
-def test_a_machine_of_ones_own(tmp_path: Path) -> None:
+def test_machine_of_ones_own(tmp_path: Path) -> None:
     lab = tmp_path / "lab.toml"
     lab.write_text(
         '[machines.lab]\ndevice = "T4"\ndevice_count = 4\n[machines.lab.ownership]\ncapital_usd = 18000\n'

@@ -82,7 +82,7 @@ def test_hardware_files_of_ones_own_keep_their_price(tmp_path: Path, monkeypatch
     assert load_hardware("g5.48xlarge").price.on_demand_usd_per_hour == 9
 
 
-def test_a_failed_import_leaves_everything(tmp_path: Path, home: Path) -> None:
+def test_failed_import_leaves_everything(tmp_path: Path, home: Path) -> None:
     imported(DATA / "v8/aws/vms.csv")
     before = {path.name: path.read_bytes() for path in (home / "prices").iterdir()}
     shutil.copytree(DATA / "v8", tmp_path / "lists")
@@ -99,7 +99,7 @@ def test_days_that_cannot_be(day: str, words: str, home: Path) -> None:
     assert not home.exists()
 
 
-def test_a_damaged_file_of_ones_own_says_so(home: Path) -> None:
+def test_damaged_file_of_ones_own_says_so(home: Path) -> None:
     imported(DATA / "v8/aws/vms.csv")
     path = home / "prices/aws-2026-11-16.csv"
     good = path.read_text()

@@ -52,7 +52,7 @@ def test_without_a_price_of_the_other_kind_there_is_no_choice() -> None:
     assert only.refused == "none of its machines has a spot price"
 
 
-def test_a_server_without_a_spot_price_is_rented_on_demand_beside_the_workers() -> None:
+def test_server_without_a_spot_price_is_rented_on_demand_beside_the_workers() -> None:
     server = priced(1.0, None, name="c5n.large")
     result = paid([(priced(20.0, 5.0), 2), (server, 1)])
     assert result.usd_per_hour == (10.0, 1.0)
@@ -65,7 +65,7 @@ def test_without_spot_nothing_is_counted() -> None:
     assert result == Paid((40.0,))
 
 
-def test_the_terms_that_are_given_count() -> None:
+def test_terms_that_are_given_count() -> None:
     kinds = [(priced(20.0, 5.0), 16)]
     usual = paid(kinds)
     often = paid(kinds, SpotTerms(interruptions=0.9))

@@ -62,7 +62,7 @@ def test_version_7_of_google_is_not_believed_of_h100(tmp_path: Path) -> None:
     assert "a3-megagpu-8g" in quotes
 
 
-def test_a_spot_price_like_the_other_is_none_outside_aws() -> None:
+def test_spot_price_like_the_other_is_none_outside_aws() -> None:
     assert by_region(read_list(SKY / "azure/vms.csv").quotes["Standard_ND96isr_H100_v5"]) == {
         "eastus": (98.32, None)
     }
@@ -87,7 +87,7 @@ def test_gpuhunt() -> None:
     assert usd(read_list(HUNT / "nebius.csv").quotes["nebius-8x-h100-sxm"]["eu-north1"]) == (37.6, None)
 
 
-def test_a_folder_of_either() -> None:
+def test_folder_of_either() -> None:
     assert [entry.provider for entry in read_lists(SKY)] == [
         "aws",
         "azure",
@@ -99,7 +99,7 @@ def test_a_folder_of_either() -> None:
     assert [entry.provider for entry in read_lists(HUNT)] == ["aws", "gcp", "nebius"]
 
 
-def test_the_provider_may_be_given(tmp_path: Path) -> None:
+def test_provider_may_be_given(tmp_path: Path) -> None:
     shutil.copy(SKY / "aws/vms.csv", tmp_path / "mine.csv")
     with pytest.raises(BadInput, match="--provider"):
         read_list(tmp_path / "mine.csv")

@@ -38,7 +38,7 @@ def test_import_show_and_diff(home: Path) -> None:
     assert "6 prices are the same; 0 machines" in run("prices", "diff", saved, str(DATA / "v8/aws/vms.csv"))
 
 
-def test_the_day_of_the_file_is_said_to_be_a_guess(tmp_path: Path) -> None:
+def test_day_of_the_file_is_said_to_be_a_guess(tmp_path: Path) -> None:
     path = tmp_path / "nebius.csv"
     shutil.copy(DATA / "gpuhunt/nebius.csv", path)
     day = datetime(2026, 10, 20, 12).timestamp()

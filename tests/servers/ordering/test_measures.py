@@ -72,7 +72,7 @@ def test_forward_and_backward_are_told_apart() -> None:
         pipelined(chain([1, 1], [1, 1]))
 
 
-def test_a_pipelined_step_overlaps_uploads_with_the_next_forward_pass() -> None:
+def test_pipelined_step_overlaps_uploads_with_the_next_forward_pass() -> None:
     """By hand: g2 is sent from 2 to 5, g1 to 7, g0 to 7.5; w2 comes back from 5 to 8, w0 to 8.5, w1 to 10.5;
     forward runs at 8.5, 10.5 and 11.5 and is over at 12.5, of which 9 are computation."""
     layer = order(TRAINING, "layer", bandwidth_bytes_per_s=MB_PER_S)

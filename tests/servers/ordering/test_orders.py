@@ -199,7 +199,7 @@ def test_parsing_is_part_of_the_transfer() -> None:
     assert policy.priorities == {"w0": 0, "w1": 1, "g0": 0, "g1": 1}
 
 
-def test_the_order_of_ops_in_the_file_does_not_matter() -> None:
+def test_order_of_ops_in_the_file_does_not_matter() -> None:
     reordered = step_graph(
         {"w5": 8, "w3": 1, "w1": 2, "w0": 1, "w4": 4, "w2": 1},
         {

@@ -38,7 +38,7 @@ def test_out_of_cache_memory_limits():
     assert constants_for(fast).muladd_out_of_cache_s == constants_for(fast).muladd_s
 
 
-def test_a_gpu_is_one_thread():
+def test_gpu_is_one_thread():
     constants = constants_for(load_hardware("p3.2xlarge"))
     assert (constants.threads, constants.muladd_out_of_cache_s) == (1, constants.muladd_s)
 
@@ -61,7 +61,7 @@ def test_calibrations_that_cannot_be(calibration, said):
         constants_for(replace(load_hardware("c4.8xlarge"), calibration=calibration))
 
 
-def test_a_bandwidth_that_was_measured_takes_the_place_of_the_nic():
+def test_bandwidth_that_was_measured_takes_the_place_of_the_nic():
     assert constants_for(load_hardware("c4.8xlarge"), bandwidth_bytes_per_s=7e8).nic_bytes_per_s == 7e8
 
 

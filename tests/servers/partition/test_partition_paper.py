@@ -51,7 +51,7 @@ def test_spread_is_more_than_tenfold_and_near_the_published(large: PartitionResu
     assert ratio == pytest.approx(218.08 / 11.88, rel=0.25)
 
 
-def test_the_worst_epoch_gives_the_images_of_the_best(large: PartitionResult) -> None:
+def test_worst_epoch_gives_the_images_of_the_best(large: PartitionResult) -> None:
     """The paper prints both times and no number of images: one figure is taken from it, one predicted."""
     best, worst = large.plans[0], large.plans[-1]
     images = samples_within(worst, 218.08 * 60)
@@ -60,7 +60,7 @@ def test_the_worst_epoch_gives_the_images_of_the_best(large: PartitionResult) ->
     assert images < most_samples_within(model, hardware, 16, 11.88 * 60)
 
 
-def test_the_data_set_does_not_fit_in_the_best_epoch() -> None:
+def test_data_set_does_not_fit_in_the_best_epoch() -> None:
     """By hand: 2.07 billion connections, three passes but for the data, 268.8 GFLOP/s a machine."""
     model = load_model("imagenet22k-adam")
     first = next(layer.macs for layer in model if layer.macs)
@@ -69,7 +69,7 @@ def test_the_data_set_does_not_fit_in_the_best_epoch() -> None:
     assert most < 15_000_000 / 50
 
 
-def test_the_answer_says_what_an_epoch_is(small: PartitionResult) -> None:
+def test_answer_says_what_an_epoch_is(small: PartitionResult) -> None:
     model, hardware = load_model("mnist-adam"), load_hardware(CLUSTER)
     own = partition_tables(small)[0].notes
     assert any("60,000 samples" in note and "--samples" in note for note in own)
@@ -138,7 +138,7 @@ def test_no_reading_of_the_paper_with_dearer_weights_lets_copies_win() -> None:
     assert ours.partitioned_s[1] == pytest.approx(2 * (0.75 * 3000 * 4 / 1.25e9 + 1.2e-5 / 16))
 
 
-def test_a_layer_alone_costs_what_it_costs_in_the_search() -> None:
+def test_layer_alone_costs_what_it_costs_in_the_search() -> None:
     ours = copy_readings("imagenet22k-adam", CLUSTER, "fc2", (4, 4, 4))[0]
     best = fixed("imagenet22k-adam", CLUSTER, (4, 4, 4)).spread
     assert best.choices[-1].pair == (4, 1)

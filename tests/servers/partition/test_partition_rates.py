@@ -32,7 +32,7 @@ def test_one_device_computes_as_long_as_in_a_synthesized_step(name: str, batch: 
 @pytest.mark.parametrize(
     ("name", "precision"), [("g5.xlarge", "tf32"), ("p3.2xlarge", "fp32"), ("c4.8xlarge", "fp32")]
 )
-def test_a_worker_and_a_server_are_as_fast_as_when_simulated(name: str, precision: str) -> None:
+def test_worker_and_a_server_are_as_fast_as_when_simulated(name: str, precision: str) -> None:
     """What is left between them: reading does not overlap with computing here, and updates take no time."""
     model, machine = load_model("resnet50"), load_hardware(name)
     (plan,) = partition(model, machine, PartitionRequest(2, read_every=32)).plans
@@ -71,7 +71,7 @@ def test_devices_share_the_nic_of_their_machine_and_servers_have_one_each() -> N
     assert {node.egress_bytes_per_s for node in cluster.nodes} == {nic, nic / 8}
 
 
-def test_a_machine_alone_answers_without_servers() -> None:
+def test_machine_alone_answers_without_servers() -> None:
     (plan,) = partition(load_model("resnet50"), load_hardware("g5.xlarge"), PartitionRequest(1)).plans
     assert (plan.name, plan.machines, plan.reading_s) == ("<1,1,0>", 1, 0.0)
     assert plan.epoch_s == pytest.approx(plan.split.compute_s)
@@ -81,7 +81,7 @@ def test_a_machine_alone_answers_without_servers() -> None:
     ]
 
 
-def test_the_answer_for_a_machine_alone(capsys: pytest.CaptureFixture[str]) -> None:
+def test_answer_for_a_machine_alone(capsys: pytest.CaptureFixture[str]) -> None:
     from planner.servers.cli import partition as command
 
     usual = {"runner_ups": 7, "network": "baseline"}
@@ -93,7 +93,7 @@ def test_the_answer_for_a_machine_alone(capsys: pytest.CaptureFixture[str]) -> N
         command(model="resnet50", hardware="g5.xlarge", machines=1, simulated=True, **usual)
 
 
-def test_a_calibrated_machine_keeps_its_constants() -> None:
+def test_calibrated_machine_keeps_its_constants() -> None:
     machine = load_hardware("private-2xe5-2450-10gbe")
     constants = worker_constants(machine)
     assert (constants.muladd_s, constants.server_nic_bytes_per_s) == (0.75e-9, None)

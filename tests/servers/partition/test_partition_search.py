@@ -218,7 +218,7 @@ def test_every_shape_within_the_machines_is_looked_at(asked: dict[str, int], mon
             ask()
 
 
-def test_a_chain_is_optimal_and_a_branching_model_says_how_far() -> None:
+def test_chain_is_optimal_and_a_branching_model_says_how_far() -> None:
     chain = partition(load_model("imagenet22k-adam"), HARDWARE, PartitionRequest(8, samples=1000))
     assert max(plan.gap for plan in chain.plans) < 1e-9
     branched = partition(load_model("googlenet"), HARDWARE, PartitionRequest(6, samples=1000))

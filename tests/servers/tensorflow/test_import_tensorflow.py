@@ -74,7 +74,7 @@ def test_ops_bytes_dependencies_and_durations_are_those_of_an_independent_reader
                 assert round(profile.durations_s[step, i] * 1e6) == durations[column]
 
 
-def test_the_time_to_dispatch_an_op_is_part_of_it():
+def test_time_to_dispatch_an_op_is_part_of_it():
     steps = [runmetadata.read(read_bytes(path), path.name) for path in ONE]
     raw = tensorflow.build(steps, batch=4, model="x", dispatch=False)
     whole = tensorflow.build(steps, batch=4, model="x")
@@ -160,7 +160,7 @@ def test_order_is_that_of_sending_in_each_step():
         assert (ends[step, before] < ends[step, big] - 0.5 * profile.bytes[big] / 25e6).all()
 
 
-def test_a_lost_record_is_filled_with_the_median_and_said():
+def test_lost_record_is_filled_with_the_median_and_said():
     steps = [runmetadata.read(read_bytes(path), path.name) for path in ONE]
     edge = "edge_64_gradients/affine0/bwd/compute"
     others = [step.transfers[edge].span for step in steps[1:]]
@@ -172,7 +172,7 @@ def test_a_lost_record_is_filled_with_the_median_and_said():
     assert any("1 of 195 records were lost" in note for note in profile.notes)
 
 
-def test_a_transfer_recorded_in_no_step_gets_the_size_of_its_variable():
+def test_transfer_recorded_in_no_step_gets_the_size_of_its_variable():
     step = runmetadata.read(read_bytes(ONE[0]), "x")
     edge = "edge_64_gradients/affine0/bwd/compute"
     del step.transfers[edge]
@@ -227,7 +227,7 @@ def test_kernels_of_a_gpu_replace_the_time_of_launching_them():
 
 
 @pytest.mark.parametrize("cut", [1, 10, 1000, 30_000, 60_000])
-def test_a_truncated_file_is_told_from_a_whole_one(tmp_path, cut):
+def test_truncated_file_is_told_from_a_whole_one(tmp_path, cut):
     (tmp_path / "cut.pb").write_bytes(read_bytes(ONE[0])[:-cut])
     with pytest.raises(BadInput, match=r"truncated.*FULL_TRACE"):
         import_profile([tmp_path / "cut.pb"], batch=4)
@@ -243,7 +243,7 @@ def test_a_truncated_file_is_told_from_a_whole_one(tmp_path, cut):
         (b'{"format": "planner-profile"}', "already"),
     ],
 )
-def test_a_foreign_file_is_refused(tmp_path, content, message):
+def test_foreign_file_is_refused(tmp_path, content, message):
     (tmp_path / "f").write_bytes(content)
     with pytest.raises(BadInput, match=message):
         import_profile([tmp_path / "f"], batch=4)
@@ -255,12 +255,12 @@ def test_several_steps_in_one_file_are_refused(tmp_path):
         import_profile([tmp_path / "two.pb"], batch=4)
 
 
-def test_a_timeline_lacks_what_is_needed_and_the_message_says_what():
+def test_timeline_lacks_what_is_needed_and_the_message_says_what():
     with pytest.raises(BadInput, match=r"33 RecvTensor records name no tensor, size or source.*RunMetadata"):
         import_profile([DATA / "timeline.json.gz"], batch=4)
 
 
-def test_a_timeline_with_labelled_transfers_is_as_good_as_labels(tmp_path):
+def test_timeline_with_labelled_transfers_is_as_good_as_labels(tmp_path):
     """The real timeline, its transfers given the labels that RunMetadata of the same step has."""
     step = runmetadata.read(read_bytes(ONE[2]), "x")
     labels = {
@@ -280,7 +280,7 @@ def test_a_timeline_with_labelled_transfers_is_as_good_as_labels(tmp_path):
     assert read_timeline((tmp_path / "t.json").read_bytes(), "t").unnamed_transfers == 0
 
 
-def test_a_trace_without_transfers_is_refused():
+def test_trace_without_transfers_is_refused():
     step = Recording("local.pb")
     add_op(step, "a", "/job:localhost/replica:0/task:0/device:CPU:0", "a = MatMul(b)", RecordedSpan(0, 10))
     with pytest.raises(BadInput, match="no transfer between a worker and a parameter server"):
@@ -293,7 +293,7 @@ def jumped(step, name, microseconds):
     return step
 
 
-def test_a_clock_that_jumps_is_noticed():
+def test_clock_that_jumps_is_noticed():
     def step():
         return runmetadata.read(read_bytes(ONE[0]), "x.pb")
 

@@ -90,7 +90,7 @@ def ordered(schema):
     return [ordered(value) for value in schema] if isinstance(schema, list) else schema
 
 
-def test_the_schema_in_the_docs_is_the_one_in_the_code_and_accepts_what_we_write():
+def test_schema_in_the_docs_is_the_one_in_the_code_and_accepts_what_we_write():
     import jsonschema
 
     schema = json.loads(SCHEMA.read_text())
@@ -118,7 +118,7 @@ def test_the_schema_in_the_docs_is_the_one_in_the_code_and_accepts_what_we_write
         ({"bandwidth_bytes_per_s": 0}, "bandwidth"),
     ],
 )
-def test_a_wrong_value_is_named(changes, message):
+def test_wrong_value_is_named(changes, message):
     with pytest.raises(BadInput, match=message) as caught:
         files.decode(record(**changes), "some.json")
     assert "some.json" in str(caught.value)
@@ -151,12 +151,12 @@ def changed(index, **changes):
         (b'{"format": "\xff"}', "utf-8|UTF-8|malformed|invalid"),
     ],
 )
-def test_a_wrong_graph_or_wrong_json_is_refused(data, message):
+def test_wrong_graph_or_wrong_json_is_refused(data, message):
     with pytest.raises(BadInput, match=message):
         files.decode(data)
 
 
-def test_a_profile_of_version_1_is_read():
+def test_profile_of_version_1_is_read():
     """Written at 6e295aa from the recorded steps of tests/data/tensorflow, and simulated there."""
     load = files.load(Path(__file__).parents[2] / "data" / "profile_v1.json.gz")
     assert (load.model, load.batch, load.ops, load.steps, len(load.tensors)) == (
@@ -188,7 +188,7 @@ def test_gzip_trouble_is_told_apart(tmp_path):
         files.load(tmp_path)
 
 
-def test_a_gzip_bomb_stops_at_the_limit(tmp_path):
+def test_gzip_bomb_stops_at_the_limit(tmp_path):
     from planner.simulator.step.files import read_bytes
 
     (tmp_path / "bomb.gz").write_bytes(gzip.compress(b" " * 3_000_000))
@@ -196,7 +196,7 @@ def test_a_gzip_bomb_stops_at_the_limit(tmp_path):
         read_bytes(tmp_path / "bomb.gz", max_bytes=1_000_000)
 
 
-def test_a_failed_write_leaves_the_old_file(tmp_path, monkeypatch):
+def test_failed_write_leaves_the_old_file(tmp_path, monkeypatch):
     path = tmp_path / "p.json.gz"
     files.save(small(), path)
     before = path.read_bytes()
@@ -219,7 +219,7 @@ def test_a_failed_write_leaves_the_old_file(tmp_path, monkeypatch):
         ((DOWNLINK, UPLINK, PS), "its worker computes 0 s in a step"),
     ],
 )
-def test_a_profile_that_is_no_training_step_is_not_simulated(tmp_path, kept, lacks):
+def test_profile_that_is_no_training_step_is_not_simulated(tmp_path, kept, lacks):
     whole = json.loads(files.encode(small()))
     names = tuple(name for at, name in enumerate(("downlink", "worker", "uplink", "ps")) if at in kept)
     chosen = [at for at, op in enumerate(whole["ops"]) if op["resource"] in names]

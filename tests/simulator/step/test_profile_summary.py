@@ -102,7 +102,7 @@ def test_times_that_contradict_dependencies_or_the_bandwidth():
     assert any("133% of the stated bandwidth" in text for text in summarize(good, 100.0).suspicious)
 
 
-def test_a_real_profile():
+def test_real_profile():
     summary = summarize(import_profile(STEPS, batch=4), 0.993 * 25e6)
     assert summary.communication_to_computation == pytest.approx(1.78, abs=0.01)
     assert summary.recorded_step_s == pytest.approx(0.209, abs=0.002)

@@ -23,7 +23,7 @@ def build(ops=OPS, durations=(0.0, 1.0, 2.0, 0.0, 0.1), **about):
     return Profile.build(ops, durations, **({"model": "m", "batch": 1, "tensors": ("w",)} | about))
 
 
-def test_a_profile_knows_its_graph():
+def test_profile_knows_its_graph():
     profile = build()
     assert (profile.ops, profile.steps) == (5, 1)
     assert profile.topological_order().tolist() == [0, 1, 2, 3, 4]
@@ -85,7 +85,7 @@ def test_arrays_that_do_not_fit_are_refused(change, message):
 
 
 @given(st.data())
-def test_the_topological_order_respects_every_dependency(data):
+def test_topological_order_respects_every_dependency(data):
     n = data.draw(st.integers(1, 30))
     names = data.draw(st.permutations(range(n)))  # where op k of a made-up order stands in the profile
     deps = {
