@@ -123,10 +123,7 @@ def compare_for(
         samples_per_epoch=model.samples_per_epoch,
         considered=space.considered,
         simulated=simulated,
-        assumptions=[
-            *assumptions([row.plan for row in rows], cases, searched=True),
-            *left_out_notes(space),
-        ],
+        assumptions=[*assumptions([row.plan for row in rows], cases, searched=True), *left_out_notes(space)],
         left_out=dict(space.dropped),
         partial=partial,
         baseline=baseline,

@@ -39,14 +39,7 @@ if TYPE_CHECKING:
 MOST_RIVALS = 8  # a screen holds no more
 FIELD, GLANCE, FURTHER = "looking at machines", "first glance", "looking further"
 # the stages of the work, and about which share of it is done at the end of each
-STAGES = {
-    FIELD: 0.1,
-    GLANCE: 0.3,
-    CHOICE: 0.65,
-    OTHER_END: 0.75,
-    BETWEEN: 0.9,
-    FURTHER: 1.0,
-}
+STAGES = {FIELD: 0.1, GLANCE: 0.3, CHOICE: 0.65, OTHER_END: 0.75, BETWEEN: 0.9, FURTHER: 1.0}
 
 
 def ignore_improvement(best: ScoredPlan) -> None:
@@ -189,10 +182,7 @@ def recommend_for(
             **({"by the bound": by_bound} if (by_bound := outcome.pruned_by_bound + space.pruned) else {}),
         },
         simulated=len(simulated),
-        assumptions=[
-            *assumptions([chosen.plan], cases, searched=True),
-            *left_out_notes(space),
-        ],
+        assumptions=[*assumptions([chosen.plan], cases, searched=True), *left_out_notes(space)],
         changes=changes,
         saturation=curve,
         baseline=baseline,

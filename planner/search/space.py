@@ -263,13 +263,7 @@ def plans_at(
         plain = False
         for recompute in again:
             plan = plan_of(
-                feasibility.model,
-                batch,
-                site,
-                exchange,
-                request,
-                precision=precision,
-                recompute=recompute,
+                feasibility.model, batch, site, exchange, request, precision=precision, recompute=recompute
             )
             fits = feasibility.out_of_memory(plan) is None
             if fits or request.recompute or recompute == again[-1]:

@@ -22,11 +22,7 @@ register(
     Flag("train", "Training method: full (default), lora, qlora or head.", JOB, TEXT, metavar="METHOD"),
     Flag("rank", "Rank of LoRA adapters, e.g. 16 (default).", JOB, WHOLE),
     Flag(
-        "targets",
-        "Layers that get adapters: all-linear (default) or attention.",
-        JOB,
-        TEXT,
-        metavar="LAYERS",
+        "targets", "Layers that get adapters: all-linear (default) or attention.", JOB, TEXT, metavar="LAYERS"
     ),
     Flag("dropout", "Dropout of what adapters read, as 0.05; none by default.", JOB, NUMBER),
     Flag("base", "Width of the frozen base weights: bf16, int8, nf4 or int4.", JOB, TEXT, metavar="FORMAT"),
