@@ -83,11 +83,14 @@ def settle_ties(
     outcome: Outcome[Prediction], contest: Contest, cases: Cases, evaluate: Evaluate[Prediction]
 ) -> None:
     """Simulate in full the plans that may be tied with the best and win, after a short look."""
-    looked = set(outcome.long)
+    looked, among = set(outcome.long), None
     for _ in range(MOST_TIE_ROUNDS):
-        pending = possible_ties(outcome, contest, cases)
-        if not pending:
+        pending = possible_ties(outcome, contest, cases, among)
+        if not pending and among is None:
             return
+        among = pending or None  # once these are settled, all are looked at again
+        if not pending:
+            continue
         fresh = [i for i in pending if i not in looked][:TIE_ROUND]
         if fresh:
             looked.update(fresh)
@@ -97,8 +100,11 @@ def settle_ties(
         outcome.long.update(pending[:1])
 
 
-def possible_ties(outcome: Outcome[Prediction], contest: Contest, cases: Cases) -> list[int]:
-    """Plans without a final score that would win a tie at their upper bounds, the narrowest range first."""
+def possible_ties(
+    outcome: Outcome[Prediction], contest: Contest, cases: Cases, among: Sequence[int] | None = None
+) -> list[int]:
+    """Plans without a final score that would win a tie at their upper bounds, the narrowest range first.
+    Only those in `among` are considered, if given."""
     request, worth = cases.request, contest.worth
     final = [cases.scored(contest.plans[i], outcome.scores[i]) for i in sorted(outcome.long)]
     feasible = within([plan for plan in final if plan.samples_per_s > 0], request)
@@ -110,8 +116,8 @@ def possible_ties(outcome: Outcome[Prediction], contest: Contest, cases: Cases) 
     ceiling = contest.bound_samples_per_s.copy()
     for i in outcome.scores.keys() - outcome.long:
         ceiling[i] = min(ceiling[i], cautious(outcome.scores[i], "short")[1])
-    possible: list[int] = np.flatnonzero(ceiling * worth >= contest.least_samples_per_s).tolist()
-    left = [i for i in possible if i not in outcome.long]
+    feasible_at_bound: list[int] = np.flatnonzero(ceiling * worth >= contest.least_samples_per_s).tolist()
+    left = [i for i in feasible_at_bound if i not in outcome.long and (among is None or i in among)]
     hopeful = [
         Candidate(
             cases.market.machine(plan.machine).device.name,

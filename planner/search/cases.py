@@ -112,6 +112,12 @@ class Cases:
 
     def bounds(self, plans: Sequence[Plan]) -> Floats:
         """Upper bounds on long-run throughput, raised by the requested precision of simulations."""
+        known = self._bounds
+        if new := [plan for plan in plans if plan not in known]:
+            known.update(zip(new, self._new_bounds(new).tolist(), strict=True))
+        return np.array([known[plan] for plan in plans])
+
+    def _new_bounds(self, plans: Sequence[Plan]) -> Floats:
         out = np.zeros(len(plans))
         micro_batches: dict[Hashable, Computation] = {}
         by_kind: dict[str, list[int]] = {}
@@ -124,7 +130,6 @@ class Cases:
         out *= 1 + self.request.interval_width
         if self.runs:
             out *= [result.value if (result := self.factor(plan)) else 1.0 for plan in plans]
-        self._bounds.update(zip(plans, out.tolist(), strict=True))
         return out
 
     def _job(self, plan: Plan, micro_batches: dict[Hashable, Computation]) -> Job:
@@ -167,9 +172,7 @@ class Cases:
         return input_samples_per_s(plan, self.request, self.model)
 
     def bound(self, plan: Plan) -> float:
-        if plan not in self._bounds:
-            self.bounds([plan])
-        return self._bounds[plan]
+        return float(self.bounds([plan])[0])
 
     def paid(self, plan: Plan) -> Paid:
         """The price of a plan's machines, the workers' first."""
