@@ -6,7 +6,7 @@
 Each request names a model, limits, providers or machines (some of them a private cluster in a file of its
 own). The laws, counted per request:
 
-    faster      no plan of the space is 5% faster for at most 1% more per sample
+    faster      no plan of the space is 5% faster (10% if it shards what fits) for at most 1% more per sample
     certain     no plan tied with the choice that may win a tie has a narrower range
     marginal    the samples that the choice adds to the cheapest plan are worth their cost (unless `fastest`)
     simulate    no `simulate` of the same machines, global batch and precision is 2% faster, or
@@ -200,7 +200,8 @@ def broken_choice(answer: Recommendation) -> Iterator[Violation]:
     for i, other in enumerate(candidates):
         gain, cost = rule.speed[i] / rule.speed[here] - 1, rule.cost[i] / max(rule.cost[here], 1e-300) - 1
         wider = other.total_sigma - best.total_sigma
-        if gain >= LEAST_GAIN + SLACK and cost <= NEGLIGIBLE_COST - SLACK:
+        more_setup = least_gain(setup_effort(chosen.plan), setup_effort(plans[i].plan)) - 1
+        if gain >= max(LEAST_GAIN, more_setup) + SLACK and cost <= NEGLIGIBLE_COST - SLACK:
             if abs(score[i]) >= TIED_SCORE + SLACK or wider < SAME_WIDTH - SLACK:
                 yield "faster", f"{words(plans[i])} is {gain:.1%} faster at {cost:+.1%} than {words(chosen)}"
         elif i in tied and wider < -SAME_WIDTH - SLACK and i in tied_with_best and rule.may_win_tie(i):

@@ -109,11 +109,11 @@ def recommend_for(
             if not done % 100 and on_improvement is not ignore_improvement:
                 look([cases.scored(plans[i], prediction) for i, prediction in latest.items()])
 
+        contest = contest_of(cases, plans, bounds[keep], space.usd_per_useful_hour[keep])
         if exhaustive:
             scores = dict(enumerate(evaluate(range(len(plans)), "long")))
             outcome = Outcome(scores=dict(scores), long=set(scores))
         else:
-            contest = contest_of(cases, plans, bounds[keep], space.usd_per_useful_hour[keep])
             outcome = race_for(
                 contest,
                 request.goal,
@@ -140,7 +140,7 @@ def recommend_for(
             raise Infeasible(limits_missed(space, bounds, request, ask, fastest))
         decision = choose(scored, request)
         if not partial and refine and not exhaustive:
-            scored, decision = refined(scored, decision, simulations, pool, plans)
+            scored, decision = refined(scored, decision, simulations, pool, contest)
         shown, chosen = decision.shown, decision.recommended
         changes, curve, baseline, single_precision = list[Change](), None, None, None
         try:

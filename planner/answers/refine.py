@@ -19,8 +19,8 @@ from planner.device.activations import RECOMPUTE_MODES
 from planner.parallel.data import EXCHANGES, Tier
 from planner.parallel.plan import Plan
 from planner.search.feasibility import Feasibility, exclusion
-from planner.search.objectives import LEAST_GAIN_OVER, discounts, least_gain, setup_effort
-from planner.search.rank import LEAST_GAIN, Contenders
+from planner.search.objectives import LEAST_GAIN_OVER, Contest, discounts, least_gain, setup_effort
+from planner.search.rank import LEAST_GAIN, Contenders, worth_per_sample
 from planner.search.scored import ScoredPlan
 from planner.search.simulations import Simulations, cannot_tell, cautious
 from planner.search.sizes import DOUBLING, DOUBLINGS, accumulates_more, dividing_batches, kinds, most_of_all
@@ -30,6 +30,7 @@ if TYPE_CHECKING:
     from planner.search.cases import Cases
 
 MOST_REFINED = 3  # numbers of machines whose other ways to run are looked at
+MOST_ELSEWHERE = 3  # other machines that sharding might speed up
 REFINED_GAIN = 0.015  # in speed, for which settings are taken that the search had not tried
 
 
@@ -38,15 +39,15 @@ def refined(
     decision: Decision,
     simulations: Simulations,
     pool: Executor,
-    plans: Sequence[Plan],
+    contest: Contest,
 ) -> tuple[list[ScoredPlan], Decision]:
-    """The decision after the recommended machines are run in the best and simplest way. Other numbers of them
-    that may then win are refined too; `plans` are those of the space."""
+    """The decision after the recommended machines are run in the best and simplest way. Other plans of the
+    contest that may then win are refined too."""
     request, tried = simulations.request, set[tuple[str, int]]()
     while len(tried) < MOST_REFINED:
         chosen = decision.recommended
         fresh = next((plan for plan in [chosen.plan] if _machines_of(plan) not in tried), None)
-        fresh = fresh or next(_rivals(chosen, plans, simulations.cases, tried), None)
+        fresh = fresh or next(_rivals(decision, contest, simulations.cases, tried), None)
         if fresh is None:
             break
         tried.add(_machines_of(fresh))
@@ -63,16 +64,18 @@ def _machines_of(plan: Plan) -> tuple[str, int]:
 
 
 def _rivals(
-    chosen: ScoredPlan, plans: Sequence[Plan], cases: Cases, tried: Container[tuple[str, int]]
+    decision: Decision, contest: Contest, cases: Cases, tried: Container[tuple[str, int]]
 ) -> Iterator[Plan]:
-    """Sharded plans on other powers of two of the recommended machines that may be better value."""
-    if not setup_effort(chosen.plan) or EXCHANGES.tier(chosen.plan.exchange) is Tier.CONTENDER:
+    """Plans that may win once they are refined: on other powers of two of sharded machines, and on other
+    machines that sharding would speed up."""
+    request, chosen, best = cases.request, decision.recommended, dict[int, Plan]()
+    if EXCHANGES.tier(chosen.plan.exchange) is Tier.CONTENDER:
         return
-    request, best = cases.request, dict[int, Plan]()
-    for plan in sorted(plans, key=lambda plan: -cases.bound(plan)):
+    for plan in sorted(contest.plans if setup_effort(chosen.plan) else (), key=lambda p: -cases.bound(p)):
         if plan.machine == chosen.plan.machine and plan.machines & (plan.machines - 1) == 0:
             best.setdefault(plan.workers, plan)
-    others = [plan for plan in best.values() if _machines_of(plan) not in tried]
+    others = [*best.values(), *_gaining_elsewhere(decision, contest, cases)]
+    others = [plan for plan in others if _machines_of(plan) not in tried]
     ceilings = [float(cases.bounds([plan, *_ways(plan, cases)]).max()) for plan in others]
     share, *shares = discounts([chosen.plan, *others], request).tolist()
     hopeful = [
@@ -83,6 +86,26 @@ def _rivals(
     for i in np.argsort(-rule.value[1:], kind="stable").tolist():
         if rule.value[i + 1] > rule.value[0]:
             yield others[i]
+
+
+def _gaining_elsewhere(decision: Decision, contest: Contest, cases: Cases) -> Iterator[Plan]:
+    """The most promising plans of other machines on which sharding may gain what its setup asks for."""
+    speed, usd_per_s = contest.bound_samples_per_s * contest.worth, contest.usd_per_hour / 3600
+    request, cheapest = cases.request, decision.cheapest.candidate().expected_usd_per_sample
+    value = -usd_per_s / speed if request.goal == "cheapest" and usd_per_s.any() else speed
+    if request.goal == "balanced" and usd_per_s.any():
+        value = worth_per_sample("balanced", cheapest, request.min_marginal_efficiency) * speed - usd_per_s
+    machines = {decision.recommended.plan.machine}
+    for i in np.argsort(-value, kind="stable").tolist():
+        plan, effort = contest.plans[i], setup_effort(contest.plans[i])
+        if len(machines) > MOST_ELSEWHERE:
+            return
+        if plan.machine in machines:
+            continue
+        machines.add(plan.machine)
+        ways = [way for way in _ways(plan, cases) if setup_effort(way) > effort]
+        if ways and cases.bounds(ways).max() >= cases.bound(plan) * least_gain(effort, effort + 1):
+            yield plan
 
 
 def settings_changed(plan: Plan) -> tuple[int, int]:
