@@ -58,7 +58,7 @@ def random_profile(rng: random.Random, servers: int, layers: int = 6) -> Profile
 
 
 def random_cluster(rng: random.Random, servers: int, workers: int = 6) -> Cluster:
-    """Any mix of NICs, several workers a node, servers beside workers or not."""
+    """A random cluster: any mix of NICs, one or more workers per node, servers with or beside them."""
     count = rng.randint(1, workers)
     nics = [rng.choice((1e7, 1e8, 1.25e9)) for _ in range(count + servers)]
     alike = rng.random() < 0.5
@@ -72,7 +72,7 @@ def random_cluster(rng: random.Random, servers: int, workers: int = 6) -> Cluste
 
 
 def random_policy(rng: random.Random, profile: Profile) -> Policy:
-    """Any policy, with and without a cost for each chunk."""
+    """A random policy, with and without a cost per chunk."""
     overhead = rng.choice((0.0, 0.0, 1e-4))
     transfers = [profile.names[i] for i in range(profile.ops) if profile.is_transfer[i]]
     rng.shuffle(transfers)
@@ -96,7 +96,7 @@ def random_policy(rng: random.Random, profile: Profile) -> Policy:
 
 
 def hosted(rng: random.Random, profile: Profile) -> Profile:
-    """The step with some of its first ops done by the host."""
+    """The step with some of its first ops on the host."""
     resource = profile.resource.copy()
     for op in np.flatnonzero(resource == WORKER).tolist():
         if profile.names[op].startswith("forward") and rng.random() < 0.5:
@@ -106,7 +106,7 @@ def hosted(rng: random.Random, profile: Profile) -> Profile:
 
 
 def random_host_case(seed: int) -> tuple[Profile, Cluster, Policy, Mode]:
-    """One plan with work for hosts, on nodes of which some have few cores."""
+    """A plan with host ops, on nodes with many or few cores."""
     profile, cluster, policy, mode = random_case(seed)
     rng = random.Random(seed)
     nodes = tuple(replace(node, cores=rng.choice((None, 1, 2))) for node in cluster.nodes)
@@ -114,7 +114,7 @@ def random_host_case(seed: int) -> tuple[Profile, Cluster, Policy, Mode]:
 
 
 def random_case(seed: int) -> tuple[Profile, Cluster, Policy, Mode]:
-    """One plan, the same for the same seed."""
+    """A plan determined by its seed."""
     rng = random.Random(seed)
     servers = rng.randint(1, 3)
     profile = random_profile(rng, servers)
@@ -123,8 +123,7 @@ def random_case(seed: int) -> tuple[Profile, Cluster, Policy, Mode]:
 
 
 def joint_step(rng: random.Random, channels: int, scopes: int, layers: int = 8) -> Profile:
-    """Forward and backward ops, phases of joint ops over some of the gradients, the optimizer; in between
-    transfers and updates that each worker has for itself."""
+    """A step with joint ops over some gradients between ops that each worker runs alone."""
     n = rng.randint(1, layers)
     ops: list[Op] = []
 
@@ -165,7 +164,7 @@ def joint_step(rng: random.Random, channels: int, scopes: int, layers: int = 8) 
 
 
 def random_joint_case(seed: int) -> Case:
-    """A step with joint ops, on channels between any nodes, in groups of several kinds."""
+    """A step with joint ops, on random channels and groups."""
     rng = random.Random(seed)
     servers, links, workers = rng.randint(0, 2), rng.randint(1, 2), rng.choice((1, 2, 4, 4, 8, 8))
     cluster = random_cluster(rng, max(1, servers), workers)
@@ -192,7 +191,7 @@ def random_joint_case(seed: int) -> Case:
 
 
 def allreduce_case(seed: int) -> Case:
-    """Equal ranks that reduce buckets over a ring while they compute, then update; steps vary a little."""
+    """Equal ranks that reduce buckets over a ring while they compute; steps vary a little."""
     rng = random.Random(seed)
     workers, buckets = rng.choice((2, 4, 8, 16, 64)), rng.randint(1, 8)
     ops = [Op("forward", WORKER)]
@@ -223,13 +222,12 @@ def allreduce_case(seed: int) -> Case:
 
 
 def window_tolerance(steps: int, workers: int, runs: int = 1) -> float:
-    """By how much, relative, the rate in windows with so many steps in all may exceed a bound: one step that
-    began before the window for each worker and run."""
+    """The relative excess over a bound that a window of steps allows: one step per worker and run."""
     return workers * runs / max(1, steps)
 
 
 def share_of_bound(seed: int, steps: int = 30) -> float:
-    """Throughput of one run, whole steps of every worker, over the bound."""
+    """Throughput of one run, in whole steps of every worker, over the bound."""
     profile, cluster, policy, mode = random_case(seed)
     case = Case(profile=profile, cluster=cluster, policy=policy, mode=mode)
     bound = float(bounds_of([case], "fastest")[0])
@@ -240,8 +238,7 @@ def share_of_bound(seed: int, steps: int = 30) -> float:
 
 
 def share_of_mean_bound(seed: int) -> float:
-    """The lower end of a prediction's 99.9% interval over the bound on the long run, less what a window that
-    cuts steps may add."""
+    """The lower end of a prediction's 99.9% interval over the bound, less the window's tolerance."""
     profile, cluster, policy, mode = random_case(seed)
     bound = float(bounds_of([Case(profile=profile, cluster=cluster, policy=policy, mode=mode)])[0])
     result = simulate(profile, cluster, policy, mode, seed=seed, max_steps=2000, confidence=0.999)
@@ -251,8 +248,7 @@ def share_of_mean_bound(seed: int) -> float:
 
 
 def share_of_joint_bound(seed: int, steps: int = 20) -> float:
-    """One run of a case with joint ops, whole steps of every worker, over its bound. The period of joint ops
-    is between steps: n of them have n - 1."""
+    """Throughput of one run with joint ops over its bound; n steps have n - 1 periods."""
     case = random_joint_case(seed)
     bound = float(bounds_of([case], "fastest")[0])
     result = run(case.profile, case.cluster, case.policy, options=RunOptions(seed=seed, steps=steps))
@@ -262,14 +258,14 @@ def share_of_joint_bound(seed: int, steps: int = 20) -> float:
 
 
 def share_of_mean_joint_bound(case: Case, seed: int) -> float:
-    """A prediction's lower end over the bound on the long run."""
+    """The lower end of a prediction with joint ops over its bound."""
     result = simulate_case(case, {"seed": seed, "max_steps": 2000, "confidence": 0.999})
     tolerance = window_tolerance(result.steps, case.cluster.workers, result.runs)
     return result.samples_per_s_low / float(bounds_of([case])[0]) / (1 + tolerance)
 
 
 def joint(count: int) -> None:
-    """Cases with joint ops: none above its bound, and how close equal ranks come to it."""
+    """Check cases with joint ops: none exceeds its bound, and equal ranks come close."""
     shares = np.array([share_of_joint_bound(seed) for seed in range(count)])
     above = int((shares > 1 + 1e-9).sum())
     print(f"{count} random cases with joint ops: {above} above the bound; highest share {shares.max():.6f}")

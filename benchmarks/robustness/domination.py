@@ -50,7 +50,7 @@ WIDTH = 0.03  # half of an interval
 
 @dataclass
 class Count:
-    """Answers, the models x machines that they stand for, and those that have no answer."""
+    """Numbers of answers, of models x machines they cover, and of those without an answer."""
 
     answers: int = 0
     stood_for: int = 0
@@ -73,7 +73,7 @@ class Count:
 
 
 def rented() -> list[Hardware]:
-    """GPU machines that can be rented and have a price."""
+    """GPU machines for rent with a price."""
     kinds = map(load_hardware, hardware_names())
     return [
         kind
@@ -100,7 +100,7 @@ def alike(kind: Hardware, market: Market) -> Hashable:
 
 
 def classes(kinds: list[Hardware]) -> list[list[str]]:
-    """Names of machines that are alike, in the order of the first of each."""
+    """Names of equivalent machines, in the order of the first of each."""
     market, result = Market(), dict[Hashable, list[str]]()
     for kind in kinds:
         result.setdefault(alike(kind, market), []).append(kind.name)
@@ -108,8 +108,7 @@ def classes(kinds: list[Hardware]) -> list[list[str]]:
 
 
 def plain(answer: ScoredPlan, cases: Cases, simulations: Simulations) -> Iterator[ScoredPlan]:
-    """One device alone, and all-reduce in one machine, each device with a whole replica and with all else as
-    in the answer."""
+    """The baselines of an answer: one device, and all-reduce in one machine with all else equal."""
     devices = cases.market.machine(answer.plan.machine).device_count
     for workers, exchange in ((1, Alone()), (devices, AllReduce())):
         changed = replace(answer.plan, workers=workers, exchange=exchange, mesh=WHOLE)
@@ -124,7 +123,7 @@ def plain(answer: ScoredPlan, cases: Cases, simulations: Simulations) -> Iterato
 
 
 def worse(answer: ScoredPlan, other: ScoredPlan, objective: Objective) -> bool:
-    """Whether the other plan should have been the answer, whatever the runs drew."""
+    """Whether the other plan should have been the answer for any random seed."""
     mine, its = answer.prediction.samples_per_s_high, other.prediction.samples_per_s_low
     if its > mine and other.usd_per_hour <= answer.usd_per_hour:
         return True
@@ -134,7 +133,7 @@ def worse(answer: ScoredPlan, other: ScoredPlan, objective: Objective) -> bool:
 
 
 def answers(request: Request) -> Iterator[tuple[Objective, ScoredPlan]]:
-    """What `recommend` says for each objective."""
+    """The answers of `recommend` for each objective."""
     first, *others = OBJECTIVES
     recommend = recommend_for(replace(request, objective=first), jobs=1, advice=False)
     yield first, recommend.chosen
@@ -143,14 +142,14 @@ def answers(request: Request) -> Iterator[tuple[Objective, ScoredPlan]]:
 
 
 def end_of(found: Recommendation, request: Request) -> ScoredPlan:
-    """The answer to a request that differs in its objective from the one that was answered."""
+    """The answer for another objective, from the same search."""
     if any(discounts([scored.plan for scored in found.everything], request) != 1.0):
         return recommend_for(request, jobs=1, advice=False).chosen
     return next(plan for plan in found.plans if request.objective in plan.marks)
 
 
 def dominated(model: str, machine: str) -> list[str] | None:
-    """What beats the answers, in words; None if nothing can be answered."""
+    """The plans that beat the answers, in words; None without an answer."""
     parts = []
     request = Request(model=model, hardware=(machine,), machines=MOST, interval_width=WIDTH)
     cases = Cases(request, model_of(request))
@@ -170,7 +169,7 @@ def dominated(model: str, machine: str) -> list[str] | None:
 
 
 def part_of(models: list[str], part: str) -> list[str]:
-    """`2/4`: every fourth model, from the second on."""
+    """Parse `2/4`: every fourth model from the second on."""
     at, _, of = part.partition("/")
     if not (at.isdigit() and of.isdigit() and 1 <= int(at) <= int(of)):
         raise BadInput(f"--part {part}; it is 1/4 to 4/4 where there are four")

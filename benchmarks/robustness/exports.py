@@ -38,7 +38,7 @@ IMAGES = {"model": "resnet50"}
 
 
 def launch(recipe: dict[str, Any], strategy: str, where: dict[str, Any], **changed: Any) -> Launch:
-    """A launch of a recipe on machines, 2 x 4 samples per device and step."""
+    """A launch of a recipe on machines, with 2 x 4 samples per device and step."""
     recipe = recipe | {"strategy": strategy, "micro_batch": 2, "accumulate": 4} | changed
     plan = Launch(
         "job",
@@ -82,7 +82,7 @@ PLANS: dict[str, Launch] = {
 
 
 def arguments_of(text: str, program: str = "torchrun") -> list[str]:
-    """The words that a script starts a program with, from a shell in which it is a stub."""
+    """The arguments a script passes to a program, recorded by a stub."""
     with tempfile.TemporaryDirectory() as folder:
         stubs = {program: 'printf "%s\\0" "$@"', "srun": '"$@"', "scontrol": "echo first"}
         for name, body in stubs.items():
@@ -95,7 +95,7 @@ def arguments_of(text: str, program: str = "torchrun") -> list[str]:
 
 
 def options_of(arguments: list[str]) -> dict[str, Any]:
-    """`--name=value` words as a mapping; a flag alone is true, numbers are numbers."""
+    """`--name=value` words as a mapping; a bare flag is true, numbers are numbers."""
     options: dict[str, Any] = {}
     for word in arguments:
         name, equals, value = word.partition("=")
@@ -223,7 +223,7 @@ READERS: dict[str, tuple[str, Callable[[Path, Launch], None]]] = {
 
 
 def verdict(target: Target, plan: Launch, folder: Path) -> str:
-    """`reads`, `schema`, or why the plan is refused; raises what a reader raises."""
+    """`reads`, `schema`, or the reason for refusing the plan; errors of readers are raised."""
     if reason := target.refusal(plan):
         return f"refused: {reason}"
     package, read = READERS[target.name]
@@ -239,7 +239,7 @@ def is_available(target: Target) -> bool:
 
 
 def collect(path: Path) -> int:
-    """Add the verdicts of the packages that are here; the number that fail."""
+    """Add the verdicts of the installed packages; return the number of failures."""
     verdicts = json.loads(path.read_text()) if path.exists() else {}
     failed = 0
     for target in filter(is_available, TARGETS):

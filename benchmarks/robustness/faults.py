@@ -36,7 +36,7 @@ def command(config: Path, store: Path, result: Path, *more: str) -> list[str]:
 
 
 def done_in(store: Path) -> int:
-    """How many plans a store has, whoever works on it."""
+    """The number of finished plans in a store."""
     try:
         with sqlite3.connect(f"file:{store}?mode=ro", uri=True, timeout=10) as db:
             return int(db.execute("SELECT COUNT(result) FROM plans").fetchone()[0])
@@ -45,7 +45,7 @@ def done_in(store: Path) -> int:
 
 
 def begun_in(store: Path) -> list[int]:
-    """How often each plan was begun."""
+    """The number of starts of each plan."""
     with sqlite3.connect(store) as db:
         return [tries for (tries,) in db.execute("SELECT tries FROM plans ORDER BY number")]
 

@@ -136,7 +136,7 @@ def without(words: list[str], name: str) -> list[str]:
 
 
 def random_case(chance: random.Random, bases: list[str]) -> Case:
-    """A command with one or two flags of extreme values; now and then a sweep of such values."""
+    """A command with one or two flags of extreme values, sometimes a sweep."""
     if "sweep" in bases and chance.random() < 0.08:
         return sweep_case(chance)
     words = shlex.split(chance.choice([base for base in bases if base != "sweep"]))
@@ -151,7 +151,7 @@ def random_case(chance: random.Random, bases: list[str]) -> Case:
 
 
 def sweep_case(chance: random.Random) -> Case:
-    """A sweep over one or two extreme values of a flag of a scenario."""
+    """A sweep with extreme values of one or two flags."""
     import json
 
     from planner.flags import flags_of
@@ -176,7 +176,7 @@ def sweep_case(chance: random.Random) -> Case:
 
 
 def write_files(folder: Path) -> None:
-    """The files that the commands read: real ones, an empty one, and a sparse one of 20 GiB."""
+    """Write the files that the commands read: real ones, an empty one, and a sparse one of 20 GiB."""
     import gzip
     import json
 
@@ -200,7 +200,7 @@ def write_files(folder: Path) -> None:
 
 
 def run(case: Case) -> tuple[str, float, float]:
-    """How a case ends, its seconds of CPU and its most MiB."""
+    """Run a case; return its verdict, seconds of CPU and peak MiB."""
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
         write_files(folder)

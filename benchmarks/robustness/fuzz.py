@@ -31,7 +31,7 @@ CORPUS = Path(__file__).resolve().parents[2] / "tests" / "data" / "fuzz"
 
 
 class Fuzzer:
-    """Gives inputs to one reader, counts how they end and keeps those that end badly."""
+    """Feeds inputs to one reader, counts outcomes and keeps inputs that fail."""
 
     def __init__(self, name: str, folder: str, slow_s: float, keep: bool = True) -> None:
         from readers import READERS
@@ -45,7 +45,7 @@ class Fuzzer:
         self.slowest_s = 0.0
 
     def one(self, data: bytes) -> str:
-        """How reading `data` ends: read, refused, or what went wrong."""
+        """Read `data`; return `read`, `refused` or the failure."""
         self.path.write_bytes(data)
         began_s = time.perf_counter()
         end = self._read()
@@ -91,7 +91,7 @@ class Fuzzer:
 
 
 def fuzz(fuzzer: Fuzzer, inputs: int, seed: int) -> None:
-    """Real files changed at random. What was read, and is new in size, may be changed further."""
+    """Mutate real files at random; accepted results may be mutated further."""
     from mutations import mutate
 
     chance = random.Random(f"{fuzzer.reader.name}/{seed}")
@@ -104,7 +104,7 @@ def fuzz(fuzzer: Fuzzer, inputs: int, seed: int) -> None:
 
 
 def fuzz_with_atheris(fuzzer: Fuzzer, inputs: int, seed: int) -> None:
-    """As above, but keeping what reaches new code; atheris ends the process itself."""
+    """Mutate guided by coverage; atheris ends the process itself."""
     import atheris
     from mutations import mutate
 
@@ -141,7 +141,7 @@ def fuzz_with_atheris(fuzzer: Fuzzer, inputs: int, seed: int) -> None:
 
 
 def report(fuzzer: Fuzzer) -> None:
-    """Print one line: how the inputs ended, the slowest one and the most memory that the process held."""
+    """Print one line: outcomes, CPU time, the slowest input and peak memory."""
     total = sum(fuzzer.ends.values())
     ends = ", ".join(f"{count:,} {end}" for end, count in fuzzer.ends.most_common())
     peak_mib = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss // 1024

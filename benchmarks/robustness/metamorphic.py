@@ -61,7 +61,7 @@ LITTLE = {"interval_width": 0.05, "max_steps": 120}
 
 
 def question(chance: random.Random, exchange: str | None = None) -> Request:
-    """A request for one plan; it may be one that cannot be run."""
+    """A random request for one plan, which may be infeasible."""
     machine = chance.choice(list(MACHINES))
     kind = exchange or chance.choice(list(EXCHANGES))
     devices = MACHINES[machine]
@@ -88,7 +88,7 @@ def question(chance: random.Random, exchange: str | None = None) -> Request:
 
 
 def planned(request: Request) -> tuple[Plan, Cases] | None:
-    """The plan that a request means, checked; None if it cannot be run."""
+    """The plan of a request; None if it is infeasible."""
     try:
         plan, cases = one_plan(request), Cases(request, model_of(request))
         cases.check(plan)
@@ -99,7 +99,7 @@ def planned(request: Request) -> tuple[Plan, Cases] | None:
 
 
 def numbered(seed: int, number: int) -> Request:
-    """The question of this number, one that can be run; the exchanges by turns."""
+    """The feasible question of a number, cycling through the exchanges."""
     chance = random.Random(f"{seed}/{number}")
     kinds = list(EXCHANGES)
     while True:
@@ -109,7 +109,7 @@ def numbered(seed: int, number: int) -> Request:
 
 
 def small_space(chance: random.Random) -> Request:
-    """A request whose space holds tens of plans: a few machines, counts and exchanges."""
+    """A request with tens of plans: a few machines, counts and exchanges."""
     budget = chance.choice((None, 5.0, 20.0, 60.0))
     kinds = chance.sample(list(EXCHANGES), chance.choice((2, 3, 4)))
     served: dict[str, Any] = {
@@ -137,7 +137,7 @@ def small_space(chance: random.Random) -> Request:
 
 @dataclass
 class Count:
-    """How often a relation was looked at, and how it ended."""
+    """How often a relation was checked, and the outcomes."""
 
     tried: int = 0
     broken: list[str] = field(default_factory=list)
@@ -159,7 +159,7 @@ class Counts:
 
 
 def in_market(request: Request, change: Callable[[Hardware], Hardware]) -> Request:
-    """The request where its machines are changed."""
+    """The request with other figures of its machines."""
     other = replace(
         request,
     )
@@ -170,7 +170,7 @@ def in_market(request: Request, change: Callable[[Hardware], Hardware]) -> Reque
 
 
 def faster(machine: Hardware, factor: float = 1.25) -> Hardware:
-    """The machine with devices that compute and move data so much faster."""
+    """The machine with devices faster by a factor."""
     device, kernels = machine.device, machine.kernels
     memory = device.memory_bytes_per_s
     quick = replace(
@@ -194,7 +194,7 @@ def cheaper(machine: Hardware, factor: float = 0.8) -> Hardware:
 
 
 def slower_by_two(case: Case) -> Case:
-    """All times doubled: computing, latencies, overheads, and what a byte takes on every link."""
+    """The plan with all times doubled: computing, latencies, overheads and seconds per byte."""
     step, cluster, policy = case.profile, case.cluster, case.policy
     down = policy.download_overhead_s
     nodes = tuple(
@@ -234,7 +234,7 @@ def predicted(request: Request) -> tuple[Plan, Cases, Prediction]:
 
 
 def worse(before: Prediction, after: Prediction) -> float:
-    """By which share the second is below the first beyond both intervals; 0 if it is not."""
+    """The share by which the second is below the first beyond both intervals; 0 if it is not."""
     if after.samples_per_s_high >= before.samples_per_s_low * (1 - NOTHING):
         return 0.0
     return 1 - after.samples_per_s / before.samples_per_s
@@ -247,7 +247,7 @@ CHANGES: dict[str, Callable[[Request], Request]] = {
 
 
 def check_plan(request: Request, counts: Counts, relations: Sequence[str] = tuple(CHANGES)) -> None:
-    """The relations of one plan, and of one that is changed in these ways."""
+    """Check the relations between a plan and its variations."""
     plan, cases, before = predicted(request)
     counts.by_exchange[plan.exchange.kind] += 1
     counts.by_precision[plan.precision.name] += 1
@@ -283,7 +283,7 @@ def has_priorities(case: Case) -> bool:
 
 
 def asked(request: Request, **more: bool) -> ScoredPlan | None:
-    """The answer of a small space; None if no plan can be run."""
+    """The answer of a small space; None if no plan is feasible."""
     try:
         return recommend_for(request, jobs=1, advice=False, **more).chosen
     except PlannerError:
@@ -291,8 +291,7 @@ def asked(request: Request, **more: bool) -> ScoredPlan | None:
 
 
 def worse_answer(before: ScoredPlan, after: ScoredPlan | None, goal: Objective) -> bool:
-    """Whether the second answer is worse than the first beyond the intervals: slower, more expensive per
-    sample, or where both are traded (balanced), both."""
+    """Whether the second answer is worse than the first beyond the intervals."""
     if after is None:
         return True
     first, two = before.prediction, after.prediction
@@ -306,7 +305,7 @@ def worse_answer(before: ScoredPlan, after: ScoredPlan | None, goal: Objective) 
 
 
 def check_space(request: Request, counts: Counts) -> bool:
-    """The relations of one small space; False if it holds no plan."""
+    """Check the relations of a small space; False if it holds no plan."""
     before = asked(request)
     if before is None:
         return False
@@ -339,7 +338,7 @@ def check_space(request: Request, counts: Counts) -> bool:
 
 
 def check_saturation(request: Request, counts: Counts) -> None:
-    """Every point of a curve is what `simulate` says of so many workers."""
+    """Check every point of a curve against `simulate` for as many workers."""
     count = counts.of("saturation says what simulate says")
     try:
         curve = saturation_for(replace(request, workers=None), max_workers=8, jobs=1)
@@ -361,7 +360,7 @@ def spaces(seed: int) -> Iterator[Request]:
 
 
 def run(plans: int, small: int, curves: int, seed: int, say: Callable[[str], None]) -> Counts:
-    """All relations over so many plans, spaces and curves."""
+    """Check all relations over plans, spaces and curves."""
     counts, begin, told = Counts(), time.process_time(), set[str]()
 
     def tell() -> None:

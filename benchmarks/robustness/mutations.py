@@ -56,7 +56,7 @@ SCHEMAS: dict[str, dict[int, Any]] = {"wire": MESSAGES, "onnx": {7: _GRAPH, 8: {
 
 
 def mutate(data: bytes, form: Form, random: Random, others: list[bytes] | None = None) -> bytes:
-    """Some damage, of one kind or several; `others` are files to take pieces from."""
+    """Damage a file in one or several ways; `others` are files to take pieces from."""
     packed = data[:2] == b"\x1f\x8b" and random.random() < 0.9
     data = _unpacked(data) if packed else data
     for _ in range(random.choice((1, 1, 1, 2, 4))):
@@ -73,7 +73,7 @@ def _unpacked(data: bytes) -> bytes:
 
 
 def mutate_bytes(data: bytes, form: Form, random: Random, others: list[bytes]) -> bytes:
-    """Bytes turned, removed, doubled, cut off, or joined with another file's."""
+    """Flip, remove, repeat or truncate bytes, or splice in another file's."""
     if not data:
         return random.randbytes(random.randrange(8))
     at = random.randrange(len(data))
@@ -94,8 +94,7 @@ def mutate_bytes(data: bytes, form: Form, random: Random, others: list[bytes]) -
 
 
 def mutate_structure(data: bytes, form: Form, random: Random, others: list[bytes]) -> bytes:
-    """Values changed, removed, repeated, moved or taken from another file; what cannot be parsed is damaged
-    as bytes."""
+    """Change, remove, repeat, move or graft values; unparsable files are damaged as bytes."""
     try:
         if form == "csv":
             return _mutated_table(data.decode(), random).encode("utf-8", "surrogatepass")
@@ -122,13 +121,13 @@ def mutate_structure(data: bytes, form: Form, random: Random, others: list[bytes
 
 @lru_cache(maxsize=400)
 def _parsed(data: bytes, form: Form) -> tuple[Any, list[Any]]:
-    """A file's tree and some of its leaves; changes copy what they change."""
+    """A file's tree and some of its leaves; mutations copy what they change."""
     tree = json.loads(data) if form == "json" else tomllib.loads(data.decode())
     return tree, _leaves(tree)
 
 
 def _grafted(tree: Any, other: Any, random: Random) -> Any:
-    """The tree with a key or an item of another file's, at a depth that both have."""
+    """The tree with a key or item of another file's at a common depth."""
     if isinstance(tree, dict) and isinstance(other, dict) and other:
         key = random.choice(list(other))
         inner = tree.get(key)
@@ -143,7 +142,7 @@ def _grafted(tree: Any, other: Any, random: Random) -> Any:
 
 
 def toml(table: Any) -> str:
-    """A table as TOML, all on one level: values that are tables are written inline."""
+    """A table as TOML on one level, with inline tables for nested ones."""
     table = table if isinstance(table, dict) else {"x": table}
     return "".join(f"{json.dumps(str(key))} = {_toml_value(value)}\n" for key, value in table.items())
 
@@ -189,7 +188,7 @@ def _odd(random: Random, leaves: list[Any]) -> Any:
 
 
 def _mutated(tree: Any, random: Random, leaves: list[Any]) -> Any:
-    """The tree with one place changed; only what lies on the way there is copied."""
+    """The tree with one place changed; only the path to it is copied."""
     if not isinstance(tree, dict | list) or not tree or random.random() < 0.03:
         return _near(tree, random) if random.random() < 0.4 else _odd(random, leaves)
     if isinstance(tree, dict):
@@ -225,7 +224,7 @@ def _mutated(tree: Any, random: Random, leaves: list[Any]) -> Any:
 
 
 def _near(value: Any, random: Random) -> Any:
-    """Something like the value: what passes the type, or another of the same meaning, and may be wrong."""
+    """A value like the given one: of the same type, or with the same meaning in another."""
     if random.random() < 0.1:
         text = "9" * 5_000 if isinstance(value, int) and abs(value) >= 10**4000 else str(value)
         return random.choice((text, [value], {"x": value}, None))
@@ -248,7 +247,7 @@ def _near(value: Any, random: Random) -> Any:
 
 
 def _mutated_table(text: str, random: Random) -> str:
-    """A table with a cell, a row or a column changed."""
+    """A table with one cell, row or column changed."""
     rows = list(csv.reader(io.StringIO(text))) or [[""]]
     at = random.randrange(len(rows))
     kind = random.randrange(12)
@@ -273,7 +272,7 @@ def _mutated_table(text: str, random: Random) -> str:
 
 
 def _mutated_words(text: str, random: Random) -> str:
-    """Output of a program with a word or a line changed."""
+    """Program output with one word or line changed."""
     lines = text.split("\n")
     at, kind = random.randrange(len(lines)), random.randrange(10)
     if kind == 0:
@@ -294,7 +293,7 @@ EVENT: dict[int, Any] = {5: {1: {8: {}}}}  # summary, value, tensor
 
 
 def _mutated_records(data: bytes, random: Random) -> bytes:
-    """Event files with a record changed, removed or repeated, lengths mended."""
+    """Event files with one record changed, removed or repeated, with correct lengths."""
     records, at = list[bytes](), 0
     while at < len(data):
         size = int.from_bytes(data[at : at + 8], "little")
@@ -338,7 +337,7 @@ def _encoded(message: list[Field]) -> bytes:
 
 
 def message(*fields: tuple[int, int | str | bytes]) -> bytes:
-    """A protobuf message of numbers, texts and messages."""
+    """Encode a protobuf message of numbers, texts and messages."""
     out: list[Field] = []
     for number, value in fields:
         content = value.encode() if isinstance(value, str) else value
@@ -394,7 +393,7 @@ def _mutated_message(message: list[Field], random: Random) -> list[Field]:
 
 
 def slim(data: bytes) -> bytes:
-    """A RunMetadata without the fields that nobody reads: a seed that is quick to read and to change."""
+    """A RunMetadata without unread fields, quick to read and mutate."""
     return _encoded(_slim(_message(data, MESSAGES), MESSAGES))
 
 

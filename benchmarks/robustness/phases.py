@@ -29,7 +29,7 @@ NOISY_STEPS = 400
 
 @dataclass(frozen=True)
 class Scenario:
-    """A random training step with what runs it, and how much faster its workers become."""
+    """A random training step with its cluster and policy, and the speed-up of its workers."""
 
     profile: Profile
     policy: Policy
@@ -38,7 +38,7 @@ class Scenario:
 
 
 def scenario(seed: int) -> Scenario:
-    """Two to eight layers of any size on one to six workers, transfers ranked by layer."""
+    """A random scenario: 2 to 8 layers on 1 to 6 workers, transfers ranked by layer."""
     rng = random.Random(seed)
     layers, servers = rng.randint(2, 8), rng.choice([1, 1, 1, 2])
     server = [rng.randrange(servers) for _ in range(layers)]
@@ -76,7 +76,7 @@ def scenario(seed: int) -> Scenario:
 
 
 def computing(profile: Profile, times: npt.ArrayLike) -> Profile:
-    """The profile with other times of its workers' ops."""
+    """The profile with other durations of worker ops."""
     durations = np.array(profile.durations_s * times if np.ndim(times) == 0 else times)
     mine = np.where(profile.resource == WORKER, durations, profile.durations_s)
     mine.flags.writeable = False
@@ -84,13 +84,13 @@ def computing(profile: Profile, times: npt.ArrayLike) -> Profile:
 
 
 def noisy(profile: Profile, sigma: float, seed: int) -> Profile:
-    """Steps whose computing times vary."""
+    """A profile whose compute times vary between steps."""
     draws = np.random.default_rng(seed).lognormal(-sigma * sigma / 2, sigma, (NOISY_STEPS, profile.ops))
     return computing(profile, profile.durations_s[:1] * draws)
 
 
 def gain(one: Scenario, seed: int, sigma: float = FAIRNESS_SIGMA, noise: float = 0.0) -> float:
-    """What faster computing adds to throughput, as a share of it."""
+    """The relative gain in throughput from faster computing."""
     slow = noisy(one.profile, noise, seed) if noise else one.profile
     before, after = (
         simulate(p, one.cluster, one.policy, seed=seed, fairness_sigma=sigma, max_steps=3000).samples_per_s
@@ -172,7 +172,7 @@ def _rate(done: RunResult, batch: int) -> float:
 
 
 def _at_once(done: RunResult, resource: int, workers: int) -> npt.NDArray[np.int64]:
-    """At each instant, how many workers have bytes under way in a direction."""
+    """The number of workers with bytes in flight in a direction, at each instant."""
     assert done.timeline is not None
     instants = np.linspace(done.measured_from_s, done.end_s, INSTANTS)
     count = np.zeros(INSTANTS, np.int64)

@@ -50,7 +50,7 @@ MODELS = ("alexnet", "resnet18", "seq32", "llama2-7b", "t5-base", "vit-b16")
 
 @dataclass(frozen=True)
 class Reader:
-    """`read` gives an object or raises one of planner's errors, whatever the file holds."""
+    """A reader: any file gives an object or one of planner's errors."""
 
     name: str
     form: Form
@@ -61,7 +61,7 @@ class Reader:
 
 @contextmanager
 def environment(name: str, folder: Path) -> Iterator[None]:
-    """A variable of the environment for as long as a reader runs."""
+    """Set an environment variable within a block."""
     before = os.environ.get(name)
     os.environ[name] = str(folder)
     try:
@@ -115,7 +115,7 @@ def _hugging_face(path: Path) -> Any:
 
 
 def _family(path: Path) -> Any:
-    """The network of a configuration whose family a user described."""
+    """The network of a configuration with a user's own family."""
     from planner.model.importers.hugging_face import file_of, known_types
 
     folder = path.parent / "families"
@@ -128,7 +128,7 @@ def _family(path: Path) -> Any:
 
 
 def _weights_index(path: Path) -> Any:
-    """A configuration beside an index of weights."""
+    """Import a configuration with an index of weights beside it."""
     from planner.model.importers import import_file
 
     path.replace(path.parent / "model.safetensors.index.json")
@@ -150,7 +150,7 @@ def _window(path: Path) -> Any:
 
 
 def _inventory(path: Path) -> Any:
-    """Output of nvidia-smi, its topology, lscpu and ibstat in one file: each looks for its own lines."""
+    """One file with the output of nvidia-smi, its topology, lscpu and ibstat."""
     from planner.calibrate.accelerator import to_toml
     from planner.files.regular_file import text_of, write_file
     from planner.hardware.inventory import MachineAnswers, machine_tables
@@ -164,7 +164,7 @@ def _inventory(path: Path) -> Any:
 
 
 def _simulated(path: Path) -> Any:
-    """A plan of two machines by a recorded step."""
+    """Simulate two machines with a recorded step."""
     import planner
 
     return planner.simulate("", profile=str(path), hardware="g4dn.xlarge", workers=2, exchange="allreduce")
@@ -193,7 +193,7 @@ def _prices(path: Path) -> Any:
 
 
 def _runs(path: Path) -> Any:
-    """A user's table of runs, as every suite reads it."""
+    """Read a user's table of runs in every suite."""
     from planner.validation import memory, scaling
     from planner.validation.own import own_rows
     from planner.validation.predict import obstacle
@@ -218,7 +218,7 @@ def _speed(path: Path) -> Any:
 
 
 def _mlflow(path: Path) -> Any:
-    """A metric of a run: the file stands in a folder of its own."""
+    """Read a metric in the folder of an MLflow run."""
     folder = path.parent / "metrics"
     folder.mkdir(exist_ok=True)
     path.replace(folder / "step_time")
@@ -244,7 +244,7 @@ def _known_answer() -> Any:
 
 
 def _measured(path: Path) -> Any:
-    """What the user's own runs say: the file stands in a folder of its own."""
+    """Read the factors of the user's own runs."""
     from planner.search.measured import FILE, REACHES, factor_for, load
 
     path.replace(path.parent / FILE)

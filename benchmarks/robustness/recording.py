@@ -5,9 +5,9 @@
 Needs torch; accelerate, transformers and lightning for their loops; and two cores. Each repeat is a process
 of its own (two for `ddp`, with gloo) that trains a small network inside of `planner.record`, whose steps are
 timed by this program too. `planner simulate` predicts the median of the steps that were not traced from the
-recording; for `ddp` with the speed that gloo's all-reduce had in the recorded steps, waiting for the other
-rank included. The aim is 10% in each repeat. How much longer traced steps took, and how far the later half of
-the untraced steps is from the earlier one (other programs on the machine), stand beside it.
+recording; for `ddp` with the median speed of gloo's all-reduces in the recorded steps, which includes waiting
+for the other rank. The aim is 10% in each repeat. Beside it are the overhead of tracing and the drift between
+the halves of the untraced steps, which tells of other programs on the machine.
 """
 
 from __future__ import annotations
@@ -73,7 +73,7 @@ def images() -> Any:
 
 
 def batches(steps: int, data: Any) -> Any:
-    """As many batches of a dataset as there are steps."""
+    """The first `steps` batches of an endlessly repeated dataset."""
     from itertools import chain, islice, repeat
 
     import torch
@@ -162,7 +162,7 @@ def lightning() -> Callable[[int], None]:
 
 
 def timed(train: Callable[[int], None], steps: int) -> list[float]:
-    """Seconds of the untraced steps of a recorded loop, told by its optimizer."""
+    """Seconds of the untraced steps of a recorded loop, measured at its optimizer."""
     from torch.optim.optimizer import register_optimizer_step_post_hook
 
     ends: list[float] = []
@@ -175,16 +175,19 @@ def timed(train: Callable[[int], None], steps: int) -> list[float]:
 
 
 def recorded_bytes_per_s(path: Path) -> float:
-    """What an all-reduce between two ranks moved per second in the recorded steps."""
+    """Bytes per second of the all-reduces between two ranks, each at its median over the recorded steps."""
     events = json.loads(gzip.decompress(path.read_bytes()))["traceEvents"]
     calls = [e for e in events if e.get("name") == "gloo:all_reduce" and e.get("cat") == "user_annotation"]
     profile = open_step(path)
-    sent_bytes = profile.steps * int(profile.bytes[profile.resource == UPLINK].sum())
-    return sent_bytes / (sum(e["dur"] for e in calls) * 1e-6)  # a ring of two sends each byte once
+    buckets = len(calls) // profile.steps
+    lasts_us = np.array([e["dur"] for e in sorted(calls, key=lambda e: e["ts"])][: buckets * profile.steps])
+    step_us = float(np.median(lasts_us.reshape(profile.steps, buckets), axis=0).sum())
+    sent_bytes = int(profile.bytes[profile.resource == UPLINK].sum())
+    return sent_bytes / (step_us * 1e-6)  # a ring of two sends each byte once
 
 
 def run(loop: str, path: str) -> None:
-    """One repeat: prints the seconds of untraced steps."""
+    """Run one repeat and print the seconds of untraced steps."""
     import torch
 
     warnings.simplefilter("ignore")
@@ -204,7 +207,7 @@ def run(loop: str, path: str) -> None:
 
 
 def predicted_s(loop: str, path: Path) -> float:
-    """Seconds of a step as `planner simulate --profile` says."""
+    """Seconds of a step predicted by `planner simulate --profile`."""
     asked: dict[str, Any] = {"model": None, "profile": str(path)}
     if loop == "ddp":
         bandwidth = f"{recorded_bytes_per_s(path) * 8 / 1e9:.4f}Gbit"
@@ -213,7 +216,7 @@ def predicted_s(loop: str, path: Path) -> float:
 
 
 def repeat(loop: str, folder: Path) -> tuple[float, float, float, float]:
-    """Measured, predicted, traced and drift: the later half of the untraced steps against the earlier."""
+    """Measured, predicted and traced seconds, and the drift between both halves of untraced steps."""
     path = folder / f"{loop}.json.gz"
     ranks = ["-m", "torch.distributed.run", "--standalone", "--nproc-per-node=2"] if loop == "ddp" else []
     done = subprocess.run(

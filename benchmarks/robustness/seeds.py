@@ -21,7 +21,7 @@ def _unpacked(folder: str, *names: str) -> list[bytes]:
 
 @cache
 def run_metadata() -> list[bytes]:
-    """Two real ones, and a step of two variables, which is quick to read: more often than they."""
+    """Two real ones and, more often, a small step of two variables that is quick to read."""
     real = [slim(data) for data in _unpacked("tensorflow", "alexnet_ps1_step0.pb", "vgg11_ps2_step0.pb")]
     return [*[_small_run_metadata()] * 12, *real]
 
@@ -61,7 +61,7 @@ def _small_run_metadata() -> bytes:
 
 @cache
 def timelines() -> list[bytes]:
-    """TensorFlow's own, and one with the labels that it drops."""
+    """TensorFlow's own timeline, and one with the labels that TensorFlow drops."""
     label = (
         "[0.2MB] edge_{}_w{} from /job:ps/replica:0/task:0/device:CPU:0 to /job:worker/task:0/device:CPU:0"
     )
@@ -193,7 +193,7 @@ def weights_indices() -> list[bytes]:
 
 
 def rows_of(name: str, *wanted: int) -> bytes:
-    """The heading and some rows of a table that planner ships."""
+    """The heading and some rows of a shipped table."""
     packed = (ROOT / "planner" / "validation" / "data" / f"{name}.csv.gz").read_bytes()
     lines = gzip.decompress(packed).decode().splitlines()
     return ("\n".join([lines[0], *(lines[at] for at in wanted)]) + "\n").encode()
@@ -337,7 +337,7 @@ def profiles() -> list[bytes]:
 
 @cache
 def recorded_profiles() -> list[bytes]:
-    """Steps of a worker, as recorders of PyTorch write them."""
+    """Steps of a worker as recorded with PyTorch."""
     from planner.device.recorded.importers import import_profile
     from planner.simulator.step.files import encode
 

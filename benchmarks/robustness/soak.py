@@ -69,7 +69,7 @@ HANGS_S = 300
 
 
 def answered(seed: int, number: int) -> str:
-    """The answer to a question as a digest: of one plan, and now and then of a small space or a sweep."""
+    """The digest of an answer: of one plan, sometimes of a small space or a sweep."""
     chance = random.Random(f"soak/{seed}/{number}")
     if number % 20 == 7:
         result: Any = None
@@ -87,7 +87,7 @@ def answered(seed: int, number: int) -> str:
 
 
 def swept(seed: int, number: int, store: Path) -> Any:
-    """A sweep of the first question from this number on whose machines a sweep can fill."""
+    """The first question from a number on whose machines a sweep can fill, as a sweep."""
     while True:
         try:
             return sweep_for([numbered(seed, number)], store, jobs=1)
@@ -96,7 +96,7 @@ def swept(seed: int, number: int, store: Path) -> Any:
 
 
 def held_mib() -> float:
-    """What the process holds once it has given back what it does not need."""
+    """Memory of the process after freeing what it does not need."""
     gc.collect()
     with contextlib.suppress(OSError, AttributeError):  # of glibc
         ctypes.CDLL("libc.so.6").malloc_trim(0)
@@ -109,7 +109,7 @@ def open_files() -> int:
 
 
 def fresh(seed: int, number: int) -> str:
-    """The same answer from a process of its own."""
+    """The same answer from a new process."""
     words = [sys.executable, __file__, "plans", "--seed", str(seed), "--only", str(number)]
     return subprocess.run(words, capture_output=True, text=True, check=True).stdout.strip()
 
@@ -144,7 +144,7 @@ def plans(count: int, seed: int) -> bool:
 
 
 def phase(store: Path, total: int) -> str:
-    """How far a sweep that was killed had come."""
+    """The progress of a killed sweep."""
     if not store.exists():
         return "before the store"
     done = done_in(store)
@@ -152,7 +152,7 @@ def phase(store: Path, total: int) -> str:
 
 
 def calm(folder: Path, text: str = SWEEP) -> tuple[Path, bytes, int, float]:
-    """The sweep file, what an undisturbed run writes, its plans, and how long it takes."""
+    """The sweep file, the result of an undisturbed run, its plans and its duration."""
     config = folder / "sweep.toml"
     config.write_text(text)
     begin = time.monotonic()
@@ -200,7 +200,7 @@ def kills(count: int, seed: int) -> bool:
 def wait_and_kill(
     process: subprocess.Popen[bytes], store: Path, total: int, chance: random.Random, took: float
 ) -> None:
-    """At a random moment of a run, just when so many results are stored, or all and the whole is written."""
+    """Kill a run at a random moment, or at a given number of stored results."""
     when = chance.random()
     if when < 0.4:
         enough = total if when < 0.2 else chance.randrange(1, total)
@@ -236,7 +236,7 @@ def together(minutes: float, seed: int) -> bool:
 
 
 def half_done(store: Path) -> None:
-    """Every second result is taken out again; one plan is left as claimed by a process that is gone."""
+    """Remove every second result of a store and leave one plan claimed by a dead process."""
     with sqlite3.connect(store) as db:
         db.execute("UPDATE plans SET result = NULL, owner = NULL WHERE number % 2 = 1")
         (owner,) = db.execute("SELECT owner FROM plans WHERE owner IS NOT NULL").fetchone()

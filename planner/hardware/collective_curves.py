@@ -153,10 +153,7 @@ class Curves:
     @staticmethod
     @memoize
     def named(name: str, members: Literal["ranks", "machines"]) -> Curves:
-        """The shipped curves of a name: by ranks for a fabric, by machines for a network.
-
-        Where several runs measured the same, the fastest at each size counts: a library that is set up well.
-        """
+        """The shipped curves of a name, by ranks for a fabric and by machines for a network."""
         times_of: dict[str, dict[int, dict[float, float]]] = {}
         for run in curves(name):
             count = run.ranks if members == "ranks" else run.machines
@@ -172,7 +169,7 @@ class Curves:
         )
 
     def knows(self, kind: str, members: int) -> bool:
-        """Whether this collective was measured over exactly so many members."""
+        """Whether this collective was measured over exactly as many members."""
         return members in self.by_kind.get(kind, ())
 
     def seconds(self, kind: str, members: int, size: float) -> float | None:

@@ -21,7 +21,7 @@ _COUNT = re.compile("[0-9]{1,6}")  # of processors or Gbit/s
 
 @dataclass(frozen=True, slots=True)
 class Gpus:
-    """The GPUs of a machine: the driver's name of one, how many, and its memory where it is printed."""
+    """The GPUs of a machine: the driver's name, the count, and the memory if printed."""
 
     name: str
     count: int

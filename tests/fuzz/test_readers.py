@@ -1,4 +1,4 @@
-"""Whatever a file holds, reading it gives an object or one line of ours."""
+"""Readers return an object or raise one of planner's errors in one line, for any file."""
 
 from __future__ import annotations
 
@@ -46,8 +46,8 @@ def test_inputs_that_once_failed_are_read_or_refused(path, tmp_path):
 
 
 @pytest.mark.parametrize("name", READERS)
-def test_real_files_are_read(name, tmp_path):
-    """Else the damage would never get far."""
+def test_seeds_are_read(name, tmp_path):
+    """Mutations of unreadable seeds would test nothing."""
     read = 0
     for data in READERS[name].seeds():
         path = tmp_path / f"x{READERS[name].suffix}"
@@ -61,7 +61,7 @@ def test_real_files_are_read(name, tmp_path):
 
 
 @pytest.mark.parametrize("name", READERS)
-def test_damaged_files(name, tmp_path):
+def test_damaged_files_are_read_or_refused(name, tmp_path):
     fuzzer = Fuzzer(name, str(tmp_path), slow_s=10.0, keep=False)
     before = dict(os.environ)
     fuzz(fuzzer, 60 if name in ("run_metadata", "pytorch") else 200, seed=1)
@@ -71,7 +71,7 @@ def test_damaged_files(name, tmp_path):
 
 
 @pytest.mark.parametrize("name", ["model", "hardware", "config", "profile", "timeline", "priorities"])
-def test_damage_that_hypothesis_chooses(name, tmp_path):
+def test_damage_chosen_by_hypothesis_is_read_or_refused(name, tmp_path):
     reader, path = READERS[name], tmp_path / f"x{READERS[name].suffix}"
 
     @settings(max_examples=40, deadline=None, suppress_health_check=list(HealthCheck), database=None)
@@ -91,8 +91,8 @@ values = st.recursive(
 
 
 @pytest.mark.parametrize("name", READERS)
-def test_any_value_in_place_of_any_known_key(name, tmp_path):
-    """Known keys, values of any type: what a type checker would stop, and what it would not."""
+def test_any_value_of_a_known_key_is_read_or_refused(name, tmp_path):
+    """Known keys with values of any type."""
     reader, path = READERS[name], tmp_path / f"x{READERS[name].suffix}"
     if reader.form not in ("json", "toml"):
         trees = st.binary(max_size=200)
@@ -146,13 +146,13 @@ TRAPS = {
 
 
 @pytest.mark.parametrize("trap", TRAPS)
-def test_traps_of_profiles(trap, tmp_path):
+def test_load_refuses_traps_of_profiles(trap, tmp_path):
     data, message = TRAPS[trap]
     with pytest.raises(BadInput, match=message):
         load(written(tmp_path / "x.json", data))
 
 
-def test_more_values_than_can_be_held(tmp_path, monkeypatch):
+def test_load_refuses_more_values_than_fit(tmp_path, monkeypatch):
     monkeypatch.setattr("planner.simulator.step.files.MAX_VALUES", 10)
     with pytest.raises(BadInput, match="at most 10 can be held"):
         load(written(tmp_path / "x.json", READERS["profile"].seeds()[0]))
@@ -161,12 +161,12 @@ def test_more_values_than_can_be_held(tmp_path, monkeypatch):
         import_profile([written(tmp_path / "t.json", READERS["timeline"].seeds()[0])], batch=1)
 
 
-def test_file_above_the_limit(tmp_path):
+def test_read_bytes_refuses_a_file_above_the_limit(tmp_path):
     with pytest.raises(BadInput, match="more than 100 B"):
         read_bytes(written(tmp_path / "x", b"x" * 101), 100)
 
 
-def test_steps_that_overlap(tmp_path):
+def test_import_profile_refuses_overlapping_steps(tmp_path):
     trace = json.loads(READERS["pytorch"].seeds()[0])
     mark = next(e for e in trace["traceEvents"] if e["name"].startswith("ProfilerStep#"))
     trace["traceEvents"].append({**mark, "ts": mark["ts"] + mark["dur"] / 2})
@@ -189,8 +189,8 @@ except BadInput as error:
 """
 
 
-def test_gzip_bomb_does_not_fill_memory(tmp_path):
-    """A file of 1.3 MB that unpacks to 300 MB is refused early, in a process that may have 1 GB."""
+def test_import_profile_refuses_a_gzip_bomb_early(tmp_path):
+    """A file of 1.3 MB that unpacks to 300 MB is refused early, with 1 GB of memory."""
     path = tmp_path / "bomb.json.gz"
     with gzip.open(path, "wb", compresslevel=1) as file:
         for _ in range(300):

@@ -1,7 +1,7 @@
-"""Read by every Python that `planner record` starts: begins to record once torch's optimizers are imported.
+"""Starts the recorder in every Python under `planner record` once torch's optimizers are imported.
 
-Another `sitecustomize`, further back on the path, is run too. Nothing is imported here but what Python has
-loaded already: a program that never trains starts as fast as without it.
+Any other `sitecustomize` further back on the path runs as well. Only modules that Python has loaded already
+are imported: a program that never trains starts as fast as without it.
 """
 
 import importlib.machinery
@@ -11,7 +11,7 @@ import sys
 
 
 class _Begin:
-    """A finder that lets the others find torch.optim.optimizer and begins after it has run."""
+    """A finder that wraps the import of torch.optim.optimizer."""
 
     def find_spec(self, name, path=None, target=None):
         if name != "torch.optim.optimizer":
@@ -31,7 +31,7 @@ class _Begin:
 
 
 def _arm():
-    """Begin at the first optimizer that is made: by then torch is imported as a whole."""
+    """Begin to record at the first optimizer; torch is then fully imported."""
     import torch.optim.optimizer as optimizers
 
     make = optimizers.Optimizer.__init__
