@@ -329,6 +329,18 @@ def uploads_at_once() -> Plan:
     return Plan(profile, cluster, Fifo(), "async", RunOptions(steps=1))
 
 
+def nothing_takes_time() -> Plan:
+    """Two workers on the node of their server, and nothing takes time: when the first has done its
+    step, the other has computed, but not uploaded."""
+    ops = [
+        Op("down", DOWNLINK, 0, 1, tensor=0),
+        Op("forward", WORKER, deps=(0,)),
+        Op("up", UPLINK, 0, 1, (1,), tensor=0),
+    ]
+    profile = Profile.build(ops, [[0.0] * 3], model="random", batch=1, servers=1, tensors=["t0"])
+    return Plan(profile, Cluster((Node(10.0, 10.0),), (0, 0), (0,)), Fifo(), "async", RunOptions(steps=1))
+
+
 @st.composite
 def unison_steps(draw: st.DrawFn, channels: int, max_ops: int = 14) -> Profile:
     """Computation in one order, by itself or through what is joint; all else is joint among all workers."""

@@ -7,7 +7,15 @@ from dataclasses import replace
 import numpy as np
 import pytest
 from hypothesis import event, example, given, settings
-from random_plans import Plan, fast_plans, joint_plans, plans, unison_plans, uploads_at_once
+from random_plans import (
+    Plan,
+    fast_plans,
+    joint_plans,
+    nothing_takes_time,
+    plans,
+    unison_plans,
+    uploads_at_once,
+)
 
 from planner.simulator.cluster import Cluster, Node
 from planner.simulator.policy import Fifo, Multiplexed, Sliced
@@ -63,6 +71,7 @@ def assert_equal_on_all_paths(plan: Plan) -> None:
 
 @settings(max_examples=300, deadline=None)
 @given(fast_plans())
+@example(nothing_takes_time())
 def test_fast_path_equals_the_reference(plan: Plan) -> None:
     check_path(plan, "lazy")
 
