@@ -17,7 +17,7 @@ from planner.simulator.bounds import bounds_of
 from planner.simulator.cluster import Cluster, Node
 from planner.simulator.policy import Blocks, Credit, Fifo, Mode, Multiplexed, Ordered, Policy, Sliced
 from planner.simulator.run import RunOptions, run
-from planner.simulator.simulate import simulate_case
+from planner.simulator.simulate import Effort, simulate_case
 from planner.simulator.step import DOWNLINK, HOST, PS, UPLINK, WORKER, Op, Profile
 
 
@@ -259,7 +259,7 @@ def share_of_joint_bound(seed: int, steps: int = 20) -> float:
 
 def share_of_mean_joint_bound(case: Case, seed: int) -> float:
     """The lower end of a prediction with joint ops over its bound."""
-    result = simulate_case(case, {"seed": seed, "max_steps": 2000, "confidence": 0.999})
+    result = simulate_case(case, Effort(seed=seed, max_steps=2000, confidence=0.999))
     tolerance = window_tolerance(result.steps, case.cluster.workers, result.runs)
     return result.samples_per_s_low / float(bounds_of([case])[0]) / (1 + tolerance)
 

@@ -23,7 +23,7 @@ from planner.search.cases import Cases
 from planner.search.field import field_of
 from planner.search.request import model_of
 from planner.search.space import enumerate_plans
-from planner.simulator.simulate import simulate_case
+from planner.simulator.simulate import Effort, simulate_case
 
 T = TypeVar("T")
 
@@ -75,7 +75,7 @@ def stepped(workers: int, **words: str | int) -> None:
     cases = Cases(request, model_of(request))
     plan = one_plan(request)
     case, lowered_s = timed(lambda: cases.case(plan))
-    prediction, seconds = timed(lambda: simulate_case(case, {"max_steps": 1, "precision": 0.5}))
+    prediction, seconds = timed(lambda: simulate_case(case, Effort(max_steps=1, precision=0.5)))
     steps = prediction.steps / case.cluster.workers
     print(
         f"one step of llama3-405b on {workers:,} devices, {plan.how}: {seconds / max(steps, 1):.3f} s of CPU "

@@ -147,12 +147,12 @@ class Simulations:
 
     def submit(self, plan: Plan, executor: Executor, rung: Rung = "long") -> Future[Prediction]:
         """Submit the simulation of a plan; its result depends on the plan and seed alone."""
-        from planner.simulator.simulate import PartialSimulation, predict
+        from planner.simulator.simulate import PartialSimulation, simulate_case
 
         effort, _, _ = RUNGS[rung]
         if (plan, effort) in self._begun:
             return executor.submit(PartialSimulation.finish, self._begun.pop((plan, effort)))
-        return executor.submit(predict, *self._task(plan, effort))
+        return executor.submit(simulate_case, *self._task(plan, effort))
 
     def _task(self, plan: Plan, effort: RungEffort) -> tuple[Case, Effort]:
         from planner.simulator.simulate import Effort

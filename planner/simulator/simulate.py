@@ -85,10 +85,6 @@ def simulate(
     more than about `max_steps` steps over all runs; what was reached is in the result. With an `executor` the
     runs go side by side; the result is the same. `timeline` keeps the chunks of the first run.
     """
-    if not (math.isfinite(precision) and precision > 0):
-        raise BadInput(f"precision is {precision}; it must be above zero, as 0.01 for 1%")
-    if max_steps < 1:
-        raise BadInput(f"max_steps is {max_steps}; it must be at least 1")
     case = Case(profile=profile, cluster=cluster, policy=policy or Multiplexed(), mode=mode, joins=joins)
     effort = Effort(
         seed=seed,
@@ -112,6 +108,12 @@ class Effort:
     fairness_sigma: float = FAIRNESS_SIGMA
     server_cores: int | None = None
     first_runs: int = FIRST_RUNS  # that say how many are needed
+
+    def __post_init__(self) -> None:
+        if not (math.isfinite(self.precision) and self.precision > 0):
+            raise BadInput(f"precision is {self.precision}; it must be above zero, as 0.01 for 1%")
+        if self.max_steps < 1:
+            raise BadInput(f"max_steps is {self.max_steps}; it must be at least 1")
 
 
 @dataclass(frozen=True, slots=True)
@@ -152,9 +154,9 @@ def resume(begun: PartialSimulation, runs: int) -> PartialSimulation:
     return replace(begun, results=(*begun.results, *_runs(begun.case, begun.options, numbers)))
 
 
-def predict(case: Case, effort: Effort) -> Prediction:
+def simulate_case(case: Case, effort: Effort | None = None) -> Prediction:
     """Simulate a case; case and effort can be sent to another process."""
-    return begin(case, effort, runs=1).finish()
+    return begin(case, effort or Effort(), runs=1).finish()
 
 
 def _totals(results: Sequence[RunResult]) -> tuple[float, ...]:
@@ -166,7 +168,7 @@ def simulate_many(
 ) -> Iterator[Prediction]:
     """`simulate` each case with the same settings, in threads or on any `concurrent.futures.Executor`;
     predictions come in the order of the cases and do not depend on how many run at once."""
-    call = partial(simulate_case, settings=settings)  # can be sent to another process
+    call = partial(simulate_case, effort=Effort(**settings))
     if executor is not None:
         yield from executor.map(call, cases)
         return
@@ -258,11 +260,6 @@ def _lone_step_s(profile: Profile, cluster: Cluster) -> float:
         math.inf,
     )
     return busy_s + float(profile.bytes[profile.is_transfer].sum()) / slowest
-
-
-def simulate_case(case: Case, settings: dict[str, Any]) -> Prediction:
-    """`simulate` with these settings."""
-    return simulate(case.profile, case.cluster, case.policy, case.mode, joins=case.joins, **settings)
 
 
 def _staleness(case: Case, steps_of_others: npt.NDArray[np.int32]) -> npt.NDArray[np.int32]:

@@ -16,7 +16,7 @@ from planner.simulator.bounds import bounds_of
 from planner.simulator.cluster import Cluster, Node
 from planner.simulator.policy import Fifo
 from planner.simulator.run import RunOptions, run
-from planner.simulator.simulate import simulate_case
+from planner.simulator.simulate import Effort, simulate_case
 from planner.simulator.statistics import mean_of_slowest_s
 from planner.simulator.step import PS, UPLINK, WORKER, Op, Profile
 
@@ -60,7 +60,7 @@ def test_buckets_on_one_lane_count_from_each_one_on() -> None:
     result = case(all_reduce(buckets=4), [[1.0, *[0.25, 0.0] * 4, 0.5]])
     bound = fastest(result)
     assert bound == pytest.approx(4 * 10 / (1.25 + 4 * 2.25 + 0.5))
-    assert simulate_case(result, {}).samples_per_s == pytest.approx(bound)
+    assert simulate_case(result).samples_per_s == pytest.approx(bound)
 
 
 def test_slowest_of_the_members_decides() -> None:
@@ -68,7 +68,7 @@ def test_slowest_of_the_members_decides() -> None:
     expected = 4 * 10 / (2.25 + 1 + 0.5 + 6 - 4 / 2**4)
     assert bounds_of([result])[0] == pytest.approx(expected)
     assert fastest(result) == pytest.approx(4 * 10 / 5.75)  # any run
-    assert simulate_case(result, {"precision": 0.005}).samples_per_s == pytest.approx(expected, rel=0.01)
+    assert simulate_case(result, Effort(precision=0.005)).samples_per_s == pytest.approx(expected, rel=0.01)
 
 
 def test_groups_go_their_own_ways_unless_they_meet_at_a_port() -> None:
@@ -123,14 +123,14 @@ def test_no_run_with_joint_ops_exceeds_its_bound(seed: int) -> None:
 @given(seed=st.integers(10_000, 10**6), equal=st.booleans())
 def test_no_long_run_with_joint_ops_exceeds_the_bound_in_the_mean(seed: int, equal: bool) -> None:
     result = cases["allreduce_case" if equal else "random_joint_case"](seed)
-    prediction = simulate_case(result, {"seed": seed, "max_steps": 1000, "confidence": 0.9999})
+    prediction = simulate_case(result, Effort(seed=seed, max_steps=1000, confidence=0.9999))
     tolerance = window_tolerance(prediction.steps, result.cluster.workers, prediction.runs)
     assert prediction.samples_per_s_low <= bounds_of([result])[0] * (1 + tolerance)
 
 
 def test_it_is_tight_for_all_reduce_on_equal_ranks() -> None:
     kept_range = [cases["allreduce_case"](seed) for seed in range(30)]
-    shares = [simulate_case(match, {}).samples_per_s for match in kept_range] / bounds_of(kept_range)
+    shares = [simulate_case(match).samples_per_s for match in kept_range] / bounds_of(kept_range)
     assert np.median(shares) > 0.99
     assert shares.min() > 0.9
 

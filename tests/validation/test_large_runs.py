@@ -10,7 +10,7 @@ from planner.model import AttentionShape
 from planner.parallel.data.fsdp import Sharded
 from planner.parallel.data.owned import Owned
 from planner.parallel.mesh import data_parallel_group
-from planner.simulator.simulate import Effort, predict
+from planner.simulator.simulate import Effort, simulate_case
 from planner.validation.networks import Dimensions, transformer
 from planner.validation.predict import (
     RunStep,
@@ -218,7 +218,7 @@ def test_run_is_predicted_as_plans_are(id: str) -> None:
     assert isinstance(step, RunStep)
     group = data_parallel_group(site)
     computation = accumulated(micro_batch_of(first, site), first.accumulate)
-    drawn = predict(exchange_of(first, group).lower(computation, group), Effort(max_steps=400))
+    drawn = simulate_case(exchange_of(first, group).lower(computation, group), Effort(max_steps=400))
     assert step.seconds == pytest.approx(computation.batch * group.workers / drawn.samples_per_s, rel=0.015)
     assert step.slower > 1.005
 
