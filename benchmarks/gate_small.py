@@ -12,7 +12,7 @@ import json
 import sys
 from pathlib import Path
 
-from planner.device.computation import Variation, accumulated
+from planner.device.computation import accumulated
 from planner.device.precision import BF16
 from planner.hardware.catalog import load_hardware
 from planner.model.catalog import load_model
@@ -58,8 +58,7 @@ def predicted() -> dict[str, float]:
                         batch,
                         site,
                         BF16,
-                        variation=Variation(0.0, 0.0),
-                        steps=1,
+                        brief=True,
                     )
                     computation = accumulated(once, ACCUMULATE)
                     for exchange_name, exchange in EXCHANGES.items():

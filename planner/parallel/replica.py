@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Hashable
 from pathlib import Path
-from typing import TYPE_CHECKING, TypedDict, Unpack
+from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -40,18 +40,7 @@ if TYPE_CHECKING:
 
 
 OPTIMIZER = "adam"
-
-
-class How(TypedDict, total=False):
-    """How a model is computed: what is recomputed, in which framework of `planner.device.rates`, with which
-    optimizer."""
-
-    recompute: Recompute
-    framework: str
-    optimizer: str
-
-
-USUAL: How = {"recompute": "none", "framework": DEFAULT_FRAMEWORK, "optimizer": OPTIMIZER}
+BRIEF = 1, Variation(0.0, 0.0)  # one step, for bounds
 
 
 def replica_computation(
@@ -60,18 +49,18 @@ def replica_computation(
     site: Site,
     precision: Precision,
     *,
-    steps: int = DEFAULT_STEPS,
-    seed: int = 0,
-    variation: Variation = Variation(),
-    **how: Unpack[How],
+    recompute: Recompute = "none",
+    framework: str = DEFAULT_FRAMEWORK,
+    brief: bool = False,
 ) -> Computation:
     """One micro-batch of `batch` samples on one device of a replica's slowest stage, with the wait of a
-    whole step for other stages, which `accumulated` divides among micro-batches."""
-    device, framework = site.hardware.device, how.get("framework", DEFAULT_FRAMEWORK)
-    work, time = stage_of(model, batch, site, precision, **how)
+    whole step for other stages, which `accumulated` divides among micro-batches. `brief`: one step without
+    variation."""
+    device, (steps, variation) = site.hardware.device, BRIEF if brief else (DEFAULT_STEPS, Variation())
+    work, time = stage_of(model, batch, site, precision, recompute=recompute, framework=framework)
     once_s, layout = work.seconds, work.layout
     n = len(once_s)
-    durations_s = once_s * variation.factors(steps, n, seed)
+    durations_s = once_s * variation.factors(steps, n, 0)
     durations_s.flags.writeable = False
     return Computation(
         model=model.name,
@@ -98,22 +87,27 @@ def replica_computation(
         ),
         once_s=once_s,
         variation=variation,
-        seed=seed,
     )
 
 
 def stage_of(
-    model: Model, batch: int, site: Site, precision: Precision, **how: Unpack[How]
+    model: Model,
+    batch: int,
+    site: Site,
+    precision: Precision,
+    *,
+    recompute: Recompute = "none",
+    framework: str = DEFAULT_FRAMEWORK,
 ) -> tuple[StageWork, ComputationTime]:
     """The slowest stage in one micro-batch, and the times of all layers on a device that had all stages."""
-    _, units = _units(model, batch, site, precision, **USUAL | how)
+    _, units = _units(model, batch, site, precision, recompute=recompute, framework=framework)
     return stage_work(units, _send_s(site, precision), site.mesh), units.layers
 
 
-def _units_key(model: Model, batch: int, site: Site, precision: Precision, **how: Unpack[How]) -> Hashable:
+def _units_key(model: Model, batch: int, site: Site, precision: Precision, **how: str) -> Hashable:
     """The arguments that the times of units depend on: neither the number of workers nor the stages."""
     links = (site.market, site.rdma, site.nic_shares, site.round_trip_s, site.burst_bytes)
-    return (model, batch, site.mesh.inner, precision, *sorted(how.items()), id(site.hardware), links)
+    return (model, batch, site.mesh.inner, precision, *how.values(), id(site.hardware), links)
 
 
 @memoize(most_bytes=16 << 20, bytes_of=lambda known: known[1].seconds.nbytes, key=_units_key)
@@ -125,14 +119,13 @@ def _units(
     *,
     recompute: Recompute,
     framework: str,
-    optimizer: str,
 ) -> tuple[Hardware, UnitTimes]:
     """The times of a sharded model's units on a machine. The machine is kept so that no other gets its
     identity."""
     hardware, inner, tier = site.hardware, site.mesh.inner, framework_named(framework)
 
     def times(of: Model, samples: int) -> ComputationTime:
-        return computation_s(of, samples, hardware.device, precision, framework, optimizer=optimizer)
+        return computation_s(of, samples, hardware.device, precision, framework, optimizer=OPTIMIZER)
 
     costs = Costs(times, _collective_costs(site, precision, tier), lambda pass_s: _lag(pass_s, inner))
     return hardware, unit_times(model, batch, inner, recompute, costs, stops_early=tier.stops_early)
@@ -195,9 +188,10 @@ def device_computation(
     one; CPUs and rates of the user's own have none). `brief`: one step without variation, for bounds.
     `shares` are those of the plan's memory, for offload."""
     if computes_in_units(model, site):
-        steps, variation = (1, Variation(0.0, 0.0)) if brief else (DEFAULT_STEPS, Variation())
-        how: How = {"recompute": recompute, "framework": framework or DEFAULT_FRAMEWORK}
-        made = replica_computation(model, batch, site, precision, steps=steps, variation=variation, **how)
+        how = framework or DEFAULT_FRAMEWORK
+        made = replica_computation(
+            model, batch, site, precision, recompute=recompute, framework=how, brief=brief
+        )
     else:
         from planner.device.computation.synthesis import calibrated_computation, computation_for
 
