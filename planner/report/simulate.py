@@ -88,7 +88,7 @@ def simulation_page(result: Simulation, *, energy: bool = False) -> Page:
         "Predicted",
         energy=energy,
         notes=[
-            Note(Topic.SEARCH, f"{prediction.events:,} events simulated ({prediction.engine})."),
+            Note(Topic.SEARCH, f"{prediction.events:,} events simulated."),
             *(Note(None, text) for text in prediction.notes),
         ],
         title=f"planner simulate: {scored.plan.model}",
