@@ -212,7 +212,7 @@ def throughput_ceiling(
     if not site.mesh.is_whole or exchange.policy not in UNRANKED:
         return math.inf
 
-    def look() -> _StepDemand:
+    def measure_demand() -> _StepDemand:
         step = step_of(exchange, computation, site)
         busy_s = np.where(step.is_transfer, 0.0, step.durations_s.mean(axis=0))
         cost = busy_s[:, None]
@@ -227,7 +227,7 @@ def throughput_ceiling(
         return _StepDemand(least_s, host_s, update_s, down, up, float(by_server.max()))
 
     where = ("ceiling", exchange.servers, exchange.placement, site.hosts_parse)
-    asked = kept_on(computation, where, look)
+    asked = kept_on(computation, where, measure_demand)
     alone = site.workers / asked.worker_s
     if not links:
         return computation.batch * alone

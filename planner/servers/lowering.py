@@ -233,22 +233,16 @@ def scheduled(exchange: ParameterServers, computation: Computation, site: Site) 
     if exchange.policy in UNRANKED:
         return profile, UNRANKED[exchange.policy]
 
-    def make() -> tuple[Profile, Policy]:
-        from planner.servers.ordering import schedule
+    from planner.servers.ordering import Schedule, schedule
 
-        rate = site.nic_bytes_per_s
-        made = schedule(profile, exchange.policy, bandwidth_bytes_per_s=rate, seed=site.seed)
-        return made.profile, made.policy
+    rate, policy = site.nic_bytes_per_s, exchange.policy
 
-    where = (
-        "schedule",
-        exchange.servers,
-        exchange.placement,
-        exchange.policy,
-        site.nic_bytes_per_s,
-        site.seed,
-    )
-    return kept_on(computation, where, make)
+    def order_transfers() -> Schedule:
+        return schedule(profile, policy, bandwidth_bytes_per_s=rate, seed=site.seed)
+
+    where = ("schedule", exchange.servers, exchange.placement, policy, rate, site.seed)
+    ordered = kept_on(computation, where, order_transfers)
+    return ordered.profile, ordered.policy
 
 
 def step_of(exchange: ParameterServers, computation: Computation, site: Site) -> Profile:
@@ -256,21 +250,17 @@ def step_of(exchange: ParameterServers, computation: Computation, site: Site) ->
     # with one server a rule changes nothing but the parsing that its framework does
     where = ("step", exchange.servers, exchange.placement, site.hosts_parse)
 
-    def make() -> Profile:
-        return served(computation, exchange.servers, exchange.placement, on_host=site.hosts_parse)
-
-    profile = kept_on(computation, where, make)
+    profile = kept_on(
+        computation,
+        where,
+        lambda: served(computation, exchange.servers, exchange.placement, on_host=site.hosts_parse),
+    )
     span = replica_span(exchange, computation, site)
     if span is None:
         return profile
+    from planner.servers.partition.replica import spanned
 
-    def spread() -> Profile:
-        from planner.servers.partition.replica import spanned
-
-        assert computation.network is not None
-        return spanned(profile, span)
-
-    return kept_on(computation, (*where, site.hardware.name, span.cuts), spread)
+    return kept_on(computation, (*where, site.hardware.name, span.cuts), lambda: spanned(profile, span))
 
 
 def replica_span(exchange: ParameterServers, computation: Computation, site: Site) -> Span | None:
@@ -283,13 +273,13 @@ def replica_span(exchange: ParameterServers, computation: Computation, site: Sit
     worker, rate, network = site.hardware, site.nic_bytes_per_s, computation.network
     assert network is not None, "recorded steps are those of one worker"
 
-    def make() -> list[Span]:
+    def search_spans() -> list[Span]:
         from planner.servers.partition.layers import constants_for
 
         alone = served(computation, 1, "greedy")
         return spans_of(network, worker, constants_for(worker, bandwidth_bytes_per_s=rate), alone, many)
 
-    spans = kept_on(computation, ("spans", worker.name, many, rate), make)
+    spans = kept_on(computation, ("spans", worker.name, many, rate), search_spans)
     servers = exchange.servers * (site.market.nic_bytes_per_s(exchange.machine(site)) or np.nan)
     return pick(spans, site.replicas, rate, servers)
 

@@ -311,7 +311,7 @@ def compare_orders(
     }
     progress("simulating", 0, len(schedules))
 
-    def look(name: str) -> OrderResult:
+    def simulate_order(name: str) -> OrderResult:
         plan, bounds = schedules[name], limits[name]
         options = RunOptions(seed=seed, steps=TRACED_STEPS, until="all", fairness_sigma=FAIRNESS_SIGMA)
         timeline = traced(plan.profile, cluster, plan.policy, mode, options)
@@ -334,7 +334,7 @@ def compare_orders(
 
     results: list[OrderResult] = []
     with executor_of() as pool:
-        for result in pool.map(look, schedules):
+        for result in pool.map(simulate_order, schedules):
             base = results[0] if results else result
             results.append(replace(result, gain=result.samples_per_s / base.samples_per_s - 1))
             progress("simulating", len(results), len(schedules))

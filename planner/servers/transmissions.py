@@ -98,12 +98,14 @@ class _Link:
         self.next_request_s = self.requests[0][0] if self.requests else inf
 
     def admit(self, now: float) -> None:
+        """Queue the streams requested by now."""
         while self.next_request_s <= now:
             stream = self.requests.popleft()[1]
             self.ready.append((stream, float(stream.bytes), ()))
             self.next_request_s = self.requests[0][0] if self.requests else inf
 
     def start(self, now: float, window_bytes: float) -> None:
+        """Start to send the next chunk."""
         self.stream, left, self.were_s = self.ready.popleft()
         self.left_bytes = left if self.were_s else min(left, window_bytes)
         self.rest_bytes = left - self.left_bytes

@@ -38,6 +38,7 @@ class Clock:
     flows: int = 0
 
     def at(self, now: float) -> float:
+        """Virtual time at a moment."""
         return self.virtual + (now - self.since) * self.level
 
     def end(self, target: float) -> float:
@@ -48,6 +49,7 @@ class Clock:
         self.virtual, self.since = virtual, now
 
     def run_at(self, level: float) -> None:
+        """Change the rate of a flow of weight 1."""
         if level != self.level:
             self.level, self.pace = level, 1.0 / level
 
@@ -143,6 +145,7 @@ class EqualShares:
             self.first = (end_s, self.resource, worker, 0)
 
     def outdated(self, target: float, worker: int) -> bool:
+        """Whether a target in the heap is no longer that of its worker."""
         flow = self.flows.get(worker)
         return flow is None or flow.target != target
 

@@ -72,7 +72,7 @@ def minimise(order: Sequence[int], factors: Sequence[Factor]) -> tuple[float, li
     rank = {v: at for at, v in enumerate(order)}
     constant = 0.0
 
-    def put(scope: tuple[int, ...], table: Table) -> None:
+    def add_factor(scope: tuple[int, ...], table: Table) -> None:
         nonlocal constant
         if scope:
             where[min(scope, key=rank.__getitem__)].append((scope, table))
@@ -80,7 +80,7 @@ def minimise(order: Sequence[int], factors: Sequence[Factor]) -> tuple[float, li
             constant += float(table)
 
     for scope, table in factors:
-        put(scope, table)
+        add_factor(scope, table)
     choices: list[tuple[int, tuple[int, ...], npt.NDArray[np.intp]]] = []
     for v in order:
         others = tuple(sorted({u for scope, _ in where[v] for u in scope if u != v}))
@@ -97,7 +97,7 @@ def minimise(order: Sequence[int], factors: Sequence[Factor]) -> tuple[float, li
             continue
         best = total.argmin(axis=0)
         choices.append((v, others, best))
-        put(others, total.min(axis=0))
+        add_factor(others, total.min(axis=0))
     states: dict[int, int] = {}
     for v, others, best in reversed(choices):
         states[v] = int(best[tuple(states[u] for u in others)])
@@ -199,6 +199,7 @@ class Problem:
 
     @cached_property
     def choices(self) -> list[list[StageChoice]]:
+        """Choices of each stage."""
         return [self._choices(stage) for stage in self.stages]
 
     def _choices(self, stage: Stage) -> list[StageChoice]:
@@ -235,6 +236,7 @@ class Problem:
 
     @cached_property
     def compute(self) -> list[Floats]:
+        """Compute seconds per sample of each choice, by stage."""
         if self.splits is not None:
             return [
                 np.array([self.split_of(at, choice).compute_s for choice in options])
@@ -255,6 +257,7 @@ class Problem:
 
     @cached_property
     def read_bytes(self) -> list[Floats]:
+        """Weights that a replica reads with each choice, by stage."""
         return [
             np.array([stage.read_bytes(*choice.pair) for choice in options])
             for stage, options in zip(self.stages, self.choices, strict=True)
@@ -299,6 +302,7 @@ class Problem:
         return self.memory.order
 
     def factors(self, s_per_byte: float) -> list[Factor]:
+        """Cost tables where a byte read costs this much."""
         nodes: list[Factor] = [
             ((at,), self.compute[at] + s_per_byte * self.read_bytes[at]) for at in range(len(self.stages))
         ]

@@ -159,6 +159,7 @@ class Split:
 
     @property
     def parts(self) -> tuple[float, ...]:
+        """Parts in the order of the fields."""
         forward = self.forward_compute_s, self.forward_network_s
         backward = self.backward_compute_s, self.backward_network_s
         return (*forward, *backward, self.update_compute_s, self.reading_s)
@@ -167,6 +168,7 @@ class Split:
         return Split(*map(add, self.parts, other.parts))
 
     def times(self, factor: float) -> Split:
+        """Multiply every part by a factor."""
         return Split(*(part * factor for part in self.parts))
 
 

@@ -108,6 +108,7 @@ class PartitionPlan:
 
     @property
     def machines(self) -> int:
+        """Machines, servers included."""
         return -(-self.workers * self.replicas // self.devices) + self.servers
 
 
@@ -248,23 +249,23 @@ def reading_price(
 def best_spreads(problem: Problem, low: float, high: float) -> list[StageSpread]:
     """Spreads that are optimal for some price of a byte between `low` and `high`."""
 
-    def solve(price: float) -> _Point:
+    def solve_at(price: float) -> _Point:
         states = minimise(problem.order, problem.factors(price))[1]
         return _Point(tuple(states), *problem.cost_of(states))
 
-    def between(cheap: _Point, dear: _Point) -> list[_Point]:
+    def points_between(cheap: _Point, dear: _Point) -> list[_Point]:
         if cheap.read_bytes <= dear.read_bytes:
             return []
         price = (dear.sample_s - cheap.sample_s) / (cheap.read_bytes - dear.read_bytes)
-        middle = solve(price)
+        middle = solve_at(price)
         line = cheap.sample_s + price * cheap.read_bytes
         if middle.sample_s + price * middle.read_bytes >= line * (1 - 1e-9):
             return []
-        return [*between(cheap, middle), middle, *between(middle, dear)]
+        return [*points_between(cheap, middle), middle, *points_between(middle, dear)]
 
-    first = solve(low)
-    last = solve(high) if high > low else first
-    points = [first] if last.states == first.states else [first, *between(first, last), last]
+    first = solve_at(low)
+    last = solve_at(high) if high > low else first
+    points = [first] if last.states == first.states else [first, *points_between(first, last), last]
     return [place_segments(problem, point.states) for point in points]
 
 

@@ -239,6 +239,7 @@ def overlaps(geometry: Geometry, source_parts: int, parts: int) -> npt.NDArray[n
 
 
 def default_placement(parts: int, copies: int) -> Placement:
+    """Place segments on workers in order."""
     return np.arange(parts * copies, dtype=np.intp).reshape(parts, copies)
 
 

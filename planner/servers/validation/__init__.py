@@ -16,6 +16,7 @@ PEERS = "Cynthia's model and a queueing model on the same points stand under `te
 
 
 def evidence(name: str) -> Evidence:
+    """The evidence of a suite by its name."""
     return servers_evidence() if name == "servers" else papers_evidence(validate(PAPERS))
 
 
