@@ -34,7 +34,6 @@ from planner.simulator.statistics import Prediction
 
 VERSION = 2
 BUSY_S = 60.0
-CHECKED_AGAIN = 3  # results of another version of planner that are simulated again before the rest is used
 SCHEMA = """
 CREATE TABLE IF NOT EXISTS sweep (
     one INTEGER PRIMARY KEY CHECK (one = 1), version INTEGER, fingerprint TEXT, made_by TEXT
@@ -50,7 +49,6 @@ LOOK_S = 0.2  # how often to look whether others have finished, once nothing is 
 REFUSALS = (BadInput, Infeasible)  # what a plan itself cannot do
 LOST = (MemoryError, OSError, BrokenExecutor)  # what the machine could not
 Submit = Callable[[Executor], Future[Prediction]]
-Agrees = Callable[[Mapping[int, str]], bool]  # whether results of plans, by number, are what we would find
 
 
 class StoreFailed(PlannerError):
@@ -102,34 +100,24 @@ class Store:
     def close(self) -> None:
         self._db.close()
 
-    def prepare(
-        self, keys: Sequence[str], fingerprint: str, agrees: Agrees = lambda results: not results
-    ) -> None:
-        """Insert the rows, or check that the store holds this sweep. Results of another planner version must
-        agree."""
-        other = (
-            f"{self.path} holds another sweep (other keys, another catalogue or another version of planner)"
-        )
+    def prepare(self, keys: Sequence[str], fingerprint: str) -> None:
+        """Insert the rows, or check that the store holds this sweep of this version of planner."""
+        asked = (VERSION, fingerprint, planner.__version__)
         with self._transaction():
             known = self._db.execute("SELECT version, fingerprint, made_by FROM sweep").fetchone()
             if known is None:
-                made = (VERSION, fingerprint, planner.__version__)
-                self._db.execute("INSERT INTO sweep VALUES (1, ?, ?, ?)", made)
+                self._db.execute("INSERT INTO sweep VALUES (1, ?, ?, ?)", asked)
                 self._db.executemany("INSERT INTO plans (number, key) VALUES (?, ?)", enumerate(keys))
                 return
-            version, stored, made_by = known
-            if version != VERSION or stored != fingerprint:
-                raise BadInput(f"{other}; {AFRESH}")
+            if known != asked:
+                raise BadInput(
+                    f"{self.path} holds another sweep (other keys, another catalogue or another version of "
+                    f"planner); {AFRESH}"
+                )
             rows = [key for (key,) in self._db.execute("SELECT key FROM plans ORDER BY number")]
             if keys and rows != list(keys):
                 raise BadInput(f"{self.path} is damaged; {AFRESH}")
             self._free_damaged()
-        if made_by == planner.__version__:
-            return
-        if not agrees(dict(list(self.results().items())[:CHECKED_AGAIN])):
-            raise BadInput(f"{other}; {AFRESH}")
-        with self._transaction():
-            self._db.execute("UPDATE sweep SET made_by = ?", (planner.__version__,))
 
     def _free_damaged(self) -> None:
         """Drop results that do not match their digests."""

@@ -22,7 +22,6 @@ from typing import Annotated, Any, Literal
 
 import msgspec
 
-import planner
 from planner.answers.refusals import no_plans
 from planner.answers.results import VERSION, Shown
 from planner.answers.scenario import options_in, parse_request
@@ -41,7 +40,6 @@ from planner.simulator.step.files import encode
 
 MAX_PLANS = 1_000_000
 MAX_REQUESTS = 1000
-ROUNDING = 0.002  # releases of numpy round differently, and simulations may take another path from there
 
 
 @dataclass(frozen=True)
@@ -62,20 +60,6 @@ class Grid:
             [_asked(s.request, s.cases.model) for s in dict.fromkeys(self.simulations)],
             [_nameless(market.machine(name)) for name in names],
         )
-
-    def agrees(self, results: Mapping[int, str]) -> bool:
-        """Whether another version's results match this one's, except for rounding."""
-        for number, text in results.items():
-            try:
-                stored = decoded(text)
-            except (msgspec.MsgspecError, KeyError):  # damaged: there was no digest to tell
-                return False
-            if isinstance(stored, str):
-                continue
-            now = self.simulations[number].predict(self.plans[number]).samples_per_s
-            if not math.isclose(now, stored.samples_per_s, rel_tol=ROUNDING):
-                return False
-        return True
 
 
 def _asked(request: Request, model: Model) -> list[Any]:
@@ -221,7 +205,7 @@ def sweep_for(
 
 
 def _scored(grid: Grid, store: Store, pool: Executor, progress: Progress) -> SweepResult:
-    store.prepare([plan.key for plan in grid.plans], grid.fingerprint, grid.agrees)
+    store.prepare([plan.key for plan in grid.plans], grid.fingerprint)
     tasks = {
         number: partial(simulations.submit, plan)
         for number, (plan, simulations) in enumerate(zip(grid.plans, grid.simulations, strict=True))
@@ -245,7 +229,7 @@ def _sampled(
         [_asked(request, model), [_nameless(kind) for kind in _machines(request)]]
         for request, model in zip(requests, models, strict=True)
     ]
-    store.prepare([], fingerprint(f"optuna {trials} {planner.__version__}", asked))
+    store.prepare([], fingerprint(f"optuna {trials}", asked))
     rows: dict[str, ScoredPlan] = {}
     dropped: Counter[str] = Counter()
     partly = False

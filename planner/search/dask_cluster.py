@@ -6,8 +6,7 @@ Ctrl-C: what is known is returned with a warning that says why, what is stored s
 known the reason is an error.
 
 distributed tries again for long, waits forever for a port that says nothing, and tells of failures in pages.
-So a plain socket knocks first: a scheduler speaks first. Then workers are asked for their version of planner,
-and one task is tried.
+So a plain socket knocks first: a scheduler speaks first. Then workers are asked for their version of planner.
 """
 
 from __future__ import annotations
@@ -261,34 +260,7 @@ def judged(client: Any, address: str) -> int:
                 f"the worker {worker} runs planner {version}, this is {planner.__version__}; "
                 "install the same version on all"
             )
-    _try_task(client, address)
     return int(slots)
-
-
-def _try_task(client: Any, address: str) -> None:
-    """Refuse a cluster whose releases of distributed or numpy cannot read our tasks."""
-    import numpy as np
-
-    try:
-        client.submit(len, np.zeros(1), pure=False).result(timeout=CONNECT_S)
-    except TimeoutError:
-        return  # busy with the work of others
-    except Exception as error:
-        said = first_line(error)
-    else:
-        return
-    with suppress(Exception):
-        versions = client.get_versions()
-        here, there = versions["client"]["packages"], versions["scheduler"]["packages"]
-        said = ", ".join(
-            f"{name} {here[name]} here and {there.get(name)} there"
-            for name in ("python", "distributed", "numpy")
-            if here[name] != there.get(name)
-        )
-    raise BadInput(
-        f"the Dask cluster at {address} cannot read tasks from here ({said}); "
-        "install the same versions on all"
-    )
 
 
 def _security(address: str) -> Any:

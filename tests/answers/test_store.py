@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from planner.answers.sweep import Grid, fingerprint, read_sweep, requests_from, sweep_for
+from planner.answers.sweep import fingerprint, read_sweep, requests_from, sweep_for
 from planner.errors import BadInput
 from planner.search.simulations import Simulations
 
@@ -105,22 +105,8 @@ def test_store_cut_short_or_overwritten_is_a_sentence(at, requests, copy):
         assert "\n" not in str(error.value)
 
 
-def test_results_of_another_version_are_used_if_they_are_found_again(requests, whole, copy, simulated):
-    changed(
-        copy,
-        "UPDATE sweep SET made_by = '0.0.1'",
-        "UPDATE plans SET result = NULL, owner = NULL WHERE number > 5",
-    )
-    assert sweep_for(requests, copy).as_dict() == whole[1].as_dict()
-    assert len(simulated) == 2  # the two that were free; those checked again are predicted here
+def test_store_of_another_version_is_refused(requests, copy):
     changed(copy, "UPDATE sweep SET made_by = '0.0.1'")
-    with pytest.raises(BadInput, match="holds another sweep"):
-        sweep_for([replace(request, seed=1) for request in requests], copy)
-
-
-def test_results_of_another_version_that_differ_are_refused(requests, copy, monkeypatch):
-    changed(copy, "UPDATE sweep SET made_by = '0.0.1'")
-    monkeypatch.setattr(Grid, "agrees", lambda self, results: sorted(results) != [0, 1, 2])
     with pytest.raises(BadInput, match="holds another sweep"):
         sweep_for(requests, copy)
 

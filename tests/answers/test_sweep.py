@@ -303,7 +303,7 @@ def test_store_that_is_something_else(tmp_path):
 
 
 def test_nothing_to_sweep(tmp_path):
-    with pytest.raises(Infeasible, match="no plan"):
+    with pytest.raises(Infeasible, match="over the budget"):
         grid_of(requests_from([{"model": "vgg11", "hardware": "p3.2xlarge", "budget": 0.5}]))
 
 
