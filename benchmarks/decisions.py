@@ -40,7 +40,7 @@ from typing import Any
 import numpy as np
 
 from planner.answers.compare import compare_for
-from planner.answers.jobs import within
+from planner.answers.jobs import within_limits
 from planner.answers.questions import simulation_for
 from planner.answers.recommend import recommend_for
 from planner.answers.results import Recommendation
@@ -60,7 +60,7 @@ from planner.search.rank import (
 )
 from planner.search.request import model_of
 from planner.search.scored import ScoredPlan
-from planner.search.simulations import Simulations, cautious, executor_of, half_width
+from planner.search.simulations import Simulations, cautious_interval, executor_of, half_width
 from planner.search.sizes import dividing_batches
 
 MODELS = ("resnet50", "vgg16", "alexnet", "vit-b16", "bert-large", "gpt2", "inception3", "llama3-8b")
@@ -187,7 +187,7 @@ def broken_choice(answer: Recommendation) -> Iterator[Violation]:
     a law are simulated here."""
     request, chosen = answer.request, answer.chosen
     known = {plan.plan.key: plan for plan in [*answer.everything, *suspects(answer)]}
-    plans = within(list(known.values()), request)
+    plans = within_limits(list(known.values()), request)
     if chosen.plan.key not in {plan.plan.key for plan in plans}:
         yield "faster", f"the choice {words(chosen)} is not among the feasible plans"
         return
@@ -233,7 +233,7 @@ def suspects(answer: Recommendation) -> list[ScoredPlan]:
         for rung in ("glance", "short"):
             scores = simulations.predict_all(picked, pool, rung)
             ceilings |= {
-                plan: min(ceilings[plan], cautious(score, rung)[1])
+                plan: min(ceilings[plan], cautious_interval(score, rung)[1])
                 for plan, score in zip(picked, scores, strict=True)
             }
             picked = dangerous({plan: ceilings[plan] for plan in picked}, chosen, cases)

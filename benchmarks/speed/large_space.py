@@ -20,7 +20,7 @@ from planner.answers.questions import one_plan
 from planner.answers.recommend import recommend_for
 from planner.answers.scenario import parse_request
 from planner.search.cases import Cases
-from planner.search.field import field_of
+from planner.search.field import candidate_machines
 from planner.search.request import model_of
 from planner.search.space import enumerate_plans
 from planner.simulator.simulate import Effort, simulate_case
@@ -38,7 +38,7 @@ def timed(work: Callable[[], T]) -> tuple[T, float]:
 def bounded(model: str, budget: float, global_batch: int) -> None:
     request = parse_request(model=model, budget=budget, global_batch=global_batch)
     cases = Cases(request, model_of(request))
-    field, field_s = timed(lambda: field_of(cases))
+    field, field_s = timed(lambda: candidate_machines(cases))
     space, made_s = timed(lambda: enumerate_plans(request, cases.model, machines=field.machines))
     _, bounds_s = timed(lambda: cases.bounds(space.plans))
     plans, looked = len(space.plans), space.considered

@@ -18,9 +18,9 @@ from planner.search.cases import Cases
 from planner.search.feasibility import has_machines
 from planner.search.objectives import least_gain, setup_effort
 from planner.search.scored import ScoredPlan
-from planner.search.simulations import Rung, Simulations, cannot_tell, cautious
+from planner.search.simulations import Rung, Simulations, cautious_interval, is_within_error
 from planner.search.sizes import with_workers
-from planner.search.space import exchanges
+from planner.search.space import allowed_exchanges
 from planner.simulator.statistics import Prediction
 
 WORTH = 0.02  # a smaller gain is not worth a sentence
@@ -66,7 +66,7 @@ def next_changes(chosen: ScoredPlan, simulations: Simulations, pool: Executor) -
     hopeful = [
         option
         for option, score in zip(promising, rough, strict=True)
-        if cautious(score, "short")[1] > chosen.samples_per_s * (1 + WORTH)
+        if cautious_interval(score, "short")[1] > chosen.samples_per_s * (1 + WORTH)
     ]
     return _one_of_each(_changes(chosen, hopeful, simulations, pool))[:SHOWN]
 
@@ -80,7 +80,7 @@ def _changes(
     unclear = [
         plan
         for plan, found in predictions.items()
-        if cannot_tell(found.samples_per_s - now * (1 + WORTH), found, chosen.prediction)
+        if is_within_error(found.samples_per_s - now * (1 + WORTH), found, chosen.prediction)
     ]
     predictions.update(_predicted(unclear, simulations, pool, "long"))
     budget = simulations.request.budget_usd_per_hour or np.inf
@@ -89,7 +89,7 @@ def _changes(
         scored = simulations.cases.scored(option.plan, predictions[option.plan])
         gain = scored.samples_per_s / now - 1
         least = max(WORTH, least_gain(setup_effort(chosen.plan), setup_effort(option.plan)) - 1)
-        if gain >= least and not cannot_tell(gain * now, scored.prediction, chosen.prediction):
+        if gain >= least and not is_within_error(gain * now, scored.prediction, chosen.prediction):
             more = scored.usd_per_hour - chosen.usd_per_hour
             within = scored.usd_per_hour <= budget
             changes.append(Change(option.words, option.kind, scored, gain, more, within))
@@ -138,7 +138,7 @@ def _more_workers(plan: Plan, cases: Cases) -> Iterator[Option]:
     if plan.exchange.infeasibility(cases.site(more)) is None:
         yield Option(ChangeKind.WORKERS, words, more)
         return
-    others = list(exchanges(cases.request, cases.site(more), cases.model))
+    others = list(allowed_exchanges(cases.request, cases.site(more), cases.model))
     usual = [other for other in others if EXCHANGES.tier(other) is not Tier.CONTENDER]
     for other in usual or others:
         yield Option(

@@ -19,7 +19,7 @@ from planner.search.cases import Cases, decoded_per_vcpu
 from planner.search.feasibility import offloaded
 from planner.search.machines import own_machine_facts
 from planner.search.request import Request
-from planner.search.sizes import MOST_SAMPLES, MOST_TOKENS, open_batch
+from planner.search.sizes import MOST_SAMPLES, MOST_TOKENS, is_batch_open
 from planner.search.training import usual_length
 
 
@@ -341,7 +341,7 @@ def _batch(plans: list[Plan], cases: Cases, *, searched: bool) -> list[Fact]:
     request, model = cases.request, cases.model
     own = model.default_batch
     gpus = any(request.market.machine(plan.machine).device.kind == "gpu" for plan in plans)
-    if not open_batch(request, model) or not gpus:
+    if not is_batch_open(request, model) or not gpus:
         return []
     fewer = tuple(sorted({plan.batch for plan in plans if plan.batch < own}))
     if not searched and not fewer:

@@ -18,18 +18,18 @@ from planner.search.cases import Cases
 from planner.search.machines import single_device_machines
 from planner.search.scored import ScoredPlan
 from planner.search.simulations import Simulations
-from planner.search.sizes import micro_batches, open_batch, recompute_options, smaller_batches
+from planner.search.sizes import is_batch_open, micro_batches, recompute_options, smaller_batches
 
 
-def alone_on(plan: Plan, cases: Cases) -> Plan | None:
+def single_device_plan(plan: Plan, cases: Cases) -> Plan | None:
     """One device of the plan's kind on the cheapest machine with it; None if it does not fit."""
     alone = _on_one_device(plan, _cheapest(cases.market.machine(plan.machine), cases))
     return alone if cases.feasibility.is_possible(alone) else None
 
 
-def best_alone(plan: Plan, cases: Cases) -> Plan | None:
+def best_single_device_plan(plan: Plan, cases: Cases) -> Plan | None:
     """One device at its best batch and recompute; None if it cannot hold the model."""
-    same, machine = alone_on(plan, cases), _cheapest(cases.market.machine(plan.machine), cases)
+    same, machine = single_device_plan(plan, cases), _cheapest(cases.market.machine(plan.machine), cases)
     tried = _options(_on_one_device(plan, machine), machine, cases)
     options = {option.key: option for option in tried if cases.feasibility.is_possible(option)}
     if same is not None:
@@ -55,7 +55,7 @@ def _on_one_device(plan: Plan, machine: Hardware) -> Plan:
 def _options(one: Plan, machine: Hardware, cases: Cases) -> Iterator[Plan]:
     """Batches and recompute modes of one device that a search would try."""
     request, model = cases.request, cases.model
-    if not open_batch(request, model):
+    if not is_batch_open(request, model):
         return
     for batch in {*micro_batches(request, model, machine), *smaller_batches(request, model)}:
         for recompute in recompute_options(request, model):
@@ -81,7 +81,9 @@ def baseline_of(
 ) -> ScoredPlan | None:
     """One device alone beside a plan; at its best batch if the answer `searched`."""
     cases = simulations.cases
-    alone = best_alone(scored.plan, cases) if searched else alone_on(scored.plan, cases)
+    alone = (
+        best_single_device_plan(scored.plan, cases) if searched else single_device_plan(scored.plan, cases)
+    )
     if alone is None or alone == scored.plan:
         return None if alone is None else scored
     return _charged(simulations.scored([alone], pool, "medium")[0], cases)

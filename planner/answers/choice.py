@@ -14,9 +14,9 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from planner.answers.advise import next_changes
-from planner.answers.jobs import within
+from planner.answers.jobs import within_limits
 from planner.answers.results import Change, Saturation
-from planner.answers.saturation import most_step_samples, refused, saturation_of
+from planner.answers.saturation import most_step_samples, saturation_of, strategy_error
 from planner.device.precision import FP32
 from planner.errors import Interrupted
 from planner.hardware.prices.cost import usd_per_million_samples
@@ -30,7 +30,7 @@ from planner.search.race import Evaluate, Floats, Outcome, front
 from planner.search.rank import Candidate, Contenders, rank
 from planner.search.request import Request
 from planner.search.scored import ScoredPlan
-from planner.search.simulations import Simulations, cautious
+from planner.search.simulations import Simulations, cautious_interval
 from planner.search.sizes import with_micro_batches
 
 if TYPE_CHECKING:
@@ -107,7 +107,7 @@ def possible_ties(
     Only those in `among` are considered, if given."""
     request, worth = cases.request, contest.worth
     final = [cases.scored(contest.plans[i], outcome.scores[i]) for i in sorted(outcome.long)]
-    feasible = within([plan for plan in final if plan.samples_per_s > 0], request)
+    feasible = within_limits([plan for plan in final if plan.samples_per_s > 0], request)
     if not feasible:
         return []
     shares = discounts([plan.plan for plan in feasible], request).tolist()
@@ -115,7 +115,7 @@ def possible_ties(
     choice = rank(known, request.goal, min_marginal_efficiency=request.min_marginal_efficiency).recommended
     ceiling = contest.bound_samples_per_s.copy()
     for i in outcome.scores.keys() - outcome.long:
-        ceiling[i] = min(ceiling[i], cautious(outcome.scores[i], "short")[1])
+        ceiling[i] = min(ceiling[i], cautious_interval(outcome.scores[i], "short")[1])
     feasible_at_bound: list[int] = np.flatnonzero(ceiling * worth >= contest.least_samples_per_s).tolist()
     left = [i for i in feasible_at_bound if i not in outcome.long and (among is None or i in among)]
     hopeful = [
@@ -133,7 +133,7 @@ def possible_ties(
     return [left[k - len(known)] for k in plans.possible_replacements(choice)]
 
 
-def in_fp32(chosen: ScoredPlan, simulations: Simulations, pool: Executor) -> ScoredPlan | None:
+def fp32_variant(chosen: ScoredPlan, simulations: Simulations, pool: Executor) -> ScoredPlan | None:
     """The chosen plan in fp32, in smaller micro-batches if needed; None if the format was named or fp32 does
     not fit."""
     request, plan = simulations.request, replace(chosen.plan, precision=FP32)
@@ -145,7 +145,7 @@ def in_fp32(chosen: ScoredPlan, simulations: Simulations, pool: Executor) -> Sco
     return None if held is None else simulations.scored([held], pool, "trial")[0]
 
 
-def further(
+def look_further(
     chosen: ScoredPlan, simulations: Simulations, pool: Executor, progress: Progress
 ) -> tuple[list[Change], Saturation | None]:
     """The next best changes of the chosen plan, and the saturation of its machine."""
@@ -154,7 +154,7 @@ def further(
     progress("looking further", 1, 2)
     more = replace(chosen.plan, workers=2 * chosen.plan.workers)
     request = simulations.request
-    if refused(more, simulations.cases) or not has_machines(more.rented(request.market), request):
+    if strategy_error(more, simulations.cases) or not has_machines(more.rented(request.market), request):
         return changes, None
     plan, model = chosen.plan, simulations.cases.model
     most = max(FEW_WORKERS, plan.workers)

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 from planner.answers.assumptions import assumptions
 from planner.answers.baseline import baseline_of
 from planner.answers.choice import choose, interrupted
-from planner.answers.jobs import best_of, missed, training_of, within
+from planner.answers.jobs import best_of, missed_limit, training_of, within_limits
 from planner.answers.refusals import left_out_notes, no_plans
 from planner.answers.results import Comparison
 from planner.errors import Infeasible
@@ -22,9 +22,9 @@ from planner.model import Model
 from planner.note import Reason, Verb
 from planner.progress import Progress, ignore_progress
 from planner.search.cases import Cases
-from planner.search.field import field_of
+from planner.search.field import candidate_machines
 from planner.search.measured import load
-from planner.search.objectives import discounts, merged
+from planner.search.objectives import discounts, merge_outcomes
 from planner.search.race import Evaluate, Floats, Goal, Outcome, race
 from planner.search.request import Request, model_of
 from planner.search.scored import ScoredPlan
@@ -52,7 +52,7 @@ def compare_for(
     model = model_of(request)
     request = _narrowed(request, model)
     cases = Cases(request, model, load())
-    field = field_of(cases)
+    field = candidate_machines(cases)
     space = enumerate_plans(request, model, machines=field.machines)
     space.left_out |= field.left_out
     if not space.plans:
@@ -99,7 +99,7 @@ def compare_for(
                     bounded.append((plan, float(space.usd_per_hour[at]), float(bounds[at])))
             everything += scored
             if scored:
-                rows.append(choose(within(scored, request) or scored, request).recommended)
+                rows.append(choose(within_limits(scored, request) or scored, request).recommended)
             progress("comparing", done + 1, len(by_hardware))
             if outcome.partial:
                 partial = True
@@ -107,7 +107,7 @@ def compare_for(
         training = training_of(request)
         rows.sort(
             key=lambda row: (
-                missed(row, request, training) is not None,
+                missed_limit(row, request, training) is not None,
                 row.usd_per_million_samples,
                 row.plan.key,
             )
@@ -168,7 +168,7 @@ def _raced(
     least = min(
         usd_per_hour[i] / 3600 / (score.samples_per_s * worth[i]) for i, score in outcome.scores.items()
     )
-    return merged(outcome, run("balanced", float(least) / request.min_marginal_efficiency))
+    return merge_outcomes(outcome, run("balanced", float(least) / request.min_marginal_efficiency))
 
 
 def subjects_asked(request: Request) -> dict[str, tuple[str, ...]]:

@@ -52,7 +52,7 @@ class WorkersCurve:
 
     def plan_at(self, count: int) -> Plan | None:
         """The plan of a number of workers, with as little recompute as memory needs."""
-        return held_plan(self.asked[count], self.simulations.cases)
+        return fitting_plan(self.asked[count], self.simulations.cases)
 
     def look_at(self, counts: Sequence[int]) -> None:
         plans = {count: self.plan_at(count) for count in counts if count not in self.known}
@@ -239,14 +239,14 @@ def _sizes(plan: Plan, batch: int | None) -> Iterator[int]:
         workers += step if batch else workers
 
 
-def held_plan(plan: Plan, cases: Cases) -> Plan | None:
+def fitting_plan(plan: Plan, cases: Cases) -> Plan | None:
     """The plan with the least recompute that fits; None if none does."""
     again = recompute_options(cases.request, cases.model) if _shares(plan) else (plan.recompute,)
     tried = (replace(plan, recompute=entry) for entry in again)
     return next((entry for entry in tried if cases.feasibility.out_of_memory(entry) is None), None)
 
 
-def held_words(asked: Plan, plans: Sequence[Plan]) -> list[Note]:
+def fitting_notes(asked: Plan, plans: Sequence[Plan]) -> list[Note]:
     """A note on what had to change so that the model fits."""
     first, last = plans[0], plans[-1]
     parts = []

@@ -59,7 +59,7 @@ class Training:
         }
 
 
-def missed(scored: ScoredPlan, request: Request, training: Training | None) -> Limit | None:
+def missed_limit(scored: ScoredPlan, request: Request, training: Training | None) -> Limit | None:
     """The limit that a plan misses, deadline and spend at the request's confidence; None if none."""
     if request.budget_usd_per_hour is not None and scored.usd_per_hour > request.budget_usd_per_hour:
         return Limit.BUDGET
@@ -74,10 +74,10 @@ def missed(scored: ScoredPlan, request: Request, training: Training | None) -> L
     return Limit.SPEND if over else None
 
 
-def within(rows: Sequence[ScoredPlan], request: Request) -> list[ScoredPlan]:
+def within_limits(rows: Sequence[ScoredPlan], request: Request) -> list[ScoredPlan]:
     """Plans that meet the limits of the request."""
     training = training_of(request)
-    return [row for row in rows if missed(row, request, training) is None]
+    return [row for row in rows if missed_limit(row, request, training) is None]
 
 
 def ranking_of(rows: Sequence[ScoredPlan], request: Request) -> Ranking:
@@ -88,7 +88,7 @@ def ranking_of(rows: Sequence[ScoredPlan], request: Request) -> Ranking:
 
 def best_of(rows: Sequence[ScoredPlan], request: Request) -> ScoredPlan:
     """The objective's choice among feasible plans, or among all if none is."""
-    possible = within(rows, request) or rows
+    possible = within_limits(rows, request) or rows
     return possible[ranking_of(possible, request).recommended]
 
 
@@ -97,7 +97,7 @@ def with_job(scored: ScoredPlan, request: Request) -> dict[str, Any]:
     training = training_of(request)
     names = ("job_samples", "job_tokens", "job_s", "job_usd")
     figures = dict.fromkeys(names) if training is None else training.figures(scored)
-    return scored.as_dict() | figures | {"misses": missed(scored, request, training)}
+    return scored.as_dict() | figures | {"misses": missed_limit(scored, request, training)}
 
 
 def training_of(request: Request) -> Training | None:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, Unpack
 
 from planner.answers.anatomy import Anatomy, anatomy_of
 from planner.answers.assumptions import UsualMachine, assumptions
-from planner.answers.baseline import alone_on
+from planner.answers.baseline import single_device_plan
 from planner.answers.jobs import with_job
 from planner.answers.results import VERSION, Shown, sentences
 from planner.answers.scenario import parse_request
@@ -28,15 +28,15 @@ from planner.search.scored import ScoredPlan
 from planner.search.simulations import Simulations
 from planner.search.sizes import (
     LARGE_PARAMETERS,
-    asked_of,
+    allowed_strategies,
     batches,
-    deals,
+    divides_global_batch,
     dividing_batches,
-    kinds,
     named_mesh,
     plan_of,
     precisions,
     smaller_batches,
+    strategy_settings,
 )
 
 if TYPE_CHECKING:
@@ -103,7 +103,7 @@ def one_plan(request: Request, *, joined: bool = False) -> Plan:
     workers = (request.workers or (mesh.size,))[0]
     site = Site(kind, workers, request.market, mesh, seed=request.seed)
     chosen = request.exchanges[0][0] if request.exchanges else usual_exchange(request, site, joined=joined)
-    of_strategy = asked_of(request, chosen, single=True)
+    of_strategy = strategy_settings(request, chosen, single=True)
     exchange = next(EXCHANGES[chosen].candidates(of_strategy, site, model), None)
     if exchange is None and joined and request.workers is None:  # it may need several machines
         several = replace(request, workers=(2 * max(kind.device_count, mesh.size),))
@@ -118,7 +118,7 @@ def one_plan(request: Request, *, joined: bool = False) -> Plan:
     possible = _micro_batches(request, model, site)
     if not possible:
         raise Infeasible(f"not even a batch of 8 of {model.name} fits in the memory of {kind.device.name}")
-    if not deals(request, possible[-1], site):
+    if not divides_global_batch(request, possible[-1], site):
         raise BadInput(_indivisible_words(request, possible[-1], site))
     supported = precisions(request, model, kind)
     if not supported:
@@ -185,7 +185,7 @@ def _with_fitting_batch(plan: Plan, request: Request, model: Model) -> Plan:
 def usual_exchange(request: Request, site: Site, *, joined: bool = False) -> str:
     """The default strategy of a plan: one device alone, several by all-reduce; servers if the request sets
     them, a recording has them, or the fabric is unknown. `joined`: see `one_plan`."""
-    meant = kinds(request)
+    meant = allowed_strategies(request)
     recorded = False
     if request.profile is not None:
         from planner.device.recorded.recordings import has_servers
@@ -244,7 +244,7 @@ def simulation_for(request: Request, *, progress: Progress = ignore_progress) ->
     cases.check(plan)
     simulations = Simulations(cases)
     scored = cases.scored(plan, simulations.predict(plan, progress))
-    alone = alone_on(plan, cases)
+    alone = single_device_plan(plan, cases)
     baseline = scored if alone == plan else None
     if alone is not None and baseline is None:
         baseline = cases.scored(alone, simulations.predict(alone))

@@ -12,18 +12,18 @@ import numpy.typing as npt
 
 from planner.answers.assumptions import assumptions
 from planner.answers.baseline import baseline_of
-from planner.answers.choice import choose, further, in_fp32, interrupted, settle_ties
-from planner.answers.jobs import within
-from planner.answers.refine import refined
+from planner.answers.choice import choose, fp32_variant, interrupted, look_further, settle_ties
+from planner.answers.jobs import within_limits
+from planner.answers.refine import refine_decision
 from planner.answers.refusals import left_out_notes, limits_missed, no_plans
 from planner.answers.remedies import Ask
 from planner.answers.results import Change, Recommendation
 from planner.errors import Infeasible
 from planner.progress import Progress, ignore_progress
 from planner.search.cases import Cases
-from planner.search.field import field_of
+from planner.search.field import candidate_machines
 from planner.search.measured import load
-from planner.search.objectives import BETWEEN, CHOICE, OTHER_END, Contest, discounts, race_for
+from planner.search.objectives import BETWEEN, CHOICE, OTHER_END, Contest, discounts, run_races
 from planner.search.race import Floats, Outcome
 from planner.search.rank import confident_share
 from planner.search.request import Request, model_of
@@ -74,12 +74,12 @@ def recommend_for(
             )
     cases = Cases(request, model, load())
     progress(FIELD, 0, 1)
-    field = field_of(cases)
+    field = candidate_machines(cases)
     progress(FIELD, 1, 1)
     simulations = Simulations(cases)
 
     def look(scored: Sequence[ScoredPlan]) -> None:
-        if fine := within(list(scored), request):
+        if fine := within_limits(list(scored), request):
             on_improvement(choose(fine, request).recommended)
 
     with executor_of(executor, jobs) as pool:
@@ -114,7 +114,7 @@ def recommend_for(
             scores = dict(enumerate(evaluate(range(len(plans)), "long")))
             outcome = Outcome(scores=dict(scores), long=set(scores))
         else:
-            outcome = race_for(
+            outcome = run_races(
                 contest,
                 request.goal,
                 evaluate,
@@ -134,13 +134,13 @@ def recommend_for(
         every = {i: cases.scored(plans[i], outcome.scores[i]) for i in outcome.scores}
         # interrupted before the long rung: what the short one says is better than nothing
         final = outcome.long if outcome.long or not partial else set(every)
-        scored = within([every[i] for i in sorted(final)], request)
+        scored = within_limits([every[i] for i in sorted(final)], request)
         if not scored:
             fastest = max(every.values(), key=lambda plan: plan.samples_per_s)
             raise Infeasible(limits_missed(space, bounds, request, ask, fastest))
         decision = choose(scored, request)
         if not partial and refine and not exhaustive:
-            scored, decision = refined(scored, decision, simulations, pool, contest)
+            scored, decision = refine_decision(scored, decision, simulations, pool, contest)
         shown, chosen = decision.shown, decision.recommended
         changes, curve, baseline, single_precision = list[Change](), None, None, None
         try:
@@ -150,9 +150,9 @@ def recommend_for(
                 )
             if not partial:
                 baseline = baseline_of(chosen, simulations, pool, searched=True)
-                single_precision = in_fp32(chosen, simulations, pool)
+                single_precision = fp32_variant(chosen, simulations, pool)
             if advice and not partial:
-                changes, curve = further(chosen, simulations, pool, progress)
+                changes, curve = look_further(chosen, simulations, pool, progress)
         except KeyboardInterrupt:  # the answer is there, what follows from it is not
             partial = True
 
@@ -203,7 +203,7 @@ def with_cheaper_baseline(
     shown: list[ScoredPlan], cheapest: ScoredPlan, baseline: ScoredPlan | None, request: Request
 ) -> tuple[list[ScoredPlan], ScoredPlan]:
     """The shown plans and the cheapest, which may be the baseline: the search discounts large batches."""
-    if baseline is None or baseline.charged_share < 1 or not within([baseline], request):
+    if baseline is None or baseline.charged_share < 1 or not within_limits([baseline], request):
         return shown, cheapest
     asked = request.market.matching(request.hardware_words)
     if baseline.plan.machine not in {kind.name for kind in asked}:

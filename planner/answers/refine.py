@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from planner.answers.choice import Decision, choose
-from planner.answers.jobs import within
+from planner.answers.jobs import within_limits
 from planner.device.activations import RECOMPUTE_MODES
 from planner.parallel.data import EXCHANGES, Tier
 from planner.parallel.plan import Plan
@@ -22,8 +22,15 @@ from planner.search.feasibility import Feasibility, exclusion
 from planner.search.objectives import LEAST_GAIN_OVER, Contest, discounts, least_gain, setup_effort
 from planner.search.rank import LEAST_GAIN, Contenders, worth_per_sample
 from planner.search.scored import ScoredPlan
-from planner.search.simulations import Simulations, cannot_tell, cautious
-from planner.search.sizes import DOUBLING, DOUBLINGS, accumulates_more, dividing_batches, kinds, most_of_all
+from planner.search.simulations import Simulations, cautious_interval, is_within_error
+from planner.search.sizes import (
+    DOUBLING,
+    DOUBLINGS,
+    allowed_strategies,
+    dividing_batches,
+    max_step_samples,
+    may_accumulate_more,
+)
 from planner.search.space import plans_on
 
 if TYPE_CHECKING:
@@ -34,7 +41,7 @@ MOST_ELSEWHERE = 3  # other machines that sharding might speed up
 REFINED_GAIN = 0.015  # in speed, for which settings are taken that the search had not tried
 
 
-def refined(
+def refine_decision(
     scored: list[ScoredPlan],
     decision: Decision,
     simulations: Simulations,
@@ -53,7 +60,7 @@ def refined(
         tried.add(_machines_of(fresh))
         (now,) = simulations.scored([fresh], pool)  # in full: plans between the ends were looked at briefly
         way = _accumulating(_best_way(now, simulations, pool), simulations, pool)
-        if within([way], request):
+        if within_limits([way], request):
             scored = [*(plan for plan in scored if plan.plan.key not in (now.plan.key, way.plan.key)), way]
             decision = choose(scored, request)
     return scored, decision
@@ -148,9 +155,9 @@ def _best_way(chosen: ScoredPlan, simulations: Simulations, pool: Executor) -> S
 def _accumulating(best: ScoredPlan, simulations: Simulations, pool: Executor) -> ScoredPlan:
     """The plan with two or four times the micro-batches, if each doubling pays."""
     request, model = simulations.request, simulations.cases.model
-    for _ in range(DOUBLINGS if accumulates_more(request, model) else 0):
+    for _ in range(DOUBLINGS if may_accumulate_more(request, model) else 0):
         plan = replace(best.plan, accumulate=2 * best.plan.accumulate)
-        if plan.workers == 1 or plan.samples_per_step * plan.replicas > most_of_all(model):
+        if plan.workers == 1 or plan.samples_per_step * plan.replicas > max_step_samples(model):
             break
         (doubled,) = simulations.scored([plan], pool)
         way = _best_way(doubled, simulations, pool)
@@ -163,7 +170,7 @@ def _accumulating(best: ScoredPlan, simulations: Simulations, pool: Executor) ->
 def is_clearly_faster(plan: ScoredPlan, other: ScoredPlan) -> bool:
     """Whether a plan's gain exceeds the simulation error and is worth other settings."""
     gained = plan.samples_per_s - other.samples_per_s * (1 + REFINED_GAIN)
-    return gained > 0 and not cannot_tell(gained, plan.prediction, other.prediction)
+    return gained > 0 and not is_within_error(gained, plan.prediction, other.prediction)
 
 
 def _ways(plan: Plan, cases: Cases) -> list[Plan]:
@@ -189,7 +196,7 @@ def same_step_plans(plan: Plan, cases: Cases) -> Iterator[Plan]:
     site = cases.site(plan)
     usual = tuple(
         kind
-        for kind in kinds(request)
+        for kind in allowed_strategies(request)
         if EXCHANGES.entry(kind).tier is not Tier.CONTENDER
         and EXCHANGES.entry(kind).considered(cases.model.parameters, site)
     )
@@ -216,9 +223,9 @@ def _fastest(
     for i in np.argsort(-bounds, kind="stable").tolist():
         if bounds[i] <= floor:
             break
-        if cautious(simulations.predict_all([plans[i]], pool, "glance")[0], "glance")[1] <= floor:
+        if cautious_interval(simulations.predict_all([plans[i]], pool, "glance")[0], "glance")[1] <= floor:
             continue
         (way,) = simulations.scored([plans[i]], pool)
-        if way.samples_per_s > floor and within([way], simulations.request):
+        if way.samples_per_s > floor and within_limits([way], simulations.request):
             best, floor = way, way.samples_per_s
     return best

@@ -22,7 +22,7 @@ from planner.parallel.mesh import meshes
 from planner.parallel.plan import Site
 from planner.search.feasibility import OUT_OF_MEMORY, Exclusion
 from planner.search.request import MAX_WORKERS, Request, model_of
-from planner.search.sizes import kinds
+from planner.search.sizes import allowed_strategies
 from planner.search.space import Space
 
 if TYPE_CHECKING:
@@ -45,8 +45,9 @@ def no_plans(space: Space, request: Request, ask: Ask | None = None) -> str:
         if words := _no_replicas(request):
             raise Infeasible(words)
         raise BadInput(  # not one to judge: the exchanges that are asked for do not go with such machines
-            f"--exchange {','.join(kinds(request))} cannot fill {','.join(request.hardware_words)}, "
-            "and workers fill whole machines; name others, or ask `planner simulate` for a part of one"
+            f"--exchange {','.join(allowed_strategies(request))} cannot fill "
+            f"{','.join(request.hardware_words)}, and workers fill whole machines; name others, or ask "
+            "`planner simulate` for a part of one"
         )
     return _causes(space, request) + remedy_words(request, ask)
 

@@ -19,7 +19,7 @@ from planner.device.memory import OFFLOADED as PARTS
 from planner.errors import PlannerError
 from planner.model import Floats
 from planner.search.cases import Cases
-from planner.search.field import field_of
+from planner.search.field import candidate_machines
 from planner.search.rank import confident_share
 from planner.search.request import Request, model_of
 from planner.search.space import Space, enumerate_plans
@@ -108,7 +108,7 @@ def cheapest_plan(request: Request, *, per_sample: bool = False) -> tuple[Plan, 
     """The cheapest plan of a request per hour, or per sample by bounds, and its hourly price; None without a
     plan."""
     cases = Cases(request, model_of(request))
-    space = enumerate_plans(request, cases.model, machines=field_of(cases).machines)
+    space = enumerate_plans(request, cases.model, machines=candidate_machines(cases).machines)
     if not space.plans:
         return None
     prices = space.usd_per_hour

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any, ClassVar
 
 from planner.answers.anatomy import StepParts
-from planner.answers.jobs import best_of, missed, ranking_of, training_of, with_job, within
+from planner.answers.jobs import best_of, missed_limit, ranking_of, training_of, with_job, within_limits
 from planner.errors import BadInput
 from planner.note import Fact, Note
 from planner.parallel.plan import Plan
@@ -183,7 +183,7 @@ class Saturation(Shown):
         """The recommended point: the one within the limits nearest to the last worth its cost."""
         last = self.saturation_workers or self.points[-1].workers
         training = training_of(self.request)
-        fine = [point for point in self.points if not missed(point.scored, self.request, training)]
+        fine = [point for point in self.points if not missed_limit(point.scored, self.request, training)]
         return min(fine or self.points, key=lambda point: abs(point.workers - last))
 
     @property
@@ -292,7 +292,7 @@ class Comparison(Shown):
     @property
     def tied(self) -> list[ScoredPlan]:
         """Rows statistically tied with the choice."""
-        feasible = within(self.rows, self.request) or list(self.rows)
+        feasible = within_limits(self.rows, self.request) or list(self.rows)
         return [feasible[i] for i in ranking_of(feasible, self.request).tied]
 
     def epoch_s(self, row: ScoredPlan) -> float | None:

@@ -17,8 +17,8 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 from planner.answers.assumptions import assumptions
 from planner.answers.baseline import baseline_of
-from planner.answers.choice import choose, further
-from planner.answers.jobs import within
+from planner.answers.choice import choose, look_further
+from planner.answers.jobs import within_limits
 from planner.answers.results import Change, Recommendation
 from planner.errors import BadInput, Infeasible, Interrupted
 from planner.hardware import Hardware
@@ -28,13 +28,13 @@ from planner.parallel.plan import Plan, plan_from
 from planner.progress import Progress, ignore_progress
 from planner.search.cases import Cases
 from planner.search.feasibility import exclusion
-from planner.search.field import field_of
+from planner.search.field import candidate_machines
 from planner.search.request import MAX_WORKERS
 from planner.search.scored import ScoredPlan
 from planner.search.simulations import Simulations
 from planner.search.sizes import (
     LARGE_PARAMETERS,
-    joined,
+    can_span_machines,
     largest_alone,
     meshes_on,
     micro_batches,
@@ -43,7 +43,7 @@ from planner.search.sizes import (
     precisions,
     recompute_options,
 )
-from planner.search.space import left_out, offered, site_of, worker_machines
+from planner.search.space import site_of, usual_strategies, why_left_out, worker_machines
 from planner.simulator.statistics import Prediction
 
 if TYPE_CHECKING:
@@ -73,8 +73,8 @@ class _Walk:
     def __init__(self, cases: Cases) -> None:
         self.request, self.cases = cases.request, cases
         large = cases.model.parameters >= LARGE_PARAMETERS
-        kinds = field_of(cases).machines if large else worker_machines(self.request)
-        self.workers = {kind.name: kind for kind in kinds if not left_out(kind, self.request)}
+        kinds = candidate_machines(cases).machines if large else worker_machines(self.request)
+        self.workers = {kind.name: kind for kind in kinds if not why_left_out(kind, self.request)}
         if not self.workers:
             words = ",".join(self.request.hardware_words)
             raise BadInput(f"no hardware of {words} has a price and a network figure")
@@ -107,7 +107,7 @@ class _Walk:
             for mesh in self.meshes[worker.name]:
                 for nodes in {mesh.size, max(mesh.size, MAX_WORKERS // worker.device_count)}:
                     site = site_of(self.request, worker, nodes, mesh)
-                    for exchange in offered(self.request, site, self.cases.model):
+                    for exchange in usual_strategies(self.request, site, self.cases.model):
                         values = by_name.setdefault(exchange.kind, {})
                         for name, value in exchange.record().items():
                             own = value == worker.name  # the same choice on every machine
@@ -126,7 +126,7 @@ class _Walk:
             nodes = trial.suggest_int("machines", 1, MAX_WORKERS, log=True)
             if nodes > max(1, MAX_WORKERS // worker.device_count):
                 return "over the number of machines"
-        if nodes > 1 and not joined(request, worker):
+        if nodes > 1 and not can_span_machines(request, worker):
             return "over the number of machines"
         batch = self._batch(trial, worker)
         mesh = _pick(trial, "workers_per_replica", self.ways, lambda item: item.key or item.size)
@@ -163,7 +163,9 @@ class _Walk:
     def _exchange(self, trial: Trial, site: Site) -> Exchange | None:
         """The strategy picked setting by setting; None if the site lacks the combination."""
         kind = _pick(trial, "exchange", list(self.choices))
-        left = [option for option in offered(self.request, site, self.cases.model) if option.kind == kind]
+        left = [
+            option for option in usual_strategies(self.request, site, self.cases.model) if option.kind == kind
+        ]
         for name, values in self.choices[kind].items():
             picked = _pick(trial, f"{kind}.{name}", values)
             wanted = site.hardware.name if picked == OWN else picked
@@ -271,7 +273,7 @@ def recommend_sampled(
     """The recommendation from an optuna study."""
     request = simulations.request
     outcome = sample(simulations, pool, trials=trials, storage=study, progress=progress)
-    scored = within(outcome.scored, request)
+    scored = within_limits(outcome.scored, request)
     if not scored and outcome.partial:
         raise Interrupted(f"interrupted after {outcome.trials} trials, before one gave a plan")
     if not scored:
@@ -283,7 +285,7 @@ def recommend_sampled(
         if not partial:
             baseline = baseline_of(chosen, simulations, pool, searched=True)
         if advice and not partial:
-            changes, curve = further(chosen, simulations, pool, progress)
+            changes, curve = look_further(chosen, simulations, pool, progress)
     except KeyboardInterrupt:
         partial = True
     return Recommendation(

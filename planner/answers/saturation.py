@@ -4,8 +4,8 @@ Three numbers of workers answer the question, by the rule of `planner.search.ran
 cost (the highest net value: further samples cost at most 1 / `min_marginal_efficiency` times the cheapest
 ones), the first at which a sample costs twice the least, and the one of the highest throughput
 (`planner.answers.curve`). Machines without a price count alike. The last worker worth its cost is none whose
-step takes more samples than usual recipes train with (`planner.search.sizes.most_of_all`), unless the request
-fixes the global batch.
+step takes more samples than usual recipes train with (`planner.search.sizes.max_step_samples`), unless the
+request fixes the global batch.
 """
 
 from __future__ import annotations
@@ -21,8 +21,8 @@ from planner.answers.baseline import baseline_of
 from planner.answers.curve import (
     WorkersCurve,
     fewest_workers,
-    held_plan,
-    held_words,
+    fitting_notes,
+    fitting_plan,
     minimum_feasible_plan,
     refine_turns,
     score_points,
@@ -45,7 +45,7 @@ from planner.search.measured import load
 from planner.search.request import Request, model_of
 from planner.search.scored import ScoredPlan
 from planner.search.simulations import Rung, Simulations, executor_of, gain, half_width
-from planner.search.sizes import most_of_all, with_workers
+from planner.search.sizes import max_step_samples, with_workers
 
 CLOSER: tuple[Rung, ...] = ("half", "long")  # where a short look at servers does not tell
 ENOUGH_SERVERS = 0.1  # by which one more server must raise throughput
@@ -59,7 +59,7 @@ def _one_more(plan: Plan) -> Plan:
 def most_step_samples(request: Request, model: Model) -> float:
     """The most samples per step to recommend; infinite with a fixed global batch or a profile."""
     fixed = request.global_batch is not None or request.profile is not None
-    return inf if fixed else most_of_all(model)
+    return inf if fixed else max_step_samples(model)
 
 
 def saturation_for(
@@ -85,7 +85,7 @@ def saturation_for(
             sizes=True,
             progress=progress,
         )
-    held = held_words(asked, [point.scored.plan for point in curve.points])
+    held = fitting_notes(asked, [point.scored.plan for point in curve.points])
     return replace(curve, assumptions=[*unnamed_machine(request, plan), *held, *curve.assumptions])
 
 
@@ -133,7 +133,7 @@ def saturation_of(
             baseline = baseline_of(last, simulations, pool)
         if owned == scored[-1].plan.workers and not partial:
             more = with_workers(scored[-1].plan, 2 * owned, request.global_batch)
-            if more is not None and (held := held_plan(more, cases)) is not None:
+            if more is not None and (held := fitting_plan(more, cases)) is not None:
                 beyond_owned = score_points([held], simulations, pool)[0]
     except KeyboardInterrupt:
         partial = True
@@ -181,25 +181,25 @@ def curve_of(plan: Plan, simulations: Simulations, pool: Executor, max_workers: 
             + (f" that share --global-batch {batch}" if batch else "")
         )
     # sharded over more workers a model may fit that does not over few
-    begins = next((w for w, sized in shared.items() if held_plan(sized, cases) is not None), None)
+    begins = next((w for w, sized in shared.items() if fitting_plan(sized, cases) is not None), None)
     if begins is None:
         more = range(max_workers // first * first + first, max(plan.workers, max_workers * 8) + 1, first)
         larger = (with_workers(plan, workers, batch) for workers in more)
         enough = next(
-            (entry.workers for entry in larger if entry is not None and held_plan(entry, cases)), None
+            (entry.workers for entry in larger if entry is not None and fitting_plan(entry, cases)), None
         )
         raise Infeasible(
             f"{plan.model} does not fit on {max(shared)} workers or fewer of {plan.machine}; "
             + (f"{enough} hold it: raise --max-workers" if enough else "use larger devices")
         )
-    if len(shared) > 1 and refused(shared[max(shared)], cases):
+    if len(shared) > 1 and strategy_error(shared[max(shared)], cases):
         raise BadInput(f"{plan.exchange.labels().cell} does not grow with workers; take another --exchange")
     return WorkersCurve(
         {count: sized for count, sized in shared.items() if count >= begins}, simulations, pool
     )
 
 
-def refused(plan: Plan, cases: Cases) -> str:
+def strategy_error(plan: Plan, cases: Cases) -> str:
     """Why a strategy cannot run with these workers; empty if it can."""
     return str(plan.exchange.infeasibility(cases.site(plan)) or "")
 

@@ -61,7 +61,7 @@ def options_in(source: TomlSource, values: Mapping[str, Any]) -> dict[str, Any]:
     return options
 
 
-def merged(given: Mapping[str, Any], config: Path | None) -> dict[str, Any]:
+def merge_options(given: Mapping[str, Any], config: Path | None) -> dict[str, Any]:
     """Given options over those of a scenario file."""
     scenario = read_scenario(config) if config is not None else {}
     return scenario | {name: value for name, value in given.items() if value is not None}

@@ -264,7 +264,7 @@ def _lives(owner: str) -> bool:
     return not started or started == _started(int(number))
 
 
-def fill(
+def run_pending(
     store: Store,
     tasks: Mapping[int, Submit],
     pool: Executor,
@@ -281,7 +281,7 @@ def fill(
                 try:
                     flying[tasks[number](pool)] = number
                 except REFUSALS as error:  # no schedule, no profile: the same in every attempt
-                    store.finish(number, encoded(error))
+                    store.finish(number, encode_result(error))
             done, total = store.counts(among)
             progress(done, total)
             if done == total:
@@ -302,9 +302,9 @@ def _outcome(future: Future[Prediction]) -> str:
     """A simulation's result to store: a prediction or a refusal. Failures of the machine are raised and
     retried later."""
     try:
-        return encoded(future.result())
+        return encode_result(future.result())
     except REFUSALS as error:
-        return encoded(error)
+        return encode_result(error)
     except Exception as error:
         if isinstance(error, LOST) or type(error).__module__.startswith("distributed"):
             cause = f"{type(error).__name__} {error}".strip()
@@ -314,14 +314,14 @@ def _outcome(future: Future[Prediction]) -> str:
         raise
 
 
-def encoded(result: Prediction | PlannerError) -> str:
+def encode_result(result: Prediction | PlannerError) -> str:
     """A prediction or refusal as JSON."""
     if isinstance(result, PlannerError):
         return msgspec.json.encode({"refused": str(result)}).decode()
     return msgspec.json.encode({"prediction": result.record()}).decode()
 
 
-def decoded(text: str) -> Prediction | str:
+def decode_result(text: str) -> Prediction | str:
     """A prediction, or the text of a refusal."""
     stored = msgspec.json.decode(text)
     return str(stored["refused"]) if "refused" in stored else Prediction.read(stored["prediction"])
@@ -340,9 +340,9 @@ class StoredSimulations(Simulations):
             return []
         numbers = self.store.add([plan.key for plan in plans])
         tasks = {number: partial(self.submit, plan) for number, plan in zip(numbers, plans, strict=True)}
-        fill(self.store, tasks, executor, among=numbers)
+        run_pending(self.store, tasks, executor, among=numbers)
         results = self.store.results(numbers)
-        predictions = [decoded(results[number]) for number in numbers]
+        predictions = [decode_result(results[number]) for number in numbers]
         for prediction in predictions:
             if isinstance(prediction, str):
                 raise BadInput(prediction)

@@ -25,7 +25,7 @@ import msgspec
 from planner.answers.refusals import no_plans
 from planner.answers.results import VERSION, Shown
 from planner.answers.scenario import options_in, parse_request
-from planner.answers.store import Store, StoredSimulations, decoded, fill
+from planner.answers.store import Store, StoredSimulations, decode_result, run_pending
 from planner.errors import BadInput, Infeasible
 from planner.hardware import Hardware
 from planner.model import Model
@@ -35,7 +35,7 @@ from planner.search.cases import Cases
 from planner.search.request import SERVER_WORDS, Request, model_of
 from planner.search.scored import ScoredPlan
 from planner.search.simulations import Simulations, executor_of
-from planner.search.space import enumerate_plans, exchanges, site_of
+from planner.search.space import allowed_exchanges, enumerate_plans, site_of
 from planner.simulator.step.files import encode
 
 MAX_PLANS = 1_000_000
@@ -212,7 +212,7 @@ def _scored(grid: Grid, store: Store, pool: Executor, progress: Progress) -> Swe
     }
     partly = False
     try:
-        fill(store, tasks, pool, progress=partial(progress, "simulating"))
+        run_pending(store, tasks, pool, progress=partial(progress, "simulating"))
     except KeyboardInterrupt:
         partly = True
     return _result(grid, store, partly)
@@ -253,7 +253,7 @@ def _machines(request: Request) -> list[Hardware]:
     hosts = {
         rented.machine: None
         for worker in workers
-        for exchange in exchanges(request, site_of(request, worker, 1), model)
+        for exchange in allowed_exchanges(request, site_of(request, worker, 1), model)
         for rented in exchange.rented(site_of(request, worker, 1))
     }
     return [*workers, *(market.machine(name) for name in hosts)]
@@ -263,7 +263,7 @@ def _result(grid: Grid, store: Store, partial: bool) -> SweepResult:
     rows: list[ScoredPlan] = []
     refused: dict[str, str] = {}
     for number, text in store.results().items():
-        plan, outcome = grid.plans[number], decoded(text)
+        plan, outcome = grid.plans[number], decode_result(text)
         if isinstance(outcome, str):
             refused[plan.key] = outcome
         else:
@@ -296,18 +296,20 @@ def sweep(
 def fingerprint(*values: Any) -> str:
     """A digest of numbers, texts, sequences, mappings and dataclasses. Fields at their default are left out,
     so that new fields do not change it."""
-    return hashlib.sha256(repr([plain(value) for value in values]).encode()).hexdigest()
+    return hashlib.sha256(repr([canonical(value) for value in values]).encode()).hexdigest()
 
 
-def plain(value: Any) -> Any:
+def canonical(value: Any) -> Any:
     """A value as lists, pairs, numbers and texts that every release writes alike."""
     if is_dataclass(value) and not isinstance(value, type):
         values = ((field, getattr(value, field.name)) for field in fields(value) if field.repr)
-        return sorted((field.name, plain(set_to)) for field, set_to in values if set_to != _default(field))
+        return sorted(
+            (field.name, canonical(set_to)) for field, set_to in values if set_to != _default(field)
+        )
     if isinstance(value, Mapping):
-        return sorted((str(name), plain(item)) for name, item in value.items())
+        return sorted((str(name), canonical(item)) for name, item in value.items())
     if isinstance(value, list | tuple):
-        return [plain(item) for item in value]
+        return [canonical(item) for item in value]
     if isinstance(value, float) and value.is_integer():
         return int(value)  # 1e9 and 1000000000 are one number
     if value is None or isinstance(value, str | bytes | bool | int | float):

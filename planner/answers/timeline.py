@@ -52,10 +52,12 @@ def timeline_of(request: Request, plan: Plan, *, steps: int = 3) -> Timeline:
         "exchange": plan.exchange.labels().plan,
     }
     seed = plan.seed(request.seed)
-    return traced(case, seed=seed, steps=steps, about=about)
+    return simulate_window(case, seed=seed, steps=steps, about=about)
 
 
-def traced(case: Case, *, seed: int = 0, steps: int = 3, about: Mapping[str, Any] | None = None) -> Timeline:
+def simulate_window(
+    case: Case, *, seed: int = 0, steps: int = 3, about: Mapping[str, Any] | None = None
+) -> Timeline:
     """Simulate a few steps of worker 0 after a warm-up, and keep their chunks."""
     from planner.simulator.run import RunOptions, run
     from planner.simulator.simulate import FAIRNESS_SIGMA, start_offsets_s

@@ -187,9 +187,9 @@ class Given:
 
     def request(self) -> Request:
         """The request that the flags and the scenario file mean."""
-        from planner.answers.scenario import merged, parse_request
+        from planner.answers.scenario import merge_options, parse_request
 
-        return parse_request(**merged(self.options, self.config))
+        return parse_request(**merge_options(self.options, self.config))
 
     def emit(self, result: Any) -> None:
         """Show an answer, with its plot where a person reads it."""

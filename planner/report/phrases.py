@@ -223,9 +223,9 @@ def _deadline_words(training: Training, scored: ScoredPlan, request: Request) ->
 
 def missed_words(scored: ScoredPlan, request: Request, training: Training | None) -> str:
     """A sentence about the limit that a plan misses; empty if none."""
-    from planner.answers.jobs import Limit, missed
+    from planner.answers.jobs import Limit, missed_limit
 
-    limit = missed(scored, request, training)
+    limit = missed_limit(scored, request, training)
     words = {
         Limit.LATE: f"Misses the deadline of {format_seconds(request.deadline_s or 0.0)}.",
         Limit.SLOW: f"Slower than the required {rate(request.min_samples_per_s or 0)} samples/s.",

@@ -43,7 +43,7 @@ def plan_row(
     scored: ScoredPlan, chosen: ScoredPlan, request: Request, training: Training | None
 ) -> dict[str, Any]:
     """The row of a plan: the PLAN object of JSON, and under keys with an underscore what people read."""
-    from planner.answers.jobs import missed
+    from planner.answers.jobs import missed_limit
 
     scale = scored.sample_tokens or 1
     row = scored.as_dict() | {
@@ -57,7 +57,7 @@ def plan_row(
     }
     if training is not None:
         row |= training.figures(scored)
-    return row | {"misses": missed(scored, request, training)}
+    return row | {"misses": missed_limit(scored, request, training)}
 
 
 def plan_columns(

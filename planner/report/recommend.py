@@ -164,10 +164,12 @@ def _offers(result: Comparison) -> Sequence[ScoredPlan]:
 
 def _ends(result: Comparison) -> tuple[ScoredPlan, ScoredPlan]:
     """The cheapest and the fastest row that meets every limit; the choice where none does."""
-    from planner.answers.jobs import missed, training_of
+    from planner.answers.jobs import missed_limit, training_of
 
     training = training_of(result.request)
-    rows = [row for row in _offers(result) if not missed(row, result.request, training)] or [result.chosen]
+    rows = [row for row in _offers(result) if not missed_limit(row, result.request, training)] or [
+        result.chosen
+    ]
     cheapest = min(rows, key=lambda row: row.usd_per_million_samples)
     return cheapest, max(rows, key=lambda row: row.samples_per_s)
 
@@ -211,12 +213,12 @@ def _why(result: Recommendation) -> list[str]:
 def _alternatives(result: Recommendation) -> list[ScoredPlan]:
     """The choice, plans with a name, tied ones and the front, by cost; where those are few, the best plans of
     other machines."""
-    from planner.answers.jobs import missed, training_of
+    from planner.answers.jobs import missed_limit, training_of
 
     request, chosen = result.request, result.chosen
     first = [plan for plan in result.plans if plan.plan == chosen.plan] or [chosen]
     named = [plan for plan in result.plans if plan.marks]
-    feasible = [plan for plan in result.plans if not missed(plan, request, training_of(request))]
+    feasible = [plan for plan in result.plans if not missed_limit(plan, request, training_of(request))]
     front = [*first, *named, *result.tied, *_front_of(feasible)]
     best_of: dict[str, ScoredPlan] = {}
     for plan in feasible:

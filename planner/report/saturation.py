@@ -114,11 +114,14 @@ def _cheaper(result: Saturation, training: Training | None) -> list[str]:
 
 def _label(point: SaturationPoint, result: Saturation) -> str:
     """What a row is called: the choice, a turn of the curve, the limit that it misses."""
-    from planner.answers.jobs import missed, training_of
+    from planner.answers.jobs import missed_limit, training_of
 
     if point is result.chosen:
         return "> recommended"
-    priced, limit = point.scored.priced, missed(point.scored, result.request, training_of(result.request))
+    priced, limit = (
+        point.scored.priced,
+        missed_limit(point.scored, result.request, training_of(result.request)),
+    )
     turns = {
         result.saturation_workers: "last worth its cost" if priced else "last that pays",
         result.cost_doubles_workers: "cost doubles" if priced else "half as efficient",

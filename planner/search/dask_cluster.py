@@ -42,13 +42,13 @@ class OtherVersion(Exception):
 @contextmanager
 def dask_executor(address: str) -> Iterator[Executor]:
     """An executor on the workers of a Dask scheduler."""
-    security = reachable(address)
+    security = check_reachable(address)
     with warnings.catch_warnings():
         warnings.filterwarnings("ignore", module="distributed")
-        restore = _silence()
-        client = connected(address, security)
+        restore = _silence_loggers()
+        client = connect_client(address, security)
         with _closing(client):
-            slots = judged(client, address)
+            slots = count_slots(client, address)
             with _Cluster(client, address, slots) as pool:
                 try:
                     with _explained(pool):
@@ -117,7 +117,7 @@ class _Cluster(Executor):
         if ours.cancelled() or self._closed.is_set():
             return
         error = CancelledError() if theirs.cancelled() else theirs.exception()
-        why = None if error is None else _loss(error)
+        why = None if error is None else _loss_reason(error)
         if why is not None:
             self._lose(why)
             return
@@ -161,7 +161,7 @@ def _same_version(version: str, call: Callable[[], T]) -> T:
     return call()
 
 
-def _loss(error: BaseException) -> str | None:
+def _loss_reason(error: BaseException) -> str | None:
     """Why an error means that the cluster is lost; None if it concerns the task."""
     from distributed import KilledWorker
 
@@ -176,7 +176,7 @@ def _loss(error: BaseException) -> str | None:
     return None
 
 
-def _silence() -> Callable[[], None]:
+def _silence_loggers() -> Callable[[], None]:
     """Silence Dask's loggers; returns a function that restores them."""
     loggers = [
         logging.getLogger(name)
@@ -206,18 +206,18 @@ VERSION = (
 )
 
 
-def reachable(address: str) -> Any:
+def check_reachable(address: str) -> Any:
     """Dask's TLS settings for a scheduler that answers at this address."""
     try:
         import distributed  # noqa: F401
     except ImportError as error:
         raise BadInput("--cluster needs Dask; install it with pip install 'dnn-planner[cluster]'") from error
     security = _security(address)
-    _knock(address, security)
+    _check_greeting(address, security)
     return security
 
 
-def connected(address: str, security: Any) -> Any:
+def connect_client(address: str, security: Any) -> Any:
     """A client connected to the scheduler."""
     from distributed import Client, __version__
 
@@ -236,7 +236,7 @@ def connected(address: str, security: Any) -> Any:
     )
 
 
-def judged(client: Any, address: str) -> int:
+def count_slots(client: Any, address: str) -> int:
     """The number of simulations that workers run at once; refused if any worker is unusable."""
     try:
         versions = client.run(eval, VERSION, on_error="return")
@@ -283,7 +283,7 @@ def _security(address: str) -> Any:
     return security
 
 
-def _knock(address: str, security: Any) -> None:
+def _check_greeting(address: str, security: Any) -> None:
     """Refuse an address where no Dask scheduler speaks first."""
     parts = urlsplit(address)
     try:

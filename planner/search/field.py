@@ -20,7 +20,7 @@ from planner.parallel.plan import Plan
 from planner.search.cases import Cases
 from planner.search.request import MAX_WORKERS, Request
 from planner.search.sizes import LARGE_PARAMETERS, micro_batches, precisions, smaller_batches
-from planner.search.space import left_out, offered, plans_at, worker_machines
+from planner.search.space import plans_at, usual_strategies, why_left_out, worker_machines
 
 OUTCLASSED = 3.0  # times the cost of a sample: more than exchanges ever lose between machines that compete
 REACHED = 0.9  # of its bound, which one device alone is sure to reach
@@ -48,13 +48,13 @@ class _Single:
         return self.usd_per_hour / self.hardware.device_count / self.samples_per_s
 
 
-def field_of(cases: Cases) -> Field:
+def candidate_machines(cases: Cases) -> Field:
     """Machines of a request that can win. Named machines all stay, unless their rates are unknown."""
     request = cases.request
     result = Field(worker_machines(request))
     if request.profile is not None and not request.any_device:
         return result
-    usable = [kind for kind in result.machines if not left_out(kind, request)]
+    usable = [kind for kind in result.machines if not why_left_out(kind, request)]
     singles: dict[str, _Single] = {}
     unknown: dict[Reason, list[str]] = {}
     too_small: list[str] = []
@@ -100,7 +100,7 @@ def _too_slow(kinds: Sequence[Hardware], model: Model) -> list[str]:
 def _single(kind: Hardware, cases: Cases, smallest: Request) -> _Single | None:
     """The best one device of a machine can do; None if it cannot hold the model."""
     site = Site(kind, 1, cases.market, WHOLE, seed=smallest.seed)
-    alone = tuple(offered(smallest, site, cases.model, only=("alone",)))
+    alone = tuple(usual_strategies(smallest, site, cases.model, only=("alone",)))
 
     def fitting(batch: int) -> list[Plan]:
         kept_precisions = [

@@ -49,7 +49,7 @@ def machine_names(
     if sold is True or (not named and sold is None):
         had = tuple(kind for kind in kinds if kind.can_be_had)
         if kinds and not had:
-            raise Infeasible(f"{nobody_rents(kinds)}; --all looks at them all the same")
+            raise Infeasible(f"{not_rented_words(kinds)}; --all looks at them all the same")
         kinds = had
     if not kinds:
         raise BadInput(f"no machine of {', '.join(providers or ())} is named by {', '.join(words or ())}")
@@ -77,7 +77,7 @@ def own_names(kinds: Iterable[Hardware]) -> set[str]:
     return {kind.name for kind in kinds if kind.name in mine or kind.standing == "own"}
 
 
-def nobody_rents(kinds: Sequence[Hardware]) -> str:
+def not_rented_words(kinds: Sequence[Hardware]) -> str:
     """`p3.2xlarge, p3.8xlarge can no longer be rented`."""
     names = ", ".join(kind.name for kind in kinds[:3]) + (", ..." if len(kinds) > 3 else "")
     return f"{names} can no longer be rented"

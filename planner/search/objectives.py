@@ -28,7 +28,7 @@ from planner.search.race import ALL_RUNGS, Evaluate, Floats, Goal, Outcome, race
 from planner.search.rank import LEAST_GAIN, NEGLIGIBLE_COST, worth_per_sample
 from planner.search.request import Request, model_of
 from planner.search.simulations import Rung, Score
-from planner.search.sizes import batch_discount, kinds, open_batch
+from planner.search.sizes import allowed_strategies, batch_discount, is_batch_open
 
 S = TypeVar("S", bound=Score)
 
@@ -50,7 +50,7 @@ class Contest:
     sigma: Floats  # of the logarithm of the speed
 
 
-def race_for(
+def run_races(
     contest: Contest,
     objective: Objective,
     evaluate: Evaluate[S],
@@ -100,7 +100,7 @@ def race_for(
     if (
         fresh and not outcome.partial and not outcome.long <= fresh
     ):  # beside which an asynchronous choice is told
-        outcome = merged(outcome, run(CHOICE, first, fresh))
+        outcome = merge_outcomes(outcome, run(CHOICE, first, fresh))
 
     def points() -> tuple[list[int], Floats, Floats]:
         done = sorted(i for i in outcome.long if outcome.scores[i].samples_per_s > 0)
@@ -113,7 +113,7 @@ def race_for(
         kept, speed, usd_per_s = points()
         if kept and objective == "balanced":
             value = worth_per_sample(objective, float((usd_per_s / speed).min()), min_marginal_efficiency)
-            outcome = merged(outcome, run(CHOICE, "balanced", value=value))
+            outcome = merge_outcomes(outcome, run(CHOICE, "balanced", value=value))
             kept, speed, usd_per_s = points()
             best = int(np.argmax(value * speed - usd_per_s))
         elif kept:
@@ -122,11 +122,11 @@ def race_for(
             limit = float(usd_per_s[best] / speed[best]) * (1 + NEGLIGIBLE_COST)
             near = np.flatnonzero((cost <= limit) & (ceiling >= speed[best] * (1 + LEAST_GAIN)))
             if len(near):
-                outcome = merged(outcome, run(CHOICE, "fastest", set(near.tolist())))
+                outcome = merge_outcomes(outcome, run(CHOICE, "fastest", set(near.tolist())))
     if not outcome.partial:
-        outcome = merged(outcome, run(OTHER_END, "fastest" if first == "cheapest" else "cheapest"))
+        outcome = merge_outcomes(outcome, run(OTHER_END, "fastest" if first == "cheapest" else "cheapest"))
     if not outcome.partial:
-        outcome = merged(outcome, run(BETWEEN, "front", sparse, known=outcome))
+        outcome = merge_outcomes(outcome, run(BETWEEN, "front", sparse, known=outcome))
     outcome.pruned_by_bound = len(contest.bound_samples_per_s) - len(outcome.scores)
     return outcome
 
@@ -135,7 +135,7 @@ def _is_power(count: int) -> bool:
     return count & (count - 1) == 0
 
 
-def merged(one: Outcome[S], more: Outcome[S]) -> Outcome[S]:
+def merge_outcomes(one: Outcome[S], more: Outcome[S]) -> Outcome[S]:
     """Both outcomes, each plan with its longest simulation."""
     scores = {**more.scores, **one.scores}
     scores |= {i: score for i, score in more.scores.items() if i in more.long and i not in one.long}
@@ -147,14 +147,14 @@ AHEAD = 0.10  # of a synchronous plan, which an asynchronous one must be
 
 def staleness_discount(exchange: Exchange, replicas: int, request: Request) -> float:
     """Ranking factor: below 1 for asynchronous plans, whose stale gradients need more epochs."""
-    open_mode = request.mode is None and len(kinds(request)) > 1
+    open_mode = request.mode is None and len(allowed_strategies(request)) > 1
     return 1 / (1 + AHEAD) if open_mode and exchange.is_asynchronous and replicas > 1 else 1.0
 
 
 def discounts(plans: Iterable[Plan], request: Request) -> Floats:
     """Ranking factors of plans for staleness and large batches."""
     model = model_of(request)
-    chosen, free = open_batch(request, model), request.accumulate is None
+    chosen, free = is_batch_open(request, model), request.accumulate is None
     return np.array(
         [
             staleness_discount(plan.exchange, plan.replicas, request)

@@ -25,7 +25,7 @@ from typing import Any, Generic, Literal, TypeVar
 import numpy as np
 import numpy.typing as npt
 
-from planner.search.simulations import Rung, Score, cautious
+from planner.search.simulations import Rung, Score, cautious_interval
 
 Goal = Literal["front", "cheapest", "balanced", "fastest"]
 ROUND = 16  # plans scored before bounds are looked at again; fixed, whatever the number of threads
@@ -124,7 +124,7 @@ def race(
     bound = bound_samples_per_s * worth
     order = [
         i
-        for i in turns(bound, runner.usd_per_s, goal)
+        for i in alternating_order(bound, runner.usd_per_s, goal)
         if (only is None or i in only) and bound[i] >= least[i]
     ]
     try:
@@ -142,7 +142,7 @@ def race(
     return runner.outcome
 
 
-def turns(ceiling: Floats, usd_per_s: Floats, goal: Goal = "front") -> list[int]:
+def alternating_order(ceiling: Floats, usd_per_s: Floats, goal: Goal = "front") -> list[int]:
     """Plans alternating from the fastest and the cheapest end, so that both ends are found early."""
     index, cost = np.arange(len(ceiling)), usd_per_s / ceiling
     fastest = np.lexsort((index, cost, -ceiling)).tolist()
@@ -192,7 +192,7 @@ class _Race(Generic[S]):
         """Upper bounds after a rung, lowered to the widened intervals."""
         ceiling = bound.copy()
         for i in entrants:
-            ceiling[i] = min(ceiling[i], cautious(self.outcome.scores[i], rung)[1] * self.worth[i])
+            ceiling[i] = min(ceiling[i], cautious_interval(self.outcome.scores[i], rung)[1] * self.worth[i])
         return ceiling
 
     def survivors(self, entrants: Sequence[int], ceiling: Floats, rung: Rung) -> list[int]:
@@ -200,7 +200,7 @@ class _Race(Generic[S]):
         close plans would rule each other out."""
         floors = self.frontier(0.0)
         for i in entrants:
-            self._add(floors, cautious(self.outcome.scores[i], rung)[0], i)
+            self._add(floors, cautious_interval(self.outcome.scores[i], rung)[0], i)
         entrants = [i for i in entrants if ceiling[i] >= self.least[i]]
         reach = [i for i in entrants if not floors.dominates(ceiling[i], self.usd_per_s[i] / ceiling[i], i)]
         return self.by_looks(sorted(reach))

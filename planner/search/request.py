@@ -36,7 +36,7 @@ from planner.search.limits import (
     check_ranges,
     job_samples,
 )
-from planner.search.training import as_trained
+from planner.search.training import apply_training
 
 if TYPE_CHECKING:
     from planner.device.activations import Recompute
@@ -396,4 +396,4 @@ def model_of(request: Request) -> Model:
     profile = request.profile
     if profile is not None and request.model == profile.model and request.model not in model_names():
         return Model(profile.model, layers=(), default_batch=profile.batch)
-    return as_trained(load_model(request.model), request)
+    return apply_training(load_model(request.model), request)

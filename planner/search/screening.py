@@ -20,10 +20,10 @@ from planner.parallel.data.single import Alone
 from planner.parallel.mesh import WHOLE, data_parallel_group
 from planner.search.cases import Cases
 from planner.search.objectives import staleness_discount
-from planner.search.race import ROUND, Frontier, turns
+from planner.search.race import ROUND, Frontier, alternating_order
 from planner.search.simulations import Simulations
-from planner.search.sizes import kinds, plan_of
-from planner.search.space import Space, considers, enumerate_plans, offered, site_of
+from planner.search.sizes import allowed_strategies, plan_of
+from planner.search.space import Space, enumerate_plans, is_considered, site_of, usual_strategies
 
 if TYPE_CHECKING:
     from planner.device.computation import Computation
@@ -49,14 +49,16 @@ def screened_space(
 ) -> Space:
     """Plans of a request that may win; `on_improvement` receives the best so far."""
     cases, request = simulations.cases, simulations.request
-    asked = kinds(request)
+    asked = allowed_strategies(request)
     few = tuple(kind for kind in asked if EXCHANGES.entry(kind).tier is not Tier.CONTENDER)
     if not few or len(few) == len(asked):
         return enumerate_plans(request, cases.model, machines=machines)
     space = enumerate_plans(request, cases.model, machines=machines, only=few)
     contenders = tuple(kind for kind in asked if kind not in few)
     small = [site_of(request, machine, 2 if machine.device_count == 1 else 1) for machine in machines]
-    if not any(considers(request, kind, site, cases.model, asked) for kind in contenders for site in small):
+    if not any(
+        is_considered(request, kind, site, cases.model, asked) for kind in contenders for site in small
+    ):
         _floors(space, simulations, pool, on_improvement, rounds=1, each=LOOK)  # for whoever waits
         return space
     pruner = BoundPruner(cases, _floors(space, simulations, pool, on_improvement), contenders)
@@ -79,7 +81,7 @@ def _floors(
         return floors
     cases, usd_per_s = simulations.cases, space.usd_per_useful_hour / 3600
     bounds = cases.bounds(space.plans)
-    left = turns(bounds, usd_per_s)
+    left = alternating_order(bounds, usd_per_s)
     for _ in range(rounds):
         left = [i for i in left if not floors.dominates(bounds[i], usd_per_s[i] / bounds[i], i)]
         batch, left = left[:each], left[each:]
@@ -102,7 +104,7 @@ class BoundPruner:
         self.cases = cases
         self.floors = floors
         self.contenders = contenders
-        self.asked = kinds(cases.request)
+        self.asked = allowed_strategies(cases.request)
         self.pruned = 0
         self._computations: dict[Hashable, Computation] = {}
         self._workers: dict[Hashable, tuple[float, float]] = {}
@@ -140,10 +142,10 @@ class BoundPruner:
         return kept
 
     def _considers(self, kind: str, site: Site) -> bool:
-        return considers(self.cases.request, kind, site, self.cases.model, self.asked)
+        return is_considered(self.cases.request, kind, site, self.cases.model, self.asked)
 
     def _offered(self, site: Site) -> Iterator[Exchange]:
-        return offered(self.cases.request, site, self.cases.model, self.contenders, self.asked)
+        return usual_strategies(self.cases.request, site, self.cases.model, self.contenders, self.asked)
 
     def _wins(self, ceiling: float, usd_per_s: float) -> bool:
         if ceiling in (0.0, math.inf):  # no option at all, or none of which anything is known

@@ -82,7 +82,7 @@ class Score(Protocol):
     def samples_per_s_high(self) -> float: ...
 
 
-def cautious(score: Score, rung: Rung) -> tuple[float, float]:
+def cautious_interval(score: Score, rung: Rung) -> tuple[float, float]:
     """The widened interval of a throughput after a rung."""
     effort, _, caution = RUNGS[rung]
     mean, off = score.samples_per_s, effort.bias * score.samples_per_s
@@ -94,7 +94,7 @@ def half_width(score: Score) -> float:
     return score.samples_per_s_high - score.samples_per_s
 
 
-def cannot_tell(difference: float, one: Score, other: Score) -> bool:
+def is_within_error(difference: float, one: Score, other: Score) -> bool:
     """Whether a difference is within the combined error of two scores."""
     return abs(difference) <= hypot(half_width(one), half_width(other))
 

@@ -78,12 +78,12 @@ def largest_alone(model: Model, worker: Hardware) -> int:
 def micro_batches(request: Request, model: Model, worker: Hardware) -> Iterable[int]:
     """Micro-batches to try: of a global batch its divisors near powers of two, else the usual ones."""
     if request.batches is None and request.global_batch is None and request.profile is None:
-        return tried_batches(request, model, worker)
+        return usual_batches(request, model, worker)
     if request.global_batch is None or request.batches is not None or request.profile is not None:
         return batches(request, model, worker)
     powers = MICRO_BATCHES
     if model.sequence_length is None:
-        largest = tried_batches(replace(request, global_batch=None), model, worker)[-1]
+        largest = usual_batches(replace(request, global_batch=None), model, worker)[-1]
         powers = max(largest, 1).bit_length()
     return dividing_batches(request.global_batch, [2**k for k in range(powers)])
 
@@ -98,7 +98,7 @@ def node_counts(request: Request, worker: Hardware, model: Model) -> list[int]:
     """Machine counts to try: those requested, else every count, thinned out above 64."""
     if request.workers is not None:
         asked = {-(-count // worker.device_count) for count in request.workers}
-        return sorted(asked if joined(request, worker) else asked & {1})
+        return sorted(asked if can_span_machines(request, worker) else asked & {1})
     counts, count = [], 1
     most = _most_nodes(request, worker, model)
     while count <= most:
@@ -109,7 +109,7 @@ def node_counts(request: Request, worker: Hardware, model: Model) -> list[int]:
     return sorted(set(counts))
 
 
-def joined(request: Request, worker: Hardware) -> bool:
+def can_span_machines(request: Request, worker: Hardware) -> bool:
     """Whether several machines can be used: their network figure is known or given."""
     return request.market.nic_bytes_per_s(worker) is not None
 
@@ -136,7 +136,7 @@ def _most_nodes(request: Request, worker: Hardware, model: Model) -> int:
         most = 1
     if (owned := owned_machines(request, worker)) is not None:
         most = min(most, owned)
-    return most if joined(request, worker) else min(most, 1)
+    return most if can_span_machines(request, worker) else min(most, 1)
 
 
 def recompute_options(request: Request, model: Model) -> tuple[Recompute, ...]:
@@ -167,42 +167,42 @@ MOST_TOKENS = 2**24
 LARGE_PARAMETERS = 8_000_000_000  # of a model that is also tried in parts
 
 
-def open_batch(request: Request, model: Model) -> bool:
+def is_batch_open(request: Request, model: Model) -> bool:
     """Whether the search may choose the batch per device."""
     named = (request.batches, request.global_batch, request.profile)
     return all(entry is None for entry in named) and model.trained_parameters < LARGE_PARAMETERS
 
 
-def tried_batches(request: Request, model: Model, worker: Hardware) -> tuple[int, ...]:
+def usual_batches(request: Request, model: Model, worker: Hardware) -> tuple[int, ...]:
     """The model's default batch and its doublings."""
-    many = DOUBLINGS if open_batch(request, model) and worker.device.kind == "gpu" else 0
+    many = DOUBLINGS if is_batch_open(request, model) and worker.device.kind == "gpu" else 0
     return tuple(model.default_batch * 2**k for k in range(many + 1))
 
 
 def smaller_batches(request: Request, model: Model) -> tuple[int, ...]:
     """Batches below the default, tried if that does not fit, the largest first."""
-    below = range(int(log2(model.default_batch)), -1, -1) if open_batch(request, model) else ()
+    below = range(int(log2(model.default_batch)), -1, -1) if is_batch_open(request, model) else ()
     return tuple(2**k for k in below if 2**k < model.default_batch)
 
 
-def most_of_all(model: Model) -> int:
+def max_step_samples(model: Model) -> int:
     """The most samples per step that usual recipes train with."""
     return MOST_SAMPLES if model.sequence_length is None else max(MOST_TOKENS // model.sequence_length, 1)
 
 
-def too_many(request: Request, model: Model, batch: int, replicas: int) -> bool:
+def exceeds_max_step(request: Request, model: Model, batch: int, replicas: int) -> bool:
     """Whether a step takes more samples than usual recipes train with."""
     in_all = batch * (request.accumulate or 1) * replicas
-    return open_batch(request, model) and replicas > 1 and in_all > most_of_all(model)
+    return is_batch_open(request, model) and replicas > 1 and in_all > max_step_samples(model)
 
 
 def may_accumulate(request: Request, model: Model) -> bool:
     """Whether a batch may be split into micro-batches instead of recompute."""
     free = request.recompute is None or "none" in request.recompute
-    return free and request.accumulate is None and open_batch(request, model)
+    return free and request.accumulate is None and is_batch_open(request, model)
 
 
-def accumulates_more(request: Request, model: Model) -> bool:
+def may_accumulate_more(request: Request, model: Model) -> bool:
     """Whether the search may choose a large model's micro-batches per step."""
     named = (request.batches, request.global_batch, request.accumulate, request.profile)
     return model.trained_parameters >= LARGE_PARAMETERS and all(entry is None for entry in named)
@@ -247,7 +247,7 @@ def named_mesh(request: Request, worker: Hardware, model: Model) -> Mesh:
     )
 
 
-def deals(request: Request, batch: int, site: Site) -> bool:
+def divides_global_batch(request: Request, batch: int, site: Site) -> bool:
     """Whether the replicas of a site can share the global batch at this micro-batch."""
     return request.global_batch is None or request.global_batch % (batch * max(site.replicas, 1)) == 0
 
@@ -280,7 +280,7 @@ def plan_of(
     )
 
 
-def kinds(request: Request) -> tuple[str, ...]:
+def allowed_strategies(request: Request) -> tuple[str, ...]:
     """The strategies that a request allows."""
     if request.exchanges is not None:
         return tuple(kind for kind, _ in request.exchanges)
@@ -292,7 +292,7 @@ def kinds(request: Request) -> tuple[str, ...]:
     return tuple(meant or EXCHANGES)
 
 
-def asked_of(request: Request, kind: str, *, single: bool = False) -> Asked:
+def strategy_settings(request: Request, kind: str, *, single: bool = False) -> Asked:
     """A request's settings of a strategy; `single`: for a question about one plan."""
     named = {name: getattr(request, name) for name in EXCHANGES.entry(kind).fields}
     settings = {name: value for name, value in named.items() if value is not None}

@@ -27,19 +27,19 @@ from planner.parallel.plan import Plan
 from planner.search.feasibility import Feasibility, exclusion
 from planner.search.request import SERVER_WORDS, Request
 from planner.search.sizes import (
-    asked_of,
-    deals,
-    kinds,
+    allowed_strategies,
+    divides_global_batch,
+    exceeds_max_step,
+    is_batch_open,
     may_accumulate,
     meshes_on,
     micro_batches,
     node_counts,
-    open_batch,
     plan_of,
     precisions,
     recompute_options,
     smaller_batches,
-    too_many,
+    strategy_settings,
     with_micro_batches,
 )
 
@@ -103,7 +103,7 @@ def enumerate_plans(
     prices: list[float] = []
     useful: list[float] = []
     for worker in worker_machines(request) if machines is None else machines:
-        if why := left_out(worker, request, unpriced=unpriced):
+        if why := why_left_out(worker, request, unpriced=unpriced):
             space.left_out.setdefault(why, []).append(worker.name)
             continue
         for plan in plans_on(worker, request, feasibility, pruner=pruner, only=only):
@@ -145,7 +145,7 @@ def worker_machines(request: Request) -> tuple[Hardware, ...]:
     return workers
 
 
-def left_out(worker: Hardware, request: Request, *, unpriced: bool = False) -> Reason | None:
+def why_left_out(worker: Hardware, request: Request, *, unpriced: bool = False) -> Reason | None:
     """Why a machine gets no plans; None if it may."""
     market = request.market
     recorded = request.profile is not None and request.hardware is None and not request.any_device
@@ -175,9 +175,9 @@ def plans_on(
     not fit, and all but one site that cannot share the global batch. Batches below the default are tried if
     that does not fit or needs recompute."""
     model = feasibility.model
-    own = model.default_batch if open_batch(request, model) else None
+    own = model.default_batch if is_batch_open(request, model) else None
     fewer = smaller_batches(request, model)
-    asked = kinds(request)
+    asked = allowed_strategies(request)
     keeps_own = all(EXCHANGES.entry(kind).tier is Tier.CONTENDER for kind in only or asked)
     sites: dict[tuple[int, Mesh], Site] = {}
     known: dict[tuple[int, Mesh], tuple[Exchange, ...]] = {}
@@ -205,16 +205,16 @@ def plans_on(
                         continue
                     if (site := sites.get((nodes, mesh))) is None:
                         site = sites[nodes, mesh] = site_of(request, worker, nodes, mesh)
-                    divided = deals(request, batch, site)
+                    divided = divides_global_batch(request, batch, site)
                     if divided and pruner is not None and not pruner.site_may_win(site, batch, precision):
                         held.add((nodes, mesh))
                         continue
                     if (nodes, mesh) not in known:
                         named = only if nodes else ("alone",)
-                        known[nodes, mesh] = tuple(offered(request, site, model, named, asked))
+                        known[nodes, mesh] = tuple(usual_strategies(request, site, model, named, asked))
                     choices = known[nodes, mesh]
                     if own is not None:
-                        most = not too_many(request, model, batch, site.replicas)
+                        most = not exceeds_max_step(request, model, batch, site.replicas)
                         choices = tuple(
                             choice
                             for choice in choices
@@ -289,29 +289,29 @@ def site_of(request: Request, worker: Hardware, nodes: int, mesh: Mesh = WHOLE) 
 
 def one_device(request: Request, worker: Hardware, only: Kinds = None) -> tuple[int, ...]:
     """(0,) if one device of a larger machine is tried alone, which may be faster on slow links."""
-    several = worker.device_count > 1 and "alone" in (kinds(request) if only is None else only)
+    several = worker.device_count > 1 and "alone" in (allowed_strategies(request) if only is None else only)
     whole = not request.names_mesh
     return (0,) if several and whole and (request.workers is None or 1 in request.workers) else ()
 
 
-def exchanges(request: Request, site: Site, model: Model) -> Iterator[Exchange]:
+def allowed_exchanges(request: Request, site: Site, model: Model) -> Iterator[Exchange]:
     """The strategies that a request allows on a site, in registry order."""
-    for kind in kinds(request):
+    for kind in allowed_strategies(request):
         if site.mesh.composes_with(kind):
-            yield from EXCHANGES[kind].candidates(asked_of(request, kind), site, model)
+            yield from EXCHANGES[kind].candidates(strategy_settings(request, kind), site, model)
 
 
-def offered(
+def usual_strategies(
     request: Request, site: Site, model: Model, only: Kinds = None, asked: Kinds = None
 ) -> Iterator[Exchange]:
     """The strategies that practitioners would use on a site, and all that are named."""
-    asked = kinds(request) if asked is None else asked
+    asked = allowed_strategies(request) if asked is None else asked
     for kind in asked if only is None else only:
-        if considers(request, kind, site, model, asked):
-            yield from EXCHANGES[kind].candidates(asked_of(request, kind), site, model)
+        if is_considered(request, kind, site, model, asked):
+            yield from EXCHANGES[kind].candidates(strategy_settings(request, kind), site, model)
 
 
-def considers(request: Request, kind: str, site: Site, model: Model, asked: tuple[str, ...]) -> bool:
+def is_considered(request: Request, kind: str, site: Site, model: Model, asked: tuple[str, ...]) -> bool:
     """Whether the search tries a strategy on a site."""
     named = request.exchanges is not None or len(asked) < len(EXCHANGES)
     suits = named or EXCHANGES.entry(kind).considered(model.parameters, site)

@@ -109,7 +109,7 @@ def fine_tuning_length(model: Model, training: MethodSettings) -> int | None:
     return USUAL_LENGTH if longer else None
 
 
-def as_trained(model: Model, request: Request) -> Model:
+def apply_training(model: Model, request: Request) -> Model:
     """The model with the request's sequence length, training method and dataset."""
     if request.sequence_length is not None:
         model = model.with_sequence_length(request.sequence_length)
@@ -131,11 +131,11 @@ def as_trained(model: Model, request: Request) -> Model:
     training = training_asked(request)
     if (length := usual_length(request)) is not None:
         model = model.with_sequence_length(length)
-    model = padded(model, request.extra.get("mean_length"))
+    model = with_mean_length(model, request.extra.get("mean_length"))
     return trained_by(model, training, request.extra.get("dataset_tokens"))
 
 
-def padded(model: Model, mean_length: int | None) -> Model:
+def with_mean_length(model: Model, mean_length: int | None) -> Model:
     """The model on examples of this mean length, padded to the sequence length."""
     if mean_length is None:
         return model

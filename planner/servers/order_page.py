@@ -107,14 +107,14 @@ def order_page(answer: OrderAnswer, *, energy: bool = False) -> Page:
 
 
 def _step(answer: OrderAnswer, strategy: str, key: str, title: str) -> Picture:
-    from planner.answers.timeline import traced
+    from planner.answers.timeline import simulate_window
     from planner.simulator.simulate import Case
 
     schedule = answer.comparison.schedules[strategy]
     mode = cast(Mode, answer.request.mode)
     case = Case(profile=schedule.profile, cluster=answer.cluster, policy=schedule.policy, mode=mode)
     seed = answer.request.seed
-    return Picture(lambda: step_timeline(traced(case, seed=seed, steps=1), key, title))
+    return Picture(lambda: step_timeline(simulate_window(case, seed=seed, steps=1), key, title))
 
 
 def throughput(comparison: OrderComparison) -> Chart:

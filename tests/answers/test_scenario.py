@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from planner import flags
-from planner.answers.scenario import merged, parse_request
+from planner.answers.scenario import merge_options, parse_request
 from planner.answers.sweep import read_sweep
 from planner.errors import BadInput
 from planner.flags import COUNTS, Flag, FlagSection, counts, duration_s, register
@@ -43,18 +43,18 @@ def test_durations_refuse(words):
 def test_every_config_is_a_request(path):
     if path.stem.startswith("sweep"):
         pytest.skip("a sweep has a format of its own")
-    request = parse_request(**merged({}, path))
+    request = parse_request(**merge_options({}, path))
     assert request.model == model_of(request).name
 
 
 def test_flag_wins_over_the_file():
-    scenario = merged({"budget": 5.0, "model": None}, CONFIGS / "vgg11-20usd.toml")
+    scenario = merge_options({"budget": 5.0, "model": None}, CONFIGS / "vgg11-20usd.toml")
     request = parse_request(**scenario)
     assert (request.model, request.budget_usd_per_hour, request.servers) == ("vgg11", 5.0, None)
 
 
 @pytest.mark.parametrize(
-    "reader", [lambda path: merged({}, path), lambda path: read_sweep(path).scenarios[0]]
+    "reader", [lambda path: merge_options({}, path), lambda path: read_sweep(path).scenarios[0]]
 )
 @pytest.mark.parametrize("where", ["lab", ".", "{tmp}/lab"])
 def test_paths_are_relative_to_the_file(tmp_path, monkeypatch, reader, where):
@@ -83,7 +83,7 @@ def test_paths_are_relative_to_the_file(tmp_path, monkeypatch, reader, where):
 def test_names_of_the_catalogue_are_no_paths(tmp_path):
     path = tmp_path / "mine.toml"
     path.write_text('model = "vgg11"\nhardware = "p3.*,c4"\nserver_hardware = "cheap"\n')
-    options = merged({"hardware": "./lab.toml"}, path)
+    options = merge_options({"hardware": "./lab.toml"}, path)
     assert (options["model"], options["hardware"], options["server_hardware"]) == (
         "vgg11",
         "./lab.toml",
@@ -95,7 +95,7 @@ def test_wrong_key_is_named_with_its_line(tmp_path):
     path = tmp_path / "mine.toml"
     path.write_text('model = "vgg11"\nbugdet = 3\n')
     with pytest.raises(BadInput, match=r"mine.toml:2.*bugdet.*did you mean 'budget'"):
-        merged({}, path)
+        merge_options({}, path)
 
 
 @pytest.mark.parametrize(
@@ -197,7 +197,7 @@ def test_contributed_flag_reaches_scenario_files_requests_and_json(monkeypatch, 
     monkeypatch.setattr(flags, "_CONTRIBUTED", {})
     register(expert)
     (tmp_path / "moe.toml").write_text('model = "vgg11"\nexpert = [2, 4]\n')
-    request = parse_request(**merged({}, tmp_path / "moe.toml"))
+    request = parse_request(**merge_options({}, tmp_path / "moe.toml"))
     assert request.extra == {"expert": (2, 4)}
     assert request.as_dict()["expert"] == (2, 4)
     with pytest.raises(BadInput, match="--expert is '0'"):

@@ -11,7 +11,7 @@ import pytest
 
 import planner
 from planner.answers.assumptions import UsualJob
-from planner.answers.jobs import Limit, Training, missed, training_of, usual_job
+from planner.answers.jobs import Limit, Training, missed_limit, training_of, usual_job
 from planner.answers.questions import Simulation, simulation_for
 from planner.answers.results import Comparison, Recommendation, Saturation
 from planner.model.catalog import load_model
@@ -135,7 +135,7 @@ def test_with_a_deadline_a_curve_chooses_the_cheapest_point_in_time(curve: Satur
     late_s = Training(EPOCH, "").confident_s(curve.points[1].scored, CONFIDENCE)
     asked = replace(curve.request, budget_usd_per_hour=None, deadline_s=late_s * 1.01)
     result = replace(curve, request=asked).chosen
-    fine = [point for point in curve.points if not missed(point.scored, asked, training_of(asked))]
+    fine = [point for point in curve.points if not missed_limit(point.scored, asked, training_of(asked))]
     assert result.scored.usd_per_million_samples == min(p.scored.usd_per_million_samples for p in fine)
     assert result.workers > 1
 

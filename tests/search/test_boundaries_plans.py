@@ -33,11 +33,11 @@ from planner.search.simulations import Simulations, executor_of
 from planner.search.sizes import (
     batch_discount,
     dividing_batches,
-    most_of_all,
+    exceeds_max_step,
+    is_batch_open,
+    max_step_samples,
     node_counts,
-    open_batch,
     smaller_batches,
-    too_many,
     usual_precision,
     with_workers,
 )
@@ -188,10 +188,10 @@ def test_with_workers_keeps_the_global_batch_or_says_that_it_cannot() -> None:
 
 def test_images_of_a_step_end_at_8192_and_tokens_at_two_to_the_24th() -> None:
     open_ = Request(model="resnet50", hardware=("p3.2xlarge",))
-    assert not too_many(open_, RESNET, 32, 256)
-    assert too_many(open_, RESNET, 1, 8193)
-    assert not too_many(open_, RESNET, 8193, 1)  # one device takes what it is given
-    assert most_of_all(load_model("bert-large").with_sequence_length(512)) == 32768
+    assert not exceeds_max_step(open_, RESNET, 32, 256)
+    assert exceeds_max_step(open_, RESNET, 1, 8193)
+    assert not exceeds_max_step(open_, RESNET, 8193, 1)  # one device takes what it is given
+    assert max_step_samples(load_model("bert-large").with_sequence_length(512)) == 32768
 
 
 @pytest.mark.parametrize(("parameters", "is_open"), [(7_999_999_999, True), (8_000_000_000, False)])
@@ -199,7 +199,7 @@ def test_batch_is_open_below_eight_billion_parameters(parameters: int, is_open: 
     """Parameters that are trained: the batch of adapters on a larger network is open."""
     model: Any = SimpleNamespace(trained_parameters=parameters, default_batch=8)
     request = Request(model="resnet50", hardware=("p3.2xlarge",))
-    assert open_batch(request, model) is is_open
+    assert is_batch_open(request, model) is is_open
     assert smaller_batches(request, model) == ((4, 2, 1) if is_open else ())
 
 
@@ -342,7 +342,7 @@ def test_race_for_skips_plans_within_a_tenth_only_between_the_ends(monkeypatch: 
     speed, ones = np.array([100.0, 200.0, 300.0]), np.ones(3)
     plans = [replace(FOUR, workers=workers) for workers in (1, 2, 3)]
     contest = objectives.Contest(plans, speed, np.array([1.0, 3.0, 9.0]), ones, 0 * ones, 0 * ones)
-    objectives.race_for(
+    objectives.run_races(
         contest,
         "cheapest",
         lambda batch, rung: [SimpleNamespace(**dict.fromkeys(SCORE, speed[i])) for i in batch],

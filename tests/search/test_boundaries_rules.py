@@ -8,9 +8,9 @@ from math import exp, log
 import numpy as np
 import pytest
 
-from planner.search.race import Frontier, front, race, turns
+from planner.search.race import Frontier, alternating_order, front, race
 from planner.search.rank import Candidate, Contenders, confident_share, probability_of_reaching, rank
-from planner.search.simulations import RUNGS, cannot_tell, cautious, gain
+from planner.search.simulations import RUNGS, cautious_interval, gain, is_within_error
 
 
 @dataclass
@@ -195,10 +195,10 @@ def test_race_plan_at_exactly_the_least_speed_rules_out_worse_ones() -> None:
 
 def test_turns_alternate_from_the_fastest_and_the_cheapest_end() -> None:
     speed, usd = np.array([3.0, 2.0, 1.0]), np.array([9.0, 4.0, 1.0])
-    assert turns(speed, usd) == [0, 2, 1]
-    assert turns(speed, usd, "fastest") == [0, 1, 2]
-    assert turns(speed, usd, "cheapest") == [2, 1, 0]
-    assert turns(np.array([1.0, 1.0]), np.array([1.0, 1.0])) == [0, 1]
+    assert alternating_order(speed, usd) == [0, 2, 1]
+    assert alternating_order(speed, usd, "fastest") == [0, 1, 2]
+    assert alternating_order(speed, usd, "cheapest") == [2, 1, 0]
+    assert alternating_order(np.array([1.0, 1.0]), np.array([1.0, 1.0])) == [0, 1]
 
 
 @pytest.mark.parametrize(
@@ -213,12 +213,12 @@ def test_turns_alternate_from_the_fastest_and_the_cheapest_end() -> None:
     ],
 )
 def test_cautious_widens_the_interval_by_the_rung(rung: str, low: float, high: float) -> None:
-    assert cautious(Score(100.0, 90.0, 110.0), rung) == pytest.approx((low, high))  # type: ignore[arg-type]
+    assert cautious_interval(Score(100.0, 90.0, 110.0), rung) == pytest.approx((low, high))  # type: ignore[arg-type]
 
 
 @pytest.mark.parametrize(("rung", "width"), [("glance", 4.0), ("short", 4.0), ("trial", 0.0), ("long", 0.0)])
 def test_cautious_short_runs_are_off_by_four_percent_at_least(rung: str, width: float) -> None:
-    assert cautious(exact(100.0), rung) == pytest.approx((100 - width, 100 + width))  # type: ignore[arg-type]
+    assert cautious_interval(exact(100.0), rung) == pytest.approx((100 - width, 100 + width))  # type: ignore[arg-type]
 
 
 @pytest.mark.parametrize(("workers", "steps"), [(8, 180), (9, 160), (20, 72), (1000, 72)])
@@ -231,7 +231,7 @@ def test_short_rung_takes_fewer_steps_above_eight_workers(workers: int, steps: i
 @pytest.mark.parametrize(("difference", "untold"), [(5.0, True), (-5.0, True), (5.001, False)])
 def test_cannot_tell_differences_up_to_both_errors(difference: float, untold: bool) -> None:
     one, other = Score(100.0, 97.0, 103.0), Score(100.0, 96.0, 104.0)  # 3 and 4 make 5
-    assert cannot_tell(difference, one, other) is untold
+    assert is_within_error(difference, one, other) is untold
 
 
 def test_gain_has_the_errors_of_both() -> None:

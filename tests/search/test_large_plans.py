@@ -19,10 +19,10 @@ from planner.parallel.mesh import Mesh
 from planner.parallel.plan import Plan, plan_from
 from planner.search.cases import Cases
 from planner.search.feasibility import Feasibility
-from planner.search.field import field_of
+from planner.search.field import candidate_machines
 from planner.search.request import Request, model_of
 from planner.search.sizes import meshes_on, node_counts, plan_of
-from planner.search.space import enumerate_plans, offered, worker_machines
+from planner.search.space import enumerate_plans, usual_strategies, worker_machines
 
 
 def asked(**words: Any) -> Request:
@@ -119,7 +119,7 @@ def every_plan(request: Request) -> dict[str, Plan]:
                     if (request.global_batch or batch) % (batch * site.replicas):
                         continue
                     held = False
-                    for exchange in offered(request, site, model):
+                    for exchange in usual_strategies(request, site, model):
                         if EXCHANGES.tier(exchange) is Tier.FALLBACK and held:
                             continue
                         for again in ("none", "per-op", "full"):
@@ -158,11 +158,13 @@ def test_race_finds_what_simulating_every_plan_finds() -> None:
 def test_cpu_machines_are_left_out_for_large_models_where_there_are_gpus() -> None:
     words = {"provider": "aws", "budget": 100.0, "global_batch": 8}
     large = asked(model="llama3-8b", **words)
-    lost = field_of(Cases(large, model_of(large))).left_out
+    lost = candidate_machines(Cases(large, model_of(large))).left_out
     (reason,) = [reason for reason in lost if "CPUs" in reason.rest]
     assert all(large.market.machine(name).device.kind == "cpu" for name in lost[reason])
     small = asked(model="gpt2", **words)
-    assert not any("CPUs" in reason.rest for reason in field_of(Cases(small, model_of(small))).left_out)
+    assert not any(
+        "CPUs" in reason.rest for reason in candidate_machines(Cases(small, model_of(small))).left_out
+    )
 
 
 def test_what_does_not_fit_names_the_first_remedy() -> None:

@@ -14,7 +14,7 @@ from planner.hardware.catalog import load_hardware
 from planner.note import Reason, Verb
 from planner.report.assumed import notes_of
 from planner.search.cases import Cases
-from planner.search.field import field_of
+from planner.search.field import candidate_machines
 from planner.search.machines import machine_names
 from planner.search.request import Request, model_of
 from planner.search.sizes import node_counts
@@ -75,19 +75,19 @@ def test_cheapest_region_counts_where_it_is_asked_for() -> None:
 
 def test_what_cannot_win_is_left_out_with_its_reason_unless_it_is_named() -> None:
     request = Request(model="vgg11", budget_usd_per_hour=20)
-    field = field_of(Cases(request, model_of(request)))
+    field = candidate_machines(Cases(request, model_of(request)))
     names = {kind.name for kind in field.machines}
     reasons = {name: reason.rest for reason, gone in field.left_out.items() for name in gone}
     assert {"g5.xlarge", "g5.2xlarge"} <= names  # costlier, with twice the network
     assert "no slower network" in reasons["g5.16xlarge"]  # the same as g5.8xlarge but for its price
     assert "3 times as much a sample" in reasons["c5.24xlarge"]
     named = replace(request, hardware=("g5.*", "c5.24xlarge"))
-    assert not field_of(Cases(named, model_of(named))).left_out
+    assert not candidate_machines(Cases(named, model_of(named))).left_out
 
 
 def test_nothing_is_outclassed_by_what_the_budget_does_not_buy() -> None:
     request = Request(model="vgg11", budget_usd_per_hour=0.4)
-    field = field_of(Cases(request, model_of(request)))
+    field = candidate_machines(Cases(request, model_of(request)))
     assert any(kind.device.kind == "cpu" for kind in field.machines)
 
 

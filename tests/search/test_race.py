@@ -5,7 +5,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from planner.search.race import front, race
-from planner.search.simulations import cautious
+from planner.search.simulations import cautious_interval
 
 
 @dataclass
@@ -85,10 +85,10 @@ def test_front_holds_plans_that_nothing_dominates():
 
 def test_rough_score_is_taken_with_caution():
     score = Rough(100.0, 99.0, 101.0)
-    assert cautious(score, "short") == (96.0, 104.0)  # runs too short to forget their start
-    assert cautious(Rough(100.0, 90.0, 110.0), "short") == (80.0, 120.0)
-    assert cautious(score, "trial") == (98.75, 101.25)
-    assert cautious(score, "long") == (99.0, 101.0)
+    assert cautious_interval(score, "short") == (96.0, 104.0)  # runs too short to forget their start
+    assert cautious_interval(Rough(100.0, 90.0, 110.0), "short") == (80.0, 120.0)
+    assert cautious_interval(score, "trial") == (98.75, 101.25)
+    assert cautious_interval(score, "long") == (99.0, 101.0)
 
 
 @given(plans, st.floats(1.0, 4.0))

@@ -11,7 +11,7 @@ import planner
 from planner.answers.advise import SHOWN, _one_of_each, next_changes
 from planner.answers.choice import choose
 from planner.answers.curve import worker_counts
-from planner.answers.jobs import Training, within
+from planner.answers.jobs import Training, within_limits
 from planner.answers.questions import simulation_for
 from planner.answers.results import Change, Recommendation
 from planner.answers.scenario import parse_request
@@ -64,7 +64,7 @@ def test_deadline_keeps_the_plans_that_meet_it(free: Recommendation) -> None:
         for share, kept in ((1.0001, len(plans) - at), (0.9999, len(plans) - at - 1)):
             deadline_s = share * confident_s(plans[at])
             request = replace(free.request, deadline_s=deadline_s)
-            assert within(plans, request) == plans[len(plans) - kept :]
+            assert within_limits(plans, request) == plans[len(plans) - kept :]
     hours = 1.05 * confident_s(plans[-2]) / 3600
     result = recommended(samples=SAMPLES, deadline=f"{hours}h")
     assert result.everything
@@ -80,7 +80,7 @@ def test_limit_on_spending_keeps_the_plans_that_meet_it(free: Recommendation) ->
     for at in (0, 2, 4):
         for share, kept in ((1.0001, at + 1), (0.9999, at)):
             request = replace(free.request, spend_usd=share * confident_usd(plans[at]))
-            assert within(plans, request) == plans[:kept]
+            assert within_limits(plans, request) == plans[:kept]
     spend = 1.02 * confident_usd(plans[1])
     result = recommended(samples=SAMPLES, spend=spend)
     assert result.everything
@@ -91,8 +91,8 @@ def test_limit_on_spending_keeps_the_plans_that_meet_it(free: Recommendation) ->
 def test_least_throughput_keeps_the_plans_that_reach_it(free: Recommendation) -> None:
     plans = sorted(free.everything, key=lambda scored: scored.samples_per_s)
     least = plans[3].samples_per_s
-    assert within(plans, replace(free.request, min_samples_per_s=least)) == plans[3:]
-    assert within(plans, replace(free.request, min_samples_per_s=1.0001 * least)) == plans[4:]
+    assert within_limits(plans, replace(free.request, min_samples_per_s=least)) == plans[3:]
+    assert within_limits(plans, replace(free.request, min_samples_per_s=1.0001 * least)) == plans[4:]
 
 
 def advice(host: str, workers: int, **more: object) -> list[Change]:

@@ -8,7 +8,7 @@ import pytest
 
 from planner.answers.answer_files import _text
 from planner.answers.assumptions import _whose
-from planner.answers.jobs import Limit, Training, missed
+from planner.answers.jobs import Limit, Training, missed_limit
 from planner.answers.questions import one_plan, simulation_for
 from planner.answers.recommend import recommend_for
 from planner.errors import Infeasible
@@ -47,9 +47,9 @@ def test_plan_misses_the_first_limit_that_it_does_not_keep(scored: ScoredPlan) -
         ({"budget_usd_per_hour": price * 0.99, "deadline_s": 1.0}, Limit.BUDGET),
     ):
         asked = replace(SMALL, samples=job.samples, **limits)
-        assert missed(scored, asked, job) is reason
+        assert missed_limit(scored, asked, job) is reason
         kept = reason if reason in (Limit.BUDGET, Limit.SLOW) else None  # the others are about a job
-        assert missed(scored, asked, None) is kept
+        assert missed_limit(scored, asked, None) is kept
 
 
 def test_where_no_plan_is_fast_enough_the_fastest_is_named() -> None:

@@ -13,7 +13,7 @@ from planner.model.catalog import load_model
 from planner.report.assumed import notes_of
 from planner.search.cases import Cases
 from planner.search.request import Request, model_of
-from planner.search.sizes import MOST_SAMPLES, MOST_TOKENS, batch_discount, most_of_all
+from planner.search.sizes import MOST_SAMPLES, MOST_TOKENS, batch_discount, max_step_samples
 from planner.search.space import enumerate_plans
 
 RESNET = load_model("resnet50")  # its own batch is 64
@@ -60,8 +60,8 @@ def test_all_devices_take_no_more_than_people_train_with():
     }
     large = space(model="alexnet", hardware=("p4d.24xlarge",), workers=(64,))  # its own batch is 512
     assert {plan.batch for plan in large if plan.exchange.kind != "servers"} == {128}
-    assert most_of_all(RESNET) == MOST_SAMPLES
-    assert most_of_all(load_model("bert-large")) * 512 == MOST_TOKENS
+    assert max_step_samples(RESNET) == MOST_SAMPLES
+    assert max_step_samples(load_model("bert-large")) * 512 == MOST_TOKENS
 
 
 def test_where_the_own_batch_does_not_fit_the_largest_that_does_is_taken():

@@ -18,7 +18,7 @@ from planner.parallel.collectives.libraries import Nccl
 from planner.parallel.collectives.peers import peers_of
 from planner.parallel.data import Job, Site
 from planner.search.request import Request
-from planner.search.sizes import asked_of
+from planner.search.sizes import strategy_settings
 from planner.servers.parameter_servers import ParameterServers
 from planner.simulator import simulate
 from planner.simulator.bounds import bounds_of
@@ -46,7 +46,7 @@ def rate(case: Case, **more: object) -> float:
 
 
 def names(ask: Request, where: Site) -> list[ParameterServers]:
-    return list(ParameterServers.candidates(asked_of(ask, "servers"), where, load_model("alexnet")))
+    return list(ParameterServers.candidates(strategy_settings(ask, "servers"), where, load_model("alexnet")))
 
 
 def test_what_leaves_a_machine_does_not_grow_with_its_devices() -> None:
@@ -142,7 +142,7 @@ def test_machines_sum_first_where_they_have_several_devices() -> None:
         (replace(fixed, policies=None, servers=None), "device"),
         (Request(model="alexnet"), "machine"),
     ):
-        asked = asked_of(request, "servers", single=True)
+        asked = strategy_settings(request, "servers", single=True)
         named = next(ParameterServers.candidates(asked, site(16), load_model("alexnet")))
         assert named.aggregate == aggregate
 

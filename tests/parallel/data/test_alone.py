@@ -20,7 +20,7 @@ from planner.parallel.data import EXCHANGES, Asked, Site
 from planner.parallel.data.single import Alone
 from planner.parallel.plan import Plan, plan_from
 from planner.search.request import Request
-from planner.search.sizes import kinds
+from planner.search.sizes import allowed_strategies
 from planner.search.space import enumerate_plans
 from planner.simulator import simulate
 from planner.simulator.cluster import COMPUTATION
@@ -59,10 +59,10 @@ def test_alone_keeps_optimizer_state_and_pays_for_one_machine() -> None:
 
 
 def test_default_space_has_alone_and_server_settings_mean_servers() -> None:
-    assert kinds(asked(model="alexnet")) == tuple(EXCHANGES)
-    assert kinds(asked(model="alexnet", servers=2)) == ("servers",)
-    assert kinds(asked(model="alexnet", mode="sync")) == ("servers",)
-    assert kinds(asked(model="alexnet", servers=2, exchange="all,")) == ("servers",)
+    assert allowed_strategies(asked(model="alexnet")) == tuple(EXCHANGES)
+    assert allowed_strategies(asked(model="alexnet", servers=2)) == ("servers",)
+    assert allowed_strategies(asked(model="alexnet", mode="sync")) == ("servers",)
+    assert allowed_strategies(asked(model="alexnet", servers=2, exchange="all,")) == ("servers",)
     request = asked(model="alexnet", hardware="p3.2xlarge", batch=512)
     plans = enumerate_plans(request, load_model("alexnet")).plans
     assert sum(plan.exchange == Alone() for plan in plans) == 1
