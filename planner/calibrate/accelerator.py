@@ -67,11 +67,27 @@ def write_hardware_file(path: Path, tables: Mapping[str, Any], head: str = MEASU
         load_hardware(f"{path}:{name}")
 
 
+def merge_compute(tables: dict[str, Any], measured: Mapping[str, Any]) -> None:
+    """Put a measured device, its kernel rates and its calibration into every machine of a hardware file."""
+    machines = _machines(tables)
+    (own,) = measured["machines"].values()
+    for machine in machines.values():
+        machine |= {key: own[key] for key in ("device", "calibration") if key in own}
+        machine.setdefault("sources", {}).update(own["sources"])
+    for table in ("devices", "kernels"):
+        tables.setdefault(table, {}).update(measured.get(table, {}))
+
+
+def _machines(tables: Mapping[str, Any]) -> dict[str, dict[str, Any]]:
+    machines: dict[str, dict[str, Any]] = tables.get("machines", {})
+    if not machines:
+        raise BadInput("the file defines no machine to put the figures into; it needs [machines.NAME]")
+    return machines
+
+
 def merge_network(tables: dict[str, Any], network: Mapping[str, Any], source: Mapping[str, str]) -> None:
     """Put measured network figures into every machine of a hardware file's tables."""
-    if not tables.get("machines"):
-        raise BadInput("the file defines no machine to put the network into; it needs [machines.NAME]")
-    for machine in tables["machines"].values():
+    for machine in _machines(tables).values():
         machine["nic_baseline_gbit_per_s"] = network["nic_gbit_per_s"]
         machine["nic_burst_gbit_per_s"] = network["nic_gbit_per_s"]
         threads = len(machine.get("calibration", {}).get("interference", [])) or int(machine.get("cores", 1))

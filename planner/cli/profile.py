@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+import copy
 from dataclasses import asdict
 from enum import StrEnum
 from pathlib import Path
@@ -182,8 +183,12 @@ class UnitOption(StrEnum):
 
 @calibrate_app.command()
 def compute(
-    output: Path | None = opt("--output", "-o", "Hardware file to write, e.g. mine.toml.", metavar="FILE"),
-    name: str = opt("--name", "Name of the machine in the file, e.g. mine.", default="mine"),
+    *,
+    output: Path | None = opt(
+        "--output", "-o", "New hardware file to write, e.g. mine.toml.", metavar="FILE"
+    ),
+    into: Path | None = opt("--into", "Existing hardware file to put the figures into.", metavar="FILE"),
+    name: str = opt("--name", "Name of the machine in the new file, e.g. mine.", default="mine"),
     usd_per_hour: float | None = opt("--usd-per-hour", "Price of the machine per hour, e.g. 1.20."),
     device: UnitOption = opt(
         "--device", "auto (a GPU where torch sees one), cpu or gpu.", default=UnitOption.auto
@@ -196,23 +201,33 @@ def compute(
         accelerator_tables,
         calibrate_accelerator,
         check_name,
+        merge_compute,
         write_hardware_file,
     )
     from planner.calibrate.compute import calibrate_compute, hardware_tables
+    from planner.files.tomlfile import read
     from planner.report.profile import accelerator_table, compute_table
 
+    if output is not None and into is not None:
+        raise BadInput("give one of -o (a new file) and --into (an existing one)")
     if output is not None:
         check_name(output)
+        if output.exists():
+            raise BadInput(f"{output} exists; --into {output} adds the measured figures to it")
         check_writable(output)
+    existing = copy.deepcopy(read(into).data) if into else None
     if device == UnitOption.gpu or (device == UnitOption.auto and accelerator_available()):
         gpu = calibrate_accelerator("cuda", _progress)
         tables, shown = accelerator_tables(gpu, name, usd_per_hour), accelerator_table(gpu)
     else:
         measured = calibrate_compute(_progress)
         tables, shown = hardware_tables(measured, name, usd_per_hour), compute_table(measured)
-    if output is not None:
-        write_hardware_file(output, tables)
-        say(f"wrote {output}; measure the network into it: planner calibrate network HOST --into {output}")
+    if into is not None and existing is not None:
+        merge_compute(existing, tables)
+        tables = existing
+    if file := output or into:
+        write_hardware_file(file, tables)
+        say(f"wrote {file}; measure the network into it: planner calibrate network HOST --into {file}")
     emit(shown, format)
 
 
@@ -227,7 +242,6 @@ def network(
     format: FormatOption = Format.table,
 ) -> None:
     """Measure bandwidth and latency to another machine, by iperf3 or a TCP probe."""
-    import copy
     from datetime import date
 
     from planner.calibrate.accelerator import merge_network, write_hardware_file

@@ -9,6 +9,7 @@ from planner.calibrate.accelerator import (
     AcceleratorCalibration,
     accelerator_tables,
     calibrate_accelerator,
+    merge_compute,
     write_hardware_file,
 )
 from planner.device.precision import BF16
@@ -33,6 +34,21 @@ def test_file_that_is_written_predicts_by_what_was_measured(tmp_path) -> None:
     assert device.basis == "measured"
     assert device.memory_bytes_per_s == pytest.approx(850e9 / COPY_SHARE)
     assert computation_s(load_model("gpt2"), 8, device, BF16).basis == "matmul"
+
+
+def test_merge_compute_keeps_the_cluster_and_replaces_its_device(tmp_path) -> None:
+    tables = {
+        "family": "mine",
+        "provider": "own",
+        "machines": {"mine": {"device": "A100-SXM4-80GB", "device_count": 8, "machines": 4}},
+    }
+    merge_compute(tables, accelerator_tables(FOUND, "ignored"))
+    write_hardware_file(tmp_path / "mine.toml", tables)
+    hardware = load_hardware(str(tmp_path / "mine.toml"))
+    assert (hardware.device_count, hardware.machines) == (8, 4)
+    assert hardware.device.matmul_flops["bf16"] == 160e12
+    with pytest.raises(BadInput, match="no machine"):
+        merge_compute({}, accelerator_tables(FOUND, "ignored"))
 
 
 def test_table_shows_formats_and_memory() -> None:

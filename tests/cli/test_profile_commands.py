@@ -53,6 +53,15 @@ def test_show_for_people_and_for_programs(imported):
     assert [row["resource"] for row in rows] == ["downlink[0]", "worker", "uplink[0]", "ps[0]"]
 
 
+def test_calibrate_compute_never_replaces_a_file(tmp_path):
+    file = tmp_path / "mine.toml"
+    file.write_text("kept")
+    refused = run("calibrate", "compute", "-o", file).exception
+    assert isinstance(refused, BadInput)
+    assert f"{file} exists; --into {file} adds" in str(refused)
+    assert file.read_text() == "kept"
+
+
 def test_calibrate(imported):
     fits = json.loads(run("calibrate", "overhead", DATA / "overhead_capture.csv", "--format", "json").output)
     assert [fit["direction"] for fit in fits] == ["downlink", "uplink"]
