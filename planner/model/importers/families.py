@@ -193,16 +193,21 @@ class Description:
             else:
                 item = {key: self.value(value, local) for key, value in keys.items()}
                 if "kind" in item:
-                    item = {item.pop("kind"): True, **item}
+                    kind = item.pop("kind")
+                    if not isinstance(kind, str):
+                        raise self.error(f"kind = {kind!r:.60}; it is the name of a kind of layer")
+                    item = {kind: True, **item}
                 out.append({key: value for key, value in item.items() if value not in (None, [])})
         return out
 
     def _repeated(self, use: Item, local: Locals) -> list[Item]:
         """Uses of blocks of the model file, one for each run of equal ones."""
         given = {key: self.value(value, local) for key, value in use.items()}
-        block, repeat, label = given.pop("block"), given.pop("repeat"), given.pop("name")
+        block, repeat, label = given.pop("block"), given.pop("repeat", None), given.pop("name", None)
+        if not isinstance(label, str):
+            raise self.error(f"{block}: name = {label!r:.60}; a repeated block needs a name")
         if not isinstance(repeat, int) or not 0 <= repeat <= MOST_LAYERS:
-            raise self.error(f"{block}: repeat = {repeat!r}; it is a whole number to {MOST_LAYERS:,}")
+            raise self.error(f"{block}: repeat = {repeat!r:.60}; it is a whole number to {MOST_LAYERS:,}")
         entries, variants = self._block(block), []
         for index in range(repeat):
             self.reads_index = False
