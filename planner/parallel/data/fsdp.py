@@ -36,7 +36,7 @@ from planner.parallel.data.joint import (
     contention_s,
     mean_s,
 )
-from planner.parallel.data.settings import Collective, has_machines
+from planner.parallel.data.settings import Collective, E, has_machines
 from planner.parallel.data.units import Stretch, Unit, stretches, units_of
 from planner.parallel.plan import Site
 
@@ -85,9 +85,9 @@ class Sharded(Collective):
             return
         yield first
         if "stage" not in asked.choices:
-            yield replace(first, stage=2)  # and stage 1 takes as long, with more memory
+            yield _varied(first, stage=2)  # and stage 1 takes as long, with more memory
         if "within" not in asked.choices and has_machines(site):
-            yield replace(first, within="machine")
+            yield _varied(first, within="machine")
 
     def gathers_after(self, site: Site) -> bool:
         """Whether updated parameters are gathered after the optimizer, while nothing computes."""
@@ -148,6 +148,12 @@ class Sharded(Collective):
             assumptions=self.link_notes(site),
             resources=BETWEEN_WORKERS,
         )
+
+
+@memoize
+def _varied(exchange: E, **settings: Any) -> E:
+    """A strategy with other settings; a search asks on every site."""
+    return replace(exchange, **settings)  # type: ignore[type-var]
 
 
 def memory_saving_variants(exchange: Exchange) -> Iterator[Variant]:
