@@ -1,7 +1,7 @@
-"""Something to run: the file that starts a chosen plan. One target a file; `TARGETS` is the registry.
+"""Launch files that start a chosen plan, one module per format; `TARGETS` is the registry.
 
-A target writes text from a `Launch`, all that starting needs to know; nothing here knows of searching or
-predicting. Answers and the command line may import this package.
+A target formats a `Launch`; nothing here depends on search or prediction. Answers and the command line may
+import this package.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ TARGETS: tuple[Target, ...] = (
 
 
 def target_for(path: str | PurePath) -> Target:
-    """The target whose ending a path has; the longest ending decides."""
+    """The target with the longest ending that matches a path."""
     name = PurePath(path).name.lower()
     fitting = [
         (len(suffix), target) for target in TARGETS for suffix in target.suffixes if name.endswith(suffix)
@@ -52,7 +52,7 @@ def target_for(path: str | PurePath) -> Target:
 
 
 def export_text(path: str | PurePath, launch: Launch) -> str:
-    """What to write to a path so that it starts a launch."""
+    """The text of the file at a path that starts a launch."""
     target = target_for(path)
     if refusal := target.refusal(launch):
         others = [other.suffixes[0] for other in TARGETS if not other.refusal(launch)]

@@ -1,4 +1,4 @@
-"""What it takes to start a plan, and what a target makes of it."""
+"""A launch, and the interface of a launch format."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from typing import ClassVar, Literal
 from planner.errors import BadInput
 from planner.launch._text import comments
 
-# How replicas come to the same parameters, and what practitioners call it.
+# Data-parallel strategies by the names that practitioners use.
 STRATEGIES = {
     "single": "one device alone",
     "ddp": "DDP",
@@ -24,7 +24,7 @@ Recompute = Literal["none", "attention", "per-op", "full"]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Recipe:
-    """How a plan trains, in terms that training frameworks have settings for.
+    """How a plan trains, in settings that training frameworks have.
 
     `strategy` is a key of `STRATEGIES`, or the kind of an exchange that no framework knows. `mesh` holds the
     settings of the mesh's axes that are above 1, by their flags: `{"tensor": 8, "interleave": 2}`. `method`,
@@ -48,13 +48,13 @@ class Recipe:
     rank: int | None = None
     targets: str | None = None
     base: str | None = None
-    dropout: float | None = None  # of what adapters read
-    offload: tuple[str, ...] = ()  # of optimizer, parameters and activations
+    dropout: float | None = None  # of the inputs of adapters
+    offload: tuple[str, ...] = ()  # optimizer, parameters, activations
     on_cpu: bool = False
 
     @property
     def is_bf16(self) -> bool:
-        """Whether the format beside fp8's products, or of all, is bf16."""
+        """Whether matrix products run in bf16, or in fp8 with bf16 elsewhere."""
         return self.precision in {"bf16", "fp8"}
 
 
@@ -90,14 +90,14 @@ class Launch:
 
 
 class Target(ABC):
-    """A kind of file that starts a launch."""
+    """A format of launch files."""
 
     name: ClassVar[str]
     suffixes: ClassVar[tuple[str, ...]]  # of the files it writes, the longest match decides
-    says: ClassVar[str]  # what to do with the file, in a sentence
+    says: ClassVar[str]  # how to use the file, in a sentence
 
     def refusal(self, launch: Launch) -> str:
-        """Why this target cannot express a launch; empty if it can."""
+        """Why the format cannot express a launch; empty if it can."""
         if launch.parameter_servers:
             return (
                 f"{self.name} starts equal ranks and cannot start {launch.parameter_servers} parameter "
@@ -107,11 +107,11 @@ class Target(ABC):
 
     @abstractmethod
     def text(self, launch: Launch) -> str:
-        """The whole file."""
+        """The text of the file."""
 
     @abstractmethod
     def notes(self, launch: Launch) -> Iterator[str]:
-        """Comments about the plan itself."""
+        """Comments about the plan."""
 
     def head(self, launch: Launch) -> str:
         """Comments at the top of a file."""
@@ -120,10 +120,10 @@ class Target(ABC):
 
 
 class ScriptTarget(Target):
-    """A file that starts a training script on equal ranks, with variables that accelerate reads."""
+    """A file that starts a training script on equal ranks, with the variables of accelerate."""
 
     def notes(self, launch: Launch) -> Iterator[str]:
-        """The plan, for scripts that read no variables."""
+        """State the plan, for scripts that read no variables."""
         recipe = launch.recipe
         strategy = STRATEGIES.get(recipe.strategy, recipe.strategy)
         degrees = [f"{name} {value}" for name, value in recipe.mesh.items()]
@@ -135,17 +135,17 @@ class ScriptTarget(Target):
 
 
 class FrameworkTarget(Target):
-    """A file that a training framework reads: it sets what the recipe says, or the plan is refused.
+    """A configuration of a training framework, which sets the whole recipe or refuses the plan.
 
     Plans beyond `strategies`, `axes` and `methods` are refused. Smaller settings that the file has no place
     for, all but those that it `sets`, are comments in it that say where they belong.
     """
 
     strategies: ClassVar[frozenset[str]] = frozenset(STRATEGIES)
-    axes: ClassVar[frozenset[str]] = frozenset()  # settings of a mesh
+    axes: ClassVar[frozenset[str]] = frozenset()  # mesh axes
     methods: ClassVar[frozenset[str]] = frozenset({"full"})
     precisions: ClassVar[frozenset[str]] = frozenset({"fp32", "bf16", "fp16"})
-    sets: ClassVar[frozenset[str]] = frozenset()  # of the keys of `elsewhere`
+    sets: ClassVar[frozenset[str]] = frozenset()  # keys of `elsewhere`
     language_models_only: ClassVar[bool] = False
     runs_on_cpus: ClassVar[bool] = True
 
@@ -167,7 +167,7 @@ class FrameworkTarget(Target):
         return f"{self.name} has no setting for {', '.join(lacks)}" if lacks else ""
 
     def omitted(self, launch: Launch) -> Iterator[str]:
-        """Settings of the plan that the file has no place for, each with where it belongs."""
+        """Settings that the file has no place for, each with where it belongs."""
         yield from elsewhere(launch, self.sets)
         if launch.recipe.precision not in self.precisions:
             how = SET_PRECISION.get(launch.recipe.precision, "the script sets it")
@@ -184,7 +184,7 @@ SET_PRECISION = {
 
 
 def held_by_accelerate(recipe: Recipe) -> frozenset[str]:
-    """The keys of `elsewhere` that settings of accelerate hold."""
+    """Keys of `elsewhere` that accelerate's settings cover."""
     sharded = recipe.strategy in {"fsdp", "hsdp"} and not recipe.mesh
     held = {"processes", "offload optimizer", "offload parameters"}
     return frozenset(held | {"recompute"} if sharded else held)

@@ -1,4 +1,4 @@
-"""Text of launch files through serializers: whatever a name holds, it stays the value that it is."""
+"""Serializers of launch files, which keep every name a value, whatever it contains."""
 
 from __future__ import annotations
 
@@ -16,22 +16,23 @@ _YAML_WORDS = frozenset(("y", "n", "yes", "no", "on", "off", "true", "false", "n
 
 
 def comments(lines: Sequence[str]) -> str:
-    """Each text as one line that begins with a number sign: no character in it ends the line."""
+    """Comment lines of a shell script or YAML file; no character of a text ends its line."""
     return "".join(f"# {printable(line)[:LONGEST_COMMENT]}\n" for line in lines)
 
 
 def to_yaml(document: Mapping[str, Any]) -> str:
-    """Mappings, lists, texts, numbers and truth values as one YAML document."""
+    """Serialize mappings, lists, texts, numbers and booleans as one YAML document."""
     return "".join(f"{line}\n" for line in _mapping(document, 0))
 
 
 def shell_word(text: str) -> str:
-    """A text as one word of a shell; what cannot be printed is shown as an escape, as no name needs it."""
+    """Quote a text as one shell word; unprintable characters are shown as escapes."""
     return shlex.quote(printable(text))
 
 
 def dns_label(name: str) -> str:
-    """A name that Kubernetes and Slurm take: lower-case letters, digits and hyphens, 63 at most."""
+    """Convert a name to at most 63 lower-case letters, digits and hyphens, as Kubernetes and Slurm
+    require."""
     return re.sub(r"[^a-z0-9]+", "-", name.lower()).strip("-")[:63].strip("-") or "train"
 
 
@@ -59,7 +60,7 @@ def _entry(head: str, value: Any, depth: int) -> Iterator[str]:
 
 
 def _is_block(text: str) -> bool:
-    """Whether a text is lines that a literal block shows as they are."""
+    """Whether a text can be a literal YAML block."""
     lines = text.removesuffix("\n").split("\n")
     return (
         text.endswith("\n")
@@ -76,14 +77,13 @@ def _flow(value: Any) -> str:
     if isinstance(value, Mapping):
         return f"{{{', '.join(f'{_scalar(name)}: {_flow(inner)}' for name, inner in value.items())}}}"
     if value is None or isinstance(value, bool | int | float):
-        # YAML 1.1 takes 2e-05 for a text: a number has a point
+        # YAML 1.1 reads 2e-05 as text: numbers need a point
         return re.sub(r"^(-?\d+)e", r"\1.0e", json.dumps(value))
     raise TypeError(f"{type(value).__name__} has no form in YAML here")
 
 
 def _scalar(text: str) -> str:
-    """A double-quoted text; what is not ASCII is escaped, by character and not by units of UTF-16, which
-    YAML would keep apart."""
+    """Serialize a double-quoted YAML text; non-ASCII characters are escaped one by one, not as surrogates."""
     out = []
     for char in text:
         code = ord(char)

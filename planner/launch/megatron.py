@@ -7,7 +7,7 @@ from typing import ClassVar
 from planner.launch._base import Launch
 from planner.launch.torchrun import TorchRunArguments
 
-# The argument of each degree, and those of settings of the mesh above 1.
+# Arguments of degrees, and of mesh settings above 1.
 DEGREES = {"tensor": "--tensor-model-parallel-size={}", "pipeline": "--pipeline-model-parallel-size={}"}
 ABOVE_ONE = {"tensor": "--sequence-parallel", "interleave": "--num-virtual-stages-per-pipeline-rank={}"}
 SHARDING = {"zero2": "optim_grads", "fsdp": "optim_grads_params"}

@@ -19,21 +19,21 @@ class TorchRun(ScriptTarget):
 
 
 class TorchRunArguments(FrameworkTarget):
-    """A script that starts a framework's own program with arguments for a plan."""
+    """A script that starts a framework's own program with arguments."""
 
     def script(self, launch: Launch, program: str, arguments: list[str]) -> str:
-        """The file; `program` is trusted text of a shell, arguments are quoted, and more may follow."""
+        """The script; `program` is trusted shell text, arguments are quoted, and more may follow."""
         words = " \\\n  ".join(shell_word(argument) for argument in arguments)
         return script(self.head(launch), "", torchrun_line(launch), f'{program} \\\n  {words} \\\n  "$@"')
 
 
 def exports(launch: Launch) -> str:
-    """Lines of a shell script that set the variables of a launch."""
+    """Shell lines that set the variables of a launch."""
     return "".join(f"export {name}={shell_word(value)}\n" for name, value in environment(launch).items())
 
 
 def script(head: str, before: str, command: str, program: str) -> str:
-    """A shell script to be started on every machine."""
+    """A shell script to start on every machine."""
     return (
         "#!/usr/bin/env bash\n"
         f"{head}"

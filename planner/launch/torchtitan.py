@@ -9,7 +9,7 @@ from planner.launch._base import Launch
 from planner.launch._text import shell_word
 from planner.launch.torchrun import TorchRunArguments
 
-# A network of the catalog as torchtitan's model registry names it: module, configuration.
+# Networks in torchtitan's registry: module, configuration.
 MODELS = {
     "llama3-8b": ("llama3", "llama3_8b"),
     "llama3-70b": ("llama3", "llama3_70b"),
@@ -46,13 +46,13 @@ class TorchTitan(TorchRunArguments):
             **{f"{name}_parallel_degree": degree for name, degree in degrees.items()},
         }
         local, more = recipe.micro_batch, []
-        if "pipeline" in recipe.mesh:  # its micro-batches are those of the schedule
+        if "pipeline" in recipe.mesh:  # the schedule runs all micro-batches
             local *= recipe.accumulate
             parallelism |= {
                 "pipeline_parallel_schedule": "Interleaved1F1B" if "interleave" in recipe.mesh else "1F1B",
                 "pipeline_parallel_microbatch_size": recipe.micro_batch,
             }
-            more = ["--training.disable_cuda_graphs"]  # it has none for pipelines yet
+            more = ["--training.disable_cuda_graphs"]  # not supported with pipelines
         training = {
             "local_batch_size": local,
             "global_batch_size": recipe.global_batch,
@@ -72,5 +72,5 @@ class TorchTitan(TorchRunArguments):
 
 
 def _in_braces(text: str) -> str:
-    """Text without characters that act inside of a shell's "${NAME:?text}"."""
+    """Remove characters that act inside of a shell's "${NAME:?text}"."""
     return "".join(char for char in text if char.isalnum() or char in " .-_")

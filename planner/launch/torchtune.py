@@ -1,4 +1,4 @@
-"""A configuration of torchtune's fine-tuning recipes, for the networks that it has builders of."""
+"""A configuration of torchtune's fine-tuning recipes, for networks with a builder there."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import Any, ClassVar
 from planner.launch._base import FrameworkTarget, Launch
 from planner.launch._text import comments, to_yaml
 
-# A network of the catalog in torchtune: family, builder, type of checkpoint, and its last file of weights.
+# Networks in torchtune: family, builder, checkpoint type, and the number of the last weight file.
 MODELS = {
     "llama2-7b": ("llama2", "llama2_7b", "LLAMA2", "00002"),
     "llama2-13b": ("llama2", "llama2_13b", "LLAMA2", "00003"),

@@ -8,7 +8,7 @@ from typing import Any, ClassVar
 from planner.launch._base import FrameworkTarget, Launch, Recipe
 from planner.launch._text import to_yaml
 
-# Configurations of accelerate that TRL ships.
+# Configurations of accelerate in TRL.
 DISTRIBUTED = {
     "single": "single_gpu",
     "ddp": "multi_gpu",
@@ -16,7 +16,7 @@ DISTRIBUTED = {
     "zero2": "zero2",
     "fsdp": "fsdp2",
 }
-# Optimizers of the planner as Hugging Face's TrainingArguments name them.
+# Names of optimizers in Hugging Face's TrainingArguments.
 OPTIMIZERS = {
     "sgd": "sgd",
     "adamw": "adamw_torch",
@@ -72,7 +72,7 @@ class Trl(FrameworkTarget):
 
 
 def unnamed(recipe: Recipe, optimizers: Mapping[str, str]) -> Iterator[str]:
-    """What a fine-tuning configuration needs and a plan cannot name."""
+    """Settings that a fine-tuning configuration needs and a plan does not name."""
     if recipe.optimizer is not None and recipe.optimizer not in optimizers:
         yield f"the optimizer, {recipe.optimizer}; the default one is used"
     if not recipe.checkpoint:

@@ -19,13 +19,16 @@ from planner.memoize import memoize
 
 BYTES_PER_ELEMENT = 4  # single precision
 LONGEST_SEQUENCE = 10_000_000  # tokens
-USUAL_TOKENS = 10**9  # of a job that nobody named
+USUAL_TOKENS = 10**9  # of the default job of a language model
 
 
 @dataclass(frozen=True, slots=True)
 class Tensor:
-    """One parameter tensor. `frozen_bits` are those of an element of a tensor that is not trained, scales of
-    its quantization included; None: it is trained, in the width of the run's precision."""
+    """One parameter tensor.
+
+    `frozen_bits`: bits per element of a frozen tensor, scales of its quantization included; None: it is
+    trained, in the precision of the run.
+    """
 
     name: str
     shape: tuple[int, ...]
@@ -45,15 +48,17 @@ class Tensor:
 
     @property
     def frozen_bytes(self) -> float:
-        """Bytes of a tensor that is not trained; 0 for one that is."""
+        """Bytes of a frozen tensor; 0 for a trained one."""
         return 0.0 if self.frozen_bits is None else self.elements * self.frozen_bits / 8
 
 
 @dataclass(frozen=True, slots=True)
 class AttentionShape:
-    """What a layer of kind `attention` does: `heads` of `head_size` features ask, `kv_heads` answer, for
-    `keys` positions. `flash`: scores are never written to memory. `window`: positions that one position
-    sees."""
+    """Shape of an attention layer: query heads, key-value heads, their size, and the keys each query may
+    read.
+
+    `flash`: scores are never written to memory. `window`: positions that each position attends to.
+    """
 
     heads: int
     kv_heads: int
@@ -63,7 +68,7 @@ class AttentionShape:
     window: int | None = None
     flash: bool = True
     dropout: bool = False
-    value_size: int | None = None  # features of a head's values, if not those of its queries
+    value_size: int | None = None  # features per head of the values; None: as the queries
 
     @property
     def value_features(self) -> int:
@@ -72,8 +77,11 @@ class AttentionShape:
 
 @dataclass(frozen=True, slots=True)
 class Experts:
-    """What a layer of kind `moe` does: a router sends each position to `top_k` of `experts` feed-forward
-    networks with `inner` features, and to all of `shared`, which have `shared_inner` features together."""
+    """Shape of a mixture of experts: its router sends each position to `top_k` of `experts` feed-forward
+    networks.
+
+    Each has `inner` hidden features. Shared experts, which see every position, have `shared_inner` together.
+    """
 
     experts: int
     top_k: int
@@ -84,15 +92,14 @@ class Experts:
 
 @dataclass(frozen=True, slots=True)
 class Layer:
-    """One layer. `kind` is one of `planner.model.layers.KINDS`; `inputs` are names of earlier layers; sizes
-    are for one sample.
+    """One layer; sizes are per sample. `inputs` are names of earlier layers.
 
-    `output_shape` is (height, width, channels), (sequence, features) or (features,). `kernel` and `stride`
-    are (height, width) and present for conv and pool. `macs` are forward multiply-adds for one sample; of
-    attention they are those of the whole square of positions, as everybody counts them. `tied` are tensors
-    that the layer reads and another, earlier one owns. `block` is the repeated unit that the layer is part
-    of. `follows` names the layer that it belongs to, as `conv0/bias` to `conv0`, and `scope` what all names
-    of its file have before them. `launch_share`: of a usual kernel's fixed time, what its take.
+    `kind` is one of `planner.model.layers.KINDS`; `output_shape` is (height, width, channels), (sequence,
+    features) or (features,). `kernel` and `stride` are (height, width) of convolutions and pooling. `macs`
+    are forward multiply-adds; those of attention include masked pairs, as is usual. `tied` tensors are owned
+    by an earlier layer. `block` is the layer's repeated unit. `follows` names the layer that it belongs to
+    (`conv0/bias` follows `conv0`), `scope` the prefix of all names of its file. `launch_share` is a factor
+    on the fixed time of its kernels.
     """
 
     name: str
@@ -123,7 +130,7 @@ class Layer:
 
 @dataclass(frozen=True, slots=True)
 class Block:
-    """A unit of the network that repeats: where replicas are sharded and pipelines cut."""
+    """A repeated unit of the network, such as a transformer block: the grain of sharding and pipelines."""
 
     name: str
     layers: tuple[Layer, ...]
@@ -135,7 +142,7 @@ class Block:
 
 @dataclass(frozen=True, slots=True)
 class MethodSettings:
-    """How a network is trained: settings of a method, as flags name them. None: not of this method.
+    """Settings of a training method, named like their flags; None where the method has no such setting.
 
     `optimizer` None is the usual one of the network; `epochs` are those of a fine-tuning job that nobody
     named. `dequantize_bytes` as in `Base`. What its memory holds: `offload` are the parts that live in host
@@ -158,7 +165,7 @@ class MethodSettings:
 
     @property
     def label(self) -> str:
-        """Part of the names of models and plans: `qlora-r16-adamw`."""
+        """Suffix of model and plan names, such as `qlora-r16-adamw`."""
         rank = None if self.rank is None else f"r{self.rank}"
         method = None if self.method == "full" else self.method
         loss = None if self.cross_entropy is None else f"{self.cross_entropy}-loss"
@@ -189,14 +196,14 @@ class Model:
     tokens_per_epoch: int | None = None
     remake: Callable[[int], Model] | None = field(default=None, compare=False, repr=False)
     training: MethodSettings | None = None
-    mean_length: int | None = None  # tokens of a sample without its padding; None: all are filled
+    mean_length: int | None = None  # tokens per sample without padding; None: packed
 
     def __hash__(self) -> int:
         return self._hash
 
     @cached_property
     def _hash(self) -> int:
-        """Of all that is compared; worked out once, as models are keys of many caches."""
+        """Hash of the compared fields, computed once, as models are keys of many caches."""
         return hash((self.name, self.layers, self.default_batch, self.sequence_length))
 
     @cached_property
@@ -210,7 +217,7 @@ class Model:
 
     @cached_property
     def trained_tensors(self) -> tuple[Tensor, ...]:
-        """The tensors that get gradients."""
+        """The tensors that are not frozen."""
         return tuple(tensor for tensor in self.tensors if tensor.frozen_bits is None)
 
     @cached_property
@@ -219,7 +226,7 @@ class Model:
 
     @property
     def has_frozen(self) -> bool:
-        """Whether some tensors are not trained."""
+        """Whether some tensors are frozen."""
         return len(self.trained_tensors) < len(self.tensors)
 
     @cached_property
@@ -237,7 +244,7 @@ class Model:
 
     @cached_property
     def blocks(self) -> tuple[Block, ...]:
-        """The repeated units in order; layers outside of them are in none."""
+        """The repeated units in order. Layers outside of them belong to none."""
         members: dict[str, list[Layer]] = {}
         for layer in self.layers:
             if layer.block is not None:
@@ -246,7 +253,7 @@ class Model:
 
     @cached_property
     def readers(self) -> dict[str, tuple[str, ...]]:
-        """For each tensor, by name, the layers that read it: its owner, then those that it is tied to."""
+        """The layers that read each tensor, by its name: the owner first, then layers tied to it."""
         out: dict[str, list[str]] = {tensor.name: [] for tensor in self.tensors}
         for layer in self.layers:
             for tensor in (*layer.tensors, *layer.tied):
@@ -255,9 +262,12 @@ class Model:
 
     @property
     def usual_samples(self) -> float | None:
-        """How many samples are trained where nobody says: one epoch, of sequences at most 1e9 tokens,
-        as an epoch of a language model is all that it was ever trained on. None where nobody knows. A
-        fine-tuning job has the usual epochs of its dataset."""
+        """Samples of the default job: one epoch, but at most 1e9 tokens; None where the dataset is
+        unknown.
+
+        An epoch of a language model is its whole pretraining. A fine-tuning job has the usual epochs of its
+        dataset.
+        """
         if self.training is not None and self.training.epochs is not None:
             return self.training.epochs * (self.samples_per_epoch or 0)
         if self.sequence_length is None:
@@ -266,11 +276,11 @@ class Model:
 
     @property
     def sample_tokens(self) -> int | None:
-        """Tokens of a sample that count: without padding. None for images."""
+        """Tokens per sample, padding left out; None for images."""
         return self.mean_length or self.sequence_length
 
     def with_sequence_length(self, tokens: int) -> Model:
-        """The same network for samples of so many tokens."""
+        """Return the same network for samples of this many tokens."""
         if tokens == self.sequence_length:
             return self
         if self.sequence_length is None or self.remake is None:
@@ -280,7 +290,7 @@ class Model:
         return self.remake(tokens)
 
     def consumers(self) -> dict[str, list[str]]:
-        """For each layer the layers that read its output."""
+        """The layers that read each layer's output, by its name."""
         out: dict[str, list[str]] = {layer.name: [] for layer in self.layers}
         for layer in self.layers:
             for name in layer.inputs:
@@ -297,8 +307,10 @@ Ints = npt.NDArray[np.intp]
 
 @dataclass(frozen=True, eq=False)
 class Chain:
-    """A model as a chain of units, the grain of pipelines and of sharding: the layers before its blocks, each
-    block, the layers after. A network without blocks has one unit per layer with parameters.
+    """A model as a chain of units: the layers before its blocks, each block, and the layers after.
+
+    Units are the grain of pipelines and of sharding. A network without blocks has one unit per layer with
+    parameters.
 
     `unit[l]` is the unit of layer l; units are numbered in order. `repeats[u]`: unit u is a block.
     """
@@ -306,9 +318,9 @@ class Chain:
     names: tuple[str, ...]
     unit: Ints
     repeats: npt.NDArray[np.bool_]
-    elements: Ints  # trained parameters of each unit
-    matrices: tuple[tuple[int, ...], ...]  # of each unit, their elements; vectors are small beside them
-    frozen_bytes: Floats  # of parameters of each unit that are not trained
+    elements: Ints  # trained parameters per unit
+    matrices: tuple[tuple[int, ...], ...]  # elements of the matrices of each unit
+    frozen_bytes: Floats  # of the frozen parameters of each unit
 
     @property
     def length(self) -> int:

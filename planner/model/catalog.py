@@ -19,11 +19,11 @@ from planner.files.tomlfile import read
 from planner.memoize import memoize
 from planner.model import Model
 
-IMPORTED = (".json", ".onnx", ".safetensors")  # what networks lie in that others wrote down
+IMPORTED = (".json", ".onnx", ".safetensors")  # files that are imported
 
 
 def model_paths() -> dict[str, Path]:
-    """The file of each model that has a name, names sorted."""
+    """Map each model's name to its file, sorted by name."""
     by_name: dict[str, Path] = {}
     for folder in user_folders():
         if not folder.is_dir():
@@ -44,7 +44,7 @@ def model_names() -> tuple[str, ...]:
 
 
 def plain_name(words: str) -> str:
-    """A network's name however it is written: Llama-3-8B, LLAMA3_8B, llama3 8b."""
+    """Normalize a network's name: Llama-3-8B, LLAMA3_8B and llama3 8b are the same."""
     return re.sub(r"[^a-z0-9.]", "", words.lower())
 
 
@@ -59,13 +59,12 @@ def _called() -> dict[str, str]:
 
 
 def model_called(words: str) -> str:
-    """The catalogue's name of a network that is published under another; the words themselves where it has
-    none."""
+    """The catalogue's name of a network published under another name; the words themselves if unknown."""
     return words if words in model_paths() else _called().get(plain_name(words), words)
 
 
 def checkpoint_name(words: str) -> str:
-    """The name on the Hugging Face hub of a network's weights; empty where none is known."""
+    """Name of a network's weights on the Hugging Face hub; empty if unknown."""
     if is_hub_name(words):
         return words
     name = model_called(words)
@@ -75,8 +74,8 @@ def checkpoint_name(words: str) -> str:
 
 
 def load_model(name_or_path: str | Path) -> Model:
-    """A model by its name in the catalogue (`vgg11`), from a file (`./mine.toml`, `./config.json`), or by its
-    name on the Hugging Face hub (`Qwen/Qwen3-8B`)."""
+    """Load a model by catalogue name (`vgg11`), file (`./mine.toml`, `./config.json`) or hub name
+    (`Qwen/Qwen3-8B`)."""
     name = str(name_or_path)
     if not isinstance(name_or_path, Path) and is_hub_name(name):
         path = model_paths().get(model_called(name)) or hub_config(name)
@@ -97,7 +96,7 @@ def load_model(name_or_path: str | Path) -> Model:
 
 @memoize
 def _read(path: Path, _changed_ns: int, _size: int, _folders: str) -> Model:
-    """A file read once for each state it is in; a network that others wrote down is imported."""
+    """Read a model file, once per state of the file; configurations and ONNX files are imported."""
     if path.is_dir() or path.name.endswith(IMPORTED):
         from planner.model.importers import import_file
 
@@ -113,7 +112,7 @@ def _read(path: Path, _changed_ns: int, _size: int, _folders: str) -> Model:
 
 
 def _is_model(path: Path) -> bool:
-    """Whether a file that lies directly in a user's folder is a model, not hardware or a scenario."""
+    """Whether a TOML file in a user's folder is a model, not hardware or a scenario."""
     try:
         lines = text_of(path).splitlines()
     except BadInput:
@@ -121,23 +120,23 @@ def _is_model(path: Path) -> bool:
     return any(line.replace(" ", "").startswith("layers=") for line in lines)
 
 
-FILES = ("config.json", "transformer/config.json")  # of transformers; of pipelines of diffusers
+FILES = ("config.json", "transformer/config.json")  # of transformers, and of pipelines of diffusers
 _PART = r"[A-Za-z0-9][\w.-]{0,95}"
 _NAME = re.compile(rf"{_PART}/{_PART}(?<!\.toml)(?<!\.json)(?<!\.onnx)(?<!\.safetensors)")
 
 
 def is_hub_name(name: str) -> bool:
-    """Whether a text is written as ORG/NAME, and is no file here."""
+    """Whether a text is written as ORG/NAME and is no file here."""
     return bool(_NAME.fullmatch(name)) and not Path(name).exists()
 
 
 def hub_config(name: str) -> Path:
-    """The config.json of a network of the hub."""
+    """Path of the config.json of a network on the hub, from the local cache or fetched."""
     return _cached(name) or _fetched(name)
 
 
 def hub_name(config: Path) -> str | None:
-    """The name of the network that a file in the cache is of, without its organisation."""
+    """Name of the network whose file lies in the hub's cache, without its organisation."""
     folder = next((part for part in config.absolute().parts if part.startswith("models--")), None)
     return folder and folder.rpartition("--")[2]
 
@@ -177,7 +176,7 @@ def _fetched(name: str) -> Path:
             raise BadInput(f"{absent} nor on the hub; is the name right?") from None
         except EntryNotFoundError:
             continue
-        except Exception as error:  # of the network, in as many classes as there are libraries
+        except Exception as error:  # network errors differ by library
             reason = " ".join(str(error).split())[:100] or type(error).__name__
             raise BadInput(f"{absent}; the hub cannot be reached ({reason})") from None
     raise BadInput(f"{absent}; on the hub it has no config.json")

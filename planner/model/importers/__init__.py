@@ -1,8 +1,7 @@
-"""Networks that others wrote down: a Hugging Face `config.json`, a PyTorch module, an ONNX file.
+"""Importers of networks from Hugging Face configurations, PyTorch modules and ONNX files.
 
-Each importer gives the values of a model file, as `planner.model.netlist` reads them, and says what it
-did not know. One file an importer; torch and onnx are imported by theirs alone. `toml_of` puts the values
-down as TOML.
+Each returns the values of a model file, which `planner.model.netlist` reads and `toml_of` writes, and notes
+on what it did not recognize. Only their own importers load torch and onnx.
 """
 
 from __future__ import annotations
@@ -35,7 +34,7 @@ TORCH_NAMES: dict[str, Any] = {
 
 @dataclass(frozen=True, slots=True)
 class ImportedModel:
-    """A network that was read: what a model file would say, the model, and sentences for the user."""
+    """An imported network: the values of its model file, the model, and notes for the user."""
 
     values: dict[str, Any]
     model: Model
@@ -45,8 +44,10 @@ class ImportedModel:
 def import_file(
     path: Path, *, tokens: int | None = None, shapes: dict[str, int] | None = None
 ) -> ImportedModel:
-    """The network in a file or folder of Hugging Face, or in an ONNX file. `tokens`: of one sample of text,
-    if not what the file says; `shapes`: sizes for the axes that an ONNX file leaves open."""
+    """Import the network of a Hugging Face file or folder, or of an ONNX file.
+
+    `tokens` per sample override the file's; `shapes` are sizes for the open axes of an ONNX file.
+    """
     if path.suffix == ".onnx":
         from planner.model.importers.onnx_file import import_onnx
 
@@ -57,7 +58,7 @@ def import_file(
 
 
 def built(path: Path, values: dict[str, Any], name: str, notes: list[str]) -> ImportedModel:
-    """The model of imported values; what is wrong with them is said of the file that they came from."""
+    """Build the model of imported values; errors name the file that they came from."""
     return ImportedModel(values, build_model(TomlSource(path, "", values), values, name), tuple(notes))
 
 
@@ -67,7 +68,7 @@ _MODULE = re.compile(r"[A-Za-z_][\w.]*:[A-Za-z_]\w*")
 
 @dataclass(frozen=True, slots=True)
 class ImportOptions:
-    """The flags of an import."""
+    """The flags of `planner models import`."""
 
     input: str | None = None
     input_ids: str | None = None
@@ -77,7 +78,7 @@ class ImportOptions:
 
 
 def import_named(source: str, asked: ImportOptions) -> ImportedModel:
-    """The network that a user names: a file, a folder, or a function of a module."""
+    """Import the network that a user names: a file, a folder, or a function of a module."""
     from planner.model.catalog import hub_config, is_hub_name
 
     path = hub_config(source) if is_hub_name(source) else expanded(source)
@@ -117,7 +118,7 @@ def import_named(source: str, asked: ImportOptions) -> ImportedModel:
 
 
 def _shape(text: str, flag: str) -> tuple[int, ...]:
-    """`32x3x224x224` as numbers."""
+    """Parse `32x3x224x224`."""
     parts = text.lower().split("x")
     if not all(part.isascii() and part.isdigit() and 0 < len(part) <= 9 for part in parts):
         raise BadInput(f"{flag} {text[:40]}: sizes with x between them, as 32x3x224x224 or 8x2048")
@@ -145,7 +146,7 @@ _FIRST = ("description", "source")
 
 
 def toml_of(values: dict[str, Any]) -> str:
-    """The text of a model file that holds these values."""
+    """The text of a model file with these values."""
     plain = {k: v for k, v in values.items() if k != "layers" and not isinstance(v, dict)}
     lines = [f"{_key(k)} = {_value(plain.pop(k))}" for k in _FIRST if k in plain]
     lines += [f"{_key(k)} = {_value(v)}" for k, v in plain.items()]

@@ -1,7 +1,7 @@
-"""Expressions in descriptions of model families: a subset of Python's, over names that a family gives.
+"""Evaluates expressions in model families: a safe subset of Python.
 
-Whole numbers, texts, lists, arithmetic, comparisons, `and`, `or`, `not`, `a if b else c`, subscripts, and the
-functions that the caller allows. Nothing else of Python can be reached.
+It has integers, strings, lists, arithmetic, comparisons, `and`, `or`, `not`, `a if b else c`, subscripts, and
+the functions that the caller allows. Nothing else of Python is reachable.
 """
 
 from __future__ import annotations
@@ -37,12 +37,12 @@ _NUMBERS_ONLY = (ast.Mult, ast.Mod, ast.FloorDiv)
 
 
 class ExpressionError(Exception):
-    """An expression that means nothing."""
+    """An expression that cannot be parsed or evaluated."""
 
 
 @memoize
 def parsed(text: str) -> ast.expr:
-    """The tree of an expression."""
+    """Parse an expression into a syntax tree."""
     if len(text) > LONGEST:
         raise ExpressionError(f"an expression of {len(text):,} characters; it has at most {LONGEST}")
     try:
@@ -52,7 +52,7 @@ def parsed(text: str) -> ast.expr:
 
 
 def evaluate(text: str, look_up: Callable[[str], Any], functions: Mapping[str, Callable[..., Any]]) -> Any:
-    """The value of an expression; `look_up` gives that of a name, which may have dots."""
+    """Evaluate an expression; `look_up` returns the value of a name, which may contain dots."""
     try:
         return _value(parsed(text), look_up, functions)
     except (TypeError, ValueError, LookupError, ArithmeticError, AttributeError) as error:
@@ -98,7 +98,7 @@ def _value(node: ast.expr, look_up: Callable[[str], Any], functions: Mapping[str
 
 
 def _bounded(result: Any) -> Any:
-    """The result of an operator, unless repeating it would fill the memory."""
+    """Apply an operator, unless its result would fill the memory."""
     if isinstance(result, int | float) and abs(result) > LARGEST:
         raise OverflowError("a number beyond 64 bits")
     if isinstance(result, str | list) and len(result) > LONGEST_RESULT:

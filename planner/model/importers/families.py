@@ -1,17 +1,17 @@
-"""Model families: each `models/families/NAME.toml` describes the network of a `config.json` of its kind.
+"""Model families: each `models/families/NAME.toml` describes the networks of one or more `model_type`s.
 
-A description starts from that of its `base`, table by table. `[config]` are keys of config.json with their
-defaults ("required", "optional" or an expression), `[aliases]` other names of them, which come first, and
-`[values]` expressions by which families differ. `[file]` and the other tables are those of a model file
-(docs/models.md), in which a text that begins with "= " is an expression; a layer may have
+A family extends its `base`, table by table. `[config]` lists keys of config.json with their defaults
+("required", "optional" or an expression), `[aliases]` other names of them, which take precedence, and
+`[values]` the expressions in which families differ. `[file]` and the other tables are those of a model file
+(docs/models.md), in which a text that begins with "= " is an expression. A layer may have
 
-- `if`: it is left out where this is false;
-- `kind`: an expression for the kind of layer, instead of a key with the kind's name;
-- `use`: the layers of one of `[blocks]` stand here; its other keys are names in them, as `{name}` in texts;
-- `block` with `repeat`: the layers of a block so many times; `i` in them counts from 0. Equal ones in a row
+- `if`: a condition; the layer is left out where it is false;
+- `kind`: an expression for the kind, instead of a key with the kind's name;
+- `use`: insert the layers of one of `[blocks]`; other keys are variables in them, `{name}` in texts;
+- `block` with `repeat`: repeat the layers of a block, with `i` counting from 0. Equal repetitions in a row
   become one repeated block of the model file.
 
-Whoever adds a family adds a file, here or in the folder `families` of PLANNER_PATH.
+A new family is a new file, here or in the folder `families` of PLANNER_PATH.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ from planner.printable import printable
 LARGEST = 10_000_000
 MOST_LAYERS = 2_000
 LONGEST_PROSE = 500  # characters of a description or a note
-MOST_NESTED = 30  # values and blocks that refer to one another
+MOST_NESTED = 30  # levels of references between values and blocks
 MOST_EVALUATIONS = 500_000  # of expressions and blocks; the largest family of the catalogue takes 2,000
 ACTIVATIONS = {word: word for word in ("silu", "relu", "tanh", "sigmoid")} | {"swish": "silu"}
 Item = dict[str, Any]
@@ -44,7 +44,7 @@ Locals = Mapping[str, Any]
 
 
 class FamilyFile(msgspec.Struct, forbid_unknown_fields=True):
-    """The keys of a description and their types."""
+    """The keys of a family file and their types."""
 
     description: str = ""
     base: str | None = None
@@ -67,7 +67,7 @@ TABLES = ("config", "aliases", "values", "file", "tensors", "defaults", "inputs"
 
 @dataclass(frozen=True)
 class Family:
-    """A description, with all that it takes from its bases."""
+    """A model family, merged with its bases."""
 
     name: str
     path: Path
@@ -77,7 +77,7 @@ class Family:
 
 
 def family_paths() -> dict[str, Path]:
-    """The description of each family by its file's name; a user's hides the catalogue's."""
+    """Map each family's name to its file; a user's file hides the catalogue's."""
     folders = [*(folder / "families" for folder in user_folders()), shipped_folder("models") / "families"]
     paths: dict[str, Path] = {}
     for folder in folders:
@@ -88,7 +88,7 @@ def family_paths() -> dict[str, Path]:
 
 @memoize
 def families(_folders: str) -> dict[str, str]:
-    """By `model_type`, the name of the family that reads it; cached for a PLANNER_PATH."""
+    """Map each `model_type` to its family; cached per PLANNER_PATH."""
     by_type: dict[str, str] = {}
     for name, path in family_paths().items():
         if not name.startswith("_"):
@@ -99,7 +99,7 @@ def families(_folders: str) -> dict[str, str]:
 
 
 def load_family(name: str) -> Family:
-    """The family of a name, merged with its bases."""
+    """Load a family by name, merged with its bases."""
     paths = family_paths()
     descriptions: dict[str, FamilyFile] = {}
     current: str | None = name
@@ -119,17 +119,17 @@ def load_family(name: str) -> Family:
 
 
 def one_line(text: str) -> str:
-    """A text of a description as one line of printable text."""
+    """Return a text as one line of printable characters."""
     return printable(" ".join(text.split()))[:LONGEST_PROSE]
 
 
 def is_items(value: Any) -> TypeGuard[list[Item]]:
-    """Whether a value is a list of tables, as layers are."""
+    """Whether a value is a list of tables, as lists of layers are."""
     return isinstance(value, list) and all(isinstance(entry, dict) for entry in value)
 
 
 class Description:
-    """A family read with the values of one config.json."""
+    """A family applied to one config.json."""
 
     def __init__(self, family: Family, path: Path, values: dict[str, Any]) -> None:
         self.family, self.path = family, path
@@ -155,7 +155,7 @@ class Description:
         return BadInput(f"{self.path}: {message}")
 
     def file(self) -> dict[str, Any]:
-        """What a model file says of this network."""
+        """The values of a model file for this network."""
         tables = self.family.tables
         for condition, message in tables["refuse"].items():
             if message and self.expression(condition, {}):
@@ -177,7 +177,7 @@ class Description:
         return {key: value for key, value in file.items() if value is not None}
 
     def items(self, entries: list[Item], local: Locals) -> list[Item]:
-        """The layers of a list, with what is used in it."""
+        """Expand a list of layers, with the blocks that it uses."""
         out: list[Item] = []
         for entry in entries:
             keys = dict(entry)
@@ -201,7 +201,7 @@ class Description:
         return out
 
     def _repeated(self, use: Item, local: Locals) -> list[Item]:
-        """Uses of blocks of the model file, one for each run of equal ones."""
+        """Uses of the model file's blocks, one for each run of equal ones."""
         given = {key: self.value(value, local) for key, value in use.items()}
         block, repeat, label = given.pop("block"), given.pop("repeat", None), given.pop("name", None)
         if not isinstance(label, str):
@@ -225,7 +225,7 @@ class Description:
         return uses
 
     def _variant(self, block: str, layers: list[Item]) -> str:
-        """The name of a block of the model file with these layers."""
+        """Name of the model file's block with these layers."""
         same = (name for name, known in self.blocks.items() if known == layers)
         name = next(same, None) or (block if block not in self.blocks else f"{block}_{len(self.blocks)}")
         self.blocks[name] = layers
@@ -238,7 +238,7 @@ class Description:
         return layers
 
     def value(self, given: Any, local: Locals) -> Any:
-        """A value of the description with its expressions worked out."""
+        """Evaluate the expressions in a value."""
         if isinstance(given, str):
             return self.expression(given[2:], local) if given.startswith("= ") else self._filled(given, local)
         if isinstance(given, list):
@@ -255,7 +255,7 @@ class Description:
             raise self.error(f"{self.family.path.name}: {error}") from None
 
     def look_up(self, name: str, local: Locals) -> Any:
-        """The value of a name: of a used block, of the table `values`, of a key of config.json."""
+        """The value of a name: a variable of the used block, a derived value, or a key of config.json."""
         if name in local:
             self.reads_index |= name == "i"
             return local[name]
@@ -284,7 +284,7 @@ class Description:
 
     @staticmethod
     def _filled(text: str, local: Locals) -> str:
-        """A text with the names of a used block in it; `{i}`, `{layer}` and the like stay."""
+        """Substitute a block's variables in a text; `{i}`, `{layer}` and the like stay."""
 
         def of(match: re.Match[str]) -> str:
             return str(local[match[1]]) if match[1] in local and match[1] != "i" else match[0]
@@ -292,7 +292,7 @@ class Description:
         return re.sub(r"\{(\w+)\}", of, text)
 
     def activation(self, word: str) -> str:
-        """The kind of layer of an activation: relu, gelu, silu, tanh or sigmoid."""
+        """The layer kind of an activation: relu, gelu, silu, tanh or sigmoid."""
         known = word.lower()
         if "gelu" in known:
             return "gelu"
@@ -304,7 +304,7 @@ class Description:
         return "gelu"
 
     def _raw(self, name: str) -> tuple[str, Any]:
-        """A value of config.json under any of its names, the dots of which lead into objects; which name."""
+        """A value of config.json under any of its names, and the name found; dots lead into objects."""
         for key in (*self.family.tables["aliases"].get(name, ()), name):
             value: Any = self.values
             for part in key.split("."):
@@ -314,7 +314,7 @@ class Description:
         return name, None
 
     def _key(self, name: str) -> Any:
-        """A checked value of config.json, or its default; the default's type is that of the value."""
+        """A validated value of config.json, or its default, whose type it must have."""
         (key, raw), default = self._raw(name), self.family.tables["config"][name]
         if default == "required":
             if raw is None:

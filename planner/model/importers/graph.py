@@ -1,9 +1,8 @@
-"""A graph of operators, from PyTorch or ONNX, as the values of a model file.
+"""Builds the values of a model file from a graph of PyTorch or ONNX operators.
 
-Frameworks lay an image out as (channels, height, width), model files as (height, width, channels); both are
-the same elements, so each value has the shape that its layer has here, and a `view` stands where a reader
-wants another. Sizes are of one sample. An operator that is not known is a layer of kind `other`: it moves
-what it reads and writes, and its tensors are counted.
+Frameworks order images as (channels, height, width), model files as (height, width, channels). A value has
+the shape of its layer here, and a `view` adapts it to readers of another shape. Sizes are per sample. An
+unknown operator becomes a layer of kind `other`, which moves what it reads and writes and counts its tensors.
 """
 
 from __future__ import annotations
@@ -41,7 +40,7 @@ _UNIT = re.compile(r"^((?:[^.]+\.)*?[^.]+\.\d+)\.")
 
 @dataclass(frozen=True, slots=True)
 class Value:
-    """The output of an operator: the layer that makes it, and the shape that it has there."""
+    """The output of an operator: the layer that makes it, and its shape."""
 
     layer: str
     shape: Shape
@@ -49,17 +48,17 @@ class Value:
 
 @dataclass
 class OperatorGraph:
-    """Layers in order; methods add one and give its value."""
+    """Layers in order; each method adds one and returns its value."""
 
     layers: list[Item] = field(default_factory=list)
     unknown: Counter[str] = field(default_factory=Counter)
-    hidden_flops: float = 0.0  # that unknown operators may do forward
+    hidden_flops: float = 0.0  # forward FLOPs that unknown operators may hide
     taken: set[str] = field(default_factory=lambda: {"input"})
     counts: dict[str, int] = field(default_factory=dict)  # by name, the last number behind it
     owners: dict[str, str] = field(default_factory=dict)  # by tensor, the layer whose first tensor it is
 
     def add(self, kind: type[Kind], value: Any, name: str, shape: Shape, /, **keys: Any) -> Value:
-        """A layer of this kind; its name is made unique."""
+        """Add a layer of this kind under a unique name."""
         name = self.unique(name)
         unit = _UNIT.match(f"{name}.")
         given = {key.rstrip("_"): one for key, one in keys.items() if one is not None}
@@ -81,7 +80,7 @@ class OperatorGraph:
         return unique
 
     def viewed(self, value: Value, shape: Shape) -> Value:
-        """A value in another shape, by a `view` where it has not this one."""
+        """Return a value in another shape, through a `view` where the shapes differ."""
         if value.shape == shape:
             return value
         return self.add(View, list(shape), f"{value.layer}.view", shape, from_=value.layer)
@@ -99,7 +98,7 @@ class OperatorGraph:
         *,
         known: bool = False,
     ) -> Value:
-        """An operator that moves data; `known` if we know that it does no more."""
+        """Add an operator that moves data; `known`: it is known to do no more."""
         if not known:
             self.unknown[operator] += 1
             self.hidden_flops += _possible_flops(
@@ -117,7 +116,7 @@ class OperatorGraph:
     def linear(
         self, value: Value, weight: tuple[str, Shape], bias: str | None, transposed: bool, name: str
     ) -> Value:
-        """A layer over the last axis, with its weights, or tied to the layer that has them."""
+        """Add a linear layer over the last axis, with its own weights or tied to another layer's."""
         tensor, size = weight
         outputs = size[1] if transposed else size[0]
         owner = self.owners.get(tensor)
@@ -141,21 +140,21 @@ class OperatorGraph:
         return made
 
     def product(self, value: Value, shape: Shape, depth: int, name: str) -> Value:
-        """A product with weights that another layer owns, where that one cannot share them."""
+        """Add a product with another layer's weights, where that layer cannot share them."""
         return self.add(Product, [value.layer, value.layer], name, shape, shape=list(shape), depth=depth)
 
     def template(self, tensor: str, name: str) -> str | None:
-        """How a layer writes the name of a tensor; None if it is the usual one."""
+        """The template of a tensor's name; None if it is the default one."""
         return None if tensor in (f"{name}.weight", f"{name}.bias") else tensor
 
     def closed(self, value: Value, *, text: bool) -> None:
-        """End with a loss, if there is none."""
+        """Append a loss, if there is none."""
         losses = {kind_name(CrossEntropy), kind_name(Softmax)}
         if not any(losses & layer.keys() for layer in self.layers[-2:]):
             self.unary(CrossEntropy if text else Softmax, value, "loss")
 
     def values(self, inputs: dict[str, Any], description: str, source: str) -> dict[str, Any]:
-        """What a model file with this graph says."""
+        """The values of a model file with this graph."""
         return {
             "description": description,
             "source": source,
@@ -172,7 +171,7 @@ class OperatorGraph:
         }
 
     def said(self, model: Model) -> list[str]:
-        """What was not known, and its share of all that is moved."""
+        """Notes about unknown operators and their share of the data moved."""
         if not self.unknown:
             return ["every operator is known"]
         moved = [work.forward.moved_elements + work.backward.moved_elements for work in workloads(model)]
@@ -190,15 +189,16 @@ class OperatorGraph:
 
 
 def _possible_flops(operands: list[Shape], output: Shape) -> float:
-    """FLOPs of an operator if it is a matrix product of its two largest operands: with A of m x k, B of k x n
-    and C of m x n, 2 m k n = 2 sqrt(|A| |B| |C|)."""
+    """FLOPs of an operator if it were the matrix product of its two largest operands.
+
+    With A of m x k, B of k x n and C of m x n these are 2 m k n = 2 sqrt(|A| |B| |C|).
+    """
     sizes = sorted(map(math.prod, operands))[-2:]
     return 2.0 * math.sqrt(math.prod(sizes) * math.prod(output)) if len(sizes) == 2 else 0.0
 
 
 def without_batch(shape: Shape, batch: int) -> Shape:
-    """A shape of one sample: the axis of the batch is left out, or divided where it is folded into
-    another."""
+    """The shape of one sample: the batch axis is removed, or divided where it is folded into another."""
     sizes = [int(size) for size in shape]
     for at, size in enumerate(sizes):
         if size == batch:
@@ -212,7 +212,7 @@ def without_batch(shape: Shape, batch: int) -> Shape:
 
 
 def image(shape: Shape) -> Shape:
-    """(channels, height, width) as (height, width, channels); other ranks as they are."""
+    """Convert (channels, height, width) to (height, width, channels); other ranks stay."""
     return (shape[1], shape[2], shape[0]) if len(shape) == 3 else shape
 
 
@@ -224,13 +224,13 @@ def _words(text: str) -> frozenset[str]:
     return frozenset(text.split())
 
 
-# of PyTorch: another shape of the same elements, or some of them
+# PyTorch: views and slices
 TORCH_VIEWS = _words(
     """view reshape flatten unflatten permute transpose t unsqueeze squeeze expand expand_as slice select
     contiguous _unsafe_view view_as narrow chunk split split_with_sizes unbind numpy_T swapaxes movedim
     diagonal getitem repeat_interleave"""
 )
-# the same value under another name or in another number format
+# the same value under another name or in another format
 TORCH_SAME = _words("to _to_copy clone alias detach lift_fresh_copy type_as _assert_tensor_metadata")
 TORCH_ACTIVATIONS: dict[str, type[Kind]] = {
     **dict.fromkeys(("relu", "relu_", "relu6", "leaky_relu", "hardtanh", "hardtanh_"), Relu),
@@ -240,7 +240,7 @@ TORCH_ACTIVATIONS: dict[str, type[Kind]] = {
     "gelu": Gelu,
     "tanh": Tanh,
 }
-# element by element, a sum, a choice or an order of elements: they are read and written
+# element-wise operators, reductions, selections and sorting: they move data
 TORCH_MOVING = _words(
     """add add_ sub sub_ rsub mul mul_ div div_ neg pow exp log sqrt rsqrt cos sin mean sum var abs clamp
     clamp_ clamp_min clamp_max where masked_fill masked_fill_ eq ne lt gt le ge cat stack index gather tril

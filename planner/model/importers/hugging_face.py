@@ -1,9 +1,7 @@
-"""A Hugging Face network from its `config.json`, or from the folder or the safetensors index beside it; no
-torch.
+"""Imports Hugging Face networks from their `config.json`, without torch.
 
-Where the weights lie in the folder, the names and shapes in their headers are held against what the
-configuration gives; an index alone has names. A checkpoint may call a tensor otherwise than the library does:
-differences are said, not refused.
+Where weights or their index lie in the folder, their names and shapes are compared with the network's.
+Checkpoints may name tensors differently than the library does: differences are noted, not refused.
 """
 
 from __future__ import annotations
@@ -25,7 +23,7 @@ from planner.model.importers import TORCH_NAMES, ImportedModel, built
 from planner.model.importers.families import Description, families, load_family
 from planner.model.netlist import build_model
 
-LONGEST = 8192  # tokens: configurations say what a network can read, which is more than it is trained on
+LONGEST = 8192  # tokens; configurations state the longest context, which is rarely trained on
 UNKNOWN_LENGTH = 2048  # of samples, in tokens, where transformers makes the network
 LARGEST_FILE_BYTES = 10_000_000
 LARGEST_HEADER_BYTES = 20_000_000
@@ -33,7 +31,7 @@ TARGETS_PER_TOKEN = 512  # sequence length that `target_length` of a family is f
 
 
 def import_config(path: Path, tokens: int | None = None) -> ImportedModel:
-    """The network of a `config.json`, a folder that holds one, or a safetensors file or index beside one."""
+    """Import the network of a config.json, of its folder, or of a safetensors file or index beside it."""
     place = _config_path(path)
     values = read_json(place)
     kind = values.get("model_type")
@@ -48,7 +46,7 @@ def import_config(path: Path, tokens: int | None = None) -> ImportedModel:
 
 
 def read_settings(source: TomlSource) -> Model:
-    """The model of a model file that has the keys of a config.json in its table `config`."""
+    """Read a model file whose table `config` holds the keys of a config.json."""
     settings = source.data["config"]
     if not isinstance(settings, dict):
         raise source.error("it is a table with the keys of a config.json", ["config"])
@@ -59,12 +57,12 @@ def read_settings(source: TomlSource) -> Model:
 
 
 def known_types() -> dict[str, str]:
-    """By `model_type`, the family that reads it."""
+    """Map each known `model_type` to its family."""
     return families(os.environ.get("PLANNER_PATH", ""))
 
 
 def file_of(path: Path, values: dict[str, Any], tokens: int | None) -> tuple[dict[str, Any], list[str]]:
-    """What a model file says of the network of a configuration, and sentences for the user."""
+    """The values of a model file for a configuration, and notes for the user."""
     known = known_types()
     kind = values.get("model_type") or values.get("_class_name")
     if not isinstance(kind, str):
@@ -91,7 +89,7 @@ def file_of(path: Path, values: dict[str, Any], tokens: int | None) -> tuple[dic
 
 
 def read_json(path: Path) -> dict[str, Any]:
-    """A JSON object in a file."""
+    """Read a file with one JSON object."""
     try:
         with opened(path) as file:
             data = file.read(LARGEST_FILE_BYTES + 1)
@@ -122,7 +120,7 @@ def _config_path(path: Path) -> Path:
 
 
 def _name(path: Path, values: dict[str, Any]) -> str:
-    """What the network is called: by the configuration, or by the folder it lies in."""
+    """The network's name, from its configuration or its folder."""
     given = values.get("_name_or_path")
     name = given.rstrip("/").rpartition("/")[2] if isinstance(given, str) else ""
     name = hub_name(path) or name or path.resolve().parent.name
@@ -136,7 +134,7 @@ def _precision(values: dict[str, Any]) -> str:
 
 
 def _compared(folder: Path, model: Model) -> list[str]:
-    """What the weights in the folder say about the model's tensors."""
+    """Compare the model's tensors with the weights in the folder; return notes."""
     ours = {tensor.name: tensor.shape for tensor in model.tensors}
     theirs: dict[str, tuple[int, ...] | None] = {}
     index = folder / "model.safetensors.index.json"
@@ -166,7 +164,7 @@ def _compared(folder: Path, model: Model) -> list[str]:
 
 
 def read_header(path: Path) -> dict[str, tuple[int, ...] | None]:
-    """The names and shapes of the tensors in a safetensors file; nothing else of it is read."""
+    """Read names and shapes of the tensors in a safetensors file, and nothing else."""
     try:
         with opened(path) as file:
             size = int.from_bytes(file.read(8), "little")

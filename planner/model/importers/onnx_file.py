@@ -1,5 +1,4 @@
-"""An ONNX file as a model file: nodes with the shapes that `onnx.shape_inference` gives, initializers as
-tensors."""
+"""Imports ONNX files: nodes become layers by their inferred shapes, initializers become tensors."""
 
 from __future__ import annotations
 
@@ -30,10 +29,10 @@ from planner.model.layers.sequences import Embedding
 
 
 def import_onnx(path: Path, axes: dict[str, int]) -> ImportedModel:
-    """The network in an ONNX file; `axes` are sizes for those that it leaves open."""
+    """Import an ONNX file; `axes` are sizes for its open axes."""
     onnx = _library()
     with opened(path):
-        pass  # an error of the system is told as everywhere
+        pass  # reported like every system error
     reading = _Reading(path, onnx.load_model_from_string(inferred(path, axes)))
     try:
         graph, given = reading.lowered()
@@ -57,7 +56,7 @@ def _library() -> Any:
 
 @dataclass(frozen=True, slots=True)
 class Held:
-    """What is made of parameters alone; `plain`: it is one of them, as it is or transposed."""
+    """A value computed from parameters alone. `plain`: it is one parameter, unchanged or transposed."""
 
     tensors: dict[str, Shape]
     transposed: bool = False
@@ -78,7 +77,7 @@ class _Reading:
             if all(size > 0 for size in sizes):
                 self.raw[value.name] = sizes
         self.known: dict[str, Value] = {}
-        # by value: the tensor that it is, maybe as its transpose, or those that it is made of
+        # by value: its parameter, possibly transposed, or the parameters that it is computed from
         self.made_of: dict[str, Held] = {name: Held({name: size}) for name, size in self.tensors.items()}
         self.batch = 1
 
@@ -124,7 +123,7 @@ class _Reading:
         data = [self.known[name] for name in node.input if name in self.known]
         sources = [self.made_of[name] for name in node.input if name in self.made_of]
         held = {name: size for source in sources for name, size in source.tensors.items()}
-        if not data:  # of masks, lengths and parameters alone nothing is computed
+        if not data:  # computed from masks, lengths and parameters alone
             if sources:
                 plain = len(held) == 1 and sources[0].plain and node.op_type in PLAIN
                 turned = sources[0].transposed != (node.op_type == "Transpose")
@@ -147,7 +146,8 @@ class _Reading:
         return self.graph.other(node.op_type, data, name, out, trained, known=node.op_type in ONNX_MOVING)
 
     def weight(self, node: Any, index: int) -> tuple[str, Shape, bool] | None:
-        """The parameter that a node reads as it is, its shape, and whether transposed; None if none is."""
+        """The parameter that a node reads unchanged, its shape, and whether transposed; None if there is
+        none."""
         held = self.made_of.get(node.input[index]) if len(node.input) > index else None
         if held is None or not held.plain or len(held.tensors) != 1:
             return None
@@ -155,12 +155,12 @@ class _Reading:
         return tensor, size, held.transposed
 
     def name(self, node: Any, held: dict[str, Shape]) -> str:
-        """By the module that the weights belong to, else by the node."""
+        """Name a layer by the module of its weights, or else by its node."""
         first = next(iter(held), "")
         if first.endswith((".weight", ".bias")):
             return first.rpartition(".")[0]
         parts = str(node.name or node.op_type).strip("/").split("/")
-        # PyTorch writes /layer1/layer1.0/relu/Relu: a part that the next one begins with says nothing
+        # PyTorch writes /layer1/layer1.0/relu/Relu: drop parts that the next one repeats
         kept = [
             part
             for part, after in zip(parts, [*parts[1:], ""], strict=True)
@@ -245,7 +245,7 @@ def _norm(kind: type[Kind]) -> Callable[[_Reading, Any, list[Value], dict[str, S
             return None
         if node.input[1] != f"{name}.weight":
             return None
-        at.graph.owners |= dict.fromkeys(held, "")  # the bias, and the statistics, which are not trained
+        at.graph.owners |= dict.fromkeys(held, "")  # its bias, and its statistics, which are not trained
         return at.graph.add(kind, True, name, data[0].shape, from_=data[0].layer)
 
     return lower

@@ -1,9 +1,9 @@
-"""Shapes of an ONNX file, inferred in a process of its own with limits of memory and time.
+"""Infers shapes of an ONNX file in a child process with limits on memory and time.
 
-Inference over a stranger's graph can take any memory and time: a constant doubles with every Concat of
-itself, a function that calls the next one twice is entered 2^n times. Counts and sizes are checked first;
-what is left runs in a child process, which the parent ends when it takes too long or on Ctrl-C. The child
-hands back the model with all shapes and without the weights.
+Inference over an untrusted graph is unbounded: a constant doubles with every Concat of itself, and functions
+that each call the next one twice are entered 2^n times. Counts and sizes are checked first; inference then
+runs in a child process, which the parent kills on timeout or Ctrl-C. The child returns the model with all
+shapes and without weights.
 """
 
 from __future__ import annotations
@@ -20,14 +20,14 @@ from typing import Any
 from planner.errors import BadInput
 
 LARGEST_FILE_BYTES = 2**31
-MEMORY_BYTES = 2**30  # beside what the file itself needs
+MEMORY_BYTES = 2**30  # on top of the file itself
 LONGEST_S = 10.0
-MOST_NODES = 20_000  # as many as a network has layers
-MOST_CALLED_NODES = 200_000  # with every call of a function counted
+MOST_NODES = 20_000  # like the layers of a network
+MOST_CALLED_NODES = 200_000  # with every function call inlined
 MOST_FUNCTIONS = 1_000
 MOST_OUTPUTS = 10_000  # of one node
 LARGEST_ELEMENTS = 2**40  # of one tensor
-MOST_ROUNDS = 100  # of inference and of working sizes out
+MOST_ROUNDS = 100  # of inference and folding
 MOST_FOLDED = 2_000  # nodes of one round
 OF_SIZES = frozenset(
     (
@@ -35,12 +35,12 @@ OF_SIZES = frozenset(
         *("Slice", "Squeeze", "Sub", "Unsqueeze", "Where"),
     )
 )
-WHOLE_NUMBERS = (6, 7, 9)  # types of ONNX: 32 and 64 bits, truth values
-KEPT_ELEMENTS = 1_024  # values of small tensors are sizes and axes, which inference reads
+WHOLE_NUMBERS = (6, 7, 9)  # ONNX types: int32, int64, bool
+KEPT_ELEMENTS = 1_024  # inference reads small tensors: sizes and axes
 
 
 def inferred(path: Path, axes: Mapping[str, int]) -> bytes:
-    """The model with shapes, without weights; what is wrong with the file in one line."""
+    """Infer all shapes in a child process; return the model without weights, or refuse it in one line."""
     command = [sys.executable, "-m", __name__, str(path), json.dumps(dict(axes))]
     join = os.pathsep.join(entry for entry in sys.path if entry)
     try:
@@ -97,7 +97,7 @@ def _main(path: Path, axes: dict[str, int]) -> int:
 
 
 def _limit_memory(path: Path) -> None:
-    """Let this process have so much address space, where the system can limit it."""
+    """Limit the address space of this process, where the system can."""
     try:
         import resource
 
@@ -126,7 +126,7 @@ def _loaded(path: Path, onnx: Any) -> Any:
 
 
 def check_graph(path: Path, model: Any) -> None:
-    """Refuse a graph whose counts or sizes no network has, or in which nodes wait for each other."""
+    """Refuse graphs that are cyclic, or whose counts or sizes no network has."""
     nodes = sum(1 for _ in _all_nodes(model.graph.node, path))
     if nodes > MOST_NODES:
         raise BadInput(f"{path}: {nodes:,} nodes; at most {MOST_NODES:,} are read")
@@ -144,7 +144,7 @@ def check_graph(path: Path, model: Any) -> None:
 
 
 def _all_nodes(nodes: Any, path: Path) -> Iterator[Any]:
-    """The nodes and those of the graphs inside them, each checked by itself."""
+    """Iterate over nodes, subgraphs included, and check each."""
     for node in nodes:
         if len(node.output) > MOST_OUTPUTS or len(node.input) > MOST_OUTPUTS:
             raise BadInput(
@@ -162,7 +162,10 @@ def _all_nodes(nodes: Any, path: Path) -> Iterator[Any]:
 
 
 def _check_calls(path: Path, model: Any) -> None:
-    """Count the nodes with every call of a function entered: f[n] = sum over its nodes of 1 + f[callee]."""
+    """Limit the number of nodes with every function call inlined.
+
+    f[n] = sum over its nodes of 1 + f[callee].
+    """
     functions = {(function.domain, function.name): function for function in model.functions}
     counts: dict[tuple[str, str], int] = {}
     entered: list[tuple[str, str]] = []
@@ -192,7 +195,7 @@ def _check_calls(path: Path, model: Any) -> None:
 
 
 def _check_order(path: Path, graph: Any) -> None:
-    """Refuse a graph in which a node reads what it or a later node makes: it has a cycle or no order."""
+    """Refuse a graph whose nodes read outputs of later nodes: it is cyclic or not sorted."""
     made: dict[str, int] = {}
     for index, node in enumerate(graph.node):
         for name in node.output:
@@ -208,7 +211,7 @@ def _check_order(path: Path, graph: Any) -> None:
 
 
 def without_weights(model: Any) -> None:
-    """Drop the values of large tensors, which no shape depends on."""
+    """Drop the values of large tensors; no shape depends on them."""
     for tensor in model.graph.initializer:
         if math.prod(tensor.dims) > KEPT_ELEMENTS:
             for field in ("raw_data", "float_data", "int32_data", "int64_data", "double_data", "uint64_data"):
@@ -216,12 +219,12 @@ def without_weights(model: Any) -> None:
 
 
 def _is_size(tensor: Any) -> bool:
-    """Whether a tensor may hold sizes or axes: few whole numbers, which no parameter is."""
+    """Whether a tensor may hold sizes or axes: a few integers, as no parameter is."""
     return tensor.data_type in WHOLE_NUMBERS and math.prod(tensor.dims) <= KEPT_ELEMENTS
 
 
 def fold_sizes(model: Any) -> bool:
-    """Replace nodes that work known sizes out, which inference leaves open, by constants; whether any was."""
+    """Fold computations of known sizes, which inference leaves open, into constants; whether any was."""
     import numpy as np
     from onnx import helper, numpy_helper
     from onnx.reference import ReferenceEvaluator
@@ -248,7 +251,7 @@ def fold_sizes(model: Any) -> bool:
             except MemoryError:
                 raise
             except Exception:
-                continue  # left to inference, which says what is wrong with it
+                continue  # inference reports what is wrong with it
         else:
             continue
         if result.dtype.kind in "iub" and result.size <= KEPT_ELEMENTS and folded < MOST_FOLDED:
@@ -264,7 +267,7 @@ def fold_sizes(model: Any) -> bool:
 
 
 def fix_axes(path: Path, model: Any, axes: Mapping[str, int]) -> None:
-    """Give open axes of the inputs their sizes; say which flag does where one is missing."""
+    """Set the open axes of the inputs, or name the flags that would."""
     kept = {tensor.name for tensor in model.graph.initializer}
     open_axes: dict[str, None] = {}
     for value in model.graph.input:

@@ -1,8 +1,8 @@
-"""Layers that hooks on a module's submodules see, where its graph cannot be exported.
+"""Records a module's layers with hooks, where its graph cannot be exported.
 
-They see layers with parameters and activations, in the order of their calls. What modules do between one
-another (additions, products, attention written out) is not seen, so that a layer reads the module whose
-output it is given, or else the one before it. Where a module branches on a value of a tensor, it is zero.
+Hooks see modules with parameters and activations, in the order of their calls, but not what happens between
+them (sums, products, attention in Python). A layer therefore reads the module whose output it gets, or else
+the one before it. Where a module branches on the value of a tensor, that value is zero.
 """
 
 from __future__ import annotations
@@ -95,7 +95,7 @@ class _Watch:
 
 
 def _zeros(torch: Any) -> Any:
-    """Makes every number that is asked of a tensor a zero: transformers look into masks."""
+    """Replaces every number read from a tensor by zero, as transformers inspect their masks."""
     from torch.utils._python_dispatch import TorchDispatchMode
 
     asked = torch.ops.aten._local_scalar_dense.default
@@ -110,7 +110,7 @@ def _zeros(torch: Any) -> Any:
 
 
 def watched(module: Any, example: Any, batch: int) -> OperatorGraph:
-    """The layers that a module calls for an example on the meta device."""
+    """Record the layers that a module calls for an example on the meta device."""
     import torch
 
     shape = without_batch(tuple(example.shape), batch)

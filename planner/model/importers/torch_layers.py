@@ -1,7 +1,7 @@
-"""Operators of PyTorch as layers, one function for each that is more than moving data.
+"""Lowers operators of PyTorch to layers, one function for each that computes.
 
-A function gives the value of a node, or None where the operator is used in a way that no layer of ours has;
-it is then counted as moving data.
+A function returns the value of a node, or None where no layer kind matches the operator's use; it then counts
+as moving data.
 """
 
 from __future__ import annotations
@@ -116,7 +116,7 @@ def _matmul_with(
 
 
 def _grouped(at: Lowering, node: Any, data: list[Value]) -> Value | None:
-    """Rows of tokens, sorted by expert, each multiplied by the weights of its expert."""
+    """Lower grouped products: rows of tokens sorted by expert, times that expert's weights."""
     rows, weight = at.of(node.args[0]), at.of(node.args[1])
     if not isinstance(rows, Value) or not isinstance(weight, HeldValue) or not weight.single:
         return None
@@ -332,7 +332,7 @@ LOWERED: dict[str, Callable[[Lowering, Any, list[Value]], Value | None]] = {
 
 @dataclass(frozen=True, slots=True)
 class HeldValue:
-    """A parameter, or what is made of parameters alone."""
+    """A value computed from parameters alone."""
 
     tensors: dict[str, Shape]
     transposed: bool = False
@@ -340,13 +340,13 @@ class HeldValue:
 
     @property
     def single(self) -> bool:
-        """Whether it is one parameter, in whatever order of its axes."""
+        """Whether it is one parameter, its axes in any order."""
         return len(self.tensors) == 1
 
 
 @dataclass
 class Lowering:
-    """What is known of the nodes so far."""
+    """State of the lowering: the graph and the values of the nodes so far."""
 
     graph: OperatorGraph
     batch: int
@@ -373,13 +373,13 @@ class Lowering:
         return by_name
 
     def keep(self, value: HeldValue) -> None:
-        """Count parameters that a layer reads beside its own, as tables of distances."""
+        """Count parameters that a layer reads besides its own, such as tables of relative positions."""
         for name, size in value.tensors.items():
             if name not in self.graph.owners:
                 self.graph.other("parameter", [], name, size, {name: size}, known=True)
 
     def name(self, node: Any, *tensors: str) -> str:
-        """The module that a layer is: by its parameter, else by where the node came from."""
+        """Name a layer by the module of its parameter, or else by its node."""
         for tensor in tensors:
             if tensor.endswith((".weight", ".bias")):
                 return tensor.rpartition(".")[0]

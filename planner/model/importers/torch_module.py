@@ -1,11 +1,11 @@
 """A PyTorch module as a model file: exported on the meta device, where tensors have shapes and no values.
 
-The graph that `torch.export` gives names every operator, what it reads, and the parameters. A batch of its
-own, a prime that hardly any network has as a size, tells the axis of the batch from others. A value is data
-(it depends on the batch), a parameter or made of parameters alone, or a constant (positions, masks), which
-nothing is computed for. Views and copies are followed, not counted.
+The graph of `torch.export` names every operator, its inputs, and the parameters. The batch is a prime that
+hardly any network has as a size, so that its axis is recognized. A value is data (it depends on the batch), a
+parameter or computed from parameters, or a constant (positions, masks), whose computation does not count.
+Views and copies are followed, not counted.
 
-Where a module cannot be exported, hooks on its modules see less of it (`torch_hooks`).
+Where a module cannot be exported, hooks on its submodules see less of it (`torch_hooks`).
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ TRACED_BATCH = 37
 
 
 def import_module_function(source: str, shape: Shape, *, ids: bool, hooks: bool) -> ImportedModel:
-    """The network that `module:function` makes, for inputs of this shape, the batch first."""
+    """Import the network that `module:function` returns, for inputs of this shape, the batch first."""
     try:
         import torch
     except ImportError as error:
@@ -48,8 +48,10 @@ def import_module_function(source: str, shape: Shape, *, ids: bool, hooks: bool)
 
 
 def import_architecture(place: Path, values: dict[str, Any], tokens: int) -> ImportedModel | None:
-    """The network of a config.json that no family describes, made by `transformers` without its weights; None
-    where the library is not installed or does not know it either."""
+    """Import a config.json of an unknown family as the module that `transformers` makes of it.
+
+    None where the library is not installed or does not know the family either.
+    """
     try:
         import torch
         import transformers
@@ -83,7 +85,7 @@ def import_architecture(place: Path, values: dict[str, Any], tokens: int) -> Imp
 
 
 def _imported(module: Any, name: str, source: str, shape: Shape, *, ids: bool, hooks: bool) -> ImportedModel:
-    """The network of a module on the meta device, for inputs of this shape, the batch first."""
+    """Import a module on the meta device, for inputs of this shape, the batch first."""
     import torch
 
     if hooks:
@@ -105,7 +107,7 @@ def _imported(module: Any, name: str, source: str, shape: Shape, *, ids: bool, h
 
 
 def _missing(module: Any, imported: ImportedModel, hooks: bool) -> list[str]:
-    """What the module has and the model does not."""
+    """Notes on parameters of the module that the model lacks."""
     ours = {tensor.name for tensor in imported.model.tensors}
     theirs = {name: tensor.numel() for name, tensor in module.named_parameters()}
     left = {name: size for name, size in theirs.items() if name not in ours}
@@ -123,7 +125,7 @@ def _missing(module: Any, imported: ImportedModel, hooks: bool) -> list[str]:
 
 
 def _made(source: str, torch: Any) -> Any:
-    """The module, without memory for its parameters."""
+    """Make the module on the meta device, without memory for its parameters."""
     where, _, name = source.partition(":")
     if os.getcwd() not in sys.path:
         sys.path.insert(0, os.getcwd())
@@ -143,7 +145,7 @@ def _made(source: str, torch: Any) -> Any:
 def _on_meta(module: Any, source: str) -> Any:
     config: Any = getattr(module, "config", None)
     if hasattr(config, "use_cache"):
-        config.use_cache = False  # of keys and values of earlier tokens: nothing that training has
+        config.use_cache = False  # keys and values of earlier tokens, which training does not have
     try:
         return module.to("meta").train()
     except Exception as error:
@@ -194,7 +196,7 @@ def _line(error: BaseException) -> str:
 
 
 def lowered(program: Any, batch: int, *, ids: bool) -> OperatorGraph:
-    """The layers of an exported program."""
+    """Lower an exported program to layers."""
     at = Lowering(OperatorGraph(), batch)
     signature = program.graph_signature
     parameters = dict(signature.inputs_to_parameters)
@@ -219,7 +221,7 @@ def lowered(program: Any, batch: int, *, ids: bool) -> OperatorGraph:
 
 
 def _shared(program: Any, parameters: dict[str, str]) -> dict[str, str]:
-    """Names of parameters that are one tensor under several names, by the first."""
+    """Map each further name of a shared parameter to its first."""
     first: dict[int, str] = {}
     owners = {}
     for name in parameters.values():
@@ -244,7 +246,7 @@ def _placeholder(  # noqa: PLR0917
 
 
 def _lower(at: Lowering, node: Any) -> Value | HeldValue | None:
-    """The value of one operator."""
+    """Lower one operator and return its value."""
     if 0 in at.shape(node):
         return None  # a part without elements
     operator = str(getattr(node.target, "_overloadpacket", node.target))
@@ -280,7 +282,7 @@ def _lower(at: Lowering, node: Any) -> Value | HeldValue | None:
 
 
 def _viewed_shape(at: Lowering, node: Any, source: Value) -> Shape:
-    """The shape of a view; an image that only loses axes of one stays as it is."""
+    """The shape of a view; an image that only loses axes of one stays an image."""
     shape = at.shape(node)
     if math.prod(shape) == math.prod(source.shape) and image(shape) == source.shape:
         return source.shape

@@ -1,12 +1,11 @@
 """The kinds of layers, one class each: shapes, parameter tensors, workload, saved activations, sharding.
 
-A new kind is one new class (`base.Kind` says what it may define) and its name in `FILE_KINDS`. Who needs to
-know something of a layer asks `kind_of(layer)` for its class, or
+A new kind is one class (`base.Kind` defines its interface) and its name in `FILE_KINDS`. Others ask for
 
-- `kernel_kind(layer)`: the kernel kind that does its arithmetic, by which devices have rates
-  (`KernelKind`); `memory` for one that only moves data;
-- `layer_workload(layer)`, `workloads(model)`: FLOPs, elements moved and kernels of one sample;
-- `kept(layer)`: activations saved for the backward pass beside inputs and outputs.
+- `kind_of(layer)`: the class of a layer;
+- `kernel_kind(layer)`: the kernel kind of its arithmetic, by which devices have rates (`KernelKind`);
+- `layer_workload(layer)`, `workloads(model)`: FLOPs, elements moved and kernels per sample;
+- `kept(layer)`: activations saved for the backward pass besides inputs and outputs.
 """
 
 from __future__ import annotations
@@ -111,7 +110,7 @@ KINDS: dict[str, type[Kind]] = {
 
 
 class _Unknown(Kind, frozen=True):
-    """A kind that is not in the table is taken to need both input and output."""
+    """An unknown kind, assumed to need both input and output in the backward pass."""
 
     needs_input = True
     needs_output = True
@@ -124,7 +123,7 @@ def kind_of(layer: Layer) -> type[Kind]:
 
 @memoize
 def with_loss(model: Model, loss: str) -> Model:
-    """The model with its cross-entropy computed by one of `LOSSES`."""
+    """Return the model with its cross-entropy computed by one of `LOSSES`."""
     kinds = {
         layer.name: kind_name(LOSSES[loss])
         for layer in model.layers
@@ -144,30 +143,31 @@ def with_loss(model: Model, loss: str) -> Model:
 
 
 def is_input(layer: Layer) -> bool:
-    """Whether a layer is data from outside."""
+    """Whether a layer is an input of the network."""
     return kind_of(layer) is views.Input
 
 
 def kernel_kind(layer: Layer) -> KernelKind:
-    """The kernel kind that does a layer's arithmetic."""
+    """The kernel kind of a layer's arithmetic."""
     return kind_of(layer).kernel_of(layer)
 
 
 def kept(layer: Layer, *, flash: bool | None = None) -> Kept:
-    """Activations that a layer saves beside the inputs and the output that its kind names. `flash` overrides
-    the model's choice of attention kernel."""
+    """Activations that a layer saves besides inputs and outputs. `flash` overrides the attention kernel."""
     return kind_of(layer).saved(layer, flash=flash)
 
 
 def layer_workload(layer: Layer, *, reads_data: bool = False, flash: bool | None = None) -> Workload:
-    """Workload of one layer. `reads_data`: its input is training data, which needs no gradient."""
+    """Workload of one layer. `reads_data`: its input is training data and needs no gradient."""
     return kind_of(layer).workload(layer, reads_data=reads_data, flash=flash)
 
 
 @memoize
 def workloads(model: Model, *, flash: bool | None = None, training: bool = True) -> tuple[Workload, ...]:
-    """Workload of each layer of a model, in order. `flash` overrides the model's choice of attention kernel;
-    without `training` only the forward pass is done."""
+    """Workload of each layer in order.
+
+    `flash` overrides the model's attention kernel; without `training` only the forward pass runs.
+    """
     data = {layer.name for layer in model.layers if is_input(layer)}
     with_gradient = layers_with_gradient(model)
     memo: dict[tuple[object, ...], Workload] = {}
@@ -192,21 +192,22 @@ def workloads(model: Model, *, flash: bool | None = None, training: bool = True)
 
 
 def trains_weights(layer: Layer) -> bool:
-    """Whether a layer makes gradients of its weights; True of one without any."""
+    """Whether a layer computes gradients of its weights; True for one without weights."""
     weights = (*layer.tensors, *layer.tied)
     return not weights or any(tensor.frozen_bits is None for tensor in weights)
 
 
 def saves_input(layer: Layer) -> bool:
-    """Whether a layer that needs its input for gradients of weights saves it. Those of quantized weights save
-    it though they make none (bitsandbytes' MatMul4Bit)."""
+    """Whether a layer that needs its input for weight gradients saves it.
+
+    Quantized layers save it though they compute none (bitsandbytes' MatMul4Bit).
+    """
     return trains_weights(layer) or any((tensor.frozen_bits or 16) < 16 for tensor in layer.tensors)
 
 
 @memoize
 def layers_with_gradient(model: Model) -> frozenset[str]:
-    """Layers whose output gets a gradient: all, unless parameters are frozen; then those that have a trained
-    parameter, or read a layer with a gradient."""
+    """Layers whose output gets a gradient: those with a trained parameter at or before them."""
     if not model.has_frozen:
         return frozenset(layer.name for layer in model.layers)
     names: set[str] = set()
@@ -219,7 +220,7 @@ def layers_with_gradient(model: Model) -> frozenset[str]:
 
 @memoize
 def also_keys() -> frozenset[str]:
-    """Kinds whose names are keys of other kinds, too, as `bias` is of `conv`."""
+    """Kinds whose names are also keys of other kinds, as `bias` is of `conv`."""
     return frozenset(
         name
         for name in FILE_KINDS

@@ -43,12 +43,12 @@ NamedShape = tuple[str, Shape]  # the template of a tensor's name, and its shape
 
 
 class ShapeMisfit(Exception):
-    """A layer that cannot read what it is given."""
+    """A layer cannot read inputs of these shapes."""
 
 
 @dataclass(frozen=True, slots=True)
 class Passes:
-    """Reads and writes of the whole output."""
+    """Reads and writes of the whole output by a kernel without arithmetic."""
 
     reads: int
     writes: int
@@ -56,7 +56,7 @@ class Passes:
 
 @dataclass(frozen=True, slots=True)
 class Inferred:
-    """What follows from the keys of a layer and its input shapes."""
+    """Output shape, tensors and multiply-adds of a layer."""
 
     shape: Shape
     tensors: tuple[NamedShape, ...] = ()
@@ -85,8 +85,11 @@ class Style:
 
 @dataclass(frozen=True, slots=True)
 class LayerShard:
-    """A layer on one tensor-parallel rank. `output_sharded`: the rank holds some features of the output;
-    `partial_sum`: the group all-reduces the output."""
+    """A layer on one tensor-parallel rank.
+
+    `output_sharded`: the rank holds some features of the output; `partial_sum`: the group all-reduces the
+    output.
+    """
 
     layer: Layer
     output_sharded: bool = False
@@ -101,9 +104,9 @@ class Kind(Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
     then: list[After] = []
 
     # Schema of model files
-    lists_inputs: ClassVar[bool] = False  # it lists the layers that it reads; else `from` names one
-    smallest: ClassVar[Mapping[str, Any] | None] = None  # keys it requires, if files may set its defaults
-    moving_averages: ClassVar[bool] = False  # untrained mean and variance beside its tensors
+    lists_inputs: ClassVar[bool] = False  # a key lists its inputs; else `from` names one
+    smallest: ClassVar[Mapping[str, Any] | None] = None  # its least keys, where all have defaults
+    moving_averages: ClassVar[bool] = False  # it has untrained means and variances
     tensor_names: ClassVar[Mapping[str, tuple[Any, Any]]] = MappingProxyType(
         {}
     )  # key in `tensors`: type, default template
@@ -112,7 +115,7 @@ class Kind(Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
     # Workload: kernel kind of its rate; passes over the output by kernels that only move data, None: reads
     # its input once and writes its output once, and twice that backward; kernels launched per direction.
     kernel_kind: ClassVar[KernelKind] = MEMORY
-    computes: ClassVar[bool] = True  # False: no kernel is launched, it is a view of its input
+    computes: ClassVar[bool] = True  # False: a view, without a kernel
     forward: ClassVar[Passes | None] = None
     backward: ClassVar[Passes | None] = None
     kernels: ClassVar[tuple[int, int]] = (1, 1)
@@ -121,9 +124,9 @@ class Kind(Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
     needs_input: ClassVar[bool] = False
     needs_output: ClassVar[bool] = False
     in_place: ClassVar[bool] = False
-    input_for_weights: ClassVar[bool] = False  # it needs its input for gradients of its weights alone
-    reads_indices: ClassVar[bool] = False  # its input are tokens, a few bytes each
-    # A compiled graph makes it again from its inputs inside the kernels that read it
+    input_for_weights: ClassVar[bool] = False  # it saves its input for weight gradients alone
+    reads_indices: ClassVar[bool] = False  # its inputs are token ids, a few bytes each
+    # A compiled graph fuses it into the kernels that read it
     fuses: ClassVar[bool] = False
     autocast: ClassVar[Literal["follow", "widen", "narrow"]] = "follow"  # inputs to fp32, to 16 bits
     autocast_wide_output: ClassVar[bool] = False  # in single precision under autocast
@@ -137,22 +140,25 @@ class Kind(Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
     accepts_shard: ClassVar[bool] = False
     passes_shard: ClassVar[bool] = False
     sequence_parallel: ClassVar[bool] = False
-    joins_residual: ClassVar[bool] = False  # its output goes from block to block
+    joins_residual: ClassVar[bool] = False  # its output is the residual stream
     reads_all_rows: ClassVar[bool] = False  # each output row needs all rows of the input
 
     def infer(self, shapes: list[Shape], style: Style) -> Inferred:
-        """Output shape, tensors and multiply-adds of the layer for inputs of these shapes."""
+        """Infer output shape, tensors and multiply-adds from the shapes of the inputs."""
         return Inferred(shapes[0])
 
     @classmethod
     def kernel_of(cls, layer: Layer) -> KernelKind:
-        """Kernel kind that does the layer's arithmetic, by which devices have rates."""
+        """Kernel kind of the layer's arithmetic, by which devices have rates."""
         return cls.kernel_kind
 
     @classmethod
     def workload(cls, layer: Layer, *, reads_data: bool = False, flash: bool | None = None) -> Workload:
-        """Work of one sample. `reads_data`: the input is training data, which needs no gradient; `flash`
-        overrides the model's choice of attention kernel."""
+        """Work per sample.
+
+        `reads_data`: the input is training data and needs no gradient; `flash` overrides the model's
+        attention kernel.
+        """
         if not cls.computes:
             return NO_WORK
         forward, backward = cls.kernels
@@ -172,40 +178,43 @@ class Kind(Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
 
     @classmethod
     def inference(cls, layer: Layer, training: Workload) -> Workload:
-        """Work of a forward pass where nothing is trained."""
+        """Work of the forward pass alone."""
         return Workload(training.kernel, training.forward)
 
     @classmethod
     def frozen(cls, layer: Layer, training: Workload) -> Workload:
-        """Work where the layer's own tensors are not trained: no gradient of them is made."""
+        """Work with frozen parameters, which need no gradients."""
         return replace(training, backward=replace(training.backward, weight_elements=0))
 
     @classmethod
     def pass_elements(cls, layer: Layer) -> int:
-        """Elements that one pass of `forward` and `backward` reads or writes."""
+        """Elements read or written by one of the `Passes`."""
         return layer.output_elements
 
     @classmethod
     def gradient_table(cls, layer: Layer) -> int:
-        """Elements of a weight gradient written once per step by a kernel without arithmetic."""
+        """Elements of a weight gradient that a kernel without arithmetic writes once per step."""
         return 0
 
     @classmethod
     def saved(cls, layer: Layer, *, flash: bool | None = None) -> Kept:
-        """Activations saved beside the inputs and outputs that `needs_input` and `needs_output` name."""
+        """Activations saved besides the inputs and outputs named by `needs_input` and `needs_output`."""
         return Kept()
 
     @classmethod
     def working(cls, layer: Layer, read: int) -> Kept:
-        """Gradients alive while its backward pass runs; `read`: elements of inputs that need gradients."""
+        """Gradients alive in the layer's backward pass; `read`: elements of inputs that need gradients."""
         return Kept(layer.output_elements + (0 if cls.in_place else read))
 
     @classmethod
     def shard(
         cls, layer: Layer, degree: int, *, input_sharded: bool, output_may_shard: bool, sequence: bool
     ) -> LayerShard:
-        """The layer on one of `degree` ranks. `output_may_shard`: all its readers can work on some of its
-        features; `sequence`: norms and residual sums split along the positions."""
+        """The layer on one of `degree` tensor-parallel ranks.
+
+        `output_may_shard`: all its readers can work on some of its features; `sequence`: norms and residual
+        sums are sharded along the positions.
+        """
         if input_sharded and (cls.passes_shard or cls.accepts_shard):
             return LayerShard(narrowed(layer, degree), output_sharded=True)
         if sequence and cls.sequence_parallel and len(layer.output_shape) == 2:
@@ -217,7 +226,7 @@ class Kind(Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
 
 
 class OneInput(Kind, frozen=True, forbid_unknown_fields=True, kw_only=True):
-    """A kind that reads the layer before it, or the one that `from` names."""
+    """A kind with one input: the layer before it, or the one named by `from`."""
 
     from_: Name | None = field(name="from", default=None)
 
@@ -227,12 +236,12 @@ def _moving(passes: Passes, size: int, kernels: int, weights: int) -> Pass:
 
 
 def weight_elements(layer: Layer) -> int:
-    """Parameters that a layer reads, its own and tied ones."""
+    """Elements of the parameters that a layer reads, tied ones included."""
     return sum(tensor.elements for tensor in (*layer.tensors, *layer.tied))
 
 
 def narrowed(layer: Layer, degree: int) -> Layer:
-    """A layer with its share of the features of its input and output, and of its parameters."""
+    """Return a layer with its share of input features, output features and parameters."""
     width = max(layer.output_shape[-1] // degree, 1)
     return replace(
         layer,
@@ -244,7 +253,7 @@ def narrowed(layer: Layer, degree: int) -> Layer:
 
 
 def tensor_shards(tensors: tuple[Tensor, ...], degree: int) -> tuple[Tensor, ...]:
-    """Each tensor's share on one rank, along the first dimension that the degree divides."""
+    """Shard each tensor along the first dimension that the degree divides."""
     out = []
     for tensor in tensors:
         side = next((axis for axis, size in enumerate(tensor.shape) if size % degree == 0), None)
@@ -257,7 +266,7 @@ def tensor_shards(tensors: tuple[Tensor, ...], degree: int) -> tuple[Tensor, ...
 
 
 def positions_of(layer: Layer) -> int:
-    """Positions of a sequence, or pixels: all output axes but the last."""
+    """Positions of a sequence, or pixels: the product of all output axes but the last."""
     return math.prod(layer.output_shape[:-1])
 
 
@@ -274,7 +283,7 @@ def window_of(pair: Pair) -> Square:
 
 
 def slide(shape: Shape, kernel: Square, stride: Square, padding: Padding) -> Square:
-    """Height and width after a sliding window: TensorFlow's SAME and VALID, or a padding on both sides."""
+    """Height and width after a sliding window: TensorFlow's SAME or VALID, or padding on both sides."""
     check_image(shape)
     if padding == "same":
         return -(-shape[0] // stride[0]), -(-shape[1] // stride[1])
@@ -295,22 +304,22 @@ def check_image(shape: Shape) -> None:
 
 
 def written(shape: Any) -> str:
-    """A shape in words: `56x56x64`."""
+    """Format a shape as `56x56x64`."""
     return "x".join(map(str, shape))
 
 
 def keys(**values: Any) -> Mapping[str, Any]:
-    """A read-only mapping."""
+    """A read-only mapping of keyword arguments."""
     return MappingProxyType(values)
 
 
 def inputs_key(kind: type[Kind]) -> str | None:
-    """Key that lists the layers a kind reads: `reads`, or the one that names the kind."""
+    """The key that lists the inputs of a kind: `reads`, or the one that names the kind."""
     if not kind.lists_inputs:
         return None
     return "reads" if "reads" in kind.__struct_fields__ else kind_name(kind)
 
 
 def kind_name(kind: type[Kind]) -> str:
-    """Name of a kind in files and of its layers: its class name, `layer_norm` for `LayerNorm`."""
+    """Name of a kind in files: its class name in lower case with underscores."""
     return re.sub(r"(?<!^)(?=[A-Z])", "_", kind.__name__).lower()

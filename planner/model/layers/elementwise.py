@@ -1,4 +1,4 @@
-"""Layers without matrix products: inputs, views and pooling; norms and activations; sums of layers."""
+"""Layers without matrix products: pooling, activations, norms, sums and products of elements."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ from planner.model.layers.workload import Kept, Workload
 
 
 class Pool(OneInput, frozen=True, kw_only=True):
-    """A window that slides over an image; layers of this kind come from `max_pool` and `avg_pool`."""
+    """A pooling window; files name it `max_pool` or `avg_pool`."""
 
     stride: Pair | None = None  # the window itself
     padding: Padding = "valid"
@@ -45,7 +45,7 @@ class Pool(OneInput, frozen=True, kw_only=True):
     needs_output = True
 
     def slide_window(self, window: Pair, shape: Shape) -> Inferred:
-        """The output of a window over an image."""
+        """The shape after pooling."""
         kernel = window_of(window)
         stride = kernel if self.stride is None else window_of(self.stride)
         shape = (*slide(shape, kernel, stride, self.padding), shape[2])
@@ -84,7 +84,7 @@ class GlobalPool(OneInput, frozen=True, kw_only=True):
 
 
 class _Activation(OneInput, frozen=True):
-    """Computed element by element, so that the output is sharded as the input is."""
+    """An element-wise function; its output is sharded like its input."""
 
     forward = Passes(1, 1)
     backward = Passes(2, 1)
@@ -155,7 +155,7 @@ class Bias(_Activation, frozen=True, kw_only=True):
 
 
 class Scale(_Activation, frozen=True, kw_only=True):
-    """A learned factor for each feature."""
+    """A learned factor per feature."""
 
     scale: bool
     weights: Name | None = None
@@ -171,7 +171,7 @@ class Scale(_Activation, frozen=True, kw_only=True):
 
 
 class BatchNorm(OneInput, frozen=True, kw_only=True):
-    """In training it reads its input twice: statistics, then values."""
+    """Batch normalization; in training it reads its input twice: for statistics, then for values."""
 
     batch_norm: bool
 
@@ -192,13 +192,13 @@ class BatchNorm(OneInput, frozen=True, kw_only=True):
 
     @classmethod
     def inference(cls, layer: Layer, training: Workload) -> Workload:
-        """The statistics are known: it reads its input once."""
+        """Work with known statistics: the input is read once."""
         size = layer.output_elements
         return Workload(training.kernel, replace(training.forward, read_elements=size))
 
 
 class Lrn(OneInput, frozen=True, kw_only=True):
-    """Local response normalisation."""
+    """Local response normalization."""
 
     lrn: bool
 
@@ -210,7 +210,7 @@ class Lrn(OneInput, frozen=True, kw_only=True):
 
 
 class _PositionNorm(OneInput, frozen=True):
-    """Normalises the features of each position; its weights may be those of one head or axis."""
+    """Normalization over the features of each position; its weights may cover one head or axis."""
 
     features: Size | list[Size] | None = None  # shape of the weights, if not all features
     affine: bool = True  # it has weights
@@ -225,7 +225,7 @@ class _PositionNorm(OneInput, frozen=True):
     fuses = True
 
     def normed(self, shape: Shape, names: tuple[str, ...]) -> Inferred:
-        """The shape as it is, with these tensors."""
+        """The unchanged shape, with these tensors."""
         given = self.features or shape[-1]
         size = (given,) if isinstance(given, int) else tuple(given)
         if shape[-1] % math.prod(size):
@@ -262,7 +262,7 @@ class RmsNorm(_PositionNorm, frozen=True, kw_only=True):
 
 
 class Add(Kind, frozen=True, kw_only=True):
-    """A sum of branches; backward it sums the gradients of branches that begin where its shortcut does."""
+    """A sum of branches; backward it sums gradients where its shortcut branches off."""
 
     add: Names
 
@@ -283,7 +283,7 @@ class Add(Kind, frozen=True, kw_only=True):
 
 
 class Multiply(Kind, frozen=True, kw_only=True):
-    """A product of branches, element by element."""
+    """An element-wise product of branches."""
 
     multiply: Names
 
@@ -308,7 +308,8 @@ class Multiply(Kind, frozen=True, kw_only=True):
 
 
 class Other(Kind, frozen=True, kw_only=True):
-    """An operator by its name: it reads layers, writes a shape, and may have tensors. Importers write it."""
+    """Any other operator, by name: it reads layers, writes a shape, and may have tensors. Written by
+    importers."""
 
     other: Name
     reads: Annotated[list[Name], Meta(min_length=1, max_length=10_000)]

@@ -1,4 +1,4 @@
-"""Mixtures of experts: a router, and feed-forward networks of which each position uses some."""
+"""Mixtures of experts: a router and the feed-forward networks among which it distributes positions."""
 
 from __future__ import annotations
 
@@ -31,13 +31,13 @@ _EXPERT = Annotated[tuple[Name, ...], Meta(min_length=2, max_length=3)]
 
 
 class Moe(OneInput, frozen=True, kw_only=True):
-    """A mixture of experts: a router and feed-forward networks, of which each position uses some."""
+    """A mixture of experts: a router, and feed-forward networks that each process some positions."""
 
     moe: Size  # experts
     top_k: Size
     features: Size  # inside an expert
     gated: bool = True
-    shared_features: SizeOrZero = 0  # of all experts that everything goes through
+    shared_features: SizeOrZero = 0  # of the shared experts together
     bias: bool = False  # of the experts
     router_bias: bool = False
     transposed: bool = False  # weights of experts are (experts, inputs, outputs) whatever the layout
@@ -79,7 +79,7 @@ class Moe(OneInput, frozen=True, kw_only=True):
         return Inferred(shapes[0], tuple(tensors), length * width * (self.moe + ways * inner), detail=detail)
 
     def _feed_forward(self, names: tuple[str, ...], width: int, inner: int, style: Style) -> list[NamedShape]:
-        """Weights of one expert: gate and up (apart, or as one), and down; without a gate, up and down."""
+        """Weights of one expert: gate and up (separate or fused) and down; without a gate up and down."""
         up, down = style.weights(width, inner), style.weights(inner, width)
         if not self.gated:
             return [(names[-2], up), (names[-1], down)]
@@ -89,7 +89,7 @@ class Moe(OneInput, frozen=True, kw_only=True):
 
     @classmethod
     def workload(cls, layer: Layer, *, reads_data: bool = False, flash: bool | None = None) -> Workload:
-        """A router, positions sorted by expert, two or three products for each expert, the weighted sum."""
+        """Router, positions sorted by expert, two or three products per expert, and the weighted sum."""
         part = _experts(layer)
         positions, width = positions_of(layer), layer.output_shape[-1]
         sent = positions * part.top_k
@@ -120,7 +120,7 @@ class Moe(OneInput, frozen=True, kw_only=True):
 
     @classmethod
     def frozen(cls, layer: Layer, training: Workload) -> Workload:
-        """Half of the backward products remain: those of gradients of activations."""
+        """Work with frozen experts: the products for gradients of activations remain."""
         back, ahead = training.backward, training.forward
         return replace(
             training,
@@ -155,7 +155,7 @@ class Moe(OneInput, frozen=True, kw_only=True):
 
 
 class GroupedLinear(OneInput, frozen=True, kw_only=True):
-    """One product of a mixture of experts: each row by the weights of its expert. Importers write it."""
+    """One grouped product of experts: each row times its expert's weights. Written by importers."""
 
     grouped_linear: Size  # output features
     experts: Size

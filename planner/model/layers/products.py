@@ -49,7 +49,7 @@ _WEIGHTS = (Name, "{layer}/weights")
 
 
 class _Multiplies(OneInput, frozen=True):
-    """One matrix product forward; backward one for the weight gradient and one for the input gradient."""
+    """One matrix product forward, and one each for weight and input gradients backward."""
 
     needs_input = True
     input_for_weights = True
@@ -65,7 +65,7 @@ class _Multiplies(OneInput, frozen=True):
 
     @classmethod
     def matmul(cls, layer: Layer) -> Matmul:
-        """The matrix product that the layer amounts to."""
+        """The equivalent matrix product."""
         rows, columns = positions_of(layer), layer.output_shape[-1] / layer.groups
         return Matmul(rows, columns, layer.macs / (rows * columns * layer.groups), layer.groups)
 
@@ -92,7 +92,7 @@ def product_workload(kernel: KernelKind, product: Matmul, layer: Layer, reads_da
 
 
 def frozen_product(layer: Layer, training: Workload) -> Workload:
-    """Work where weights are frozen: the gradient of the input remains, where there is one."""
+    """Work with frozen weights: the gradient of the input remains, where there is one."""
     back = training.backward
     if back.kernels < 2:
         return replace(training, backward=Pass())
@@ -205,7 +205,7 @@ class Conv1d(_Convolves, frozen=True, kw_only=True):
 
 
 class Patches(_Convolves, frozen=True, kw_only=True):
-    """An image cut into squares, each of which becomes one position of a sequence."""
+    """Patch embedding: each square of an image becomes one position of a sequence."""
 
     patches: Size  # features
     size: Pair
@@ -225,7 +225,8 @@ class Patches(_Convolves, frozen=True, kw_only=True):
 
 
 class _FullyConnected(_Multiplies, frozen=True):
-    """A fully connected layer, column-parallel where its readers take shards, row-parallel after one."""
+    """A fully connected layer: row-parallel after a sharded layer, else column-parallel if its readers take
+    shards."""
 
     backward_reads = "input"
     recompute_policy = "alternate"
@@ -249,7 +250,7 @@ class _FullyConnected(_Multiplies, frozen=True):
 
 
 class Fc(_FullyConnected, frozen=True, kw_only=True):
-    """A fully connected layer over all that it reads."""
+    """A fully connected layer over its whole input."""
 
     fc: Size  # output features
     weights: Name | None = None
@@ -271,7 +272,7 @@ class Fc(_FullyConnected, frozen=True, kw_only=True):
 
 
 class Linear(_FullyConnected, frozen=True, kw_only=True):
-    """A fully connected layer over the last axis: of each position, of each pixel."""
+    """A fully connected layer over the last axis, applied to each position or pixel."""
 
     linear: Size  # output features
     bias: bool = True
@@ -296,7 +297,7 @@ class Linear(_FullyConnected, frozen=True, kw_only=True):
 
 
 class Product(Kind, frozen=True, kw_only=True):
-    """Matrix products of two layers' outputs. Importers write it where attention is not recognised."""
+    """Matrix products of two layers' outputs, where attention is not recognized. Written by importers."""
 
     product: Annotated[list[Name], Meta(min_length=2, max_length=2)]
     shape: Sizes

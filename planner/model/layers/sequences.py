@@ -1,5 +1,7 @@
-"""Layers over sequences: attention, tables of tokens and positions, and the cross-entropy loss, by
-implementation: what each keeps of the logits, the largest tensors of a language model."""
+"""Layers over sequences: attention, embeddings, and implementations of the cross-entropy loss.
+
+Losses differ in how many copies of the logits they save, which are the largest tensors of a language
+model."""
 
 from __future__ import annotations
 
@@ -39,7 +41,7 @@ CHUNKS = 8  # of positions, as torchtune's and Megatron's chunked losses have th
 
 
 class Attention(Kind, frozen=True, kw_only=True):
-    """Reads queries, keys and values: three layers, or one that gives all three side by side."""
+    """Attention over queries, keys and values from three layers, or from one that makes all three."""
 
     attention: Annotated[list[Name], Meta(min_length=1, max_length=3)]
     heads: Size
@@ -101,7 +103,7 @@ class Attention(Kind, frozen=True, kw_only=True):
 
     @classmethod
     def saved(cls, layer: Layer, *, flash: bool | None = None) -> Kept:
-        """The softmax's logarithm of each row from flash attention; else the probabilities."""
+        """Per-row log-sum-exp of the softmax with flash attention, else the probabilities."""
         part = _heads(layer)
         if _is_flash(part, flash):
             return Kept(wide=part.heads * positions_of(layer))
@@ -129,8 +131,7 @@ def _is_flash(part: AttentionShape, flash: bool | None) -> bool:
 
 
 def _fused(layer: Layer, part: AttentionShape) -> Workload:
-    """Attention in one kernel (FlashAttention): backward recomputes the scores, so that it has five products
-    to two."""
+    """Attention in one kernel (FlashAttention); its backward pass recomputes scores: five products to two."""
     queries, read, out = layer.output_shape[0], layer.input_elements, layer.output_elements
     pairs = score_pairs(part, queries) * part.heads
     nominal = 2.0 * layer.macs
@@ -148,8 +149,7 @@ def _fused(layer: Layer, part: AttentionShape) -> Workload:
 
 
 def _unfused(layer: Layer, part: AttentionShape) -> Workload:
-    """Attention whose scores are written to memory: products, softmax with its mask, dropout, each a
-    kernel."""
+    """Attention that writes its scores to memory: products, masked softmax and dropout, each a kernel."""
     queries, read, out = layer.output_shape[0], layer.input_elements, layer.output_elements
     square = queries * part.keys * part.heads
     flops = 2.0 * layer.macs
@@ -173,7 +173,7 @@ def _unfused(layer: Layer, part: AttentionShape) -> Workload:
 
 
 class Embedding(OneInput, frozen=True, kw_only=True):
-    """A vector for each token of a text."""
+    """A learned vector per token."""
 
     embedding: Size  # rows of the table: the vocabulary
     features: Size
@@ -208,7 +208,7 @@ class Embedding(OneInput, frozen=True, kw_only=True):
 
 
 class Positions(OneInput, frozen=True, kw_only=True):
-    """A learned vector for each position, added to what is read."""
+    """A learned vector per position, added to the input."""
 
     positions: Size  # rows of the table: the longest sequence
     batched: bool = False  # the tensor has a first axis of one
@@ -231,7 +231,7 @@ class Positions(OneInput, frozen=True, kw_only=True):
 
 
 class ClassToken(OneInput, frozen=True, kw_only=True):
-    """A learned vector before the first position; `alone`: instead of them."""
+    """A learned vector before the first position; `alone`: instead of all positions."""
 
     class_token: bool
     flat: bool = False  # the tensor has one axis, not three
@@ -260,7 +260,7 @@ class Rotary(OneInput, frozen=True, kw_only=True):
 
 
 class CrossEntropy(OneInput, frozen=True, kw_only=True):
-    """The loss of each position over the vocabulary."""
+    """Cross-entropy of each position over the vocabulary."""
 
     cross_entropy: bool
 
@@ -278,23 +278,23 @@ class CrossEntropy(OneInput, frozen=True, kw_only=True):
 
     @classmethod
     def saved(cls, layer: Layer, *, flash: bool | None = None) -> Kept:
-        """Logarithms of the probabilities, in single precision; the logits themselves are freed."""
+        """Log-probabilities in single precision; the logits themselves are freed."""
         return Kept(wide=layer.input_elements)
 
     @classmethod
     def working(cls, layer: Layer, read: int) -> Kept:
-        """Gradients of the logarithms and of the logits, both in single precision."""
+        """Gradients of the log-probabilities and of the logits, both in single precision."""
         return Kept(wide=2 * read)
 
 
 class HeldCrossEntropy(CrossEntropy, frozen=True, kw_only=True):
-    """The same where the training loop keeps a reference to the logits until the step ends."""
+    """Cross-entropy in a training loop that holds the logits until the step ends."""
 
     needs_input = True
 
 
 class InPlaceCrossEntropy(CrossEntropy, frozen=True, kw_only=True):
-    """Probabilities in single precision, which its gradient overwrites, as Megatron computes it."""
+    """Cross-entropy whose gradient overwrites single-precision probabilities, as in Megatron."""
 
     @classmethod
     def working(cls, layer: Layer, read: int) -> Kept:
@@ -302,7 +302,7 @@ class InPlaceCrossEntropy(CrossEntropy, frozen=True, kw_only=True):
 
 
 class FusedCrossEntropy(CrossEntropy, frozen=True, kw_only=True):
-    """One kernel whose gradient overwrites the logits (flash-attn's)."""
+    """Cross-entropy in one kernel, whose gradient overwrites the logits (flash-attn)."""
 
     needs_input = True
 
@@ -316,7 +316,7 @@ class FusedCrossEntropy(CrossEntropy, frozen=True, kw_only=True):
 
 
 class ChunkedCrossEntropy(CrossEntropy, frozen=True, kw_only=True):
-    """The loss and the layer that makes its logits together, a chunk of positions at a time (Liger)."""
+    """Cross-entropy fused with the last linear layer, a chunk of positions at a time (Liger)."""
 
     @classmethod
     def saved(cls, layer: Layer, *, flash: bool | None = None) -> Kept:
@@ -328,7 +328,7 @@ class ChunkedCrossEntropy(CrossEntropy, frozen=True, kw_only=True):
 
 
 class ChunkedLinear(Linear, frozen=True, kw_only=True):
-    """The layer before a chunked loss: of its output one chunk exists at a time, with its gradient."""
+    """The linear layer before a chunked loss: one chunk of its output exists at a time, with its gradient."""
 
     @classmethod
     def working(cls, layer: Layer, read: int) -> Kept:

@@ -1,4 +1,4 @@
-"""Layers that compute nothing: inputs, other shapes of what is read, parts of it, and joins."""
+"""Layers without computation: inputs, views, slices and concatenations."""
 
 from __future__ import annotations
 
@@ -32,13 +32,13 @@ def _resized(shape: Shape, axis: int, size: int) -> Shape:
 
 
 class Input(Kind, frozen=True):
-    """What is given from outside: an image, features, a text."""
+    """An input of the network: an image, features or a text."""
 
     computes = False
 
 
 class View(OneInput, frozen=True, kw_only=True):
-    """What is read, or a part of it, in another shape: nothing is computed. Importers write it."""
+    """The input, or part of it, in another shape, without computation. Written by importers."""
 
     view: Sizes
 
@@ -68,7 +68,7 @@ class Narrow(OneInput, frozen=True, kw_only=True):
 
 
 class Expand(OneInput, frozen=True, kw_only=True):
-    """The features of each position so many times side by side, as a view."""
+    """The features of each position repeated side by side, as a view."""
 
     expand: Size
 
@@ -92,7 +92,7 @@ class Flatten(OneInput, frozen=True, kw_only=True):
 
 
 class Concat(Kind, frozen=True, kw_only=True):
-    """Branches side by side, or one after the other."""
+    """Branches concatenated along features or positions."""
 
     concat: Names
     along: Axis = "features"

@@ -12,8 +12,8 @@ from typing import Literal, get_args
 from planner.model import AttentionShape
 
 # Kinds of kernels by which devices have rates. matmul: linear and fully connected layers; attention: scores
-# and values; experts: products of a mixture of experts, grouped by expert; conv1x1: matrix products in
-# disguise; conv3x3: stride 1, for which libraries have Winograd kernels in single precision; conv: other
+# and values; experts: products of a mixture of experts, grouped by expert; conv1x1: effectively matrix
+# products; conv3x3: stride 1, for which libraries have Winograd kernels in single precision; conv: other
 # filters; grouped, depthwise: few channels per filter; memory: no multiplication worth counting.
 KernelKind = Literal[
     "matmul", "attention", "experts", "conv1x1", "conv3x3", "conv", "grouped", "depthwise", "memory"
@@ -26,8 +26,10 @@ Grows = Literal["rows", "depth", "times"]
 
 @dataclass(frozen=True, slots=True)
 class Matmul:
-    """`times` products of a (rows x depth) by a (depth x columns) matrix for one sample; `grows` is the
-    dimension that is multiplied by the batch."""
+    """`times` matrix products of (rows x depth) by (depth x columns) per sample.
+
+    `grows`: the dimension that is multiplied by the batch.
+    """
 
     rows: float
     columns: float
@@ -40,7 +42,7 @@ class Matmul:
         return 2.0 * self.rows * self.columns * self.depth * self.times
 
     def gradients(self) -> tuple[Matmul, Matmul]:
-        """Products of the backward pass: the weight gradient, then the input gradient."""
+        """The matrix products of the backward pass: weight gradient, then input gradient."""
         rows, columns, depth, times = self.rows, self.columns, self.depth, self.times
         if self.grows == "times":
             return Matmul(depth, columns, rows, times, "times"), Matmul(rows, depth, columns, times, "times")
@@ -49,8 +51,7 @@ class Matmul:
 
 @dataclass(frozen=True, slots=True)
 class Pass:
-    """One direction of one layer. Under a causal mask `flops` leave out masked pairs, `nominal_flops` do
-    not."""
+    """Work of one layer in one direction. `flops` leave masked pairs out, `nominal_flops` count them."""
 
     flops: float = 0.0
     nominal_flops: float = 0.0
@@ -67,7 +68,7 @@ class Pass:
 
 @dataclass(frozen=True, slots=True)
 class Workload:
-    """Forward and backward work of a layer, and the kernel kind whose rate it runs at."""
+    """Forward and backward work of a layer, and the kernel kind that sets its rate."""
 
     kernel: KernelKind
     forward: Pass = Pass()
@@ -79,8 +80,10 @@ NO_WORK = Workload(MEMORY)
 
 @dataclass(frozen=True, slots=True)
 class Kept:
-    """Saved activations of one sample by width: elements in the run's precision, 4-byte values (statistics,
-    logarithms), 1-byte masks."""
+    """Saved activations per sample, by width.
+
+    Elements in the run's precision, 4-byte values (statistics, logarithms) and 1-byte masks.
+    """
 
     elements: int = 0
     wide: int = 0
@@ -104,7 +107,7 @@ def filter_kernel(kernel: Sequence[int], stride: Sequence[int], groups: int, cha
 
 
 def score_pairs(part: AttentionShape, queries: int) -> float:
-    """Query-key pairs that one head of flash attention computes; masked pairs are skipped."""
+    """Query-key pairs that one head of flash attention computes, masked ones left out."""
     keys = min(part.keys, part.window or part.keys)
     if not part.causal:
         return queries * keys

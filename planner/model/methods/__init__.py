@@ -28,8 +28,11 @@ TARGETS = ("all-linear", "attention")  # of adapters
 
 @dataclass(frozen=True, slots=True)
 class Base:
-    """A width of frozen weights. `bits` per element with the scales of their blocks; dequantizing one element
-    takes as long as `dequantize_bytes` of memory traffic."""
+    """A format of frozen weights.
+
+    `bits` per element include the scales of its blocks; dequantizing an element takes as long as
+    `dequantize_bytes` of memory traffic.
+    """
 
     name: str
     bits: float
@@ -37,7 +40,7 @@ class Base:
 
 
 class Method(ABC):
-    """One way to train a network: a class in the file of this package that has its name."""
+    """A way to train a network: a class in the file of this package that has its name."""
 
     name: ClassVar[str]
     takes: ClassVar[frozenset[str]] = frozenset()  # of rank, targets, base, dropout
@@ -51,7 +54,7 @@ class Method(ABC):
 
 
 def freeze(layer: Layer, bits: Callable[[Layer, Tensor], float | None]) -> Layer:
-    """A layer with the bits per element of each frozen tensor; None for trained tensors."""
+    """Return a layer with the bits per element of each frozen tensor; None for trained ones."""
     return replace(
         layer,
         tensors=tuple(replace(tensor, frozen_bits=bits(layer, tensor)) for tensor in layer.tensors),
@@ -60,12 +63,12 @@ def freeze(layer: Layer, bits: Callable[[Layer, Tensor], float | None]) -> Layer
 
 
 def unquantized_bits(model: Model) -> float:
-    """Bits of frozen weights that are not quantized: 16 in networks over sequences, else 32."""
+    """Bits of unquantized frozen weights: 16 in networks over sequences, else 32."""
     return 32.0 if model.sequence_length is None else 16.0
 
 
 class Full(Method):
-    """Every parameter is trained."""
+    """Train every parameter."""
 
     name = "full"
     fine_tunes = False
@@ -76,7 +79,7 @@ class Full(Method):
 
 
 class _Methods(Mapping[str, type[Method]]):
-    """Training methods by name; all but full training are imported when they are looked up."""
+    """Training methods by name; all but full training are imported on lookup."""
 
     def __getitem__(self, name: str) -> type[Method]:
         if name == Full.name:
@@ -119,8 +122,10 @@ def training_of(
     optimizer: str | None = None,
     **memory: Any,
 ) -> MethodSettings:
-    """The settings of a method, with its defaults; settings that it does not take are refused. `memory` are
-    those of what memory holds."""
+    """The settings of a method with its defaults; refuses settings that it does not take.
+
+    `memory` are the settings of what memory holds.
+    """
     name = method or "full"
     if name not in METHODS:
         raise unknown_name("training method", name, METHODS, hint="one of " + ", ".join(METHODS))
@@ -161,7 +166,7 @@ def training_of(
 
 @memoize
 def trained_by(model: Model, training: MethodSettings, dataset_tokens: float | None = None) -> Model:
-    """The network as a method trains it, on a dataset of so many tokens; itself where all of it is usual."""
+    """The network as a method trains it, on a dataset of this many tokens; unchanged by full training."""
     if training == MethodSettings():
         return model if dataset_tokens is None else _on_dataset(model, dataset_tokens)
     method = METHODS[training.method]

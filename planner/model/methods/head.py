@@ -1,4 +1,4 @@
-"""Head: the last layer with weights is trained, all before it is frozen (linear probing)."""
+"""Head training (linear probing): the last layer with weights is trained, all layers before it are frozen."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ class Head(Method):
     @classmethod
     def apply(cls, model: Model, training: MethodSettings, base: Base | None) -> Model:
         weighted = [layer for layer in model.layers if layer.macs and (layer.tensors or layer.tied)]
-        # A bias that is a layer of its own belongs to the last product.
+        # A bias layer belongs to the last product.
         last = model.layers[model.layers.index(weighted[-1]) :] if weighted else ()
         trained = {tensor.name for layer in last for tensor in (*layer.tensors, *layer.tied)}
         frozen_bits = unquantized_bits(model)

@@ -2,8 +2,8 @@
 
 The output of a target layer, W x, becomes W x + B (A x) with A (rank x inputs) and B (outputs x rank). With
 dropout A reads a copy of x, which is saved for each target together with its mask.
-Targets are the linear layers of the model's blocks: those around attention, or all of them. What stands
-outside of the blocks (embeddings, head) has no adapters.
+Targets are the linear layers of the model's blocks: those around attention, or all of them. Layers
+outside of the blocks (embeddings, head) get none.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from planner.errors import BadInput
 from planner.model import Layer, MethodSettings, Model, Tensor
 from planner.model.methods import Base, Method, freeze, unquantized_bits
 
-LINEAR = "linear"  # kind of the layers that adapters stand beside
+LINEAR = "linear"  # kind of the layers that get adapters
 ATTENTION = "attention"
 LAUNCH_SHARE = 0.1  # of adapters' kernels, which are short (docs/fine-tuning.md)
 
@@ -40,7 +40,7 @@ class Lora(Method):
             return min(base.bits, whole) if quantized else whole
 
         layers: list[Layer] = []
-        renamed: dict[str, str] = {}  # a target to the sum with its adapter
+        renamed: dict[str, str] = {}  # from a target to the sum with its adapter
         for layer in model.layers:
             reads = tuple(renamed.get(name, name) for name in layer.inputs)
             frozen = replace(freeze(layer, bits), inputs=reads)
@@ -65,10 +65,10 @@ def target_layers(model: Model, targets: str) -> frozenset[str]:
 
 
 def _around_attention(model: Model, linear: dict[str, Layer]) -> set[str]:
-    """The linear layers that attention reads, and those that read it, through layers without weights."""
+    """Linear layers before and after attention, through layers without weights."""
     layers = {layer.name: layer for layer in model.layers}
     present: set[str] = set()
-    behind: set[str] = set()  # what attention's output reaches
+    behind: set[str] = set()  # layers that read attention
     for layer in model.layers:
         if layer.kind == ATTENTION:
             behind.add(layer.name)
@@ -88,7 +88,7 @@ def _around_attention(model: Model, linear: dict[str, Layer]) -> set[str]:
 
 
 def _adapter(target: Layer, rank: int, has_dropout: bool) -> list[Layer]:
-    """The dropout of what the target reads, A, B and the sum with what the target makes."""
+    """The layers of an adapter: dropout, A, B, and the sum with the target's output."""
     *outer, outputs = target.output_shape
     positions = target.output_elements // outputs
     inputs = target.input_elements // positions

@@ -1,6 +1,6 @@
-"""QLoRA (Dettmers et al. 2023): LoRA with base weights in four bits, dequantized wherever they are used.
+"""QLoRA (Dettmers et al. 2023): LoRA with base weights in four bits, dequantized for every product.
 
-Dequantizing takes the same time in every pass, whatever the batch: it weighs on small micro-batches.
+Dequantizing takes the same time in every pass, whatever the batch, and so weighs most on small micro-batches.
 """
 
 from __future__ import annotations

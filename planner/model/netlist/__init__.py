@@ -1,8 +1,7 @@
 """Netlists: `models/*.toml` as `Model`s. The format is documented in `docs/models.md`.
 
-`_format.py` and the kinds of `planner.model.layers` say which keys a file may hold, `_expand.py` unrolls
-blocks and branches into layers with names and inputs, `infer` gives them shapes, parameter tensors and
-multiply-adds.
+`_expand.File` and the kinds of `planner.model.layers` define the keys of a file, `_expand.py` unrolls blocks
+and branches into layers with names and inputs, `infer` adds shapes, parameter tensors and multiply-adds.
 """
 
 from __future__ import annotations
@@ -40,19 +39,18 @@ INHERITED = (
 
 
 def read_model(path: Path | str, find: Callable[[str], Path | None] | None = None) -> Model:
-    """The model in a file. `find` gives the file of the model that `base` names, if it is not beside it."""
+    """Read a model file. `find` locates the file of its base, if that is not beside it."""
     source = read(path)
     return build_model(source, _with_base(source, find or (lambda name: None)))
 
 
 def build_model(source: TomlSource, values: dict[str, Any], name: str | None = None) -> Model:
-    """The model of the values of a file, `source`, and of its bases; it is called as the file is, unless it
-    has another name."""
+    """Build the model of a file's values and of its bases; its name is the file's by default."""
     return _build(source, decode(source, values, File), name or source.path.stem, None)
 
 
 def _build(source: TomlSource, file: File, name: str, tokens: int | None) -> Model:
-    """The model of a file, for samples of so many tokens if not for those that the file says."""
+    """Build the model of a file, for samples of this many tokens if given."""
     check_name(name, f"{source.path}: the file's name is the model's")
     texts = _texts(source, file, tokens)
     try:
@@ -79,8 +77,10 @@ def _build(source: TomlSource, file: File, name: str, tokens: int | None) -> Mod
 
 
 def _texts(source: TomlSource, file: File, tokens: int | None) -> dict[str, Shape]:
-    """The shapes of what is given from outside: an image, features, a text, a text and its translation. Where
-    the text gets longer, so does the translation."""
+    """Shapes of the network's inputs: an image, features, a text, or a text and its translation.
+
+    The translation grows with the text.
+    """
     more = {name: tuple(shape) for name, shape in file.inputs.items()}
     if file.input is None and file.sequence_length is None:
         raise source.error("the key 'input' is missing; a network over text has 'sequence_length' instead")
@@ -98,7 +98,7 @@ def _texts(source: TomlSource, file: File, tokens: int | None) -> dict[str, Shap
 
 
 def _with_base(source: TomlSource, find: Callable[[str], Path | None]) -> dict[str, Any]:
-    """The values of a file, with those it does not give itself taken from its base, and from its base's."""
+    """Merge the values of a file with those of its bases."""
     values, current, seen = dict(source.data), source, [source.path.stem]
     while isinstance(base := current.data.get("base"), str):
         if base in seen:
@@ -118,11 +118,11 @@ def _with_base(source: TomlSource, find: Callable[[str], Path | None]) -> dict[s
     return values
 
 
-LARGEST_ELEMENTS = 2**40  # of one tensor or one activation: terabytes are a slip of the pen
+LARGEST_ELEMENTS = 2**40  # of one tensor or activation: more is a typing error
 
 
 def infer(source: TomlSource, file: File, placed: list[Placed], texts: dict[str, Shape]) -> list[Layer]:
-    """Layers with all that follows from the shapes of the inputs, `texts`."""
+    """Infer the layers from the shapes of the inputs, `texts`."""
     style = Style(file.tensors, file.layout == "torch")
     naming = _Naming()
     memo: dict[tuple[object, ...], tuple[Inferred, int]] = {}
@@ -195,7 +195,7 @@ class _Naming:
         return self.owned[entry.name]
 
     def tied(self, entry: Placed, made: Inferred) -> tuple[Tensor, ...]:
-        """The tensor of the earlier layer that this one names, if it has no weights of its own."""
+        """The tensor of the earlier layer that this one shares, if any."""
         if not made.tied:
             return ()
         name = entry.spec.tied

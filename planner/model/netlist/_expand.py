@@ -1,8 +1,7 @@
-"""From a file to a flat list of layers with names and inputs.
+"""Expands a model file to a flat list of layers with names and inputs.
 
-Blocks and branches are unrolled in the order in which they are written, which is the order of creation.
-
-What a model file may hold, as types: msgspec checks them and names the key that is wrong.
+Blocks and branches are unrolled in written order, which is the order of creation. Types define what a file
+may hold: msgspec checks them and names the wrong key.
 """
 
 from __future__ import annotations
@@ -23,11 +22,11 @@ from planner.model.layers.base import After, Join, Name, Size, inputs_key
 Count = Annotated[int, Meta(ge=1, le=10_000)]
 Start = Annotated[int, Meta(ge=0, le=10_000)]
 Large = Annotated[int, Meta(ge=1, le=10**18)]
-Item = dict[str, Any]  # one entry of a list of layers: a layer, a block's use or branches
+Item = dict[str, Any]  # an entry of a list of layers: a layer, the use of a block, or branches
 
 
 class Branches(Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
-    """Lists of layers that all read the same layer, then are joined; an empty list passes it on as it is."""
+    """Lists of layers that read the same layer and are joined; an empty list passes it on unchanged."""
 
     branches: Annotated[list[list[Item]], Meta(min_length=1)]
     join: Join
@@ -38,15 +37,17 @@ class Branches(Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
 
 
 class BlockForm(Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
-    """Layers that are written once: `"$depth"` stands for the parameter `depth` of a use."""
+    """A block: layers written once, where `"$depth"` stands for a parameter of its use."""
 
     layers: Annotated[list[Item], Meta(min_length=1)]
     parameters: list[Name] = []
 
 
 class BlockUse(Struct, frozen=True, kw_only=True):
-    """The use of a block; its other keys are the block's parameters. `{i}` in the name counts the repetitions
-    from `first`."""
+    """A use of a block; its other keys are the block's parameters.
+
+    `{i}` in the name counts the repetitions from `first`.
+    """
 
     block: Name
     name: Name | None = None
@@ -54,7 +55,7 @@ class BlockUse(Struct, frozen=True, kw_only=True):
     first: Start = 1
 
 
-# Names of layers without one of their own; `{n}` counts layers of that kind from 0.
+# Default names of layers; `{n}` counts layers of the kind from 0.
 Names: Any = defstruct(
     "Names",
     [(kind, Name, f"{kind}{{n}}") for kind in FILE_KINDS],
@@ -73,12 +74,12 @@ Tensors: Any = defstruct(
 
 
 class File(Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
-    """A model file."""
+    """The keys of a model file."""
 
     layers: Annotated[list[Item], Meta(min_length=1)]
     input: Annotated[list[Size], Meta(min_length=1, max_length=3)] | None = None  # or a sequence
-    sequence_length: Size | None = None  # of tokens, where a sample is text
-    target_length: Size | None = None  # of the second text of a sample, the layer `targets`
+    sequence_length: Size | None = None  # tokens, where samples are text
+    target_length: Size | None = None  # tokens of a translation, the layer `targets`
     inputs: dict[Name, Annotated[list[Size], Meta(min_length=1, max_length=3)]] = {}  # further ones, by name
     base: Name | None = None
     scope: str = ""
@@ -97,13 +98,13 @@ class File(Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
 
 
 T = TypeVar("T")
-LARGEST_NETWORK = 20_000  # layers: ten times the deepest in use, and read in a second
+LARGEST_NETWORK = 20_000  # layers: ten times the deepest in use
 MOST_INPUTS = 1_000_000  # of all layers together
 
 
 @dataclass(frozen=True, slots=True)
 class Spot:
-    """Where in the file something stands: its path, and the blocks whose use led there."""
+    """A place in the file: its path, and the block uses that led there."""
 
     at: tuple[Key, ...]
     blocks: tuple[str, ...] = ()
@@ -118,7 +119,7 @@ class Spot:
 
 @dataclass(frozen=True, slots=True)
 class Placed:
-    """A layer with its name and what it reads; `owner` is the layer it follows by `then`, else itself."""
+    """A layer with its name and inputs; `owner`: the layer that it follows by `then`, else itself."""
 
     kind: str
     spec: Any
@@ -126,21 +127,21 @@ class Placed:
     owner: str
     inputs: tuple[str, ...]
     spot: Spot
-    block: str | None = None  # the use of a block, in the list of all layers, that it is part of
+    block: str | None = None  # the repeated unit that the layer belongs to
 
 
 @dataclass(frozen=True, slots=True)
 class _Context:
-    """What holds throughout one list of layers."""
+    """Settings that hold throughout one list of layers."""
 
     spot: Spot
-    scope: str  # before the names given in it
-    entry: str  # the layer that the list reads
+    scope: str  # prefix of its names
+    entry: str  # the input of the list
     block: str | None = None
 
 
 def expand(source: TomlSource, file: File) -> list[Placed]:
-    """The layers of a file in order of creation."""
+    """Expand a file into its layers, in order of creation."""
     for kind, defaults in file.defaults.items():
         spot = Spot(("defaults", kind))
         smallest = FILE_KINDS[kind].smallest if kind in FILE_KINDS else None
@@ -169,12 +170,12 @@ class _Expansion:
             self.ends["targets"] = "targets"
         self.ends |= {name: name for name in file.inputs}
         self.counts: dict[str, int] = {}
-        self.known: dict[int, tuple[Item, Any]] = {}  # what items mean that were met before
-        self.uses: dict[str, int] = {}  # of blocks without a name
+        self.known: dict[int, tuple[Item, Any]] = {}  # parsed items, by identity
+        self.uses: dict[str, int] = {}  # counts of unnamed uses, by block
         self.inputs = 0
 
     def unroll(self, items: list[Item], here: _Context) -> str:
-        """Unroll a list of items that follow one another; the name of the last layer."""
+        """Unroll a list of consecutive items; return the name of the last layer."""
         previous = here.entry
         for index, item in enumerate(items):
             inner = _Context(here.spot / index, here.scope, here.entry, here.block)
@@ -195,14 +196,14 @@ class _Expansion:
         return self._place(kind, spec, inputs, here)
 
     def _once(self, item: Item, make: Callable[[], T]) -> T:
-        """What an item means, worked out once: blocks repeat the same items."""
+        """Parse an item, once for all repetitions of its block."""
         known = self.known.get(id(item))
         if known is None:
             known = self.known[id(item)] = (item, make())
         return cast(T, known[1])
 
     def _spec(self, item: Item, here: _Context) -> tuple[str, Any]:
-        """The kind of a layer and its keys as types."""
+        """Parse the kind of a layer and its keys."""
         kinds = [kind for kind in FILE_KINDS if kind in item]
         if len(kinds) > 1:
             kinds = [kind for kind in kinds if kind not in also_keys()] or kinds
@@ -230,13 +231,13 @@ class _Expansion:
         return self._place(spec.join, joined, tuple(ends), here)
 
     def _joined(self, item: Item, here: _Context) -> tuple[Branches, Any]:
-        """Branches, and the keys of the layer that joins them."""
+        """Parse branches and the keys of the layer that joins them."""
         spec = decode(self.source, item, Branches, here.spot.at)
         join: Any = FILE_KINDS[spec.join]
         return spec, join(**{spec.join: []}, name=spec.name, unit=spec.unit, then=spec.then)
 
     def _block(self, item: Item, previous: str, here: _Context) -> str:
-        """Unroll the use of a block, as often as it repeats."""
+        """Unroll a block, as often as its use repeats it."""
         use, layers = self._once(item, lambda: self._use(item, here))
         name = use.block
         spot = Spot(("blocks", name, "layers"), (*here.spot.blocks, name))
@@ -250,7 +251,7 @@ class _Expansion:
         return previous
 
     def _use(self, item: Item, here: _Context) -> tuple[BlockUse, list[Item]]:
-        """The use of a block, and the block's layers with its parameters filled in."""
+        """Parse the use of a block, and fill its parameters into the block's layers."""
         own = BlockUse.__struct_fields__
         use = decode(self.source, {key: item[key] for key in own if key in item}, BlockUse, here.spot.at)
         block, name = self.file.blocks.get(use.block), use.block
@@ -272,12 +273,12 @@ class _Expansion:
         return use, [self._filled(item, given, spot / index) for index, item in enumerate(block.layers)]
 
     def _numbered(self, block: str) -> str:
-        """A name for a use that has none: the block's, and which use of it this is."""
+        """Name an unnamed use after its block and its count."""
         self.uses[block] = self.uses.get(block, -1) + 1
         return f"{block}{self.uses[block]}"
 
     def _filled(self, value: Any, given: dict[str, Any], spot: Spot) -> Any:
-        """A value with `"$parameter"` replaced by what is given."""
+        """Substitute `"$parameter"` in a value."""
         if isinstance(value, str) and value.startswith("$"):
             if value[1:] not in given:
                 known = ", ".join(given) or "none"
@@ -290,7 +291,7 @@ class _Expansion:
         return value
 
     def _place(self, kind: str, spec: Any, inputs: tuple[str, ...], here: _Context) -> str:
-        """Put down a layer and what follows it by `then`; the name of the last."""
+        """Place a layer and those that follow it by `then`; return the name of the last."""
         if spec.name is not None:
             name: str = here.scope + spec.name
         else:
@@ -318,7 +319,7 @@ class _Expansion:
         return last
 
     def _find(self, name: str, here: _Context) -> str:
-        """The layer that a name means here: `input` is what this list reads; else the innermost scope."""
+        """Resolve a layer's name: `input` is the input of this list; else the innermost scope wins."""
         if name == "input":
             return here.entry
         separator = self.file.separator
@@ -333,7 +334,7 @@ class _Expansion:
         raise here.spot.error(self.source, f"reads {name!r}, which is no earlier layer{later or hint}")
 
     def _later(self, name: str, spot: Spot) -> str:
-        """Whether a name that is not there yet stands further down in the same list, and closes a circle."""
+        """Whether an unknown name stands further down in the same list, which closes a cycle."""
         *path, index = spot.at
         blocks = {name: {"layers": block.layers} for name, block in self.file.blocks.items()}
         items: Any = {"layers": self.file.layers, "blocks": blocks}
@@ -359,7 +360,7 @@ class _Expansion:
 
 
 def _inputs(item: Item, before: Item) -> Sequence[str]:
-    """The names that an item reads, as far as it and the item before it have names."""
+    """Names of the inputs that an item gives, itself or through the item before it."""
     keys = ((key, name) for name, kind in FILE_KINDS.items() if (key := inputs_key(kind)))
     listed = next((item.get(key) for key, name in keys if item.get(name)), None)
     names = listed or item.get("from") or before.get("name") or ()
