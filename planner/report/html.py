@@ -315,7 +315,7 @@ NOTEBOOK_STYLE = """<style>
 .planner-answer p { margin: 2px 0; }
 .planner-answer .choice td { font-weight: bold; }
 </style>"""
-MOST_ROWS = 40  # of a sweep, say; the rest is in `as_dict()`
+MOST_NOTEBOOK_ROWS = 40  # of a sweep, say; the rest is in `as_dict()`
 
 
 def notebook_html(result: Any) -> str:
@@ -344,7 +344,7 @@ def _notebook_remarks(remarks: Iterable[Remark]) -> str:
 def _notebook_table(table: Table) -> str:
     lines = [f"<p><b>{escape(line)}</b></p>" for line in table.title.splitlines()]
     if table.rows:
-        lines.append(table_html(replace(table, rows=table.rows[:MOST_ROWS])))
-        if len(table.rows) > MOST_ROWS:
-            lines.append(f"<p>The first {MOST_ROWS} of {len(table.rows):,} rows.</p>")
+        lines.append(table_html(replace(table, rows=table.rows[:MOST_NOTEBOOK_ROWS])))
+        if len(table.rows) > MOST_NOTEBOOK_ROWS:
+            lines.append(f"<p>The first {MOST_NOTEBOOK_ROWS} of {len(table.rows):,} rows.</p>")
     return "".join([*lines, *(f"<p>{escape(note)}</p>" for note in table.notes)])
