@@ -10,7 +10,7 @@ import typer
 
 from planner.cli._app import arg, opt
 from planner.cli._options import FormatOption, JobsOption, OutputOption, QuietOption, checked
-from planner.cli._output import progress
+from planner.cli._output import progress, write_html
 from planner.errors import BadInput, unknown_name
 from planner.report.output import Format, emit
 
@@ -36,7 +36,6 @@ def command(
     layouts: Path | None = opt(
         "--layouts", "Compare the measured layouts of a CSV file instead.", metavar="FILE"
     ),
-    readme: bool = opt("--readme", "Print README's table of accuracy in Markdown.", default=False),
     html: Path | None = opt("--html", "Also write a page to FILE.", metavar="FILE", callback=checked),
     document: Path | None = opt(
         "--document",
@@ -56,7 +55,7 @@ def command(
 
     planner validate --suite sharded --rows
     """
-    asked = SuitesAsked(tuple(names or ()), tuple(suite or ()), rows, runs, layouts, readme, jobs, quiet)
+    asked = SuitesAsked(tuple(names or ()), tuple(suite or ()), rows, runs, layouts, jobs, quiet)
     broken = answer(asked, To(format, output, html, document, check))
     if broken:
         raise typer.Exit(1)
@@ -71,7 +70,6 @@ class SuitesAsked:
     rows: bool
     runs: Path | None
     layouts: Path | None
-    readme: bool
     jobs: int | None
     quiet: bool
 
@@ -100,6 +98,8 @@ class To:
 def answer(asked: SuitesAsked, to: To) -> bool:
     """Print the answer and write files; whether something is not as claimed."""
     if asked.names:
+        if to.document or to.check:
+            raise BadInput("--document and --check compare whole suites; leave the names out")
         return _checks(asked, to)
     if asked.runs or asked.layouts:
         if to.document or to.check or to.html:
@@ -112,27 +112,14 @@ def answer(asked: SuitesAsked, to: To) -> bool:
 
 
 def _checks(asked: SuitesAsked, to: To) -> bool:
-    from planner.report.validation import (
-        drift,
-        rows_data,
-        validation_tables,
-        write_document,
-        write_validation_html,
-    )
+    from planner.report.validation import rows_data, validation_tables
     from planner.validation import validate
 
-    written = to.check.read_text("utf-8") if to.check is not None else None
     with progress(asked.quiet) as report:
         rows = validate(asked.names, jobs=asked.jobs, progress=report)
     emit(validation_tables(rows, to.format), to.format, to.output, data=rows_data(rows))
-    if to.html is not None:
-        write_validation_html(rows, to.html)
-    if to.document is not None:
-        write_document(rows, to.document)
-    moved = drift(rows, written) if written is not None else []
-    for line in moved:
-        typer.echo(f"{to.check}: {line}", err=True)
-    return bool(moved) or not all(row.as_claimed for row in rows)
+    write_html(validation_tables(rows), to.html, "planner validate: published figures and ours")
+    return not all(row.as_claimed for row in rows)
 
 
 def _own(asked: SuitesAsked, to: To) -> None:
@@ -156,21 +143,14 @@ def _own(asked: SuitesAsked, to: To) -> None:
 
 
 def _suites(asked: SuitesAsked, to: To) -> bool:
-    from planner.report.evidence import evidence_data, evidence_tables, readme_table
-    from planner.report.validation import pages_drift, write_html, write_pages
+    from planner.report.evidence import evidence_data, evidence_tables, suite_lines, suite_tables
+    from planner.report.validation import pages_drift, write_pages
 
     evidence, rows = _found(asked)
-    if asked.readme:
-        emit([readme_table(evidence)], Format.markdown, to.output)
-    else:
-        emit(
-            evidence_tables(evidence, rows=asked.rows, format=to.format),
-            to.format,
-            to.output,
-            data=evidence_data(evidence, rows=asked.rows),
-        )
-    if to.html is not None:
-        write_html(evidence, to.html)
+    shown = evidence_tables(evidence, rows=asked.rows, format=to.format)
+    emit(shown, to.format, to.output, data=evidence_data(evidence, rows=asked.rows))
+    tables = [suite_lines(evidence), *(table for each in evidence for table in suite_tables(each))]
+    write_html(tables, to.html, "planner validate: published and measured runs, and predictions")
     if to.document is not None:
         write_pages(evidence, rows, to.document)
     moved = pages_drift(evidence, rows, to.check, whole=not asked.suites) if to.check is not None else []

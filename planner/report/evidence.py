@@ -199,7 +199,6 @@ def readme_table(found: Sequence[Evidence]) -> Table:
             Column("_rule", "Rule of thumb", align="right"),
             Column("_target", "Target", align="right"),
         ],
-        notes=["Made by `planner validate --readme`; docs/validation.md has all of it."],
     )
 
 

@@ -1,13 +1,7 @@
-"""The rows of `planner validate` as tables, as data and as a page.
-
-`docs/validation.md`: the rows as a document, and whether a document still says what the code gives.
-
-docs/validation.md and a page for each suite, and whether written pages still say what the code gives.
-"""
+"""Rows of `planner validate` as tables and data; the pages of docs/validation.md, and their drift."""
 
 from __future__ import annotations
 
-import datetime
 import html
 import re
 from collections.abc import Callable, Iterator, Sequence
@@ -74,21 +68,6 @@ def rows_data(rows: Sequence[Row]) -> dict[str, Any]:
     }
 
 
-def write_validation_html(rows: Sequence[Row], path: Path) -> None:
-    """A page with every table."""
-    from planner.files.regular_file import write_file
-    from planner.report.html import render_page
-    from planner.report.page import Page
-
-    page = Page(
-        title="Validation: published and measured figures beside ours",
-        headline=summary(rows),
-        tables=validation_tables(rows)[:-1],
-        command="planner validate",
-    )
-    write_file(path, render_page(page))
-
-
 def _check_table(key: str, rows: Sequence[Row]) -> Table:
     notes = [f"How: {'; '.join(dict.fromkeys(row.how for row in rows))}."]
     notes += [f"Source: {_sources(rows)}."]
@@ -150,28 +129,6 @@ TITLES = {
 MOVED = 0.02  # of a figure
 MOVED_POINTS = 1.5  # of a percentage
 _NUMBER = re.compile(r"[-+]?\d[\d,]*\.?\d*%?")
-
-
-def write_document(rows: Sequence[Row], path: Path) -> None:
-    """Write the document, with the version and the date."""
-    write_file(path, document(rows, datetime.date.today().isoformat()))
-
-
-def document(rows: Sequence[Row], date: str) -> str:
-    """The text of the document."""
-    lines = [
-        "# Validation",
-        "",
-        f"Made by `planner validate --document docs/validation.md`, planner {planner.__version__}, {date}."
-        " CI fails when the figures are no longer those of the code.",
-        "",
-        summary(rows) + " A row that does not hold is never left out; the reason stands below its table.",
-        "",
-    ]
-    for source, entry in groupby(rows, key=lambda row: row.name.paper):
-        lines += [f"## {TITLES.get(source, source)}", ""]
-        lines.append(render(validation_tables(list(entry))[:-1], Format.markdown))
-    return "\n".join(lines)
 
 
 def drift(rows: Sequence[Row], text: str) -> list[str]:
@@ -252,21 +209,6 @@ def pages(found: Sequence[Evidence], rows: Sequence[Row]) -> dict[str, str]:
 def write_pages(found: Sequence[Evidence], rows: Sequence[Row], overview: Path) -> None:
     for suite, text in pages(found, rows).items():
         write_file(page_of(overview, suite) if suite else overview, text)
-
-
-def write_html(found: Sequence[Evidence], path: Path) -> None:
-    """A page with every suite's tables."""
-    from planner.report.html import render_page
-    from planner.report.page import Page
-
-    tables = [suite_lines(found), *(table for match in found for table in suite_tables(match))]
-    page = Page(
-        title="Validation: published and measured runs beside predictions",
-        headline=f"{sum(len(match.rows) for match in found)} runs in {len(found)} suites.",
-        tables=tables,
-        command="planner validate",
-    )
-    write_file(path, render_page(page))
 
 
 def pages_drift(

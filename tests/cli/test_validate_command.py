@@ -17,21 +17,20 @@ def planner(*arguments: str) -> subprocess.CompletedProcess[str]:
     )
 
 
-def test_part_as_json_with_page_and_document(tmp_path: Path) -> None:
-    page, document = tmp_path / "page.html", tmp_path / "document.md"
-    done = planner("split", "--format", "json", "--html", str(page), "--document", str(document))
+def test_check_by_name_as_json_with_a_page(tmp_path: Path) -> None:
+    page = tmp_path / "page.html"
+    done = planner("split", "--format", "json", "--html", str(page))
     assert done.returncode == 0, done.stderr
     data = json.loads(done.stdout)
     assert data["as_claimed"] is True
     assert [row["holds"] for row in data["rows"]] == [True, True]
     assert "407 MiB" in page.read_text()
-    assert "**li/split**" in document.read_text()
-    again = planner("split", "--check", str(document))
-    assert again.returncode == 0
-    document.write_text(document.read_text().replace("406.6", "306.6"))
-    moved = planner("split", "--check", str(document))
-    assert moved.returncode == 1
-    assert "was 306.6 MiB, is 406.6 MiB" in moved.stderr
+
+
+def test_documents_of_checks_by_name_are_refused(tmp_path: Path) -> None:
+    done = planner("split", "--document", str(tmp_path / "document.md"))
+    assert done.returncode == 2
+    assert "compare whole suites" in done.stderr
 
 
 def test_unknown_name_is_one_line() -> None:
