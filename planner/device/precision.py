@@ -14,10 +14,13 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 from planner.errors import unknown_name
 from planner.hardware import Format
-from planner.model import Tensor
+
+if TYPE_CHECKING:
+    from planner.model import Tensor
 
 
 @dataclass(frozen=True, slots=True)

@@ -19,11 +19,11 @@ from typing import TYPE_CHECKING, ClassVar, Self
 
 from planner.errors import BadInput, PlannerError
 from planner.memoize import memoize
-from planner.model import AttentionShape, Layer, Model
 from planner.parallel._base import Asked, Axis, AxisFlag, Communication, Labels, Shard
 
 if TYPE_CHECKING:
     from planner.hardware import Hardware
+    from planner.model import Layer, Model
     from planner.parallel.plan import Site
 
 
@@ -69,6 +69,8 @@ class TensorParallel(Axis):
 
 def _indivisible(model: Model, degree: int) -> str:
     """Why a model cannot be sharded over `degree` ranks, with the nearest degree that works; else empty."""
+    from planner.model import AttentionShape
+
     for layer in model.layers:
         part = layer.detail
         if isinstance(part, AttentionShape):
