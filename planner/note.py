@@ -1,12 +1,17 @@
-"""What stands with an answer besides its figures: facts that it assumes, and notes that are sentences
-already."""
+"""What accompanies an answer besides its figures: facts that it assumes, notes in sentences, progress."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from enum import Enum, StrEnum
 from typing import ClassVar
+
+Progress = Callable[[str, int, int], None]  # stage, done, of
+
+
+def ignore_progress(stage: str, done: int, of: int) -> None:
+    """No-op progress callback."""
 
 
 class Topic(StrEnum):

@@ -20,9 +20,9 @@ from planner.answers.saturation import most_step_samples, saturation_of, strateg
 from planner.device.precision import FP32
 from planner.errors import Interrupted
 from planner.hardware.prices.cost import usd_per_million_samples
+from planner.note import Progress
 from planner.parallel.data import EXCHANGES, Tier
 from planner.parallel.plan import Plan
-from planner.progress import Progress
 from planner.search.feasibility import has_machines
 from planner.search.limits import MOST_WORKERS
 from planner.search.objectives import Contest, discounts

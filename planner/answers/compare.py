@@ -19,8 +19,7 @@ from planner.hardware import Hardware
 from planner.hardware.prices.cost import paid_for, usd_per_million_samples
 from planner.hardware.prices.offers import with_devices
 from planner.model import Model
-from planner.note import Reason, Verb
-from planner.progress import Progress, ignore_progress
+from planner.note import Progress, Reason, Verb, ignore_progress
 from planner.search.cases import Cases
 from planner.search.field import candidate_machines
 from planner.search.measured import load

@@ -16,11 +16,10 @@ from math import inf
 from planner.errors import BadInput, Infeasible
 from planner.hardware import Market
 from planner.model import Model
-from planner.note import Note, Topic
+from planner.note import Note, Progress, Topic
 from planner.parallel.data import EXCHANGES, Tier
 from planner.parallel.data.fsdp import memory_saving_variants
 from planner.parallel.plan import Plan
-from planner.progress import Progress
 from planner.search.cases import Cases
 from planner.search.limits import MOST_WORKERS
 from planner.search.request import Request

@@ -16,10 +16,9 @@ from planner.errors import BadInput, Infeasible, PlannerError
 from planner.flags import option_of
 from planner.hardware import Hardware
 from planner.model import Model
-from planner.note import Fact, Note
+from planner.note import Fact, Note, Progress, ignore_progress
 from planner.parallel.data import EXCHANGES, Site, settings
 from planner.parallel.plan import Plan
-from planner.progress import Progress, ignore_progress
 from planner.search.cases import Cases
 from planner.search.feasibility import Feasibility
 from planner.search.measured import load

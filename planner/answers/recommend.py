@@ -19,7 +19,7 @@ from planner.answers.refusals import left_out_notes, limits_missed, no_plans
 from planner.answers.remedies import Ask
 from planner.answers.results import Change, Recommendation
 from planner.errors import Infeasible
-from planner.progress import Progress, ignore_progress
+from planner.note import Progress, ignore_progress
 from planner.search.cases import Cases
 from planner.search.field import candidate_machines
 from planner.search.measured import load

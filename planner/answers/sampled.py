@@ -23,9 +23,9 @@ from planner.answers.results import Change, Recommendation
 from planner.errors import BadInput, Infeasible, Interrupted
 from planner.hardware import Hardware
 from planner.hardware.prices.cost import usd_per_million_samples
+from planner.note import Progress, ignore_progress
 from planner.parallel.data import Exchange, Site
 from planner.parallel.plan import Plan, plan_from
-from planner.progress import Progress, ignore_progress
 from planner.search.cases import Cases
 from planner.search.feasibility import exclusion
 from planner.search.field import candidate_machines

@@ -36,8 +36,8 @@ from planner.answers.results import Saturation, SaturationPoint
 from planner.errors import BadInput, Infeasible, Interrupted
 from planner.hardware.prices.cost import usd_per_million_samples
 from planner.model import Model
+from planner.note import Progress, ignore_progress
 from planner.parallel.plan import Plan
-from planner.progress import Progress, ignore_progress
 from planner.search.cases import Cases
 from planner.search.limits import MOST_WORKERS, check_size
 from planner.search.machines import owned_machines

@@ -29,8 +29,8 @@ from planner.answers.store import Store, StoredSimulations, decode_result, run_p
 from planner.errors import BadInput, Infeasible
 from planner.hardware import Hardware
 from planner.model import Model
+from planner.note import Progress, ignore_progress
 from planner.parallel.plan import Plan
-from planner.progress import Progress, ignore_progress
 from planner.search.cases import Cases
 from planner.search.request import SERVER_WORDS, Request, model_of
 from planner.search.scored import ScoredPlan

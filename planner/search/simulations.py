@@ -16,8 +16,8 @@ from dataclasses import dataclass
 from math import hypot
 from typing import TYPE_CHECKING, Any, Literal, Protocol, TypeVar
 
+from planner.note import Progress, ignore_progress
 from planner.parallel.plan import Plan
-from planner.progress import Progress, ignore_progress
 from planner.search.cases import Cases
 from planner.search.scored import ScoredPlan
 from planner.simulator.run import stoppable

@@ -28,9 +28,9 @@ from planner.errors import BadInput, Infeasible, unknown_name
 from planner.files.tomlfile import from_json
 from planner.hardware.catalog import load_hardware
 from planner.model.catalog import load_model
+from planner.note import Progress, ignore_progress
 from planner.parallel.data import EXCHANGES
 from planner.parallel.plan import flow_limit_bytes_per_s, network_figure
-from planner.progress import Progress, ignore_progress
 from planner.search.limits import check_size
 from planner.servers import option
 from planner.servers.ordering import STRATEGIES, Setting, strategy

@@ -16,7 +16,7 @@ import numpy as np
 import numpy.typing as npt
 
 from planner.errors import BadInput
-from planner.progress import Progress, ignore_progress
+from planner.note import Progress, ignore_progress
 from planner.search.simulations import executor_of
 from planner.servers.ordering import STRATEGIES, Schedule, Setting, strategy
 from planner.servers.ordering.graph import StepGraph, pipelined

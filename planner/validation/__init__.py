@@ -14,7 +14,7 @@ from collections.abc import Sequence
 
 from planner.errors import BadInput, unknown_name
 from planner.memoize import memoize
-from planner.progress import Progress, ignore_progress
+from planner.note import Progress, ignore_progress
 from planner.search.simulations import executor_of
 from planner.validation.row import Check, CheckName, Row, RowName, figures
 

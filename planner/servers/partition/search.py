@@ -25,7 +25,7 @@ from typing import NamedTuple
 from planner.errors import BadInput, Infeasible
 from planner.hardware import Hardware, Network
 from planner.model import Model
-from planner.progress import Progress, ignore_progress
+from planner.note import Progress, ignore_progress
 from planner.servers import option
 from planner.servers.partition.costs import Memo, Problem, StageSpread, minimise, place_segments
 from planner.servers.partition.layers import (

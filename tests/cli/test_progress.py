@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from planner.cli import _output
-from planner.progress import Meter
+from planner.cli._output import Meter
 
 ENDS = {"first": 0.25, "second": 0.75}
 
