@@ -16,7 +16,7 @@ Field = tuple[int, int, int, int]
 
 
 class WireError(ValueError):
-    """The bytes are no complete protobuf message."""
+    """The bytes are not a complete protobuf message."""
 
 
 def fields(data: bytes, start: int, end: int, last: int = MAX_NUMBER) -> Iterator[Field]:

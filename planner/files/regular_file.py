@@ -27,7 +27,7 @@ def opened(path: Path | str) -> IO[bytes]:
         raise BadInput(f"cannot read {path}: {error.strerror or error}") from error
     if not stat.S_ISREG(os.fstat(file.fileno()).st_mode):
         file.close()
-        raise BadInput(f"cannot read {path}: it is no regular file, but a pipe or a device")
+        raise BadInput(f"cannot read {path}: it is a pipe or a device, not a regular file")
     return file
 
 

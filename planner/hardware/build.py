@@ -173,9 +173,9 @@ def _gpu(name: str, entry: DeviceEntry, file: File) -> tuple[dict[str, float], f
     at = ["devices", name]
     short = {"fp32": entry.fp32_tflops, "fp16": entry.tensor_tflops}
     if entry.tflops and any(short.values()):
-        raise file.error("gives its peaks twice: in tflops and in fp32_tflops or tensor_tflops", at)
+        raise file.error("has its peaks twice: in tflops and in fp32_tflops or tensor_tflops", at)
     if entry.memory_bytes is not None and entry.memory_gib is not None:
-        raise file.error("gives its memory twice: in memory_bytes and in memory_gib", at)
+        raise file.error("has its memory twice: in memory_bytes and in memory_gib", at)
     tflops: Mapping[str, float | None] = {str(f): peak for f, peak in entry.tflops.items()} or short
     memory = entry.memory_bytes or (entry.memory_gib or 0) * GIB or None
     if tflops.get("fp32") is None or memory is None:

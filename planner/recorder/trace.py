@@ -336,7 +336,7 @@ def save(trace: bytes, facts: Facts, path: Path) -> None:
     head = msgspec.json.encode({KEY: facts})
     body = trace.lstrip()
     if not body.startswith(b"{"):
-        raise BadInput("the profiler's trace is no JSON object; record with PyTorch 2.0 or later")
+        raise BadInput("the profiler's trace is not a JSON object; record with PyTorch 2.0 or later")
     rest = body[1:].lstrip()
     whole = head[:-1] + (b"," if not rest.startswith(b"}") else b"") + rest
     write_file(path, gzip.compress(whole, mtime=0) if path.suffix == ".gz" else whole)

@@ -27,6 +27,7 @@ REFUSED = {
     f"{ORDER} --workers 4096": "less than or equal to 256",
     f"{ORDER} --workers 256": "at most 500,000 are simulated",
     f"{ORDER} --overhead 1e308": "--overhead",
+    "fit --model llama3-8b --gpu T4 --rank 9223372036854775808": "it must be 1 to 65,536",
     "partition --model vgg11 --hardware c4.8xlarge -n 4096": "at most 1024 are searched",
 }
 

@@ -45,7 +45,7 @@ def test_simulate_with_a_training_method_keeps_the_schema():
 @pytest.mark.parametrize(
     ("args", "words"),
     [
-        (("--train", "lora", "--rank", "0"), "--rank is 0; it must be at least 1"),
+        (("--train", "lora", "--rank", "0"), "--rank is 0; it must be 1 to 65,536"),
         (("--train", "full", "--base", "nf4"), "take --train qlora"),
         (("--train", "lora", "--targets", "mlp"), "all-linear, attention"),
         (("--optimizer", "lamb"), "adamw-8bit"),

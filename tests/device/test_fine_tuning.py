@@ -169,7 +169,7 @@ def test_unknown_optimizer_is_refused_with_the_names():
 @pytest.mark.parametrize(
     ("settings", "words"),
     [
-        ({"method": "lora", "rank": 0}, "--rank is 0; it must be at least 1"),
+        ({"method": "lora", "rank": 0}, "--rank is 0; it must be 1 to 65,536"),
         ({"method": "full", "base": "nf4"}, "take --train qlora"),
         ({"method": "lora", "base": "nf4"}, "take --train qlora"),
         ({"method": "head", "rank": 4}, "no setting of --train head"),

@@ -41,12 +41,12 @@ def test_device_without_end_and_a_pipe_without_a_writer_are_not_read(reader, tmp
     os.symlink("/dev/zero", tmp_path / "zero.toml")
     os.mkfifo(tmp_path / "pipe.toml")
     for name in ("zero", "pipe"):
-        assert "no regular file" in refused(reader, tmp_path / f"{name}.toml")
+        assert "not a regular file" in refused(reader, tmp_path / f"{name}.toml")
 
 
 def test_traces_and_profiles_are_regular_files_too(tmp_path):
     os.mkfifo(tmp_path / "pipe.json")
-    assert "no regular file" in refused(load, tmp_path / "pipe.json")
+    assert "not a regular file" in refused(load, tmp_path / "pipe.json")
 
 
 def test_large_file_is_not_read(reader, tmp_path):
@@ -125,7 +125,7 @@ def test_one_bad_file_in_a_folder_leaves_the_others(tmp_path, monkeypatch, capsy
     table = "".join(listed().split())  # which breaks lines at the width of a terminal
     assert "Leftout:" in table
     assert "wrong.toml:2:layers[0]" in table
-    assert "other-pipe.toml:itisnoregularfile" in table
+    assert "other-pipe.toml:itisapipeoradevice,notaregularfile" in table
 
 
 def test_hardware_of_ones_own_with_a_mistake_is_not_passed_over(tmp_path, monkeypatch):

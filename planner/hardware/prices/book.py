@@ -104,7 +104,7 @@ def day_of(text: str, where: str, today: date | None = None) -> date:
     try:
         day = date.fromisoformat(text)
     except ValueError:
-        raise BadInput(f"{where}: {text!r} is no day; write YYYY-MM-DD") from None
+        raise BadInput(f"{where}: {text!r} is not a date; write YYYY-MM-DD") from None
     if day > (today or date.today()):
         raise BadInput(f"{where}: {text} is in the future; give the day of the prices")
     return day

@@ -93,9 +93,9 @@ def usd_per_hour(text: str, place: str, *, zero: bool = False) -> float | None:
     try:
         value = float(text)
     except ValueError:
-        raise BadInput(f"{place}: {text!r} is no number{KEPT}") from None
+        raise BadInput(f"{place}: {text!r} is not a number{KEPT}") from None
     if not math.isfinite(value) or value < 0 or (value == 0 and not zero):
-        raise BadInput(f"{place}: {text} is no price: it must be above 0{KEPT}")
+        raise BadInput(f"{place}: {text} is not a price: give a number above 0{KEPT}")
     if value > HIGHEST_USD_PER_HOUR:
         raise BadInput(f"{place}: {text} USD per hour is absurd: at most {HIGHEST_USD_PER_HOUR:,.0f}{KEPT}")
     return value
@@ -113,7 +113,7 @@ def rows_of(path: Path, needed: Sequence[str], names: Sequence[str] | None = Non
         lines = _lines(path, text)
         header = [name.strip() for name in next(lines, [])] if names is None else list(names)
         if twice := next((name for name, count in Counter(header).items() if count > 1), None):
-            raise BadInput(f"{path}:1: column {twice} is there twice{KEPT}")
+            raise BadInput(f"{path}:1: column {twice} appears twice{KEPT}")
         if lacking := next((name for name in needed if name not in header), None):
             raise BadInput(f"{path}:1: no column {lacking}; it needs {', '.join(needed)}")
         for line, fields in enumerate(lines, 2 if names is None else 1):
@@ -195,7 +195,7 @@ def _accelerators(row: PriceRow) -> int:
     try:
         return int(float(row["AcceleratorCount"]))
     except (ValueError, OverflowError):
-        raise row.error("AcceleratorCount", f"{row['AcceleratorCount']!r} is no number") from None
+        raise row.error("AcceleratorCount", f"{row['AcceleratorCount']!r} is not a number") from None
 
 
 def _joined_on_google(rows: Iterable[ListedPrice], machines: Machines, path: Path) -> Iterator[ListedPrice]:

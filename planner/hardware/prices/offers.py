@@ -102,7 +102,7 @@ def wanted_devices(gpu: str) -> tuple[Wanted, ...]:
     for part in filter(None, (part.strip() for part in gpu.split(","))):
         words, colon, count = part.partition(":")
         if colon and not (count.isascii() and count.isdecimal() and 0 < int(count) <= 4096):
-            raise BadInput(f"--gpu {part}: {count!r} is no number of devices; write H100 or H100:8")
+            raise BadInput(f"--gpu {part}: {count!r} is not a number of devices; write H100 or H100:8")
         parts.append(Wanted(words.strip(), int(count) if colon else None))
     if not parts:
         raise BadInput("--gpu names no device; write H100, H100:8 or A100,L4")

@@ -117,7 +117,7 @@ def _interruption(kind: Hardware, region: str, terms: SpotTerms) -> Interruption
     if terms.interruptions is not None:
         return interruption_share(terms.interruptions, "as given")
     known = interruption_of(kind.name, region)
-    return known or interruption_share(UNKNOWN_SHARE, "assumed: nobody publishes it")
+    return known or interruption_share(UNKNOWN_SHARE, "assumed: not published")
 
 
 def interruption_of(machine: str, region: str) -> Interruption | None:

@@ -23,6 +23,7 @@ from planner.model.layers import with_loss
 USUAL_DATASET_TOKENS = 10_000_000  # of a fine-tuning job without --dataset-tokens
 USUAL_EPOCHS = 3
 USUAL_RANK = 16
+HIGHEST_RANK = 65_536  # above every dimension of a network
 TARGETS = ("all-linear", "attention")  # of adapters
 
 
@@ -139,8 +140,8 @@ def training_of(
     for option, value in (("rank", rank), ("targets", targets), ("base", base), ("dropout", dropout)):
         if value is not None and option not in kind.takes:
             raise BadInput(f"--{option} {value} is no setting of --train {name}; take --train lora or qlora")
-    if rank is not None and rank < 1:
-        raise BadInput(f"--rank is {rank}; it must be at least 1")
+    if rank is not None and not 1 <= rank <= HIGHEST_RANK:
+        raise BadInput(f"--rank is {str(rank)[:20]}; it must be 1 to {HIGHEST_RANK:,}")
     if dropout is not None and not 0 <= dropout < 1:
         raise BadInput(f"--dropout is {dropout:g}; it is a share of 0 to below 1, as 0.05")
     if targets is not None and targets not in TARGETS:

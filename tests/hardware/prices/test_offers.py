@@ -86,8 +86,8 @@ def test_what_can_be_had() -> None:
     [
         ({"gpu": "H1000"}, "nearest: H100"),
         ({"gpu": "H100:3"}, "there are machines with 1, 2, 4, 8"),
-        ({"gpu": "H100:x"}, "is no number of devices"),
-        ({"gpu": "H100:0"}, "is no number of devices"),
+        ({"gpu": "H100:x"}, "is not a number of devices"),
+        ({"gpu": "H100:0"}, "is not a number of devices"),
         ({"gpu": " , "}, "names no device"),
         ({"provider": "asw"}, "nearest: aws"),
         ({"gpu": "T4", "region": "eu-north1"}, "nearest: eu-north-1"),

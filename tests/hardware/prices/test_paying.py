@@ -85,6 +85,4 @@ def test_what_nobody_publishes_is_assumed_and_said() -> None:
     kind = priced(20.0, 5.0, name="a2-highgpu-1g")
     result = paid([(kind, 1)])
     assert result.course is not None
-    assert (
-        f"{100 * UNKNOWN_SHARE:g}% of machines a month (assumed: nobody publishes it)" in result.course.words
-    )
+    assert f"{100 * UNKNOWN_SHARE:g}% of machines a month (assumed: not published)" in result.course.words

@@ -253,7 +253,7 @@ def test_aws_get_products_is_read_like_the_offer_file() -> None:
 
 AWS_BAD = {
     "cut off": (lambda text: text[: len(text) // 2], "no AWS price list"),
-    "no number": (lambda text: text.replace("54.5000000000", "cheap"), "'cheap' is no number"),
+    "no number": (lambda text: text.replace("54.5000000000", "cheap"), "'cheap' is not a number"),
     "negative": (lambda text: text.replace("54.5000000000", "-1"), "above 0"),
     "absurd": (lambda text: text.replace("54.5000000000", "54500"), "absurd"),
     "no region": (
@@ -313,9 +313,9 @@ def test_two_columns_with_and_without_a_header(tmp_path: Path, head: str) -> Non
 
 
 TWO_BAD = {
-    "no number": ("machine,usd\np5.48xlarge,dear\n", ":2: column usd_per_hour: 'dear' is no number"),
-    "no number at first": ("p5.48xlarge,dear\n", ":1: column usd_per_hour: 'dear' is no number"),
-    "negative": ("p5.48xlarge,-1\n", ":1: column usd_per_hour: -1 is no price"),
+    "no number": ("machine,usd\np5.48xlarge,dear\n", ":2: column usd_per_hour: 'dear' is not a number"),
+    "no number at first": ("p5.48xlarge,dear\n", ":1: column usd_per_hour: 'dear' is not a number"),
+    "negative": ("p5.48xlarge,-1\n", ":1: column usd_per_hour: -1 is not a price"),
     "absurd": ("g5.xlarge,1\np5.48xlarge,20000\n", ":2: column usd_per_hour: 20000 USD per hour is absurd"),
     "empty": ("p5.48xlarge,\n", ":1: column usd_per_hour: is empty"),
     "no name": ("p5.48xlarge,1\n,1\n", ":2: column machine: is empty"),
