@@ -14,13 +14,14 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from planner.answers.jobs import training_of
-from planner.answers.remedies import Ask, Remedy, remedy_words
+from planner.answers.remedies import Ask, Remedy, price_words, remedy_words
 from planner.errors import BadInput, Infeasible, PlannerError
 from planner.model import Floats
 from planner.note import LeftOut
 from planner.parallel.mesh import meshes
 from planner.parallel.plan import Site
 from planner.search.feasibility import OUT_OF_MEMORY, Exclusion
+from planner.search.machines import uses_own_machines
 from planner.search.request import MAX_WORKERS, Request, model_of
 from planner.search.sizes import allowed_strategies
 from planner.search.space import Space
@@ -110,10 +111,8 @@ def limits_missed(
 
 
 def _reached(fastest: ScoredPlan) -> str:
-    return (
-        f"the fastest is {fastest.plan.rental_text} with {fastest.samples_per_s:,.0f} samples/s for "
-        f"${fastest.usd_per_hour:,.2f}/h"
-    )
+    price = price_words(fastest.usd_per_hour, " for")
+    return f"the fastest is {fastest.plan.rental_text} with {fastest.samples_per_s:,.0f} samples/s{price}"
 
 
 def _nearest(space: Space, bounds: Floats, request: Request) -> str:
@@ -126,11 +125,11 @@ def _nearest(space: Space, bounds: Floats, request: Request) -> str:
             return f"the cheapest is {space.plans[cheapest].rental_text}, which needs at least ${least:,.2f}"
     within = "" if request.budget_usd_per_hour is None else " that the budget allows"
     limits = (request.budget_usd_per_hour, request.machines, request.workers)
-    more = f"; up to {MAX_WORKERS} workers were tried" if limits == (None, None, None) else ""
-    return (
-        f"the fastest{within} is {space.plans[fastest].rental_text}, at most {bounds[fastest]:,.0f} "
-        f"samples/s for ${space.usd_per_hour[fastest]:,.2f}/h{more}"
-    )
+    open_ = limits == (None, None, None) and not uses_own_machines(request)
+    more = f"; up to {MAX_WORKERS} workers were tried" if open_ else ""
+    price = price_words(float(space.usd_per_hour[fastest]), " for")
+    name = space.plans[fastest].rental_text
+    return f"the fastest{within} is {name}, at most {bounds[fastest]:,.0f} samples/s{price}{more}"
 
 
 JOB_LIMITS = ("deadline_s", "spend_usd", "min_samples_per_s")

@@ -53,7 +53,12 @@ class Remedy:
 
     @property
     def words(self) -> str:
-        return f"{self.flags} ({self.plan.rental_text} at ${self.usd_per_hour:,.2f}/h{self.note})"
+        return f"{self.flags} ({self.plan.rental_text}{price_words(self.usd_per_hour, ' at')}{self.note})"
+
+
+def price_words(usd_per_hour: float, preposition: str) -> str:
+    """` at $5.50/h`; empty for machines without a price."""
+    return f"{preposition} ${usd_per_hour:,.2f}/h" if usd_per_hour else ""
 
 
 def remedies(request: Request, ask: Ask | None = None) -> list[Remedy]:

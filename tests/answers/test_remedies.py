@@ -70,3 +70,16 @@ def test_dividing_batches_are_the_largest_divisors_up_to_each_limit() -> None:
     assert dividing_batches(36, (1, 4, 8, 32)) == [1, 4, 6, 18]
     assert dividing_batches(1024, (8, 16)) == [8, 16]
     assert dividing_batches(7, (1, 2, 4)) == [1]
+
+
+def test_refusals_of_own_machines_name_no_price(tmp_path) -> None:
+    lab = tmp_path / "lab.toml"
+    lab.write_text(
+        '[machines.lab]\ndevice = "A100-SXM4-80GB"\ndevice_count = 8\nmachines = 2\n'
+        "nic_baseline_gbit_per_s = 100.0\n"
+    )
+    for options in ({"model": "llama3-70b", "machines": 1}, {"model": "gpt2", "deadline": "1min"}):
+        with pytest.raises(Infeasible, match=r"works:? .*x lab") as error:
+            recommend_for(parse_request(hardware=str(lab), **options), jobs=1)
+        assert "$0.00" not in str(error.value)
+        assert "workers were tried" not in str(error.value)
