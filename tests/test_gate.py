@@ -17,7 +17,7 @@ from planner.parallel.data import EXCHANGES  # noqa: E402
 ONE = {"samples_per_s": 100.0, "low": 99.0, "high": 101.0, "usd_per_hour": 3.0}
 
 
-def test_what_moved_is_listed() -> None:
+def test_moved_predictions_are_listed() -> None:
     faster = ONE | {"samples_per_s": 103.0, "low": 102.0, "high": 104.0}
     assert gate.moved({"a": ONE}, {"a": ONE}, 0.01) == []
     assert gate.moved({"a": ONE}, {"a": faster}, 0.01) == ["a: 100 to 103 samples/s (+3.0%)"]
@@ -27,7 +27,7 @@ def test_what_moved_is_listed() -> None:
     assert gate.moved({"a": ONE}, {"a": ONE | {"usd_per_hour": 3.3}}, 0.01) == ["a: 3 to 3.3 USD/h (+10.0%)"]
 
 
-def test_what_only_one_version_accepts_is_listed() -> None:
+def test_plans_of_one_version_are_listed() -> None:
     refused = {"refused": "too large"}
     assert gate.moved({"a": refused}, {"a": refused}, 0.01) == []
     assert gate.moved({"a": ONE}, {"a": refused}, 0.01) == ["a: now refused (too large)"]

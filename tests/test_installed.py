@@ -18,7 +18,7 @@ pytestmark = pytest.mark.skipif(
 )
 
 
-def test_nothing_but_planner_lands_in_site_packages():
+def test_installation_adds_only_planner():
     inside = [file for file in FILES if file.parts[0] != ".."]
     assert {file.parts[0].partition("-")[0] for file in inside} == {"planner", "dnn_planner"}
     outside = {file.name for file in FILES if file.parts[0] == ".."}
@@ -40,7 +40,7 @@ def test_whole_catalogue_is_carried():
     assert carried == here
 
 
-def test_it_finds_its_catalogue_away_from_the_checkout(tmp_path):
+def test_installed_planner_finds_its_catalogue(tmp_path):
     done = subprocess.run(
         [sys.executable, "-P", "-m", "planner", "models", "resnet50", "--format", "csv"],
         cwd=tmp_path,

@@ -38,7 +38,7 @@ def test_versions_are_those_of_the_files():
     assert f"v{plotly['version']}" in (ROOT / plotly["file"]).read_text()[:500]
 
 
-def test_nothing_of_others_is_carried_unlisted():
+def test_vendored_files_are_all_listed():
     minified = {str(path.relative_to(ROOT)) for path in (ROOT / "planner").rglob("*.min.*")}
     assert minified == {entry["file"] for entry in LISTED if entry["file"].endswith(".js")}
 

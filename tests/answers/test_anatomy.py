@@ -94,7 +94,7 @@ def test_last_stage_has_the_logits() -> None:
     assert value["activation gradients"] == pytest.approx(logits * (4 + 4), rel=0.05)
 
 
-def test_what_is_computed_again_is_use_of_hardware_and_not_of_the_model() -> None:
+def test_recompute_counts_for_hardware_utilization_and_not_for_model() -> None:
     words = {**EIGHT, "workers": 64, "seq_length": 4096}
     none, full = (simulated(**words, recompute=kind) for kind in ("none", "full"))
     assert none.anatomy is not None

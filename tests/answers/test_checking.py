@@ -87,7 +87,7 @@ def test_answer_of_another_version_or_without_a_plan_is_refused(tmp_path: Path) 
             chosen_plan(path)
 
 
-def test_what_differs_is_settings_and_figures(tmp_path: Path) -> None:
+def test_differences_list_settings_and_figures(tmp_path: Path) -> None:
     old = chosen_plan(written(tmp_path))
     new = chosen_plan(
         written(

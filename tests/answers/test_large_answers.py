@@ -75,7 +75,7 @@ def test_deadline_that_needs_more_workers_than_were_looked_at_says_so() -> None:
 
 
 @pytest.mark.parametrize("kind", ["sharded", "owned"])
-def test_what_starts_a_plan_knows_where_shards_stay(kind: str) -> None:
+def test_launch_of_sharded_plan_names_where_shards_stay(kind: str) -> None:
     words = {"hardware": "p5.48xlarge", "workers": 16, "batch": 1, "seq_length": 512, "recompute": "full"}
     request = parse_request(model="llama3-8b", exchange=f"{kind}:within=machine", **words)
     launch = launch_of(simulation_for(request).scored, request)
@@ -93,7 +93,7 @@ def test_buffers_are_called_what_they_are(exchange: str, words: str) -> None:
     assert {"prefetched parameters", "gradient buckets"} & parts.keys() == {words}
 
 
-def test_what_misses_a_deadline_is_not_told_of_money() -> None:
+def test_missed_deadline_suggests_no_money() -> None:
     words = {"hardware": "p5.48xlarge", "tokens": "100B", "deadline": "1h", "budget": 100}
     with pytest.raises(Infeasible, match=r"the fastest that the budget allows is 1 x p5.48xlarge") as said:
         planner.recommend("llama3-8b", **words)
@@ -110,7 +110,7 @@ def test_page_gives_the_cost_of_tokens_where_there_are_tokens() -> None:
     assert figures["per million samples"] == usd(images.scored.usd_per_million_samples)
 
 
-def test_what_a_budget_leaves_out_is_not_said_to_be_too_small() -> None:
+def test_machines_over_budget_are_not_called_too_small() -> None:
     words = {"hardware": "p5.48xlarge,p4de.24xlarge", "workers": "32", "budget": 200, "interval_width": 0.05}
     compare = planner.compare("llama3-70b", **words)
     said = " ".join(compare.as_dict()["assumptions"])

@@ -56,7 +56,7 @@ def test_counts_add_up(answer):
     assert answer.considered == pruned + answer.simulated
 
 
-def test_what_is_said_of_a_plan_is_consistent(answer):
+def test_fields_of_a_plan_are_consistent(answer):
     for plan in answer.plans:
         data = plan.as_dict()
         assert data["samples_per_s_low"] <= data["samples_per_s"] <= data["samples_per_s_high"]

@@ -307,7 +307,7 @@ def test_as_little_as_can_be_is_computed_again():
     assert (first.scored.plan.workers, first.scored.plan.recompute) == (8, "none")
 
 
-def test_what_is_named_stays_as_it_is():
+def test_named_settings_stay_fixed():
     with pytest.raises(Infeasible, match="it fits with"):
         saturation_for(replace(LLAMA, workers=(1,)))
     with pytest.raises(Infeasible):
@@ -316,7 +316,7 @@ def test_what_is_named_stays_as_it_is():
     assert {point.scored.plan.exchange.stage for point in named.points} == {2}
 
 
-def test_what_fits_says_nothing_of_memory():
+def test_fitting_plan_has_no_memory_note():
     curve = saturation_for(replace(ALEXNET, exchanges=(("allreduce", {}),), servers=None), max_workers=2)
     assert not [note for note in notes_of(curve.assumptions) if str(note).startswith("Memory")]
 
@@ -389,7 +389,7 @@ def test_servers_that_hold_too_little_are_refused_in_a_sentence():
         saturation_for(Request(model="llama3-70b", exchanges=(("servers", {}),), servers=(2,)))
 
 
-def test_what_stays_in_machines_has_whole_machines():
+def test_strategy_inside_machines_takes_whole_machines():
     """Points begin with two of them, and a device that would be alone on its machine is refused."""
     inside = Request(
         model="bert-large", hardware=("p4d.24xlarge",), exchanges=(("owned", {"within": "machine"}),)

@@ -207,7 +207,7 @@ def test_bad_sweeps(text, message, tmp_path):
         requests_from(read_sweep(written(tmp_path, text)).scenarios)
 
 
-def test_what_a_full_disk_lost_is_done_again(tmp_path, monkeypatch):
+def test_sweep_after_full_disk_repeats_lost_plans(tmp_path, monkeypatch):
     """The plans under way when the disk filled up are no refused plans: with room, all are there."""
     requests = requests_from(read_sweep(written(tmp_path)).scenarios)
     prepare, release = Store.prepare, Store.release
@@ -245,7 +245,7 @@ KilledWorker.__module__ = "distributed.scheduler"
 @pytest.mark.parametrize(
     "lost", [MemoryError(), BrokenProcessPool("a process died"), OSError(5, "I/O error"), KilledWorker("x")]
 )
-def test_what_the_machine_could_not_do_is_done_again(lost, tmp_path, monkeypatch):
+def test_sweep_repeats_plans_that_failed_for_the_machine(lost, tmp_path, monkeypatch):
     requests = requests_from(read_sweep(written(tmp_path)).scenarios)
     submit, calls = Simulations.submit, []
 
@@ -266,7 +266,7 @@ def test_what_the_machine_could_not_do_is_done_again(lost, tmp_path, monkeypatch
     assert (len(whole.rows), whole.refused, whole.partial) == (16, {}, False)
 
 
-def test_what_a_plan_cannot_do_is_refused_once(tmp_path, monkeypatch):
+def test_sweep_refuses_infeasible_plans_once(tmp_path, monkeypatch):
     requests = requests_from(read_sweep(written(tmp_path)).scenarios)
     submit, calls = Simulations.submit, []
 
@@ -302,7 +302,7 @@ def test_store_that_is_something_else(tmp_path):
         Store(tmp_path / "none" / "x.db")
 
 
-def test_nothing_to_sweep(tmp_path):
+def test_sweep_without_plans_is_refused(tmp_path):
     with pytest.raises(Infeasible, match="over the budget"):
         grid_of(requests_from([{"model": "vgg11", "hardware": "p3.2xlarge", "budget": 0.5}]))
 

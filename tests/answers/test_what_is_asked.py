@@ -218,7 +218,7 @@ def test_sampled_space_is_the_enumerated_one(monkeypatch: pytest.MonkeyPatch) ->
     assert len(seen) > 0.6 * len(everything)
 
 
-def test_what_money_cannot_buy_names_the_cheapest() -> None:
+def test_budget_below_all_plans_names_the_cheapest() -> None:
     request = asked(
         model="alexnet", hardware="p3.2xlarge,c4.8xlarge", workers="1,2", servers="1", samples=1e9, spend=1
     )

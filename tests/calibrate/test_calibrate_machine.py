@@ -85,7 +85,7 @@ def test_probe_over_loopback() -> None:
     assert all(0 < value < 1 for value in result.latency_s)
 
 
-def test_nobody_answers() -> None:
+def test_calibrate_network_without_server_is_refused() -> None:
     with pytest.raises(BadInput, match="--serve"):
         calibrate_network("127.0.0.2", port=1)
 
@@ -111,7 +111,7 @@ def pretended(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, script: str) -> N
     monkeypatch.setattr(compute.os, "sched_getaffinity", lambda process: {3, 5}, raising=False)
 
 
-def test_what_is_measured_becomes_constants_and_rates(tmp_path, monkeypatch) -> None:
+def test_measurements_become_constants_and_rates(tmp_path, monkeypatch) -> None:
     lines = [{"measurements": len(TIMES)}]
     lines += [{"name": name, "threads": n, "seconds": seconds} for (name, n), seconds in TIMES.items()]
     pretended(tmp_path, monkeypatch, f"import json\nfor line in {lines}: print(json.dumps(line))")

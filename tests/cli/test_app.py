@@ -227,7 +227,7 @@ def test_lost_cluster_is_no_ctrl_c(monkeypatch, capsys, kind, code, left):
     assert (done.value.code, capsys.readouterr().err) == left
 
 
-def test_what_an_interruption_says_is_said():
+def test_interruption_prints_its_message():
     leaving = SystemExit(130)
     assert _app._interruption(leaving) == "interrupted"
     leaving.__context__ = ValueError("typer's")

@@ -50,7 +50,7 @@ def test_page_has_every_source_and_the_successor() -> None:
     assert data["sources"]["nic_baseline"]["basis"] == "published"
 
 
-def test_what_is_unknown_says_so() -> None:
+def test_unknown_figures_are_shown_as_unknown() -> None:
     assert "not published (High)" in run("c4.4xlarge")
     assert json.loads(run("c4.4xlarge", "-f", "json"))["nic_baseline_gbit_per_s"] is None
 
@@ -73,7 +73,7 @@ def test_bad_names(name: str, words: str) -> None:
         run(name)
 
 
-def test_nothing_left_is_no_empty_table() -> None:
+def test_filters_without_match_print_no_empty_table() -> None:
     with pytest.raises(Infeasible, match="still sold"):
         run("p2", "--sold")
 

@@ -103,7 +103,7 @@ def test_unknown_names_are_one_line_with_the_nearest(name, said):
     assert done.stderr.count("\n") == 1
 
 
-def test_it_starts_without_heavy_packages():
+def test_models_command_starts_without_heavy_packages():
     code = (
         "import sys; sys.argv = ['planner', 'models', '--format', 'csv']\n"
         "from planner.cli import main\n"
@@ -155,7 +155,7 @@ def test_memory_as_json_adds_up(capsys):
         assert sum(held["activations_by_kind_bytes"].values()) == pytest.approx(held["activations_bytes"])
 
 
-def test_what_one_layout_alone_holds_is_a_row_too(capsys):
+def test_memory_part_of_one_layout_has_a_row(capsys):
     _, out = run(capsys, "gpt2", "--memory", "--devices", "8")
     assert "prefetched parameters" in out  # by ZeRO 3 alone
     _, out = run(capsys, "gpt2", "--memory")
@@ -180,7 +180,7 @@ def test_memory_as_a_table_has_a_bar(capsys):
         (["gpt2", "--seq-length", "5000"], "longer than its 1,024 positions"),
     ],
 )
-def test_what_memory_refuses(args, said):
+def test_memory_of_impossible_settings_is_refused(args, said):
     from planner.errors import BadInput
 
     with pytest.raises(BadInput, match=said):

@@ -123,7 +123,7 @@ def test_other_batches_are_scaled_to_with_their_range() -> None:
     assert "; PyTorch profiler trace: plain16.json.gz" in two["request"]["profile"]
 
 
-def test_what_contradicts_a_recording_is_refused() -> None:
+def test_flags_against_a_recording_are_refused() -> None:
     path = DATA / "autocast.json.gz"
     for flags, words in (
         (("--precision", "fp32"), "--precision fp32 contradicts --profile, which was recorded in bf16"),

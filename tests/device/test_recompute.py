@@ -19,7 +19,7 @@ from planner.model.catalog import load_model
         ("mixtral-8x7b", ["add"]),  # experts are one layer, and more than their last product
     ],
 )
-def test_what_only_makes_the_output_of_a_block_is_not_done_again(model: str, left_out: list[str]) -> None:
+def test_last_product_of_a_block_is_not_recomputed(model: str, left_out: list[str]) -> None:
     of = load_model(model)
     whole, early = recomputed_layers(of, "full"), recomputed_layers(of, "full", stops_early=True)
     assert whole.tolist() == [layer.block is not None for layer in of.layers]

@@ -42,7 +42,7 @@ def test_threads_that_meet_a_type_for_the_first_time_together(call):
     assert subprocess.run([sys.executable, "-c", program], check=False).returncode == 0
 
 
-def test_nobody_goes_past_the_lock():
+def test_only_tomlfile_decodes_typed_values():
     for path in Path(planner.__file__).parent.rglob("*.py"):
         if path.name != "tomlfile.py":
             assert not re.search(r"msgspec\.convert\(|msgspec\.json\.decode\(.*type=", path.read_text()), path

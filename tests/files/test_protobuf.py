@@ -17,7 +17,7 @@ def varint(value: int) -> bytes:
 
 
 @given(st.lists(st.tuples(st.integers(1, 2**29 - 1), st.integers(0, 2**64 - 1) | st.binary(max_size=300))))
-def test_what_is_written_is_read(message):
+def test_protobuf_round_trip_keeps_values(message):
     data = b""
     for number, value in message:
         if isinstance(value, int):

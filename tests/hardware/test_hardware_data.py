@@ -111,7 +111,7 @@ def test_pairs_are_slow_between_and_meshes_give_a_pair_one_link() -> None:
     assert two.bytes_per_s == 64e9
 
 
-def test_what_nobody_can_rent_is_not_called_rentable() -> None:
+def test_unrentable_machines_are_not_marked_rentable() -> None:
     standing = {name: load_hardware(name).standing for name in hardware_names()}
     retired = {name for name, value in standing.items() if value == "retired"}
     assert {name.partition(".")[0] for name in retired} == {

@@ -32,5 +32,5 @@ def test_every_retired_machine_has_one_that_is_sold_and_not_smaller(name: str) -
     assert "the price" in nearest.reason
 
 
-def test_nothing_is_large_enough() -> None:
+def test_nearest_current_machine_is_none_where_all_are_smaller() -> None:
     assert nearest_current(load_hardware("p3.16xlarge"), [load_hardware("g4dn.xlarge")]) is None

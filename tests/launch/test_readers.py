@@ -114,7 +114,7 @@ def test_adapters_are_the_plans() -> None:
     assert attention["lora_target_modules"] == ["q_proj", "k_proj", "v_proj", "o_proj"]
 
 
-def test_what_a_format_cannot_say_is_a_comment() -> None:
+def test_setting_without_a_key_becomes_a_comment() -> None:
     text = export_text("p.accelerate.yaml", exports.PLANS["DDP"])
     assert "# Not in this file: batch sizes;" in text
     assert "# Not in this file: recompute;" in text

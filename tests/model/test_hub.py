@@ -99,6 +99,6 @@ def test_offline_is_one_sentence(cached, monkeypatch):
 
 
 @pytest.mark.parametrize("name", ["./someone/tiny", "../a/b", "a/b/c", "a b/c", "/a/b", "someone/tiny.json"])
-def test_what_is_no_hub_name_is_a_file(cached, name):
+def test_other_names_than_of_the_hub_are_files(cached, name):
     with pytest.raises(BadInput, match="there is no model file"):
         load_model(name)

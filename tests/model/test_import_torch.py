@@ -183,7 +183,7 @@ def test_hooks_watch_gpt2_of_transformers(modules):
     assert flops(exported.model)[0] - flops(watched.model)[0] == attention
 
 
-def test_what_is_not_known_is_counted_and_said(modules):
+def test_unknown_modules_are_counted_and_stated(modules):
     imported = import_named("mynets:Odd", ImportOptions(input="4x8"))
     assert "special_i0" in imported.notes[0]
     assert "% of what is moved" in imported.notes[0]

@@ -41,7 +41,7 @@ def test_figures_kept_are_those_of_the_library(name):
 
 
 @pytest.mark.parametrize("name", ROWS)
-def test_what_a_transformer_says_of_its_training(name):
+def test_catalogue_transformer_has_training_defaults(name):
     model = load_model(name)
     assert model.default_precision == "bf16"
     assert model.sequence_length >= 512

@@ -47,7 +47,7 @@ def test_one_layer(net, layer, shape, macs):
     assert layer.input_elements == 192
 
 
-def test_what_follows_a_layer_has_layers_of_its_own(net):
+def test_activation_after_a_layer_is_its_own_layer(net):
     model = net('{ conv = 4, kernel = 3, then = ["batch_norm", "relu"] }, { fc = 2, then = ["bias"] }')
     kinds = [layer.kind for layer in model]
     assert kinds == ["input", "conv", "batch_norm", "relu", "fc", "bias"]

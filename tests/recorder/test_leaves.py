@@ -77,7 +77,7 @@ def test_other_calls_move_their_inputs_and_views_move_nothing() -> None:
     assert moving("aten::item", Shapes()).kind == "overhead"
 
 
-def test_what_is_short_is_overhead_and_shares_are_of_the_op() -> None:
+def test_short_kernels_are_overhead_and_shares_belong_to_the_op() -> None:
     def leaves(us: float) -> list[Leaf]:
         return [
             Leaf("memory", "fp32", us, (1, 0, 0, 0, 400.0, 0)),
@@ -170,7 +170,7 @@ def test_no_collective_is_part_of_an_op() -> None:
     assert not [part for parts in recorded.work.values() for part in parts if part.kind == "communication"]
 
 
-def test_what_the_host_takes_to_issue_an_op_is_without_its_waits_for_the_device() -> None:
+def test_issue_time_excludes_waits_for_the_device() -> None:
     def kernel(number: int, start: float, lasts: float, name: str = "k") -> Any:
         return call(name, start, lasts, number, cat="kernel", pid=0, tid=7)
 

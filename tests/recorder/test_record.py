@@ -141,7 +141,7 @@ def test_program_is_recorded_without_a_change(script: Path, tmp_path: Path) -> N
 TWO_RANKS = ("python", "-m", "torch.distributed.run", "--standalone", "--nproc-per-node=2", "train.py")
 
 
-def test_of_two_ranks_the_first_is_recorded(script: Path, tmp_path: Path) -> None:
+def test_record_of_two_ranks_takes_the_first(script: Path, tmp_path: Path) -> None:
     path = tmp_path / "step.json.gz"
     done = command(script, path, *TWO_RANKS, "ddp=1")
     assert done.returncode == 0, done.stderr

@@ -112,7 +112,7 @@ def test_gradients_of_autocast_stay_in_single_precision() -> None:
     assert made.elements == ELEMENTS
 
 
-def test_what_a_recording_knows_survives_the_profile_file(tmp_path: Path) -> None:
+def test_recording_survives_the_profile_file(tmp_path: Path) -> None:
     profile = loaded("ddp")
     files.save(profile, tmp_path / "p.json.gz")
     again = files.load(tmp_path / "p.json.gz")

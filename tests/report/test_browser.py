@@ -170,7 +170,7 @@ def test_thousand_plans_are_a_thousand_points(browser, tmp_path):
     assert sum(points(browser)) == 1002
 
 
-def test_it_prints(browser, tmp_path):
+def test_page_prints(browser, tmp_path):
     opened(browser, page("simulate"), tmp_path / "page.html")
     done = browser.execute_cdp_cmd("Page.printToPDF", {})
     assert done["data"].startswith("JVBER")  # %PDF
@@ -211,7 +211,7 @@ def sized(browser, width):
 
 
 @pytest.mark.parametrize("kind", [*(kind for kind in KINDS if kind != "tables"), "machines"])
-def test_nothing_is_clipped_and_no_label_overprints(browser, tmp_path, kind):
+def test_page_clips_nothing_and_labels_do_not_overlap(browser, tmp_path, kind):
     made = page_of(twenty_machines()) if kind == "machines" else page(kind)
     try:
         sized(browser, 400)

@@ -34,7 +34,7 @@ def test_as_many_servers_as_pay_off_are_coloured():
     assert sizes_curve(with_sizes(2, workers=2)).caption.startswith("With 2 workers, each number of servers")
 
 
-def test_nothing_is_coloured_where_the_error_hides_what_pays():
+def test_saturation_chart_within_error_has_no_coloured_points():
     chart = sizes_curve(with_sizes(None, workers=2))
     assert set(chart.spec["data"][0]["marker"]["color"]) == {"@faint"}
     assert chart.caption.endswith("How many pay off is within the error.")

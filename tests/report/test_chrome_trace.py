@@ -126,7 +126,7 @@ def test_counters_stay_within_the_link_and_return_to_zero(trace, timeline):
 
 
 @pytest.mark.parametrize("direction", [DOWNLINK, UPLINK])
-def test_what_the_links_are_said_to_carry_is_what_was_sent(timeline, direction):
+def test_link_counters_equal_sent_bytes(timeline, direction):
     """The area under the use of all links is the bytes of the chunks."""
     rows, cluster = timeline.rows, timeline.cluster
     sent = rows["bytes"][rows["resource"] == direction].sum()

@@ -149,6 +149,6 @@ def test_deadline_is_met_with_a_stated_probability(answer: Recommendation) -> No
     assert training.probability_within(result, late_s) == pytest.approx(0.9)
 
 
-def test_what_is_assumed_of_the_input_is_said(answer: Recommendation) -> None:
+def test_input_assumption_is_stated(answer: Recommendation) -> None:
     (said,) = [note.text for note in notes_of(answer.assumptions) if note.topic is Topic.INPUT]
     assert "each vCPU decodes 276 images/s" in said

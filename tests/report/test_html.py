@@ -228,7 +228,7 @@ def test_thousand_plans_weigh_less_than_six_megabytes(tmp_path):
     assert 1e6 < path.stat().st_size < 6e6
 
 
-def test_what_is_not_full_is_called_busiest_and_not_drawn_in_red():
+def test_resource_below_capacity_is_called_busiest_and_not_red():
     result = simulated().scored
 
     def page(share):
@@ -342,7 +342,7 @@ def test_table_that_is_too_long_for_a_page_says_so():
     assert made.answer == "Many"
 
 
-def test_what_was_looked_at_stands_with_the_assumptions():
+def test_searched_machines_stand_with_the_assumptions():
     made = page("recommend")
     about = {note.heading: note.text for note in made.assumptions}
     assert f"{recommended().considered:,} plans considered" in about["Search"]

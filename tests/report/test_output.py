@@ -67,7 +67,7 @@ HOSTILE = "\x1b]0;owned\x07\x1b[31mred\u202e\x9b1m\n"
 
 
 @pytest.mark.parametrize("format", list(Format))
-def test_nothing_in_a_name_acts_on_a_terminal(format):
+def test_names_do_not_act_on_a_terminal(format):
     """Not in cells, keys, titles nor notes, in no format."""
     table = Table([{"name": HOSTILE, HOSTILE: 1}], title=HOSTILE, notes=[HOSTILE])
     text = render(table, format)
@@ -108,7 +108,7 @@ def test_file_is_replaced_whole_and_keeps_its_mode(tmp_path):
 
 
 @pytest.mark.parametrize("error", [KeyboardInterrupt(), OSError(28, "No space left on device")])
-def test_what_stops_the_writing_leaves_the_old_file(tmp_path, monkeypatch, error):
+def test_interrupted_write_keeps_the_old_file(tmp_path, monkeypatch, error):
     path = tmp_path / "out.csv"
     path.write_text("old")
 

@@ -19,7 +19,7 @@ def test_first_fall_beyond_the_intervals_is_explained():
     assert said.startswith("3 workers are 16% slower than 2: they fall into lockstep")
 
 
-def test_what_the_intervals_allow_is_no_fall():
+def test_drop_within_intervals_is_no_phase_note():
     assert falling([(1, rate(94, 1)), (2, rate(183, 6)), (3, rate(180, 3)), (4, rate(181, 3))]) == ""
     assert falling([]) == ""
 

@@ -85,7 +85,7 @@ def test_figure_has_moved_by_two_percent_or_in_words():
     assert moved("10%", "12%")
 
 
-def test_what_two_answers_run_otherwise_is_listed_after_the_figures():
+def test_diff_lists_settings_after_figures():
     speed = ChangedFigure("samples/s", "100", "150", 1.5)
     setting = ChangedFigure("workers", "1", "2")
     page = check.diff_page(Difference((setting,), (speed,), apart=True))

@@ -36,7 +36,7 @@ def test_slider_has_the_values_of_the_plans_and_any():
     assert {entry["start"] for entry in spec["sliders"]} >= {len(sliders["workers"]["words"]) - 1}
 
 
-def test_it_begins_within_the_budget_that_was_asked_for():
+def test_what_if_begins_within_the_requested_budget():
     result = recommended()
     prices = sorted(scored.usd_per_hour for scored in result.everything)
     asked = (prices[0] + prices[-1]) / 2

@@ -24,7 +24,7 @@ def test_batches_that_recompute_are_also_taken_in_micro_batches():
 
 
 @pytest.mark.parametrize("named", [{"accumulate": 1}, {"batch": 32}, {"recompute": "full"}])
-def test_what_is_named_is_kept(named):
+def test_named_accumulation_is_kept(named):
     assert {plan.accumulate for plan in plans(**named)} == {1}
 
 

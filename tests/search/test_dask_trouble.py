@@ -58,7 +58,7 @@ def port(greeting=b""):
 
 
 @pytest.mark.parametrize("address", ["x", "tcp://127.0.0.1", "tcp://host:many", "//host:8786", "tcp://:8786"])
-def test_what_is_no_address(address):
+def test_invalid_dask_address_is_refused(address):
     assert refused(address) == f"--cluster is {address!r}; write the scheduler's address as tcp://host:8786"
 
 

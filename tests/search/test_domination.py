@@ -35,7 +35,7 @@ def test_no_answer_is_dominated(model: str, machine: str) -> None:
     assert domination.dominated(model, machine) == []
 
 
-def test_what_dominates_is_noticed() -> None:
+def test_dominating_plan_is_reported() -> None:
     request = Request(model="alexnet", hardware=("p3.8xlarge",), workers=(4,), interval_width=0.05)
     served, free = (
         recommend_for(entry, jobs=1, advice=False).chosen
@@ -72,7 +72,7 @@ def test_one_of_machines_that_are_alike_stands_for_all() -> None:
         ("fabric", None, False),
     ],
 )
-def test_what_plans_ask_of_a_machine_tells_it_apart(figure: str, value: Any, same: bool) -> None:
+def test_machines_differ_by_what_plans_use(figure: str, value: Any, same: bool) -> None:
     kind = load_hardware("g5.12xlarge")
     other = replace(kind, **{figure: value})
     assert (domination.alike(kind, Market()) == domination.alike(other, Market())) is same

@@ -167,7 +167,7 @@ def test_cpu_machines_are_left_out_for_large_models_where_there_are_gpus() -> No
     )
 
 
-def test_what_does_not_fit_names_the_first_remedy() -> None:
+def test_plan_out_of_memory_names_the_first_remedy() -> None:
     with pytest.raises(
         Infeasible, match=r"llama3-70b at batch 1 needs .* GiB per device; H100.*; it fits with --"
     ):
@@ -253,7 +253,7 @@ LARGE = {"model": "llama3-8b", "hardware": "p5.48xlarge", "batch": 1, "exchange"
         ({"workers": 16, "exchange": "sharded:stage=4"}, BadInput, r"it is 1, 2 or 3"),
     ],
 )
-def test_what_cannot_be_dealt_out_names_the_nearest_that_can(
+def test_indivisible_global_batch_names_the_nearest(
     words: dict[str, Any], error: type[Exception], said: str
 ) -> None:
     with pytest.raises(error, match=said):
@@ -294,7 +294,7 @@ def test_plan_that_does_not_fit_does_with_what_is_said(words: dict[str, Any], re
     simulation_for(asked(**{**LARGE, **words, **flags_of(said)}))
 
 
-def test_of_remedies_the_fastest_is_named() -> None:
+def test_fastest_remedy_is_named() -> None:
     words = {"workers": 64, "batch": 2}
     smaller = rate(**{**LARGE, **words, **flags_of(refused(**words))})
     assert smaller > rate(**{**LARGE, **words, "recompute": "full"})

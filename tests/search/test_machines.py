@@ -73,7 +73,7 @@ def test_cheapest_region_counts_where_it_is_asked_for() -> None:
     assert Market(region="cheapest").usd_per_hour(kind) == least
 
 
-def test_what_cannot_win_is_left_out_with_its_reason_unless_it_is_named() -> None:
+def test_machines_that_cannot_win_are_left_out_unless_named() -> None:
     request = Request(model="vgg11", budget_usd_per_hour=20)
     field = candidate_machines(Cases(request, model_of(request)))
     names = {kind.name for kind in field.machines}
@@ -85,7 +85,7 @@ def test_what_cannot_win_is_left_out_with_its_reason_unless_it_is_named() -> Non
     assert not candidate_machines(Cases(named, model_of(named))).left_out
 
 
-def test_nothing_is_outclassed_by_what_the_budget_does_not_buy() -> None:
+def test_machines_over_budget_outclass_nothing() -> None:
     request = Request(model="vgg11", budget_usd_per_hour=0.4)
     field = candidate_machines(Cases(request, model_of(request)))
     assert any(kind.device.kind == "cpu" for kind in field.machines)

@@ -46,7 +46,7 @@ def test_several_runs_give_their_geometric_mean_and_the_newest_day() -> None:
     assert factor.words == "measured here, 2026-01-02, 2 runs: x 1"
 
 
-def test_what_is_forgotten_is_gone() -> None:
+def test_forgotten_measurement_is_gone() -> None:
     for device in ("A10G", "H100", "A10G"):
         add(run(device))
     assert remove(position=2) == 1

@@ -71,7 +71,7 @@ def test_without_a_spot_price_a_machine_is_rented_on_demand(tmp_path):
     assert Market(spot=True).usd_per_hour(kind) == 2
 
 
-def test_of_both_prices_the_lower_counts_for_spot_and_the_other_on_demand(tmp_path):
+def test_lower_of_two_prices_counts_for_spot(tmp_path):
     kind = machine(tmp_path, "on_demand_usd_per_hour = 2\nspot_usd_per_hour = 0.5\n")
     assert Market(spot=True).usd_per_hour(kind) == 0.5
     assert Market().usd_per_hour(kind) == 2

@@ -131,7 +131,7 @@ def test_no_faster_nic_is_advised_where_there_is_none() -> None:
     assert "g5.xlarge" not in hosts
 
 
-def test_of_each_kind_of_change_the_best_is_advised() -> None:
+def test_best_change_of_each_kind_is_advised() -> None:
     changes = advice("c5n.large", 4)
     kinds = [change.kind for change in changes]
     assert len(set(kinds)) == len(kinds)

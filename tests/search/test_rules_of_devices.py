@@ -47,7 +47,7 @@ def test_all_reduce_that_was_measured_counts_for_all_devices_only() -> None:
     assert _fabric_rate(FABRIC, 8, 8) == _fabric_rate(FABRIC, 4, 8)
 
 
-def test_what_leaves_a_pair_goes_over_the_slower_link() -> None:
+def test_traffic_beyond_a_pair_takes_the_slower_link() -> None:
     pairs = replace(FABRIC, topology="pairs", between_bytes_per_s=10e9)
     assert _fabric_rate(pairs, 4, 4) <= 10e9
     assert _fabric_rate(pairs, 2, 4) > 10e9
@@ -87,7 +87,7 @@ def test_comparison_shows_the_best_plan_of_each_machine_by_the_goal(goal: str) -
             assert row.usd_per_million_samples <= 1.1 * best
 
 
-def test_what_is_rented_is_started_where_it_is_rented() -> None:
+def test_launch_starts_machines_where_they_are_rented() -> None:
     def launch(machine: str) -> object:
         request = Request(model="alexnet", hardware=(machine,))
         simulations = Simulations(Cases(request, model_of(request)))

@@ -52,7 +52,7 @@ class _StopsAfter(ThreadPoolExecutor):
         return future
 
 
-def test_what_ended_before_ctrl_c_is_shown():
+def test_ctrl_c_shows_finished_plans():
     with _StopsAfter(1) as pool:
         answer = recommend_for(REQUEST, executor=pool)
     assert answer.partial

@@ -67,7 +67,7 @@ def test_no_bound_is_above_the_ceiling(cases: Cases) -> None:
         replace(ASKED, model="efficientnet-b0", hardware=("g4dn.xlarge",), workers=(1, 2)),
     ],
 )
-def test_what_is_pruned_could_not_win(asked: Request) -> None:
+def test_pruned_plans_could_not_win(asked: Request) -> None:
     screened, everything = (
         recommend_for(asked, advice=False),
         recommend_for(asked, exhaustive=True, advice=False),

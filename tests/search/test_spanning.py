@@ -174,7 +174,9 @@ def test_simulate_takes_one_number_of_workers_a_replica(wide: str) -> None:
         ({"model": "resnet50", "workers_per_replica": 2}, Infeasible, "not worth splitting"),
     ],
 )
-def test_what_is_refused(change: dict[str, object], error: type[Exception], words: str) -> None:
+def test_spanning_replicas_that_cannot_run_are_refused(
+    change: dict[str, object], error: type[Exception], words: str
+) -> None:
     scenario = {"model": "vgg11", "hardware": "c4.8xlarge", "workers": 4, **change}
     with pytest.raises(error, match=words):
         simulation_for(parse_request(**scenario))

@@ -40,7 +40,7 @@ def test_servers_in_lockstep_are_as_good_as_any(one):
     assert chosen.plan.exchange.kind == "servers"
 
 
-def test_who_asks_for_asynchronous_training_gets_the_fastest(one):
+def test_requested_asynchronous_training_takes_the_fastest(one):
     stale, fresh = plan_of(one, ParameterServers(mode="async"), 100.0), plan_of(one, AllReduce(), 99.0)
     asked = replace(OPEN, objective="fastest", mode="async")
     assert choose([stale, fresh], asked).recommended.plan.exchange.kind == "servers"

@@ -112,7 +112,7 @@ def test_profile_of_ones_own(tmp_path: Path) -> None:
     assert [r.strategy for r in answer.comparison.results] == ["fifo", "tic"]
 
 
-def test_nothing_to_export() -> None:
+def test_export_of_fifo_alone_is_refused() -> None:
     answer = order_for(request(strategies="fifo"))
     with pytest.raises(BadInput, match="add tac or tic"):
         exported_priorities(answer)
@@ -150,7 +150,7 @@ def test_progress_counts_trials_and_strategies() -> None:
 
 
 @pytest.mark.parametrize("exchange", ["allreduce", "alone", "sharded"])
-def test_what_an_order_means_without_servers_is_said(exchange: str) -> None:
+def test_order_without_servers_is_explained(exchange: str) -> None:
     done = planner("order", "--model", "alexnet", "--hardware", "g5.xlarge", "--exchange", exchange)
     assert done.returncode == 2
     assert done.stderr.startswith(f"planner: --exchange {exchange}: ")

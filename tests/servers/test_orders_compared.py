@@ -74,7 +74,7 @@ def test_ordering_gains_near_a_ratio_of_one_and_not_far_from_it() -> None:
     assert stragglers[1.0][1] < stragglers[1.0][0] / 2
 
 
-def test_it_says_when_ordering_cannot_help() -> None:
+def test_order_states_when_ordering_cannot_help() -> None:
     cluster = machines(2, 1, GBIT)
     slow_network = compare_orders(training(compute_s=1e-5), cluster, ["tac"], barrier=True, precision=0.05)
     assert "Ordering cannot help" in slow_network.sentence()

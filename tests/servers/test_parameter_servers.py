@@ -49,7 +49,7 @@ def names(ask: Request, where: Site) -> list[ParameterServers]:
     return list(ParameterServers.candidates(strategy_settings(ask, "servers"), where, load_model("alexnet")))
 
 
-def test_what_leaves_a_machine_does_not_grow_with_its_devices() -> None:
+def test_traffic_of_a_machine_does_not_grow_with_devices() -> None:
     computation = small()
     sent = {}
     for aggregate in ("device", "machine"):
@@ -152,7 +152,7 @@ def test_keys_of_devices_stay_and_machines_have_their_own() -> None:
     assert MACHINE.key == "002/p3.16xlarge/greedy/multiplexed/sync/machine"
 
 
-def test_what_cannot_be_summed_is_refused_with_the_remedy() -> None:
+def test_unsummable_gradients_are_refused_with_the_remedy() -> None:
     assert "servers:aggregate=device" in str(replace(MACHINE, policy="prophet").infeasibility(site(16)))
     unjoined = replace(load_hardware(P3), fabric=None)
     where = Site(unjoined, 16, Market(own=(unjoined,)))

@@ -45,7 +45,7 @@ def test_no_prediction_exceeds_its_bound(policy, mode, servers):
 
 
 @pytest.mark.parametrize("policy", ["p3", "bytescheduler", "prophet"])
-def test_what_is_bounded_is_what_is_run(policy):
+def test_served_bound_is_that_of_the_simulated_case(policy):
     plan, cases = asked(policy, "sync", "g4dn.xlarge", servers=(1,))
     raised = 1 + cases.request.interval_width
     assert cases.bound(plan) / raised == pytest.approx(bounds_of([cases.case(plan)])[0])

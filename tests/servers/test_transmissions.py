@@ -207,7 +207,7 @@ def test_whatever_is_recorded_every_transfer_is_sent_once(rows, lengths, window)
         assert t.end_s < 1000.0
 
 
-def test_what_is_near_an_anchor_can_be_left_out():
+def test_transfers_near_an_anchor_can_be_left_out():
     ops = [Op(f"t{i}", DOWNLINK, 0, 100) for i in range(3)]
     profile = Profile.build(
         ops, [[1.0, 2.0, 3.3]], model="x", batch=1, starts_s=[[0.0, 0.0, 0.0]], bandwidth_bytes_per_s=100.0

@@ -128,7 +128,7 @@ def test_no_long_run_with_joint_ops_exceeds_the_bound_in_the_mean(seed: int, equ
     assert prediction.samples_per_s_low <= bounds_of([result])[0] * (1 + tolerance)
 
 
-def test_it_is_tight_for_all_reduce_on_equal_ranks() -> None:
+def test_bound_is_tight_for_all_reduce_on_equal_ranks() -> None:
     kept_range = [cases["allreduce_case"](seed) for seed in range(30)]
     shares = [simulate_case(match).samples_per_s for match in kept_range] / bounds_of(kept_range)
     assert np.median(shares) > 0.99

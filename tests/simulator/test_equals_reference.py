@@ -136,9 +136,7 @@ BESIDE = Cluster((Node(1e6, 1e6),) * 4, (0, 1, 2, 3), (0, 1))
         (training_step(servers=4), Cluster.uniform(20, 4, 1e6), "lazy max-min"),
     ],
 )
-def test_what_a_plan_runs_on_gives_what_the_reference_does(
-    profile: Profile, cluster: Cluster, path: str
-) -> None:
+def test_engine_path_of_a_plan_equals_the_reference(profile: Profile, cluster: Cluster, path: str) -> None:
     options = RunOptions(steps=6, warmup_steps=1, fairness_sigma=0.2)
     engine = run(profile, cluster, Multiplexed(window_bytes=2500), "async", options)
     assert engine.path == path
@@ -214,7 +212,7 @@ ONE_BESIDE = Cluster((Node(100.0, 100.0),) * 2, (0,), (0, 1))
         (INSTANT_OPENED, [1.0, *INSTANT_S], ONE_BESIDE, {}),
     ],
 )
-def test_what_no_ordinary_step_has(
+def test_unusual_steps_equal_the_reference(
     ops: list[tuple[object, ...]], durations: list[float], cluster: Cluster, options: dict[str, object]
 ) -> None:
     parts = (plain_profile(ops, durations, cluster.servers), cluster, Fifo(), "async")

@@ -72,7 +72,7 @@ def test_stopped_simulation_is_cancelled():
         stoppable(stop, run)
 
 
-def test_what_did_not_begin_is_dropped():
+def test_interrupt_drops_runs_that_did_not_begin():
     with executor_of(jobs=1) as pool:
         hold = threading.Event()
         first = pool.submit(hold.wait)

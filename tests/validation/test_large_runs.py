@@ -93,7 +93,7 @@ def test_seconds_follow_from_what_the_source_counts() -> None:
     assert run(tokens_per_s_global="1000").step_s == 2304 * 2048 / 1000
 
 
-def test_what_is_not_stated_is_inferred_and_said() -> None:
+def test_unstated_settings_are_inferred_and_stated() -> None:
     result = run(micro_batch="", flags="hidden 12288 layers  heads  vocab 51k", ckpt_norm="unknown")
     assert set(result.inferred) == {"80 layers", "micro-batch 1", "no recompute", "5 virtual pipeline stages"}
 
@@ -113,7 +113,7 @@ def test_what_is_not_stated_is_inferred_and_said() -> None:
         ({"id": "T1664"}, "disagree"),
     ],
 )
-def test_what_cannot_be_read_says_why(changes: dict[str, str], reason: str) -> None:
+def test_unreadable_rows_state_the_reason(changes: dict[str, str], reason: str) -> None:
     result = read_run(filled(ROW | changes, 2, "mine"))
     assert reason in (result if isinstance(result, str) else obstacle(result))
 

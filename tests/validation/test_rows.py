@@ -33,7 +33,7 @@ def test_one_sided(make: object, good: float, bad: float) -> None:
     assert not make(5, bad, 3, **ABOUT).holds  # type: ignore[operator]
 
 
-def test_what_is_not_a_number_never_holds() -> None:
+def test_nan_never_holds() -> None:
     assert not row.near(1, float("nan"), 10, **ABOUT).holds
     assert not row.at_least(1, float("inf"), 0, **ABOUT).holds
 

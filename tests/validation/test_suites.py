@@ -214,7 +214,7 @@ def test_predictions_of_own_runs_go_to_a_file(tmp_path: Path) -> None:
     assert (run["id"], run["measured"]) == ("line 2", 4.2)
 
 
-def test_what_is_missing_follows_from_other_columns() -> None:
+def test_missing_columns_follow_from_others() -> None:
     full = filled(OWN | {"strategy": "", "pp": "2", "devices": "16"}, 7, "mine")
     assert (full["id"], full["strategy_norm"], full["arch"]) == ("line 7", "3d", "llm")
     assert filled(OWN | {"strategy": "", "devices": "1"}, 2, "mine")["strategy_norm"] == "single"

@@ -65,7 +65,7 @@ def test_ops_that_an_exchange_adds_vary_with_the_step():
     assert (computation.varied(computation.once_s) == computation.durations_s).all()
 
 
-def test_what_makes_no_sense_is_refused():
+def test_invalid_computation_is_refused():
     computation = computation_for(load_model("alexnet"), 8, V100)
     with pytest.raises(BadInput, match="must come after"):
         replace(computation, dep_index=computation.dep_index + 1)

@@ -26,7 +26,7 @@ def test_both_parts_add_as_squares() -> None:
     assert (low, high) == pytest.approx((100 / both, 100 * both))
 
 
-def test_nothing_at_all_has_no_range() -> None:
+def test_error_of_no_figures_has_no_range() -> None:
     assert combined(0.0, 0.0, TENTH) == (0.0, 0.0)
 
 

@@ -36,7 +36,7 @@ def test_kernel_takes_the_longer_of_both_and_a_part_of_the_shorter() -> None:
     assert kernel_s(arithmetic, traffic, 0.0, 0.5, 0.4).tolist() == [3.9, 3.9, 2.5]
 
 
-def test_what_the_cache_holds_is_not_moved_but_some_always_is() -> None:
+def test_cached_bytes_are_not_moved_except_a_minimum() -> None:
     moved = kernel_s(np.zeros(3), np.array([10.0, 2.0, 1.0]), 1.0, 0.0, 0.4)
     assert moved.tolist() == pytest.approx([9.0, 1.0, 0.3])
 

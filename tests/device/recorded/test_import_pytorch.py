@@ -162,7 +162,7 @@ def test_steps_that_run_other_ops_are_left_out(tmp_path):
     assert any("1 of 3 steps ran other ops" in note for note in profile.notes)
 
 
-def test_what_is_missing_is_named(tmp_path):
+def test_trace_without_a_part_names_it(tmp_path):
     with pytest.raises(BadInput, match=r"14 gradients have no size.*record_shapes=True"):
         import_profile([DATA / "noshapes.json.gz"], batch=16)
     with pytest.raises(BadInput, match="no backward pass"):

@@ -92,7 +92,7 @@ def test_every_kind_is_moved_by_its_own_ratio(profile: Profile) -> None:
     )
 
 
-def test_what_the_host_does_gets_no_faster(profile: Profile) -> None:
+def test_rescaled_host_work_gets_no_faster(profile: Profile) -> None:
     target = rescale(profile, A10G, H100)
     worker = np.flatnonzero(profile.resource == WORKER)
     assert profile.names[worker[0]] == "input"
@@ -226,7 +226,7 @@ def test_device_that_nobody_knows_is_used_for_itself_only() -> None:
         )
 
 
-def test_what_cannot_be_scaled_is_refused_with_the_reason(tmp_path: Path, profile: Profile) -> None:
+def test_unscalable_recording_is_refused_with_the_reason(tmp_path: Path, profile: Profile) -> None:
     bare = Recordings((replace(profile, recorded=None),))
     assert bare.refusal(load_hardware("g5.12xlarge")) == ""
     assert "holds no shapes of ops to scale it to T4" in bare.refusal(load_hardware("g4dn.xlarge"))
@@ -255,7 +255,7 @@ def test_parts_of_a_file_are_those_of_the_recording() -> None:
     assert (DATA / "record.py").is_file()
 
 
-def test_what_a_device_does_better_than_the_mean_carries_over_to_relatives_without_published_runs() -> None:
+def test_device_residual_carries_over_to_relatives_without_published_runs() -> None:
     unseen = replace(H100, name="nobody-has-published-it")
     assert carries_over(A100, unseen)
     assert not carries_over(A100, H100)  # whose own runs tell

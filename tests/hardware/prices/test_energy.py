@@ -26,7 +26,7 @@ def test_region_has_its_grid() -> None:
     assert energy.kg_co2e == pytest.approx(energy.kwh * 0.0407)  # over the life cycle, as the others
 
 
-def test_what_is_not_known() -> None:
+def test_energy_is_none_or_estimated_where_unknown() -> None:
     assert energy_of(load_hardware("c5.18xlarge"), hours=1) is None
     runpod = energy_of(load_hardware("runpod-1x-l4"), hours=1)
     assert runpod is not None

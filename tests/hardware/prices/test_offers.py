@@ -73,7 +73,7 @@ def test_regions() -> None:
     assert load_hardware("p4d.24xlarge").price_in("cheapest").region == "us-west-2"  # type: ignore[union-attr]
 
 
-def test_what_can_be_had() -> None:
+def test_offers_list_rentable_machines() -> None:
     assert "p3.2xlarge" not in {offer.hardware.name for offer in offers("V100")}
     assert "p3.2xlarge" in {offer.hardware.name for offer in offers("V100", sold=False)}
     names = {offer.hardware.name for offer in offers(sold=True)}
@@ -98,6 +98,6 @@ def test_names_that_nothing_has(asked: dict[str, str], words: str) -> None:
         offers(**asked)  # type: ignore[arg-type]
 
 
-def test_of_given_machines_alone() -> None:
+def test_offers_of_given_machines_exclude_others() -> None:
     assert offers("T4", machines=match_hardware("g4dn.*,g5.*"))[0].hardware.name == "g4dn.xlarge"
     assert [(want.words, want.count) for want in wanted_devices("H100:8, L4")] == [("H100", 8), ("L4", None)]

@@ -59,7 +59,7 @@ def test_prices_far_from_the_catalogue_are_counted(tmp_path: Path) -> None:
     assert (done.counting, done.far) == (2, 1)
 
 
-def test_of_two_imports_the_newer_counts_whichever_came_last() -> None:
+def test_newer_of_two_price_imports_counts_in_any_order() -> None:
     imported(DATA / "v8/aws/vms.csv", "2026-11-16")
     imported(DATA / "v8/aws/vms.csv", "2026-11-10")
     assert load_hardware("c5.18xlarge").price.as_of == "2026-11-16"
@@ -109,7 +109,7 @@ def test_damaged_file_of_ones_own_says_so(home: Path) -> None:
         load_hardware("c5.18xlarge")
 
 
-def test_what_is_saved_is_read_back(home: Path) -> None:
+def test_saved_prices_are_read_back(home: Path) -> None:
     prices = {"g5.xlarge": {"us-east-1": quote(1.0, 0.5), "eu-west-1": quote(None, 0.4)}}
     path = book.save("aws", prices, date(2026, 1, 2), "a, list")
     value = book.read_file(path)["g5.xlarge"]

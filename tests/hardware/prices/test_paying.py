@@ -81,7 +81,7 @@ def test_terms_that_are_given_count() -> None:
     assert seldom.course.run.interval_s == 36_000
 
 
-def test_what_nobody_publishes_is_assumed_and_said() -> None:
+def test_unpublished_interruption_rate_is_assumed_and_stated() -> None:
     kind = priced(20.0, 5.0, name="a2-highgpu-1g")
     result = paid([(kind, 1)])
     assert result.course is not None

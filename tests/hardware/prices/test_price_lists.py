@@ -167,7 +167,7 @@ def test_damaged_lists_of_gpuhunt(tmp_path: Path, case: str) -> None:
     assert what in str(caught.value)
 
 
-def test_what_is_no_list(tmp_path: Path) -> None:
+def test_file_without_prices_is_refused(tmp_path: Path) -> None:
     (tmp_path / "binary.csv").write_bytes(b"\xff\xfe\x00\x01")
     for path, words in (
         (tmp_path / "none.csv", "cannot read"),

@@ -64,7 +64,7 @@ def test_offers_in_the_terminal() -> None:
     assert all(row["price_as_of"] and row["price_source"] for row in rows)
 
 
-def test_what_nobody_rents_is_shown_only_when_asked() -> None:
+def test_unrentable_machines_are_shown_only_when_asked() -> None:
     assert "p3.2xlarge" not in run("hardware", "--gpu", "V100")
     text = run("hardware", "--gpu", "V100", "--all")
     assert next(line for line in text.splitlines() if line.startswith("p3.2xlarge")).endswith("retired")

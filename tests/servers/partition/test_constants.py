@@ -83,7 +83,7 @@ def test_weights_are_read_through_the_narrower_side_and_in_the_worst_case_from_o
     assert reading_s_per_byte(narrow, 4, 4, reading=0.5) == pytest.approx((2 / nic + 1 / (2 * nic)) / 2)
 
 
-def test_what_is_received_waits_for_the_network_and_shares_it_among_threads():
+def test_received_data_waits_for_the_network_shared_by_threads():
     changed = replace(constants_for(load_hardware("c4.8xlarge")), latency_s=(1e-5, 2e-5))
     nic = changed.nic_bytes_per_s
     assert receive_s(changed, 0, 2) == 0.0

@@ -92,7 +92,7 @@ def test_dear_bytes_are_cut_further(spans: list[Span]) -> None:
     assert slow.busy_s > fast.busy_s
 
 
-def test_what_cannot_span() -> None:
+def test_may_span_needs_weights_to_split_and_memory() -> None:
     assert may_span(MODEL, 64, HARDWARE, 2)
     assert not may_span(load_model("resnet50"), 64, HARDWARE, 2)  # hardly any weights to cut
     assert not may_span(MODEL, 100_000, HARDWARE, 2)  # activations do not fit

@@ -248,7 +248,7 @@ def test_times_that_are_no_times_are_not_simulated(tmp_path):
         open_step(tmp_path / "p.json")
 
 
-def test_what_parses_is_kept() -> None:
+def test_parsed_profile_is_kept() -> None:
     ops = [
         Op("w/down", DOWNLINK, 0, 8, tensor=0),
         Op("turned", WORKER, deps=(0,), role=OpRole.PARSE),

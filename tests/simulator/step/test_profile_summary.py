@@ -64,7 +64,7 @@ def changed(base, **arrays):
     return replace(base, **{name: np.ascontiguousarray(value) for name, value in arrays.items()})
 
 
-def test_what_is_suspicious_is_said():
+def test_suspicious_profile_is_noted():
     base = profile()
 
     def says(subject, words, **given):

@@ -65,7 +65,7 @@ def changed(index, **fields):
         (OPS, {"order": [[0, 1]]}, r"order is \(1, 2\)"),
     ],
 )
-def test_what_cannot_run_is_refused(ops, about, message):
+def test_unrunnable_profile_is_refused(ops, about, message):
     durations = about.pop("durations", (0.0, 1.0, 2.0, 0.0, 0.1))
     with pytest.raises(BadInput, match=message):
         build(ops, durations, **about)
