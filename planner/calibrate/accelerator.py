@@ -8,7 +8,6 @@ Writes hardware files: tables as TOML, whole or not at all.
 
 from __future__ import annotations
 
-import json
 import os
 import time
 from collections.abc import Callable, Mapping
@@ -19,32 +18,26 @@ from pathlib import Path
 from typing import Any
 
 from planner.errors import BadInput
+from planner.files.tomlfile import toml_key, toml_value
 
 
 def to_toml(tables: Mapping[str, Any], where: tuple[str, ...] = ()) -> str:
-    """Format nested tables as TOML, tables after the values of their parent."""
-    lines = [f"{_key(k)} = {_value(v)}" for k, v in tables.items() if not isinstance(v, Mapping)]
+    """Format nested tables as TOML, tables after the values of their parent; floats to six digits."""
+    lines = [
+        f"{toml_key(k)} = {toml_value(_rounded(v))}" for k, v in tables.items() if not isinstance(v, Mapping)
+    ]
     text = "\n".join(lines) + "\n" if lines else ""
     if where and lines:
-        text = f"[{'.'.join(_key(part) for part in where)}]\n" + text + "\n"
+        text = f"[{'.'.join(map(toml_key, where))}]\n" + text + "\n"
     elif lines:
         text += "\n"
     return text + "".join(to_toml(v, (*where, k)) for k, v in tables.items() if isinstance(v, Mapping))
 
 
-def _key(key: str) -> str:
-    plain = key.replace("-", "").replace("_", "")
-    return key if plain.isalnum() and plain.isascii() else json.dumps(key)
-
-
-def _value(value: Any) -> str:
-    if isinstance(value, bool):
-        return "true" if value else "false"
-    if isinstance(value, float):
-        return repr(float(f"{value:.6g}"))
+def _rounded(value: Any) -> Any:
     if isinstance(value, list | tuple):
-        return "[" + ", ".join(_value(item) for item in value) + "]"
-    return json.dumps(value) if isinstance(value, str) else str(value)
+        return [_rounded(item) for item in value]
+    return float(f"{value:.6g}") if isinstance(value, float) else value
 
 
 MEASURED = "# Measured by `planner calibrate`; docs/hardware.md and docs/parameter-servers.md explain it.\n"

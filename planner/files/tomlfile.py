@@ -11,6 +11,7 @@ anyway.
 from __future__ import annotations
 
 import difflib
+import json
 import re
 import threading
 import tomllib
@@ -228,6 +229,30 @@ def _descend(text: str, start: int, end: int, path: Sequence[Key]) -> int | None
 
 
 _DECODING = threading.Lock()
+
+
+BARE_KEY = re.compile(r"[A-Za-z0-9_-]+")
+
+
+def toml_key(name: str) -> str:
+    """Quote a key where TOML needs it."""
+    return name if BARE_KEY.fullmatch(name) else toml_value(name)
+
+
+def toml_value(value: Any) -> str:
+    """Format a value as TOML; tables inline."""
+    if isinstance(value, bool):
+        return "true" if value else "false"
+    if isinstance(value, int) and value >= 10**5:
+        return f"{value:_}"
+    if isinstance(value, str):
+        # JSON's escapes are TOML's, but for the one character that JSON leaves as it is
+        return json.dumps(value, ensure_ascii=False).replace("\x7f", "\\u007f")
+    if isinstance(value, dict):
+        return "{ " + ", ".join(f"{toml_key(k)} = {toml_value(v)}" for k, v in value.items()) + " }"
+    if isinstance(value, list | tuple):
+        return "[" + ", ".join(map(toml_value, value)) + "]"
+    return str(value)
 
 
 def convert(value: Any, kind: type[T], *, strict: bool = True) -> T:
