@@ -39,11 +39,11 @@ from planner.printable import plain_where_needed
 COMMANDS = {  # name -> target, one line of help
     "calibrate": (
         "planner.cli.profile:calibrate_app",
-        "Fit the constants of overhead, window, compute or network.",
+        "Measure compute and network of your machines.",
     ),
-    "check": ("planner.cli.answers:check_run", "Compare a measured run with its prediction, and keep it."),
-    "compare": ("planner.cli.answers:compare", "Compare machines and clusters for one model."),
-    "diff": ("planner.cli.answers:diff", "Show what changes from one answer to another."),
+    "check": ("planner.cli.answers:check_run", "Compare a measured run with its prediction and keep it."),
+    "compare": ("planner.cli.answers:compare", "Compare GPUs, machines or providers for one model."),
+    "diff": ("planner.cli.answers:diff", "Show what differs between two answers."),
     "fit": ("planner.cli.models:show_fit", "Show which training methods fit on which GPUs."),
     "hardware": ("planner.cli.hardware:app", "List or show machines; write a file of your own."),
     "models": ("planner.cli.models:app", "List, show or import networks; their training memory."),
@@ -51,12 +51,12 @@ COMMANDS = {  # name -> target, one line of help
     "partition": ("planner.servers.cli:partition", "Partition a model over workers, replicas and servers."),
     "prices": ("planner.cli.hardware:prices_app", "Import, show and compare prices of machines."),
     "profile": ("planner.cli.profile:app", "Import and show profiles of training steps."),
-    "record": ("planner.cli.profile:record", "Record training steps of your own program."),
-    "recommend": ("planner.cli.answers:recommend", "Rank what to rent for a budget by cost per sample."),
-    "saturation": ("planner.cli.answers:saturation", "Find the workers at which throughput saturates."),
-    "simulate": ("planner.cli.answers:simulate", "Predict the throughput of one plan."),
-    "sweep": ("planner.cli.answers:sweep", "Score a grid of plans; can be resumed."),
-    "validate": ("planner.cli.validate:command", "Compare predictions with published and measured results."),
+    "record": ("planner.cli.profile:record", "Record training steps of a PyTorch program."),
+    "recommend": ("planner.cli.answers:recommend", "Recommend what to rent, and how to run it."),
+    "saturation": ("planner.cli.answers:saturation", "Find the number of workers worth their cost."),
+    "simulate": ("planner.cli.answers:simulate", "Predict speed, cost and memory of one plan."),
+    "sweep": ("planner.cli.answers:sweep", "Score a grid of plans; resumable."),
+    "validate": ("planner.cli.validate:command", "Compare predictions with published and measured runs."),
 }
 
 
@@ -65,7 +65,7 @@ UsageError: Any = typer.BadParameter.__mro__[1]  # of click, or of the copy of i
 
 @contextmanager
 def _one_line_usage_errors(ctx: Any = None) -> Iterator[None]:
-    """Turn the usage errors of typer, three lines each, into errors of one line."""
+    """Turns typer's usage errors, three lines each, into errors of one line."""
     try:
         yield
     except UsageError as error:
@@ -84,8 +84,8 @@ def _one_line_usage_errors(ctx: Any = None) -> Iterator[None]:
 
 
 def _unknown_option(error: Any) -> str:
-    """The message for a flag that the command lacks: the flags spelt like it, or else the commands that have
-    it. Empty for any other error."""
+    """The message for an unknown flag: similar flags, or the commands that have it; empty for other
+    errors."""
     name: str = getattr(error, "option_name", "")
     if not hasattr(error, "possibilities") or not name.startswith("-"):
         return ""
@@ -108,7 +108,7 @@ def _listed(commands: list[str]) -> str:
 
 
 def _with_variables(message: str, ctx: Any) -> str:
-    """The message with the environment variable that gave the value of a flag, after the flag's name."""
+    """The message, naming the environment variable that set a flag after the flag's name."""
     for param in ctx.command.params:
         source = ctx.get_parameter_source(param.name)
         if param.envvar and source is not None and source.name == "ENVIRONMENT":
@@ -129,7 +129,7 @@ _BOUNDS = re.compile(r"\s*\[[\d.]*<?=?x[<>]=?[\d.]+\]|(?<=\d); [\d.]*<?=?x[<>]=?
 
 
 class Command(TyperCommand):
-    """A command whose help groups options by section, and whose errors say where a wrong value came from."""
+    """A command with help grouped by section and errors that name the source of a wrong value."""
 
     def invoke(self, ctx: Any) -> Any:
         try:
@@ -156,7 +156,7 @@ class Command(TyperCommand):
 
 
 class LazyGroup(TyperGroup):
-    """Lists commands from `COMMANDS` and imports a command's module when it is asked to run."""
+    """Lists commands from `COMMANDS` and imports a command's module only to run it."""
 
     def make_context(self, *args: Any, **more: Any) -> Any:
         with _one_line_usage_errors():
@@ -181,7 +181,7 @@ class LazyGroup(TyperGroup):
 
 
 def load(name: str) -> Any:
-    """The command `name` as click sees it, from its module."""
+    """The click command of a name, imported from its module."""
     module, _, attribute = COMMANDS[name][0].partition(":")
     target = getattr(importlib.import_module(module), attribute)
     app = target
@@ -217,18 +217,18 @@ app = typer.Typer(
 
 
 def opt(*names: str, default: Any = None, **more: Any) -> Any:
-    """An option as the default of a parameter; the last name is its help."""
+    """A typer option as a parameter's default; the last name is its help."""
     *spellings, help = names
     return typer.Option(default, *spellings, help=help, **more)
 
 
 def typed_opt(kind: Any, *names: str, **more: Any) -> Any:
-    """The type of a parameter that typer reads as an option; the last name is its help."""
+    """A parameter type that typer reads as an option; the last name is its help."""
     return Annotated[kind, opt(*names, default=..., **more)]
 
 
 def arg(metavar: str, help: str, default: Any = ..., **more: Any) -> Any:
-    """An argument as the default of a parameter; required unless a default is given."""
+    """A typer argument as a parameter's default; required unless a default is given."""
     return typer.Argument(default, metavar=metavar, help=help, **more)
 
 
@@ -238,7 +238,7 @@ def _root(
         "--version", "Print the version and exit.", default=False, callback=_version, is_eager=True
     ),
 ) -> None:
-    """What to rent and how to run it before training a deep network."""
+    """What to rent and how to run it, before you spend money on training a neural network."""
 
 
 def main() -> None:
@@ -287,7 +287,7 @@ def _show_warning(
 
 
 def _interruption(leaving: BaseException) -> str:
-    """The message of the interruption behind an exit."""
+    """The message of the KeyboardInterrupt behind an exit."""
     cause: BaseException | None = leaving
     while cause is not None and not isinstance(cause, KeyboardInterrupt):
         cause = cause.__context__
@@ -305,13 +305,13 @@ _PATH_CHECKS = ("exists", "resolve_path", "writable", "path_type", "allow_dash")
 
 
 def speed_up(command: Any) -> None:
-    """Give the parameters of a command, and of its subcommands, the short way."""
+    """Replaces typer's converters of a command and its subcommands by plain ones."""
     if patched():
         _speed_up(command)
 
 
 def patched() -> bool:
-    """Whether the installed typer is one that is helped here."""
+    """Whether the installed typer is a release that was tested with plain converters."""
     return typer.__version__.rpartition(".")[0] in PATCHED
 
 
@@ -335,7 +335,7 @@ def _shorten(param: Any) -> Any:
 
 
 class _Plain:
-    """Stands where typer keeps the converter of a parameter."""
+    """A converter of plain values, in place of typer's."""
 
     def __init__(self, param: Any) -> None:
         self.kind = param.type_descriptor.annotation

@@ -66,12 +66,12 @@ class Meter:
 
 
 def say(message: str) -> None:
-    """Print one line on stderr, beside the answer."""
+    """Print one line on stderr."""
     print(f"planner: {printable(' '.join(message.split()))}", file=sys.stderr, flush=True)
 
 
 class ProgressLog:
-    """Progress of a command, and the best plan so far; not shown."""
+    """Records progress and the best plan so far without showing them."""
 
     def __init__(self, ends: Mapping[str, float] | None = None) -> None:
         self.meter = Meter(ends)
@@ -82,16 +82,16 @@ class ProgressLog:
         self.update()
 
     def on_improvement(self, plan: str) -> None:
-        """Note a first plan, or a better one."""
+        """Record a better plan."""
         self.best = plan
         self.update()
 
     def update(self) -> None:
-        """Show what changed."""
+        """Show the current state."""
 
 
 class ProgressLines(ProgressLog):
-    """For logs: a line every few seconds."""
+    """Progress for logs: a line every few seconds."""
 
     def __init__(self, ends: Mapping[str, float] | None = None) -> None:
         super().__init__(ends)
@@ -105,7 +105,7 @@ class ProgressLines(ProgressLog):
 
 
 class ProgressBar(ProgressLog):
-    """For a terminal: the best plan so far above a bar."""
+    """Progress for terminals: the best plan so far above a bar."""
 
     def __rich__(self) -> Any:
         from rich import progress_bar
@@ -121,7 +121,7 @@ class ProgressBar(ProgressLog):
 
 @contextmanager
 def progress(quiet: bool, ends: Mapping[str, float] | None = None) -> Iterator[ProgressLog]:
-    """A progress callback that shows on stderr; `ends` are the stages (`Meter`)."""
+    """A progress callback that shows on stderr; `ends` are the stages (`planner.progress.Meter`)."""
     if quiet:
         yield ProgressLog(ends)
     elif not sys.stderr.isatty():
@@ -142,7 +142,7 @@ def exit_if_interrupted(partial: bool) -> None:
 
 
 def write_timeline(request: Any, plan: ScoredPlan, path: Path | None, steps: int) -> None:
-    """Write what happens in some steps of a plan as a Chrome trace, where a file is asked for."""
+    """Write some steps of a plan as a Chrome trace, if a file is given."""
     if path is not None:
         from planner.answers.timeline import timeline_of
         from planner.report.chrome import write_chrome
@@ -152,7 +152,7 @@ def write_timeline(request: Any, plan: ScoredPlan, path: Path | None, steps: int
 
 
 def write_html(shown: Page | Table | Sequence[Table], html: Path | None, title: str = "") -> None:
-    """Write a page, or tables as one, where a file is asked for."""
+    """Write a page, or tables as a page, if a file is given."""
     if html is not None:
         from planner.report.html import tables_page, write_page
         from planner.report.page import Page
@@ -163,7 +163,7 @@ def write_html(shown: Page | Table | Sequence[Table], html: Path | None, title: 
 
 
 def export_plan(scored: ScoredPlan, request: Any, path: Path | None) -> None:
-    """Write the launch file of a plan, where one is asked for."""
+    """Write the launch file of a plan, if a file is given."""
     if path is None:
         return
     from planner.answers.launching import launch_of
@@ -184,6 +184,6 @@ def exit_if_over(usd_per_million_samples: float | None, limit_usd: float | None,
 
 
 def command_line() -> str:
-    """The command line that gives this answer again, with the PLANNER_* variables that it depends on."""
+    """The command line that reproduces this answer, with the PLANNER_* variables in use."""
     variables = [f"{k}={shlex.quote(v)}" for k, v in sorted(os.environ.items()) if k.startswith("PLANNER_")]
     return " ".join([*variables, shlex.join(["planner", *sys.argv[1:]])])

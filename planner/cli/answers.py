@@ -182,9 +182,9 @@ def check_run(
     listed: bool = opt("--list", "List the runs that are kept.", default=False),
     forget: str | None = opt("--forget", "Forget runs that are kept, e.g. 3 or T4.", metavar="N|DEVICE|all"),
 ) -> None:
-    """Compare a real run with its prediction, and keep what it tells about the device.
+    """Compare a real run with its prediction, and keep it as a correction for its device.
 
-    Later answers for that device are multiplied by what was measured, and say so; `--forget` takes it back.
+    Later answers for that device are scaled by the measured factor and say so; `--forget` removes it.
     """
     from planner.report.simulate import check_page, kept_lines
 
@@ -240,7 +240,7 @@ def check_run(
 
 
 def device_of(device: str | None, machine: str) -> str:
-    """The device that an answer names, or that of its machine."""
+    """The device named in an answer, else that of its machine."""
     if device is not None:
         return device
     from planner.hardware.catalog import load_hardware
@@ -257,7 +257,7 @@ def diff(
     format: options.FormatOption = Format.table,
     output: options.OutputOption = None,
 ) -> None:
-    """Say what two answers run differently, and what that changes in speed, cost and memory."""
+    """Show the settings in which two answers differ, and the changes in speed, cost and memory."""
     from planner.answers.answer_files import chosen_plan, difference
     from planner.report.simulate import diff_page
 

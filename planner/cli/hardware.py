@@ -163,7 +163,7 @@ def import_prices(
         "--as-of", "Day of the prices, e.g. 2026-08-22; else that of the file.", metavar="DAY"
     ),
 ) -> Answer:
-    """Take prices from a list: they count instead of older ones of the catalogue. Fetches nothing."""
+    """Import prices from a list; they replace older ones of the catalogue. Fetches nothing."""
     from planner.files.regular_file import expanded
     from planner.hardware.prices.lists import import_lists
     from planner.report.prices import imports_table
@@ -178,7 +178,7 @@ def show_prices(
         "NAME|PATTERN", "Machines to list, e.g. 'p4d.*'; else one line per provider.", None
     ),
 ) -> Answer:
-    """Show which prices count, of which day they are, and where they come from."""
+    """Show the prices in use, with their dates and sources."""
     from planner.hardware.catalog import match_hardware
     from planner.report.prices import prices_table, providers_table
 

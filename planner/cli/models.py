@@ -46,9 +46,10 @@ def show(
     targets: str | None = opt("--targets", "With --memory: adapters at all-linear or attention layers."),
     base: str | None = opt("--base", "With --memory: frozen weights in bf16, int8, nf4 or int4."),
 ) -> Answer:
-    """List the networks of the catalogue, or show one: its layers, tensors, multiply-adds and where the bytes
-    are. `planner models import` reads others' (Hugging Face, PyTorch, ONNX). Folders in PLANNER_PATH come
-    before planner's own; docs/models.md describes the files."""
+    """List the networks of the catalogue, or show one: layers, tensors, multiply-adds and bytes.
+
+    `planner models import` converts networks of Hugging Face, PyTorch and ONNX. Folders in PLANNER_PATH take
+    precedence over the catalogue; docs/models.md describes the files."""
     from planner.model.catalog import load_model, model_names
     from planner.report import models as report
 
@@ -125,8 +126,7 @@ def import_(
         "--output", "-o", "Model file to write, e.g. mine.toml.", metavar="FILE", callback=checked
     ),
 ) -> None:
-    """Read a network that others wrote down and write it as a model file, which all commands accept. Says
-    what it recognised, and what it did not."""
+    """Convert a network to a model file, which all commands accept; reports what was not recognized."""
     from planner.files.regular_file import write_file
     from planner.model.importers import ImportOptions, import_named, toml_of
     from planner.report.models import imported_lines

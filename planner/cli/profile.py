@@ -44,7 +44,7 @@ def import_(
         metavar="ALPHA,BETA",
     ),
 ) -> None:
-    """Make a profile from recorded training steps; docs/recording.md tells how to record them."""
+    """Import a profile from recorded training steps; docs/recording.md explains how to record them."""
     from planner.device.recorded.importers import import_profile
     from planner.servers.calibration import parse_overhead
     from planner.servers.placement import with_parsing
@@ -72,7 +72,7 @@ def show(
     bandwidth: str | None = BANDWIDTH,
     slowest: int = opt("--slowest", "Number of the slowest ops to list, e.g. 10.", default=10, min=0),
 ) -> Answer:
-    """Show a profile: time by resource, critical path, slowest ops, and what looks wrong in it."""
+    """Show a profile: time by resource, critical path, slowest ops, and warnings."""
     from planner.device.recorded import open_profile
     from planner.device.recorded.summary import summarize_recording
     from planner.report.profile import profile_page, profile_tables, recording_tables
@@ -126,7 +126,7 @@ def record(
     model: str = opt("--model", "Name to record; the module's class by default.", default=""),
     batch: int | None = opt("--batch", "Samples of a micro-batch, e.g. 32, if it cannot be inferred.", min=1),
 ) -> None:
-    """Record some training steps of a PyTorch program, for the other commands' --profile.
+    """Record training steps of a PyTorch program, for --profile of other commands.
 
     Works with plain loops, DDP and FSDP under torchrun, accumulation, autocast and torch.compile; the program
     needs no change.

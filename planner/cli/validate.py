@@ -1,4 +1,4 @@
-"""`planner validate`: every published figure and every measurement at hand, beside ours."""
+"""`planner validate`: published and measured figures, compared with predictions."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ def command(
     format: FormatOption = Format.table,
     output: OutputOption = None,
 ) -> None:
-    """Hold predictions against published and measured runs; exit with 1 if a row that is claimed fails.
+    """Compare predictions with published and measured runs; exit with status 1 if a claim fails.
 
     planner validate --suite sharded --rows
     """
@@ -63,7 +63,7 @@ def command(
 
 @dataclass(frozen=True, slots=True)
 class SuitesAsked:
-    """The flags of the command."""
+    """The suites and tables that the flags ask for."""
 
     names: tuple[str, ...]
     suites: tuple[str, ...]
@@ -86,7 +86,7 @@ class SuitesAsked:
 
 @dataclass(frozen=True, slots=True)
 class To:
-    """Where the answer goes, and what it is held against."""
+    """Output files, and the document to compare with."""
 
     format: Format
     output: Path | None
@@ -96,7 +96,7 @@ class To:
 
 
 def answer(asked: SuitesAsked, to: To) -> bool:
-    """Print the answer and write files; whether something is not as claimed."""
+    """Print the answer and write files; returns whether any claim fails."""
     if asked.names:
         if to.document or to.check:
             raise BadInput("--document and --check compare whole suites; leave the names out")
@@ -163,7 +163,7 @@ def _suites(asked: SuitesAsked, to: To) -> bool:
 
 
 def _found(asked: SuitesAsked) -> tuple[list[Evidence], list[Row]]:
-    """The evidence of the suites asked for, and the rows of those that are checked row by row."""
+    """The evidence of the suites, and the rows of those that are checked row by row."""
     from planner.servers import validation as of_servers
     from planner.validation import validate
     from planner.validation.suites import SUITES, evidence

@@ -37,7 +37,7 @@ BASES = {  # of the rates of a device
 
 
 def notes_of(assumed: Iterable[Note | Fact]) -> list[Note]:
-    """Notes as they are, and a note for each fact that is worth a sentence."""
+    """Notes, with a note for each fact that needs a sentence."""
     assumed = list(assumed)
     out = []
     prices = [item for item in assumed if isinstance(item, facts.MachinePrice)]
@@ -54,7 +54,7 @@ def notes_of(assumed: Iterable[Note | Fact]) -> list[Note]:
 
 
 def brief_notes(notes: Sequence[Note], *, energy: bool = False) -> list[str]:
-    """The assumptions that most readers need, as sentences: clauses in one, then warnings."""
+    """The assumptions for a screen: clauses joined to one sentence, then warnings."""
     computes = [
         note for note in notes if note.topic is Topic.COMPUTE
     ]  # one for each device, the choice first
@@ -74,12 +74,12 @@ def brief_notes(notes: Sequence[Note], *, energy: bool = False) -> list[str]:
 
 
 def sentence(fact: Fact) -> str:
-    """A fact in a sentence; empty where it is not worth any."""
+    """A fact as a sentence; empty if it needs none."""
     return _WORDS[type(fact)](fact)
 
 
 def clause(fact: Fact) -> str | None:
-    """A fact as part of a sentence; empty where a screen leaves it out, None where the sentence is short."""
+    """A fact as a clause for screens: empty if omitted there, None if its sentence is short enough."""
     words = _CLAUSES.get(type(fact))
     return None if words is None else words(fact)
 
@@ -97,7 +97,7 @@ def _whose(fact: facts.MachinesOf) -> str:
 
 
 def _prices_note(prices: Sequence[facts.MachinePrice]) -> Note:
-    """The prices of machines that are paid on the same terms."""
+    """The prices of machines with the same terms."""
     terms = prices[0].terms
     named = [f"{price.machine} {usd(price.usd_per_hour)}/h" for price in prices]
     if terms.given:

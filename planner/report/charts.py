@@ -46,7 +46,7 @@ Box = tuple[float, float, float, float]  # left, top, right, bottom in pixels
 
 
 def placed_labels(plans: Sequence[ScoredPlan], x: PlotScale, y: PlotScale) -> list[Spec]:
-    """The words beside marked plans: one label a plan, inside of the plot, none upon another."""
+    """Labels beside marked plans, inside the plot and without overlaps."""
     out: list[Spec] = []
     taken: list[Box] = []
     for scored in {scored.plan.key: scored for scored in plans if scored.marks}.values():
@@ -79,7 +79,7 @@ def placed_labels(plans: Sequence[ScoredPlan], x: PlotScale, y: PlotScale) -> li
 
 
 def _box(words: str, share: float, up: float, anchor: str, height: float) -> Box:
-    """What a label covers on the narrowest plot."""
+    """The rectangle of a label on the narrowest plot."""
     long = CHARACTER[0] * len(words)
     left = share * PLOT[0] - {"left": 0.0, "center": 0.5, "right": 1.0}[anchor] * long
     middle = (1 - up) * PLOT[1] + height
@@ -98,13 +98,13 @@ LETTERS = "abcdefgh"  # by which a terminal shows the named machines
 
 
 def plan_words(plan: Plan) -> str:
-    """A plan in two lines of a hover."""
+    """A plan as two lines of hover text."""
     strategy = label(strategy_words(plan) or "one device")
     return f"<b>{label(plan.cluster_text)}</b><br>{strategy}, batch {plan.batch}"
 
 
 def scored_words(scored: ScoredPlan) -> str:
-    """A simulated plan in the lines of a hover."""
+    """A simulated plan as lines of hover text."""
     prediction = scored.prediction
     marks = f"<br><b>{label(', '.join(scored.marks))}</b>" if scored.marks else ""
     price = "".join(f"{words}, " for words in price_words(scored)).removesuffix(", ")
@@ -122,13 +122,13 @@ def _bounded_words(bounded: tuple[Plan, float, float], unit: SpeedUnit) -> str:
 
 
 def speed_and_cost(scored: ScoredPlan) -> tuple[float, float]:
-    """Where a plan stands on the axes of cost against speed."""
+    """A plan's coordinates on the axes of cost against speed."""
     unit = unit_of(scored)
     return unit.speed(scored.samples_per_s), unit.cost(scored.usd_per_million_samples)
 
 
 def speed_range(scored: ScoredPlan) -> tuple[float, float]:
-    """The 90% range of a plan's speed; its speed twice where it has none."""
+    """The 90% range of a plan's speed; its speed twice without a range."""
     low, high = scored.range or (scored.samples_per_s,) * 2
     return unit_of(scored).speed(low), unit_of(scored).speed(high)
 
@@ -224,7 +224,7 @@ def pareto(
 
 
 def _ranges(plans: Sequence[ScoredPlan], colour: str) -> Spec:
-    """Error bars of plans with a name: the 90% range of the prediction."""
+    """Error bars of marked plans: the 90% range of the prediction."""
     if not any(plan.marks and plan.range for plan in plans):
         return {}
     speed = [speed_and_cost(plan)[0] for plan in plans]
@@ -235,7 +235,7 @@ def _ranges(plans: Sequence[ScoredPlan], colour: str) -> Spec:
 
 
 def error_bars(values: Sequence[float], ends: Sequence[tuple[float, float]], colour: str) -> Spec:
-    """Bars from one end to the other around values."""
+    """Asymmetric error bars around values."""
     return {
         "type": "data",
         "symmetric": False,
@@ -247,12 +247,12 @@ def error_bars(values: Sequence[float], ends: Sequence[tuple[float, float]], col
 
 
 def _named(plans: Iterable[ScoredPlan]) -> list[str]:
-    """The machines that get a name and a colour, in the order of the catalogue's names."""
+    """The machines with a colour of their own, in alphabetical order."""
     return sorted(list(dict.fromkeys(scored.plan.machine for scored in plans))[:MOST_NAMED])
 
 
 def _what_if_ring() -> Spec:
-    """Where the page's what-if points at; empty until it does."""
+    """The marker of the what-if's plan; empty at first."""
     marker = {"symbol": "circle-open", "size": 26, "color": "@c7", "line": {"width": 3}}
     return {**_points("what-if", [], [], [], marker, meta="skip"), "showlegend": False, "hoverinfo": "skip"}
 
@@ -264,7 +264,7 @@ def _scored(name: str, plans: Sequence[ScoredPlan], marker: Spec, *, meta: str) 
 
 
 def _points(name: str, x: list[float], y: list[float], text: list[str], marker: Spec, *, meta: str) -> Spec:
-    """Points of a name; `meta` is how a terminal draws them."""
+    """A trace of points; `meta` is their character in a terminal."""
     return {
         "type": "scatter",
         "mode": "markers",
@@ -279,7 +279,7 @@ def _points(name: str, x: list[float], y: list[float], text: list[str], marker: 
 
 
 def cost_split(plans: Sequence[ScoredPlan], names: Sequence[str], wide: bool = False) -> Chart:
-    """Cost per million samples, split by the roles of machines, one bar a plan."""
+    """Bars of cost, split by the roles of machines."""
     roles = dict.fromkeys(cost.role for scored in plans for cost in scored.costs)
     unit = unit_of(plans[0])
     hourly = {role: [scored.usd_of(role) or 0.0 for scored in plans] for role in roles}
@@ -305,7 +305,7 @@ def cost_split(plans: Sequence[ScoredPlan], names: Sequence[str], wide: bool = F
 
 
 def memory(held: Mapping[str, DeviceMemory]) -> Chart:
-    """What a device of each plan holds at its peak, and what it can hold."""
+    """Bars of the memory footprint per device, with the usable memory."""
     kinds = dict.fromkeys(kind for memory in held.values() for kind in memory.bytes_by_kind)
     data = [
         bars(
@@ -326,7 +326,7 @@ def memory(held: Mapping[str, DeviceMemory]) -> Chart:
 
 
 def utilisation(scored: ScoredPlan, wide: bool = False) -> Chart:
-    """How much of its capacity each resource uses."""
+    """Bars of the utilization of each resource."""
     shares, top = scored.prediction.utilisation, scored.prediction.bottleneck
     data = bars(
         "busy",

@@ -36,7 +36,7 @@ LANES = {DOWNLINK: "from server {}", UPLINK: "to server {}", PS: "server {} upda
 
 
 def step_timeline(timeline: Timeline, key: str = "step", title: str = "One step, by resource") -> Chart:
-    """The chunks of one step of worker 0, a row for each resource."""
+    """One step of worker 0 as a timeline, one row per resource."""
     rows = timeline.rows
     mine = rows[(rows["worker"] == 0) & (rows["step"] == timeline.step)]
     lanes = sorted({(int(r), int(s)) for r, s in zip(mine["resource"], mine["server"], strict=True)})
@@ -100,7 +100,7 @@ def _is_link(timeline: Timeline, resource: int, channel: int) -> bool:
 
 
 def _kind(timeline: Timeline, resource: int, channel: int) -> tuple[str, str]:
-    """What runs on a lane and its colour."""
+    """The kind of work on a lane, and its colour."""
     if not _is_link(timeline, resource, channel):
         return KINDS[resource]
     place = channel - timeline.cluster.servers
@@ -117,7 +117,7 @@ def _lane(timeline: Timeline, resource: int, channel: int) -> str:
 
 @dataclass
 class Bar:
-    """A stretch of one resource: one chunk, or several, which fill a part of it (`busy_s`)."""
+    """A stretch of one resource: one chunk, or several that fill it partly (`busy_s`)."""
 
     start_s: float
     end_s: float
@@ -141,7 +141,7 @@ class Bar:
 
 
 def _bars(rows: Any, names: tuple[str, ...]) -> list[Bar]:
-    """A bar for each chunk of one resource; where they are too many to be seen, shaded bins instead."""
+    """One bar per chunk of a resource; shaded bins where chunks are too many to see."""
     columns = [rows[name].tolist() for name in ("start_s", "end_s", "op", "bytes")]
     if len(rows) <= MOST_BARS:
         return [
@@ -162,14 +162,14 @@ def _bars(rows: Any, names: tuple[str, ...]) -> list[Bar]:
 
 
 def step_picture(request: Request, scored: ScoredPlan) -> Picture:
-    """The step of a plan, which is simulated once more when it is drawn."""
+    """The timeline of a plan's step, simulated when it is drawn."""
     from planner.answers.timeline import timeline_of
 
     return Picture(lambda: step_timeline(timeline_of(request, scored.plan, steps=1)))
 
 
 def memory_bars(request: Request, plans: Sequence[ScoredPlan], names: Sequence[str]) -> Picture:
-    """What a device of each plan holds at its peak, where that is known."""
+    """The memory footprint per device of each plan, where it is known."""
 
     def draw() -> Chart | None:
         from planner.answers.anatomy import memory_of
@@ -187,7 +187,7 @@ def memory_bars(request: Request, plans: Sequence[ScoredPlan], names: Sequence[s
 
 
 def workers_curve(curve: Saturation, recommended: int | None = None) -> Chart:
-    """Throughput against workers: simulated with its interval, the bound, and W times one worker."""
+    """Throughput against workers, with ranges, the bound and linear scaling."""
     points = curve.points
     workers = [point.workers for point in points]
     unit = unit_of(points[0].scored)
@@ -261,7 +261,7 @@ def workers_curve(curve: Saturation, recommended: int | None = None) -> Chart:
 
 
 def utilisation_curve(curve: Saturation) -> Chart:
-    """How busy each resource is against workers."""
+    """Utilization of each resource against workers."""
     workers = [point.workers for point in curve.points]
     last = curve.points[-1].scored
     words = {name: label(resource_words(name, last.plan)) for name in last.prediction.utilisation}
@@ -287,7 +287,7 @@ def utilisation_curve(curve: Saturation) -> Chart:
 
 
 def sizes_curve(curve: Saturation) -> Chart:
-    """Throughput against the number of what the exchange can have more of, as servers."""
+    """Throughput against the number of servers, or whatever the strategy scales."""
     plans = [scored for _, scored in curve.sizes]
     words = plans[0].plan.exchange.labels()
     data = [
@@ -319,7 +319,7 @@ def sizes_curve(curve: Saturation) -> Chart:
 
 
 def _marked(name: str, points: Sequence[SaturationPoint], meta: str, colour: str) -> Spec:
-    """Points of the curve that stand out; `meta` is how a terminal draws them."""
+    """Highlighted points of the curve; `meta` is their character in a terminal."""
     return {
         "type": "scatter",
         "mode": "markers",

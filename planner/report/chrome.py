@@ -39,7 +39,7 @@ Names = dict[tuple[int, int, int], tuple[int, int, str]]  # (worker, resource, s
 
 
 def write_chrome(timeline: Timeline, path: Path | str) -> None:
-    """Write a timeline, gzipped if the name ends in .gz, whole or not at all."""
+    """Write a timeline atomically; gzipped if the name ends in .gz."""
     with replacing(path) as file:
         if str(path).endswith(".gz"):
             with gzip.GzipFile(fileobj=file, mode="wb", compresslevel=COMPRESSION, mtime=0) as packed:
@@ -60,7 +60,7 @@ def _write(timeline: Timeline, file: IO[bytes] | gzip.GzipFile) -> None:
 
 
 def _events(timeline: Timeline) -> Iterator[str]:
-    """Pieces of text, each one or more events."""
+    """The trace as pieces of text, each with one or more events."""
     tracks = _tracks(timeline)
     yield ",\n".join(_metadata(timeline, tracks))
     flow = 0
@@ -127,7 +127,7 @@ def _meta(kind: str, pid: int, tid: int, **args: Any) -> str:
 
 
 def _slices(timeline: Timeline, mine: npt.NDArray[Any], worker: int, tracks: Names) -> Iterator[str]:
-    """One X event for each chunk of one worker; its ts is when it takes its turn."""
+    """One X event per chunk of one worker, from its turn on."""
     profile = timeline.profile
     heads = []
     for name, resource, server in zip(
@@ -163,7 +163,7 @@ def _ns(times_s: npt.NDArray[np.float64], timeline: Timeline) -> npt.NDArray[np.
 
 
 def _us(whole_ns: npt.NDArray[np.float64]) -> list[float]:
-    """Microseconds, the unit of the format."""
+    """Microseconds, the unit of the trace format."""
     return (whole_ns / 1e3).tolist()  # type: ignore[no-any-return]
 
 
@@ -172,7 +172,7 @@ Arrows = tuple[npt.NDArray[np.intp], npt.NDArray[np.intp]]  # rows of `mine`: fr
 
 
 def _arrows(timeline: Timeline, mine: npt.NDArray[Any]) -> Arrows:
-    """The last chunk of each transfer and the first of each op that depends on it, within one step."""
+    """Pairs of the last chunk of a transfer and the first chunk of an op that depends on it, per step."""
     profile = timeline.profile
     consumer = np.repeat(np.arange(profile.ops), np.diff(profile.dep_start))
     wanted = profile.is_transfer[profile.dep_index]
@@ -192,7 +192,7 @@ def _arrows(timeline: Timeline, mine: npt.NDArray[Any]) -> Arrows:
 def _flows(
     timeline: Timeline, mine: npt.NDArray[Any], arrows: Arrows, *, where: Where, number: int
 ) -> Iterator[str]:
-    """An s event inside the transfer and an f event at the start of the op that waited for it."""
+    """Flow events from transfers to the ops that waited for them."""
     for at in range(0, len(arrows[0]), BATCH):
         out = []
         source, target = (mine[end[at : at + BATCH]] for end in arrows)
@@ -216,7 +216,7 @@ def _lanes(rows: npt.NDArray[Any], where: Where) -> list[str]:
 
 
 def _counters(timeline: Timeline) -> Iterator[str]:
-    """How many transfers run on each server's NIC in each direction, and how much of it they use."""
+    """Counter events: concurrent transfers per server NIC and direction, and their share of it."""
     for direction in (DOWNLINK, UPLINK):
         for server, (times_s, active, share) in enumerate(
             link_use(timeline.rows, timeline.cluster, direction)
@@ -271,7 +271,7 @@ def link_use(rows: npt.NDArray[Any], cluster: Cluster, direction: int) -> list[U
 
 
 def _percent(state: int, cluster: Cluster, direction: int) -> list[float]:
-    """What the flows of a state, a set of lanes as bits, use of each server's NIC."""
+    """The share of each server's NIC that the flows of a state use."""
     down = direction == DOWNLINK
     capacities = [c for n in cluster.nodes for c in (n.egress_bytes_per_s, n.ingress_bytes_per_s)]
     servers, crosses = [], []

@@ -18,7 +18,7 @@ MOST_WORST = 10
 
 
 def percent(value: float) -> str:
-    """An error, with a digit after the point where it is small."""
+    """An error in percent, with one decimal below 10%."""
     return f"{100 * value:.1f}%" if abs(value) < 0.0995 else f"{100 * value:.0f}%"
 
 
@@ -35,7 +35,7 @@ def reached(value: bool | None) -> str | None:
 
 
 def suite_lines(found: Sequence[Evidence]) -> Table:
-    """One line a suite."""
+    """A table with one row per suite."""
     return Table(
         [_line(match.suite, match.whole) | {"_targets": _targets(match)} for match in found],
         [*_columns("Suite"), Column("_targets", "Targets reached")],
@@ -50,7 +50,7 @@ def suite_lines(found: Sequence[Evidence]) -> Table:
 
 
 def suite_tables(one: Evidence) -> list[Table]:
-    """The table of a suite, its other figures, and what could not be compared."""
+    """The tables of a suite: errors, other figures, and runs that cannot be compared."""
     notes = [f"Error of {one.quantity}. Fitted: {one.fitted}."]
     notes += [f"Rule of thumb: {one.rule}."] if one.rule else []
     notes += [f"Others: {one.peers}."] if one.peers else []
@@ -70,7 +70,7 @@ def suite_tables(one: Evidence) -> list[Table]:
 
 
 def by_source(one: Evidence) -> Table:
-    """The same figures source by source."""
+    """The errors of a suite by source."""
     from planner.validation.evidence import figures_of
 
     names = sorted({row.source for row in one.rows})
@@ -82,13 +82,13 @@ def by_source(one: Evidence) -> Table:
 
 
 def worst_rows(one: Evidence) -> Table:
-    """The runs that are furthest off."""
+    """The runs with the largest errors."""
     rows = sorted(one.rows, key=lambda row: -abs(row.error))[:MOST_WORST]
     return _rows(rows, f"The {len(rows)} runs that are furthest off")
 
 
 def all_rows(one: Evidence) -> Table:
-    """Every run."""
+    """A table of every run."""
     return _rows(one.rows, f"{one.suite}: every run")
 
 
@@ -102,7 +102,7 @@ def figures_data(of: Figures) -> dict[str, Any]:
 
 
 def account_table(account: Account) -> Table:
-    """What became of every row of a user's table."""
+    """How many rows of a user's table were compared, and why others were skipped."""
     reasons = Counter(account.skipped.values()).most_common()
     lines = [{"what": "compared", "rows": account.compared}]
     lines += [{"what": f"skipped: {reason}", "rows": count} for reason, count in reasons]
@@ -117,7 +117,7 @@ def account_table(account: Account) -> Table:
 def evidence_data(
     found: Sequence[Evidence], *, rows: bool = False, accounts: Sequence[Account] = ()
 ) -> dict[str, Any]:
-    """The summary for programs."""
+    """The evidence for JSON."""
     return {
         "version": planner.__version__,
         **({"accounts": [asdict(account) for account in accounts]} if accounts else {}),
@@ -171,7 +171,7 @@ def evidence_tables(
 
 
 def readme_table(found: Sequence[Evidence]) -> Table:
-    """The accuracy of the package as its README shows it."""
+    """The accuracy by part of each suite, with targets."""
     lines = []
     for match in found:
         for part in match.parts:
@@ -217,7 +217,7 @@ def _target(part: Part) -> dict[str, Any]:
 
 
 def _targets(one: Evidence) -> str | None:
-    """How many targets are reached of how many."""
+    """How many targets are met."""
     each = [part.reached for part in one.parts] + [statement.reached for statement in one.statements]
     asked = [value for value in each if value is not None]
     return f"{sum(asked)} of {len(asked)}" if asked else None

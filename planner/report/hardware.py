@@ -98,7 +98,7 @@ def hardware_table(machines: Sequence[Hardware]) -> Table:
 
 
 def hardware_page(hardware: Hardware) -> list[Table]:
-    """Everything known of one machine, figure by figure, with basis, date and source."""
+    """Every figure of one machine, with basis, date and source."""
     from planner.hardware.prices.offers import nearest_current
 
     figures = _figures(hardware)
@@ -132,7 +132,7 @@ def hardware_page(hardware: Hardware) -> list[Table]:
 
 
 def hardware_data(hardware: Hardware) -> dict[str, Any]:
-    """The page for programs: the plain values, and the sources beside them."""
+    """One machine for JSON: plain values and their sources."""
     from planner.hardware.prices.offers import nearest_current
 
     nearest = None if hardware.still_sold else nearest_current(hardware)
@@ -195,7 +195,7 @@ Figure = tuple[str, str, Source | None]  # name, value, where it comes from
 
 
 def _figures(hardware: Hardware) -> list[Figure]:
-    """What is known of a machine; what is unknown says so."""
+    """The figures of a machine; unknown ones say so."""
     device, price, sources = hardware.device, hardware.price, hardware.sources
     speed = f", {rate(device.memory_bytes_per_s / 1e9)} GB/s" if device.memory_bytes_per_s else ""
     host = [hardware.cpu or None, f"{hardware.vcpus} vCPUs" if hardware.vcpus else None]
@@ -235,7 +235,7 @@ def _figures(hardware: Hardware) -> list[Figure]:
 
 
 def _network(hardware: Hardware) -> list[Figure]:
-    """The rows of the network: one where baseline and burst are one figure or none."""
+    """The rows of the network; baseline and burst share one if they are equal."""
     baseline, burst = hardware.nic_baseline_bytes_per_s, hardware.nic_burst_bytes_per_s
     label = f" ({hardware.nic_label})" if hardware.nic_label else ""
     if baseline is None and burst is None:
@@ -258,7 +258,7 @@ def _network(hardware: Hardware) -> list[Figure]:
 
 
 def _peaks(flops: Mapping[str, float]) -> str:
-    """`8.1 TFLOP/s fp32, 65 fp16`; equal neighbours are joined: `989 fp16 and bf16`."""
+    """`8.1 TFLOP/s fp32, 65 fp16`; formats with the same peak share it: `989 fp16 and bf16`."""
     small = flops.get("fp32", 1e12) < 1e12
     parts: list[tuple[float, list[str]]] = []
     for name in FORMATS:
@@ -274,7 +274,7 @@ def _peaks(flops: Mapping[str, float]) -> str:
 
 
 def _fabric(hardware: Hardware) -> list[Figure]:
-    """How the devices of a machine are joined, where there are several."""
+    """The fabric between the devices of a machine, if it has several."""
     fabric = hardware.fabric
     if fabric is None:
         return [("fabric", "not published", None)] if hardware.device_count > 1 else []
@@ -303,7 +303,7 @@ def _kernels(hardware: Hardware) -> Table:
 
 
 def nic_words(hardware: Hardware) -> str | None:
-    """`2.5-10`: baseline and burst; `80 +3200` with RDMA beside."""
+    """`2.5-10`: baseline and burst; `80 +3200`: with RDMA."""
     baseline, burst, rdma = (
         _over(value, GBIT_BYTES_PER_S)
         for value in (
@@ -329,7 +329,7 @@ def _device_source(hardware: Hardware) -> Source:
 
 
 def short_devices(devices: str) -> str:
-    """`8x V100-SXM2-16GB` as `8x V100-SXM2`, for a list has a column for memory; no `Xeon-` either."""
+    """Device names for lists: `8x V100-SXM2` of `8x V100-SXM2-16GB`."""
     return re.sub(r"-(\d+GB|1GPU)$|Xeon-(?=[E\d])", "", devices)
 
 

@@ -39,7 +39,7 @@ _LEADING = re.compile(r"[-+]?\$?\s*([\d,]*\.?\d+(?:e[-+]?\d+)?)", re.IGNORECASE)
 
 
 def tables_page(tables: Table | Sequence[Table], title: str, command: str = "") -> Page:
-    """Tables as a page: the title of the first is the answer, tables of sentences alone are remarks."""
+    """A page of tables: the first title is the headline, tables of notes are remarks."""
     first, *others = [tables] if isinstance(tables, Table) else tables
     lines = first.title.splitlines() or [title]
     remarks = [Remark("", first.notes)] if not first.rows else []
@@ -108,18 +108,18 @@ def render_page(page: Page) -> str:
 
 
 def write_page(page: Page, path: Path | str) -> None:
-    """Write a page whole or not at all."""
+    """Write a page atomically."""
     write_file(path, render_page(page))
 
 
 def script_json(value: Any) -> str:
-    """JSON that can stand inside a script element: no character of it can end the element."""
+    """JSON that is safe inside a script element."""
     text = json.dumps(_finite(value), separators=(",", ":"), allow_nan=False)
     return text.replace("<", "\\u003c").replace(">", "\\u003e").replace("&", "\\u0026")
 
 
 def _finite(value: Any) -> Any:
-    """The value with numbers that JSON knows: what is not finite becomes null, which plotly leaves out."""
+    """The value with null for numbers that JSON lacks."""
     if isinstance(value, float):
         return float(f"{value:.6g}") if math.isfinite(value) else None
     if isinstance(value, dict):
@@ -201,7 +201,7 @@ def _table(table: Table) -> str:
 
 
 def _assumptions(assumptions: Sequence[Note]) -> str:
-    """One row a subject; a subject with many sentences shows the first, the others on demand."""
+    """A table with one row per topic; long lists are folded."""
     if not assumptions:
         return ""
     about: dict[str, list[str]] = {}
@@ -231,7 +231,7 @@ def _command(command: str) -> str:
 
 
 def table_html(table: Table) -> str:
-    """The rows and columns of a table; its title and notes are the page's."""
+    """A table without its title and notes."""
     columns = table.shown()
     kinds = [kind_of(column, table.rows) for column in columns]
     head = "".join(
@@ -252,12 +252,12 @@ def table_html(table: Table) -> str:
 
 
 def size_of(columns: int) -> str:
-    """How a table of more than a few columns is set: cards on a telephone; closer where it is crowded."""
+    """The CSS classes of a table by its number of columns."""
     return "many crowded" if columns > CROWDED else "many"
 
 
 def sort_value(column: Column, row: Mapping[str, Any], figure: bool) -> float | None:
-    """The number that a cell is sorted by: its value, or what a figure begins with; None for words."""
+    """The number by which a cell sorts: its value, or the first number of its text; None for words."""
     value = row.get(column.key)
     if isinstance(value, int | float) and not isinstance(value, bool):
         return float(value)
@@ -293,7 +293,7 @@ def _cell(column: Column, row: Mapping[str, Any], kind: str) -> str:
 
 
 def _inside(text: str) -> str:
-    """What a cell shows: a bar of characters, as a terminal needs it, becomes one of the page."""
+    """The content of a cell; bars of characters become graphic ones."""
     if not text or set(text) != {"█"}:
         return escape(text)
     look = f"display:inline-block;height:0.75em;width:{0.6 * len(text):.1f}em;background:{BAR}"
@@ -319,7 +319,7 @@ MOST_NOTEBOOK_ROWS = 40  # of a sweep, say; the rest is in `as_dict()`
 
 
 def notebook_html(result: Any) -> str:
-    """A result as a fragment for a notebook: the sections of a page without charts, assumptions folded."""
+    """An answer as an HTML fragment for notebooks, without charts; assumptions folded."""
     page = page_of(result)
     first, *others = page.tables
     parts = [f"<p><b>{escape(page.answer)}</b></p>"]

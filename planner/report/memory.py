@@ -33,7 +33,7 @@ ALWAYS = ("parameters", "gradients", "optimizer", "fragmentation")  # have a row
 
 @dataclass(frozen=True, slots=True)
 class TrainingSettings:
-    """How a model is trained, as far as memory depends on it."""
+    """The training settings that memory depends on."""
 
     batch: int
     precision: Precision
@@ -44,7 +44,7 @@ class TrainingSettings:
 
 
 def layouts(model: Model, training: TrainingSettings) -> dict[str, PeakMemory]:
-    """Peak memory of one device: alone, or by the ZeRO stage that shards states over several."""
+    """The peak memory per device, replicated and by ZeRO stage."""
     share, buffers = 1 / training.devices, gathered_bytes(model, training.precision)
     ways = {"alone": Shares()} if training.devices == 1 else {
         "replicated": Shares(communicators=1),
@@ -131,7 +131,7 @@ def _gib(value: float) -> str:
 
 
 def fit_page(fit: Fit) -> Page:
-    """Which methods fit on which GPUs, with speed and cost, and the cheapest that does."""
+    """Training methods by GPU: memory, speed, cost, and the cheapest that fits."""
     numbers = [
         programs(key)
         for key in ("peak_bytes", "usable_bytes", "precision", "tokens_per_s_low", "tokens_per_s_high")

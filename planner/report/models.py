@@ -23,7 +23,7 @@ BAR = 20  # characters
 
 
 def summary(model: Model) -> dict[str, Any]:
-    """One model in one row."""
+    """One model as one row."""
     return {
         "model": model.name,
         "layers": len(layer_rows(model)),  # as people count them: with its bias and activation one
@@ -42,7 +42,7 @@ def summary(model: Model) -> dict[str, Any]:
 
 
 def list_table(models: Iterable[Model], unread: Iterable[str] = ()) -> Table:
-    """All models, one in a row, and why others cannot be read."""
+    """All models, one per row, and why others cannot be read."""
     return Table(
         [summary(model) for model in models],
         [
@@ -134,7 +134,7 @@ def model_data(model: Model) -> dict[str, Any]:
 
 
 def imported_lines(found: ImportedModel, file: Path) -> list[str]:
-    """What an import says: what was recognised, and what was not."""
+    """The report of an import: recognised and unknown parts."""
     model = found.model
     asked = workloads(model)
     flops = [sum(getattr(layer, way).nominal_flops for layer in asked) for way in ("forward", "backward")]
@@ -158,7 +158,7 @@ def imported_lines(found: ImportedModel, file: Path) -> list[str]:
 
 
 def layer_rows(model: Model) -> list[dict[str, Any]]:
-    """A row for each layer, with the biases, norms and activations that follow it in the same row."""
+    """One row per layer, including the biases, norms and activations after it."""
     rows: dict[str, dict[str, Any]] = {}
     stands_in: dict[str, str] = {}
     for layer in model.layers[1:]:
@@ -185,7 +185,7 @@ def layer_rows(model: Model) -> list[dict[str, Any]]:
 
 
 def folded_rows(model: Model) -> list[dict[str, Any]]:
-    """The same for people: equal blocks in a row are one line behind the first of them."""
+    """The rows with equal consecutive blocks folded into one."""
     rows = layer_rows(model)
     block = {layer.name: layer.block for layer in model.layers}
     alike = {
@@ -236,7 +236,7 @@ def largest_tensors(model: Model) -> list[dict[str, Any]]:
 
 
 def _common_scope(model: Model) -> str:
-    """The scope that all tensors share, with its slash; empty if they share none."""
+    """The prefix of all tensor names, with its slash; empty if there is none."""
     scopes = {tensor.name.partition("/")[0] for tensor in model.tensors}
     nested = all(tensor.name.count("/") > 1 for tensor in model.tensors)
     return f"{scopes.pop()}/" if len(scopes) == 1 and nested and len(model.tensors) > 1 else ""
@@ -303,7 +303,7 @@ def model_page(model: Model) -> Page:
 
 
 def _without_bars(table: Table) -> Table:
-    """The table without the bars of characters that a terminal needs."""
+    """The table without bars of characters."""
     return replace(table, columns=[column for column in table.columns if column.key != "bar"])
 
 

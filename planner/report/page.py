@@ -94,12 +94,12 @@ class Table:
         return list(keys) or [column.key for column in self.columns if not column.key.startswith("_")]
 
     def plain_rows(self) -> list[dict[str, Any]]:
-        """The rows for programs."""
+        """The rows for JSON and CSV."""
         rows = self.records or self.rows
         return [{key: value for key, value in row.items() if key[:1] != "_"} for row in rows]
 
     def short(self) -> Table:
-        """The table for a screen: its brief rows, and a sentence about the others."""
+        """The table for a screen: its brief rows, and how many more there are."""
         if self.brief is None:
             return self
         more = len(self.rows) - len(self.brief)
@@ -167,12 +167,12 @@ class Page:
 
     @property
     def answer(self) -> str:
-        """The verdict in one line."""
+        """The headline with its verdict, in one line."""
         return f"{self.verdict}: {self.headline}" if self.verdict and self.headline else self.headline
 
     @property
     def charts(self) -> list[Chart]:
-        """Every picture, drawn."""
+        """All pictures, drawn."""
         return list(filter(None, (picture.draw() for picture in self.pictures())))
 
 
@@ -182,17 +182,17 @@ def programs(key: str, get: Callable[[Any], Any] | None = None) -> Column:
 
 
 def chart(drawn: Chart) -> Picture:
-    """A chart that is drawn already."""
+    """A picture of a chart that is drawn already."""
     return Picture(lambda: drawn)
 
 
 def label(text: str) -> str:
-    """Text for plotly, which reads a few tags and entities in what it draws: as text, never as markup."""
+    """Text for plotly, with its markup escaped."""
     return escape(" ".join(text.split()), quote=False)
 
 
 def plain_text(value: Any) -> str:
-    """A value without a unit, as people read it."""
+    """A value without a unit, for people."""
     if isinstance(value, bool):
         return "yes" if value else "no"
     if isinstance(value, int):

@@ -66,7 +66,7 @@ def plan_page(
 
 
 def resource_words(resource: Resource, plan: Plan) -> str:
-    """`uplink[0]` as `gradients arriving at server 0`, in the terms of the plan's exchange."""
+    """A resource in the terms of the strategy: `uplink[0]` as `gradients arriving at server 0`."""
     words = {**plan.exchange.labels().resources, COMPUTATION: "compute", INPUT: "the input pipeline"}
     known = words.get(resource.unnumbered)
     return str(resource) if known is None else known.format(resource.number)
@@ -112,7 +112,7 @@ def headline(plan: Plan, request: Request) -> str:
 
 
 def device_words(name: str) -> str:
-    """A device's name without what sellers add: `RTX-PRO-6000` of `RTX-PRO-6000-Blackwell-Server`."""
+    """A device's name without its marketing suffix: `RTX-PRO-6000` of `RTX-PRO-6000-Blackwell-Server`."""
     return name.partition("-Blackwell")[0]
 
 
@@ -132,7 +132,7 @@ _METHOD = re.compile(r"(?P<model>.+?)-(?P<method>qlora|lora|head)(-r(?P<rank>\d+
 
 @dataclass(frozen=True, slots=True)
 class SpeedUnit:
-    """What speeds and costs count: samples, or the tokens of networks over sequences."""
+    """The unit of speeds and costs: samples, or tokens for networks over sequences."""
 
     sample_tokens: float | None = None
 
@@ -177,12 +177,12 @@ def price_words(scored: ScoredPlan) -> list[str]:
 
 
 def best_so_far(scored: ScoredPlan, request: Request) -> str:
-    """The best plan of a search that still runs, for its progress line."""
+    """The best plan so far, for a progress line."""
     return ", ".join([scored.plan.rental_text, speed_words(scored), *price_words(scored)])
 
 
 def fact_lines(scored: ScoredPlan, request: Request, training: Training | None) -> list[list[str]]:
-    """The figures below a headline: speed and price, the job, what it misses."""
+    """The lines below a headline: speed and price, the job, and the limit that is missed."""
     lines = [[speed_words(scored), *price_words(scored)]]
     if training is not None:
         lines.append([job_words(training, scored, request)])
@@ -191,7 +191,7 @@ def fact_lines(scored: ScoredPlan, request: Request, training: Training | None) 
 
 
 def _job_figures(training: Training, scored: ScoredPlan) -> tuple[str, str, str, str]:
-    """Time and cost of a job, each with its range; empty where there is none."""
+    """Time and cost of a job, each with its range; empty if unknown."""
     took, cost = training.seconds(scored), training.usd(scored)
     spent = "" if cost is None else usd(cost)
     if scored.range is None:
@@ -213,7 +213,7 @@ def job_words(training: Training, scored: ScoredPlan, request: Request) -> str:
 
 
 def _deadline_words(training: Training, scored: ScoredPlan, request: Request) -> str:
-    """The probability with which a plan meets the deadline; empty without one."""
+    """The probability of meeting the deadline; empty without one."""
     if request.deadline_s is None:
         return ""
     share = training.probability_within(scored, request.deadline_s)
@@ -222,7 +222,7 @@ def _deadline_words(training: Training, scored: ScoredPlan, request: Request) ->
 
 
 def missed_words(scored: ScoredPlan, request: Request, training: Training | None) -> str:
-    """A sentence about the limit that a plan misses; empty if none."""
+    """The limit that a plan misses, in a sentence; empty if none."""
     from planner.answers.jobs import Limit, missed_limit
 
     limit = missed_limit(scored, request, training)
@@ -240,7 +240,7 @@ def is_async(scored: ScoredPlan) -> bool:
 
 
 def staleness_words(scored: ScoredPlan) -> str:
-    """What an asynchronous plan gives up for its speed; empty for synchronous training."""
+    """The staleness of asynchronous training, in a sentence; empty for synchronous training."""
     stale = scored.prediction.staleness_mean
     if not is_async(scored) or not stale:
         return ""
@@ -262,8 +262,7 @@ def beside_words(name: str, training: Training | None, other: ScoredPlan, aside:
 
 
 def compared_words(scored: ScoredPlan, other: ScoredPlan, than: str = "") -> str:
-    """How a plan compares with another: `3.1x faster for 4% more per sample`; `than` names the other. Twice
-    the cost and more is said as a factor."""
+    """A comparison of two plans: `3.1x faster for 4% more per sample`; `than` names the other."""
     times = scored.samples_per_s / other.samples_per_s
     if abs(times - 1) < CLOSE:
         faster, conjunction = "as fast", "as"
@@ -287,7 +286,7 @@ def compared_words(scored: ScoredPlan, other: ScoredPlan, than: str = "") -> str
 
 
 def alone_words(scored: ScoredPlan, baseline: ScoredPlan | None, training: Training | None) -> str:
-    """How a plan compares with one device; empty where it is one."""
+    """A comparison of a plan with one device; empty for plans of one device."""
     if baseline is None or scored.plan.workers == 1:
         return ""
     devices, charge = baseline.plan.workers_per_machine, ""
@@ -298,7 +297,7 @@ def alone_words(scored: ScoredPlan, baseline: ScoredPlan | None, training: Train
 
 
 def tied_words(rivals: Sequence[ScoredPlan]) -> str:
-    """Plans that are statistically tied with the choice; empty where none is."""
+    """The plans tied with the choice, in a sentence; empty if there are none."""
     if not rivals:
         return ""
     names = listed([rival.plan.rental_text for rival in rivals], TIED_NAMED)
@@ -306,7 +305,7 @@ def tied_words(rivals: Sequence[ScoredPlan]) -> str:
 
 
 def bottleneck_words(scored: ScoredPlan) -> str:
-    """What limits a plan: the resource that is full, or the chain of a step."""
+    """The bottleneck of a plan: a saturated resource, or latency."""
     top = scored.prediction.bottleneck
     used = percent(scored.prediction.utilisation.get(top, 0.0))
     what = resource_words(top, scored.plan)
@@ -319,24 +318,24 @@ def bottleneck_words(scored: ScoredPlan) -> str:
 
 
 def is_full(scored: ScoredPlan) -> bool:
-    """Whether the busiest resource is what limits; below, the chain of a step's ops does."""
+    """Whether the busiest resource is saturated; otherwise latency limits the step."""
     return scored.prediction.utilisation.get(scored.prediction.bottleneck, 0.0) >= FULL
 
 
 def busiest(scored: ScoredPlan) -> str:
-    """What to call the busiest resource of a plan."""
+    """The label of the busiest resource: bottleneck, or just busiest."""
     return "bottleneck" if is_full(scored) else "busiest"
 
 
 def busy_words(scored: ScoredPlan) -> str:
-    """`compute, 76%`: the busiest resource, and how much of the time."""
+    """The busiest resource and its utilization: `compute, 76%`."""
     top = scored.prediction.bottleneck
     used = scored.prediction.utilisation.get(top)
     return resource_words(top, scored.plan) + (f", {percent(used)}" if used is not None else "")
 
 
 def energy_words(scored: ScoredPlan) -> str:
-    """Energy per million samples, and how that was counted; empty where the power is not known."""
+    """Energy per million samples and its method; empty if the power is unknown."""
     row = scored.as_dict()
     kwh, kg = row["kwh_per_million_samples"], row["kg_co2e_per_million_samples"]
     if kwh is None:
@@ -346,7 +345,7 @@ def energy_words(scored: ScoredPlan) -> str:
 
 
 def figures(scored: ScoredPlan, request: Request) -> list[Figure]:
-    """The plan in boxes: how fast, what the job takes and costs, what limits."""
+    """The boxes of a page: speed, time, cost and bottleneck."""
     from planner.answers.jobs import training_of
 
     training, top = training_of(request), scored.prediction.bottleneck

@@ -42,7 +42,7 @@ MOST = 400  # plans; the page would grow and nobody slides through more
 def plan_row(
     scored: ScoredPlan, chosen: ScoredPlan, request: Request, training: Training | None
 ) -> dict[str, Any]:
-    """The row of a plan: the PLAN object of JSON, and under keys with an underscore what people read."""
+    """The row of a plan: the PLAN object of JSON, with keys for people that begin with an underscore."""
     from planner.answers.jobs import missed_limit
 
     scale = scored.sample_tokens or 1
@@ -96,8 +96,7 @@ def speed_column(rows: Sequence[Mapping[str, Any]]) -> Column:
 
 
 def cost_columns(rows: Sequence[Mapping[str, Any]], request: Request | None) -> list[Column]:
-    """Price by the hour and by what is trained, and what the job takes and costs where it was named; none
-    where nothing has a price."""
+    """Columns of price and cost, and of the job if one was given; none without prices."""
     priced = any(row["usd_per_hour"] is not None for row in rows)
     job = request is not None and "job_s" in rows[0] and asks_for_job(request)
     per = ("usd_per_billion_tokens", "$/B tokens")
@@ -119,7 +118,7 @@ def asks_for_job(request: Request) -> bool:
 
 
 def row_style(row: Mapping[str, Any]) -> str:
-    """The choice stands out, what misses a limit too, and what lost does not."""
+    """The style of a row: the choice, a missed limit, or neither."""
     if row.get("_choice") == CHOICE:
         return "bold green"
     return "red" if row.get("misses") else "dim"
@@ -131,8 +130,7 @@ LABEL = Column("_label", "", style=row_style, enough=13)
 def what_if(
     plans: Sequence[ScoredPlan], chosen: ScoredPlan, request: Request, goal: str = "balanced"
 ) -> Spec:
-    """What `assets/what_if.js` shows of the plans in the number format of the choice, on machines that
-    have it; empty where they leave nothing to choose."""
+    """The data of `assets/what_if.js`; empty if there is nothing to choose."""
     from planner.answers.jobs import training_of
 
     training = training_of(request)
@@ -171,7 +169,7 @@ def what_if(
 
 
 def _at(scored: ScoredPlan, request: Request) -> dict[str, float | None]:
-    """Where a plan stands on each slider."""
+    """The values of a plan on each slider."""
     machine = request.market.machine(scored.plan.machine)
     return {
         "workers": scored.plan.workers,
@@ -193,8 +191,8 @@ def _words(key: str, value: float) -> str:
 
 
 def _slider(key: str, at: Sequence[dict[str, float | None]], asked: float | None) -> Spec:
-    """A place for each value that some plan has, and the last for any, which it begins with unless the answer
-    has a limit; empty where all plans have the same value."""
+    """A slider over the values of the plans, from the request's limit; empty if all plans have the same
+    value."""
     values = sorted({value for scored in at if (value := scored[key]) is not None})
     if len(values) < 2:
         return {}

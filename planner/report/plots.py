@@ -36,7 +36,7 @@ DASHES = {"dash": "dashed", "dot": "dotted"}
 
 @dataclass(frozen=True, slots=True)
 class Series:
-    """Points, drawn as `glyph`, or, without one, the line through them."""
+    """Points drawn as `glyph`, or the line through them."""
 
     name: str
     points: Sequence[tuple[float, float]]
@@ -47,7 +47,7 @@ class Series:
 
 @dataclass(frozen=True, slots=True)
 class PlotScale:
-    """The values of an axis, mapped to [0, 1]."""
+    """An axis: maps values to [0, 1]."""
 
     low: float
     high: float
@@ -55,7 +55,7 @@ class PlotScale:
 
     @staticmethod
     def over(values: Iterable[float], log: bool = False) -> PlotScale:
-        """A scale with some air that holds the values, from zero unless it is logarithmic."""
+        """A scale with a margin, from zero unless it is logarithmic."""
         numbers = list(values)
         if not log:
             return PlotScale(0.0, max(numbers) * 1.02 or 1.0)
@@ -63,25 +63,24 @@ class PlotScale:
 
     @staticmethod
     def spanning(values: Iterable[float]) -> PlotScale:
-        """The least scale that holds the values: from zero, or logarithmic where they span much."""
+        """The smallest scale for the values: from zero, or logarithmic for wide ranges."""
         numbers = [value for value in values if value > 0 and math.isfinite(value)] or [1.0]
         low, high = min(numbers), max(numbers)
         log = high > WIDE_RATIO * low
         return PlotScale(low if log else 0.0, high, log)
 
     def at(self, value: float) -> float:
-        """Where a value stands, from 0 to 1."""
+        """The position of a value, from 0 to 1."""
         if self.log:
             return math.log(value / self.low) / math.log(self.high / self.low)
         return (value - self.low) / (self.high - self.low)
 
     def place(self, value: float) -> float:
-        """A value as plotly wants it in an annotation: its logarithm on a logarithmic axis."""
+        """A value in plotly's annotation coordinates: its logarithm on a logarithmic axis."""
         return math.log10(value) if self.log else value
 
     def axis(self, title: str, *, wide: bool = False) -> Spec:
-        """The axis for plotly; ticks at 1, 2 and 5 where there is room for them, else at powers of ten, each
-        with its whole number."""
+        """The axis for plotly, with ticks at 1, 2 and 5 times powers of ten."""
         if not self.log:
             return {**titled(title), "rangemode": "tozero"}
         digits = (1, 2, 5) if math.log10(self.high / self.low) < (2.5 if wide else 1.2) else (1,)
@@ -91,7 +90,7 @@ class PlotScale:
         return {**titled(title), "type": "log", **ticks}
 
     def ticks(self, most: int) -> list[float]:
-        """Round values within the axis: 1, 2 and 5 times powers of ten."""
+        """Round values on the axis: 1, 2 and 5 times powers of ten."""
         if self.log and self.high > 6 * self.low:  # over less the ticks of a linear axis are apart too
             tens = range(math.floor(math.log10(self.low)), math.ceil(math.log10(self.high)) + 1)
             for digits in ((1, 2, 5), (1, 3), (1,)):
@@ -108,7 +107,7 @@ class PlotScale:
 
 
 def titled(title: str) -> Spec:
-    """A linear axis of plotly."""
+    """A linear axis of plotly with a title."""
     return {"title": {"text": title}, "tickformat": ",~r"}
 
 
@@ -121,7 +120,7 @@ NARROW = 20  # characters of a name beside a bar, where there is little room
 
 
 def bars(name: str, values: Sequence[float], color: Any, hover: str, **more: Any) -> Spec:
-    """Bars along x, a row each; names of rows are the axis's."""
+    """Horizontal bars, one per row; the axis names the rows."""
     return {
         "type": "bar",
         "orientation": "h",
@@ -145,7 +144,7 @@ def rows_chart(
     wide: bool = True,
     barmode: str = "stack",
 ) -> Chart:
-    """Bars in rows with names beside them; several of a row are stacked, or side by side (`group`)."""
+    """A chart of horizontal bars with names, stacked or grouped."""
     layout = {
         "barmode": barmode,
         "bargap": 0.35,
@@ -157,7 +156,7 @@ def rows_chart(
 
 
 def row_axis(names: list[str]) -> Spec:
-    """Rows from the top; names are labels and not categories, for two rows may have the same."""
+    """An axis of named rows, from the top; names may repeat."""
     return {
         "autorange": "reversed",
         "tickmode": "array",
@@ -168,7 +167,7 @@ def row_axis(names: list[str]) -> Spec:
 
 
 def narrow_rows(names: Sequence[str]) -> Spec:
-    """Names of bars in two lines at most, and room for them."""
+    """The layout of rows on narrow screens: names in at most two lines."""
     lines = [broken_cell(name, NARROW) for name in names]
     short = [
         label(first) + (f"<br>{label(_short(' '.join(rest), NARROW))}" if rest else "")
@@ -202,7 +201,7 @@ def chart_plot(chart: Chart, width: int = WIDTH) -> Text:
 
 
 def _series(trace: Spec) -> Iterable[Series]:
-    """The line and the points of a trace, the name with the last."""
+    """The line and the points of a trace."""
     points = [(float(x), float(y)) for x, y in zip(trace["x"], trace["y"], strict=True)]
     name, look = unescape(trace.get("name", "")), trace.get("line") or trace.get("marker") or {}
     marks = "markers" in trace["mode"]
@@ -241,7 +240,7 @@ def _plot(
     *,
     whole: bool = False,
 ) -> Text:
-    """The plot as text of at most `width` columns; `whole` numbers at the ticks of x."""
+    """The plot as text of at most `width` columns; `whole`: integer ticks on x."""
     from rich.text import Text
 
     y_ticks = y.ticks(HEIGHT // 3)
@@ -272,7 +271,7 @@ def _plot(
 def _cells(
     series: Sequence[Series], x: PlotScale, y: PlotScale, columns: int
 ) -> dict[tuple[int, int], tuple[str, str]]:
-    """Which character stands where; later series cover earlier ones, points cover lines."""
+    """The character at each cell; later series cover earlier ones, points cover lines."""
     cells: dict[tuple[int, int], tuple[str, str]] = {}
     for part in series:
         if not part.line:
@@ -289,7 +288,7 @@ def _cells(
 
 
 def _line(part: Series, x: PlotScale, y: PlotScale, columns: int) -> Iterable[tuple[int, int]]:
-    """The dots of the line through the points, from the left, some left out by the pattern."""
+    """The dots of a line, thinned by its pattern."""
     every = PATTERNS[part.line]
     wide, high = 2 * columns - 1, 4 * HEIGHT - 1
     dots = [(x.at(px) * wide, (1 - y.at(py)) * high) for px, py in part.points]

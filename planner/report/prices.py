@@ -13,7 +13,7 @@ from planner.units import money, references, signed_percent
 
 
 def providers_table(machines: Sequence[Hardware]) -> Table:
-    """A line a provider: how many prices, and of which days."""
+    """One row per provider: the number of prices and their dates."""
     by_provider: dict[str, list[Price]] = {}
     counts: dict[str, int] = {}
     for machine in machines:
@@ -39,7 +39,7 @@ def providers_table(machines: Sequence[Hardware]) -> Table:
 
 
 def prices_table(machines: Sequence[Hardware]) -> Table:
-    """A line a machine and region."""
+    """One row per machine and region."""
     shown = [
         (machine.name, price)
         for machine in machines
@@ -63,7 +63,7 @@ def prices_table(machines: Sequence[Hardware]) -> Table:
 
 
 def imports_table(imports: Sequence[ImportedPrices]) -> Table:
-    """What was taken over, list by list."""
+    """The imported lists, and what was left out."""
     columns = (
         Column("provider", get=lambda each: each.list.provider),
         Column("format", get=lambda each: each.list.format),
@@ -91,7 +91,7 @@ def imports_table(imports: Sequence[ImportedPrices]) -> Table:
 
 
 def changes_table(changes: Changes, old: str, new: str) -> Table:
-    """What changed, the largest change first."""
+    """The prices that changed, largest change first."""
     columns = (
         Column("name", "machine", get=lambda change: change.machine),
         Column("region"),

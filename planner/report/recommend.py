@@ -59,7 +59,7 @@ def recommendation_page(result: Recommendation, *, energy: bool = False) -> Page
 
 
 def comparison_page(result: Comparison, *, energy: bool = False) -> Page:
-    """The page of a comparison: the best plan of every machine."""
+    """The page of a comparison: the best plan per machine."""
     from planner.answers.jobs import training_of
 
     request, best = result.request, result.chosen
@@ -112,7 +112,7 @@ def comparison_page(result: Comparison, *, energy: bool = False) -> Page:
 
 
 def _spot_column(rows: Sequence[dict[str, Any]]) -> Column:
-    """What rows would cost on spot machines, in the unit that they cost on demand in."""
+    """The cost per sample or token on spot machines."""
     if not rows or rows[0]["usd_per_billion_tokens"] is None:
         return Column("usd_per_million_samples_spot", "spot $/M", show=money, spare=4)
     for row in rows:
@@ -122,8 +122,7 @@ def _spot_column(rows: Sequence[dict[str, Any]]) -> Column:
 
 
 def _plan_rows(plans: Sequence[ScoredPlan], result: Recommendation | Comparison) -> list[dict[str, Any]]:
-    """A row for each plan, by what it is called: recommended, cheapest, fastest, tied, or the limit that it
-    misses."""
+    """One row per plan with its label: recommended, cheapest, fastest, tied, or the missed limit."""
     from planner.answers.jobs import training_of
 
     request, training = result.request, training_of(result.request)
@@ -139,7 +138,7 @@ def _plan_rows(plans: Sequence[ScoredPlan], result: Recommendation | Comparison)
 
 
 def _with_baseline(rows: list[dict[str, Any]], result: Recommendation | Comparison) -> list[dict[str, Any]]:
-    """The rows by cost, with one device by itself marked, or added."""
+    """The rows by cost, including one device on its own."""
     if result.baseline is None:
         return rows
     (row,) = _plan_rows([replace(result.baseline, marks=())], result)
@@ -158,12 +157,12 @@ def _within(request: Request) -> str:
 
 
 def _offers(result: Comparison) -> Sequence[ScoredPlan]:
-    """The rows that a screen shows: the best offer of each machine or GPU that was asked for, or all."""
+    """The rows for a screen: the best offer per machine or GPU, or all."""
     return result.rows if result.request.all_offers else result.best_offers
 
 
 def _ends(result: Comparison) -> tuple[ScoredPlan, ScoredPlan]:
-    """The cheapest and the fastest row that meets every limit; the choice where none does."""
+    """The cheapest and the fastest row within all limits; the choice if there is none."""
     from planner.answers.jobs import missed_limit, training_of
 
     training = training_of(result.request)
@@ -177,7 +176,7 @@ def _ends(result: Comparison) -> tuple[ScoredPlan, ScoredPlan]:
 def _against_ends(
     head: str, chosen: ScoredPlan, cheapest: ScoredPlan, fastest: ScoredPlan, request: Request
 ) -> list[str]:
-    """How the choice compares with the cheapest and the fastest plan, after the words `head`."""
+    """Sentences that compare the choice with the cheapest and the fastest plan, beginning with `head`."""
     cheapest = cheapest if chosen.priced else chosen
     if cheapest.plan.key != chosen.plan.key:
         name = f"the cheapest plan ({cheapest.plan.rental_text})"
@@ -192,7 +191,7 @@ def _against_ends(
 
 
 def _why(result: Recommendation) -> list[str]:
-    """Why this plan: how it compares with the two ends of the front, with tied plans and with one device."""
+    """The reasons for the choice: against the cheapest, the fastest, tied plans and one device."""
     from planner.answers.jobs import best_of, training_of
 
     request, chosen, training = result.request, result.chosen, training_of(result.request)
@@ -211,8 +210,7 @@ def _why(result: Recommendation) -> list[str]:
 
 
 def _alternatives(result: Recommendation) -> list[ScoredPlan]:
-    """The choice, plans with a name, tied ones and the front, by cost; where those are few, the best plans of
-    other machines."""
+    """The choice, named and tied plans and the frontier by cost; filled up with other machines."""
     from planner.answers.jobs import missed_limit, training_of
 
     request, chosen = result.request, result.chosen
@@ -229,7 +227,7 @@ def _alternatives(result: Recommendation) -> list[ScoredPlan]:
 
 
 def _front_of(plans: Sequence[ScoredPlan]) -> list[ScoredPlan]:
-    """The plans that are faster than every cheaper one, the most distinct speeds first."""
+    """The Pareto frontier of cost and speed, cheapest first."""
     front: list[ScoredPlan] = []
     for plan in sorted(plans, key=lambda plan: (plan.usd_per_million_samples, -plan.samples_per_s)):
         if not front or plan.samples_per_s > (1 + CLOSE) * front[-1].samples_per_s:
@@ -238,13 +236,13 @@ def _front_of(plans: Sequence[ScoredPlan]) -> list[ScoredPlan]:
 
 
 def _few(plans: Sequence[ScoredPlan], most: int) -> list[ScoredPlan]:
-    """The first of the plans, each once, by cost."""
+    """The first plans without repetition, by cost."""
     kept = list({plan.plan.key: plan for plan in plans}.values())[:most]
     return sorted(kept, key=lambda plan: (plan.usd_per_million_samples, plan.plan.key))
 
 
 def _next(result: Recommendation) -> list[str]:
-    """Changes that pay, and where more workers stop paying."""
+    """Changes that would pay, and the number of workers at which more stop paying."""
     out = [f"{change_words(change)}." for change in result.changes]
     if not out and not result.partial:
         out.append("No single change makes it at least 2% faster.")
@@ -277,7 +275,7 @@ def _pictures(result: Recommendation) -> list[Picture]:
 
 
 def _cost_and_step(request: Request, chosen: ScoredPlan, plans: Sequence[ScoredPlan]) -> list[Picture]:
-    """What each plan costs and holds in memory, how busy the choice is, and a step of it."""
+    """The charts of cost, memory, utilization and one step."""
     from planner.report import charts
     from planner.report.charts_curves import memory_bars, step_picture
 
@@ -296,7 +294,7 @@ def _front(
     marked: Sequence[ScoredPlan],
     further: Sequence[ScoredPlan] = (),
 ) -> Chart:
-    """The front with every plan that was looked at, each once."""
+    """The frontier chart with every plan considered."""
     from planner.report import charts
 
     drawn = {plan.plan.key: plan for plan in [*result.everything, *marked, chosen]}
@@ -313,6 +311,6 @@ def _front(
 
 
 def _further(result: Recommendation) -> list[ScoredPlan]:
-    """What was simulated to say how the choice scales and what to change next."""
+    """Plans simulated for scaling and for the next changes."""
     curve = [] if result.saturation is None else [point.scored for point in result.saturation.points]
     return [*curve, *(change.scored for change in result.changes)]

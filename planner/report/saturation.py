@@ -77,8 +77,7 @@ def saturation_page(result: Saturation, *, energy: bool = False) -> Page:
 
 
 def _few(rows: list[dict[str, Any]]) -> list[dict[str, Any]] | None:
-    """The rows that a screen shows of a long curve: the ends, those with a label, and what is evenly spread
-    between them."""
+    """The rows of a long curve for a screen: its ends, labelled rows, and others spread evenly."""
     if len(rows) <= FEW_POINTS:
         return None
     kept = {0, len(rows) - 1, *(place for place, row in enumerate(rows) if row["_label"])}
@@ -89,14 +88,14 @@ def _few(rows: list[dict[str, Any]]) -> list[dict[str, Any]] | None:
 
 
 def _choice_words(result: Saturation) -> str:
-    """Why so many workers, unless the saturation sentence says it."""
+    """Why this number of workers was chosen; empty if the saturation sentence says it."""
     if result.chosen.workers == (result.saturation_workers or result.points[-1].workers):
         return ""
     return "The nearest to it within the limits."
 
 
 def _beyond_owned(result: Saturation) -> str:
-    """What twice the user's own machines would give."""
+    """The effect of twice the user's own machines, in a sentence."""
     if (more := result.beyond_owned) is None:
         return ""
     last = result.points[-1].scored
@@ -105,7 +104,7 @@ def _beyond_owned(result: Saturation) -> str:
 
 
 def _cheaper(result: Saturation, training: Training | None) -> list[str]:
-    """The number of workers with the lowest cost per sample, where it is another."""
+    """The number of workers with the lowest cost per sample, if it is not the choice."""
     if not result.points[0].scored.priced:
         return []
     best = min(result.points, key=lambda point: point.scored.usd_per_million_samples)
@@ -113,7 +112,7 @@ def _cheaper(result: Saturation, training: Training | None) -> list[str]:
 
 
 def _label(point: SaturationPoint, result: Saturation) -> str:
-    """What a row is called: the choice, a turn of the curve, the limit that it misses."""
+    """The label of a row: the choice, a turning point, or the missed limit."""
     from planner.answers.jobs import missed_limit, training_of
 
     if point is result.chosen:
@@ -132,7 +131,7 @@ def _label(point: SaturationPoint, result: Saturation) -> str:
 
 
 def saturation_sentence(curve: Saturation, hardware: str) -> str:
-    """Where the curve turns: the last worker worth its cost, where cost doubles, where throughput peaks."""
+    """The turning points of the curve: last worker worth its cost, doubled cost, peak throughput."""
     last, batch = curve.points[-1], curve.request.global_batch
     priced, least = last.scored.priced, curve.request.min_marginal_efficiency
     if curve.saturation_workers is None or curve.most_step_samples is not None:
@@ -165,7 +164,7 @@ def saturation_sentence(curve: Saturation, hardware: str) -> str:
 
 
 def _limit_words(curve: Saturation) -> str:
-    """What takes most of the step beside compute, just beyond saturation."""
+    """The largest part of the step besides compute, just beyond saturation."""
     share = curve.limit_s / max(curve.breakdown.step_s, 1e-12)
     return f"{curve.limit}, {percent(share)} of the step beyond that point."
 
@@ -188,7 +187,7 @@ def falling(points: Iterable[tuple[int, Score]], *, is_asynchronous: bool = True
 
 
 def _sizes_table(result: Saturation) -> Table:
-    """How many are enough of what the exchange can have more of, as servers."""
+    """Throughput by number of servers, or whatever the strategy scales, and how many are enough."""
     words = result.sizes[0][1].plan.exchange.labels()
     rows = [
         {

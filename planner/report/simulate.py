@@ -28,7 +28,7 @@ PARTS = {
 
 
 def anatomy_tables(anatomy: Anatomy | None) -> list[Table]:
-    """Where a step goes and what a device holds, as far as they are known."""
+    """The step breakdown and the memory footprint, where known."""
     if anatomy is None:
         return []
     parts, whole = anatomy.parts, max(anatomy.parts.step_s, 1e-12)
@@ -120,7 +120,7 @@ def _pictures(result: Simulation) -> list[Picture]:
 
 
 def _figure_rows(result: Simulation) -> list[tuple[str, str]]:
-    """The figures of a prediction by name."""
+    """The figures of a prediction, by name."""
     scored, prediction = result.scored, result.scored.prediction
     quantiles = ", ".join(
         f"{name} {format_seconds(value)}" for name, value in prediction.step_s_quantiles.items()
@@ -230,7 +230,7 @@ def check_page(
 
 
 def suspect_words(suspect: Suspect) -> str:
-    """What an assumption would have to be to explain the run."""
+    """The change of an assumption that would explain the run."""
     if suspect.name == "input":
         times = percent(suspect.wait_share)
     elif suspect.name == "network":
@@ -259,7 +259,7 @@ def _kept_words(checked: Check, kept: Measured | None, asked: bool) -> list[str]
 
 
 def kept_lines() -> Iterator[str]:
-    """The runs that are kept, numbered."""
+    """The kept runs, numbered."""
     runs = load()
     if not runs:
         yield "no runs are kept; `planner check ANSWER.json --measured RATE` keeps one"
@@ -273,7 +273,7 @@ def kept_lines() -> Iterator[str]:
 
 
 def diff_page(difference: Difference, title: str = "planner diff") -> Page:
-    """What the change brings first, then what is run differently."""
+    """The page of `diff`: changed figures, then changed settings."""
     columns = [Column("name", ""), Column("old", align="right"), Column("new", align="right")]
     change = Column("ratio", "change", lambda value: signed_percent(value - 1), "right")
     changes = [

@@ -20,7 +20,7 @@ MOST_GRID_ROWS = 40  # on a screen
 
 
 def sweep_page(result: SweepResult, *, energy: bool = False) -> Page:
-    """Every plan that a grid scored, cheapest first."""
+    """The page of a sweep: every plan, cheapest first."""
     rows = [_grid_row(scored, result) for scored in result.rows]
     rows.sort(key=lambda row: (row["usd_per_million_samples"], row["model"], row["cluster"]))
     differ = [
@@ -77,7 +77,7 @@ def sweep_page(result: SweepResult, *, energy: bool = False) -> Page:
 
 
 def _model_front(place: int, plans: list[ScoredPlan], models: int) -> Chart:
-    """Cost against speed of one of so many models."""
+    """Cost against speed for one of several models."""
     from planner.report import charts
 
     chart = charts.pareto(plans)
@@ -98,7 +98,7 @@ def _grid_row(scored: ScoredPlan, result: SweepResult) -> dict[str, Any]:
 
 
 def _best_words(result: SweepResult, models: list[str]) -> list[str]:
-    """A sentence each for the cheapest and the fastest plan of every model."""
+    """The cheapest and the fastest plan of every model, in a sentence each."""
     lines = []
     for model in models[:FEW_MODELS]:
         plans = [plan for plan in result.rows if plan.plan.model == model]

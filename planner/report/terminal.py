@@ -53,7 +53,7 @@ def page_text(page: Page, width: int, *, explain: bool = True) -> list[Text]:
 
 
 def assumption_sentences(page: Page, *, explain: bool) -> list[str]:
-    """The assumptions of a page, all or those that most readers need."""
+    """The assumptions of a page: all, or the most relevant."""
     if explain:
         return list(map(str, page.assumptions))
     from planner.report.assumed import brief_notes
@@ -62,7 +62,7 @@ def assumption_sentences(page: Page, *, explain: bool) -> list[str]:
 
 
 def _cells(cells: Sequence[str], width: int) -> list[Text]:
-    """Figures side by side, as many to a line as fit."""
+    """Figures side by side, as many per line as fit."""
     from rich.text import Text
 
     lines = [""]
@@ -76,7 +76,7 @@ def _cells(cells: Sequence[str], width: int) -> list[Text]:
 
 
 def _remarks(remarks: Iterable[Remark], width: int) -> list[Text]:
-    """Labels at the left, sentences beside them."""
+    """Labelled paragraphs: labels on the left, sentences on the right."""
     from rich.text import Text
 
     out: list[Text] = []
@@ -144,8 +144,7 @@ def fitting_columns(table: Table, width: int) -> list[Column]:
 
 
 def _natural(column: Column, rows: Sequence[Mapping[str, Any]], *, breaks: bool) -> int:
-    """The width that a column wants: its widest cell, less where its words may break, its heading in
-    words."""
+    """The preferred width of a column; its heading may break between words."""
     cells = [column.cell(row) for row in rows]
     widest = max(map(len, cells))
     if breaks and column.enough is not None:
@@ -158,7 +157,7 @@ def _floor(column: Column, rows: Sequence[Mapping[str, Any]]) -> int:
 
 
 def _least(column: Column, row: Mapping[str, Any], rows: Sequence[Mapping[str, Any]]) -> int:
-    """The width that a cell can do with: a figure stays with its unit."""
+    """The minimum width of a cell; a figure stays with its unit."""
     cell = column.cell(row)
     figure = column.side(rows) == "right" and _UNIT.match(cell)
     return len(cell) if figure else _longest(cell)
@@ -169,13 +168,12 @@ def _longest(text: str) -> int:
 
 
 def _words(text: str) -> list[str]:
-    """The parts of a cell that stay whole; a count stays with what it counts."""
+    """The unbreakable parts of a cell; a count stays with its noun."""
     return _PARTS.findall(text)
 
 
 def column_widths(table: Table, columns: Sequence[Column], width: int) -> list[int]:
-    """Widths that fit side by side: the widest column gives way first, `whole` ones last, none below what its
-    longest word needs."""
+    """Column widths that fit; the widest column shrinks first, `whole` ones last."""
     widths = [_natural(column, table.rows, breaks=False) for column in columns]
     floors = [_floor(column, table.rows) for column in columns]
     room = width - GAP * (len(columns) - 1)
@@ -224,7 +222,7 @@ def _grid(table: Table, columns: Sequence[Column], width: int) -> list[Text]:
 
 
 def broken_cell(text: str, width: int) -> list[str]:
-    """Lines of at most `width`, broken between words."""
+    """A cell in lines of at most `width`, broken between words."""
     if len(text) <= width:
         return [text]
     lines: list[str] = []
@@ -237,7 +235,7 @@ def broken_cell(text: str, width: int) -> list[str]:
 
 
 def _blocks(table: Table, width: int) -> list[Text]:
-    """Each row as a few lines, for a pane that no grid fits: its name, then `heading value` pairs."""
+    """Rows as `heading value` pairs, for panes too narrow for a grid."""
     from rich.text import Text
 
     columns = [column for column in table.shown() if column.spare <= 1]
@@ -260,7 +258,7 @@ def _blocks(table: Table, width: int) -> list[Text]:
 
 
 def _unbroken(heading: str, value: str, room: int) -> str:
-    """A heading with its value as one word for `wrap`, or as few as there is room for."""
+    """A heading and its value joined by hard spaces, as far as they fit."""
     for first, between, last in ((_HARD, _HARD, _HARD), (" ", " ", _HARD)):
         text = between.join([heading.replace(" ", first), value.replace(" ", last)])
         if max(map(len, text.split(" "))) <= room:
@@ -269,7 +267,7 @@ def _unbroken(heading: str, value: str, room: int) -> str:
 
 
 def screen_lines(result: Page | Table | Sequence[Table], width: int, *, explain: bool = True) -> list[Text]:
-    """The lines of a page, or of tables one below the other."""
+    """The lines of a page, or of several tables."""
     from rich.text import Text
 
     if isinstance(result, Page):
@@ -283,7 +281,7 @@ def screen_lines(result: Page | Table | Sequence[Table], width: int, *, explain:
 
 
 def show_plots(page: Page, most: int = 80) -> None:
-    """Print the page's plotted pictures to a terminal that can show them."""
+    """Print the page's plots if stdout is a terminal."""
     import sys
 
     if not sys.stdout.isatty() or not (sys.stdout.encoding or "").lower().startswith("utf"):

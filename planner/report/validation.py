@@ -24,7 +24,7 @@ WIDEST = 10_000  # above which a figure is shown without decimals
 
 
 def summary(rows: Sequence[Row]) -> str:
-    """All rows in a sentence or two."""
+    """A summary of all rows in a sentence or two."""
     held = sum(row.holds for row in rows)
     broken = [row for row in rows if not row.as_claimed]
     better = [row for row in rows if row.holds and row.known]
@@ -38,7 +38,7 @@ def summary(rows: Sequence[Row]) -> str:
 
 
 def validation_tables(rows: Sequence[Row], format: Format = Format.table) -> list[Table]:
-    """A table a check for people; one with every row for programs."""
+    """One table per check for people; one with every row for CSV."""
     if format is Format.csv:
         return [Table([row.record() for row in rows])]
     end = Table([], notes=[*_unexpected(rows), f"planner {planner.__version__}: {summary(rows)}"])
@@ -49,7 +49,7 @@ def validation_tables(rows: Sequence[Row], format: Format = Format.table) -> lis
 
 
 def _unexpected(rows: Sequence[Row]) -> list[str]:
-    """The rows that do otherwise than is said of them, one a line."""
+    """Rows that contradict their claim, one per line."""
     return [
         f"{row.name} {row.status}: {figure(row.published, row.unit)}, ours {figure(row.ours, row.unit)}, "
         f"claimed: {row.claim}."
@@ -59,7 +59,7 @@ def _unexpected(rows: Sequence[Row]) -> list[str]:
 
 
 def rows_data(rows: Sequence[Row]) -> dict[str, Any]:
-    """For JSON."""
+    """The rows for JSON."""
     return {
         "version": planner.__version__,
         "rows": [row.record() | {"status": row.status} for row in rows],
@@ -101,7 +101,7 @@ def _check_table(key: str, rows: Sequence[Row]) -> Table:
 
 
 def _sources(rows: Sequence[Row]) -> str:
-    """The sources of a check; many files of a few places are told by their places."""
+    """The sources of a check; many files are summarized by folder."""
     each = list(dict.fromkeys(row.source for row in rows))
     if len(each) <= FEW_SOURCES:
         return "; ".join(each)
@@ -110,7 +110,7 @@ def _sources(rows: Sequence[Row]) -> str:
 
 
 def figure(value: Value, unit: str) -> str:
-    """A figure with its unit, in as many digits as tell something."""
+    """A figure with its unit, in four significant digits."""
     if isinstance(value, str):
         return value
     digits = f"{value:,.0f}" if abs(value) >= WIDEST or value == int(value) else f"{value:.4g}"
@@ -156,7 +156,7 @@ def drift(rows: Sequence[Row], text: str) -> list[str]:
 
 
 def _table_rows(text: str) -> Iterator[tuple[str, list[str]]]:
-    """The check and the cells of every row of the document's tables."""
+    """The check and the cells of every row in the document's tables."""
     check = ""
     for line in text.splitlines():
         if heading := re.fullmatch(r"\*\*(\w+/\w+)\*\*", line):
@@ -167,7 +167,7 @@ def _table_rows(text: str) -> Iterator[tuple[str, list[str]]]:
 
 
 def _unescaped(cell: str) -> str:
-    """A Markdown cell as the text that it shows."""
+    """A Markdown cell as plain text."""
     return re.sub(r"\\([\\\[\]()_*`#|!<>~-])", r"\1", html.unescape(cell))
 
 
@@ -214,7 +214,7 @@ def write_pages(found: Sequence[Evidence], rows: Sequence[Row], overview: Path) 
 def pages_drift(
     found: Sequence[Evidence], rows: Sequence[Row], overview: Path, *, whole: bool = True
 ) -> list[str]:
-    """What written pages say otherwise than the code, by page; the overview only where it is `whole`."""
+    """Differences between written pages and the code; the overview only if `whole`."""
     lines = []
     for suite, text in pages(found, rows).items():
         if not suite and not whole:

@@ -43,23 +43,12 @@ def checked(monkeypatch: pytest.MonkeyPatch) -> list[object]:
     return asked
 
 
-def suites(*names: str, rows: bool = False, readme: bool = False) -> SuitesAsked:
-    return SuitesAsked((), names, rows, None, None, readme, None, True)
+def suites(*names: str, rows: bool = False) -> SuitesAsked:
+    return SuitesAsked((), names, rows, None, None, None, True)
 
 
 def to(format: Format = Format.table, **files: Path) -> To:
     return To(format, *(files.get(name) for name in ("output", "html", "document", "check")))
-
-
-def test_table_of_the_readme_is_markdown_whatever_the_format(checked, capsys) -> None:
-    assert answer(suites("memory", readme=True), to()) is False
-    printed = capsys.readouterr().out
-    assert "| memory | p | 1 | 1 | 10% / 10% | 20% / 20% |" in printed
-    assert "Of memory" not in printed
-    assert answer(suites("memory"), to()) is False
-    printed = capsys.readouterr().out
-    assert "Of memory" in printed
-    assert "| memory |" not in printed
 
 
 def test_suites_are_those_asked_for_or_all(checked, capsys) -> None:
@@ -97,23 +86,18 @@ def test_page_that_says_otherwise_is_told_and_decides_the_exit(checked, monkeypa
     assert "is 40%" in capsys.readouterr().err
 
 
-def test_checks_by_name_write_what_is_asked_and_fail_on_what_fails(checked, monkeypatch, tmp_path, capsys):
-    names = SuitesAsked(("paper",), (), False, None, None, False, None, True)
-    document = tmp_path / "rows.md"
-    assert answer(names, to(Format.json, document=document)) is False
+def test_checks_by_name_fail_on_what_fails(checked, monkeypatch, tmp_path, capsys):
+    names = SuitesAsked(("paper",), (), False, None, None, None, True)
+    page = tmp_path / "page.html"
+    assert answer(names, to(Format.json, html=page)) is False
     assert json.loads(capsys.readouterr().out)["as_claimed"] is True
-    assert [path.name for path in tmp_path.iterdir()] == ["rows.md"]
-    assert answer(names, to(check=document)) is False
-    monkeypatch.setattr("planner.validation.validate", lambda *_, **__: [row.near(100, 110, 0.15, **ABOUT)])
-    capsys.readouterr()
-    assert answer(names, to(check=document)) is True  # it holds, and is not what is written
-    assert capsys.readouterr().err.startswith(f"{document}: ")
+    assert "paper/check" in page.read_text("utf-8")
     monkeypatch.setattr("planner.validation.validate", lambda *_, **__: [BAD])
     assert answer(names, to()) is True
 
 
 @pytest.mark.parametrize("file", ["html", "document", "check"])
 def test_own_runs_have_no_pages(tmp_path: Path, file: str) -> None:
-    own = SuitesAsked((), (), False, tmp_path / "mine.csv", None, False, None, True)
+    own = SuitesAsked((), (), False, tmp_path / "mine.csv", None, None, True)
     with pytest.raises(BadInput, match="are for what ships; use --output"):
         answer(own, to(**{file: tmp_path / "x"}))
