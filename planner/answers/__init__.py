@@ -1,5 +1,5 @@
-"""The questions people ask, one module each, and what their answers are made of.
+"""The questions people ask, one module each, and the values of their answers.
 
-`questions` is the door (and the Python API), `results` the answers. Imports everything that plans are made,
-priced and simulated with; only reports, validation and the command line import it.
+`questions` is the entry point and the Python API, `results` holds the answers. Only reports, validation and
+the command line import this package.
 """

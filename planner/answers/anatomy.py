@@ -1,12 +1,9 @@
-"""The anatomy of a plan: where the seconds of a step go, what a device holds, how much of it is used.
+"""Step breakdown, memory and utilization of a plan.
 
-The step breakdown is read from the simulated case. The simulator measures for which share of the time workers
-are busy; the roles of the ops that they run (`planner.simulator.step.OpRole`) divide it into computation,
-recomputation, the optimizer, pipeline bubbles, waits for input, and communication that blocks the device or
-slows its kernels down. While a worker is idle it waits for transfers or for slower workers: that is exposed
-communication too.
-
-How much of a device's arithmetic a run uses: what people compare runs by.
+The step breakdown is read from the simulated case: the simulator measures the share of time that workers are
+busy, and the roles of their ops (`planner.simulator.step.OpRole`) divide it into compute, recompute,
+optimizer, pipeline bubbles, input waits and blocking communication. An idle worker waits for transfers or for
+slower workers, which is exposed communication too.
 """
 
 from __future__ import annotations

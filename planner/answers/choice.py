@@ -1,4 +1,4 @@
-"""From scored plans to an answer: which meet the constraints, which one the objective picks, what comes next.
+"""From scored plans to a decision: apply the rule, settle ties, and look at what comes next.
 
 Shared by the enumerated search (`recommend`), the sampled one (`sampled`) and `compare`.
 """

@@ -64,10 +64,10 @@ def compare_for(
     for index, plan in enumerate(space.plans):
         row = plan.machine if request.all_offers else named.get(plan.machine, plan.machine)
         by_hardware.setdefault(row, []).append(index)
-    told = {name for names in space.left_out.values() for name in names}
+    explained = {name for names in space.left_out.values() for name in names}
     planned = {plan.machine for plan in space.plans}
     for kind in field.machines:
-        if kind.name not in planned and kind.name not in told:
+        if kind.name not in planned and kind.name not in explained:
             space.left_out.setdefault(_too_small(kind, request), []).append(kind.name)
     rows: list[ScoredPlan] = []
     everything: list[ScoredPlan] = []

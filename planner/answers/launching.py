@@ -1,4 +1,4 @@
-"""A chosen plan as what it takes to start it: machines, processes, and what the training script is told."""
+"""Launch settings of a chosen plan: machines, processes and the training script's environment."""
 
 from __future__ import annotations
 

@@ -79,8 +79,8 @@ def recommend_for(
     simulations = Simulations(cases)
 
     def look(scored: Sequence[ScoredPlan]) -> None:
-        if fine := within_limits(list(scored), request):
-            on_improvement(choose(fine, request).recommended)
+        if feasible := within_limits(list(scored), request):
+            on_improvement(choose(feasible, request).recommended)
 
     with executor_of(executor, jobs) as pool:
         progress(GLANCE, 0, 1)

@@ -183,8 +183,8 @@ class Saturation(Shown):
         """The recommended point: the one within the limits nearest to the last worth its cost."""
         last = self.saturation_workers or self.points[-1].workers
         training = training_of(self.request)
-        fine = [point for point in self.points if not missed_limit(point.scored, self.request, training)]
-        return min(fine or self.points, key=lambda point: abs(point.workers - last))
+        feasible = [point for point in self.points if not missed_limit(point.scored, self.request, training)]
+        return min(feasible or self.points, key=lambda point: abs(point.workers - last))
 
     @property
     def limit(self) -> str:

@@ -1,10 +1,8 @@
-"""`--search optuna`: samples spaces too large to enumerate, for throughput and cost per sample.
+"""`--search optuna`: sample spaces too large to enumerate, for throughput and cost per sample.
 
-A trial picks a plan of the space that `planner.search.space` enumerates, a dimension at a time. Plans that
-cannot be run or afforded are pruned; a plan whose bound is dominated by a simulated plan is told with its
-bound, which no simulation exceeds, and is not simulated: only promising trials cost time. Trials are drawn in
-rounds of a fixed size, so that the result does not depend on the number of threads. A study in a file or
-database can be resumed: finished trials count, and their plans are not simulated again.
+A trial picks a plan one dimension at a time. Infeasible plans are pruned; a plan whose bound a simulated plan
+dominates is reported with its bound instead of being simulated. Trials are drawn in rounds of a fixed size,
+so that the result does not depend on the number of threads. A study in a file or database can be resumed.
 """
 
 from __future__ import annotations

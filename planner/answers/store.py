@@ -1,13 +1,11 @@
-"""Where a sweep keeps its results: an SQLite file that survives kill -9 and that several processes share.
+"""The store of a sweep: an SQLite file that survives kill -9 and is shared by processes of one machine.
 
-Each plan is one row. A process claims rows in a transaction before it works on them, so that no two do the
-same work, and stores each result in a transaction of its own as soon as it is there. A claim holds while the
-process lives; rows claimed by one that died are free again. Whether it lives can only be told on its own
-machine, and SQLite locks files of that machine only: one store is for the processes of one machine (several
-machines: `--cluster`).
+Each plan is one row. A process claims rows in a transaction before it simulates them and stores each result
+in a transaction of its own. Claims of dead processes are void; whether a process is alive can only be
+checked on its own machine, so one store serves one machine (several machines: `--cluster`).
 
-Disks turn bits. Every result and every claim carries a digest: a result that does not fit its own is
-simulated again, a claim that does not fit is void, and rows that are not those of the sweep are refused.
+Every result and claim carries a digest: damaged results are simulated again, damaged claims are void, and
+rows of another sweep are refused.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""The space of plans and how it is walked: enumerated, bounded, fitted into memory, simulated in rungs.
+"""The space of plans and its search: enumerated, pruned by memory and bounds, simulated in rungs, ranked.
 
-A question (`planner.answers`) is a walk with a goal. Imports exchanges, cuts, costs and the simulator.
+Imports strategies, meshes, device models and the simulator; `planner.answers` asks the questions.
 """

@@ -1,9 +1,8 @@
-"""Memory-saving alternatives: the cheapest change that makes a plan fit which runs out of memory.
+"""Memory-saving alternatives: the cheapest change that makes a plan fit in memory.
 
-Changes are tried in tiers, and within one those of fewer settings first. Without paying more: another stage
-of sharding, recompute, a smaller micro-batch with more of them (the same global batch). Then model
-parallelism over the devices there are, which takes other software. Then more devices. Of changes of as many
-settings the fastest is named, by the bounds that plans are pruned with.
+Changes are tried in tiers, those with fewer settings first: other sharding, recompute and smaller
+micro-batches at the same global batch; then tensor and pipeline parallelism on the same devices; then more
+devices. Among equally many settings the fastest wins, by its upper bound.
 """
 
 from __future__ import annotations

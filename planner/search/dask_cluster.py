@@ -1,12 +1,11 @@
-"""Simulations on a Dask cluster, and what becomes of them when it goes away.
+"""Simulations on a Dask cluster, and graceful failure when the cluster goes away.
 
-Every task says which version of planner it is of, as workers may join at any time. A watch looks every few
-seconds whether anybody is left. When the cluster is lost, everything that waits for it is interrupted as by
-Ctrl-C: what is known is returned with a warning that says why, what is stored stays, and where nothing is
-known the reason is an error.
+Every task carries the sender's planner version, since workers may join at any time. A watch thread checks
+every few seconds that workers are left. A lost cluster interrupts all waiting calls like Ctrl-C: known
+results are returned with a warning, stored ones stay, and without any the reason is raised as an error.
 
-distributed tries again for long, waits forever for a port that says nothing, and tells of failures in pages.
-So a plain socket knocks first: a scheduler speaks first. Then workers are asked for their version of planner.
+`distributed` retries for long, waits forever on a silent port and reports failures in pages of logs. So a
+plain socket checks first that a scheduler speaks, and then the workers' planner versions are compared.
 """
 
 from __future__ import annotations

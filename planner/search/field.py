@@ -1,8 +1,8 @@
-"""Which machines are worth looking at: those that can win, where the request names none.
+"""Machines worth searching: those that can win, if the request names none.
 
-Catalogues hold many sizes of one device. Of machines with the same devices, those that cost more and have no
-better network cannot win; nor can those on which a sample costs several times what it costs on one device
-elsewhere, however well they scale. Both are left out before plans are made, and are said to be.
+Catalogues hold many sizes of one device. Among machines with the same devices, those that cost more without
+a better network cannot win; nor can machines on which a sample costs several times what it costs elsewhere.
+Both are left out before plans are made, and answers say so.
 """
 
 from __future__ import annotations
@@ -103,12 +103,12 @@ def _single(kind: Hardware, cases: Cases, smallest: Request) -> _Single | None:
     alone = tuple(usual_strategies(smallest, site, cases.model, only=("alone",)))
 
     def fitting(batch: int) -> list[Plan]:
-        kept_precisions = [
+        plans = [
             replace(plan, accumulate=1)
             for precision in precisions(smallest, cases.model, kind)
             for plan in plans_at(site, alone, smallest, cases.feasibility, batch=batch, precision=precision)
         ]
-        return [plan for plan in kept_precisions if cases.feasibility.out_of_memory(plan) is None]
+        return [plan for plan in plans if cases.feasibility.out_of_memory(plan) is None]
 
     plans = [plan for batch in micro_batches(smallest, cases.model, kind) for plan in fitting(batch)]
     if not plans:
@@ -157,7 +157,7 @@ def _dominated(kinds: Iterable[Hardware], market: Market) -> dict[str, Reason]:
             same = repr((kind.device, kind.kernels, kind.device_count, kind.provider, kind.fabric))
             groups.setdefault(same, []).append(kind)
     for same_devices in groups.values():
-        fastest_nic = -1.0  # a network that nobody knows counts as none
+        fastest_nic = -1.0  # an unknown network counts as none
         for kind in sorted(
             same_devices, key=lambda device: (market.usd_per_hour(device) or 0.0, device.name)
         ):

@@ -1,7 +1,7 @@
-"""Which machines a request means: by name, by device, by provider, or what can be had where it names none.
+"""The machines of a request: by name, device or provider, or all that can be rented.
 
-Machines that nobody can rent (retired ones, clusters of papers) are looked at only where they are named, or
-with `--all`. Machines in the user's own folders are always theirs to use.
+Retired machines and those of papers are included only if named, or with `--all`. Machines in the user's own
+folders always count.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
-"""What real runs made of predictions: factors by device and reach, kept in the user's folder.
+"""Corrections of predictions by measured runs, stored in the user's folder.
 
-A run on one device tells how fast the device is; one on a machine or on several also tells what their links
-do. So a factor counts for answers of the same reach, and that of a single device for all reaches that have
-none of their own. Several runs give the geometric mean. Ours, not ours to share: nothing leaves the machine.
+A run on one device measures the device; one on a machine or several measures their links too. So a factor
+applies to plans of the same reach, and that of a single device to all reaches without one. Several runs
+are averaged geometrically. Nothing leaves the machine.
 """
 
 from __future__ import annotations

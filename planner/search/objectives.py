@@ -1,16 +1,13 @@
-"""Which plans are simulated to the end: those that the decision rule (`planner.search.rank`) may choose or
-name.
+"""Which plans are simulated in full: those that the decision rule (`planner.search.rank`) may choose or name.
 
-The cheapest plan, the plan of the highest net value and the fastest are each found as if every plan had been
-simulated. Between them the front is sampled for the picture: a plan within a tenth of another in speed and in
-cost is skipped, of asynchronous plans, which are long to simulate, only powers of two machines are looked at,
-and none runs in the last rungs.
+The cheapest plan, the plan of the highest net value and the fastest are found exactly. Between them the front
+is sampled for the picture: plans within a tenth of another in speed and cost are skipped, asynchronous plans,
+which take long to simulate, are tried on powers of two machines, and none runs in the last rungs.
 
-Gradients of asynchronous training are stale, and what that costs in epochs is not simulated. Synchronous
-training converges in fewer epochs and to better accuracies (Chen et al. 2016, Revisiting Distributed
-Synchronous SGD, arXiv:1604.00981). So where a request leaves open how to train, an asynchronous plan counts
-for a little less than it gives, and is chosen only where it is ahead of every synchronous one by more. So
-does a batch above the model's own, where the request names none (`planner.search.sizes`).
+The simulator does not know what stale gradients cost in epochs. Synchronous training converges in fewer
+epochs and to better accuracies (Chen et al. 2016, Revisiting Distributed Synchronous SGD, arXiv:1604.00981).
+So an asynchronous plan is discounted unless the request names the mode, and so is a batch above the model's
+default unless the request names the batch (`planner.search.sizes`).
 """
 
 from __future__ import annotations

@@ -1,17 +1,16 @@
 """Branch and bound over plans with noisy scores, by rungs of successive halving.
 
-Every plan has an upper bound on its throughput, hence a lower bound on its cost a sample. A plan is pruned
-when one already scored is at least as fast as that bound and costs at most the bounded cost: whatever the
-simulator would say, it could not enter the front, so nothing is lost. Plans are scored in the order of their
-bounds, in rounds of a fixed size, so that the result does not depend on the number of threads.
+Every plan has an upper bound on throughput, hence a lower bound on cost per sample. A plan is pruned when one
+already scored is at least as fast as its bound for no more than its least cost: it could not enter the front
+whatever the simulator said. Plans are scored in the order of their bounds in rounds of a fixed size, so that
+the result does not depend on the number of threads.
 
-Scoring goes by rungs (`planner.search.simulations`). A glance gives every plan that its bound cannot exclude
-a rough interval; a plan goes on to the next rung as long as its interval, widened for safety, reaches the
-front. From the second rung on, plans that look best go first, in small rounds: what is sure of them spares
-others the rest.
+The first rung (`planner.search.simulations.RUNGS`) gives every plan that its bound does not exclude a rough
+interval. A plan goes on while its interval, widened for safety, reaches the front. From the second rung on
+the most promising plans go first, in small rounds, since their scores prune the others.
 
-A plan dominates another when it is at least as fast and costs at most as much per sample; the front holds the
-plans that nothing dominates, the fastest and the cheapest among them.
+A plan dominates another if it is at least as fast and costs no more per sample; the front holds the
+non-dominated plans.
 """
 
 from __future__ import annotations

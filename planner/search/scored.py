@@ -52,10 +52,10 @@ class ScoredPlan:
     device: str  # of a worker
     fits_memory: bool | None = True
     marks: tuple[str, ...] = ()
-    error: Error | None = None  # of the computation, from runs that no fit had seen; None: nobody knows
+    error: Error | None = None  # of the computation, each source left out; None: unknown
     measured: Factor | None = None  # what real runs on this device corrected it by
     spot: SpotCourse | None = None  # how interruptions were counted; None: rented on demand
-    draw: Energy | None = None  # of its machines per hour; None: nobody gives their power
+    draw: Energy | None = None  # of its machines per hour; None: their power is unknown
     sample_tokens: int | None = None  # without padding, where it has any
     charged_share: float = 1.0  # of the price of its machines
     most_samples_per_s: float = inf  # that its hosts decode

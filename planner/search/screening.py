@@ -1,8 +1,8 @@
-"""Which plans are worth making: a contender, with dozens of options on a site, is tried where it can win.
+"""Screening: rule out contenders by cheap upper bounds before their plans are made.
 
-Baselines are few and are simulated briefly first. What they are sure to reach rules out most of the others by
-an upper bound that costs next to nothing (`Entry.ceiling`), before these are made: an option that a plan
-already scored beats in both speed and cost per sample cannot be on the front.
+Baselines are few and are simulated briefly first. An option of a contender, such as one of dozens of
+placements of parameter servers, cannot be on the front if a scored plan beats its ceiling (`Entry.ceiling`)
+in both speed and cost per sample.
 """
 
 from __future__ import annotations

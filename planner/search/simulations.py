@@ -202,13 +202,13 @@ class Simulations:
     def known(self, plan: Plan) -> Prediction | None:
         """The longest prediction of a plan so far; None without one."""
         predictions = (self._predictions.get((plan, rung)) for rung in reversed(RUNGS))
-        return next((match for match in predictions if match is not None), None)
+        return next((prediction for prediction in predictions if prediction is not None), None)
 
     def _better(self, plan: Plan, rung: Rung) -> Prediction | None:
         """A known prediction of a longer rung."""
         longer: tuple[Rung, ...] = ("long",) if RUNGS[rung][0] is LONG else ("long", "half", "trial")
-        kept_longer = (self._predictions.get((plan, other)) for other in longer)
-        return next((match for match in kept_longer if match is not None), None)
+        known = (self._predictions.get((plan, other)) for other in longer)
+        return next((prediction for prediction in known if prediction is not None), None)
 
     def _begin(
         self, plans: Iterable[Plan], executor: Executor, rung: Rung, effort: RungEffort, runs: int

@@ -1,15 +1,12 @@
-"""Choices that a request leaves open: strategies, number formats, batches, micro-batches, machines to try.
+"""Search defaults: number formats, batches, micro-batches and machine counts to try.
 
-A device takes the model's own batch, or two or four times it; less where that does not fit in memory, or only
-with activations that are recomputed. A step of all devices takes no more than is known to train as well
-as a small batch with the usual recipe: 8,192 images (Goyal et al. 2017, Accurate, Large Minibatch SGD,
-arXiv:1706.02677), 2^24 tokens (BERT with 32,768 sequences of 512: You et al. 2019, arXiv:1904.00962; Llama 3
-ends at 16M tokens: arXiv:2407.21783). Of two batches the larger is taken where every doubling brings a
-fiftieth.
+A device takes the model's default batch, or two or four times that; less if that does not fit in memory or
+needs recompute. A step takes no more samples than usual recipes train with: 8,192 images (Goyal et al. 2017,
+Accurate, Large Minibatch SGD, arXiv:1706.02677) or 2^24 tokens (BERT with 32,768 sequences of 512: You et al.
+2019, arXiv:1904.00962; Llama 3 ends at 16M tokens: arXiv:2407.21783). A batch is doubled if that gains 2%.
 
-Parameter servers and CPUs keep the model's own batch: there it is chosen by what staleness allows, or by
---global-batch. Models of 8 billion trained parameters and more keep their micro-batch, and the recommended
-machines take two or four of them per step by the same rule.
+Parameter servers and CPUs keep the default batch, which staleness limits. Models of 8 billion parameters and
+more keep their micro-batch, and the recommended machines accumulate two or four by the same rule.
 """
 
 from __future__ import annotations

@@ -1,9 +1,8 @@
-"""The space of plans: everything a request allows, less what cannot be rented, afforded or held in memory.
+"""The space of plans: everything a request allows that can be rented, afforded and held in memory.
 
-One space, walked in two ways: `enumerate_plans` takes every plan of it, `planner.answers.sampled` lets optuna
-pick. A plan is a machine, a number of them, a batch and a mesh, which make a site, and an exchange of those
-that the request allows there. Workers fill machines: a machine with four accelerators holds four workers, so
-worker counts are multiples of its devices.
+`enumerate_plans` makes every plan; `planner.answers.sampled` lets optuna pick. A plan combines a machine, a
+number of them, a batch, a mesh and a strategy. Machines are always filled: one with four accelerators holds
+four workers, so worker counts are multiples of its devices.
 """
 
 from __future__ import annotations

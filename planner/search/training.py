@@ -12,7 +12,7 @@ if TYPE_CHECKING:
     from planner.model import MethodSettings, Model
     from planner.search.request import Request
 
-USUAL_LENGTH = 2048  # tokens of a sample of a fine-tuning job, where nobody says
+USUAL_LENGTH = 2048  # default tokens per sample of a fine-tuning job
 JOB = FlagSection.JOB
 LOSS_KINDS, ACTIVATION_FORMATS = ("eager", "fused", "chunked"), ("fp8",)
 COMPILED = "pytorch-compiled"  # the framework whose graphs save what fused kernels read
