@@ -79,6 +79,7 @@ def test_page_that_says_otherwise_is_told_and_decides_the_exit(checked, monkeypa
     page, document = tmp_path / "page.html", tmp_path / "validation.md"
     assert answer(suites("memory"), to(html=page, document=document)) is False
     assert "Of memory" in page.read_text("utf-8")
+    capsys.readouterr()
     assert answer(suites("memory"), to(check=document)) is False
     assert capsys.readouterr().err == ""
     monkeypatch.setattr("planner.validation.suites.evidence", lambda name: small(name, 14.0))
