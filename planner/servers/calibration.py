@@ -31,11 +31,12 @@ import numpy.typing as npt
 
 from planner.device.recorded.importers import RUN_METADATA, import_profile, kind_of
 from planner.errors import BadInput
+from planner.files.regular_file import read_bytes
 from planner.files.tomlfile import convert, from_json
 from planner.report.page import Column, Table
 from planner.servers.transmissions import Stream, Wire, reconstruct, streams_of
 from planner.simulator.step import DOWNLINK, UPLINK, Profile
-from planner.simulator.step.files import FORMAT, decode, read_bytes
+from planner.simulator.step.files import FORMAT, decode
 from planner.units import format_bytes, format_seconds
 
 MIN_POINTS = 3

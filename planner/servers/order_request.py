@@ -25,6 +25,7 @@ from planner.answers.results import Shown
 from planner.device.memory import Shares, footprint
 from planner.device.precision import FP32
 from planner.errors import BadInput, Infeasible, unknown_name
+from planner.files.regular_file import read_bytes
 from planner.files.tomlfile import from_json
 from planner.hardware.catalog import load_hardware
 from planner.model.catalog import load_model
@@ -47,7 +48,6 @@ from planner.simulator import simulate
 from planner.simulator.cluster import Cluster
 from planner.simulator.policy import Blocks, Credit, Fifo, Mode, Ordered, Policy, Sliced
 from planner.simulator.step import DOWNLINK, Profile
-from planner.simulator.step.files import read_bytes
 from planner.units import bandwidth_bytes_per_s, format_bandwidth, size_bytes
 
 PARTITION_BYTES = (2**18, 2**24)

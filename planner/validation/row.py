@@ -43,8 +43,8 @@ def packed_table(name: str) -> list[dict[str, str]]:
 
 def read_table(path: Path) -> list[dict[str, str]]:
     """The rows of a user's CSV file, which may be gzipped."""
+    from planner.files.regular_file import read_bytes
     from planner.files.tomlfile import LONGEST_OP_NAME, check_names
-    from planner.simulator.step.files import read_bytes
 
     try:
         words = read_bytes(path, LARGEST_BYTES).decode("utf-8-sig")

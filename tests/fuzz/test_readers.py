@@ -25,7 +25,8 @@ from readers import READERS  # noqa: E402
 
 from planner.device.recorded.importers import import_profile  # noqa: E402
 from planner.errors import BadInput, PlannerError  # noqa: E402
-from planner.simulator.step.files import load, read_bytes  # noqa: E402
+from planner.files.regular_file import read_bytes  # noqa: E402
+from planner.simulator.step.files import load  # noqa: E402
 
 KEPT = sorted(CORPUS.glob("*/*"))
 

@@ -5,8 +5,9 @@ from __future__ import annotations
 from pathlib import Path
 
 from planner.errors import BadInput
+from planner.files.regular_file import read_bytes
 from planner.simulator.step import Profile
-from planner.simulator.step.files import decode, missing_for_training, read_bytes
+from planner.simulator.step.files import decode, missing_for_training
 
 HEAD_BYTES = 4096
 

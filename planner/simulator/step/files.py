@@ -5,15 +5,13 @@ schema. What is saved is loaded again exactly: floats are written with as many d
 from __future__ import annotations
 
 import gzip
-import os
-import zlib
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
 import msgspec
 
 from planner.errors import BadInput
-from planner.files.regular_file import opened, write_file
+from planner.files.regular_file import read_bytes, write_file
 from planner.files.tomlfile import LONGEST_OP_NAME, check_name, check_names, from_json
 from planner.simulator.step import (
     DOWNLINK,
@@ -26,58 +24,6 @@ from planner.simulator.step import (
     Profile,
 )
 from planner.simulator.step.recorded import Recorded
-from planner.units import format_bytes
-
-MAX_BYTES = 2**30  # of the uncompressed content; a 100-step ResNet-152 profile needs a fiftieth of it
-CHUNK_BYTES = 2**20
-# Traces and profiles shrink to a tenth. A large file that shrank to a hundredth and less is a gzip bomb, and
-# need not be unpacked to the limit to tell.
-SMALL_BYTES = 2**26
-MAX_RATIO = 150
-
-
-def read_bytes(path: Path | str, max_bytes: int = MAX_BYTES) -> bytes:
-    """Content of a file, uncompressed if it is gzip. A few kilobytes that would unpack to gigabytes stop at
-    `max_bytes`."""
-    too_large = f"{path}: more than {format_bytes(max_bytes)} of uncompressed data; split it by step"
-    try:
-        with opened(path) as file:
-            magic = file.read(2)
-            file.seek(0)
-            if magic != b"\x1f\x8b":
-                size = os.fstat(file.fileno()).st_size  # of a sparse file, nothing need be read to tell
-                if size > max_bytes:
-                    raise BadInput(too_large)
-                data = file.read(size)
-            else:
-                with gzip.GzipFile(fileobj=file) as unpacked:
-                    data = _unpack(unpacked, path, max_bytes)
-    except EOFError as error:
-        raise BadInput(f"{path}: the gzip data is cut off; copy or record the file again") from error
-    except (gzip.BadGzipFile, zlib.error) as error:
-        raise BadInput(f"{path}: damaged gzip data ({error}); copy or record the file again") from error
-    except OSError as error:
-        raise BadInput(f"cannot read {path}: {error.strerror or error}") from error
-    if len(data) > max_bytes:
-        raise BadInput(too_large)
-    if not data:
-        raise BadInput(f"{path}: the file is empty")
-    return data
-
-
-def _unpack(unpacked: gzip.GzipFile, path: Path | str, max_bytes: int) -> bytes:
-    packed_bytes = Path(path).stat().st_size
-    chunks: list[bytes] = []
-    total = 0
-    while total <= max_bytes and (chunk := unpacked.read(CHUNK_BYTES)):
-        chunks.append(chunk)
-        total += len(chunk)
-        if total > SMALL_BYTES and total > MAX_RATIO * packed_bytes:
-            raise BadInput(
-                f"{path}: {format_bytes(packed_bytes)} unpack to more than {format_bytes(total)}; such a "
-                "file is no trace; if it is one, unpack it with gunzip first"
-            )
-    return b"".join(chunks)
 
 
 def check_values(data: bytes, where: str, sign: bytes, most: int, what: str) -> None:

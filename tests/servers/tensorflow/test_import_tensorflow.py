@@ -11,6 +11,7 @@ import pytest
 
 from planner.device.recorded.importers import import_profile
 from planner.errors import BadInput
+from planner.files.regular_file import read_bytes
 from planner.servers.tensorflow import profile as tensorflow
 from planner.servers.tensorflow import runmetadata
 from planner.servers.tensorflow.graph import (
@@ -27,7 +28,6 @@ from planner.servers.tensorflow.graph import (
 from planner.servers.tensorflow.profile import dispatch_gaps, shared_time
 from planner.servers.tensorflow.runmetadata import read_timeline
 from planner.simulator.step import DOWNLINK, PS, RESOURCE_KINDS, UPLINK, WORKER
-from planner.simulator.step.files import read_bytes
 
 DATA = Path(__file__).parents[2] / "data" / "tensorflow"
 ONE = [DATA / f"alexnet_ps1_step{k}.pb.gz" for k in range(3)]

@@ -189,7 +189,7 @@ def test_gzip_trouble_is_told_apart(tmp_path):
 
 
 def test_gzip_bomb_stops_at_the_limit(tmp_path):
-    from planner.simulator.step.files import read_bytes
+    from planner.files.regular_file import read_bytes
 
     (tmp_path / "bomb.gz").write_bytes(gzip.compress(b" " * 3_000_000))
     with pytest.raises(BadInput, match="more than"):

@@ -13,8 +13,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from planner.errors import BadInput
+from planner.files.regular_file import read_bytes
 from planner.simulator.step import Profile
-from planner.simulator.step.files import check_profile_names, check_values, read_bytes
+from planner.simulator.step.files import check_profile_names, check_values
 
 if TYPE_CHECKING:
     from planner.device.computation import Computation
