@@ -42,9 +42,9 @@ def test_chosen_plan_is_written_as_a_task_that_starts_it(tmp_path: Path, command
     assert task["num_nodes"] == plan["rented"]["workers"]["machines"] == 1
     assert task["resources"]["instance_type"] == "g4dn.12xlarge"
     assert task["resources"]["infra"] == "aws/us-east-1"
-    assert task["envs"]["PLANNER_MICRO_BATCH"] == "64"
-    assert task["envs"]["PLANNER_PRECISION"] == plan["number_format"]
-    assert task["envs"]["PLANNER_BUCKET_BYTES"] == str(plan["exchange"]["bucket_bytes"])
+    assert task["envs"]["ACCELERATE_GRADIENT_ACCUMULATION_STEPS"] == str(plan["accumulate"])
+    assert task["envs"]["ACCELERATE_MIXED_PRECISION"] == plan["number_format"].replace("fp32", "no")
+    assert f"{plan['number_format']}; micro-batch 64," in path.read_text()
     assert "--nproc_per_node=4" in task["run"]
     assert f"{plan['samples_per_s']:,.4g} samples/s predicted" in path.read_text()
 
