@@ -14,7 +14,7 @@ import math
 from collections import Counter
 from collections.abc import Mapping
 from concurrent.futures import Executor
-from dataclasses import MISSING, dataclass, field, fields, is_dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import partial
 from itertools import product
 from pathlib import Path
@@ -294,30 +294,5 @@ def sweep(
 
 
 def fingerprint(*values: Any) -> str:
-    """A digest of numbers, texts, sequences, mappings and dataclasses. Fields at their default are left out,
-    so that new fields do not change it."""
-    return hashlib.sha256(repr([canonical(value) for value in values]).encode()).hexdigest()
-
-
-def canonical(value: Any) -> Any:
-    """A value as lists, pairs, numbers and texts that every release writes alike."""
-    if is_dataclass(value) and not isinstance(value, type):
-        values = ((field, getattr(value, field.name)) for field in fields(value) if field.repr)
-        return sorted(
-            (field.name, canonical(set_to)) for field, set_to in values if set_to != _default(field)
-        )
-    if isinstance(value, Mapping):
-        return sorted((str(name), canonical(item)) for name, item in value.items())
-    if isinstance(value, list | tuple):
-        return [canonical(item) for item in value]
-    if isinstance(value, float) and value.is_integer():
-        return int(value)  # 1e9 and 1000000000 are one number
-    if value is None or isinstance(value, str | bytes | bool | int | float):
-        return value
-    raise TypeError(f"{type(value).__name__} has no fingerprint")
-
-
-def _default(field: Any) -> Any:
-    if field.default_factory is not MISSING:
-        return field.default_factory()
-    return field.default
+    """A digest of values by their repr."""
+    return hashlib.sha256(repr(values).encode()).hexdigest()

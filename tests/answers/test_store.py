@@ -4,12 +4,11 @@ from __future__ import annotations
 
 import shutil
 import sqlite3
-from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 import pytest
 
-from planner.answers.sweep import fingerprint, read_sweep, requests_from, sweep_for
+from planner.answers.sweep import read_sweep, requests_from, sweep_for
 from planner.errors import BadInput
 from planner.search.simulations import Simulations
 
@@ -116,23 +115,3 @@ def test_stores_of_other_formats_are_refused(version, requests, copy):
     changed(copy, f"UPDATE sweep SET version = {version}")
     with pytest.raises(BadInput, match="holds another sweep"):
         sweep_for(requests, copy)
-
-
-def test_fingerprints_know_values_and_not_how_they_are_written():
-    @dataclass(frozen=True)
-    class Old:
-        rate: float
-        names: tuple[str, ...] = ()
-
-    @dataclass(frozen=True)
-    class New(Old):
-        more: int | None = None
-        notes: dict[str, float] = field(default_factory=dict)
-        shown: bool = field(default=False, repr=False)
-
-    old, new = Old(1e9, ("a",)), New(10**9, ("a",))
-    assert fingerprint(old) == fingerprint(new) == fingerprint(replace(new, shown=True))
-    others = [Old(1e9), Old(2e9, ("a",)), replace(new, more=0), replace(new, notes={"x": 0.5}), New(1e9, "a")]
-    assert len({fingerprint(value) for value in [old, *others]}) == 6
-    with pytest.raises(TypeError, match="set has no fingerprint"):
-        fingerprint({1})
