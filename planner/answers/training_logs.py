@@ -25,7 +25,7 @@ from planner.units import format_bytes
 
 LARGEST_LOG_BYTES = 2**26
 LARGEST_EVENTS_BYTES, LARGEST_EVENT_BYTES = 2**30, 2**24  # TensorBoard files also hold images
-MOST_VALUES = 1_000_000
+MOST_VALUES = 2_000_000
 STEP_TIMES = "seconds per step"  # the name of numbers without a heading
 FORMATS = (
     "read are MLflow run folders, TensorBoard events, W&B history as CSV or JSON, trainer_state.json and CSV"
@@ -43,13 +43,14 @@ class LoggedSeries:
     clock_s: list[float | None] = field(default_factory=list)
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class TrainingLog:
     """All series of a log by name, and the format it is in."""
 
     path: Path
     format: str
     series: dict[str, LoggedSeries] = field(default_factory=dict)
+    count: int = 0  # of values in all series
 
     def add(self, name: str, value: Any, step: Any = None, clock: Any = None) -> None:
         """Add a value to a series; texts and what is not finite are passed over."""
@@ -58,9 +59,10 @@ class TrainingLog:
             return
         if name not in self.series:
             self.series[check_name(name, str(self.path))] = LoggedSeries()
+        self.count += 1
+        if self.count > MOST_VALUES:
+            raise BadInput(f"{self.path}: more than {MOST_VALUES:,} values; log fewer steps or metrics")
         series = self.series[name]
-        if len(series.values) == MOST_VALUES:
-            raise BadInput(f"{self.path}: {name}: more than {MOST_VALUES:,} values; log fewer steps")
         series.values.append(number)
         series.steps.append(_number(step))
         series.clock_s.append(_seconds(clock))
@@ -133,7 +135,7 @@ def _mlflow(folder: Path) -> TrainingLog:
     """A file for each metric, whose lines are a time in milliseconds, the value and the step."""
     log = TrainingLog(folder, "MLflow")
     for file in sorted(file for file in folder.rglob("*") if file.is_file()):
-        for number, line in enumerate(_text(file).splitlines(), 1):
+        for number, line in enumerate(io.StringIO(_text(file)), 1):
             words = line.split()
             clock_ms = _number(words[0]) if len(words) in (2, 3) else None
             if clock_ms is None:
@@ -218,13 +220,13 @@ def _add_scalar(
 
 def _json(path: Path, text: str) -> TrainingLog:
     """The history of W&B (rows, columns or a row per line) or the state of transformers' Trainer."""
-    if sum(map(text.count, "[{,")) > 4 * MOST_VALUES:
-        raise BadInput(f"{path}: more than {4 * MOST_VALUES:,} values; log fewer steps or metrics")
+    if sum(map(text.count, "[{,")) > 2 * MOST_VALUES:
+        raise BadInput(f"{path}: more than {2 * MOST_VALUES:,} values; log fewer steps or metrics")
     try:
         try:
             content = json.loads(text)
         except json.JSONDecodeError:
-            content = [json.loads(line) for line in text.splitlines() if line.strip()]
+            content = [json.loads(line) for line in io.StringIO(text) if line.strip()]
     except (ValueError, RecursionError) as error:
         raise BadInput(f"{path}: not valid JSON ({error}); {FORMATS}") from error
     if isinstance(content, dict) and "log_history" in content:
@@ -252,7 +254,7 @@ def _rows(path: Path, format: str, rows: Any) -> TrainingLog:
 
 def _table(path: Path, text: str) -> TrainingLog:
     """CSV with headings, or plain numbers of seconds per step."""
-    first = next((line for line in text.splitlines() if line.strip()), "")
+    first = next((line for line in io.StringIO(text) if line.strip()), "")
     delimiter = max(",;\t", key=first.count)
     try:
         if delimiter not in first or _number(first.split(delimiter)[0]) is not None:
@@ -265,7 +267,7 @@ def _table(path: Path, text: str) -> TrainingLog:
 def _numbers(path: Path, text: str) -> TrainingLog:
     """Every number of a file; the first line may be a heading."""
     log, name = TrainingLog(path, "numbers"), STEP_TIMES
-    for line_number, line in enumerate(text.splitlines(), 1):
+    for line_number, line in enumerate(io.StringIO(text), 1):
         for word in line.replace(",", " ").replace(";", " ").split():
             if _number(word) is not None:
                 log.add(name, word)

@@ -129,11 +129,11 @@ def _match_one(pattern: str) -> Iterable[Hardware]:
         if not matching:
             families = ", ".join(sorted(set(names.families.values())))
             raise BadInput(f"no hardware matches {pattern!r}; families: {families}")
-        return [load_hardware(name) for name in matching]
-    members = [name for name, family in names.families.items() if family == pattern]
-    if members and pattern not in names.files:
-        return [load_hardware(name) for name in members]
-    return [load_hardware(pattern)]
+    elif pattern in names.files:
+        matching = [pattern]
+    else:
+        matching = [name for name, family in names.families.items() if family == pattern]
+    return [load_hardware(name) for name in matching or [pattern]]
 
 
 def _from_file(path: Path, wanted: str) -> Hardware:

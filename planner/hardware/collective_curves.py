@@ -112,21 +112,14 @@ class TimeCurve:
 
     sizes: tuple[float, ...]
     times_s: tuple[float, ...]
-    source: str = ""
-
-    def __post_init__(self) -> None:
-        if not self.sizes or len(self.sizes) != len(self.times_s):
-            raise BadInput(f"a curve of {len(self.sizes)} sizes and {len(self.times_s)} times")
-        if min(self.sizes) <= 0 or min(self.times_s) <= 0:
-            raise BadInput(f"a curve needs sizes and times above zero ({self.source})")
-        if any(a >= b for a, b in pairwise(self.sizes)):
-            raise BadInput(f"the sizes of a curve must grow ({self.source})")
 
     @staticmethod
     def of(points: Iterable[tuple[float, float]], source: str = "") -> TimeCurve:
         """A curve from (bytes, seconds) in any order."""
         sizes, times = zip(*sorted(points), strict=True)
-        return TimeCurve(tuple(sizes), tuple(times), source)
+        if min(*sizes, *times) <= 0 or any(a >= b for a, b in pairwise(sizes)):
+            raise BadInput(f"a curve needs different sizes, and sizes and times above zero ({source})")
+        return TimeCurve(sizes, times)
 
     @cached_property
     def _logs(self) -> tuple[tuple[float, ...], tuple[float, ...]]:
@@ -160,13 +153,11 @@ class Curves:
             times = times_of.setdefault(run.collective, {}).setdefault(count, {})
             for size, seconds in zip(run.sizes_bytes, run.seconds, strict=True):
                 times[size] = min(seconds, times.get(size, math.inf))
-        return Curves(
-            {
-                kind: {count: TimeCurve.of(times.items(), name) for count, times in by_count.items()}
-                for kind, by_count in times_of.items()
-            },
-            name,
-        )
+        by_kind = {
+            kind: {count: TimeCurve.of(times.items(), name) for count, times in by_count.items()}
+            for kind, by_count in times_of.items()
+        }
+        return Curves(by_kind, name)
 
     def knows(self, kind: str, members: int) -> bool:
         """Whether this collective was measured over exactly as many members."""
