@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import tomllib
 from abc import ABC, abstractmethod
 from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass, field
-from typing import ClassVar, Literal
+from importlib.resources import files
+from typing import Any, ClassVar, Literal
 
 from planner.errors import BadInput
 from planner.launch._text import comments
 
+NAMES: dict[str, Any] = tomllib.loads((files("planner.launch") / "names.toml").read_text("utf-8"))
 # Data-parallel strategies by the names that practitioners use.
 STRATEGIES = {
     "single": "one device alone",

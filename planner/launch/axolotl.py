@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any, ClassVar
 
-from planner.launch._base import FrameworkTarget, Launch, Recipe
+from planner.launch._base import NAMES, FrameworkTarget, Launch, Recipe
 from planner.launch._text import to_yaml
 from planner.launch.trl import ATTENTION, OPTIMIZERS, unnamed
 
-NAMES = OPTIMIZERS | {"muon": "muon"}
+KNOWN = OPTIMIZERS | NAMES["optimizers"]["axolotl"]
 
 
 class Axolotl(FrameworkTarget):
@@ -27,7 +27,7 @@ class Axolotl(FrameworkTarget):
 
     def omitted(self, launch: Launch) -> Iterator[str]:
         yield from super().omitted(launch)
-        yield from unnamed(launch.recipe, NAMES)
+        yield from unnamed(launch.recipe, KNOWN)
         if launch.recipe.strategy in {"zero1", "zero2"}:
             yield "DeepSpeed's own file; `axolotl fetch deepspeed_configs` writes it"
 
@@ -43,7 +43,7 @@ class Axolotl(FrameworkTarget):
             "gradient_accumulation_steps": recipe.accumulate,
             "num_epochs": recipe.epochs or 1.0,
             "learning_rate": 2e-5 if recipe.method == "full" else 2e-4,
-            "optimizer": NAMES.get(recipe.optimizer or "", "adamw_torch"),
+            "optimizer": KNOWN.get(recipe.optimizer or "", "adamw_torch"),
             "bf16": recipe.is_bf16,
             "fp16": recipe.precision == "fp16",
             "tf32": recipe.precision == "tf32",

@@ -5,21 +5,10 @@ from __future__ import annotations
 from math import prod
 from typing import ClassVar
 
-from planner.launch._base import Launch
+from planner.launch._base import NAMES, Launch
 from planner.launch._text import shell_word
 from planner.launch.torchrun import TorchRunArguments
 
-# Networks in torchtitan's registry: module, configuration.
-MODELS = {
-    "llama3-8b": ("llama3", "llama3_8b"),
-    "llama3-70b": ("llama3", "llama3_70b"),
-    "llama3-405b": ("llama3", "llama3_405b"),
-    "qwen3-0.6b": ("qwen3", "qwen3_0_6b"),
-    "qwen3-1.7b": ("qwen3", "qwen3_1_7b"),
-    "qwen3-14b": ("qwen3", "qwen3_14b"),
-    "qwen3-32b": ("qwen3", "qwen3_32b"),
-    "qwen3-30b-a3b": ("qwen3", "qwen3_30b_a3b"),
-}
 RECOMPUTE = {"none": "none", "attention": "selective", "per-op": "selective", "full": "full"}
 
 
@@ -59,7 +48,7 @@ class TorchTitan(TorchRunArguments):
             "seq_len": recipe.sequence_length,
             "mixed_precision_param": "bfloat16" if recipe.is_bf16 else "float32",
         }
-        module, config = MODELS.get(recipe.model, ("", ""))
+        module, config = NAMES["torchtitan"].get(recipe.model, ("", ""))
         program = "-m torchtitan.train"
         for option, value in (("module", module), ("config", config)):
             wanted = f"torchtitan's {option} of {recipe.model}"

@@ -5,24 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any, ClassVar
 
-from planner.launch._base import FrameworkTarget, Launch
+from planner.launch._base import NAMES, FrameworkTarget, Launch
 from planner.launch._text import comments, to_yaml
 
-# Networks in torchtune: family, builder, checkpoint type, and the number of the last weight file.
-MODELS = {
-    "llama2-7b": ("llama2", "llama2_7b", "LLAMA2", "00002"),
-    "llama2-13b": ("llama2", "llama2_13b", "LLAMA2", "00003"),
-    "llama2-70b": ("llama2", "llama2_70b", "LLAMA2", "00015"),
-    "llama3-8b": ("llama3", "llama3_8b", "LLAMA3", "00004"),
-    "llama3-70b": ("llama3", "llama3_70b", "LLAMA3", "00030"),
-    "mistral-7b": ("mistral", "mistral_7b", "MISTRAL", "00002"),
-}
-OPTIMIZERS = {
-    "sgd": "torch.optim.SGD",
-    "adam": "torch.optim.Adam",
-    "adamw": "torch.optim.AdamW",
-    "adamw-8bit": "bitsandbytes.optim.AdamW8bit",
-}
+OPTIMIZERS: dict[str, str] = NAMES["optimizers"]["torchtune"]
 
 
 class TorchTune(FrameworkTarget):
@@ -41,7 +27,7 @@ class TorchTune(FrameworkTarget):
         recipe = launch.recipe
         if reason := super().refusal(launch):
             return reason
-        if recipe.model not in MODELS:
+        if recipe.model not in NAMES["torchtune"]:
             return f"torchtune has no builder that is known here for {recipe.model}"
         if recipe.base in {"int8", "int4"}:
             return f"torchtune has no setting for base weights in {recipe.base}"
@@ -57,7 +43,7 @@ class TorchTune(FrameworkTarget):
 
     def text(self, launch: Launch) -> str:
         recipe = launch.recipe
-        family, builder, kind, last = MODELS[recipe.model]
+        family, builder, kind, last = NAMES["torchtune"][recipe.model]
         folder = recipe.checkpoint.rpartition("/")[2] or recipe.model
         tokenizer = "original/tokenizer.model" if family == "llama3" else "tokenizer.model"
         model: dict[str, Any] = {"_component_": f"torchtune.models.{family}.{builder}"}

@@ -5,25 +5,11 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import Any, ClassVar
 
-from planner.launch._base import FrameworkTarget, Launch, Recipe
+from planner.launch._base import NAMES, FrameworkTarget, Launch, Recipe
 from planner.launch._text import to_yaml
 
-# Configurations of accelerate in TRL.
-DISTRIBUTED = {
-    "single": "single_gpu",
-    "ddp": "multi_gpu",
-    "zero1": "zero1",
-    "zero2": "zero2",
-    "fsdp": "fsdp2",
-}
-# Names of optimizers in Hugging Face's TrainingArguments.
-OPTIMIZERS = {
-    "sgd": "sgd",
-    "adamw": "adamw_torch",
-    "adamw-8bit": "adamw_bnb_8bit",
-    "adafactor": "adafactor",
-    "lion": "lion_32bit",
-}
+DISTRIBUTED: dict[str, str] = NAMES["accelerate"]
+OPTIMIZERS: dict[str, str] = NAMES["optimizers"]["huggingface"]
 ATTENTION = ["q_proj", "k_proj", "v_proj", "o_proj"]
 
 

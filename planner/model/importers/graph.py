@@ -9,25 +9,16 @@ from __future__ import annotations
 
 import math
 import re
+import tomllib
 from collections import Counter
 from dataclasses import dataclass, field
+from importlib.resources import files
 from typing import Any
 
 from planner.model import Model
 from planner.model.importers import TORCH_NAMES
-from planner.model.layers import Kind, kind_name, workloads
-from planner.model.layers.elementwise import (
-    BatchNorm,
-    Dropout,
-    Gelu,
-    Other,
-    Relu,
-    Scale,
-    Sigmoid,
-    Silu,
-    Softmax,
-    Tanh,
-)
+from planner.model.layers import KINDS, Kind, kind_name, workloads
+from planner.model.layers.elementwise import BatchNorm, Other, Scale, Softmax
 from planner.model.layers.products import Depthwise, Linear, Product
 from planner.model.layers.sequences import CrossEntropy
 from planner.model.layers.views import View
@@ -216,61 +207,19 @@ def image(shape: Shape) -> Shape:
     return (shape[1], shape[2], shape[0]) if len(shape) == 3 else shape
 
 
-def elements(shape: Shape) -> int:
-    return math.prod(shape)
+_OPERATORS = tomllib.loads((files("planner.model.importers") / "operators.toml").read_text("utf-8"))
 
 
-def _words(text: str) -> frozenset[str]:
-    return frozenset(text.split())
+def _operators(framework: str, group: str) -> frozenset[str]:
+    return frozenset(_OPERATORS[framework][group].split())
 
 
-# PyTorch: views and slices
-TORCH_VIEWS = _words(
-    """view reshape flatten unflatten permute transpose t unsqueeze squeeze expand expand_as slice select
-    contiguous _unsafe_view view_as narrow chunk split split_with_sizes unbind numpy_T swapaxes movedim
-    diagonal getitem repeat_interleave"""
-)
-# the same value under another name or in another format
-TORCH_SAME = _words("to _to_copy clone alias detach lift_fresh_copy type_as _assert_tensor_metadata")
-TORCH_ACTIVATIONS: dict[str, type[Kind]] = {
-    **dict.fromkeys(("relu", "relu_", "relu6", "leaky_relu", "hardtanh", "hardtanh_"), Relu),
-    **dict.fromkeys(("silu", "silu_", "hardswish", "hardswish_", "mish"), Silu),
-    **dict.fromkeys(("sigmoid", "hardsigmoid"), Sigmoid),
-    **dict.fromkeys(("softmax", "_softmax", "log_softmax", "_log_softmax"), Softmax),
-    "gelu": Gelu,
-    "tanh": Tanh,
-}
-# element-wise operators, reductions, selections and sorting: they move data
-TORCH_MOVING = _words(
-    """add add_ sub sub_ rsub mul mul_ div div_ neg pow exp log sqrt rsqrt cos sin mean sum var abs clamp
-    clamp_ clamp_min clamp_max where masked_fill masked_fill_ eq ne lt gt le ge cat stack index gather tril
-    triu bitwise_and bitwise_and_ bitwise_or bitwise_not logical_and logical_not full_like zeros_like
-    ones_like empty_like new_empty new_zeros repeat roll pad constant_pad_nd copy_ erf reciprocal square
-    amax max cumsum argmax upsample_nearest2d topk sort argsort histc bincount one_hot scatter scatter_
-    scatter_add_ index_put index_put_ index_select index_add_ masked_select floor_divide minimum maximum
-    floor remainder any all"""
-)
-ONNX_VIEWS = _words("Reshape Flatten Transpose Squeeze Unsqueeze Expand Slice Split Gather Identity Cast")
-ONNX_ACTIVATIONS: dict[str, type[Kind]] = {
-    **dict.fromkeys(("Relu", "LeakyRelu", "Clip"), Relu),
-    **dict.fromkeys(("Sigmoid", "HardSigmoid"), Sigmoid),
-    **dict.fromkeys(("Softmax", "LogSoftmax"), Softmax),
-    "Gelu": Gelu,
-    "HardSwish": Silu,
-    "Tanh": Tanh,
-    "Dropout": Dropout,
-}
-ONNX_MOVING = _words(
-    """Add Sub Mul Div Pow Sqrt Erf Exp Neg ReduceMean ReduceSum Where Concat Pad Reciprocal Max Min Abs Cos
-    Sin LayerNormalization BatchNormalization Equal Not Greater Less GatherElements ScatterND TopK CumSum
-    Tile"""
-)
-MODULE_ACTIVATIONS: dict[str, type[Kind]] = {
-    **dict.fromkeys(("ReLU", "ReLU6", "LeakyReLU"), Relu),
-    **dict.fromkeys(("GELU", "NewGELUActivation", "GELUActivation"), Gelu),
-    **dict.fromkeys(("SiLU", "SiLUActivation", "Hardswish"), Silu),
-    "Sigmoid": Sigmoid,
-    "Tanh": Tanh,
-    "Softmax": Softmax,
-    "Dropout": Dropout,
-}
+def _activations(framework: str) -> dict[str, type[Kind]]:
+    groups = _OPERATORS[framework]["activations"].items()
+    return {name: KINDS[kind] for kind, names in groups for name in names.split()}
+
+
+TORCH_VIEWS, TORCH_SAME = _operators("torch", "views"), _operators("torch", "same")
+TORCH_MOVING, TORCH_ACTIVATIONS = _operators("torch", "moving"), _activations("torch")
+ONNX_VIEWS, ONNX_MOVING = _operators("onnx", "views"), _operators("onnx", "moving")
+ONNX_ACTIVATIONS, MODULE_ACTIVATIONS = _activations("onnx"), _activations("modules")
