@@ -69,10 +69,7 @@ class TorchTune(FrameworkTarget):
             "checkpointer": {
                 "_component_": "torchtune.training.FullModelHFCheckpointer",
                 "checkpoint_dir": folder,
-                "checkpoint_files": {
-                    "filename_format": "model-{}-of-{}.safetensors",
-                    "max_filename": last,
-                },
+                "checkpoint_files": {"filename_format": "model-{}-of-{}.safetensors", "max_filename": last},
                 "output_dir": "out",
                 "model_type": kind,
             },

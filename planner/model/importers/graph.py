@@ -11,6 +11,7 @@ import math
 import re
 import tomllib
 from collections import Counter
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from importlib.resources import files
 from typing import Any
@@ -19,8 +20,8 @@ from planner.model import Model
 from planner.model.importers import TORCH_NAMES
 from planner.model.layers import KINDS, Kind, kind_name, workloads
 from planner.model.layers.elementwise import BatchNorm, Other, Scale, Softmax
-from planner.model.layers.products import Depthwise, Linear, Product
-from planner.model.layers.sequences import CrossEntropy
+from planner.model.layers.products import Conv, Depthwise, Linear, Product
+from planner.model.layers.sequences import CrossEntropy, Embedding
 from planner.model.layers.views import View
 
 Shape = tuple[int, ...]
@@ -35,6 +36,15 @@ class Value:
 
     layer: str
     shape: Shape
+
+
+@dataclass(frozen=True, slots=True)
+class Held:
+    """A value computed from parameters alone. `plain`: it is one parameter, unchanged or transposed."""
+
+    tensors: dict[str, Shape]
+    transposed: bool = False
+    plain: bool = True
 
 
 @dataclass
@@ -134,6 +144,62 @@ class OperatorGraph:
         """Add a product with another layer's weights, where that layer cannot share them."""
         return self.add(Product, [value.layer, value.layer], name, shape, shape=list(shape), depth=depth)
 
+    def convolution(
+        self,
+        source: Value,
+        weight: tuple[str, Shape],
+        out: Shape,
+        *,
+        stride: Sequence[int],
+        padding: int | None,
+        groups: int,
+        bias: str | None,
+        name: str,
+    ) -> Value | None:
+        """Add a convolution; None where no padding gives its output. `padding` None: its sides differ."""
+        tensor, (channels, depth, *kernel) = weight
+        if tensor in self.owners:
+            return self.product(source, out, depth * math.prod(kernel), name)
+        around = fitting_padding(source.shape, out, kernel, stride, padding)
+        if around is None:
+            return None
+        self.owners |= dict.fromkeys((tensor, bias) if bias else (tensor,), "")
+        keys: dict[str, Any] = {"kernel": short(kernel), "stride": short(stride), "padding": around}
+        keys |= {"bias": True if bias else None, "from_": source.layer}
+        keys["weights"] = self.template(tensor, name)
+        if groups == source.shape[2] > 1 and channels % groups == 0:
+            return self.add(Depthwise, channels // groups, name, out, **keys)
+        return self.add(Conv, channels, name, out, groups=groups if groups > 1 else None, **keys)
+
+    def pool(
+        self,
+        kind: type[Kind],
+        source: Value,
+        out: Shape,
+        *,
+        kernel: Sequence[int],
+        stride: Sequence[int],
+        padding: int | None,
+        name: str,
+    ) -> Value | None:
+        """Add a pooling window; None where its padding does not give its output."""
+        if not isinstance(fitting_padding(source.shape, out, kernel, stride, padding), int):
+            return None
+        keys = {"stride": short(stride), "padding": padding, "from_": source.layer}
+        return self.add(kind, short(kernel), name, out, **keys)
+
+    def embedding(self, tokens: Value, table: tuple[str, Shape], name: str) -> Value | None:
+        """Add an embedding of tokens; None where another kind of layer owns its table."""
+        tensor, (rows, features) = table
+        owner = self.owners.get(tensor)
+        if owner == "" or len(tokens.shape) != 1:
+            return None
+        keys = {"features": features, "from_": tokens.layer, "tied": owner}
+        keys["weights"] = None if owner else self.template(tensor, name)
+        made = self.add(Embedding, rows, name, (*tokens.shape, features), **keys)
+        self.owners.setdefault(tensor, made.layer)
+        return made
+
     def template(self, tensor: str, name: str) -> str | None:
         """The template of a tensor's name; None if it is the default one."""
         return None if tensor in (f"{name}.weight", f"{name}.bias") else tensor
@@ -186,6 +252,23 @@ def _possible_flops(operands: list[Shape], output: Shape) -> float:
     """
     sizes = sorted(map(math.prod, operands))[-2:]
     return 2.0 * math.sqrt(math.prod(sizes) * math.prod(output)) if len(sizes) == 2 else 0.0
+
+
+def fitting_padding(
+    source: Shape, out: Shape, kernel: Sequence[int], stride: Sequence[int], padding: int | None
+) -> int | str | None:
+    """The padding of a window over an image that gives this output: as stated, "same", or None."""
+    axes = list(zip(source[:2], kernel, stride, out[:2], strict=True))
+    if padding is not None and all(
+        (size + 2 * padding - wide) // step + 1 == got for size, wide, step, got in axes
+    ):
+        return padding
+    return "same" if all(-(-size // step) == got for size, _, step, got in axes) else None
+
+
+def short(pair: Sequence[int]) -> int | list[int]:
+    """One number for two equal ones."""
+    return pair[0] if pair[0] == pair[1] else list(pair)
 
 
 def without_batch(shape: Shape, batch: int) -> Shape:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +14,7 @@ from planner.model.importers.graph import (
     ONNX_ACTIVATIONS,
     ONNX_MOVING,
     ONNX_VIEWS,
+    Held,
     OperatorGraph,
     Shape,
     Value,
@@ -24,8 +24,7 @@ from planner.model.importers.graph import (
 from planner.model.importers.onnx_shapes import inferred
 from planner.model.layers import Kind
 from planner.model.layers.elementwise import Add, AvgPool, BatchNorm, GlobalPool, LayerNorm, MaxPool, Multiply
-from planner.model.layers.products import Conv, Product
-from planner.model.layers.sequences import Embedding
+from planner.model.layers.products import Product
 
 
 def import_onnx(path: Path, axes: dict[str, int]) -> ImportedModel:
@@ -52,15 +51,6 @@ def _library() -> Any:
     except ImportError as error:
         raise BadInput("reading ONNX needs onnx: pip install 'dnn-planner[onnx]'") from error
     return onnx
-
-
-@dataclass(frozen=True, slots=True)
-class Held:
-    """A value computed from parameters alone. `plain`: it is one parameter, unchanged or transposed."""
-
-    tensors: dict[str, Shape]
-    transposed: bool = False
-    plain: bool = True
 
 
 PLAIN = ("Transpose", "Identity", "Cast")
@@ -168,6 +158,11 @@ class _Reading:
         ]
         return ".".join(kept)
 
+    def padding(self, node: Any) -> int | None:
+        """The padding of a window; None where its sides differ."""
+        pads = self.attribute(node, "pads", [0, 0, 0, 0])
+        return pads[0] if len(set(pads)) == 1 else None
+
     def attribute(self, node: Any, name: str, default: Any) -> Any:
         for attribute in node.attribute:
             if attribute.name == name:
@@ -185,33 +180,15 @@ def _conv(at: _Reading, node: Any, data: list[Value], held: dict[str, Shape], na
     given, out = at.weight(node, 1), at.shape(node.output[0])
     if given is None or given[2] or len(given[1]) != 4 or len(out) != 3:
         return None
-    weight, (channels, depth, *kernel), _ = given
-    stride = at.attribute(node, "strides", [1, 1])
-    pads = at.attribute(node, "pads", [0, 0, 0, 0])
-    groups = at.attribute(node, "group", 1)
-    source = at.graph.viewed(data[0], image(at.shape(node.input[0])))
-    if weight in at.graph.owners:
-        return at.graph.product(source, image(out), depth * math.prod(kernel), name)
-    fits = _fits(source.shape, kernel, stride, pads, out)
-    same = all(
-        -(-size // step) == got for size, step, got in zip(source.shape[:2], stride, out[1:], strict=True)
-    )
-    if not (fits or same):
-        return None
-    at.graph.owners[weight] = ""
-    bias = len(node.input) > 2 and bool(node.input[2])
-    keys = {"kernel": kernel, "stride": stride, "padding": pads[0] if fits else "same", "from_": source.layer}
-    weights = None if weight == f"{name}.weight" else weight
-    if bias and node.input[2] != f"{name}.bias":
-        at.graph.owners[node.input[2]] = ""
-    keys |= {"groups": groups if groups > 1 else None, "bias": bias or None, "weights": weights}
-    return at.graph.add(Conv, channels, name, image(out), **keys)
-
-
-def _fits(shape: Shape, kernel: list[int], stride: list[int], pads: list[int], out: Shape) -> bool:
-    return len(set(pads)) == 1 and all(
-        (size + 2 * pads[0] - wide) // step + 1 == got
-        for size, wide, step, got in zip(shape[:2], kernel, stride, out[1:], strict=True)
+    return at.graph.convolution(
+        at.graph.viewed(data[0], image(at.shape(node.input[0]))),
+        given[:2],
+        image(out),
+        stride=at.attribute(node, "strides", [1, 1]),
+        padding=at.padding(node),
+        groups=at.attribute(node, "group", 1),
+        bias=node.input[2] if len(node.input) > 2 else None,
+        name=name,
     )
 
 
@@ -270,12 +247,15 @@ def _pool(kind: type[Kind]) -> Callable[[_Reading, Any, list[Value], dict[str, S
         window = at.attribute(node, "kernel_shape", None)
         if len(out) != 3 or not window:
             return None
-        stride, pads = at.attribute(node, "strides", [1, 1]), at.attribute(node, "pads", [0, 0, 0, 0])
-        source = at.graph.viewed(data[0], image(at.shape(node.input[0])))
-        if not _fits(source.shape, window, stride, pads, out):
-            return None
-        keys = {"stride": stride, "padding": pads[0], "from_": source.layer}
-        return at.graph.add(kind, window, name, image(out), **keys)
+        return at.graph.pool(
+            kind,
+            at.graph.viewed(data[0], image(at.shape(node.input[0]))),
+            image(out),
+            kernel=window,
+            stride=at.attribute(node, "strides", [1, 1]),
+            padding=at.padding(node),
+            name=name,
+        )
 
     return lower
 
@@ -289,20 +269,9 @@ def _global(at: _Reading, node: Any, data: list[Value], held: dict[str, Shape], 
 
 def _gather(at: _Reading, node: Any, data: list[Value], held: dict[str, Shape], name: str) -> Value | None:
     table = node.input[0]
-    if (
-        table not in held
-        or len(held[table]) != 2
-        or len(data[0].shape) != 1
-        or at.graph.owners.get(table) == ""
-    ):
+    if len(held.get(table, ())) != 2:
         return None
-    rows, features = held[table]
-    weights = None if table == f"{name}.weight" else table
-    keys = {"features": features, "from_": data[0].layer, "tied": at.graph.owners.get(table)}
-    keys["weights"] = None if keys["tied"] else weights
-    made = at.graph.add(Embedding, rows, name, (*data[0].shape, features), **keys)
-    at.graph.owners.setdefault(table, made.layer)
-    return made
+    return at.graph.embedding(data[0], (table, held[table]), name)
 
 
 LOWERED: dict[str, Callable[[_Reading, Any, list[Value], dict[str, Shape], str], Value | None]] = {

@@ -20,8 +20,7 @@ from planner.model.importers.graph import (
     without_batch,
 )
 from planner.model.layers.elementwise import BatchNorm, LayerNorm, RmsNorm
-from planner.model.layers.products import Conv
-from planner.model.layers.sequences import Embedding, Positions
+from planner.model.layers.sequences import Positions
 
 
 class _Watch:
@@ -52,14 +51,24 @@ class _Watch:
             bias = held["bias"][0] if "bias" in held else None
             value = graph.viewed(source, reads)
             return graph.linear(value, (own, weight), bias, kind == "Conv1D", name)
-        if kind == "Conv2d" and first and len(out) == 3:
-            return self.convolution(name, module, graph.viewed(source, image(reads)), image(out))
-        if kind == "Embedding" and first and len(reads) == 1 and weight:
-            graph.owners[own] = name
-            value = graph.viewed(source, reads)
-            return graph.add(
-                Embedding, weight[0], name, (*reads, weight[1]), features=weight[1], from_=value.layer
+        if kind == "Conv2d" and first and weight and len(out) == 3:
+            around = module.padding
+            made = graph.convolution(
+                graph.viewed(source, image(reads)),
+                (own, weight),
+                image(out),
+                stride=module.stride,
+                padding=None if isinstance(around, str) else around[0],
+                groups=module.groups,
+                bias=held["bias"][0] if "bias" in held else None,
+                name=name,
             )
+            if made is not None:
+                return made
+        if kind == "Embedding" and first and len(reads) == 1 and weight:
+            made = graph.embedding(graph.viewed(source, reads), (own, weight), name)
+            if made is not None:
+                return made
         if kind == "Embedding" and first and weight and out == (1, *source.shape):  # the same for all samples
             graph.owners[own] = ""
             return graph.add(Positions, weight[0], name, source.shape, from_=source.layer, weights=own)
@@ -74,24 +83,6 @@ class _Watch:
             shape = source.shape if math.prod(source.shape) == math.prod(out) else out
             return graph.unary(MODULE_ACTIVATIONS[kind], graph.viewed(source, shape), name)
         return graph.other(kind, [source], name, out, tensors, known=False)
-
-    def convolution(self, name: str, module: Any, source: Value, out: Shape) -> Value:
-        self.graph.owners[f"{name}.weight"] = ""
-        kernel, stride = list(module.kernel_size), list(module.stride)
-        around = module.padding if isinstance(module.padding, str) else module.padding[0]
-        fits = not isinstance(around, str) and all(
-            (size + 2 * around - wide) // step + 1 == got
-            for size, wide, step, got in zip(source.shape[:2], kernel, stride, out[:2], strict=True)
-        )
-        keys = {
-            "kernel": kernel,
-            "stride": stride,
-            "padding": around if fits else "same",
-            "from_": source.layer,
-        }
-        keys["bias"] = True if module.bias is not None else None
-        groups = module.groups if module.groups > 1 else None
-        return self.graph.add(Conv, out[-1], name, out, groups=groups, **keys)
 
 
 def _zeros(torch: Any) -> Any:

@@ -11,7 +11,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
 
-from planner.model.importers.graph import OperatorGraph, Shape, Value, image, without_batch
+from planner.model.importers.graph import Held, OperatorGraph, Shape, Value, image, without_batch
 from planner.model.layers import Kind
 from planner.model.layers.elementwise import (
     Add,
@@ -25,51 +25,32 @@ from planner.model.layers.elementwise import (
     Scale,
 )
 from planner.model.layers.experts import GroupedLinear
-from planner.model.layers.products import Conv, Depthwise, Product
-from planner.model.layers.sequences import Attention, ClassToken, CrossEntropy, Embedding, Positions
+from planner.model.layers.products import Product
+from planner.model.layers.sequences import Attention, ClassToken, CrossEntropy, Positions
 from planner.model.layers.views import Concat
 
 
 def _conv2d(at: Lowering, node: Any, data: list[Value]) -> Value | None:
-    weight = at.of(node.args[1])
-    out = at.shape(node)
-    if not isinstance(weight, HeldValue) or not weight.plain or len(out) != 3:
+    weight, out = at.of(node.args[1]), at.shape(node)
+    if not isinstance(weight, Held) or not weight.plain or len(out) != 3:
         return None
-    tensor, (channels, _, *kernel) = next(iter(weight.tensors.items()))
-    if len(kernel) != 2:
+    tensor, size = next(iter(weight.tensors.items()))
+    if len(size) != 4:
         return None
     bias = at.of(node.args[2]) if len(node.args) > 2 else None
-    stride = _pair(node.args[3] if len(node.args) > 3 else 1)
     padding = node.args[4] if len(node.args) > 4 else 0
     dilation = _pair(node.args[5] if len(node.args) > 5 else 1)
-    groups = next((n for n in reversed(node.args[6:]) if isinstance(n, int) and not isinstance(n, bool)), 1)
-    source = at.graph.viewed(data[0], image(at.shape(node.args[0])))
-    around = _pair(padding) if not isinstance(padding, str) else (0, 0)
-    same = all(
-        -(-size // step) == got for size, step, got in zip(source.shape[:2], stride, out[1:], strict=True)
+    around = None if isinstance(padding, str) or dilation != (1, 1) else _pair(padding)
+    return at.graph.convolution(
+        at.graph.viewed(data[0], image(at.shape(node.args[0]))),
+        (tensor, size),
+        image(out),
+        stride=_pair(node.args[3] if len(node.args) > 3 else 1),
+        padding=around[0] if around and around[0] == around[1] else None,
+        groups=next((n for n in node.args[:5:-1] if isinstance(n, int) and not isinstance(n, bool)), 1),
+        bias=next(iter(bias.tensors)) if isinstance(bias, Held) else None,
+        name=at.name(node, tensor),
     )
-    even = around[0] == around[1] and dilation == (1, 1) and not isinstance(padding, str)
-    fits = all(
-        (size + 2 * around[0] - wide) // step + 1 == got
-        for size, wide, step, got in zip(source.shape[:2], kernel, stride, out[1:], strict=True)
-    )
-    keys: dict[str, Any] = {
-        "kernel": _short(kernel),
-        "stride": _short(stride),
-        "bias": bias is not None or None,
-    }
-    keys["padding"] = around[0] if even and fits else "same"
-    if tensor in at.graph.owners:
-        depth = math.prod(weight.tensors[tensor][1:])
-        return at.graph.product(source, image(out), depth, at.name(node, tensor))
-    if not (same or (even and fits)):
-        return None
-    name = at.name(node, tensor)
-    at.graph.owners[tensor] = ""
-    if groups == source.shape[2] and groups > 1 and channels % groups == 0:
-        return at.graph.add(Depthwise, channels // groups, name, image(out), from_=source.layer, **keys)
-    grouped = groups if groups > 1 else None
-    return at.graph.add(Conv, channels, name, image(out), from_=source.layer, groups=grouped, **keys)
 
 
 def _linear(at: Lowering, node: Any, data: list[Value]) -> Value | None:
@@ -79,14 +60,14 @@ def _linear(at: Lowering, node: Any, data: list[Value]) -> Value | None:
 
 def _addmm(at: Lowering, node: Any, data: list[Value]) -> Value | None:
     bias = at.of(node.args[0])
-    if not isinstance(bias, HeldValue):
+    if not isinstance(bias, Held):
         return None
     return _matmul_with(at, node, data[0], at.of(node.args[2]), bias, turned=True)
 
 
 def _matmul(at: Lowering, node: Any, data: list[Value]) -> Value | None:
     first, second = at.of(node.args[0]), at.of(node.args[1])
-    if isinstance(first, Value) and isinstance(second, HeldValue):
+    if isinstance(first, Value) and isinstance(second, Held):
         return _matmul_with(at, node, first, second, None, turned=True)
     if not isinstance(first, Value) or not isinstance(second, Value):
         return None
@@ -98,10 +79,10 @@ def _matmul(at: Lowering, node: Any, data: list[Value]) -> Value | None:
 def _matmul_with(
     at: Lowering, node: Any, value: Value, weight: Any, bias: Any, *, turned: bool
 ) -> Value | None:
-    if not isinstance(weight, HeldValue) or not weight.plain:
+    if not isinstance(weight, Held) or not weight.plain:
         return None
     tensor, size = next(iter(weight.tensors.items()))
-    if len(size) != 2 or (bias is not None and not isinstance(bias, HeldValue)):
+    if len(size) != 2 or (bias is not None and not isinstance(bias, Held)):
         return None
     transposed = turned != weight.transposed  # PyTorch's linear multiplies by the transpose itself
     raw = at.shape(next(n for n in node.all_input_nodes if isinstance(at.of(n), Value)))
@@ -118,7 +99,7 @@ def _matmul_with(
 def _grouped(at: Lowering, node: Any, data: list[Value]) -> Value | None:
     """Lower grouped products: rows of tokens sorted by expert, times that expert's weights."""
     rows, weight = at.of(node.args[0]), at.of(node.args[1])
-    if not isinstance(rows, Value) or not isinstance(weight, HeldValue) or not weight.single:
+    if not isinstance(rows, Value) or not isinstance(weight, Held) or len(weight.tensors) != 1:
         return None
     (tensor, size), out = next(iter(weight.tensors.items())), at.shape(node)
     if len(size) != 3 or len(out) != 2 or tensor in at.graph.owners or out[1] not in size[1:]:
@@ -131,23 +112,16 @@ def _grouped(at: Lowering, node: Any, data: list[Value]) -> Value | None:
 
 def _embedding(at: Lowering, node: Any, data: list[Value]) -> Value | None:
     weight = at.of(node.args[0])
-    if not isinstance(weight, HeldValue) or len(data[0].shape) != 1:
+    if not isinstance(weight, Held):
         return None
-    tensor, (rows, features) = next(iter(weight.tensors.items()))
-    owner = at.graph.owners.get(tensor)
-    if owner == "":
-        return None
-    name = at.name(node, tensor)
-    keys = {"features": features, "from_": data[0].layer, "tied": owner}
-    made = at.graph.add(Embedding, rows, name, (*data[0].shape, features), **keys)
-    at.graph.owners.setdefault(tensor, made.layer)
-    return made
+    table = next(iter(weight.tensors.items()))
+    return at.graph.embedding(data[0], table, at.name(node, table[0]))
 
 
 def _norm(kind: type[Kind], weight_at: int) -> Callable[[Lowering, Any, list[Value]], Value | None]:
     def lower(at: Lowering, node: Any, data: list[Value]) -> Value | None:
         weight = at.of(node.args[weight_at]) if len(node.args) > weight_at else None
-        if not isinstance(weight, HeldValue):
+        if not isinstance(weight, Held):
             return at.graph.other(str(node.target), data, at.name(node), data[0].shape, {}, known=True)
         tensor, size = next(iter(weight.tensors.items()))
         bias = (
@@ -180,7 +154,7 @@ def _attention(at: Lowering, node: Any, data: list[Value]) -> Value | None:
     if heads % kv_heads:
         return None
     for argument in node.args[3:4]:
-        if isinstance(mask := at.of(argument), HeldValue):
+        if isinstance(mask := at.of(argument), Held):
             at.keep(mask)
     reads = [
         at.graph.viewed(value, (shape[1], shape[0] * shape[2]))
@@ -236,21 +210,19 @@ def _mul(at: Lowering, node: Any, data: list[Value]) -> Value | None:
 
 def _pool(kind: type[Kind]) -> Callable[[Lowering, Any, list[Value]], Value | None]:
     def lower(at: Lowering, node: Any, data: list[Value]) -> Value | None:
-        out = at.shape(node)
+        out, window = at.shape(node), _pair(node.args[1])
         if len(out) != 3:
             return None
-        window = _pair(node.args[1])
-        stride = _pair(node.args[2]) if len(node.args) > 2 and node.args[2] else window
         padding = _pair(node.args[3]) if len(node.args) > 3 else (0, 0)
-        source = at.graph.viewed(data[0], image(at.shape(node.args[0])))
-        fits = padding[0] == padding[1] and all(
-            (size + 2 * padding[0] - wide) // step + 1 == got
-            for size, wide, step, got in zip(source.shape[:2], window, stride, out[1:], strict=True)
+        return at.graph.pool(
+            kind,
+            at.graph.viewed(data[0], image(at.shape(node.args[0]))),
+            image(out),
+            kernel=window,
+            stride=_pair(node.args[2]) if len(node.args) > 2 and node.args[2] else window,
+            padding=padding[0] if padding[0] == padding[1] else None,
+            name=at.name(node),
         )
-        if not fits:
-            return None
-        keys = {"stride": _short(stride), "padding": padding[0], "from_": source.layer}
-        return at.graph.add(kind, _short(window), at.name(node), image(out), **keys)
 
     return lower
 
@@ -297,10 +269,6 @@ def _pair(value: Any) -> tuple[int, int]:
     return (sizes[0], sizes[-1]) if sizes else (1, 1)
 
 
-def _short(pair: Any) -> Any:
-    return pair[0] if pair[0] == pair[1] else list(pair)
-
-
 LOWERED: dict[str, Callable[[Lowering, Any, list[Value]], Value | None]] = {
     "conv2d": _conv2d,
     "convolution": _conv2d,
@@ -330,20 +298,6 @@ LOWERED: dict[str, Callable[[Lowering, Any, list[Value]], Value | None]] = {
 }
 
 
-@dataclass(frozen=True, slots=True)
-class HeldValue:
-    """A value computed from parameters alone."""
-
-    tensors: dict[str, Shape]
-    transposed: bool = False
-    plain: bool = True  # one parameter, as it is or transposed
-
-    @property
-    def single(self) -> bool:
-        """Whether it is one parameter, its axes in any order."""
-        return len(self.tensors) == 1
-
-
 @dataclass
 class Lowering:
     """State of the lowering: the graph and the values of the nodes so far."""
@@ -351,7 +305,7 @@ class Lowering:
     graph: OperatorGraph
     batch: int
     modules: dict[Any, str] = field(default_factory=dict)
-    known: dict[Any, Value | HeldValue | None] = field(default_factory=dict)
+    known: dict[Any, Value | Held | None] = field(default_factory=dict)
 
     def shape(self, node: Any) -> Shape:
         meta = node.meta.get("val")
@@ -359,7 +313,7 @@ class Lowering:
             meta = meta[0] if meta else None
         return without_batch(tuple(int(n) for n in getattr(meta, "shape", ())), self.batch)
 
-    def of(self, argument: Any) -> Value | HeldValue | None:
+    def of(self, argument: Any) -> Value | Held | None:
         return self.known.get(argument) if hasattr(argument, "meta") else None
 
     def data(self, node: Any) -> list[Value]:
@@ -368,11 +322,11 @@ class Lowering:
     def held(self, node: Any) -> dict[str, Shape]:
         by_name: dict[str, Shape] = {}
         for value in map(self.of, node.all_input_nodes):
-            if isinstance(value, HeldValue):
+            if isinstance(value, Held):
                 by_name |= value.tensors
         return by_name
 
-    def keep(self, value: HeldValue) -> None:
+    def keep(self, value: Held) -> None:
         """Count parameters that a layer reads besides its own, such as tables of relative positions."""
         for name, size in value.tensors.items():
             if name not in self.graph.owners:

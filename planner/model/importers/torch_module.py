@@ -27,12 +27,13 @@ from planner.model.importers.graph import (
     TORCH_MOVING,
     TORCH_SAME,
     TORCH_VIEWS,
+    Held,
     OperatorGraph,
     Shape,
     Value,
     image,
 )
-from planner.model.importers.torch_layers import LOWERED, HeldValue, Lowering
+from planner.model.importers.torch_layers import LOWERED, Lowering
 from planner.model.layers.elementwise import Dropout
 
 TRACED_BATCH = 37
@@ -232,10 +233,10 @@ def _shared(program: Any, parameters: dict[str, str]) -> dict[str, str]:
 
 def _placeholder(  # noqa: PLR0917
     at: Lowering, node: Any, parameters: dict[str, str], same: dict[str, str], inputs: set[str], ids: bool
-) -> Value | HeldValue | None:
+) -> Value | Held | None:
     if node.name in parameters:
         name = same[parameters[node.name]]
-        return HeldValue({name: tuple(int(n) for n in node.meta["val"].shape)})
+        return Held({name: tuple(int(n) for n in node.meta["val"].shape)})
     if node.name not in inputs or node.meta.get("val") is None:
         return None
     shape = at.shape(node)
@@ -245,7 +246,7 @@ def _placeholder(  # noqa: PLR0917
     return Value("input", inner if len(inner) != 2 else (inner[0] * inner[1],))
 
 
-def _lower(at: Lowering, node: Any) -> Value | HeldValue | None:
+def _lower(at: Lowering, node: Any) -> Value | Held | None:
     """Lower one operator and return its value."""
     if 0 in at.shape(node):
         return None  # a part without elements
@@ -259,13 +260,13 @@ def _lower(at: Lowering, node: Any) -> Value | HeldValue | None:
             return None
         turned = name in ("t", "transpose", "permute", "numpy_T") and len(next(iter(held.values()))) == 2
         result = at.of(node.all_input_nodes[0])
-        was = isinstance(result, HeldValue) and result.transposed
+        was = isinstance(result, Held) and result.transposed
         plain = (
             len(held) == 1
             and (name in TORCH_VIEWS or name in TORCH_SAME)
             and name not in ("expand", "select", "slice")
         )
-        return HeldValue(held, was != turned, plain)
+        return Held(held, was != turned, plain)
     if name in LOWERED:
         value = LOWERED[name](at, node, data)
         if value is not None:

@@ -57,10 +57,7 @@ class BlockUse(Struct, frozen=True, kw_only=True):
 
 # Default names of layers; `{n}` counts layers of the kind from 0.
 Names: Any = defstruct(
-    "Names",
-    [(kind, Name, f"{kind}{{n}}") for kind in FILE_KINDS],
-    frozen=True,
-    forbid_unknown_fields=True,
+    "Names", [(kind, Name, f"{kind}{{n}}") for kind in FILE_KINDS], frozen=True, forbid_unknown_fields=True
 )
 # Names of parameter tensors: `{layer}` is the layer (for what follows by `then`, the layer it follows), `{n}`
 # counts the kind from 0, `{e}` the experts. Batch norm has one tensor of channels for each name. Of a mixture
