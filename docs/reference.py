@@ -27,10 +27,10 @@ ANSWERS = ("compare", "recommend", "saturation", "simulate")
 INTRODUCTION = """# Flags
 
 Generated from their declarations (`python docs/reference.py`). `recommend`, `compare`, `saturation`
-and `simulate` share most flags. Each flag of theirs may also be given as an environment variable
-(`PLANNER_BUDGET`), as a key of a scenario file (`--config`; `min_throughput` for `--min-throughput`) or, but
-for most of the section Output, in Python (`planner.recommend("vgg11", budget=20)`). A flag overrides the
-variable, which overrides the file.
+and `simulate` share most flags. Their flags can also be set by environment variables (`PLANNER_BUDGET`), in a
+scenario file (`--config`; `min_throughput` for `--min-throughput`) and, except for most of the section
+Output, as Python arguments (`planner.recommend("vgg11", budget=20)`). A flag overrides the variable, which
+overrides the file.
 """
 
 
@@ -45,11 +45,12 @@ answer = planner.recommend("vgg11", budget=20, hardware=["g5.xlarge", "g4dn.xlar
 answer.chosen.plan.cluster_text, answer.chosen.samples_per_s, answer.chosen.usd_per_million_samples
 answer.as_dict()  # the JSON of --format json
 answer.to_pandas()  # one row per plan, columns as in CSV; needs pandas
+answer.to_html("report.html")  # the page of --html
 ```
 
 Keyword arguments of `recommend`, `compare`, `saturation` and `simulate` are [flags](flags.md) with
-underscores: `--seq-length 2048` is `seq_length=2048`. Where a flag takes a list, so does the argument, as a
-sequence or as a string with commas. Results show themselves in notebooks and with `rich.print`;
+underscores: `--seq-length 2048` is `seq_length=2048`. Where a flag takes a list, the argument is a sequence or
+a string with commas. Notebooks and `rich.print` show an answer as the terminal does;
 `examples/answers.ipynb` is a tour.
 
 Semantic versioning covers the names on this page, their arguments and the keys of `as_dict()`; the flags,

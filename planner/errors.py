@@ -1,4 +1,4 @@
-"""The one family of errors a user meets. Each message says what is wrong, where, and what would be right."""
+"""Errors for users. Each message says what is wrong, where, and what would be right."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ class PlannerError(Exception):
 
 
 class BadInput(PlannerError):
-    """A file, a flag or an argument that cannot be used as given."""
+    """A file, a flag or an argument is invalid."""
 
 
 class Infeasible(PlannerError):

@@ -55,14 +55,13 @@ OBJECTIVES, MODES = get_args(Objective), ("async", "sync")
 
 @dataclass(frozen=True, kw_only=True)
 class Request:
-    """One question. None means: choose for me.
+    """A question as typed values; None leaves a choice to planner.
 
     `server_hardware` holds names and patterns, and the words `own` (the workers' hardware), `cheap` (CPU
-    machines that no other beats in price and NIC) and `colocated` (on the worker nodes). `batches` are those
-    of a worker, or "auto": powers of two up to what fits. `exchanges` are strategies, each
-    with the choices that it fixes; `brief` asks for fewer choices where none is named. A profile whose
-    machine is not named runs on a machine without a price. `extra` has the values of flags that registries
-    contribute.
+    machines that no other beats in price and NIC) and `colocated` (on the worker nodes). `batches` are
+    micro-batches, or "auto": powers of two up to what fits. `exchanges` are strategies with the options that
+    they fix; `brief` searches fewer options where none is named. A profile without a named machine runs on a
+    machine without a price. `extra` has the values of flags that registries contribute.
     """
 
     model: str = flag(
