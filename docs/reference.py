@@ -49,8 +49,8 @@ answer.to_html("report.html")  # the page of --html
 ```
 
 Keyword arguments of `recommend`, `compare`, `saturation` and `simulate` are [flags](flags.md) with
-underscores: `--seq-length 2048` is `seq_length=2048`. Where a flag takes a list, the argument is a sequence or
-a string with commas. Notebooks and `rich.print` show an answer as the terminal does;
+underscores: `--seq-length 2048` is `seq_length=2048`. Where a flag takes a list, the argument is a
+sequence or a string with commas. Notebooks and `rich.print` show an answer as the terminal does;
 `examples/answers.ipynb` is a tour.
 
 Semantic versioning covers the names on this page, their arguments and the keys of `as_dict()`; the flags,
