@@ -1,8 +1,8 @@
-"""The speed of a training run from its log: which series tells it, without warm-up and evaluation.
+"""The speed of a training run from a series of its log, without warm-up and evaluation.
 
-Names are compared word by word: `train/step_time_ms`, `samples_per_sec`, `it/s`. Of a log with several such
-series the first of this list is taken: times of steps, samples per second, steps per second, timestamps; a
-single figure for the whole run only where there is nothing else.
+Names of series are read word by word: `train/step_time_ms`, `samples_per_sec`, `it/s`. Step times are
+preferred to samples per second, steps per second and timestamps, in this order; a single figure for the whole
+run is used only where nothing else is logged.
 """
 
 from __future__ import annotations
@@ -19,8 +19,8 @@ from typing import Literal
 from planner.answers.training_logs import TrainingLog, read_log
 from planner.errors import BadInput
 
-WARMUP = 10  # one in ten of the first values is left out, at least one
-FEWEST = 3  # values that tell a speed apart from its warm-up
+WARMUP = 10  # the first tenth of the values is left out, at least one
+FEWEST = 3  # values needed to leave out warm-up
 
 Kind = Literal["step time", "samples per second", "steps per second"]
 KINDS: tuple[Kind, ...] = ("step time", "samples per second", "steps per second")
@@ -44,7 +44,7 @@ _PATTERNS: dict[Kind, re.Pattern[str]] = {
 
 @dataclass(frozen=True, slots=True)
 class MeasuredSpeed:
-    """Samples per second of all workers, and what of the log says so."""
+    """Samples per second of all workers, and the part of the log they come from."""
 
     samples_per_s: float
     source: str
@@ -64,7 +64,7 @@ def measured_speed(path: Path | str, samples_per_step: int) -> MeasuredSpeed:
 
 
 def kind_of(name: str) -> tuple[Kind, float] | None:
-    """What a name says that its values are, and the factor that makes them seconds; None for other values."""
+    """The quantity in a series, by its name, and the factor to seconds; None for other quantities."""
     spaced = re.sub(r"(?<=[a-z])(?=[A-Z])", " ", name).lower()
     spaced = re.sub(rf"/(?={_SECOND}\b|{_STEP}$)", " per ", spaced)
     words = re.findall(r"[a-z]+", spaced)
@@ -82,7 +82,7 @@ Steps = list[tuple[float, float]]  # seconds, and the number of steps that took 
 
 
 def _ways(log: TrainingLog, samples_per_step: int) -> Iterator[tuple[bool, int, str, Steps]]:
-    """Every way to tell the speed: whether it has too few values, its rank, its name and its values."""
+    """Every possible source of the speed: whether it has too few values, its rank, name and values."""
     for name, series in log.series.items():
         meaning = kind_of(name) or (("step time", 1.0) if log.format == "numbers" else None)
         if meaning is None:
@@ -127,7 +127,7 @@ def _is_evaluation(name: str) -> bool:
 
 
 def _mean_speed(log: TrainingLog, name: str, steps: Steps, samples_per_step: int) -> MeasuredSpeed:
-    """The mean without the first tenth."""
+    """The mean speed without warm-up."""
     skipped = max(len(steps) // WARMUP, 1) if len(steps) >= FEWEST else 0
     kept = steps[skipped:]
     seconds, count = (sum(column) for column in zip(*kept, strict=True))

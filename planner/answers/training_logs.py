@@ -36,7 +36,7 @@ CLOCKS = ("_timestamp", "timestamp", "wall_time", "wall time", "_runtime", "rela
 
 @dataclass(frozen=True, slots=True)
 class LoggedSeries:
-    """One logged quantity: its values, with the step and the seconds of the clock of each where known."""
+    """One logged quantity: values with their steps and times, where known."""
 
     values: list[float] = field(default_factory=list)
     steps: list[float | None] = field(default_factory=list)
@@ -53,7 +53,7 @@ class TrainingLog:
     count: int = 0  # of values in all series
 
     def add(self, name: str, value: Any, step: Any = None, clock: Any = None) -> None:
-        """Add a value to a series; texts and what is not finite are passed over."""
+        """Add a value to a series; texts and non-finite numbers are skipped."""
         number = _number(value)
         if number is None:
             return
@@ -132,7 +132,7 @@ def _read_file(path: Path) -> TrainingLog:
 
 
 def _mlflow(folder: Path) -> TrainingLog:
-    """A file for each metric, whose lines are a time in milliseconds, the value and the step."""
+    """Read a file per metric; lines are a time in milliseconds, the value and the step."""
     log = TrainingLog(folder, "MLflow")
     for file in sorted(file for file in folder.rglob("*") if file.is_file()):
         for number, line in enumerate(io.StringIO(_text(file)), 1):
@@ -153,7 +153,7 @@ FLOAT_VALUES, TENSOR_CONTENT = 5, 4  # TensorProto
 
 
 def _tensorboard(path: Path, files: Iterable[Path]) -> TrainingLog:
-    """Scalars of event files."""
+    """Read the scalars of event files."""
     log = TrainingLog(path, "TensorBoard")
     for file in files:
         try:
@@ -171,7 +171,7 @@ def _tensorboard(path: Path, files: Iterable[Path]) -> TrainingLog:
 
 
 def _records(path: Path) -> Iterator[bytes]:
-    """Records of a TFRecord file; the last one may still be in writing."""
+    """Records of a TFRecord file; an unfinished last one is left out."""
     with opened(path) as file:
         left = LARGEST_EVENTS_BYTES
         while len(head := file.read(12)) == 12:
@@ -190,7 +190,7 @@ Place = tuple[int, int]
 
 
 def _places(data: bytes, start: int, end: int) -> dict[int, list[Place]]:
-    """Where the fields of a message stand, by number; of a varint its value in place of the start."""
+    """The start and end of a message's fields by number; for a varint its value instead of the start."""
     places: dict[int, list[Place]] = {}
     for number, _, a, b in protobuf.fields(data, start, end):
         places.setdefault(number, []).append((a, b))
@@ -198,7 +198,7 @@ def _places(data: bytes, start: int, end: int) -> dict[int, list[Place]]:
 
 
 def _unpacked(form: str, data: bytes, places: Iterable[Place]) -> float | None:
-    """The last of these fields that has the size of a number of this form."""
+    """The number in the last of these fields with the right size."""
     size, number = struct.calcsize(form), None
     for start, end in places:
         if end - start == size:
@@ -209,7 +209,7 @@ def _unpacked(form: str, data: bytes, places: Iterable[Place]) -> float | None:
 def _add_scalar(
     log: TrainingLog, event: bytes, value: dict[int, list[Place]], step: int, clock_s: float | None
 ) -> None:
-    """Add the number of a summary; images and histograms have none."""
+    """Add the number of a summary, unless it is an image or a histogram."""
     number = _unpacked("<f", event, value.get(SIMPLE_VALUE, ()))
     for place in value.get(TENSOR, ()):
         tensor = _places(event, *place)
@@ -219,7 +219,7 @@ def _add_scalar(
 
 
 def _json(path: Path, text: str) -> TrainingLog:
-    """The history of W&B (rows, columns or a row per line) or the state of transformers' Trainer."""
+    """Read W&B history (rows, columns or a row per line) or the state of transformers' Trainer."""
     if sum(map(text.count, "[{,")) > 2 * MOST_VALUES:
         raise BadInput(f"{path}: more than {2 * MOST_VALUES:,} values; log fewer steps or metrics")
     try:
@@ -253,7 +253,7 @@ def _rows(path: Path, format: str, rows: Any) -> TrainingLog:
 
 
 def _table(path: Path, text: str) -> TrainingLog:
-    """CSV with headings, or plain numbers of seconds per step."""
+    """Read CSV with headings, or plain numbers of seconds per step."""
     first = next((line for line in io.StringIO(text) if line.strip()), "")
     delimiter = max(",;\t", key=first.count)
     try:
@@ -265,7 +265,7 @@ def _table(path: Path, text: str) -> TrainingLog:
 
 
 def _numbers(path: Path, text: str) -> TrainingLog:
-    """Every number of a file; the first line may be a heading."""
+    """Read every number of a file; the first line may be a heading."""
     log, name = TrainingLog(path, "numbers"), STEP_TIMES
     for line_number, line in enumerate(io.StringIO(text), 1):
         for word in line.replace(",", " ").replace(";", " ").split():
