@@ -46,13 +46,13 @@
       slider.said.textContent = words;
       slider.input.setAttribute("aria-valuetext", words);
     }
-    const found = asked.points.filter(fits).sort((a, b) => a.rank[goal.value] - b.rank[goal.value]);
-    const many = `${found.length} of the ${asked.points.length} plans that were simulated`;
-    answer.textContent = found.length
-      ? `${found[0].text} It is ${found[0].chosen ? asked.chosen : asked.best[goal.value]} ${many}.`
+    const matches = asked.points.filter(fits).sort((a, b) => a.rank[goal.value] - b.rank[goal.value]);
+    const many = `${matches.length} of the ${asked.points.length} plans that were simulated`;
+    answer.textContent = matches.length
+      ? `${matches[0].text} It is ${matches[0].chosen ? asked.chosen : asked.best[goal.value]} ${many}.`
       : `None of the ${asked.points.length} plans that were simulated is within these limits; ask again with them.`;
-    place.replaceChildren(...(found.length ? [table(found.slice(0, MOST))] : []));
-    document.dispatchEvent(new CustomEvent("planner-plan", { detail: found[0] || null }));
+    place.replaceChildren(...(matches.length ? [table(matches.slice(0, MOST))] : []));
+    document.dispatchEvent(new CustomEvent("planner-plan", { detail: matches[0] || null }));
   }
 
   function table(points) {
