@@ -196,7 +196,7 @@ def _why(result: Recommendation) -> list[str]:
 
     request, chosen, training = result.request, result.chosen, training_of(result.request)
     mine = " way to use your machines" if request.goal == "fastest" and not chosen.priced else ""
-    head = f"{BEST[request.goal]}{mine}{_within(request)}"
+    head = f"{BEST[request.goal]}{mine}{_within(request) if chosen.priced else ''}"
     out = _against_ends(head, chosen, result.cheapest or chosen, result.fastest or chosen, request)
     out.append(tied_words(result.tied))
     if (gain := result.gain_over_fp32) is not None:
