@@ -109,9 +109,9 @@ def _trace(path: Path) -> Any:
 
 
 def _hugging_face(path: Path) -> Any:
-    from planner.model.importers import import_file, toml_of
+    from planner.model.importers import format_toml, import_file
 
-    return toml_of(import_file(path).values)
+    return format_toml(import_file(path).values)
 
 
 def _family(path: Path) -> Any:

@@ -171,7 +171,7 @@ def export_plan(scored: ScoredPlan, request: Any, path: Path | None) -> None:
     from planner.launch import export_text, target_for
 
     write_file(path, export_text(path, launch_of(scored, request)))
-    say(f"launch in {path}; {target_for(path).says.replace('FILE', str(path))}")
+    say(f"launch in {path}; {target_for(path).usage.replace('FILE', str(path))}")
 
 
 def exit_if_over(usd_per_million_samples: float | None, limit_usd: float | None, name: object = "") -> None:

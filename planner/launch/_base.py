@@ -57,7 +57,7 @@ class Recipe:
 
     @property
     def is_bf16(self) -> bool:
-        """Whether matrix products run in bf16, or in fp8 with bf16 elsewhere."""
+        """Whether matrix products run in bf16, or in fp8 with bf16 omitted_settings."""
         return self.precision in {"bf16", "fp8"}
 
 
@@ -97,7 +97,7 @@ class Target(ABC):
 
     name: ClassVar[str]
     suffixes: ClassVar[tuple[str, ...]]  # of the files it writes, the longest match decides
-    says: ClassVar[str]  # how to use the file, in a sentence
+    usage: ClassVar[str]  # how to use the file, in a sentence
 
     def refusal(self, launch: Launch) -> str:
         """Why the format cannot express a launch; empty if it can."""
@@ -118,7 +118,7 @@ class Target(ABC):
 
     def head(self, launch: Launch) -> str:
         """Comments at the top of a file."""
-        start = f"{launch.name} on {launch.machines} x {launch.machine}: {self.says}"
+        start = f"{launch.name} on {launch.machines} x {launch.machine}: {self.usage}"
         return comments([start, *launch.comments, *self.notes(launch)])
 
 
@@ -134,7 +134,9 @@ class ScriptTarget(Target):
         batch = f"micro-batch {recipe.micro_batch}, gradient accumulation {recipe.accumulate}"
         yield f"The plan: {words}; {batch}."
         yield "accelerate and Hugging Face's Trainer read the variables; other scripts set the plan."
-        yield from (f"Not in this file: {text}" for text in elsewhere(launch, held_by_accelerate(recipe)))
+        yield from (
+            f"Not in this file: {text}" for text in omitted_settings(launch, accelerate_settings(recipe))
+        )
 
 
 class FrameworkTarget(Target):
@@ -148,7 +150,7 @@ class FrameworkTarget(Target):
     axes: ClassVar[frozenset[str]] = frozenset()  # mesh axes
     methods: ClassVar[frozenset[str]] = frozenset({"full"})
     precisions: ClassVar[frozenset[str]] = frozenset({"fp32", "bf16", "fp16"})
-    sets: ClassVar[frozenset[str]] = frozenset()  # keys of `elsewhere`
+    sets: ClassVar[frozenset[str]] = frozenset()  # keys of `omitted_settings`
     language_models_only: ClassVar[bool] = False
     runs_on_cpus: ClassVar[bool] = True
 
@@ -171,7 +173,7 @@ class FrameworkTarget(Target):
 
     def omitted(self, launch: Launch) -> Iterator[str]:
         """Settings that the file has no place for, each with where it belongs."""
-        yield from elsewhere(launch, self.sets)
+        yield from omitted_settings(launch, self.sets)
         if launch.recipe.precision not in self.precisions:
             how = SET_PRECISION.get(launch.recipe.precision, "the script sets it")
             yield f"{launch.recipe.precision}; {how}"
@@ -186,14 +188,14 @@ SET_PRECISION = {
 }
 
 
-def held_by_accelerate(recipe: Recipe) -> frozenset[str]:
-    """Keys of `elsewhere` that accelerate's settings cover."""
+def accelerate_settings(recipe: Recipe) -> frozenset[str]:
+    """Keys of `omitted_settings` that accelerate's settings cover."""
     sharded = recipe.strategy in {"fsdp", "hsdp"} and not recipe.mesh
     held = {"processes", "offload optimizer", "offload parameters"}
     return frozenset(held | {"recompute"} if sharded else held)
 
 
-def elsewhere(launch: Launch, held: Collection[str]) -> list[str]:
+def omitted_settings(launch: Launch, held: Collection[str]) -> list[str]:
     """Settings of a plan that a file does not hold, each with where it belongs."""
     recipe = launch.recipe
     notes = {

@@ -11,8 +11,8 @@ from planner.launch._base import (
     STRATEGIES,
     FrameworkTarget,
     Launch,
-    elsewhere,
-    held_by_accelerate,
+    accelerate_settings,
+    omitted_settings,
 )
 from planner.launch._text import to_yaml
 from planner.launch.deepspeed import STAGES
@@ -21,7 +21,7 @@ from planner.launch.deepspeed import STAGES
 class Accelerate(FrameworkTarget):
     name: ClassVar[str] = "accelerate"
     suffixes: ClassVar[tuple[str, ...]] = (".accelerate.yaml", ".accelerate.yml")
-    says: ClassVar[str] = (
+    usage: ClassVar[str] = (
         "start `accelerate launch --config_file FILE train.py` on every machine; with several, add "
         "--machine_rank and --main_process_ip"
     )
@@ -30,7 +30,7 @@ class Accelerate(FrameworkTarget):
     precisions: ClassVar[frozenset[str]] = frozenset({"fp32", "bf16", "fp16", "fp8"})
 
     def omitted(self, launch: Launch) -> Iterator[str]:
-        yield from elsewhere(launch, held_by_accelerate(launch.recipe))
+        yield from omitted_settings(launch, accelerate_settings(launch.recipe))
         if launch.recipe.precision == "tf32":
             yield f"tf32; {SET_PRECISION['tf32']}"
         if launch.recipe.on_cpu and launch.processes > 1:

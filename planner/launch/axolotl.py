@@ -7,7 +7,7 @@ from typing import Any, ClassVar
 
 from planner.launch._base import NAMES, FrameworkTarget, Launch, Recipe
 from planner.launch._text import to_yaml
-from planner.launch.trl import ATTENTION, OPTIMIZERS, unnamed
+from planner.launch.trl import ATTENTION, OPTIMIZERS, unresolved_settings
 
 KNOWN = OPTIMIZERS | NAMES["optimizers"]["axolotl"]
 
@@ -15,7 +15,7 @@ KNOWN = OPTIMIZERS | NAMES["optimizers"]["axolotl"]
 class Axolotl(FrameworkTarget):
     name: ClassVar[str] = "axolotl"
     suffixes: ClassVar[tuple[str, ...]] = (".axolotl.yaml", ".axolotl.yml")
-    says: ClassVar[str] = (
+    usage: ClassVar[str] = (
         "name your data under datasets and start `axolotl train FILE` (with several machines, `axolotl train "
         "FILE --launcher torchrun -- --nnodes ...` on each)"
     )
@@ -27,7 +27,7 @@ class Axolotl(FrameworkTarget):
 
     def omitted(self, launch: Launch) -> Iterator[str]:
         yield from super().omitted(launch)
-        yield from unnamed(launch.recipe, KNOWN)
+        yield from unresolved_settings(launch.recipe, KNOWN)
         if launch.recipe.strategy in {"zero1", "zero2"}:
             yield "DeepSpeed's own file; `axolotl fetch deepspeed_configs` writes it"
 

@@ -14,7 +14,7 @@ STAGES = {"single": 0, "ddp": 0, "zero1": 1, "zero2": 2, "fsdp": 3}
 class DeepSpeed(FrameworkTarget):
     name: ClassVar[str] = "DeepSpeed"
     suffixes: ClassVar[tuple[str, ...]] = (".deepspeed.json",)
-    says: ClassVar[str] = (
+    usage: ClassVar[str] = (
         "pass it to deepspeed.initialize(config=FILE), or as --deepspeed FILE to a script with "
         "Hugging Face's TrainingArguments"
     )

@@ -12,7 +12,7 @@ from planner.launch.accelerate import environment
 class Kubernetes(ScriptTarget):
     name: ClassVar[str] = "Kubernetes"
     suffixes: ClassVar[tuple[str, ...]] = (".k8s.yaml", ".k8s.yml")
-    says: ClassVar[str] = (
+    usage: ClassVar[str] = (
         "start it with `kubectl apply -f FILE` where Kubeflow Trainer v2 and nodes of this kind are"
     )
 

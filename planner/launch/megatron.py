@@ -22,7 +22,7 @@ RECOMPUTE = {
 class Megatron(TorchRunArguments):
     name: ClassVar[str] = "Megatron-LM"
     suffixes: ClassVar[tuple[str, ...]] = (".megatron.sh",)
-    says: ClassVar[str] = (
+    usage: ClassVar[str] = (
         "start `HEAD=first-machine MEGATRON=folder bash FILE ...` on every machine, with the arguments of "
         "the model, its data and its tokenizer"
     )

@@ -15,7 +15,7 @@ PROVIDERS = frozenset({"aws", "gcp", "azure", "lambda", "oci", "runpod", "nebius
 class SkyPilot(ScriptTarget):
     name: ClassVar[str] = "SkyPilot"
     suffixes: ClassVar[tuple[str, ...]] = (".sky.yaml", ".sky.yml", ".yaml", ".yml")
-    says: ClassVar[str] = "start it with `sky launch FILE`"
+    usage: ClassVar[str] = "start it with `sky launch FILE`"
 
     def refusal(self, launch: Launch) -> str:
         if launch.provider not in PROVIDERS:

@@ -12,7 +12,7 @@ from planner.launch.torchrun import exports, script, torchrun_line
 class Slurm(ScriptTarget):
     name: ClassVar[str] = "Slurm"
     suffixes: ClassVar[tuple[str, ...]] = (".sbatch", ".slurm")
-    says: ClassVar[str] = "start it with `sbatch FILE train.py`"
+    usage: ClassVar[str] = "start it with `sbatch FILE train.py`"
 
     def text(self, launch: Launch) -> str:
         options = [

@@ -12,7 +12,7 @@ from planner.launch.accelerate import environment
 class TorchRun(ScriptTarget):
     name: ClassVar[str] = "torchrun"
     suffixes: ClassVar[tuple[str, ...]] = (".sh",)
-    says: ClassVar[str] = "start `HEAD=first-machine bash FILE train.py` on every machine"
+    usage: ClassVar[str] = "start `HEAD=first-machine bash FILE train.py` on every machine"
 
     def text(self, launch: Launch) -> str:
         return script(self.head(launch), exports(launch), torchrun_line(launch), '"${@:-train.py}"')

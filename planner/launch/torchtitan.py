@@ -15,7 +15,7 @@ RECOMPUTE = {"none": "none", "attention": "selective", "per-op": "selective", "f
 class TorchTitan(TorchRunArguments):
     name: ClassVar[str] = "torchtitan"
     suffixes: ClassVar[tuple[str, ...]] = (".torchtitan.sh",)
-    says: ClassVar[str] = "start `HEAD=first-machine bash FILE` on every machine"
+    usage: ClassVar[str] = "start `HEAD=first-machine bash FILE` on every machine"
     strategies: ClassVar[frozenset[str]] = frozenset({"single", "ddp", "zero2", "fsdp", "hsdp"})
     axes: ClassVar[frozenset[str]] = frozenset({"tensor", "pipeline", "interleave"})
     precisions: ClassVar[frozenset[str]] = frozenset({"fp32", "bf16"})
@@ -52,7 +52,7 @@ class TorchTitan(TorchRunArguments):
         program = "-m torchtitan.train"
         for option, value in (("module", module), ("config", config)):
             wanted = f"torchtitan's {option} of {recipe.model}"
-            known = shell_word(value) if value else f'"${{{option.upper()}:?{_in_braces(wanted)}}}"'
+            known = shell_word(value) if value else f'"${{{option.upper()}:?{_plain(wanted)}}}"'
             program += f" --{option} {known}"
         arguments = [f"--parallelism.{name}={value}" for name, value in parallelism.items()]
         arguments += [f"--training.{name}={value}" for name, value in training.items()]
@@ -60,6 +60,6 @@ class TorchTitan(TorchRunArguments):
         return self.script(launch, program, [*arguments, *more, recompute])
 
 
-def _in_braces(text: str) -> str:
+def _plain(text: str) -> str:
     """Remove characters that act inside of a shell's "${NAME:?text}"."""
     return "".join(char for char in text if char.isalnum() or char in " .-_")

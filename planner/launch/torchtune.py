@@ -14,7 +14,7 @@ OPTIMIZERS: dict[str, str] = NAMES["optimizers"]["torchtune"]
 class TorchTune(FrameworkTarget):
     name: ClassVar[str] = "torchtune"
     suffixes: ClassVar[tuple[str, ...]] = (".torchtune.yaml", ".torchtune.yml")
-    says: ClassVar[str] = "download the checkpoint with `tune download` and start the command below"
+    usage: ClassVar[str] = "download the checkpoint with `tune download` and start the command below"
     strategies: ClassVar[frozenset[str]] = frozenset({"single", "ddp", "zero2", "fsdp"})
     methods: ClassVar[frozenset[str]] = frozenset({"full", "lora", "qlora"})
     precisions: ClassVar[frozenset[str]] = frozenset({"fp32", "bf16"})

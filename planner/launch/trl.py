@@ -16,7 +16,7 @@ ATTENTION = ["q_proj", "k_proj", "v_proj", "o_proj"]
 class Trl(FrameworkTarget):
     name: ClassVar[str] = "TRL"
     suffixes: ClassVar[tuple[str, ...]] = (".trl.yaml", ".trl.yml")
-    says: ClassVar[str] = (
+    usage: ClassVar[str] = (
         "start `trl sft --config FILE --dataset_name NAME` on every machine; with several, add "
         "--machine_rank and --main_process_ip"
     )
@@ -54,10 +54,10 @@ class Trl(FrameworkTarget):
 
     def omitted(self, launch: Launch) -> Iterator[str]:
         yield from super().omitted(launch)
-        yield from unnamed(launch.recipe, OPTIMIZERS)
+        yield from unresolved_settings(launch.recipe, OPTIMIZERS)
 
 
-def unnamed(recipe: Recipe, optimizers: Mapping[str, str]) -> Iterator[str]:
+def unresolved_settings(recipe: Recipe, optimizers: Mapping[str, str]) -> Iterator[str]:
     """Settings that a fine-tuning configuration needs and a plan does not name."""
     if recipe.optimizer is not None and recipe.optimizer not in optimizers:
         yield f"the optimizer, {recipe.optimizer}; the default one is used"

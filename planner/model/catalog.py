@@ -43,31 +43,31 @@ def model_names() -> tuple[str, ...]:
     return tuple(model_paths())
 
 
-def plain_name(words: str) -> str:
+def normalize_name(words: str) -> str:
     """Normalize a network's name: Llama-3-8B, LLAMA3_8B and llama3 8b are the same."""
     return re.sub(r"[^a-z0-9.]", "", words.lower())
 
 
 @memoize
-def _called() -> dict[str, str]:
+def _published_names() -> dict[str, str]:
     text = (files("planner.model") / "network_names.toml").read_text("utf-8")
     names = tomllib.loads(text)["networks"]
     shipped = (path.stem for path in shipped_folder("models").glob("*.toml"))
-    return {plain_name(name): name for name in shipped} | {
-        plain_name(called): name for name, words in names.items() for called in words
+    return {normalize_name(name): name for name in shipped} | {
+        normalize_name(called): name for name, words in names.items() for called in words
     }
 
 
-def model_called(words: str) -> str:
+def catalog_name(words: str) -> str:
     """The catalogue's name of a network published under another name; the words themselves if unknown."""
-    return words if words in model_paths() else _called().get(plain_name(words), words)
+    return words if words in model_paths() else _published_names().get(normalize_name(words), words)
 
 
 def checkpoint_name(words: str) -> str:
     """Name of a network's weights on the Hugging Face hub; empty if unknown."""
     if is_hub_name(words):
         return words
-    name = model_called(words)
+    name = catalog_name(words)
     text = (files("planner.model") / "network_names.toml").read_text("utf-8")
     names = tomllib.loads(text)["networks"].get(name, ())
     return next((called for called in names if is_hub_name(called)), "")
@@ -78,14 +78,14 @@ def load_model(name_or_path: str | Path) -> Model:
     (`Qwen/Qwen3-8B`)."""
     name = str(name_or_path)
     if not isinstance(name_or_path, Path) and is_hub_name(name):
-        path = model_paths().get(model_called(name)) or hub_config(name)
+        path = model_paths().get(catalog_name(name)) or hub_config(name)
     elif isinstance(name_or_path, Path) or looks_like_path(name) or name.endswith(IMPORTED):
         path = expanded(name)
         if not path.exists():
             raise BadInput(f"there is no model file {name}; a bare name such as vgg11 reads the catalogue")
     else:
         paths = model_paths()
-        name = model_called(name)
+        name = catalog_name(name)
         if name not in paths:
             hint = "`planner models` lists them; a file of your own is given by its path"
             raise unknown_name("model", name, paths, hint)
@@ -132,7 +132,7 @@ def is_hub_name(name: str) -> bool:
 
 def hub_config(name: str) -> Path:
     """Path of the config.json of a network on the hub, from the local cache or fetched."""
-    return _cached(name) or _fetched(name)
+    return _from_cache(name) or _fetch(name)
 
 
 def hub_name(config: Path) -> str | None:
@@ -148,7 +148,7 @@ def _cache() -> Path:
     return Path(os.environ.get("HF_HOME", f"{caches}/huggingface")).expanduser() / "hub"
 
 
-def _cached(name: str) -> Path | None:
+def _from_cache(name: str) -> Path | None:
     folder = _cache() / f"models--{name.replace('/', '--')}"
     try:
         revision = (folder / "refs" / "main").read_text("utf-8").strip()
@@ -160,7 +160,7 @@ def _cached(name: str) -> Path | None:
     return next((path for path in paths if path.is_file()), None)
 
 
-def _fetched(name: str) -> Path:
+def _fetch(name: str) -> Path:
     absent = f"there is no file {name}, and no such network in the Hugging Face cache ({_cache()})"
     try:
         from huggingface_hub import hf_hub_download

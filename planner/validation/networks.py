@@ -15,7 +15,7 @@ from planner.files.tomlfile import TomlSource, read
 from planner.hardware import Device
 from planner.memoize import memoize
 from planner.model import AttentionShape, Model
-from planner.model.catalog import load_model, model_called, model_paths, plain_name
+from planner.model.catalog import catalog_name, load_model, model_paths, normalize_name
 from planner.model.layers import kind_name
 from planner.model.layers.products import Linear
 from planner.model.layers.sequences import Attention, Embedding, Positions
@@ -79,7 +79,7 @@ def transformer(of: Dimensions, tokens: int, name: str = "") -> Model:
 @memoize
 def network_named(name: str) -> Model | None:
     """A model of the catalogue, or one of `data/networks/`, by any of its names."""
-    known = model_called(name)
+    known = catalog_name(name)
     if known in model_paths():
         return load_model(known)
     with as_file(DATA / "networks") as folder:
@@ -116,7 +116,7 @@ def network_of(row: Row, inferred: list[str]) -> Model | str:
     if not (length.isascii() and length.isdigit() and 0 < int(length) <= LONGEST):
         return "no sequence length is stated"
     headless = model.name.startswith("bert") and not row["framework"].startswith(WHOLE_HEAD)
-    return _of_length(model_called(row["model"]), int(length), headless, has_flash_attention(row))
+    return _of_length(catalog_name(row["model"]), int(length), headless, has_flash_attention(row))
 
 
 @memoize  # hundreds of rows ran tens of networks
@@ -153,13 +153,13 @@ def _dimensions(row: Row, inferred: list[str]) -> Dimensions | None:
             inferred.append(f"{layers} layers")
         heads = int(stated["heads"] or 0) or _usual_heads(hidden)
         return Dimensions("gpt", hidden, layers, heads, vocabulary, flash=flash) if layers > 0 else None
-    value = _by_name().get(plain_name(row["model"]))
+    value = _by_name().get(normalize_name(row["model"]))
     return None if value is None else Dimensions(**value, flash=flash)
 
 
 @memoize
 def _by_name() -> dict[str, dict[str, Any]]:
-    return {plain_name(name): of for name, of in figures("networks")["models"].items()}
+    return {normalize_name(name): of for name, of in figures("networks")["models"].items()}
 
 
 def _usual_heads(hidden: int) -> int:

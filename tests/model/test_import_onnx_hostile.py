@@ -190,7 +190,7 @@ def test_negative_sizes_are_named(sizes: tuple[int, ...], tmp_path: Path) -> Non
 def test_ctrl_c_stops_within_a_second(tmp_path: Path) -> None:
     (tmp_path / "net.onnx").write_bytes(doubled(26).SerializeToString())
     program = "from planner.model.importers import onnx_shapes as o; import sys, time\n"
-    program += "o.sys.executable = sys.argv[1]; o.inferred(o.Path('net.onnx'), {})"
+    program += "o.sys.executable = sys.argv[1]; o.infer_shapes(o.Path('net.onnx'), {})"
     slow = tmp_path / "slow"
     slow.write_text("#!/bin/sh\nexec sleep 60\n")
     slow.chmod(0o755)

@@ -1,7 +1,7 @@
 """Importers of networks from Hugging Face configurations, PyTorch modules and ONNX files.
 
-Each returns the values of a model file, which `planner.model.netlist` reads and `toml_of` writes, and notes
-on what it did not recognize. Only their own importers load torch and onnx.
+Each returns the values of a model file, which `planner.model.netlist` reads and `format_toml` writes, and
+notes on what it did not recognize. Only their own importers load torch and onnx.
 """
 
 from __future__ import annotations
@@ -56,7 +56,7 @@ def import_file(
     return import_config(path, tokens)
 
 
-def built(path: Path, values: dict[str, Any], name: str, notes: list[str]) -> ImportedModel:
+def build_imported(path: Path, values: dict[str, Any], name: str, notes: list[str]) -> ImportedModel:
     """Build the model of imported values; errors name the file that they came from."""
     return ImportedModel(values, build_model(TomlSource(path, "", values), values, name), tuple(notes))
 
@@ -143,7 +143,7 @@ def _axes(given: tuple[str, ...]) -> dict[str, int]:
 _FIRST = ("description", "source")
 
 
-def toml_of(values: dict[str, Any]) -> str:
+def format_toml(values: dict[str, Any]) -> str:
     """The text of a model file with these values."""
     plain = {k: v for k, v in values.items() if k != "layers" and not isinstance(v, dict)}
     lines = [f"{toml_key(k)} = {toml_value(plain.pop(k))}" for k in _FIRST if k in plain]

@@ -41,7 +41,7 @@ class ExpressionError(Exception):
 
 
 @memoize
-def parsed(text: str) -> ast.expr:
+def parse(text: str) -> ast.expr:
     """Parse an expression into a syntax tree."""
     if len(text) > LONGEST:
         raise ExpressionError(f"an expression of {len(text):,} characters; it has at most {LONGEST}")
@@ -54,7 +54,7 @@ def parsed(text: str) -> ast.expr:
 def evaluate(text: str, look_up: Callable[[str], Any], functions: Mapping[str, Callable[..., Any]]) -> Any:
     """Evaluate an expression; `look_up` returns the value of a name, which may contain dots."""
     try:
-        return _value(parsed(text), look_up, functions)
+        return _value(parse(text), look_up, functions)
     except (TypeError, ValueError, LookupError, ArithmeticError, AttributeError) as error:
         raise ExpressionError(f"{text!r}: {type(error).__name__}: {str(error)[:100]}") from None
 
@@ -83,7 +83,7 @@ def _value(node: ast.expr, look_up: Callable[[str], Any], functions: Mapping[str
             first, second = inner(left), inner(right)
             if isinstance(op, _NUMBERS_ONLY) and not (isinstance(first, int) and isinstance(second, int)):
                 raise TypeError("it multiplies and divides whole numbers")
-            return _bounded(_OPERATORS[type(op)](first, second))
+            return _apply_bounded(_OPERATORS[type(op)](first, second))
         case ast.Compare(left, [op], [right]):
             return _OPERATORS[type(op)](inner(left), inner(right))
         case ast.IfExp(test, yes, no):
@@ -97,7 +97,7 @@ def _value(node: ast.expr, look_up: Callable[[str], Any], functions: Mapping[str
     raise ExpressionError(f"{ast.unparse(node)!r} is no part of an expression")
 
 
-def _bounded(result: Any) -> Any:
+def _apply_bounded(result: Any) -> Any:
     """Apply an operator, unless its result would fill the memory."""
     if isinstance(result, int | float) and abs(result) > LARGEST:
         raise OverflowError("a number beyond 64 bits")

@@ -144,7 +144,7 @@ class Description:
         self.reads_index = False
         self.functions: dict[str, Callable[..., Any]] = {
             "act": self.activation,
-            "given": lambda name: self._raw(name)[1] is not None,
+            "given": lambda name: self._find_key(name)[1] is not None,
             "len": len,
             "max": max,
             "min": min,
@@ -159,7 +159,7 @@ class Description:
         tables = self.family.tables
         for condition, message in tables["refuse"].items():
             if message and self.expression(condition, {}):
-                raise self.error(one_line(self._filled(message, self._named(message))))
+                raise self.error(one_line(self._substitute(message, self._message_variables(message))))
         file = {key: self.value(value, {}) for key, value in tables["file"].items() if key != "layers"}
         layers, length = tables["file"].get("layers"), file.get("sequence_length")
         if not is_items(layers):
@@ -173,7 +173,7 @@ class Description:
         file["blocks"] = {name: {"layers": layers} for name, layers in self.blocks.items()}
         for condition, message in tables["notes"].items():
             if self.expression(condition, {}):
-                self.notes.append(one_line(self._filled(message, self._named(message))))
+                self.notes.append(one_line(self._substitute(message, self._message_variables(message))))
         return {key: value for key, value in file.items() if value is not None}
 
     def items(self, entries: list[Item], local: Locals) -> list[Item]:
@@ -186,10 +186,10 @@ class Description:
             if "use" in keys:
                 name = self.value(keys.pop("use"), local)
                 inner = {**local, **{key: self.value(value, local) for key, value in keys.items()}}
-                with self._nested():
+                with self._limit_nesting():
                     out += self.items(self._block(name), inner)
             elif "block" in keys:
-                out += self._repeated(keys, local)
+                out += self._repeat_block(keys, local)
             else:
                 item = {key: self.value(value, local) for key, value in keys.items()}
                 if "kind" in item:
@@ -200,7 +200,7 @@ class Description:
                 out.append({key: value for key, value in item.items() if value not in (None, [])})
         return out
 
-    def _repeated(self, use: Item, local: Locals) -> list[Item]:
+    def _repeat_block(self, use: Item, local: Locals) -> list[Item]:
         """Uses of the model file's blocks, one for each run of equal ones."""
         given = {key: self.value(value, local) for key, value in use.items()}
         block, repeat, label = given.pop("block"), given.pop("repeat", None), given.pop("name", None)
@@ -211,9 +211,9 @@ class Description:
         entries, variants = self._block(block), []
         for index in range(repeat):
             self.reads_index = False
-            with self._nested():
+            with self._limit_nesting():
                 layers = self.items(entries, {**local, **given, "i": index})
-            variants.append(self._variant(block, layers))
+            variants.append(self._add_variant(block, layers))
             if not self.reads_index:
                 variants *= repeat
                 break
@@ -224,7 +224,7 @@ class Description:
             first += count
         return uses
 
-    def _variant(self, block: str, layers: list[Item]) -> str:
+    def _add_variant(self, block: str, layers: list[Item]) -> str:
         """Name of the model file's block with these layers."""
         same = (name for name, known in self.blocks.items() if known == layers)
         name = next(same, None) or (block if block not in self.blocks else f"{block}_{len(self.blocks)}")
@@ -240,7 +240,8 @@ class Description:
     def value(self, given: Any, local: Locals) -> Any:
         """Evaluate the expressions in a value."""
         if isinstance(given, str):
-            return self.expression(given[2:], local) if given.startswith("= ") else self._filled(given, local)
+            is_expression = given.startswith("= ")
+            return self.expression(given[2:], local) if is_expression else self._substitute(given, local)
         if isinstance(given, list):
             return [value for entry in given if (value := self.value(entry, local)) is not None]
         if isinstance(given, dict):
@@ -249,7 +250,7 @@ class Description:
 
     def expression(self, text: str, local: Locals) -> Any:
         try:
-            with self._nested():
+            with self._limit_nesting():
                 return evaluate(text, lambda name: self.look_up(name, local), self.functions)
         except ExpressionError as error:
             raise self.error(f"{self.family.path.name}: {error}") from None
@@ -265,11 +266,11 @@ class Description:
         if name not in tables["config"]:
             raise ExpressionError(f"nothing is called {name!r}")
         if name not in self.keys:
-            self.keys[name] = self._key(name)
+            self.keys[name] = self._config_value(name)
         return self.keys[name]
 
     @contextmanager
-    def _nested(self) -> Iterator[None]:
+    def _limit_nesting(self) -> Iterator[None]:
         self.depth += 1
         self.evaluations += 1
         if self.depth > MOST_NESTED:
@@ -279,11 +280,11 @@ class Description:
         yield
         self.depth -= 1
 
-    def _named(self, message: str) -> Locals:
+    def _message_variables(self, message: str) -> Locals:
         return {name: self.look_up(name, {}) for name in re.findall(r"\{(\w+)\}", message)}
 
     @staticmethod
-    def _filled(text: str, local: Locals) -> str:
+    def _substitute(text: str, local: Locals) -> str:
         """Substitute a block's variables in a text; `{i}`, `{layer}` and the like stay."""
 
         def of(match: re.Match[str]) -> str:
@@ -303,7 +304,7 @@ class Description:
             self.notes.append(note)
         return "gelu"
 
-    def _raw(self, name: str) -> tuple[str, Any]:
+    def _find_key(self, name: str) -> tuple[str, Any]:
         """A value of config.json under any of its names, and the name found; dots lead into objects."""
         for key in (*self.family.tables["aliases"].get(name, ()), name):
             value: Any = self.values
@@ -313,9 +314,9 @@ class Description:
                 return key, value
         return name, None
 
-    def _key(self, name: str) -> Any:
+    def _config_value(self, name: str) -> Any:
         """A validated value of config.json, or its default, whose type it must have."""
-        (key, raw), default = self._raw(name), self.family.tables["config"][name]
+        (key, raw), default = self._find_key(name), self.family.tables["config"][name]
         if default == "required":
             if raw is None:
                 names = " or ".join(map(repr, (*self.family.tables["aliases"].get(name, ())[:1], name)[::-1]))
@@ -324,14 +325,14 @@ class Description:
                 )
             default = 1
         elif default == "optional":
-            return None if raw in (None, 0) else self._checked(key, raw, 1)
+            return None if raw in (None, 0) else self._validate(key, raw, 1)
         elif isinstance(default, str):
             if raw is not None and default == "''":
-                return self._checked(key, raw, "")
+                return self._validate(key, raw, "")
             default = self.expression(default, {})
-        return default if raw is None else self._checked(key, raw, default)
+        return default if raw is None else self._validate(key, raw, default)
 
-    def _checked(self, name: str, raw: Any, like: Any) -> Any:
+    def _validate(self, name: str, raw: Any, like: Any) -> Any:
         most = MOST_LAYERS if name.endswith("layers") else LARGEST
         least = 0 if like == 0 else 1
         match like:

@@ -80,7 +80,7 @@ class OperatorGraph:
         self.taken.add(unique)
         return unique
 
-    def viewed(self, value: Value, shape: Shape) -> Value:
+    def view(self, value: Value, shape: Shape) -> Value:
         """Return a value in another shape, through a `view` where the shapes differ."""
         if value.shape == shape:
             return value
@@ -164,7 +164,7 @@ class OperatorGraph:
         if around is None:
             return None
         self.owners |= dict.fromkeys((tensor, bias) if bias else (tensor,), "")
-        keys: dict[str, Any] = {"kernel": short(kernel), "stride": short(stride), "padding": around}
+        keys: dict[str, Any] = {"kernel": shorten(kernel), "stride": shorten(stride), "padding": around}
         keys |= {"bias": True if bias else None, "from_": source.layer}
         keys["weights"] = self.template(tensor, name)
         if groups == source.shape[2] > 1 and channels % groups == 0:
@@ -185,8 +185,8 @@ class OperatorGraph:
         """Add a pooling window; None where its padding does not give its output."""
         if not isinstance(fitting_padding(source.shape, out, kernel, stride, padding), int):
             return None
-        keys = {"stride": short(stride), "padding": padding, "from_": source.layer}
-        return self.add(kind, short(kernel), name, out, **keys)
+        keys = {"stride": shorten(stride), "padding": padding, "from_": source.layer}
+        return self.add(kind, shorten(kernel), name, out, **keys)
 
     def embedding(self, tokens: Value, table: tuple[str, Shape], name: str) -> Value | None:
         """Add an embedding of tokens; None where another kind of layer owns its table."""
@@ -204,7 +204,7 @@ class OperatorGraph:
         """The template of a tensor's name; None if it is the default one."""
         return None if tensor in (f"{name}.weight", f"{name}.bias") else tensor
 
-    def closed(self, value: Value, *, text: bool) -> None:
+    def append_loss(self, value: Value, *, text: bool) -> None:
         """Append a loss, if there is none."""
         losses = {kind_name(CrossEntropy), kind_name(Softmax)}
         if not any(losses & layer.keys() for layer in self.layers[-2:]):
@@ -227,7 +227,7 @@ class OperatorGraph:
             },
         }
 
-    def said(self, model: Model) -> list[str]:
+    def unknown_notes(self, model: Model) -> list[str]:
         """Notes about unknown operators and their share of the data moved."""
         if not self.unknown:
             return ["every operator is known"]
@@ -266,7 +266,7 @@ def fitting_padding(
     return "same" if all(-(-size // step) == got for size, _, step, got in axes) else None
 
 
-def short(pair: Sequence[int]) -> int | list[int]:
+def shorten(pair: Sequence[int]) -> int | list[int]:
     """One number for two equal ones."""
     return pair[0] if pair[0] == pair[1] else list(pair)
 
@@ -285,7 +285,7 @@ def without_batch(shape: Shape, batch: int) -> Shape:
     return tuple(sizes) or (1,)
 
 
-def image(shape: Shape) -> Shape:
+def channels_last(shape: Shape) -> Shape:
     """Convert (channels, height, width) to (height, width, channels); other ranks stay."""
     return (shape[1], shape[2], shape[0]) if len(shape) == 3 else shape
 

@@ -19,7 +19,7 @@ from planner.files.regular_file import opened
 from planner.files.tomlfile import LONGEST_OP_NAME, TomlSource, check_names
 from planner.model import Model
 from planner.model.catalog import hub_name
-from planner.model.importers import TORCH_NAMES, ImportedModel, built
+from planner.model.importers import TORCH_NAMES, ImportedModel, build_imported
 from planner.model.importers.families import Description, families, load_family
 from planner.model.netlist import build_model
 
@@ -40,9 +40,9 @@ def import_config(path: Path, tokens: int | None = None) -> ImportedModel:
 
         if made := import_architecture(place, values, tokens or UNKNOWN_LENGTH):
             return made
-    file, notes = file_of(place, values, tokens)
-    imported = built(place, file, _name(place, values), notes)
-    return replace(imported, notes=(*imported.notes, *_compared(place.parent, imported.model)))
+    file, notes = model_file_values(place, values, tokens)
+    imported = build_imported(place, file, _network_name(place, values), notes)
+    return replace(imported, notes=(*imported.notes, *_compare_weights(place.parent, imported.model)))
 
 
 def read_settings(source: TomlSource) -> Model:
@@ -52,7 +52,7 @@ def read_settings(source: TomlSource) -> Model:
         raise source.error("it is a table with the keys of a config.json", ["config"])
     given = {key: value for key, value in source.data.items() if key != "config"}
     tokens = given.get("sequence_length")
-    file, _ = file_of(source.path, settings, tokens if isinstance(tokens, int) else None)
+    file, _ = model_file_values(source.path, settings, tokens if isinstance(tokens, int) else None)
     return build_model(source, file | given)
 
 
@@ -61,7 +61,9 @@ def known_types() -> dict[str, str]:
     return families(os.environ.get("PLANNER_PATH", ""))
 
 
-def file_of(path: Path, values: dict[str, Any], tokens: int | None) -> tuple[dict[str, Any], list[str]]:
+def model_file_values(
+    path: Path, values: dict[str, Any], tokens: int | None
+) -> tuple[dict[str, Any], list[str]]:
     """The values of a model file for a configuration, and notes for the user."""
     known = known_types()
     kind = values.get("model_type") or values.get("_class_name")
@@ -73,7 +75,7 @@ def file_of(path: Path, values: dict[str, Any], tokens: int | None) -> tuple[dic
     family = load_family(known[kind])
     network = Description(family, path, values)
     file: dict[str, Any] = {"description": f"{kind}: {family.description}", "source": str(path)}
-    file |= {"layout": "torch", "separator": ".", "default_precision": _precision(values)}
+    file |= {"layout": "torch", "separator": ".", "default_precision": _stored_precision(values)}
     given = network.file()
     file["default_batch"] = 32 if "input" in given else 1
     if longest := given.pop("sequence_length", None):
@@ -119,7 +121,7 @@ def _config_path(path: Path) -> Path:
     return path
 
 
-def _name(path: Path, values: dict[str, Any]) -> str:
+def _network_name(path: Path, values: dict[str, Any]) -> str:
     """The network's name, from its configuration or its folder."""
     given = values.get("_name_or_path")
     name = given.rstrip("/").rpartition("/")[2] if isinstance(given, str) else ""
@@ -128,12 +130,12 @@ def _name(path: Path, values: dict[str, Any]) -> str:
     return letters.strip(".") or "network"
 
 
-def _precision(values: dict[str, Any]) -> str:
+def _stored_precision(values: dict[str, Any]) -> str:
     kept = values.get("dtype") or values.get("torch_dtype")
     return "fp16" if kept == "float16" else "bf16"
 
 
-def _compared(folder: Path, model: Model) -> list[str]:
+def _compare_weights(folder: Path, model: Model) -> list[str]:
     """Compare the model's tensors with the weights in the folder; return notes."""
     ours = {tensor.name: tensor.shape for tensor in model.tensors}
     theirs: dict[str, tuple[int, ...] | None] = {}

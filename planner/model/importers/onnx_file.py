@@ -1,4 +1,4 @@
-"""Imports ONNX files: nodes become layers by their inferred shapes, initializers become tensors."""
+"""Imports ONNX files: nodes become layers by their infer_shapes shapes, initializers become tensors."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import Any
 
 from planner.errors import BadInput
 from planner.files.regular_file import opened
-from planner.model.importers import ImportedModel, built
+from planner.model.importers import ImportedModel, build_imported
 from planner.model.importers.graph import (
     ONNX_ACTIVATIONS,
     ONNX_MOVING,
@@ -18,10 +18,10 @@ from planner.model.importers.graph import (
     OperatorGraph,
     Shape,
     Value,
-    image,
+    channels_last,
     without_batch,
 )
-from planner.model.importers.onnx_shapes import inferred
+from planner.model.importers.onnx_shapes import infer_shapes
 from planner.model.layers import Kind
 from planner.model.layers.elementwise import Add, AvgPool, BatchNorm, GlobalPool, LayerNorm, MaxPool, Multiply
 from planner.model.layers.products import Product
@@ -32,7 +32,7 @@ def import_onnx(path: Path, axes: dict[str, int]) -> ImportedModel:
     onnx = _library()
     with opened(path):
         pass  # reported like every system error
-    reading = _Reading(path, onnx.load_model_from_string(inferred(path, axes)))
+    reading = _Reading(path, onnx.load_model_from_string(infer_shapes(path, axes)))
     try:
         graph, given = reading.lowered()
     except (ValueError, TypeError, IndexError, KeyError, AttributeError, ZeroDivisionError) as error:
@@ -41,8 +41,8 @@ def import_onnx(path: Path, axes: dict[str, int]) -> ImportedModel:
         ) from error
     name = "".join(c for c in path.stem if c.isalnum() or c in "-_.")[:80] or "net"
     values = graph.values(given, "from ONNX", str(path))
-    imported = built(path, values, name, [])
-    return ImportedModel(values, imported.model, tuple(graph.said(imported.model)))
+    imported = build_imported(path, values, name, [])
+    return ImportedModel(values, imported.model, tuple(graph.unknown_notes(imported.model)))
 
 
 def _library() -> Any:
@@ -95,7 +95,7 @@ class _Reading:
         if text:
             given["sequence_length"], value = inner[0], Value("input", inner)
         else:
-            flat = image(inner) if len(inner) != 2 else (math.prod(inner),)
+            flat = channels_last(inner) if len(inner) != 2 else (math.prod(inner),)
             given["input"], value = list(flat), Value("input", flat)
         self.known[first.name] = value
         last = value
@@ -106,7 +106,7 @@ class _Reading:
                 for more in node.output[1:]:
                     if more in self.raw:
                         self.known[more] = made
-        self.graph.closed(last, text=text and len(last.shape) == 2)
+        self.graph.append_loss(last, text=text and len(last.shape) == 2)
         return self.graph, given
 
     def node(self, node: Any) -> Value | None:
@@ -129,8 +129,8 @@ class _Reading:
             return self.graph.unary(ONNX_ACTIVATIONS[node.op_type], data[0], name)
         out = self.shape(node.output[0])
         if node.op_type in ONNX_VIEWS:
-            same = math.prod(out) == math.prod(data[0].shape) and image(out) == data[0].shape
-            return data[0] if same else self.graph.viewed(data[0], out)
+            same = math.prod(out) == math.prod(data[0].shape) and channels_last(out) == data[0].shape
+            return data[0] if same else self.graph.view(data[0], out)
         weights = held if node.op_type not in ("Resize", "Pad") else {}
         trained = {name: size for name, size in weights.items() if size}
         return self.graph.other(node.op_type, data, name, out, trained, known=node.op_type in ONNX_MOVING)
@@ -181,9 +181,9 @@ def _conv(at: _Reading, node: Any, data: list[Value], held: dict[str, Shape], na
     if given is None or given[2] or len(given[1]) != 4 or len(out) != 3:
         return None
     return at.graph.convolution(
-        at.graph.viewed(data[0], image(at.shape(node.input[0]))),
+        at.graph.view(data[0], channels_last(at.shape(node.input[0]))),
         given[:2],
-        image(out),
+        channels_last(out),
         stride=at.attribute(node, "strides", [1, 1]),
         padding=at.padding(node),
         groups=at.attribute(node, "group", 1),
@@ -197,7 +197,7 @@ def _gemm(at: _Reading, node: Any, data: list[Value], held: dict[str, Shape], na
     if given is None or len(given[1]) != 2:
         return None
     transposed = given[2] == bool(at.attribute(node, "transB", 0))
-    source = at.graph.viewed(data[0], at.shape(node.input[0]))
+    source = at.graph.view(data[0], at.shape(node.input[0]))
     bias = at.weight(node, 2)
     return at.graph.linear(source, given[:2], bias and bias[0], transposed, name)
 
@@ -211,7 +211,7 @@ def _matmul(at: _Reading, node: Any, data: list[Value], held: dict[str, Shape], 
     given = at.weight(node, 1)
     if given is None or len(given[1]) != 2:
         return None
-    source = at.graph.viewed(data[0], at.shape(node.input[0]))
+    source = at.graph.view(data[0], at.shape(node.input[0]))
     return at.graph.linear(source, given[:2], None, not given[2], name)
 
 
@@ -231,7 +231,7 @@ def _norm(kind: type[Kind]) -> Callable[[_Reading, Any, list[Value], dict[str, S
 def _add(at: _Reading, node: Any, data: list[Value], held: dict[str, Shape], name: str) -> Value | None:
     if len(data) != 2 or math.prod(data[0].shape) != math.prod(data[1].shape):
         return None
-    second = at.graph.viewed(data[1], data[0].shape)
+    second = at.graph.view(data[1], data[0].shape)
     return at.graph.add(Add, [data[0].layer, second.layer], name, data[0].shape)
 
 
@@ -249,8 +249,8 @@ def _pool(kind: type[Kind]) -> Callable[[_Reading, Any, list[Value], dict[str, S
             return None
         return at.graph.pool(
             kind,
-            at.graph.viewed(data[0], image(at.shape(node.input[0]))),
-            image(out),
+            at.graph.view(data[0], channels_last(at.shape(node.input[0]))),
+            channels_last(out),
             kernel=window,
             stride=at.attribute(node, "strides", [1, 1]),
             padding=at.padding(node),
@@ -264,7 +264,7 @@ def _global(at: _Reading, node: Any, data: list[Value], held: dict[str, Shape], 
     out = at.shape(node.output[0])
     if len(out) != 3 or len(data[0].shape) != 3:
         return None
-    return at.graph.add(GlobalPool, True, name, image(out), keep=True, from_=data[0].layer)
+    return at.graph.add(GlobalPool, True, name, channels_last(out), keep=True, from_=data[0].layer)
 
 
 def _gather(at: _Reading, node: Any, data: list[Value], held: dict[str, Shape], name: str) -> Value | None:

@@ -39,7 +39,7 @@ WHOLE_NUMBERS = (6, 7, 9)  # ONNX types: int32, int64, bool
 KEPT_ELEMENTS = 1_024  # inference reads small tensors: sizes and axes
 
 
-def inferred(path: Path, axes: Mapping[str, int]) -> bytes:
+def infer_shapes(path: Path, axes: Mapping[str, int]) -> bytes:
     """Infer all shapes in a child process; return the model without weights, or refuse it in one line."""
     command = [sys.executable, "-m", __name__, str(path), json.dumps(dict(axes))]
     join = os.pathsep.join(entry for entry in sys.path if entry)
@@ -72,10 +72,10 @@ def _main(path: Path, axes: dict[str, int]) -> int:
         import onnx
         import onnx.shape_inference
 
-        model = _loaded(path, onnx)
+        model = _load(path, onnx)
         check_graph(path, model)
         fix_axes(path, model, axes)
-        without_weights(model)
+        drop_weights(model)
         try:
             model = onnx.shape_inference.infer_shapes(model, data_prop=True)
             for _ in range(MOST_ROUNDS):
@@ -108,7 +108,7 @@ def _limit_memory(path: Path) -> None:
         pass
 
 
-def _loaded(path: Path, onnx: Any) -> Any:
+def _load(path: Path, onnx: Any) -> Any:
     from planner.files.regular_file import opened
 
     try:
@@ -210,7 +210,7 @@ def _check_order(path: Path, graph: Any) -> None:
                 )
 
 
-def without_weights(model: Any) -> None:
+def drop_weights(model: Any) -> None:
     """Drop the values of large tensors; no shape depends on them."""
     for tensor in model.graph.initializer:
         if math.prod(tensor.dims) > KEPT_ELEMENTS:

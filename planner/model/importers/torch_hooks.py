@@ -16,21 +16,21 @@ from planner.model.importers.graph import (
     OperatorGraph,
     Shape,
     Value,
-    image,
+    channels_last,
     without_batch,
 )
 from planner.model.layers.elementwise import BatchNorm, LayerNorm, RmsNorm
 from planner.model.layers.sequences import Positions
 
 
-class _Watch:
+class _Recorder:
     def __init__(self, batch: int, first: Value, names: dict[int, str]) -> None:
         self.graph, self.batch, self.last = OperatorGraph(), batch, first
         self.names = names  # of parameters, by identity: one that two modules share has one name
         self.known: dict[int, Value] = {}
         self.alive: list[Any] = []  # so that no two tensors have one identity
 
-    def called(self, name: str, module: Any, inputs: tuple[Any, ...], output: Any) -> None:
+    def on_call(self, name: str, module: Any, inputs: tuple[Any, ...], output: Any) -> None:
         if not hasattr(output, "shape"):
             return
         given = next((tensor for tensor in inputs if hasattr(tensor, "shape")), None)
@@ -49,14 +49,14 @@ class _Watch:
         first = weight is not None and own not in graph.owners
         if kind in ("Linear", "Conv1D", "NonDynamicallyQuantizableLinear") and weight:
             bias = held["bias"][0] if "bias" in held else None
-            value = graph.viewed(source, reads)
+            value = graph.view(source, reads)
             return graph.linear(value, (own, weight), bias, kind == "Conv1D", name)
         if kind == "Conv2d" and first and weight and len(out) == 3:
             around = module.padding
             made = graph.convolution(
-                graph.viewed(source, image(reads)),
+                graph.view(source, channels_last(reads)),
                 (own, weight),
-                image(out),
+                channels_last(out),
                 stride=module.stride,
                 padding=None if isinstance(around, str) else around[0],
                 groups=module.groups,
@@ -66,22 +66,22 @@ class _Watch:
             if made is not None:
                 return made
         if kind == "Embedding" and first and len(reads) == 1 and weight:
-            made = graph.embedding(graph.viewed(source, reads), (own, weight), name)
+            made = graph.embedding(graph.view(source, reads), (own, weight), name)
             if made is not None:
                 return made
         if kind == "Embedding" and first and weight and out == (1, *source.shape):  # the same for all samples
             graph.owners[own] = ""
             return graph.add(Positions, weight[0], name, source.shape, from_=source.layer, weights=own)
         if "Norm" in kind and first and weight:
-            shape = image(out) if image(out)[-1:] == weight else out
+            shape = channels_last(out) if channels_last(out)[-1:] == weight else out
             if shape[-1:] == weight:
                 graph.owners[own] = ""
                 norm = BatchNorm if "Batch" in kind else RmsNorm if "RMS" in kind else LayerNorm
                 keys = {"bias": False} if norm is LayerNorm and len(tensors) == 1 else {}
-                return graph.add(norm, True, name, shape, from_=graph.viewed(source, shape).layer, **keys)
+                return graph.add(norm, True, name, shape, from_=graph.view(source, shape).layer, **keys)
         if kind in MODULE_ACTIVATIONS:
             shape = source.shape if math.prod(source.shape) == math.prod(out) else out
-            return graph.unary(MODULE_ACTIVATIONS[kind], graph.viewed(source, shape), name)
+            return graph.unary(MODULE_ACTIVATIONS[kind], graph.view(source, shape), name)
         return graph.other(kind, [source], name, out, tensors, known=False)
 
 
@@ -100,17 +100,17 @@ def _zeros(torch: Any) -> Any:
     return Zeros()
 
 
-def watched(module: Any, example: Any, batch: int) -> OperatorGraph:
+def record_modules(module: Any, example: Any, batch: int) -> OperatorGraph:
     """Record the layers that a module calls for an example on the meta device."""
     import torch
 
     shape = without_batch(tuple(example.shape), batch)
     text = not example.is_floating_point()
-    first = shape if text else image(shape)
+    first = shape if text else channels_last(shape)
     names = {id(one): name for name, one in module.named_parameters()}
-    watch = _Watch(batch, Value("input", first if len(first) != 2 else (first[0] * first[1],)), names)
+    watch = _Recorder(batch, Value("input", first if len(first) != 2 else (first[0] * first[1],)), names)
     handles = [
-        one.register_forward_hook(lambda m, i, o, name=name: watch.called(name, m, i, o))
+        one.register_forward_hook(lambda m, i, o, name=name: watch.on_call(name, m, i, o))
         for name, one in module.named_modules()
         if name and not any(True for _ in one.children())
     ]
@@ -127,5 +127,5 @@ def watched(module: Any, example: Any, batch: int) -> OperatorGraph:
             handle.remove()
     if not watch.graph.layers:
         raise BadInput("the module calls no module of its own; there is nothing to watch")
-    watch.graph.closed(watch.last, text=text and len(watch.last.shape) == 2)
+    watch.graph.append_loss(watch.last, text=text and len(watch.last.shape) == 2)
     return watch.graph

@@ -11,7 +11,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
 
-from planner.model.importers.graph import Held, OperatorGraph, Shape, Value, image, without_batch
+from planner.model.importers.graph import Held, OperatorGraph, Shape, Value, channels_last, without_batch
 from planner.model.layers import Kind
 from planner.model.layers.elementwise import (
     Add,
@@ -42,9 +42,9 @@ def _conv2d(at: Lowering, node: Any, data: list[Value]) -> Value | None:
     dilation = _pair(node.args[5] if len(node.args) > 5 else 1)
     around = None if isinstance(padding, str) or dilation != (1, 1) else _pair(padding)
     return at.graph.convolution(
-        at.graph.viewed(data[0], image(at.shape(node.args[0]))),
+        at.graph.view(data[0], channels_last(at.shape(node.args[0]))),
         (tensor, size),
-        image(out),
+        channels_last(out),
         stride=_pair(node.args[3] if len(node.args) > 3 else 1),
         padding=around[0] if around and around[0] == around[1] else None,
         groups=next((n for n in node.args[:5:-1] if isinstance(n, int) and not isinstance(n, bool)), 1),
@@ -86,7 +86,7 @@ def _matmul_with(
         return None
     transposed = turned != weight.transposed  # PyTorch's linear multiplies by the transpose itself
     raw = at.shape(next(n for n in node.all_input_nodes if isinstance(at.of(n), Value)))
-    source = at.graph.viewed(value, raw)
+    source = at.graph.view(value, raw)
     inputs = size[0] if transposed else size[1]
     if source.shape[-1] != inputs:
         return None
@@ -105,7 +105,7 @@ def _grouped(at: Lowering, node: Any, data: list[Value]) -> Value | None:
     if len(size) != 3 or len(out) != 2 or tensor in at.graph.owners or out[1] not in size[1:]:
         return None
     at.graph.owners[tensor] = ""
-    source = at.graph.viewed(rows, at.shape(node.args[0]))
+    source = at.graph.view(rows, at.shape(node.args[0]))
     keys = {"experts": size[0], "transposed": size[2] == out[1] or None, "weights": tensor}
     return at.graph.add(GroupedLinear, out[1], at.name(node, tensor), out, from_=source.layer, **keys)
 
@@ -130,12 +130,11 @@ def _norm(kind: type[Kind], weight_at: int) -> Callable[[Lowering, Any, list[Val
             else None
         )
         raw = at.shape(node)
-        wanted = (
-            data[0].shape if data[0].shape[-1:] == size else image(raw) if image(raw)[-1:] == size else raw
-        )
+        last = channels_last(raw)
+        wanted = data[0].shape if data[0].shape[-1:] == size else last if last[-1:] == size else raw
         if wanted[-1:] != size or tensor in at.graph.owners:
             return None
-        source = at.graph.viewed(data[0], wanted)
+        source = at.graph.view(data[0], wanted)
         at.graph.owners |= dict.fromkeys(at.held(node), "")
         name = at.name(node, tensor)
         without = {"bias": False} if kind is LayerNorm and bias is None else {}
@@ -157,7 +156,7 @@ def _attention(at: Lowering, node: Any, data: list[Value]) -> Value | None:
         if isinstance(mask := at.of(argument), Held):
             at.keep(mask)
     reads = [
-        at.graph.viewed(value, (shape[1], shape[0] * shape[2]))
+        at.graph.view(value, (shape[1], shape[0] * shape[2]))
         for value, shape in zip((at.of(argument) for argument in node.args[:3]), shapes, strict=True)
         if isinstance(value, Value)
     ]
@@ -172,14 +171,14 @@ def _attention(at: Lowering, node: Any, data: list[Value]) -> Value | None:
     made = at.graph.add(
         Attention, [read.layer for read in reads], at.name(node), (length, heads * values[2]), **keys
     )
-    return at.graph.viewed(made, at.shape(node))
+    return at.graph.view(made, at.shape(node))
 
 
 def _add(at: Lowering, node: Any, data: list[Value]) -> Value | None:
     held = at.held(node)
     fresh = {name: size for name, size in held.items() if name not in at.graph.owners}
     if len(data) == 2 and math.prod(data[0].shape) == math.prod(data[1].shape):
-        other = at.graph.viewed(data[1], data[0].shape)
+        other = at.graph.view(data[1], data[0].shape)
         return at.graph.add(Add, [data[0].layer, other.layer], at.name(node), data[0].shape)
     if len(data) == 1 and len(fresh) == 1 and len(data[0].shape) == 2:
         name, size = next(iter(fresh.items()))
@@ -216,8 +215,8 @@ def _pool(kind: type[Kind]) -> Callable[[Lowering, Any, list[Value]], Value | No
         padding = _pair(node.args[3]) if len(node.args) > 3 else (0, 0)
         return at.graph.pool(
             kind,
-            at.graph.viewed(data[0], image(at.shape(node.args[0]))),
-            image(out),
+            at.graph.view(data[0], channels_last(at.shape(node.args[0]))),
+            channels_last(out),
             kernel=window,
             stride=_pair(node.args[2]) if len(node.args) > 2 and node.args[2] else window,
             padding=padding[0] if padding[0] == padding[1] else None,
@@ -231,8 +230,8 @@ def _adaptive(at: Lowering, node: Any, data: list[Value]) -> Value | None:
     out = at.shape(node)
     if len(out) != 3 or out[1:] != (1, 1):
         return None
-    source = at.graph.viewed(data[0], image(at.shape(node.args[0])))
-    return at.graph.add(GlobalPool, True, at.name(node), image(out), keep=True, from_=source.layer)
+    source = at.graph.view(data[0], channels_last(at.shape(node.args[0])))
+    return at.graph.add(GlobalPool, True, at.name(node), channels_last(out), keep=True, from_=source.layer)
 
 
 def _cat(at: Lowering, node: Any, data: list[Value]) -> Value | None:
@@ -251,7 +250,7 @@ def _cat(at: Lowering, node: Any, data: list[Value]) -> Value | None:
             at.graph.owners[name] = ""
             return at.graph.add(ClassToken, True, at.name(node, name), out, weights=name, from_=data[0].layer)
         return None
-    wanted = image(out)
+    wanted = channels_last(out)
     joined = len(data) > 1 and sum(value.shape[-1] for value in data) == wanted[-1]
     if not joined or any(value.shape[:-1] != wanted[:-1] for value in data):
         return None

@@ -21,7 +21,7 @@ from pathlib import Path
 from typing import Any
 
 from planner.errors import BadInput
-from planner.model.importers import ImportedModel, built
+from planner.model.importers import ImportedModel, build_imported
 from planner.model.importers.graph import (
     TORCH_ACTIVATIONS,
     TORCH_MOVING,
@@ -31,7 +31,7 @@ from planner.model.importers.graph import (
     OperatorGraph,
     Shape,
     Value,
-    image,
+    channels_last,
 )
 from planner.model.importers.torch_layers import LOWERED, Lowering
 from planner.model.layers.elementwise import Dropout
@@ -45,7 +45,9 @@ def import_module_function(source: str, shape: Shape, *, ids: bool, hooks: bool)
         import torch
     except ImportError as error:
         raise BadInput("reading PyTorch needs torch: pip install 'dnn-planner[torch]'") from error
-    return _imported(_made(source, torch), source.rpartition(":")[2], source, shape, ids=ids, hooks=hooks)
+    return _import_module(
+        _make_module(source, torch), source.rpartition(":")[2], source, shape, ids=ids, hooks=hooks
+    )
 
 
 def import_architecture(place: Path, values: dict[str, Any], tokens: int) -> ImportedModel | None:
@@ -69,7 +71,7 @@ def import_architecture(place: Path, values: dict[str, Any], tokens: int) -> Imp
         with torch.device("meta"):
             module = make(config)
     except Exception as error:
-        raise BadInput(f"{source}: transformers cannot make its network: {_line(error)}") from error
+        raise BadInput(f"{source}: transformers cannot make its network: {_describe(error)}") from error
     inner = getattr(config, "text_config", config)
     size = getattr(config, "image_size", None)
     ids = hasattr(inner, "vocab_size")
@@ -80,34 +82,36 @@ def import_architecture(place: Path, values: dict[str, Any], tokens: int) -> Imp
     name = place.resolve().parent.name
     module = _on_meta(module, source)
     try:
-        return _imported(module, name, source, shape, ids=ids, hooks=False)
+        return _import_module(module, name, source, shape, ids=ids, hooks=False)
     except BadInput:
-        return _imported(module, name, source, shape, ids=ids, hooks=True)
+        return _import_module(module, name, source, shape, ids=ids, hooks=True)
 
 
-def _imported(module: Any, name: str, source: str, shape: Shape, *, ids: bool, hooks: bool) -> ImportedModel:
+def _import_module(
+    module: Any, name: str, source: str, shape: Shape, *, ids: bool, hooks: bool
+) -> ImportedModel:
     """Import a module on the meta device, for inputs of this shape, the batch first."""
     import torch
 
     if hooks:
-        from planner.model.importers.torch_hooks import watched
+        from planner.model.importers.torch_hooks import record_modules
 
-        graph = watched(module, _example(torch, shape, ids), TRACED_BATCH)
+        graph = record_modules(module, _example(torch, shape, ids), TRACED_BATCH)
     else:
-        graph = lowered(_exported(module, torch, shape, ids, source), TRACED_BATCH, ids=ids)
+        graph = lower_program(_export(module, torch, shape, ids, source), TRACED_BATCH, ids=ids)
     given: dict[str, Any] = {"default_batch": min(shape[0], 10_000)}
     if ids:
         given["sequence_length"] = shape[1]
     else:
-        inner = image(shape[1:])
+        inner = channels_last(shape[1:])
         given["input"] = list(inner) if len(inner) != 2 else [inner[0] * inner[1]]
     values = graph.values(given, f"{type(module).__name__}, from PyTorch", source)
-    imported = built(Path(f"{name}.toml"), values, name, [])
-    notes = (*graph.said(imported.model), *_missing(module, imported, hooks))
+    imported = build_imported(Path(f"{name}.toml"), values, name, [])
+    notes = (*graph.unknown_notes(imported.model), *_unused_parameters(module, imported, hooks))
     return ImportedModel(values, imported.model, notes)
 
 
-def _missing(module: Any, imported: ImportedModel, hooks: bool) -> list[str]:
+def _unused_parameters(module: Any, imported: ImportedModel, hooks: bool) -> list[str]:
     """Notes on parameters of the module that the model lacks."""
     ours = {tensor.name for tensor in imported.model.tensors}
     theirs = {name: tensor.numel() for name, tensor in module.named_parameters()}
@@ -125,7 +129,7 @@ def _missing(module: Any, imported: ImportedModel, hooks: bool) -> list[str]:
     return notes
 
 
-def _made(source: str, torch: Any) -> Any:
+def _make_module(source: str, torch: Any) -> Any:
     """Make the module on the meta device, without memory for its parameters."""
     where, _, name = source.partition(":")
     if os.getcwd() not in sys.path:
@@ -133,11 +137,11 @@ def _made(source: str, torch: Any) -> Any:
     try:
         namespace = importlib.import_module(where)
     except Exception as error:
-        raise BadInput(f"{source}: cannot import {where}: {_line(error)}") from error
+        raise BadInput(f"{source}: cannot import {where}: {_describe(error)}") from error
     make = getattr(namespace, name, None)
     if make is None:
         raise BadInput(f"{source}: {where} has no {name}")
-    module = make if isinstance(make, torch.nn.Module) else _called(source, make, torch)
+    module = make if isinstance(make, torch.nn.Module) else _call_factory(source, make, torch)
     if not isinstance(module, torch.nn.Module):
         raise BadInput(f"{source} gives a {type(module).__name__}; it must give a torch.nn.Module")
     return _on_meta(module, source)
@@ -150,10 +154,10 @@ def _on_meta(module: Any, source: str) -> Any:
     try:
         return module.to("meta").train()
     except Exception as error:
-        raise BadInput(f"{source}: cannot be moved to the meta device: {_line(error)}") from error
+        raise BadInput(f"{source}: cannot be moved to the meta device: {_describe(error)}") from error
 
 
-def _called(source: str, make: Any, torch: Any) -> Any:
+def _call_factory(source: str, make: Any, torch: Any) -> Any:
     if not callable(make):
         raise BadInput(
             f"{source} is a {type(make).__name__}; it must be a function that makes a torch.nn.Module"
@@ -172,7 +176,7 @@ def _called(source: str, make: Any, torch: Any) -> Any:
         with torch.device("meta"):
             return make()
     except Exception as error:
-        raise BadInput(f"{source}: cannot be made on the meta device: {_line(error)}") from error
+        raise BadInput(f"{source}: cannot be made on the meta device: {_describe(error)}") from error
 
 
 def _example(torch: Any, shape: Shape, ids: bool) -> Any:
@@ -180,28 +184,28 @@ def _example(torch: Any, shape: Shape, ids: bool) -> Any:
     return torch.zeros(sizes, dtype=torch.long if ids else torch.float32, device="meta")
 
 
-def _exported(module: Any, torch: Any, shape: Shape, ids: bool, source: str) -> Any:
+def _export(module: Any, torch: Any, shape: Shape, ids: bool, source: str) -> Any:
     logging.getLogger("torch").setLevel(logging.CRITICAL)
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")
             return torch.export.export(module, (_example(torch, shape, ids),), strict=False)
     except Exception as error:
-        said = f"{source}: its graph cannot be exported: {_line(error)}"
+        said = f"{source}: its graph cannot be exported: {_describe(error)}"
         raise BadInput(f"{said}; --hooks watches its modules instead") from error
 
 
-def _line(error: BaseException) -> str:
+def _describe(error: BaseException) -> str:
     text = " ".join(str(error).split())
     return f"{type(error).__name__}: {text[:200]}" if text else type(error).__name__
 
 
-def lowered(program: Any, batch: int, *, ids: bool) -> OperatorGraph:
+def lower_program(program: Any, batch: int, *, ids: bool) -> OperatorGraph:
     """Lower an exported program to layers."""
     at = Lowering(OperatorGraph(), batch)
     signature = program.graph_signature
     parameters = dict(signature.inputs_to_parameters)
-    same = _shared(program, parameters)
+    same = _first_names(program, parameters)
     last: Value | None = None
     for node in program.graph.nodes:
         if node.op == "placeholder":
@@ -215,13 +219,13 @@ def lowered(program: Any, batch: int, *, ids: bool) -> OperatorGraph:
             outputs = [value for value in map(at.of, node.all_input_nodes) if isinstance(value, Value)]
             last = outputs[-1] if outputs else last
     if last is None:
-        at.graph.closed(Value("input", (1,)), text=False)
+        at.graph.append_loss(Value("input", (1,)), text=False)
     else:
-        at.graph.closed(last, text=ids and len(last.shape) == 2)
+        at.graph.append_loss(last, text=ids and len(last.shape) == 2)
     return at.graph
 
 
-def _shared(program: Any, parameters: dict[str, str]) -> dict[str, str]:
+def _first_names(program: Any, parameters: dict[str, str]) -> dict[str, str]:
     """Map each further name of a shared parameter to its first."""
     first: dict[int, str] = {}
     owners = {}
@@ -242,7 +246,7 @@ def _placeholder(  # noqa: PLR0917
     shape = at.shape(node)
     if ids:
         return Value("input", shape)
-    inner = image(shape)
+    inner = channels_last(shape)
     return Value("input", inner if len(inner) != 2 else (inner[0] * inner[1],))
 
 
@@ -278,13 +282,13 @@ def _lower(at: Lowering, node: Any) -> Value | Held | None:
     if name == "dropout":
         return at.graph.unary(Dropout, data[0], at.name(node))
     if name in TORCH_VIEWS:
-        return at.graph.viewed(data[0], _viewed_shape(at, node, data[0]))
+        return at.graph.view(data[0], _viewed_shape(at, node, data[0]))
     return at.graph.other(operator, data, at.name(node), at.shape(node), held, known=name in TORCH_MOVING)
 
 
 def _viewed_shape(at: Lowering, node: Any, source: Value) -> Shape:
     """The shape of a view; an image that only loses axes of one stays an image."""
     shape = at.shape(node)
-    if math.prod(shape) == math.prod(source.shape) and image(shape) == source.shape:
+    if math.prod(shape) == math.prod(source.shape) and channels_last(shape) == source.shape:
         return source.shape
     return shape

@@ -219,7 +219,7 @@ def layers_with_gradient(model: Model) -> frozenset[str]:
 
 
 @memoize
-def also_keys() -> frozenset[str]:
+def modifier_kinds() -> frozenset[str]:
     """Kinds whose names are also keys of other kinds, as `bias` is of `conv`."""
     return frozenset(
         name

@@ -216,7 +216,7 @@ class Kind(Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
         sums are sharded along the positions.
         """
         if input_sharded and (cls.passes_shard or cls.accepts_shard):
-            return LayerShard(narrowed(layer, degree), output_sharded=True)
+            return LayerShard(shard_features(layer, degree), output_sharded=True)
         if sequence and cls.sequence_parallel and len(layer.output_shape) == 2:
             positions = (max(layer.output_shape[0] // degree, 1), layer.output_shape[1])
             return LayerShard(
@@ -240,7 +240,7 @@ def weight_elements(layer: Layer) -> int:
     return sum(tensor.elements for tensor in (*layer.tensors, *layer.tied))
 
 
-def narrowed(layer: Layer, degree: int) -> Layer:
+def shard_features(layer: Layer, degree: int) -> Layer:
     """Return a layer with its share of input features, output features and parameters."""
     width = max(layer.output_shape[-1] // degree, 1)
     return replace(
@@ -273,7 +273,7 @@ def positions_of(layer: Layer) -> int:
 def sequence_of(shape: Shape) -> Square:
     """Length and features of a sequence."""
     if len(shape) != 2:
-        raise ShapeMisfit(f"it reads (sequence, features), but its input is {written(shape)}")
+        raise ShapeMisfit(f"it reads (sequence, features), but its input is {format_shape(shape)}")
     return shape[0], shape[1]
 
 
@@ -282,7 +282,7 @@ def window_of(pair: Pair) -> Square:
     return (pair, pair) if isinstance(pair, int) else (pair[0], pair[1])
 
 
-def slide(shape: Shape, kernel: Square, stride: Square, padding: Padding) -> Square:
+def window_output(shape: Shape, kernel: Square, stride: Square, padding: Padding) -> Square:
     """Height and width after a sliding window: TensorFlow's SAME or VALID, or padding on both sides."""
     check_image(shape)
     if padding == "same":
@@ -291,7 +291,7 @@ def slide(shape: Shape, kernel: Square, stride: Square, padding: Padding) -> Squ
     room = shape[0] + around - kernel[0], shape[1] + around - kernel[1]
     if min(room) < 0:
         raise ShapeMisfit(
-            f"a window of {written(kernel)} does not fit into its input of {written(shape)}"
+            f"a window of {format_shape(kernel)} does not fit into its input of {format_shape(shape)}"
             ' (use a smaller one, or padding = "same")'
         )
     return room[0] // stride[0] + 1, room[1] // stride[1] + 1
@@ -300,10 +300,10 @@ def slide(shape: Shape, kernel: Square, stride: Square, padding: Padding) -> Squ
 def check_image(shape: Shape) -> None:
     """Refuse an input that is no image."""
     if len(shape) != 3:
-        raise ShapeMisfit(f"it reads (height, width, channels), but its input is {written(shape)}")
+        raise ShapeMisfit(f"it reads (height, width, channels), but its input is {format_shape(shape)}")
 
 
-def written(shape: Any) -> str:
+def format_shape(shape: Any) -> str:
     """Format a shape as `56x56x64`."""
     return "x".join(map(str, shape))
 

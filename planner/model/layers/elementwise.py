@@ -24,12 +24,12 @@ from planner.model.layers.base import (
     Sizes,
     Style,
     check_image,
+    format_shape,
     keys,
     kind_name,
     positions_of,
-    slide,
     window_of,
-    written,
+    window_output,
 )
 from planner.model.layers.workload import Kept, Workload
 
@@ -48,7 +48,7 @@ class Pool(OneInput, frozen=True, kw_only=True):
         """The shape after pooling."""
         kernel = window_of(window)
         stride = kernel if self.stride is None else window_of(self.stride)
-        shape = (*slide(shape, kernel, stride, self.padding), shape[2])
+        shape = (*window_output(shape, kernel, stride, self.padding), shape[2])
         return Inferred(shape, kernel=kernel, stride=stride, kind=kind_name(Pool))
 
 
@@ -224,12 +224,12 @@ class _PositionNorm(OneInput, frozen=True):
     autocast_wide_output = True
     fuses = True
 
-    def normed(self, shape: Shape, names: tuple[str, ...]) -> Inferred:
+    def norm_shape(self, shape: Shape, names: tuple[str, ...]) -> Inferred:
         """The unchanged shape, with these tensors."""
         given = self.features or shape[-1]
         size = (given,) if isinstance(given, int) else tuple(given)
         if shape[-1] % math.prod(size):
-            raise ShapeMisfit(f"{shape[-1]:,} features are no multiple of {written(size)}")
+            raise ShapeMisfit(f"{shape[-1]:,} features are no multiple of {format_shape(size)}")
         return Inferred(shape, tuple((name, size) for name in names if self.affine))
 
 
@@ -241,7 +241,7 @@ class LayerNorm(_PositionNorm, frozen=True, kw_only=True):
     tensor_names = keys(layer_norm=(tuple[Name, Name], ("{layer}/gamma", "{layer}/beta")))
 
     def infer(self, shapes: list[Shape], style: Style) -> Inferred:
-        return self.normed(shapes[0], style.names.layer_norm if self.bias else style.names.layer_norm[:1])
+        return self.norm_shape(shapes[0], style.names.layer_norm if self.bias else style.names.layer_norm[:1])
 
     @classmethod
     def saved(cls, layer: Layer, *, flash: bool | None = None) -> Kept:
@@ -254,7 +254,7 @@ class RmsNorm(_PositionNorm, frozen=True, kw_only=True):
     tensor_names = keys(rms_norm=(Name, "{layer}/gamma"))
 
     def infer(self, shapes: list[Shape], style: Style) -> Inferred:
-        return self.normed(shapes[0], (style.names.rms_norm,))
+        return self.norm_shape(shapes[0], (style.names.rms_norm,))
 
     @classmethod
     def saved(cls, layer: Layer, *, flash: bool | None = None) -> Kept:
@@ -277,7 +277,7 @@ class Add(Kind, frozen=True, kw_only=True):
     def infer(self, shapes: list[Shape], style: Style) -> Inferred:
         if len(set(shapes)) > 1:
             raise ShapeMisfit(
-                f"add needs inputs of one shape, not {', '.join(map(written, dict.fromkeys(shapes)))}"
+                f"add needs inputs of one shape, not {', '.join(map(format_shape, dict.fromkeys(shapes)))}"
             )
         return Inferred(shapes[0])
 
@@ -302,7 +302,7 @@ class Multiply(Kind, frozen=True, kw_only=True):
                 a not in (1, b) for a, b in zip(padded, largest, strict=True)
             ):
                 raise ShapeMisfit(
-                    f"multiply needs shapes that spread to one, not {', '.join(map(written, shapes))}"
+                    f"multiply needs shapes that spread to one, not {', '.join(map(format_shape, shapes))}"
                 )
         return Inferred(largest)
 

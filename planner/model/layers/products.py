@@ -26,13 +26,13 @@ from planner.model.layers.base import (
     Window,
     keys,
     kind_name,
-    narrowed,
     positions_of,
     sequence_of,
-    slide,
+    shard_features,
     tensor_shards,
     weight_elements,
     window_of,
+    window_output,
 )
 from planner.model.layers.workload import (
     CONV,
@@ -130,7 +130,7 @@ class Conv(_Convolves, frozen=True, kw_only=True):
 
     def infer(self, shapes: list[Shape], style: Style) -> Inferred:
         kernel, stride = window_of(self.kernel), window_of(self.stride)
-        height, width = slide(shapes[0], kernel, stride, self.padding)
+        height, width = window_output(shapes[0], kernel, stride, self.padding)
         channels = shapes[0][2]
         if channels % self.groups or self.conv % self.groups:
             raise ShapeMisfit(
@@ -162,7 +162,7 @@ class Depthwise(_Convolves, frozen=True, kw_only=True):
 
     def infer(self, shapes: list[Shape], style: Style) -> Inferred:
         kernel, stride = window_of(self.kernel), window_of(self.stride)
-        height, width = slide(shapes[0], kernel, stride, self.padding)
+        height, width = window_output(shapes[0], kernel, stride, self.padding)
         inputs = shapes[0][2]
         channels = inputs * self.depthwise
         filters = (channels, 1, *kernel) if style.torch else (*kernel, inputs, self.depthwise)
@@ -217,7 +217,7 @@ class Patches(_Convolves, frozen=True, kw_only=True):
 
     def infer(self, shapes: list[Shape], style: Style) -> Inferred:
         size = window_of(self.size)
-        height, width = slide(shapes[0], size, size, "valid")
+        height, width = window_output(shapes[0], size, size, "valid")
         shape = (height * width, self.patches)
         filters = style.filters(size, shapes[0][2], self.patches)
         tensors, macs = self.infer_filters(filters, shape, style)
@@ -244,7 +244,7 @@ class _FullyConnected(_Multiplies, frozen=True):
             )
         if output_may_shard:
             tied = tensor_shards(layer.tied, degree)
-            columns = replace(narrowed(layer, degree), input_elements=layer.input_elements, tied=tied)
+            columns = replace(shard_features(layer, degree), input_elements=layer.input_elements, tied=tied)
             return LayerShard(columns, output_sharded=True)
         return LayerShard(layer)
 

@@ -24,13 +24,13 @@ from planner.model.layers.base import (
     Size,
     SizeOrZero,
     Style,
+    format_shape,
     keys,
-    narrowed,
     positions_of,
     sequence_of,
+    shard_features,
     tensor_shards,
     weight_elements,
-    written,
 )
 from planner.model.layers.products import Linear
 from planner.model.layers.workload import ATTENTION, Kept, Matmul, Pass, Workload, score_pairs
@@ -82,8 +82,8 @@ class Attention(Kind, frozen=True, kw_only=True):
             keys = sequence_of(shapes[1])[0]
             for shape, features in zip(shapes[1:], (size, values), strict=True):
                 if shape != (keys, kv_heads * features):
-                    wanted = written((keys, kv_heads * features))
-                    raise ShapeMisfit(f"keys and values are {written(shape)}, not {wanted}")
+                    wanted = format_shape((keys, kv_heads * features))
+                    raise ShapeMisfit(f"keys and values are {format_shape(shape)}, not {wanted}")
         detail = AttentionShape(
             heads, kv_heads, size, keys, self.causal, self.window, self.flash, self.dropout, self.value_size
         )
@@ -118,7 +118,7 @@ class Attention(Kind, frozen=True, kw_only=True):
             return LayerShard(layer)
         part = _heads(layer)
         heads = replace(part, heads=part.heads // degree, kv_heads=max(part.kv_heads // degree, 1))
-        return LayerShard(replace(narrowed(layer, degree), detail=heads), output_sharded=True)
+        return LayerShard(replace(shard_features(layer, degree), detail=heads), output_sharded=True)
 
 
 def _heads(layer: Layer) -> AttentionShape:
@@ -189,7 +189,7 @@ class Embedding(OneInput, frozen=True, kw_only=True):
 
     def infer(self, shapes: list[Shape], style: Style) -> Inferred:
         if len(shapes[0]) != 1:
-            raise ShapeMisfit(f"it reads a text, (sequence,), but its input is {written(shapes[0])}")
+            raise ShapeMisfit(f"it reads a text, (sequence,), but its input is {format_shape(shapes[0])}")
         shape, table = (*shapes[0], self.features), (self.embedding, self.features)
         if self.tied:
             return Inferred(shape, tied=table)

@@ -16,8 +16,8 @@ from planner.model.layers.base import (
     Size,
     Sizes,
     Style,
+    format_shape,
     sequence_of,
-    written,
 )
 
 Axis = Literal["features", "sequence"]
@@ -105,7 +105,7 @@ class Concat(Kind, frozen=True, kw_only=True):
     def infer(self, shapes: list[Shape], style: Style) -> Inferred:
         axis = _axis(shapes[0], self.along)
         if len({_resized(shape, axis, 1) for shape in shapes}) > 1:
-            given = ", ".join(map(written, dict.fromkeys(shapes)))
+            given = ", ".join(map(format_shape, dict.fromkeys(shapes)))
             raise ShapeMisfit(f"concat joins channels of equal height and width, not {given}")
         return Inferred(_resized(shapes[0], axis, sum(shape[axis] for shape in shapes)))
 

@@ -14,7 +14,7 @@ from typing import Any
 
 from planner.files.tomlfile import TomlSource, check_name, decode, name_fault, read
 from planner.model import Layer, Model, Tensor
-from planner.model.layers.base import Inferred, Shape, ShapeMisfit, Style, kind_name, written
+from planner.model.layers.base import Inferred, Shape, ShapeMisfit, Style, format_shape, kind_name
 from planner.model.layers.views import Input
 from planner.model.netlist._expand import File, Placed, expand
 
@@ -41,7 +41,7 @@ INHERITED = (
 def read_model(path: Path | str, find: Callable[[str], Path | None] | None = None) -> Model:
     """Read a model file. `find` locates the file of its base, if that is not beside it."""
     source = read(path)
-    return build_model(source, _with_base(source, find or (lambda name: None)))
+    return build_model(source, _merge_bases(source, find or (lambda name: None)))
 
 
 def build_model(source: TomlSource, values: dict[str, Any], name: str | None = None) -> Model:
@@ -52,7 +52,7 @@ def build_model(source: TomlSource, values: dict[str, Any], name: str | None = N
 def _build(source: TomlSource, file: File, name: str, tokens: int | None) -> Model:
     """Build the model of a file, for samples of this many tokens if given."""
     check_name(name, f"{source.path}: the file's name is the model's")
-    texts = _texts(source, file, tokens)
+    texts = _input_shapes(source, file, tokens)
     try:
         placed = expand(source, file)
     except RecursionError:
@@ -76,7 +76,7 @@ def _build(source: TomlSource, file: File, name: str, tokens: int | None) -> Mod
     )
 
 
-def _texts(source: TomlSource, file: File, tokens: int | None) -> dict[str, Shape]:
+def _input_shapes(source: TomlSource, file: File, tokens: int | None) -> dict[str, Shape]:
     """Shapes of the network's inputs: an image, features, a text, or a text and its translation.
 
     The translation grows with the text.
@@ -97,7 +97,7 @@ def _texts(source: TomlSource, file: File, tokens: int | None) -> dict[str, Shap
     return texts | more
 
 
-def _with_base(source: TomlSource, find: Callable[[str], Path | None]) -> dict[str, Any]:
+def _merge_bases(source: TomlSource, find: Callable[[str], Path | None]) -> dict[str, Any]:
     """Merge the values of a file with those of its bases."""
     values, current, seen = dict(source.data), source, [source.path.stem]
     while isinstance(base := current.data.get("base"), str):
@@ -162,10 +162,10 @@ def infer(source: TomlSource, file: File, placed: list[Placed], texts: dict[str,
 def _made(one: Placed, shapes: list[Shape], style: Style) -> tuple[Inferred, int]:
     made = one.spec.infer(shapes, style)
     if math.prod(made.shape) > LARGEST_ELEMENTS:
-        raise ShapeMisfit(f"an output of {written(made.shape)} is absurdly large")
+        raise ShapeMisfit(f"an output of {format_shape(made.shape)} is absurdly large")
     for _, shape in made.tensors:
         if math.prod(shape) > LARGEST_ELEMENTS:
-            raise ShapeMisfit(f"a tensor of {written(shape)} is absurdly large (over 2^40 values)")
+            raise ShapeMisfit(f"a tensor of {format_shape(shape)} is absurdly large (over 2^40 values)")
     return made, sum(map(math.prod, shapes))
 
 
@@ -203,5 +203,7 @@ class _Naming:
             raise ShapeMisfit(f"tied = {name!r}: no earlier layer of this name has a tensor")
         tensor = self.owned[name][0]
         if tensor.elements != math.prod(made.tied):
-            raise ShapeMisfit(f"{tensor.name} of {written(tensor.shape)} cannot be its {written(made.tied)}")
+            raise ShapeMisfit(
+                f"{tensor.name} of {format_shape(tensor.shape)} cannot be its {format_shape(made.tied)}"
+            )
         return (tensor,)

@@ -16,7 +16,7 @@ from msgspec import Meta, Struct, defstruct
 from planner.errors import BadInput
 from planner.files.tomlfile import Key, TomlSource, convert, decode
 from planner.memoize import memoize
-from planner.model.layers import FILE_KINDS, also_keys
+from planner.model.layers import FILE_KINDS, modifier_kinds
 from planner.model.layers.base import After, Join, Name, Size, inputs_key
 
 Count = Annotated[int, Meta(ge=1, le=10_000)]
@@ -153,7 +153,7 @@ def expand(source: TomlSource, file: File) -> list[Placed]:
 
 
 @memoize
-def _implied(kind: str) -> Any:
+def _following_keys(kind: str) -> Any:
     """The keys of a layer that follows another by `then`."""
     return convert({kind: True}, FILE_KINDS[kind])
 
@@ -185,25 +185,25 @@ class _Expansion:
         return previous
 
     def _layer(self, item: Item, previous: str, here: _Context) -> str:
-        kind, spec = self._once(item, lambda: self._spec(item, here))
+        kind, spec = self._parse_item(item, lambda: self._parse_layer(item, here))
         if key := inputs_key(FILE_KINDS[kind]):
-            inputs = tuple(self._find(name, here) for name in item[key])
+            inputs = tuple(self._resolve(name, here) for name in item[key])
         else:
-            inputs = (previous if spec.from_ is None else self._find(spec.from_, here),)
+            inputs = (previous if spec.from_ is None else self._resolve(spec.from_, here),)
         return self._place(kind, spec, inputs, here)
 
-    def _once(self, item: Item, make: Callable[[], T]) -> T:
+    def _parse_item(self, item: Item, make: Callable[[], T]) -> T:
         """Parse an item, once for all repetitions of its block."""
         known = self.known.get(id(item))
         if known is None:
             known = self.known[id(item)] = (item, make())
         return cast(T, known[1])
 
-    def _spec(self, item: Item, here: _Context) -> tuple[str, Any]:
+    def _parse_layer(self, item: Item, here: _Context) -> tuple[str, Any]:
         """Parse the kind of a layer and its keys."""
         kinds = [kind for kind in FILE_KINDS if kind in item]
         if len(kinds) > 1:
-            kinds = [kind for kind in kinds if kind not in also_keys()] or kinds
+            kinds = [kind for kind in kinds if kind not in modifier_kinds()] or kinds
         if len(kinds) != 1:
             allowed = [*FILE_KINDS, "branches", "block"]
             near = [n for key in item for n in difflib.get_close_matches(key, allowed, n=1)]
@@ -220,14 +220,14 @@ class _Expansion:
         return kind, spec
 
     def _branches(self, item: Item, previous: str, here: _Context) -> str:
-        spec, joined = self._once(item, lambda: self._joined(item, here))
+        spec, joined = self._parse_item(item, lambda: self._parse_branches(item, here))
         ends = []
         for index, branch in enumerate(spec.branches * spec.repeat):
             spot = here.spot / "branches" / (index % len(spec.branches))
             ends.append(self.unroll(branch, _Context(spot, here.scope, previous, here.block)))
         return self._place(spec.join, joined, tuple(ends), here)
 
-    def _joined(self, item: Item, here: _Context) -> tuple[Branches, Any]:
+    def _parse_branches(self, item: Item, here: _Context) -> tuple[Branches, Any]:
         """Parse branches and the keys of the layer that joins them."""
         spec = decode(self.source, item, Branches, here.spot.at)
         join: Any = FILE_KINDS[spec.join]
@@ -235,19 +235,19 @@ class _Expansion:
 
     def _block(self, item: Item, previous: str, here: _Context) -> str:
         """Unroll a block, as often as its use repeats it."""
-        use, layers = self._once(item, lambda: self._use(item, here))
+        use, layers = self._parse_item(item, lambda: self._parse_use(item, here))
         name = use.block
         spot = Spot(("blocks", name, "layers"), (*here.spot.blocks, name))
         for index in range(use.first, use.first + use.repeat):
             label = here.scope + use.name.replace("{i}", str(index)) if use.name else None
             scope = f"{label}{self.file.separator}" if label else here.scope
-            block = here.block or label or self._numbered(name)
+            block = here.block or label or self._default_name(name)
             previous = self.unroll(layers, _Context(spot, scope, previous, block))
             if label:
                 self.ends[label] = previous
         return previous
 
-    def _use(self, item: Item, here: _Context) -> tuple[BlockUse, list[Item]]:
+    def _parse_use(self, item: Item, here: _Context) -> tuple[BlockUse, list[Item]]:
         """Parse the use of a block, and fill its parameters into the block's layers."""
         own = BlockUse.__struct_fields__
         use = decode(self.source, {key: item[key] for key in own if key in item}, BlockUse, here.spot.at)
@@ -267,14 +267,14 @@ class _Expansion:
             circle = " -> ".join([*here.spot.blocks, name])
             raise here.spot.error(self.source, f"blocks use one another in a circle: {circle}")
         spot = Spot(("blocks", name, "layers"), (*here.spot.blocks, name))
-        return use, [self._filled(item, given, spot / index) for index, item in enumerate(block.layers)]
+        return use, [self._substitute(item, given, spot / index) for index, item in enumerate(block.layers)]
 
-    def _numbered(self, block: str) -> str:
+    def _default_name(self, block: str) -> str:
         """Name an unnamed use after its block and its count."""
         self.uses[block] = self.uses.get(block, -1) + 1
         return f"{block}{self.uses[block]}"
 
-    def _filled(self, value: Any, given: dict[str, Any], spot: Spot) -> Any:
+    def _substitute(self, value: Any, given: dict[str, Any], spot: Spot) -> Any:
         """Substitute `"$parameter"` in a value."""
         if isinstance(value, str) and value.startswith("$"):
             if value[1:] not in given:
@@ -282,9 +282,9 @@ class _Expansion:
                 raise spot.error(self.source, f"{value!r} is no parameter of this block; it has: {known}")
             return given[value[1:]]
         if isinstance(value, dict):
-            return {key: self._filled(inner, given, spot) for key, inner in value.items()}
+            return {key: self._substitute(inner, given, spot) for key, inner in value.items()}
         if isinstance(value, list):
-            return [self._filled(inner, given, spot) for inner in value]
+            return [self._substitute(inner, given, spot) for inner in value]
         return value
 
     def _place(self, kind: str, spec: Any, inputs: tuple[str, ...], here: _Context) -> str:
@@ -310,12 +310,12 @@ class _Expansion:
             raise here.spot.error(self.source, f"more than {LARGEST_NETWORK:,} layers")
         for after in spec.then:
             part = f"{name}/{after}"
-            self.placed.append(Placed(after, _implied(after), part, name, (last,), here.spot, block))
+            self.placed.append(Placed(after, _following_keys(after), part, name, (last,), here.spot, block))
             last = self.ends[part] = part
         self.ends[name] = last
         return last
 
-    def _find(self, name: str, here: _Context) -> str:
+    def _resolve(self, name: str, here: _Context) -> str:
         """Resolve a layer's name: `input` is the input of this list; else the innermost scope wins."""
         if name == "input":
             return here.entry
@@ -325,12 +325,12 @@ class _Expansion:
             full = separator.join([*parts[:depth], name])
             if full in self.ends:
                 return self.ends[full]
-        later = self._later(name, here.spot)
+        later = self._closes_cycle(name, here.spot)
         near = difflib.get_close_matches(here.scope + name, self.ends, n=1)
         hint = f"; did you mean {near[0]!r}?" if near and not later else ""
         raise here.spot.error(self.source, f"reads {name!r}, which is no earlier layer{later or hint}")
 
-    def _later(self, name: str, spot: Spot) -> str:
+    def _closes_cycle(self, name: str, spot: Spot) -> str:
         """Whether an unknown name stands further down in the same list, which closes a cycle."""
         *path, index = spot.at
         blocks = {name: {"layers": block.layers} for name, block in self.file.blocks.items()}
