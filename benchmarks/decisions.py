@@ -75,7 +75,7 @@ LAWS = ("faster", "certain", "marginal", "simulate", "relaxed", "remedy", "next"
 LOSS = 0.02  # of throughput, against a simulation of the same machines
 WIDTH = 0.02  # relative half-width of the simulations' intervals
 SLACK = 1e-3  # of comparisons between figures of two answers
-FLAGS = re.compile(r"(?:--[a-z-]+ [^ ;,()]+ ?)+")
+FLAGS = re.compile(r"(?:--[a-z-]+ [^ ;()]*[^ ;(),] ?)+")
 PRIVATE = """
 provider = "our lab"
 

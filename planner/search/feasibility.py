@@ -91,7 +91,7 @@ class Feasibility:
         """Why devices or servers run out of memory, in words shared by many plans; None if they do not."""
         if self.request.profile is not None:
             return None
-        in_flight = plan.accumulate if plan.mesh.is_sharded else 1
+        in_flight = plan.accumulate if plan.mesh.is_sharded else min(plan.accumulate, 2)  # buffers of several
         key = (plan.machine, plan.workers, plan.mesh, plan.exchange, plan.precision, in_flight)
         limit = self._limits.get(key)
         if limit is None:
