@@ -1,7 +1,9 @@
-"""The bound against runs of the simulator on random plans: how many exceed it, and how close they come.
+"""Upper bounds against simulations of random plans: how many exceed them, and how close they come.
 
-Run: python benchmarks/robustness/bounds.py [COUNT]. Property tests draw their plans here, too: from a seed,
-with parameter servers as (profile, cluster, policy, mode), with joint ops as a case.
+    python benchmarks/robustness/bounds.py [COUNT]
+
+Property tests draw their plans here, too: with parameter servers as (profile, cluster, policy, mode), with
+joint ops as a case.
 """
 
 from __future__ import annotations

@@ -1,21 +1,18 @@
-"""Is any answer of `recommend` beaten by a plain plan? `python benchmarks/robustness/domination.py [--all]`.
+"""Whether a baseline plan beats any answer of `recommend`: `python benchmarks/robustness/domination.py
+[--all]`.
 
-For each model and kind of machine `recommend` is asked for the fastest plan of up to four such machines and
-for the cheapest sample. Beside it stand, simulated on their own, one device alone and all-reduce over the
-devices of one machine, as far as they fit in memory. An answer is dominated if one of these is faster and
-costs less per hour, or is what was asked for more than the answer is, beyond what the intervals leave open.
-Lists what is dominated; the exit code is 1 if anything is. A few machines for each model, spread over the
-catalogue, take some CPU minutes; `--all` takes every machine that can be rented, `--models` only some models,
-`--part 2/4` the second of four parts of them.
+For each model and kind of machine, `recommend` chooses the fastest plan of up to four machines and the
+cheapest per sample. They are compared with simulations of one device, and of all-reduce over the devices of
+one machine. An answer is dominated if a baseline is faster and cheaper per hour, or better by the objective,
+beyond the intervals. Dominated answers are listed, with exit status 1. By default a few machines per model
+are drawn from the catalogue; `--all` takes every rentable machine, `--models` some models, `--part 2/4` the
+second quarter.
 
-Of machines that are alike in all that plans ask of them (`alike`) one stands for all: names and providers are
-in no figure but the seed of what is drawn, and every price is that of the machine times a number of them, so
-that another price scales all costs and changes no comparison. Other machines come into these requests as
-cheap hosts of servers alone: machines are alike only if these are the same, at the same part of the price.
+One machine stands for all with equal figures (`alike`), as names and providers affect only random seeds, and
+another price scales all costs. Cheap hosts of servers must be equal, too, at the same share of the price.
 
-`recommend` races both ends of the front, whichever is asked for, and marks both. So one answer is both,
-unless plans got into the last rung that are worth less than they give (`planner.search.objectives`): beside
-these a race of the others is run for what is asked for alone, and the other end is asked for on its own.
+One answer serves for both objectives if the last rung holds no plan with diminishing returns
+(`planner.search.objectives`); otherwise the other objective is searched on its own.
 """
 
 from __future__ import annotations

@@ -1,11 +1,12 @@
-"""Every launch format for every kind of plan, read by the package that it is written for.
+"""Every launch format for every kind of plan, read by the package that consumes it.
 
-    python benchmarks/robustness/exports.py --verdicts verdicts.json    # adds what this interpreter has
+    python benchmarks/robustness/exports.py --verdicts verdicts.json    # adds the packages installed here
     python benchmarks/robustness/exports.py --table verdicts.json       # docs/launching.md
 
-Packages contradict each other, so verdicts are collected from several interpreters into one file. A verdict
-is `reads`, `schema` where no package reads the format offline (Kubernetes, Slurm, Megatron-LM: stored schemas
-in tests/data/schemas), or why the plan is refused. `tests/launch/test_readers.py` holds both.
+Packages have conflicting requirements, so verdicts of several interpreters are collected in one file. A
+verdict is `reads`, `schema` where no package reads the format offline (Kubernetes, Slurm, Megatron-LM: stored
+schemas in tests/data/schemas), or the reason why the plan is refused. `tests/launch/test_readers.py` asserts
+both.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Kill a sweep again and again, go on with it, and compare with one that nobody disturbed.
+"""Kill a sweep repeatedly, resume it, and compare its result with an undisturbed one.
 
 python benchmarks/robustness/faults.py                    # 20 kills
 python benchmarks/robustness/faults.py --kills 5 --seed 3

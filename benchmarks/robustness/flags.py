@@ -1,11 +1,11 @@
-"""Give extreme values to every flag of every command: one line or an answer, within 20 s of CPU and 2 GiB.
+"""Extreme values for every flag of every command: one line or an answer, within 20 s of CPU and 2 GiB.
 
     python benchmarks/robustness/flags.py --count 4000 --seed 1
     python benchmarks/robustness/flags.py --command simulate --count 200
 
-Each case runs in a forked child of a process that has loaded planner. A case with a traceback, an unknown
-exit status, several lines of error, or more time or memory than that is printed with its command, and the
-exit status is 1.
+Each case runs in a forked child of a process that has loaded planner. Cases with a traceback, an unknown exit
+status, an error of several lines, or more time or memory are printed with their commands; the exit status is
+1.
 """
 
 from __future__ import annotations

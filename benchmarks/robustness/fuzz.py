@@ -1,11 +1,11 @@
-"""Fuzz every reader: whatever a file holds, it gives an object or one of planner's errors.
+"""Fuzz every reader: any file gives an object or one of planner's errors.
 
-    python fuzz.py --inputs 100000                  # structure and bytes changed at random
+    python fuzz.py --inputs 100000                  # random mutations of structure and bytes
     python fuzz.py --inputs 100000 --engine atheris # guided by coverage (pip install atheris)
     python fuzz.py --reader pytorch --inputs 2000 --seed 7
 
-An input that ends in any other way (or takes more than `--slow` seconds of CPU) is written to
-tests/data/fuzz/<reader>/, where a test replays it for ever, and the program ends with exit status 1.
+Inputs with other outcomes, or that take more than `--slow` seconds of CPU, are written to
+tests/data/fuzz/<reader>/, where a test replays them; the exit status is then 1.
 """
 
 from __future__ import annotations

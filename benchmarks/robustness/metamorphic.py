@@ -1,19 +1,19 @@
-"""Relations that answers must keep, whatever the figures are: over all exchanges and precisions.
+"""Relations between answers that hold for any figures, over all exchanges and precisions.
 
     python benchmarks/robustness/metamorphic.py                         # 2,000 plans and 200 small spaces
     python benchmarks/robustness/metamorphic.py --plans 100 --spaces 10 --seed 3
 
-Of one plan: twice the bandwidth or devices a quarter faster give no less beyond the intervals; all times
-doubled give half; the bound is not below the prediction; saturation says what simulate says. Of a small
-space: more bandwidth, faster devices, lower prices or a larger budget give no worse answer; the answer is
-that of simulating every plan.
+For one plan: twice the bandwidth or devices faster by a quarter are not slower beyond the intervals; doubled
+times halve the throughput; the bound is not below the prediction; saturation agrees with simulate. For a
+small space: more bandwidth, faster devices, lower prices or a larger budget give no worse answer; the answer
+is the best of simulating every plan.
 
-A relation that seems broken is looked at again with a narrow interval and another seed. Where workers go
-through servers each at its own time they may fall into step, and where transfers have priorities a transfer
-that is ready earlier may be in the way (Graham's anomalies): theory allows both, and they are counted apart.
+A broken relation is checked again with a narrow interval and another seed. Asynchronous workers of servers
+may fall into lockstep, and a transfer that is ready earlier may delay one of higher priority (Graham's
+anomalies): theory allows both, and they are counted apart.
 
-A question is a request for one plan, or for the best of a small space, drawn over all exchanges, precisions
-and kinds of machines; what cannot be asked (a model that does not fit) is drawn again.
+Questions are requests for one plan, or for the best of a small space, drawn over all exchanges, precisions
+and kinds of machines; infeasible ones are drawn again.
 """
 
 from __future__ import annotations

@@ -1,9 +1,9 @@
-"""Damaged files: bytes, values and structure of real files changed at random, for fuzzing readers.
+"""Random damage to real files, for fuzzing readers.
 
-`mutate` knows six forms. TOML and JSON are changed as trees and written out again, so that most damage gets
-past the parser and meets what lies behind it; protobuf messages are changed field by field with their lengths
-mended, tables (CSV) cell by cell, output of programs word by word; and all are also changed as plain bytes.
-Compressed files are changed inside, and pieces of other files of the same kind are grafted in.
+`mutate` knows seven forms. TOML and JSON are changed as trees and serialized again, so most damage gets past
+the parser; protobuf messages are changed field by field with correct lengths, as are event files; tables
+(CSV) cell by cell, program output word by word; and all of them as plain bytes. Compressed files are changed
+inside, and pieces of similar files are grafted in.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
-"""Workers that fall into step: where more workers, or faster ones, give less.
+"""Workers that fall into lockstep: where more or faster workers lower the throughput.
 
-Run: python phases.py workers     resnet50 on g5.xlarge through one server, two to four workers
-     python phases.py computing [COUNT]     random steps, whose workers then compute faster
+python phases.py workers            # resnet50 on g5.xlarge through one server, two to four workers
+python phases.py computing [COUNT]  # random steps with faster workers
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Every reader of files that others write, with real files to start from; for fuzzing."""
+"""Every reader of foreign files, with real files as seeds for fuzzing."""
 
 from __future__ import annotations
 

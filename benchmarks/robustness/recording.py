@@ -1,13 +1,13 @@
-"""Recordings of five kinds of training loops, and predictions from them beside the same loops untraced.
+"""Recordings of five kinds of training loops, and predictions from them against the untraced steps.
 
     python benchmarks/robustness/recording.py [--repeats 10] [--loops plain,accelerate,trainer,lightning,ddp]
 
 Needs torch; accelerate, transformers and lightning for their loops; and two cores. Each repeat is a process
-of its own (two for `ddp`, with gloo) that trains a small network inside of `planner.record`, whose steps are
-timed by this program too. `planner simulate` predicts the median of the steps that were not traced from the
-recording; for `ddp` with the median speed of gloo's all-reduces in the recorded steps, which includes waiting
-for the other rank. The aim is 10% in each repeat. Beside it are the overhead of tracing and the drift between
-the halves of the untraced steps, which tells of other programs on the machine.
+(two for `ddp`, with gloo) that trains a small network inside `planner.record` and times its steps. `planner
+simulate` predicts the median of the untraced steps from the recording; for `ddp` with the median speed of the
+recorded all-reduces, which includes waiting for the other rank. The aim is 10% in each repeat. Beside it are
+the overhead of tracing and the drift between the halves of the untraced steps, caused by other programs on
+the machine.
 """
 
 from __future__ import annotations

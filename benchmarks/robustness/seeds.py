@@ -1,4 +1,4 @@
-"""Files to start fuzzing from: real ones, and small ones that are read quickly."""
+"""Seeds for fuzzing: real files, and small ones that are quick to read."""
 
 from __future__ import annotations
 

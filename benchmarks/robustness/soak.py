@@ -1,12 +1,12 @@
-"""Long and hard use in one go: many plans in one process, killed sweeps, shared and damaged stores.
+"""Long use: many plans in one process, killed sweeps, shared and damaged stores.
 
     python soak.py                        # all parts as below, about one hour of one core
-    python soak.py plans --count 1000     # in one process: memory, files, the same as fresh
-    python soak.py kills --count 500      # of a sweep, in all its phases: the same bytes
-    python soak.py together --minutes 10  # two processes on one store, again and again
-    python soak.py damage --count 200     # stores cut short or with one bit turned
+    python soak.py plans --count 1000     # in one process: memory, open files, equal to a new process
+    python soak.py kills --count 500      # of a sweep in all its phases: the same bytes
+    python soak.py together --minutes 10  # two processes on one store, repeatedly
+    python soak.py damage --count 200     # truncated stores, and stores with one bit flipped
 
-ends with exit status 1 if a part fails.
+The exit status is 1 if a part fails.
 """
 
 from __future__ import annotations

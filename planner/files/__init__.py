@@ -1,4 +1,4 @@
-"""Files of any kind: read only what is regular and small enough, decode it, write it whole or not at all.
+"""Reading regular files of limited size, decoding them, and writing whole files or none.
 
-Imports nothing of planner but errors and what makes text printable.
+Imports only errors and units of planner.
 """

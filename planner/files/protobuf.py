@@ -1,6 +1,6 @@
 """The protobuf wire format: a message is a sequence of fields, each with its number and how it is coded.
 
-Fields that nobody asks for are skipped by their length, so reading costs what is used, not what is there.
+Unused fields are skipped by their length, so the cost of reading is that of the fields used.
 """
 
 from __future__ import annotations

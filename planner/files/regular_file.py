@@ -1,5 +1,4 @@
-"""Files and folders: opens regular files only, never a pipe or an endless device; writes whole or not at all;
-finds the folders of the catalogue, of PLANNER_PATH and of PLANNER_HOME."""
+"""Opens regular files, writes whole files or none, and finds the folders of the catalogue and the user."""
 
 from __future__ import annotations
 

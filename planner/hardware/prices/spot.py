@@ -33,7 +33,7 @@ from planner.units import format_bytes, format_seconds
 
 HOURS_PER_MONTH = 730.0
 CHECKPOINT_BYTES_PER_S = 1e9  # assumed: to local disk or a parallel file system
-UNKNOWN_SHARE = 0.2  # assumed: machines interrupted per month where nobody publishes it
+UNKNOWN_SHARE = 0.2  # assumed: machines interrupted per month where unpublished
 SOURCE = "AWS Spot Advisor, as alexei-led/spotinfo carries it, 2025-06-28"
 
 # the highest share of machines interrupted per month in a class of AWS; of the last class the lowest
