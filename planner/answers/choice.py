@@ -149,9 +149,9 @@ def look_further(
     chosen: ScoredPlan, simulations: Simulations, pool: Executor, progress: Progress
 ) -> tuple[list[Change], Saturation | None]:
     """The next best changes of the chosen plan, and the saturation of its machine."""
-    progress("looking further", 0, 2)
+    progress("exploring changes", 0, 2)
     changes = next_changes(chosen, simulations, pool)
-    progress("looking further", 1, 2)
+    progress("exploring changes", 1, 2)
     more = replace(chosen.plan, workers=2 * chosen.plan.workers)
     request = simulations.request
     if strategy_error(more, simulations.cases) or not has_machines(more.rented(request.market), request):
@@ -162,7 +162,7 @@ def look_further(
         samples = most_step_samples(request, model) // plan.samples_per_step * plan.mesh.size
         most = int(max(plan.workers, min(samples, MOST_WORKERS)))
     curve = saturation_of(chosen.plan, simulations, pool, max_workers=most)
-    progress("looking further", 2, 2)
+    progress("exploring changes", 2, 2)
     return changes, curve
 
 

@@ -37,7 +37,7 @@ if TYPE_CHECKING:
     from planner.simulator.statistics import Prediction
 
 MOST_RIVALS = 8  # a screen holds no more
-FIELD, GLANCE, FURTHER = "looking at machines", "first glance", "looking further"
+FIELD, GLANCE, FURTHER = "choosing machines", "screening plans", "exploring changes"
 # the stages of the work, and about which share of it is done at the end of each
 STAGES = {FIELD: 0.1, GLANCE: 0.3, CHOICE: 0.65, OTHER_END: 0.75, BETWEEN: 0.9, FURTHER: 1.0}
 

@@ -31,7 +31,7 @@ S = TypeVar("S", bound=Score)
 
 CLOSE = 0.10  # plans between the ends of the front, in speed and in cost
 ROUGHLY: tuple[Rung, ...] = ("glance", "short")
-CHOICE, OTHER_END, BETWEEN = "simulating the choice", "simulating the other end", "simulating what is between"
+CHOICE, OTHER_END, BETWEEN = "simulating the choice", "simulating the ends", "simulating the frontier"
 Report = Callable[[str, int, int], None]  # stage, hundredths done, of so many
 
 
