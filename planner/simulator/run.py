@@ -140,7 +140,7 @@ class RunResult:
     link_bytes: npt.NDArray[np.float64]  # (2, workers, channels)
     events: int  # chunks that ended; on "run-ahead", those at the very instant of the cut may be missing
     stopped: Literal["steps", "time", "events"]
-    path: str  # "reference", "virtual time", "max-min"; before the latter "lazy ", "run-ahead " or "unison "
+    path: str  # "reference", "lockstep"; of the engine "[lazy |run-ahead |unison ]virtual time|max-min"
     timeline: npt.NDArray[Any] | None = None  # of TIMELINE_DTYPE, in the order of ends
 
 
@@ -205,12 +205,12 @@ def _engine() -> Callable[[Inputs, Callable[[], None]], dict[str, Any]] | None:
 
 
 def compiled_run(inputs: Inputs) -> RunResult:
-    """One run by the compiled engine, or by `reference.run` if there is none."""
+    """One run by the compiled engine; without it, by vectors in lockstep or by `reference.run`."""
     engine_run = _engine()
     if engine_run is None:
-        from planner.simulator import reference
+        from planner.simulator import lockstep, reference
 
-        return reference.run(inputs)
+        return lockstep.run(inputs) or reference.run(inputs)
     try:
         raw = engine_run(inputs, check)
     except ValueError as error:

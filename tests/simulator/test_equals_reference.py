@@ -17,8 +17,10 @@ from random_plans import (
     uploads_at_once,
 )
 
+from planner.simulator import lockstep
 from planner.simulator.cluster import Cluster, Node
-from planner.simulator.policy import Fifo, Multiplexed, Sliced
+from planner.simulator.inputs import prepare
+from planner.simulator.policy import Fifo, Multiplexed, Sliced, joins_of
 from planner.simulator.run import RunOptions, RunResult, run
 from planner.simulator.step import DOWNLINK, PS, UPLINK, WORKER, Op, Profile
 
@@ -80,6 +82,16 @@ def test_fast_path_equals_the_reference(plan: Plan) -> None:
 @given(unison_plans())
 def test_workers_in_unison_equal_the_reference(plan: Plan) -> None:
     check_path(plan, "unison")
+
+
+@settings(max_examples=300, deadline=None)
+@given(unison_plans())
+def test_lockstep_without_the_engine_equals_the_reference(plan: Plan) -> None:
+    joins = joins_of(plan.profile, plan.mode)
+    result = lockstep.run(prepare(plan.profile, plan.cluster, plan.policy, joins, plan.options))
+    assert result is not None
+    parts = (plan.profile, plan.cluster, plan.policy, plan.mode)
+    assert_equal(result, run(*parts, replace(plan.options, timeline=True), path="reference"))
 
 
 def check_path(plan: Plan, path: str) -> None:
