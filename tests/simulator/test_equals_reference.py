@@ -81,25 +81,21 @@ def test_fast_path_equals_the_reference(plan: Plan) -> None:
 @settings(max_examples=500, deadline=None)
 @given(unison_plans())
 def test_workers_in_unison_equal_the_reference(plan: Plan) -> None:
-    check_path(plan, "unison")
-
-
-@settings(max_examples=300, deadline=None)
-@given(unison_plans())
-def test_lockstep_without_the_engine_equals_the_reference(plan: Plan) -> None:
+    reference = check_path(plan, "unison")
     joins = joins_of(plan.profile, plan.mode)
-    result = lockstep.run(prepare(plan.profile, plan.cluster, plan.policy, joins, plan.options))
-    assert result is not None
-    parts = (plan.profile, plan.cluster, plan.policy, plan.mode)
-    assert_equal(result, run(*parts, replace(plan.options, timeline=True), path="reference"))
+    without_engine = lockstep.run(prepare(plan.profile, plan.cluster, plan.policy, joins, plan.options))
+    assert without_engine is not None
+    assert_equal(without_engine, reference)
 
 
-def check_path(plan: Plan, path: str) -> None:
-    """The engine takes this path for the plan, and does on it what the reference does."""
+def check_path(plan: Plan, path: str) -> RunResult:
+    """The engine takes this path for the plan and does what the reference does. Returns the reference run."""
     parts = (plan.profile, plan.cluster, plan.policy, plan.mode)
     engine = run(*parts, plan.options)
     assert engine.path.startswith(path)
-    assert_equal(engine, run(*parts, replace(plan.options, timeline=True), path="reference"))
+    reference = run(*parts, replace(plan.options, timeline=True), path="reference")
+    assert_equal(engine, reference)
+    return reference
 
 
 def training_step(
