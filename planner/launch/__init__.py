@@ -16,8 +16,7 @@ from planner.launch.deepspeed import DeepSpeed
 from planner.launch.kubernetes import Kubernetes
 from planner.launch.megatron import Megatron
 from planner.launch.skypilot import SkyPilot
-from planner.launch.slurm import Slurm
-from planner.launch.torchrun import TorchRun
+from planner.launch.torchrun import Slurm, TorchRun
 from planner.launch.torchtitan import TorchTitan
 from planner.launch.torchtune import TorchTune
 from planner.launch.trl import Trl

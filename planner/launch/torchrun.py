@@ -1,11 +1,11 @@
-"""A shell script around torchrun, to be started on every machine."""
+"""Shell scripts around torchrun: one to be started on every machine, and a batch script of Slurm."""
 
 from __future__ import annotations
 
 from typing import ClassVar
 
 from planner.launch._base import FrameworkTarget, Launch, ScriptTarget
-from planner.launch._text import shell_word
+from planner.launch._text import dns_label, shell_word
 from planner.launch.accelerate import environment
 
 
@@ -51,3 +51,23 @@ def torchrun_line(launch: Launch) -> str:
         f"  --rdzv-id={shell_word(launch.name)} --rdzv-backend=c10d "
         '--rdzv-endpoint="$HEAD:$PORT"'
     )
+
+
+class Slurm(ScriptTarget):
+    name: ClassVar[str] = "Slurm"
+    suffixes: ClassVar[tuple[str, ...]] = (".sbatch", ".slurm")
+    usage: ClassVar[str] = "start it with `sbatch FILE train.py`"
+
+    def text(self, launch: Launch) -> str:
+        options = [
+            f"--job-name={dns_label(launch.name)}",
+            f"--nodes={launch.machines:d}",
+            "--ntasks-per-node=1",
+            "--exclusive",
+        ]
+        if not launch.recipe.on_cpu:
+            options.append(f"--gpus-per-node={launch.processes_per_machine:d}")
+        head = "".join(f"#SBATCH {option}\n" for option in options) + self.head(launch)
+        first = 'HEAD=$(scontrol show hostnames "$SLURM_JOB_NODELIST" | head -n 1)\n'
+        command = f"srun {torchrun_line(launch)}"
+        return script(head, exports(launch) + first, command, '"${@:-train.py}"')
