@@ -90,7 +90,9 @@ def _causes(space: Space, request: Request) -> str:
         ((one, several),) = failed
         number = lost.total()
         subject = (
-            f"all {number:,} candidate plans {several}" if number > 1 else f"the only candidate plan {one}"
+            f"{'both' if number == 2 else f'all {number:,}'} candidate plans {several}"
+            if number > 1
+            else f"the only candidate plan {one}"
         )
         return "; ".join([subject, *left_out])
     parts = [f"{number:,} {words[number > 1]}" for words, number in failed.most_common()]
