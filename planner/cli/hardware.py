@@ -44,7 +44,7 @@ def show_hardware(
         "--region", "Region of the prices, e.g. us-east-1; cheapest: that of each machine."
     ),
     spot: bool = opt("--spot", "Rank offers by their spot price.", default=False),
-    sold: bool | None = opt("--sold/--all", "Only what can be rented, or the whole catalogue."),
+    sold: bool | None = opt("--sold/--all", "Only what can be rented, or the whole catalog."),
 ) -> Answer:
     """List the machines of the catalog, or show one with every figure's source, date and basis.
 
@@ -163,7 +163,7 @@ def import_prices(
         "--as-of", "Day of the prices, e.g. 2026-08-22; else that of the file.", metavar="DAY"
     ),
 ) -> Answer:
-    """Import prices from a list; they replace older ones of the catalogue. Fetches nothing."""
+    """Import prices from a list; they replace older ones of the catalog. Fetches nothing."""
     from planner.files.regular_file import expanded
     from planner.hardware.prices.lists import import_lists
     from planner.report.prices import imports_table
@@ -189,7 +189,7 @@ def show_prices(
 @prices_app.command("diff")
 @shows
 def diff_prices(
-    old: str = arg("OLD", "A list, a file of `import`, or `shipped`: the catalogue's."),
+    old: str = arg("OLD", "A list, a file of `import`, or `shipped`: the catalog's."),
     new: str = arg("NEW", "The same, or `now`: what counts now."),
     *,
     provider: str | None = PROVIDER,

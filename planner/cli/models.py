@@ -1,4 +1,4 @@
-"""`planner models`: the networks of the catalogue, and those that are imported. `planner fit`: which training
+"""`planner models`: the networks of the catalog, and those that are imported. `planner fit`: which training
 methods fit on which GPUs."""
 
 from __future__ import annotations
@@ -46,10 +46,10 @@ def show(
     targets: str | None = opt("--targets", "With --memory: adapters at all-linear or attention layers."),
     base: str | None = opt("--base", "With --memory: frozen weights in bf16, int8, nf4 or int4."),
 ) -> Answer:
-    """List the networks of the catalogue, or show one: layers, tensors, multiply-adds and bytes.
+    """List the networks of the catalog, or show one: layers, tensors, multiply-adds and bytes.
 
     `planner models import` converts networks of Hugging Face, PyTorch and ONNX. Folders in PLANNER_PATH take
-    precedence over the catalogue; docs/models.md describes the files."""
+    precedence over the catalog; docs/models.md describes the files."""
     from planner.model.catalog import load_model, model_names
     from planner.report import models as report
 

@@ -64,7 +64,7 @@ def load_hardware(name: str) -> Hardware:
     if key not in names.files:
         lower = {known.lower(): known for known in (*names.files, *names.aliases)}
         if name.lower() not in lower:
-            hint = "`planner hardware` lists them; a file of your own is given by its path"
+            hint = "`planner hardware` lists them; a file of your own needs its path, e.g. ./mine.toml"
             raise unknown_name("hardware", name, (*names.files, *names.aliases), hint)
         return load_hardware(lower[name.lower()])
     machine = load_shipped(key)

@@ -87,7 +87,7 @@ def load_model(name_or_path: str | Path) -> Model:
         paths = model_paths()
         name = catalog_name(name)
         if name not in paths:
-            hint = "`planner models` lists them; a file of your own is given by its path"
+            hint = "`planner models` lists them; a file of your own needs its path, e.g. ./mine.toml"
             raise unknown_name("model", name, paths, hint)
         path = paths[name]
     status = path.stat()

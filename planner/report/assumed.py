@@ -239,7 +239,7 @@ _WORDS: dict[type[Fact], Callable[[Any], str]] = {
         f"times of {count(fact.steps, 'step')} from your profile "
         f"({fact.source or 'the given profile'}): {fact.scaled}."
     ),
-    facts.ComputeSource: lambda fact: f"{fact.source or 'synthesized from the catalogue'} ({fact.basis}).",
+    facts.ComputeSource: lambda fact: f"{fact.source or 'synthesized from the catalog'} ({fact.basis}).",
     facts.AllExperts: _experts,
     facts.FrameworkHint: _framework,
     facts.ChosenBatch: _batch,

@@ -1,4 +1,4 @@
-"""The machines of the catalogue for people and programs: a list, and a page with every figure's source."""
+"""The machines of the catalog for people and programs: a list, and a page with every figure's source."""
 
 from __future__ import annotations
 

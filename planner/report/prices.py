@@ -80,8 +80,8 @@ def imports_table(imports: Sequence[ImportedPrices]) -> Table:
         older = each.list.prices - each.counting
         said = {
             f"left out {left}.": bool(left),
-            f"{older} prices are older than the catalogue's, which stay.": older > 0,
-            f"{each.far} prices differ from the catalogue's by more than a factor of {FAR:g}; "
+            f"{older} prices are older than the catalog's, which stay.": older > 0,
+            f"{each.far} prices differ from the catalog's by more than a factor of {FAR:g}; "
             "`planner prices diff shipped now` shows which.": bool(each.far),
         }
         notes += [f"{each.list.provider}: {sentence}" for sentence, holds in said.items() if holds]

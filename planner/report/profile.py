@@ -63,7 +63,7 @@ def recording_tables(told: RecordingSummary, summary: Summary) -> list[Table]:
         + (f" x {facts.micro_steps} accumulated" if facts.micro_steps > 1 else "")
         + (f", input {'x'.join(map(str, facts.input_shape))}" if facts.input_shape else ""),
         f"device     {facts.device or 'not noted'}"
-        + (f" ({told.device} of the catalogue)" if told.device and told.device != facts.device else "")
+        + (f" ({told.device} of the catalog)" if told.device and told.device != facts.device else "")
         + f", {facts.precision}",
         f"strategy   {STRATEGY[facts.strategy]}"
         + (f", {facts.world_size} ranks" if facts.world_size > 1 else "")

@@ -81,10 +81,8 @@ def order(
 def partition(
     values: dict[str, Any],
     *,
-    model: str = opt(
-        "--model", "-m", "Network: a catalogue name or a .toml file, e.g. alexnet.", default=...
-    ),
-    hardware: str = opt("--hardware", "Machine: a catalogue name or a file, e.g. c4.8xlarge.", default=...),
+    model: str = opt("--model", "-m", "Network: a catalog name or a .toml file, e.g. alexnet.", default=...),
+    hardware: str = opt("--hardware", "Machine: a catalog name or a file, e.g. c4.8xlarge.", default=...),
     simulated: bool = opt(
         "--simulate", "Also simulate the best plan, replicas meeting at servers.", default=False
     ),

@@ -143,7 +143,7 @@ _MILLISECONDS = {"min": 0, "max": 60_000}
 class OrderRequest:
     """The options of `planner order`: sizes and bandwidths as people write them."""
 
-    model: str | None = option(None, "--model -m", "Network: a catalogue name or a .toml file, e.g. vgg16.")
+    model: str | None = option(None, "--model -m", "Network: a catalog name or a .toml file, e.g. vgg16.")
     hardware: str | None = option(None, "--hardware", "Machine of each worker, e.g. g3.8xlarge.")
     profile: Path | None = option(
         None, "--profile", "Recorded profile instead of --model, e.g. step.json.gz."
