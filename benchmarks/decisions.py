@@ -149,6 +149,10 @@ def seldom_asked(draw: random.Random, options: Options) -> Options:
         kinds["train"] = ("lora", "qlora")
     if "machines" in options and str(options.get("hardware", "")).endswith(".toml"):
         kinds["price"] = (3, 12)
+    if draw.random() < 0.5:  # which contradict each other
+        del kinds["bandwidth"]
+    else:
+        del kinds["network"]
     names = draw.sample(sorted(kinds), draw.randint(1, 2))
     return {name: draw.choice(kinds[name]) for name in names}
 
