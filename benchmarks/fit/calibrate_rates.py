@@ -5,6 +5,7 @@
     python calibrate_rates.py --write  also leaves out every source, every device and every kind of
                                                   network of a device, and writes the file and its errors
     python calibrate_rates.py --fit-only  writes the file with the errors that were found before
+    python calibrate_rates.py --sources-only  leaves out sources, and keeps the errors of the other groups
 
 Takes a minute: one fit for each group that is left out. What large models spend beside computing is known by
 the constants that are shipped, so calibrate until nothing moves. devices.py prints what was found.
@@ -25,7 +26,7 @@ from typing import Any
 import numpy as np
 from fit_runs import FitRun as Run
 from fit_runs import one_machine_runs, single_device_runs
-from large_fit import large_fit_runs, layout_fit_runs
+from large_fit import data_parallel_runs, large_fit_runs, layout_fit_runs
 from rates_fit import FRAMEWORKS, Array, Prior, Problem, of_framework, prior
 from rates_solver import Solver
 
@@ -38,7 +39,9 @@ ROOT = HERE.parents[1]
 TARGET = ROOT / "planner" / "device" / "rates" / "data" / "rates.toml"
 LEFT_OUT = ROOT / "planner" / "validation" / "data" / "rates_left_out.csv"
 SETTINGS = tomllib.loads((HERE / "rates_settings.toml").read_text())
+FLOORS = {name: entry.get("floor_share", 1.0) for name, entry in SETTINGS["frameworks"].items()}
 HEAD = "# Written by benchmarks/fit/calibrate_rates.py; docs/compute.md tells what the figures mean.\n\n"
+NETWORKS = {"all": ("cnn", "transformer")}
 LEAST_OF_A_KIND = 5  # runs of a device that are worth a fit without them
 LEAST_ROWS = 10  # of a kind of network, for errors of its own
 LAYOUTS = "layouts "  # how ids of layouts begin (`planner.validation.reader`)
@@ -114,7 +117,7 @@ def fitted_tables(z: Array, prior: Prior, runs: Sequence[Run], figures: RateCons
     tables = unfitted()
     value = dict(zip(prior.names, np.exp(z).tolist(), strict=True))
     tables |= {
-        "rows": len(runs),
+        "rows": sum(run.fitted for run in runs),
         "memory_share": value["memory"],
         "old_memory_share": value["old_memory"],
         "fast_memory_bytes_per_s": value["fast_memory"],
@@ -129,7 +132,7 @@ def fitted_tables(z: Array, prior: Prior, runs: Sequence[Run], figures: RateCons
             "traffic": value["traffic"] * value[of_framework("traffic", name)],
             "fixed_s": value["fixed"] * value[of_framework("fixed", name)],
             "floor_s": value["floor"] * value[of_framework("floor", name)],
-            "rows": sum(run.framework == name for run in runs),
+            "rows": sum(run.fitted and run.framework == name for run in runs),
         }
         own = {kind: value[f"{kind}/{name}"] for kind in ("matmul", "attention") if f"{kind}/{name}" in value}
         tables["frameworks"][name] |= own
@@ -154,7 +157,9 @@ def fitted_tables(z: Array, prior: Prior, runs: Sequence[Run], figures: RateCons
 
 def known_rows(runs: Sequence[Run], figures: RateConstants) -> Counter[tuple[str, str, str]]:
     return Counter(
-        (family_of(run.device, figures), CLASS[run.precision.compute], network_of(run.model)) for run in runs
+        (family_of(run.device, figures), CLASS[run.precision.compute], network_of(run.model))
+        for run in runs
+        if run.fitted
     )
 
 
@@ -212,11 +217,11 @@ def spreads(runs: Sequence[Run], found: dict[str, Array], bases: dict[str, list[
         (bases[name][at], network_of(run.model), run.source, abs(float(found[name][at])))
         for name in found
         for at, run in enumerate(runs)
-        if not np.isnan(found[name][at])
+        if (run.fitted or network_of(run.model) == "other") and not np.isnan(found[name][at])
     ]
     for basis in sorted({row[0] for row in rows}):
-        for network in ("all", "cnn", "transformer"):
-            mine = [row for row in rows if row[0] == basis and network in ("all", row[1])]
+        for network in ("all", "cnn", "transformer", "other"):
+            mine = [row for row in rows if row[0] == basis and row[1] in NETWORKS.get(network, (network,))]
             if network == "all" or len(mine) >= LEAST_ROWS:
                 off = [row[3] for row in mine]
                 tables.setdefault(basis, {})[network] = {
@@ -225,6 +230,10 @@ def spreads(runs: Sequence[Run], found: dict[str, Array], bases: dict[str, list[
                     "rows": len(mine),
                     "sources": len({row[2] for row in mine}),
                 }
+    for table in tables.values():  # nothing is fitted to other networks, whatever is known of a device
+        if "all" in table and table is not tables["recorded"]:
+            other = table.get("other", tables["new kind"]["other"])
+            table["other"] = max(other, tables["new kind"]["other"], key=lambda spread: spread["q90"])
     for basis in ("new kind", "matmul", "peaks"):
         for network, spread in tables[basis].items():
             spread["q90"] = max(spread["q90"], tables["fitted"].get(network, spread)["q90"])
@@ -262,28 +271,33 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--write", action="store_true")
     parser.add_argument("--fit-only", action="store_true", help="write, with the errors found before")
+    parser.add_argument("--sources-only", action="store_true", help="write, with new errors of sources alone")
     asked = parser.parse_args()
     all_runs = (*single_device_runs(), *one_machine_runs())
     known = {run.id for run in all_runs}
     larger = [run for run in large_fit_runs() if run.id not in known]
-    runs, figures = usable((*all_runs, *larger, *layout_fit_runs())), decoded(unfitted())
-    every = prior(runs, figures, attention())
+    runs = usable((*all_runs, *larger, *layout_fit_runs(), *data_parallel_runs()))
+    figures = decoded(unfitted())
+    every = prior(runs, figures, attention(), FLOORS)
     solver = Solver(runs, every, figures)
+    seen = np.array([run.fitted for run in runs])
     z = solver.fit()
     errors = solver.log_errors(z)
-    print("in-sample", summary(errors))
+    print("in-sample", summary(errors[seen]))
+    print("several devices, not in the fit", summary(errors[~seen]))
     for name, number in zip(every.names, np.exp(z), strict=True):
         if not name.startswith("device/"):
             print(f"  {name:28} {number:.4g}")
     loader = loader_images_per_s(all_runs, z, every, figures)
     print(f"  eight processes decode {loader:.0f} images/s")
-    if not (asked.write or asked.fit_only):
+    if not (asked.write or asked.fit_only or asked.sources_only):
         return
     by_name = {}
     for name, key in group_keys(runs, figures).items():
-        by_name[name] = read_left_out(name, runs) if asked.fit_only else leave_out(key, runs, solver, z)
+        stored = asked.fit_only or (asked.sources_only and name != "source")
+        by_name[name] = read_left_out(name, runs) if stored else leave_out(key, runs, solver, z)
         if name != "source":  # hundreds of runs of one device and one source must not set other ranges
-            by_name[name][[run.id.startswith(LAYOUTS) for run in runs]] = np.nan
+            by_name[name][[run.id.startswith(LAYOUTS) or not run.fitted for run in runs]] = np.nan
         print(f"leave one {name} out", summary(by_name[name][~np.isnan(by_name[name])]))
     bases = {name: bases_without(key, runs, figures) for name, key in group_keys(runs, figures).items()}
     tables = fitted_tables(z, every, runs, figures)

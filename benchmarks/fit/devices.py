@@ -22,11 +22,12 @@ from pathlib import Path
 
 import numpy as np
 from fit_runs import FitRun as Run
-from fit_runs import kind_of, one_machine_runs, predicted_step_s, single_device_runs
+from fit_runs import one_machine_runs, predicted_step_s, single_device_runs
 from large_fit import large_fit_runs
 
 from planner.device.rates import constants, family_of
 from planner.validation.devices import framework_factor, published
+from planner.validation.predict import kind_of
 
 LEFT_OUT = Path(__file__).parents[2] / "planner" / "validation" / "data" / "rates_left_out.csv"
 OLD = ("V100", "P100", "K80-1GPU", "M60-1GPU")
@@ -61,7 +62,7 @@ def read() -> list[Left]:
                 name: (float(row[name]), row[f"{name}_basis"]) if row[name] else None
                 for name in ("source", "device", "kind")
             }
-            network = LARGE if run.id in large else kind_of(run)
+            network = LARGE if run.id in large else kind_of(run.model)
             out.append(Left(run, network, family_of(run.device, constants()), float(row["seen"]), left))
     return out
 

@@ -20,7 +20,7 @@ from planner.device.rates.times import computation_s, framework_named
 from planner.parallel.data.joint import ACCESSES, MEMORY_SHARE, slowest_factor, usual_sigma
 from planner.validation.predict import obstacle
 from planner.validation.reader import published_runs, throughput_runs
-from planner.validation.suites import is_alone
+from planner.validation.suites import is_alone, is_apart
 
 if TYPE_CHECKING:
     from planner.device.activations import Recompute
@@ -62,6 +62,7 @@ class FitRun:
     exposed_s: float = 0.0  # of a step, that no computation hides
     slower: float = 1.0  # that the slowest of several devices is than their mean
     unexplained: str = ""
+    fitted: bool = True  # False: predicted by every fit and seen by none
 
     @property
     def per_s(self) -> float:
@@ -121,7 +122,14 @@ def fit_run_of(run: Run) -> FitRun | None:
         flash=run.software.flash,
         slower=slowest_factor(usual_sigma(run.step_s, run.accumulate), run.devices) if several else 1.0,
         unexplained=run.doubtful,
+        fitted=is_fitted(run),
     )
+
+
+def is_fitted(run: Run) -> bool:
+    """Whether the fit may see a run: not those of other networks, nor those that suites list apart."""
+    assert run.model is not None
+    return network_of(run.model) != "other" and not is_apart(run)
 
 
 def predicted_step_s(run: FitRun) -> float:
@@ -144,13 +152,6 @@ def predicted_step_s(run: FitRun) -> float:
     beside_s = run.communication_s
     step_s = max(step_s, beside_s) + run.taken * min(step_s, beside_s)
     return (step_s * run.repeated + run.exposed_s) * run.slower
-
-
-def kind_of(run: FitRun) -> str:
-    """CNN, BERT or LLM, as errors are told apart."""
-    if network_of(run.model) == "cnn":
-        return "CNN"
-    return "BERT" if run.model.name.startswith("bert") else "LLM"
 
 
 def log_error(run: FitRun) -> float:

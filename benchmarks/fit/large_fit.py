@@ -12,7 +12,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import replace
 
-from fit_runs import FitRun, predicted_step_s
+from fit_runs import FitRun, fit_run_of, is_fitted, predicted_step_s
 
 from planner.device.computation import WAIT
 from planner.errors import BadInput
@@ -24,7 +24,9 @@ from planner.validation.layouts import LAYOUT_SOURCE, read_layouts
 from planner.validation.predict import RunStep, exchange_of, predicted, site_of
 from planner.validation.reader import published_runs
 from planner.validation.row import packed_table
-from planner.validation.run import Run
+from planner.validation.run import LANGUAGE, Run
+
+SEVERAL_ONLY = ("mlperf",)  # frameworks without runs of one device
 
 
 def large_fit_runs() -> Iterator[FitRun]:
@@ -37,6 +39,22 @@ def large_fit_runs() -> Iterator[FitRun]:
                 yield result
         except BadInput:  # counted by `planner validate`
             continue
+
+
+def data_parallel_runs() -> Iterator[FitRun]:
+    """Plain replicas of other networks: computation, and the exchange that nothing hides. The fit sees those
+    of one machine whose software nobody publishes on one device; the others are predicted only."""
+    for run in published_runs()[0]:
+        plain = run.layout is not None and run.layout.kind == "plain" and run.arch not in LANGUAGE
+        step = predicted(run) if plain and run.devices > 1 else ""
+        if not isinstance(step, RunStep) or run.step_s is None:
+            continue
+        alone = fit_run_of(run.read_as(devices=1))
+        if alone is not None:
+            alone = replace(alone, id=run.id, step_s=run.step_s, repeated=run.accumulate)
+            exposed_s = step.seconds / step.slower - predicted_step_s(alone)
+            fitted = alone.fitted and run.software.tier in SEVERAL_ONLY and run.machines == 1
+            yield replace(alone, exposed_s=exposed_s, slower=step.slower, fitted=fitted)
 
 
 def layout_fit_runs() -> Iterator[FitRun]:
@@ -66,7 +84,7 @@ def fit_run(run: Run) -> FitRun | None:
     repeated = run.accumulate + float(work.seconds[waits].sum() / work.seconds[~waits].sum())
     replicas = data_parallel_group(site)
     exchange = exchange_of(run, replicas) if replicas.workers > 1 else None
-    shards = exchange.shards(replicas) if isinstance(exchange, Sharded) else 1
+    shards = exchange.workers_sharing(replicas) if isinstance(exchange, Sharded) else 1
     alone = FitRun(
         run.id,
         run.source,
@@ -83,6 +101,7 @@ def fit_run(run: Run) -> FitRun | None:
         "",
         update_share=1 / shards / repeated,
         recompute=run.recompute,
+        fitted=is_fitted(run),
     )
     exposed_s = step.seconds / step.slower - predicted_step_s(alone) * repeated
     return replace(alone, repeated=repeated, exposed_s=exposed_s, slower=step.slower)

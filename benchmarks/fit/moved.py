@@ -25,9 +25,9 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from calibrate_rates import attention, decoded, unfitted, usable
+from calibrate_rates import FLOORS, attention, decoded, unfitted, usable
 from fit_runs import FitRun as Run
-from fit_runs import kind_of, one_machine_runs, single_device_runs
+from fit_runs import one_machine_runs, single_device_runs
 from large_fit import large_fit_runs, layout_fit_runs
 from rates_fit import Array, prior
 from rates_solver import Solver
@@ -36,6 +36,7 @@ from planner.calibrate.accelerator import to_toml
 from planner.device.rates import family_of, network_of
 from planner.device.recorded.rescale import relatives
 from planner.files.regular_file import write_file
+from planner.validation.predict import kind_of
 
 ROOT = Path(__file__).parents[2]
 PAIRS = ROOT / "planner" / "validation" / "data" / "moved.csv"
@@ -116,7 +117,7 @@ def rows_of(
                 "from_device": families[entry],
                 "to_device": families[other],
                 "vendors": len({a.device.vendor or "nvidia", b.device.vendor or "nvidia"}),
-                "kind_of": kind_of(b),
+                "kind_of": kind_of(b.model),
                 "doublings": round(math.log2(b.batch / a.batch), 3),
             }
             for left in LEFT_OUT if kind == "device" else ("source",):
@@ -144,7 +145,7 @@ class Fits:
         fitted = (*self.runs, *usable(larger))
         self.families = [family_of(run.device, figures) for run in fitted]
         self.sources = [run.source for run in fitted]
-        self.solver = Solver(fitted, prior(fitted, figures, attention()), figures)
+        self.solver = Solver(fitted, prior(fitted, figures, attention(), FLOORS), figures)
         self.start = self.solver.fit()
         self.known: dict[tuple[frozenset[str], str], Array] = {}
 

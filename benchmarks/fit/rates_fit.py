@@ -76,8 +76,9 @@ SHARED = (
 )
 FRAMEWORKS = (
     *("tensorflow", "tensorflow-1.1", "mxnet", "torch7", "pytorch", "ngc", "megatron", "xla", "fused"),
-    *("transformer-engine", "megatron-deepspeed", "pytorch-reentrant"),
+    *("mlperf", "transformer-engine", "megatron-deepspeed", "pytorch-reentrant"),
 )
+APART = ("mlperf",)  # tuned for one benchmark: they say nothing of the mean of frameworks
 # Whose figure a framework has where its own runs cannot tell it from a relative's. Those of 2017 and 2018
 # launch a kernel for every op. Hand-fused code pays for as few kernels in one place as in another; one fork
 # of Megatron has the kernels of the other. Relatives of PyTorch without a compiler launch as it does (their
@@ -88,7 +89,7 @@ AS = {
     "traffic": _SAME | _OF_2017 | {"megatron-deepspeed": "megatron"},
     "fixed": _SAME
     | _OF_2017
-    | {"megatron": "fused", "megatron-deepspeed": "fused", "transformer-engine": "fused"},
+    | dict.fromkeys(("megatron", "megatron-deepspeed", "transformer-engine", "mlperf"), "fused"),
     "floor": _SAME
     | {"megatron": "pytorch", "megatron-deepspeed": "pytorch", "transformer-engine": "pytorch"},
 }
@@ -112,8 +113,14 @@ class Prior:
         return {name: at for at, name in enumerate(self.names)}
 
 
-def prior(runs: Iterable[Run], figures: RateConstants, attention: Mapping[str, float]) -> Prior:
-    """`attention`: by family, what its kernels reach beside those of A100, of what products do."""
+def prior(
+    runs: Iterable[Run],
+    figures: RateConstants,
+    attention: Mapping[str, float],
+    floors: Mapping[str, float],
+) -> Prior:
+    """`attention`: by family, what its kernels reach beside those of A100, of what products do; `floors`: by
+    framework, the usual share of the time to launch a kernel."""
     known: dict[str, tuple[float, float]] = {}
     for kind_class, shares in SHARES.items():
         for kind, share in (shares | ({"depthwise": DEPTHWISE} if len(shares) > 1 else {})).items():
@@ -131,7 +138,9 @@ def prior(runs: Iterable[Run], figures: RateConstants, attention: Mapping[str, f
     for name in FRAMEWORKS:
         for what, others in AS.items():
             if name not in others:
-                known[f"{what}/{name}"] = (0.0, FRAMEWORK_SIGMA if what == "traffic" else LAUNCH_SIGMA)
+                usual = math.log(floors.get(name, 1.0)) if what == "floor" else 0.0
+                sigma = FRAMEWORK_SIGMA if what == "traffic" else LAUNCH_SIGMA
+                known[f"{what}/{name}"] = (usual, OTHER_VENDOR_SIGMA if name in APART else sigma)
     newer = math.log(min(attention.values()))
     known[f"attention/{ENGINE}"] = (-newer, ENGINE_ATTENTION_SIGMA)
     known[f"matmul/{ENGINE}"] = (0.0, ENGINE_MATMUL_SIGMA)

@@ -18,7 +18,7 @@ from rates_fit import FRAMEWORKS, Array, Prior, Problem, of_framework
 from planner.device.rates import CLASS, RateConstants, family_of, network_of
 
 Flags = npt.NDArray[np.bool_]
-ROW_SIGMA = {"cnn": 0.05, "transformer": 0.15}
+ROW_SIGMA = {"cnn": 0.05, "transformer": 0.15, "other": 0.15}
 SERIES_POWER = 0.7  # 0: every run counts as much; 1: every series does
 STEP = 1e-5  # of a parameter, for derivatives
 STEPS, TRIES, ENOUGH = 60, 8, 1e-6  # of the descent; of its damping; share of the cost that is worth a step
@@ -26,10 +26,13 @@ FIRST_DAMPING, LEAST_DAMPING, WEAKER, STRONGER = 1e-3, 1e-7, 0.2, 8.0
 
 
 class Solver:
-    """Fits to some of the runs."""
+    """Fits to some of the runs that may be fitted; predicts all."""
 
     def __init__(self, runs: Sequence[Run], prior: Prior, figures: RateConstants) -> None:
-        self.prior, self.problem = prior, Problem(runs, prior, figures)
+        self.prior, self._all = prior, Problem(runs, prior, figures)
+        self._fitted = np.array([run.fitted for run in runs])
+        runs = [run for run in runs if run.fitted]
+        self.problem = Problem(runs, prior, figures)
         self._series = [(run.source, run.series) for run in runs]
         self._sigma = np.array([ROW_SIGMA[network_of(run.model)] for run in runs])
         self._groups = _groups(prior, runs, figures)
@@ -38,12 +41,13 @@ class Solver:
 
     def log_errors(self, z: Array) -> Array:
         """log(predicted step / published step) of every run."""
-        return self.problem.log_errors(z)
+        return self._all.log_errors(z)
 
     def fit(self, kept: Flags | None = None, start: Array | None = None) -> Array:
         """The parameters z of the least cost over the runs that are kept."""
         prior = self.prior
-        weight = self._weights(np.ones(len(self._series), np.bool_) if kept is None else kept)
+        everyone = np.ones(len(self._series), np.bool_)
+        weight = self._weights(everyone if kept is None else kept[self._fitted])
         u = np.zeros(len(prior.names)) if start is None else (start - prior.mean) / prior.sigma
         error, damping = self._error(u), FIRST_DAMPING
         cost = self._cost(u, error * weight)

@@ -82,11 +82,7 @@ def saved_activations(
     compiled: bool = False,
     offloaded: bool = False,
 ) -> SavedActivations:
-    """Activations of one sample that live between its forward and its backward pass.
-
-    A tensor is saved where a layer outside the recomputed region of its producer reads it, to differentiate
-    or to recompute; what only the region itself needs comes back when the backward pass enters it. A tensor
-    is freed when the backward pass is through with the first layer that saved it."""
+    """Activations of one sample that live between its forward and its backward pass."""
     layers = {layer.name: layer for layer in model.layers}
     region = {layer.name: recompute_region(layer, recompute) for layer in model.layers}
     stage = [layer for layer in model.layers if only is None or layer.name in only]
@@ -95,7 +91,7 @@ def saved_activations(
     inside: dict[str, dict[tuple[str, str], tuple[Kept, int]]] = {}  # the same by recomputed region
 
     def makers(producer: Layer) -> list[Layer]:
-        """The layers whose outputs are saved where that of a layer is read in the backward pass."""
+        """Layers whose outputs are saved when the backward pass reads that of a layer."""
         if not compiled or not kind_of(producer).fuses:
             return [producer]
         return [maker for name in producer.inputs for maker in makers(layers[name])]
@@ -152,7 +148,7 @@ def _on_host(saved: _Tensors, stage: Sequence[Layer], layers: Mapping[str, Layer
 
 
 def _by_kind(saved: _Tensors, layers: Mapping[str, Layer], at: int) -> dict[str, Kept]:
-    """Tensors that are alive while the backward pass is at a layer, by the kind of layer that made them."""
+    """Tensors alive while the backward pass is at a layer, by the kind of layer that made them."""
     by_name: dict[str, Kept] = {}
     for (name, _), (size, first) in saved.items():
         if first <= at:
@@ -167,7 +163,7 @@ def _moments(
     saved: _Tensors,
     inside: Mapping[str, _Tensors],
 ) -> tuple[Alive, ...]:
-    """The worst moment of the backward pass behind the last block, and of the rest of it."""
+    """Worst moments of the backward pass: behind the last block, and in the rest."""
     freed_at = _totals(saved, len(stage))
     regions = {name: _totals(tensors, len(stage)) for name, tensors in inside.items()}
     blocks = [at for at, layer in enumerate(stage) if layer.block is not None]
@@ -189,7 +185,7 @@ def _moments(
 
 
 def _totals(tensors: _Tensors, length: int) -> dict[int, Kept]:
-    """The sum of tensors that are alive while the backward pass is at each layer."""
+    """Sum of tensors alive while the backward pass is at each layer."""
     first_read: dict[int, Kept] = {}
     for size, first in tensors.values():
         first_read[first] = first_read.get(first, NOTHING) + size
@@ -201,7 +197,7 @@ def _totals(tensors: _Tensors, length: int) -> dict[int, Kept]:
 
 
 def _autocast_copy(layer: Layer, source: Layer) -> Kept | None:
-    """The copy of its input that a layer saves under autocast, None where it saves the input itself."""
+    """Copy of its input that a layer saves under autocast; None if it saves the input itself."""
     kind = kind_of(layer)
     if kind.autocast == "widen":
         return Kept(wide=layer.input_elements)
@@ -211,13 +207,13 @@ def _autocast_copy(layer: Layer, source: Layer) -> Kept | None:
 
 
 def _workspace(layer: Layer, layers: Mapping[str, Layer]) -> Kept:
-    """Gradients of the output and the inputs of a layer."""
+    """Gradients of the output and inputs of a layer."""
     read = sum(layers[name].output_elements for name in layer.inputs if not is_input(layers[name]))
     return kind_of(layer).working(layer, read)
 
 
 def recompute_named(name: str, framework: str | None = None) -> Recompute:
-    """The mode of a name; `selective` is that of the training software, by default PyTorch."""
+    """Recompute mode of a name; `selective` depends on the training software, PyTorch by default."""
     if name == "selective":
         return "attention" if framework in MEGATRON else "per-op"
     for mode in RECOMPUTE_MODES:
@@ -227,12 +223,12 @@ def recompute_named(name: str, framework: str | None = None) -> Recompute:
 
 
 def usual_recompute(framework: str | None = None) -> tuple[Recompute, ...]:
-    """The modes that users of a training software choose from, the least first."""
+    """Recompute modes that users of a training software choose from, least first."""
     return ("none", recompute_named("selective", framework), "full")
 
 
 def recompute_region(layer: Layer, recompute: Recompute) -> str | None:
-    """The recomputed region of a layer; None where its activations are saved."""
+    """Recomputed region of a layer; None if its activations are saved."""
     if recompute in {"full", "per-op"}:
         return layer.block
     return layer.name if recompute == "attention" and kind_of(layer).recompute_policy == "save" else None
@@ -240,7 +236,7 @@ def recompute_region(layer: Layer, recompute: Recompute) -> str | None:
 
 @memoize
 def policy_saved(model: Model, recompute: Recompute) -> frozenset[str]:
-    """Layers of recomputed regions whose output is saved, so that they do not run again."""
+    """Layers of recomputed regions whose output is saved, so that they run once."""
     if recompute != "per-op":
         return frozenset()
     saved, products = set(), Counter[str]()
@@ -256,12 +252,7 @@ def policy_saved(model: Model, recompute: Recompute) -> frozenset[str]:
 
 
 def recomputed_layers(model: Model, recompute: Recompute, stops_early: bool = False) -> Flags:
-    """Flags of the layers whose forward pass runs twice.
-
-    `stops_early`: not of those that only make a block's output. A matrix product's derivative reads its
-    input, so that the last product of a block and the sum behind it need not run again: PyTorch's checkpoints
-    stop when all saved tensors are there (torch 2.1 on, with use_reentrant=False). A third of the arithmetic
-    of a transformer's forward pass is in that product, or a quarter where it is gated."""
+    """Flags of layers whose forward pass runs twice."""
     saved = policy_saved(model, recompute)
     flags = np.array(
         [recompute_region(layer, recompute) is not None and layer.name not in saved for layer in model.layers]
@@ -273,7 +264,7 @@ def recomputed_layers(model: Model, recompute: Recompute, stops_early: bool = Fa
 
 
 def _block_outputs(model: Model) -> list[int]:
-    """Indices of the layers that only make the output of their block."""
+    """Indices of layers that only make the output of their block."""
     outputs, block, is_open = [], None, False
     for index in reversed(range(len(model.layers))):
         layer = model.layers[index]

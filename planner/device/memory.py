@@ -104,17 +104,17 @@ class PeakMemory:
 
     @property
     def fragmentation_bytes(self) -> float:
-        """Of a device with room to spare."""
+        """Fragmentation on a device with room to spare."""
         return self.allocated_bytes * (FRAGMENTATION - 1)
 
     @property
     def total_bytes(self) -> float:
-        """What `nvidia-smi` shows on a device with room to spare."""
+        """Peak as `nvidia-smi` shows it on a device with room to spare."""
         return self.allocated_bytes * FRAGMENTATION + self.framework_bytes
 
     @property
     def required_bytes(self) -> float:
-        """What it takes not to run out of memory."""
+        """Memory needed to avoid running out."""
         return self.allocated_bytes * self.least_fragmentation + self.framework_bytes
 
 
@@ -154,7 +154,7 @@ class Footprint:
     host_saved_bytes: float = 0.0  # activations per sample
 
     def host_bytes(self, batch: int, shares: Shares = WHOLE) -> float:
-        """Host memory that one device needs for what it offloads."""
+        """Host memory for the offloaded parts of one device."""
         samples = batch * shares.activations * max(shares.in_flight, 1.0)
         optimizer, parameters = self.host_optimizer_bytes, self.host_parameters_bytes
         return optimizer * shares.optimizer + parameters * shares.parameters + self.host_saved_bytes * samples
@@ -200,12 +200,12 @@ class Footprint:
         )
 
     def _parameters(self, shares: Shares) -> float:
-        """Bytes of parameters; units that are gathered from shards are in the buffers."""
+        """Bytes of parameters; units gathered from shards count as buffers."""
         units = self.units_bytes if shares.parameters == 1 else 0.0
         return self.parameters_bytes * shares.parameters + units
 
     def _states(self, moment: Moment, shares: Shares) -> tuple[float, float]:
-        """Bytes of gradients and of optimizer state at a moment."""
+        """Bytes of gradients and optimizer state at a moment."""
         has_gradients = moment.gradients or shares.accumulates
         # FSDP's shards of parameters are the master copy, and those of gradients are in fp32 as they are.
         converts = moment.fp32_gradients and shares.optimizer < 1 and shares.parameters == 1
@@ -232,12 +232,12 @@ class Footprint:
 
 
 def framework_bytes(device_kind: DeviceKind, communicators: int = 0) -> float:
-    """Memory of the framework itself, with the buffers of its process groups on GPUs."""
+    """Memory of the framework itself, with the buffers of process groups on GPUs."""
     return FRAMEWORK_BYTES[device_kind] + (COMMUNICATOR_BYTES * communicators if device_kind == "gpu" else 0)
 
 
 def usable_bytes(device: Device) -> float:
-    """Memory of a device that a training process can have."""
+    """Device memory available to a training process."""
     return device.memory_bytes * USABLE[device.kind]
 
 
@@ -312,7 +312,7 @@ def footprint(
 
 
 def _units_at_work_bytes(model: Model, parameter_bytes: float) -> float:
-    """Parameters of the largest two neighbouring units: one computes while the next is fetched."""
+    """Parameters of the two largest neighbouring units: one computes while the next is fetched."""
     chain = chain_of(model)
     sizes = chain.elements * parameter_bytes + chain.frozen_bytes
     return float((sizes[:-1] + sizes[1:]).max()) if chain.length > 1 else float(sizes.sum())
@@ -328,7 +328,7 @@ def _moment(alive: Alive, width: float, saved_width: float) -> Moment:
 def stored_tensors(
     model: Model, only: frozenset[str] | None = None
 ) -> tuple[tuple[Tensor, ...], tuple[Tensor, ...]]:
-    """Tensors of these layers, inside the model's blocks and outside of them."""
+    """Tensors inside the blocks of a model, and outside of them."""
     places: dict[str, tuple[Tensor, str | None]] = {}
     for layer in model:
         if only is None or layer.name in only:
@@ -349,7 +349,7 @@ def host_memory_bytes(model: Model, hardware: Hardware, workers: int) -> float:
 
 
 def offloading(model: Model, parts: tuple[str, ...]) -> Model:
-    """The same training with these parts in host memory."""
+    """Training settings with these parts in host memory."""
     return replace(model, training=replace(settings_of(model), offload=parts))
 
 

@@ -41,7 +41,7 @@ BOARD_PCIE_BYTES_PER_S = 31e9  # of graphics boards of 2022 and 2023
 
 @dataclass(frozen=True, slots=True)
 class HostLink:
-    """What a device of a machine gets of its host."""
+    """Share of the host that a device of a machine gets."""
 
     copy_bytes_per_s: float  # each way
     updates_per_s: float  # parameters
@@ -49,7 +49,7 @@ class HostLink:
 
 @dataclass(frozen=True, slots=True)
 class OffloadTimes:
-    """Seconds that offload adds: to the passes of a micro-batch, and the update on the host."""
+    """Seconds that offload adds to passes and to the update on the host."""
 
     forward_s: float
     backward_s: float
@@ -57,7 +57,7 @@ class OffloadTimes:
 
 
 def offload_parts(names: Sequence[str]) -> tuple[str, ...]:
-    """The parts that names ask for, in order; parameters in host memory are updated there."""
+    """Offloaded parts by their names, in order; parameters on the host are updated there."""
     for name in names:
         if name not in OFFLOADED:
             raise BadInput(f"--offload is {name!r}; it is one or several of {', '.join(OFFLOADED)}")
@@ -66,7 +66,7 @@ def offload_parts(names: Sequence[str]) -> tuple[str, ...]:
 
 
 def pcie_bytes_per_s(device: Device) -> float:
-    """The line rate of a device's PCIe slot, each way; by its year where it is not published."""
+    """Line rate of a PCIe slot in each direction, by year of the device unless published."""
     if device.pcie_bytes_per_s is not None:
         return device.pcie_bytes_per_s
     year = device.year or 2020
@@ -75,7 +75,7 @@ def pcie_bytes_per_s(device: Device) -> float:
 
 
 def host_link(hardware: Hardware, workers: int) -> HostLink:
-    """What each of so many devices of a machine gets of its host."""
+    """Share of the host for each of several devices of a machine."""
     devices = min(workers, hardware.device_count)
     vcpus = hardware.vcpus or ASSUMED_VCPUS * hardware.device_count
     updates_per_s = min(UPDATES_PER_VCPU * vcpus, MOST_UPDATES_PER_S) / devices

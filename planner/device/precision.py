@@ -59,7 +59,7 @@ PRECISIONS = {precision.name: precision for precision in (FP32, TF32, FP16, BF16
 
 
 def precision_named(name: str) -> Precision:
-    """The precision of a name, or an error that lists the names."""
+    """The precision of a name; an error lists the names."""
     if name not in PRECISIONS:
         raise unknown_name("precision", name, PRECISIONS)
     return PRECISIONS[name]
@@ -100,7 +100,7 @@ OPTIMIZERS = {
 
 
 def optimizer_named(name: str) -> Optimizer:
-    """The optimizer of a name, or an error that lists the names."""
+    """The optimizer of a name; an error lists the names."""
     if name not in OPTIMIZERS:
         raise unknown_name("optimizer", name, OPTIMIZERS, hint="one of " + ", ".join(OPTIMIZERS))
     return OPTIMIZERS[name]

@@ -10,19 +10,12 @@ import math
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from functools import cached_property
-from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import numpy.typing as npt
 
 from planner.errors import BadInput
 from planner.memoize import memoize
-
-if TYPE_CHECKING:
-    import numpy as np
-    import numpy.typing as npt
-
-    Floats = npt.NDArray[np.float64]
-    Ints = npt.NDArray[np.intp]
-else:
-    Floats = Ints = Any  # numpy is imported by functions: commands about models start without it
 
 BYTES_PER_ELEMENT = 4  # single precision
 LONGEST_SEQUENCE = 10_000_000  # tokens
@@ -308,6 +301,10 @@ class Model:
         return iter(self.layers)
 
 
+Floats = npt.NDArray[np.float64]
+Ints = npt.NDArray[np.intp]
+
+
 @dataclass(frozen=True, eq=False)
 class Chain:
     """A model as a chain of units: the layers before its blocks, each block, and the layers after.
@@ -331,8 +328,6 @@ class Chain:
 
     def summed(self, by_layer: npt.ArrayLike) -> Floats:
         """Sums a figure of each layer over every unit."""
-        import numpy as np
-
         weights = np.asarray(by_layer, np.float64)
         return np.bincount(self.unit, weights=weights, minlength=self.length).astype(np.float64)
 
@@ -340,8 +335,6 @@ class Chain:
 @memoize
 def chain_of(model: Model) -> Chain:
     """The units of a model, in order."""
-    import numpy as np
-
     names: list[str] = []
     repeats: list[bool] = []
     unit: list[int] = []

@@ -33,7 +33,7 @@ SOURCES = (*OF_SERVERS, "devices", "large")
 
 @memoize
 def checks() -> dict[CheckName, Check]:
-    """Every check, in the order of the report."""
+    """All checks, in the order of the report."""
     by_name: dict[CheckName, Check] = {}
     for source in SOURCES:
         package = "planner.servers.validation" if source in OF_SERVERS else "planner.validation"
@@ -43,12 +43,12 @@ def checks() -> dict[CheckName, Check]:
 
 
 def names() -> list[str]:
-    """What can be asked for: papers, checks, and checks of one paper."""
+    """Names that can be asked for: papers, checks, and checks of one paper."""
     return list(dict.fromkeys([*SOURCES, *(key.check for key in checks()), *map(str, checks())]))
 
 
 def chosen(asked: Sequence[str]) -> list[CheckName]:
-    """The checks that the names stand for; all without names."""
+    """Checks that the names stand for; all without names."""
     known = names()
     for name in asked:
         if name not in known:
@@ -62,7 +62,7 @@ def validate(
     jobs: int | None = None,
     progress: Progress = ignore_progress,
 ) -> list[Row]:
-    """The rows of the checks asked for, in a fixed order whatever the number of threads."""
+    """Rows of the checks, in a fixed order whatever the number of threads."""
     keys = chosen(asked)
     rows: list[Row] = []
     with executor_of(None, jobs) as pool:
@@ -80,5 +80,5 @@ def validate(
 
 
 def known_rows() -> dict[RowName, str]:
-    """The rows that are listed as not holding, with the reason."""
+    """Rows listed as failing, with the reason."""
     return {RowName(*name.split("/")): reason for name, reason in figures("known").items()}

@@ -40,7 +40,7 @@ SMALL_BYTES = 4096  # messages that are all latency
 
 @dataclass(frozen=True, slots=True)
 class RunConfig:
-    """One configuration as it was run."""
+    """One measured configuration."""
 
     name: str
     path: Path = field(compare=False)
@@ -54,7 +54,7 @@ class RunConfig:
 
     @property
     def trace(self) -> Path:
-        """The profile of one rank, or of the first of two where that is all there is."""
+        """Profile of one rank, or of the first of two if that is all there is."""
         kept = [self.path / f"trace_ws{ranks}_rank0.json.gz" for ranks in (1, 2)]
         return next((path for path in kept if path.exists()), kept[0])
 
@@ -68,7 +68,7 @@ class RunConfig:
 
     @property
     def group(self) -> str:
-        """What is special about it."""
+        """The feature that a configuration tests."""
         if self["mode"] != "ddp":
             return str(self["mode"])
         for key, name in (
@@ -87,7 +87,7 @@ class RunConfig:
 
 @dataclass(frozen=True, slots=True)
 class DdpPoint:
-    """A measured step time: of the undisturbed repeat, else without the steps that were disturbed."""
+    """A measured step time: the undisturbed repeat, else without disturbed steps."""
 
     config: str
     workers: int
@@ -96,7 +96,7 @@ class DdpPoint:
 
 
 def configs(data: Path) -> dict[str, RunConfig]:
-    """All configurations of a folder by name."""
+    """All configurations of a folder, by name."""
     by_name = {}
     for path in sorted(data.glob("*/config.json*")):
         content = json.loads(_read(path))
@@ -105,8 +105,11 @@ def configs(data: Path) -> dict[str, RunConfig]:
 
 
 def points(data: Path) -> list[DdpPoint]:
-    """What was measured. Repeats of a run with jitter are pooled, because the draws differ; of others the
-    second repeat counts, which ran with nothing beside it."""
+    """Measured step times.
+
+    Repeats of runs with jitter are pooled, as their draws differ; of others the second repeat counts,
+    which ran alone.
+    """
     known = configs(data)
     runs: dict[tuple[str, int], list[dict[str, str]]] = defaultdict(list)
     for line in _rows(data, "summary.csv") or _from_steps(known.values()):
@@ -127,8 +130,10 @@ def points(data: Path) -> list[DdpPoint]:
 
 @memoize
 def waits(data: Path) -> dict[bool, dict[int, float]]:
-    """What a hop of a tiny all-reduce takes beyond the links' delay, in seconds by number of ranks: without
-    and with the relay that delays. Runs with nothing beside them only, where there are any."""
+    """Seconds per hop of a tiny all-reduce beyond the delay of links, by number of ranks.
+
+    Keys: without and with the delaying relay. Runs with nothing beside them are preferred.
+    """
     times: dict[tuple[bool, str, int], list[float]] = defaultdict(list)
     for line in _rows(data, "collectives.csv"):
         if line["op"] == "all_reduce" and int(line["bytes"]) <= SMALL_BYTES:
@@ -145,7 +150,7 @@ def waits(data: Path) -> dict[bool, dict[int, float]]:
 
 
 def round_trip_s(config: RunConfig, workers: int, data: Path) -> float:
-    """Of a notice and its answer: the links' delay twice, and what hosts and relay add."""
+    """Round trip of a message: twice the delay of links, and the overhead of hosts and relay."""
     measured = waits(data)[config.delay_s > 0] or waits(DATA)[config.delay_s > 0]
     ranks = sorted(measured)
     extra = float(np.interp(workers, ranks, [measured[count] for count in ranks]))
@@ -160,7 +165,7 @@ def _rows(data: Path, name: str) -> list[dict[str, str]]:
 
 
 def _from_steps(known: Iterable[RunConfig]) -> list[dict[str, str]]:
-    """The rows of a summary that is not there, from the recorded steps of each run."""
+    """Rows of a missing summary, made from the recorded steps of each run."""
     parts = []
     for config in known:
         for path in sorted(config.path.glob("steps_w*.json.gz")):
@@ -207,9 +212,9 @@ class DdpResult:
 
 @memoize
 def computation_of(config: RunConfig, workers: int = 1) -> Computation:
-    """The computation of a step from the trace of one rank; with jitter, whose draws in three steps say
-    little of the mean, as long as the configuration states. Host work of FSDP2 grows with the workers that
-    share the cores."""
+    """Computation of a step from the trace of one rank; jitter is as configured.
+
+    Host work of FSDP2 grows with the workers that share the cores."""
     if config["mode"] == "fsdp":  # a loop without autograd: its trace has no layers
         return configured(config)
     imported = import_computation([config.trace], batch=1, model=config["model"])
@@ -225,7 +230,7 @@ def computation_of(config: RunConfig, workers: int = 1) -> Computation:
 
 
 def configured(config: RunConfig) -> Computation:
-    """Forward and backward pass of the layers that a configuration lists, one after another."""
+    """Forward and backward pass of the layers of a configuration, in a chain."""
     layers = config["layers"]
     n = len(layers)
     unit = _units(config)
@@ -253,8 +258,10 @@ def configured(config: RunConfig) -> Computation:
 
 
 def between_blocking_collectives(computation: Computation, config: RunConfig, workers: int) -> Computation:
-    """The traced computation where every collective blocks. No kernel is launched ahead, so that each takes
-    its stated time; the host works between them, on cores that all ranks share."""
+    """The traced computation if every collective blocks.
+
+    No kernel is launched ahead, so that each takes its stated time; the host works between them, on cores
+    that all ranks share."""
     stated_s = {f"forward/{layer['name']}": layer["fwd_s"] for layer in config["layers"]}
     stated_s |= {f"backward/{layer['name']}Backward": layer["bwd_s"] for layer in config["layers"]}
     kernel_s = np.array([stated_s.get(name.rpartition("_")[0], np.nan) for name in computation.names])
@@ -263,7 +270,7 @@ def between_blocking_collectives(computation: Computation, config: RunConfig, wo
 
 
 def computes_in_units(computation: Computation, config: RunConfig) -> Computation:
-    """The traced computation with the units of the configuration instead of one a layer."""
+    """The traced computation in units of the configuration instead of layers."""
     unit = _units(config)
     layer = [name.rpartition("_")[0] for name in computation.blocks]
     return replace(
@@ -309,7 +316,7 @@ def site_of(config: RunConfig, workers: int, data: Path) -> Site:
 
 
 def predict(config: RunConfig, workers: int, data: Path) -> float:
-    """Seconds a step."""
+    """Predicted seconds per step."""
     case = exchange_of(config).lower(computation_of(config, workers), site_of(config, workers, data))
     result = simulate(case.profile, case.cluster, case.policy, precision=0.005)
     return workers * case.profile.batch / result.samples_per_s

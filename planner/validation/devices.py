@@ -15,7 +15,7 @@ from importlib.resources import as_file
 import numpy as np
 
 from planner.device.computation.synthesis import kernel_rates
-from planner.device.rates import constants, family_of
+from planner.device.rates import constants, family_of, network_of
 from planner.device.rates.times import fitted_times
 from planner.hardware import Hardware
 from planner.hardware.catalog import hardware_names, load_hardware
@@ -26,7 +26,7 @@ from planner.validation.predict import RunStep, kind_of, predicted
 from planner.validation.reader import published_runs, throughput_runs
 from planner.validation.row import DATA, Row, RowName, figures, table
 from planner.validation.run import Run
-from planner.validation.suites import is_alone
+from planner.validation.suites import is_alone, is_apart
 
 FITTED, UNSEEN = 0.15, 0.25
 LEAST_FORWARD = 16  # of a batch; below, the fixed cost of an op decides
@@ -34,7 +34,7 @@ LEAST_FORWARD = 16  # of a batch; below, the fixed cost of an op decides
 
 @dataclass(frozen=True)
 class Published:
-    """One published throughput of a device that the catalogue knows."""
+    """One published throughput of a catalogue device."""
 
     model: str
     batch: int
@@ -65,8 +65,10 @@ def machine(device: str) -> Hardware:
 
 @memoize
 def published() -> tuple[Published, ...]:
-    """Rows of known devices with a published batch, in the precision that the device's rates are for: single,
-    or what frameworks take for it by default on the A100. Other image sizes are other networks."""
+    """Published rows of known devices, with a batch and in the number format of the device's rates.
+
+    That is fp32, or the default of frameworks on A100. Other image sizes are other networks.
+    """
     known, networks, formats = figures("devices")["machines"], model_names(), figures("devices")["formats"]
     return tuple(
         Published(
@@ -91,7 +93,7 @@ def published() -> tuple[Published, ...]:
 
 @memoize
 def framework_factor(framework: str) -> float:
-    """How much longer a framework takes than the reference: the median over its rows of the fit."""
+    """Time of a framework relative to the reference: median over its rows of the fit."""
     if framework == figures("devices")["reference"]["framework"]:
         return 1.0
     mine = [entry for entry in published() if entry.framework == framework and entry.role == "fit"]
@@ -103,7 +105,7 @@ def _median_factor(mine: Sequence[Published]) -> float:
 
 
 def _rows(check: str, wanted: Callable[[Published], bool], tolerance: float, how: str) -> list[Row]:
-    """One row for each device, framework and network: its worst batch."""
+    """One row per device, framework and network: its worst batch."""
     groups: dict[tuple[str, str, str], list[Published]] = defaultdict(list)
     for entry in published():
         if wanted(entry):
@@ -116,9 +118,9 @@ def _worst(
 ) -> Row:
     device, framework, model = key
     factor = framework_factor(framework)
-    kept_mine = [(entry, entry.predicted(factor)) for entry in mine]
-    worst, ours = max(kept_mine, key=lambda pair: abs(math.log(pair[1] / pair[0].images_per_s)))
-    batches = sorted({one.batch for one, _ in kept_mine})
+    pairs = [(entry, entry.predicted(factor)) for entry in mine]
+    worst, ours = max(pairs, key=lambda pair: abs(math.log(pair[1] / pair[0].images_per_s)))
+    batches = sorted({one.batch for one, _ in pairs})
     several = f"batch {worst.batch}, the worst of {batches[0]} to {batches[-1]}"
     return row.near(
         worst.images_per_s,
@@ -133,34 +135,35 @@ def _worst(
 
 
 def fitted() -> list[Row]:
-    """What the kernel rates were fitted to."""
+    """Rows that kernel rates were fitted to."""
     how = "step time of the catalogue's kernel rates, fitted to these rows, times one factor a framework"
     return _rows("fitted", lambda item: item.role == "fit", FITTED, how)
 
 
 def unseen() -> list[Row]:
-    """Training throughputs that were in no fit."""
+    """Training throughputs outside the fit."""
     how = "step time of the catalogue's kernel rates; a factor only for frameworks of the fit"
     return _rows("unseen", lambda item: item.role == "check" and item.format != "tf32", UNSEEN, how)
 
 
 def tf32() -> list[Row]:
-    """The A100, whose matrix kernels have one fitted figure."""
+    """The A100, whose matrix kernels have one fitted factor."""
     how = "the V100's share of the A100's peaks, one factor for TF32 fitted to these rows"
     return _rows("tf32", lambda item: item.format == "tf32", UNSEEN, how)
 
 
 def forward() -> list[Row]:
-    """Forward passes, which were in no fit."""
+    """Forward passes, outside the fit."""
     how = f"forward pass by the catalogue's kernel rates, batches from {LEAST_FORWARD} on"
     return _rows("forward", lambda item: item.role == "forward" and item.batch >= LEAST_FORWARD, UNSEEN, how)
 
 
 def cpus() -> list[Row]:
-    """CPUs of the catalogue, whose rates are estimates: one row a machine and framework, the worst network.
+    """CPUs of the catalogue, whose rates are estimates: the worst network per machine and framework.
 
-    A framework has one factor here too, the median over its rows: MXNet's forward passes with MKL are faster
-    than the TensorFlow training that the rates stand for."""
+    A framework has one factor, the median over its rows: MXNet's forward passes with MKL are faster than
+    the TensorFlow training that the rates stand for.
+    """
     groups: dict[str, list[Published]] = defaultdict(list)
     machines, networks = hardware_names(), model_names()
     for line in table("throughput_cpu.csv"):
@@ -182,8 +185,8 @@ def cpus() -> list[Row]:
         mine = [entry for entry in all_rows if entry.batch >= LEAST_FORWARD]
         factor = _median_factor(mine)
         for name in sorted({entry.device for entry in mine}):
-            kept_mine = [(entry, entry.predicted(factor)) for entry in mine if entry.device == name]
-            worst, ours = max(kept_mine, key=lambda pair: abs(math.log(pair[1] / pair[0].images_per_s)))
+            pairs = [(entry, entry.predicted(factor)) for entry in mine if entry.device == name]
+            worst, ours = max(pairs, key=lambda pair: abs(math.log(pair[1] / pair[0].images_per_s)))
             rows.append(
                 row.near(
                     worst.images_per_s,
@@ -192,7 +195,7 @@ def cpus() -> list[Row]:
                     unit="images/s",
                     name=RowName("devices", "cpus", f"{name}-{framework.replace(' ', '-')}"),
                     what=f"{name}, {framework}, {worst.model}, batch {worst.batch}, "
-                    f"the worst of {len({one.model for one, _ in kept_mine})} networks",
+                    f"the worst of {len({one.model for one, _ in pairs})} networks",
                     how="step time of the catalogue's estimated kernel rates, one factor a framework",
                     source=worst.source,
                 )
@@ -201,13 +204,17 @@ def cpus() -> list[Row]:
 
 
 def runs() -> list[Row]:
-    """Runs in every precision: one row for each family of devices, kind of network and precision, the run of
-    the median error. `benchmarks/fit/devices.py` tells what they are with a source or a device left out."""
+    """The run of median error per device family, kind of network and precision.
+
+    `benchmarks/fit/devices.py` prints these errors with a source or a device left out.
+    """
     groups: dict[tuple[str, str, str], list[tuple[float, Run, RunStep]]] = defaultdict(list)
     for run in (*published_runs()[0], *throughput_runs()):
         step = predicted(run) if is_alone(run) else ""
-        if isinstance(step, RunStep) and run.device and run.precision and run.step_s:
-            key = (family_of(run.device, constants()), kind_of(run), run.precision.name)
+        if isinstance(step, RunStep) and run.model and run.device and run.precision and run.step_s:
+            if is_apart(run) or network_of(run.model) == "other":
+                continue
+            key = (family_of(run.device, constants()), kind_of(run.model), run.precision.name)
             groups[key].append((abs(math.log(step.seconds / run.step_s)), run, step))
     rows = []
     for (family, kind, precision), entry in sorted(groups.items()):

@@ -20,7 +20,7 @@ Target = tuple[float, float]  # median and nine in ten of the error
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Compared:
-    """One run. `part` is the line of the suite's table that it counts in."""
+    """One compared run; `part` is its line in the table of the suite."""
 
     id: str
     source: str
@@ -41,7 +41,7 @@ class Compared:
 
     @property
     def inside(self) -> bool | None:
-        """Whether the stated range holds what was measured; without a range, whether the claim holds."""
+        """Whether the measured value is inside the stated range; without a range, whether the claim holds."""
         if self.low is None or self.high is None:
             return self.claimed
         return self.low <= self.measured <= self.high
@@ -49,8 +49,12 @@ class Compared:
 
 @dataclass(frozen=True, slots=True)
 class Figures:
-    """Errors of predicted / measured - 1: sizes by median, nine in ten and worst, the middle of the signed
-    ones as bias; of left-out sources, of the rule of thumb; the share inside the stated range."""
+    """Error statistics of predicted / measured - 1.
+
+    Sizes by median, 90th percentile (`ninth`) and worst; `bias` is the median of signed errors; `left_*`
+    are with the source left out, `rule_*` those of the rule of thumb; `inside` is the share within the
+    stated range.
+    """
 
     runs: int
     sources: int
@@ -67,8 +71,8 @@ class Figures:
 
 @dataclass(frozen=True, slots=True)
 class Part:
-    """One line of a suite's table. `reached`: whether the error of sources that nothing was fitted to is
-    within the target; None without one."""
+    """One line of a suite's table. `reached`: whether the left-out error meets the target; None without
+    one."""
 
     name: str
     figures: Figures
@@ -88,8 +92,8 @@ class Part:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Statement:
-    """A figure of a suite that is no error of a run: regret, a correlation, a share; `most`: at most or at
-    least what is asked for. `shown` as `percent` or `number`."""
+    """A figure that is no error of a run, such as regret or a correlation. `most`: the target is an upper
+    bound. `percent`: how it is shown."""
 
     name: str
     value: float
@@ -107,8 +111,8 @@ class Statement:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Evidence:
-    """All that a suite found. `fitted` says which constants were chosen on its runs; `rule` what the simple
-    rule beside is, `peers` what others reach on such runs."""
+    """Result of one suite. `fitted` says which constants were chosen on its runs, `rule` names the
+    baseline, `peers` what others reach."""
 
     suite: str
     title: str
@@ -124,12 +128,12 @@ class Evidence:
 
     @property
     def refused(self) -> Counter[str]:
-        """Runs of the suite that cannot be compared, by the reason."""
+        """Number of runs that cannot be compared, by reason."""
         return Counter(reason for reason in self.skipped.values() if reason != OTHER_KIND)
 
     @property
     def parts(self) -> list[Part]:
-        """All runs together, then part by part in the order of their first run."""
+        """All runs together, then each part in the order of its first run."""
         names = list(dict.fromkeys(row.part for row in self.rows))
         lines = [("all", list(self.rows))] if len(names) > 1 else []
         lines += [(name, [row for row in self.rows if row.part == name]) for name in names]
@@ -141,7 +145,7 @@ class Evidence:
 
 
 def figures_of(rows: Sequence[Compared]) -> Figures:
-    """The figures of runs, of which there is at least one."""
+    """Error statistics of at least one run."""
     errors = np.array([row.error for row in rows])
     sizes = abs(errors)
     left_out = _sizes(rows, lambda row: row.left_out)
@@ -163,7 +167,7 @@ def figures_of(rows: Sequence[Compared]) -> Figures:
 
 
 def ninth(sizes: Iterable[float]) -> float:
-    """What nine in ten are at most."""
+    """The 90th percentile."""
     return float(np.quantile(np.fromiter(sizes, np.float64), 0.9))
 
 
@@ -173,8 +177,10 @@ def _sizes(rows: Sequence[Compared], of: Callable[[Compared], float | None]) -> 
 
 
 def ranged_by_others(rows: Sequence[Compared]) -> list[Compared]:
-    """Rows with the range that the errors of all other sources give: nine in ten of them are within it. So a
-    range never knows the source that it is held against; with one source only there is none."""
+    """Rows with a 90% range from the errors of all other sources.
+
+    A range never knows the source that it is checked against; with one source only there is none.
+    """
     result = []
     for row in rows:
         others = [

@@ -32,7 +32,7 @@ RATIO_TARGET = 0.20  # of the error of QLoRA's time over LoRA's, by sequence len
 
 @dataclass(frozen=True, slots=True)
 class Predicted:
-    """A row's seconds, per step or micro-batch, with the stated range, and the peak of a device in bytes."""
+    """Predicted seconds per step or micro-batch with range, and peak bytes of a device."""
 
     seconds: float
     low_s: float
@@ -41,7 +41,7 @@ class Predicted:
 
 
 def evidence() -> Evidence:
-    """All rows of the table, compared or with the reason why not."""
+    """All rows of the table, compared or skipped with a reason."""
     from planner.validation.suites import evidence_from
 
     rows, skipped = compared_rows()
@@ -56,7 +56,7 @@ def evidence() -> Evidence:
 
 
 def compared_rows() -> tuple[list[Compared], dict[str, str]]:
-    """Rows beside their predictions, and by row the reason why it is not compared."""
+    """Rows with predictions, and the reason for each skipped row."""
     rows: list[Compared] = []
     skipped: dict[str, str] = {}
     for row in table("finetune.csv"):
@@ -69,7 +69,7 @@ def compared_rows() -> tuple[list[Compared], dict[str, str]]:
 
 
 def _compared(row: Row, result: Predicted) -> list[Compared]:
-    """What a row states of time and of memory, each beside its prediction."""
+    """Time and memory of a row, each with its prediction."""
     source = figures("finetune")["sources"][row["source"]]
     method = " ".join(filter(None, (METHODS[row["method"]], row["base"])))
     tokens = f"{row['tokens']} tokens x {row['batch']}" if row["tokens"] else f"batch {row['batch']}"
@@ -88,14 +88,14 @@ def _compared(row: Row, result: Predicted) -> list[Compared]:
 
 
 def time_of(row: Row) -> float | None:
-    """Seconds of a step or micro-batch; None of whole runs, whose tokens are not stated."""
+    """Seconds per step or micro-batch; None for whole runs, whose tokens are not stated."""
     if row["unit"] == "tokens/s":
         return int(row["tokens"]) * int(row["batch"]) * int(row["accumulate"]) / float(row["time"])
     return float(row["time"]) if row["unit"] in ("s per step", "s per micro-batch") else None
 
 
 def predicted(row: Row) -> Predicted | str:
-    """What `planner.simulate` says of a row, or why the row cannot be expressed."""
+    """The answer of `planner.simulate` for a row, or the reason why there is none."""
     if reason := obstacle(row):
         return reason
     source = figures("finetune")["sources"][row["source"]]
@@ -120,7 +120,7 @@ def predicted(row: Row) -> Predicted | str:
 
 
 def obstacle(row: Row) -> str:
-    """Why a row cannot be expressed, "" where it can."""
+    """Reason why a row cannot be expressed, "" if it can."""
     known = figures("finetune")
     for column, reasons in known["unmodelled"].items():
         if reason := reasons.get(row[column]):
@@ -131,7 +131,7 @@ def obstacle(row: Row) -> str:
 
 
 def simulate_row(row: Row, source: Mapping[str, Any], tokens: int) -> Simulation:
-    """The answer of `planner simulate` to the options of a row."""
+    """`planner simulate` with the options of a row."""
     from planner.answers.questions import simulate
 
     batch, steps = int(row["batch"]), row["accumulate"]
@@ -163,8 +163,7 @@ def simulate_row(row: Row, source: Mapping[str, Any], tokens: int) -> Simulation
 
 
 def ratio_statements(rows: Sequence[Compared]) -> list[Statement]:
-    """How far the ratio of QLoRA's time to LoRA's is off: of each sequence length the median over networks,
-    and of these the largest."""
+    """Errors of QLoRA's time relative to LoRA's: the median over networks per sequence length."""
     seconds = {row.id: row for row in rows if row.unit == "s"}
     pairs: dict[tuple[str, str], dict[str, Compared]] = defaultdict(dict)
     for row in table("finetune.csv"):

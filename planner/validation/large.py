@@ -52,7 +52,7 @@ def per_device(
     *,
     precision: Precision = BF16,
 ) -> float:
-    """Samples per second of one device, at most, with full recomputation."""
+    """Upper bound of samples per second per device, with full recomputation."""
     site = Site(hardware, devices)
     once = replica_computation(model, batch, site, precision, recompute="full")
     (rate,) = Sharded.bounds([Job(exchange, once, site)])
@@ -60,7 +60,7 @@ def per_device(
 
 
 def network_rates(gbit_per_s: Sequence[float] = NETWORKS_GBIT) -> dict[float, float]:
-    """Samples per second of one of 384 V100 with ZeRO-3, by the network of a machine of 16."""
+    """Samples per second per device of ZeRO-3 on 384 V100, by network of a machine."""
     model = transformer(Dimensions("gpt", 12288, 76, 96, 51200), 2048, "gpt-138b")
     return {
         gbit: per_device(
@@ -71,7 +71,7 @@ def network_rates(gbit_per_s: Sequence[float] = NETWORKS_GBIT) -> dict[float, fl
 
 
 def micro_batch_rates(batches: Sequence[int] = (1, 16)) -> dict[int, list[float]]:
-    """Samples per second of one A100 with FSDP, by micro-batch and for each number of devices."""
+    """Samples per second per A100 with FSDP, by micro-batch and number of devices."""
     model, hardware = _seven_billion()
     return {
         batch: [per_device(model, hardware, devices, batch, Sharded()) for devices in DEVICES]
@@ -80,7 +80,7 @@ def micro_batch_rates(batches: Sequence[int] = (1, 16)) -> dict[int, list[float]
 
 
 def rates_over_all_and_inside(batch: int = 1, devices: int = 1024) -> tuple[float, float]:
-    """Samples per second of one of so many A100, with shards over all of them and inside machines."""
+    """Samples per second per A100, sharded over all devices and inside machines."""
     model, hardware = _seven_billion()
     over_all = Sharded()
     inside = replace(over_all, within="machine")
@@ -95,8 +95,8 @@ def _seven_billion() -> tuple[Model, Hardware]:
 
 
 def owner_pairs() -> dict[int, tuple[Run, Run]]:
-    """Published runs that differ in whether owners of tensors are among all ranks or inside machines, by
-    their devices."""
+    """Published runs that differ in where tensors are sharded, over all ranks or inside machines, by
+    devices."""
     alike: dict[tuple[int, int | None], dict[bool, Run]] = {}
     for run in published_runs()[0]:
         layout = run.layout
@@ -112,7 +112,7 @@ def owner_pairs() -> dict[int, tuple[Run, Run]]:
 
 
 def network() -> list[Row]:
-    """ZeRO-3 by the network of a machine, as a share of what the widest gives."""
+    """ZeRO-3 by network, as a share of the rate on the widest."""
     rates = network_rates()
     widest = NETWORKS_GBIT[-1]
     rows = []
@@ -130,7 +130,7 @@ def network() -> list[Row]:
 
 
 def micro_batch() -> list[Row]:
-    """What a device of 1,024 does of what one of 8 does, by micro-batch."""
+    """Rate per device among 1,024 relative to 8, by micro-batch."""
     rows = []
     result = micro_batch_rates()
     for batch, rates in result.items():
@@ -161,7 +161,7 @@ def within() -> list[Row]:
 
 
 def owners() -> list[Row]:
-    """ZeRO-1 that sends whole tensors over all ranks against inside machines, as a step of the latter."""
+    """ZeRO-1 with whole tensors: all ranks against inside machines."""
     rows = []
     for devices, (over_all, inside) in owner_pairs().items():
         ours = [step.seconds for run in (over_all, inside) if isinstance(step := predicted(run), RunStep)]
@@ -180,7 +180,7 @@ def owners() -> list[Row]:
 
 
 def rules() -> list[Row]:
-    """Our median error where communication matters, beside those of rules that people use."""
+    """Median error where communication matters, relative to rules of thumb."""
     rows = []
     for statement in evidence("sharded").statements:
         assert statement.target is not None

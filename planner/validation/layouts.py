@@ -37,8 +37,11 @@ LAYOUT_COUNTS = (
 
 
 def read_layouts(rows: Iterable[Row], source: str) -> tuple[list[Run], list[Refused]]:
-    """Layouts of a table, with `group` what the layouts of one choice share: model, devices, batch. A user's
-    table may give `device`, `precision`, `recompute` and `framework` a row."""
+    """Layouts of a table.
+
+    Layouts of the same model, devices and batch share a `group`. A user's table may give `device`,
+    `precision`, `recompute` and `framework` per row.
+    """
     runs: list[Run] = []
     refused: list[Refused] = []
     for line, row in enumerate(rows, 2):
@@ -116,8 +119,7 @@ def _layout_run(row: Row, id: str, source: str) -> Run | str:
 
 @dataclass(frozen=True, slots=True)
 class LayoutChoice:
-    """A group of layouts of the same model, devices and batch: how much slower the one that we would choose
-    is than the best, and how well all of them are ranked (None for fewer than three)."""
+    """The choice among layouts of one group: its regret, and the rank correlation (None below three)."""
 
     group: str
     layouts: int
@@ -126,13 +128,13 @@ class LayoutChoice:
 
 
 def shipped() -> Evidence:
-    """What the suite finds in what ships."""
+    """Result of the suite on the shipped table."""
     runs, refused = read_layouts(packed_table("layouts.csv.gz"), LAYOUT_SOURCE)
     return layouts_evidence(runs, {entry.id: entry.reason for entry in refused})
 
 
 def layouts_evidence(runs: Sequence[Run], skipped: dict[str, str]) -> Evidence:
-    """Errors of the steps, and the regret of choosing by them."""
+    """Errors of steps, and the regret of choosing by predicted ones."""
     rows = compare_runs(runs, skipped, lambda run: True, lambda run: f"{run.devices} GPUs")
     rows = [replace(row, rule=None) for row in rows]
     groups = {run.id: run.group for run in runs}
@@ -147,7 +149,7 @@ def layouts_evidence(runs: Sequence[Run], skipped: dict[str, str]) -> Evidence:
 
 
 def choices(rows: Sequence[Compared], groups: Mapping[str, str]) -> list[LayoutChoice]:
-    """What we would choose in each group of at least two layouts; `groups` by the rows' ids."""
+    """Our choice in each group of at least two layouts; `groups` maps ids of rows."""
     members: dict[str, list[Compared]] = defaultdict(list)
     for row in rows:
         members[groups[row.id]].append(row)
@@ -163,7 +165,7 @@ def choices(rows: Sequence[Compared], groups: Mapping[str, str]) -> list[LayoutC
 
 
 def _correlation(rows: Sequence[Compared]) -> float:
-    """Spearman's, of predicted and measured times."""
+    """Spearman correlation of predicted and measured times."""
     columns = [row.predicted for row in rows], [row.measured for row in rows]
     ranks = [np.argsort(np.argsort(values)) for values in columns]
     return float(np.corrcoef(ranks[0], ranks[1])[0, 1])

@@ -22,10 +22,10 @@ from planner.model import Model
 from planner.parallel.data.fsdp import gathered_bytes
 from planner.validation.evidence import Compared
 from planner.validation.row import figures
-from planner.validation.run import Layout, Run
+from planner.validation.run import LANGUAGE, Layout, Run
 
 GIB = 2**30
-MEGATRON = ("megatron", "transformer-engine", "fused")
+MEGATRON = ("megatron", "transformer-engine", "fused", "mlperf")
 # Gradients of bf16 in bytes, by software: Megatron sums them up in single precision, Megatron-DeepSpeed and
 # nanotron do so beside those of a micro-batch.
 SUMMED, SUMMED_BESIDE = 4, 6
@@ -38,7 +38,7 @@ NOT_STATED = "no memory is stated"
 
 
 def obstacle(run: Run) -> str:
-    """Why the memory that a run takes cannot be predicted, "" where it can."""
+    """Reason why the memory of a run cannot be predicted, "" if it can."""
     known = figures("reading")
     if reason := known["doubtful_memory"].get(run.id):
         return str(reason)
@@ -49,13 +49,15 @@ def obstacle(run: Run) -> str:
         return run.doubtful
     if run.model is None or run.layout is None or run.batch is None or run.precision is None:
         return next(iter(run.unknown), "its settings are not stated")
+    if any("tokens per sequence" in setting for setting in run.inferred):
+        return "its peak is that of the longest sequence, which is not stated"
     unmodelled = [reason for reason in run.unknown if "not modelled" in reason]
     return unmodelled[0] if unmodelled else ""
 
 
 @memoize
 def peak_gib(run: Run) -> float | str:
-    """The peak of the fullest device, or why the package refuses to say."""
+    """Predicted peak of the fullest device, or the reason why there is none."""
     if run.memory_gib is None:
         return NOT_STATED
     if reason := obstacle(run):
@@ -67,8 +69,7 @@ def peak_gib(run: Run) -> float | str:
 
 
 def is_refused(run: Run) -> bool | None:
-    """Whether we refuse a run for lack of memory, which fitted: under no reading of its settings do we say
-    that it does; None where that cannot be judged."""
+    """Whether we refuse a published run for lack of memory under every reading; None if undecidable."""
     if run.device_gib is None or obstacle(run):
         return None
     try:
@@ -79,8 +80,10 @@ def is_refused(run: Run) -> bool | None:
 
 
 def source_left_out(runs: Sequence[Run]) -> list[float]:
-    """Predicted peaks in GiB with constants chosen without the source of each run: fragmentation and the
-    buffers of a process group, by the mean error of the other sources, which count the same."""
+    """Predicted peaks in GiB with constants chosen without the source of each run.
+
+    The constants are fragmentation and the buffers of a process group; all other sources count the same.
+    """
     peaks = [peak_memory(run) for run in runs]
     allocated = np.array([peak.allocated_bytes for peak in peaks]) / GIB
     framework = FRAMEWORK_BYTES["gpu"]
@@ -99,12 +102,12 @@ def source_left_out(runs: Sequence[Run]) -> list[float]:
 
 
 def peak_memory(run: Run) -> PeakMemory:
-    """Peak memory of a run's fullest device, by kind."""
+    """Peak memory of the fullest device, by kind."""
     assert run.model is not None
     assert run.batch is not None
     assert run.precision is not None
     assert run.layout is not None
-    if run.arch == "llm" or run.layout.stage:
+    if run.arch in LANGUAGE or run.layout.stage:
         return _peak_of_shards(run, run.model, run.layout)
     optimizer = "adam" if run.software.optimizer == "adam" else "momentum"
     memory = footprint(
@@ -114,15 +117,16 @@ def peak_memory(run: Run) -> PeakMemory:
 
 
 def _has_autocast(run: Run) -> bool:
-    """Whether PyTorch casts from layer to layer; NVIDIA's BERT and DeepSpeed train in 16 bits throughout."""
+    """Whether torch.autocast casts per layer; NVIDIA's BERT and DeepSpeed train in 16 bits throughout."""
     return not (run.arch == "bert" and run.software.tier == "ngc") and "DeepSpeed" not in run.software.text
 
 
 def _loss(run: Run) -> str:
-    """The implementation of the cross-entropy in the run's software: a name in `planner.model.layers.LOSSES`.
+    """Implementation of the cross-entropy: a name in `planner.model.layers.LOSSES`.
 
-    milabench keeps the model's output until the step ends; llm-foundry, InternEvo and TinyLlama have that of
-    flash-attn; nanotron took over Megatron's."""
+    milabench keeps the model's output until the step ends; llm-foundry, InternEvo and TinyLlama use
+    flash-attn's; nanotron took over Megatron's.
+    """
     text = run.software.text
     if text.startswith("milabench"):
         return "held"
@@ -133,7 +137,7 @@ def _loss(run: Run) -> str:
 
 
 def _gradient_bytes(run: Run) -> int | None:
-    """Bytes of a gradient where they differ from what the precision says."""
+    """Bytes per gradient where they differ from the precision's."""
     if run.precision is None or run.precision.name not in ("bf16", "fp8"):
         return None
     if run.software.tier == "megatron-deepspeed" or "nanotron" in run.software.text:
@@ -142,7 +146,7 @@ def _gradient_bytes(run: Run) -> int | None:
 
 
 def _peak_of_shards(run: Run, model: Model, layout: Layout) -> PeakMemory:
-    """The first stage has most micro-batches in flight, the last the logits."""
+    """Peak of the fullest stage: the first has most micro-batches in flight, the last the logits."""
     assert run.batch is not None
     assert run.precision is not None
     mesh = layout.mesh
@@ -178,7 +182,7 @@ def _peak_of_shards(run: Run, model: Model, layout: Layout) -> PeakMemory:
 
 
 def _stage(model: Model, stage: int, stages: int) -> frozenset[str]:
-    """The layers of a stage where blocks are divided evenly, with what stands before and behind them."""
+    """Layers of a pipeline stage where blocks are divided evenly."""
     names = [block.name for block in model.blocks]
     first, last = (len(names) * index // stages for index in (stage, stage + 1))
     mine = set(names[first:last])
@@ -195,7 +199,7 @@ def _stage(model: Model, stage: int, stages: int) -> frozenset[str]:
 
 
 def group_of(run: Run) -> str:
-    """What a run is called in tables."""
+    """Name of a run in tables."""
     network = "GPT 176B to 205B" if run.source == "bigscience-a100" else run.network
     precision = "" if run.precision is None else run.precision.name
     sharding = "" if run.layout is None else (f"ZeRO-{run.layout.stage}" if run.layout.stage else "")
@@ -203,7 +207,7 @@ def group_of(run: Run) -> str:
 
 
 def with_readings(row: Compared, run: Run) -> Compared:
-    """The row with a range that covers every reading of settings that were not published."""
+    """The row with a range over every reading of unpublished settings."""
     peaks = [gib for other in run.readings if not isinstance(gib := peak_gib(other), str)]
     if row.low is None or row.high is None or not peaks:
         return row

@@ -3,10 +3,14 @@ those of `data/networks/`."""
 
 from __future__ import annotations
 
+import gzip
+import math
 import re
+import tomllib
 from dataclasses import dataclass, replace
 from importlib.resources import as_file
 from pathlib import Path
+from statistics import NormalDist
 from typing import Any, Literal
 
 from planner.errors import BadInput
@@ -14,27 +18,32 @@ from planner.files.regular_file import shipped_folder
 from planner.files.tomlfile import TomlSource, read
 from planner.hardware import Device
 from planner.memoize import memoize
-from planner.model import AttentionShape, Model
+from planner.model import AttentionShape, Layer, Model, Tensor
 from planner.model.catalog import catalog_name, load_model, model_paths, normalize_name
 from planner.model.layers import kind_name
+from planner.model.layers.elementwise import BatchNorm
 from planner.model.layers.products import Linear
 from planner.model.layers.sequences import Attention, Embedding, Positions
-from planner.model.netlist import build_model
-from planner.validation.row import DATA, figures
+from planner.model.methods import USUAL_RANK, freeze, trained_by, training_of
+from planner.model.netlist import build_model, read_model
+from planner.validation.row import DATA, count, figures
 from planner.validation.run import Row, has_flash_attention
 
 Family = Literal["gpt", "llama", "mpt"]
 BASES: dict[Family, str] = {"gpt": "gpt2", "llama": "llama2-7b", "mpt": "mpt-125m"}
 FLAGS = re.compile(r"hidden (?P<hidden>\d+) layers (?P<layers>\d*)(?: heads (?P<heads>\d*))?")
 VOCABULARY = re.compile(r"vocab (?P<size>\d+)(?P<thousands>k?)")
+LENGTH = re.compile(r"(\d{1,8})(?: enc/.*)?$", re.ASCII)  # "512", "512 enc/~114 dec"
+RANK = re.compile(r"LoRA r(\d{1,4})$")
 WHOLE_HEAD = ("milabench", "HuggingFace")  # code that applies BERT's vocabulary head to all positions
+FROZEN_BITS = 32.0  # of a weight that is not trained
 LONGEST = 10**7  # tokens of a sequence
 
 
 @dataclass(frozen=True, slots=True)
 class Dimensions:
-    """A decoder as people write it down. `flash`: attention never writes its scores to memory. `tied`: the
-    last product reads the table of embeddings (None: as the family's own models do)."""
+    """Dimensions of a decoder. `flash`: attention keeps its scores on chip. `tied`: the output layer
+    shares the embedding (None: as its family does)."""
 
     family: Family
     hidden: int
@@ -49,7 +58,7 @@ class Dimensions:
 
 @memoize
 def transformer(of: Dimensions, tokens: int, name: str = "") -> Model:
-    """The model of these dimensions, for samples of so many tokens."""
+    """A decoder of given dimensions, for samples of `tokens` tokens."""
     base = read(shipped_folder("models") / f"{BASES[of.family]}.toml")
     values: dict[str, Any] = dict(base.data)
     inner = of.inner or 4 * of.hidden
@@ -78,17 +87,36 @@ def transformer(of: Dimensions, tokens: int, name: str = "") -> Model:
 
 @memoize
 def network_named(name: str) -> Model | None:
-    """A model of the catalogue, or one of `data/networks/`, by any of its names."""
+    """A model of the catalogue or of `data/networks/`, by any of its names."""
     known = catalog_name(name)
     if known in model_paths():
         return load_model(known)
     with as_file(DATA / "networks") as folder:
-        paths = {path.stem: path for path in folder.glob("*.toml")}
-        return _read_network(paths[known]) if known in paths else None
+        paths = {path.name.partition(".toml")[0]: path for path in folder.glob("*.toml*")}
+        return _freeze_layers(_read_network(known, paths[known])) if known in paths else None
 
 
-def _read_network(path: Path) -> Model:
-    from planner.model.netlist import read_model
+def _freeze_layers(model: Model) -> Model:
+    """The network with the layers frozen that its published recipe does not train."""
+    recipe = figures("networks")["frozen"].get(model.name)
+    if recipe is None:
+        return model
+
+    def bits(layer: Layer, tensor: Tensor) -> float | None:
+        norm = layer.kind == kind_name(BatchNorm) and recipe["batch_norms"]
+        return FROZEN_BITS if norm or layer.name.startswith(tuple(recipe["layers"])) else None
+
+    return replace(model, layers=tuple(freeze(layer, bits) for layer in model.layers))
+
+
+def _read_network(name: str, path: Path) -> Model:
+    if path.suffix == ".gz":
+        text = gzip.decompress(path.read_bytes()).decode()
+        values = tomllib.loads(text)
+        return build_model(TomlSource(path, text, values), values, name)
+
+    if "config" in read(path).data:
+        return load_model(str(path))
 
     def base(name: str) -> Path | None:
         beside = path.with_name(f"{name}.toml")
@@ -98,7 +126,18 @@ def _read_network(path: Path) -> Model:
 
 
 def network_of(row: Row, inferred: list[str]) -> Model | str:
-    """The network that a row trained, for its sequence length; or why there is none."""
+    """The network of a row under its training method, or the reason why there is none."""
+    model = _whole_network(row, inferred)
+    if isinstance(model, str) or row["arch"] != "llm-lora":
+        return model
+    rank = RANK.search(row["model"])
+    if rank is None:
+        inferred.append(f"rank {USUAL_RANK}")
+    return trained_by(model, training_of("lora", rank=int(rank[1]) if rank else USUAL_RANK))
+
+
+def _whole_network(row: Row, inferred: list[str]) -> Model | str:
+    """The network of a row for its sequence length."""
     dimensions = _dimensions(row, inferred)
     if dimensions is not None:
         if not row["seq_or_image"].isdigit():
@@ -107,22 +146,41 @@ def network_of(row: Row, inferred: list[str]) -> Model | str:
             return transformer(dimensions, min(int(row["seq_or_image"]), LONGEST), row["model"])
         except BadInput as error:
             return f"its dimensions give no network: {error}"
-    model = network_named(row["model"])
-    if model is None:
+    names = (f"{row['model']}, {row.get('task', '').partition(' ')[0]}", row["model"])
+    name = next((name for name in names if network_named(name) is not None), None)
+    if name is None:
         return "the network is not in the catalogue"
+    model = network_named(name)
+    assert model is not None
     if model.sequence_length is None:
         return model
-    length = row["seq_or_image"]
-    if not (length.isascii() and length.isdigit() and 0 < int(length) <= LONGEST):
+    length = _sequence_length(row, inferred)
+    if length is None:
         return "no sequence length is stated"
     headless = model.name.startswith("bert") and not row["framework"].startswith(WHOLE_HEAD)
-    return _of_length(catalog_name(row["model"]), int(length), headless, has_flash_attention(row))
+    return _of_length(name, length, headless, has_flash_attention(row))
+
+
+def _sequence_length(row: Row, inferred: list[str]) -> int | None:
+    """Sequence length of a row: stated as a number, or known from its words."""
+    text = row["seq_or_image"]
+    if known := figures("reading")["lengths"].get(text):
+        if isinstance(known, dict):
+            known = _padded_length(known["median"], known["sigma"], count(row["micro_batch"]) or 1)
+        inferred.append(f"{known} tokens per sequence")
+        return int(known)
+    stated = LENGTH.match(text)
+    length = int(stated[1]) if stated else 0
+    return length if 0 < length <= LONGEST else None
 
 
 @memoize  # hundreds of rows ran tens of networks
 def _of_length(name: str, tokens: int, headless: bool, flash: bool) -> Model:
-    """BERT's vocabulary head (`headless`): fine-tuning has none, and pre-training by NVIDIA's and DeepSpeed's
-    code applies it to the masked positions alone (15%, one percent of the arithmetic)."""
+    """A network for `tokens` tokens per sequence.
+
+    `headless`: without BERT's vocabulary head. Fine-tuning has none, and NVIDIA's and DeepSpeed's
+    pre-training applies it to masked positions alone (15%, one percent of the arithmetic).
+    """
     model = network_named(name)
     assert model is not None
     layers = model.with_sequence_length(tokens).layers
@@ -137,6 +195,12 @@ def _of_length(name: str, tokens: int, headless: bool, flash: bool) -> Model:
         for layer in layers
     )
     return replace(model.with_sequence_length(tokens), layers=layers)
+
+
+def _padded_length(median: float, sigma: float, batch: int) -> int:
+    """Longest of a batch of log-normal sequence lengths (Blom's quantile of the maximum)."""
+    largest = NormalDist().inv_cdf((batch - 0.375) / (batch + 0.25))
+    return round(median * math.exp(sigma * largest))
 
 
 def _dimensions(row: Row, inferred: list[str]) -> Dimensions | None:
@@ -163,13 +227,13 @@ def _by_name() -> dict[str, dict[str, Any]]:
 
 
 def _usual_heads(hidden: int) -> int:
-    """So many that a head is as near to 128 features as can be."""
+    """Number of heads that brings a head closest to 128 features."""
     return min((n for n in range(1, hidden + 1) if hidden % n == 0), key=lambda n: abs(hidden / n - 128))
 
 
 @memoize
 def device_named(name: str) -> Device | None:
-    """A device of the catalogue, or one of those beside it that runs were published of."""
+    """A device of the catalogue, or one outside it with published runs."""
     entry = _catalogue_devices().get(name) or figures("reading")["other_devices"].get(name)
     if entry is None or "tflops" not in entry:
         return None

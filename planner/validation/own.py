@@ -25,8 +25,7 @@ NEEDED = ("model", "device", "devices")
 
 
 def own_rows(path: Path) -> tuple[list[Row], list[Refused]]:
-    """The rows of a user's file with every column, those that are missing from others where they follow; rows
-    with a figure that is none are refused."""
+    """Rows of a user's file with all columns; derived columns are filled in, unreadable rows refused."""
     rows = read_table(path)
     if not rows:
         raise BadInput(f"{path} has no rows; give a CSV file with a header and a run a line")
@@ -46,7 +45,7 @@ def own_rows(path: Path) -> tuple[list[Row], list[Refused]]:
 
 @dataclass(frozen=True, slots=True)
 class Account:
-    """Every row of a user's table: those that some suite compares, and the others with the reason."""
+    """Accounting of a user's table: rows given, compared, and skipped with reasons."""
 
     given: int
     compared: int
@@ -54,30 +53,28 @@ class Account:
 
 
 def own_evidence(path: Path) -> tuple[list[Evidence], Account]:
-    """What each suite says of a user's runs, without suites that compare none of them, and what became of
-    every row."""
+    """Results of all suites that compare some of a user's runs, and the account of every row."""
     rows, unread = own_rows(path)
     runs, refused = read_rows(rows)
     runs = [replace(run, fit_id=_fit_id(run)) for run in runs]
     reasons = {entry.id: entry.reason for entry in (*unread, *refused)}
-    kept_RUNS = [evidence_of(name, runs, reasons) for name in OF_RUNS]
-    compared = {row.id for match in kept_RUNS for row in match.rows}
-    skipped = {
-        id: _reason(id, kept_RUNS) for match in kept_RUNS for id in match.skipped if id not in compared
-    }
+    results = [evidence_of(name, runs, reasons) for name in OF_RUNS]
+    compared = {row.id for match in results for row in match.rows}
+    skipped = {id: _reason(id, results) for match in results for id in match.skipped if id not in compared}
     account = Account(len(rows) + len(unread), len(compared), skipped)
-    kept = [match for match in kept_RUNS if match.rows]
+    kept = [match for match in results if match.rows]
     if not kept:
         raise BadInput(f"{path}: no row can be compared ({_most(skipped)})")
     return kept, account
 
 
 def _reason(id: str, found: Sequence[Evidence]) -> str:
-    """Why no suite compares a row: what that suite says that it belongs to."""
-    said = [match.skipped[id] for match in found if id in match.skipped]
-    said = [reason for reason in said if reason not in (OTHER_KIND, "no memory is stated")]
+    """The reason why no suite compares a row, from the suite that it belongs to."""
+    reasons = [match.skipped[id] for match in found if id in match.skipped]
+    reasons = [reason for reason in reasons if reason not in (OTHER_KIND, "no memory is stated")]
     general = ("not plain data parallelism", "no smaller run of its series", scaling.FIRST)
-    return next((reason for reason in said if reason not in general), said[0] if said else "of no known kind")
+    reasons = [reason for reason in reasons if reason not in general] or reasons
+    return reasons[0] if reasons else "of no known kind"
 
 
 def _most(skipped: Mapping[str, str]) -> str:
@@ -91,7 +88,7 @@ def _shipped() -> Mapping[str, Run]:
 
 
 def _fit_id(run: Run) -> str | None:
-    """What the fit calls a run of a user's table that is one of the shipped ones; None for every other."""
+    """Id in the fit of a user's run that equals a shipped one; None for every other."""
     same = _shipped().get(run.id)
     alike = same is not None and (same.source, same.series, same.step_s) == (
         run.source,
@@ -102,7 +99,7 @@ def _fit_id(run: Run) -> str | None:
 
 
 def own_layouts(path: Path) -> tuple[list[Evidence], Account]:
-    """What `layouts` says of a user's table; nothing that was fitted to ours corrects it."""
+    """Result of `layouts` on a user's table, without corrections from our fit."""
     runs, refused = read_layouts(read_table(path), path.stem)
     result = layouts_evidence(
         [replace(run, fit_id=None) for run in runs], {entry.id: entry.reason for entry in refused}

@@ -14,12 +14,14 @@ from typing import Any
 
 from planner.answers.anatomy import step_breakdown
 from planner.device.computation import Computation, accumulated, steadied
+from planner.device.computation.synthesis import calibrated_computation
 from planner.device.rates import Error, basis_of, constants, error_of, network_of
 from planner.device.rates.times import computation_s, framework_named
 from planner.errors import BadInput
 from planner.hardware import Fabric, Hardware, bare_machine
 from planner.hardware.catalog import match_hardware
 from planner.memoize import memoize
+from planner.model import Model
 from planner.parallel.data import Site
 from planner.parallel.data.ddp import AllReduce
 from planner.parallel.data.fsdp import Sharded
@@ -34,6 +36,7 @@ from planner.validation.run import Run
 
 ALIKE = Effort(max_steps=20, first_runs=2)
 BUCKET_BYTES = 2**30  # InternEvo's reduce_bucket_size, 512 Mi elements of two bytes
+BERTS = ("bert", "distilbert", "electra")
 RULE_SHARE = 0.4  # of the peak, in the rule of thumb
 
 # Bytes per second of a machine's NICs together where a run does not state them: those of the maker's own.
@@ -60,9 +63,11 @@ FABRICS = {
 
 @dataclass(frozen=True, slots=True)
 class RunStep:
-    """Seconds of a step, with the error of the rates that it rests on; `slower` is by how much the slowest
-    replica is behind the mean of all, which the seconds have in them; `exposed` the share of communication
-    that no computation hides."""
+    """Predicted seconds of a step and their error.
+
+    `slower` is the factor of the slowest replica over the mean, included in the seconds; `exposed` the
+    share of communication that no computation hides.
+    """
 
     seconds: float
     error: Error
@@ -71,7 +76,7 @@ class RunStep:
 
 
 def obstacle(run: Run) -> str:
-    """Why the step of a run cannot be predicted, "" where it can."""
+    """Reason why the step of a run cannot be predicted, "" if it can."""
     if run.unknown or run.doubtful:
         return run.doubtful or run.unknown[0]
     assert run.device is not None
@@ -85,7 +90,7 @@ def obstacle(run: Run) -> str:
 
 @memoize
 def predicted(run: Run) -> RunStep | str:
-    """The step of a run, or why the package refuses it."""
+    """Predicted step of a run, or the reason why the package refuses it."""
     if reason := obstacle(run):
         return reason
     try:
@@ -103,7 +108,7 @@ def _error(run: Run, basis: str | None = None) -> Error:
 
 
 def _alone(run: Run) -> RunStep:
-    """A device alone: its computation, and one update for all micro-batches of a step."""
+    """Step of a single device: its micro-batches and one optimizer update."""
     assert run.model is not None
     assert run.device is not None
     assert run.precision is not None
@@ -152,10 +157,22 @@ def _together(run: Run) -> RunStep:
 
 
 def micro_batch_of(run: Run, site: Site) -> Computation:
-    """What a device of the slowest stage computes in one micro-batch, at the mean of steps."""
+    """Computation of one micro-batch on a device of the slowest stage, at mean durations."""
     assert run.model is not None
     assert run.precision is not None
     assert run.batch is not None
+    software = run.software
+    if not computes_in_units(run.model, site):
+        made = calibrated_computation(
+            run.model,
+            run.batch,
+            site.hardware,
+            run.precision,
+            software.tier,
+            optimizer=software.optimizer,
+            channels_last=software.channels_last,
+        )
+        return steadied(made)
     return steadied(
         device_computation(
             run.model,
@@ -170,13 +187,13 @@ def micro_batch_of(run: Run, site: Site) -> Computation:
 
 
 def site_of(run: Run) -> Site:
-    """The machines of a run, and how a replica is spread over them."""
+    """Machines of a run and its mesh."""
     assert run.layout is not None
     return Site(machine_of(run), run.devices, mesh=run.layout.mesh)
 
 
 def exchange_of(run: Run, site: Site) -> AllReduce | Owned | Sharded:
-    """The exchange of a run on the site of its replicas."""
+    """Data-parallel strategy of a run."""
     assert run.layout is not None
     assert run.precision is not None
     layout, software = run.layout, run.software
@@ -203,14 +220,14 @@ def exchange_of(run: Run, site: Site) -> AllReduce | Owned | Sharded:
 
 
 def _sent_format(run: Run) -> str:
-    """The format of gradients that a run's software sends: its own, else that of the parameters it reads."""
+    """Format of exchanged gradients: that of the software, else of the parameters."""
     assert run.precision is not None
     usual = "fp32" if run.precision.gradient_bytes == GRADIENTS["fp32"] else "bf16"
     return framework_named(run.software.tier).gradients.get(run.precision.compute, usual)
 
 
 def machine_of(run: Run) -> Hardware:
-    """The machine of a run: the catalogue's with most of such devices, with the network of the run."""
+    """Machine of a run: the catalogue's largest with its device, and the network of the run."""
     rate = run.links.network_bytes_per_s
     sockets = run.links.sockets
     return machine(run.device_name, run.devices_per_machine, rate, run.links.fabric, sockets=sockets, run=run)
@@ -225,13 +242,17 @@ def machine(
     sockets: bool = False,
     run: Run | None = None,
 ) -> Hardware:
-    """A machine with so many devices, and a network of the rate given or usual, with RDMA unless it is one of
-    `sockets`. A device that no machine of the catalogue has stands in a bare one with the fabric's class."""
+    """A machine with `devices` devices and a given or usual network, with RDMA unless `sockets`.
+
+    A device that no machine of the catalogue has gets a bare one with the fabric's class.
+    """
     base = _largest().get(device)
     if base is None:
         assert run is not None
         assert run.device is not None
-        base = bare_machine(device, run.device, fabric=FABRICS.get(fabric))
+        base = bare_machine(device, run.device)
+    if base.fabric is None:
+        base = replace(base, fabric=FABRICS.get(fabric))
     rate = network_bytes_per_s or USUAL_NETWORK.get(device.split("-", maxsplit=1)[0], USUAL_SINCE)
     network: dict[str, Any] = {
         "nic_baseline_bytes_per_s": rate,
@@ -253,7 +274,7 @@ def machine(
 
 @memoize
 def _largest() -> dict[str, Hardware]:
-    """For each GPU the machine with most of them; of equals AWS's, whose fabrics are measured."""
+    """For each GPU its largest machine in the catalogue; on ties AWS's, whose fabrics are measured."""
     by_name: dict[str, Hardware] = {}
     for entry in match_hardware(("*",)):
         best = by_name.get(entry.device.name)
@@ -269,8 +290,7 @@ def _largest() -> dict[str, Hardware]:
 
 @memoize
 def _left_out() -> dict[str, tuple[float, str]]:
-    """What leaving a run's source out of the fit adds to log(predicted), and the basis there, by the run's
-    id."""
+    """By run, the change of log(predicted) when its source is left out of the fit, and the basis then."""
     return {
         row["id"]: (float(row["source"]) - float(row["seen"]), row["source_basis"])
         for row in table("rates_left_out.csv")
@@ -280,8 +300,10 @@ def _left_out() -> dict[str, tuple[float, str]]:
 
 @dataclass(frozen=True, slots=True)
 class RangedStep:
-    """A step with the range that is stated of it: nine in ten published steps lie between `low_s` and
-    `high_s`. `left_s` is the step by a fit that had not seen the run's source; None: no fit has seen it."""
+    """A step with its stated 90% range from `low_s` to `high_s`.
+
+    `left_s` is the step by a fit without the run's source; None if no fit has seen it.
+    """
 
     step: RunStep
     left_s: float | None
@@ -290,24 +312,30 @@ class RangedStep:
 
 
 def with_range(run: Run) -> RangedStep | str:
-    """The prediction of a run with its range, or why there is none. Where an important setting is not
-    published, the range covers every reading of it."""
+    """Predicted step with its range, or the reason why there is none.
+
+    The range covers every reading of important settings that are not published.
+    """
     step = predicted(run)
     if isinstance(step, str):
         return step
     shift, basis = _left_out().get(run.fit_id or "", (None, None))
     left_s = None if shift is None else step.seconds * math.exp(shift)
     error = step.error if run.devices > 1 or basis is None else _error(run, basis)
-    readings = [found for other in run.readings if isinstance(found := predicted(other), RunStep)]
-    centres = [step.seconds, *(found.seconds for found in readings)]
+    centres = [step.seconds]
+    for other in run.readings:
+        if isinstance(found := predicted(other), RunStep):  # its rate may be read another way, too
+            centres.append(found.seconds * (run.step_s or 1.0) / (other.step_s or 1.0))
     ranges = [error.range_of(math.exp(-(shift or 0.0)) / seconds) for seconds in centres]
     low_s, high_s = 1 / max(high for _, high in ranges), 1 / min(low for low, _ in ranges)
     return RangedStep(step, left_s, low_s, high_s)
 
 
 def rule_of_thumb_s(run: Run) -> float | None:
-    """6 (8 where the forward pass is computed twice) x multiply-adds per sample, of language models x
-    parameters per token, over 0.4 of the peak."""
+    """Step by 6 FLOPs per parameter and token (8 with full recompute) over 0.4 of the peak.
+
+    Networks over images count their multiply-adds instead.
+    """
     assert run.device is not None
     assert run.precision is not None
     assert run.model is not None
@@ -319,9 +347,9 @@ def rule_of_thumb_s(run: Run) -> float | None:
     return passes * each * run.samples_per_step / (RULE_SHARE * peak * run.devices)
 
 
-def kind_of(run: Run) -> str:
-    """CNN, BERT or LLM, as errors are told apart."""
-    assert run.model is not None
-    if network_of(run.model) == "cnn":
-        return "CNN"
-    return "BERT" if run.model.name.startswith("bert") else "LLM"
+def kind_of(model: Model) -> str:
+    """Kind of a network in tables of errors: CNN, BERT, LLM or other networks."""
+    network = network_of(model)
+    if network == "transformer":
+        return "BERT" if model.name.startswith(BERTS) else "LLM"
+    return "CNN" if network == "cnn" else "other networks"

@@ -24,6 +24,7 @@ from planner.parallel.mesh import Mesh
 from planner.validation.networks import device_named, network_named, network_of
 from planner.validation.row import count, figures, number, packed_table, table, wrong_figure
 from planner.validation.run import (
+    LANGUAGE,
     TENSORS,
     Layout,
     Links,
@@ -36,7 +37,6 @@ from planner.validation.run import (
 )
 
 STAGES = {"zero3/fsdp": 3, "zero2": 2, "zero1": 1}
-LANGUAGE = ("llm", "llm-moe", "llm-lora")
 INTERLEAVED = re.compile(r"\bVP (?P<stages>\d+)")
 # Frameworks whose pipelines are interleaved, and those from before positions were cut beside features (2022).
 INTERLEAVES = re.compile(r"Megatron-LM(?!.*2020)|Megatron-Core|NeMo|NEMO|NVIDIA Release|Bridge")
@@ -44,12 +44,15 @@ WHOLE_POSITIONS = re.compile(r"Megatron-DeepSpeed|Megatron-LM.*(2020|2021)")
 USUAL_BLOCKS = 2  # of an interleaved stage
 IN_MACHINE = re.compile(r"group=[48]\b")  # devices that state is spread over
 WHOLE_TENSORS = re.compile(r"InternEvo")  # hybrid_zero_optim.py of InternLM/InternEvo
+TOKENS = re.compile(r"(\d{1,7}) tokens$")  # of a micro-batch, where its sequences are not stated
+USUAL_PASSES = 8  # micro-batches per step, where only that one is not stated
+UNSTATED = "definition not stated"
 MICRO_BATCH = "micro-batch x accumulation x replicas is not the global batch"
 
 
 @dataclass(frozen=True, slots=True)
 class Refused:
-    """A row that is no run, and why."""
+    """A row that cannot be read, and the reason."""
 
     id: str
     source: str
@@ -64,13 +67,13 @@ def training_rows() -> tuple[Row, ...]:
 
 @memoize
 def published_runs() -> tuple[tuple[Run, ...], tuple[Refused, ...]]:
-    """The runs of `training.csv.gz`, and the rows that are none."""
+    """Runs of `training.csv.gz`, and its unreadable rows."""
     runs, refused = read_rows(training_rows())
     return tuple(replace(run, fit_id=run.id) for run in runs), tuple(refused)
 
 
 def read_rows(rows: Iterable[Row]) -> tuple[list[Run], list[Refused]]:
-    """The runs among rows with every column, and what could not be read."""
+    """Runs of complete rows, and the unreadable ones."""
     runs: list[Run] = []
     refused: list[Refused] = []
     for row in rows:
@@ -83,7 +86,7 @@ def read_rows(rows: Iterable[Row]) -> tuple[list[Run], list[Refused]]:
 
 
 def read_run(row: Row) -> Run | str:
-    """A row as a run, or the reason why it is none."""
+    """The run of a row, or the reason why it is none."""
     if wrong := wrong_figure(row):
         return wrong
     devices = count(row["devices"])
@@ -95,6 +98,7 @@ def read_run(row: Row) -> Run | str:
         return f"the precision {row['precision_norm']} is not modelled"
     known = figures("reading")
     inferred: list[str] = []
+    row = _with_sequences(row, inferred)
     network = network_of(row, inferred)
     model = None if isinstance(network, str) else network
     device_name = name_called(row["device"], row["device_mem_gb"])
@@ -148,22 +152,42 @@ def read_run(row: Row) -> Run | str:
     return replace(run, readings=tuple(_readings(row, run)))
 
 
+def _with_sequences(row: Row, inferred: list[str]) -> Row:
+    """The row with its micro-batch as one sequence if only its tokens are stated."""
+    stated = TOKENS.match(row["micro_batch"])
+    if row["arch"] not in LANGUAGE or stated is None or row["seq_or_image"].isdigit():
+        return row
+    tokens = int(stated[1])
+    whole = TOKENS.match(row["global_batch"])
+    inferred.append(f"sequences of {tokens:,} tokens")
+    batch = str(int(whole[1]) // tokens) if whole else row["global_batch"]
+    return {**row, "seq_or_image": stated[1], "micro_batch": "1", "global_batch": batch}
+
+
 def _readings(row: Row, run: Run) -> Iterable[Run]:
-    """The run as it may also have been, where an important setting is not published: recomputation of large
-    models, the compiler of TensorFlow."""
+    """Other readings of a run whose important settings are not published.
+
+    These are recompute of large models, the definition of their rate, and the compiler of TensorFlow.
+    """
     if row["ckpt_norm"] == "unknown" and row["arch"] in LANGUAGE and run.device is not None:
         yield run.read_as(recompute="full")
+    if run.step_s and row["arch"] in LANGUAGE and not (row["global_batch"] or row["grad_accum"]):
+        yield run.read_as(accumulate=USUAL_PASSES, step_s=run.step_s * USUAL_PASSES)
+    if run.step_s and run.recompute == "full" and UNSTATED in row["metric_unit"]:
+        yield run.read_as(step_s=run.step_s * 3 / 4)  # without the repeated forward pass
     if tier := other_tier(row):
         yield run.read_as(software=replace(run.software, tier=tier))
 
 
 def _doubtful(row: Row) -> str:
-    """Why no setting explains a row, "" where one does."""
+    """Reason why no setting explains a row, "" if one does."""
     known = figures("reading")
     if reason := known["doubtful"].get(row["id"]):
         return str(reason)
     if row["arch"] == "llm" and (reason := known["doubtful_sources"].get(row["source_id"])):
         return str(reason)
+    if "sum of fwd/bwd/step timers" in row["note"]:
+        return "its rate leaves out what happens between the timers of a step"
     if "LDDL" in row["note"]:
         return "sequences are sorted by length, so that fewer tokens are computed than counted"
     if "TF32 flag has no effect" in row["note"]:
@@ -180,10 +204,10 @@ def _unmodelled(row: Row) -> Iterable[str]:
         yield "sequences cut over devices (context parallelism) are not modelled"
     if row["ep"] not in ("", "1"):
         yield "experts spread over devices (expert parallelism) are not modelled"
+    if row["arch"] == "llm-lora" and row["tp"] not in ("", "1"):
+        yield "adapters (LoRA) on layers that ranks share are not modelled"
     if "ZeRO++" in row["strategy"] or "offload" in row["strategy"]:
         yield "compressed collectives and offloading are not modelled"
-    if row["arch"] == "llm-lora":
-        yield "training of adapters (LoRA) is not modelled"
 
 
 def _layout(row: Row, model: Model | None, devices: int, inferred: list[str]) -> Layout | str:
@@ -213,8 +237,11 @@ def _layout(row: Row, model: Model | None, devices: int, inferred: list[str]) ->
 
 
 def _interleave(row: Row, blocks: int, pipeline: int, inferred: list[str]) -> int:
-    """Stages a device has, as stated. Megatron's own tables and NVIDIA's configurations interleave wherever
-    there is a pipeline; those that state how have one to four blocks a stage, most of them two."""
+    """Virtual pipeline stages of a device.
+
+    Megatron's own tables and NVIDIA's configurations interleave wherever there is a pipeline; those that
+    state it have one to four blocks per stage, most of them two.
+    """
     if not Mesh.of(pipeline=pipeline).outer:
         return 1
     known = figures("reading")["stated"].get(row["series"], {}).get(row["model"], {})
@@ -244,13 +271,12 @@ def _micro_batch(row: Row, stated: Mapping[str, Any], devices: int, inferred: li
 
 
 def _accumulate(row: Row, model: Model | None, batch: int | None, layout: Layout | None) -> int | str:
-    """Micro-batches of a step. A single device that trains images takes one: what its table accumulates is
-    the batch of several devices."""
+    """Micro-batches per step. A single device that trains images has one: its table accumulates the batch
+    of several devices."""
     if row["arch"] in LANGUAGE:
         whole = count(row["global_batch"])
         if whole is None:
-            stated = row["micro_batch"] and row["grad_accum"]
-            return count(row["grad_accum"]) or 1 if stated else "no global batch is stated"
+            return count(row["grad_accum"]) or 1 if row["micro_batch"] else "no global batch is stated"
         if layout is None or batch is None:
             return 1
         return MICRO_BATCH if whole % (batch * layout.replicas) else whole // (batch * layout.replicas)
@@ -266,7 +292,7 @@ def _links(row: Row) -> Links:
     if row["arch"] == "llm" and (known := figures("reading")["network_rates"].get(row["source_id"])):
         rate = float(known["gbit_per_s"])
     return Links(
-        fabric=row["intra_class"],
+        fabric=row["intra_class"] or figures("reading")["usual_fabrics"].get(row["device"], ""),
         network_bytes_per_s=None if rate is None else rate * 1e9 / 8,
         basis=row["inter_basis"],
         sockets="tcp" in network or ("ethernet" in network and "ib" not in network),
@@ -275,7 +301,7 @@ def _links(row: Row) -> Links:
 
 
 def _tensors(row: Row, model: Model | None) -> int:
-    """Tensors that are exchanged, where the network is known by name and not by a stand-in of its kind."""
+    """Number of exchanged tensors, if the network is known by name."""
     return len(model.tensors) if model is not None and row["arch"] in ("cnn", "bert") else TENSORS
 
 
@@ -285,16 +311,18 @@ def _parameters(row: Row) -> float | None:
 
 
 def _recompute(row: Row, inferred: list[str]) -> Recompute:
-    said = row["ckpt_norm"]
-    if said == "unknown":
+    mode = row["ckpt_norm"]
+    if mode == "unknown":
         inferred.append("no recompute")
-    return recompute_named(said, tier_of(row)) if said in {"selective", "full"} else "none"
+    return recompute_named(mode, tier_of(row)) if mode in {"selective", "full"} else "none"
 
 
 def _step_s(row: Row, run: Run) -> float | None:
-    """Seconds of a step, as printed or from what was printed. Floating operations are the model's (6 for each
-    parameter and token, and attention) or the hardware's, with the forward pass counted twice where it was
-    computed twice."""
+    """Seconds per step, as printed or derived from a rate.
+
+    FLOP/s are the model's (6 per parameter and token, and attention), or the hardware's, which count
+    recomputed passes.
+    """
     samples, tokens = number(row["samples_per_s_global"]), number(row["tokens_per_s_global"])
     if samples and run.arch not in LANGUAGE:
         return run.samples_per_step / samples
@@ -309,7 +337,7 @@ def _step_s(row: Row, run: Run) -> float | None:
         return None
     flops = 6.0 * run.model.macs * run.samples_per_step  # forward and twice backward, two a multiply-add
     if unit.startswith("TFLOP/s/GPU"):
-        if "hardware" in unit and run.recompute == "full":
+        if ("hardware" in unit or UNSTATED in unit) and run.recompute == "full":
             flops *= 4 / 3
         return flops / (value * 1e12 * run.devices)
     if unit == "MFU %" and (peak := number(row["peak_tflops"])):
@@ -318,8 +346,7 @@ def _step_s(row: Row, run: Run) -> float | None:
 
 
 def _rate_per_s(row: Row) -> float | None:
-    """Samples per second of all devices, where the rate is one of samples, or of parts of a known number to a
-    sample (tokens, frames)."""
+    """Samples per second of all devices, if the rate counts samples or a known number of parts of one."""
     if rate := number(row["samples_per_s_global"]):
         return rate
     value, unit = number(row["tokens_per_s_global"]), "tokens/s"
@@ -338,7 +365,7 @@ def _rate_per_s(row: Row) -> float | None:
 
 @memoize
 def throughput_runs() -> tuple[Run, ...]:
-    """Rows of throughput.csv; those without a batch, of other image sizes or frameworks are left out."""
+    """Runs of throughput.csv, without rows that lack a batch or use other image sizes or frameworks."""
     runs = (_throughput_run(row, line) for line, row in enumerate(table("throughput.csv"), 2))
     return tuple(run for run in runs if run is not None)
 

@@ -27,17 +27,17 @@ DATA: Traversable = files("planner.validation") / "data"
 
 @memoize
 def figures(name: str) -> dict[str, Any]:
-    """The table `data/<name>.toml`."""
+    """Contents of `data/<name>.toml`."""
     return tomllib.loads((DATA / f"{name}.toml").read_text("utf-8"))
 
 
 def table(*path: str) -> list[dict[str, str]]:
-    """The rows of a CSV file in `data/`."""
+    """Rows of a CSV file in `data/`."""
     return list(csv.DictReader(DATA.joinpath(*path).read_text("utf-8").splitlines()))
 
 
 def packed_table(name: str) -> list[dict[str, str]]:
-    """The rows of a compressed CSV file in `data/`."""
+    """Rows of a gzipped CSV file in `data/`."""
     return list(csv.DictReader(gzip.decompress((DATA / name).read_bytes()).decode().splitlines()))
 
 
@@ -71,7 +71,7 @@ def profile(*path: str) -> Profile:
 
 
 def once(make: Callable[[], T]) -> Callable[[], T]:
-    """`make` called at the first need and once only, also where checks run side by side."""
+    """A function that calls `make` at first use only, even from several threads."""
     lock, made = Lock(), memoize(make)
 
     def get() -> T:
@@ -104,7 +104,7 @@ SHARDED = {
 
 
 def filled(row: Mapping[str, str], line: int, name: str) -> dict[str, str]:
-    """A row with every column, those missing from others where they follow."""
+    """A row with every column; missing ones are derived from others if they follow."""
     full = dict.fromkeys((*TEXTS, *WHOLE, *NUMBERS), "") | {key: text.strip() for key, text in row.items()}
     full["id"] = full["id"] or f"line {line}"
     full["source_id"] = full["source_id"] or name
@@ -116,8 +116,10 @@ def filled(row: Mapping[str, str], line: int, name: str) -> dict[str, str]:
 
 
 def wrong_figure(row: Mapping[str, str]) -> str:
-    """Which count or figure of a row is none, "" where all are. What a source describes in words ("1024
-    tokens") is left open."""
+    """The first malformed count or figure of a row, "" if there is none.
+
+    Batches that a source describes in words ("1024 tokens") are left alone.
+    """
     for name in (*WHOLE, *NUMBERS):
         text = row[name]
         if not text or (name in ("micro_batch", "global_batch") and " " in text):
@@ -138,15 +140,15 @@ def number(text: str) -> float | None:
 
 
 def count(text: str) -> int | None:
-    """A whole number, None where the text is none."""
+    """A whole number, None if the text is none."""
     value = number(text)
     return int(value) if value is not None and value == value // 1 and 1 <= value <= MOST_WHOLE else None
 
 
 def _strategy(row: Mapping[str, str]) -> str:
-    said = row["strategy"].lower()
+    words = row["strategy"].lower()
     for word, strategy in SHARDED.items():
-        if word in said:
+        if word in words:
             return strategy
     if any(row[degree] not in ("", "1") for degree in ("tp", "pp")):
         return "3d"
@@ -157,7 +159,7 @@ Value = float | str
 
 
 class CheckName(NamedTuple):
-    """What can be asked for: `li/saturation`."""
+    """Name of a check: `li/saturation`."""
 
     paper: str
     check: str
@@ -167,7 +169,7 @@ class CheckName(NamedTuple):
 
 
 class RowName(NamedTuple):
-    """A row of a check: `li/saturation/batch-32`."""
+    """Name of a row of a check: `li/saturation/batch-32`."""
 
     paper: str
     check: str
@@ -182,7 +184,7 @@ class RowName(NamedTuple):
 
 
 class About(TypedDict):
-    """What a row is, how ours was found, and where the published figure stands."""
+    """Description of a row: what it is, how ours is found, and its source."""
 
     name: RowName
     what: str
@@ -192,8 +194,11 @@ class About(TypedDict):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Row:
-    """`error` is ours relative to the published figure, where both are numbers.
-    `known` says that the row is listed as not holding (`data/known.toml`), `reason` why."""
+    """One claim: a published value and ours.
+
+    `error` is ours relative to the published figure if both are numbers. `known`: listed as failing in
+    `data/known.toml`, with `reason`.
+    """
 
     name: RowName
     what: str
@@ -217,21 +222,20 @@ class Row:
 
     @property
     def as_claimed(self) -> bool:
-        """Whether the row does what we say of it. One that is listed as failing and holds is good news, and
-        its entry in the list is out of date."""
+        """Whether the row holds, or is listed as failing. A listed row that holds is outdated."""
         return self.holds or self.known
 
     def record(self) -> dict[str, Any]:
-        """The row as JSON and CSV have it."""
+        """The row as JSON and CSV show it."""
         return asdict(self) | {"name": str(self.name)}
 
     def listed(self, reason: str) -> Row:
-        """The row as one of the listed ones; the reason is shown only where it is needed."""
+        """The row marked as listed; the reason is shown only if it fails."""
         return replace(self, known=True, reason="" if self.holds else reason)
 
 
 def near(published: float, ours: float, tolerance: float, *, unit: str = "", **about: Unpack[About]) -> Row:
-    """Ours within `tolerance` (a share) of the published figure."""
+    """Claim: ours is within `tolerance` (a share) of the published figure."""
     error = ours / published - 1
     return _row(
         about, published, ours, f"within {tolerance:.0%}", abs(error) <= tolerance, error=error, unit=unit
@@ -239,7 +243,7 @@ def near(published: float, ours: float, tolerance: float, *, unit: str = "", **a
 
 
 def close(published: float, ours: float, distance: float, *, unit: str = "", **about: Unpack[About]) -> Row:
-    """Ours at most `distance` away, in the figure's own unit."""
+    """Claim: ours is at most `distance` away, in the unit of the figure."""
     claim = "equal" if distance == 0 else f"within {distance:g} {unit if distance != 1 else unit.rstrip('s')}"
     return _row(
         about,
@@ -253,22 +257,22 @@ def close(published: float, ours: float, distance: float, *, unit: str = "", **a
 
 
 def equal(published: str, ours: str, **about: Unpack[About]) -> Row:
-    """Ours is the same."""
+    """Claim: ours is equal."""
     return _row(about, published, ours, "equal", published == ours)
 
 
 def at_least(published: float, ours: float, least: float, *, unit: str = "", **about: Unpack[About]) -> Row:
-    """Ours at `least` or above."""
+    """Claim: ours is at least `least`."""
     return _row(about, published, ours, f"at least {least:g}", ours >= least, unit=unit)
 
 
 def at_most(published: float, ours: float, most: float, *, unit: str = "", **about: Unpack[About]) -> Row:
-    """Ours at `most` or below."""
+    """Claim: ours is at most `most`."""
     return _row(about, published, ours, f"at most {most:g}", ours <= most, unit=unit)
 
 
 def stated(published: str, ours: str, holds: bool, claim: str, **about: Unpack[About]) -> Row:
-    """A statement of a paper about an order or a shape, and whether ours has it."""
+    """Claim of a paper about an order or a shape."""
     return _row(about, published, ours, claim, holds)
 
 
@@ -303,7 +307,7 @@ Check = Callable[[], list[Row]]
 
 
 def _of_section(claim: Callable[..., Row]) -> Callable[..., Row]:
-    """A claim as a method of a section: case, what it is, the claim's own values, and `how` ours is found."""
+    """A claim as a method of `Section`."""
 
     def make(section: Section, case: str, what: str, *values: Value, how: str = "", **more: str) -> Row:
         return claim(*values, **more, **section.about(case, what, how))
@@ -313,7 +317,7 @@ def _of_section(claim: Callable[..., Row]) -> Callable[..., Row]:
 
 @dataclass(frozen=True)
 class Section:
-    """One check of a paper: its published figures, and its rows, which name their source."""
+    """One check of a paper: its published figures and the source of its rows."""
 
     name: CheckName
     figures: dict[str, Any]
@@ -324,13 +328,13 @@ class Section:
     at_least, at_most, stated = _of_section(at_least), _of_section(at_most), _of_section(stated)
 
     def about(self, case: str, what: str, how: str = "") -> About:
-        """What every row says, whatever it claims."""
+        """Description that all claims share."""
         name = RowName(*self.name, case)
         return {"name": name, "what": what, "how": how or self.how, "source": self.source}
 
 
 class Paper:
-    """The checks of a paper, whose figures stand in `data/<name>.toml`; `how` says how ours are found."""
+    """Checks of a paper, whose figures are in `data/<name>.toml`."""
 
     def __init__(self, name: str, how: str = "") -> None:
         self.name, self.how, self.figures = name, how, figures(name)
@@ -339,8 +343,7 @@ class Paper:
     def check(
         self, figures_of: str = ""
     ) -> Callable[[Callable[[Section], Iterable[Row]]], Callable[[Section], Iterable[Row]]]:
-        """Register a function that yields the rows of a check, under its name and with the figures of that
-        name (or of another section)."""
+        """Register a function that yields the rows of a check under its name."""
 
         def register(rows: Callable[[Section], Iterable[Row]]) -> Callable[[Section], Iterable[Row]]:
             given = self.figures[figures_of or rows.__name__]

@@ -25,6 +25,7 @@ if TYPE_CHECKING:
 
 Row = Mapping[str, str]
 Kind = Literal["sharded", "cut", "plain"]
+LANGUAGE = ("llm", "llm-moe", "llm-lora")
 TENSORS = 200  # of parameters, where the network is not known: most published ones have 160 to 400
 
 
@@ -75,7 +76,7 @@ class Layout:
 
     @property
     def mesh(self) -> Mesh:
-        """How a replica is spread over devices."""
+        """Mesh of a replica."""
         from planner.parallel.mesh import Mesh
         from planner.parallel.pipeline import PipelineParallel
         from planner.parallel.tensor import TensorParallel
@@ -151,7 +152,7 @@ class Run:
         return self.samples_per_step / (self.step_s or float("inf"))
 
     def read_as(self, **changes: object) -> Run:
-        """The run with an open setting read another way."""
+        """Another reading of the run, with open settings changed."""
         return replace(self, readings=(), **changes)  # type: ignore[arg-type]
 
 
@@ -180,7 +181,7 @@ NVIDIA_EXAMPLES = ("nvidia-dle", "lambda")  # their own code, with fused norms a
 
 
 def year_of(text: str) -> int | None:
-    """The year of a release that a text names: written out, or as that of a container ("22.11")."""
+    """Year of a release: written out, or from a container version ("22.11")."""
     if match := YEAR.search(text):
         return int(match[1])
     container = CONTAINER.search(text)
@@ -188,10 +189,10 @@ def year_of(text: str) -> int | None:
 
 
 def tier_of(row: Row) -> str:
-    """The tier of a row's software."""
+    """Software tier of a row."""
     tier = _tier_of(row)
-    engine = row["arch"] == "llm" and row["device"].startswith(HOPPER_AND_LATER)
-    return "transformer-engine" if engine and tier in ("megatron", "fused") else tier
+    engine = row["arch"] in LANGUAGE and row["device"].startswith(HOPPER_AND_LATER)
+    return "transformer-engine" if engine and tier in ("megatron", "mlperf") else tier
 
 
 def _tier_of(row: Row) -> str:
@@ -199,7 +200,7 @@ def _tier_of(row: Row) -> str:
     if TIERS[0][1].search(text):
         return TIERS[0][0]
     if row["source_id"].startswith("mlperf"):
-        return "fused"
+        return "mlperf"
     if XLA.search(text) or (XLA.search(flags) and "no XLA" not in flags):
         return "xla"
     for tier, pattern in TIERS[1:]:
@@ -211,23 +212,22 @@ def _tier_of(row: Row) -> str:
 
 
 def other_tier(row: Row) -> str | None:
-    """The other tier that software may have been where its flags are not printed; None where nothing is open:
-    TensorFlow may have run with XLA."""
+    """Alternative tier if flags are not printed: TensorFlow may have run with XLA. None if nothing is
+    open."""
     return "xla" if _tier_of(row) == "tensorflow" and not row.get("flags") else None
 
 
 def has_flash_attention(row: Row) -> bool:
-    """Whether attention is one kernel: that of language models since 2023, on devices that have it; BERT's
-    code of before did not."""
+    """Whether attention is one fused kernel: in language models since 2023, on devices that support it."""
     text = row["framework"]
-    if row["arch"] not in ("llm", "llm-moe", "llm-lora"):
+    if row["arch"] not in LANGUAGE:
         return text.startswith("milabench")
     old = (year_of(text) or FLASH_SINCE) < FLASH_SINCE
     return not (old or text.startswith("Megatron-DeepSpeed") or row["device"].startswith(BEFORE_AMPERE))
 
 
 def software_of(row: Row, model: Model | None) -> Software:
-    """The software of a row and its settings."""
+    """Software of a row and its settings."""
     return Software(
         tier=tier_of(row),
         text=row["framework"],
@@ -254,20 +254,23 @@ def _input(row: Row) -> str:
 
 
 def _channels_last(row: Row) -> bool:
-    """The layout of images; NVIDIA's examples have channels last in sixteen bits."""
+    """Layout of images; NVIDIA's examples use channels last in 16 bits."""
     if row["source_id"] == "nvidia-dle" or row["source_id"].startswith("mlperf"):
         return row["precision_norm"] in ("fp16", "bf16")
     return "NHWC" in row["flags"] or "channels_last" in row["note"]
 
 
 def _overlaps(row: Row) -> bool:
-    """DeepSpeed without ZeRO sums gradients after the backward pass. XLA compiles the pass into one cluster,
-    whose results are all there at its end."""
+    """Whether gradients are exchanged during the backward pass.
+
+    DeepSpeed without ZeRO sums them after it. XLA compiles the pass into one cluster, whose results appear
+    at its end.
+    """
     return "deepspeed" not in row["framework"].lower() and "XLA" not in row["flags"]
 
 
 def _cycle_s(row: Row) -> float:
-    """Horovod's default cycle: 5 ms, from release 0.21 of November 2020 on 1 ms (its changelog, #2468)."""
+    """Default cycle of Horovod: 5 ms, 1 ms from release 0.21 of November 2020 on (changelog, #2468)."""
     if row["strategy"] != "horovod":
         return 0.0
     container = CONTAINER.search(row["framework"])
@@ -275,8 +278,11 @@ def _cycle_s(row: Row) -> float:
 
 
 def _gradient_bytes(row: Row) -> int | None:
-    """Gradients are as wide as the parameters. DeepSpeed and MXNet keep those in 16 bits where they compute
-    so, and sum gradients in them; others do or do not, by release and script."""
+    """Bytes per exchanged gradient; None if not known.
+
+    DeepSpeed and MXNet keep parameters and gradients in 16 bits if they compute so; others differ by
+    release and script.
+    """
     if row["precision_norm"] not in ("fp16", "bf16", "fp8"):
         return 4
     return 2 if any(name in row["framework"].lower() for name in ("deepspeed", "mxnet")) else None

@@ -34,7 +34,7 @@ FIRST = "a single device: where its series begins"  # compared with nothing, as 
 
 @dataclass(frozen=True, slots=True)
 class Settings:
-    """What no row states."""
+    """Settings that no row states."""
 
     jitter: float
     jitter_s: float
@@ -43,8 +43,10 @@ class Settings:
 
 @dataclass(frozen=True, slots=True)
 class Pair:
-    """A run and the smallest one of its series, with their seconds per step: those of as many samples per
-    device, or of as many of whatever the series counts."""
+    """A run and the smallest run of its series, with their seconds per step.
+
+    Steps are those of as many samples per device, or of the unit that the series counts.
+    """
 
     base: Run
     run: Run
@@ -59,12 +61,12 @@ class Pair:
 
     @property
     def linear_s(self) -> float:
-        """The step by scaling without loss."""
+        """Step under linear scaling."""
         return self.base_s / passes(self.base) * passes(self.run)
 
 
 def passes(run: Run) -> int:
-    """Micro-batches of a step; a single device exchanges nothing, so that its step is one."""
+    """Micro-batches per step; 1 on a single device, which exchanges nothing."""
     return run.accumulate if run.devices > 1 else 1
 
 
@@ -76,18 +78,18 @@ def _step_s(run: Run) -> float:
 
 
 def devices_per_machine(run: Run) -> int:
-    """Devices of a machine that take part."""
+    """Participating devices of a machine."""
     return max(run.devices // run.machines, 1)
 
 
 def fabric_of(run: Run) -> Fabric | None:
-    """The links between the devices of a machine that take part."""
+    """Links between the participating devices of a machine."""
     part = FABRICS.get(f"{run.links.fabric} of {devices_per_machine(run)}") if run.links.meshed else None
     return part or FABRICS.get(run.links.fabric)
 
 
 def link_of(run: Run) -> str:
-    """The kind of network, as tables group by it."""
+    """Kind of network, by which tables group."""
     if run.machines == 1:
         fabric = fabric_of(run)
         if fabric is None:
@@ -100,7 +102,7 @@ def link_of(run: Run) -> str:
 
 
 def machine_of(run: Run) -> Hardware:
-    """The machine that a row describes."""
+    """The machine of a run."""
     rate = run.links.network_bytes_per_s
     return bare_machine(
         f"{run.links.fabric or 'one device'} x {devices_per_machine(run)}",
@@ -114,7 +116,7 @@ def machine_of(run: Run) -> Hardware:
 
 
 def obstacle(run: Run) -> str:
-    """Why the scaling of a run cannot be judged, "" where it can."""
+    """Reason why the scaling of a run cannot be judged, "" if it can."""
     if run.layout is None or run.layout.kind != "plain":
         return "not plain data parallelism"
     if run.doubtful.startswith("micro-batch x"):
@@ -130,8 +132,10 @@ def obstacle(run: Run) -> str:
 
 
 def pairs(runs: Iterable[Run], refused: dict[str, str]) -> list[Pair]:
-    """Each run beside the smallest one of its series, micro-batch and format; what cannot be paired is in
-    `refused` with the reason."""
+    """Each run paired with the smallest of its series, micro-batch and format.
+
+    Runs that cannot be paired go to `refused` with the reason.
+    """
     by_series: dict[str, list[Run]] = defaultdict(list)
     for run in runs:
         if reason := obstacle(run):
@@ -165,7 +169,7 @@ def _has_network(run: Run) -> bool:
 
 
 def computation_of(run: Run, pass_s: float, settings: Settings) -> Computation:
-    """Micro-batches that exchange nothing, then one: equal layers, a third of the time forward."""
+    """Micro-batches without exchange, then one with it: equal layers, a third of the time forward."""
     n = LAYERS
     assert run.parameters is not None
     forward, backward = pass_s * FORWARD_SHARE / n, pass_s * (1 - FORWARD_SHARE) / n
@@ -197,7 +201,7 @@ def computation_of(run: Run, pass_s: float, settings: Settings) -> Computation:
 
 @memoize
 def step_s(run: Run, pass_s: float, settings: Settings) -> float:
-    """The predicted step of a run whose micro-batch takes so long on a device alone."""
+    """Predicted step of a run, given the time of one micro-batch on a single device."""
     if run.devices == 1:
         return pass_s * passes(run)
     width = run.software.gradient_bytes
@@ -218,7 +222,7 @@ def step_s(run: Run, pass_s: float, settings: Settings) -> float:
 
 
 def predict_s(pair: Pair, settings: Settings) -> float:
-    """The step of a run, by the computation that the step of the smallest leaves room for."""
+    """Predicted step of the larger run, from the computation that the smaller one implies."""
     base, run = pair.base, pair.run
     pass_s = pair.base_s / passes(base)
     if base.devices > 1:

@@ -16,14 +16,14 @@ from statistics import median
 
 import numpy as np
 
-from planner.device.rates import constants, family_of
+from planner.device.rates import constants, family_of, network_of
 from planner.errors import unknown_name
 from planner.validation import ddp, memory, scaling
 from planner.validation.evidence import OTHER_KIND, Compared, Evidence, Statement, ninth, ranged_by_others
 from planner.validation.predict import RunStep, kind_of, predicted, rule_of_thumb_s, with_range
-from planner.validation.reader import LANGUAGE, published_runs, throughput_runs
+from planner.validation.reader import published_runs, throughput_runs
 from planner.validation.row import figures, table
-from planner.validation.run import Run
+from planner.validation.run import LANGUAGE, Run
 
 OF_RUNS = ("allreduce", "throughput", "sharded", "devices", "memory")  # that a table of runs can feed
 SUITES = ("papers", "servers", *OF_RUNS, "fine-tuning", "layouts")
@@ -33,11 +33,12 @@ BIASED, MOST_BIAS, LEAST_RUNS = ("A100", "H100"), 0.10, 4
 LOW, MOST_LOW, MOST_REFUSED = -0.15, 0.10, 0.03  # of memory
 MATTERS, MOST_SHARE = 0.1, 0.5  # communication of a step; of a rule's error that ours may be there
 KINDS = {"sharded": "FSDP and ZeRO", "cut": "tensor and pipeline", "plain": "plain replicas"}
+APART = "adapters, frozen parts, inferred lengths"
 SHAPED = "PyTorch over shaped links"
 
 
 def evidence(name: str) -> Evidence:
-    """What the suite of this name finds in what ships."""
+    """Result of a suite on the shipped runs."""
     if name not in SUITES:
         raise unknown_name("suite", name, SUITES)
     if name in ("papers", "servers"):
@@ -56,7 +57,7 @@ def evidence(name: str) -> Evidence:
 def evidence_of(
     name: str, runs: Sequence[Run], skipped: Mapping[str, str] | None = None, *, shipped: bool = False
 ) -> Evidence:
-    """What a suite says of runs; `skipped` are rows that are none."""
+    """Result of a suite on given runs; `skipped` are rows that could not be read."""
     make = {
         "allreduce": _allreduce,
         "throughput": _throughput,
@@ -96,7 +97,7 @@ def compare_runs(
     takes: Callable[[Run], bool],
     part_of: Callable[[Run], str],
 ) -> list[Compared]:
-    """The runs that a suite takes beside their predictions."""
+    """The runs of a suite with their predictions."""
     rows = []
     for run in runs:
         if not takes(run):
@@ -126,7 +127,7 @@ def compare_runs(
 
 
 def words_of(run: Run) -> str:
-    """A run in words: network, batch, devices, number format, how it was spread, software."""
+    """Label of a run: network, batch, devices, number format, parallelism, software."""
     layout = run.layout
     batch = f"batch {run.batch}" + (f" x {run.accumulate}" if run.accumulate > 1 else "")
     spread = ""
@@ -144,19 +145,28 @@ def words_of(run: Run) -> str:
 
 
 def is_alone(run: Run) -> bool:
-    """Runs of one device, and language models that are sharded over those of one machine, as nobody publishes
-    large ones on one device."""
+    """Whether a run measures devices alone: one device, or a language model sharded in one machine.
+
+    Nobody publishes large models on one device.
+    """
     if run.devices == 1:
         return True
     sharded = run.layout is not None and run.layout.kind == "sharded"
     return sharded and run.arch == "llm" and run.machines == 1
 
 
+def is_apart(run: Run) -> bool:
+    """Whether parts of the network are frozen, or its sequence length is inferred: no fit sees such runs."""
+    frozen = run.model is not None and run.model.has_frozen
+    return frozen or any("tokens" in setting for setting in run.inferred)
+
+
 def _device_part(run: Run) -> str:
     assert run.device is not None
-    if run.arch in ("detection", "segmentation"):
-        return "detection and segmentation"
-    return kind_of(run) if run.device.vendor in NVIDIA else "other vendors"
+    assert run.model is not None
+    if run.device.vendor not in NVIDIA:
+        return "other vendors"
+    return APART if is_apart(run) else kind_of(run.model)
 
 
 def _devices(runs: Sequence[Run], skipped: dict[str, str]) -> Evidence:
@@ -167,7 +177,7 @@ def _devices(runs: Sequence[Run], skipped: dict[str, str]) -> Evidence:
 
 
 def _unknown_devices(runs: Sequence[Run]) -> list[Statement]:
-    """Errors of NVIDIA's devices by a fit that had seen no run of their family."""
+    """Errors on NVIDIA devices whose family was left out of the fit."""
     known = {row["id"]: float(row["device"]) for row in table("rates_left_out.csv") if row["device"]}
     off = [
         abs(float(np.expm1(known[run.fit_id])))
@@ -184,21 +194,21 @@ def _unknown_devices(runs: Sequence[Run]) -> list[Statement]:
 
 
 def _bias(runs: Sequence[Run], rows: Sequence[Compared]) -> list[Statement]:
-    """The largest bias of the devices that most rent, in any of their number formats."""
+    """Largest bias of the most rented devices in any number format."""
     by: dict[tuple[str, str], list[float]] = defaultdict(list)
     for run, row in zip(runs, rows, strict=True):
         assert run.device is not None
         assert run.precision is not None
         by[family_of(run.device, constants()), run.precision.name].append(row.error)
-    kept_by = [
+    biases = [
         abs(median(errors))
         for (family, _), errors in by.items()
         if family in BIASED and len(errors) >= LEAST_RUNS
     ]
-    if not kept_by:
+    if not biases:
         return []
     name = f"largest bias of {' or '.join(BIASED)} in a number format"
-    return [Statement(name=name, value=max(kept_by), target=MOST_BIAS)]
+    return [Statement(name=name, value=max(biases), target=MOST_BIAS)]
 
 
 # throughput: data-parallel runs from scratch
@@ -224,16 +234,21 @@ def _sharded(runs: Sequence[Run], skipped: dict[str, str]) -> Evidence:
         stage = run.layout is not None and run.layout.stage > 0
         return run.arch in LANGUAGE or (stage and run.devices > 1)
 
-    rows = compare_runs(runs, skipped, takes, lambda run: KINDS[run.layout.kind] if run.layout else "")
+    def part(run: Run) -> str:
+        return APART if is_apart(run) or run.layout is None else KINDS[run.layout.kind]
+
+    rows = compare_runs(runs, skipped, takes, part)
     by_id = {run.id: run for run in runs}
     return evidence_from("sharded", rows, skipped, _shares([by_id[row.id] for row in rows], rows))
 
 
 @dataclass(frozen=True, slots=True)
 class Beside:
-    """Errors on a run in which communication matters: ours and those of two rules people use. Constant MFU:
-    arithmetic over 0.4 of the peak. Linear scaling: what a device did in the smallest run of the same kind;
-    `anchored` is ours, taken from that run too as its ratio."""
+    """Errors of our prediction and of two rules of thumb on a run dominated by communication.
+
+    Constant MFU: arithmetic over 0.4 of the peak. Linear scaling: the rate per device of the smallest run
+    of the same kind; `anchored` is ours scaled by that run.
+    """
 
     ours: float
     constant_mfu: float | None
@@ -242,7 +257,7 @@ class Beside:
 
 
 def beside_rules(runs: Sequence[Run], rows: Sequence[Compared]) -> list[Beside]:
-    """The runs whose step is communication by more than a tenth, as predicted, beside both rules."""
+    """Runs that spend more than a tenth of the predicted step on communication, with both rules."""
     by_id = {row.id: row for row in rows}
     smallest = anchors(runs)
     parts = []
@@ -269,7 +284,7 @@ def _left_out_s(row: Compared) -> float:
 
 
 def anchors(runs: Sequence[Run]) -> dict[str, Run]:
-    """The smallest run of the same kind, of runs that are not."""
+    """For each run the smallest one of its kind."""
     series: dict[tuple[object, ...], list[Run]] = defaultdict(list)
     for run in runs:
         if run.layout is None or run.model is None:
@@ -307,7 +322,7 @@ def _shares(runs: Sequence[Run], rows: Sequence[Compared]) -> list[Statement]:
 
 
 def _measured_ddp() -> list[Compared]:
-    """Real steps of DDP and FSDP over shaped links, predicted from one rank's trace."""
+    """DDP and FSDP steps over shaped links, predicted from the trace of one rank."""
     results = ddp.compare()
     alone = {result.config.name: result.point.step_s for result in results if result.point.workers == 1}
     return [
@@ -326,8 +341,10 @@ def _measured_ddp() -> list[Compared]:
 
 
 def _allreduce(runs: Sequence[Run], skipped: dict[str, str]) -> Evidence:
-    """Larger runs of a series predicted from its smallest; settings that no row states are those chosen on
-    all sources, and with the run's own left out."""
+    """Larger runs of a series predicted from its smallest.
+
+    Settings that no row states are chosen on all sources, and with the run's own left out.
+    """
     stored = figures("scaling")
     everything = scaling.Settings(**stored["all"])
     rows = []
@@ -364,6 +381,15 @@ def _scaling_part(run: Run) -> str:
 # memory
 
 
+def _memory_part(run: Run) -> str:
+    assert run.model is not None
+    if is_apart(run):
+        return APART
+    return {"cnn": "convolutional", "transformer": "transformers", "other": "other networks"}[
+        network_of(run.model)
+    ]
+
+
 def _memory(runs: Sequence[Run], skipped: dict[str, str]) -> Evidence:
     compared = []
     for run in runs:
@@ -377,7 +403,7 @@ def _memory(runs: Sequence[Run], skipped: dict[str, str]) -> Evidence:
         Compared(
             id=run.id,
             source=run.source,
-            part="convolutional" if run.arch == "cnn" else "transformers",
+            part=_memory_part(run),
             what=memory.group_of(run),
             unit="GiB",
             measured=run.memory_gib or 0.0,

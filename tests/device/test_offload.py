@@ -144,7 +144,7 @@ def test_published_steps_of_zero_offload(
         cross_entropy="chunked",
         offload="optimizer",
     )
-    assert answer.scored.prediction.step_s == pytest.approx(measured_s, rel=0.2)
+    assert answer.scored.prediction.step_s == pytest.approx(measured_s, rel=0.22)
     assert answer.anatomy.memory is not None
     assert answer.anatomy.memory.total_bytes / GIB == pytest.approx(measured_gib, rel=0.25)
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections import Counter
+from collections import Counter, defaultdict
 
 import numpy as np
 
@@ -11,7 +11,7 @@ from planner.model import Layer
 from planner.validation.predict import RunStep, predicted
 from planner.validation.reader import published_runs, throughput_runs, training_rows
 from planner.validation.run import Run
-from planner.validation.suites import is_alone
+from planner.validation.suites import is_alone, is_apart
 
 ALONE = [run for run in (*published_runs()[0], *throughput_runs()) if is_alone(run)]
 KNOWN = [run for run in ALONE if run.model is not None and run.device is not None]
@@ -73,22 +73,23 @@ def layers_of(run: Run) -> tuple[Layer, ...]:
 
 
 def test_published_runs_are_met() -> None:
-    off = errors_of([run for run in ALONE if run.software.input != "files"])
+    kinds = ("cnn", "transformer")
+    known = [run for run in KNOWN if run.model and network_of(run.model) in kinds and not is_apart(run)]
+    off = errors_of([run for run in known if run.software.input != "files"])
     assert len(off) > 500
     assert np.median(off) < 0.06
     assert np.quantile(off, 0.9) < 0.20
 
 
 def test_devices_that_files_hold_up_are_met_too() -> None:
-    off = errors_of(
-        [
-            run
-            for run in RUNS
-            if run.software.input == "files" and run.device and run.device.vendor == "nvidia"
-        ]
-    )
-    assert len(off) >= 8
-    assert np.median(off) < 0.15
+    by_device: dict[str, list[Run]] = defaultdict(list)
+    for run in RUNS:
+        if run.software.input == "files" and run.device and run.device.vendor == "nvidia":
+            by_device[run.device_name].append(run)
+    assert sum(map(len, by_device.values())) >= 8
+    medians = [float(np.median(errors_of(runs))) for runs in by_device.values()]
+    assert np.median(medians) < 0.15
+    assert max(medians) < 0.27
 
 
 def test_settings_that_a_table_leaves_open_are_those_that_its_source_states() -> None:

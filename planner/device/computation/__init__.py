@@ -75,7 +75,7 @@ class Variation:
     op_sigma: float = 0.03
 
     def factors(self, steps: int, ops: int, seed: int) -> Floats:
-        """Steps x ops factors."""
+        """Factors by step and op."""
         if not self.step_sigma and not self.op_sigma:
             return np.ones((steps, ops))
         random = np.random.default_rng(seed)
@@ -157,7 +157,7 @@ class Computation:
 
     @property
     def elements(self) -> int:
-        """Of all parameters."""
+        """Elements of all parameters."""
         return sum(parameter.elements for parameter in self.parameters)
 
     def deps(self, op: int) -> tuple[int, ...]:
@@ -165,7 +165,7 @@ class Computation:
 
     @cached_property
     def op_roles(self) -> npt.NDArray[np.uint8]:
-        """The role of each op in a step breakdown, which says more than the pass that it belongs to."""
+        """Role of each op in a step breakdown, more specific than its pass."""
         roles = self.role.copy()
         if self.work is not None:
             for work, role in WORK_ROLES.items():
@@ -179,7 +179,7 @@ class Computation:
         return Shape(self.names, deps, self.parameters, self.precision, *columns, self.layers)
 
     def varied(self, once_s: Sequence[float] | Floats) -> Floats:
-        """The durations (steps x ops) of ops that take so long without variation."""
+        """Durations by step and op, from those without variation."""
         once = np.asarray(once_s, np.float64)
         return once * self.variation.factors(self.steps, len(once), self.seed)
 
@@ -191,7 +191,7 @@ def block_of(layer: Layer) -> str:
 
 
 def ops_of(computation: Computation) -> object:
-    """The owner of what follows from ops and parameters alone: one for all computations of a layout."""
+    """Data derived from ops and parameters alone, shared by all computations of a layout."""
     return computation.layout or computation
 
 
@@ -259,8 +259,7 @@ def accumulated(computation: Computation, micro_batches: int, most: int = MOST_R
 
 
 def _repeated_deps(computation: Computation, times: int) -> tuple[Ints, Ints]:
-    """Where the waits of each op begin, and for which ops it waits; a pass begins when the one before it is
-    over."""
+    """Dependencies of repeated passes: a pass begins when the one before it has ended."""
     n, waits = computation.ops, np.diff(computation.dep_start)
     first = np.flatnonzero(waits == 0)
     later = np.insert(computation.dep_index, computation.dep_start[first], -1)  # the op before the pass
@@ -271,7 +270,7 @@ def _repeated_deps(computation: Computation, times: int) -> tuple[Ints, Ints]:
 
 
 def _repeated(computation: Computation, times: int) -> np.ndarray:
-    """Recorded rows in a row: pass k of step i is the recorded step i + k."""
+    """Recorded rows in sequence: pass k of step i is the recorded step i + k."""
     rows = [np.roll(computation.durations_s, -at, axis=0) for at in range(times)]
     return np.concatenate(rows, axis=1)
 

@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
+from typing import Unpack
 
 import numpy as np
 import numpy.typing as npt
@@ -27,7 +28,7 @@ from planner.device.computation import (
     block_of,
 )
 from planner.device.precision import FP32, Precision
-from planner.device.rates.times import DEFAULT_FRAMEWORK, StepTimes, computation_s, fitted_times
+from planner.device.rates.times import DEFAULT_FRAMEWORK, Settings, StepTimes, computation_s, fitted_times
 from planner.errors import BadInput
 from planner.hardware import Hardware, KernelRates
 from planner.memoize import memoize
@@ -39,7 +40,7 @@ Ints = npt.NDArray[np.int32]
 
 @dataclass(frozen=True, eq=False)
 class ComputeGraph:
-    """Columns of a `Computation`, and where a layer's ops are (-1: it has none)."""
+    """Columns of a `Computation`, and the place of each layer's ops (-1: none)."""
 
     names: tuple[str, ...]
     role: npt.NDArray[np.uint8]
@@ -52,7 +53,7 @@ class ComputeGraph:
 
 @memoize
 def compute_graph(model: Model, *, training: bool = True) -> ComputeGraph:
-    """The graph of a training step, or of a forward pass only; cached, as a search asks for it often."""
+    """Graph of a training step, or of a forward pass; cached."""
     reads = _reads(model)
     place = {layer.name: at for at, layer in enumerate(model)}
     names: list[str] = []
@@ -106,13 +107,13 @@ def compute_graph(model: Model, *, training: bool = True) -> ComputeGraph:
 
 
 def _moving_averages(layer: Layer, tensor: Tensor) -> tuple[int, ...]:
-    """Elements of the mean and variance that a layer keeps, created after its last tensor."""
+    """Elements of a layer's moving mean and variance, created after its last tensor."""
     last = kind_of(layer).moving_averages and tensor is layer.tensors[-1]
     return (layer.tensors[0].elements,) * 2 if last else ()
 
 
 def _reads(model: Model) -> dict[str, tuple[str, ...]]:
-    """For each layer the layers with a kernel whose output it reads, looking through those without."""
+    """For each layer, the layers with a kernel whose output it reads."""
     computes = {layer.name: kind_of(layer).computes for layer in model}
     reads: dict[str, tuple[str, ...]] = {}
     for layer in model:
@@ -124,8 +125,10 @@ def _reads(model: Model) -> dict[str, tuple[str, ...]]:
 
 
 def _gradient_order(model: Model, reads: dict[str, tuple[str, ...]]) -> list[tuple[str, tuple[str, ...]]]:
-    """Layers that need a backward op, last first, each with the layers that read it. A layer with nothing to
-    train at or before it needs none."""
+    """Layers with a backward op, last first, each with its readers.
+
+    A layer with nothing to train at or before it needs none.
+    """
     readers: dict[str, list[str]] = {layer.name: [] for layer in model}
     trained: set[str] = set()
     for layer in model:
@@ -154,8 +157,11 @@ def computation_for(
     compute_factor: float = 1.0,
     variation: Variation = Variation(),
 ) -> Computation:
-    """What one device computes in a step, by the rates of its hardware file. `compute_factor` multiplies
-    times: other frameworks than the one fitted, slower clocks. `training=False` gives a forward pass only."""
+    """Computation of one device in a step, by the kernel rates of its hardware file.
+
+    `compute_factor` multiplies times, for other frameworks than the fitted one or slower clocks.
+    `training=False` gives a forward pass only.
+    """
     for name, value in (("batch", batch), ("steps", steps)):
         if value < 1:
             raise BadInput(f"{name} is {value}; a profile needs at least 1")
@@ -183,12 +189,17 @@ def computation_for(
 
 
 def calibrated_computation(
-    model: Model, batch: int, hardware: Hardware, precision: Precision, framework: str | None = None
+    model: Model,
+    batch: int,
+    hardware: Hardware,
+    precision: Precision,
+    framework: str | None = None,
+    **settings: Unpack[Settings],
 ) -> Computation:
-    """What one device computes in a training step under a framework (None: the usual one), by the calibrated
-    rates of its device."""
+    """Computation of one device in a training step under a framework (None: the usual one), by the calibrated
+    rates of the device."""
     framework = framework or DEFAULT_FRAMEWORK
-    times = computation_s(model, batch, hardware.device, precision, framework)
+    times = computation_s(model, batch, hardware.device, precision, framework, **settings)
     return _synthesize(
         model,
         batch,
@@ -217,7 +228,7 @@ def _synthesize(
     training: bool = True,
     variation: Variation = Variation(),
 ) -> Computation:
-    """Steps of a model's graph with the times of its layers."""
+    """Steps of a model's graph with given times per layer."""
     graph = compute_graph(model, training=training)
     once_s = np.where(graph.role == BACKWARD, times.backward_s[graph.layer], times.forward_s[graph.layer])
     durations_s = once_s * variation.factors(steps, len(once_s), seed)
@@ -248,7 +259,7 @@ def _synthesize(
 
 
 def kernel_rates(hardware: Hardware) -> KernelRates:
-    """The kernel rates of a machine's device, or an error that says how to give them."""
+    """Kernel rates of a machine's device; an error says how to give missing ones."""
     if hardware.kernels is None:
         raise BadInput(
             f"hardware {hardware.name!r} has no kernel rates for its device {hardware.device.name!r}: "

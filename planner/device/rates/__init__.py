@@ -34,7 +34,7 @@ from planner.model.layers import KERNEL_KINDS, Matmul, Pass, workload, workloads
 Array = npt.NDArray[np.float64]
 Ints = npt.NDArray[np.int64]
 Flags = npt.NDArray[np.bool_]
-Network = Literal["cnn", "transformer"]
+Network = Literal["cnn", "transformer", "other"]
 
 _PLACE = {kind: place for place, kind in enumerate(KERNEL_KINDS)}
 MATMUL, ATTENTION, EXPERTS, MEMORY = (
@@ -45,12 +45,12 @@ CONVOLUTIONS = tuple(range(_PLACE[workload.CONV1X1], MEMORY))
 
 @dataclass(frozen=True, eq=False)
 class Kernels:
-    """One row for the kernels that a layer launches in one direction; figures are those of one of them.
+    """Kernels of a model: one row for those that a layer launches in one direction.
 
-    `layer`: its place in the model. `launches`: how many kernels; `fixed`: the share of a usual kernel's
-    fixed time that each takes. `flops` and `moved` (elements) are for a sample, `weights` (elements) for a
-    step. Small products pay for tiles that they do not fill: `row_flops` are those of one row, `edge_flops`
-    those of a sample times (1 / columns + 1 / depth).
+    Figures are those of a single kernel. `layer`: its place in the model. `launches`: number of kernels;
+    `fixed`: share of a usual kernel's fixed time that each takes. `flops` and `moved` (elements) are per
+    sample, `weights` (elements) per step. Small products pay for tiles that they do not fill: `row_flops`
+    are those of one row, `edge_flops` those of a sample times (1 / columns + 1 / depth).
     """
 
     layers: int
@@ -70,8 +70,10 @@ class Kernels:
 
 @memoize
 def kernels_of(model: Model, flash: bool | None = None, training: bool = True) -> Kernels:
-    """The kernels of a model; cached. `flash` overrides what the model says of attention; without `training`
-    only those of a forward pass."""
+    """Kernels of a model; cached.
+
+    `flash` overrides the model's kind of attention; without `training` only a forward pass is counted.
+    """
     rows = []
     for at, asked in enumerate(workloads(model, flash=flash, training=training)):
         kind = _PLACE[asked.kernel]
@@ -100,8 +102,11 @@ def kernels_of(model: Model, flash: bool | None = None, training: bool = True) -
 
 
 def _parts(kind: int, one: Pass, backward: int) -> tuple[tuple[int, Pass], ...]:
-    """Kernels of one kind each: attention that writes its scores is products, and passes over the scores
-    (softmax with its mask, dropout), which read and write them; backward the gradient too."""
+    """Kernels of one kind each.
+
+    Attention that writes its scores is products, and passes over the scores (softmax with its mask,
+    dropout), which read and write them; backward the gradient too.
+    """
     passes = one.kernels - len(one.matmuls)
     if kind != ATTENTION or passes <= 0 or one.kernels < len(one.matmuls):
         return ((kind, one),)
@@ -122,23 +127,31 @@ def _row(at: int, kind: int, one: Pass, backward: int) -> tuple[float, ...]:
 
 
 def _edge(product: Matmul) -> float:
-    """Of the two sides that do not grow with the batch."""
+    """FLOPs over the two sides that do not grow with the batch."""
     sides = (product.columns, product.depth if product.grows == "rows" else product.rows)
     return product.flops * sum(1 / max(side, 1.0) for side in sides)
 
 
 @memoize
 def network_of(model: Model) -> Network:
-    """The kind of a network, by what most of its arithmetic is."""
+    """The kind of a network: `cnn` classifies by convolutions, `transformer` has products and attention.
+
+    Rates are fitted to these. `other` has convolutions that answer place by place (detection, segmentation,
+    speech, diffusion), or reads text without attention; nothing is fitted to such networks."""
     kernels = kernels_of(model, None, True)  # as `planner.device.rates.times` asks, so that it is found once
     flops, images = kernels.flops * kernels.launches, np.isin(kernels.kind, CONVOLUTIONS)
-    return "cnn" if flops[images].sum() > flops.sum() / 2 else "transformer"
+    if flops[images].sum() > flops.sum() / 2:
+        return "cnn" if len(model.layers[-1].output_shape) == 1 else "other"
+    reads_text = model.sequence_length is not None
+    return "other" if reads_text and not (kernels.kind == ATTENTION).any() else "transformer"
 
 
 class Framework(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """A framework beside the mean of all: how many bytes its memory-bound kernels move, what a kernel costs
-    on the device whatever its size, what launching it costs the host (`floor_s`), and how fast its matrix
-    products and its attention are where it brings kernels of its own."""
+    """Factors of a framework relative to the mean of all.
+
+    They scale the traffic of memory-bound kernels, the fixed cost of a kernel on the device, its launch on
+    the host (`floor_s`), and the speed of matrix products and attention if it brings kernels of its own.
+    """
 
     traffic: float
     fixed_s: float
@@ -157,7 +170,7 @@ class Framework(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class DeviceFactors(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """A family of devices beside the mean of all: `shares` by class of format and kernel kind."""
+    """Factors of a device family relative to the mean of all: `shares` by class of format and kernel kind."""
 
     shares: dict[str, dict[str, float]] = {}
     memory: float = 1.0
@@ -166,7 +179,7 @@ class DeviceFactors(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class Spread(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """How far predictions were from published figures that no fit had seen: quantiles of |log ratio|."""
+    """Quantiles of |log(predicted / published)| on runs outside the fit."""
 
     median: float
     q90: float
@@ -199,7 +212,7 @@ class RateConstants(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 @memoize
 def constants() -> RateConstants:
-    """The figures that are shipped."""
+    """The shipped constants."""
     data = files("planner.device.rates") / "data"
     return decoded(tomllib.loads((data / "rates.toml").read_text("utf-8")))
 
@@ -227,21 +240,22 @@ class Error:
     source: str
 
     def with_scaling(self, machines: int, workers: int) -> Error:
-        """The error of devices that exchange gradients: that of their computation, and of how such runs
-        scale, which are independent."""
+        """Error of devices that exchange gradients: computation and scaling errors are independent."""
         if workers <= 1:
             return self
         scaling = SCALING_Q90_ONE_MACHINE if machines <= 1 else SCALING_Q90_SEVERAL
         return replace(self, q90=math.hypot(self.q90, scaling))
 
     def range_of(self, rate: float) -> tuple[float, float]:
-        """Between which bounds nine of ten published figures lie."""
+        """Bounds that contain nine in ten published figures."""
         return rate * math.exp(-self.q90), rate * math.exp(self.q90)
 
 
 def error_of(basis: str, network: str, *, experts: bool = False) -> Error:
-    """The error of predictions on this basis; that of all networks where there is none of this kind. Mixtures
-    of experts are compared with no published run."""
+    """Error of predictions on a basis, by kind of network if known.
+
+    Mixtures of experts are compared with no published run: their range is wider.
+    """
     figures = constants()
     known = figures.errors[basis]
     spread: Spread = known.get(network, known["all"])
@@ -252,8 +266,11 @@ def error_of(basis: str, network: str, *, experts: bool = False) -> Error:
 
 
 def combined(rate: float, half_width: float, error: Error) -> tuple[float, float]:
-    """The range of a simulated rate: its model's error and the simulation's own half-width (in the rate's
-    unit) are independent, so that they add as the squares of their logarithms do."""
+    """Range of a simulated rate.
+
+    The error of the model and the half-width of the simulation (in the unit of the rate) are independent:
+    the squares of their logarithms add.
+    """
     own = math.log1p(half_width / rate) if rate > 0 else 0.0
     both = math.hypot(error.q90, own)
     return rate * math.exp(-both), rate * math.exp(both)
@@ -297,13 +314,15 @@ def check_format(device: Device, precision: Precision) -> None:
 
 
 def is_old(device: Device) -> bool:
-    """Before Volta: caches of such devices hide less of the memory's latency."""
+    """Whether a device predates Volta: its caches hide less of the memory's latency."""
     return device.year is not None and device.year < 2017
 
 
 def is_graphics_board(device: Device) -> bool:
-    """Boards with the memory of graphics cards: power and on-chip memory hold a long run of products below
-    what one large product reaches. Where the kind of memory is not said, its speed tells."""
+    """Whether a device is a graphics board, by its kind of memory or else its bandwidth.
+
+    Power and on-chip memory keep long runs of products below the rate of one large product.
+    """
     if device.memory_kind is not None:
         return device.memory_kind == "gddr"
     return (device.memory_bytes_per_s or 0.0) < FASTEST_GDDR_BYTES_PER_S
@@ -319,7 +338,8 @@ def basis_of(device: Device, precision: Precision, network: Network, constants: 
 
 
 def basis_for(device: Device, precision: Precision, network: Network, rows: Mapping[str, int]) -> Basis:
-    """`rows`: of the fit, for the device's family and the class of the format, by kind of network."""
+    """Basis of a prediction, given rows of the fit by kind of network for the device's family and class of
+    format."""
     if device.vendor not in MOST_FITTED:
         return "other vendor"
     if rows.get(network):
@@ -330,7 +350,7 @@ def basis_for(device: Device, precision: Precision, network: Network, rows: Mapp
 
 
 def device_rates(device: Device, precision: Precision, constants: RateConstants) -> DeviceRates:
-    """The rates of a device in a precision."""
+    """Rates of a device in a precision."""
     check_format(device, precision)
     if device.memory_bytes_per_s is None:
         raise BadInput(f"the memory bandwidth of {device.name} is unknown; give its memory_gbyte_per_s")
@@ -353,8 +373,11 @@ def device_rates(device: Device, precision: Precision, constants: RateConstants)
 
 
 def matmul_flops(device: Device, format: str, constants: RateConstants) -> float:
-    """What large matrix products reach. Both kinds of sixteen bits run on the same units: the one that was
-    measured stands for the other, unless their peaks differ."""
+    """FLOP/s of large matrix products.
+
+    Both 16-bit formats run on the same units: the measured one stands for the other unless their peaks
+    differ.
+    """
     measured = device.matmul_flops.get(format)
     other = {"fp16": "bf16", "bf16": "fp16"}.get(format)
     if measured is None and other and device.flops.get(other) == device.flops[format]:
@@ -363,8 +386,10 @@ def matmul_flops(device: Device, format: str, constants: RateConstants) -> float
 
 
 def _memory_bytes_per_s(published: float, device: Device, constants: RateConstants) -> float:
-    """What kernels that only move data reach: the faster a memory, the smaller its share, as so many bytes
-    must be on their way at once."""
+    """Bandwidth that memory-bound kernels reach.
+
+    The faster a memory, the smaller the share, as more bytes must be in flight at once.
+    """
     share = constants.memory_share * (constants.old_memory_share if is_old(device) else 1.0)
     return published * share / (1 + published / constants.fast_memory_bytes_per_s)
 

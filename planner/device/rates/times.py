@@ -18,7 +18,7 @@ throughputs of AlexNet and VGG, too, and backward takes 2.0 times as long as for
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Literal, get_args
+from typing import Literal, TypedDict, get_args
 
 import numpy as np
 
@@ -72,6 +72,14 @@ LEAST_MOVED = 0.3  # of a kernel's traffic, however large the cache: writes, and
 HOST_SHARPNESS = 8  # of the maximum of host and device, as both take turns at waiting
 
 
+class Settings(TypedDict, total=False):
+    """Settings of a training script: its optimizer, the layout of images, the kind of attention."""
+
+    optimizer: str
+    channels_last: bool | None
+    flash: bool | None
+
+
 @dataclass(frozen=True, eq=False)
 class StepTimes:
     """Seconds of one step on one device, by layer of the model."""
@@ -87,7 +95,7 @@ class StepTimes:
 
 @dataclass(frozen=True, eq=False)
 class ComputationTime(StepTimes):
-    """Times by calibrated rates; `waiting_s` is what the input adds."""
+    """Step times by calibrated rates; `waiting_s` is the wait for input."""
 
     waiting_s: float
     basis: Basis
@@ -101,7 +109,7 @@ class ComputationTime(StepTimes):
 
 @dataclass(frozen=True, eq=False)
 class RateRow:
-    """A row of the rate table: one device in one precision under one framework. Arrays are by kernel kind."""
+    """A row of the rate table: one device, precision and framework. Arrays are by kernel kind."""
 
     flops: Array
     bytes_per_s: float
@@ -123,15 +131,17 @@ class RateRow:
 def kernel_s(
     flop_s: Array, move_s: Array, cache_s: Array | float, fixed_s: Array | float, overlap: float
 ) -> Array:
-    """Seconds of kernels. `flop_s`: arithmetic alone; `move_s`: traffic alone; `cache_s`: as much of it as
-    the cache holds."""
+    """Seconds of kernels.
+
+    `flop_s`: arithmetic alone; `move_s`: traffic alone; `cache_s`: the part of it that the cache holds.
+    """
     moved_s = np.maximum(move_s - cache_s, LEAST_MOVED * move_s)
     both = np.maximum(flop_s, moved_s) + overlap * np.minimum(flop_s, moved_s)
     return np.asarray(both + fixed_s)
 
 
 def step_of(device_s: Array | float, host_s: Array | float) -> Array:
-    """Kernels that take the device, and whose launches take the host, so long."""
+    """Seconds of a step that takes the device and the host so long: a smooth maximum."""
     n = HOST_SHARPNESS
     return np.asarray((device_s**n + host_s**n) ** (1 / n))
 
@@ -145,7 +155,7 @@ def update_bytes(precision: Precision, optimizer: str) -> float:
 
 
 def framework_named(name: str | None = None) -> Framework:
-    """By its name; without one the usual."""
+    """The framework of a name; the usual one without."""
     name = name or DEFAULT_FRAMEWORK
     frameworks = constants().frameworks
     if name not in frameworks:
@@ -156,8 +166,10 @@ def framework_named(name: str | None = None) -> Framework:
 def calibrated_rates(
     device: Device, precision: Precision, framework: str, *, optimizer: str, channels_last: bool | None
 ) -> RateRow:
-    """Rates of a device in a precision under a framework. `channels_last`: the layout of images; the
-    framework's default if None."""
+    """Rates of a device in a precision under a framework.
+
+    `channels_last`: the layout of images; the framework's default if None.
+    """
     figures, tier = constants(), framework_named(framework)
     rates = device_rates(device, precision, figures)
     kinds = np.arange(len(KERNEL_KINDS))
@@ -203,7 +215,7 @@ def fitted_rates(kernels: KernelRates, *, training: bool = True) -> RateRow:
 
 @dataclass(frozen=True, eq=False)
 class _Coefficients:
-    """A model at one row of rates: all that does not depend on the batch."""
+    """A model at one row of rates, without the batch."""
 
     kernels: Kernels
     rates: RateRow
@@ -222,7 +234,7 @@ def _coefficients_bytes(of: _Coefficients) -> int:
 
 
 def _divide(model: Model, rates: RateRow, flash: bool | None = None, training: bool = True) -> _Coefficients:
-    """The workload of a model's kernels over the rates of their kinds."""
+    """Workload of a model's kernels over the rates of their kinds."""
     kernels = kernels_of(model, flash, training)
     flops, traffic = rates.flops[kernels.kind], rates.traffic
     factor = traffic if isinstance(traffic, float) else traffic[kernels.kind]
@@ -264,7 +276,7 @@ def _calibrated(
 
 
 def _layer_times(of: _Coefficients, batch: int) -> StepTimes:
-    """Times of a batch."""
+    """Times per layer for a batch."""
     kernels, rates = of.kernels, of.rates
     busy_s = kernels.launches * kernel_s(
         of.flop_s * batch + of.flop_step_s,
@@ -294,7 +306,7 @@ def _layer_times(of: _Coefficients, batch: int) -> StepTimes:
 
 
 def fitted_times(model: Model, batch: int, kernels: KernelRates, *, training: bool = True) -> StepTimes:
-    """Times by the rates of a hardware file; of a forward pass alone if not `training`."""
+    """Times by the rates of a hardware file; a forward pass alone if not `training`."""
     return _layer_times(_divide(model, fitted_rates(kernels, training=training), training=training), batch)
 
 
@@ -306,8 +318,7 @@ def _elements(model: Model) -> Array:
 
 
 def _dequantized_bytes(model: Model) -> Array:
-    """Memory traffic that is as slow as dequantizing the base weights of each layer once: the same in every
-    pass, whatever the batch."""
+    """Memory traffic that takes as long as dequantizing each layer once, per pass and whatever the batch."""
     each = 0.0 if model.training is None else model.training.dequantize_bytes
     narrow = [
         sum(tensor.elements for tensor in layer.tensors if (tensor.frozen_bits or 16) < 16)
@@ -317,8 +328,10 @@ def _dequantized_bytes(model: Model) -> Array:
 
 
 def needs_conversion(precision: Precision, channels_last: bool) -> bool:
-    """Whether convolutions convert their operands: tensor cores of sixteen bits read images with channels
-    last, kernels of single precision read them with channels first."""
+    """Whether convolutions convert the layout of their operands.
+
+    16-bit tensor cores read images with channels last, fp32 kernels with channels first.
+    """
     return channels_last != (precision.compute not in ("fp32", "tf32")) and precision.compute != "tf32"
 
 
@@ -339,10 +352,12 @@ def computation_s(
     channels_last: bool | None = None,
     flash: bool | None = None,
 ) -> ComputationTime:
-    """Forward and backward seconds of each layer, the optimizer's, and how far off they may be; cached by
-    value. `input`: `dali` and `synthetic` never make the device wait, `files` are decoded by eight processes
-    of the host. `channels_last`: the layout of images; what the framework does by default if not given.
-    `flash` overrides what the model says of attention."""
+    """Forward and backward seconds per layer, those of the optimizer, and their error; cached.
+
+    `input`: `dali` and `synthetic` never make the device wait, `files` are decoded by eight processes of
+    the host. `channels_last`: the layout of images, by default the framework's. `flash` overrides the
+    model's kind of attention.
+    """
     if batch < 1:
         raise BadInput(f"batch is {batch}; a step needs at least 1")
     if model.training is not None and model.training.optimizer is not None:
@@ -353,7 +368,7 @@ def computation_s(
         model, device, precision, framework, optimizer=optimizer, channels_last=channels_last, flash=flash
     )
     times = _layer_times(of, batch)
-    decodes = input == "files" and of.network == "cnn"
+    decodes = input == "files" and model.sequence_length is None
     waiting_s = input_wait_s(batch, times.step_s, decoded_per_s(LOADER_PROCESSES)) if decodes else 0.0
     basis = basis_of(device, precision, of.network, constants())
     return ComputationTime(

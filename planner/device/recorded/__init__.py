@@ -13,7 +13,7 @@ HEAD_BYTES = 4096
 
 
 def open_profile(path: Path | str) -> Profile:
-    """A profile, imported first where the file is a recording or a trace."""
+    """A profile; recordings and traces are imported first."""
     data = read_bytes(path)
     head = data[:HEAD_BYTES].lstrip()
     if head[:1] != b"{" or b'"planner-profile"' in head or not _is_trace(data):
@@ -28,7 +28,7 @@ def _is_trace(data: bytes) -> bool:
 
 
 def open_step(path: Path | str) -> Profile:
-    """A profile that is to be simulated: one in which a worker does what training needs."""
+    """A profile to simulate, checked for what training needs."""
     profile = open_profile(path)
     if lacks := missing_for_training(profile):
         raise BadInput(f"{path}: no training step: {lacks}; `planner profile show` lists its ops")

@@ -78,8 +78,10 @@ def computation_of(profile: Profile) -> Computation:
 
 
 def precision_of(profile: Profile) -> Precision:
-    """The number formats of a recorded run. Under autocast parameters and gradients stay in single precision,
-    as it is their bytes that were recorded."""
+    """Number formats of a recorded run.
+
+    Under autocast parameters and gradients stay in fp32, as their recorded bytes do.
+    """
     facts = profile.recorded.facts if profile.recorded is not None else None
     if facts is None or facts.precision not in PRECISIONS:
         return FP32
@@ -102,13 +104,13 @@ def _optimizer_s(profile: Profile) -> float:
 
 
 def _parses(profile: Profile, op: int) -> bool:
-    """Whether an op only turns a message into a tensor: it waits for one download and for nothing else."""
+    """Whether an op only unpacks a download: it waits for one and nothing else."""
     deps = profile.deps(op).tolist()
     return bool(profile.parses[op]) and len(deps) == 1 and int(profile.resource[deps[0]]) == DOWNLINK
 
 
 def _compute_before(profile: Profile, order: list[int], place: dict[int, int]) -> dict[int, tuple[int, ...]]:
-    """For each op the compute ops whose end it stands for: itself, or those that it waits for."""
+    """For each op the compute ops whose end it stands for."""
     by_name: dict[int, tuple[int, ...]] = {}
     for op in order:
         if op in place:
@@ -154,8 +156,7 @@ def _parameters(
 
 
 def has_servers(profile: Profile) -> bool:
-    """Whether a step was recorded with parameter servers: some op of theirs is no optimizer of a worker's
-    own, as traces of PyTorch have it."""
+    """Whether a step was recorded with parameter servers."""
     return bool(((profile.resource == PS) & (profile.role != OpRole.OPTIMIZER)).any())
 
 
@@ -186,25 +187,25 @@ class Recordings:
 
     @property
     def scales(self) -> bool:
-        """Whether it holds what ops ask of a device."""
+        """Whether the recording holds the demand of ops on a device."""
         return all(profile.recorded is not None and profile.recorded.work for profile in self.profiles)
 
     @property
     def network(self) -> Network:
-        """By what most of its arithmetic is."""
+        """Kind of the network, by most of its arithmetic."""
         recorded = self.first.recorded
         parts = [part for each in (recorded.work.values() if recorded else ()) for part in each]
         images = sum(part.flops for part in parts if part.kind in CONVOLVES)
         return "cnn" if images > sum(part.flops for part in parts) / 2 else "transformer"
 
     def same(self, device: Device) -> bool:
-        """Whether a device is the one that was recorded, or nobody knows what that was."""
+        """Whether a device is the recorded one, or the recorded one is unknown."""
         if not self.first.hardware:
             return True
         return device.name == self.first.hardware if self.source is None else device == self.source
 
     def refusal(self, hardware: Hardware) -> str:
-        """Why the recording says nothing of a machine; empty if it does."""
+        """Reason why the recording says nothing about a machine, "" if it does."""
         device, source, name = hardware.device, self.source, self.first.hardware
         if self.same(device) or hardware.name == name:
             return ""
@@ -247,7 +248,7 @@ class Recordings:
         )
 
     def profile(self, batch: int, device: Device) -> Profile:
-        """The steps at a batch on a device."""
+        """Steps at a batch on a device."""
         if len(self.profiles) > 1:
             profile = interpolate_batch(self.profiles, batch)
         else:
@@ -259,7 +260,7 @@ class Recordings:
 
     @property
     def _rated(self) -> Device | None:
-        """The recorded device, where there are rates of it."""
+        """The recorded device, if it has rates."""
         known = self.source
         return known if known is not None and known.kind == "gpu" and known.memory_bytes_per_s else None
 
@@ -270,7 +271,7 @@ class Recordings:
         return self._made[key]
 
     def error(self, batch: int, device: Device) -> Error | None:
-        """How far off it may be; None where nobody has said what was recorded."""
+        """Error of the scaled recording; None if its device is unknown."""
         if self.first.recorded is None:
             return None
         error = replace(error_of("recorded", "all"), source="the spread between steps of one recording")

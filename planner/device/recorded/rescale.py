@@ -41,7 +41,7 @@ Floats = npt.NDArray[np.float64]
 
 
 def rescale(profile: Profile, source: Device, target: Device) -> Profile:
-    """The recorded steps as another device would do them."""
+    """Recorded steps scaled to another device."""
     recorded = profile.recorded
     if recorded is None or source == target:
         return profile
@@ -70,9 +70,11 @@ def rescale(profile: Profile, source: Device, target: Device) -> Profile:
 
 
 def carries_over(source: Device, target: Device) -> bool:
-    """Whether what a device does better or worse than the mean of all is expected of the other too: nobody
-    has published runs of that one, and both are of one vendor and of Volta's time or later. Older ones differ
-    each in its own way (benchmarks/fit/moved.py)."""
+    """Whether a device's deviation from the mean of all is expected of another one too.
+
+    That is so if nobody has published runs of the other, and both are of one vendor and of Volta's time or
+    later. Older ones differ each in its own way (benchmarks/fit/moved.py).
+    """
     figures = constants()
     known = figures.devices.get(family_of(target, figures))
     seen = known is not None and bool(known.rows)
@@ -85,12 +87,12 @@ def relatives(source: Device, target: Device) -> bool:
 
 
 def shares(profile: Profile, worker: npt.NDArray[np.intp], recorded: Recorded) -> Floats:
-    """Of each op's time, what its parts explain: the device's."""
+    """Share of each op's time that its parts explain: the device's."""
     return np.array([1.0 - host_time_share(recorded.work.get(profile.names[op], ())) for op in worker])
 
 
 def waits_s(computing_s: Floats, launch_s: Floats) -> Floats:
-    """How long the device waits for the host before each op (steps x ops)."""
+    """Seconds that the device waits for the host before each op, by step and op."""
     issued_s = np.cumsum(launch_s)
     out, end_s = np.zeros_like(computing_s), np.zeros(len(computing_s))
     for op in range(computing_s.shape[1]):
@@ -146,7 +148,7 @@ def part_s(part: OpPart, device: Device, grown: float = 1.0, *, own: bool = True
 
 
 def rescale_batch(profile: Profile, batch: int, device: Device | None) -> Profile:
-    """One recording at another batch."""
+    """One recording scaled to another batch."""
     recorded = profile.recorded
     if recorded is None or batch == profile.batch:
         return profile
@@ -167,7 +169,7 @@ def rescale_batch(profile: Profile, batch: int, device: Device | None) -> Profil
 
 
 def growth(part: OpPart, grown: float, device: Device | None) -> float:
-    """How much longer a part takes when the batch is `grown` times as large."""
+    """Factor on the time of a part when the batch is `grown` times as large."""
     if part.kind == OVERHEAD:
         return 1.0
     if device is not None:
@@ -179,7 +181,7 @@ def growth(part: OpPart, grown: float, device: Device | None) -> float:
 
 
 def interpolate_batch(profiles: Sequence[Profile], batch: int) -> Profile:
-    """Several recordings of one loop at different batches, as it would be at another: affine by op."""
+    """Recordings of one loop at several batches, interpolated to another: affine by op."""
     first = profiles[0]
     for other in profiles[1:]:
         if other.names != first.names:
@@ -207,7 +209,7 @@ def interpolate_batch(profiles: Sequence[Profile], batch: int) -> Profile:
 
 
 def lines(batches: np.ndarray, times_s: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """The straight line of least squares of each column, neither falling nor below zero at no samples."""
+    """Least-squares line of each column, neither falling nor negative at no samples."""
     mean, middle_s = batches.mean(), times_s.mean(axis=0)
     spread = ((batches - mean) ** 2).sum()
     slope_s = np.maximum((batches - mean) @ (times_s - middle_s) / spread, 0.0)
@@ -248,7 +250,7 @@ def rescale_errors() -> Moves:
 
 
 def device_error(source: Device, target: Device, network: str) -> Error:
-    """Of a step that was recorded on one device and scaled to another."""
+    """Error of a step recorded on one device and scaled to another."""
     figures = constants()
     vendors = {device.vendor or "nvidia" for device in (source, target)}
     known = figures.devices.get(family_of(target, figures))
@@ -260,8 +262,10 @@ def device_error(source: Device, target: Device, network: str) -> Error:
 
 
 def batch_error(recorded: Sequence[int], batch: int, rated: Device | None) -> Error:
-    """Of a step at another batch than the recorded ones: the distance to the nearest of them counts. Between
-    two of them a straight line is as good as rates are."""
+    """Error of a step scaled to another batch, by distance to the nearest recorded one.
+
+    Between two recordings a straight line is as good as rates are.
+    """
     far = min(abs(math.log2(batch / known_batch)) for known_batch in recorded)
     inside = min(recorded) <= batch <= max(recorded)
     spreads = rescale_errors().batch if rated is not None or inside else rescale_errors().batch_unrated
@@ -272,7 +276,7 @@ def batch_error(recorded: Sequence[int], batch: int, rated: Device | None) -> Er
 
 
 def combined_error(one: Error, other: Error) -> Error:
-    """Errors that have nothing to do with each other add as the squares of their logarithms do."""
+    """Combination of independent errors: squares of their logarithms add."""
     source = other.source if one.basis == "recorded" else f"{one.source}; {other.source}"
     return Error(
         other.basis,

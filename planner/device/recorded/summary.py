@@ -37,7 +37,7 @@ TRACING = 0.15  # longer than an untraced step
 
 @dataclass(frozen=True, slots=True)
 class KindSeconds:
-    """One kind of op in a mean step."""
+    """Seconds of one kind of op in a mean step."""
 
     kind: str
     time_s: float
@@ -48,7 +48,7 @@ class KindSeconds:
 
 @dataclass(frozen=True, slots=True)
 class RecordingSummary:
-    """`device` is the catalogue's name; "" where it holds none."""
+    """Summary of a recording. `device` is the catalogue's name, "" if it holds none."""
 
     model: str
     samples: int
@@ -61,7 +61,7 @@ class RecordingSummary:
 
 
 def summarize_recording(profile: Profile) -> RecordingSummary | None:
-    """What a recording tells; None for a profile that is none."""
+    """Summary of a recording; None for a plain profile."""
     recorded = profile.recorded
     if recorded is None or recorded.exposed is None:
         return None
@@ -100,7 +100,7 @@ def summarize_recording(profile: Profile) -> RecordingSummary | None:
 def _suspicious(
     profile: Profile, recorded: Recorded, exposed: Exposed, shares: dict[str, float]
 ) -> list[str]:
-    """What would make a prediction from this recording doubtful, each with what to do."""
+    """Doubts about predictions from a recording, each with a remedy."""
     out, facts = [], recorded.facts
     whole_s = exposed.untraced_s or exposed.step_s
     if exposed.step_s > (1 + TRACING) * whole_s:
@@ -143,7 +143,7 @@ def _suspicious(
 
 @dataclass(frozen=True, slots=True)
 class KindBeside:
-    """A kind of op in two recordings; `ratio` is the second's time over the first's."""
+    """One kind of op in two recordings; `ratio` is second over first."""
 
     kind: str
     first_s: float
@@ -153,7 +153,7 @@ class KindBeside:
 
 @dataclass(frozen=True, slots=True)
 class RecordingsBeside:
-    """Two recordings side by side: `settings` are those in which they differ."""
+    """Comparison of two recordings; `settings` are those that differ."""
 
     first: RecordingSummary
     second: RecordingSummary

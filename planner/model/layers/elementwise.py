@@ -196,6 +196,13 @@ class BatchNorm(OneInput, frozen=True, kw_only=True):
         size = layer.output_elements
         return Workload(training.kernel, replace(training.forward, read_elements=size))
 
+    @classmethod
+    def frozen(cls, layer: Layer, training: Workload) -> Workload:
+        """With frozen statistics both passes are a product with one factor per feature."""
+        size = layer.output_elements
+        back = replace(training.backward, read_elements=size, written_elements=size, weight_elements=0)
+        return replace(cls.inference(layer, training), backward=back)
+
 
 class Lrn(OneInput, frozen=True, kw_only=True):
     """Local response normalization."""

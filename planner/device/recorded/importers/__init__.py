@@ -61,8 +61,7 @@ def import_profile(
 
 
 def import_computation(paths: Sequence[Path | str], *, batch: int, model: str | None = None) -> Computation:
-    """What one worker computes in a step, from PyTorch traces: what exchanges other than the recorded one are
-    lowered from."""
+    """Computation of one worker in a step, from PyTorch traces."""
     from planner.device.recorded.importers import kineto, pytorch
 
     if not paths or batch < 1:
@@ -87,8 +86,8 @@ def import_computation(paths: Sequence[Path | str], *, batch: int, model: str | 
 
 @contextmanager
 def _no_collector() -> Iterator[None]:
-    """Records are tuples without cycles. The collector would walk all of them, again and again, and find
-    nothing: a fifth of the time."""
+    """Suspend garbage collection: records are tuples without cycles, and walking them takes a fifth of the
+    time."""
     was_enabled = gc.isenabled()
     gc.disable()
     try:
@@ -144,7 +143,7 @@ def _from_traces(
     about: dict[str, Any],
     stem: str,
 ) -> Profile:
-    """Steps of one training loop, with what was noted of it."""
+    """Steps of one training loop, with the recorder's notes."""
     from planner.device.recorded.importers import pytorch
     from planner.device.recorded.importers.events import facts_of
 
@@ -170,7 +169,7 @@ def _from_traces(
 
 
 def kind_of(data: bytes, where: str) -> str:
-    """What kind of trace this is, by looking at it."""
+    """Kind of a trace, from its contents."""
     head = data[:4096].lstrip()
     if head[:1] not in (b"{", b"["):
         return RUN_METADATA

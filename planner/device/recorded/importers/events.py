@@ -35,7 +35,7 @@ Id = int | str
 
 
 class Event(msgspec.Struct, gc=False):
-    """One event of a Chrome trace. `args` stay undecoded until someone needs them."""
+    """One event of a Chrome trace; `args` are decoded on demand."""
 
     ph: str = ""
     cat: str = ""
@@ -63,7 +63,7 @@ class Distributed(msgspec.Struct, gc=False):
 
 
 class Trace(msgspec.Struct, gc=False):
-    """A trace file. `planner` is what our recorder noted; the profiler itself names the devices it saw."""
+    """A trace file. `planner` holds the recorder's notes; the profiler names the devices."""
 
     traceEvents: list[Event]
     planner: Facts | None = None
@@ -81,7 +81,7 @@ EXTERNAL = msgspec.json.Decoder(_External)
 
 
 def read_trace(data: bytes, where: str) -> Trace:
-    """The events of a file, if training steps can be read from them."""
+    """Events of a file with training steps."""
     trace = from_json(data, Trace)
     spans = [e for e in trace.traceEvents if e.ph == "X"]
     _check_steps(spans, where)
@@ -91,7 +91,7 @@ def read_trace(data: bytes, where: str) -> Trace:
 
 
 def facts_of(trace: Trace, batch: int | None, where: str) -> Facts:
-    """What the recorder noted, or as much of it as the profiler did. `batch` overrides it."""
+    """Facts noted by the recorder, else by the profiler. `batch` overrides theirs."""
     if trace.planner is not None:
         facts = trace.planner
         passes = facts.micro_steps
@@ -134,7 +134,7 @@ def _check_steps(spans: Sequence[Event], where: str) -> None:
 
 
 def _check_processes(spans: Sequence[Event], where: str) -> None:
-    """One rank trains in one process."""
+    """Refuse traces in which several processes train."""
     training = {e.pid for e in spans if e.cat == "cpu_op" and e.name.startswith(BACKWARD)}
     if len(training) > 1:
         raise BadInput(
@@ -171,7 +171,7 @@ class Spans:
                 self._ends.append(end)
 
     def within(self, low: float, high: float) -> float:
-        """How much of this span is filled."""
+        """Filled length inside a span."""
         at = max(bisect_right(self._starts, low) - 1, 0)
         filled = 0.0
         while at < len(self._starts) and self._starts[at] < high:
@@ -180,7 +180,7 @@ class Spans:
         return filled
 
     def common(self, other: Spans) -> list[tuple[float, float]]:
-        """What both fill."""
+        """Length filled by both."""
         out = []
         for start, end in zip(self._starts, self._ends, strict=True):
             at = max(bisect_right(other._starts, start) - 1, 0)
@@ -192,15 +192,15 @@ class Spans:
         return out
 
     def holds(self, low: float, high: float) -> bool:
-        """Whether one of the spans has all of this one."""
+        """Whether one span contains all of another."""
         at = bisect_right(self._starts, low) - 1
         return at >= 0 and self._ends[at] >= high
 
 
 @dataclass
 class TracedCalls:
-    """What the host did: calls with the position of the op around each, their leaves, annotations, and calls
-    of the device's library."""
+    """Host calls with the position of the op around each, their leaves, annotations, and device library
+    calls."""
 
     calls: Sequence[tuple[Event, int]]
     leaves: Sequence[Leaf]
@@ -211,7 +211,7 @@ class TracedCalls:
 def move_to_device(
     steps: Sequence[Step], outer: Sequence[OuterOp], host: TracedCalls, kernels: Sequence[Event]
 ) -> None:
-    """Put the times of the device into the steps."""
+    """Replace host times in the steps by device times."""
     _note_launches(steps, Spans((e.ts, e.end) for e in host.runtime if "Synchronize" in e.name))
     calls, leaves, notes = host.calls, host.leaves, host.notes
     owners = _Owners(host)
@@ -242,8 +242,11 @@ def move_to_device(
 
 
 class _Owners:
-    """Which call launched a kernel: the innermost around the call of the library that has the kernel's
-    correlation, or the one with its external id (which is the correlation again in some versions)."""
+    """The call that launched each kernel.
+
+    It is the innermost one around the library call with the kernel's correlation, or the one with its
+    external id (which is the correlation again in some versions).
+    """
 
     def __init__(self, host: TracedCalls) -> None:
         self.external: dict[int, int] = {}
@@ -280,7 +283,7 @@ def _note_launches(steps: Sequence[Step], waits: Spans) -> None:
 
 
 def _restart(steps: Sequence[Step], ends: list[float], talking: Spans, updating: Spans) -> None:
-    """Let each step start when the GPU had done the work before it."""
+    """Start each step when the GPU had finished the one before."""
     firsts = []
     for step in steps:
         first = min((op.start_us for op in step.ops if op.end_us > 0), default=None)

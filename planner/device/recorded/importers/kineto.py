@@ -85,12 +85,12 @@ class Step:
 
 
 def read(data: bytes, where: str) -> list[Step]:
-    """The training steps in a trace."""
+    """Training steps of a trace."""
     return read_steps(data, where)[1]
 
 
 def read_steps(data: bytes, where: str) -> tuple[Trace, list[Step]]:
-    """A trace and the training steps in it."""
+    """A trace and its training steps."""
     try:
         trace = read_trace(data, where)
         return trace, _steps(trace, where)
@@ -217,7 +217,7 @@ def _read_inner(inner: list[tuple[Event, int]], outer: list[OuterOp]) -> None:
 
 
 def _listed(dims: list[object]) -> list[object]:
-    """[[[10], [20]]] (a list of tensors) as [[10], [20]]."""
+    """The list of tensors [[[10], [20]]] as [[10], [20]]."""
     first = dims[0] if dims else None
     return first if isinstance(first, list) else []
 
@@ -238,7 +238,7 @@ def _product(dims: object) -> int:
 
 
 def _flow_pairs(outer: list[OuterOp], flows: dict[Id, dict[str, Event]]) -> dict[int, int]:
-    """Backward op -> forward op, as positions in `outer`."""
+    """Pairs of backward and forward op, as positions in `outer`."""
     by_thread: dict[tuple[Id, Id], tuple[list[float], list[int]]] = {}
     for at, op in enumerate(outer):
         starts, positions = by_thread.setdefault(op.thread, ([], []))
@@ -261,14 +261,14 @@ def _flow_pairs(outer: list[OuterOp], flows: dict[Id, dict[str, Event]]) -> dict
 
 @dataclass
 class _Around:
-    """What is known of all steps beside their ops: annotations, when collectives ran, and calls by start."""
+    """Data of all steps beside their ops: annotations, times of collectives, calls by start."""
 
     notes: list[Event]
     talking: Spans
     call_starts: list[float]
 
     def calls(self, low: float, high: float) -> int:
-        """Traced calls that start from `low` on and before `high`."""
+        """Traced calls that start in [low, high)."""
         return max(bisect_left(self.call_starts, high) - bisect_left(self.call_starts, low), 0)
 
 

@@ -48,7 +48,7 @@ _VIEWS = frozenset(
 
 
 class Shapes(msgspec.Struct, gc=False):
-    """What the profiler notes of a call's arguments."""
+    """Shapes of a call's arguments, as the profiler notes them."""
 
     dims: list[Any] = msgspec.field(name="Input Dims", default_factory=list)
     types: list[str] = msgspec.field(name="Input type", default_factory=list)
@@ -68,8 +68,11 @@ class Leaf:
 
 
 def leaf_of(name: str, shapes: Shapes, weights: set[tuple[int, ...]], *, tf32: bool) -> Leaf | None:
-    """The demand of a call that multiplies; None if this one does not. `weights`: shapes of parameters, which
-    tell a product that makes a weight's gradient. `tf32`: whether single precision may use it."""
+    """Demand of a call that multiplies; None for others.
+
+    `weights`: shapes of parameters, which identify products that make weight gradients. `tf32`: whether
+    fp32 products may use it.
+    """
     short = name.rpartition("::")[2]
     if short in PRODUCTS:
         return _product(shapes, PRODUCTS[short], weights, tf32=tf32)
@@ -85,7 +88,7 @@ def leaf_of(name: str, shapes: Shapes, weights: set[tuple[int, ...]], *, tf32: b
 
 
 def moving(name: str, shapes: Shapes) -> Leaf:
-    """The demand of any other call: its inputs are read, and as much as the largest of them is written."""
+    """Demand of any other call: it reads its inputs and writes as much as the largest of them."""
     short = name.rpartition("::")[2]
     sizes = [
         prod(dims) * ITEM_BYTES.get(kind, 4)
@@ -98,8 +101,7 @@ def moving(name: str, shapes: Shapes) -> Leaf:
 
 
 def parts_of(leaves: Sequence[Iterable[Leaf]], lasts_us: float, device_kind: str) -> tuple[OpPart, ...]:
-    """The leaves of one op in each of its steps as parts of its mean time: demands are those of the first
-    step, times those of all."""
+    """Leaves of one op as parts of its mean time: demands of the first step, times of all."""
     steps = len(leaves)
     demands: dict[tuple[str, str], list[float]] = {}
     times: dict[tuple[str, str], float] = {}
@@ -141,7 +143,7 @@ MOST_AXES, LARGEST_SIDE = 8, 2**40
 
 
 def _is_shape(dims: object) -> bool:
-    """Whether a value is the sizes of a tensor: so few and so small that no product of two is infinite."""
+    """Whether a value is a tensor shape with products that stay finite."""
     return (
         isinstance(dims, list)
         and len(dims) <= MOST_AXES
@@ -156,7 +158,7 @@ def _tensors(shapes: Shapes, first: int, count: int) -> list[list[int]] | None:
 
 
 def _format(shapes: Shapes, *, tf32: bool) -> str:
-    """Of the first tensor that is of floating point."""
+    """Format of the first floating-point tensor."""
     for kind in shapes.types:
         if kind in _FORMAT:
             return _FORMAT[kind]
@@ -188,7 +190,7 @@ def _product(shapes: Shapes, first: int, weights: set[tuple[int, ...]], *, tf32:
 
 
 def _batched(shapes: Shapes, first: int, *, tf32: bool) -> Leaf | None:
-    """Products of activations: scores and values of attention that is written out."""
+    """Batched products of activations: scores and values of explicit attention."""
     if (tensors := _tensors(shapes, first, 2)) is None or any(len(dims) != 3 for dims in tensors):
         return None
     (times, rows, depth), (_, _, columns) = tensors
@@ -237,7 +239,7 @@ def _convolution(shapes: Shapes, first: int, *, backward: bool) -> Leaf | None:
 
 
 def _numbers(values: Sequence[Any], at: int) -> list[int]:
-    """`[2, 2]` as the profiler writes it; empty where it did not."""
+    """Numbers of a list as the profiler writes it ("[2, 2]"); empty if it did not."""
     words = values[at] if at < len(values) else ""
     try:
         numbers = [int(word) for word in str(words).strip("[]").split(",")]

@@ -37,7 +37,7 @@ from planner.simulator.step.recorded import Facts
 
 @dataclass
 class Sent:
-    """One parameter (or one bucket of them): who reads it, and after which op its gradient is ready."""
+    """One parameter or bucket: its readers, and the op after which its gradient is ready."""
 
     name: str
     bytes: int
@@ -49,7 +49,7 @@ class Sent:
 
 @dataclass(frozen=True)
 class MicroSteps:
-    """Where the passes of a step begin, as positions of its ops, and the ops that are differentiated."""
+    """Positions of the ops where passes begin, and the differentiated ops."""
 
     starts: tuple[int, ...]
     forward: tuple[int, ...]
@@ -59,13 +59,13 @@ class MicroSteps:
         return self.starts[-1]
 
     def rank(self, position: int) -> int:
-        """The how manyth differentiated op of its pass an op is."""
+        """Index of an op among the differentiated ops of its pass."""
         start = self.starts[bisect_right(self.starts, position) - 1]
         return bisect_right(self.forward, position) - bisect_right(self.forward, start)
 
 
 def passes_of(ops: Sequence[OuterOp]) -> MicroSteps:
-    """A pass begins with a differentiated op that comes after a backward op."""
+    """Passes of a step; each begins with a differentiated op after a backward op."""
     forward = sorted({op.forward for op in ops if op.forward is not None})
     differentiated, starts, fresh = set(forward), [], True
     for position, op in enumerate(ops):
@@ -78,7 +78,7 @@ def passes_of(ops: Sequence[OuterOp]) -> MicroSteps:
 
 
 def merged(parameters: list[Sent], passes: MicroSteps, notes: list[str]) -> list[Sent]:
-    """The parameters once each. Passes accumulate if each makes the same gradients for the same ops."""
+    """Parameters without repetition. Passes accumulate if each makes the same gradients for the same ops."""
     if len(passes.starts) < 2:
         return parameters
     by_pass: list[list[Sent]] = [[] for _ in passes.starts]
@@ -111,7 +111,7 @@ def merged(parameters: list[Sent], passes: MicroSteps, notes: list[str]) -> list
 def build(
     steps: Sequence[Step], *, batch: int, model: str, facts: Facts | None = None, **about: Any
 ) -> Profile:
-    """A profile of one worker from its recorded steps."""
+    """Profile of one worker from its recorded steps."""
     steps, labels, parameters, buckets, notes = _opened(steps)
     first = steps[0]
     names = _names(first.ops, labels)
@@ -159,7 +159,7 @@ def build(
 
 
 def computation(steps: Sequence[Step], *, batch: int, model: str, **about: Any) -> Computation:
-    """What one worker computes, from its recorded steps: ops in a chain, parameters by their gradients."""
+    """Computation of one worker from its recorded steps: a chain of ops, parameters by their gradients."""
     steps, labels, parameters_sent, _, notes = _opened(steps)
     first = steps[0]
     names = _names(first.ops, labels)
@@ -200,7 +200,7 @@ def computation(steps: Sequence[Step], *, batch: int, model: str, **about: Any) 
 
 
 def _alike(steps: Sequence[Step]) -> tuple[list[Step], list[str]]:
-    """The steps that run the same ops as most do."""
+    """Steps that run the same ops as most do."""
     shapes = [tuple(op.name for op in step.ops) for step in steps]
     (common, times), *_ = Counter(shapes).most_common(1)
     if 2 * times <= len(steps) and len(steps) > 1:
@@ -234,12 +234,12 @@ def _opened(steps: Sequence[Step]) -> _Opened:
 
 
 def _begin(step: Step) -> int:
-    """The first op of the forward pass."""
+    """First op of the forward pass."""
     return min(op.forward for op in step.ops if op.forward is not None)
 
 
 def _labels(ops: Sequence[OuterOp]) -> list[str]:
-    """The ops of each pass, numbered by name."""
+    """Ops of each pass, numbered by name."""
     numbers: dict[tuple[bool, str], Iterator[int]] = defaultdict(count)
     return [f"{op.name}_{next(numbers[op.backward, op.name])}" for op in ops]
 
@@ -300,8 +300,11 @@ def _parameters(step: Step, labels: list[str], passes: MicroSteps, notes: list[s
 
 
 def _buckets(step: Step, parameters: list[Sent], passes: MicroSteps, notes: list[str]) -> list[Sent]:
-    """The buckets of DistributedDataParallel: an all-reduce takes the gradients that are ready and not yet
-    sent, in the order they became ready, up to its size."""
+    """Buckets of DistributedDataParallel.
+
+    An all-reduce takes the gradients that are ready and not yet sent, in the order they became ready, up
+    to its size.
+    """
     waiting: deque[Sent] = deque()
     buckets: list[Sent] = []
     by_op = {parameter.ready: parameter for parameter in parameters}

@@ -35,18 +35,18 @@ BISECTIONS = 50
 
 @dataclass(frozen=True, slots=True)
 class TracingCost:
-    """Microseconds per traced call, and what scales every op after these are taken off."""
+    """Microseconds per traced call, and a factor on every op after these are taken off."""
 
     call_us: float = 0.0
     factor: float = 1.0
 
     def without(self, traced_us: float, calls: int) -> float:
-        """A span of time with so many traced calls in it, without their tracing."""
+        """A span without the tracing cost of its calls."""
         return max(traced_us - self.call_us * calls, LEAST * traced_us) * self.factor
 
 
 def without_outliers(durations_us: Floats) -> Floats:
-    """The steps, the few that took much longer than the median shortened to a length that still is long."""
+    """Steps with the few outliers shortened."""
     whole_us = durations_us.sum(axis=1)
     most_us = OUTLIER * float(np.median(whole_us))
     long = whole_us > most_us
@@ -76,7 +76,7 @@ def tracing_cost(
 
 
 def untraced(durations_us: Floats, calls: Floats, floor_us: Floats, cost: TracingCost) -> Floats:
-    """The steps without the profiler's cost; each op varies between steps as it was traced."""
+    """Steps without the cost of profiling; ops vary between steps as traced."""
     mean_us = durations_us.mean(axis=0)
     after_us = np.maximum(mean_us - cost.call_us * calls, floor_us) * cost.factor
     factors: Floats = np.divide(after_us, mean_us, out=np.ones_like(mean_us), where=mean_us > 0)
@@ -107,7 +107,7 @@ class TracedSteps:
         self.durations_us = untraced(rows, calls, floor_us, self.cost)
 
     def recorded(self, passes: int) -> Recorded:
-        """What each op asks of a device, and where the step did not compute."""
+        """Demand of each op on a device, and the time without computation."""
         assert self.facts is not None
         facts, begin, mean_us = self.facts, self.begin, self.durations_us.mean(axis=0)
         work: dict[str, tuple[OpPart, ...]] = {}
@@ -134,7 +134,7 @@ class TracedSteps:
         return Recorded(facts, work, exposed, launch_s, passes)
 
     def _parts(self, k: int, mean_us: Floats) -> tuple[OpPart, ...]:
-        """The parts of an op, of which these are the mean durations."""
+        """Parts of an op with these mean durations."""
         assert self.facts is not None
         leaves = [
             [
@@ -151,14 +151,14 @@ class TracedSteps:
 
 
 def _row_us(step: Step, begin: int) -> list[float]:
-    """Microseconds of the input, of each op, and of the optimizer."""
+    """Microseconds of the input, each op, and the optimizer."""
     compute = durations_us(step, begin)
     compute[0] += max(step.tail_us - step.optimizer_us, 0.0)  # the loop's own, before the next input
     return [*compute, step.optimizer_us]
 
 
 def _calls(step: Step, begin: int) -> list[int]:
-    """Traced calls in the input, in each op, and in the optimizer."""
+    """Traced calls in the input, each op, and the optimizer."""
     before = sum(op.calls + op.gap_calls for op in step.ops[:begin]) + step.ops[begin].gap_calls
     ops = [_op_calls(step, k) for k in range(begin + 1, len(step.ops))]
     return [before + step.tail_calls, step.ops[begin].calls, *ops, step.optimizer_calls]
@@ -173,7 +173,7 @@ def _length_us(step: Step) -> float:
 
 
 def _idle_us(step: Step, begin: int, cost: TracingCost) -> float:
-    """Between ops, but for communication there."""
+    """Idle microseconds between ops, without communication."""
     idle, before = 0.0, step.ops[begin].end_us
     for op in step.ops[begin + 1 :]:
         gap_calls = op.calls + op.gap_calls if step.on_gpu else op.gap_calls
