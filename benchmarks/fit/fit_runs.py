@@ -19,8 +19,9 @@ from planner.device.rates import network_of
 from planner.device.rates.times import computation_s, framework_named
 from planner.parallel.data.joint import ACCESSES, MEMORY_SHARE, slowest_factor, usual_sigma
 from planner.validation.predict import obstacle
-from planner.validation.reader import published_runs, throughput_runs
+from planner.validation.reader import published_runs
 from planner.validation.suites import is_alone, is_apart
+from planner.validation.throughput import throughput_runs
 
 if TYPE_CHECKING:
     from planner.device.activations import Recompute

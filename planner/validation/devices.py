@@ -23,10 +23,11 @@ from planner.memoize import memoize
 from planner.model.catalog import load_model, model_names
 from planner.validation import row
 from planner.validation.predict import RunStep, kind_of, predicted
-from planner.validation.reader import published_runs, throughput_runs
+from planner.validation.reader import published_runs
 from planner.validation.row import DATA, Row, RowName, figures, table
 from planner.validation.run import Run
 from planner.validation.suites import is_alone, is_apart
+from planner.validation.throughput import throughput_runs
 
 FITTED, UNSEEN = 0.15, 0.25
 LEAST_FORWARD = 16  # of a batch; below, the fixed cost of an op decides

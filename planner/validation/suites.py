@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from statistics import median
 
 import numpy as np
@@ -20,10 +20,12 @@ from planner.device.rates import constants, family_of, network_of
 from planner.errors import unknown_name
 from planner.validation import ddp, memory, scaling
 from planner.validation.evidence import OTHER_KIND, Compared, Evidence, Statement, ninth, ranged_by_others
-from planner.validation.predict import RunStep, kind_of, predicted, rule_of_thumb_s, with_range
-from planner.validation.reader import published_runs, throughput_runs
+from planner.validation.predict import kind_of, rule_of_thumb_s, with_range
+from planner.validation.reader import published_runs
 from planner.validation.row import figures, table
+from planner.validation.rules import rule_shares
 from planner.validation.run import LANGUAGE, Run
+from planner.validation.throughput import throughput_runs
 
 OF_RUNS = ("allreduce", "throughput", "sharded", "devices", "memory")  # that a table of runs can feed
 SUITES = ("papers", "servers", *OF_RUNS, "fine-tuning", "layouts")
@@ -31,7 +33,6 @@ NVIDIA = ("nvidia", "")
 DEVICE_TARGET = (0.12, 0.35)  # of a device without runs
 BIASED, MOST_BIAS, LEAST_RUNS = ("A100", "H100"), 0.10, 4
 LOW, MOST_LOW, MOST_REFUSED = -0.15, 0.10, 0.03  # of memory
-MATTERS, MOST_SHARE = 0.1, 0.5  # communication of a step; of a rule's error that ours may be there
 KINDS = {"sharded": "FSDP and ZeRO", "cut": "tensor and pipeline", "plain": "plain replicas"}
 APART = "adapters, frozen parts, inferred lengths"
 SHAPED = "PyTorch over shaped links"
@@ -239,83 +240,7 @@ def _sharded(runs: Sequence[Run], skipped: dict[str, str]) -> Evidence:
 
     rows = compare_runs(runs, skipped, takes, part)
     by_id = {run.id: run for run in runs}
-    return evidence_from("sharded", rows, skipped, _shares([by_id[row.id] for row in rows], rows))
-
-
-@dataclass(frozen=True, slots=True)
-class Beside:
-    """Errors of our prediction and of two rules of thumb on a run dominated by communication.
-
-    Constant MFU: arithmetic over 0.4 of the peak. Linear scaling: the rate per device of the smallest run
-    of the same kind; `anchored` is ours scaled by that run.
-    """
-
-    ours: float
-    constant_mfu: float | None
-    linear: float | None = None
-    anchored: float | None = None
-
-
-def beside_rules(runs: Sequence[Run], rows: Sequence[Compared]) -> list[Beside]:
-    """Runs that spend more than a tenth of the predicted step on communication, with both rules."""
-    by_id = {row.id: row for row in rows}
-    smallest = anchors(runs)
-    parts = []
-    for run in runs:
-        row, step = by_id[run.id], predicted(run)
-        if not isinstance(step, RunStep) or step.exposed <= MATTERS:
-            continue
-        ours = abs(_left_out_s(row) / row.measured - 1)
-        rule = None if row.rule is None else abs(row.rule / row.measured - 1)
-        start = by_id.get(smallest[run.id].id) if run.id in smallest else None
-        if start is None:
-            parts.append(Beside(ours, rule))
-            continue
-        base = smallest[run.id]
-        each, base_each = (entry.tokens_per_step / entry.devices for entry in (run, base))
-        linear_s = start.measured * each / base_each
-        anchored_s = start.measured * _left_out_s(row) / _left_out_s(start)
-        parts.append(Beside(ours, rule, abs(linear_s / row.measured - 1), abs(anchored_s / row.measured - 1)))
-    return parts
-
-
-def _left_out_s(row: Compared) -> float:
-    return row.predicted if row.left_out is None else row.left_out
-
-
-def anchors(runs: Sequence[Run]) -> dict[str, Run]:
-    """For each run the smallest one of its kind."""
-    series: dict[tuple[object, ...], list[Run]] = defaultdict(list)
-    for run in runs:
-        if run.layout is None or run.model is None:
-            continue
-        what = (run.source, run.series, run.model.name, run.device_name, run.precision, run.recompute)
-        series[*what, run.layout.mesh, run.batch].append(run)
-    by_name: dict[str, Run] = {}
-    for alike in series.values():
-        least = min(alike, key=lambda run: run.devices)
-        by_name |= {run.id: least for run in alike if run.devices > least.devices}
-    return by_name
-
-
-def _shares(runs: Sequence[Run], rows: Sequence[Compared]) -> list[Statement]:
-    """Our median error as a share of each rule's, on the same runs."""
-    result = beside_rules(runs, rows)
-    out = []
-    for rule, ours, theirs in (
-        ("constant MFU", [match.ours for match in result], [match.constant_mfu for match in result]),
-        ("linear scaling", [match.anchored for match in result], [match.linear for match in result]),
-    ):
-        known = [(a, b) for a, b in zip(ours, theirs, strict=True) if a is not None and b is not None]
-        if known and (error := median(b for _, b in known)) > 0:
-            out.append(
-                Statement(
-                    name=f"where communication matters: error as a share of that of {rule}",
-                    value=median(a for a, _ in known) / error,
-                    target=MOST_SHARE,
-                )
-            )
-    return out
+    return evidence_from("sharded", rows, skipped, rule_shares([by_id[row.id] for row in rows], rows))
 
 
 # all-reduce

@@ -187,7 +187,7 @@ def test_every_row_of_an_own_table_is_accounted_for(tmp_path: Path) -> None:
     strange = [{"precision": "int3"}, {"device": "TPU"}, {"model": "nothing"}, {"devices": "x"}]
     path = own_table(tmp_path / "mine.csv", [OWN, *(OWN | change for change in strange)])
     out = tmp_path / "out.csv"
-    answer(SuitesAsked((), (), False, path, None, False, None, True), To(Format.csv, out, None, None, None))
+    answer(SuitesAsked((), (), False, path, None, None, True), To(Format.csv, out, None, None, None))
     lines = list(csv.DictReader(out.open(newline="")))
     assert {line["id"] for line in lines} == {f"line {number}" for number in range(2, 7)}
     assert {line["id"]: line["skipped"] for line in lines if line["skipped"]} == {
@@ -211,7 +211,7 @@ def test_own_table_of_layouts_is_not_corrected_by_ours(tmp_path: Path) -> None:
 def test_predictions_of_own_runs_go_to_a_file(tmp_path: Path) -> None:
     path = own_table(tmp_path / "mine.csv", [OWN])
     out = tmp_path / "out.csv"
-    asked = SuitesAsked((), (), False, path, None, False, None, True)
+    asked = SuitesAsked((), (), False, path, None, None, True)
     assert answer(asked, To(Format.table, out, None, None, None)) is False
     lines = list(csv.DictReader(out.open(newline="")))
     assert {line["id"] for line in lines} == {"line 2"}
@@ -236,9 +236,9 @@ def test_tables_that_cannot_be_compared_are_refused_in_a_line(tmp_path: Path) ->
     with pytest.raises(BadInput, match="no row can be compared"):
         own_layouts(own_table(tmp_path / "c.csv", [{"gpus": "8"}]))
     with pytest.raises(BadInput, match="one at a time"):
-        SuitesAsked(("li",), ("papers",), False, None, None, False, None, True)
+        SuitesAsked(("li",), ("papers",), False, None, None, None, True)
     with pytest.raises(BadInput, match="nearest: sharded"):
-        SuitesAsked((), ("shardet",), False, None, None, False, None, True)
+        SuitesAsked((), ("shardet",), False, None, None, None, True)
 
 
 def small() -> Evidence:

@@ -9,9 +9,10 @@ import numpy as np
 from planner.device.rates import network_of
 from planner.model import Layer
 from planner.validation.predict import RunStep, predicted
-from planner.validation.reader import published_runs, throughput_runs, training_rows
+from planner.validation.reader import published_runs, training_rows
 from planner.validation.run import Run
 from planner.validation.suites import is_alone, is_apart
+from planner.validation.throughput import throughput_runs
 
 ALONE = [run for run in (*published_runs()[0], *throughput_runs()) if is_alone(run)]
 KNOWN = [run for run in ALONE if run.model is not None and run.device is not None]

@@ -28,7 +28,13 @@ from planner.device.computation import (
     block_of,
 )
 from planner.device.precision import FP32, Precision
-from planner.device.rates.times import DEFAULT_FRAMEWORK, Settings, StepTimes, computation_s, fitted_times
+from planner.device.rates.times import (
+    DEFAULT_FRAMEWORK,
+    ScriptSettings,
+    StepTimes,
+    computation_s,
+    fitted_times,
+)
 from planner.errors import BadInput
 from planner.hardware import Hardware, KernelRates
 from planner.memoize import memoize
@@ -194,7 +200,7 @@ def calibrated_computation(
     hardware: Hardware,
     precision: Precision,
     framework: str | None = None,
-    **settings: Unpack[Settings],
+    **settings: Unpack[ScriptSettings],
 ) -> Computation:
     """Computation of one device in a training step under a framework (None: the usual one), by the calibrated
     rates of the device."""

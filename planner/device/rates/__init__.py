@@ -70,10 +70,7 @@ class Kernels:
 
 @memoize
 def kernels_of(model: Model, flash: bool | None = None, training: bool = True) -> Kernels:
-    """Kernels of a model; cached.
-
-    `flash` overrides the model's kind of attention; without `training` only a forward pass is counted.
-    """
+    """Kernels of a model; cached. `flash` overrides its kind of attention, `training` adds the backward pass."""
     rows = []
     for at, asked in enumerate(workloads(model, flash=flash, training=training)):
         kind = _PLACE[asked.kernel]
@@ -252,10 +249,7 @@ class Error:
 
 
 def error_of(basis: str, network: str, *, experts: bool = False) -> Error:
-    """Error of predictions on a basis, by kind of network if known.
-
-    Mixtures of experts are compared with no published run: their range is wider.
-    """
+    """Error of predictions on a basis, by kind of network if known; wider for mixtures of experts."""
     figures = constants()
     known = figures.errors[basis]
     spread: Spread = known.get(network, known["all"])
@@ -319,10 +313,7 @@ def is_old(device: Device) -> bool:
 
 
 def is_graphics_board(device: Device) -> bool:
-    """Whether a device is a graphics board, by its kind of memory or else its bandwidth.
-
-    Power and on-chip memory keep long runs of products below the rate of one large product.
-    """
+    """Whether a device is a graphics board, by its kind of memory or else its bandwidth."""
     if device.memory_kind is not None:
         return device.memory_kind == "gddr"
     return (device.memory_bytes_per_s or 0.0) < FASTEST_GDDR_BYTES_PER_S

@@ -72,8 +72,8 @@ LEAST_MOVED = 0.3  # of a kernel's traffic, however large the cache: writes, and
 HOST_SHARPNESS = 8  # of the maximum of host and device, as both take turns at waiting
 
 
-class Settings(TypedDict, total=False):
-    """Settings of a training script: its optimizer, the layout of images, the kind of attention."""
+class ScriptSettings(TypedDict, total=False):
+    """ScriptSettings of a training script: its optimizer, the layout of images, the kind of attention."""
 
     optimizer: str
     channels_last: bool | None

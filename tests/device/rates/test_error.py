@@ -63,8 +63,9 @@ def test_ranges_hold_nine_of_ten_figures_that_no_fit_had_seen() -> None:
 
 def _networks() -> dict[str, str]:
     from planner.device.rates import network_of
-    from planner.validation.reader import published_runs, throughput_runs
+    from planner.validation.reader import published_runs
     from planner.validation.suites import is_alone, is_apart
+    from planner.validation.throughput import throughput_runs
 
     runs = (*published_runs()[0], *throughput_runs())
     fitted = (run for run in runs if (is_alone(run) or run.arch == "llm") and not is_apart(run))

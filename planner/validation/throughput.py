@@ -1,0 +1,64 @@
+"""Runs of `data/throughput.csv`: published throughputs of single devices by framework."""
+
+from __future__ import annotations
+
+from planner.device.precision import Precision, precision_named
+from planner.errors import BadInput
+from planner.hardware.catalog import name_called
+from planner.memoize import memoize
+from planner.validation.networks import device_named, network_named
+from planner.validation.row import figures, table
+from planner.validation.run import Row, Run, Software
+
+
+@memoize
+def throughput_runs() -> tuple[Run, ...]:
+    """Runs of throughput.csv, without rows that lack a batch or use other image sizes or frameworks."""
+    runs = (_throughput_run(row, line) for line, row in enumerate(table("throughput.csv"), 2))
+    return tuple(run for run in runs if run is not None)
+
+
+def _throughput_run(row: Row, line: int) -> Run | None:
+    name = row["framework"]
+    tier = "mxnet" if name in ("MXNet 1.2", "MXNet 0.9") else None
+    if name.startswith("TensorFlow") and "NVIDIA" not in name:
+        tier = "tensorflow-1.1" if name == "TensorFlow 1.1" else "tensorflow"
+    if name == "Torch7":
+        tier = "torch7"
+    device_name = name_called(row["device"])
+    model, device, precision = network_named(row["model"]), device_named(device_name), _format(row)
+    if model is None or device is None or tier is None or not row["batch"] or "256" in row["note"]:
+        return None
+    if precision is None or precision.compute not in device.flops:  # half precision without units for it
+        return None
+    key = f"{row['device']}, {name}, {row['model']}, {row['precision']}"
+    doubtful = figures("reading")["doubtful_throughput"].get(key, "")
+    if tier == "mxnet" and row["model"] == "alexnet" and row["role"] != "fit":
+        doubtful = "AlexNet falls off at large batches on every device: limited by its input"
+    batch = int(row["batch"])
+    optimizer = {"torch7": "none", "mxnet": "momentum"}.get(tier, "sgd")
+    return Run(
+        id=f"throughput.csv:{line}",
+        fit_id=f"throughput.csv:{line}",
+        source=f"{row['source'].split(' ')[0]} {name if tier == 'mxnet' else ''}".strip(),
+        series=f"{row['device']}|{name}|{row['model']}|{row['precision']}",
+        arch="cnn",
+        network=row["model"],
+        model=model,
+        parameters=model.parameters,
+        device_name=device_name,
+        device=device,
+        batch=batch,
+        precision=precision,
+        software=Software(tier=tier, text=name, optimizer=optimizer, input="synthetic"),
+        step_s=batch / float(row["images_per_s"]),
+        note=row["note"],
+        doubtful=doubtful,
+    )
+
+
+def _format(row: Row) -> Precision | None:
+    try:
+        return precision_named(row["precision"])
+    except BadInput:
+        return None
