@@ -70,7 +70,7 @@ class Kernels:
 
 @memoize
 def kernels_of(model: Model, flash: bool | None = None, training: bool = True) -> Kernels:
-    """Kernels of a model; cached. `flash` overrides its kind of attention, `training` adds the backward pass."""
+    """Kernels of a model; cached. `flash` overrides its kind of attention, `training` adds gradients."""
     rows = []
     for at, asked in enumerate(workloads(model, flash=flash, training=training)):
         kind = _PLACE[asked.kernel]
