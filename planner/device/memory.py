@@ -61,10 +61,9 @@ EIGHT_BIT_BYTES = 1 + 4 / 128  # of an activation saved in eight bits, with a sc
 
 @dataclass(frozen=True, slots=True)
 class Shares:
-    """Fractions of a model's footprint that one device stores, as a parallel strategy shards it.
-
-    `in_flight`: micro-batches of a pipeline whose activations are alive at once. `buffers_bytes` of gradient
-    buckets or gathered units come on top, whatever the shares. `communicators` are process groups of devices;
+    """Fractions of a model's footprint that one device stores, as a parallel strategy shards it. `in_flight`:
+    micro-batches of a pipeline whose activations are alive at once. `buffers_bytes` of gradient buckets or
+    gathered units come on top, whatever the shares. `communicators` are process groups of devices;
     `accumulates`: gradients of earlier micro-batches exist when a backward pass begins."""
 
     parameters: float = 1.0
@@ -135,10 +134,9 @@ _OPTIMIZER_STEP = Moment({}, 0.0, 0.0, fp32_gradients=True)
 
 @dataclass(frozen=True, slots=True)
 class Footprint:
-    """Memory of a model before sharding, in bytes: states once, activations per sample.
-
-    Its peak is the largest of a few moments that never coexist: the backward pass of the loss, that of the
-    blocks, the optimizer's step."""
+    """Memory of a model before sharding, in bytes: states once, activations per sample. Its peak is the
+    largest of a few moments that never coexist: the backward pass of the loss, that of the blocks, the
+    optimizer's step."""
 
     parameters_bytes: float
     gradients_bytes: float
@@ -262,11 +260,10 @@ def footprint(
     loss: str = "eager",
     only: frozenset[str] | None = None,
 ) -> Footprint:
-    """The memory footprint of a model, or of the layers in `only`, a pipeline's stage.
-
-    `optimizer` is by default the usual one of the network. `flash` overrides what the model says of
-    attention, `gradient_bytes` what the precision says of gradients that are accumulated; `loss` is one of
-    `planner.model.layers.LOSSES`."""
+    """The memory footprint of a model, or of the layers in `only`, a pipeline's stage. `optimizer` is by
+    default the usual one of the network. `flash` overrides what the model says of attention, `gradient_bytes`
+    what the precision says of gradients that are accumulated; `loss` is one of `planner.model.layers.LOSSES`.
+    """
     row = optimizer_named(optimizer or usual_optimizer(model))
     if recompute not in RECOMPUTE_MODES:
         raise BadInput(f"recompute is {recompute!r}; allowed: {', '.join(RECOMPUTE_MODES)}")

@@ -105,11 +105,8 @@ def configs(data: Path) -> dict[str, RunConfig]:
 
 
 def points(data: Path) -> list[DdpPoint]:
-    """Measured step times.
-
-    Repeats of runs with jitter are pooled, as their draws differ; of others the second repeat counts,
-    which ran alone.
-    """
+    """Measured step times. Repeats of runs with jitter are pooled, as their draws differ; of others the
+    second repeat counts, which ran alone."""
     known = configs(data)
     runs: dict[tuple[str, int], list[dict[str, str]]] = defaultdict(list)
     for line in _rows(data, "summary.csv") or _from_steps(known.values()):
@@ -130,10 +127,8 @@ def points(data: Path) -> list[DdpPoint]:
 
 @memoize
 def waits(data: Path) -> dict[bool, dict[int, float]]:
-    """Seconds per hop of a tiny all-reduce beyond the delay of links, by number of ranks.
-
-    Keys: without and with the delaying relay. Runs with nothing beside them are preferred.
-    """
+    """Seconds per hop of a tiny all-reduce beyond the delay of links, by number of ranks. Keys: without and
+    with the delaying relay. Runs with nothing beside them are preferred."""
     times: dict[tuple[bool, str, int], list[float]] = defaultdict(list)
     for line in _rows(data, "collectives.csv"):
         if line["op"] == "all_reduce" and int(line["bytes"]) <= SMALL_BYTES:
@@ -212,9 +207,8 @@ class DdpResult:
 
 @memoize
 def computation_of(config: RunConfig, workers: int = 1) -> Computation:
-    """Computation of a step from the trace of one rank; jitter is as configured.
-
-    Host work of FSDP2 grows with the workers that share the cores."""
+    """Computation of a step from the trace of one rank; jitter is as configured. Host work of FSDP2 grows
+    with the workers that share the cores."""
     if config["mode"] == "fsdp":  # a loop without autograd: its trace has no layers
         return configured(config)
     imported = import_computation([config.trace], batch=1, model=config["model"])
@@ -258,10 +252,8 @@ def configured(config: RunConfig) -> Computation:
 
 
 def between_blocking_collectives(computation: Computation, config: RunConfig, workers: int) -> Computation:
-    """The traced computation if every collective blocks.
-
-    No kernel is launched ahead, so that each takes its stated time; the host works between them, on cores
-    that all ranks share."""
+    """The traced computation if every collective blocks. No kernel is launched ahead, so that each takes its
+    stated time; the host works between them, on cores that all ranks share."""
     stated_s = {f"forward/{layer['name']}": layer["fwd_s"] for layer in config["layers"]}
     stated_s |= {f"backward/{layer['name']}Backward": layer["bwd_s"] for layer in config["layers"]}
     kernel_s = np.array([stated_s.get(name.rpartition("_")[0], np.nan) for name in computation.names])

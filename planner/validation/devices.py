@@ -66,10 +66,8 @@ def machine(device: str) -> Hardware:
 
 @memoize
 def published() -> tuple[Published, ...]:
-    """Published rows of known devices, with a batch and in the number format of the device's rates.
-
-    That is fp32, or the default of frameworks on A100. Other image sizes are other networks.
-    """
+    """Published rows of known devices, with a batch and in the number format of the device's rates. That is
+    fp32, or the default of frameworks on A100. Other image sizes are other networks."""
     known, networks, formats = figures("devices")["machines"], model_names(), figures("devices")["formats"]
     return tuple(
         Published(
@@ -160,11 +158,9 @@ def forward() -> list[Row]:
 
 
 def cpus() -> list[Row]:
-    """CPUs of the catalogue, whose rates are estimates: the worst network per machine and framework.
-
-    A framework has one factor, the median over its rows: MXNet's forward passes with MKL are faster than
-    the TensorFlow training that the rates stand for.
-    """
+    """CPUs of the catalogue, whose rates are estimates: the worst network per machine and framework. A
+    framework has one factor, the median over its rows: MXNet's forward passes with MKL are faster than the
+    TensorFlow training that the rates stand for."""
     groups: dict[str, list[Published]] = defaultdict(list)
     machines, networks = hardware_names(), model_names()
     for line in table("throughput_cpu.csv"):
@@ -205,10 +201,8 @@ def cpus() -> list[Row]:
 
 
 def runs() -> list[Row]:
-    """The run of median error per device family, kind of network and precision.
-
-    `benchmarks/fit/devices.py` prints these errors with a source or a device left out.
-    """
+    """The run of median error per device family, kind of network and precision. `benchmarks/fit/devices.py`
+    prints these errors with a source or a device left out."""
     groups: dict[tuple[str, str, str], list[tuple[float, Run, RunStep]]] = defaultdict(list)
     for run in (*published_runs()[0], *throughput_runs()):
         step = predicted(run) if is_alone(run) else ""

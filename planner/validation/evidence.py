@@ -49,12 +49,9 @@ class Compared:
 
 @dataclass(frozen=True, slots=True)
 class Figures:
-    """Error statistics of predicted / measured - 1.
-
-    Sizes by median, 90th percentile (`ninth`) and worst; `bias` is the median of signed errors; `left_*`
-    are with the source left out, `rule_*` those of the rule of thumb; `inside` is the share within the
-    stated range.
-    """
+    """Error statistics of predicted / measured - 1. Sizes by median, 90th percentile (`ninth`) and worst;
+    `bias` is the median of signed errors; `left_*` are with the source left out, `rule_*` those of the rule
+    of thumb; `inside` is the share within the stated range."""
 
     runs: int
     sources: int
@@ -177,10 +174,8 @@ def _sizes(rows: Sequence[Compared], of: Callable[[Compared], float | None]) -> 
 
 
 def ranged_by_others(rows: Sequence[Compared]) -> list[Compared]:
-    """Rows with a 90% range from the errors of all other sources.
-
-    A range never knows the source that it is checked against; with one source only there is none.
-    """
+    """Rows with a 90% range from the errors of all other sources. A range never knows the source that it is
+    checked against; with one source only there is none."""
     result = []
     for row in rows:
         others = [

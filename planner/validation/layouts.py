@@ -37,11 +37,8 @@ LAYOUT_COUNTS = (
 
 
 def read_layouts(rows: Iterable[Row], source: str) -> tuple[list[Run], list[Refused]]:
-    """Layouts of a table.
-
-    Layouts of the same model, devices and batch share a `group`. A user's table may give `device`,
-    `precision`, `recompute` and `framework` per row.
-    """
+    """Layouts of a table. Layouts of the same model, devices and batch share a `group`. A user's table may
+    give `device`, `precision`, `recompute` and `framework` per row."""
     runs: list[Run] = []
     refused: list[Refused] = []
     for line, row in enumerate(rows, 2):

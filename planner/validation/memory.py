@@ -80,10 +80,8 @@ def is_refused(run: Run) -> bool | None:
 
 
 def source_left_out(runs: Sequence[Run]) -> list[float]:
-    """Predicted peaks in GiB with constants chosen without the source of each run.
-
-    The constants are fragmentation and the buffers of a process group; all other sources count the same.
-    """
+    """Predicted peaks in GiB with constants chosen without the source of each run. The constants are
+    fragmentation and the buffers of a process group; all other sources count the same."""
     peaks = [peak_memory(run) for run in runs]
     allocated = np.array([peak.allocated_bytes for peak in peaks]) / GIB
     framework = FRAMEWORK_BYTES["gpu"]
@@ -122,11 +120,9 @@ def _has_autocast(run: Run) -> bool:
 
 
 def _loss(run: Run) -> str:
-    """Implementation of the cross-entropy: a name in `planner.model.layers.LOSSES`.
-
-    milabench keeps the model's output until the step ends; llm-foundry, InternEvo and TinyLlama use
-    flash-attn's; nanotron took over Megatron's.
-    """
+    """Implementation of the cross-entropy: a name in `planner.model.layers.LOSSES`. milabench keeps the
+    model's output until the step ends; llm-foundry, InternEvo and TinyLlama use flash-attn's; nanotron took
+    over Megatron's."""
     text = run.software.text
     if text.startswith("milabench"):
         return "held"

@@ -176,11 +176,9 @@ def _sequence_length(row: Row, inferred: list[str]) -> int | None:
 
 @memoize  # hundreds of rows ran tens of networks
 def _of_length(name: str, tokens: int, headless: bool, flash: bool) -> Model:
-    """A network for `tokens` tokens per sequence.
-
-    `headless`: without BERT's vocabulary head. Fine-tuning has none, and NVIDIA's and DeepSpeed's
-    pre-training applies it to masked positions alone (15%, one percent of the arithmetic).
-    """
+    """A network for `tokens` tokens per sequence. `headless`: without BERT's vocabulary head. Fine-tuning has
+    none, and NVIDIA's and DeepSpeed's pre-training applies it to masked positions alone (15%, one percent of
+    the arithmetic)."""
     model = network_named(name)
     assert model is not None
     layers = model.with_sequence_length(tokens).layers

@@ -63,11 +63,8 @@ FABRICS = {
 
 @dataclass(frozen=True, slots=True)
 class RunStep:
-    """Predicted seconds of a step and their error.
-
-    `slower` is the factor of the slowest replica over the mean, included in the seconds; `exposed` the
-    share of communication that no computation hides.
-    """
+    """Predicted seconds of a step and their error. `slower` is the factor of the slowest replica over the
+    mean, included in the seconds; `exposed` the share of communication that no computation hides."""
 
     seconds: float
     error: Error
@@ -242,10 +239,8 @@ def machine(
     sockets: bool = False,
     run: Run | None = None,
 ) -> Hardware:
-    """A machine with `devices` devices and a given or usual network, with RDMA unless `sockets`.
-
-    A device that no machine of the catalogue has gets a bare one with the fabric's class.
-    """
+    """A machine with `devices` devices and a given or usual network, with RDMA unless `sockets`. A device
+    that no machine of the catalogue has gets a bare one with the fabric's class."""
     base = _largest().get(device)
     if base is None:
         assert run is not None
@@ -300,10 +295,8 @@ def _left_out() -> dict[str, tuple[float, str]]:
 
 @dataclass(frozen=True, slots=True)
 class RangedStep:
-    """A step with its stated 90% range from `low_s` to `high_s`.
-
-    `left_s` is the step by a fit without the run's source; None if no fit has seen it.
-    """
+    """A step with its stated 90% range from `low_s` to `high_s`. `left_s` is the step by a fit without the
+    run's source; None if no fit has seen it."""
 
     step: RunStep
     left_s: float | None
@@ -312,10 +305,8 @@ class RangedStep:
 
 
 def with_range(run: Run) -> RangedStep | str:
-    """Predicted step with its range, or the reason why there is none.
-
-    The range covers every reading of important settings that are not published.
-    """
+    """Predicted step with its range, or the reason why there is none. The range covers every reading of
+    important settings that are not published."""
     step = predicted(run)
     if isinstance(step, str):
         return step
@@ -332,10 +323,8 @@ def with_range(run: Run) -> RangedStep | str:
 
 
 def rule_of_thumb_s(run: Run) -> float | None:
-    """Step by 6 FLOPs per parameter and token (8 with full recompute) over 0.4 of the peak.
-
-    Networks over images count their multiply-adds instead.
-    """
+    """Step by 6 FLOPs per parameter and token (8 with full recompute) over 0.4 of the peak. Networks over
+    images count their multiply-adds instead."""
     assert run.device is not None
     assert run.precision is not None
     assert run.model is not None

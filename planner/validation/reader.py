@@ -164,10 +164,8 @@ def _with_sequences(row: Row, inferred: list[str]) -> Row:
 
 
 def _readings(row: Row, run: Run) -> Iterable[Run]:
-    """Other readings of a run whose important settings are not published.
-
-    These are recompute of large models, the definition of their rate, and the compiler of TensorFlow.
-    """
+    """Other readings of a run whose important settings are not published. These are recompute of large
+    models, the definition of their rate, and the compiler of TensorFlow."""
     if row["ckpt_norm"] == "unknown" and row["arch"] in LANGUAGE and run.device is not None:
         yield run.read_as(recompute="full")
     if run.step_s and row["arch"] in LANGUAGE and not (row["global_batch"] or row["grad_accum"]):
@@ -236,11 +234,8 @@ def _layout(row: Row, model: Model | None, devices: int, inferred: list[str]) ->
 
 
 def _interleave(row: Row, blocks: int, pipeline: int, inferred: list[str]) -> int:
-    """Virtual pipeline stages of a device.
-
-    Megatron's own tables and NVIDIA's configurations interleave wherever there is a pipeline; those that
-    state it have one to four blocks per stage, most of them two.
-    """
+    """Virtual pipeline stages of a device. Megatron's own tables and NVIDIA's configurations interleave
+    wherever there is a pipeline; those that state it have one to four blocks per stage, most of them two."""
     if not Mesh.of(pipeline=pipeline).outer:
         return 1
     known = figures("reading")["stated"].get(row["series"], {}).get(row["model"], {})
@@ -317,11 +312,8 @@ def _recompute(row: Row, inferred: list[str]) -> Recompute:
 
 
 def _step_s(row: Row, run: Run) -> float | None:
-    """Seconds per step, as printed or derived from a rate.
-
-    FLOP/s are the model's (6 per parameter and token, and attention), or the hardware's, which count
-    recomputed passes.
-    """
+    """Seconds per step, as printed or derived from a rate. FLOP/s are the model's (6 per parameter and token,
+    and attention), or the hardware's, which count recomputed passes."""
     samples, tokens = number(row["samples_per_s_global"]), number(row["tokens_per_s_global"])
     if samples and run.arch not in LANGUAGE:
         return run.samples_per_step / samples

@@ -116,10 +116,8 @@ def filled(row: Mapping[str, str], line: int, name: str) -> dict[str, str]:
 
 
 def wrong_figure(row: Mapping[str, str]) -> str:
-    """The first malformed count or figure of a row, "" if there is none.
-
-    Batches that a source describes in words ("1024 tokens") are left alone.
-    """
+    """The first malformed count or figure of a row, "" if there is none. Batches that a source describes in
+    words ("1024 tokens") are left alone."""
     for name in (*WHOLE, *NUMBERS):
         text = row[name]
         if not text or (name in ("micro_batch", "global_batch") and " " in text):
@@ -194,11 +192,8 @@ class About(TypedDict):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Row:
-    """One claim: a published value and ours.
-
-    `error` is ours relative to the published figure if both are numbers. `known`: listed as failing in
-    `data/known.toml`, with `reason`.
-    """
+    """One claim: a published value and ours. `error` is ours relative to the published figure if both are
+    numbers. `known`: listed as failing in `data/known.toml`, with `reason`."""
 
     name: RowName
     what: str

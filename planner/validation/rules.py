@@ -16,11 +16,9 @@ MATTERS, MOST_SHARE = 0.1, 0.5  # communication of a step; of a rule's error tha
 
 @dataclass(frozen=True, slots=True)
 class Beside:
-    """Errors of our prediction and of two rules of thumb on a run dominated by communication.
-
-    Constant MFU: arithmetic over 0.4 of the peak. Linear scaling: the rate per device of the smallest run
-    of the same kind; `anchored` is ours scaled by that run.
-    """
+    """Errors of our prediction and of two rules of thumb on a run dominated by communication. Constant MFU:
+    arithmetic over 0.4 of the peak. Linear scaling: the rate per device of the smallest run of the same kind;
+    `anchored` is ours scaled by that run."""
 
     ours: float
     constant_mfu: float | None

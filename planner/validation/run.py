@@ -261,11 +261,8 @@ def _channels_last(row: Row) -> bool:
 
 
 def _overlaps(row: Row) -> bool:
-    """Whether gradients are exchanged during the backward pass.
-
-    DeepSpeed without ZeRO sums them after it. XLA compiles the pass into one cluster, whose results appear
-    at its end.
-    """
+    """Whether gradients are exchanged during the backward pass. DeepSpeed without ZeRO sums them after it.
+    XLA compiles the pass into one cluster, whose results appear at its end."""
     return "deepspeed" not in row["framework"].lower() and "XLA" not in row["flags"]
 
 
@@ -278,11 +275,8 @@ def _cycle_s(row: Row) -> float:
 
 
 def _gradient_bytes(row: Row) -> int | None:
-    """Bytes per exchanged gradient; None if not known.
-
-    DeepSpeed and MXNet keep parameters and gradients in 16 bits if they compute so; others differ by
-    release and script.
-    """
+    """Bytes per exchanged gradient; None if not known. DeepSpeed and MXNet keep parameters and gradients in
+    16 bits if they compute so; others differ by release and script."""
     if row["precision_norm"] not in ("fp16", "bf16", "fp8"):
         return 4
     return 2 if any(name in row["framework"].lower() for name in ("deepspeed", "mxnet")) else None

@@ -43,10 +43,8 @@ class Settings:
 
 @dataclass(frozen=True, slots=True)
 class Pair:
-    """A run and the smallest run of its series, with their seconds per step.
-
-    Steps are those of as many samples per device, or of the unit that the series counts.
-    """
+    """A run and the smallest run of its series, with their seconds per step. Steps are those of as many
+    samples per device, or of the unit that the series counts."""
 
     base: Run
     run: Run
@@ -132,10 +130,8 @@ def obstacle(run: Run) -> str:
 
 
 def pairs(runs: Iterable[Run], refused: dict[str, str]) -> list[Pair]:
-    """Each run paired with the smallest of its series, micro-batch and format.
-
-    Runs that cannot be paired go to `refused` with the reason.
-    """
+    """Each run paired with the smallest of its series, micro-batch and format. Runs that cannot be paired go
+    to `refused` with the reason."""
     by_series: dict[str, list[Run]] = defaultdict(list)
     for run in runs:
         if reason := obstacle(run):

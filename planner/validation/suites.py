@@ -146,10 +146,8 @@ def words_of(run: Run) -> str:
 
 
 def is_alone(run: Run) -> bool:
-    """Whether a run measures devices alone: one device, or a language model sharded in one machine.
-
-    Nobody publishes large models on one device.
-    """
+    """Whether a run measures devices alone: one device, or a language model sharded in one machine. Nobody
+    publishes large models on one device."""
     if run.devices == 1:
         return True
     sharded = run.layout is not None and run.layout.kind == "sharded"
@@ -266,10 +264,8 @@ def _measured_ddp() -> list[Compared]:
 
 
 def _allreduce(runs: Sequence[Run], skipped: dict[str, str]) -> Evidence:
-    """Larger runs of a series predicted from its smallest.
-
-    Settings that no row states are chosen on all sources, and with the run's own left out.
-    """
+    """Larger runs of a series predicted from its smallest. Settings that no row states are chosen on all
+    sources, and with the run's own left out."""
     stored = figures("scaling")
     everything = scaling.Settings(**stored["all"])
     rows = []

@@ -86,18 +86,15 @@ class Variation:
 
 @dataclass(frozen=True, eq=False, kw_only=True)
 class Computation:
-    """What one worker computes in one step: one micro-batch forward and backward, or several.
-
-    Op i has a name, a role (FORWARD, BACKWARD, OTHER) and a layer (an index into `layers`, -1: none); it
-    waits for `dep_index[dep_start[i]:dep_start[i + 1]]`, which come before it. All ops run on the device.
-    `durations_s` holds one row a step. `optimizer_s` is what the optimizer's pass over all parameters would
-    take on this device: whoever updates parameters there adds it (a share of it where they are sharded).
-    `batch` are the samples of the step. `step` is the recorded step that it was taken from,
-    `network` the model that it was made for, where they are known.
-
-    Synthesized durations are `once_s` times factors of `variation`: an exchange that adds ops whose time
-    varies likewise gives their times to `varied` and gets the durations of all ops.
-    """
+    """What one worker computes in one step: one micro-batch forward and backward, or several. Op i has a
+    name, a role (FORWARD, BACKWARD, OTHER) and a layer (an index into `layers`, -1: none); it waits for
+    `dep_index[dep_start[i]:dep_start[i + 1]]`, which come before it. All ops run on the device. `durations_s`
+    holds one row a step. `optimizer_s` is what the optimizer's pass over all parameters would take on this
+    device: whoever updates parameters there adds it (a share of it where they are sharded). `batch` are the
+    samples of the step. `step` is the recorded step that it was taken from, `network` the model that it was
+    made for, where they are known. Synthesized durations are `once_s` times factors of `variation`: an
+    exchange that adds ops whose time varies likewise gives their times to `varied` and gets the durations of
+    all ops."""
 
     model: str
     batch: int
@@ -202,14 +199,12 @@ ROWS = 64  # steps that stand for a distribution of durations
 
 def accumulated(computation: Computation, micro_batches: int, most: int = MOST_RUNS) -> Computation:
     """The same forward and backward pass so many times, one after the other, before the optimizer: parameters
-    are read in each, gradients are complete after the last.
-
-    Of more than `most` passes the first and the last stay as they are, because exchanges overlap with them,
-    and `most - 2` longer ones stand for those between. Where collectives run in every pass they
-    are longer by as much: what overlaps in one pass overlaps in the long one, and only what is not hidden at
-    its ends, one unit's collective, is counted too often, by a unit of all units times runs. The wait for
-    other stages of a pipeline is one of the step, divided among its micro-batches.
-    """
+    are read in each, gradients are complete after the last. Of more than `most` passes the first and the last
+    stay as they are, because exchanges overlap with them, and `most - 2` longer ones stand for those between.
+    Where collectives run in every pass they are longer by as much: what overlaps in one pass overlaps in the
+    long one, and only what is not hidden at its ends, one unit's collective, is counted too often, by a unit
+    of all units times runs. The wait for other stages of a pipeline is one of the step, divided among its
+    micro-batches."""
     if micro_batches < 1:
         raise BadInput(f"accumulate is {micro_batches}; a step has at least one micro-batch")
     if micro_batches == 1:

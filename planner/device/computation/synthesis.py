@@ -131,10 +131,8 @@ def _reads(model: Model) -> dict[str, tuple[str, ...]]:
 
 
 def _gradient_order(model: Model, reads: dict[str, tuple[str, ...]]) -> list[tuple[str, tuple[str, ...]]]:
-    """Layers with a backward op, last first, each with its readers.
-
-    A layer with nothing to train at or before it needs none.
-    """
+    """Layers with a backward op, last first, each with its readers. A layer with nothing to train at or
+    before it needs none."""
     readers: dict[str, list[str]] = {layer.name: [] for layer in model}
     trained: set[str] = set()
     for layer in model:
@@ -163,11 +161,9 @@ def computation_for(
     compute_factor: float = 1.0,
     variation: Variation = Variation(),
 ) -> Computation:
-    """Computation of one device in a step, by the kernel rates of its hardware file.
-
-    `compute_factor` multiplies times, for other frameworks than the fitted one or slower clocks.
-    `training=False` gives a forward pass only.
-    """
+    """Computation of one device in a step, by the kernel rates of its hardware file. `compute_factor`
+    multiplies times, for other frameworks than the fitted one or slower clocks. `training=False` gives a
+    forward pass only."""
     for name, value in (("batch", batch), ("steps", steps)):
         if value < 1:
             raise BadInput(f"{name} is {value}; a profile needs at least 1")

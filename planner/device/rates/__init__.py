@@ -45,13 +45,11 @@ CONVOLUTIONS = tuple(range(_PLACE[workload.CONV1X1], MEMORY))
 
 @dataclass(frozen=True, eq=False)
 class Kernels:
-    """Kernels of a model: one row for those that a layer launches in one direction.
-
-    Figures are those of a single kernel. `layer`: its place in the model. `launches`: number of kernels;
-    `fixed`: share of a usual kernel's fixed time that each takes. `flops` and `moved` (elements) are per
-    sample, `weights` (elements) per step. Small products pay for tiles that they do not fill: `row_flops`
-    are those of one row, `edge_flops` those of a sample times (1 / columns + 1 / depth).
-    """
+    """Kernels of a model: one row for those that a layer launches in one direction. Figures are those of a
+    single kernel. `layer`: its place in the model. `launches`: number of kernels; `fixed`: share of a usual
+    kernel's fixed time that each takes. `flops` and `moved` (elements) are per sample, `weights` (elements)
+    per step. Small products pay for tiles that they do not fill: `row_flops` are those of one row,
+    `edge_flops` those of a sample times (1 / columns + 1 / depth)."""
 
     layers: int
     layer: Ints
@@ -99,11 +97,8 @@ def kernels_of(model: Model, flash: bool | None = None, training: bool = True) -
 
 
 def _parts(kind: int, one: Pass, backward: int) -> tuple[tuple[int, Pass], ...]:
-    """Kernels of one kind each.
-
-    Attention that writes its scores is products, and passes over the scores (softmax with its mask,
-    dropout), which read and write them; backward the gradient too.
-    """
+    """Kernels of one kind each. Attention that writes its scores is products, and passes over the scores
+    (softmax with its mask, dropout), which read and write them; backward the gradient too."""
     passes = one.kernels - len(one.matmuls)
     if kind != ATTENTION or passes <= 0 or one.kernels < len(one.matmuls):
         return ((kind, one),)
@@ -132,7 +127,6 @@ def _edge(product: Matmul) -> float:
 @memoize
 def network_of(model: Model) -> Network:
     """The kind of a network: `cnn` classifies by convolutions, `transformer` has products and attention.
-
     Rates are fitted to these. `other` has convolutions that answer place by place (detection, segmentation,
     speech, diffusion), or reads text without attention; nothing is fitted to such networks."""
     kernels = kernels_of(model, None, True)  # as `planner.device.rates.times` asks, so that it is found once
@@ -144,11 +138,9 @@ def network_of(model: Model) -> Network:
 
 
 class Framework(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """Factors of a framework relative to the mean of all.
-
-    They scale the traffic of memory-bound kernels, the fixed cost of a kernel on the device, its launch on
-    the host (`floor_s`), and the speed of matrix products and attention if it brings kernels of its own.
-    """
+    """Factors of a framework relative to the mean of all. They scale the traffic of memory-bound kernels, the
+    fixed cost of a kernel on the device, its launch on the host (`floor_s`), and the speed of matrix products
+    and attention if it brings kernels of its own."""
 
     traffic: float
     fixed_s: float
@@ -260,11 +252,8 @@ def error_of(basis: str, network: str, *, experts: bool = False) -> Error:
 
 
 def combined(rate: float, half_width: float, error: Error) -> tuple[float, float]:
-    """Range of a simulated rate.
-
-    The error of the model and the half-width of the simulation (in the unit of the rate) are independent:
-    the squares of their logarithms add.
-    """
+    """Range of a simulated rate. The error of the model and the half-width of the simulation (in the unit of
+    the rate) are independent: the squares of their logarithms add."""
     own = math.log1p(half_width / rate) if rate > 0 else 0.0
     both = math.hypot(error.q90, own)
     return rate * math.exp(-both), rate * math.exp(both)
@@ -364,11 +353,8 @@ def device_rates(device: Device, precision: Precision, constants: RateConstants)
 
 
 def matmul_flops(device: Device, format: str, constants: RateConstants) -> float:
-    """FLOP/s of large matrix products.
-
-    Both 16-bit formats run on the same units: the measured one stands for the other unless their peaks
-    differ.
-    """
+    """FLOP/s of large matrix products. Both 16-bit formats run on the same units: the measured one stands for
+    the other unless their peaks differ."""
     measured = device.matmul_flops.get(format)
     other = {"fp16": "bf16", "bf16": "fp16"}.get(format)
     if measured is None and other and device.flops.get(other) == device.flops[format]:
@@ -377,10 +363,8 @@ def matmul_flops(device: Device, format: str, constants: RateConstants) -> float
 
 
 def _memory_bytes_per_s(published: float, device: Device, constants: RateConstants) -> float:
-    """Bandwidth that memory-bound kernels reach.
-
-    The faster a memory, the smaller the share, as more bytes must be in flight at once.
-    """
+    """Bandwidth that memory-bound kernels reach. The faster a memory, the smaller the share, as more bytes
+    must be in flight at once."""
     share = constants.memory_share * (constants.old_memory_share if is_old(device) else 1.0)
     return published * share / (1 + published / constants.fast_memory_bytes_per_s)
 

@@ -131,10 +131,8 @@ class RateRow:
 def kernel_s(
     flop_s: Array, move_s: Array, cache_s: Array | float, fixed_s: Array | float, overlap: float
 ) -> Array:
-    """Seconds of kernels.
-
-    `flop_s`: arithmetic alone; `move_s`: traffic alone; `cache_s`: the part of it that the cache holds.
-    """
+    """Seconds of kernels. `flop_s`: arithmetic alone; `move_s`: traffic alone; `cache_s`: the part of it that
+    the cache holds."""
     moved_s = np.maximum(move_s - cache_s, LEAST_MOVED * move_s)
     both = np.maximum(flop_s, moved_s) + overlap * np.minimum(flop_s, moved_s)
     return np.asarray(both + fixed_s)
@@ -166,10 +164,8 @@ def framework_named(name: str | None = None) -> Framework:
 def calibrated_rates(
     device: Device, precision: Precision, framework: str, *, optimizer: str, channels_last: bool | None
 ) -> RateRow:
-    """Rates of a device in a precision under a framework.
-
-    `channels_last`: the layout of images; the framework's default if None.
-    """
+    """Rates of a device in a precision under a framework. `channels_last`: the layout of images; the
+    framework's default if None."""
     figures, tier = constants(), framework_named(framework)
     rates = device_rates(device, precision, figures)
     kinds = np.arange(len(KERNEL_KINDS))
@@ -328,10 +324,8 @@ def _dequantized_bytes(model: Model) -> Array:
 
 
 def needs_conversion(precision: Precision, channels_last: bool) -> bool:
-    """Whether convolutions convert the layout of their operands.
-
-    16-bit tensor cores read images with channels last, fp32 kernels with channels first.
-    """
+    """Whether convolutions convert the layout of their operands. 16-bit tensor cores read images with
+    channels last, fp32 kernels with channels first."""
     return channels_last != (precision.compute not in ("fp32", "tf32")) and precision.compute != "tf32"
 
 
@@ -352,12 +346,10 @@ def computation_s(
     channels_last: bool | None = None,
     flash: bool | None = None,
 ) -> ComputationTime:
-    """Forward and backward seconds per layer, those of the optimizer, and their error; cached.
-
-    `input`: `dali` and `synthetic` never make the device wait, `files` are decoded by eight processes of
-    the host. `channels_last`: the layout of images, by default the framework's. `flash` overrides the
-    model's kind of attention.
-    """
+    """Forward and backward seconds per layer, those of the optimizer, and their error; cached. `input`:
+    `dali` and `synthetic` never make the device wait, `files` are decoded by eight processes of the host.
+    `channels_last`: the layout of images, by default the framework's. `flash` overrides the model's kind of
+    attention."""
     if batch < 1:
         raise BadInput(f"batch is {batch}; a step needs at least 1")
     if model.training is not None and model.training.optimizer is not None:

@@ -78,10 +78,8 @@ def computation_of(profile: Profile) -> Computation:
 
 
 def precision_of(profile: Profile) -> Precision:
-    """Number formats of a recorded run.
-
-    Under autocast parameters and gradients stay in fp32, as their recorded bytes do.
-    """
+    """Number formats of a recorded run. Under autocast parameters and gradients stay in fp32, as their
+    recorded bytes do."""
     facts = profile.recorded.facts if profile.recorded is not None else None
     if facts is None or facts.precision not in PRECISIONS:
         return FP32

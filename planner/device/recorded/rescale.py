@@ -70,11 +70,9 @@ def rescale(profile: Profile, source: Device, target: Device) -> Profile:
 
 
 def carries_over(source: Device, target: Device) -> bool:
-    """Whether a device's deviation from the mean of all is expected of another one too.
-
-    That is so if nobody has published runs of the other, and both are of one vendor and of Volta's time or
-    later. Older ones differ each in its own way (benchmarks/fit/moved.py).
-    """
+    """Whether a device's deviation from the mean of all is expected of another one too. That is so if nobody
+    has published runs of the other, and both are of one vendor and of Volta's time or later. Older ones
+    differ each in its own way (benchmarks/fit/moved.py)."""
     figures = constants()
     known = figures.devices.get(family_of(target, figures))
     seen = known is not None and bool(known.rows)
@@ -262,10 +260,8 @@ def device_error(source: Device, target: Device, network: str) -> Error:
 
 
 def batch_error(recorded: Sequence[int], batch: int, rated: Device | None) -> Error:
-    """Error of a step scaled to another batch, by distance to the nearest recorded one.
-
-    Between two recordings a straight line is as good as rates are.
-    """
+    """Error of a step scaled to another batch, by distance to the nearest recorded one. Between two
+    recordings a straight line is as good as rates are."""
     far = min(abs(math.log2(batch / known_batch)) for known_batch in recorded)
     inside = min(recorded) <= batch <= max(recorded)
     spreads = rescale_errors().batch if rated is not None or inside else rescale_errors().batch_unrated

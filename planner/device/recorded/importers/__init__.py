@@ -41,10 +41,8 @@ def import_profile(
     hardware: str = "",
     bandwidth_bytes_per_s: float | None = None,
 ) -> Profile:
-    """The profile of one worker from trace files of one kind and one training job.
-
-    Recordings of `planner record` know batch, model and device; other traces need them as arguments.
-    """
+    """The profile of one worker from trace files of one kind and one training job. Recordings of `planner
+    record` know batch, model and device; other traces need them as arguments."""
     if not paths:
         raise BadInput("give at least one trace file to import")
     if batch is not None and batch < 1:

@@ -242,11 +242,8 @@ def move_to_device(
 
 
 class _Owners:
-    """The call that launched each kernel.
-
-    It is the innermost one around the library call with the kernel's correlation, or the one with its
-    external id (which is the correlation again in some versions).
-    """
+    """The call that launched each kernel. It is the innermost one around the library call with the kernel's
+    correlation, or the one with its external id (which is the correlation again in some versions)."""
 
     def __init__(self, host: TracedCalls) -> None:
         self.external: dict[int, int] = {}

@@ -68,11 +68,8 @@ class Leaf:
 
 
 def leaf_of(name: str, shapes: Shapes, weights: set[tuple[int, ...]], *, tf32: bool) -> Leaf | None:
-    """Demand of a call that multiplies; None for others.
-
-    `weights`: shapes of parameters, which identify products that make weight gradients. `tf32`: whether
-    fp32 products may use it.
-    """
+    """Demand of a call that multiplies; None for others. `weights`: shapes of parameters, which identify
+    products that make weight gradients. `tf32`: whether fp32 products may use it."""
     short = name.rpartition("::")[2]
     if short in PRODUCTS:
         return _product(shapes, PRODUCTS[short], weights, tf32=tf32)

@@ -300,11 +300,8 @@ def _parameters(step: Step, labels: list[str], passes: MicroSteps, notes: list[s
 
 
 def _buckets(step: Step, parameters: list[Sent], passes: MicroSteps, notes: list[str]) -> list[Sent]:
-    """Buckets of DistributedDataParallel.
-
-    An all-reduce takes the gradients that are ready and not yet sent, in the order they became ready, up
-    to its size.
-    """
+    """Buckets of DistributedDataParallel. An all-reduce takes the gradients that are ready and not yet sent,
+    in the order they became ready, up to its size."""
     waiting: deque[Sent] = deque()
     buckets: list[Sent] = []
     by_op = {parameter.ready: parameter for parameter in parameters}

@@ -84,10 +84,8 @@ def untraced(durations_us: Floats, calls: Floats, floor_us: Floats, cost: Tracin
 
 
 class TracedSteps:
-    """Times of the worker's ops, without what tracing cost, and what else is known of them.
-
-    Columns are the input, each op of the network, and the optimizer.
-    """
+    """Times of the worker's ops, without what tracing cost, and what else is known of them. Columns are the
+    input, each op of the network, and the optimizer."""
 
     def __init__(self, steps: Sequence[Step], begin: int, names: Sequence[str], facts: Facts | None) -> None:
         self.begin, self.names, self.facts, self.cost = begin, names, facts, TracingCost()
