@@ -15,10 +15,9 @@ from dataclasses import replace
 import numpy as np
 import numpy.typing as npt
 
-from planner.simulator.generator import Generator
 from planner.simulator.inputs import Inputs
 from planner.simulator.reference import Lane, ReferenceSimulation, Worker
-from planner.simulator.run import RunResult
+from planner.simulator.run import Generator, RunResult
 from planner.simulator.step import WORKER
 
 Floats = npt.NDArray[np.float64]

@@ -38,9 +38,8 @@ from typing import Literal
 
 import numpy as np
 
-from planner.simulator.generator import Generator
 from planner.simulator.inputs import Inputs
-from planner.simulator.run import TIMELINE_DTYPE, RunResult, check
+from planner.simulator.run import TIMELINE_DTYPE, Generator, RunResult, check
 from planner.simulator.schedulers import SCHEDULERS, Chunk, FifoScheduler, Scheduler
 from planner.simulator.sharing import EqualShares, Event, MaxMinShares
 from planner.simulator.step import DOWNLINK, HOST, PS, UPLINK, WORKER

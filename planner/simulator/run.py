@@ -3,10 +3,15 @@
 A run is one sample path: statistics over several runs live elsewhere. `run` hands the same prepared inputs
 either to the compiled engine or to `reference.py`; both give the same events at the same times.
 
-Stopping simulations that do not run in the main thread, which alone is told of Ctrl-C.
+Only the main thread is told of Ctrl-C. The engine asks `check` every few hundredths of a second; simulations
+in other threads are given an event with `stoppable` and end once it is set.
 
-The engine asks `check` every few hundredths of a second. Whoever runs simulations in threads of their own
-gives them an event with `stoppable`; once it is set, they end.
+Random numbers are SplitMix64's (Steele, Lea, Flood: Fast splittable pseudorandom number generators, OOPSLA
+2014), one stream per (seed, run, worker): the state grows by a constant and a finalizer scrambles it. The
+engine has the same few lines in C++, so both draw the same. A worker draws at the start of each of its steps
+only, in this order: which measured step it is; if the profile has no order, a shuffle of its transfers; if
+shares are uneven, a normal number for each flow that has a weight (with several servers downloads by server;
+then uploads by server). So what a worker draws depends on nothing that others do.
 """
 
 from __future__ import annotations
@@ -14,7 +19,7 @@ from __future__ import annotations
 import math
 import threading
 import warnings
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, MutableSequence
 from concurrent.futures import CancelledError
 from contextvars import ContextVar
 from dataclasses import dataclass
@@ -234,3 +239,49 @@ def compiled_run(inputs: Inputs) -> RunResult:
         path=raw["path"],
         timeline=None if timeline is None else np.frombuffer(timeline, TIMELINE_DTYPE),
     )
+
+
+_MASK = 2**64 - 1
+_GOLDEN = 0x9E3779B97F4A7C15
+
+
+def mix(value: int) -> int:
+    """SplitMix64's output for the state `value + golden`."""
+    value = (value + _GOLDEN) & _MASK
+    value = ((value ^ (value >> 30)) * 0xBF58476D1CE4E5B9) & _MASK
+    value = ((value ^ (value >> 27)) * 0x94D049BB133111EB) & _MASK
+    return value ^ (value >> 31)
+
+
+class Generator:
+    """The stream of one worker in one run."""
+
+    def __init__(self, seed: int, run: int, worker: int) -> None:
+        self.state = mix((mix((mix(seed & _MASK) + run) & _MASK) + worker) & _MASK)
+
+    def next(self) -> int:
+        """64 random bits."""
+        value = mix(self.state)
+        self.state = (self.state + _GOLDEN) & _MASK
+        return value
+
+    def below(self, n: int) -> int:
+        """A whole number from 0 to n - 1 (n < 2**32; the bias is below n / 2**32)."""
+        return ((self.next() >> 32) * n) >> 32
+
+    def shuffle(self, items: MutableSequence[Any]) -> None:
+        """Fisher and Yates, from the last item down."""
+        for i in range(len(items) - 1, 0, -1):
+            j = self.below(i + 1)
+            items[i], items[j] = items[j], items[i]
+
+    def normal(self) -> float:
+        """Box and Muller, the cosine half."""
+        u = ((self.next() >> 11) + 1) * 2.0**-53
+        v = (self.next() >> 11) * 2.0**-53
+        return math.sqrt(-2.0 * math.log(u)) * math.cos(2.0 * math.pi * v)
+
+    def weight(self, sigma: float) -> float:
+        """Log-normal, from 2**-20 to 2**20 in whole multiples of 2**-20: sums are exact in any order."""
+        scaled = math.floor(math.exp(sigma * self.normal()) * 2.0**20 + 0.5)
+        return min(max(scaled, 1), 2**40) * 2.0**-20

@@ -9,9 +9,8 @@ import pytest
 
 from planner.errors import BadInput
 from planner.simulator.cluster import Cluster, Node
-from planner.simulator.generator import Generator
 from planner.simulator.policy import Blocks, Credit, Fifo, Multiplexed, Ordered
-from planner.simulator.run import RunOptions, run
+from planner.simulator.run import Generator, RunOptions, run
 from planner.simulator.sharing import max_min_limits, max_min_rates
 from planner.simulator.step import DOWNLINK, PS, UPLINK, WORKER, Op, Profile
 

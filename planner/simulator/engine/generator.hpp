@@ -1,4 +1,4 @@
-// SplitMix64, as generator.py documents it.
+// SplitMix64, as run.py documents it.
 #pragma once
 #include <algorithm>
 #include <cmath>

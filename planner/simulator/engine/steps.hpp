@@ -80,7 +80,7 @@ class Steps {
     }
   }
 
-  // StartRandomStep: sample a step with replacement; what is drawn and in which order, generator.py says.
+  // StartRandomStep: sample a step with replacement; what is drawn and in which order, run.py says.
   void begin(int w, double now) {
     Worker& worker = workers_[w];
     ++worker.step;
