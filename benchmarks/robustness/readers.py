@@ -116,7 +116,7 @@ def _hugging_face(path: Path) -> Any:
 
 def _family(path: Path) -> Any:
     """The network of a configuration with a user's own family."""
-    from planner.model.importers.hugging_face import file_of, known_types
+    from planner.model.importers.hugging_face import known_types, model_file_values
 
     folder = path.parent / "families"
     folder.mkdir(exist_ok=True)
@@ -124,7 +124,7 @@ def _family(path: Path) -> Any:
     config = {"model_type": "fuzzed", "hidden_size": 64, "num_hidden_layers": 2, "num_attention_heads": 4}
     config |= {"intermediate_size": 128, "vocab_size": 99, "max_position_embeddings": 64}
     with environment("PLANNER_PATH", path.parent):
-        return known_types(), file_of(path, config, None)
+        return known_types(), model_file_values(path, config, None)
 
 
 def _weights_index(path: Path) -> Any:
