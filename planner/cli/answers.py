@@ -74,9 +74,11 @@ def recommend(
             study=study,
             on_improvement=on_improvement,
         )
-    given.emit(result)
-    out.write_timeline(result.request, result.chosen, timeline, timeline_steps)
-    out.export_plan(result.chosen, request, export)
+    try:
+        given.emit(result)
+    finally:  # files are written even where the reader of the output, such as `head`, has gone
+        out.write_timeline(result.request, result.chosen, timeline, timeline_steps)
+        out.export_plan(result.chosen, request, export)
     out.exit_if_interrupted(result.partial)
     out.exit_if_over(result.chosen.usd_per_million_samples, fail_over)
 
@@ -129,9 +131,11 @@ def simulate(
     request = given.request()
     with out.progress(given.quiet) as on_progress:
         result = simulation_for(request, progress=on_progress)
-    given.emit(result)
-    out.write_timeline(result.request, result.scored, timeline, timeline_steps)
-    out.export_plan(result.scored, request, export)
+    try:
+        given.emit(result)
+    finally:
+        out.write_timeline(result.request, result.scored, timeline, timeline_steps)
+        out.export_plan(result.scored, request, export)
 
 
 def sweep(

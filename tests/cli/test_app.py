@@ -182,6 +182,13 @@ def test_closed_pipe_is_quiet():
     assert done.stderr == ""
 
 
+def test_closed_pipe_still_exports(tmp_path):
+    plan = tmp_path / "plan.sh"
+    command = f"simulate --model alexnet --hardware g5.xlarge --quiet --export {plan}"
+    subprocess.run(["bash", "-c", f"{sys.executable} -m planner {command} | true"], check=True)
+    assert "train.py" in plan.read_text()
+
+
 def test_completion_names_commands():
     env = {"_PLANNER_COMPLETE": "complete_bash", "COMP_WORDS": "planner mod", "COMP_CWORD": "1"}
     done = subprocess.run(
