@@ -37,7 +37,7 @@ if TYPE_CHECKING:
     from planner.search.cases import Cases
     from planner.simulator.statistics import Prediction
 
-MOST_TIE_ROUNDS = 24
+MOST_TIE_ROUNDS = 100
 FEW_WORKERS = 32  # of strategies that take long to simulate
 TIE_ROUND = 8  # plans looked at briefly at a time
 
