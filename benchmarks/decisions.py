@@ -53,6 +53,7 @@ from planner.search.measured import load
 from planner.search.objectives import discounts, least_gain, setup_effort
 from planner.search.rank import (
     LEAST_GAIN,
+    MUCH_WIDER,
     NEGLIGIBLE_COST,
     SAME_WIDTH,
     TIED_SCORE,
@@ -206,7 +207,7 @@ def broken_choice(answer: Recommendation) -> Iterator[Violation]:
         wider = other.total_sigma - best.total_sigma
         more_setup = least_gain(setup_effort(chosen.plan), setup_effort(plans[i].plan)) - 1
         if gain >= max(LEAST_GAIN, more_setup) + SLACK and cost <= NEGLIGIBLE_COST - SLACK:
-            if abs(score[i]) >= TIED_SCORE + SLACK or wider < SAME_WIDTH - SLACK:
+            if abs(score[i]) >= TIED_SCORE + SLACK or wider < MUCH_WIDER - SLACK:
                 yield "faster", f"{words(plans[i])} is {gain:.1%} faster at {cost:+.1%} than {words(chosen)}"
         elif i in tied and wider < -SAME_WIDTH - SLACK and i in tied_with_best and rule.may_win_tie(i):
             yield "certain", f"{words(plans[i])} is tied with {words(chosen)} and more certain"

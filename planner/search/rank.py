@@ -18,8 +18,8 @@
    range wins, then the one with the fewest machines: whoever pays for more machines or trusts a wider range
    must be likely to gain by it.
 7. A tied plan is passed over if another beats it with 75% probability, if its extra samples cost more than
-   rule 4 allows, or if a plan that is no less certain is 5% faster for at most 1% more. So a plan that is
-   faster and as cheap loses to a clearly narrower range alone.
+   rule 4 allows, or if a plan that is not much less certain is 5% faster for at most 1% more. So a plan that
+   is faster and as cheap loses to a much narrower range alone.
 """
 
 from __future__ import annotations
@@ -40,6 +40,7 @@ LEAST_GAIN = 0.05  # in speed, of a step to a faster plan
 NEGLIGIBLE_COST = 0.01  # per sample, for a plan that is faster by `LEAST_GAIN`
 TIED_BELOW = 0.75  # probability of being better
 SAME_WIDTH = 0.02  # by which two sigmas differ at most that count as equally certain
+MUCH_WIDER = 0.1  # by which a sigma must be larger so that being faster and as cheap does not decide
 RANGE_SIGMAS = NormalDist().inv_cdf(0.95)  # half a 90% range, in standard deviations
 TIED_SCORE = NormalDist().inv_cdf(TIED_BELOW)  # the same, in standard deviations
 
@@ -226,10 +227,10 @@ class Contenders:
         return bool(paid <= self.most_per_sample * gained or self.cost[plan] <= limit)
 
     def outdoing(self, plan: int) -> npt.NDArray[np.intp]:
-        """Plans, no less certain, that are 5% faster for a negligible extra cost."""
+        """Plans, not much less certain, that are 5% faster for a negligible extra cost."""
         faster = self.speed >= self.speed[plan] * (1 + LEAST_GAIN)
         cheap = self.cost <= self.cost[plan] * (1 + NEGLIGIBLE_COST)
-        return np.flatnonzero(faster & cheap & (self.total_sigma <= self.total_sigma[plan] + SAME_WIDTH))
+        return np.flatnonzero(faster & cheap & (self.total_sigma <= self.total_sigma[plan] + MUCH_WIDER))
 
     def is_beaten(self, plan: int) -> bool:
         """Whether another plan is significantly better."""
