@@ -80,7 +80,7 @@ def test_all_questions_take_it():
 
 def test_one_that_is_not_known_names_those_that_are():
     with pytest.raises(
-        BadInput, match=r"unknown framework 'megatron-core'; nearest: megatron, .*one of fused"
+        BadInput, match=r"unknown framework 'megatron-core'; nearest: megatron, .*one of c, fused"
     ):
         Request(model="gpt2", framework="megatron-core")
 
