@@ -1,10 +1,10 @@
-"""Validation: every published figure and every measurement that ships with the package, beside ours.
+"""Validation: compares every shipped published figure and measurement with our predictions.
 
     rows = planner.validation.validate(["li", "testbed"])
 
-One small module a source: what was published stands in `data/`, with where it comes from; a module computes
-our figures with the public parts of the package and says what is claimed. Imports everything below it; only
-reports and the command line import it.
+One small module per source. Published figures and where they come from are in `data/`; a module computes our
+figures with the public parts of the package and states the claim. Imports everything below it; only reports
+and the command line import it.
 """
 
 from __future__ import annotations
@@ -43,12 +43,12 @@ def checks() -> dict[CheckName, Check]:
 
 
 def names() -> list[str]:
-    """Names that can be asked for: papers, checks, and checks of one paper."""
+    """All names `validate` accepts: papers, checks, and `paper/check`."""
     return list(dict.fromkeys([*SOURCES, *(key.check for key in checks()), *map(str, checks())]))
 
 
 def chosen(asked: Sequence[str]) -> list[CheckName]:
-    """Checks that the names stand for; all without names."""
+    """Checks selected by names (a paper, a check, or `paper/check`); all without names."""
     known = names()
     for name in asked:
         if name not in known:
@@ -62,7 +62,7 @@ def validate(
     jobs: int | None = None,
     progress: Progress = ignore_progress,
 ) -> list[Row]:
-    """Rows of the checks, in a fixed order whatever the number of threads."""
+    """Runs the checks and returns their rows, in the same order for any number of threads."""
     keys = chosen(asked)
     rows: list[Row] = []
     with executor_of(None, jobs) as pool:
@@ -80,5 +80,5 @@ def validate(
 
 
 def known_rows() -> dict[RowName, str]:
-    """Rows listed as failing, with the reason."""
+    """Rows listed in `data/known.toml` as failing, each with its reason."""
     return {RowName(*name.split("/")): reason for name, reason in figures("known").items()}

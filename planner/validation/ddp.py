@@ -1,13 +1,13 @@
-"""Real PyTorch runs, DDP and FSDP over shaped links, against predictions.
+"""Real PyTorch DDP and FSDP runs over bandwidth-limited links (tc), compared with predictions.
 
-From a one-rank profile of each configuration and from raw collectives we predict the step time of every
-number of workers that was measured. The path is the program's own: importer, computation, exchange,
-simulator. What a user states is taken from config.json: bandwidth, delay, sizes of buckets, accumulation, a
-slow worker or link, jitter. Nothing is fitted to the runs.
+From a one-rank profile of each configuration and from raw collectives we predict the step time at every
+measured number of workers. Predictions take the program's usual path: importer, computation, exchange,
+simulator. What a user states is taken from config.json: bandwidth, delay, bucket sizes, accumulation, a slow
+worker or link, jitter. Nothing is fitted to the runs.
 
-A folder holds one folder a configuration (`config.json`, `trace_ws1_rank0.json.gz`), `summary.csv` with every
-measured run and `collectives.csv` with raw collectives (either may be gzipped). `data/testbed-ddp/README.md`
-says how they were made.
+A data folder holds one folder per configuration (`config.json`, `trace_ws1_rank0.json.gz`), `summary.csv`
+with every measured run and `collectives.csv` with raw collectives (either may be gzipped).
+`data/testbed-ddp/README.md` describes how they were recorded.
 """
 
 from __future__ import annotations
@@ -54,7 +54,7 @@ class RunConfig:
 
     @property
     def trace(self) -> Path:
-        """Profile of one rank, or of the first of two if that is all there is."""
+        """Path of rank 0's profile from the one-rank run, else from the two-rank run."""
         kept = [self.path / f"trace_ws{ranks}_rank0.json.gz" for ranks in (1, 2)]
         return next((path for path in kept if path.exists()), kept[0])
 
@@ -68,7 +68,7 @@ class RunConfig:
 
     @property
     def group(self) -> str:
-        """The feature that a configuration tests."""
+        """Name of the feature that a configuration tests, such as `jitter`."""
         if self["mode"] != "ddp":
             return str(self["mode"])
         for key, name in (
@@ -87,7 +87,7 @@ class RunConfig:
 
 @dataclass(frozen=True, slots=True)
 class DdpPoint:
-    """A measured step time: the undisturbed repeat, else without disturbed steps."""
+    """One measured step time: of the undisturbed repeat, or else with disturbed steps excluded."""
 
     config: str
     workers: int
@@ -96,7 +96,7 @@ class DdpPoint:
 
 
 def configs(data: Path) -> dict[str, RunConfig]:
-    """All configurations of a folder, by name."""
+    """Reads all configurations in a folder, keyed by name."""
     by_name = {}
     for path in sorted(data.glob("*/config.json*")):
         content = json.loads(_read(path))
@@ -105,8 +105,8 @@ def configs(data: Path) -> dict[str, RunConfig]:
 
 
 def points(data: Path) -> list[DdpPoint]:
-    """Measured step times. Repeats of runs with jitter are pooled, as their draws differ; of others the
-    second repeat counts, which ran alone."""
+    """Measured step time of each configuration and number of workers. Repeats with jitter are averaged, as
+    their draws differ; otherwise the second repeat is used, which ran alone."""
     known = configs(data)
     runs: dict[tuple[str, int], list[dict[str, str]]] = defaultdict(list)
     for line in _rows(data, "summary.csv") or _from_steps(known.values()):
@@ -127,8 +127,8 @@ def points(data: Path) -> list[DdpPoint]:
 
 @memoize
 def waits(data: Path) -> dict[bool, dict[int, float]]:
-    """Seconds per hop of a tiny all-reduce beyond the delay of links, by number of ranks. Keys: without and
-    with the delaying relay. Runs with nothing beside them are preferred."""
+    """Seconds per hop of a tiny all-reduce beyond the link delay, by whether links are delayed and by
+    number of ranks. Runs with nothing else on the machine are preferred."""
     times: dict[tuple[bool, str, int], list[float]] = defaultdict(list)
     for line in _rows(data, "collectives.csv"):
         if line["op"] == "all_reduce" and int(line["bytes"]) <= SMALL_BYTES:
@@ -145,7 +145,7 @@ def waits(data: Path) -> dict[bool, dict[int, float]]:
 
 
 def round_trip_s(config: RunConfig, workers: int, data: Path) -> float:
-    """Round trip of a message: twice the delay of links, and the overhead of hosts and relay."""
+    """Seconds per message round trip: twice the link delay plus the measured overhead of hosts and relay."""
     measured = waits(data)[config.delay_s > 0] or waits(DATA)[config.delay_s > 0]
     ranks = sorted(measured)
     extra = float(np.interp(workers, ranks, [measured[count] for count in ranks]))
@@ -160,7 +160,7 @@ def _rows(data: Path, name: str) -> list[dict[str, str]]:
 
 
 def _from_steps(known: Iterable[RunConfig]) -> list[dict[str, str]]:
-    """Rows of a missing summary, made from the recorded steps of each run."""
+    """Builds the rows of a missing summary.csv from the recorded steps of each run."""
     parts = []
     for config in known:
         for path in sorted(config.path.glob("steps_w*.json.gz")):
@@ -207,8 +207,8 @@ class DdpResult:
 
 @memoize
 def computation_of(config: RunConfig, workers: int = 1) -> Computation:
-    """Computation of a step from the trace of one rank; jitter is as configured. Host work of FSDP2 grows
-    with the workers that share the cores."""
+    """Computation of one step from a one-rank trace, with jitter as configured. Host work of FSDP2 grows
+    with the number of workers that share the cores."""
     if config["mode"] == "fsdp":  # a loop without autograd: its trace has no layers
         return configured(config)
     imported = import_computation([config.trace], batch=1, model=config["model"])
@@ -224,7 +224,7 @@ def computation_of(config: RunConfig, workers: int = 1) -> Computation:
 
 
 def configured(config: RunConfig) -> Computation:
-    """Forward and backward pass of the layers of a configuration, in a chain."""
+    """Builds a chain of forward and backward passes from the layer times in the configuration."""
     layers = config["layers"]
     n = len(layers)
     unit = _units(config)
@@ -252,8 +252,8 @@ def configured(config: RunConfig) -> Computation:
 
 
 def between_blocking_collectives(computation: Computation, config: RunConfig, workers: int) -> Computation:
-    """The traced computation if every collective blocks. No kernel is launched ahead, so that each takes its
-    stated time; the host works between them, on cores that all ranks share."""
+    """Adjusts the traced computation for collectives that block the host. No kernel is launched ahead, so
+    each takes its configured time; host work slows down as ranks share the cores."""
     stated_s = {f"forward/{layer['name']}": layer["fwd_s"] for layer in config["layers"]}
     stated_s |= {f"backward/{layer['name']}Backward": layer["bwd_s"] for layer in config["layers"]}
     kernel_s = np.array([stated_s.get(name.rpartition("_")[0], np.nan) for name in computation.names])
@@ -262,7 +262,7 @@ def between_blocking_collectives(computation: Computation, config: RunConfig, wo
 
 
 def computes_in_units(computation: Computation, config: RunConfig) -> Computation:
-    """The traced computation in units of the configuration instead of layers."""
+    """Assigns the traced parameters to the FSDP units of the configuration instead of to layers."""
     unit = _units(config)
     layer = [name.rpartition("_")[0] for name in computation.blocks]
     return replace(

@@ -1,7 +1,7 @@
-"""Single-device throughputs of the catalogue against published ones.
+"""Published single-device throughputs compared with those predicted for catalog devices.
 
-Kernel rates of four GPUs were fitted to the rows of `fitted`: those show how well six figures a device and
-one factor a framework describe all its networks and batches. `unseen` and `forward` were in no fit.
+Kernel rates of four GPUs were fitted to the rows of `fitted`: those show how well six figures per device and
+one factor per framework describe all networks and batches. `unseen` and `forward` were not fitted to.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ LEAST_FORWARD = 16  # of a batch; below, the fixed cost of an op decides
 
 @dataclass(frozen=True)
 class Published:
-    """One published throughput of a catalogue device."""
+    """One published throughput of a catalog device, in images/s."""
 
     model: str
     batch: int
@@ -66,8 +66,9 @@ def machine(device: str) -> Hardware:
 
 @memoize
 def published() -> tuple[Published, ...]:
-    """Published rows of known devices, with a batch and in the number format of the device's rates. That is
-    fp32, or the default of frameworks on A100. Other image sizes are other networks."""
+    """Published rows that predictions can be compared with: known device and network, stated batch, and
+    the number format of the device's rates (fp32, or the framework's default on A100). Other image
+    sizes are excluded."""
     known, networks, formats = figures("devices")["machines"], model_names(), figures("devices")["formats"]
     return tuple(
         Published(
@@ -92,7 +93,7 @@ def published() -> tuple[Published, ...]:
 
 @memoize
 def framework_factor(framework: str) -> float:
-    """Time of a framework relative to the reference: median over its rows of the fit."""
+    """Step time of a framework relative to the reference framework: median over its fitted rows."""
     if framework == figures("devices")["reference"]["framework"]:
         return 1.0
     mine = [entry for entry in published() if entry.framework == framework and entry.role == "fit"]
@@ -104,7 +105,7 @@ def _median_factor(mine: Sequence[Published]) -> float:
 
 
 def _rows(check: str, wanted: Callable[[Published], bool], tolerance: float, how: str) -> list[Row]:
-    """One row per device, framework and network: its worst batch."""
+    """One row per device, framework and network, for the batch with the largest error."""
     groups: dict[tuple[str, str, str], list[Published]] = defaultdict(list)
     for entry in published():
         if wanted(entry):
@@ -134,33 +135,33 @@ def _worst(
 
 
 def fitted() -> list[Row]:
-    """Rows that kernel rates were fitted to."""
+    """Errors on the throughputs that kernel rates were fitted to."""
     how = "step time of the catalogue's kernel rates, fitted to these rows, times one factor a framework"
     return _rows("fitted", lambda item: item.role == "fit", FITTED, how)
 
 
 def unseen() -> list[Row]:
-    """Training throughputs outside the fit."""
+    """Errors on training throughputs that were not fitted to."""
     how = "step time of the catalogue's kernel rates; a factor only for frameworks of the fit"
     return _rows("unseen", lambda item: item.role == "check" and item.format != "tf32", UNSEEN, how)
 
 
 def tf32() -> list[Row]:
-    """The A100, whose matrix kernels have one fitted factor."""
+    """Errors on the A100 in TF32, whose matrix kernels share one fitted factor."""
     how = "the V100's share of the A100's peaks, one factor for TF32 fitted to these rows"
     return _rows("tf32", lambda item: item.format == "tf32", UNSEEN, how)
 
 
 def forward() -> list[Row]:
-    """Forward passes, outside the fit."""
+    """Errors on forward-pass throughputs, which were not fitted to."""
     how = f"forward pass by the catalogue's kernel rates, batches from {LEAST_FORWARD} on"
     return _rows("forward", lambda item: item.role == "forward" and item.batch >= LEAST_FORWARD, UNSEEN, how)
 
 
 def cpus() -> list[Row]:
-    """CPUs of the catalogue, whose rates are estimates: the worst network per machine and framework. A
-    framework has one factor, the median over its rows: MXNet's forward passes with MKL are faster than the
-    TensorFlow training that the rates stand for."""
+    """Errors on catalog CPUs, whose kernel rates are estimates: the worst network per machine and
+    framework. Each framework has one factor, the median over its rows: MXNet's forward passes with MKL
+    are faster than the TensorFlow training that the rates describe."""
     groups: dict[str, list[Published]] = defaultdict(list)
     machines, networks = hardware_names(), model_names()
     for line in table("throughput_cpu.csv"):
@@ -201,8 +202,8 @@ def cpus() -> list[Row]:
 
 
 def runs() -> list[Row]:
-    """The run of median error per device family, kind of network and precision. `benchmarks/fit/devices.py`
-    prints these errors with a source or a device left out."""
+    """The run with the median error per device family, kind of network and precision.
+    `benchmarks/fit/devices.py` prints these errors with a source or a device left out."""
     groups: dict[tuple[str, str, str], list[tuple[float, Run, RunStep]]] = defaultdict(list)
     for run in (*published_runs()[0], *throughput_runs()):
         step = predicted(run) if is_alone(run) else ""

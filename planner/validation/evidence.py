@@ -1,8 +1,8 @@
-"""Measured runs beside predictions, and what they say together.
+"""Comparison of measured runs with predictions, and the error statistics of many runs.
 
-A `Compared` is one run: what was measured, what we predict, the range that we state, what we predict with
-constants chosen without the run's source, and what a rule of thumb says. `Figures` are those of many. Runs
-that a suite cannot express stand in `Evidence.skipped` with the reason, never dropped in silence.
+A `Compared` is one run: the measurement, our prediction and its stated range, the prediction with constants
+chosen without the run's source, and the estimate of a rule of thumb. `Figures` summarize many runs. Runs that
+a suite cannot compare are in `Evidence.skipped` with the reason, never dropped silently.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ Target = tuple[float, float]  # median and nine in ten of the error
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Compared:
-    """One compared run; `part` is its line in the table of the suite."""
+    """One measured run with its prediction; `part` is the table line of the suite that counts it."""
 
     id: str
     source: str
@@ -41,7 +41,7 @@ class Compared:
 
     @property
     def inside(self) -> bool | None:
-        """Whether the measured value is inside the stated range; without a range, whether the claim holds."""
+        """Whether the measurement is in the stated range; without a range, whether the claim holds."""
         if self.low is None or self.high is None:
             return self.claimed
         return self.low <= self.measured <= self.high
@@ -49,9 +49,10 @@ class Compared:
 
 @dataclass(frozen=True, slots=True)
 class Figures:
-    """Error statistics of predicted / measured - 1. Sizes by median, 90th percentile (`ninth`) and worst;
-    `bias` is the median of signed errors; `left_*` are with the source left out, `rule_*` those of the rule
-    of thumb; `inside` is the share within the stated range."""
+    """Statistics of the error, predicted / measured - 1. `median`, `ninth` (90th percentile) and `worst`
+    are of absolute errors, `bias` is the median signed error. `left_*` use predictions with the source
+    left out, `rule_*` those of the rule of thumb; `inside` is the fraction of runs within the stated
+    range."""
 
     runs: int
     sources: int
@@ -68,8 +69,8 @@ class Figures:
 
 @dataclass(frozen=True, slots=True)
 class Part:
-    """One line of a suite's table. `reached`: whether the left-out error meets the target; None without
-    one."""
+    """One line of a suite's table. `reached`: whether the error (source left out, if known) meets the
+    target; None without a target."""
 
     name: str
     figures: Figures
@@ -89,8 +90,8 @@ class Part:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Statement:
-    """A figure that is no error of a run, such as regret or a correlation. `most`: the target is an upper
-    bound. `percent`: how it is shown."""
+    """A figure other than an error, such as regret or a correlation. `most`: whether the target is an
+    upper bound. `percent`: whether to show it as a percentage."""
 
     name: str
     value: float
@@ -108,8 +109,8 @@ class Statement:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Evidence:
-    """Result of one suite. `fitted` says which constants were chosen on its runs, `rule` names the
-    baseline, `peers` what others reach."""
+    """Result of one suite. `fitted` says which constants were fitted to its runs, `rule` names the
+    rule-of-thumb baseline, `peers` gives the errors of other tools."""
 
     suite: str
     title: str
@@ -130,7 +131,7 @@ class Evidence:
 
     @property
     def parts(self) -> list[Part]:
-        """All runs together, then each part in the order of its first run."""
+        """Table lines: all runs together, then each part in the order of its first run."""
         names = list(dict.fromkeys(row.part for row in self.rows))
         lines = [("all", list(self.rows))] if len(names) > 1 else []
         lines += [(name, [row for row in self.rows if row.part == name]) for name in names]
@@ -142,7 +143,7 @@ class Evidence:
 
 
 def figures_of(rows: Sequence[Compared]) -> Figures:
-    """Error statistics of at least one run."""
+    """Error statistics of the given runs; there must be at least one."""
     errors = np.array([row.error for row in rows])
     sizes = abs(errors)
     left_out = _sizes(rows, lambda row: row.left_out)
@@ -164,7 +165,7 @@ def figures_of(rows: Sequence[Compared]) -> Figures:
 
 
 def ninth(sizes: Iterable[float]) -> float:
-    """The 90th percentile."""
+    """The 90th percentile of the values."""
     return float(np.quantile(np.fromiter(sizes, np.float64), 0.9))
 
 
@@ -174,8 +175,8 @@ def _sizes(rows: Sequence[Compared], of: Callable[[Compared], float | None]) -> 
 
 
 def ranged_by_others(rows: Sequence[Compared]) -> list[Compared]:
-    """Rows with a 90% range from the errors of all other sources. A range never knows the source that it is
-    checked against; with one source only there is none."""
+    """Adds to each row a 90% range computed from the errors of all other sources. A row's own source never
+    contributes; with one source there is no range."""
     result = []
     for row in rows:
         others = [

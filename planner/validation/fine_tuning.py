@@ -1,9 +1,9 @@
-"""Published fine-tuning runs: step time and peak memory of LoRA and QLoRA beside `planner.simulate`.
+"""Published fine-tuning runs: measured LoRA and QLoRA step times and peak memory against `planner.simulate`.
 
-A row of `data/finetune.csv` becomes the options that a user would give. `data/finetune.toml` says what the
-sources' scripts set (targets, recompute), which machine has the device, and how a source measures memory.
-The few constants of fine-tuning are chosen by `benchmarks/fit/fine_tuning.py`; what choosing them without the
-source of a run would change is in `data/finetune_left_out.csv`.
+A row of `data/finetune.csv` becomes the options that a user would give. `data/finetune.toml` holds the
+settings of the sources' scripts (targets, recompute), the machine for each device, and how each source
+measures memory. The few constants of fine-tuning are chosen by `benchmarks/fit/fine_tuning.py`;
+`data/finetune_left_out.csv` has the change of each prediction when the run's source is left out.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ RATIO_TARGET = 0.20  # of the error of QLoRA's time over LoRA's, by sequence len
 
 @dataclass(frozen=True, slots=True)
 class Predicted:
-    """Predicted seconds per step or micro-batch with range, and peak bytes of a device."""
+    """Predicted seconds per step or micro-batch with their range, and peak memory bytes per device."""
 
     seconds: float
     low_s: float
@@ -41,7 +41,7 @@ class Predicted:
 
 
 def evidence() -> Evidence:
-    """All rows of the table, compared or skipped with a reason."""
+    """Result of the fine-tuning suite: every row is compared, or skipped with a reason."""
     from planner.validation.suites import evidence_from
 
     rows, skipped = compared_rows()
@@ -56,7 +56,7 @@ def evidence() -> Evidence:
 
 
 def compared_rows() -> tuple[list[Compared], dict[str, str]]:
-    """Rows with predictions, and the reason for each skipped row."""
+    """Rows that could be predicted, and the reason for each skipped row by id."""
     rows: list[Compared] = []
     skipped: dict[str, str] = {}
     for row in table("finetune.csv"):
@@ -69,7 +69,7 @@ def compared_rows() -> tuple[list[Compared], dict[str, str]]:
 
 
 def _compared(row: Row, result: Predicted) -> list[Compared]:
-    """Time and memory of a row, each with its prediction."""
+    """Compared step time and compared memory of a row, where it states them."""
     source = figures("finetune")["sources"][row["source"]]
     method = " ".join(filter(None, (METHODS[row["method"]], row["base"])))
     tokens = f"{row['tokens']} tokens x {row['batch']}" if row["tokens"] else f"batch {row['batch']}"
@@ -88,14 +88,14 @@ def _compared(row: Row, result: Predicted) -> list[Compared]:
 
 
 def time_of(row: Row) -> float | None:
-    """Seconds per step or micro-batch; None for whole runs, whose tokens are not stated."""
+    """Measured seconds per step or micro-batch; None for whole training runs, whose tokens are not stated."""
     if row["unit"] == "tokens/s":
         return int(row["tokens"]) * int(row["batch"]) * int(row["accumulate"]) / float(row["time"])
     return float(row["time"]) if row["unit"] in ("s per step", "s per micro-batch") else None
 
 
 def predicted(row: Row) -> Predicted | str:
-    """The answer of `planner.simulate` for a row, or the reason why there is none."""
+    """Prediction of `planner.simulate` for a row, or the reason why there is none."""
     if reason := obstacle(row):
         return reason
     source = figures("finetune")["sources"][row["source"]]
@@ -120,7 +120,7 @@ def predicted(row: Row) -> Predicted | str:
 
 
 def obstacle(row: Row) -> str:
-    """Reason why a row cannot be expressed, "" if it can."""
+    """Explains why a row cannot be predicted; empty string if it can."""
     known = figures("finetune")
     for column, reasons in known["unmodelled"].items():
         if reason := reasons.get(row[column]):
@@ -131,7 +131,7 @@ def obstacle(row: Row) -> str:
 
 
 def simulate_row(row: Row, source: Mapping[str, Any], tokens: int) -> Simulation:
-    """`planner simulate` with the options of a row."""
+    """Runs `planner.simulate` with the options that a row describes."""
     from planner.answers.questions import simulate
 
     batch, steps = int(row["batch"]), row["accumulate"]
@@ -163,7 +163,7 @@ def simulate_row(row: Row, source: Mapping[str, Any], tokens: int) -> Simulation
 
 
 def ratio_statements(rows: Sequence[Compared]) -> list[Statement]:
-    """Errors of QLoRA's time relative to LoRA's: the median over networks per sequence length."""
+    """Errors of the predicted QLoRA-to-LoRA time ratio: per sequence length the median over networks."""
     seconds = {row.id: row for row in rows if row.unit == "s"}
     pairs: dict[tuple[str, str], dict[str, Compared]] = defaultdict(dict)
     for row in table("finetune.csv"):

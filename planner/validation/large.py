@@ -1,14 +1,16 @@
-"""Large models: shapes that predictions must have, whatever their error, as claims that hold.
+"""Large models: trends that predictions must reproduce whatever their error, as claims.
 
-- ZeRO-3 on 384 V100 in machines of 16, a model of 138 billion parameters, 2,048 tokens a device: 20, 32, 36
-  and 48 Tflop/s a device at 100, 200, 400 and 800 Gbit/s a machine (DeepSpeed, ZeRO++, 2023): an eighth of
-  the network leaves less than half.
-- With a small micro-batch a device gets less done the more devices there are, with a large one it does not.
-- Shards inside machines beat shards over a thousand ranks, where a machine can hold them; most so where
-  shards are whole tensors that their owners send (ZeRO-1 of InternEvo).
-- Where communication matters, predictions are nearer than the rules of thumb that people use.
+- ZeRO-3 on 384 V100 in machines of 16, a model of 138 billion parameters, 2,048 tokens per device: 20, 32,
+36
+  and 48 Tflop/s per device at 100, 200, 400 and 800 Gbit/s per machine (DeepSpeed, ZeRO++, 2023): an
+eighth of
+  the bandwidth leaves less than half the rate.
+- With a small micro-batch the rate per device falls as devices are added, with a large one it does not.
+- Sharding inside machines beats sharding over a thousand ranks, where a machine has enough memory; most so
+  where shards are whole tensors that their owners send (ZeRO-1 of InternEvo).
+- Where communication matters, predictions have smaller errors than the usual rules of thumb.
 
-The first three are closed forms of the exchange that plans are bounded by, a few milliseconds each.
+The first three use the closed-form throughput bound of the exchange, a few milliseconds each.
 """
 
 from __future__ import annotations
@@ -52,7 +54,7 @@ def per_device(
     *,
     precision: Precision = BF16,
 ) -> float:
-    """Upper bound of samples per second per device, with full recomputation."""
+    """Upper bound on samples per second per device, with full recomputation."""
     site = Site(hardware, devices)
     once = replica_computation(model, batch, site, precision, recompute="full")
     (rate,) = Sharded.bounds([Job(exchange, once, site)])
@@ -60,7 +62,7 @@ def per_device(
 
 
 def network_rates(gbit_per_s: Sequence[float] = NETWORKS_GBIT) -> dict[float, float]:
-    """Samples per second per device of ZeRO-3 on 384 V100, by network of a machine."""
+    """Upper bound on samples per second per device of ZeRO-3 on 384 V100, by Gbit/s per machine."""
     model = transformer(Dimensions("gpt", 12288, 76, 96, 51200), 2048, "gpt-138b")
     return {
         gbit: per_device(
@@ -71,7 +73,7 @@ def network_rates(gbit_per_s: Sequence[float] = NETWORKS_GBIT) -> dict[float, fl
 
 
 def micro_batch_rates(batches: Sequence[int] = (1, 16)) -> dict[int, list[float]]:
-    """Samples per second per A100 with FSDP, by micro-batch and number of devices."""
+    """Upper bounds on samples per second per A100 with FSDP: by micro-batch, one per entry of `DEVICES`."""
     model, hardware = _seven_billion()
     return {
         batch: [per_device(model, hardware, devices, batch, Sharded()) for devices in DEVICES]
@@ -80,7 +82,7 @@ def micro_batch_rates(batches: Sequence[int] = (1, 16)) -> dict[int, list[float]
 
 
 def rates_over_all_and_inside(batch: int = 1, devices: int = 1024) -> tuple[float, float]:
-    """Samples per second per A100, sharded over all devices and inside machines."""
+    """Upper bounds on samples per second per A100: sharded over all devices, and inside machines."""
     model, hardware = _seven_billion()
     over_all = Sharded()
     inside = replace(over_all, within="machine")
@@ -95,8 +97,7 @@ def _seven_billion() -> tuple[Model, Hardware]:
 
 
 def owner_pairs() -> dict[int, tuple[Run, Run]]:
-    """Published runs that differ in where tensors are sharded, over all ranks or inside machines, by
-    devices."""
+    """Pairs of published runs by number of devices: tensors sharded over all ranks, and inside machines."""
     alike: dict[tuple[int, int | None], dict[bool, Run]] = {}
     for run in published_runs()[0]:
         layout = run.layout
@@ -112,7 +113,7 @@ def owner_pairs() -> dict[int, tuple[Run, Run]]:
 
 
 def network() -> list[Row]:
-    """ZeRO-3 by network, as a share of the rate on the widest."""
+    """ZeRO-3 rate at each network bandwidth, relative to the rate at the highest."""
     rates = network_rates()
     widest = NETWORKS_GBIT[-1]
     rows = []
@@ -130,7 +131,7 @@ def network() -> list[Row]:
 
 
 def micro_batch() -> list[Row]:
-    """Rate per device among 1,024 relative to 8, by micro-batch."""
+    """Rate per device among 1,024 devices relative to 8, by micro-batch."""
     rows = []
     result = micro_batch_rates()
     for batch, rates in result.items():
@@ -148,7 +149,7 @@ def micro_batch() -> list[Row]:
 
 
 def within() -> list[Row]:
-    """Shards inside machines against shards over all ranks."""
+    """Rate with sharding inside machines relative to sharding over all ranks."""
     over_all, inside = rates_over_all_and_inside()
     about: About = {
         "name": RowName("large", "within", "1024"),
@@ -161,7 +162,7 @@ def within() -> list[Row]:
 
 
 def owners() -> list[Row]:
-    """ZeRO-1 with whole tensors: all ranks against inside machines."""
+    """ZeRO-1 with whole tensors: step time when sharded over all ranks relative to inside machines."""
     rows = []
     for devices, (over_all, inside) in owner_pairs().items():
         ours = [step.seconds for run in (over_all, inside) if isinstance(step := predicted(run), RunStep)]
@@ -180,7 +181,7 @@ def owners() -> list[Row]:
 
 
 def rules() -> list[Row]:
-    """Median error where communication matters, relative to rules of thumb."""
+    """Median error relative to that of each rule of thumb, where communication matters."""
     rows = []
     for statement in evidence("sharded").statements:
         assert statement.target is not None

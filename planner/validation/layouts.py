@@ -1,7 +1,7 @@
-"""One model sharded in every way on one machine: how good is the layout that we would choose.
+"""One model in many parallel layouts on one machine: how good is the layout we would choose?
 
-A table has measured iterations by tensor, data and pipeline degree. The suite states the errors of the steps,
-and the regret of choosing by them.
+A table has measured iteration times by tensor, data and pipeline degree. The suite states the errors of the
+predicted step times, and the regret of choosing the layout predicted fastest.
 """
 
 from __future__ import annotations
@@ -37,8 +37,8 @@ LAYOUT_COUNTS = (
 
 
 def read_layouts(rows: Iterable[Row], source: str) -> tuple[list[Run], list[Refused]]:
-    """Layouts of a table. Layouts of the same model, devices and batch share a `group`. A user's table may
-    give `device`, `precision`, `recompute` and `framework` per row."""
+    """Reads a table of layouts into runs and refused rows. Layouts of the same model, devices and batch
+    share a `group`. A user's table may give `device`, `precision`, `recompute` and `framework` per row."""
     runs: list[Run] = []
     refused: list[Refused] = []
     for line, row in enumerate(rows, 2):
@@ -116,7 +116,7 @@ def _layout_run(row: Row, id: str, source: str) -> Run | str:
 
 @dataclass(frozen=True, slots=True)
 class LayoutChoice:
-    """The choice among layouts of one group: its regret, and the rank correlation (None below three)."""
+    """The layout choice in one group: its regret, and the rank correlation (None below three layouts)."""
 
     group: str
     layouts: int
@@ -125,13 +125,13 @@ class LayoutChoice:
 
 
 def shipped() -> Evidence:
-    """Result of the suite on the shipped table."""
+    """Result of the layouts suite on the table shipped with the package."""
     runs, refused = read_layouts(packed_table("layouts.csv.gz"), LAYOUT_SOURCE)
     return layouts_evidence(runs, {entry.id: entry.reason for entry in refused})
 
 
 def layouts_evidence(runs: Sequence[Run], skipped: dict[str, str]) -> Evidence:
-    """Errors of steps, and the regret of choosing by predicted ones."""
+    """Result of the layouts suite: errors of step times, and the regret of choosing by predicted ones."""
     rows = compare_runs(runs, skipped, lambda run: True, lambda run: f"{run.devices} GPUs")
     rows = [replace(row, rule=None) for row in rows]
     groups = {run.id: run.group for run in runs}
@@ -146,7 +146,7 @@ def layouts_evidence(runs: Sequence[Run], skipped: dict[str, str]) -> Evidence:
 
 
 def choices(rows: Sequence[Compared], groups: Mapping[str, str]) -> list[LayoutChoice]:
-    """Our choice in each group of at least two layouts; `groups` maps ids of rows."""
+    """Regret of our choice in each group of at least two layouts; `groups` maps row ids to groups."""
     members: dict[str, list[Compared]] = defaultdict(list)
     for row in rows:
         members[groups[row.id]].append(row)
@@ -162,7 +162,7 @@ def choices(rows: Sequence[Compared], groups: Mapping[str, str]) -> list[LayoutC
 
 
 def _correlation(rows: Sequence[Compared]) -> float:
-    """Spearman correlation of predicted and measured times."""
+    """Spearman rank correlation of predicted and measured times."""
     columns = [row.predicted for row in rows], [row.measured for row in rows]
     ranks = [np.argsort(np.argsort(values)) for values in columns]
     return float(np.corrcoef(ranks[0], ranks[1])[0, 1])

@@ -1,4 +1,4 @@
-"""Peak memory of published runs beside what `planner.device.memory` says."""
+"""Peak memory of published runs, predicted by `planner.device.memory`."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ NOT_STATED = "no memory is stated"
 
 
 def obstacle(run: Run) -> str:
-    """Reason why the memory of a run cannot be predicted, "" if it can."""
+    """Explains why the memory of a run cannot be predicted; empty string if it can."""
     known = figures("reading")
     if reason := known["doubtful_memory"].get(run.id):
         return str(reason)
@@ -57,7 +57,7 @@ def obstacle(run: Run) -> str:
 
 @memoize
 def peak_gib(run: Run) -> float | str:
-    """Predicted peak of the fullest device, or the reason why there is none."""
+    """Predicted peak memory in GiB of the fullest device, or the reason why there is none."""
     if run.memory_gib is None:
         return NOT_STATED
     if reason := obstacle(run):
@@ -69,7 +69,7 @@ def peak_gib(run: Run) -> float | str:
 
 
 def is_refused(run: Run) -> bool | None:
-    """Whether we refuse a published run for lack of memory under every reading; None if undecidable."""
+    """Whether we reject a published run for lack of memory under every reading of it; None if undecidable."""
     if run.device_gib is None or obstacle(run):
         return None
     try:
@@ -80,8 +80,8 @@ def is_refused(run: Run) -> bool | None:
 
 
 def source_left_out(runs: Sequence[Run]) -> list[float]:
-    """Predicted peaks in GiB with constants chosen without the source of each run. The constants are
-    fragmentation and the buffers of a process group; all other sources count the same."""
+    """Predicted peaks in GiB with constants chosen without each run's own source. The constants are
+    fragmentation and buffer bytes per process group; all other sources weigh the same."""
     peaks = [peak_memory(run) for run in runs]
     allocated = np.array([peak.allocated_bytes for peak in peaks]) / GIB
     framework = FRAMEWORK_BYTES["gpu"]
@@ -120,9 +120,9 @@ def _has_autocast(run: Run) -> bool:
 
 
 def _loss(run: Run) -> str:
-    """Implementation of the cross-entropy: a name in `planner.model.layers.LOSSES`. milabench keeps the
-    model's output until the step ends; llm-foundry, InternEvo and TinyLlama use flash-attn's; nanotron took
-    over Megatron's."""
+    """Name of the run's cross-entropy implementation in `planner.model.layers.LOSSES`. milabench keeps the
+    model's output until the step ends; llm-foundry, InternEvo and TinyLlama use flash-attn's; nanotron
+    took over Megatron's."""
     text = run.software.text
     if text.startswith("milabench"):
         return "held"
@@ -133,7 +133,7 @@ def _loss(run: Run) -> str:
 
 
 def _gradient_bytes(run: Run) -> int | None:
-    """Bytes per gradient where they differ from the precision's."""
+    """Bytes per gradient element if the software differs from the precision's default; otherwise None."""
     if run.precision is None or run.precision.name not in ("bf16", "fp8"):
         return None
     if run.software.tier == "megatron-deepspeed" or "nanotron" in run.software.text:
@@ -142,7 +142,7 @@ def _gradient_bytes(run: Run) -> int | None:
 
 
 def _peak_of_shards(run: Run, model: Model, layout: Layout) -> PeakMemory:
-    """Peak of the fullest stage: the first has most micro-batches in flight, the last the logits."""
+    """Peak memory of the fullest pipeline stage (the first holds most micro-batches, the last the logits)."""
     assert run.batch is not None
     assert run.precision is not None
     mesh = layout.mesh
@@ -178,7 +178,7 @@ def _peak_of_shards(run: Run, model: Model, layout: Layout) -> PeakMemory:
 
 
 def _stage(model: Model, stage: int, stages: int) -> frozenset[str]:
-    """Layers of a pipeline stage where blocks are divided evenly."""
+    """Names of the layers in a pipeline stage, with blocks divided evenly."""
     names = [block.name for block in model.blocks]
     first, last = (len(names) * index // stages for index in (stage, stage + 1))
     mine = set(names[first:last])
@@ -195,7 +195,7 @@ def _stage(model: Model, stage: int, stages: int) -> frozenset[str]:
 
 
 def group_of(run: Run) -> str:
-    """Name of a run in tables."""
+    """Label of a run in tables: source, network, precision and ZeRO stage."""
     network = "GPT 176B to 205B" if run.source == "bigscience-a100" else run.network
     precision = "" if run.precision is None else run.precision.name
     sharding = "" if run.layout is None else (f"ZeRO-{run.layout.stage}" if run.layout.stage else "")
@@ -203,7 +203,7 @@ def group_of(run: Run) -> str:
 
 
 def with_readings(row: Compared, run: Run) -> Compared:
-    """The row with a range over every reading of unpublished settings."""
+    """Widens a row's range to cover every reading of unpublished settings."""
     peaks = [gib for other in run.readings if not isinstance(gib := peak_gib(other), str)]
     if row.low is None or row.high is None or not peaks:
         return row

@@ -1,5 +1,5 @@
-"""Networks of published runs: the catalogue's by any of their names, transformers by their dimensions, and
-those of `data/networks/`."""
+"""Builds the networks of published runs: catalog models by any of their names, transformers from their
+dimensions, and models in `data/networks/`."""
 
 from __future__ import annotations
 
@@ -42,8 +42,8 @@ LONGEST = 10**7  # tokens of a sequence
 
 @dataclass(frozen=True, slots=True)
 class Dimensions:
-    """Dimensions of a decoder. `flash`: attention keeps its scores on chip. `tied`: the output layer
-    shares the embedding (None: as its family does)."""
+    """Dimensions of a decoder. `flash`: attention keeps its scores on chip. `tied`: whether the output
+    layer shares the embedding (None: as usual in its family)."""
 
     family: Family
     hidden: int
@@ -58,7 +58,7 @@ class Dimensions:
 
 @memoize
 def transformer(of: Dimensions, tokens: int, name: str = "") -> Model:
-    """A decoder of given dimensions, for samples of `tokens` tokens."""
+    """Builds a decoder with the given dimensions, for samples of `tokens` tokens."""
     base = read(shipped_folder("models") / f"{BASES[of.family]}.toml")
     values: dict[str, Any] = dict(base.data)
     inner = of.inner or 4 * of.hidden
@@ -87,7 +87,7 @@ def transformer(of: Dimensions, tokens: int, name: str = "") -> Model:
 
 @memoize
 def network_named(name: str) -> Model | None:
-    """A model of the catalogue or of `data/networks/`, by any of its names."""
+    """Model from the catalog or `data/networks/` by any of its names; None if unknown."""
     known = catalog_name(name)
     if known in model_paths():
         return load_model(known)
@@ -97,7 +97,7 @@ def network_named(name: str) -> Model | None:
 
 
 def _freeze_layers(model: Model) -> Model:
-    """The network with the layers frozen that its published recipe does not train."""
+    """Freezes the layers that the network's published recipe does not train."""
     recipe = figures("networks")["frozen"].get(model.name)
     if recipe is None:
         return model
@@ -126,7 +126,7 @@ def _read_network(name: str, path: Path) -> Model:
 
 
 def network_of(row: Row, inferred: list[str]) -> Model | str:
-    """The network of a row under its training method, or the reason why there is none."""
+    """Network of a row under its training method, or the reason why there is none."""
     model = _whole_network(row, inferred)
     if isinstance(model, str) or row["arch"] != "llm-lora":
         return model
@@ -137,7 +137,7 @@ def network_of(row: Row, inferred: list[str]) -> Model | str:
 
 
 def _whole_network(row: Row, inferred: list[str]) -> Model | str:
-    """The network of a row for its sequence length."""
+    """Network of a row at its sequence length before any adapters, or the reason why there is none."""
     dimensions = _dimensions(row, inferred)
     if dimensions is not None:
         if not row["seq_or_image"].isdigit():
@@ -162,7 +162,7 @@ def _whole_network(row: Row, inferred: list[str]) -> Model | str:
 
 
 def _sequence_length(row: Row, inferred: list[str]) -> int | None:
-    """Sequence length of a row: stated as a number, or known from its words."""
+    """Sequence length of a row: stated as a number, or looked up from its description; None if not stated."""
     text = row["seq_or_image"]
     if known := figures("reading")["lengths"].get(text):
         if isinstance(known, dict):
@@ -176,9 +176,9 @@ def _sequence_length(row: Row, inferred: list[str]) -> int | None:
 
 @memoize  # hundreds of rows ran tens of networks
 def _of_length(name: str, tokens: int, headless: bool, flash: bool) -> Model:
-    """A network for `tokens` tokens per sequence. `headless`: without BERT's vocabulary head. Fine-tuning has
-    none, and NVIDIA's and DeepSpeed's pre-training applies it to masked positions alone (15%, one percent of
-    the arithmetic)."""
+    """Network with `tokens` tokens per sequence. `headless`: without BERT's vocabulary head, which
+    fine-tuning lacks; NVIDIA's and DeepSpeed's pre-training applies it to masked positions alone (15%,
+    one percent of the arithmetic)."""
     model = network_named(name)
     assert model is not None
     layers = model.with_sequence_length(tokens).layers
@@ -196,7 +196,7 @@ def _of_length(name: str, tokens: int, headless: bool, flash: bool) -> Model:
 
 
 def _padded_length(median: float, sigma: float, batch: int) -> int:
-    """Longest of a batch of log-normal sequence lengths (Blom's quantile of the maximum)."""
+    """Expected longest sequence in a batch of log-normal lengths (Blom's quantile of the maximum)."""
     largest = NormalDist().inv_cdf((batch - 0.375) / (batch + 0.25))
     return round(median * math.exp(sigma * largest))
 
@@ -225,13 +225,13 @@ def _by_name() -> dict[str, dict[str, Any]]:
 
 
 def _usual_heads(hidden: int) -> int:
-    """Number of heads that brings a head closest to 128 features."""
+    """Number of attention heads that brings the head size closest to 128 features."""
     return min((n for n in range(1, hidden + 1) if hidden % n == 0), key=lambda n: abs(hidden / n - 128))
 
 
 @memoize
 def device_named(name: str) -> Device | None:
-    """A device of the catalogue, or one outside it with published runs."""
+    """Device from the catalog or from published runs outside it; None if unknown."""
     entry = _catalogue_devices().get(name) or figures("reading")["other_devices"].get(name)
     if entry is None or "tflops" not in entry:
         return None

@@ -1,7 +1,7 @@
-"""A user's own tables of measured runs and layouts, read and compared as the published ones are.
+"""Reads a user's own tables of measured runs and layouts, and compares them like the published ones.
 
-Columns are those of `data/training.csv.gz` (docs/accuracy.md lists them); what is missing is empty or follows
-from other columns, what is unknown is ignored. Every row is accounted for (`Account`).
+Columns are those of `data/training.csv.gz` (docs/accuracy.md lists them); missing ones are empty or derived
+from others, unknown ones are ignored. Every row is accounted for (`Account`).
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ NEEDED = ("model", "device", "devices")
 
 
 def own_rows(path: Path) -> tuple[list[Row], list[Refused]]:
-    """Rows of a user's file with all columns; derived columns are filled in, unreadable rows refused."""
+    """Reads a user's file: rows with all columns (derived if possible), and refused rows."""
     rows = read_table(path)
     if not rows:
         raise BadInput(f"{path} has no rows; give a CSV file with a header and a run a line")
@@ -45,7 +45,7 @@ def own_rows(path: Path) -> tuple[list[Row], list[Refused]]:
 
 @dataclass(frozen=True, slots=True)
 class Account:
-    """Accounting of a user's table: rows given, compared, and skipped with reasons."""
+    """Counts of a user's rows given and compared, and the reason for each skipped row."""
 
     given: int
     compared: int
@@ -53,7 +53,7 @@ class Account:
 
 
 def own_evidence(path: Path) -> tuple[list[Evidence], Account]:
-    """Results of all suites that compare some of a user's runs, and the account of every row."""
+    """Results of all suites that can compare any of a user's runs, and the account of every row."""
     rows, unread = own_rows(path)
     runs, refused = read_rows(rows)
     runs = [replace(run, fit_id=_fit_id(run)) for run in runs]
@@ -69,7 +69,7 @@ def own_evidence(path: Path) -> tuple[list[Evidence], Account]:
 
 
 def _reason(id: str, found: Sequence[Evidence]) -> str:
-    """The reason why no suite compares a row, from the suite that it belongs to."""
+    """The reason why no suite compares a row, from the suite it fits best."""
     reasons = [match.skipped[id] for match in found if id in match.skipped]
     reasons = [reason for reason in reasons if reason not in (OTHER_KIND, "no memory is stated")]
     general = ("not plain data parallelism", "no smaller run of its series", scaling.FIRST)
@@ -88,7 +88,7 @@ def _shipped() -> Mapping[str, Run]:
 
 
 def _fit_id(run: Run) -> str | None:
-    """Id in the fit of a user's run that equals a shipped one; None for every other."""
+    """Id in the rate fit if a user's run equals a shipped one; otherwise None."""
     same = _shipped().get(run.id)
     alike = same is not None and (same.source, same.series, same.step_s) == (
         run.source,
@@ -99,7 +99,7 @@ def _fit_id(run: Run) -> str | None:
 
 
 def own_layouts(path: Path) -> tuple[list[Evidence], Account]:
-    """Result of `layouts` on a user's table, without corrections from our fit."""
+    """Result of the layouts suite on a user's table, without corrections from our fit."""
     runs, refused = read_layouts(read_table(path), path.stem)
     result = layouts_evidence(
         [replace(run, fit_id=None) for run in runs], {entry.id: entry.reason for entry in refused}

@@ -1,8 +1,8 @@
-"""The step of a published run as answers give it: the plan that the row describes, at mean durations.
+"""Predicted step of a published run: the plan that its row describes, with mean durations.
 
-A plan's exchange is lowered on its machines and simulated by the functions that `planner simulate` calls. One
-thing is done once instead of by sampling: steps are all alike, which a few of them tell, and the wait for the
-slowest replica is added as the expectation that the simulation draws (`slowest_factor`); both agree within
+A plan's exchange is lowered on its machines and simulated by the functions that `planner simulate` calls. The
+one difference replaces sampling: all simulated steps are alike, so a few suffice, and the wait for the
+slowest replica is added as the expectation that the simulation samples (`slowest_factor`). Both agree within
 half a percent (tests/validation/test_predict.py).
 """
 
@@ -63,8 +63,9 @@ FABRICS = {
 
 @dataclass(frozen=True, slots=True)
 class RunStep:
-    """Predicted seconds of a step and their error. `slower` is the factor of the slowest replica over the
-    mean, included in the seconds; `exposed` the share of communication that no computation hides."""
+    """Predicted seconds per step and their error. `slower` is the factor of the slowest replica over the
+    mean, included in the seconds; `exposed` the fraction of the step spent in communication that no
+    computation hides."""
 
     seconds: float
     error: Error
@@ -73,7 +74,7 @@ class RunStep:
 
 
 def obstacle(run: Run) -> str:
-    """Reason why the step of a run cannot be predicted, "" if it can."""
+    """Explains why the step of a run cannot be predicted; empty string if it can."""
     if run.unknown or run.doubtful:
         return run.doubtful or run.unknown[0]
     assert run.device is not None
@@ -87,7 +88,7 @@ def obstacle(run: Run) -> str:
 
 @memoize
 def predicted(run: Run) -> RunStep | str:
-    """Predicted step of a run, or the reason why the package refuses it."""
+    """Predicted step of a run, or the reason why there is none."""
     if reason := obstacle(run):
         return reason
     try:
@@ -105,7 +106,7 @@ def _error(run: Run, basis: str | None = None) -> Error:
 
 
 def _alone(run: Run) -> RunStep:
-    """Step of a single device: its micro-batches and one optimizer update."""
+    """Predicted step on a single device: its micro-batches and one optimizer update."""
     assert run.model is not None
     assert run.device is not None
     assert run.precision is not None
@@ -154,7 +155,7 @@ def _together(run: Run) -> RunStep:
 
 
 def micro_batch_of(run: Run, site: Site) -> Computation:
-    """Computation of one micro-batch on a device of the slowest stage, at mean durations."""
+    """Computation of one micro-batch on a device of the slowest pipeline stage, with mean durations."""
     assert run.model is not None
     assert run.precision is not None
     assert run.batch is not None
@@ -184,13 +185,13 @@ def micro_batch_of(run: Run, site: Site) -> Computation:
 
 
 def site_of(run: Run) -> Site:
-    """Machines of a run and its mesh."""
+    """Site of a run: its machines and its mesh."""
     assert run.layout is not None
     return Site(machine_of(run), run.devices, mesh=run.layout.mesh)
 
 
 def exchange_of(run: Run, site: Site) -> AllReduce | Owned | Sharded:
-    """Data-parallel strategy of a run."""
+    """Data-parallel exchange that a run uses."""
     assert run.layout is not None
     assert run.precision is not None
     layout, software = run.layout, run.software
@@ -217,14 +218,14 @@ def exchange_of(run: Run, site: Site) -> AllReduce | Owned | Sharded:
 
 
 def _sent_format(run: Run) -> str:
-    """Format of exchanged gradients: that of the software, else of the parameters."""
+    """Number format of exchanged gradients: the framework's default, else that of the parameters."""
     assert run.precision is not None
     usual = "fp32" if run.precision.gradient_bytes == GRADIENTS["fp32"] else "bf16"
     return framework_named(run.software.tier).gradients.get(run.precision.compute, usual)
 
 
 def machine_of(run: Run) -> Hardware:
-    """Machine of a run: the catalogue's largest with its device, and the network of the run."""
+    """Machine of a run: the largest in the catalog with its device, with the network of the run."""
     rate = run.links.network_bytes_per_s
     sockets = run.links.sockets
     return machine(run.device_name, run.devices_per_machine, rate, run.links.fabric, sockets=sockets, run=run)
@@ -239,8 +240,8 @@ def machine(
     sockets: bool = False,
     run: Run | None = None,
 ) -> Hardware:
-    """A machine with `devices` devices and a given or usual network, with RDMA unless `sockets`. A device
-    that no machine of the catalogue has gets a bare one with the fabric's class."""
+    """Machine with `devices` devices and a given or usual network, with RDMA unless `sockets`. A device
+    that no catalog machine has gets a bare one with the given class of fabric."""
     base = _largest().get(device)
     if base is None:
         assert run is not None
@@ -269,7 +270,7 @@ def machine(
 
 @memoize
 def _largest() -> dict[str, Hardware]:
-    """For each GPU its largest machine in the catalogue; on ties AWS's, whose fabrics are measured."""
+    """Largest catalog machine of each GPU; ties go to AWS, whose fabrics are measured."""
     by_name: dict[str, Hardware] = {}
     for entry in match_hardware(("*",)):
         best = by_name.get(entry.device.name)
@@ -285,7 +286,7 @@ def _largest() -> dict[str, Hardware]:
 
 @memoize
 def _left_out() -> dict[str, tuple[float, str]]:
-    """By run, the change of log(predicted) when its source is left out of the fit, and the basis then."""
+    """By run: change of log(predicted) and the basis when its source is left out of the fit."""
     return {
         row["id"]: (float(row["source"]) - float(row["seen"]), row["source_basis"])
         for row in table("rates_left_out.csv")
@@ -295,8 +296,8 @@ def _left_out() -> dict[str, tuple[float, str]]:
 
 @dataclass(frozen=True, slots=True)
 class RangedStep:
-    """A step with its stated 90% range from `low_s` to `high_s`. `left_s` is the step by a fit without the
-    run's source; None if no fit has seen it."""
+    """A predicted step with its 90% range from `low_s` to `high_s`. `left_s` are the seconds from a fit
+    without the run's source; None if no fit used the run."""
 
     step: RunStep
     left_s: float | None
@@ -323,8 +324,8 @@ def with_range(run: Run) -> RangedStep | str:
 
 
 def rule_of_thumb_s(run: Run) -> float | None:
-    """Step by 6 FLOPs per parameter and token (8 with full recompute) over 0.4 of the peak. Networks over
-    images count their multiply-adds instead."""
+    """Seconds per step from 6 FLOPs per parameter and token (8 with full recompute) at 0.4 of the peak.
+    Image networks use their multiply-adds instead; None if the device lacks the number format."""
     assert run.device is not None
     assert run.precision is not None
     assert run.model is not None
@@ -337,7 +338,7 @@ def rule_of_thumb_s(run: Run) -> float | None:
 
 
 def kind_of(model: Model) -> str:
-    """Kind of a network in tables of errors: CNN, BERT, LLM or other networks."""
+    """Kind of network in error tables: CNN, BERT, LLM or other networks."""
     network = network_of(model)
     if network == "transformer":
         return "BERT" if model.name.startswith(BERTS) else "LLM"

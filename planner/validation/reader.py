@@ -1,10 +1,10 @@
-"""Runs from tables: the one reader of all published rows and of a user's own.
+"""Reads tables of runs, both the published ones and a user's own.
 
-    runs, refused = read_rows(shipped("training.csv.gz"))
+    runs, refused = read_rows(packed_table("training.csv.gz"))
 
-A table has the columns of `data/training.csv.gz` (docs/accuracy.md lists them), of vTrain's layouts, or of
-`data/throughput.csv`. Every row becomes a `Run` or a `Refused` with the reason; a run whose network, device
-or layout is not known says so in `unknown`, because scaling can be judged without them.
+A table has the columns of `data/training.csv.gz` (docs/accuracy.md lists them). Every row becomes a `Run`, or
+a `Refused` with the reason; a run with an unknown network, device or layout says so in `unknown`, because its
+scaling can still be judged.
 """
 
 from __future__ import annotations
@@ -51,7 +51,7 @@ MICRO_BATCH = "micro-batch x accumulation x replicas is not the global batch"
 
 @dataclass(frozen=True, slots=True)
 class Refused:
-    """A row that cannot be read, and the reason."""
+    """A row that cannot be read, and the reason why."""
 
     id: str
     source: str
@@ -60,19 +60,19 @@ class Refused:
 
 @memoize
 def training_rows() -> tuple[Row, ...]:
-    """All published rows, as collected."""
+    """All rows of `training.csv.gz`, as collected."""
     return tuple(packed_table("training.csv.gz"))
 
 
 @memoize
 def published_runs() -> tuple[tuple[Run, ...], tuple[Refused, ...]]:
-    """Runs of `training.csv.gz`, and its unreadable rows."""
+    """Runs of `training.csv.gz`, and its unreadable rows with reasons."""
     runs, refused = read_rows(training_rows())
     return tuple(replace(run, fit_id=run.id) for run in runs), tuple(refused)
 
 
 def read_rows(rows: Iterable[Row]) -> tuple[list[Run], list[Refused]]:
-    """Runs of complete rows, and the unreadable ones."""
+    """Converts complete rows into runs; rows that cannot be read are returned as `Refused`."""
     runs: list[Run] = []
     refused: list[Refused] = []
     for row in rows:
@@ -85,7 +85,7 @@ def read_rows(rows: Iterable[Row]) -> tuple[list[Run], list[Refused]]:
 
 
 def read_run(row: Row) -> Run | str:
-    """The run of a row, or the reason why it is none."""
+    """Converts a row into a run, or returns the reason why it cannot be read."""
     if wrong := wrong_figure(row):
         return wrong
     devices = count(row["devices"])
@@ -152,7 +152,7 @@ def read_run(row: Row) -> Run | str:
 
 
 def _with_sequences(row: Row, inferred: list[str]) -> Row:
-    """The row with its micro-batch as one sequence if only its tokens are stated."""
+    """Treats the micro-batch as one sequence if the row states only its tokens."""
     stated = TOKENS.match(row["micro_batch"])
     if row["arch"] not in LANGUAGE or stated is None or row["seq_or_image"].isdigit():
         return row
@@ -164,8 +164,8 @@ def _with_sequences(row: Row, inferred: list[str]) -> Row:
 
 
 def _readings(row: Row, run: Run) -> Iterable[Run]:
-    """Other readings of a run whose important settings are not published. These are recompute of large
-    models, the definition of their rate, and the compiler of TensorFlow."""
+    """Yields other readings of a run whose important settings are not published. These are recompute of
+    large models, the definition of their rate, and the compiler of TensorFlow."""
     if row["ckpt_norm"] == "unknown" and row["arch"] in LANGUAGE and run.device is not None:
         yield run.read_as(recompute="full")
     if run.step_s and row["arch"] in LANGUAGE and not (row["global_batch"] or row["grad_accum"]):
@@ -177,7 +177,7 @@ def _readings(row: Row, run: Run) -> Iterable[Run]:
 
 
 def _doubtful(row: Row) -> str:
-    """Reason why no setting explains a row, "" if one does."""
+    """Explains why no known settings reproduce a row; empty string if they do."""
     known = figures("reading")
     if reason := known["doubtful"].get(row["id"]):
         return str(reason)
@@ -234,8 +234,8 @@ def _layout(row: Row, model: Model | None, devices: int, inferred: list[str]) ->
 
 
 def _interleave(row: Row, blocks: int, pipeline: int, inferred: list[str]) -> int:
-    """Virtual pipeline stages of a device. Megatron's own tables and NVIDIA's configurations interleave
-    wherever there is a pipeline; those that state it have one to four blocks per stage, most of them two."""
+    """Virtual pipeline stages per device. Megatron's own tables and NVIDIA's configurations interleave
+    whenever there is a pipeline; those that state it have one to four blocks per stage, mostly two."""
     if not Mesh.of(pipeline=pipeline).outer:
         return 1
     known = figures("reading")["stated"].get(row["series"], {}).get(row["model"], {})
@@ -265,8 +265,8 @@ def _micro_batch(row: Row, stated: Mapping[str, Any], devices: int, inferred: li
 
 
 def _accumulate(row: Row, model: Model | None, batch: int | None, layout: Layout | None) -> int | str:
-    """Micro-batches per step. A single device that trains images has one: its table accumulates the batch
-    of several devices."""
+    """Micro-batches per step, or the reason why they are unknown. Image training on one device has one:
+    such a table accumulates the batch of several devices."""
     if row["arch"] in LANGUAGE:
         whole = count(row["global_batch"])
         if whole is None:
@@ -295,7 +295,7 @@ def _links(row: Row) -> Links:
 
 
 def _tensors(row: Row, model: Model | None) -> int:
-    """Number of exchanged tensors, if the network is known by name."""
+    """Number of exchanged tensors; a usual value unless the network is a known CNN or BERT."""
     return len(model.tensors) if model is not None and row["arch"] in ("cnn", "bert") else TENSORS
 
 
@@ -312,8 +312,9 @@ def _recompute(row: Row, inferred: list[str]) -> Recompute:
 
 
 def _step_s(row: Row, run: Run) -> float | None:
-    """Seconds per step, as printed or derived from a rate. FLOP/s are the model's (6 per parameter and token,
-    and attention), or the hardware's, which count recomputed passes."""
+    """Seconds per step as printed, or derived from a rate; None if neither is possible. Published FLOP/s
+    are the model's (6 per parameter and token, plus attention), or the hardware's, which include
+    recomputation."""
     samples, tokens = number(row["samples_per_s_global"]), number(row["tokens_per_s_global"])
     if samples and run.arch not in LANGUAGE:
         return run.samples_per_step / samples
@@ -337,7 +338,8 @@ def _step_s(row: Row, run: Run) -> float | None:
 
 
 def _rate_per_s(row: Row) -> float | None:
-    """Samples per second of all devices, if the rate counts samples or a known number of parts of one."""
+    """Samples per second of all devices; None unless the rate counts samples or a known number of parts
+    per sample."""
     if rate := number(row["samples_per_s_global"]):
         return rate
     value, unit = number(row["tokens_per_s_global"]), "tokens/s"

@@ -1,5 +1,5 @@
-"""One line of the validation: what was published or measured, what we get, what is claimed, and whether it
-holds. Rows are made by the functions below, each for one kind of claim, so that none is typed in."""
+"""One validation row: the published or measured value, ours, the claim, and whether it holds. Rows are
+created by the functions below, one for each kind of claim, so that no verdict is typed in."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ DATA: Traversable = files("planner.validation") / "data"
 
 @memoize
 def figures(name: str) -> dict[str, Any]:
-    """Contents of `data/<name>.toml`."""
+    """Parsed contents of `data/<name>.toml`."""
     return tomllib.loads((DATA / f"{name}.toml").read_text("utf-8"))
 
 
@@ -42,7 +42,7 @@ def packed_table(name: str) -> list[dict[str, str]]:
 
 
 def read_table(path: Path) -> list[dict[str, str]]:
-    """The rows of a user's CSV file, which may be gzipped."""
+    """Rows of a user's CSV file, which may be gzipped."""
     from planner.files.regular_file import read_bytes
     from planner.files.tomlfile import LONGEST_OP_NAME, check_names
 
@@ -63,7 +63,7 @@ def read_table(path: Path) -> list[dict[str, str]]:
 
 @memoize
 def profile(*path: str) -> Profile:
-    """A profile in `data/`."""
+    """Loads a profile from `data/`."""
     from planner.simulator.step.files import load
 
     with as_file(DATA.joinpath(*path)) as file:
@@ -71,7 +71,7 @@ def profile(*path: str) -> Profile:
 
 
 def once(make: Callable[[], T]) -> Callable[[], T]:
-    """A function that calls `make` at first use only, even from several threads."""
+    """Wraps `make` so that it is called at first use only, even from several threads."""
     lock, made = Lock(), memoize(make)
 
     def get() -> T:
@@ -104,7 +104,7 @@ SHARDED = {
 
 
 def filled(row: Mapping[str, str], line: int, name: str) -> dict[str, str]:
-    """A row with every column; missing ones are derived from others if they follow."""
+    """Completes a row with every column; missing ones are derived from others if possible."""
     full = dict.fromkeys((*TEXTS, *WHOLE, *NUMBERS), "") | {key: text.strip() for key, text in row.items()}
     full["id"] = full["id"] or f"line {line}"
     full["source_id"] = full["source_id"] or name
@@ -116,8 +116,8 @@ def filled(row: Mapping[str, str], line: int, name: str) -> dict[str, str]:
 
 
 def wrong_figure(row: Mapping[str, str]) -> str:
-    """The first malformed count or figure of a row, "" if there is none. Batches that a source describes in
-    words ("1024 tokens") are left alone."""
+    """Describes the first malformed count or number in a row; empty string if there is none. Batches
+    described in words ("1024 tokens") are accepted."""
     for name in (*WHOLE, *NUMBERS):
         text = row[name]
         if not text or (name in ("micro_batch", "global_batch") and " " in text):
@@ -138,7 +138,7 @@ def number(text: str) -> float | None:
 
 
 def count(text: str) -> int | None:
-    """A whole number, None if the text is none."""
+    """Parses a positive whole number; None if the text is not one."""
     value = number(text)
     return int(value) if value is not None and value == value // 1 and 1 <= value <= MOST_WHOLE else None
 
@@ -167,7 +167,7 @@ class CheckName(NamedTuple):
 
 
 class RowName(NamedTuple):
-    """Name of a row of a check: `li/saturation/batch-32`."""
+    """Name of a row in a check: `li/saturation/batch-32`."""
 
     paper: str
     check: str
@@ -182,7 +182,7 @@ class RowName(NamedTuple):
 
 
 class About(TypedDict):
-    """Description of a row: what it is, how ours is found, and its source."""
+    """Description of a row: what is compared, how our value is computed, and the source."""
 
     name: RowName
     what: str
@@ -192,8 +192,8 @@ class About(TypedDict):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Row:
-    """One claim: a published value and ours. `error` is ours relative to the published figure if both are
-    numbers. `known`: listed as failing in `data/known.toml`, with `reason`."""
+    """One claim: a published value and ours. `error` is ours relative to the published value if both are
+    numbers. `known`: whether the row is listed as failing in `data/known.toml`, with its `reason`."""
 
     name: RowName
     what: str
@@ -217,20 +217,20 @@ class Row:
 
     @property
     def as_claimed(self) -> bool:
-        """Whether the row holds, or is listed as failing. A listed row that holds is outdated."""
+        """Whether the row holds or is listed as failing. A listed row that holds is outdated."""
         return self.holds or self.known
 
     def record(self) -> dict[str, Any]:
-        """The row as JSON and CSV show it."""
+        """The row as a dictionary for JSON and CSV."""
         return asdict(self) | {"name": str(self.name)}
 
     def listed(self, reason: str) -> Row:
-        """The row marked as listed; the reason is shown only if it fails."""
+        """Marks the row as listed in known.toml; the reason is kept only if the claim fails."""
         return replace(self, known=True, reason="" if self.holds else reason)
 
 
 def near(published: float, ours: float, tolerance: float, *, unit: str = "", **about: Unpack[About]) -> Row:
-    """Claim: ours is within `tolerance` (a share) of the published figure."""
+    """Claims that our value is within `tolerance` (a fraction) of the published one."""
     error = ours / published - 1
     return _row(
         about, published, ours, f"within {tolerance:.0%}", abs(error) <= tolerance, error=error, unit=unit
@@ -238,7 +238,7 @@ def near(published: float, ours: float, tolerance: float, *, unit: str = "", **a
 
 
 def close(published: float, ours: float, distance: float, *, unit: str = "", **about: Unpack[About]) -> Row:
-    """Claim: ours is at most `distance` away, in the unit of the figure."""
+    """Claims that our value differs by at most `distance`, in the unit of the figure."""
     claim = "equal" if distance == 0 else f"within {distance:g} {unit if distance != 1 else unit.rstrip('s')}"
     return _row(
         about,
@@ -252,27 +252,27 @@ def close(published: float, ours: float, distance: float, *, unit: str = "", **a
 
 
 def equal(published: str, ours: str, **about: Unpack[About]) -> Row:
-    """Claim: ours is equal."""
+    """Claims that our text equals the published one."""
     return _row(about, published, ours, "equal", published == ours)
 
 
 def at_least(published: float, ours: float, least: float, *, unit: str = "", **about: Unpack[About]) -> Row:
-    """Claim: ours is at least `least`."""
+    """Claims that our value is at least `least`."""
     return _row(about, published, ours, f"at least {least:g}", ours >= least, unit=unit)
 
 
 def at_most(published: float, ours: float, most: float, *, unit: str = "", **about: Unpack[About]) -> Row:
-    """Claim: ours is at most `most`."""
+    """Claims that our value is at most `most`."""
     return _row(about, published, ours, f"at most {most:g}", ours <= most, unit=unit)
 
 
 def stated(published: str, ours: str, holds: bool, claim: str, **about: Unpack[About]) -> Row:
-    """Claim of a paper about an order or a shape."""
+    """Claims what a paper says about an order or a trend; the caller decides whether it holds."""
     return _row(about, published, ours, claim, holds)
 
 
 def workers(count: int) -> str:
-    """`1 worker`, `4 workers`."""
+    """Number of workers in words: `1 worker`, `4 workers`."""
     return f"{count} worker" + ("s" if count != 1 else "")
 
 
@@ -302,7 +302,7 @@ Check = Callable[[], list[Row]]
 
 
 def _of_section(claim: Callable[..., Row]) -> Callable[..., Row]:
-    """A claim as a method of `Section`."""
+    """Turns a claim function into a method of `Section`."""
 
     def make(section: Section, case: str, what: str, *values: Value, how: str = "", **more: str) -> Row:
         return claim(*values, **more, **section.about(case, what, how))
@@ -312,7 +312,7 @@ def _of_section(claim: Callable[..., Row]) -> Callable[..., Row]:
 
 @dataclass(frozen=True)
 class Section:
-    """One check of a paper: its published figures and the source of its rows."""
+    """One check of a paper: its published figures and the source its rows cite."""
 
     name: CheckName
     figures: dict[str, Any]
@@ -323,13 +323,13 @@ class Section:
     at_least, at_most, stated = _of_section(at_least), _of_section(at_most), _of_section(stated)
 
     def about(self, case: str, what: str, how: str = "") -> About:
-        """Description that all claims share."""
+        """Description of a row, with the section's source."""
         name = RowName(*self.name, case)
         return {"name": name, "what": what, "how": how or self.how, "source": self.source}
 
 
 class Paper:
-    """Checks of a paper, whose figures are in `data/<name>.toml`."""
+    """All checks of one paper, with published figures from `data/<name>.toml`."""
 
     def __init__(self, name: str, how: str = "") -> None:
         self.name, self.how, self.figures = name, how, figures(name)
@@ -338,7 +338,7 @@ class Paper:
     def check(
         self, figures_of: str = ""
     ) -> Callable[[Callable[[Section], Iterable[Row]]], Callable[[Section], Iterable[Row]]]:
-        """Register a function that yields the rows of a check under its name."""
+        """Decorator that registers a generator of rows as a check under the function's name."""
 
         def register(rows: Callable[[Section], Iterable[Row]]) -> Callable[[Section], Iterable[Row]]:
             given = self.figures[figures_of or rows.__name__]

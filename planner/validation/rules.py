@@ -1,4 +1,4 @@
-"""Rules of thumb beside predictions, on runs of large models where communication matters."""
+"""Compares predictions with rules of thumb, on runs of large models where communication matters."""
 
 from __future__ import annotations
 
@@ -16,9 +16,9 @@ MATTERS, MOST_SHARE = 0.1, 0.5  # communication of a step; of a rule's error tha
 
 @dataclass(frozen=True, slots=True)
 class Beside:
-    """Errors of our prediction and of two rules of thumb on a run dominated by communication. Constant MFU:
-    arithmetic over 0.4 of the peak. Linear scaling: the rate per device of the smallest run of the same kind;
-    `anchored` is ours scaled by that run."""
+    """Absolute relative errors of our prediction and of two rules of thumb on one run. Constant MFU:
+    arithmetic over 0.4 of the peak. Linear scaling: the rate per device of the smallest run of the same
+    kind; `anchored` is our prediction scaled to match that run."""
 
     ours: float
     constant_mfu: float | None
@@ -27,7 +27,7 @@ class Beside:
 
 
 def beside_rules(runs: Sequence[Run], rows: Sequence[Compared]) -> list[Beside]:
-    """Runs that spend more than a tenth of the predicted step on communication, with both rules."""
+    """Errors on each run that spends more than a tenth of its predicted step on exposed communication."""
     by_id = {row.id: row for row in rows}
     smallest = anchors(runs)
     parts = []
@@ -54,7 +54,7 @@ def _left_out_s(row: Compared) -> float:
 
 
 def anchors(runs: Sequence[Run]) -> dict[str, Run]:
-    """For each run the smallest one of its kind."""
+    """The smallest comparable run (fewest devices) of each run, by run id."""
     series: dict[tuple[object, ...], list[Run]] = defaultdict(list)
     for run in runs:
         if run.layout is None or run.model is None:
@@ -69,7 +69,7 @@ def anchors(runs: Sequence[Run]) -> dict[str, Run]:
 
 
 def rule_shares(runs: Sequence[Run], rows: Sequence[Compared]) -> list[Statement]:
-    """Our median error as a share of each rule's, on the same runs."""
+    """Our median error divided by the median error of each rule, on the same runs."""
     result = beside_rules(runs, rows)
     out = []
     for rule, ours, theirs in (

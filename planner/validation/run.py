@@ -1,11 +1,11 @@
-"""A measured training run: what was trained, on what, how, with which software, and what was measured.
+"""A measured training run: model, devices, parallelism, software and measurement.
 
-`planner.validation.reader` makes runs of every table; the suites compare them with predictions. What a source
-leaves open is None, or named in `inferred` where a usual value stands for it.
+`planner.validation.reader` makes runs from every table; the suites compare them with predictions. What a
+source does not state is None, or named in `inferred` where a usual value is assumed.
 
-Software is told by its tier, which is what computes, not what the framework is called: TensorFlow with and
-without XLA are two; PyTorch from pip, compiled, in NVIDIA's containers with fused optimizers, and under
-Megatron with TransformerEngine are four. Rules are tried in order; the first that matches decides.
+Software is classified by its tier, which is what computes rather than the framework's name: TensorFlow with
+and without XLA are two tiers; PyTorch from pip, compiled, in NVIDIA's containers with fused optimizers, and
+under Megatron with TransformerEngine are four. Rules are tried in order; the first match decides.
 """
 
 from __future__ import annotations
@@ -31,9 +31,9 @@ TENSORS = 200  # of parameters, where the network is not known: most published o
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Software:
-    """`tier` is the framework of `planner.device.rates`; `text` what the source calls it. `gradient_bytes` of
-    an exchanged element (None: not stated), `overlaps` whether gradients leave during the backward pass,
-    `cycle_s` is Horovod's."""
+    """Software of a run. `tier` is the framework in `planner.device.rates`; `text` is the source's name
+    for it. `gradient_bytes` is per exchanged element (None: not stated), `overlaps` whether gradients
+    are sent during the backward pass, `cycle_s` Horovod's cycle time."""
 
     tier: str
     text: str = ""
@@ -48,9 +48,9 @@ class Software:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Links:
-    """What joins devices: the fabric of a machine by its class, and the NICs of a machine together. `basis`
-    says how the network's rate is known; `sockets`: without RDMA; `meshed`: boards of eight V100 without a
-    switch, of whose links some lead to devices that do not take part."""
+    """Links between devices: the class of fabric inside a machine, and the combined rate of its NICs.
+    `basis` says how the network's rate is known; `sockets`: no RDMA; `meshed`: boards of eight V100
+    without a switch, where some links lead to devices that do not take part."""
 
     fabric: str = ""
     network_bytes_per_s: float | None = None
@@ -61,9 +61,9 @@ class Links:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Layout:
-    """Degrees of parallelism. `stage` is ZeRO's, 0 for plain replicas; `within_machine`: shards stay inside
-    machines; `whole_tensors`: shards are whole tensors (InternEvo); `whole_positions`: ranks that share
-    layers do not cut positions (no sequence parallelism)."""
+    """Degrees of parallelism. `stage` is ZeRO's, 0 for plain replicas; `within_machine`: shards stay
+    inside machines; `whole_tensors`: shards are whole tensors (InternEvo); `whole_positions`:
+    tensor-parallel ranks do not split sequences (no sequence parallelism)."""
 
     replicas: int = 1
     tensor: int = 1
@@ -76,7 +76,7 @@ class Layout:
 
     @property
     def mesh(self) -> Mesh:
-        """Mesh of a replica."""
+        """Tensor and pipeline mesh of one replica."""
         from planner.parallel.mesh import Mesh
         from planner.parallel.pipeline import PipelineParallel
         from planner.parallel.tensor import TensorParallel
@@ -94,14 +94,14 @@ class Layout:
 # eq=False: a run is one row of a table, told apart by identity
 @dataclass(frozen=True, kw_only=True, eq=False)
 class Run:
-    """One measured run. `model` is None where nobody has described the network, `device` where the catalogue
-    lacks it, `layout` where the degrees are not stated or not modelled, and `unknown` says why; `step_s` is
-    an optimizer step of `accumulate` micro-batches of `batch` on each replica, None where no rate that can be
-    turned into seconds was published. `doubtful`: why no setting explains the run, "" where one does.
-    `recalled`: its table does not state a rate in samples, or no number of parameters, which stand in
-    `data/reading.toml` and `data/networks.toml` as recalled. `group` is what layouts of one
-    choice share. `fit_id` is what the fit of kernel rates calls the run, None for one that it has not seen.
-    `readings` are the same run with open settings read another way."""
+    """One measured run. `model` is None if nobody has described the network, `device` if the catalog lacks
+    it, `layout` if the degrees are not stated or not modelled; `unknown` gives the reasons. `step_s` is
+    the time of an optimizer step with `accumulate` micro-batches of `batch` on each replica, None if no
+    published rate can be converted to seconds. `doubtful` explains why no settings reproduce the run,
+    "" if some do. `recalled`: the table states no rate in samples or no number of parameters, which are
+    filled in from `data/reading.toml` and `data/networks.toml`. Layouts to choose between share a
+    `group`. `fit_id` is the run's id in the fit of kernel rates, None if the fit has not used it.
+    `readings` are the same run with open settings interpreted differently."""
 
     id: str
     source: str
@@ -148,11 +148,11 @@ class Run:
 
     @property
     def per_s(self) -> float:
-        """Samples per second of all devices."""
+        """Samples per second over all devices."""
         return self.samples_per_step / (self.step_s or float("inf"))
 
     def read_as(self, **changes: object) -> Run:
-        """Another reading of the run, with open settings changed."""
+        """Copy of the run with open settings interpreted differently."""
         return replace(self, readings=(), **changes)  # type: ignore[arg-type]
 
 
@@ -181,7 +181,7 @@ NVIDIA_EXAMPLES = ("nvidia-dle", "lambda")  # their own code, with fused norms a
 
 
 def year_of(text: str) -> int | None:
-    """Year of a release: written out, or from a container version ("22.11")."""
+    """Release year: as printed, or from a container version ("22.11"); None if neither is given."""
     if match := YEAR.search(text):
         return int(match[1])
     container = CONTAINER.search(text)
@@ -189,7 +189,7 @@ def year_of(text: str) -> int | None:
 
 
 def tier_of(row: Row) -> str:
-    """Software tier of a row."""
+    """Software tier of a row, such as `ngc` or `megatron`."""
     tier = _tier_of(row)
     engine = row["arch"] in LANGUAGE and row["device"].startswith(HOPPER_AND_LATER)
     return "transformer-engine" if engine and tier in ("megatron", "mlperf") else tier
@@ -212,13 +212,13 @@ def _tier_of(row: Row) -> str:
 
 
 def other_tier(row: Row) -> str | None:
-    """Alternative tier if flags are not printed: TensorFlow may have run with XLA. None if nothing is
-    open."""
+    """Alternative tier if flags are not printed: TensorFlow may have run with XLA. None if there is no
+    doubt."""
     return "xla" if _tier_of(row) == "tensorflow" and not row.get("flags") else None
 
 
 def has_flash_attention(row: Row) -> bool:
-    """Whether attention is one fused kernel: in language models since 2023, on devices that support it."""
+    """Whether attention is one fused kernel: language models since 2023, on devices that support it."""
     text = row["framework"]
     if row["arch"] not in LANGUAGE:
         return text.startswith("milabench")
@@ -227,7 +227,7 @@ def has_flash_attention(row: Row) -> bool:
 
 
 def software_of(row: Row, model: Model | None) -> Software:
-    """Software of a row and its settings."""
+    """Software of a row, with its settings."""
     return Software(
         tier=tier_of(row),
         text=row["framework"],
@@ -254,20 +254,20 @@ def _input(row: Row) -> str:
 
 
 def _channels_last(row: Row) -> bool:
-    """Layout of images; NVIDIA's examples use channels last in 16 bits."""
+    """Whether images are stored channels-last; NVIDIA's examples do so in 16 bits."""
     if row["source_id"] == "nvidia-dle" or row["source_id"].startswith("mlperf"):
         return row["precision_norm"] in ("fp16", "bf16")
     return "NHWC" in row["flags"] or "channels_last" in row["note"]
 
 
 def _overlaps(row: Row) -> bool:
-    """Whether gradients are exchanged during the backward pass. DeepSpeed without ZeRO sums them after it.
-    XLA compiles the pass into one cluster, whose results appear at its end."""
+    """Whether gradients are exchanged during the backward pass. DeepSpeed without ZeRO reduces them after
+    it. XLA compiles the pass into one cluster, whose results appear at its end."""
     return "deepspeed" not in row["framework"].lower() and "XLA" not in row["flags"]
 
 
 def _cycle_s(row: Row) -> float:
-    """Default cycle of Horovod: 5 ms, 1 ms from release 0.21 of November 2020 on (changelog, #2468)."""
+    """Seconds of Horovod's default cycle: 5 ms, 1 ms since 0.21 (November 2020; #2468); 0 without it."""
     if row["strategy"] != "horovod":
         return 0.0
     container = CONTAINER.search(row["framework"])
@@ -275,8 +275,8 @@ def _cycle_s(row: Row) -> float:
 
 
 def _gradient_bytes(row: Row) -> int | None:
-    """Bytes per exchanged gradient; None if not known. DeepSpeed and MXNet keep parameters and gradients in
-    16 bits if they compute so; others differ by release and script."""
+    """Bytes per exchanged gradient element; None if unknown. DeepSpeed and MXNet keep parameters and
+    gradients in 16 bits when they compute in 16 bits; others differ by release and script."""
     if row["precision_norm"] not in ("fp16", "bf16", "fp8"):
         return 4
     return 2 if any(name in row["framework"].lower() for name in ("deepspeed", "mxnet")) else None

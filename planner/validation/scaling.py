@@ -1,11 +1,11 @@
-"""Published scaling of data-parallel training against predictions.
+"""Published scaling of data-parallel training, compared with predictions.
 
-From the smallest run of a series (mostly one device) we predict the step time of its larger ones: its step,
-less what exchange it has itself, is the computation; `AllReduce` is lowered on the machines that the row
-describes and simulated. A pair has the same series, micro-batch and number format, and rates in the same
-unit, whatever it is. Three settings are not in any row: how much steps of equal devices vary, as a share of
-the step and in seconds of the host, and how wide gradients are where training computes in 16 bits. They are
-chosen on all other sources and applied to the one left out. Linear scaling stands beside.
+The step times of a series' larger runs are predicted from its smallest one (mostly one device): its step
+minus its own exchange is the computation, and `AllReduce` is lowered on the machines that the row describes
+and simulated. The runs of a pair have the same series, micro-batch, number format and unit of rate. No row
+states three settings: the step variation of equal devices as a fraction of the step and in host seconds, and
+the gradient width where training computes in 16 bits. They are chosen on all other sources and applied to the
+one left out. The baseline is linear scaling.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ FIRST = "a single device: where its series begins"  # compared with nothing, as 
 
 @dataclass(frozen=True, slots=True)
 class Settings:
-    """Settings that no row states."""
+    """Settings that no row states, chosen on other sources."""
 
     jitter: float
     jitter_s: float
@@ -43,8 +43,8 @@ class Settings:
 
 @dataclass(frozen=True, slots=True)
 class Pair:
-    """A run and the smallest run of its series, with their seconds per step. Steps are those of as many
-    samples per device, or of the unit that the series counts."""
+    """A run and the smallest run of its series, with their seconds per step (up to a factor that a series
+    shares)."""
 
     base: Run
     run: Run
@@ -59,7 +59,7 @@ class Pair:
 
     @property
     def linear_s(self) -> float:
-        """Step under linear scaling."""
+        """Seconds per step under linear scaling."""
         return self.base_s / passes(self.base) * passes(self.run)
 
 
@@ -76,18 +76,18 @@ def _step_s(run: Run) -> float:
 
 
 def devices_per_machine(run: Run) -> int:
-    """Participating devices of a machine."""
+    """Number of participating devices per machine."""
     return max(run.devices // run.machines, 1)
 
 
 def fabric_of(run: Run) -> Fabric | None:
-    """Links between the participating devices of a machine."""
+    """Fabric between the participating devices of a machine; None if unknown."""
     part = FABRICS.get(f"{run.links.fabric} of {devices_per_machine(run)}") if run.links.meshed else None
     return part or FABRICS.get(run.links.fabric)
 
 
 def link_of(run: Run) -> str:
-    """Kind of network, by which tables group."""
+    """Label of the network between devices, by which tables group runs."""
     if run.machines == 1:
         fabric = fabric_of(run)
         if fabric is None:
@@ -100,7 +100,7 @@ def link_of(run: Run) -> str:
 
 
 def machine_of(run: Run) -> Hardware:
-    """The machine of a run."""
+    """Machine of a run, built from its device, fabric and network."""
     rate = run.links.network_bytes_per_s
     return bare_machine(
         f"{run.links.fabric or 'one device'} x {devices_per_machine(run)}",
@@ -114,7 +114,7 @@ def machine_of(run: Run) -> Hardware:
 
 
 def obstacle(run: Run) -> str:
-    """Reason why the scaling of a run cannot be judged, "" if it can."""
+    """Explains why the scaling of a run cannot be judged; empty string if it can."""
     if run.layout is None or run.layout.kind != "plain":
         return "not plain data parallelism"
     if run.doubtful.startswith("micro-batch x"):
@@ -130,8 +130,8 @@ def obstacle(run: Run) -> str:
 
 
 def pairs(runs: Iterable[Run], refused: dict[str, str]) -> list[Pair]:
-    """Each run paired with the smallest of its series, micro-batch and format. Runs that cannot be paired go
-    to `refused` with the reason."""
+    """Pairs each run with the smallest of its series, micro-batch and number format. Unpaired runs are
+    added to `refused` with the reason."""
     by_series: dict[str, list[Run]] = defaultdict(list)
     for run in runs:
         if reason := obstacle(run):
@@ -165,7 +165,7 @@ def _has_network(run: Run) -> bool:
 
 
 def computation_of(run: Run, pass_s: float, settings: Settings) -> Computation:
-    """Micro-batches without exchange, then one with it: equal layers, a third of the time forward."""
+    """Computation of one step: micro-batches without exchange, then one with it (equal layers)."""
     n = LAYERS
     assert run.parameters is not None
     forward, backward = pass_s * FORWARD_SHARE / n, pass_s * (1 - FORWARD_SHARE) / n
@@ -197,7 +197,7 @@ def computation_of(run: Run, pass_s: float, settings: Settings) -> Computation:
 
 @memoize
 def step_s(run: Run, pass_s: float, settings: Settings) -> float:
-    """Predicted step of a run, given the time of one micro-batch on a single device."""
+    """Predicted seconds per step of a run, given the seconds of one micro-batch on a single device."""
     if run.devices == 1:
         return pass_s * passes(run)
     width = run.software.gradient_bytes
@@ -218,7 +218,7 @@ def step_s(run: Run, pass_s: float, settings: Settings) -> float:
 
 
 def predict_s(pair: Pair, settings: Settings) -> float:
-    """Predicted step of the larger run, from the computation that the smaller one implies."""
+    """Predicted seconds per step of the larger run, from the computation that the smaller one implies."""
     base, run = pair.base, pair.run
     pass_s = pair.base_s / passes(base)
     if base.devices > 1:

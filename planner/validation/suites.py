@@ -1,10 +1,10 @@
-"""The suites that compare published runs, and a user's own, with predictions.
+"""Suites that compare published or a user's own runs with predictions.
 
     planner.validation.suites.evidence("sharded").parts
 
-What a suite is about stands in `data/suites.toml`; here is which runs it takes, in which part they count, and
-which figures beside errors it states. A run that a suite cannot compare is in `Evidence.skipped` with the
-reason.
+Titles and targets of suites are in `data/suites.toml`; this module selects each suite's runs, assigns them to
+parts, and computes the figures stated besides errors. Runs that a suite cannot compare are in
+`Evidence.skipped` with the reason.
 """
 
 from __future__ import annotations
@@ -58,7 +58,7 @@ def evidence(name: str) -> Evidence:
 def evidence_of(
     name: str, runs: Sequence[Run], skipped: Mapping[str, str] | None = None, *, shipped: bool = False
 ) -> Evidence:
-    """Result of a suite on given runs; `skipped` are rows that could not be read."""
+    """Result of a suite on the given runs; `skipped` has the rows that could not be read."""
     make = {
         "allreduce": _allreduce,
         "throughput": _throughput,
@@ -98,7 +98,7 @@ def compare_runs(
     takes: Callable[[Run], bool],
     part_of: Callable[[Run], str],
 ) -> list[Compared]:
-    """The runs of a suite with their predictions."""
+    """Predicts the runs that a suite takes; the reasons for all others are added to `skipped`."""
     rows = []
     for run in runs:
         if not takes(run):
@@ -128,7 +128,7 @@ def compare_runs(
 
 
 def words_of(run: Run) -> str:
-    """Label of a run: network, batch, devices, number format, parallelism, software."""
+    """Label of a run: network, batch, devices, number format, parallelism and software."""
     layout = run.layout
     batch = f"batch {run.batch}" + (f" x {run.accumulate}" if run.accumulate > 1 else "")
     spread = ""
@@ -146,8 +146,8 @@ def words_of(run: Run) -> str:
 
 
 def is_alone(run: Run) -> bool:
-    """Whether a run measures devices alone: one device, or a language model sharded in one machine. Nobody
-    publishes large models on one device."""
+    """Whether a run measures devices without a network: one device, or a language model sharded in one
+    machine. Nobody publishes large models on one device."""
     if run.devices == 1:
         return True
     sharded = run.layout is not None and run.layout.kind == "sharded"
@@ -155,7 +155,7 @@ def is_alone(run: Run) -> bool:
 
 
 def is_apart(run: Run) -> bool:
-    """Whether parts of the network are frozen, or its sequence length is inferred: no fit sees such runs."""
+    """Whether layers are frozen or the sequence length is inferred; the fit excludes such runs."""
     frozen = run.model is not None and run.model.has_frozen
     return frozen or any("tokens" in setting for setting in run.inferred)
 
@@ -193,7 +193,7 @@ def _unknown_devices(runs: Sequence[Run]) -> list[Statement]:
 
 
 def _bias(runs: Sequence[Run], rows: Sequence[Compared]) -> list[Statement]:
-    """Largest bias of the most rented devices in any number format."""
+    """Largest median signed error of the most rented devices in any number format."""
     by: dict[tuple[str, str], list[float]] = defaultdict(list)
     for run, row in zip(runs, rows, strict=True):
         assert run.device is not None
@@ -245,7 +245,7 @@ def _sharded(runs: Sequence[Run], skipped: dict[str, str]) -> Evidence:
 
 
 def _measured_ddp() -> list[Compared]:
-    """DDP and FSDP steps over shaped links, predicted from the trace of one rank."""
+    """Compared DDP and FSDP steps over bandwidth-limited links, predicted from the trace of one rank."""
     results = ddp.compare()
     alone = {result.config.name: result.point.step_s for result in results if result.point.workers == 1}
     return [
@@ -264,8 +264,8 @@ def _measured_ddp() -> list[Compared]:
 
 
 def _allreduce(runs: Sequence[Run], skipped: dict[str, str]) -> Evidence:
-    """Larger runs of a series predicted from its smallest. Settings that no row states are chosen on all
-    sources, and with the run's own left out."""
+    """Result of predicting the larger runs of a series from its smallest. Settings that no row states are
+    chosen on all sources, and with the run's own left out."""
     stored = figures("scaling")
     everything = scaling.Settings(**stored["all"])
     rows = []

@@ -1,4 +1,4 @@
-"""Runs of `data/throughput.csv`: published throughputs of single devices by framework."""
+"""Reads `data/throughput.csv`: published throughputs of single devices by framework."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from planner.validation.run import Row, Run, Software
 
 @memoize
 def throughput_runs() -> tuple[Run, ...]:
-    """Runs of throughput.csv, without rows that lack a batch or use other image sizes or frameworks."""
+    """Runs of throughput.csv, except rows without a batch or with other image sizes or frameworks."""
     runs = (_throughput_run(row, line) for line, row in enumerate(table("throughput.csv"), 2))
     return tuple(run for run in runs if run is not None)
 
