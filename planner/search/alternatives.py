@@ -40,7 +40,8 @@ class Alternative:
     plan: Plan
 
     def words(self, *, accumulates: bool) -> str:
-        """The flags as typed; with `accumulates`, --batch comes with --accumulate."""
+        """Formats the changed flags as on a command line. With `accumulates`, --accumulate is added to
+        --batch."""
         steps = f" --accumulate {self.plan.accumulate}" if accumulates else ""
         return " ".join(
             f"{flag} {value}{steps if flag == BATCH else ''}" for flag, value in self.flags.items()
@@ -56,8 +57,8 @@ def out_of_memory_message(
     *,
     accumulates: bool = True,
 ) -> str:
-    """Why a plan runs out of memory, and the cheapest change that makes it fit. Without `accumulates` the
-    number of micro-batches follows from the global batch and is not mentioned."""
+    """Explains why a plan runs out of memory and which change is the cheapest that makes it fit.
+    `accumulates`: the number of micro-batches is free, so it is mentioned."""
     site = sites(plan)
     device = site.hardware.device
     host, limit = host_bytes(plan, model, site), host_memory_bytes(model, site.hardware, plan.workers)
@@ -95,7 +96,8 @@ def out_of_memory_message(
 def cheapest_alternative(
     plan: Plan, model: Model, sites: Sites, rates: Rates, is_possible: Callable[[Plan], bool]
 ) -> Alternative | None:
-    """The cheapest change that makes a plan feasible; None if there is none."""
+    """Finds the changed plan that fits in memory with the fewest and mildest changes; None if no change
+    helps."""
     site = sites(plan)
     tiers = [_settings(plan), _model_parallel(plan, model, site)]
     workers = plan.workers
@@ -115,7 +117,7 @@ def cheapest_alternative(
 
 
 def _offload(plan: Plan, model: Model, site: Site) -> str:
-    """The smallest offload that makes a plan fit, as a clause; empty if none does."""
+    """Clause that names the smallest --offload that makes a plan fit; empty string if none does."""
     if site.hardware.device.kind == "cpu" or settings_of(model).offload:
         return ""
     for parts in (PARTS[:1], (PARTS[0], PARTS[2]), PARTS[:2], PARTS):
@@ -128,7 +130,7 @@ def _offload(plan: Plan, model: Model, site: Site) -> str:
 
 
 def _settings(plan: Plan) -> Iterator[Alternative]:
-    """Plans with other sharding, recompute and micro-batches on the same devices."""
+    """Yields the plan with other sharding, recompute and micro-batches on the same devices."""
     for options in product(_shardings(plan), _recompute_modes(plan), _batches(plan)):
         if any(flags for flags, _ in options):
             yield _changed(plan, options)
@@ -156,7 +158,7 @@ def _recompute_modes(plan: Plan) -> Iterator[Option]:
 
 
 def _batches(plan: Plan) -> Iterator[Option]:
-    """Smaller micro-batches, accumulated to the same batch."""
+    """Yields the plan's own micro-batch, then smaller ones that accumulate to the same batch."""
     yield {}, {}
     for times in range(2, plan.batch + 1):
         if plan.batch % times == 0:
@@ -165,12 +167,12 @@ def _batches(plan: Plan) -> Iterator[Option]:
 
 
 def _smallest(plan: Plan) -> Alternative:
-    """The plan with every setting at its most memory-saving."""
+    """Returns the plan with each setting at the value that saves the most memory."""
     return _changed(plan, [list(each(plan))[-1] for each in (_shardings, _recompute_modes, _batches)])
 
 
 def _model_parallel(plan: Plan, model: Model, site: Site) -> Iterator[Alternative]:
-    """Replicas sharded over several of the plan's devices, at the same global batch."""
+    """Yields plans whose replicas are sharded over several of the same devices, at the same global batch."""
     if not plan.mesh.is_whole or site.hardware.device.kind == "cpu":
         return
     for mesh in meshes(model, site, {}, free=True):
@@ -183,13 +185,15 @@ def _model_parallel(plan: Plan, model: Model, site: Site) -> Iterator[Alternativ
 
 
 def _more_workers(plan: Plan, model: Model, site: Site) -> Iterator[Alternative]:
-    """Changes of a plan that already has more devices."""
+    """Yields changes that add --workers: alone, with the least memory per device, or with sharded
+    replicas."""
     more = {"--workers": str(plan.workers)}
     for option in (Alternative({}, plan), _smallest(plan), *_model_parallel(plan, model, site)):
         yield Alternative(more | option.flags, option.plan)
 
 
 def _unit_words(plan: Plan, model: Model, memory: PeakMemory) -> str:
+    """Clause with the size of the largest gathered unit (FSDP) and the number of units gathered at once."""
     chain = chain_of(model)
     largest = int(chain.elements.argmax())
     size = int(chain.elements[largest]) * plan.precision.parameter_bytes

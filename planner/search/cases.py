@@ -37,7 +37,7 @@ class Cases:
     """Lowers plans of one request to simulator cases, bounds and prices. Thread-safe."""
 
     def __init__(self, request: Request, model: Model, runs: Sequence[Measured] = ()) -> None:
-        """`runs` are measured ones that correct predictions; recorded profiles need none."""
+        """Prepares the caches. The measured `runs` correct predictions; recorded profiles ignore them."""
         self.request = request
         self.runs = () if request.profile is not None else tuple(runs)
         self.model = model
@@ -50,14 +50,14 @@ class Cases:
         return self.feasibility.site(plan)
 
     def computation(self, plan: Plan) -> Computation:
-        """The step that a worker of the plan computes, recorded or synthesized for its device."""
+        """The ops and durations of one worker's step, recorded or synthesized for its device."""
         key = (*self._kind(plan), plan.accumulate)
         if key not in self._computations:
             self._computations[key] = self._made(plan)
         return self._computations[key]
 
     def _kind(self, plan: Plan) -> tuple[Hashable, ...]:
-        """Cache key of plans whose micro-batches compute alike."""
+        """Cache key shared by plans whose micro-batches have the same computation."""
         site = self.site(plan)
         return (
             *(plan.batch, plan.precision, plan.recompute),
@@ -67,14 +67,14 @@ class Cases:
         )
 
     def _offload_shares(self, plan: Plan) -> Shares | None:
-        """Memory shares of a plan that offloads; None if nothing is offloaded."""
+        """Share of each kind of training state that a device holds; None if nothing is offloaded."""
         method = self.model.training
         if method is None or not method.offload:
             return None
         return plan.exchange.memory_shares(self.model, plan.precision, data_parallel_group(self.site(plan)))
 
     def _device(self, machine: str) -> Hashable:
-        """Cache key of a machine's device."""
+        """Cache key of a machine's device and kernels."""
         hardware = self.market.machine(machine)
         return self.market.once(("device", machine), lambda: repr((hardware.device, hardware.kernels)))
 
@@ -84,6 +84,7 @@ class Cases:
         return accumulated(self._micro_batch(plan), plan.accumulate)
 
     def _micro_batch(self, plan: Plan, *, brief: bool = False) -> Computation:
+        """Computation of one micro-batch; `brief` synthesizes one step without variation, for bounds."""
         if self.request.recordings is not None:
             device = self.market.machine(plan.machine).device
             return self.request.recordings.computation(plan.batch, device)
@@ -101,17 +102,17 @@ class Cases:
         )
 
     def case(self, plan: Plan) -> Case:
-        """The simulator's input for a plan; it can be pickled to another machine."""
+        """The simulator's input for a plan, which can be pickled."""
         return plan.exchange.lower(self.computation(plan), data_parallel_group(self.site(plan)))
 
     def check(self, plan: Plan) -> None:
-        """Refuse a plan that cannot be run or whose rented machines have no price."""
+        """Raises an error if a plan is infeasible or one of its machines has no price."""
         for entry in plan.rented(self.market):
             self.market.check_prices([self.market.machine(entry.machine)])
         self.feasibility.check(plan, lambda plans: self.bounds(plans).tolist())
 
     def bounds(self, plans: Sequence[Plan]) -> Floats:
-        """Upper bounds on long-run throughput, raised by the requested precision of simulations."""
+        """Upper bounds on throughput in samples per second, with a margin for the simulation's interval."""
         known = self._bounds
         if new := [plan for plan in plans if plan not in known]:
             known.update(zip(new, self._new_bounds(new).tolist(), strict=True))
@@ -133,7 +134,7 @@ class Cases:
         return out
 
     def _job(self, plan: Plan, micro_batches: dict[Hashable, Computation]) -> Job:
-        """The job that a strategy bounds for a plan; `micro_batches` caches computations."""
+        """Input of a strategy's throughput bound for a plan; `micro_batches` caches computations."""
         site, kind = data_parallel_group(self.site(plan)), self._kind(plan)
         if self.request.profile is not None:
             return Job(plan.exchange, self.computation(plan), site)
@@ -143,7 +144,7 @@ class Cases:
         return Job(plan.exchange, micro_batches[kind], site, plan.accumulate, whole)
 
     def factor(self, plan: Plan) -> Factor | None:
-        """The correction by measured runs on the plan's device; None without such runs."""
+        """Correction factor from measured runs on the plan's device; None if there are none."""
         from planner.search.measured import factor_for, reach_of
 
         if not self.runs:
@@ -152,7 +153,7 @@ class Cases:
         return factor_for(self.runs, device, reach_of(plan.workers, plan.machines))
 
     def adjusted(self, plan: Plan, prediction: Prediction) -> Prediction:
-        """The prediction, corrected by measured runs or limited by the input pipeline."""
+        """Multiplies a prediction by its measured correction, or caps it at the input pipeline's rate."""
         result = self.factor(plan)
         if result is None:
             return limited(prediction, self.input_samples_per_s(plan))
@@ -168,28 +169,28 @@ class Cases:
         )
 
     def input_samples_per_s(self, plan: Plan) -> float:
-        """The most samples per second that a plan's hosts decode."""
+        """Maximum samples per second that the vCPUs of a plan's machines can decode."""
         return input_samples_per_s(plan, self.request, self.model)
 
     def bound(self, plan: Plan) -> float:
         return float(self.bounds([plan])[0])
 
     def paid(self, plan: Plan) -> Paid:
-        """The price of a plan's machines, the workers' first."""
+        """Prices of a plan's machines by role, workers first."""
         return paid_for(
             plan.rented(self.market), self.market, self.request.spot_terms, self.feasibility.state_bytes
         )
 
     def usd_per_hour(self, plans: Sequence[Plan]) -> Floats:
-        """The hourly price of each plan."""
+        """Total price of each plan in USD per hour."""
         return np.array([sum(self.paid(plan).usd_per_hour) for plan in plans])
 
     def usd_per_useful_hour(self, plan: Plan) -> float:
-        """The price of one hour of work, interruptions included."""
+        """Price of one hour of training progress in USD, with time lost to spot interruptions."""
         return self.paid(plan).usd_per_useful_hour
 
     def scored(self, plan: Plan, prediction: Prediction) -> ScoredPlan:
-        """The plan with its prediction, price and bound."""
+        """Combines a plan with its prediction, prices, upper bound and error."""
         fits = None if self.request.profile is not None else self.feasibility.out_of_memory(plan) is None
         paid, rented = self.paid(plan), plan.rented(self.market)
         each = zip(rented, paid.usd_per_hour, strict=True)
@@ -209,18 +210,18 @@ class Cases:
         )
 
     def sigma(self, plan: Plan) -> float:
-        """Standard deviation of the logarithm of a plan's speed, simulation error excluded."""
+        """Standard deviation of the logarithm of a plan's speed, without the simulation's error."""
         error = self.error(plan)
         return 0.0 if error is None else error.q90 / RANGE_SIGMAS
 
     def candidate(self, plan: Plan, samples_per_s: float) -> Candidate:
-        """The plan as the decision rule sees it at this speed."""
+        """Input of the decision rule for a plan that runs at `samples_per_s`."""
         paid, device = self.paid(plan), self.market.machine(plan.machine).device.name
         machines = sum(part.count for part in plan.rented(self.market))
         return Candidate(device, samples_per_s, paid.usd_per_useful_hour, self.sigma(plan), machines=machines)
 
     def error(self, plan: Plan) -> Error | None:
-        """The error of a plan's predicted computation; None for CPUs and user-defined rates."""
+        """Error of a plan's predicted compute time; None for CPUs and user-defined rates."""
         from planner.parallel.replica import computes_in_units, error_of_device
 
         if self.request.recordings is not None:
@@ -236,14 +237,14 @@ class Cases:
 
 
 def decoded_per_vcpu(request: Request, model: Model) -> float:
-    """Samples per second that one vCPU decodes; infinite where nothing is decoded on the host."""
+    """Samples per second that one vCPU decodes; infinite if the host decodes nothing."""
     if request.input in ("dali", "none") or request.profile is not None or not reads_images(model):
         return inf
     return request.input if isinstance(request.input, float) else decoded_per_s(1)
 
 
 def input_samples_per_s(plan: Plan, request: Request, model: Model) -> float:
-    """The most samples per second that a plan's hosts decode."""
+    """Maximum samples per second that a plan's vCPUs can decode; infinite if nothing is decoded."""
     per_vcpu = decoded_per_vcpu(request, model)
     machine = request.market.machine(plan.machine)
     if per_vcpu == inf or machine.device.kind != "gpu" or machine.vcpus is None:

@@ -40,7 +40,7 @@ class OtherVersion(Exception):
 
 @contextmanager
 def dask_executor(address: str) -> Iterator[Executor]:
-    """An executor on the workers of a Dask scheduler."""
+    """Context manager for an executor that runs tasks on the workers of a Dask scheduler."""
     security = check_reachable(address)
     with warnings.catch_warnings():
         warnings.filterwarnings("ignore", module="distributed")
@@ -68,7 +68,7 @@ def _closing(client: Any) -> Iterator[None]:
 
 @contextmanager
 def _explained(pool: _Cluster) -> Iterator[None]:
-    """Report that an answer is partial or missing because the cluster was lost."""
+    """Turns an interruption by a lost cluster into an error, or a warning if the answer is complete."""
     try:
         yield
     except KeyboardInterrupt as stop:
@@ -112,7 +112,7 @@ class _Cluster(Executor):
             future.cancel()
 
     def _over(self, ours: Future[Any], theirs: Future[Any]) -> None:
-        """Pass on a finished task's result or error."""
+        """Copies the result or error of a finished Dask task to our future."""
         if ours.cancelled() or self._closed.is_set():
             return
         error = CancelledError() if theirs.cancelled() else theirs.exception()
@@ -126,6 +126,7 @@ class _Cluster(Executor):
             ours.set_exception(error) if error is not None else ours.set_result(theirs.result())
 
     def _lose(self, why: str) -> None:
+        """Marks the cluster lost and fails all pending tasks with `ClusterLost`."""
         with self._lock:
             if self.lost is not None:
                 return
@@ -136,7 +137,7 @@ class _Cluster(Executor):
                 future.set_exception(self.lost)
 
     def _watch(self) -> None:
-        """Mark the cluster lost once it has had no worker for a while."""
+        """Polls for workers and marks the cluster lost after 30 seconds without any."""
         patience, why = GONE_S, ""
         while not self._closed.wait(LOOK_S):
             try:
@@ -154,14 +155,14 @@ class _Cluster(Executor):
 
 
 def _same_version(version: str, call: Callable[[], T]) -> T:
-    """Run a task on a worker if the planner versions match."""
+    """Runs a task on a worker; raises `OtherVersion` if its planner version differs from the sender's."""
     if version != planner.__version__:
         raise OtherVersion(f"a worker runs planner {planner.__version__}, this is {version}")
     return call()
 
 
 def _loss_reason(error: BaseException) -> str | None:
-    """Why an error means that the cluster is lost; None if it concerns the task."""
+    """Explains why an error means that the cluster is lost; None if it concerns the task alone."""
     from distributed import KilledWorker
 
     if isinstance(error, CancelledError):
@@ -176,7 +177,7 @@ def _loss_reason(error: BaseException) -> str | None:
 
 
 def _silence_loggers() -> Callable[[], None]:
-    """Silence Dask's loggers; returns a function that restores them."""
+    """Silences Dask's loggers and returns a function that restores them."""
     loggers = [
         logging.getLogger(name)
         for name in ("asyncio", *logging.root.manager.loggerDict)
@@ -206,7 +207,7 @@ VERSION = (
 
 
 def check_reachable(address: str) -> Any:
-    """Dask's TLS settings for a scheduler that answers at this address."""
+    """Checks that a Dask scheduler answers at the address, and returns Dask's TLS settings."""
     try:
         import distributed  # noqa: F401
     except ImportError as error:
@@ -217,7 +218,7 @@ def check_reachable(address: str) -> Any:
 
 
 def connect_client(address: str, security: Any) -> Any:
-    """A client connected to the scheduler."""
+    """Connects to the scheduler and returns the Dask client."""
     from distributed import Client, __version__
 
     class PlannerClient(Client):  # type: ignore[misc]
@@ -236,7 +237,7 @@ def connect_client(address: str, security: Any) -> Any:
 
 
 def count_slots(client: Any, address: str) -> int:
-    """The number of simulations that workers run at once; refused if any worker is unusable."""
+    """Number of simulations that all workers run at once; raises an error if a worker is unusable."""
     try:
         versions = client.run(eval, VERSION, on_error="return")
         slots = sum(client.nthreads().values())
@@ -263,7 +264,7 @@ def count_slots(client: Any, address: str) -> int:
 
 
 def _security(address: str) -> Any:
-    """Dask's TLS settings; malformed addresses are refused."""
+    """Checks the address and returns Dask's TLS settings for it."""
     from distributed.security import Security
 
     parts = urlsplit(address)
@@ -283,7 +284,7 @@ def _security(address: str) -> Any:
 
 
 def _check_greeting(address: str, security: Any) -> None:
-    """Refuse an address where no Dask scheduler speaks first."""
+    """Raises an error unless a Dask scheduler at the address sends its greeting."""
     parts = urlsplit(address)
     try:
         with socket.create_connection((parts.hostname or "", parts.port or 0), timeout=CONNECT_S) as plain:

@@ -75,7 +75,7 @@ class Feasibility:
         self._sites: dict[Hashable, Site] = {}
 
     def site(self, plan: Plan) -> Site:
-        """The plan's machines on the request's terms."""
+        """The plan's machines, mesh and network, at the request's prices."""
         key = (plan.machine, plan.workers, plan.mesh)
         if key not in self._sites:
             self._sites[key] = plan.site(self.request.market, seed=self.request.seed)
@@ -88,7 +88,7 @@ class Feasibility:
         return float(self.model.trained_parameters) * BYTES_PER_ELEMENT + states
 
     def out_of_memory(self, plan: Plan) -> str | None:
-        """Why devices or servers run out of memory, in words shared by many plans; None if they do not."""
+        """Explains, in words shared by many plans, why devices or servers run out of memory; None if not."""
         if self.request.profile is not None:
             return None
         in_flight = plan.accumulate if plan.mesh.is_sharded else min(plan.accumulate, 2)  # buffers of several
@@ -113,11 +113,12 @@ class Feasibility:
         )
 
     def _server_memory_error(self, plan: Plan, site: Site) -> str:
-        """Why server machines cannot hold their part of the model; empty if they can."""
+        """Explains why server machines cannot hold their part of the model; empty string if they can."""
         error = plan.exchange.infeasibility(site, self.model)
         return str(error) if isinstance(error, Infeasible) else ""
 
     def _largest_batch(self, plan: Plan, limit: MemoryLimit) -> float:
+        """Largest micro-batch that fits on every stage; infinite if no stage is checked."""
         batch = inf
         for layers, shares in limit.stages:
             key = (plan.mesh.inner, layers, plan.precision, plan.recompute)
@@ -127,7 +128,7 @@ class Feasibility:
         return batch
 
     def memory(self, plan: Plan) -> tuple[dict[str, float], float] | None:
-        """Parts of a device's peak memory and its usable memory; None if unknown."""
+        """A device's peak memory by part, and its usable memory, in bytes; None if unknown."""
         if self.request.profile is not None or plan.mesh.lowered_by:
             return None
         site = self.site(plan)
@@ -136,7 +137,7 @@ class Feasibility:
         return memory_parts(peak_memory(plan, self.model, site), usable, gathers=gathers), usable
 
     def infeasible_mesh(self, mesh: Mesh, batch: int, worker: Hardware) -> PlannerError | None:
-        """Why a replica cannot be sharded this way on a machine; None if it can."""
+        """Error that explains why a machine cannot run the mesh; None if it can."""
         key = (batch if mesh.lowered_by else 0, worker.name, mesh)
         if key not in self._meshes:
             site = Site(worker, mesh.size, self.request.market, mesh)
@@ -144,7 +145,7 @@ class Feasibility:
         return self._meshes[key]
 
     def check(self, plan: Plan, rates: Rates = lambda plans: [0.0] * len(plans)) -> None:
-        """Refuse an infeasible plan with the remedy; `rates` tell which remedy is fastest."""
+        """Raises an error with a remedy if a plan is infeasible. `rates` ranks the remedies by speed."""
         self._check_settings(plan)
         if self.out_of_memory(plan):
             from planner.search.alternatives import out_of_memory_message
@@ -156,7 +157,7 @@ class Feasibility:
             raise Infeasible(out_of_memory_message(*about, accumulates=free))
 
     def is_possible(self, plan: Plan) -> bool:
-        """Whether a plan can be run."""
+        """Whether a plan fits in memory and its machines support its settings."""
         if self.out_of_memory(plan):
             return False
         try:
@@ -166,7 +167,7 @@ class Feasibility:
         return self.out_of_memory(plan) is None
 
     def _check_settings(self, plan: Plan) -> None:
-        """Refuse a mesh or strategy that the plan's machines do not support."""
+        """Raises an error if the plan's machines do not support its mesh or strategy."""
         site = self.site(plan)
         self._check_mesh(plan, site.hardware)
         if error := plan.exchange.infeasibility(site):
@@ -188,7 +189,7 @@ class Feasibility:
 
 
 def exclusion(plan: Plan, request: Request, feasibility: Feasibility) -> tuple[str | None, Paid]:
-    """Why a plan is not run (None: it is), and its price."""
+    """Reason why a plan is excluded (None if it is feasible), and its price."""
     market = request.market
     rented = plan.rented(market)
     price = paid_for(rented, market, request.spot_terms, feasibility.state_bytes)
@@ -207,7 +208,7 @@ def exclusion(plan: Plan, request: Request, feasibility: Feasibility) -> tuple[s
 
 
 def has_machines(rented: Iterable[Rented], request: Request) -> bool:
-    """Whether the user owns enough machines."""
+    """Whether the user owns enough machines; always true for rented ones."""
     used: Counter[str] = Counter()
     for part in rented:
         used[part.machine] += part.count
@@ -219,7 +220,7 @@ def has_machines(rented: Iterable[Rented], request: Request) -> bool:
 
 
 def peak_memory(plan: Plan, model: Model, site: Site) -> PeakMemory:
-    """Peak memory of a plan's fullest device."""
+    """Peak memory of the device in a plan that needs the most."""
     kind = site.hardware.device.kind
     peaks = (
         shard_footprint(model, plan, layers).peak(plan.batch, shares, kind)
@@ -229,7 +230,7 @@ def peak_memory(plan: Plan, model: Model, site: Site) -> PeakMemory:
 
 
 def largest_batch(plan: Plan, model: Model, site: Site) -> int:
-    """The largest micro-batch that fits in a plan's devices; 0 if none does."""
+    """Largest micro-batch that fits on every device of a plan; 0 if none does."""
     device, host_bytes = site.hardware.device, host_memory_bytes(model, site.hardware, plan.workers)
     return min(
         shard_footprint(model, plan, layers).largest_batch(device, shares, host_bytes)
@@ -238,7 +239,7 @@ def largest_batch(plan: Plan, model: Model, site: Site) -> int:
 
 
 def host_bytes(plan: Plan, model: Model, site: Site) -> float:
-    """Host memory per device that a plan's offload needs."""
+    """Host memory in bytes that a plan's offload needs per device."""
     return max(
         shard_footprint(model, plan, layers).host_bytes(plan.batch, shares)
         for layers, shares in stage_shares(plan, model, site)
@@ -258,7 +259,7 @@ class Offloaded(Fact):
 
 
 def offloaded(plan: Plan, model: Model, site: Site) -> Offloaded | None:
-    """What a plan keeps in host memory; None if nothing."""
+    """Training state that a plan keeps in host memory; None if nothing is offloaded."""
     parts = settings_of(model).offload
     if not parts:
         return None
@@ -271,7 +272,7 @@ def offloaded(plan: Plan, model: Model, site: Site) -> Offloaded | None:
 
 
 def stage_shares(plan: Plan, model: Model, site: Site) -> list[tuple[frozenset[str] | None, Shares]]:
-    """Memory shares of the ranks that may be the fullest, with their layers (None: all)."""
+    """Layers (None: all) and memory shares of each rank that may be the fullest."""
     mesh = plan.mesh
     shares = replace(
         plan.exchange.memory_shares(model, plan.precision, data_parallel_group(site)),
@@ -297,14 +298,14 @@ def stage_shares(plan: Plan, model: Model, site: Site) -> list[tuple[frozenset[s
 
 
 def shard_footprint(model: Model, plan: Plan, layers: frozenset[str] | None) -> Footprint:
-    """The footprint of one rank's shard, or of a pipeline stage with these layers."""
+    """Memory footprint of one rank's shard, restricted to `layers` for a pipeline stage."""
     shard = plan.mesh.inner.shard(model).model if plan.mesh.is_sharded else model
     return footprint(shard, plan.precision, recompute=plan.recompute, only=layers)
 
 
 def memory_parts(memory: PeakMemory, usable_bytes: float, *, gathers: bool) -> dict[str, float]:
-    """Non-empty parts of a peak by name. Buffers are units where parameters are gathered (`gathers`), else
-    gradient buckets. An allocator that runs short of memory returns its cache."""
+    """Bytes of peak memory by part, without empty parts. `gathers`: buffers hold gathered parameters instead
+    of gradient buckets. An allocator that runs short of memory returns its cache."""
     fragmentation = memory.fragmentation_bytes
     if memory.required_bytes <= usable_bytes < memory.total_bytes:
         fragmentation -= memory.total_bytes - usable_bytes

@@ -44,12 +44,13 @@ class _Single:
 
     @property
     def usd_per_sample(self) -> float:
-        """The least cost per sample: all devices used, no time lost in exchanges."""
+        """Least cost per sample in USD: all devices busy, and no time lost in communication."""
         return self.usd_per_hour / self.hardware.device_count / self.samples_per_s
 
 
 def candidate_machines(cases: Cases) -> Field:
-    """Machines of a request that can win. Named machines all stay, unless their rates are unknown."""
+    """Selects the machines that can win. Machines named in the request are kept unless their rates are
+    unknown."""
     request = cases.request
     result = Field(worker_machines(request))
     if request.profile is not None and not request.any_device:
@@ -90,7 +91,7 @@ def candidate_machines(cases: Cases) -> Field:
 
 
 def _too_slow(kinds: Sequence[Hardware], model: Model) -> list[str]:
-    """CPU machines, if the model is large and there are GPUs."""
+    """Names of CPU machines, if the model is large and GPUs are available; else empty."""
     by_kind = {kind.name: kind.device.kind for kind in kinds}
     if model.parameters < LARGE_PARAMETERS or "gpu" not in by_kind.values():
         return []
@@ -98,7 +99,7 @@ def _too_slow(kinds: Sequence[Hardware], model: Model) -> list[str]:
 
 
 def _single(kind: Hardware, cases: Cases, smallest: Request) -> _Single | None:
-    """The best one device of a machine can do; None if it cannot hold the model."""
+    """Upper bound on the throughput of one device of a machine; None if it cannot hold the model."""
     site = Site(kind, 1, cases.market, WHOLE, seed=smallest.seed)
     alone = tuple(usual_strategies(smallest, site, cases.model, only=("alone",)))
 
@@ -120,7 +121,7 @@ def _single(kind: Hardware, cases: Cases, smallest: Request) -> _Single | None:
 
 
 def _outclassed(singles: Iterable[_Single], cases: Cases) -> dict[str, Reason]:
-    """Machines on which a sample costs several times what it costs elsewhere."""
+    """Machines whose cost per sample is several times the lowest, by name with the reason."""
     request, singles = cases.request, list(singles)
     budget = request.budget_usd_per_hour
     rivals = [
@@ -148,7 +149,7 @@ def _outclassed(singles: Iterable[_Single], cases: Cases) -> dict[str, Reason]:
 
 
 def _dominated(kinds: Iterable[Hardware], market: Market) -> dict[str, Reason]:
-    """Machines that cost more than another with the same devices and no slower network."""
+    """Machines that cost more than another with the same devices and no slower network, with the reason."""
     out: dict[str, Reason] = {}
     groups: dict[str, list[Hardware]] = {}
     costlier = Reason(Verb.COST, "more than others with the same devices and no slower network")

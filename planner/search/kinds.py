@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 
 def _network(value: str, option: str) -> tuple[str | None, bool | None]:
-    """Parse `burst`, `tcp` or `burst,tcp` into NIC bandwidth and use of RDMA."""
+    """Parses `burst`, `tcp` or `burst,tcp` into NIC bandwidth and use of RDMA."""
     known = {"baseline": 0, "burst": 0, "tcp": 1, "rdma": 1}
     chosen: list[str | None] = [None, None]
     for word in flags.names(value):
@@ -30,7 +30,8 @@ def _network(value: str, option: str) -> tuple[str | None, bool | None]:
 
 
 def _exchanges(value: str | Sequence[str], option: str) -> tuple[tuple[str, dict[str, str]], ...] | None:
-    """Parse `ddp,zero2` or `allreduce:bucket_bytes=1048576` into strategies and settings."""
+    """Parses `ddp,zero2` or `allreduce:bucket_bytes=1048576` into strategies with settings; None for
+    `all`."""
     from planner.parallel.data import ALIASES
     from planner.parallel.data import EXCHANGES as STRATEGIES
 
@@ -68,7 +69,7 @@ def _policies(value: str | Sequence[str], option: str) -> tuple[str, ...]:
 
 
 def _known(kind: str, words: tuple[str, ...], known: Any, every: tuple[str, ...]) -> tuple[str, ...]:
-    """The names after a check that each exists; `all` stands for `every`."""
+    """Checks that each name is known and returns the names; `all` is replaced by `every`."""
     if words == ("all",):
         return every
     for word in words:
@@ -78,7 +79,7 @@ def _known(kind: str, words: tuple[str, ...], known: Any, every: tuple[str, ...]
 
 
 def _profiles(value: Any, option: str) -> tuple[Profile, tuple[Profile, ...]]:
-    """The first of the profiles, and those of the same loop at other batches."""
+    """Opens the profiles; returns the first one and the others, recorded at other batches."""
     from planner.device.recorded import open_step
 
     given = profile_paths(value) if isinstance(value, str | list | tuple) else [value]
@@ -87,7 +88,7 @@ def _profiles(value: Any, option: str) -> tuple[Profile, tuple[Profile, ...]]:
 
 
 def profile_paths(value: str | Sequence[Any]) -> list[Any]:
-    """The file names in --profile, separated by commas."""
+    """Splits --profile at commas, unless the whole text is the name of an existing file."""
     from os.path import exists
 
     if isinstance(value, str):
@@ -96,6 +97,7 @@ def profile_paths(value: str | Sequence[Any]) -> list[Any]:
 
 
 def _input(value: str | float, option: str) -> str | float:
+    """Parses the image input: `jpeg`, `dali`, `none` or images per second per vCPU."""
     if value in ("jpeg", "dali", "none"):
         return value
     try:

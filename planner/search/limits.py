@@ -24,7 +24,7 @@ MOST_PAIRS = 2**17  # of a worker and a server: each has links of its own
 
 
 def check_size(workers: int, servers: int = 1) -> None:
-    """Refuse more workers or servers than the simulator takes."""
+    """Raises an error for more workers, servers or links than the simulator supports."""
     for flag, count, most in (("--workers", workers, MOST_WORKERS), ("--servers", servers, MOST_SERVERS)):
         if count > most:
             raise BadInput(f"{flag} is {count:,}; at most {most:,} are simulated")
@@ -39,7 +39,7 @@ LEAST_SHARE = 1e-9  # interruptions so rare give checkpoint intervals beyond any
 
 
 def check_ranges(request: Request) -> None:
-    """Refuse values out of range and unknown names."""
+    """Raises an error for values out of range and unknown names."""
     if not 0.5 <= request.confidence < 1:
         raise BadInput(f"--confidence is {request.confidence:g}; it lies between 50% and 100%, as 90%")
     efficiency = request.min_marginal_efficiency
@@ -74,7 +74,7 @@ def check_ranges(request: Request) -> None:
 
 
 def job_samples(request: Request, epochs: float | None, tokens: float | None) -> float | None:
-    """The job's length in samples; refuses limits of a job without a length."""
+    """Length of the job in samples. Raises an error for a deadline or spend if the length is unknown."""
     given = {"--epochs": epochs, "--samples": request.samples, "--tokens": tokens}
     several = [option for option, value in given.items() if value is not None]
     if len(several) > 1:
@@ -91,7 +91,7 @@ def job_samples(request: Request, epochs: float | None, tokens: float | None) ->
 
 
 def check_contradictions(request: Request) -> None:
-    """Refuse flags that exclude or require another."""
+    """Raises an error for flags that exclude or require another flag."""
     if request.bandwidth_bytes_per_s is not None and request.network is not None:
         raise BadInput(f"--bandwidth and --network {request.network} contradict each other; give one of them")
     if request.framework is not None and request.profile is not None:
@@ -117,7 +117,7 @@ def check_contradictions(request: Request) -> None:
 
 
 def check_profile(request: Request, profile: Profile) -> None:
-    """Refuse flags that contradict a recorded profile."""
+    """Raises an error for flags that contradict a recorded profile."""
     if request.model != profile.model and _named(request.model) != profile.model:
         raise BadInput(
             f"--model {request.model} contradicts --profile, whose steps are those of {profile.model}; "
@@ -152,7 +152,7 @@ def _check_precisions(names: Sequence[str]) -> None:
 
 
 def _samples_of(model: Model, epochs: float | None, tokens: float | None) -> float | None:
-    """Samples in the job; the model's usual job if no length is given."""
+    """Converts epochs or tokens to samples; without either, returns the model's default job."""
     if tokens is not None:
         if model.sequence_length is None:
             raise BadInput(f"{model.name} reads no sequence of tokens; give --samples or --epochs")
@@ -165,7 +165,7 @@ def _samples_of(model: Model, epochs: float | None, tokens: float | None) -> flo
 
 
 def _named(model: str) -> str:
-    """The model's name, which may be given as a file."""
+    """The model's name; read from the file if a path is given."""
     from planner.files.regular_file import looks_like_path
     from planner.model.catalog import load_model
 
@@ -173,7 +173,7 @@ def _named(model: str) -> str:
 
 
 def flag_of(name: str) -> str:
-    """The option that sets a field of `Request`."""
+    """The command-line option that sets a field of `Request`."""
     from planner.search.request import Request
 
     declared = (flag_ for flag_ in flags_of(Request) if name in flag_.fields)

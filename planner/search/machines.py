@@ -31,8 +31,8 @@ def machine_names(
     sold: bool | None = None,
 ) -> tuple[str, ...]:
     """Names of the requested machines, in catalogue order. `words` are names and patterns; `gpu`
-    (`H100:8,A100`) asks for devices of any provider unless `providers` narrows them. Without either, AWS is
-    meant. `sold` False includes machines that nobody rents out."""
+    (`H100:8,A100`) selects devices of any provider unless `providers` is given; the default is AWS.
+    `sold=False` includes machines that nobody rents out."""
     from planner.hardware.prices.offers import of_providers, with_devices
 
     kinds = market.matching(words or ("*",))
@@ -57,7 +57,7 @@ def machine_names(
 
 
 def single_device_machines(request: Request, machine: Hardware) -> tuple[Hardware, ...]:
-    """Machines of the same provider with one such device, unless the request names machines."""
+    """Machines of the same provider with one such device; empty if the request names machines."""
     if request.hardware is not None:
         return ()
     kinds = request.market.matching(("*",))
@@ -70,7 +70,7 @@ def single_device_machines(request: Request, machine: Hardware) -> tuple[Hardwar
 
 
 def own_names(kinds: Iterable[Hardware]) -> set[str]:
-    """Names of machines in the user's folders or owned by the user."""
+    """Names of machines that the user owns or has defined in a file."""
     from planner.hardware.catalog import own_hardware_names
 
     mine = own_hardware_names()
@@ -78,13 +78,13 @@ def own_names(kinds: Iterable[Hardware]) -> set[str]:
 
 
 def not_rented_words(kinds: Sequence[Hardware]) -> str:
-    """`p3.2xlarge, p3.8xlarge can no longer be rented`."""
+    """Sentence such as `p3.2xlarge, p3.8xlarge can no longer be rented`."""
     names = ", ".join(kind.name for kind in kinds[:3]) + (", ..." if len(kinds) > 3 else "")
     return f"{names} can no longer be rented"
 
 
 def recorded_machine(profile: Profile) -> Hardware:
-    """The machine that a profile was recorded on; without a price if not in the catalogue."""
+    """The machine that a profile was recorded on, without a price if it is not in the catalogue."""
     from planner.hardware.catalog import load_hardware, names_machine
 
     if names_machine(profile.hardware):
@@ -96,14 +96,14 @@ def recorded_machine(profile: Profile) -> Hardware:
 
 
 def unnamed_machine(name: str, threads: int | None = None, cores: int | None = None) -> Hardware:
-    """A machine known only by its recorded step and the cores it computed on."""
+    """A machine outside the catalogue, from a recording's device name, threads and cores."""
     device = Device(name or "recorded", "cpu", flops={}, memory_bytes=inf, cores=threads)
     vcpus = None if cores is None else 2 * cores  # as elsewhere, two for a core
     return bare_machine(device.name, device, vcpus=vcpus, still_sold=True)
 
 
 def uses_own_machines(request: Request) -> bool:
-    """Whether all requested machines are the user's own, in known numbers."""
+    """Whether the user owns all requested machines and their number is known."""
     if request.open_choice or request.profile is not None:
         return False
     counted = request.workers is not None
@@ -114,8 +114,7 @@ def uses_own_machines(request: Request) -> bool:
 
 
 def owned_machines(request: Request, hardware: Hardware) -> int | None:
-    """How many machines of a kind the user owns; None if more can be rented or the number is unknown. A
-    machine without a price or a stated number counts as one."""
+    """Number of machines of a kind that the user owns (1 if unpriced and uncounted); None if unlimited."""
     asked = request.machines if hardware.standing == "own" else None
     known = [count for count in (hardware.machines, asked) if count is not None]
     open_ = not known and request.workers is None and request.market.is_free(hardware)
@@ -150,7 +149,7 @@ class AssumedFabric(Fact):
 
 
 def own_machine_facts(kinds: Iterable[Hardware], request: Request, *, searched: bool) -> list[Fact]:
-    """What an answer assumes of the user's own machines."""
+    """Assumptions about the user's own machines: their number, links and missing prices."""
     out: list[Fact] = []
     for kind in kinds:
         owned = owned_machines(request, kind)

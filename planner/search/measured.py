@@ -67,7 +67,7 @@ class _File(msgspec.Struct, forbid_unknown_fields=True):
 
 
 def reach_of(workers: int, machines: int) -> Reach:
-    """The scope of a plan: one device, one machine or several."""
+    """Whether a plan uses one device, one machine or several machines."""
     if workers == 1:
         return "device"
     return "machine" if machines == 1 else "machines"
@@ -78,7 +78,7 @@ def path_of() -> Path:
 
 
 def load() -> tuple[Measured, ...]:
-    """All recorded runs, in order; none without a file."""
+    """Reads all measured runs in order; empty if there is no file."""
     from planner.files.regular_file import text_of
 
     path = path_of()
@@ -102,7 +102,7 @@ def load() -> tuple[Measured, ...]:
 
 @contextmanager
 def _locked() -> Iterator[None]:
-    """Hold the file's lock across reading, changing and replacing it."""
+    """Holds the file lock while runs are read, changed and written."""
     path = path_of()
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
@@ -118,14 +118,14 @@ def _locked() -> Iterator[None]:
 
 
 def save(runs: Sequence[Measured]) -> None:
-    """Replace the file by these runs."""
+    """Overwrites the file with these runs."""
     path = path_of()
     text = msgspec.json.format(msgspec.json.encode(_File(version=1, runs=list(runs))), indent=1)
     write_file(path, text + b"\n")
 
 
 def add(run: Measured) -> None:
-    """Record a run, unless it is implausibly far from its prediction."""
+    """Appends a run to the file; raises an error if it is implausibly far from its prediction."""
     for name in ("predicted_samples_per_s", "measured_samples_per_s"):
         value = getattr(run, name)
         if not (math.isfinite(value) and value > 0):
@@ -140,7 +140,7 @@ def add(run: Measured) -> None:
 
 
 def remove(device: str | None = None, position: int | None = None) -> int:
-    """Delete the run at a position (from 1), a device's runs, or all; returns how many."""
+    """Deletes one run by position (from 1), a device's runs, or all; returns the number deleted."""
     with _locked():
         runs = load()
         if position is not None and not 1 <= position <= len(runs):
@@ -156,7 +156,7 @@ def remove(device: str | None = None, position: int | None = None) -> int:
 
 
 def factor_for(runs: Sequence[Measured], device: str, reach: Reach) -> Factor | None:
-    """The correction of a device at a reach; None without runs."""
+    """Geometric mean of measured over predicted speed on a device; None if it has no runs."""
     mine = [run for run in runs if run.device == device]
     here = [run for run in mine if run.reach == reach] or [run for run in mine if run.reach == "device"]
     if not here:

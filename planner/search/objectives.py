@@ -37,7 +37,7 @@ Report = Callable[[str, int, int], None]  # stage, hundredths done, of so many
 
 @dataclass(frozen=True)
 class Contest:
-    """Plans with their bounds, prices, ranking factors (`worth`) and the least speeds that are feasible."""
+    """Plans with their bounds, prices, ranking factors (`worth`) and minimum feasible speeds."""
 
     plans: Sequence[Plan]
     bound_samples_per_s: Floats
@@ -55,7 +55,7 @@ def run_races(
     min_marginal_efficiency: float,
     report: Report,
 ) -> Outcome[S]:
-    """Scores of the plans that may be chosen, of both ends of the front, and a sample between them."""
+    """Simulates the plans that may be recommended, the cheapest, the fastest and a sample between them."""
     plans, worth = contest.plans, contest.worth
     sparse = {
         i for i, plan in enumerate(plans) if not plan.exchange.is_asynchronous or _is_power(plan.machines)
@@ -133,7 +133,7 @@ def _is_power(count: int) -> bool:
 
 
 def merge_outcomes(one: Outcome[S], more: Outcome[S]) -> Outcome[S]:
-    """Both outcomes, each plan with its longest simulation."""
+    """Combines two outcomes and keeps the longer simulation of each plan."""
     scores = {**more.scores, **one.scores}
     scores |= {i: score for i, score in more.scores.items() if i in more.long and i not in one.long}
     return Outcome(scores=scores, long=one.long | more.long, partial=more.partial)
@@ -143,13 +143,14 @@ AHEAD = 0.10  # of a synchronous plan, which an asynchronous one must be
 
 
 def staleness_discount(exchange: Exchange, replicas: int, request: Request) -> float:
-    """Ranking factor: below 1 for asynchronous plans, whose stale gradients need more epochs."""
+    """Ranking factor for throughput: below 1 for asynchronous plans, whose stale gradients need more
+    epochs."""
     open_mode = request.mode is None and len(allowed_strategies(request)) > 1
     return 1 / (1 + AHEAD) if open_mode and exchange.is_asynchronous and replicas > 1 else 1.0
 
 
 def discounts(plans: Iterable[Plan], request: Request) -> Floats:
-    """Ranking factors of plans for staleness and large batches."""
+    """Ranking factor of each plan for stale gradients and large batches, at most 1."""
     model = model_of(request)
     chosen, free = is_batch_open(request, model), request.accumulate is None
     return np.array(
@@ -172,5 +173,5 @@ def setup_effort(plan: Plan) -> int:
 
 
 def least_gain(simpler: int, other: int) -> float:
-    """Speedup that a way with more setup effort needs to replace a simpler one."""
+    """Minimum speedup for which a setup of effort `other` replaces one of effort `simpler`."""
     return 1 + LEAST_GAIN_OVER[simpler] if other > simpler else 1.0

@@ -62,12 +62,13 @@ class Frontier:
         self._points: list[tuple[float, float, int]] = []  # descending throughput, descending cost
 
     def add(self, samples_per_s: float, usd_per_sample: float, plan: int) -> None:
+        """Adds a scored plan unless another dominates it, and removes the plans that it dominates."""
         if not any(speed >= samples_per_s and cost <= usd_per_sample for speed, cost, _ in self._points):
             kept = [p for p in self._points if not (p[0] <= samples_per_s and p[1] >= usd_per_sample)]
             self._points = sorted([*kept, (samples_per_s, usd_per_sample, plan)], reverse=True)
 
     def dominates(self, samples_per_s: float, usd_per_sample: float, plan: int) -> bool:
-        """Whether another plan is at least as fast for no more cost, or the goal rules this one out."""
+        """Whether another plan is at least as fast for no more cost, or the goal rules this plan out."""
         others = [point for point in self._points if point[2] != plan]
         if others and self.goal == "cheapest" and _cheapest(others) < usd_per_sample * (1 + self._tolerance):
             return True
@@ -101,12 +102,12 @@ def race(
     worth_usd_per_sample: float = 0.0,
     progress: Progress = lambda rung, scored, left: None,
 ) -> Outcome[S]:
-    """Score every plan that can be on the front of throughput and cost per sample or, for a narrower `goal`,
-    that can be its cheapest, fastest or best-value plan. Plans that improve on another by less than
-    `tolerance` are skipped. `worth` are ranking factors of throughput, `least_samples_per_s` the speeds that
-    are feasible, `worth_usd_per_sample` the value of a sample for the goal "balanced". `known` are final
-    scores that prune from the start; `only` restricts the plans. Without `rungs` all plans that survive their
-    bounds are scored in full."""
+    """Scores every plan that can be on the front of throughput and cost per sample. A narrower `goal` asks
+    for its cheapest, fastest or best-value plan alone. Plans that improve on another by less than `tolerance`
+    are skipped. `worth` are ranking factors of throughput, `least_samples_per_s` the minimum feasible speeds,
+    `worth_usd_per_sample` the value of a sample for the goal "balanced". `known` are final scores that prune
+    from the start; `only` restricts the plans. Without `rungs` all plans that survive their bounds are scored
+    in full."""
     worth = np.ones(len(bound_samples_per_s)) if worth is None else worth
     least = np.zeros(len(worth)) if least_samples_per_s is None else least_samples_per_s
     runner = _Race(
@@ -142,7 +143,8 @@ def race(
 
 
 def alternating_order(ceiling: Floats, usd_per_s: Floats, goal: Goal = "front") -> list[int]:
-    """Plans alternating from the fastest and the cheapest end, so that both ends are found early."""
+    """Indices of plans, alternating between the fastest and the cheapest, so that both ends are found
+    early."""
     index, cost = np.arange(len(ceiling)), usd_per_s / ceiling
     fastest = np.lexsort((index, cost, -ceiling)).tolist()
     cheapest = np.lexsort((index, -ceiling, cost)).tolist()
@@ -165,7 +167,7 @@ class _Race(Generic[S]):
     outcome: Outcome[S] = field(default_factory=Outcome)
 
     def rung(self, rung: Rung, order: Sequence[int], ceiling: Floats, round_size: int) -> list[int]:
-        """Score plans in `order` unless dominated in this rung; returns those scored."""
+        """Scores plans in `order` unless dominated in this rung; returns the indices of those scored."""
         frontier, done, left = self.frontier(self.tolerance), list[int](), list(order)
         for i, score in self.known.items():
             self._add(frontier, score.samples_per_s, i)
@@ -183,19 +185,20 @@ class _Race(Generic[S]):
         return done
 
     def _add(self, frontier: Frontier, samples_per_s: float, plan: int) -> None:
+        """Adds a plan to the front if its speed meets the plan's minimum."""
         sure = samples_per_s * self.worth[plan]
         if sure > 0 and sure >= self.least[plan]:
             frontier.add(sure, self.usd_per_s[plan] / sure, plan)
 
     def narrow(self, entrants: Sequence[int], bound: Floats, rung: Rung) -> Floats:
-        """Upper bounds after a rung, lowered to the widened intervals."""
+        """Upper bounds in samples per second, lowered to the widened intervals of this rung."""
         ceiling = bound.copy()
         for i in entrants:
             ceiling[i] = min(ceiling[i], cautious_interval(self.outcome.scores[i], rung)[1] * self.worth[i])
         return ceiling
 
     def survivors(self, entrants: Sequence[int], ceiling: Floats, rung: Rung) -> list[int]:
-        """Plans whose widened interval reaches the front, the likeliest first. No tolerance applies: two
+        """Plans whose widened interval reaches the front, the most promising first. No tolerance applies: two
         close plans would rule each other out."""
         floors = self.frontier(0.0)
         for i in entrants:
@@ -205,7 +208,7 @@ class _Race(Generic[S]):
         return self.by_looks(sorted(reach))
 
     def by_looks(self, plans: Sequence[int]) -> list[int]:
-        """The current front first, then the others by cost."""
+        """Sorts plans: those on the current front first, then the others by cost."""
         speed = np.array([self.outcome.scores[i].samples_per_s * self.worth[i] for i in plans])
         if not (speed > 0).all():  # a rough run in which no step ended
             return list(plans)
@@ -221,7 +224,7 @@ NEAR_FASTEST = 0.02  # "fastest" means the cheapest of the plans within this of 
 
 
 def front(samples_per_s: Floats, usd_per_sample: Floats) -> list[int]:
-    """Indices of non-dominated plans, fastest first; of equal plans the first."""
+    """Indices of non-dominated plans, fastest first; the first of equal plans is kept."""
     order = np.lexsort((np.arange(len(samples_per_s)), usd_per_sample, -samples_per_s))
     out: list[int] = []
     cheapest = np.inf

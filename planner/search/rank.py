@@ -63,7 +63,7 @@ class Candidate:
 
     @property
     def effective_samples_per_s(self) -> float:
-        """The inverse of the expected time per sample."""
+        """Inverse of the expected time per sample."""
         return self.samples_per_s * exp(-(self.total_sigma**2) / 2)
 
     @property
@@ -82,12 +82,12 @@ class Ranking:
 
 
 def confident_share(sigma: float, confidence: float = CONFIDENCE) -> float:
-    """The share of its predicted speed that a plan reaches with this probability."""
+    """Fraction of its predicted speed that a plan reaches with this probability."""
     return exp(-sigma * NormalDist().inv_cdf(confidence))
 
 
 def probability_of_reaching(samples_per_s: float, predicted: float, sigma: float) -> float:
-    """Probability that a plan predicted at one speed runs at least at another."""
+    """Probability that a plan with speed `predicted` runs at `samples_per_s` or faster."""
     if sigma <= 0:
         return 1.0 if predicted >= samples_per_s else 0.0
     return NormalDist().cdf(log(predicted / samples_per_s) / sigma) if samples_per_s > 0 else 1.0
@@ -99,7 +99,7 @@ def rank(
     *,
     min_marginal_efficiency: float = MIN_MARGINAL_EFFICIENCY,
 ) -> Ranking:
-    """The recommended plan by the rule above; equal plans go to the earlier one."""
+    """Applies the decision rule above; the first of equal plans wins."""
     plans = Contenders(candidates, objective, min_marginal_efficiency)
     choice = plans.most_certain(
         [plans.best, *(i for i in plans.tied_with(plans.best) if plans.may_win_tie(i))]
@@ -112,12 +112,12 @@ def rank(
 def worth_per_sample(
     objective: Objective, least_usd_per_sample: float, min_marginal_efficiency: float
 ) -> float:
-    """The highest price in USD worth paying for one more sample."""
+    """Highest price in USD worth paying for one more sample."""
     return least_usd_per_sample / (min_marginal_efficiency if objective == "balanced" else 1.0)
 
 
 class Contenders:
-    """Candidates as arrays, with the values that the objective maximizes and pairwise scores."""
+    """Candidates as arrays, with the values that the objective maximizes and pairwise z-scores."""
 
     def __init__(
         self,
@@ -126,7 +126,7 @@ class Contenders:
         min_marginal_efficiency: float,
         decided: int | None = None,
     ) -> None:
-        """Only the first `decided` candidates may be the best, the cheapest or the fastest."""
+        """Builds the arrays. Only the first `decided` candidates may be the best, cheapest or fastest."""
         self.speed = np.array([plan.effective_samples_per_s for plan in candidates])
         self.usd_per_s = np.array([plan.usd_per_hour for plan in candidates]) / 3600
         self.sigma = np.array([plan.sigma for plan in candidates])
@@ -154,11 +154,11 @@ class Contenders:
 
     @property
     def net_value(self) -> Floats:
-        """Value of each plan's samples less its price, in USD per second."""
+        """Value of each plan's samples minus its price, in USD per second."""
         return np.asarray(self.worth * self.speed - self.usd_per_s)
 
     def _climb(self, start: int) -> int:
-        """Move from the cheapest plan to faster ones while a step gains enough and is worth its price."""
+        """Moves to faster plans while each step gains enough for its price; returns the last plan's index."""
         now, speed, usd_per_s = start, self.speed, self.usd_per_s
         while True:
             faster = np.flatnonzero(speed[: self.decided] >= speed[now] * (1 + LEAST_GAIN))
@@ -171,7 +171,7 @@ class Contenders:
             now = int(faster[np.lexsort((faster, -self.net_value[faster]))[0]])
 
     def score_better(self, other: int) -> Floats:
-        """Standard deviations by which each plan is better than another, to first order in speed errors."""
+        """Z-score of each plan being better than `other`, to first order in speed errors."""
         shared, own, others = self._sigmas(other)
         amount = self.worth * self.speed if self.objective == "balanced" else np.ones(len(self.speed))
         deviation = np.sqrt(
@@ -180,7 +180,7 @@ class Contenders:
         return _scores(self.value - self.value[other], deviation)
 
     def score_cheaper(self, other: int) -> Floats:
-        """Standard deviations by which each plan is cheaper per sample; zero without prices."""
+        """Z-score of each plan being cheaper per sample than `other`; zero without prices."""
         if not self.usd_per_s.any():
             return np.zeros(len(self.speed))
         logs = np.log(self.speed / np.maximum(self.usd_per_s, 1e-300))
@@ -188,20 +188,20 @@ class Contenders:
         return _scores(logs - logs[other], np.hypot(own, others))
 
     def _sigmas(self, other: int) -> tuple[Floats, Floats, Floats]:
-        """Errors of each plan beside another: the shared part, its own rest and the other's."""
+        """Log-speed errors of plan pairs: the shared part, each plan's remainder, the other's remainder."""
         shared = np.where(self.device == self.device[other], np.minimum(self.sigma, self.sigma[other]), 0.0)
         rest = np.sqrt(np.maximum(self.total_sigma**2 - shared**2, 0.0))
         return shared, rest, np.sqrt(np.maximum(self.total_sigma[other] ** 2 - shared**2, 0.0))
 
     def tied_with(self, plan: int) -> list[int]:
-        """Plans tied with this one and not significantly more expensive per sample."""
+        """Plans that are tied with this one and not significantly more expensive per sample."""
         tied = (np.abs(self.score_better(plan)) < TIED_SCORE) & (self.score_cheaper(plan) > -TIED_SCORE)
         tied[plan] = False
         return [int(i) for i in np.flatnonzero(tied)]
 
     def possible_replacements(self, choice: int) -> list[int]:
-        """Undecided plans that could rule out the choice or win its tie at their upper bounds, the narrowest
-        range first."""
+        """Undecided plans that could rule out or replace the choice if they reached their upper bounds, the
+        narrowest range first."""
         score = self.score_better(choice)
         better = set(np.flatnonzero(score >= TIED_SCORE).tolist() if choice != self.best else ())
         ruling_out = better.union(self.outdoing(choice).tolist()) - set(range(self.decided))
@@ -214,11 +214,11 @@ class Contenders:
         return list(dict.fromkeys([*sorted(ruling_out, key=lambda i: (-score[i], i)), *tying]))
 
     def may_win_tie(self, plan: int) -> bool:
-        """Whether a tied plan is unbeaten, worth its cost and not outdone."""
+        """Whether a tied plan is unbeaten, worth its cost and not outdone by another."""
         return not self.is_beaten(plan) and self.is_worth_its_cost(plan) and not len(self.outdoing(plan))
 
     def is_worth_its_cost(self, plan: int) -> bool:
-        """Whether a plan's samples beyond the cheapest plan's are cheap enough."""
+        """Whether the extra samples over the cheapest plan cost little enough."""
         gained = self.speed[plan] - self.speed[self.cheapest]
         if self.objective == "fastest" or gained <= 0:
             return True
@@ -227,7 +227,7 @@ class Contenders:
         return bool(paid <= self.most_per_sample * gained or self.cost[plan] <= limit)
 
     def outdoing(self, plan: int) -> npt.NDArray[np.intp]:
-        """Plans, not much less certain, that are 5% faster for a negligible extra cost."""
+        """Indices of plans that are 5% faster for a negligible extra cost and not much less certain."""
         faster = self.speed >= self.speed[plan] * (1 + LEAST_GAIN)
         cheap = self.cost <= self.cost[plan] * (1 + NEGLIGIBLE_COST)
         return np.flatnonzero(faster & cheap & (self.total_sigma <= self.total_sigma[plan] + MUCH_WIDER))
@@ -237,14 +237,14 @@ class Contenders:
         return bool((self.score_better(plan) >= TIED_SCORE).any())
 
     def is_preferred(self, plan: int, other: int) -> bool:
-        """Whether a tied plan wins by its narrower range or fewer machines."""
+        """Whether a plan wins a tie against `other` by a narrower range or fewer machines."""
         wider = self.total_sigma[plan] - self.total_sigma[other]
         return bool(
             wider < -SAME_WIDTH or (wider <= SAME_WIDTH and self.machines[plan] < self.machines[other])
         )
 
     def most_certain(self, plans: Sequence[int]) -> int:
-        """The plan with the narrowest range, then the fewest machines, then the best value."""
+        """Index of the plan with the narrowest range, then the fewest machines, then the best value."""
         narrowest = min(self.total_sigma[i] for i in plans)
         certain = [i for i in plans if self.total_sigma[i] <= narrowest + SAME_WIDTH]
         fewest = min(self.machines[i] for i in certain)
@@ -253,6 +253,6 @@ class Contenders:
 
 
 def _scores(difference: Floats, deviation: Floats) -> Floats:
-    """Differences over deviations; infinite without deviation."""
+    """Z-scores: each difference divided by its standard deviation; infinite without deviation."""
     with np.errstate(divide="ignore", invalid="ignore"):
         return np.asarray(np.nan_to_num(difference / deviation, nan=0.0, posinf=np.inf, neginf=-np.inf))

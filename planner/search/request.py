@@ -289,18 +289,18 @@ class Request:
 
     @property
     def axis_settings(self) -> dict[str, tuple[int, ...]]:
-        """Requested settings of mesh axes, by flag."""
+        """Requested values of the mesh axes by flag name, without unset ones."""
         by_name = {name: getattr(self, name, None) or self.extra.get(name) for name in flag_names()}
         return {name: values for name, values in by_name.items() if values is not None}
 
     @property
     def names_mesh(self) -> bool:
-        """Whether the request names the degree of an axis."""
+        """Whether the request sets the degree of a mesh axis."""
         return not self.axis_settings.keys().isdisjoint(degree_flags())
 
     @property
     def spot_terms(self) -> SpotTerms:
-        """How spot interruptions are priced."""
+        """Interruption rate, checkpoint interval and restart time of spot machines."""
         return SpotTerms(
             self.interruptions,
             self.checkpoint_every_s,
@@ -309,7 +309,7 @@ class Request:
 
     @cached_property
     def recordings(self) -> Recordings | None:
-        """The recorded profiles, scalable to other devices and batches."""
+        """The recorded profiles, which can be scaled to other devices and batches; None without a profile."""
         if self.profile is None:
             return None
         from planner.device.recorded.recordings import Recordings
@@ -318,19 +318,19 @@ class Request:
 
     @cached_property
     def goal(self) -> Objective:
-        """The objective; machines paid for anyway are used for speed."""
+        """The objective; "fastest" by default if the user owns all machines, else "balanced"."""
         from planner.search.machines import uses_own_machines
 
         return self.objective or ("fastest" if uses_own_machines(self) else "balanced")
 
     @property
     def network_used(self) -> Network:
-        """NIC bandwidth to count with: baseline for long training, burst for minutes."""
+        """NIC bandwidth to assume: `baseline` for long training, `burst` for minutes."""
         return self.network or "baseline"
 
     @cached_property
     def hardware_words(self) -> tuple[str, ...]:
-        """Names and patterns of the workers' machines."""
+        """Names and patterns that select the worker machines."""
         narrowed = self.gpu is not None or self.providers is not None or self.sold
         if self.hardware is not None and not narrowed:
             return self.hardware
@@ -346,7 +346,7 @@ class Request:
 
     @property
     def any_device(self) -> bool:
-        """Whether recordings of a catalogue device may be scaled to other machines."""
+        """Whether recordings on a catalogue device may be scaled to other machines."""
         from planner.hardware.catalog import names_machine
 
         known = self.recordings
@@ -354,12 +354,12 @@ class Request:
 
     @property
     def open_choice(self) -> bool:
-        """Whether the search may choose machines freely."""
+        """Whether the search may choose among all machines."""
         return self.hardware is None and self.gpu is None and self.sold is not False
 
     @cached_property
     def market(self) -> Market:
-        """The catalogue of machines on the request's terms."""
+        """The machine catalogue with the request's prices, region and network."""
         own = own_machines((*(self.hardware or ()), *(self.server_hardware or ())))
         unnamed = self.profile is not None and self.hardware is None and not self.any_device
         recorded = (self.recorded_on,) if unnamed else ()
@@ -375,7 +375,7 @@ class Request:
         return recorded_machine(self.profile)
 
     def as_dict(self) -> dict[str, Any]:
-        """The request in the JSON answer; profiles appear by source."""
+        """The `request` object of the JSON answers, with profiles by the name of their source."""
         hidden = ("brief", "more_profiles", "extra", "max_workers")
         out = {entry.name: getattr(self, entry.name) for entry in fields(self) if entry.name not in hidden}
         out |= self.extra
@@ -388,7 +388,8 @@ class Request:
 
 
 def model_of(request: Request) -> Model:
-    """The model as the request trains it; a bare name for a recorded network of the user's own."""
+    """The model with the request's training settings; no layers for a network known from a recording
+    alone."""
     from planner.model import Model
     from planner.model.catalog import load_model, model_names
 

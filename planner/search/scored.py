@@ -23,7 +23,7 @@ FLAT = ("mode", "policy", "server_hardware", "servers", "colocated", "placement"
 
 
 def _flat(plan: Plan) -> dict[str, Any]:
-    """Strategy keys of version 1 of the JSON answers, None where they do not apply."""
+    """Strategy settings under the keys of JSON version 1; None where they do not apply."""
     record = plan.exchange.record()
     if "host" not in record:
         return dict.fromkeys(FLAT)
@@ -66,7 +66,7 @@ class ScoredPlan:
 
     @property
     def range(self) -> tuple[float, float] | None:
-        """The 90% range of throughput, from the model's and the simulation's errors."""
+        """The 90% range of throughput in samples per second; None if the model's error is unknown."""
         if self.error is None:
             return None
         from planner.device.rates import combined
@@ -77,11 +77,11 @@ class ScoredPlan:
 
     @property
     def sigma(self) -> float:
-        """Standard deviation of log speed that all plans on its device share."""
+        """Standard deviation of the log-speed error that all plans on this device share."""
         return 0.0 if self.error is None else self.error.q90 / RANGE_SIGMAS
 
     def candidate(self, discount: float = 1.0) -> Candidate:
-        """The plan as the decision rule sees it."""
+        """Input of the decision rule for this plan, with its speed multiplied by `discount`."""
         half = (self.prediction.samples_per_s_high - self.prediction.samples_per_s_low) / 2
         own = log1p(half / self.samples_per_s) / NormalDist().inv_cdf((1 + self.prediction.confidence) / 2)
         return Candidate(
@@ -95,7 +95,7 @@ class ScoredPlan:
 
     @property
     def slow_share(self) -> float:
-        """The slow end of the range over the predicted speed."""
+        """Low end of the 90% range divided by the predicted speed."""
         return 1.0 if self.range is None else self.range[0] / self.samples_per_s
 
     @property
@@ -103,23 +103,23 @@ class ScoredPlan:
         return sum(cost.usd_per_hour for cost in self.costs)
 
     def usd_of(self, role: str) -> float | None:
-        """Hourly price of a role's machines; None if the plan has none."""
+        """Price of a role's machines in USD per hour; None if the plan has none."""
         paid = [cost.usd_per_hour for cost in self.costs if cost.role == role]
         return sum(paid) if paid else None
 
     @property
     def priced(self) -> bool:
-        """Whether any of its machines has a price."""
+        """Whether any of the plan's machines has a price."""
         return self.usd_per_hour > 0
 
     @property
     def time_factor(self) -> float:
-        """Hours per hour of useful work: above 1 for interrupted spot machines."""
+        """Wall-clock hours per hour of training progress: above 1 for interrupted spot machines."""
         return 1.0 if self.spot is None else self.spot.run.time_factor
 
     @property
     def usd_per_million_samples(self) -> float:
-        """Cost with spot interruptions included."""
+        """USD per million samples, with spot interruptions."""
         return usd_per_million_samples(self.usd_per_hour * self.time_factor, self.samples_per_s)
 
     @property
@@ -133,7 +133,7 @@ class ScoredPlan:
         return self.usd_per_million_samples * 1e3 / self.sample_tokens
 
     def _energy(self) -> dict[str, Any]:
-        """Energy and emissions per million samples."""
+        """JSON keys with energy and emissions per million samples; None if power is unknown."""
         if self.draw is None:
             return dict.fromkeys(("kwh_per_million_samples", "kg_co2e_per_million_samples", "energy_method"))
         hours = 1e6 / self.samples_per_s / 3600 * self.time_factor
@@ -146,7 +146,7 @@ class ScoredPlan:
 
     @property
     def bound_share(self) -> float:
-        """Predicted throughput over its upper bound."""
+        """Predicted throughput divided by its upper bound."""
         return self.samples_per_s / self.bound_samples_per_s
 
     def as_dict(self) -> dict[str, Any]:

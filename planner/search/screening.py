@@ -47,7 +47,7 @@ def screened_space(
     machines: tuple[Hardware, ...],
     on_improvement: OnImprovement = ignore_progress,
 ) -> Space:
-    """Plans of a request that may win; `on_improvement` receives the best so far."""
+    """Enumerates the plans that may win; `on_improvement` receives the plans scored so far."""
     cases, request = simulations.cases, simulations.request
     asked = allowed_strategies(request)
     few = tuple(kind for kind in asked if EXCHANGES.entry(kind).tier is not Tier.CONTENDER)
@@ -75,7 +75,7 @@ def _floors(
     rounds: int = ROUNDS,
     each: int = ROUND,
 ) -> Frontier:
-    """The front that the most promising baselines surely reach."""
+    """Simulates the most promising baselines and returns the front of their lowest likely speeds."""
     floors = Frontier("front", 0.0)
     if not space.plans:
         return floors
@@ -94,11 +94,9 @@ def _floors(
 
 
 class BoundPruner:
-    """Rejects sites and options whose upper bound a plan already scored beats in both speed and cost.
-
-    Machines that would lose if they did nothing but compute count as one, as their options are not even
-    listed; a site that would lose whatever transfers took counts with all of them.
-    """
+    """Rejects sites and options if a scored plan beats their upper bound in speed and cost per sample.
+    Machines that would lose if they did nothing but compute count as one rejection, as their options are not
+    even listed; a site that would lose whatever its transfers took counts as all its options."""
 
     def __init__(self, cases: Cases, floors: Frontier, contenders: tuple[str, ...]) -> None:
         self.cases = cases
@@ -112,7 +110,7 @@ class BoundPruner:
         self._prices: dict[str, float] = {}
 
     def machines_may_win(self, site: Site, batch: int, precision: Precision) -> bool:
-        """Whether evenly shared computation without exchanges would win for its price."""
+        """Whether the machines could win if they computed without any communication."""
         computation = self._computation(replace(site, mesh=WHOLE), batch, precision)
         rate = site.workers * computation.batch / float(computation.durations_s.sum(axis=1).mean())
         kept = self._wins(rate, self._usd_per_s(site))
@@ -120,7 +118,7 @@ class BoundPruner:
         return kept
 
     def site_may_win(self, site: Site, batch: int, precision: Precision) -> bool:
-        """Whether the site's best option would win for its price."""
+        """Whether the best option of a site could win at the site's price."""
         if not any(self._considers(kind, site) for kind in self.contenders):
             return True  # nothing is offered here
         if self._wins(self._best(site, batch, precision), self._usd_per_s(site)):
@@ -132,6 +130,7 @@ class BoundPruner:
         return False
 
     def option_may_win(self, site: Site, exchange: Exchange, batch: int, precision: Precision) -> bool:
+        """Whether a strategy on a site could win at the price of its machines."""
         best, usd_per_s = self._best(site, batch, precision), self._usd_per_s(site, exchange)
         kept = self._wins(best, usd_per_s)  # as long as nothing but the price of its machines is known
         if kept and (ceiling := EXCHANGES.ceiling(exchange)) is not None:
@@ -148,13 +147,14 @@ class BoundPruner:
         return usual_strategies(self.cases.request, site, self.cases.model, self.contenders, self.asked)
 
     def _wins(self, ceiling: float, usd_per_s: float) -> bool:
+        """Whether no scored plan dominates a throughput of `ceiling` samples per second at this price."""
         if ceiling in (0.0, math.inf):  # no option at all, or none of which anything is known
             return ceiling > 0
         raised = ceiling * (ABOVE + self.cases.request.interval_width)
         return not self.floors.dominates(raised, usd_per_s / raised, -1)
 
     def _best(self, site: Site, batch: int, precision: Precision) -> float:
-        """Upper bound on the ranking value of any option on a site."""
+        """Upper bound on the discounted samples per second of any option on a site."""
         where = (site.hardware.name, batch, precision, site.mesh)
         if where not in self._workers:
             self._workers[where] = self._worker(site, batch, precision)
@@ -162,7 +162,7 @@ class BoundPruner:
         return (first if site.replicas == 1 else several) * site.workers
 
     def _worker(self, site: Site, batch: int, precision: Precision) -> tuple[float, float]:
-        """Upper bounds on a worker's throughput, alone and as one of many."""
+        """Upper bounds on one worker's samples per second: undiscounted (single replica) and discounted."""
         wide = replace(site, workers=MANY_MACHINES * site.devices * site.mesh.size)
         computation, where = self._computation(site, batch, precision), data_parallel_group(wide)
         rates = []
@@ -176,7 +176,7 @@ class BoundPruner:
         return max(rate for rate, _ in rates) / wide.workers, max(rate for _, rate in rates) / wide.workers
 
     def _usd_per_s(self, site: Site, exchange: Exchange | None = None) -> float:
-        """Least price per second, interruptions excluded."""
+        """Least price of a site in USD per second, without spot interruptions."""
         more = () if exchange is None else exchange.rented(site)
         usd_per_hour = self._price(site.hardware.name) * site.machines
         return (usd_per_hour + sum(self._price(entry.machine) * entry.count for entry in more)) / 3600
@@ -188,7 +188,7 @@ class BoundPruner:
         return self._prices[machine]
 
     def _computation(self, site: Site, batch: int, precision: Precision) -> Computation:
-        """The site's computation without recompute, which is fastest."""
+        """The site's computation without recompute, which is the fastest."""
         where = (site.hardware.name, batch, precision, site.replicas, site.mesh)
         if where not in self._computations:
             plan = plan_of(self.cases.model, batch, site, Alone(), self.cases.request, precision=precision)

@@ -51,6 +51,7 @@ class RungEffort:
     bias: float = 0.0
 
     def steps(self, workers: int) -> int | None:
+        """Maximum steps per worker at this worker count; None for the request's own."""
         if self.max_steps is None or not self.fewer or workers <= MANY_WORKERS:
             return self.max_steps
         return max(FEWEST_STEPS, self.max_steps * MANY_WORKERS // workers)
@@ -83,7 +84,7 @@ class Score(Protocol):
 
 
 def cautious_interval(score: Score, rung: Rung) -> tuple[float, float]:
-    """The widened interval of a throughput after a rung."""
+    """Low and high end of the throughput interval, widened by the rung's caution factor."""
     effort, _, caution = RUNGS[rung]
     mean, off = score.samples_per_s, effort.bias * score.samples_per_s
     low = mean - max(off, caution * (mean - score.samples_per_s_low))
@@ -100,14 +101,14 @@ def is_within_error(difference: float, one: Score, other: Score) -> bool:
 
 
 def gain(now: Score, more: Score) -> tuple[float, float]:
-    """Relative gain of the second score over the first, and its half-width."""
+    """Relative gain in throughput of `more` over `now`, and its half-width."""
     ratio = more.samples_per_s / now.samples_per_s
     errors = half_width(now) / now.samples_per_s, half_width(more) / more.samples_per_s
     return ratio - 1, ratio * hypot(*errors)
 
 
 class _InlineExecutor(Executor):
-    """An executor that runs calls at once and reports progress."""
+    """An executor that runs each call in this thread and reports progress."""
 
     def __init__(self, progress: Progress, done: int) -> None:
         self.progress = progress
@@ -124,7 +125,7 @@ class _InlineExecutor(Executor):
 
 
 def _results(tasks: Mapping[Plan, Future[T]]) -> Iterator[tuple[Plan, T]]:
-    """Results in order; after Ctrl-C those that are done, then the interruption."""
+    """Yields results in order; after Ctrl-C the finished ones, then raises the interruption."""
     left = dict(tasks)
     try:
         for plan, task in tasks.items():
@@ -146,7 +147,7 @@ class Simulations:
         self._begun: dict[tuple[Plan, RungEffort], PartialSimulation] = {}
 
     def submit(self, plan: Plan, executor: Executor, rung: Rung = "long") -> Future[Prediction]:
-        """Submit the simulation of a plan; its result depends on the plan and seed alone."""
+        """Submits the simulation of a plan; the result depends only on the plan and the seed."""
         from planner.simulator.simulate import PartialSimulation, simulate_case
 
         effort, _, _ = RUNGS[rung]
@@ -168,7 +169,7 @@ class Simulations:
         )
 
     def predict(self, plan: Plan, progress: Progress = ignore_progress) -> Prediction:
-        """Simulate one plan in full in this thread; progress counts runs."""
+        """Simulates one plan in full in this thread and reports each run as progress."""
         from planner.simulator.simulate import begin
 
         case, effort = self._task(plan, LONG)
@@ -178,7 +179,7 @@ class Simulations:
         return self.cases.adjusted(plan, begun.finish(_InlineExecutor(progress, done=1)))
 
     def predict_all(self, plans: Iterable[Plan], executor: Executor, rung: Rung = "long") -> list[Prediction]:
-        """Predictions in the order of the plans; known ones are not simulated again."""
+        """Simulates plans unless known; returns predictions in the order of the plans."""
         plans, known = list(plans), self._predictions
         effort, runs, _ = RUNGS[rung]
         for plan in plans:
@@ -194,18 +195,18 @@ class Simulations:
         return [known[plan, rung] for plan in plans]
 
     def scored(self, plans: Iterable[Plan], executor: Executor, rung: Rung = "long") -> list[ScoredPlan]:
-        """The plans with predictions, prices and bounds."""
+        """Simulates plans and adds their prices, bounds and errors."""
         plans = list(plans)
         predictions = self.predict_all(plans, executor, rung)
         return [self.cases.scored(plan, found) for plan, found in zip(plans, predictions, strict=True)]
 
     def known(self, plan: Plan) -> Prediction | None:
-        """The longest prediction of a plan so far; None without one."""
+        """The prediction from the longest simulation of a plan so far; None if it was never simulated."""
         predictions = (self._predictions.get((plan, rung)) for rung in reversed(RUNGS))
         return next((prediction for prediction in predictions if prediction is not None), None)
 
     def _better(self, plan: Plan, rung: Rung) -> Prediction | None:
-        """A known prediction of a longer rung."""
+        """Prediction from an already finished longer rung; None if there is none."""
         longer: tuple[Rung, ...] = ("long",) if RUNGS[rung][0] is LONG else ("long", "half", "trial")
         known = (self._predictions.get((plan, other)) for other in longer)
         return next((prediction for prediction in known if prediction is not None), None)
@@ -213,7 +214,7 @@ class Simulations:
     def _begin(
         self, plans: Iterable[Plan], executor: Executor, rung: Rung, effort: RungEffort, runs: int
     ) -> None:
-        """Start or continue the first runs of a rung."""
+        """Starts or continues the first `runs` of a rung and stores the predictions."""
         from planner.simulator.simulate import begin, resume
 
         tasks = {
@@ -231,8 +232,7 @@ class Simulations:
 def executor_of(
     executor: Executor | None = None, jobs: int | None = None, cluster: str | None = None
 ) -> Iterator[Executor]:
-    """The given executor; that of the Dask scheduler at `cluster`; or a pool of threads that is stopped at
-    the end."""
+    """Context manager for an executor: the given one, a Dask cluster, or a thread pool stopped on exit."""
     if executor is not None:
         yield executor
         return
@@ -262,6 +262,6 @@ class _Threads(ThreadPoolExecutor):
 
 
 def slots(executor: Executor) -> int:
-    """How many simulations an executor runs at once."""
+    """Number of simulations that an executor runs at once."""
     known = getattr(executor, "slots", None) or getattr(executor, "_max_workers", None)
     return int(known or os.cpu_count() or 1)

@@ -33,7 +33,7 @@ EVERY_COUNT_TO = 64  # worker nodes above this are tried in steps of an eighth
 
 
 def precisions(request: Request, model: Model, worker: Hardware) -> tuple[Precision, ...]:
-    """Number formats to try: those requested that the device supports, else its usual one."""
+    """Number formats to try: the requested ones that the device supports, else its default one."""
     has = worker.device.flops
     if request.profile is not None:
         known = request.profile.recorded
@@ -44,7 +44,7 @@ def precisions(request: Request, model: Model, worker: Hardware) -> tuple[Precis
 
 
 def usual_precision(device: Device) -> Precision:
-    """Mixed bf16 if the device has it, mixed fp16 with matrix units (V100, T4), else fp32."""
+    """Default number format: mixed bf16, mixed fp16 with matrix units (V100, T4), or fp32."""
     peaks = device.flops
     if device.kind == "gpu" and "bf16" in peaks:
         return BF16
@@ -66,14 +66,14 @@ def batches(request: Request, model: Model, worker: Hardware) -> Iterable[int]:
 
 
 def largest_alone(model: Model, worker: Hardware) -> int:
-    """The largest batch on one device, optimizer state excluded."""
+    """Largest batch that fits on one device without optimizer state."""
     return footprint(model, usual_precision(worker.device)).largest_batch(
         worker.device, Shares(optimizer=0.0)
     )
 
 
 def micro_batches(request: Request, model: Model, worker: Hardware) -> Iterable[int]:
-    """Micro-batches to try: of a global batch its divisors near powers of two, else the usual ones."""
+    """Micro-batches to try; with a global batch, its divisors near powers of two."""
     if request.batches is None and request.global_batch is None and request.profile is None:
         return usual_batches(request, model, worker)
     if request.global_batch is None or request.batches is not None or request.profile is not None:
@@ -86,13 +86,13 @@ def micro_batches(request: Request, model: Model, worker: Hardware) -> Iterable[
 
 
 def dividing_batches(samples: int, limits: Iterable[int]) -> list[int]:
-    """The largest divisor of a sample count up to each limit, ascending."""
+    """Largest divisors of a sample count up to each limit, ascending."""
     divisors = [each for k in range(1, isqrt(samples) + 1) if samples % k == 0 for each in (k, samples // k)]
     return sorted({max(each for each in divisors if each <= limit) for limit in limits if limit >= 1})
 
 
 def node_counts(request: Request, worker: Hardware, model: Model) -> list[int]:
-    """Machine counts to try: those requested, else every count, thinned out above 64."""
+    """Numbers of machines to try: the requested ones, else every count up to 64 and fewer above."""
     if request.workers is not None:
         asked = {-(-count // worker.device_count) for count in request.workers}
         return sorted(asked if can_span_machines(request, worker) else asked & {1})
@@ -107,12 +107,12 @@ def node_counts(request: Request, worker: Hardware, model: Model) -> list[int]:
 
 
 def can_span_machines(request: Request, worker: Hardware) -> bool:
-    """Whether several machines can be used: their network figure is known or given."""
+    """Whether the bandwidth between machines is known, so that several can be used."""
     return request.market.nic_bytes_per_s(worker) is not None
 
 
 def is_on_one_machine(model: Model, worker: Hardware) -> bool:
-    """Whether the model is fine-tuned on one rented machine unless the request asks for more."""
+    """Whether a fine-tuning job on rented machines is limited to one machine by default."""
     from planner.model.methods import METHODS
 
     fine_tunes = model.training is not None and METHODS[model.training.method].fine_tunes
@@ -120,6 +120,7 @@ def is_on_one_machine(model: Model, worker: Hardware) -> bool:
 
 
 def _most_nodes(request: Request, worker: Hardware, model: Model) -> int:
+    """Maximum number of machines to try, by budget, ownership and limits."""
     limited = request.budget_usd_per_hour is not None or request.machines is not None
     large = limited and model.parameters >= LARGE_PARAMETERS
     most = max(1, (MAX_LARGE_WORKERS if large else MAX_WORKERS) // worker.device_count)
@@ -137,12 +138,12 @@ def _most_nodes(request: Request, worker: Hardware, model: Model) -> int:
 
 
 def recompute_options(request: Request, model: Model) -> tuple[Recompute, ...]:
-    """Recompute modes to try, the least first."""
+    """Recompute modes to try, from none to full."""
     return request.recompute or (usual_recompute(request.framework) if model.sequence_length else ("none",))
 
 
 def with_workers(plan: Plan, workers: int, global_batch: int | None) -> Plan | None:
-    """The plan with this many workers at the same global batch; None if they cannot share it."""
+    """The plan with this number of workers at the same global batch; None if it does not divide."""
     more = replace(plan, workers=workers)
     if global_batch is None:
         return more
@@ -151,7 +152,7 @@ def with_workers(plan: Plan, workers: int, global_batch: int | None) -> Plan | N
 
 
 def with_micro_batches(plan: Plan, count: int) -> Plan | None:
-    """The plan with its batch split into this many micro-batches; None if it does not divide."""
+    """The plan with its batch split into `count` micro-batches; None if it does not divide."""
     if plan.batch % count:
         return None
     return replace(plan, batch=plan.batch // count, accumulate=plan.accumulate * count)
@@ -171,49 +172,49 @@ def is_batch_open(request: Request, model: Model) -> bool:
 
 
 def usual_batches(request: Request, model: Model, worker: Hardware) -> tuple[int, ...]:
-    """The model's default batch and its doublings."""
+    """The model's default batch, and twice and four times that on GPUs if the batch is open."""
     many = DOUBLINGS if is_batch_open(request, model) and worker.device.kind == "gpu" else 0
     return tuple(model.default_batch * 2**k for k in range(many + 1))
 
 
 def smaller_batches(request: Request, model: Model) -> tuple[int, ...]:
-    """Batches below the default, tried if that does not fit, the largest first."""
+    """Powers of two below the default batch, descending, for devices that cannot hold the default."""
     below = range(int(log2(model.default_batch)), -1, -1) if is_batch_open(request, model) else ()
     return tuple(2**k for k in below if 2**k < model.default_batch)
 
 
 def max_step_samples(model: Model) -> int:
-    """The most samples per step that usual recipes train with."""
+    """Maximum samples per optimizer step of published training recipes."""
     return MOST_SAMPLES if model.sequence_length is None else max(MOST_TOKENS // model.sequence_length, 1)
 
 
 def exceeds_max_step(request: Request, model: Model, batch: int, replicas: int) -> bool:
-    """Whether a step takes more samples than usual recipes train with."""
+    """Whether a step has more samples than published training recipes use."""
     in_all = batch * (request.accumulate or 1) * replicas
     return is_batch_open(request, model) and replicas > 1 and in_all > max_step_samples(model)
 
 
 def may_accumulate(request: Request, model: Model) -> bool:
-    """Whether a batch may be split into micro-batches instead of recompute."""
+    """Whether a batch may be split into micro-batches to avoid recompute."""
     free = request.recompute is None or "none" in request.recompute
     return free and request.accumulate is None and is_batch_open(request, model)
 
 
 def may_accumulate_more(request: Request, model: Model) -> bool:
-    """Whether the search may choose a large model's micro-batches per step."""
+    """Whether the search may choose the micro-batches per step of a large model."""
     named = (request.batches, request.global_batch, request.accumulate, request.profile)
     return model.trained_parameters >= LARGE_PARAMETERS and all(entry is None for entry in named)
 
 
 def batch_discount(batch: int, model: Model) -> float:
-    """Ranking factor of a batch larger than the model's default."""
+    """Ranking factor of a batch above the model's default: 2% lower per doubling."""
     return float((1 - DOUBLING) ** max(log2(batch / model.default_batch), 0.0))
 
 
 def meshes_on(
     request: Request, worker: Hardware, model: Model, strategies: Iterable[str] = EXCHANGES
 ) -> list[Mesh]:
-    """Meshes to try on a machine: those requested, else whole replicas, and sharded large models."""
+    """Meshes to try: the requested ones, else unsharded replicas and, for large models, sharded ones."""
     contends = any(EXCHANGES.entry(kind).tier is Tier.CONTENDER for kind in strategies)
     large = model.parameters >= LARGE_PARAMETERS
     asked, named = request.axis_settings, request.names_mesh
@@ -226,7 +227,7 @@ def meshes_on(
 
 
 def _strategy_meshes(request: Request, worker: Hardware, model: Model, whole: bool) -> list[Mesh]:
-    """Whole replicas, and replicas over several CPU workers with parameter servers."""
+    """Unsharded replicas, and replicas over several CPU workers for parameter servers."""
     degrees = request.workers_per_replica or ((1,) if whole else DEFAULT_PER_REPLICA)
     if request.profile is not None or worker.device.kind != "cpu" or max(degrees) == 1:
         return [Mesh() for degree in degrees if degree == 1]
@@ -236,7 +237,7 @@ def _strategy_meshes(request: Request, worker: Hardware, model: Model, whole: bo
 
 
 def named_mesh(request: Request, worker: Hardware, model: Model) -> Mesh:
-    """The single mesh that a request names."""
+    """The mesh that the request sets; unsharded by default."""
     if request.names_mesh:
         return meshes_on(request, worker, model)[0]
     return (
@@ -259,7 +260,7 @@ def plan_of(
     precision: Precision = FP32,
     recompute: Recompute = "none",
 ) -> Plan:
-    """The plan on a site, accumulating up to the request's global batch."""
+    """Builds the plan for a site; it accumulates micro-batches up to the request's global batch."""
     accumulate = request.accumulate or 1
     if request.global_batch is not None:
         accumulate = max(request.global_batch // (batch * max(site.replicas, 1)), 1)
@@ -278,7 +279,7 @@ def plan_of(
 
 
 def allowed_strategies(request: Request) -> tuple[str, ...]:
-    """The strategies that a request allows."""
+    """Names of the strategies that the request allows."""
     if request.exchanges is not None:
         return tuple(kind for kind, _ in request.exchanges)
     meant = [
@@ -290,7 +291,7 @@ def allowed_strategies(request: Request) -> tuple[str, ...]:
 
 
 def strategy_settings(request: Request, kind: str, *, single: bool = False) -> Asked:
-    """A request's settings of a strategy; `single`: for a question about one plan."""
+    """The request's settings of a strategy; `single` marks a question about one plan."""
     named = {name: getattr(request, name) for name in EXCHANGES.entry(kind).fields}
     settings = {name: value for name, value in named.items() if value is not None}
     return Asked(settings, dict(request.exchanges or ()).get(kind, {}), single, request.brief)

@@ -56,7 +56,7 @@ class Space:
     pruned: int = 0  # plans that were not made, as something known is faster and cheaper
 
     def add(self, other: Space) -> None:
-        """Add another space on the same machines."""
+        """Appends the plans and counts of another space on the same machines."""
         self.plans += other.plans
         for prices in ("usd_per_hour", "usd_per_useful_hour"):
             setattr(self, prices, np.concatenate([getattr(self, prices), getattr(other, prices)]))
@@ -96,8 +96,9 @@ def enumerate_plans(
     only: Kinds = None,
     pruner: Pruner | None = None,
 ) -> Space:
-    """All plans of a request on its machines, or on these; `only` narrows the strategies, `unpriced` allows
-    the machine of a recorded profile, `pruner` rejects plans before they are made."""
+    """Enumerates all feasible plans of a request with their prices, and counts the excluded ones. `only`
+    restricts the strategies, `unpriced` allows the machine of a recorded profile, `pruner` rejects plans
+    before they are made."""
     space, feasibility = Space(), Feasibility(request, model)
     prices: list[float] = []
     useful: list[float] = []
@@ -120,7 +121,7 @@ def enumerate_plans(
 
 
 def worker_machines(request: Request) -> tuple[Hardware, ...]:
-    """The requested worker machines; refused if none has a price or a profile does not suit them."""
+    """The requested worker machines; raises an error if none has a price or suits the profile."""
     market = request.market
     workers = market.matching(request.hardware_words)
     market.check_prices(workers)
@@ -145,7 +146,7 @@ def worker_machines(request: Request) -> tuple[Hardware, ...]:
 
 
 def why_left_out(worker: Hardware, request: Request, *, unpriced: bool = False) -> Reason | None:
-    """Why a machine gets no plans; None if it may."""
+    """Reason why no plans are made on a machine; None if some are."""
     market = request.market
     recorded = request.profile is not None and request.hardware is None and not request.any_device
     free = market.is_free(worker) and not request.open_choice
@@ -170,9 +171,9 @@ def plans_on(
     pruner: Pruner | None = None,
     only: Kinds = None,
 ) -> Iterator[Plan]:
-    """All plans on machines of one kind, except those that follow from others: batches above one that does
-    not fit, and all but one site that cannot share the global batch. Batches below the default are tried if
-    that does not fit or needs recompute."""
+    """Yields all plans on machines of one kind. Plans that follow from others are skipped: batches above one
+    that does not fit, and all but one site that cannot share the global batch. Batches below the default are
+    tried if that does not fit or needs recompute."""
     model = feasibility.model
     own = model.default_batch if is_batch_open(request, model) else None
     fewer = smaller_batches(request, model)
@@ -249,7 +250,7 @@ def plans_at(
     precision: Precision,
     pruner: Pruner | None = None,
 ) -> Iterator[Plan]:
-    """Plans of a site: each strategy with the least recompute that fits, or smaller micro-batches instead.
+    """Yields plans for a site: each strategy with the least recompute that fits, or smaller micro-batches.
     Memory-saving strategies are offered if no baseline fits or if they are named."""
     again = recompute_options(request, feasibility.model)
     accumulates = may_accumulate(request, feasibility.model)
@@ -282,19 +283,19 @@ def plans_at(
 
 
 def site_of(request: Request, worker: Hardware, nodes: int, mesh: Mesh = WHOLE) -> Site:
-    """A site of this many machines with all devices in use; 0: one device of a machine."""
+    """A site of `nodes` machines with all devices in use; 0 means one device of one machine."""
     return Site(worker, nodes * worker.device_count or 1, request.market, mesh, seed=request.seed)
 
 
 def one_device(request: Request, worker: Hardware, only: Kinds = None) -> tuple[int, ...]:
-    """(0,) if one device of a larger machine is tried alone, which may be faster on slow links."""
+    """(0,) if one device of a larger machine is tried alone, since its links may be slow; else empty."""
     several = worker.device_count > 1 and "alone" in (allowed_strategies(request) if only is None else only)
     whole = not request.names_mesh
     return (0,) if several and whole and (request.workers is None or 1 in request.workers) else ()
 
 
 def allowed_exchanges(request: Request, site: Site, model: Model) -> Iterator[Exchange]:
-    """The strategies that a request allows on a site, in registry order."""
+    """Yields the strategies that the request allows on a site, with each of their settings."""
     for kind in allowed_strategies(request):
         if site.mesh.composes_with(kind):
             yield from EXCHANGES[kind].candidates(strategy_settings(request, kind), site, model)
@@ -303,7 +304,7 @@ def allowed_exchanges(request: Request, site: Site, model: Model) -> Iterator[Ex
 def usual_strategies(
     request: Request, site: Site, model: Model, only: Kinds = None, asked: Kinds = None
 ) -> Iterator[Exchange]:
-    """The strategies that practitioners would use on a site, and all that are named."""
+    """Yields the strategies in common use on a site, and all that the request names."""
     asked = allowed_strategies(request) if asked is None else asked
     for kind in asked if only is None else only:
         if is_considered(request, kind, site, model, asked):

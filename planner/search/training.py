@@ -62,7 +62,7 @@ register(
 
 
 def training_asked(request: Request) -> MethodSettings:
-    """The requested training method; contradicting settings are refused."""
+    """The requested training method; raises an error for contradicting settings."""
     from planner.device.precision import optimizer_named
     from planner.model.methods import training_of
 
@@ -75,7 +75,7 @@ def training_asked(request: Request) -> MethodSettings:
 
 
 def _memory_asked(request: Request) -> dict[str, Any]:
-    """Requested settings that change the memory footprint."""
+    """Requested settings that change the memory footprint, by name."""
     extra = request.extra
     asked: dict[str, Any] = {}
     if extra.get("offload"):
@@ -93,7 +93,7 @@ def _memory_asked(request: Request) -> dict[str, Any]:
 
 
 def usual_length(request: Request) -> int | None:
-    """The fine-tuning sample length if the request names none; None: the model's own."""
+    """Default tokens per sample of a fine-tuning job; None for the model's own length."""
     from planner.model.catalog import load_model
 
     if request.sequence_length is not None or request.profile is not None:
@@ -102,7 +102,7 @@ def usual_length(request: Request) -> int | None:
 
 
 def fine_tuning_length(model: Model, training: MethodSettings) -> int | None:
-    """The usual fine-tuning length if the model takes longer samples; None: the model's own."""
+    """2,048 tokens if a fine-tuning job would use longer samples; None for the model's own length."""
     from planner.model.methods import METHODS
 
     longer = METHODS[training.method].fine_tunes and (model.sequence_length or 0) > USUAL_LENGTH
@@ -136,7 +136,7 @@ def apply_training(model: Model, request: Request) -> Model:
 
 
 def with_mean_length(model: Model, mean_length: int | None) -> Model:
-    """The model on examples of this mean length, padded to the sequence length."""
+    """The model with examples of this mean length, padded to the sequence length."""
     if mean_length is None:
         return model
     if model.sequence_length is None:
