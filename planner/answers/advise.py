@@ -45,7 +45,7 @@ class Option:
 
 
 def next_changes(chosen: ScoredPlan, simulations: Simulations, pool: Executor) -> list[Change]:
-    """Changes that make the chosen plan faster, the lowest cost per sample first."""
+    """Finds changes that make the chosen plan faster, sorted by cost per sample; at most one of each kind."""
     cases = simulations.cases
     options = [
         option
@@ -74,7 +74,7 @@ def next_changes(chosen: ScoredPlan, simulations: Simulations, pool: Executor) -
 def _changes(
     chosen: ScoredPlan, options: list[Option], simulations: Simulations, pool: Executor
 ) -> list[Change]:
-    """Options that gain clearly, the lowest cost per sample first."""
+    """Simulates the options and keeps those that are clearly faster, sorted by cost per sample."""
     predictions = dict(_predicted([option.plan for option in options], simulations, pool, "trial"))
     now = chosen.samples_per_s
     unclear = [
@@ -103,7 +103,7 @@ def _predicted(
 
 
 def _one_of_each(changes: list[Change]) -> list[Change]:
-    """The best change of each kind."""
+    """Keeps the first, cheapest change of each kind."""
     best: dict[str, Change] = {}
     for change in changes:
         best.setdefault(change.kind, change)
@@ -126,7 +126,7 @@ def _options(plan: Plan, cases: Cases) -> Iterator[Option]:
 
 
 def _more_workers(plan: Plan, cases: Cases) -> Iterator[Option]:
-    """One more machine, or the next number of workers that shares the global batch."""
+    """Yields the plan with one more machine, or the next worker count that divides the global batch."""
     step = max(plan.workers_per_machine, plan.mesh.size)
     counts = range(plan.workers + step, max(2 * plan.workers, plan.workers + step) + 1, step)
     sized = (with_workers(plan, workers, cases.request.global_batch) for workers in counts)
@@ -149,7 +149,7 @@ def _more_workers(plan: Plan, cases: Cases) -> Iterator[Option]:
 
 
 def _larger_batch(plan: Plan, cases: Cases) -> Iterator[Option]:
-    """Twice the batch; of a fixed global batch, twice the micro-batch half as often."""
+    """Yields the plan with twice the batch; with a fixed global batch, twice the micro-batch."""
     larger = replace(plan, batch=plan.batch * 2)
     if cases.request.global_batch is None:
         yield Option(ChangeKind.BATCH, f"twice the batch ({larger.batch}; it may need more epochs)", larger)
@@ -159,7 +159,7 @@ def _larger_batch(plan: Plan, cases: Cases) -> Iterator[Option]:
 
 
 def _lower_precisions(plan: Plan, cases: Cases) -> Iterator[Option]:
-    """Narrower number formats of the device, unless the request names a format."""
+    """Yields the plan in narrower number formats, unless the request names a format."""
     request = cases.request
     if request.profile is not None or request.formats is not None:
         return

@@ -31,8 +31,7 @@ PASSES = 3  # forward, and twice as much backward; recompute does not count
 def model_flops_utilization(
     model: Model, samples_per_s: float, devices: int, device: Device, precision: Precision
 ) -> float | None:
-    """The model's floating-point operations over the devices' peak (MFU, as PaLM defines it); None if the
-    peak is unknown."""
+    """Model FLOPs utilization (MFU as in PaLM), a fraction of the devices' peak; None if that is unknown."""
     peak = device.flops.get(precision.compute)
     if not peak or not model.macs:
         return None
@@ -40,7 +39,7 @@ def model_flops_utilization(
 
 
 def training_passes(model: Model) -> float:
-    """Multiply-adds of a training step over its forward pass: 3, less with frozen weights."""
+    """Multiply-adds of a training step divided by those of its forward pass: 3, less with frozen weights."""
     if not model.has_frozen:
         return PASSES
     with_gradient = layers_with_gradient(model)
@@ -61,14 +60,14 @@ def hardware_flops_utilization(
     recompute: Recompute,
     stops_early: bool = False,
 ) -> float | None:
-    """MFU with recomputed operations counted twice (HFU)."""
+    """Hardware FLOPs utilization (HFU): MFU with recomputed operations counted twice."""
     use = model_flops_utilization(model, samples_per_s, devices, device, precision)
     again = recomputed_macs(model, recompute, stops_early)
     return None if use is None else use * (1 + again / (training_passes(model) * model.macs))
 
 
 def recomputed_macs(model: Model, recompute: Recompute, stops_early: bool = False) -> int:
-    """Multiply-adds per sample that recompute repeats."""
+    """Multiply-adds per sample that are recomputed in the backward pass."""
     again = recomputed_layers(model, recompute, stops_early)
     return sum(layer.macs for layer, twice in zip(model.layers, again.tolist(), strict=True) if twice)
 
@@ -112,7 +111,7 @@ class Anatomy:
     hfu: float | None
 
     def as_dict(self) -> dict[str, Any]:
-        """The keys of the JSON answer."""
+        """The `step`, `memory` and utilization keys of the JSON answer."""
         parts, memory = asdict(self.parts), self.memory
         return {
             "step": {"step_s": self.parts.step_s, **parts},
@@ -129,7 +128,7 @@ class Anatomy:
 
 
 def anatomy_of(scored: ScoredPlan, cases: Cases) -> Anatomy:
-    """Step breakdown, memory and utilization of a simulated plan."""
+    """Step breakdown, peak memory and utilization of a simulated plan."""
     plan, model = scored.plan, cases.model
     mfu = hfu = None
     device = cases.market.machine(plan.machine).device
@@ -149,7 +148,7 @@ def anatomy_of(scored: ScoredPlan, cases: Cases) -> Anatomy:
 
 
 def step_breakdown(profile: Profile, prediction: Prediction) -> StepParts:
-    """Seconds of a simulated step by the roles of its ops."""
+    """Seconds of a simulated step by activity, from the roles of its ops."""
     by_role = profile.worker_s_by_role()
     busy_s = prediction.step_s * min(prediction.utilisation[COMPUTATION], 1.0)
     scale = busy_s / max(sum(by_role.values()), 1e-12)  # as simulated: slower workers, corrected predictions
@@ -168,6 +167,6 @@ def step_breakdown(profile: Profile, prediction: Prediction) -> StepParts:
 
 
 def memory_of(scored: ScoredPlan, cases: Cases) -> DeviceMemory | None:
-    """Peak memory of one of the plan's devices."""
+    """Peak memory of one of the plan's devices, in bytes by part; None if unknown."""
     result = cases.feasibility.memory(scored.plan)
     return None if result is None else DeviceMemory(*result)

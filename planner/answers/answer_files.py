@@ -57,12 +57,12 @@ class ChosenPlan(msgspec.Struct, frozen=True):
     measured_factor: float = 1.0
 
     def used(self, resource: Resource, unknown: float) -> float:
-        """Utilisation of a resource."""
+        """Utilisation of a resource as a fraction; `unknown` if the answer does not state it."""
         return self.utilisation.get(str(resource), unknown)
 
     @property
     def low(self) -> float:
-        """The low end of the range, or of the simulation's interval."""
+        """Lowest likely samples per second, from the 90% range or the simulation's interval."""
         return _first(self.range_low, self.interval_low, self.samples_per_s)
 
     @property
@@ -70,7 +70,7 @@ class ChosenPlan(msgspec.Struct, frozen=True):
         return _first(self.range_high, self.interval_high, self.samples_per_s)
 
     def slow_share(self, *, shared_error: bool) -> float:
-        """The low end over the predicted speed; of the simulation alone if both plans share their error."""
+        """Low end of the speed divided by the prediction; `shared_error` counts the simulation alone."""
         low = _first(self.interval_low, self.samples_per_s) if shared_error else self.low
         return low / self.samples_per_s
 
@@ -97,7 +97,7 @@ class _Answer(msgspec.Struct):
 
 
 def chosen_plan(path: Path | str) -> ChosenPlan:
-    """The plan that a JSON answer recommends or simulates."""
+    """Reads the plan that a JSON answer recommends or simulates."""
     from planner.files.regular_file import text_of
 
     try:
@@ -157,7 +157,7 @@ TELLING = ("mode", "servers", "host", "stage", "within")  # of an exchange, besi
 
 
 def difference(old: ChosenPlan, new: ChosenPlan) -> Difference:
-    """The difference between two plans."""
+    """Compares two plans and returns the settings and figures that differ."""
     alike = old.exchange.get("kind") == new.exchange.get("kind")
     before, after = (
         _settings(plan, _choices(plan) if alike else {"exchange": _summary(plan)}) for plan in (old, new)
@@ -176,7 +176,7 @@ def difference(old: ChosenPlan, new: ChosenPlan) -> Difference:
 
 
 def _are_apart(old: ChosenPlan, new: ChosenPlan) -> bool:
-    """Whether speeds differ by more than their errors; plans of one device share its model error."""
+    """Whether two speeds differ by more than their errors. Plans of one device share its model error."""
     shared = old.device is not None and (old.device, old.model) == (new.device, new.model)
     shares = (plan.slow_share(shared_error=shared) for plan in (old, new))
     return abs(log(new.samples_per_s / old.samples_per_s)) > hypot(*map(log, shares))
@@ -196,7 +196,7 @@ def _settings(plan: ChosenPlan, exchange: dict[str, Any]) -> dict[str, Any]:
 
 
 def _choices(plan: ChosenPlan) -> dict[str, Any]:
-    """The exchange and its settings, one per line."""
+    """The exchange and each of its settings by name, as shown to the user."""
     choices = {
         f"exchange {CALLED.get(name, name)}": _shown(name, value)
         for name, value in plan.exchange.items()
@@ -206,7 +206,7 @@ def _choices(plan: ChosenPlan) -> dict[str, Any]:
 
 
 def _summary(plan: ChosenPlan) -> str:
-    """The exchange and its main settings in one line."""
+    """The exchange and its main settings, separated by commas."""
     telling = {name: plan.exchange.get(name) for name in TELLING}
     parts = [f"{CALLED.get(name, name)} {value}" for name, value in telling.items() if value is not None]
     return ", ".join([str(plan.exchange.get("kind")), *parts])

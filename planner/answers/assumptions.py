@@ -208,7 +208,7 @@ class Retired(Fact):
 
 
 def assumptions(plans: Iterable[Plan], cases: Cases, *, searched: bool = False) -> list[Note | Fact]:
-    """What an answer assumes of its plans; `searched`: it chose among others."""
+    """Collects what an answer assumes about its plans; `searched`: it chose among others."""
     plans, request = list(plans), cases.request
     kinds = _kinds(plans, request)
     return [
@@ -233,7 +233,7 @@ def no_longer_sold(plan: Plan, request: Request) -> list[str]:
 
 
 def _kinds(plans: Iterable[Plan], request: Request) -> list[Hardware]:
-    """Worker and server machines, each once."""
+    """Worker and server machines of the plans, without duplicates."""
     market = request.market
     names = dict.fromkeys(rented.machine for plan in plans for rented in plan.rented(market))
     return [market.machine(name) for name in names]
@@ -282,7 +282,7 @@ def _money(plans: list[Plan], kinds: list[Hardware], cases: Cases) -> list[Fact]
 
 
 def _on_spot(plans: list[Plan], cases: Cases) -> set[str]:
-    """Machines rented as spot machines."""
+    """Names of the machines that the plans rent on the spot market."""
     if not cases.request.spot:
         return set()
     spot = [plan for plan in plans if cases.paid(plan).course is not None]

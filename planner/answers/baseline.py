@@ -22,13 +22,13 @@ from planner.search.sizes import is_batch_open, micro_batches, recompute_options
 
 
 def single_device_plan(plan: Plan, cases: Cases) -> Plan | None:
-    """One device of the plan's kind on the cheapest machine with it; None if it does not fit."""
+    """One device of the plan's kind on the cheapest machine that has it; None if the model does not fit."""
     alone = _on_one_device(plan, _cheapest(cases.market.machine(plan.machine), cases))
     return alone if cases.feasibility.is_possible(alone) else None
 
 
 def best_single_device_plan(plan: Plan, cases: Cases) -> Plan | None:
-    """One device at its best batch and recompute; None if it cannot hold the model."""
+    """The fastest single-device plan, over batches and recompute modes; None if the model does not fit."""
     same, machine = single_device_plan(plan, cases), _cheapest(cases.market.machine(plan.machine), cases)
     tried = _options(_on_one_device(plan, machine), machine, cases)
     options = {option.key: option for option in tried if cases.feasibility.is_possible(option)}
@@ -53,7 +53,7 @@ def _on_one_device(plan: Plan, machine: Hardware) -> Plan:
 
 
 def _options(one: Plan, machine: Hardware, cases: Cases) -> Iterator[Plan]:
-    """Batches and recompute modes of one device that a search would try."""
+    """Yields the single-device plan with each batch and recompute mode that a search would try."""
     request, model = cases.request, cases.model
     if not is_batch_open(request, model):
         return
@@ -63,7 +63,7 @@ def _options(one: Plan, machine: Hardware, cases: Cases) -> Iterator[Plan]:
 
 
 def _cheapest(machine: Hardware, cases: Cases) -> Hardware:
-    """The cheapest machine with the same device among those of the request and single-device ones."""
+    """The cheapest machine with the same device, among the requested and single-device machines."""
     request, market = cases.request, cases.market
     if request.profile is not None or machine.device_count == 1 or machine.standing == "own":
         return machine
@@ -79,7 +79,7 @@ def _cheapest(machine: Hardware, cases: Cases) -> Hardware:
 def baseline_of(
     scored: ScoredPlan, simulations: Simulations, pool: Executor, *, searched: bool = False
 ) -> ScoredPlan | None:
-    """One device alone beside a plan; at its best batch if the answer `searched`."""
+    """Scores one device alone, to compare a plan with; at its best batch if the answer `searched`."""
     cases = simulations.cases
     alone = (
         best_single_device_plan(scored.plan, cases) if searched else single_device_plan(scored.plan, cases)
@@ -90,7 +90,7 @@ def baseline_of(
 
 
 def _charged(baseline: ScoredPlan, cases: Cases) -> ScoredPlan:
-    """Charge an own machine's device its share; rented machines are charged in full."""
+    """Charges one device's share of an own machine's price; rented machines are charged in full."""
     machine = cases.market.machine(baseline.plan.machine)
     if machine.standing != "own" or machine.device_count == 1:
         return baseline

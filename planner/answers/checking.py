@@ -48,13 +48,13 @@ class Check:
 
     @property
     def absurd(self) -> bool:
-        """Whether the run is too far off to be the same plan."""
+        """Whether the measured speed is too far off to belong to the same plan."""
         low, high = PLAUSIBLE
         return not low <= self.factor <= high
 
 
 def check(plan: ChosenPlan, measured_samples_per_s: float) -> Check:
-    """Compare a measured run with a plan's prediction."""
+    """Compares a measured speed in samples per second with a plan's prediction."""
     if not (math.isfinite(measured_samples_per_s) and measured_samples_per_s > 0):
         raise BadInput(f"the measured rate is {measured_samples_per_s}; give samples per second, above zero")
     return Check(

@@ -54,7 +54,7 @@ class Decision:
 
 
 def choose(scored: Sequence[ScoredPlan], request: Request) -> Decision:
-    """Apply the decision rule (`planner.search.rank`) to feasible plans."""
+    """Applies the decision rule (`planner.search.rank`) to feasible plans."""
     scored = sorted(scored, key=lambda plan: plan.plan.key)
     discount = discounts([plan.plan for plan in scored], request)
     candidates = [plan.candidate(share) for plan, share in zip(scored, discount.tolist(), strict=True)]
@@ -82,7 +82,7 @@ def choose(scored: Sequence[ScoredPlan], request: Request) -> Decision:
 def settle_ties(
     outcome: Outcome[Prediction], contest: Contest, cases: Cases, evaluate: Evaluate[Prediction]
 ) -> None:
-    """Simulate in full the plans that may be tied with the best and win, after a short look."""
+    """Simulates the plans that might tie with the best and win: first briefly, then in full."""
     looked, among = set(outcome.long), None
     for _ in range(MOST_TIE_ROUNDS):
         pending = possible_ties(outcome, contest, cases, among)
@@ -103,8 +103,8 @@ def settle_ties(
 def possible_ties(
     outcome: Outcome[Prediction], contest: Contest, cases: Cases, among: Sequence[int] | None = None
 ) -> list[int]:
-    """Plans without a final score that would win a tie at their upper bounds, the narrowest range first.
-    Only those in `among` are considered, if given."""
+    """Plans not yet simulated in full that could win a tie at their upper bounds, as indices. The narrowest
+    range comes first; `among` restricts the plans."""
     request, worth = cases.request, contest.worth
     final = [cases.scored(contest.plans[i], outcome.scores[i]) for i in sorted(outcome.long)]
     feasible = within_limits([plan for plan in final if plan.samples_per_s > 0], request)
@@ -134,8 +134,8 @@ def possible_ties(
 
 
 def fp32_variant(chosen: ScoredPlan, simulations: Simulations, pool: Executor) -> ScoredPlan | None:
-    """The chosen plan in fp32, in smaller micro-batches if needed; None if the format was named or fp32 does
-    not fit."""
+    """Scores the chosen plan in fp32, in smaller micro-batches if needed. None if the request names a format
+    or fp32 does not fit."""
     request, plan = simulations.request, replace(chosen.plan, precision=FP32)
     if request.formats is not None or request.profile is not None or chosen.plan.precision == FP32:
         return None
@@ -148,7 +148,7 @@ def fp32_variant(chosen: ScoredPlan, simulations: Simulations, pool: Executor) -
 def look_further(
     chosen: ScoredPlan, simulations: Simulations, pool: Executor, progress: Progress
 ) -> tuple[list[Change], Saturation | None]:
-    """The next best changes of the chosen plan, and the saturation of its machine."""
+    """Finds the next best changes to the chosen plan, and the saturation curve of its machine."""
     progress("exploring changes", 0, 2)
     changes = next_changes(chosen, simulations, pool)
     progress("exploring changes", 1, 2)
@@ -167,7 +167,7 @@ def look_further(
 
 
 def interrupted(plans: Sequence[Plan], bounds: Floats, usd_per_hour: Floats) -> Interrupted:
-    """The interruption before any simulation ended, with the best bounds."""
+    """Error for an interruption before any simulation ended; its message names the best bounds."""
     fastest, cheapest = int(np.argmax(bounds)), int(np.argmin(usd_per_hour / bounds))
     least_usd = usd_per_million_samples(float(usd_per_hour[cheapest]), float(bounds[cheapest]))
     return Interrupted(

@@ -47,7 +47,7 @@ def compare_for(
     jobs: int | None = None,
     progress: Progress = ignore_progress,
 ) -> Comparison:
-    """The objective's plan for each subject, ranked by cost per sample."""
+    """Finds the objective's plan for each compared device, machine or provider, sorted by cost per sample."""
     model = model_of(request)
     request = _narrowed(request, model)
     cases = Cases(request, model, load())
@@ -142,7 +142,7 @@ def _raced(
     *,
     request: Request,
 ) -> Outcome[Prediction]:
-    """Scores of the plans that the objective may choose."""
+    """Scores the plans of one row that the objective may choose."""
     worth = discounts(plans, request)
 
     def run(goal: Goal, value: float = 0.0) -> Outcome[Prediction]:
@@ -171,7 +171,7 @@ def _raced(
 
 
 def subjects_asked(request: Request) -> dict[str, tuple[str, ...]]:
-    """The GPUs, machines or providers being compared, each with its machines; every device by default."""
+    """Machine names by the GPU, machine or provider that is compared; by device if none is named."""
     kinds = request.market.matching(request.hardware_words)
     if request.gpu is not None:
         words = [word.strip() for word in request.gpu.split(",")]
@@ -190,13 +190,13 @@ def subjects_asked(request: Request) -> dict[str, tuple[str, ...]]:
 
 
 def subject_of(row: ScoredPlan, request: Request) -> str:
-    """The subject that a row is an offer of."""
+    """The GPU, machine or provider whose offer a row is."""
     asked = subjects_asked(request).items()
     return next((subject for subject, machines in asked if row.plan.machine in machines), row.plan.machine)
 
 
 def _missing(request: Request, rows: Sequence[ScoredPlan], space: Space) -> dict[str, str]:
-    """Why a subject has no row."""
+    """Reasons why compared GPUs, machines or providers have no row, by their name."""
     named = request.gpu is not None or request.hardware is not None or request.providers is not None
     if not named:
         return {}
@@ -212,13 +212,13 @@ def _missing(request: Request, rows: Sequence[ScoredPlan], space: Space) -> dict
 
 
 def _narrowed(request: Request, model: Model) -> Request:
-    """The request with few worker counts: a comparison needs a good plan of each machine, not the best."""
+    """The request with few worker counts, since a comparison needs a good plan per machine, not the best."""
     workers = LARGE_WORKERS if model.parameters >= LARGE_PARAMETERS else DEFAULT_WORKERS
     return replace(request, workers=request.workers or workers, brief=True)
 
 
 def _too_small(kind: Hardware, request: Request) -> Reason:
-    """Why a rentable machine has no row: no plan tried on it fits."""
+    """Reason why a rentable machine has no row: no plan tried on it fits."""
     assert request.workers is not None
     if request.budget_usd_per_hour is not None or request.machines is not None:
         return Reason(Verb.HAVE, "no plan that holds it within the limits asked for")
@@ -230,7 +230,7 @@ def _too_small(kind: Hardware, request: Request) -> Reason:
 
 
 def _spot(rows: Sequence[ScoredPlan], cases: Cases) -> dict[str, float]:
-    """USD per million samples on spot machines, for rows that are cheaper there."""
+    """USD per million samples on spot machines by plan key, for rows that are cheaper there."""
     request = replace(cases.request, spot=True)
     out: dict[str, float] = {}
     for row in rows:

@@ -50,7 +50,7 @@ class WorkersCurve:
         return list(self.asked)
 
     def plan_at(self, count: int) -> Plan | None:
-        """The plan of a number of workers, with as little recompute as memory needs."""
+        """The plan for `count` workers with the least recompute that fits; None if none fits."""
         return fitting_plan(self.asked[count], self.simulations.cases)
 
     def look_at(self, counts: Sequence[int]) -> None:
@@ -68,11 +68,11 @@ class WorkersCurve:
 
     @property
     def points(self) -> list[ScoredPlan]:
-        """Scored plans by number of workers."""
+        """Scored plans sorted by number of workers."""
         return [scored for _, scored in sorted(self.known.items()) if scored is not None]
 
     def between(self, low: int, high: int) -> int | None:
-        """The count halfway between two that are not close; None if there is none."""
+        """The worker count halfway between two that are not close; None if there is none."""
         if high <= low * APART:
             return None
         inside = [
@@ -93,7 +93,7 @@ class Turns:
 def turns_of(
     points: Sequence[ScoredPlan], min_marginal_efficiency: float, most_step_samples: float = inf
 ) -> Turns:
-    """Turns of a curve; the last point worth its cost has no larger steps than given."""
+    """Finds the turns of a curve. Points above `most_step_samples` per step are never worth their cost."""
     speed = [point.samples_per_s for point in points]
     usd_per_s = [price_per_s(point) for point in points]
     cost = [usd / rate for usd, rate in zip(usd_per_s, speed, strict=True)]
@@ -106,7 +106,7 @@ def turns_of(
 
 
 def step_samples(plan: Plan) -> int:
-    """Samples of all replicas in an optimizer step."""
+    """Samples of all replicas per optimizer step."""
     return plan.samples_per_step * max(plan.replicas, 1)
 
 
@@ -126,7 +126,7 @@ def worker_counts(fewest: int, most: int, step: int, per_machine: int) -> list[i
 
 
 def try_doublings(curve: WorkersCurve, progress: Progress) -> None:
-    """Score doublings until throughput stops growing."""
+    """Scores doubled worker counts until throughput stops growing."""
     ladder = doublings(curve.counts)
     for start in range(0, len(ladder), CHUNK):
         curve.look_at(ladder[start : start + CHUNK])
@@ -138,7 +138,7 @@ def try_doublings(curve: WorkersCurve, progress: Progress) -> None:
 
 
 def doublings(counts: Sequence[int]) -> list[int]:
-    """The first count, each that at least doubles the one before, and the last; all if few."""
+    """The first count, each count that at least doubles the previous one, and the last; all if few."""
     if len(counts) <= FEW_POINTS:
         return list(counts)
     kept = list(counts[:1])
@@ -151,7 +151,7 @@ def doublings(counts: Sequence[int]) -> list[int]:
 def refine_turns(
     curve: WorkersCurve, min_marginal_efficiency: float, most: float, progress: Progress
 ) -> None:
-    """Score counts between the neighbours of the turns."""
+    """Scores worker counts next to the turns until no close neighbour is left."""
     while True:
         points = curve.points
         workers = [point.plan.workers for point in points]
@@ -169,7 +169,7 @@ def refine_turns(
 
 
 def score_points(plans: Sequence[Plan], simulations: Simulations, pool: Executor) -> list[ScoredPlan]:
-    """Short simulations of plans, long ones where the interval stays wide."""
+    """Simulates plans briefly, and in full where the interval stays wide."""
     simulations.cases.bounds(plans)
     few = [plan for plan in plans if plan.replicas <= FEW_WORKERS]
     many = [plan for plan in plans if plan.replicas > FEW_WORKERS]
@@ -180,7 +180,7 @@ def score_points(plans: Sequence[Plan], simulations: Simulations, pool: Executor
 
 
 def fewest_workers(plan: Plan, market: Market) -> Plan:
-    """The plan with enough workers for its strategy: servers may need machines."""
+    """The plan with enough workers for its strategy; parameter servers may need machines of their own."""
     step = max(1, plan.mesh.size)
     for more in range(0, MOST_WORKERS, step):
         enough = replace(plan, workers=plan.workers + more)
@@ -212,12 +212,12 @@ def minimum_feasible_plan(plan: Plan, cases: Cases, plan_for: Callable[[Request]
 
 
 def _shares(plan: Plan) -> bool:
-    """Whether more devices or recompute can make the strategy fit."""
+    """Whether more devices or recompute can make the strategy fit in memory."""
     return EXCHANGES.tier(plan.exchange) is not Tier.CONTENDER
 
 
 def _larger(plan: Plan, request: Request, model: Model) -> Iterator[Request]:
-    """Requests with more workers, then sharding, then more recompute."""
+    """Yields requests with more workers, then sharding, then more recompute."""
     exchanges = [request.exchanges]
     if request.exchanges is None and (saving := list(memory_saving_variants(plan.exchange))):
         exchanges.append(((saving[-1].exchange.kind, {}),))
@@ -228,7 +228,7 @@ def _larger(plan: Plan, request: Request, model: Model) -> Iterator[Request]:
 
 
 def _sizes(plan: Plan, batch: int | None) -> Iterator[int]:
-    """Worker counts to try: the plan's, a machine's and doublings, or all that share the global batch."""
+    """Yields worker counts: the plan's, then doublings, or all that divide the global batch."""
     step = max(plan.workers_per_machine, plan.mesh.size)
     yield plan.workers
     workers = step if plan.workers < step else plan.workers + step
@@ -239,14 +239,14 @@ def _sizes(plan: Plan, batch: int | None) -> Iterator[int]:
 
 
 def fitting_plan(plan: Plan, cases: Cases) -> Plan | None:
-    """The plan with the least recompute that fits; None if none does."""
+    """The plan with the least recompute that fits in memory; None if none fits."""
     again = recompute_options(cases.request, cases.model) if _shares(plan) else (plan.recompute,)
     tried = (replace(plan, recompute=entry) for entry in again)
     return next((entry for entry in tried if cases.feasibility.out_of_memory(entry) is None), None)
 
 
 def fitting_notes(asked: Plan, plans: Sequence[Plan]) -> list[Note]:
-    """A note on what had to change so that the model fits."""
+    """Note that names the settings changed so that the model fits; empty if none was."""
     first, last = plans[0], plans[-1]
     parts = []
     if first.workers > asked.workers:

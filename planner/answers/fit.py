@@ -93,7 +93,7 @@ def fit_for(
     dataset_tokens: float | None = None,
     epochs: float | None = None,
 ) -> Fit:
-    """Which training methods fit on which GPUs."""
+    """Finds which training methods fit on which GPUs, and prices the job there."""
     network = load_model(model)
     if network.sequence_length is None:
         raise BadInput(f"{network.name} reads no tokens; planner fit compares methods of language models")
@@ -150,15 +150,15 @@ def _row(request: Request, label: str, tokens: float) -> FitRow:
 
 
 def offers(request: Request) -> list[Hardware]:
-    """The machines with the request's GPU, the cheapest per hour first."""
+    """Machines with the requested GPU, sorted by price per hour."""
     market, unpriced = request.market, float("inf")
     machines = market.matching(request.hardware_words)
     return sorted(machines, key=lambda kind: (market.usd_per_hour(kind) or unpriced, kind.name))
 
 
 def _leanest(cases: Cases) -> tuple[Hardware, Plan, bool, float]:
-    """The plan with the least recompute that fits, else the one needing least memory, and its peak. Offload
-    takes the cheapest machine with enough host memory."""
+    """Machine, plan with the least recompute, whether it fits, and its peak bytes. If none fits, the plan
+    that needs the least memory. Offload takes the cheapest machine with enough host memory."""
     request, model = cases.request, cases.model
     machines = offers(request)
     tried = []
@@ -174,7 +174,7 @@ def _leanest(cases: Cases) -> tuple[Hardware, Plan, bool, float]:
 
 
 def _plans(cases: Cases, site: Site) -> Iterator[Plan]:
-    """Plans of one micro-batch by recompute mode, the least first."""
+    """Yields the plan with each recompute mode, from the least on."""
     request, precision = cases.request, usual_precision(site.hardware.device)
     assert isinstance(request.batches, tuple)
     exchange: Exchange = Alone() if site.workers == 1 else Sharded()
@@ -185,7 +185,7 @@ def _plans(cases: Cases, site: Site) -> Iterator[Plan]:
 
 
 def _fewest_gpus(cases: Cases, machine: Hardware) -> int | None:
-    """The fewest GPUs of a machine, in powers of two, that hold the model with FSDP."""
+    """The fewest GPUs of one machine (2, 4 or 8) that hold the model with FSDP; None if 8 do not."""
     for count in GPU_COUNTS:
         site = Site(machine, count, cases.market)
         if any(largest_batch(plan, cases.model, site) >= plan.batch for plan in _plans(cases, site)):
@@ -194,7 +194,7 @@ def _fewest_gpus(cases: Cases, machine: Hardware) -> int | None:
 
 
 def _tokens_per_s(cases: Cases, plan: Plan, model: Model) -> float:
-    """Tokens per second of one device, whose ops run one after another."""
+    """Tokens per second of one device that runs its ops one after another."""
     computation = cases.computation(plan)
     step_s = float(computation.durations_s.sum(axis=1).mean()) + computation.optimizer_s
     return computation.batch * (model.sample_tokens or 1) / step_s

@@ -33,24 +33,24 @@ class Training:
     tokens: float | None = None  # of networks over sequences
 
     def seconds(self, scored: ScoredPlan) -> float:
-        """Duration on a plan, spot interruptions included."""
+        """Duration of the job in seconds, spot interruptions included."""
         return self.samples / scored.samples_per_s * scored.time_factor
 
     def usd(self, scored: ScoredPlan) -> float | None:
-        """Cost on a plan; None without prices."""
+        """Cost of the job in USD; None without prices."""
         return self.seconds(scored) / 3600 * scored.usd_per_hour if scored.priced else None
 
     def confident_s(self, scored: ScoredPlan, confidence: float) -> float:
-        """The time within which the job ends with this probability."""
+        """Seconds within which the job ends with probability `confidence`."""
         return self.seconds(scored) / confident_share(scored.candidate().total_sigma, confidence)
 
     def probability_within(self, scored: ScoredPlan, limit_s: float) -> float:
-        """Probability that the job ends within a time."""
+        """Probability that the job ends within `limit_s` seconds."""
         needed = self.samples * scored.time_factor / limit_s
         return probability_of_reaching(needed, scored.samples_per_s, scored.candidate().total_sigma)
 
     def figures(self, scored: ScoredPlan) -> dict[str, Any]:
-        """The job's figures in JSON."""
+        """The job's length, duration and cost by JSON key."""
         return {
             "job_samples": self.samples,
             "job_tokens": self.tokens,
@@ -60,7 +60,7 @@ class Training:
 
 
 def missed_limit(scored: ScoredPlan, request: Request, training: Training | None) -> Limit | None:
-    """The limit that a plan misses, deadline and spend at the request's confidence; None if none."""
+    """The first limit that a plan misses, deadline and spend at the request's confidence; None if none."""
     if request.budget_usd_per_hour is not None and scored.usd_per_hour > request.budget_usd_per_hour:
         return Limit.BUDGET
     if request.min_samples_per_s is not None and scored.samples_per_s < request.min_samples_per_s:
@@ -81,13 +81,13 @@ def within_limits(rows: Sequence[ScoredPlan], request: Request) -> list[ScoredPl
 
 
 def ranking_of(rows: Sequence[ScoredPlan], request: Request) -> Ranking:
-    """Apply the decision rule to plans, without discounts."""
+    """Applies the decision rule to plans, without discounts for staleness or large batches."""
     candidates = [row.candidate() for row in rows]
     return rank(candidates, request.goal, min_marginal_efficiency=request.min_marginal_efficiency)
 
 
 def best_of(rows: Sequence[ScoredPlan], request: Request) -> ScoredPlan:
-    """The objective's choice among feasible plans, or among all if none is."""
+    """The plan that the decision rule picks among feasible plans, or among all if none is feasible."""
     possible = within_limits(rows, request) or rows
     return possible[ranking_of(possible, request).recommended]
 
@@ -101,7 +101,7 @@ def with_job(scored: ScoredPlan, request: Request) -> dict[str, Any]:
 
 
 def training_of(request: Request) -> Training | None:
-    """The requested or usual job; None if the samples of an epoch are unknown."""
+    """The requested or default job; None if the samples per epoch are unknown."""
     from planner.search.request import model_of
 
     if request.samples is None and request.profile is not None:
@@ -128,7 +128,7 @@ def _whole(value: float) -> bool:
 
 
 def usual_job(request: Request) -> tuple[str, str, float | None] | None:
-    """The default job, the model and the tokens of its epoch; None if the request names a job."""
+    """The default job in words, the model's name and tokens per epoch; None if the request names a job."""
     from planner.search.request import model_of
 
     training = training_of(request)

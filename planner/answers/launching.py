@@ -13,7 +13,7 @@ from planner.search.training import training_asked
 
 
 def launch_of(scored: ScoredPlan, request: Request) -> Launch:
-    """The launch of a plan; machines that nobody rents out have no provider."""
+    """Machines, processes and settings that launch a plan; no provider for machines not for rent."""
     plan, market = scored.plan, request.market
     hardware = market.machine(plan.machine)
     rentable = hardware.standing == "rentable"
@@ -42,7 +42,7 @@ def launch_of(scored: ScoredPlan, request: Request) -> Launch:
 
 
 def recipe_of(scored: ScoredPlan, request: Request) -> Recipe:
-    """The training settings of a plan, for frameworks."""
+    """The plan's training settings, from which framework configurations are written."""
     plan, training, network = scored.plan, training_asked(request), model_of(request)
     name = network.name if request.profile is not None else load_model(request.model).name
     epochs = training.epochs
@@ -72,7 +72,7 @@ def recipe_of(scored: ScoredPlan, request: Request) -> Recipe:
 
 
 def _strategy(record: Mapping[str, Any]) -> str:
-    """The name of an exchange as `Recipe.strategy`."""
+    """Name of a strategy for `Recipe.strategy`, such as `ddp`, `fsdp` or `zero2`."""
     kind, stage, inside = record["kind"], record.get("stage"), record.get("within") == "machine"
     if kind == "sharded" and stage == 3:
         return "hsdp" if inside else "fsdp"

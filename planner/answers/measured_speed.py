@@ -51,7 +51,7 @@ class MeasuredSpeed:
 
 
 def measured_speed(path: Path | str, samples_per_step: int) -> MeasuredSpeed:
-    """Read a log and return the speed of its run; `samples_per_step` is the global batch of the plan."""
+    """Reads a log and returns the speed of its run; `samples_per_step` is the plan's global batch."""
     log = read_log(path)
     if ways := list(_ways(log, samples_per_step)):
         _, _, name, steps = min(ways, key=lambda way: way[:2])
@@ -64,7 +64,7 @@ def measured_speed(path: Path | str, samples_per_step: int) -> MeasuredSpeed:
 
 
 def kind_of(name: str) -> tuple[Kind, float] | None:
-    """The quantity in a series, by its name, and the factor to seconds; None for other quantities."""
+    """Quantity that a series name refers to, and its factor to seconds; None for other quantities."""
     spaced = re.sub(r"(?<=[a-z])(?=[A-Z])", " ", name).lower()
     spaced = re.sub(rf"/(?={_SECOND}\b|{_STEP}$)", " per ", spaced)
     words = re.findall(r"[a-z]+", spaced)
@@ -82,7 +82,7 @@ Steps = list[tuple[float, float]]  # seconds, and the number of steps that took 
 
 
 def _ways(log: TrainingLog, samples_per_step: int) -> Iterator[tuple[bool, int, str, Steps]]:
-    """Every possible source of the speed: whether it has too few values, its rank, name and values."""
+    """Yields every possible source of the speed: whether it is too short, its rank, name and values."""
     for name, series in log.series.items():
         meaning = kind_of(name) or (("step time", 1.0) if log.format == "numbers" else None)
         if meaning is None:
@@ -103,9 +103,8 @@ def _ways(log: TrainingLog, samples_per_step: int) -> Iterator[tuple[bool, int, 
 
 
 def _intervals(log: TrainingLog, name: str) -> tuple[Steps, int]:
-    """Seconds and steps between the values of a series, and the number of intervals with an evaluation.
-
-    There are none without a clock that runs with the steps."""
+    """Seconds and steps between a series' values, and the number of skipped intervals with an evaluation.
+    Empty without a clock that advances with the steps."""
     series = log.series[name]
     known = zip(series.steps, series.clock_s, strict=True)
     points = sorted({(step, clock_s) for step, clock_s in known if step is not None and clock_s is not None})
@@ -127,7 +126,7 @@ def _is_evaluation(name: str) -> bool:
 
 
 def _mean_speed(log: TrainingLog, name: str, steps: Steps, samples_per_step: int) -> MeasuredSpeed:
-    """The mean speed without warm-up."""
+    """Mean samples per second without warm-up, with its source in words."""
     skipped = max(len(steps) // WARMUP, 1) if len(steps) >= FEWEST else 0
     kept = steps[skipped:]
     seconds, count = (sum(column) for column in zip(*kept, strict=True))

@@ -78,8 +78,8 @@ class Simulation(Shown):
 
 
 def one_plan(request: Request, *, joined: bool = False) -> Plan:
-    """The single plan that a request names; refuses several values. `joined`: other worker counts follow, so
-    devices are connected even for one worker."""
+    """The single plan that a request names; raises an error for several values. `joined`: other worker counts
+    follow, so devices are connected even for one worker."""
     model = model_of(request)
     kind = one_machine(request)
     if request.recordings is not None and (words := request.recordings.refusal(kind)):
@@ -130,7 +130,7 @@ def one_plan(request: Request, *, joined: bool = False) -> Plan:
 
 
 def _micro_batches(request: Request, model: Model, site: Site) -> list[int]:
-    """Micro-batches that a request allows on a site; of a global batch, divisors of a replica's share."""
+    """Micro-batches that a request allows on a site; with a global batch, divisors of a replica's share."""
     allowed = list(batches(request, model, site.hardware))
     free = request.global_batch is not None and request.batches is None and request.profile is None
     if free and request.global_batch and request.global_batch % max(site.replicas, 1) == 0:
@@ -139,7 +139,7 @@ def _micro_batches(request: Request, model: Model, site: Site) -> list[int]:
 
 
 def _indivisible_words(request: Request, batch: int, site: Site) -> str:
-    """Why replicas cannot share the global batch, with the nearest that works."""
+    """Explains why replicas cannot share the global batch, and names the nearest one that works."""
     asked, replicas = request.global_batch or 0, max(site.replicas, 1)
     named = request.batches is not None or request.profile is not None
     why = f"--global-batch {asked} is no multiple of {replicas} replicas" + f" x micro-batch {batch}" * named
@@ -151,7 +151,7 @@ def _indivisible_words(request: Request, batch: int, site: Site) -> str:
 
 
 def _nearest_batches(request: Request, step: int) -> list[int]:
-    """Feasible multiples of a step below and above the global batch."""
+    """Multiples of `step` nearest below and above the global batch that can be run."""
     asked = request.global_batch or 0
     below, above = asked // step * step, -(-asked // step) * step
     sizes = (range(first, first + NEIGHBOURS * by, by) for first, by in ((below, -step), (above, step)))
@@ -163,7 +163,7 @@ def _nearest_batches(request: Request, step: int) -> list[int]:
 
 
 def is_possible(request: Request) -> bool:
-    """Whether the single plan that a request names can be run."""
+    """Whether the single plan that a request names is feasible."""
     try:
         Cases(request, model_of(request)).check(one_plan(request))
     except PlannerError:
@@ -172,7 +172,7 @@ def is_possible(request: Request) -> bool:
 
 
 def _with_fitting_batch(plan: Plan, request: Request, model: Model) -> Plan:
-    """The plan, or with the largest smaller power of two that fits if no batch is named."""
+    """The plan, with the largest smaller batch that fits if its own does not and none is named."""
     feasibility = Feasibility(request, model)
     smaller = smaller_batches(request, model)
     if not smaller or feasibility.out_of_memory(plan) is None:
@@ -182,8 +182,8 @@ def _with_fitting_batch(plan: Plan, request: Request, model: Model) -> Plan:
 
 
 def usual_exchange(request: Request, site: Site, *, joined: bool = False) -> str:
-    """The default strategy of a plan: one device alone, several by all-reduce; servers if the request sets
-    them, a recording has them, or the fabric is unknown. `joined`: see `one_plan`."""
+    """Name of the default strategy: one device alone, several by all-reduce. Servers are used if the request
+    sets them, a recording has them, or the fabric is unknown. `joined`: see `one_plan`."""
     meant = allowed_strategies(request)
     recorded = False
     if request.profile is not None:
@@ -198,7 +198,7 @@ def usual_exchange(request: Request, site: Site, *, joined: bool = False) -> str
 
 
 def _connected(request: Request, kind: Hardware, *, joined: bool) -> Request:
-    """The request on one machine if a recording's network is unknown; several need --bandwidth."""
+    """The request, with one worker if its recording's network is unknown; more raise an error."""
     if request.profile is None or request.market.nic_bytes_per_s(kind) is not None:
         return request
     if request.exchanges is None and request.workers in (None, (1,)) and not joined:
@@ -237,7 +237,7 @@ def one_machine(request: Request) -> Hardware:
 
 
 def simulation_for(request: Request, *, progress: Progress = ignore_progress) -> Simulation:
-    """Predict one plan, with its baseline, step breakdown and assumptions."""
+    """Predicts one plan, with its baseline, step breakdown and assumptions."""
     plan = one_plan(request)
     cases = Cases(request, model_of(request), load())
     cases.check(plan)
@@ -253,33 +253,33 @@ def simulation_for(request: Request, *, progress: Progress = ignore_progress) ->
 
 
 def unnamed_machine(request: Request, plan: Plan) -> list[Fact]:
-    """The machine of a plan, where the request names none."""
+    """Assumption that names the default machine; empty if the request names one."""
     if request.hardware is not None or request.gpu is not None or request.profile is not None:
         return []
     return [UsualMachine(plan.machine)]
 
 
 def recommend(model: str, *, jobs: int | None = None, **options: Unpack[Options]) -> Recommendation:
-    """Rank what to rent: `planner.recommend("vgg11", budget=20)`."""
+    """Ranks what to rent: `planner.recommend("vgg11", budget=20)`."""
     from planner.answers.recommend import recommend_for
 
     return recommend_for(parse_request(model, **options), jobs=jobs)
 
 
 def compare(model: str, *, jobs: int | None = None, **options: Unpack[Options]) -> Comparison:
-    """Compare machines by their best plans: `planner.compare("resnet50", workers=(1, 2, 4, 8))`."""
+    """Compares machines by their best plans: `planner.compare("resnet50", workers=(1, 2, 4, 8))`."""
     from planner.answers.compare import compare_for
 
     return compare_for(parse_request(model, **options), jobs=jobs)
 
 
 def saturation(model: str, *, jobs: int | None = None, **options: Unpack[Options]) -> Saturation:
-    """Throughput by number of workers: `planner.saturation("inception3", hardware="p3.2xlarge")`."""
+    """Predicts throughput by worker count: `planner.saturation("inception3", hardware="p3.2xlarge")`."""
     from planner.answers.saturation import saturation_for
 
     return saturation_for(parse_request(model, **options), jobs=jobs)
 
 
 def simulate(model: str, **options: Unpack[Options]) -> Simulation:
-    """Predict one plan: `planner.simulate("resnet50", hardware="p3.2xlarge", workers=4)`."""
+    """Predicts one plan: `planner.simulate("resnet50", hardware="p3.2xlarge", workers=4)`."""
     return simulation_for(parse_request(model, **options))

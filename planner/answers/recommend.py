@@ -43,7 +43,7 @@ STAGES = {FIELD: 0.1, GLANCE: 0.3, CHOICE: 0.65, OTHER_END: 0.75, BETWEEN: 0.9, 
 
 
 def ignore_improvement(best: ScoredPlan) -> None:
-    """No-op callback."""
+    """No-op callback for improved plans."""
 
 
 def recommend_for(
@@ -60,9 +60,9 @@ def recommend_for(
     suggest: bool = True,
     refine: bool = True,
 ) -> Recommendation:
-    """The answer to a request. `exhaustive` simulates every feasible plan; `trials` samples the space with
-    optuna, in a `study` that can be resumed. `on_improvement` receives the best plan so far. `suggest` adds
-    limits that work to a refusal; `refine` tries other settings on the recommended machines."""
+    """Recommends a plan for a request. `exhaustive` simulates every feasible plan; `trials` samples the space
+    with optuna, in a `study` that can be resumed. `on_improvement` receives the best plan so far. `suggest`
+    adds limits that work to a refusal; `refine` tries other settings on the recommended machines."""
     model = model_of(request)
     if trials is not None:
         from planner.answers.sampled import recommend_sampled
@@ -202,7 +202,7 @@ def recommend_for(
 def with_cheaper_baseline(
     shown: list[ScoredPlan], cheapest: ScoredPlan, baseline: ScoredPlan | None, request: Request
 ) -> tuple[list[ScoredPlan], ScoredPlan]:
-    """The shown plans and the cheapest, which may be the baseline: the search discounts large batches."""
+    """The shown plans and the cheapest, which may be the baseline (the search discounts large batches)."""
     if baseline is None or baseline.charged_share < 1 or not within_limits([baseline], request):
         return shown, cheapest
     asked = request.market.matching(request.hardware_words)
@@ -220,7 +220,7 @@ def with_cheaper_baseline(
 
 
 def one_per_cluster(shown: Sequence[ScoredPlan], baseline: ScoredPlan | None) -> list[ScoredPlan]:
-    """The shown plans without unnamed ones on as many of the same machines as another."""
+    """Drops shown plans without a mark that use the same machines as another shown plan."""
     named = {plan.plan.machines_text for plan in shown if plan.marks}
     if baseline is not None:
         named.add(baseline.plan.machines_text)
@@ -232,7 +232,7 @@ def one_per_cluster(shown: Sequence[ScoredPlan], baseline: ScoredPlan | None) ->
 
 
 def contest_of(cases: Cases, plans: Sequence[Plan], bounds: Floats, usd_per_hour: Floats) -> Contest:
-    """The race's input: bounds, prices, discounts, and the least feasible speeds."""
+    """Builds the input of the races: bounds, prices, ranking factors and minimum feasible speeds."""
     request = cases.request
     sigma = np.array([cases.sigma(plan) for plan in plans])
     share = np.array([confident_share(entry, request.confidence) for entry in sigma])
@@ -249,12 +249,12 @@ def contest_of(cases: Cases, plans: Sequence[Plan], bounds: Floats, usd_per_hour
 
 
 def _ask(request: Request) -> ScoredPlan:
-    """The plan chosen for a changed request, without advice."""
+    """The plan recommended for a changed request, without advice."""
     return recommend_for(request, jobs=1, advice=False, suggest=False, refine=False).chosen
 
 
 def _reachable(space: Space, bounds: Floats, request: Request, ask: Ask | None) -> npt.NDArray[np.intp]:
-    """Indices of plans whose bounds can meet the limits; others are counted as out of reach."""
+    """Indices of plans whose bounds can meet the limits; the others are counted as out of reach."""
     keep = np.ones(len(space.plans), bool)
     usd_per_sample = space.usd_per_useful_hour / 3600 / bounds
     needs: list[tuple[str, npt.NDArray[np.bool_]]] = []
@@ -281,7 +281,7 @@ def _with_rivals(
     usd_per_sample: Floats,
     pool: Executor,
 ) -> list[ScoredPlan]:
-    """The shown plans and the most promising plan of every other machine."""
+    """Adds the most promising plan of each machine that has none among the shown plans."""
     seen = {plan.plan.machine for plan in shown}
     rivals: dict[str, int] = {}
     for i in np.lexsort((np.arange(len(plans)), usd_per_sample)).tolist():

@@ -48,8 +48,7 @@ def refine_decision(
     pool: Executor,
     contest: Contest,
 ) -> tuple[list[ScoredPlan], Decision]:
-    """The decision after the recommended machines are run in the best and simplest way. Other plans of the
-    contest that may then win are refined too."""
+    """Tries other settings on the recommended machines, and on those that may then win, and decides again."""
     request, tried = simulations.request, set[tuple[str, int]]()
     while len(tried) < MOST_REFINED:
         chosen = decision.recommended
@@ -73,8 +72,8 @@ def _machines_of(plan: Plan) -> tuple[str, int]:
 def _rivals(
     decision: Decision, contest: Contest, cases: Cases, tried: Container[tuple[str, int]]
 ) -> Iterator[Plan]:
-    """Plans that may win once they are refined: on other powers of two of sharded machines, and on other
-    machines that sharding would speed up."""
+    """Yields plans that may win once they are refined. They use other powers of two of sharded machines, or
+    other machines that sharding would speed up."""
     request, chosen, best = cases.request, decision.recommended, dict[int, Plan]()
     if EXCHANGES.tier(chosen.plan.exchange) is Tier.CONTENDER:
         return
@@ -96,7 +95,7 @@ def _rivals(
 
 
 def _gaining_elsewhere(decision: Decision, contest: Contest, cases: Cases) -> Iterator[Plan]:
-    """The most promising plans of other machines on which sharding may gain what its setup asks for."""
+    """Yields the best plan of other machines where sharding may gain enough to justify its setup."""
     speed, usd_per_s = contest.bound_samples_per_s * contest.worth, contest.usd_per_hour / 3600
     request, cheapest = cases.request, decision.cheapest.candidate().expected_usd_per_sample
     value = -usd_per_s / speed if request.goal == "cheapest" and usd_per_s.any() else speed
@@ -116,13 +115,13 @@ def _gaining_elsewhere(decision: Decision, contest: Contest, cases: Cases) -> It
 
 
 def settings_changed(plan: Plan) -> tuple[int, int]:
-    """Recompute and micro-batches per step as a sort key: fewer are simpler."""
+    """Sort key of a plan's simplicity: its recompute mode and micro-batches per step."""
     return RECOMPUTE_MODES.index(plan.recompute), plan.accumulate
 
 
 def _best_way(chosen: ScoredPlan, simulations: Simulations, pool: Executor) -> ScoredPlan:
-    """The chosen machines with the least setup effort that is about as fast, in few micro-batches and with
-    little recompute."""
+    """The plan with the least setup effort on the same machines that is about as fast. Few micro-batches and
+    little recompute are preferred."""
     cases, request, plan = simulations.cases, simulations.request, chosen.plan
     if request.profile is not None or EXCHANGES.tier(plan.exchange) is Tier.CONTENDER:
         return chosen
@@ -153,7 +152,7 @@ def _best_way(chosen: ScoredPlan, simulations: Simulations, pool: Executor) -> S
 
 
 def _accumulating(best: ScoredPlan, simulations: Simulations, pool: Executor) -> ScoredPlan:
-    """The plan with two or four times the micro-batches, if each doubling pays."""
+    """Doubles the micro-batches per step up to twice, as long as each doubling is faster."""
     request, model = simulations.request, simulations.cases.model
     for _ in range(DOUBLINGS if may_accumulate_more(request, model) else 0):
         plan = replace(best.plan, accumulate=2 * best.plan.accumulate)
@@ -168,13 +167,13 @@ def _accumulating(best: ScoredPlan, simulations: Simulations, pool: Executor) ->
 
 
 def is_clearly_faster(plan: ScoredPlan, other: ScoredPlan) -> bool:
-    """Whether a plan's gain exceeds the simulation error and is worth other settings."""
+    """Whether a plan's gain exceeds the simulation error and justifies other settings."""
     gained = plan.samples_per_s - other.samples_per_s * (1 + REFINED_GAIN)
     return gained > 0 and not is_within_error(gained, plan.prediction, other.prediction)
 
 
 def _ways(plan: Plan, cases: Cases) -> list[Plan]:
-    """Other settings of a plan's machines at the same step."""
+    """Other feasible settings of the same machines with the same samples per step."""
     ways = {way.key: way for way in same_step_plans(plan, cases)}
     if not any(choices for _, choices in cases.request.exchanges or ()):
         for other in plan.exchange.variants(cases.site(plan)):
@@ -185,7 +184,7 @@ def _ways(plan: Plan, cases: Cases) -> list[Plan]:
 
 
 def same_step_plans(plan: Plan, cases: Cases) -> Iterator[Plan]:
-    """Plans on the same machines with the same samples per step and precision that the request allows."""
+    """Yields the allowed plans on the same machines with the same samples per step and precision."""
     request, samples = cases.request, plan.batch * plan.accumulate * plan.replicas
     batches = request.batches if isinstance(request.batches, tuple) else None
     if batches is None:

@@ -39,7 +39,7 @@ def left_out_notes(space: Space) -> list[LeftOut]:
 
 
 def no_plans(space: Space, request: Request, ask: Ask | None = None) -> str:
-    """Why a space is empty, and the cheapest remedies."""
+    """Explains why a space is empty and names the cheapest remedies."""
     if not space.dropped and not space.left_out:
         if (error := _machines_too_small(request)) is not None:
             raise error
@@ -67,7 +67,7 @@ FAILURES: dict[str, tuple[str, str]] = {
 
 
 def _causes(space: Space, request: Request) -> str:
-    """`All 208 candidate plans exceed the memory of T4`."""
+    """Reasons why plans failed, such as `all 208 candidate plans exceed the memory of T4`."""
     lost = space.dropped + space.out_of_reach
     left_out = [f"{_some(names)} {reason.of(len(names))}" for reason, names in space.left_out.items()]
     if not lost:
@@ -102,8 +102,8 @@ def _causes(space: Space, request: Request) -> str:
 def limits_missed(
     space: Space, bounds: Floats, request: Request, ask: Ask | None, reached: ScoredPlan | None = None
 ) -> str:
-    """Why no plan meets the job's limits, the nearest plan, and limits that work; `reached` is the fastest
-    simulated plan."""
+    """Explains why no plan meets the job's limits, and names the nearest plan and limits that work. `reached`
+    is the fastest simulated plan."""
     if space.out_of_reach.total() >= len(space.plans):
         why = _causes(space, request)
     else:
@@ -118,7 +118,7 @@ def _reached(fastest: ScoredPlan) -> str:
 
 
 def _nearest(space: Space, bounds: Floats, request: Request) -> str:
-    """The nearest plan: the cheapest if money is short, else the fastest."""
+    """Names the plan nearest to the limits: the cheapest if money is short, else the fastest."""
     usd_per_sample = space.usd_per_useful_hour / 3600 / bounds
     cheapest, fastest = int(np.argmin(usd_per_sample)), int(np.argmax(bounds))
     if request.spend_usd is not None and request.samples is not None:
@@ -139,13 +139,13 @@ LIMIT_MARGIN = 0.98  # of a speed, which another simulation may not quite reach
 
 
 def _limit_words(request: Request, ask: Ask) -> str:
-    """Limits that work, one relaxed at a time and tried; empty if none does."""
+    """Sentence with limits that work, relaxed one at a time; empty string if none does."""
     working = [words for words in (_relaxed_words(request, limit, ask) for limit in JOB_LIMITS) if words]
     return f". It works with {', or '.join(working)}" if working else ""
 
 
 def _relaxed_words(request: Request, limit: str, ask: Ask) -> str:
-    """A flag with the limit that the best plan without it meets; empty if there is none."""
+    """Flag with the value that the best plan without this limit reaches; empty string if there is none."""
     if getattr(request, limit) is None:
         return ""
     objective: Objective = "cheapest" if limit == "spend_usd" else "fastest"
@@ -173,12 +173,12 @@ def _relaxed_words(request: Request, limit: str, ask: Ask) -> str:
 
 
 def _some(names: list[str]) -> str:
-    """A few names, or their number with the first of them."""
+    """The names, or their number and the first three if there are more."""
     return ", ".join(names) if len(names) <= FEW else f"{len(names)} machines ({', '.join(names[:FEW])}, ...)"
 
 
 def _machines_too_small(request: Request) -> PlannerError | None:
-    """Why no machine has room for the requested mesh; None if one has."""
+    """Error that explains why no machine has room for the requested mesh; None if one has."""
     if not request.names_mesh:
         return None
     model = model_of(request)
@@ -191,7 +191,7 @@ def _machines_too_small(request: Request) -> PlannerError | None:
 
 
 def _no_replicas(request: Request) -> str:
-    """Why no number of machines makes whole replicas, with the nearest that does; empty if some do."""
+    """Explains why no number of machines holds whole replicas; empty string if some do."""
     if not request.names_mesh:
         return ""
     model, machines = model_of(request), request.market.matching(request.hardware_words)

@@ -57,20 +57,19 @@ class Remedy:
 
 
 def price_words(usd_per_hour: float, preposition: str) -> str:
-    """` at $5.50/h`; empty for machines without a price."""
+    """A price such as ` at $5.50/h`; empty string for machines without a price."""
     return f"{preposition} ${usd_per_hour:,.2f}/h" if usd_per_hour else ""
 
 
 def remedies(request: Request, ask: Ask | None = None) -> list[Remedy]:
-    """Changes that give a request a plan, the cheapest per hour first; `ask` recommends a plan under limits
-    of the job."""
+    """Flag changes that give a request a plan, sorted by price; `ask` recommends under limits of the job."""
     attempts = _Attempts(MOST_TRIED, ask)
     working = (remedy for remedy in _kinds(request, attempts) if remedy is not None)
     return sorted(islice(working, MOST_NAMED), key=lambda remedy: remedy.usd_per_hour)
 
 
 def remedy_words(request: Request, ask: Ask | None = None) -> str:
-    """The sentence that lists the remedies."""
+    """Sentence that lists the remedies."""
     result = remedies(request, ask)
     if not result:
         return ". No change of a single flag that was tried gives a plan"
@@ -79,13 +78,13 @@ def remedy_words(request: Request, ask: Ask | None = None) -> str:
 
 @dataclass
 class _Attempts:
-    """Tries changed requests, up to a number of spaces."""
+    """Tries changed requests; `left` is the number of spaces that may still be enumerated."""
 
     left: int
     ask: Ask | None = None
 
     def remedy(self, flags: str, request: Request, **changes: Any) -> Remedy | None:
-        """The remedy of a change; None if it gives no plan."""
+        """Tries a change and returns it as a remedy; None if it gives no plan."""
         result = self.cheapest(request, **changes)
         if result is None:
             return None
@@ -110,8 +109,7 @@ class _Attempts:
 
 
 def cheapest_plan(request: Request, *, per_sample: bool = False) -> tuple[Plan, float] | None:
-    """The cheapest plan of a request per hour, or per sample by bounds, and its hourly price; None without a
-    plan."""
+    """The cheapest plan per hour, or per sample by bounds, with its USD per hour; None without a plan."""
     cases = Cases(request, model_of(request))
     space = enumerate_plans(request, cases.model, machines=candidate_machines(cases).machines)
     if not space.plans:
@@ -126,14 +124,14 @@ def cheapest_plan(request: Request, *, per_sample: bool = False) -> tuple[Plan, 
 
 
 def has_job_limits(request: Request) -> bool:
-    """Whether the request limits deadline, spend or throughput."""
+    """Whether the request sets a deadline, spend or minimum throughput."""
     return any(
         limit is not None for limit in (request.deadline_s, request.spend_usd, request.min_samples_per_s)
     )
 
 
 def _least_samples_per_s(cases: Cases, space: Space) -> Floats:
-    """The predicted speeds that plans need to meet the job's limits."""
+    """Samples per second that each plan needs to meet the job's limits."""
     request = cases.request
     least = np.full(len(space.plans), request.min_samples_per_s or 0.0)
     share = np.array([confident_share(cases.sigma(plan), request.confidence) for plan in space.plans])
@@ -161,7 +159,7 @@ def _first(tried: Iterator[Remedy | None]) -> Remedy | None:
 
 
 def _settings(request: Request, attempts: _Attempts) -> Iterator[Remedy | None]:
-    """Software settings: less memory, or a micro-batch that divides the global batch."""
+    """Tries software settings that need less memory or divide the global batch."""
     if request.recompute not in (None, ("full",)):
         yield attempts.remedy("--recompute full", request, recompute=("full",))
     if isinstance(request.batches, tuple):
@@ -181,7 +179,7 @@ def _settings(request: Request, attempts: _Attempts) -> Iterator[Remedy | None]:
 
 
 def _adapters(request: Request, attempts: _Attempts) -> Remedy | None:
-    """LoRA or QLoRA instead of full fine-tuning, the cheaper that fits."""
+    """Tries LoRA and QLoRA instead of full fine-tuning; returns the cheaper one that fits."""
     model = model_of(request)
     language = model.sequence_length is not None and model.parameters >= LEAST_ADAPTED
     if not language or request.profile is not None or request.extra.get("train"):
@@ -195,7 +193,7 @@ def _adapters(request: Request, attempts: _Attempts) -> Remedy | None:
 
 
 def _global_batches(request: Request, attempts: _Attempts, sign: int) -> Iterator[Remedy | None]:
-    """Feasible global batches next below or above the requested one."""
+    """Tries the next global batches below (`sign` -1) or above (1) the requested one."""
     if request.global_batch is None:
         return
     sizes = request.batches if isinstance(request.batches, tuple) else (1,)
@@ -211,7 +209,7 @@ def _global_batches(request: Request, attempts: _Attempts, sign: int) -> Iterato
 
 
 def _counts(request: Request, attempts: _Attempts) -> Iterator[Remedy | None]:
-    """The number of workers or machines that fits."""
+    """Tries the number of workers or machines of the cheapest plan without that limit."""
     if request.workers is not None and (result := attempts.cheapest(request, workers=None)):
         workers = result[0].workers
         yield attempts.remedy(f"--workers {workers}", request, workers=(workers,))
@@ -221,7 +219,7 @@ def _counts(request: Request, attempts: _Attempts) -> Iterator[Remedy | None]:
 
 
 def _offloads(request: Request, attempts: _Attempts) -> Iterator[Remedy | None]:
-    """Offload to the host memory of the requested machines."""
+    """Tries offloading to the host memory of the requested machines."""
     open_ = request.hardware is None and request.gpu is None
     if open_ or request.profile is not None or request.extra.get("offload"):
         return
@@ -232,7 +230,7 @@ def _offloads(request: Request, attempts: _Attempts) -> Iterator[Remedy | None]:
 
 
 def _budget(request: Request, attempts: _Attempts) -> Remedy | None:
-    """The least budget that works, in cents."""
+    """Tries four times the budget repeatedly, then the exact price of the cheapest plan."""
     budget = request.budget_usd_per_hour
     if budget is None:
         return None
@@ -244,7 +242,7 @@ def _budget(request: Request, attempts: _Attempts) -> Remedy | None:
 
 
 def _other_machine(request: Request, attempts: _Attempts) -> Remedy | None:
-    """The catalogue's machine with the cheapest samples."""
+    """Tries the machine with the lowest cost per sample in the catalogue."""
     if request.profile is not None or (request.hardware is None and request.gpu is None):
         return None
     result = attempts.cheapest(request, per_sample=True, hardware=None, gpu=None, sold=None)

@@ -36,7 +36,7 @@ class Shown:
         return notebook_html(self)
 
     def to_html(self, path: Path | str) -> None:
-        """Write the answer as one page with charts, as `--html` does."""
+        """Writes the answer as one page with charts, as `--html` does."""
         from planner.report.html import write_page
         from planner.report.page import page_of
 
@@ -54,7 +54,7 @@ class Shown:
 
 
 def sentences(assumed: Iterable[Note | Fact]) -> list[str]:
-    """Assumptions as sentences for JSON."""
+    """Assumptions as sentences for the JSON answers."""
     from planner.report.assumed import notes_of
 
     return list(map(str, notes_of(assumed)))
@@ -98,7 +98,7 @@ class Recommendation(Shown):
 
     @property
     def gain_over_fp32(self) -> float | None:
-        """Speedup of mixed precision; None if it was requested or fp32 does not fit."""
+        """Relative speedup of mixed precision; None if it was requested or fp32 does not fit."""
         if self.single_precision is None:
             return None
         return self.chosen.samples_per_s / self.single_precision.samples_per_s - 1
@@ -180,7 +180,7 @@ class Saturation(Shown):
 
     @property
     def chosen(self) -> SaturationPoint:
-        """The recommended point: the one within the limits nearest to the last worth its cost."""
+        """The recommended point: within the limits and nearest to the last point worth its cost."""
         last = self.saturation_workers or self.points[-1].workers
         training = training_of(self.request)
         feasible = [point for point in self.points if not missed_limit(point.scored, self.request, training)]
@@ -188,12 +188,12 @@ class Saturation(Shown):
 
     @property
     def limit(self) -> str:
-        """What takes most of the step besides compute just beyond saturation."""
+        """Name of the longest part of the step, besides compute, just beyond saturation."""
         return max(self._waits, key=self._waits.__getitem__)
 
     @property
     def limit_s(self) -> float:
-        """Seconds per step of the limit, just beyond saturation."""
+        """Seconds per step spent on `limit`, just beyond saturation."""
         return self._waits[self.limit]
 
     @property
@@ -252,7 +252,7 @@ class Comparison(Shown):
 
     @property
     def best_offers(self) -> list[ScoredPlan]:
-        """The best row of each subject."""
+        """The best row of each compared GPU, machine or provider."""
         by_subject: dict[str, list[ScoredPlan]] = {}
         for row in self.rows:
             by_subject.setdefault(self.subjects.get(row.plan.key, row.plan.machine), []).append(row)
@@ -286,12 +286,12 @@ class Comparison(Shown):
 
     @property
     def chosen(self) -> ScoredPlan:
-        """The row that the objective picks within the limits."""
+        """The recommended row: the objective's choice within the limits."""
         return best_of(self.rows, self.request)
 
     @property
     def tied(self) -> list[ScoredPlan]:
-        """Rows statistically tied with the choice."""
+        """Rows statistically tied with the recommended one."""
         feasible = within_limits(self.rows, self.request) or list(self.rows)
         return [feasible[i] for i in ranking_of(feasible, self.request).tied]
 

@@ -66,7 +66,7 @@ class Sampled:
 
 
 class _Walk:
-    """The space as dimensions for optuna's sampler; combinations that a site lacks are pruned."""
+    """The search space as dimensions for optuna's sampler; combinations that no site offers are pruned."""
 
     def __init__(self, cases: Cases) -> None:
         self.request, self.cases = cases.request, cases
@@ -84,7 +84,7 @@ class _Walk:
         self.choices = self._choices()
 
     def _counts(self) -> list[int]:
-        """Machine counts that divide the global batch; empty: any."""
+        """Machine counts that divide the global batch; empty if any count does."""
         request, counts = self.request, set[int]()
         if request.global_batch is None or request.workers:
             return []
@@ -99,7 +99,7 @@ class _Walk:
         return sorted(counts)
 
     def _choices(self) -> dict[str, dict[str, list[Any]]]:
-        """Values of each strategy's fields, over the smallest and largest sites."""
+        """Possible values of each strategy's settings, collected from the smallest and largest sites."""
         by_name: dict[str, dict[str, dict[Any, None]]] = {}
         for worker in self.workers.values():
             for mesh in self.meshes[worker.name]:
@@ -113,7 +113,7 @@ class _Walk:
         return {kind: {name: list(v) for name, v in values.items()} for kind, values in by_name.items()}
 
     def ask(self, trial: Trial) -> Plan | str:
-        """The plan of a trial, or why there is none."""
+        """The plan that a trial samples, or the reason why it is infeasible."""
         request = self.request
         worker = self.workers[_pick(trial, "worker_hardware", sorted(self.workers))]
         if request.workers:
@@ -138,7 +138,7 @@ class _Walk:
         return self._fitting(site, exchange, batch)
 
     def _fitting(self, site: Site, exchange: Exchange, batch: int) -> Plan | str:
-        """The plan with the least recompute that fits, or why none does."""
+        """The plan with the least recompute that fits, or the reason why none does."""
         request, model = self.request, self.cases.model
         modes = recompute_options(request, model)
         reason = ""
@@ -159,7 +159,7 @@ class _Walk:
         return reason
 
     def _exchange(self, trial: Trial, site: Site) -> Exchange | None:
-        """The strategy picked setting by setting; None if the site lacks the combination."""
+        """Samples a strategy, one setting at a time; None if the site does not offer the combination."""
         kind = _pick(trial, "exchange", list(self.choices))
         left = [
             option for option in usual_strategies(self.request, site, self.cases.model) if option.kind == kind
@@ -182,7 +182,7 @@ class _Walk:
 
 
 def _pick(trial: Trial, name: str, options: Sequence[T], key: Callable[[T], Any] = lambda value: value) -> T:
-    """One of the options, suggested by the trial if there are several."""
+    """Returns one of the options, sampled by the trial if there are several."""
     if len(options) == 1:
         return options[0]
     by_name = {key(option): option for option in options}
@@ -190,7 +190,7 @@ def _pick(trial: Trial, name: str, options: Sequence[T], key: Callable[[T], Any]
 
 
 def open_study(storage: str | None, seed: int) -> Study:
-    """A study of two objectives in memory, in a file or at a database URL."""
+    """Opens a study of two objectives in memory, in a file or at a database URL."""
     import optuna
 
     optuna.logging.set_verbosity(optuna.logging.ERROR)
@@ -216,7 +216,7 @@ def sample(
     storage: str | None = None,
     progress: Progress = ignore_progress,
 ) -> Sampled:
-    """Run a study up to this many trials; returns the simulated plans."""
+    """Runs a study up to this many trials and returns the simulated plans."""
     from optuna.trial import TrialState
 
     if trials < 1:
@@ -268,7 +268,7 @@ def recommend_sampled(
     progress: Progress,
     advice: bool,
 ) -> Recommendation:
-    """The recommendation from an optuna study."""
+    """Recommends a plan from the trials of an optuna study."""
     request = simulations.request
     outcome = sample(simulations, pool, trials=trials, storage=study, progress=progress)
     scored = within_limits(outcome.scored, request)
@@ -306,7 +306,7 @@ def recommend_sampled(
 
 
 def _hopeless(plan: Plan, cases: Cases, scored: dict[str, ScoredPlan]) -> bool:
-    """Whether a simulated plan dominates this one's bounds."""
+    """Whether a simulated plan dominates this plan's bounds."""
     speed, cost = _at_bound(plan, cases)
     return any(
         known.samples_per_s >= speed and known.usd_per_million_samples <= cost for known in scored.values()
@@ -314,18 +314,18 @@ def _hopeless(plan: Plan, cases: Cases, scored: dict[str, ScoredPlan]) -> bool:
 
 
 def _at_bound(plan: Plan, cases: Cases) -> tuple[float, float]:
-    """Upper bound on throughput and lower bound on cost per million samples."""
+    """Upper bound on samples per second, and lower bound on USD per million samples."""
     bound = cases.bound(plan)
     return bound, usd_per_million_samples(cases.usd_per_useful_hour(plan), bound)
 
 
 def _as_attr(scored: ScoredPlan) -> dict[str, Any]:
-    """A simulated plan as a trial attribute."""
+    """A simulated plan as the JSON value of a trial attribute."""
     return {"plan": scored.plan.as_dict(), "prediction": scored.prediction.record()}
 
 
 def _remembered(trial: FrozenTrial, cases: Cases) -> ScoredPlan | None:
-    """The plan that an earlier trial simulated."""
+    """The scored plan that a stored trial has simulated; None if it has none."""
     attr = trial.user_attrs.get("scored")
     if attr is None:
         return None

@@ -57,7 +57,7 @@ def _one_more(plan: Plan) -> Plan:
 
 
 def most_step_samples(request: Request, model: Model) -> float:
-    """The most samples per step to recommend; infinite with a fixed global batch or a profile."""
+    """Maximum samples per step to recommend; infinite with a fixed global batch or a profile."""
     fixed = request.global_batch is not None or request.profile is not None
     return inf if fixed else max_step_samples(model)
 
@@ -70,7 +70,7 @@ def saturation_for(
     jobs: int | None = None,
     progress: Progress = ignore_progress,
 ) -> Saturation:
-    """Throughput by number of workers for a request's plan, and the servers it needs."""
+    """Predicts throughput by number of workers for a request's plan, and the servers it needs."""
     asked = one_plan(request, joined=True)
     max_workers = max_workers or request.max_workers
     cases = Cases(request, model_of(request), load())
@@ -98,7 +98,7 @@ def saturation_of(
     sizes: bool = False,
     progress: Progress = ignore_progress,
 ) -> Saturation:
-    """The curve from the fewest workers that hold the model, and its turns; `sizes` adds server counts."""
+    """Scores worker counts from the fewest that hold the model; `sizes` adds server counts."""
     check_size(max_workers)
     request, cases = simulations.request, simulations.cases
     owned = owned_workers(plan, request)
@@ -157,14 +157,14 @@ def saturation_of(
 
 
 def owned_workers(plan: Plan, request: Request) -> int | None:
-    """The number of workers on the user's own machines; None if unknown."""
+    """Number of workers on the user's own machines; None if unknown."""
     hardware = request.market.machine(plan.machine)
     count = owned_machines(request, hardware) if hardware.machines or request.machines else None
     return None if count is None else count * plan.workers_per_machine
 
 
 def curve_of(plan: Plan, simulations: Simulations, pool: Executor, max_workers: int) -> WorkersCurve:
-    """The curve over worker counts that share the global batch."""
+    """The curve over worker counts that divide the global batch."""
     cases, batch = simulations.cases, simulations.request.global_batch
     per_machine = plan.workers_per_machine
     first = 1 if per_machine == 1 or plan.workers < per_machine else per_machine
@@ -200,7 +200,7 @@ def curve_of(plan: Plan, simulations: Simulations, pool: Executor, max_workers: 
 
 
 def strategy_error(plan: Plan, cases: Cases) -> str:
-    """Why a strategy cannot run with these workers; empty if it can."""
+    """Explains why a strategy cannot run with these workers; empty string if it can."""
     return str(plan.exchange.infeasibility(cases.site(plan)) or "")
 
 
@@ -229,7 +229,7 @@ def _points(scored: list[ScoredPlan], cases: Cases) -> list[SaturationPoint]:
 def _by_size(
     plan: Plan, simulations: Simulations, pool: Executor, threshold: float
 ) -> list[tuple[int, ScoredPlan]]:
-    """The best plan by number of servers, until one more adds too little."""
+    """The best plan for each number of servers, until one more adds less than `threshold`."""
     best: list[tuple[int, ScoredPlan]] = []
     by_size: dict[int, list[Plan]] = {}
     for other in plan.exchange.variants(simulations.cases.site(plan)):
@@ -262,7 +262,7 @@ def _advised(by_size: list[tuple[int, ScoredPlan]], threshold: float) -> int | N
 
 
 def _unclear_sizes(by_size: list[tuple[int, ScoredPlan]], threshold: float) -> bool:
-    """Whether the gain of the last servers is within the error of `threshold`."""
+    """Whether the last server's gain differs from `threshold` by less than its error."""
     if len(by_size) < 2:
         return False
     (_, now), (_, more) = by_size[-2:]

@@ -24,7 +24,7 @@ FILES = ("model", "hardware", "server_hardware", "profile")  # options that may 
 
 
 def read_scenario(path: Path) -> dict[str, Any]:
-    """Options of a TOML file; errors name file, line and key."""
+    """Reads the options of a TOML file; errors name file, line and key."""
     from planner.files.tomlfile import read
 
     source = read(path)
@@ -32,7 +32,7 @@ def read_scenario(path: Path) -> dict[str, Any]:
 
 
 def options_in(source: TomlSource, values: Mapping[str, Any]) -> dict[str, Any]:
-    """Options among a file's values; paths are relative to the file."""
+    """Checks a file's values and returns them as options, with paths relative to the file."""
     import msgspec
 
     from planner.files.regular_file import expanded, looks_like_path
@@ -62,13 +62,13 @@ def options_in(source: TomlSource, values: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def merge_options(given: Mapping[str, Any], config: Path | None) -> dict[str, Any]:
-    """Given options over those of a scenario file."""
+    """Options of a scenario file, overridden by the given ones."""
     scenario = read_scenario(config) if config is not None else {}
     return scenario | {name: value for name, value in given.items() if value is not None}
 
 
 def parse_request(model: str | None = None, **options: Unpack[Options]) -> Request:
-    """The request of these options: `parse_request("vgg11", budget=20, workers="1-8")`."""
+    """Builds the request for these options: `parse_request("vgg11", budget=20, workers="1-8")`."""
     known = {flag.name: flag for flag in flags_of(Request)}
     values: dict[str, Any] = {} if model is None else {"model": model}
     for name, value in options.items():

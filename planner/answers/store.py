@@ -84,7 +84,7 @@ class Store:
         return BadInput(f"cannot use {self.path} as the store of a sweep: {error}; name another file")
 
     def _share(self) -> None:
-        """Switch to write-ahead logging; SQLite does not wait for that lock itself."""
+        """Switches to write-ahead logging, and retries since SQLite does not wait for that lock itself."""
         deadline = time.monotonic() + BUSY_S
         while True:
             try:
@@ -99,7 +99,7 @@ class Store:
         self._db.close()
 
     def prepare(self, keys: Sequence[str], fingerprint: str) -> None:
-        """Insert the rows, or check that the store holds this sweep of this version of planner."""
+        """Inserts the rows, or checks that the store holds this sweep of this version of planner."""
         asked = (VERSION, fingerprint, planner.__version__)
         with self._transaction():
             known = self._db.execute("SELECT version, fingerprint, made_by FROM sweep").fetchone()
@@ -118,7 +118,7 @@ class Store:
             self._free_damaged()
 
     def _free_damaged(self) -> None:
-        """Drop results that do not match their digests."""
+        """Deletes results that do not match their digests."""
         rows = self._db.execute("SELECT number, key, result, digest FROM plans WHERE result IS NOT NULL")
         wrong = [number for number, key, result, digest in rows if digest != _digest(key, result)]
         self._db.executemany(
@@ -126,7 +126,7 @@ class Store:
         )
 
     def add(self, keys: Sequence[str]) -> list[int]:
-        """Row numbers of these plans, inserted if missing."""
+        """Inserts missing plans and returns the row numbers of all."""
         with self._transaction():
             self._db.executemany("INSERT OR IGNORE INTO plans (key) VALUES (?)", [(key,) for key in keys])
             rows = [
@@ -135,7 +135,7 @@ class Store:
         return [number for (number,) in rows]
 
     def claim(self, most: int, among: Sequence[int] = ()) -> list[int]:
-        """Claim up to `most` pending plans in order, optionally `among` some."""
+        """Claims up to `most` pending plans and returns their row numbers; `among` restricts the rows."""
         wanted = f"AND number IN ({','.join(map(str, among))})" if among else ""
         with self._transaction():
             owners = {
@@ -161,7 +161,7 @@ class Store:
         return [number for (number,) in free]
 
     def finish(self, number: int, result: str) -> None:
-        """Store a plan's result unless it has one."""
+        """Stores a plan's result unless it already has one."""
         with self._transaction():
             (key,) = self._db.execute("SELECT key FROM plans WHERE number = ?", (number,)).fetchone()
             self._db.execute(
@@ -170,14 +170,14 @@ class Store:
             )
 
     def release(self) -> None:
-        """Release unfinished claims."""
+        """Gives up the claims on plans without a result."""
         with self._transaction():
             self._db.execute(
                 "UPDATE plans SET owner = NULL WHERE owner = ? AND result IS NULL", (self.owner,)
             )
 
     def results(self, among: Sequence[int] = ()) -> dict[int, str]:
-        """Results by plan number; all, or those in `among`."""
+        """Results as JSON by row number; `among` restricts the rows."""
         wanted = f"AND number IN ({','.join(map(str, among))})" if among else ""
         with self._sqlite_errors():
             rows = self._db.execute(
@@ -186,14 +186,14 @@ class Store:
             return dict(rows.fetchall())
 
     def counts(self, among: Sequence[int] = ()) -> tuple[int, int]:
-        """Finished and total plans; of all, or of those in `among`."""
+        """Number of finished plans and of all plans; `among` restricts the rows."""
         wanted = f"WHERE number IN ({','.join(map(str, among))})" if among else ""
         with self._sqlite_errors():
             done, total = self._db.execute(f"SELECT COUNT(result), COUNT(*) FROM plans {wanted}").fetchone()
         return int(done), int(total)
 
     def tries(self) -> list[int]:
-        """How often each plan was started."""
+        """Number of times that each plan was started."""
         return [tries for (tries,) in self._db.execute("SELECT tries FROM plans ORDER BY number")]
 
     @contextmanager
@@ -212,7 +212,7 @@ class Store:
 
     @contextmanager
     def _sqlite_errors(self) -> Iterator[None]:
-        """Translate SQLite errors into one line about the disk or the file."""
+        """Translates SQLite errors into one line about the disk or the file."""
         try:
             yield
         except sqlite3.Error as error:
@@ -233,7 +233,7 @@ def _digest(*words: str) -> str:
 
 
 def _identity(pid: int) -> str:
-    """A process by host, number and start time, with a digest."""
+    """Identifies a process by host, number and start time, with a digest."""
     who = f"{socket.gethostname()}/{pid}/{_started(pid)}"
     return f"{who}/{_digest(who)}"
 
@@ -246,7 +246,7 @@ def _started(pid: int) -> str:
 
 
 def _lives(owner: str) -> bool:
-    """Whether a claiming process is alive; assumed for other machines."""
+    """Whether a claiming process is alive; assumed true on other machines."""
     who, _, digest = owner.rpartition("/")
     if digest != _digest(who):  # nobody's
         return False
@@ -270,7 +270,7 @@ def run_pending(
     among: Sequence[int] = (),
     progress: Callable[[int, int], None] = lambda done, of: None,
 ) -> None:
-    """Claim, simulate and store plans until all (or those in `among`) have results."""
+    """Claims, simulates and stores plans until all (or those in `among`) have results."""
     most, flying = 2 * slots(pool), dict[Future[Prediction], int]()
     store.release()  # what an earlier attempt of this process could not give back
     try:
@@ -297,8 +297,7 @@ def run_pending(
 
 
 def _outcome(future: Future[Prediction]) -> str:
-    """A simulation's result to store: a prediction or a refusal. Failures of the machine are raised and
-    retried later."""
+    """A simulation's prediction or refusal as JSON. Failures of the machine are raised and retried later."""
     try:
         return encode_result(future.result())
     except REFUSALS as error:
@@ -313,14 +312,14 @@ def _outcome(future: Future[Prediction]) -> str:
 
 
 def encode_result(result: Prediction | PlannerError) -> str:
-    """A prediction or refusal as JSON."""
+    """Encodes a prediction or refusal as JSON."""
     if isinstance(result, PlannerError):
         return msgspec.json.encode({"refused": str(result)}).decode()
     return msgspec.json.encode({"prediction": result.record()}).decode()
 
 
 def decode_result(text: str) -> Prediction | str:
-    """A prediction, or the text of a refusal."""
+    """Decodes a stored result into a prediction, or the text of a refusal."""
     stored = msgspec.json.decode(text)
     return str(stored["refused"]) if "refused" in stored else Prediction.read(stored["prediction"])
 

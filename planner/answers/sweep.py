@@ -52,7 +52,7 @@ class Grid:
 
     @property
     def fingerprint(self) -> str:
-        """A digest of plans, models, machines and settings."""
+        """Digest of plans, models, machines and settings."""
         market = self.simulations[0].request.market
         names = sorted({rented.machine for plan in self.plans for rented in plan.rented(market)})
         return fingerprint(
@@ -63,7 +63,7 @@ class Grid:
 
 
 def _asked(request: Request, model: Model) -> list[Any]:
-    """The request's values for the fingerprint; files count by content."""
+    """The request, model and profiles as values for the fingerprint; files count by content."""
     words = tuple(word for word in request.server_hardware or () if word in SERVER_WORDS)
     asked = replace(
         request,
@@ -120,7 +120,7 @@ class _Search(msgspec.Struct):
 
 
 def read_sweep(path: Path) -> Sweep:
-    """Read a sweep file; errors name file, line and key."""
+    """Reads a sweep file; errors name file, line and key."""
     from planner.files.tomlfile import decode, read
 
     source = read(path)
@@ -144,7 +144,7 @@ def read_sweep(path: Path) -> Sweep:
 
 
 def grid_of(requests: list[Request]) -> Grid:
-    """All plans of the requests, each once."""
+    """Enumerates the plans of all requests, without duplicates."""
     if (many := sum(map(combinations, requests))) > MAX_PLANS:
         raise BadInput(
             f"the axes of the sweep make {many:,} combinations; at most {MAX_PLANS:,} fit in one sweep: give "
@@ -171,7 +171,7 @@ def grid_of(requests: list[Request]) -> Grid:
 
 
 def combinations(request: Request) -> int:
-    """The size of a request's grid, before plans are made."""
+    """Number of combinations in a request's grid, before infeasible ones are dropped."""
     axes = (
         request.market.matching(request.hardware_words),
         request.workers,
@@ -193,7 +193,7 @@ def sweep_for(
     jobs: int | None = None,
     progress: Progress = ignore_progress,
 ) -> SweepResult:
-    """Score plans that the store lacks; returns all. With `trials`, optuna samples each request."""
+    """Scores plans that the store lacks, and returns all. With `trials`, optuna samples each request."""
     store = Store(store_path)
     try:
         with executor_of(executor, jobs) as pool:
@@ -221,7 +221,7 @@ def _scored(grid: Grid, store: Store, pool: Executor, progress: Progress) -> Swe
 def _sampled(
     requests: list[Request], store: Store, pool: Executor, trials: int, progress: Progress
 ) -> SweepResult:
-    """Run an in-memory study per request, its simulations in the store."""
+    """Runs one in-memory study per request, with its simulations in the store."""
     from planner.answers.sampled import sample
 
     models = [model_of(request) for request in requests]
@@ -247,7 +247,7 @@ def _sampled(
 
 
 def _machines(request: Request) -> list[Hardware]:
-    """Machines that plans of the request may use."""
+    """Worker and server machines that plans of the request may use."""
     market, model = request.market, model_of(request)
     workers = market.matching(request.hardware_words)
     hosts = {
@@ -274,7 +274,7 @@ def _result(grid: Grid, store: Store, partial: bool) -> SweepResult:
 
 
 def requests_from(scenarios: list[dict[str, Any]]) -> list[Request]:
-    """The requests of scenarios; replicas take one worker unless the sweep names more."""
+    """Parses scenarios into requests; a replica has one worker unless the sweep sets more."""
     return [parse_request(**({"workers_per_replica": 1} | scenario)) for scenario in scenarios]
 
 
@@ -286,7 +286,7 @@ def sweep(
     cluster: str | None = None,
     progress: Progress = ignore_progress,
 ) -> SweepResult:
-    """Score a sweep file into a store, here or on a Dask cluster."""
+    """Scores the plans of a sweep file into a store, here or on a Dask cluster."""
     asked = read_sweep(Path(config))
     requests = requests_from(asked.scenarios)
     with executor_of(None, jobs, cluster) as pool:
@@ -294,5 +294,5 @@ def sweep(
 
 
 def fingerprint(*values: Any) -> str:
-    """A digest of values by their repr."""
+    """SHA-256 digest of the values' repr."""
     return hashlib.sha256(repr(values).encode()).hexdigest()

@@ -38,12 +38,12 @@ class Timeline:
 
     @cached_property
     def first_s(self) -> float:
-        """When the first chunk began."""
+        """Simulated time in seconds at which the first chunk began."""
         return float(self.rows["start_s"].min())
 
 
 def timeline_of(request: Request, plan: Plan, *, steps: int = 3) -> Timeline:
-    """A few steps of a plan, with the seed that scored it."""
+    """Simulates a few steps of a plan with the seed that scored it."""
     case = Cases(request, model_of(request)).case(plan)
     about = {
         "model": plan.model,
@@ -58,7 +58,7 @@ def timeline_of(request: Request, plan: Plan, *, steps: int = 3) -> Timeline:
 def simulate_window(
     case: Case, *, seed: int = 0, steps: int = 3, about: Mapping[str, Any] | None = None
 ) -> Timeline:
-    """Simulate a few steps of worker 0 after a warm-up, and keep their chunks."""
+    """Simulates a few steps of worker 0 after a warm-up, and keeps the chunks that overlap them."""
     from planner.simulator.run import RunOptions, run
     from planner.simulator.simulate import FAIRNESS_SIGMA, start_offsets_s
 
@@ -96,5 +96,5 @@ def simulate_window(
 
 
 def _more(steps: int) -> int:
-    """Slightly more steps, since workers differ in speed."""
+    """Adds an eighth to a number of steps (at least 2), since workers differ in speed."""
     return steps + max(2, steps // 8)

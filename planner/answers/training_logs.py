@@ -53,7 +53,7 @@ class TrainingLog:
     count: int = 0  # of values in all series
 
     def add(self, name: str, value: Any, step: Any = None, clock: Any = None) -> None:
-        """Add a value to a series; texts and non-finite numbers are skipped."""
+        """Adds a value to a series; skips texts and non-finite numbers."""
         number = _number(value)
         if number is None:
             return
@@ -77,7 +77,7 @@ def _number(value: Any) -> float | None:
 
 
 def _seconds(clock: Any) -> float | None:
-    """A point in time in seconds, from a number or a date in ISO 8601."""
+    """Converts a number or an ISO 8601 date to seconds; None if it is neither."""
     if (number := _number(clock)) is not None or not isinstance(clock, str):
         return number
     try:
@@ -98,7 +98,7 @@ def _text(path: Path) -> str:
 
 
 def read_log(path: Path | str) -> TrainingLog:
-    """Read the log of a training run from a file, or of the one run in a folder."""
+    """Reads the log of a training run from a file, or from a folder that holds one run."""
     path = Path(path)
     if not path.is_dir():
         return _read_file(path)
@@ -132,7 +132,7 @@ def _read_file(path: Path) -> TrainingLog:
 
 
 def _mlflow(folder: Path) -> TrainingLog:
-    """Read a file per metric; lines are a time in milliseconds, the value and the step."""
+    """Reads one file per metric; its lines are a time in milliseconds, the value and the step."""
     log = TrainingLog(folder, "MLflow")
     for file in sorted(file for file in folder.rglob("*") if file.is_file()):
         for number, line in enumerate(io.StringIO(_text(file)), 1):
@@ -153,7 +153,7 @@ FLOAT_VALUES, TENSOR_CONTENT = 5, 4  # TensorProto
 
 
 def _tensorboard(path: Path, files: Iterable[Path]) -> TrainingLog:
-    """Read the scalars of event files."""
+    """Reads the scalars of event files."""
     log = TrainingLog(path, "TensorBoard")
     for file in files:
         try:
@@ -171,7 +171,7 @@ def _tensorboard(path: Path, files: Iterable[Path]) -> TrainingLog:
 
 
 def _records(path: Path) -> Iterator[bytes]:
-    """Records of a TFRecord file; an unfinished last one is left out."""
+    """Yields the records of a TFRecord file without an unfinished last one."""
     with opened(path) as file:
         left = LARGEST_EVENTS_BYTES
         while len(head := file.read(12)) == 12:
@@ -190,7 +190,7 @@ Place = tuple[int, int]
 
 
 def _places(data: bytes, start: int, end: int) -> dict[int, list[Place]]:
-    """The start and end of a message's fields by number; for a varint its value instead of the start."""
+    """Start and end of a message's fields by field number; for a varint its value instead of the start."""
     places: dict[int, list[Place]] = {}
     for number, _, a, b in protobuf.fields(data, start, end):
         places.setdefault(number, []).append((a, b))
@@ -198,7 +198,7 @@ def _places(data: bytes, start: int, end: int) -> dict[int, list[Place]]:
 
 
 def _unpacked(form: str, data: bytes, places: Iterable[Place]) -> float | None:
-    """The number in the last of these fields with the right size."""
+    """The number in the last of the fields that has the right size; None if none has."""
     size, number = struct.calcsize(form), None
     for start, end in places:
         if end - start == size:
@@ -209,7 +209,7 @@ def _unpacked(form: str, data: bytes, places: Iterable[Place]) -> float | None:
 def _add_scalar(
     log: TrainingLog, event: bytes, value: dict[int, list[Place]], step: int, clock_s: float | None
 ) -> None:
-    """Add the number of a summary, unless it is an image or a histogram."""
+    """Adds the number of a summary, unless it is an image or a histogram."""
     number = _unpacked("<f", event, value.get(SIMPLE_VALUE, ()))
     for place in value.get(TENSOR, ()):
         tensor = _places(event, *place)
@@ -219,7 +219,7 @@ def _add_scalar(
 
 
 def _json(path: Path, text: str) -> TrainingLog:
-    """Read W&B history (rows, columns or a row per line) or the state of transformers' Trainer."""
+    """Reads W&B history (rows, columns or a row per line) or the state of transformers' Trainer."""
     if sum(map(text.count, "[{,")) > 2 * MOST_VALUES:
         raise BadInput(f"{path}: more than {2 * MOST_VALUES:,} values; log fewer steps or metrics")
     try:
@@ -253,7 +253,7 @@ def _rows(path: Path, format: str, rows: Any) -> TrainingLog:
 
 
 def _table(path: Path, text: str) -> TrainingLog:
-    """Read CSV with headings, or plain numbers of seconds per step."""
+    """Reads CSV with headings, or plain numbers of seconds per step."""
     first = next((line for line in io.StringIO(text) if line.strip()), "")
     delimiter = max(",;\t", key=first.count)
     try:
@@ -265,7 +265,7 @@ def _table(path: Path, text: str) -> TrainingLog:
 
 
 def _numbers(path: Path, text: str) -> TrainingLog:
-    """Read every number of a file; the first line may be a heading."""
+    """Reads every number of a file; the first line may be a heading."""
     log, name = TrainingLog(path, "numbers"), STEP_TIMES
     for line_number, line in enumerate(io.StringIO(text), 1):
         for word in line.replace(",", " ").replace(";", " ").split():
