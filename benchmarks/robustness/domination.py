@@ -106,7 +106,7 @@ def classes(kinds: list[Hardware]) -> list[list[str]]:
 
 def plain(answer: ScoredPlan, cases: Cases, simulations: Simulations) -> Iterator[ScoredPlan]:
     """The baselines of an answer: one device, and all-reduce in one machine with all else equal."""
-    devices = cases.market.machine(answer.plan.machine).device_count
+    devices = cases.market.find_machine(answer.plan.machine).device_count
     for workers, exchange in ((1, Alone()), (devices, AllReduce())):
         changed = replace(answer.plan, workers=workers, exchange=exchange, mesh=WHOLE)
         if changed == answer.plan or (workers == 1 and exchange.kind == "allreduce"):

@@ -163,7 +163,7 @@ def in_market(request: Request, change: Callable[[Hardware], Hardware]) -> Reque
     other = replace(
         request,
     )
-    kinds = request.market.matching(request.hardware_words)
+    kinds = request.market.select_machines(request.hardware_words)
     terms = (request.network_used, request.bandwidth_bytes_per_s, request.region, request.spot)
     vars(other)["market"] = Market(*terms, own=tuple(map(change, kinds)))
     return other
@@ -221,7 +221,10 @@ def slower_by_two(case: Case) -> Case:
 
 
 def more_bandwidth(request: Request) -> Request:
-    known = [request.market.nic_bytes_per_s(kind) for kind in request.market.matching(request.hardware_words)]
+    known = [
+        request.market.nic_bytes_per_s(kind)
+        for kind in request.market.select_machines(request.hardware_words)
+    ]
     now = request.bandwidth_bytes_per_s or max((rate for rate in known if rate), default=1.25e9)
     return replace(request, bandwidth_bytes_per_s=2 * now)
 

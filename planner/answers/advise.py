@@ -163,7 +163,7 @@ def _lower_precisions(plan: Plan, cases: Cases) -> Iterator[Option]:
     request = cases.request
     if request.profile is not None or request.formats is not None:
         return
-    has = cases.market.machine(plan.machine).device.flops
+    has = cases.market.find_machine(plan.machine).device.flops
     for names in LOWER[plan.precision.name]:
         first = next((name for name in names if name in has), None)
         if first is not None and (first != "fp8" or cases.model.sequence_length is not None):

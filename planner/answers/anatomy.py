@@ -131,7 +131,7 @@ def anatomy_of(scored: ScoredPlan, cases: Cases) -> Anatomy:
     """Step breakdown, peak memory and utilization of a simulated plan."""
     plan, model = scored.plan, cases.model
     mfu = hfu = None
-    device = cases.market.machine(plan.machine).device
+    device = cases.market.find_machine(plan.machine).device
     if cases.request.profile is None and device.kind == "gpu":
         rate, of = scored.samples_per_s, (plan.workers, device, plan.precision)
         mfu = model_flops_utilization(model, rate, *of)

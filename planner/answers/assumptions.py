@@ -236,7 +236,7 @@ def _kinds(plans: Iterable[Plan], request: Request) -> list[Hardware]:
     """Worker and server machines of the plans, without duplicates."""
     market = request.market
     names = dict.fromkeys(rented.machine for plan in plans for rented in plan.rented(market))
-    return [market.machine(name) for name in names]
+    return [market.find_machine(name) for name in names]
 
 
 def _job(request: Request) -> list[Fact]:
@@ -321,7 +321,7 @@ def _compute(plans: list[Plan], cases: Cases) -> list[Fact]:
     experts: list[Fact] = [AllExperts(most)] if most else []
     if request.profile is not None and (recordings := request.recordings) is not None:
         scaled = dict.fromkeys(
-            recordings.words(plan.batch, request.market.machine(plan.machine).device) for plan in plans
+            recordings.words(plan.batch, request.market.find_machine(plan.machine).device) for plan in plans
         )
         source = request.profile.source
         return [*experts, *(ProfileTimes(source, request.profile.steps, words) for words in scaled)]
@@ -329,7 +329,7 @@ def _compute(plans: list[Plan], cases: Cases) -> list[Fact]:
     out = experts + list(
         dict.fromkeys(ComputeSource(each.source, each.basis, each.device) for each in computations)
     )
-    cpus = any(request.market.machine(plan.machine).device.kind == "cpu" for plan in plans)
+    cpus = any(request.market.find_machine(plan.machine).device.kind == "cpu" for plan in plans)
     if request.framework is not None and cpus:
         out.append(FrameworkHint(cpus=True))
     if request.framework is None and any(plan.mesh.is_sharded for plan in plans):
@@ -340,7 +340,7 @@ def _compute(plans: list[Plan], cases: Cases) -> list[Fact]:
 def _batch(plans: list[Plan], cases: Cases, *, searched: bool) -> list[Fact]:
     request, model = cases.request, cases.model
     own = model.default_batch
-    gpus = any(request.market.machine(plan.machine).device.kind == "gpu" for plan in plans)
+    gpus = any(request.market.find_machine(plan.machine).device.kind == "gpu" for plan in plans)
     if not is_batch_open(request, model) or not gpus:
         return []
     fewer = tuple(sorted({plan.batch for plan in plans if plan.batch < own}))
@@ -360,7 +360,7 @@ def _input(kinds: list[Hardware], cases: Cases) -> list[Fact]:
 
 def _measured(plans: list[Plan], cases: Cases) -> list[Fact]:
     corrected = {
-        (cases.market.machine(plan.machine).device.name, factor.words)
+        (cases.market.find_machine(plan.machine).device.name, factor.words)
         for plan in plans
         if (factor := cases.factor(plan)) is not None
     }

@@ -23,13 +23,13 @@ from planner.search.sizes import is_batch_open, micro_batches, recompute_options
 
 def single_device_plan(plan: Plan, cases: Cases) -> Plan | None:
     """One device of the plan's kind on the cheapest machine that has it; None if the model does not fit."""
-    alone = _on_one_device(plan, _cheapest(cases.market.machine(plan.machine), cases))
+    alone = _on_one_device(plan, _cheapest(cases.market.find_machine(plan.machine), cases))
     return alone if cases.feasibility.is_possible(alone) else None
 
 
 def best_single_device_plan(plan: Plan, cases: Cases) -> Plan | None:
     """The fastest single-device plan, over batches and recompute modes; None if the model does not fit."""
-    same, machine = single_device_plan(plan, cases), _cheapest(cases.market.machine(plan.machine), cases)
+    same, machine = single_device_plan(plan, cases), _cheapest(cases.market.find_machine(plan.machine), cases)
     tried = _options(_on_one_device(plan, machine), machine, cases)
     options = {option.key: option for option in tried if cases.feasibility.is_possible(option)}
     if same is not None:
@@ -67,7 +67,7 @@ def _cheapest(machine: Hardware, cases: Cases) -> Hardware:
     request, market = cases.request, cases.market
     if request.profile is not None or machine.device_count == 1 or machine.standing == "own":
         return machine
-    known = [*market.matching(request.hardware_words), *single_device_machines(request, machine)]
+    known = [*market.select_machines(request.hardware_words), *single_device_machines(request, machine)]
     alike = [
         kind
         for kind in known
@@ -91,7 +91,7 @@ def baseline_of(
 
 def _charged(baseline: ScoredPlan, cases: Cases) -> ScoredPlan:
     """Charges one device's share of an own machine's price; rented machines are charged in full."""
-    machine = cases.market.machine(baseline.plan.machine)
+    machine = cases.market.find_machine(baseline.plan.machine)
     if machine.standing != "own" or machine.device_count == 1:
         return baseline
     share = 1 / machine.device_count

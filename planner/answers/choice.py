@@ -120,7 +120,7 @@ def possible_ties(
     left = [i for i in feasible_at_bound if i not in outcome.long and (among is None or i in among)]
     hopeful = [
         Candidate(
-            cases.market.machine(plan.machine).device.name,
+            cases.market.find_machine(plan.machine).device.name,
             float(ceiling[i] * worth[i]) * exp(contest.sigma[i] ** 2 / 2),
             float(contest.usd_per_hour[i]),
             float(contest.sigma[i]),

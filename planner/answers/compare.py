@@ -16,8 +16,8 @@ from planner.answers.refusals import left_out_notes, no_plans
 from planner.answers.results import Comparison
 from planner.errors import Infeasible
 from planner.hardware import Hardware
-from planner.hardware.prices.cost import paid_for, usd_per_million_samples
-from planner.hardware.prices.offers import with_devices
+from planner.hardware.prices.cost import rental_cost, usd_per_million_samples
+from planner.hardware.prices.offers import machines_with_devices
 from planner.model import Model
 from planner.note import Progress, Reason, Verb, ignore_progress
 from planner.search.cases import Cases
@@ -172,10 +172,10 @@ def _raced(
 
 def subjects_asked(request: Request) -> dict[str, tuple[str, ...]]:
     """Machine names by the GPU, machine or provider that is compared; by device if none is named."""
-    kinds = request.market.matching(request.hardware_words)
+    kinds = request.market.select_machines(request.hardware_words)
     if request.gpu is not None:
         words = [word.strip() for word in request.gpu.split(",")]
-        return {word: tuple(kind.name for kind in with_devices(kinds, word)) for word in words}
+        return {word: tuple(kind.name for kind in machines_with_devices(kinds, word)) for word in words}
     by: Callable[[Hardware], str]
     if request.hardware is not None:
         by = attrgetter("name")
@@ -235,7 +235,7 @@ def _spot(rows: Sequence[ScoredPlan], cases: Cases) -> dict[str, float]:
     out: dict[str, float] = {}
     for row in rows:
         rented = row.plan.rented(request.market)
-        paid = paid_for(rented, request.market, request.spot_terms, cases.feasibility.state_bytes)
+        paid = rental_cost(rented, request.market, request.spot_terms, cases.feasibility.state_bytes)
         if paid.course is not None:
             out[row.plan.key] = usd_per_million_samples(paid.usd_per_useful_hour, row.samples_per_s)
     return out

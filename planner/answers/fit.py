@@ -152,7 +152,7 @@ def _row(request: Request, label: str, tokens: float) -> FitRow:
 def offers(request: Request) -> list[Hardware]:
     """Machines with the requested GPU, sorted by price per hour."""
     market, unpriced = request.market, float("inf")
-    machines = market.matching(request.hardware_words)
+    machines = market.select_machines(request.hardware_words)
     return sorted(machines, key=lambda kind: (market.usd_per_hour(kind) or unpriced, kind.name))
 
 

@@ -15,7 +15,7 @@ from planner.search.training import training_asked
 def launch_of(scored: ScoredPlan, request: Request) -> Launch:
     """Machines, processes and settings that launch a plan; no provider for machines not for rent."""
     plan, market = scored.plan, request.market
-    hardware = market.machine(plan.machine)
+    hardware = market.find_machine(plan.machine)
     rentable = hardware.standing == "rentable"
     price = market.price(hardware)
     speed = f"{scored.samples_per_s:,.4g} samples/s predicted"
@@ -67,7 +67,7 @@ def recipe_of(scored: ScoredPlan, request: Request) -> Recipe:
         base=training.base,
         dropout=training.dropout,
         offload=training.offload,
-        on_cpu=request.market.machine(plan.machine).device.kind == "cpu",
+        on_cpu=request.market.find_machine(plan.machine).device.kind == "cpu",
     )
 
 

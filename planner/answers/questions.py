@@ -84,7 +84,7 @@ def one_plan(request: Request, *, joined: bool = False) -> Plan:
     kind = one_machine(request)
     if request.recordings is not None and (words := request.recordings.refusal(kind)):
         raise BadInput(words)
-    if words := request.market.no_rdma(kind):
+    if words := request.market.rdma_refusal(kind):
         raise BadInput(words)
     request = _connected(request, kind, joined=joined)
     for flag, values in (
@@ -217,7 +217,7 @@ def one_machine(request: Request) -> Hardware:
     asked = request.hardware or request.profile or by_device
     large = request.profile is None and model_of(request).parameters >= LARGE_PARAMETERS
     words = request.hardware_words if asked else (LARGE_MACHINE if large else DEFAULT_MACHINE,)
-    kinds = request.market.matching(words)
+    kinds = request.market.select_machines(words)
     recordings = request.recordings
     if recordings is not None and request.hardware is None and request.any_device and not by_device:
         kinds = tuple(kind for kind in kinds if recordings.same(kind.device)) or kinds

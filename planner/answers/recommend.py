@@ -205,7 +205,7 @@ def with_cheaper_baseline(
     """The shown plans and the cheapest, which may be the baseline (the search discounts large batches)."""
     if baseline is None or baseline.charged_share < 1 or not within_limits([baseline], request):
         return shown, cheapest
-    asked = request.market.matching(request.hardware_words)
+    asked = request.market.select_machines(request.hardware_words)
     if baseline.plan.machine not in {kind.name for kind in asked}:
         return shown, cheapest
     if baseline.usd_per_million_samples >= cheapest.usd_per_million_samples or not baseline.priced:

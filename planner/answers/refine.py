@@ -208,7 +208,7 @@ def same_step_plans(plan: Plan, cases: Cases) -> Iterator[Plan]:
         workers=(plan.workers,),
     )
     feasibility = Feasibility(same, cases.model)
-    for other in plans_on(cases.market.machine(plan.machine), same, feasibility):
+    for other in plans_on(cases.market.find_machine(plan.machine), same, feasibility):
         if other.workers == plan.workers and exclusion(other, same, feasibility)[0] is None:
             yield other
 

@@ -184,7 +184,7 @@ def _machines_too_small(request: Request) -> PlannerError | None:
     model = model_of(request)
     errors = [
         mesh.infeasibility(Site(kind, mesh.size), model)
-        for kind in request.market.matching(request.hardware_words)
+        for kind in request.market.select_machines(request.hardware_words)
         for mesh in meshes(model, Site(kind, kind.device_count), request.axis_settings)
     ]
     return errors[0] if errors and all(errors) else None
@@ -194,7 +194,7 @@ def _no_replicas(request: Request) -> str:
     """Explains why no number of machines holds whole replicas; empty string if some do."""
     if not request.names_mesh:
         return ""
-    model, machines = model_of(request), request.market.matching(request.hardware_words)
+    model, machines = model_of(request), request.market.select_machines(request.hardware_words)
     named = meshes(model, Site(machines[0], machines[0].device_count), request.axis_settings)
     counts = {
         kind.name: min(lcm(mesh.size, kind.device_count) // kind.device_count for mesh in named)

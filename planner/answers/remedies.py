@@ -249,7 +249,7 @@ def _other_machine(request: Request, attempts: _Attempts) -> Remedy | None:
     if result is None:
         return None
     name = result[0].machine
-    asked = {kind.device.kind for kind in request.market.matching(request.hardware_words)}
-    if request.market.machine(name).device.kind not in asked:
+    asked = {kind.device.kind for kind in request.market.select_machines(request.hardware_words)}
+    if request.market.find_machine(name).device.kind not in asked:
         return None  # CPUs with room for what GPUs cannot hold
     return attempts.remedy(f"--hardware {name}", request, hardware=(name,), gpu=None, sold=None)

@@ -158,7 +158,7 @@ def saturation_of(
 
 def owned_workers(plan: Plan, request: Request) -> int | None:
     """Number of workers on the user's own machines; None if unknown."""
-    hardware = request.market.machine(plan.machine)
+    hardware = request.market.find_machine(plan.machine)
     count = owned_machines(request, hardware) if hardware.machines or request.machines else None
     return None if count is None else count * plan.workers_per_machine
 

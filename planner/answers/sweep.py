@@ -58,7 +58,7 @@ class Grid:
         return fingerprint(
             [plan.key for plan in self.plans],
             [_asked(s.request, s.cases.model) for s in dict.fromkeys(self.simulations)],
-            [_nameless(market.machine(name)) for name in names],
+            [_nameless(market.find_machine(name)) for name in names],
         )
 
 
@@ -173,7 +173,7 @@ def grid_of(requests: list[Request]) -> Grid:
 def combinations(request: Request) -> int:
     """Number of combinations in a request's grid, before infeasible ones are dropped."""
     axes = (
-        request.market.matching(request.hardware_words),
+        request.market.select_machines(request.hardware_words),
         request.workers,
         request.servers,
         request.server_hardware,
@@ -249,14 +249,14 @@ def _sampled(
 def _machines(request: Request) -> list[Hardware]:
     """Worker and server machines that plans of the request may use."""
     market, model = request.market, model_of(request)
-    workers = market.matching(request.hardware_words)
+    workers = market.select_machines(request.hardware_words)
     hosts = {
         rented.machine: None
         for worker in workers
         for exchange in allowed_exchanges(request, site_of(request, worker, 1), model)
         for rented in exchange.rented(site_of(request, worker, 1))
     }
-    return [*workers, *(market.machine(name) for name in hosts)]
+    return [*workers, *(market.find_machine(name) for name in hosts)]
 
 
 def _result(grid: Grid, store: Store, partial: bool) -> SweepResult:

@@ -66,13 +66,13 @@ def show_hardware(
             raise Infeasible("nothing that is asked for can be rented; --all lists what there was")
         return Answer(offers_table(offered), title="planner hardware: offers")
     if provider is not None:
-        from planner.hardware.prices.offers import of_providers
+        from planner.hardware.prices.offers import filter_by_provider
 
-        machines = of_providers(machines, provider)
+        machines = filter_by_provider(machines, provider)
     if name and len(machines) == 1 and not any(sign in name for sign in "*?["):
         title = f"planner hardware: {machines[0].name}"
         return Answer(hardware_page(machines[0]), hardware_data(machines[0]), title)
-    listed = [machine for machine in machines if machine.can_be_had or not sold]
+    listed = [machine for machine in machines if machine.is_available or not sold]
     if not listed:
         if not machines:
             raise BadInput(f"no machine matches {name!r} of {provider}")

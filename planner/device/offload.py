@@ -132,8 +132,7 @@ def offload_times(
 
 
 def _lengthened(computation: Computation, parts: Sequence[str], times: OffloadTimes) -> Computation:
-    """The computation of a micro-batch with exposed copies in its passes; a sharded update is shared out by
-    whoever lowers it."""
+    """The computation of a micro-batch with exposed copies added to its passes and the update on the host."""
     factors = computation.role.astype(float) * 0 + 1
     for role, added_s in ((FORWARD, times.forward_s), (BACKWARD, times.backward_s)):
         if added_s:

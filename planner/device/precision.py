@@ -1,7 +1,5 @@
 """Precision and optimizers: the numbers that training keeps for each parameter.
 
-Precision are the number formats of a run, as a value of the plan.
-
 A format is what a kernel computes in; the bytes say what each kind of number takes where it is kept or sent.
 Mixed precision as frameworks do it computes in sixteen bits and keeps a master copy in thirty-two.
 

@@ -43,11 +43,9 @@ class Source:
 
 @dataclass(frozen=True, slots=True)
 class Device:
-    """An accelerator, or all cores of a CPU machine taken together.
-
-    `name` is the key in `hardware/devices.toml`. For a CPU machine `cores` are the physical cores, `flops`
-    the peaks of all of them and `memory_bytes` the machine's memory.
-    """
+    """An accelerator, or all cores of a CPU machine taken together. `name` is the key in
+    `hardware/devices.toml`. For a CPU machine `cores` are the physical cores, `flops` the peaks of all of
+    them and `memory_bytes` the machine's memory."""
 
     name: str
     kind: Literal["gpu", "cpu"]
@@ -73,20 +71,17 @@ class Device:
 
     @property
     def formats(self) -> tuple[str, ...]:
-        """The supported number formats, widest first."""
+        """Supported number formats, widest first."""
         return tuple(format for format in FORMATS if format in self.flops)
 
 
 @dataclass(frozen=True, slots=True)
 class Fabric:
-    """The links between the devices of one machine.
-
-    `bytes_per_s` is the rate of one device over all its links, each way. A `switch` joins all devices at that
-    rate, a `mesh` each device to some others; traffic between `pairs` gets `between_bytes_per_s`; `pcie` is
-    the host's tree. `curve` names measured collectives (`planner.hardware.collective_curves`),
-    `allreduce_bytes_per_s` is the bus bandwidth of a large all-reduce over all devices, `machines` the number
-    of machines in one domain (18 in a rack of GB200).
-    """
+    """The links between the devices of one machine. `bytes_per_s` is the rate of one device over all its
+    links, each way. A `switch` joins all devices at that rate, a `mesh` each device to some others; traffic
+    between `pairs` gets `between_bytes_per_s`; `pcie` is the host's tree. `curve` names measured collectives
+    (`planner.hardware.collective_curves`), `allreduce_bytes_per_s` is the bus bandwidth of a large all-reduce
+    over all devices, `machines` the number of machines in one domain (18 in a rack of GB200)."""
 
     kind: Link
     topology: Topology
@@ -103,12 +98,10 @@ class Fabric:
 
 @dataclass(frozen=True, slots=True)
 class KernelRates:
-    """A device's rates by kind of kernel, from which steps are synthesized.
-
-    `rates` are per kernel kind (conv1x1, conv3x3, conv, fc: multiply-adds per second; memory: bytes per
-    second); `overhead_s` is the fixed cost of one op, `median_error` that of the fit. In
-    `hardware/kernels.toml` a CPU's rates may be per core (`per_core = true`).
-    """
+    """A device's rates by kind of kernel, from which steps are synthesized. `rates` are per kernel kind
+    (conv1x1, conv3x3, conv, fc: multiply-adds per second; memory: bytes per second); `overhead_s` is the
+    fixed cost of one op, `median_error` that of the fit. In `hardware/kernels.toml` a CPU's rates may be per
+    core (`per_core = true`)."""
 
     rates: Mapping[str, float]
     overhead_s: float
@@ -187,13 +180,13 @@ class Hardware:
     machines: int | None = None  # owned machines, the most that a plan can use
 
     @property
-    def can_be_had(self) -> bool:
+    def is_available(self) -> bool:
         """Whether the machine can be rented or is owned."""
         return self.standing in ("rentable", "own")
 
     @property
     def prices(self) -> tuple[Price, ...]:
-        """The prices of all regions, the main one first."""
+        """Prices in all regions, the main region first."""
         return (self.price, *self.other_prices)
 
     @property
@@ -207,14 +200,13 @@ class Hardware:
         return self.device.memory_bytes * self.device_count
 
     def nic_bytes_per_s(self, network: Network) -> float | None:
-        """The NIC's sustained rate (baseline), or the rate that lasts for minutes (burst)."""
+        """NIC rate in bytes per second: sustained (baseline) or short-term (burst)."""
         rates = self.nic_baseline_bytes_per_s, self.nic_burst_bytes_per_s
         return (rates[1] or rates[0]) if network == "burst" else (rates[0] or rates[1])
 
     def price_in(self, region: str | None, *, spot: bool = False) -> Price | None:
-        """The price in a named region, the `cheapest`, or the main one (None); None if not sold there.
-
-        One's own machine costs the same everywhere."""
+        """The price in a named region, the `cheapest` or the main one (None); None if not sold there. A
+        user's own machine costs the same in every region."""
         if region is None or self.ownership is not None:
             return self.price
         if region != CHEAPEST:
@@ -225,13 +217,12 @@ class Hardware:
 
 @dataclass(frozen=True, slots=True)
 class Market:
-    """The machines of a request by name, and the terms on which they are rented.
-
-    Plans hold names of machines only; everything that depends on the request's network, bandwidth, region and
-    spot is looked up here. `bandwidth_bytes_per_s` replaces the rate of every NIC. `own` machines (of the
-    user's files, or of a recorded profile) hide those of the same name in the catalogue. `rdma`: whether
-    collectives between machines bypass the kernel; None: where the machine can. `own_usd_per_hour` replaces
-    the price of one's own machines and of those without a price."""
+    """The machines of a request by name, and the terms on which they are rented. Plans hold names of machines
+    only; everything that depends on the request's network, bandwidth, region and spot is looked up here.
+    `bandwidth_bytes_per_s` replaces the rate of every NIC. `own` machines (of the user's files, or of a
+    recorded profile) hide those of the same name in the catalogue. `rdma`: whether collectives between
+    machines bypass the kernel; None: where the machine can. `own_usd_per_hour` replaces the price of one's
+    own machines and of those without a price."""
 
     network: Network = "baseline"
     bandwidth_bytes_per_s: float | None = None
@@ -243,11 +234,11 @@ class Market:
     _found: dict[Hashable, Any] = field(default_factory=dict, init=False, repr=False, compare=False)
 
     def once(self, key: Hashable, make: Callable[[], T]) -> T:
-        """The result of `make` for this market, computed once."""
+        """The result of `make()`, computed at most once per key and cached in this market."""
         return kept(self._found, key, make)
 
-    def machine(self, name: str) -> Hardware:
-        """The machine of a name; an unknown one is refused with similar names."""
+    def find_machine(self, name: str) -> Hardware:
+        """The machine with this name, from the user's files or the catalogue; unknown names are refused."""
         if name in self._found:
             return cast(Hardware, self._found[name])
         from planner.hardware.catalog import load_hardware
@@ -255,12 +246,13 @@ class Market:
         own = (kind for kind in self.own if kind.name == name)
         return self.once(name, lambda: next(own, None) or load_hardware(name))
 
-    def matching(self, words: Iterable[str]) -> tuple[Hardware, ...]:
-        """The machines of names, patterns and files, each once and in order."""
+    def select_machines(self, words: Iterable[str]) -> tuple[Hardware, ...]:
+        """Machines selected by names, patterns or files, without duplicates and in order."""
         words = tuple(words)
-        return self.once(("matching", words), lambda: self._matching(words))
+        return self.once(("matching", words), lambda: self._select_machines(words))
 
-    def _matching(self, words: tuple[str, ...]) -> tuple[Hardware, ...]:
+    def _select_machines(self, words: tuple[str, ...]) -> tuple[Hardware, ...]:
+        """Machines selected by names, patterns or files, not cached; the user's machines come first."""
         from planner.hardware.catalog import match_hardware
 
         own = {kind.name: kind for kind in self.own}
@@ -270,34 +262,34 @@ class Market:
         return tuple({kind.name: own.get(kind.name, kind) for kind in parts}.values())
 
     def nic_bytes_per_s(self, hardware: Hardware) -> float | None:
-        """The rate of a machine's NIC; None if neither published nor given."""
+        """NIC rate of a machine in bytes per second; None if neither published nor given."""
         return self.bandwidth_bytes_per_s or hardware.nic_bytes_per_s(self.network)
 
     def price(self, hardware: Hardware) -> Price | None:
-        """The price of a machine in the request's region; None if there is none."""
+        """The price of a machine in the request's region; None if it is not sold there."""
         if self.own_usd_per_hour is not None and (hardware.standing == "own" or not hardware.has_price):
             return Price(self.own_usd_per_hour, None, "", "", "measured", GIVEN_PRICE)
         return hardware.price_in(self.region, spot=self.spot)
 
     def usd_per_hour(self, hardware: Hardware) -> float | None:
-        """US dollars per hour for one machine on the request's terms; None without such a price."""
+        """US dollars per hour for one machine on the request's terms; None if it has no such price."""
         price = self.price(hardware)
         if price is None:
             return None
-        return price.on_demand_usd_per_hour if hardware.ownership is not None else self._paid(price)
+        return price.on_demand_usd_per_hour if hardware.ownership is not None else self._paid_usd(price)
 
     def is_free(self, hardware: Hardware) -> bool:
-        """Whether a machine is owned and has no price: its plans are ranked by time."""
+        """Whether a machine is owned and has no price, so that its plans are ranked by time."""
         return hardware.standing == "own" and not hardware.has_price and self.own_usd_per_hour is None
 
     @property
-    def no_price(self) -> str:
+    def missing_price_words(self) -> str:
         """The missing price in words: `no on-demand price in region 'us-west-2'`."""
         where = "" if self.region is None else f" in region {self.region!r}"
         return f"no {'' if self.spot else 'on-demand '}price{where}"
 
-    def no_rdma(self, hardware: Hardware) -> str:
-        """Why a machine lacks the requested RDMA, with the remedy; empty if it has it."""
+    def rdma_refusal(self, hardware: Hardware) -> str:
+        """Explains why a machine lacks the requested RDMA and what to do; empty string if it has it."""
         if not self.rdma or hardware.rdma:
             return ""
         if hardware.rdma is False:
@@ -306,25 +298,27 @@ class Market:
         return f"{hardware.name} is not known to have RDMA; use --network tcp, {own}"
 
     def check_prices(self, kinds: Iterable[Hardware]) -> None:
-        """Refuse a request whose terms have a price for none of the machines that have prices."""
+        """Raise BadInput if none of the machines that have prices has one on the request's terms."""
         rented = [kind for kind in kinds if kind.ownership is None and kind.has_price]
         if not rented or any(self.usd_per_hour(kind) is not None for kind in rented):
             return
         who, it = f"{rented[0].name} has", "it has"
         if len(rented) > 1:
             who, it = f"the {len(rented)} machines asked for, {rented[0].name} among them, have", "they have"
-        regions = sorted({p.region for kind in rented for p in kind.prices if self._paid(p) is not None})
+        regions = sorted({p.region for kind in rented for p in kind.prices if self._paid_usd(p) is not None})
         remedy = f"{it} prices in {', '.join(regions)}" if regions else "take --spot, which they have"
-        raise BadInput(f"{who} {self.no_price}; {remedy}")
+        raise BadInput(f"{who} {self.missing_price_words}; {remedy}")
 
-    def _paid(self, price: Price) -> float | None:
-        """With spot the lower of both prices; `planner.hardware.prices.cost` adds interruptions."""
+    def _paid_usd(self, price: Price) -> float | None:
+        """The lower of spot and on-demand USD per hour if spot is requested, else the on-demand price.
+        `planner.hardware.prices.cost` adds the cost of interruptions."""
         both = (price.on_demand_usd_per_hour, price.spot_usd_per_hour if self.spot else None)
         return min((usd for usd in both if usd is not None), default=None)
 
 
-def own_machines(words: Iterable[str]) -> tuple[Hardware, ...]:
-    """The machines of files among the words; two different ones of one name are refused."""
+def machines_from_files(words: Iterable[str]) -> tuple[Hardware, ...]:
+    """Machines loaded from the hardware files named in `words`. Two files that define different machines
+    under the same name are refused."""
     from planner.files.regular_file import looks_like_path
     from planner.hardware.catalog import load_hardware
 
@@ -339,7 +333,7 @@ def own_machines(words: Iterable[str]) -> tuple[Hardware, ...]:
 
 
 def bare_machine(name: str, device: Device, **known: Any) -> Hardware:
-    """A machine with a device and the given figures, all others unknown."""
+    """A machine with this device and the given figures; all other figures are unknown."""
     about: dict[str, Any] = dict.fromkeys(("family", "provider", "cpu"), "")
     about |= dict.fromkeys(("vcpus", "memory_bytes", "flow_bytes_per_s"))
     about |= dict.fromkeys(("nic_burst_bytes_per_s", "nic_baseline_bytes_per_s"))
@@ -348,8 +342,8 @@ def bare_machine(name: str, device: Device, **known: Any) -> Hardware:
     return Hardware(name=name, device=device, **(about | known))
 
 
-def devices_of(hardware: Hardware) -> str:
-    """A machine's devices in short: `8x T4`, `18c Xeon-E5-2666v3` (cores)."""
+def devices_label(hardware: Hardware) -> str:
+    """Short text for a machine's devices: `8x T4`, or `18c Xeon-E5-2666v3` with the number of cores."""
     if hardware.device.kind == "cpu":
         return f"{hardware.device.cores}c {hardware.device.name}"
     return f"{hardware.device_count}x {hardware.device.name}"

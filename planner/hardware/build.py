@@ -40,8 +40,8 @@ PCIE_3_BYTES_PER_S, PCIE_4_BYTES_PER_S = 15.8e9, 31e9  # x16, each way
 T = TypeVar("T")
 
 
-def _made(kind: type[T], entry: msgspec.Struct, **more: Any) -> T:
-    """A value with the fields of an entry, sizes and rates in bytes."""
+def _from_entry(kind: type[T], entry: msgspec.Struct, **more: Any) -> T:
+    """An instance of `kind` with the fields of a file entry, sizes and rates converted to bytes."""
     values: dict[str, Any] = {}
     for name, value in msgspec.structs.asdict(entry).items():
         units = next((units for units in _UNITS if name.endswith(units[0])), ("", "", 1))
@@ -51,8 +51,8 @@ def _made(kind: type[T], entry: msgspec.Struct, **more: Any) -> T:
     return kind(**{name: values[name] for name in names if name in values} | more)
 
 
-def build(name: str, entries: Entries) -> Hardware:
-    """Build a machine with its device, fabric, kernel rates and prices."""
+def build_machine(name: str, entries: Entries) -> Hardware:
+    """Build a machine with its device, fabric, kernel rates and prices from file entries."""
     machine = entries.machines[name]
     entry, file = machine.entry, machine.file
     if entry.device not in entries.devices:
@@ -74,9 +74,9 @@ def build(name: str, entries: Entries) -> Hardware:
     owned = entry.ownership
     is_own = owned or entry.machines or machine.provider == "own"
     standing: Standing = "retired" if not entry.still_sold else "own" if is_own else "rentable"
-    ownership = None if owned is None else _made(Ownership, owned)
+    ownership = None if owned is None else _from_entry(Ownership, owned)
     price = _price(entry, ownership, sources, Source("estimated", f"given in {file.path.name}"))
-    return _made(
+    return _from_entry(
         Hardware,
         entry,
         name=name,
@@ -84,7 +84,7 @@ def build(name: str, entries: Entries) -> Hardware:
         provider=machine.provider,
         device=device,
         price=price,
-        kernels=_kernels(entry.device, device, entries),
+        kernels=_kernel_rates(entry.device, device, entries),
         sources={key: source for key, source in sources.items() if key not in absent},
         other_prices=tuple(
             _region_price(region, given, price) for region, given in entry.other_regions.items()
@@ -100,6 +100,7 @@ def build(name: str, entries: Entries) -> Hardware:
 def _price(
     entry: MachineEntry, ownership: Ownership | None, said: Mapping[str, Source], given: Source
 ) -> Price:
+    """The machine's price in its main region; owned machines get their cost per hour."""
     source = said.get("on_demand", given)
     usd = entry.on_demand_usd_per_hour
     if usd is None and ownership:
@@ -115,16 +116,16 @@ def _price(
 
 
 def _region_price(region: str, given: RegionEntry | tuple[float, ...], main: Price) -> Price:
-    """The price in another region, by default with the date and source of the main one."""
+    """The price in another region; date and source default to those of the main region."""
     entry = given if isinstance(given, RegionEntry) else RegionEntry(given[0], (*given, None)[1])
     if entry.source or entry.as_of:
-        return _made(Price, entry, region=region, spot_as_of=entry.as_of)
+        return _from_entry(Price, entry, region=region, spot_as_of=entry.as_of)
     usd = entry.on_demand_usd_per_hour, entry.spot_usd_per_hour
     return replace(main, on_demand_usd_per_hour=usd[0], spot_usd_per_hour=usd[1], region=region)
 
 
 def _fabric(name: str, machine: MachineAt, entries: Entries) -> Fabric | None:
-    """The links between devices; None for a single device, whatever the file's defaults."""
+    """The links between a machine's devices; None for a single device or if the file names no fabric."""
     entry, file, at = machine.entry.fabric, machine.file, ["machines", name, "fabric"]
     if entry is None or machine.entry.device_count == 1:
         return None
@@ -141,13 +142,14 @@ def _fabric(name: str, machine: MachineAt, entries: Entries) -> Fabric | None:
         raise file.error("several pairs need between_gbyte_per_s, the rate between them", at)
     if entry.topology != "pairs" and entry.between_gbyte_per_s is not None:
         raise file.error('between_gbyte_per_s is for topology = "pairs" alone', at)
-    return _made(Fabric, entry, source=entry.source or f"given in {file.path.name}")
+    return _from_entry(Fabric, entry, source=entry.source or f"given in {file.path.name}")
 
 
 def _device(name: str, of: MachineAt, entry: DeviceEntry, file: File) -> Device:
+    """The device of a machine, with FLOP/s peaks and memory in bytes."""
     machine = of.entry
     if entry.kind == "gpu":
-        flops, memory = _gpu(machine.device, entry, file)
+        flops, memory = _gpu_peaks_and_memory(machine.device, entry, file)
     else:
         if entry.clock_ghz is None or entry.fp32_flop_per_cycle is None:
             message = "a cpu needs clock_ghz and fp32_flop_per_cycle (of one core)"
@@ -157,7 +159,7 @@ def _device(name: str, of: MachineAt, entry: DeviceEntry, file: File) -> Device:
             raise of.file.error(message, ["machines", name])
         flops = {"fp32": machine.cores * round(entry.clock_ghz * 1e9) * entry.fp32_flop_per_cycle}
         memory = machine.memory_gib * GIB
-    return _made(
+    return _from_entry(
         Device,
         entry,
         name=machine.device,
@@ -168,8 +170,8 @@ def _device(name: str, of: MachineAt, entry: DeviceEntry, file: File) -> Device:
     )
 
 
-def _gpu(name: str, entry: DeviceEntry, file: File) -> tuple[dict[str, float], float]:
-    """The peaks by format and the memory of a GPU, from the long or the short keys."""
+def _gpu_peaks_and_memory(name: str, entry: DeviceEntry, file: File) -> tuple[dict[str, float], float]:
+    """FLOP/s peaks of a GPU by format, and its memory in bytes."""
     at = ["devices", name]
     short = {"fp32": entry.fp32_tflops, "fp16": entry.tensor_tflops}
     if entry.tflops and any(short.values()):
@@ -186,7 +188,8 @@ def _gpu(name: str, entry: DeviceEntry, file: File) -> tuple[dict[str, float], f
     return {f: peak * 1e12 for f in FORMATS if (peak := tflops.get(f))}, float(memory)
 
 
-def _kernels(name: str, device: Device, entries: Entries) -> KernelRates | None:
+def _kernel_rates(name: str, device: Device, entries: Entries) -> KernelRates | None:
+    """Kernel rates of a device, scaled from another device's if the file says so; None if it has none."""
     if name not in entries.kernels:
         return None
     entry, file = entries.kernels[name]
@@ -207,15 +210,15 @@ def _kernels(name: str, device: Device, entries: Entries) -> KernelRates | None:
 
 
 def with_usual_fabric(machine: Hardware, catalog: Iterable[Hardware]) -> Hardware:
-    """The machine; an unknown fabric becomes the usual one of the catalog's machines with its device."""
+    """The machine; if its fabric is unknown, with the most common one for its device in the catalogue."""
     if machine.fabric is not None or machine.device_count == 1:
         return machine
     alike = [kind for kind in catalog if kind.device.name == machine.device.name and kind.fabric is not None]
-    return replace(machine, fabric=_usual(machine, alike))
+    return replace(machine, fabric=_most_common_fabric(machine, alike))
 
 
-def _usual(machine: Hardware, alike: Iterable[Hardware]) -> Fabric:
-    """The most frequent fabric at the same device count, else the switch that joins any count, else PCIe."""
+def _most_common_fabric(machine: Hardware, alike: Iterable[Hardware]) -> Fabric:
+    """The most common fabric among machines with the same device count or a switch; PCIe if there is none."""
     same: Counter[str] = Counter()
     known: dict[str, tuple[Fabric, str]] = {}
     for kind in alike:
@@ -225,14 +228,15 @@ def _usual(machine: Hardware, alike: Iterable[Hardware]) -> Fabric:
             same[key] += 1 + 1000 * (kind.device_count == machine.device_count)
             known.setdefault(key, (kind.fabric, kind.name))
     if not same:
-        return _pcie(machine.device)
+        return _assumed_pcie_fabric(machine.device)
     # of equally frequent ones the slowest
     fabric, name = known[min(same, key=lambda key: (-same[key], known[key][0].bytes_per_s, key))]
     source = f"assumed: that of {name}, which has the same devices"
     return replace(fabric, machines=1, basis="estimated", source=source, as_of="", assumed=True)
 
 
-def _pcie(device: Device) -> Fabric:
+def _assumed_pcie_fabric(device: Device) -> Fabric:
+    """A PCIe fabric of the generation assumed from the device's year."""
     recent = device.year is None or device.year >= PCIE_4_YEAR
     rate, generation = (PCIE_4_BYTES_PER_S, "4.0") if recent else (PCIE_3_BYTES_PER_S, "3.0")
     source = f"assumed: PCIe {generation} x16, as no machine of the catalog has this device"

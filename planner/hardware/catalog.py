@@ -23,8 +23,8 @@ from planner.errors import BadInput, unknown_name
 from planner.files.regular_file import expanded, home, looks_like_path, shipped_folder, user_folders
 from planner.files.tomlfile import read
 from planner.hardware import Device, Hardware
-from planner.hardware.build import build, with_usual_fabric
-from planner.hardware.schema import Entries, is_hardware, read_into
+from planner.hardware.build import build_machine, with_usual_fabric
+from planner.hardware.schema import Entries, add_file_entries, is_hardware_file
 from planner.memoize import memoize
 
 # files of the catalogue without machines
@@ -45,21 +45,21 @@ class _Names:
 
 
 def hardware_names() -> tuple[str, ...]:
-    """Names of all machines in the order of the files."""
-    return tuple(_names().files)
+    """Names of all machines, the user's files first, then the catalogue."""
+    return tuple(_known_names().files)
 
 
 def own_hardware_names() -> frozenset[str]:
     """Names of the machines in the user's own folders."""
-    return _names().own
+    return _known_names().own
 
 
 def load_hardware(name: str) -> Hardware:
-    """A machine by name or file: `p3.2xlarge`, `./mine.toml`, or `./mine.toml:big` of several."""
+    """Load a machine by name or file: `p3.2xlarge`, `./mine.toml`, or `./mine.toml:big` of several."""
     file, _, wanted = name.partition(".toml:")
     if wanted or looks_like_path(name):
-        return _from_file(expanded(file + ".toml" if wanted else name), wanted)
-    names = _names()
+        return _load_from_file(expanded(file + ".toml" if wanted else name), wanted)
+    names = _known_names()
     key = names.aliases.get(name, name)
     if key not in names.files:
         lower = {known.lower(): known for known in (*names.files, *names.aliases)}
@@ -77,26 +77,26 @@ def load_hardware(name: str) -> Hardware:
 
 
 def load_shipped(name: str) -> Hardware:
-    """A machine by name, with the prices of its file."""
-    return _built(user_folders(), name)
+    """Load a machine by name with the prices of its hardware file, ignoring imported price lists."""
+    return _load_cached(user_folders(), name)
 
 
 @memoize
-def _built(folders: tuple[Path, ...], name: str) -> Hardware:
+def _load_cached(folders: tuple[Path, ...], name: str) -> Hardware:
     names = _all_names(folders)
-    machine = build(name, _entries_at(folders, names.files[name]))
-    return _as_own(machine) if name in names.own else machine
+    machine = build_machine(name, _entries_at(folders, names.files[name]))
+    return _complete_user_machine(machine) if name in names.own else machine
 
 
-def _as_own(machine: Hardware) -> Hardware:
-    """A machine of a user's file: owned if it has no price, with the usual fabric if the file names none."""
+def _complete_user_machine(machine: Hardware) -> Hardware:
+    """A user's machine, owned if it has no price, with the usual fabric if the file names none."""
     if machine.standing == "rentable" and not machine.has_price:
         machine = replace(machine, standing="own")
-    return with_usual_fabric(machine, (_built((), known) for known in _all_names(()).files))
+    return with_usual_fabric(machine, (_load_cached((), known) for known in _all_names(()).files))
 
 
-def fabric_named(device: str, count: int, kind: str, gbyte_per_s: float) -> str | None:
-    """The fabric's name in a catalog machine with this device, count and kind and rate of links."""
+def matching_fabric_name(device: str, count: int, kind: str, gbyte_per_s: float) -> str | None:
+    """The catalogue's fabric for this device, device count, link kind and rate; None if there is none."""
     shared = _shared_entries(())
     for name, path in _all_names(()).files.items():
         entry = _entries_at((), path).machines[name].entry
@@ -110,20 +110,20 @@ def fabric_named(device: str, count: int, kind: str, gbyte_per_s: float) -> str 
 
 
 def match_hardware(patterns: str | Iterable[str]) -> tuple[Hardware, ...]:
-    """Machines by patterns, names, families and paths (`p3.*,g5,./mine.toml`), each once and in order."""
+    """Machines by names, patterns, families or paths (`p3.*,g5,./mine.toml`), without duplicates."""
     parts = patterns.split(",") if isinstance(patterns, str) else list(patterns)
     parts = [part.strip() for part in parts if part.strip()]
     if not parts:
         raise BadInput("no hardware is named; give names or patterns such as 'p3.*,c4.8xlarge'")
     by_name: dict[str, Hardware] = {}
     for part in parts:
-        for hardware in _match_one(part):
+        for hardware in _match_pattern(part):
             by_name.setdefault(hardware.name, hardware)
     return tuple(by_name.values())
 
 
-def _match_one(pattern: str) -> Iterable[Hardware]:
-    names = _names()
+def _match_pattern(pattern: str) -> Iterable[Hardware]:
+    names = _known_names()
     if any(sign in pattern for sign in "*?[") and not looks_like_path(pattern):
         matching = [name for name in names.files if fnmatchcase(name.lower(), pattern.lower())]
         if not matching:
@@ -136,10 +136,10 @@ def _match_one(pattern: str) -> Iterable[Hardware]:
     return [load_hardware(name) for name in matching or [pattern]]
 
 
-def _from_file(path: Path, wanted: str) -> Hardware:
-    """A machine of a file, with devices, fabrics and kernels of the catalogue where it defines none."""
+def _load_from_file(path: Path, wanted: str) -> Hardware:
+    """Load a machine from a file; the catalogue supplies devices, fabrics and kernels that the file lacks."""
     own = Entries()
-    read_into(own, read(path))
+    add_file_entries(own, read(path))
     if not own.machines:
         raise BadInput(f"{path}: defines no machine; it needs a table [machines.NAME] (docs/hardware.md)")
     name = own.aliases.get(wanted, wanted) or next(iter(own.machines))
@@ -148,15 +148,16 @@ def _from_file(path: Path, wanted: str) -> Hardware:
     if not wanted and len(own.machines) > 1:
         names = ", ".join(own.machines)
         raise BadInput(f"{path}: holds several machines ({names}); name one, as in {path}:{name}")
-    return _as_own(build(name, own.with_parts_of(_shared_entries(user_folders()))))
+    return _complete_user_machine(build_machine(name, own.with_parts_from(_shared_entries(user_folders()))))
 
 
-def _names() -> _Names:
+def _known_names() -> _Names:
     return _all_names(user_folders())
 
 
 @memoize
 def _all_names(folders: tuple[Path, ...]) -> _Names:
+    """Names of all machines in these user folders and the catalogue; cached."""
     own = _own_entries(folders)
     names = _Names(
         {name: machine.file.path for name, machine in own.machines.items()},
@@ -171,7 +172,7 @@ def _all_names(folders: tuple[Path, ...]) -> _Names:
 
 
 def _add_names(names: _Names, path: Path) -> None:
-    """Add the names in a file of the catalogue, found by its lines alone."""
+    """Add the machine names in a catalogue file, found by matching its lines without parsing TOML."""
     family, name = path.stem, ""
     for quoted, bare, others, stated in _LINE.findall(path.read_text(encoding="utf-8")):
         if stated:
@@ -187,67 +188,68 @@ def _add_names(names: _Names, path: Path) -> None:
 
 @memoize
 def _entries_at(folders: tuple[Path, ...], path: Path) -> Entries:
-    """The machines of one file, with the devices, fabrics and kernels of all files."""
+    """Machines of one file, with the devices, fabrics and kernels of all files; cached."""
     own = _own_entries(folders)
     if any(machine.file.path == path for machine in own.machines.values()):
-        return own.with_parts_of(_shared_entries(folders))
+        return own.with_parts_from(_shared_entries(folders))
     entries = Entries()
-    read_into(entries, read(path))
-    return entries.with_parts_of(_shared_entries(folders))
+    add_file_entries(entries, read(path))
+    return entries.with_parts_from(_shared_entries(folders))
 
 
 @memoize
 def _shared_entries(folders: tuple[Path, ...]) -> Entries:
+    """Devices, fabrics and kernels shared by all machines, the user's entries first; cached."""
     shared = Entries()
     for name in _SHARED:
-        read_into(shared, read(shipped_folder("hardware") / name))
-    return _own_entries(folders).with_parts_of(shared)
+        add_file_entries(shared, read(shipped_folder("hardware") / name))
+    return _own_entries(folders).with_parts_from(shared)
 
 
 @memoize
 def _own_entries(folders: tuple[Path, ...]) -> Entries:
-    """All entries of the user's folders, the first folder first."""
+    """All entries in the user's folders; earlier folders take precedence."""
     own = Entries()
     for folder in folders:
         if not folder.is_dir():
             raise BadInput(f"PLANNER_PATH names {folder}, which is not a folder")
         for path in sorted(folder.glob("*.toml")):
             # the folder may also hold models and other files
-            if is_hardware(path):
-                read_into(own, read(path))
+            if is_hardware_file(path):
+                add_file_entries(own, read(path))
         for path in sorted((folder / "hardware").glob("*.toml")):
-            read_into(own, read(path))
+            add_file_entries(own, read(path))
     return own
 
 
 @memoize
-def _called() -> dict[str, str]:
+def _device_aliases() -> dict[str, str]:
     text = (files("planner.hardware") / "device_names.toml").read_text("utf-8")
     return {
         called.lower(): name for name, words in tomllib.loads(text)["devices"].items() for called in words
     }
 
 
-def name_called(words: str, memory_gb: str = "") -> str:
-    """The catalogue's name of a device by any of its names, with its memory if ambiguous; else the words."""
+def catalog_device_name(words: str, memory_gb: str = "") -> str:
+    """The catalogue's name for a device alias, told apart by memory if ambiguous; else the input."""
     name = " ".join(words.lower().split())
-    return _called().get(f"{name}/{memory_gb}", _called().get(name, words))
+    return _device_aliases().get(f"{name}/{memory_gb}", _device_aliases().get(name, words))
 
 
-def names_machine(words: str) -> bool:
-    """Whether words name a machine of the catalogue or a file."""
+def is_machine_name(words: str) -> bool:
+    """Whether words name a machine of the catalogue or a hardware file."""
     return words in hardware_names() or ".toml" in words  # names of devices may hold a slash
 
 
 @memoize
-def device_called(words: str) -> Device | None:
-    """The device named by its machine or by itself; None if unknown. CPUs are named by their machines, as
-    their own names do not tell the number of cores."""
+def find_device(words: str) -> Device | None:
+    """The device with this name or in the machine with this name; None if unknown. CPUs are found by machine
+    only, because a CPU's name does not tell the number of cores."""
     if not words:
         return None
-    if names_machine(words):
+    if is_machine_name(words):
         return load_hardware(words).device
-    name = name_called(words)
+    name = catalog_device_name(words)
     kinds = (kind for kind in match_hardware("*") if kind.device.name == name and kind.device.kind == "gpu")
     first = next(kinds, None)
     return None if first is None else first.device

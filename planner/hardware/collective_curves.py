@@ -64,31 +64,31 @@ class Curve:
 
 @memoize
 def curves(name: str, collective: str | None = None) -> tuple[Curve, ...]:
-    """The runs of a name, by machines and ranks; of one collective, if given."""
-    if name not in _curves():
-        raise unknown_name("curve", name, _curves())
+    """Measured runs filed under a curve name, ordered by machines and ranks; optionally of one collective."""
+    if name not in _runs_by_name():
+        raise unknown_name("curve", name, _runs_by_name())
     if collective is not None and collective not in COLLECTIVES:
         raise unknown_name("collective", collective, COLLECTIVES)
-    return tuple(run for run in _curves()[name] if collective in (None, run.collective))
+    return tuple(run for run in _runs_by_name()[name] if collective in (None, run.collective))
 
 
 @memoize
 def nccl_latencies_us() -> dict[tuple[str, str, str, str], float]:
-    """Microseconds in NCCL's own cost model, by constant, link, algorithm and protocol.
-
-    They give 15.2 us for a small all-reduce on 8 H100 (16.0 measured) and fail for Blackwell (15 against 26).
-    """
+    """Latencies in NCCL's own cost model in microseconds, by constant, link, algorithm and protocol.
+    They give 15.2 us for a small all-reduce on 8 H100 (16.0 measured) and fail for Blackwell (15 against
+    26)."""
     return {
         (row["constant"], row["link"], row["algorithm"], row["protocol"]): float(row["value"])
-        for row in _read("nccl.csv")
+        for row in _read_csv("nccl.csv")
         if row["unit"] == "us"
     }
 
 
 @memoize
-def _curves() -> dict[str, list[Curve]]:
+def _runs_by_name() -> dict[str, list[Curve]]:
+    """All shipped runs, grouped by curve name."""
     by_name: dict[str, list[Curve]] = {}
-    for row in _read("curves.csv"):
+    for row in _read_csv("curves.csv"):
         sizes = tuple(float(size) for size in row.pop("message_bytes").split())
         seconds = tuple(float(time) * 1e-6 for time in row.pop("time_us").split())
         counts = {name: int(row.pop(name)) for name in ("ranks", "machines")}
@@ -97,7 +97,8 @@ def _curves() -> dict[str, list[Curve]]:
     return by_name
 
 
-def _read(name: str) -> list[dict[str, str]]:
+def _read_csv(name: str) -> list[dict[str, str]]:
+    """Rows of a shipped CSV file in `hardware/collectives`, by column."""
     path = shipped_folder("hardware") / "collectives" / name
     try:
         with path.open(encoding="utf-8", newline="") as file:
@@ -114,8 +115,8 @@ class TimeCurve:
     times_s: tuple[float, ...]
 
     @staticmethod
-    def of(points: Iterable[tuple[float, float]], source: str = "") -> TimeCurve:
-        """A curve from (bytes, seconds) in any order."""
+    def from_points(points: Iterable[tuple[float, float]], source: str = "") -> TimeCurve:
+        """Build a curve from (bytes, seconds) pairs in any order."""
         sizes, times = zip(*sorted(points), strict=True)
         if min(*sizes, *times) <= 0 or any(a >= b for a, b in pairwise(sizes)):
             raise BadInput(f"a curve needs different sizes, and sizes and times above zero ({source})")
@@ -126,7 +127,7 @@ class TimeCurve:
         return tuple(map(math.log, self.sizes)), tuple(map(math.log, self.times_s))
 
     def seconds(self, size: float) -> float:
-        """Seconds for a message of `size` bytes."""
+        """Seconds for a message of `size` bytes, interpolated in the logarithm of the size."""
         if size <= self.sizes[0]:
             return self.times_s[0]
         if size >= self.sizes[-1]:
@@ -146,7 +147,7 @@ class Curves:
     @staticmethod
     @memoize
     def named(name: str, members: Literal["ranks", "machines"]) -> Curves:
-        """The shipped curves of a name, by ranks for a fabric and by machines for a network."""
+        """The shipped curves with this name, by ranks for a fabric or by machines for a network."""
         times_of: dict[str, dict[int, dict[float, float]]] = {}
         for run in curves(name):
             count = run.ranks if members == "ranks" else run.machines
@@ -154,21 +155,18 @@ class Curves:
             for size, seconds in zip(run.sizes_bytes, run.seconds, strict=True):
                 times[size] = min(seconds, times.get(size, math.inf))
         by_kind = {
-            kind: {count: TimeCurve.of(times.items(), name) for count, times in by_count.items()}
+            kind: {count: TimeCurve.from_points(times.items(), name) for count, times in by_count.items()}
             for kind, by_count in times_of.items()
         }
         return Curves(by_kind, name)
 
-    def knows(self, kind: str, members: int) -> bool:
-        """Whether this collective was measured over exactly as many members."""
+    def has_measured(self, kind: str, members: int) -> bool:
+        """Whether this collective was measured with exactly this number of members."""
         return members in self.by_kind.get(kind, ())
 
     def seconds(self, kind: str, members: int, size: float) -> float | None:
-        """The measured time, or None if this collective was not measured at all.
-
-        Between measured numbers of members the time of a nearby number is taken, for the same bytes through
-        each port (a ring's busy time) and with its latency grown by the hops.
-        """
+        """Seconds of a collective, measured or scaled from a nearby member count; None if never measured.
+        Scaling keeps the bytes through each port (a ring's busy time) and grows the latency with the hops."""
         curves = self.by_kind.get(kind)
         if not curves:
             return None

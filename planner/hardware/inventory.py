@@ -9,7 +9,7 @@ from typing import Any
 
 from planner.errors import BadInput, unknown_name
 from planner.hardware import Device
-from planner.hardware.catalog import fabric_named, match_hardware, name_called
+from planner.hardware.catalog import catalog_device_name, match_hardware, matching_fabric_name
 from planner.units import GBIT_BYTES_PER_S, bandwidth_bytes_per_s
 
 NVLINK_GBYTE_PER_S = {"B": 50.0}  # of one link, each way, by the first letter of the device
@@ -37,8 +37,8 @@ class Nics:
     rdma_kind: str
 
 
-def gpus_of(text: str) -> Gpus:
-    """The GPUs in the output of `nvidia-smi`, `nvidia-smi -L` or `--query-gpu=name,memory.total`."""
+def parse_nvidia_smi(text: str) -> Gpus:
+    """GPUs listed in the output of `nvidia-smi`, `nvidia-smi -L` or `--query-gpu=name,memory.total`."""
     memory: list[float] = []
     names = re.findall(r"^GPU \d+: (.+?) \(UUID", text, re.MULTILINE)
     if not names:
@@ -59,16 +59,16 @@ def gpus_of(text: str) -> Gpus:
     return Gpus(names[0].strip(), len(names), memory[0] if memory else None)
 
 
-def device_of(gpus: Gpus) -> str:
-    """The catalog's name of a GPU; its memory tells variants apart and completes truncated names."""
+def catalog_gpu_name(gpus: Gpus) -> str:
+    """The catalogue's name for a GPU, told apart by memory if truncated; else the driver's name."""
     known = _catalog_gpus()
-    name = name_called(gpus.name)
+    name = catalog_device_name(gpus.name)
     if name.endswith("..."):
-        stem = _letters(name.removesuffix("..."))
-        alike = [device for device in known.values() if stem in _letters(device.name)]
+        stem = _plain_name(name.removesuffix("..."))
+        alike = [device for device in known.values() if stem in _plain_name(device.name)]
     else:
         alike = [known[name]] if name in known else []
-        alike += [device for device in known.values() if _letters(gpus.name) == _letters(device.name)]
+        alike += [device for device in known.values() if _plain_name(gpus.name) == _plain_name(device.name)]
     if not alike:
         return name
     mib = gpus.memory_mib
@@ -79,18 +79,19 @@ def _catalog_gpus() -> dict[str, Device]:
     return {kind.device.name: kind.device for kind in match_hardware("*") if kind.device.kind == "gpu"}
 
 
-def _letters(name: str) -> str:
+def _plain_name(name: str) -> str:
+    """A GPU's name in lower-case letters and digits, without vendor and brand."""
     return re.sub(r"[^a-z0-9]|^(nvidia|tesla|geforce)|nvidia|tesla|geforce", "", name.lower())
 
 
-def fabric_of(text: str, device: str) -> dict[str, Any]:
-    """The links in the matrix of `nvidia-smi topo -m`, as a fabric's keys."""
+def parse_topology(text: str, device: str) -> dict[str, Any]:
+    """The fabric's keys for a hardware file, from the matrix printed by `nvidia-smi topo -m`."""
     plain = re.sub(r"\x1b\[[\d;]*m", "", text)
     rows = [line.split() for line in plain.splitlines() if re.match(r"\s*GPU\d+\s.*\bX\b", line)]
     count = len(rows)
     if count < 2:
         raise BadInput("no matrix of GPUs in the topology; save it with `nvidia-smi topo -m > topology.txt`")
-    links = [[_nvlinks(cell) for cell in row[1 : count + 1]] for row in rows]
+    links = [[_nvlink_count(cell) for cell in row[1 : count + 1]] for row in rows]
     per_link = NVLINK_GBYTE_PER_S.get(device[:1], NVLINK_USUAL_GBYTE_PER_S)
     partners = [sum(1 for links_to in row if links_to) for row in links]
     most, least = max(map(max, links)), min(map(sum, links))
@@ -108,21 +109,21 @@ def fabric_of(text: str, device: str) -> dict[str, Any]:
     return fabric | {"basis": "measured", "source": "nvidia-smi topo -m"}
 
 
-def _nvlinks(cell: str) -> int:
+def _nvlink_count(cell: str) -> int:
     match = re.fullmatch(r"NV([0-9]{1,2})", cell)
     return int(match[1]) if match else 0
 
 
-def cpu_of(text: str) -> dict[str, Any]:
-    """The processor in the output of `lscpu`, as a machine's keys."""
+def parse_lscpu(text: str) -> dict[str, Any]:
+    """CPU model and vCPU count from the output of `lscpu`, as keys of a machine."""
     said = dict(re.findall(r"^ *([^:\n]+):[ \t]*(.+?)[ \t]*$", text, re.MULTILINE))
     if "Model name" not in said or not _COUNT.fullmatch(said.get("CPU(s)", "")):
         raise BadInput("no processor in the output of lscpu; save it with `LC_ALL=C lscpu > cpu.txt`")
     return {"cpu": said["Model name"], "vcpus": int(said["CPU(s)"])}
 
 
-def nics_of(text: str) -> Nics:
-    """The fastest active ports in the output of `ibstat`."""
+def parse_ibstat(text: str) -> Nics:
+    """The fastest active network ports in the output of `ibstat`."""
     ports = []
     for port in re.split(r"^\s*Port \d+:\s*$", text, flags=re.MULTILINE)[1:]:
         said = dict(re.findall(r"^\s*([\w ]+): *(\S+)", port, re.MULTILINE))
@@ -155,12 +156,12 @@ class MachineAnswers:
 
 
 def machine_tables(answers: MachineAnswers) -> dict[str, Any]:
-    """The tables of the hardware file."""
-    seen = gpus_of(answers.nvidia_smi) if answers.nvidia_smi else None
+    """The contents of a hardware file for the described machine, as nested tables."""
+    seen = parse_nvidia_smi(answers.nvidia_smi) if answers.nvidia_smi else None
     named = seen if answers.gpu is None else Gpus(answers.gpu, 1)
     if named is None:
         raise BadInput("name the GPU: --gpu A100-SXM4-80GB")
-    device = device_of(named)
+    device = catalog_gpu_name(named)
     if device not in _catalog_gpus():
         hint = "docs/hardware.md shows how to describe another GPU in [devices]"
         raise unknown_name("GPU", device, sorted(_catalog_gpus()), hint)
@@ -168,20 +169,20 @@ def machine_tables(answers: MachineAnswers) -> dict[str, Any]:
     machine: dict[str, Any] = {"device": device, "device_count": count, "machines": answers.machines}
     sources: dict[str, Any] = {}
     if answers.lscpu:
-        machine |= cpu_of(answers.lscpu)
+        machine |= parse_lscpu(answers.lscpu)
         sources["machine"] = {"basis": "measured", "source": "lscpu"}
-    machine |= _network(answers, sources)
+    machine |= _nic_keys(answers, sources)
     machine["fabric"] = answers.fabric
     if answers.fabric is None and answers.topology and count > 1:
-        links = fabric_of(answers.topology, device)
-        machine["fabric"] = fabric_named(device, count, links["kind"], links["gbyte_per_s"]) or links
+        links = parse_topology(answers.topology, device)
+        machine["fabric"] = matching_fabric_name(device, count, links["kind"], links["gbyte_per_s"]) or links
     machine |= {"on_demand_usd_per_hour": answers.usd_per_hour, "sources": sources or None}
     given = {key: value for key, value in machine.items() if value is not None}
     return {"machines": {answers.name: given}}
 
 
-def _network(answers: MachineAnswers, sources: dict[str, Any]) -> dict[str, Any]:
-    """The keys of a machine for its NICs."""
+def _nic_keys(answers: MachineAnswers, sources: dict[str, Any]) -> dict[str, Any]:
+    """The machine's NIC and RDMA keys, from the answers or `ibstat`; records their source in `sources`."""
     out: dict[str, Any] = {}
     if answers.nic is not None:
         ports = re.fullmatch(r"(\d+) *x *(\S.*)", answers.nic.strip())
@@ -191,7 +192,7 @@ def _network(answers: MachineAnswers, sources: dict[str, Any]) -> dict[str, Any]
         if count > 1:
             out["nics"] = count
     elif answers.ibstat:
-        nics = nics_of(answers.ibstat)
+        nics = parse_ibstat(answers.ibstat)
         out = {"nic_baseline_gbit_per_s": nics.gbit_per_s, "nics": nics.count}
         out |= {"rdma": True, "rdma_kind": nics.rdma_kind, "rdma_gbit_per_s": nics.gbit_per_s}
         sources |= {key: {"basis": "measured", "source": "ibstat"} for key in ("nic_baseline", "rdma")}

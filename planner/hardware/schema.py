@@ -167,8 +167,8 @@ class Entries:
     fabrics: dict[str, tuple[FabricEntry, File]] = field(default_factory=dict)
     aliases: dict[str, str] = field(default_factory=dict)
 
-    def with_parts_of(self, other: Entries) -> Entries:
-        """These machines with the devices, kernels and fabrics of both; these entries win."""
+    def with_parts_from(self, other: Entries) -> Entries:
+        """These machines with the devices, kernels and fabrics of both; on conflict these entries win."""
         both = {
             kind: getattr(other, kind) | getattr(self, kind) for kind in ("devices", "kernels", "fabrics")
         }
@@ -181,8 +181,8 @@ _HEADS = ("family", "provider", "description")
 _PROSE = frozenset(("description", "source", "matmul_source", "reasoning", "status", "note"))  # not names
 
 
-def is_hardware(path: Path) -> bool:
-    """Whether a file in a user's folder has one of our tables."""
+def is_hardware_file(path: Path) -> bool:
+    """Whether a TOML file in a user's folder contains a table of a hardware file."""
     try:
         text = text_of(path)
     except BadInput:
@@ -193,8 +193,8 @@ def is_hardware(path: Path) -> bool:
     return bool(read(path).data.keys() & set(_OURS))
 
 
-def read_into(entries: Entries, file: File) -> None:
-    """Add a file's entries, except names defined by an earlier file."""
+def add_file_entries(entries: Entries, file: File) -> None:
+    """Add a file's entries to `entries`, except names that an earlier file defines."""
     tables, path = file.data, file.path
     for key, value in tables.items():
         if key not in (*_TABLES, *_HEADS):
@@ -209,7 +209,7 @@ def read_into(entries: Entries, file: File) -> None:
     if faulty := faulty_name(defaults, _PROSE):
         raise file.error(faulty[1], ["defaults", *faulty[0]])
     decode(file, {"device": "", **defaults}, MachineEntry, ["defaults"])
-    for name, table in _tables(file, "machines"):
+    for name, table in _named_tables(file, "machines"):
         at = ["machines", name]
         entry = decode(file, _with_defaults(table, defaults), MachineEntry, at)
         for figure in entry.sources:
@@ -225,16 +225,17 @@ def read_into(entries: Entries, file: File) -> None:
             for alias in filter(None, (*entry.aliases, entry.offered_as)):
                 entries.aliases.setdefault(alias, name)
     for kind, entry_type in (("devices", DeviceEntry), ("fabrics", FabricEntry)):
-        for name, table in _tables(file, kind):
+        for name, table in _named_tables(file, kind):
             getattr(entries, kind).setdefault(name, (decode(file, table, entry_type, [kind, name]), file))
-    for name, table in _tables(file, "kernels"):
+    for name, table in _named_tables(file, "kernels"):
         kernels = decode(file, table, KernelsEntry, ["kernels", name])
         if bool(kernels.rates) == bool(kernels.like):
             raise file.error('needs either rates or like = "OTHER DEVICE"', ["kernels", name])
         entries.kernels.setdefault(name, (kernels, file))
 
 
-def _tables(file: File, kind: str) -> Iterable[tuple[str, dict[str, Any]]]:
+def _named_tables(file: File, kind: str) -> Iterable[tuple[str, dict[str, Any]]]:
+    """Names and tables of one kind in a file, after checking the names."""
     for name, table in file.data.get(kind, {}).items():
         if not isinstance(table, dict):
             raise file.error(f"must be a table, as in [{kind}.{name}]", [kind, name])
@@ -246,6 +247,7 @@ def _tables(file: File, kind: str) -> Iterable[tuple[str, dict[str, Any]]]:
 
 
 def _with_defaults(table: Mapping[str, Any], defaults: Mapping[str, Any]) -> dict[str, Any]:
+    """A machine's table merged over the file's `[defaults]`; sources merge key by key."""
     merged = {**defaults, **table}
     if "sources" in defaults and isinstance(table.get("sources"), dict):
         merged["sources"] = {**defaults["sources"], **table["sources"]}

@@ -111,10 +111,10 @@ class Site:
         return bool(self.hardware.rdma) if asked is None else asked
 
     @property
-    def no_rdma(self) -> str:
+    def rdma_refusal(self) -> str:
         """Why requested RDMA is not available, with a remedy; empty if it is."""
         market = self.market if self.rdma is None else replace(self.market, rdma=self.rdma)
-        return market.no_rdma(self.hardware)
+        return market.rdma_refusal(self.hardware)
 
     @property
     def hosts_parse(self) -> bool:
@@ -176,7 +176,7 @@ class Plan:
 
     def site(self, market: Market, seed: int = 0) -> Site:
         """The plan's machines on a market."""
-        return Site(market.machine(self.machine), self.workers, market, self.mesh, seed=seed)
+        return Site(market.find_machine(self.machine), self.workers, market, self.mesh, seed=seed)
 
     def rented(self, market: Market) -> tuple[Rented, ...]:
         """All machines that it pays for, the workers' first."""

@@ -7,7 +7,7 @@ from dataclasses import replace
 from typing import Any
 
 from planner.answers import assumptions as facts
-from planner.hardware.prices.cost import old_prices
+from planner.hardware.prices.cost import price_age_note
 from planner.note import Fact, LeftOut, Note, Topic
 from planner.search import machines
 from planner.search.feasibility import Offloaded
@@ -227,7 +227,7 @@ _WORDS: dict[type[Fact], Callable[[Any], str]] = {
     machines.OwnedMachines: _owned,
     machines.AssumedFabric: _fabric,
     Offloaded: _offload,
-    facts.PriceDates: lambda fact: old_prices(fact.as_of),
+    facts.PriceDates: lambda fact: price_age_note(fact.as_of),
     facts.CountedSpot: _spot,
     facts.GivenBandwidth: lambda fact: f"{format_bandwidth(fact.bytes_per_s)} for every NIC, as given.",
     facts.UnknownNetwork: _unknown,

@@ -6,8 +6,8 @@ import re
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from planner.hardware import FORMATS, Hardware, Source, devices_of
-from planner.hardware.prices.cost import old_prices
+from planner.hardware import FORMATS, Hardware, Source, devices_label
+from planner.hardware.prices.cost import price_age_note
 from planner.hardware.prices.offers import Offer
 from planner.report.page import Column, Table, programs
 from planner.units import GBIT_BYTES_PER_S, format_bandwidth, money, rate, references, usd
@@ -87,11 +87,11 @@ def hardware_table(machines: Sequence[Hardware]) -> Table:
         notes[-1] += f" Prices as of {dates[0]}" + (f" to {dates[-1]}." if len(dates) > 1 else ".")
     if any(not hardware.still_sold for hardware in machines):
         notes.append("Retired: `planner hardware NAME` says which machine still sold comes nearest.")
-    if old := old_prices(machine.price.as_of for machine in machines if machine.ownership is None):
+    if old := price_age_note(machine.price.as_of for machine in machines if machine.ownership is None):
         notes.append(old)
     rows = [
         hardware_row(hardware)
-        | {"_devices": devices_of(hardware), "_nic": nic_words(hardware), "_usd": _list_price(hardware)}
+        | {"_devices": devices_label(hardware), "_nic": nic_words(hardware), "_usd": _list_price(hardware)}
         for hardware in machines
     ]
     return Table(rows, columns, notes=notes)
@@ -120,9 +120,9 @@ def hardware_page(hardware: Hardware) -> list[Table]:
         notes.append(f"Device: {hardware.device.note}.")
     if hardware.ownership and hardware.ownership.reasoning:
         notes.append(f"Price: {hardware.ownership.reasoning}.")
-    if hardware.ownership is None and (old := old_prices([hardware.price.as_of])):
+    if hardware.ownership is None and (old := price_age_note([hardware.price.as_of])):
         notes.append(old)
-    title = f"{hardware.name}: {devices_of(hardware)}, {hardware.provider}"
+    title = f"{hardware.name}: {devices_label(hardware)}, {hardware.provider}"
     sources = [f"{number} {source}" for source, number in numbers.items() if number]
     return [
         Table.of(figures, columns, title, notes),
@@ -159,7 +159,7 @@ def offers_table(offers: Sequence[Offer]) -> Table:
         programs("device", lambda o: o.hardware.device.name),
         programs("device_count", lambda o: o.hardware.device_count),
         programs("device_memory_gib", lambda o: round(o.hardware.device.memory_bytes / GIB, 9)),
-        Column("_devices", "devices", short_devices, get=lambda o: devices_of(o.hardware)),
+        Column("_devices", "devices", short_devices, get=lambda o: devices_label(o.hardware)),
         Column(
             "usd_per_device_hour",
             "$/GPU-h",
@@ -187,7 +187,7 @@ def offers_table(offers: Sequence[Offer]) -> Table:
         "$/GPU-h: one device of the machine on demand, spot beside it; $/h: the whole machine.",
         "Gbit/s: of the machine, after + RDMA beside it. Region `any`: one price in all of a provider's.",
     ]
-    old = old_prices(offer.price.as_of for offer in offers if offer.hardware.ownership is None)
+    old = price_age_note(offer.price.as_of for offer in offers if offer.hardware.ownership is None)
     return Table.of(offers, columns, notes=[*notes, *filter(None, [old])])
 
 
@@ -202,7 +202,7 @@ def _figures(hardware: Hardware) -> list[Figure]:
     host.append(_gib(hardware.memory_bytes) if hardware.memory_bytes else None)
     holder = sources.get("machine") if device.kind == "cpu" else _device_source(hardware)
     rows: list[Figure] = [
-        ("device", f"{devices_of(hardware)}: {_peaks(device.flops)}", _device_source(hardware))
+        ("device", f"{devices_label(hardware)}: {_peaks(device.flops)}", _device_source(hardware))
     ]
     if device.matmul_flops:
         measured = Source("measured", device.matmul_source, device.as_of)

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 from planner.device.activations import Recompute
 from planner.device.memory import FRAGMENTATION, RECOMPUTED, PeakMemory, Shares, footprint
 from planner.device.precision import Precision
-from planner.hardware.prices.cost import old_prices
+from planner.hardware.prices.cost import price_age_note
 from planner.model import Model
 from planner.parallel.data.fsdp import gathered_bytes
 from planner.report.page import Column, Page, Remark, Table, programs
@@ -162,7 +162,7 @@ def fit_page(fit: Fit) -> Page:
         "Full training keeps fp32 master weights beside bf16 ones; LoRA has adapters on all linear layers "
         "of blocks, of rank 16, unless --targets and --rank say otherwise.",
     ]
-    if old := old_prices({row.machine: row.price_as_of for row in fit.rows if row.price_as_of}.values()):
+    if old := price_age_note({row.machine: row.price_as_of for row in fit.rows if row.price_as_of}.values()):
         notes.append(old)
     if any(row.is_remedy for row in fit.rows):
         notes.append(

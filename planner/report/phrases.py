@@ -50,7 +50,7 @@ def plan_page(
     request, words = result.request, energy_words(scored)
     training = training_of(request)
     return Page(
-        verdict="Use" if request.market.machine(scored.plan.machine).standing == "own" else word,
+        verdict="Use" if request.market.find_machine(scored.plan.machine).standing == "own" else word,
         headline=headline(scored.plan, request),
         facts=fact_lines(scored, request, training),
         assumptions=[
@@ -85,7 +85,7 @@ def strategy_words(plan: Plan) -> str:
 
 def run_words(plan: Plan, request: Request) -> str:
     """`DDP, 16 GPUs`; `1 GPU`; `DDP + TP8 + PP8, 128 GPUs`."""
-    kind = request.market.machine(plan.machine).device.kind
+    kind = request.market.find_machine(plan.machine).device.kind
     devices = count(plan.workers, "GPU" if kind == "gpu" else "CPU machine")
     return ", ".join(filter(None, [strategy_words(plan), devices]))
 
@@ -102,7 +102,7 @@ def headline(plan: Plan, request: Request) -> str:
     """`2 x p4d.24xlarge (16 x A100-SXM4-40GB), DDP, bf16, global batch 2,048 (128 per replica)`."""
     from planner.answers.assumptions import no_longer_sold
 
-    device, added = request.market.machine(plan.machine).device, plan.exchange.labels().added
+    device, added = request.market.find_machine(plan.machine).device, plan.exchange.labels().added
     devices = f" ({plan.workers} x {device_words(device.name)})" if device.kind == "gpu" else ""
     strategy = strategy_words(plan).removesuffix(f", {added.removeprefix(' + ')}")
     machines = f"{plan.machines} x {plan.machine}{devices}{added}"

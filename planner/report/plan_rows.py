@@ -170,7 +170,7 @@ def what_if(
 
 def _at(scored: ScoredPlan, request: Request) -> dict[str, float | None]:
     """The values of a plan on each slider."""
-    machine = request.market.machine(scored.plan.machine)
+    machine = request.market.find_machine(scored.plan.machine)
     return {
         "workers": scored.plan.workers,
         "batch": scored.plan.batch,

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from planner.hardware import Hardware, Price
-from planner.hardware.prices.cost import age_days, old_prices
+from planner.hardware.prices.cost import age_days, price_age_note
 from planner.hardware.prices.lists import FAR, Changes, ImportedPrices
 from planner.report.page import Column, Table, programs
 from planner.units import money, references, signed_percent
@@ -34,7 +34,7 @@ def providers_table(machines: Sequence[Hardware]) -> Table:
         programs("oldest_days", lambda name: dates[name][0] and age_days(dates[name][0])),
     )
     notes = ["A price is one machine in one region. `planner prices show NAME` lists those of a machine."]
-    old = old_prices(price.as_of for prices in by_provider.values() for price in prices)
+    old = price_age_note(price.as_of for prices in by_provider.values() for price in prices)
     return Table.of(sorted(by_provider), columns, notes=[*notes, *filter(None, [old])])
 
 
@@ -58,7 +58,7 @@ def prices_table(machines: Sequence[Hardware]) -> Table:
         Column("_ref", "source", get=lambda row: numbers[row[1].source], spare=1),
     )
     notes = [f"{number} {source}" for source, number in numbers.items() if number]
-    old = old_prices(price.as_of for _, price in shown)
+    old = price_age_note(price.as_of for _, price in shown)
     return Table.of(shown, columns, notes=[*notes, *filter(None, [old])])
 
 

@@ -13,7 +13,7 @@ import numpy as np
 from planner.device.computation import Computation
 from planner.device.input import decoded_per_s, limited, reads_images
 from planner.device.memory import WHOLE, Shares
-from planner.hardware.prices.cost import Paid, draw_of, paid_for
+from planner.hardware.prices.cost import Paid, energy_per_hour, rental_cost
 from planner.model import Floats, Model
 from planner.parallel.data import EXCHANGES, Job, Site
 from planner.parallel.mesh import data_parallel_group, step_placement
@@ -75,7 +75,7 @@ class Cases:
 
     def _device(self, machine: str) -> Hashable:
         """Cache key of a machine's device and kernels."""
-        hardware = self.market.machine(machine)
+        hardware = self.market.find_machine(machine)
         return self.market.once(("device", machine), lambda: repr((hardware.device, hardware.kernels)))
 
     def _made(self, plan: Plan) -> Computation:
@@ -86,7 +86,7 @@ class Cases:
     def _micro_batch(self, plan: Plan, *, brief: bool = False) -> Computation:
         """Computation of one micro-batch; `brief` synthesizes one step without variation, for bounds."""
         if self.request.recordings is not None:
-            device = self.market.machine(plan.machine).device
+            device = self.market.find_machine(plan.machine).device
             return self.request.recordings.computation(plan.batch, device)
         from planner.parallel.replica import device_computation
 
@@ -108,7 +108,7 @@ class Cases:
     def check(self, plan: Plan) -> None:
         """Raises an error if a plan is infeasible or one of its machines has no price."""
         for entry in plan.rented(self.market):
-            self.market.check_prices([self.market.machine(entry.machine)])
+            self.market.check_prices([self.market.find_machine(entry.machine)])
         self.feasibility.check(plan, lambda plans: self.bounds(plans).tolist())
 
     def bounds(self, plans: Sequence[Plan]) -> Floats:
@@ -149,7 +149,7 @@ class Cases:
 
         if not self.runs:
             return None
-        device = self.market.machine(plan.machine).device.name
+        device = self.market.find_machine(plan.machine).device.name
         return factor_for(self.runs, device, reach_of(plan.workers, plan.machines))
 
     def adjusted(self, plan: Plan, prediction: Prediction) -> Prediction:
@@ -177,7 +177,7 @@ class Cases:
 
     def paid(self, plan: Plan) -> Paid:
         """Prices of a plan's machines by role, workers first."""
-        return paid_for(
+        return rental_cost(
             plan.rented(self.market), self.market, self.request.spot_terms, self.feasibility.state_bytes
         )
 
@@ -199,12 +199,12 @@ class Cases:
             tuple(Cost(rental.role, rental.machine, rental.count, usd) for rental, usd in each),
             self.bound(plan),
             prediction,
-            self.market.machine(plan.machine).device.name,
+            self.market.find_machine(plan.machine).device.name,
             fits,
             error=self.error(plan),
             measured=self.factor(plan),
             spot=paid.course,
-            draw=self.market.once(("draw", rented), lambda: draw_of(rented, self.market)),
+            draw=self.market.once(("draw", rented), lambda: energy_per_hour(rented, self.market)),
             sample_tokens=self.model.sample_tokens,
             most_samples_per_s=inf if self.runs else self.input_samples_per_s(plan),
         )
@@ -216,7 +216,7 @@ class Cases:
 
     def candidate(self, plan: Plan, samples_per_s: float) -> Candidate:
         """Input of the decision rule for a plan that runs at `samples_per_s`."""
-        paid, device = self.paid(plan), self.market.machine(plan.machine).device.name
+        paid, device = self.paid(plan), self.market.find_machine(plan.machine).device.name
         machines = sum(part.count for part in plan.rented(self.market))
         return Candidate(device, samples_per_s, paid.usd_per_useful_hour, self.sigma(plan), machines=machines)
 
@@ -225,8 +225,8 @@ class Cases:
         from planner.parallel.replica import computes_in_units, error_of_device
 
         if self.request.recordings is not None:
-            return self.request.recordings.error(plan.batch, self.market.machine(plan.machine).device)
-        machine = self.market.machine(plan.machine)
+            return self.request.recordings.error(plan.batch, self.market.find_machine(plan.machine).device)
+        machine = self.market.find_machine(plan.machine)
         error = error_of_device(self.model, machine, plan.precision, self.request.framework)
         method = self.model.training
         if error is not None and method is not None and method.offload:
@@ -246,7 +246,7 @@ def decoded_per_vcpu(request: Request, model: Model) -> float:
 def input_samples_per_s(plan: Plan, request: Request, model: Model) -> float:
     """Maximum samples per second that a plan's vCPUs can decode; infinite if nothing is decoded."""
     per_vcpu = decoded_per_vcpu(request, model)
-    machine = request.market.machine(plan.machine)
+    machine = request.market.find_machine(plan.machine)
     if per_vcpu == inf or machine.device.kind != "gpu" or machine.vcpus is None:
         return inf
     return plan.workers * machine.vcpus / machine.device_count * per_vcpu

@@ -26,7 +26,7 @@ from planner.device.precision import optimizer_named, state_bytes
 from planner.errors import BadInput, Infeasible, PlannerError
 from planner.flags import option_of
 from planner.hardware import Device, Hardware
-from planner.hardware.prices.cost import Paid, paid_for
+from planner.hardware.prices.cost import Paid, rental_cost
 from planner.model import BYTES_PER_ELEMENT, Model
 from planner.note import Fact, Topic
 from planner.parallel.data import Rented, Site
@@ -192,7 +192,7 @@ def exclusion(plan: Plan, request: Request, feasibility: Feasibility) -> tuple[s
     """Reason why a plan is excluded (None if it is feasible), and its price."""
     market = request.market
     rented = plan.rented(market)
-    price = paid_for(rented, market, request.spot_terms, feasibility.state_bytes)
+    price = rental_cost(rented, market, request.spot_terms, feasibility.state_bytes)
     samples = plan.batch * plan.accumulate * plan.replicas
     if request.global_batch is not None and samples != request.global_batch:
         return Exclusion.INDIVISIBLE, price
@@ -213,7 +213,7 @@ def has_machines(rented: Iterable[Rented], request: Request) -> bool:
     for part in rented:
         used[part.machine] += part.count
     for name, count in used.items():
-        owned = owned_machines(request, request.market.machine(name))
+        owned = owned_machines(request, request.market.find_machine(name))
         if owned is not None and count > owned:
             return False
     return True

@@ -79,7 +79,7 @@ def candidate_machines(cases: Cases) -> Field:
             slow, Reason(Verb.COMPUTE, "on CPUs, which nobody trains a model of this size on")
         )
         if any(single.hardware.device.kind == "gpu" for single in singles.values()):
-            small = [name for name in too_small if request.market.machine(name).device.kind == "cpu"]
+            small = [name for name in too_small if request.market.find_machine(name).device.kind == "cpu"]
             gone |= dict.fromkeys(small, Reason(Verb.LACK, "the memory for the model and its batch"))
         gone |= {**_outclassed(singles.values(), cases), **_dominated(usable, request.market)}
     if len(next(iter(unknown.values()), [])) == len(usable):

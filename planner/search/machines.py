@@ -33,21 +33,21 @@ def machine_names(
     """Names of the requested machines, in catalogue order. `words` are names and patterns; `gpu`
     (`H100:8,A100`) selects devices of any provider unless `providers` is given; the default is AWS.
     `sold=False` includes machines that nobody rents out."""
-    from planner.hardware.prices.offers import of_providers, with_devices
+    from planner.hardware.prices.offers import filter_by_provider, machines_with_devices
 
-    kinds = market.matching(words or ("*",))
+    kinds = market.select_machines(words or ("*",))
     named = words is not None
     mine = set() if named else own_names(kinds)
     asked = providers or (None if named or gpu is not None else DEFAULT_PROVIDERS)
     if asked is DEFAULT_PROVIDERS and sold is False:
         asked = (*DEFAULT_PROVIDERS, *{kind.provider for kind in kinds if kind.standing == "example"})
     if asked is not None:
-        wanted = {kind.name for kind in of_providers(kinds, asked)}
+        wanted = {kind.name for kind in filter_by_provider(kinds, asked)}
         kinds = tuple(kind for kind in kinds if kind.name in wanted or (not providers and kind.name in mine))
     if gpu is not None:
-        kinds = with_devices(kinds, gpu)
+        kinds = machines_with_devices(kinds, gpu)
     if sold is True or (not named and sold is None):
-        had = tuple(kind for kind in kinds if kind.can_be_had)
+        had = tuple(kind for kind in kinds if kind.is_available)
         if kinds and not had:
             raise Infeasible(f"{not_rented_words(kinds)}; --all looks at them all the same")
         kinds = had
@@ -60,7 +60,7 @@ def single_device_machines(request: Request, machine: Hardware) -> tuple[Hardwar
     """Machines of the same provider with one such device; empty if the request names machines."""
     if request.hardware is not None:
         return ()
-    kinds = request.market.matching(("*",))
+    kinds = request.market.select_machines(("*",))
     return tuple(
         kind
         for kind in kinds
@@ -85,9 +85,9 @@ def not_rented_words(kinds: Sequence[Hardware]) -> str:
 
 def recorded_machine(profile: Profile) -> Hardware:
     """The machine that a profile was recorded on, without a price if it is not in the catalogue."""
-    from planner.hardware.catalog import load_hardware, names_machine
+    from planner.hardware.catalog import is_machine_name, load_hardware
 
-    if names_machine(profile.hardware):
+    if is_machine_name(profile.hardware):
         return load_hardware(profile.hardware)
     facts = None if profile.recorded is None else profile.recorded.facts
     if facts is None or facts.device_kind != "cpu":
@@ -109,7 +109,7 @@ def uses_own_machines(request: Request) -> bool:
     counted = request.workers is not None
     return all(
         kind.standing == "own" and (counted or owned_machines(request, kind) is not None)
-        for kind in request.market.matching(request.hardware_words)
+        for kind in request.market.select_machines(request.hardware_words)
     )
 
 

@@ -23,7 +23,7 @@ from planner.flags import (
     flag,
     flags_of,
 )
-from planner.hardware import Hardware, Market, Network, own_machines
+from planner.hardware import Hardware, Market, Network, machines_from_files
 from planner.hardware.prices.cost import RESTART_S, SpotTerms
 from planner.parallel.data import EXCHANGES as STRATEGIES
 from planner.parallel.mesh import axis_help, degree_flags, flag_names
@@ -342,15 +342,15 @@ class Request:
         recordings = self.recordings
         if recordings is None or self.hardware is not None or self.gpu is not None:
             return names
-        return tuple(name for name in names if not recordings.refusal(self.market.machine(name)))
+        return tuple(name for name in names if not recordings.refusal(self.market.find_machine(name)))
 
     @property
     def any_device(self) -> bool:
         """Whether recordings on a catalogue device may be scaled to other machines."""
-        from planner.hardware.catalog import names_machine
+        from planner.hardware.catalog import is_machine_name
 
         known = self.recordings
-        return known is not None and known.source is not None and not names_machine(known.first.hardware)
+        return known is not None and known.source is not None and not is_machine_name(known.first.hardware)
 
     @property
     def open_choice(self) -> bool:
@@ -360,7 +360,7 @@ class Request:
     @cached_property
     def market(self) -> Market:
         """The machine catalogue with the request's prices, region and network."""
-        own = own_machines((*(self.hardware or ()), *(self.server_hardware or ())))
+        own = machines_from_files((*(self.hardware or ()), *(self.server_hardware or ())))
         unnamed = self.profile is not None and self.hardware is None and not self.any_device
         recorded = (self.recorded_on,) if unnamed else ()
         terms = (self.network_used, self.bandwidth_bytes_per_s, self.region, self.spot)

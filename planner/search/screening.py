@@ -184,7 +184,7 @@ class BoundPruner:
     def _price(self, machine: str) -> float:
         if machine not in self._prices:
             market = self.cases.market
-            self._prices[machine] = market.usd_per_hour(market.machine(machine)) or 0.0
+            self._prices[machine] = market.usd_per_hour(market.find_machine(machine)) or 0.0
         return self._prices[machine]
 
     def _computation(self, site: Site, batch: int, precision: Precision) -> Computation:

@@ -138,7 +138,7 @@ def hosts_of(worker: Hardware, market: Market, words: Sequence[str]) -> tuple[st
 
 def host(name: str, worker: Hardware, market: Market) -> Hardware:
     """The machine with a host's name."""
-    return worker if name == worker.name else market.machine(name)
+    return worker if name == worker.name else market.find_machine(name)
 
 
 def cheap_servers(worker: Hardware, market: Market) -> tuple[Hardware, ...]:
@@ -156,7 +156,7 @@ def _hosts(worker: Hardware, market: Market, words: Sequence[str]) -> tuple[str 
         if word == "own":
             kinds = [worker]
         else:
-            kinds = cheap_servers(worker, market) if word == "cheap" else market.matching([word])
+            kinds = cheap_servers(worker, market) if word == "cheap" else market.select_machines([word])
         for kind in kinds:
             priced = market.usd_per_hour(kind) is not None or kind is worker
             if priced and market.nic_bytes_per_s(kind) is not None:
@@ -169,7 +169,7 @@ def _cheap(worker: Hardware, market: Market) -> Iterator[Hardware]:
     if worker.ownership is not None or worker_price is None:
         return
     parts: list[tuple[float, float, str]] = []
-    for kind in market.matching(("*",)):
+    for kind in market.select_machines(("*",)):
         price, rate = market.usd_per_hour(kind), market.nic_bytes_per_s(kind)
         if (
             kind.device.kind == "cpu"
@@ -183,7 +183,7 @@ def _cheap(worker: Hardware, market: Market) -> Iterator[Hardware]:
     best = 0.0
     for _, negative_rate, name in sorted(parts):
         if -negative_rate > best:
-            yield market.machine(name)
+            yield market.find_machine(name)
             best = -negative_rate
 
 

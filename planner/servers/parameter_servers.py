@@ -146,7 +146,7 @@ class ParameterServers(Exchange):
             raise BadInput(unknown)
         words = named.get("server_hardware") or ("own",)
         names = [word for word in words if word not in SERVER_WORDS]
-        hosts: list[str | None] = [kind.name for kind in site.market.matching(names)] if names else []
+        hosts: list[str | None] = [kind.name for kind in site.market.select_machines(names)] if names else []
         if len(names) < len(words):
             hosts += hosts_of(site.hardware, site.market, [word for word in words if word in SERVER_WORDS])
         hosts = list(dict.fromkeys(hosts))

@@ -15,7 +15,7 @@ import numpy as np
 from planner.device.activations import recompute_named
 from planner.device.precision import precision_named
 from planner.errors import BadInput
-from planner.hardware.catalog import name_called
+from planner.hardware.catalog import catalog_device_name
 from planner.validation.evidence import Compared, Evidence, Statement
 from planner.validation.networks import Dimensions, device_named, transformer
 from planner.validation.reader import WHOLE_POSITIONS, Refused
@@ -79,7 +79,7 @@ def _layout_run(row: Row, id: str, source: str) -> Run | str:
     size = f"{of['hidden']}x{of['layers']}"
     flash = text != LAYOUT_FRAMEWORK
     dimensions = Dimensions("gpt", of["hidden"], of["layers"], of["heads"], LAYOUT_VOCABULARY, flash=flash)
-    device_name = name_called(given["device"])
+    device_name = catalog_device_name(given["device"])
     words = {"framework": text, "source_id": source, "arch": "llm", "device": device_name}
     row = dict.fromkeys((*TEXTS, *WHOLE, *NUMBERS), "") | words | {"precision_norm": given["precision"]}
     model = transformer(dimensions, of["seq_length"], f"GPT {size}")

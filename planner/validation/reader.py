@@ -17,7 +17,7 @@ from typing import Any
 from planner.device.activations import Recompute, recompute_named
 from planner.device.precision import precision_named
 from planner.errors import BadInput
-from planner.hardware.catalog import name_called
+from planner.hardware.catalog import catalog_device_name
 from planner.memoize import memoize
 from planner.model import Model
 from planner.parallel.mesh import Mesh
@@ -100,7 +100,7 @@ def read_run(row: Row) -> Run | str:
     row = _with_sequences(row, inferred)
     network = network_of(row, inferred)
     model = None if isinstance(network, str) else network
-    device_name = name_called(row["device"], row["device_mem_gb"])
+    device_name = catalog_device_name(row["device"], row["device_mem_gb"])
     device = device_named(device_name)
     layout = _layout(row, model, devices, inferred)
     reasons = [reason for reason in (*_unmodelled(row), network, layout) if isinstance(reason, str)]

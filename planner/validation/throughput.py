@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from planner.device.precision import Precision, precision_named
 from planner.errors import BadInput
-from planner.hardware.catalog import name_called
+from planner.hardware.catalog import catalog_device_name
 from planner.memoize import memoize
 from planner.validation.networks import device_named, network_named
 from planner.validation.row import figures, table
@@ -25,7 +25,7 @@ def _throughput_run(row: Row, line: int) -> Run | None:
         tier = "tensorflow-1.1" if name == "TensorFlow 1.1" else "tensorflow"
     if name == "Torch7":
         tier = "torch7"
-    device_name = name_called(row["device"])
+    device_name = catalog_device_name(row["device"])
     model, device, precision = network_named(row["model"]), device_named(device_name), _format(row)
     if model is None or device is None or tier is None or not row["batch"] or "256" in row["note"]:
         return None

@@ -103,7 +103,7 @@ def test_choice_of_machines_that_is_open_stays_open(gpu: Path) -> None:
     request = Request(model="Mixed", profile=open_step(gpu))
     words = request.hardware_words
     assert {"g5.xlarge", "g4dn.xlarge", "p5.48xlarge"} <= set(words)
-    assert not [name for name in words if request.market.machine(name).device.kind == "cpu"]
+    assert not [name for name in words if request.market.find_machine(name).device.kind == "cpu"]
 
 
 def test_other_batches_are_scaled_to_with_their_range() -> None:

@@ -9,7 +9,7 @@ from planner.hardware import collective_curves
 from planner.hardware.catalog import hardware_names, load_hardware
 from planner.hardware.collective_curves import COLLECTIVES, Curve, curves, nccl_latencies_us
 
-RUNS = [run for name in collective_curves._curves() for run in curves(name)]
+RUNS = [run for name in collective_curves._runs_by_name() for run in curves(name)]
 
 
 def bus_bytes_per_s(run: Curve) -> list[float]:

@@ -3,14 +3,14 @@
 import pytest
 
 from planner.errors import BadInput
-from planner.hardware.catalog import fabric_named
+from planner.hardware.catalog import matching_fabric_name
 from planner.hardware.inventory import (
     Gpus,
-    cpu_of,
-    device_of,
-    fabric_of,
-    gpus_of,
-    nics_of,
+    catalog_gpu_name,
+    parse_ibstat,
+    parse_lscpu,
+    parse_nvidia_smi,
+    parse_topology,
 )
 
 TABLE = """\
@@ -62,17 +62,17 @@ def uniform(count, cell):
     ],
 )
 def test_gpus_of_nvidia_smi(text, device, count):
-    gpus = gpus_of(text)
-    assert (device_of(gpus), gpus.count) == (device, count)
+    gpus = parse_nvidia_smi(text)
+    assert (catalog_gpu_name(gpus), gpus.count) == (device, count)
 
 
 def test_different_gpus_and_other_text_are_refused():
     two = "GPU 0: NVIDIA A10G (UUID: GPU-1)\nGPU 1: NVIDIA L4 (UUID: GPU-2)\n"
     with pytest.raises(BadInput, match="different GPUs"):
-        gpus_of(two)
+        parse_nvidia_smi(two)
     with pytest.raises(BadInput, match="nvidia-smi > "):
-        gpus_of("command not found")
-    assert device_of(Gpus("NVIDIA Something", 1)) == "NVIDIA Something"
+        parse_nvidia_smi("command not found")
+    assert catalog_gpu_name(Gpus("NVIDIA Something", 1)) == "NVIDIA Something"
 
 
 @pytest.mark.parametrize(
@@ -88,9 +88,9 @@ def test_different_gpus_and_other_text_are_refused():
     ],
 )
 def test_links_of_the_topology(text, device, links, name):
-    fabric = fabric_of(text, device)
+    fabric = parse_topology(text, device)
     assert (fabric["kind"], fabric["topology"], fabric["gbyte_per_s"]) == links
-    assert fabric_named(device, text.count("GPU") // 2, fabric["kind"], fabric["gbyte_per_s"]) == name
+    assert matching_fabric_name(device, text.count("GPU") // 2, fabric["kind"], fabric["gbyte_per_s"]) == name
 
 
 def test_hybrid_cube_mesh_and_bridged_pairs():
@@ -104,24 +104,24 @@ def test_hybrid_cube_mesh_and_bridged_pairs():
         ["SYS", "SYS", "NV1", "SYS", "NV1", "NV2", " X ", "NV2"],
         ["SYS", "SYS", "SYS", "NV1", "NV2", "NV1", "NV2", " X "],
     ]
-    fabric = fabric_of(matrix(mesh), "V100-SXM2-16GB")
+    fabric = parse_topology(matrix(mesh), "V100-SXM2-16GB")
     assert (fabric["topology"], fabric["gbyte_per_s"]) == ("mesh", 150)
-    assert fabric_named("V100-SXM2-16GB", 8, fabric["kind"], fabric["gbyte_per_s"]) == "v100-8"
+    assert matching_fabric_name("V100-SXM2-16GB", 8, fabric["kind"], fabric["gbyte_per_s"]) == "v100-8"
     pairs = [
         [" X ", "NV12", "SYS", "SYS"],
         ["NV12", " X ", "SYS", "SYS"],
         ["SYS", "SYS", " X ", "NV12"],
         ["SYS", "SYS", "NV12", " X "],
     ]
-    fabric = fabric_of(matrix(pairs), "A100-PCIE-80GB")
+    fabric = parse_topology(matrix(pairs), "A100-PCIE-80GB")
     assert (fabric["topology"], fabric["gbyte_per_s"], fabric["between_gbyte_per_s"]) == ("pairs", 300, 31)
 
 
 def test_processor_of_lscpu():
     text = "Architecture:  x86_64\nCPU(s):        96\nModel name:    AMD EPYC 7402\nSocket(s):  2\n"
-    assert cpu_of(text) == {"cpu": "AMD EPYC 7402", "vcpus": 96}
+    assert parse_lscpu(text) == {"cpu": "AMD EPYC 7402", "vcpus": 96}
     with pytest.raises(BadInput, match="lscpu"):
-        cpu_of("")
+        parse_lscpu("")
 
 
 PORT = """\
@@ -141,8 +141,8 @@ def test_fastest_active_ports_of_ibstat():
     ports = [PORT.format(name=f"mlx5_{i}", state="Active", rate=200, layer="InfiniBand") for i in range(8)]
     other = PORT.format(name="mlx5_8", state="Active", rate=25, layer="Ethernet")
     down = PORT.format(name="mlx5_9", state="Down", rate=400, layer="InfiniBand")
-    nics = nics_of("".join([other, down, *ports]))
+    nics = parse_ibstat("".join([other, down, *ports]))
     assert (nics.count, nics.gbit_per_s, nics.rdma_kind) == (8, 1600, "InfiniBand")
-    assert nics_of(other).rdma_kind == "RoCE"
+    assert parse_ibstat(other).rdma_kind == "RoCE"
     with pytest.raises(BadInput, match="no active port"):
-        nics_of(down)
+        parse_ibstat(down)

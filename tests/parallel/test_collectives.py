@@ -128,7 +128,7 @@ def test_collective_of_one_rank_costs_nothing() -> None:
 
 
 def test_curve_is_interpolated_in_the_logarithm_of_the_size() -> None:
-    curve = TimeCurve.of([(MIB, 1e-3), (1024, 1e-5), (4 * MIB, 4e-3)])
+    curve = TimeCurve.from_points([(MIB, 1e-3), (1024, 1e-5), (4 * MIB, 4e-3)])
     assert curve.seconds(MIB) == pytest.approx(1e-3)
     assert curve.seconds(2 * MIB) == pytest.approx(2e-3)
     assert curve.seconds(math.sqrt(1024 * MIB)) == pytest.approx(math.sqrt(1e-5 * 1e-3))
@@ -139,11 +139,11 @@ def test_curve_is_interpolated_in_the_logarithm_of_the_size() -> None:
 @pytest.mark.parametrize("points", [[], [(1, 1.0), (1, 2.0)], [(0, 1.0)], [(1, 0.0)]])
 def test_curve_of_nonsense_is_refused(points: list[tuple[float, float]]) -> None:
     with pytest.raises((BadInput, ValueError)):
-        TimeCurve.of(points)
+        TimeCurve.from_points(points)
 
 
 def test_measured_curves_go_before_the_formula() -> None:
-    curves = Curves({"all_reduce": {8: TimeCurve.of([(MIB, 1e-3), (64 * MIB, 1e-2)])}})
+    curves = Curves({"all_reduce": {8: TimeCurve.from_points([(MIB, 1e-3), (64 * MIB, 1e-2)])}})
     level = fabric(8, curves=curves)
     (phase,) = Nccl().phases("all_reduce", 64 * MIB, Peers.of(level))
     assert phase.seconds(level.bytes_per_s) == pytest.approx(1e-2, rel=1e-6)
@@ -155,7 +155,7 @@ def test_measured_curves_go_before_the_formula() -> None:
 
 def test_more_machines_than_were_measured_are_not_faster_than_their_wire() -> None:
     """Trees report more than the NIC on exactly two machines; that is no figure to scale from."""
-    curves = Curves({"all_reduce": {2: TimeCurve.of([(MIB, 1e-4), (2**30, 5e-3)])}})
+    curves = Curves({"all_reduce": {2: TimeCurve.from_points([(MIB, 1e-4), (2**30, 5e-3)])}})
     two = network(2, curves=curves)
     (phase,) = Nccl().phases("all_reduce", 2**30, Peers.of(fabric(8), two))
     assert phase.seconds(two.bytes_per_s) == pytest.approx(5e-3)

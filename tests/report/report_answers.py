@@ -119,7 +119,7 @@ def many_plans(count: int):
 def twenty_machines():
     """A recommendation over twenty kinds of machine with long names, three of them marked."""
     result = recommended()
-    own = result.request.market.machine(result.chosen.plan.machine)
+    own = result.request.market.find_machine(result.chosen.plan.machine)
     every = []
     for index in range(20):
         name = f"Standard_NC{index}ads_A100_v4"

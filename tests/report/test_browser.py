@@ -150,7 +150,7 @@ def test_hostile_name_in_a_chart_shows_as_text(browser, tmp_path):
 
     result = recommended()
     request = replace(result.request)
-    machine = replace(request.market.machine(result.chosen.plan.machine), name=HOSTILE)
+    machine = replace(request.market.find_machine(result.chosen.plan.machine), name=HOSTILE)
     request.__dict__["market"] = replace(request.market, own=(*request.market.own, machine))
     plans = [
         replace(scored, plan=replace(scored.plan, machine=HOSTILE, exchange=ParameterServers(policy=NOTE)))

@@ -160,7 +160,7 @@ def test_cpu_machines_are_left_out_for_large_models_where_there_are_gpus() -> No
     large = asked(model="llama3-8b", **words)
     lost = candidate_machines(Cases(large, model_of(large))).left_out
     (reason,) = [reason for reason in lost if "CPUs" in reason.rest]
-    assert all(large.market.machine(name).device.kind == "cpu" for name in lost[reason])
+    assert all(large.market.find_machine(name).device.kind == "cpu" for name in lost[reason])
     small = asked(model="gpt2", **words)
     assert not any(
         "CPUs" in reason.rest for reason in candidate_machines(Cases(small, model_of(small))).left_out
@@ -338,7 +338,7 @@ def test_empty_space_names_the_replicas_or_the_global_batch_that_would_do() -> N
 
 def test_large_models_are_tried_on_powers_of_two_machines_too() -> None:
     request = asked(model="llama3-8b", hardware="g5.xlarge", budget=1000.0)
-    counts = node_counts(request, request.market.machine("g5.xlarge"), model_of(request))
+    counts = node_counts(request, request.market.find_machine("g5.xlarge"), model_of(request))
     assert {128, 256, 512} <= set(counts)
     assert counts == sorted(set(counts))
 

@@ -78,15 +78,15 @@ def test_file_hides_the_catalogues_machine_of_that_name(tmp_path):
     path = tmp_path / "mine.toml"
     path.write_text(MACHINE.format(name="p3.2xlarge", usd=1.5))
     request = Request(model="alexnet", hardware=("p3.2xlarge",), server_hardware=(str(path),))
-    assert request.market.machine("p3.2xlarge").price.on_demand_usd_per_hour == 1.5
-    assert request.market.matching(request.hardware) == (request.market.machine("p3.2xlarge"),)
+    assert request.market.find_machine("p3.2xlarge").price.on_demand_usd_per_hour == 1.5
+    assert request.market.select_machines(request.hardware) == (request.market.find_machine("p3.2xlarge"),)
 
 
 def test_two_files_with_one_name_are_refused(lab, tmp_path):
     (tmp_path / "other.toml").write_text(MACHINE.format(name="lab-4xt4", usd=5))
     request = Request(model="alexnet", hardware=("lab.toml", "other.toml"))
     with pytest.raises(BadInput, match="rename one of them"):
-        request.market.matching(request.hardware)
+        request.market.select_machines(request.hardware)
 
 
 def test_price_without_region_and_date_is_said_without_them(tmp_path):

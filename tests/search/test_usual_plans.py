@@ -54,7 +54,7 @@ def test_choices_of_servers_mean_servers(words: dict[str, str]) -> None:
 
 def test_usual_machine_can_be_rented() -> None:
     machine = load_hardware(plan().machine)
-    assert machine.can_be_had
+    assert machine.is_available
     assert machine.still_sold
     assert machine.device_count == 1
 

@@ -182,8 +182,7 @@ class Computation:
 
 
 def block_of(layer: Layer) -> str:
-    """The unit that a layer is part of: its block; outside of blocks all of a scope, or a layer and what
-    follows it."""
+    """Name of the unit that a layer belongs to: its block, else its scope, else the layer that it follows."""
     return layer.block or layer.scope or layer.follows or layer.name
 
 
@@ -198,13 +197,11 @@ ROWS = 64  # steps that stand for a distribution of durations
 
 
 def accumulated(computation: Computation, micro_batches: int, most: int = MOST_RUNS) -> Computation:
-    """The same forward and backward pass so many times, one after the other, before the optimizer: parameters
-    are read in each, gradients are complete after the last. Of more than `most` passes the first and the last
-    stay as they are, because exchanges overlap with them, and `most - 2` longer ones stand for those between.
-    Where collectives run in every pass they are longer by as much: what overlaps in one pass overlaps in the
-    long one, and only what is not hidden at its ends, one unit's collective, is counted too often, by a unit
-    of all units times runs. The wait for other stages of a pipeline is one of the step, divided among its
-    micro-batches."""
+    """The same forward and backward pass repeated for each micro-batch before the optimizer. Beyond `most`
+    passes, the first and the last stay as they are, because exchanges overlap with them, and `most - 2`
+    longer ones represent the rest. Where collectives run in every pass they are longer by the same
+    factor; only what is exposed at the ends of a pass, one unit's collective, is counted too often. The
+    pipeline's wait is per step and divided among its micro-batches."""
     if micro_batches < 1:
         raise BadInput(f"accumulate is {micro_batches}; a step has at least one micro-batch")
     if micro_batches == 1:
@@ -273,8 +270,8 @@ def _repeated(computation: Computation, times: int) -> np.ndarray:
 def steadied(
     computation: Computation, variation: Variation | None = None, *, steps: int = ROWS, seed: int = 0
 ) -> Computation:
-    """Every op as long as in the middle of its recorded steps: few steps, some of them disturbed by the
-    recording, say little of how steps vary. With `variation` they vary by so much, and no more."""
+    """Steps in which every op takes its median recorded time, optionally varied by `variation`. Few steps,
+    some disturbed by the recording, say little about how steps vary."""
     once_s = np.median(computation.durations_s, axis=0)
     vary = variation or Variation(0.0, 0.0)
     rows = steps if vary.step_sigma or vary.op_sigma else 1

@@ -3,8 +3,6 @@
 The graph comes from the model (`graph`), times from the rates of the device (`planner.device.rates.times`),
 the variation between steps from what real traces show. docs/compute.md tells where each default comes from.
 
-The graph of a model's computation: which ops a step needs and what each waits for; no durations yet.
-
 `forward(l)` waits for the forward ops of the layers it reads; `backward(l)` for the backward ops of all
 layers that read it, so branches stay branches. Layers without a kernel (input, flatten) vanish.
 """

@@ -126,9 +126,9 @@ def _edge(product: Matmul) -> float:
 
 @memoize
 def network_of(model: Model) -> Network:
-    """The kind of a network: `cnn` classifies by convolutions, `transformer` has products and attention.
-    Rates are fitted to these. `other` has convolutions that answer place by place (detection, segmentation,
-    speech, diffusion), or reads text without attention; nothing is fitted to such networks."""
+    """Kind of a network: `cnn` classifies by convolutions, `transformer` has matrix products and
+    attention. Rates are fitted to these two, not to `other`: detection, segmentation, speech,
+    diffusion, and text without attention."""
     kernels = kernels_of(model, None, True)  # as `planner.device.rates.times` asks, so that it is found once
     flops, images = kernels.flops * kernels.launches, np.isin(kernels.kind, CONVOLUTIONS)
     if flops[images].sum() > flops.sum() / 2:

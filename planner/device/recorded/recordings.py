@@ -4,8 +4,6 @@ A recording is used as it is on the device that it was made on. On others it is 
 (`moved`), and at other batches scaled (`batched`), where it holds the shapes of its ops; each with the error
 that published runs say such a move has. A device that the catalogue does not hold is used for itself only.
 
-The computation in recorded steps: what the worker does, without the transfers and updates around it.
-
 A recorded step stays what it is for parameter servers (`Computation.step`); other exchanges take only its
 compute ops. Parsing of messages belongs to the transfers and goes with them. A tensor is read by the compute
 ops that wait for its download, and its gradient is made by what its upload waits for.
@@ -32,7 +30,7 @@ from planner.device.recorded.rescale import (
 )
 from planner.errors import BadInput
 from planner.hardware import Device, Hardware
-from planner.hardware.catalog import device_called
+from planner.hardware.catalog import find_device
 from planner.model.layers import KERNEL_KINDS
 from planner.simulator.step import DOWNLINK, HOST, PS, UPLINK, WORKER, OpRole, Profile
 
@@ -180,7 +178,7 @@ class Recordings:
         batches = [profile.batch for profile in profiles]
         if len(set(batches)) < len(batches):
             raise BadInput(f"two of the profiles given have batch {max(batches, key=batches.count)}")
-        self.source: Device | None = device_called(self.first.hardware)
+        self.source: Device | None = find_device(self.first.hardware)
         self._made: dict[tuple[int, str], Computation] = {}
 
     @property

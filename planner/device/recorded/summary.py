@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from planner.device.recorded.rescale import seconds_by_kind
-from planner.hardware.catalog import device_called
+from planner.hardware.catalog import find_device
 from planner.model.layers import KERNEL_KINDS, workload
 from planner.simulator.step import UPLINK, Profile
 from planner.simulator.step.recorded import HOST, INPUT, OVERHEAD, Exposed, Facts, Recorded
@@ -84,7 +84,7 @@ def summarize_recording(profile: Profile) -> RecordingSummary | None:
         for kind in ORDER
         if spent.get(kind, 0.0) > 0
     )
-    device = device_called(profile.hardware)
+    device = find_device(profile.hardware)
     return RecordingSummary(
         profile.model,
         profile.batch,
@@ -136,7 +136,7 @@ def _suspicious(
         out.append(
             f"{facts.micro_steps} forward passes a step were noted and {recorded.passes} are in the trace"
         )
-    if facts.device and not device_called(profile.hardware):
+    if facts.device and not find_device(profile.hardware):
         out.append(f"{facts.device} is not in the catalogue: the recording speaks for that device only")
     return out
 

@@ -18,7 +18,7 @@ from pathlib import Path
 from planner.errors import BadInput
 from planner.files.regular_file import home, write_file
 from planner.hardware import Hardware, Price, Source
-from planner.hardware.prices.formats import rows_of
+from planner.hardware.prices.formats import read_rows
 from planner.memoize import memoize
 
 COLUMNS = ("machine", "region", "on_demand_usd_per_hour", "spot_usd_per_hour", "as_of", "source")
@@ -32,7 +32,7 @@ def folder() -> Path:
 
 
 def save(provider: str, prices: Prices, as_of: date, source: str) -> Path:
-    """Write prices as the provider's file of that day, whole or not at all; others in it stay."""
+    """Write prices to the provider's file for that day and return its path; other prices in it stay."""
     path = folder() / f"{provider}-{as_of.isoformat()}.csv"
     dated = {
         name: {
@@ -58,7 +58,7 @@ def save(provider: str, prices: Prices, as_of: date, source: str) -> Path:
 
 
 def files() -> tuple[Path, ...]:
-    """The user's files, oldest first."""
+    """The user's price files, oldest first."""
     dated = [
         (match["as_of"], path) for path in folder().glob("*.csv") if (match := _NAME.fullmatch(path.name))
     ]
@@ -69,13 +69,14 @@ def load() -> Prices:
     """The newest price of each machine and region in the user's files."""
     place = folder()
     try:
-        return _load(place, place.stat().st_mtime_ns)
+        return _load_cached(place, place.stat().st_mtime_ns)
     except OSError:
         return {}
 
 
 @memoize
-def _load(_place: Path, _changed_ns: int) -> Prices:
+def _load_cached(_place: Path, _changed_ns: int) -> Prices:
+    """The newest prices in the user's files; cached until the folder changes."""
     book: dict[str, dict[str, Price]] = {}
     for path in files():
         for machine, regions in read_file(path).items():
@@ -86,11 +87,11 @@ def _load(_place: Path, _changed_ns: int) -> Prices:
 
 
 def read_file(path: Path) -> Prices:
-    """Read a file written by `save`."""
+    """Prices in a file written by `save`, by machine and region."""
     book: dict[str, dict[str, Price]] = {}
-    for row in rows_of(path, COLUMNS):
+    for row in read_rows(path, COLUMNS):
         as_of = row["as_of"]
-        day_of(as_of, row.place("as_of"))
+        parse_day(as_of, row.place("as_of"))
         if not row["machine"] or not row["region"]:
             raise row.error("machine", "a machine and a region must be given")
         usd = row.usd("on_demand_usd_per_hour"), row.usd("spot_usd_per_hour")
@@ -99,8 +100,8 @@ def read_file(path: Path) -> Prices:
     return book
 
 
-def day_of(text: str, where: str, today: date | None = None) -> date:
-    """Parse a day as YYYY-MM-DD; one in the future is refused."""
+def parse_day(text: str, where: str, today: date | None = None) -> date:
+    """Parse a date written as YYYY-MM-DD; a date in the future is refused."""
     try:
         day = date.fromisoformat(text)
     except ValueError:
@@ -111,7 +112,7 @@ def day_of(text: str, where: str, today: date | None = None) -> date:
 
 
 def _newer(old: Price, new: Price) -> Price:
-    """The newer of two prices of a region, with the older spot price if it has none."""
+    """The newer of two prices of a region; it keeps the older spot price if it has none."""
     if new.as_of < old.as_of:
         return old
     if new.spot_usd_per_hour is not None or old.spot_usd_per_hour is None:
@@ -120,12 +121,12 @@ def _newer(old: Price, new: Price) -> Price:
 
 
 def with_own_prices(hardware: Hardware) -> Hardware:
-    """A machine with the user's prices where they are at least as new; new regions are added."""
+    """The machine with the user's prices where at least as new as the catalogue's, and in new regions."""
     mine = dict(load().get(hardware.name, {}))
     if not mine:
         return hardware
     if hardware.price.region == "any":
-        mine = _everywhere(mine) | mine
+        mine = _price_of_all_regions(mine) | mine
     known = {price.region: price for price in hardware.prices}
     merged = known | {
         region: _newer(known[region], price) if region in known else price for region, price in mine.items()
@@ -146,8 +147,8 @@ def with_own_prices(hardware: Hardware) -> Hardware:
     return replace(hardware, price=main, other_prices=tuple(merged.values()), sources=sources)
 
 
-def _everywhere(prices: Mapping[str, Price]) -> dict[str, Price]:
-    """The price as that of any region, if all regions have the same."""
+def _price_of_all_regions(prices: Mapping[str, Price]) -> dict[str, Price]:
+    """The common price as that of region `any`; empty if regions differ in on-demand price."""
     first = next(iter(prices.values()))
     same = all(price.on_demand_usd_per_hour == first.on_demand_usd_per_hour for price in prices.values())
     return {"any": replace(first, region="any")} if same else {}

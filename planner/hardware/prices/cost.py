@@ -42,7 +42,7 @@ SURVEYED_PUE = 1.6
 
 
 def usd_per_million_samples(usd_per_hour: float, samples_per_s: float) -> float:
-    """Dollars per million samples at a steady rate."""
+    """US dollars per million samples at a constant rate."""
     if not samples_per_s > 0:
         raise BadInput(f"samples_per_s is {samples_per_s}; it must be above zero")
     return 1e6 * (usd_per_hour / (SECONDS_PER_HOUR * samples_per_s))
@@ -60,8 +60,8 @@ def age_days(as_of: str, today: date | None = None) -> int | None:
         return None
 
 
-def old_prices(dates: Iterable[str], today: date | None = None) -> str:
-    """A sentence about prices older than 90 days, with the remedy; empty if there are none."""
+def price_age_note(dates: Iterable[str], today: date | None = None) -> str:
+    """A sentence about prices older than 90 days, with the remedy; empty string if there are none."""
     dated = [as_of for as_of in dates if as_of]
     old = [as_of for as_of in dated if (age_days(as_of, today) or 0) > OLD_DAYS]
     if not old:
@@ -102,28 +102,30 @@ class Paid:
         return sum(self.usd_per_hour) * self.time_factor
 
 
-def paid_for(
+def rental_cost(
     rented: Sequence[Rented], market: Market, terms: SpotTerms | None = None, state_bytes: float = 0.0
 ) -> Paid:
-    """The cost of machines by role, 0 for those without a price. `state_bytes`: size of a checkpoint."""
+    """US dollars per hour by role, 0 for machines without a price; a checkpoint has `state_bytes`."""
     if not market.spot:
-        usd = ((market.usd_per_hour(market.machine(role.machine)) or 0.0) * role.count for role in rented)
-        return Paid(tuple(usd))
+        kinds = [market.find_machine(role.machine) for role in rented]
+        prices = (market.usd_per_hour(kind) or 0.0 for kind in kinds)
+        return Paid(tuple(usd * role.count for usd, role in zip(prices, rented, strict=True)))
     terms = terms or SpotTerms()
     roles = tuple((role.role, role.machine, role.count) for role in rented)
     return market.once(
-        ("paid", roles, terms, state_bytes), lambda: _spot_or_not(rented, market, terms, state_bytes)
+        ("paid", roles, terms, state_bytes), lambda: _cheaper_cost(rented, market, terms, state_bytes)
     )
 
 
-def _spot_or_not(rented: Sequence[Rented], market: Market, terms: SpotTerms, state_bytes: float) -> Paid:
-    from planner.hardware.prices.spot import course_of
+def _cheaper_cost(rented: Sequence[Rented], market: Market, terms: SpotTerms, state_bytes: float) -> Paid:
+    """Cost on spot machines, or on demand where interruptions make spot no cheaper."""
+    from planner.hardware.prices.spot import spot_course
 
     on_demand, cheapest, taken = [], [], []
     for role in rented:
-        kind = market.machine(role.machine)
+        kind = market.find_machine(role.machine)
         price = market.price(kind)
-        usd, spot_usd = (_usd(kind, price, spot=spot) for spot in (False, True))
+        usd, spot_usd = (_list_usd_per_hour(kind, price, spot=spot) for spot in (False, True))
         on_demand.append(None if usd is None else usd * role.count)
         cheapest.append(((usd or 0.0) if spot_usd is None else spot_usd) * role.count)
         if spot_usd is not None:
@@ -131,7 +133,7 @@ def _spot_or_not(rented: Sequence[Rented], market: Market, terms: SpotTerms, sta
     full = tuple(usd or 0.0 for usd in on_demand)
     if not taken:
         return Paid(full, refused="none of its machines has a spot price")
-    course = course_of(taken, terms, state_bytes)
+    course = spot_course(taken, terms, state_bytes)
     useful = course.run.usd_per_useful_hour(sum(cheapest))
     if None not in on_demand and useful >= sum(full):
         words = f"one hour of useful work would cost ${useful:.2f} on spot, ${sum(full):.2f} on demand"
@@ -139,8 +141,8 @@ def _spot_or_not(rented: Sequence[Rented], market: Market, terms: SpotTerms, sta
     return Paid(tuple(cheapest), course)
 
 
-def _usd(kind: Hardware, price: Price | None, *, spot: bool) -> float | None:
-    """The hourly price of one machine; one's own is never interrupted."""
+def _list_usd_per_hour(kind: Hardware, price: Price | None, *, spot: bool) -> float | None:
+    """List price of one machine in USD per hour; None for spot prices of owned machines."""
     if price is None or (spot and kind.ownership is not None):
         return None
     return price.spot_usd_per_hour if spot else price.on_demand_usd_per_hour
@@ -168,13 +170,11 @@ class Energy:
 def energy_of(
     hardware: Hardware, *, hours: float, machines: int = 1, region: str | None = None
 ) -> Energy | None:
-    """Energy of machines over some hours; None where the power of their devices is unknown.
-
-    One's own machines draw what their file says; the grid is that of the region.
-    """
+    """Energy and emissions of machines over some hours; None if their power is unknown. A user's own machines
+    draw the power that their file states; the grid is that of the region."""
     if not (math.isfinite(hours) and hours >= 0) or machines < 0:
         raise BadInput(f"energy of {machines} machines for {hours:g} hours: both must be at least 0")
-    watts = watts_of(hardware)
+    watts = machine_watts(hardware)
     if watts is None:
         return None
     where = region or hardware.price.region
@@ -193,11 +193,11 @@ def energy_of(
     return Energy(kwh, kwh * grams / 1000, method)
 
 
-def draw_of(rented: Sequence[Rented], market: Market) -> Energy | None:
-    """Energy of a plan's machines per hour; None where the power of some is unknown."""
+def energy_per_hour(rented: Sequence[Rented], market: Market) -> Energy | None:
+    """Energy and emissions of a plan's machines per hour; None if the power of any is unknown."""
     drawn = []
     for role in rented:
-        hardware = market.machine(role.machine)
+        hardware = market.find_machine(role.machine)
         price = market.price(hardware)
         energy = energy_of(hardware, hours=1.0, machines=role.count, region=price.region if price else None)
         if energy is None:
@@ -211,8 +211,8 @@ def draw_of(rented: Sequence[Rented], market: Market) -> Energy | None:
     )
 
 
-def watts_of(hardware: Hardware) -> float | None:
-    """Power of one machine at work; None if unknown."""
+def machine_watts(hardware: Hardware) -> float | None:
+    """Watts drawn by one machine at full load; None if unknown."""
     if hardware.ownership:
         return hardware.ownership.power_watts
     if hardware.device.power_w is None:
@@ -221,12 +221,13 @@ def watts_of(hardware: Hardware) -> float | None:
 
 
 def grid_of(provider: str, region: str) -> PowerGrid | None:
-    """The grid of a provider's region; None if unknown."""
+    """The electricity grid of a provider's region; None if unknown."""
     return _grids().get((provider, region))
 
 
 @memoize
 def _grids() -> dict[tuple[str, str], PowerGrid]:
+
     def grid(g_co2e_per_kwh: str, pue: str, source: str, as_of: str) -> PowerGrid:
         return PowerGrid(float(g_co2e_per_kwh), float(pue) if pue else None, source, as_of)
 

@@ -36,9 +36,8 @@ KEPT = "; nothing was imported"
 
 @dataclass(frozen=True, slots=True)
 class ListedPrice:
-    """USD per hour of a machine in a zone of a region; `name` is the provider's.
-
-    `place` is the file with line and column, `as_of` the day of the list, if any."""
+    """USD per hour of a machine in a zone of a region; `name` is the provider's. `place` is the file with
+    line and column, `as_of` the day of the list, if any."""
 
     place: str
     line: int
@@ -56,9 +55,8 @@ Reader = Callable[[Path, str, Machines, Counter[str]], Iterable[ListedPrice]]
 
 @dataclass(frozen=True, slots=True)
 class PriceFormat:
-    """A format, the provider in a list's path, and its reader.
-
-    The reader takes the path, the provider, its machines, and a counter of rows left out."""
+    """A format, the provider in a list's path, and its reader. The reader takes the path, the provider, its
+    machines, and a counter of rows left out."""
 
     name: str
     provider_of: Callable[[Path], str]
@@ -82,12 +80,12 @@ class PriceRow(dict[str, str]):
         return BadInput(f"{self.place(column)}: {message}{KEPT}")
 
     def usd(self, column: str, *, zero: bool = False) -> float | None:
-        """The price in a column; None if empty."""
+        """US dollars per hour in a column; None if the field is empty."""
         return usd_per_hour(self[column], self.place(column), zero=zero)
 
 
 def usd_per_hour(text: str, place: str, *, zero: bool = False) -> float | None:
-    """Parse a price; None if empty."""
+    """Parse a price in USD per hour; None for an empty text."""
     if not text:
         return None
     try:
@@ -101,16 +99,16 @@ def usd_per_hour(text: str, place: str, *, zero: bool = False) -> float | None:
     return value
 
 
-def header_of(path: Path) -> tuple[str, ...]:
-    """The fields of the first line; empty for an empty file."""
-    with _text(path) as text:
-        return tuple(name.strip() for name in next(_lines(path, text), []))
+def read_header(path: Path) -> tuple[str, ...]:
+    """Field names in the first line of a CSV file; empty for an empty file."""
+    with _open_text(path) as text:
+        return tuple(name.strip() for name in next(_csv_lines(path, text), []))
 
 
-def rows_of(path: Path, needed: Sequence[str], names: Sequence[str] | None = None) -> Iterator[PriceRow]:
-    """The rows of a CSV with the columns `needed`; `names` stand for an absent header."""
-    with _text(path) as text:
-        lines = _lines(path, text)
+def read_rows(path: Path, needed: Sequence[str], names: Sequence[str] | None = None) -> Iterator[PriceRow]:
+    """Rows of a CSV file that must have the columns `needed`; `names` replaces an absent header."""
+    with _open_text(path) as text:
+        lines = _csv_lines(path, text)
         header = [name.strip() for name in next(lines, [])] if names is None else list(names)
         if twice := next((name for name, count in Counter(header).items() if count > 1), None):
             raise BadInput(f"{path}:1: column {twice} appears twice{KEPT}")
@@ -128,7 +126,8 @@ def rows_of(path: Path, needed: Sequence[str], names: Sequence[str] | None = Non
             yield PriceRow(path, line, zip(header, map(str.strip, fields), strict=True))
 
 
-def _text(path: Path) -> io.TextIOWrapper:
+def _open_text(path: Path) -> io.TextIOWrapper:
+    """Open a price list as text; files larger than any published list are refused."""
     file = opened(path)
     file.seek(0, io.SEEK_END)
     if file.tell() > LARGEST_BYTES:
@@ -137,7 +136,8 @@ def _text(path: Path) -> io.TextIOWrapper:
     return io.TextIOWrapper(file, encoding="utf-8-sig", newline="")
 
 
-def _lines(path: Path, text: io.TextIOWrapper) -> Iterator[list[str]]:
+def _csv_lines(path: Path, text: io.TextIOWrapper) -> Iterator[list[str]]:
+    """Fields of each CSV line; malformed CSV and bad encoding raise BadInput."""
     reader = csv.reader(text, strict=True)
     try:
         yield from reader
@@ -169,19 +169,20 @@ def _read_skypilot(
     path: Path, provider: str, machines: Machines, left_out: Counter[str]
 ) -> Iterable[ListedPrice]:
     rows = _skypilot_rows(path, provider == "gcp", left_out)
-    return _joined_on_google(list(rows), machines, path) if provider == "gcp" else rows
+    return _google_prices(list(rows), machines, path) if provider == "gcp" else rows
 
 
 def _skypilot_rows(path: Path, is_google: bool, left_out: Counter[str]) -> Iterator[ListedPrice]:
+    """Prices in a SkyPilot CSV row by row, without TPU slices."""
     needed = ["InstanceType", "Price", "Region"]
-    for row in rows_of(path, needed + ["AcceleratorName", "AcceleratorCount"] * is_google):
+    for row in read_rows(path, needed + ["AcceleratorName", "AcceleratorCount"] * is_google):
         if row["AcceleratorName"].lower().startswith("tpu"):
             left_out["TPU slices"] += 1
             continue
         name = row["InstanceType"]
         is_accelerator = is_google and not name
         if is_accelerator and row["AcceleratorName"]:
-            name = f"{row['AcceleratorName']}:{_accelerators(row)}"
+            name = f"{row['AcceleratorName']}:{_accelerator_count(row)}"
         for column, value in (("InstanceType", name), ("Region", row["Region"])):
             if not value:
                 raise row.error(column, "is empty")
@@ -191,20 +192,21 @@ def _skypilot_rows(path: Path, is_google: bool, left_out: Counter[str]) -> Itera
         yield ListedPrice(row.place("Price"), row.line, name, row["Region"], zone, on_demand, spot)
 
 
-def _accelerators(row: PriceRow) -> int:
+def _accelerator_count(row: PriceRow) -> int:
+    """Number of accelerators in a SkyPilot row."""
     try:
         return int(float(row["AcceleratorCount"]))
     except (ValueError, OverflowError):
         raise row.error("AcceleratorCount", f"{row['AcceleratorCount']!r} is not a number") from None
 
 
-def _joined_on_google(rows: Iterable[ListedPrice], machines: Machines, path: Path) -> Iterator[ListedPrice]:
-    """The prices of machines in each zone with their host and accelerators."""
+def _google_prices(rows: Iterable[ListedPrice], machines: Machines, path: Path) -> Iterator[ListedPrice]:
+    """Google Cloud machine prices by zone: the host's price plus that of its accelerators."""
     zones: dict[str, dict[tuple[str, str], ListedPrice]] = {}
     for row in rows:
         first = zones.setdefault(row.name, {}).setdefault((row.region, row.zone), row)
         if (first.on_demand, first.spot) != (row.on_demand, row.spot):
-            raise contradiction(row, first.line)
+            raise contradiction_error(row, first.line)
     is_old = "v7" in path.resolve().parts
     hosts = set()
     for name, machine in machines.items():
@@ -225,8 +227,8 @@ def _joined_on_google(rows: Iterable[ListedPrice], machines: Machines, path: Pat
             yield ListedPrice(row.place, row.line, name, row.region)
 
 
-def contradiction(row: ListedPrice, line: int) -> BadInput:
-    """The error about two prices of one machine in one zone."""
+def contradiction_error(row: ListedPrice, line: int) -> BadInput:
+    """The error for two different prices of one machine in one zone."""
     where = " ".join(filter(None, (row.region, row.zone)))
     message = f"another price of {row.name} in {where}" + (f" stands in line {line}" if line else "")
     return BadInput(f"{row.place}: {message}{KEPT}")
@@ -242,8 +244,8 @@ _HUNT_ZONES = {"gcp": re.compile(r"-[a-z]$"), "aws": re.compile(r"(?<=\d)[a-z]$"
 def _read_gpuhunt(
     path: Path, provider: str, machines: Machines, left_out: Counter[str]
 ) -> Iterator[ListedPrice]:
-    known = {_plain(name): name for name in machines}
-    for row in rows_of(path, ("instance_name", "location", "price", "spot")):
+    known = {_plain_name(name): name for name in machines}
+    for row in read_rows(path, ("instance_name", "location", "price", "spot")):
         if not all(row[column] for column in _HUNT_REQUIRED):
             left_out["of rows that lack a required value"] += 1
             continue
@@ -251,16 +253,16 @@ def _read_gpuhunt(
         if is_spot not in ("true", "false"):
             raise row.error("spot", f"{row['spot']!r} is neither True nor False")
         # accelerators attached to a general host are part of the catalogue's names
-        attached = _plain(f"{row['instance_name']}+{row['gpu_count']}x{row['gpu_name']}")
-        name = known.get(attached) or known.get(_plain(row["instance_name"]), row["instance_name"])
+        attached = _plain_name(f"{row['instance_name']}+{row['gpu_count']}x{row['gpu_name']}")
+        name = known.get(attached) or known.get(_plain_name(row["instance_name"]), row["instance_name"])
         location = row["location"]
         region = _HUNT_ZONES[provider].sub("", location) if provider in _HUNT_ZONES else location
         both = (None, usd) if is_spot == "true" else (usd, None)
         yield ListedPrice(row.place("price"), row.line, name, region, location, *both)
 
 
-def _plain(name: str) -> str:
-    """A name with one kind of separator: `gpu-h100-sxm 8gpu-128vcpu-1600gb`."""
+def _plain_name(name: str) -> str:
+    """A machine name in lower case with hyphens as the only separator: `gpu-h100-sxm-8gpu-128vcpu-1600gb`."""
     return re.sub(r"[ _]", "-", name).lower()
 
 
@@ -273,7 +275,7 @@ def _read_two_columns(
     path: Path, _provider: str, machines: Machines, _left_out: Counter[str]
 ) -> Iterator[ListedPrice]:
     known = {called.lower(): name for name, kind in machines.items() for called in (name, kind.name)}
-    for row in rows_of(path, _TWO, _TWO):
+    for row in read_rows(path, _TWO, _TWO):
         words, name = row["usd_per_hour"].removeprefix("$"), known.get(row["machine"].lower(), row["machine"])
         if row.line == 1 and name not in machines and not re.match(r"[\d.+-]", words):
             continue  # a header
@@ -344,6 +346,7 @@ _LINUX = ("AWS Region", "Linux", "Shared", "NA", "Used", "OnDemand")
 def _read_aws(
     path: Path, _provider: str, _machines: Machines, left_out: Counter[str]
 ) -> Iterator[ListedPrice]:
+    """On-demand prices of shared Linux machines in an AWS price list."""
     for product, terms, published in _aws_products(path):
         about = product.attributes
         said = (about.locationType, about.operatingSystem, about.tenancy, about.preInstalledSw)
@@ -365,7 +368,7 @@ def _read_aws(
 
 
 def _aws_products(path: Path) -> Iterator[tuple[_Product, Iterable[_Term], str]]:
-    """Products with their on-demand terms and the day on which the list was published."""
+    """Products of an AWS price list with their on-demand terms and the publication date."""
     with opened(path) as file:
         data = file.read(LARGEST_JSON_BYTES + 1)
     if len(data) > LARGEST_JSON_BYTES:

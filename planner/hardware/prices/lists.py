@@ -24,10 +24,10 @@ from planner.hardware.prices.formats import (
     ListedPrice,
     Machines,
     PriceFormat,
-    contradiction,
-    header_of,
+    contradiction_error,
+    read_header,
 )
-from planner.hardware.prices.offers import of_providers
+from planner.hardware.prices.offers import filter_by_provider
 
 FAR = 3.0
 HEAD_BYTES = 4096
@@ -37,14 +37,14 @@ FORMATS = (
 )
 
 
-def format_of(path: Path) -> PriceFormat | None:
-    """The format of a list by its beginning; None if unknown."""
+def detect_format(path: Path) -> PriceFormat | None:
+    """Format of a price list, detected from its first bytes; None if unknown."""
     with opened(path) as file:
         head = file.read(HEAD_BYTES)
     if head.lstrip()[:1] == b"{":
         keys = (b'"PriceList"', b'"products"', b'"offerCode"', b'"publicationDate"')
         return AWS if any(key in head for key in keys) else None
-    header = header_of(path)
+    header = read_header(path)
     for known, columns in ((SKYPILOT, ("InstanceType", "Price")), (GPUHUNT, ("instance_name", "price"))):
         if set(columns) <= set(header):
             return known
@@ -69,14 +69,14 @@ class PriceList:
 
 
 def read_lists(path: Path, provider: str | None = None) -> tuple[PriceList, ...]:
-    """Read the list in a file, or all lists in a folder: `aws/vms.csv`, `aws.csv`, `index.json`."""
+    """Read the price list in a file, or all lists in a folder: `aws/vms.csv`, `aws.csv`, `index.json`."""
     if not path.is_dir():
         return (read_list(path, provider),)
     files = sorted({*path.glob("*.csv"), *path.glob("*/vms.csv"), *path.glob("*.json")})
-    formats = {file: kind for file in files if (kind := format_of(file)) not in (None, TWO_COLUMNS)}
+    formats = {file: kind for file in files if (kind := detect_format(file)) not in (None, TWO_COLUMNS)}
     if not formats:
         raise BadInput(f"{path}: no price list in it; looked for *.csv, */vms.csv and *.json")
-    providers = _machines()
+    providers = _machines_by_provider()
     lists: dict[str, PriceList] = {}
     for file, kind in formats.items():
         assert kind is not None
@@ -92,11 +92,11 @@ def read_lists(path: Path, provider: str | None = None) -> tuple[PriceList, ...]
 
 
 def read_list(path: Path, provider: str | None = None) -> PriceList:
-    """Read the list in a file; without a given provider, the list or its path names it."""
-    kind = format_of(path)
+    """Read one price list; the list or its path names the provider if none is given."""
+    kind = detect_format(path)
     if kind is None:
         raise BadInput(f"{path}:1: no price list; it may be one of {FORMATS}")
-    by_provider = _machines()
+    by_provider = _machines_by_provider()
     whose = provider or kind.provider_of(path)
     if not whose and kind is TWO_COLUMNS:
         machines = {name: machine for kinds in by_provider.values() for name, machine in kinds.items()}
@@ -107,7 +107,7 @@ def read_list(path: Path, provider: str | None = None) -> PriceList:
         raise BadInput(f"{path}: {unknown_name('provider', whose, by_provider)}{hint}")
     left_out: Counter[str] = Counter()
     rows = list(kind.read(path, whose, machines, left_out))
-    quotes = _quotes(rows, machines, left_out, f"{kind.name} list {path.name}")
+    quotes = _median_prices(rows, machines, left_out, f"{kind.name} list {path.name}")
     if not quotes:
         of = f" of {whose}; is it another provider's?" if whose else "; `planner hardware` lists their names"
         raise BadInput(f"{path}: no price of a machine that the catalogue has{of}")
@@ -117,12 +117,11 @@ def read_list(path: Path, provider: str | None = None) -> PriceList:
     return PriceList(path, kind.name, whose, quotes, len(rows), +left_out, min(dates, default=""))
 
 
-def _quotes(
+def _median_prices(
     rows: Iterable[ListedPrice], machines: Machines, left_out: Counter[str], source: str
 ) -> dict[str, dict[str, Price]]:
-    """Prices by machine and region, the medians over its zones.
-
-    A spot price of zero, or outside AWS one equal to on demand, is none; on demand below spot is an error."""
+    """Median prices over the zones of each region, by machine and region. A spot price of zero counts as
+    none, as does one equal to on demand outside AWS. An on-demand price below the spot price is left out."""
     unknown = {row.name for row in rows if row.name not in machines}
     left_out["of machines that the catalogue lacks"] += len(unknown)
     regions: dict[tuple[str, str], dict[str, list[ListedPrice]]] = {}
@@ -134,7 +133,7 @@ def _quotes(
     for (name, region), zones in regions.items():
         machine, on_demands, spots = machines[name], [], []
         for same in zones.values():
-            on_demand, spot = _only(same, "on_demand"), _only(same, "spot")
+            on_demand, spot = _zone_price(same, "on_demand"), _zone_price(same, "spot")
             if spot == 0 or (spot == on_demand and machine.provider != "aws"):
                 spot = None
             if on_demand is not None and spot is not None and on_demand < spot:
@@ -143,26 +142,27 @@ def _quotes(
             on_demands += [] if on_demand is None else [on_demand]
             spots += [] if spot is None else [spot]
         if on_demands or spots:
-            usd = _median(on_demands), _median(spots)
+            usd = _rounded_median(on_demands), _rounded_median(spots)
             quotes.setdefault(machine.name, {})[region] = Price(*usd, region, "", "published", source)
     return quotes
 
 
-def _median(usd: list[float]) -> float | None:
+def _rounded_median(usd: list[float]) -> float | None:
+    """Median price rounded to six decimals; None for an empty list."""
     return round(median(usd), 6) if usd else None
 
 
-def _only(rows: Iterable[ListedPrice], kind: Literal["on_demand", "spot"]) -> float | None:
-    """The price in one zone; two different ones are refused."""
+def _zone_price(rows: Iterable[ListedPrice], kind: Literal["on_demand", "spot"]) -> float | None:
+    """The price in one zone, None if there is none; two different prices are refused."""
     priced = [row for row in rows if getattr(row, kind) is not None]
     for row in priced[1:]:
         if getattr(row, kind) != getattr(priced[0], kind):
-            raise contradiction(row, priced[0].line)
+            raise contradiction_error(row, priced[0].line)
     return getattr(priced[0], kind) if priced else None
 
 
-def _machines() -> dict[str, dict[str, Hardware]]:
-    """The machines of the catalogue by provider and the provider's names."""
+def _machines_by_provider() -> dict[str, dict[str, Hardware]]:
+    """Machines of the catalogue by provider, then by the provider's own machine name."""
     from planner.hardware.catalog import hardware_names, load_hardware
 
     by_name: dict[str, dict[str, Hardware]] = {}
@@ -187,33 +187,33 @@ class ImportedPrices:
 def import_lists(
     path: Path, provider: str | None = None, as_of: str | None = None, today: date | None = None
 ) -> tuple[ImportedPrices, ...]:
-    """Import lists; a damaged one leaves all prices as they were."""
+    """Import price lists into the user's folder; if one is damaged, nothing is imported."""
     lists = read_lists(path, provider)
-    days = [_day(prices, as_of, today) for prices in lists]
+    days = [_list_day(prices, as_of, today) for prices in lists]
     imported = []
     for prices, day in zip(lists, days, strict=True):
         source = f"{prices.format} list {prices.path.name} of {prices.provider}, imported by the user"
         saved = book.save(prices.provider, prices.quotes, day, source)
         dated_by_file = as_of is None and not prices.as_of
-        imported.append(ImportedPrices(prices, day, dated_by_file, saved, *_compared(prices, day)))
+        imported.append(ImportedPrices(prices, day, dated_by_file, saved, *_count_differences(prices, day)))
     return tuple(imported)
 
 
-def _day(prices: PriceList, as_of: str | None, today: date | None) -> date:
-    """The day of a list: as given, its own, or that of the file, which may be later."""
+def _list_day(prices: PriceList, as_of: str | None, today: date | None) -> date:
+    """Date of a price list: as given, else as stated in the list, else the file's modification date."""
     if as_of is not None:
-        return book.day_of(as_of, "--as-of", today)
+        return book.parse_day(as_of, "--as-of", today)
     if prices.as_of:
-        return book.day_of(prices.as_of, f"{prices.path}: publicationDate", today)
+        return book.parse_day(prices.as_of, f"{prices.path}: publicationDate", today)
     try:
         changed = date.fromtimestamp(prices.path.stat().st_mtime)
     except OSError as error:
         raise BadInput(f"cannot read {prices.path}: {error.strerror}") from error
-    return book.day_of(changed.isoformat(), f"{prices.path}: the day of the file", today)
+    return book.parse_day(changed.isoformat(), f"{prices.path}: the day of the file", today)
 
 
-def _compared(prices: PriceList, day: date) -> tuple[int, int]:
-    """The numbers of prices that count, and that are far from the catalogue's."""
+def _count_differences(prices: PriceList, day: date) -> tuple[int, int]:
+    """Counts of prices at least as new as the catalogue's, and of prices far from the catalogue's."""
     counting = far = 0
     shipped = prices_named("shipped")
     for name, regions in prices.quotes.items():
@@ -238,7 +238,7 @@ class PriceChange:
 
     @property
     def relative(self) -> float | None:
-        """The change as a share of the old price; None where one is missing."""
+        """The change as a fraction of the old price; None if either price is missing."""
         if self.old_usd_per_hour is None or self.new_usd_per_hour is None:
             return None
         return self.new_usd_per_hour / self.old_usd_per_hour - 1
@@ -255,7 +255,7 @@ class Changes:
 
 
 def changes_between(old: Prices, new: Prices) -> Changes:
-    """Compare the prices of machines and regions in both lists."""
+    """Price changes of the machines and regions in both lists, with counts of the others."""
     before, after = (
         {(name, region): price for name, regions in prices.items() for region, price in regions.items()}
         for prices in (old, new)
@@ -277,14 +277,14 @@ def changes_between(old: Prices, new: Prices) -> Changes:
 
 
 def prices_named(word: str, provider: str | None = None) -> Prices:
-    """Prices by a word: `shipped`, `now`, a file that `import` wrote, or a list that it reads."""
+    """Prices by machine and region from `shipped`, `now`, an imported file or a published list."""
     if word in ("shipped", "now"):
         from planner.hardware.catalog import hardware_names, load_hardware, load_shipped
 
         load = load_hardware if word == "now" else load_shipped
         machines = tuple(load(name) for name in hardware_names())
-        chosen = machines if provider is None else of_providers(machines, provider)
+        chosen = machines if provider is None else filter_by_provider(machines, provider)
         return {machine.name: {price.region: price for price in machine.prices} for machine in chosen}
     path = expanded(word)
-    is_ours = format_of(path) is None and set(book.COLUMNS) <= set(header_of(path))
+    is_ours = detect_format(path) is None and set(book.COLUMNS) <= set(read_header(path))
     return book.read_file(path) if is_ours else read_list(path, provider).quotes

@@ -11,8 +11,8 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 
 from planner.errors import BadInput, unknown_name
-from planner.hardware import CHEAPEST, Device, Hardware, Price, devices_of
-from planner.hardware.catalog import match_hardware, name_called
+from planner.hardware import CHEAPEST, Device, Hardware, Price, devices_label
+from planner.hardware.catalog import catalog_device_name, match_hardware
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,7 +34,7 @@ class Offer:
 
     @property
     def key(self) -> tuple[float, float, str]:
-        """The sort key: cheapest device first; offers without such a price last, by their other price."""
+        """Sort key: USD per device-hour, the other price, the name; offers without a price come last."""
         other = self.price.spot_usd_per_hour or self.price.on_demand_usd_per_hour or 1e9
         return self.usd_per_device_hour or 1e9, other / self.hardware.device_count, self.hardware.name
 
@@ -46,7 +46,8 @@ class Wanted:
     words: str
     count: int | None = None
 
-    def fits(self, hardware: Hardware) -> bool:
+    def is_met_by(self, hardware: Hardware) -> bool:
+        """Whether a machine has the requested device, in the requested number if one is given."""
         return self.count in (None, hardware.device_count) and is_called(hardware.device, self.words)
 
 
@@ -59,20 +60,18 @@ def offers(
     spot: bool = False,
     machines: Iterable[Hardware] | None = None,
 ) -> tuple[Offer, ...]:
-    """Offers by price of a device-hour, cheapest first.
-
-    `gpu` names devices (`H100:8`, `A100,L4`), `provider` providers (`aws,gcp`). `region` is one by name,
-    `cheapest` for each machine's cheapest, or None for the first in its file. `sold` leaves out retired
-    machines and example clusters. `spot` ranks by the spot price. `machines` defaults to the catalogue.
-    Unknown names are refused, with the nearest known ones.
-    """
+    """Offers sorted by USD per device-hour, cheapest first. `gpu` names devices (`H100:8`, `A100,L4`),
+    `provider` providers (`aws,gcp`). `region` is a region's name, `cheapest` for each machine's cheapest, or
+    None for the first in its file. `sold` leaves out retired machines and example clusters. `spot` ranks by
+    the spot price. `machines` defaults to the catalogue. Unknown names are refused, with the nearest known
+    ones."""
     kinds = tuple(match_hardware("*") if machines is None else machines)
     if provider is not None:
-        kinds = of_providers(kinds, provider)
+        kinds = filter_by_provider(kinds, provider)
     if gpu is not None:
-        kinds = with_devices(kinds, gpu)
+        kinds = machines_with_devices(kinds, gpu)
     if sold:
-        kinds = tuple(kind for kind in kinds if kind.can_be_had)
+        kinds = tuple(kind for kind in kinds if kind.is_available)
     if region not in (None, CHEAPEST):
         _check_region(region, kinds)
     priced = ((kind, kind.price_in(region, spot=spot)) for kind in kinds)
@@ -80,24 +79,24 @@ def offers(
     return tuple(sorted(found, key=lambda offer: offer.key))
 
 
-def with_devices(machines: Iterable[Hardware], gpu: str) -> tuple[Hardware, ...]:
-    """The machines with one of the requested devices: `H100:8`, `A100,L4`."""
+def machines_with_devices(machines: Iterable[Hardware], gpu: str) -> tuple[Hardware, ...]:
+    """Machines that have one of the requested devices: `H100:8`, `A100,L4`."""
     machines = tuple(machines)
-    wanted = wanted_devices(gpu)
+    wanted = parse_devices(gpu)
     names = {kind.device.name for kind in machines if kind.device.kind == "gpu"}
     for want in wanted:
-        if not any(want.fits(kind) for kind in machines):
+        if not any(want.is_met_by(kind) for kind in machines):
             counts = sorted({k.device_count for k in machines if is_called(k.device, want.words)})
             if counts:
                 known = ", ".join(map(str, counts))
                 raise BadInput(f"no machine has {want.count} x {want.words}; there are machines with {known}")
             short = names | {name.partition("-")[0] for name in names}
             raise unknown_name("device", want.words, short, "`planner hardware` lists devices by machine")
-    return tuple(kind for kind in machines if any(want.fits(kind) for want in wanted))
+    return tuple(kind for kind in machines if any(want.is_met_by(kind) for want in wanted))
 
 
-def wanted_devices(gpu: str) -> tuple[Wanted, ...]:
-    """Parse `H100:8,A100`."""
+def parse_devices(gpu: str) -> tuple[Wanted, ...]:
+    """Requested devices and counts parsed from text: `H100:8,A100`."""
     parts = []
     for part in filter(None, (part.strip() for part in gpu.split(","))):
         words, colon, count = part.partition(":")
@@ -110,10 +109,11 @@ def wanted_devices(gpu: str) -> tuple[Wanted, ...]:
 
 
 def is_called(device: Device, words: str) -> bool:
-    """Whether words name a device: its first ones (`H100`, `RTX4090`), perhaps others (`A100-80GB`)."""
+    """Whether words name a GPU by the start of its name (`H100`, `RTX4090`) or by parts of it
+    (`A100-80GB`)."""
     if device.kind != "gpu":
         return False
-    if name_called(words) == device.name:
+    if catalog_device_name(words) == device.name:
         return True
     have, asked = device.name.lower().split("-"), words.lower().replace("_", "-").replace(" ", "-").split("-")
     for length in range(1, len(have) + 1):
@@ -123,8 +123,8 @@ def is_called(device: Device, words: str) -> bool:
     return have[0] == asked[0] and all(any(h.startswith(a) for h in rest) for a in asked[1:])
 
 
-def of_providers(machines: tuple[Hardware, ...], provider: str | Iterable[str]) -> tuple[Hardware, ...]:
-    """The machines of the named providers."""
+def filter_by_provider(machines: tuple[Hardware, ...], provider: str | Iterable[str]) -> tuple[Hardware, ...]:
+    """Machines offered by the named providers."""
     asked = provider.split(",") if isinstance(provider, str) else list(provider)
     names = [name.strip().lower() for name in asked if name.strip()]
     known = {kind.provider for kind in machines}
@@ -135,6 +135,7 @@ def of_providers(machines: tuple[Hardware, ...], provider: str | Iterable[str]) 
 
 
 def _check_region(region: str | None, machines: tuple[Hardware, ...]) -> None:
+    """Refuse a region in which none of the machines has a price."""
     known = {price.region for kind in machines for price in kind.prices}
     if region not in known:
         hint = f"regions with prices: {', '.join(sorted(filter(None, known)))}"
@@ -150,23 +151,22 @@ class Nearest:
 
 
 def nearest_current(hardware: Hardware, candidates: Iterable[Hardware] | None = None) -> Nearest | None:
-    """The most similar machine still sold that is at least as large; None if there is none.
-
-    Its devices are of the same kind, each with at least as much memory, and together have at least the peak
-    and the memory. Most similar is the least sum of |log ratio| over peak, memory and memory bandwidth of a
-    device, the numbers of devices and vCPUs, and a higher price. A figure that either machine lacks does not
-    count. Another provider's machine is named only where its own has none.
-    """
+    """The most similar machine still sold that is at least as large; None if there is none. Its devices are
+    of the same kind, have at least as much memory each, and together at least the peak and the memory. The
+    most similar machine has the least sum of |log ratio| over peak, memory and memory bandwidth of a device,
+    device count, vCPU count, and a higher price. Figures that either machine lacks do not count. Another
+    provider's machine is chosen only if the machine's own provider has none."""
     known = match_hardware("*") if candidates is None else candidates
     best = min(
         (other for other in known if _can_replace(other, hardware)),
-        key=lambda other: (other.provider != hardware.provider, _distance(hardware, other), other.name),
+        key=lambda other: (other.provider != hardware.provider, _dissimilarity(hardware, other), other.name),
         default=None,
     )
-    return Nearest(best, _reason(hardware, best)) if best else None
+    return Nearest(best, _replacement_reason(hardware, best)) if best else None
 
 
 def _can_replace(other: Hardware, hardware: Hardware) -> bool:
+    """Whether a machine is rentable and at least as large as the retired one."""
     return (
         other.standing == "rentable"
         and other.price.on_demand_usd_per_hour is not None
@@ -178,8 +178,8 @@ def _can_replace(other: Hardware, hardware: Hardware) -> bool:
     )
 
 
-def _ratios(hardware: Hardware, other: Hardware) -> dict[str, float]:
-    """The other machine's figures over this one's, where both have them."""
+def _figure_ratios(hardware: Hardware, other: Hardware) -> dict[str, float]:
+    """Ratios of the other machine's figures to this machine's, by name of the figure."""
     pairs = {
         "FP32 peak": (hardware.device.fp32_flops, other.device.fp32_flops),
         "memory": (hardware.device.memory_bytes, other.device.memory_bytes),
@@ -191,16 +191,18 @@ def _ratios(hardware: Hardware, other: Hardware) -> dict[str, float]:
     return {name: theirs / ours for name, (ours, theirs) in pairs.items() if ours and theirs}
 
 
-def _distance(hardware: Hardware, other: Hardware) -> float:
-    ratios = _ratios(hardware, other)
+def _dissimilarity(hardware: Hardware, other: Hardware) -> float:
+    """Sum of |log ratio| over the figures of two machines; a lower price does not count."""
+    ratios = _figure_ratios(hardware, other)
     costlier = max(0.0, math.log(ratios.pop("price", 1.0)))
     return costlier + sum(abs(math.log(ratio)) for ratio in ratios.values())
 
 
-def _reason(hardware: Hardware, other: Hardware) -> str:
-    ratios = _ratios(hardware, other)
+def _replacement_reason(hardware: Hardware, other: Hardware) -> str:
+    """Text that compares the replacement with the retired machine: devices, figures and price."""
+    ratios = _figure_ratios(hardware, other)
     figures = ("FP32 peak", "memory", "memory bandwidth")
     changed = [f"{ratios[name]:.2g}x the {name}" for name in figures if abs(ratios.get(name, 1) - 1) > 0.02]
     each = f": each with {', '.join(changed)}" if changed else ""
     price = f"; {ratios['price']:.2g}x the price" if "price" in ratios else ""
-    return f"{devices_of(other)} for {devices_of(hardware)}{each}{price}"
+    return f"{devices_label(other)} for {devices_label(hardware)}{each}{price}"

@@ -42,11 +42,9 @@ CLASSES = {"<5%": 0.05, "5-10%": 0.10, "10-15%": 0.15, "15-20%": 0.20, ">20%": 0
 
 @dataclass(frozen=True, slots=True)
 class Interruption:
-    """How often a spot machine is interrupted: the class published by AWS, and its rate per hour.
-
-    The rate is that of the upper end of the class, except for `>20%`, which has none: there it is at least
-    that of the lower end.
-    """
+    """How often a spot machine is interrupted: the class published by AWS, and its rate per hour. The rate is
+    that of the upper end of the class, except for `>20%`, which has none: there it is at least that of the
+    lower end."""
 
     share_of_month: str
     per_hour: float
@@ -55,6 +53,7 @@ class Interruption:
 
     @property
     def words(self) -> str:
+        """The interruption rate in words, with its basis."""
         if not self.per_hour:
             return f"none is taken away ({self.basis})"
         often = f"{'at least' if self.at_least else 'at most'} one in {1 / self.per_hour / 24:.0f} days each"
@@ -70,7 +69,7 @@ class SpotRun:
     interruptions_per_hour: float  # of the whole run
 
     def usd_per_useful_hour(self, spot_usd_per_hour: float) -> float:
-        """The cost of one hour of useful work at a spot price."""
+        """US dollars per hour of useful work at a spot price."""
         return spot_usd_per_hour * self.time_factor
 
 
@@ -94,11 +93,14 @@ class SpotCourse:
         }
 
 
-def course_of(taken: Sequence[tuple[Hardware, int, str]], terms: SpotTerms, state_bytes: float) -> SpotCourse:
-    """The course of a run on spot machines with counts and regions, and checkpoints of `state_bytes`."""
+def spot_course(
+    taken: Sequence[tuple[Hardware, int, str]], terms: SpotTerms, state_bytes: float
+) -> SpotCourse:
+    """Expected course of a run on spot machines, given as (machine, count, region). Checkpoints have
+    `state_bytes`."""
     known = [(kind, count, _interruption(kind, region, terms)) for kind, count, region in taken]
     rate = sum(count * interruption.per_hour for _, count, interruption in known)
-    write_s = checkpoint_s(state_bytes)
+    write_s = checkpoint_write_s(state_bytes)
     run = spot_run(rate, checkpoint_s=write_s, restart_s=terms.restart_s, interval_s=terms.checkpoint_every_s)
     often = "; ".join(f"{count} x {kind.name}: {interruption.words}" for kind, count, interruption in known)
     if not rate:
@@ -114,30 +116,31 @@ def course_of(taken: Sequence[tuple[Hardware, int, str]], terms: SpotTerms, stat
 
 
 def _interruption(kind: Hardware, region: str, terms: SpotTerms) -> Interruption:
+    """Interruptions of a machine in a region: as requested, else published, else assumed."""
     if terms.interruptions is not None:
-        return interruption_share(terms.interruptions, "as given")
+        return interruption_from_share(terms.interruptions, "as given")
     known = interruption_of(kind.name, region)
-    return known or interruption_share(UNKNOWN_SHARE, "assumed: not published")
+    return known or interruption_from_share(UNKNOWN_SHARE, "assumed: not published")
 
 
 def interruption_of(machine: str, region: str) -> Interruption | None:
-    """The published interruptions of a machine in a region; None if there are none, as outside AWS.
-
-    The hourly rate is -ln(1 - f) / 730 for a share f interrupted per month."""
-    share = _classes().get((machine, region))
+    """Published interruptions of a machine in a region; None if unpublished, as outside AWS. The hourly rate
+    is -ln(1 - f) / 730 for a share f interrupted per month."""
+    share = _published_classes().get((machine, region))
     if share is None:
         return None
-    return Interruption(share, _per_hour(CLASSES[share]), share.startswith(">"))
+    return Interruption(share, _hourly_rate(CLASSES[share]), share.startswith(">"))
 
 
-def interruption_share(share: float, basis: str) -> Interruption:
-    """Interruptions at a given or assumed share of machines per month."""
+def interruption_from_share(share: float, basis: str) -> Interruption:
+    """Interruptions for a given or assumed fraction of machines interrupted per month."""
     if not 0 <= share < 1:
         raise BadInput(f"--interruptions is {share:g}; it is a share of machines a month, as 10%")
-    return Interruption(f"{100 * share:.3g}%", _per_hour(share), False, basis)
+    return Interruption(f"{100 * share:.3g}%", _hourly_rate(share), False, basis)
 
 
-def _per_hour(share_of_month: float) -> float:
+def _hourly_rate(share_of_month: float) -> float:
+    """Interruptions per hour for a fraction of machines interrupted per month."""
     return -math.log1p(-share_of_month) / HOURS_PER_MONTH
 
 
@@ -148,11 +151,9 @@ def spot_run(
     restart_s: float = RESTART_S,
     interval_s: float | None = None,
 ) -> SpotRun:
-    """The expected course of a run at a rate of interruptions of all its machines together.
-
+    """Checkpoint interval and time factor of a run, given the interruptions per hour of all its machines.
     Checkpoints are written at Daly's interval unless one is given. The factor is infinite where interruptions
-    leave hardly any progress.
-    """
+    leave hardly any progress."""
     for name, value in (("interruptions_per_hour", interruptions_per_hour), ("restart_s", restart_s)):
         if not (math.isfinite(value) and value >= 0):
             raise BadInput(f"{name} must be a number of at least 0, not {value:g}")
@@ -165,24 +166,25 @@ def spot_run(
         return SpotRun(never, 1 + checkpoint_s / never, 0.0)
     mean_s = SECONDS_PER_HOUR / interruptions_per_hour
     interval = best_interval_s(mean_s, checkpoint_s) if interval_s is None else interval_s
-    factor = _factor(mean_s, interval, checkpoint_s, restart_s)
+    factor = _time_factor(mean_s, interval, checkpoint_s, restart_s)
     return SpotRun(interval, factor, interruptions_per_hour)
 
 
 def best_interval_s(mean_s: float, checkpoint_s: float) -> float:
-    """Daly's interval between checkpoints for a mean time between interruptions."""
+    """Seconds between checkpoints by Daly's formula, for a mean time between interruptions."""
     if checkpoint_s >= 2 * mean_s:
         return mean_s
     ratio = checkpoint_s / (2 * mean_s)
     return math.sqrt(2 * checkpoint_s * mean_s) * (1 + math.sqrt(ratio) / 3 + ratio / 9) - checkpoint_s
 
 
-def checkpoint_s(state_bytes: float) -> float:
+def checkpoint_write_s(state_bytes: float) -> float:
     """Seconds to write a checkpoint of parameters and optimizer state."""
     return max(1e-3, state_bytes / CHECKPOINT_BYTES_PER_S)
 
 
-def _factor(mean_s: float, interval_s: float, checkpoint_s: float, restart_s: float) -> float:
+def _time_factor(mean_s: float, interval_s: float, checkpoint_s: float, restart_s: float) -> float:
+    """Expected run time divided by the time without interruptions and checkpoints (Daly 2006)."""
     restart, segment = restart_s / mean_s, (interval_s + checkpoint_s) / mean_s
     if restart + segment > 500:
         return math.inf
@@ -190,7 +192,7 @@ def _factor(mean_s: float, interval_s: float, checkpoint_s: float, restart_s: fl
 
 
 @memoize
-def _classes() -> dict[tuple[str, str], str]:
+def _published_classes() -> dict[tuple[str, str], str]:
     path = shipped_folder("hardware") / "prices" / "interruptions.csv"
     with path.open(encoding="utf-8", newline="") as file:
         return {(row["machine"], row["region"]): row["share_of_month"] for row in csv.DictReader(file)}

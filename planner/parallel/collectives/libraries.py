@@ -145,7 +145,7 @@ def _measured(kind: Kind, size: float, peers: Peers) -> float | None:
     if seconds is None:
         both_s = level.curves.seconds("all_reduce", level.members, size)
         return None if both_s is None else max(both_s / 2, wire_s) + _passed_on_s(kind, peers)
-    return seconds if level.curves.knows(kind, level.members) else max(seconds, wire_s)
+    return seconds if level.curves.has_measured(kind, level.members) else max(seconds, wire_s)
 
 
 def _piped_s(kind: Kind, latency_s: float, wire_s: float, peers: Peers) -> float:

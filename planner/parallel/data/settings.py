@@ -116,7 +116,7 @@ def infeasibility(name: str, site: Site | None, *, within: str = "all") -> BadIn
             "its hardware file (docs/hardware.md)"
         )
     elif site.machines > 1:
-        words = site.no_rdma or no_network(site)
+        words = site.rdma_refusal or no_network(site)
     return BadInput(words) if words else None
 
 

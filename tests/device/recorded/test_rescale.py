@@ -31,7 +31,7 @@ from planner.device.recorded.rescale import (
     waits_s,
 )
 from planner.errors import BadInput
-from planner.hardware.catalog import device_called, load_hardware, name_called
+from planner.hardware.catalog import catalog_device_name, find_device, load_hardware
 from planner.simulator.step import PS, WORKER, Profile
 from planner.simulator.step.recorded import OpPart
 
@@ -176,11 +176,11 @@ def test_recordings_of_different_loops_are_not_joined() -> None:
 
 
 def test_names_of_drivers_are_those_of_the_catalogue() -> None:
-    assert name_called("Tesla V100-SXM2-16GB") == "V100-SXM2-16GB"
-    assert device_called("NVIDIA H100 80GB HBM3") == H100
-    assert device_called("g5.xlarge") == A10G
-    assert device_called("AMD EPYC") is None
-    assert device_called("") is None
+    assert catalog_device_name("Tesla V100-SXM2-16GB") == "V100-SXM2-16GB"
+    assert find_device("NVIDIA H100 80GB HBM3") == H100
+    assert find_device("g5.xlarge") == A10G
+    assert find_device("AMD EPYC") is None
+    assert find_device("") is None
     import tomllib
 
     from planner.files.regular_file import shipped_folder

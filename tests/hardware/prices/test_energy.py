@@ -6,7 +6,7 @@ import pytest
 
 from planner.errors import BadInput
 from planner.hardware.catalog import hardware_names, load_hardware
-from planner.hardware.prices.cost import _grids, energy_of, grid_of, watts_of
+from planner.hardware.prices.cost import _grids, energy_of, grid_of, machine_watts
 
 
 def test_by_hand() -> None:
@@ -49,7 +49,7 @@ def test_machine_of_ones_own(tmp_path: Path) -> None:
 def test_every_gpu_machine_of_the_large_clouds_has_an_answer() -> None:
     for machine in map(load_hardware, hardware_names()):
         if machine.device.kind == "gpu" and machine.device.name != "GH200-96GB":
-            assert watts_of(machine), machine.name
+            assert machine_watts(machine), machine.name
         if machine.provider in ("aws", "azure", "gcp") and machine.device.kind == "gpu":
             assert grid_of(machine.provider, machine.price.region), machine.name
 

@@ -5,7 +5,7 @@ import pytest
 from planner.errors import BadInput
 from planner.hardware import Device
 from planner.hardware.catalog import load_hardware, match_hardware
-from planner.hardware.prices.offers import is_called, offers, wanted_devices
+from planner.hardware.prices.offers import is_called, offers, parse_devices
 
 
 def device(name: str) -> Device:
@@ -100,4 +100,4 @@ def test_names_that_nothing_has(asked: dict[str, str], words: str) -> None:
 
 def test_offers_of_given_machines_exclude_others() -> None:
     assert offers("T4", machines=match_hardware("g4dn.*,g5.*"))[0].hardware.name == "g4dn.xlarge"
-    assert [(want.words, want.count) for want in wanted_devices("H100:8, L4")] == [("H100", 8), ("L4", None)]
+    assert [(want.words, want.count) for want in parse_devices("H100:8, L4")] == [("H100", 8), ("L4", None)]

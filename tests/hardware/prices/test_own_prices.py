@@ -10,7 +10,7 @@ from planner.errors import BadInput
 from planner.hardware import Price
 from planner.hardware.catalog import load_hardware
 from planner.hardware.prices import book
-from planner.hardware.prices.cost import age_days, old_prices
+from planner.hardware.prices.cost import age_days, price_age_note
 from planner.hardware.prices.lists import changes_between, import_lists, prices_named
 
 DATA = Path(__file__).parents[2] / "data/prices"
@@ -162,12 +162,12 @@ def test_ages() -> None:
 
 
 def test_old_prices_are_said_to_be_old() -> None:
-    assert old_prices(["2026-08-22"], TODAY) == ""
-    assert old_prices(["2026-08-19"], TODAY) == ""  # 90 days
-    said = old_prices(
+    assert price_age_note(["2026-08-22"], TODAY) == ""
+    assert price_age_note(["2026-08-19"], TODAY) == ""  # 90 days
+    said = price_age_note(
         ["2026-08-18", "2026-11-01", "2024-08-19"],
         TODAY,
     )
     assert said.startswith("2 of 3 prices are older than 90 days (the oldest: 2024-08-19)")
     assert "planner prices import" in said
-    assert old_prices(["2026-08-18"], TODAY).startswith("The price is")
+    assert price_age_note(["2026-08-18"], TODAY).startswith("The price is")

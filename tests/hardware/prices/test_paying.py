@@ -8,7 +8,7 @@ import pytest
 
 from planner.hardware import Hardware, Market, Price
 from planner.hardware.catalog import load_hardware
-from planner.hardware.prices.cost import Paid, SpotTerms, paid_for
+from planner.hardware.prices.cost import Paid, SpotTerms, rental_cost
 from planner.hardware.prices.spot import UNKNOWN_SHARE, interruption_of, spot_run
 from planner.parallel.data import Rented
 
@@ -21,7 +21,9 @@ def priced(on_demand: float | None, spot: float | None, *, name: str = "p4d.24xl
 
 def paid(kinds: list[tuple[Hardware, int]], terms: SpotTerms | None = None, spot: bool = True) -> Paid:
     rented = [Rented("workers" if not at else "servers", kind.name, n) for at, (kind, n) in enumerate(kinds)]
-    return paid_for(rented, Market(spot=spot, own=tuple(kind for kind, _ in kinds)), terms, state_bytes=2e9)
+    return rental_cost(
+        rented, Market(spot=spot, own=tuple(kind for kind, _ in kinds)), terms, state_bytes=2e9
+    )
 
 
 def test_spot_costs_its_price_times_what_interruptions_take() -> None:

@@ -11,9 +11,9 @@ from planner.errors import BadInput
 from planner.hardware.catalog import hardware_names
 from planner.hardware.prices.spot import (
     CLASSES,
-    _classes,
+    _published_classes,
     best_interval_s,
-    checkpoint_s,
+    checkpoint_write_s,
     interruption_of,
     spot_run,
 )
@@ -21,9 +21,9 @@ from planner.hardware.prices.spot import (
 
 def test_every_class_is_of_a_machine_that_there_is() -> None:
     names = set(hardware_names())
-    assert {machine for machine, _ in _classes()} <= names
-    assert set(_classes().values()) == set(CLASSES)
-    assert len(_classes()) > 350
+    assert {machine for machine, _ in _published_classes()} <= names
+    assert set(_published_classes().values()) == set(CLASSES)
+    assert len(_published_classes()) > 350
 
 
 def test_rates_of_classes() -> None:
@@ -34,7 +34,7 @@ def test_rates_of_classes() -> None:
     assert "at least one in 136 days" in p5.words
     assert interruption_of("g5.xlarge", "nowhere") is None
     assert interruption_of("a3-highgpu-8g", "us-central1") is None
-    rates = {share: interruption_of(*place).per_hour for place, share in _classes().items()}
+    rates = {share: interruption_of(*place).per_hour for place, share in _published_classes().items()}
     assert rates["<5%"] == pytest.approx(-math.log(0.95) / 730)
     assert [rates[share] for share in CLASSES] == sorted(rates.values())
 
@@ -90,7 +90,7 @@ def test_never_and_always() -> None:
     never = spot_run(0.0, checkpoint_s=10)
     assert (never.time_factor, never.interval_s) == (1.0, math.inf)
     assert spot_run(8e7, checkpoint_s=10).time_factor == math.inf
-    assert checkpoint_s(4e9) == 4.0
+    assert checkpoint_write_s(4e9) == 4.0
 
 
 @pytest.mark.parametrize(
