@@ -287,7 +287,7 @@ def flags_of_plan(plan: Plan, options: Options) -> Options:
     }
     flags |= {name: options[name] for name in CARRIED if name in options}
     if plan.mesh.is_sharded:
-        flags |= plan.mesh.changed
+        flags |= plan.mesh.nondefault_settings
     return flags
 
 

@@ -19,7 +19,7 @@ from planner.errors import BadInput
 from planner.model import chain_of
 from planner.parallel.data.fsdp import Sharded
 from planner.parallel.mesh import data_parallel_group
-from planner.parallel.replica import OPTIMIZER, stage_of
+from planner.parallel.replica import OPTIMIZER, slowest_stage
 from planner.validation.layouts import LAYOUT_SOURCE, read_layouts
 from planner.validation.predict import RunStep, exchange_of, predicted, site_of
 from planner.validation.reader import published_runs
@@ -73,7 +73,9 @@ def fit_run(run: Run) -> FitRun | None:
     assert run.batch is not None
     assert run.step_s is not None
     site, tier = site_of(run), run.software.tier
-    work, _ = stage_of(run.model, run.batch, site, run.precision, recompute=run.recompute, framework=tier)
+    work, _ = slowest_stage(
+        run.model, run.batch, site, run.precision, recompute=run.recompute, framework=tier
+    )
     part = run.layout.mesh.shard(run.model).model
     schedule = work.schedule
     first, last = schedule.ends[schedule.slowest : schedule.slowest + 2]

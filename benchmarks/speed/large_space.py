@@ -59,7 +59,7 @@ def answered(model: str, budget: float, global_batch: int) -> None:
     plan = result.chosen.plan
     print(
         f"recommend {model}: {seconds:.2f} s of CPU; {plan.cluster_text}, {plan.exchange.labels().cell}, "
-        f"{plan.how}"
+        f"{plan.settings_text}"
     )
 
 
@@ -78,7 +78,8 @@ def stepped(workers: int, **words: str | int) -> None:
     prediction, seconds = timed(lambda: simulate_case(case, Effort(max_steps=1, precision=0.5)))
     steps = prediction.steps / case.cluster.workers
     print(
-        f"one step of llama3-405b on {workers:,} devices, {plan.how}: {seconds / max(steps, 1):.3f} s of CPU "
+        f"one step of llama3-405b on {workers:,} devices, {plan.settings_text}: "
+        f"{seconds / max(steps, 1):.3f} s of CPU "
         f"({seconds:.2f} s for {steps:g} steps, {prediction.events:,} events; lowered in {lowered_s:.2f} s)"
     )
 

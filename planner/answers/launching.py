@@ -54,7 +54,7 @@ def recipe_of(scored: ScoredPlan, request: Request) -> Recipe:
         sequence_length=network.sequence_length,
         epochs=epochs,
         strategy=_strategy(plan.exchange.record()),
-        mesh=plan.mesh.changed,
+        mesh=plan.mesh.nondefault_settings,
         precision=plan.precision.name,
         micro_batch=plan.batch,
         accumulate=plan.accumulate,

@@ -112,7 +112,7 @@ def one_plan(request: Request, *, joined: bool = False) -> Plan:
         usual = f"--exchange {chosen}{choices} is not possible with {workers} x {kind.name}"
         meant = EXCHANGES[chosen]()
         if all(getattr(meant, name, None) is not None for name in of_strategy.choices):
-            meant = settings.with_settings(EXCHANGES[chosen], tuple(of_strategy.choices.items()))
+            meant = settings.strategy_with_settings(EXCHANGES[chosen], tuple(of_strategy.choices.items()))
         raise meant.infeasibility(site) or BadInput(usual)
     possible = _micro_batches(request, model, site)
     if not possible:

@@ -81,7 +81,7 @@ def degree_flags() -> tuple[str, ...]:
     return tuple(axis.flags[0].name for axis in AXES.values())
 
 
-def check_settings(asked: Mapping[str, tuple[int, ...]]) -> None:
+def reject_settings_without_degree(asked: Mapping[str, tuple[int, ...]]) -> None:
     """Refuses settings of an axis without its degree."""
     for axis in AXES.values():
         degree, *others = (flag.name for flag in axis.flags)
@@ -159,7 +159,7 @@ class Mesh:
         }
 
     @property
-    def changed(self) -> dict[str, int]:
+    def nondefault_settings(self) -> dict[str, int]:
         """The settings above 1 by flag, as a command line or a store needs them."""
         return {
             flag.name: value
@@ -218,7 +218,7 @@ class Mesh:
     @property
     def inner(self) -> Mesh:
         """The mesh of the axes that shard layers, without those that split the chain of layers."""
-        return _inner(self)
+        return _inner_mesh(self)
 
     @property
     def outer(self) -> tuple[Axis, ...]:
@@ -258,11 +258,11 @@ class Mesh:
 
     def shard(self, model: Model) -> Shard:
         """The shard of one rank."""
-        return _sharded(self, model)[0]
+        return _shard_and_communications(self, model)[0]
 
     def communications(self, model: Model) -> tuple[tuple[Axis, Communication], ...]:
         """The collectives inside a replica, each with its axis."""
-        return _sharded(self, model)[1]
+        return _shard_and_communications(self, model)[1]
 
     def infeasibility(self, site: Site, model: Model, batch: int = 1) -> PlannerError | None:
         """Why a replica cannot be spread like this on a kind of machine; None if it can."""
@@ -273,7 +273,7 @@ class Mesh:
         """Whether a data-parallel strategy can train replicas of this mesh."""
         return self.lowered_by in ("", strategy)
 
-    def partial_replicas(self, workers: int) -> str:
+    def partial_replica_error(self, workers: int) -> str:
         """Why so many workers are not whole replicas, with the nearest number; empty if they are."""
         if workers % self.size == 0:
             return ""
@@ -302,7 +302,7 @@ WHOLE = Mesh()
 
 
 @memoize
-def _inner(mesh: Mesh) -> Mesh:
+def _inner_mesh(mesh: Mesh) -> Mesh:
     return Mesh(tuple(axis for axis in mesh.axes if Divisible.LAYERS not in axis.splits))
 
 
@@ -317,7 +317,9 @@ def _memory_shares(mesh: Mesh, model: Model, micro_batches: int) -> tuple[Memory
 
 
 @memoize
-def _sharded(mesh: Mesh, model: Model) -> tuple[Shard, tuple[tuple[Axis, Communication], ...]]:
+def _shard_and_communications(
+    mesh: Mesh, model: Model
+) -> tuple[Shard, tuple[tuple[Axis, Communication], ...]]:
     part, communications = Shard(model), []
     for axis in mesh.axes:
         part = axis.shard(replace(part, communications=()))
@@ -351,16 +353,16 @@ def data_parallel_group(site: Site, part: Divisible | None = None) -> Site:
     if not site.mesh.is_sharded:
         return site
     group = site.mesh.group(None, site.workers, part)
-    return site.once(("group", group), lambda: _spaced(site, group))
+    return site.once(("group", group), lambda: _strided_site(site, group))
 
 
 def axis_group(site: Site, axis: Axis) -> Site:
     """The site as one group of an axis sees it."""
     group = site.mesh.group(axis, site.workers)
-    return replace(site, workers=group.members) if group.stride == 1 else _spaced(site, group)
+    return replace(site, workers=group.members) if group.stride == 1 else _strided_site(site, group)
 
 
-def _spaced(site: Site, group: Group) -> Site:
+def _strided_site(site: Site, group: Group) -> Site:
     """The site as a group sees it whose members are `stride` devices apart."""
     hardware = site.hardware
     # a group of more devices than a machine has takes whole machines, and all of their NICs

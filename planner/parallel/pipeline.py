@@ -95,7 +95,7 @@ class PipelineParallel(Axis):
     def schedule(self, unit_s: Floats, send_s: float) -> StageSchedule:
         import numpy as np
 
-        ends = _ends(unit_s.tobytes(), self.degree)
+        ends = _stage_boundaries(unit_s.tobytes(), self.degree)
         stage_s = np.add.reduceat(unit_s, ends[:-1])
         wait_s = bubble_s(stage_s, self.virtual_stages) + 2 * send_s * (self.degree - 1)
         return StageSchedule(
@@ -140,7 +140,7 @@ def in_flight(stage: int, stages: int, micro_batches: int | None = None, virtual
 
 
 @memoize
-def _ends(unit_s: bytes, stages: int) -> tuple[int, ...]:
+def _stage_boundaries(unit_s: bytes, stages: int) -> tuple[int, ...]:
     """The boundaries of stages, kept: they do not depend on virtual stages."""
     import numpy as np
 

@@ -183,7 +183,7 @@ class Plan:
         return (Rented("workers", self.machine, self.machines), *self.exchange.rented(self.site(market)))
 
     @property
-    def computed(self) -> str:
+    def compute_text(self) -> str:
         """Precision, recompute and micro-batches: `bf16, full recompute, 8 micro-batches of 4`; empty for
         fp32."""
         said = [] if self.precision == FP32 else [self.precision.name]
@@ -194,11 +194,11 @@ class Plan:
         return ", ".join(said)
 
     @property
-    def how(self) -> str:
+    def settings_text(self) -> str:
         """Precision, recompute and micro-batches, and the mesh of a replica."""
         if not self.mesh.is_sharded:
-            return self.computed
-        return ", ".join(filter(None, (self.computed, self.mesh.label + self.mesh.detail)))
+            return self.compute_text
+        return ", ".join(filter(None, (self.compute_text, self.mesh.label + self.mesh.detail)))
 
     def as_dict(self) -> dict[str, Any]:
         """The plan as plain values, for stores; `plan_from` reads it."""
@@ -206,7 +206,7 @@ class Plan:
         return out | {
             "exchange": self.exchange.record(),
             "precision": self.precision.name,
-            "mesh": self.mesh.changed,
+            "mesh": self.mesh.nondefault_settings,
         }
 
     @property

@@ -57,7 +57,7 @@ def replica_computation(
     whole step for other stages, which `accumulated` divides among micro-batches. `brief`: one step without
     variation."""
     device, (steps, variation) = site.hardware.device, BRIEF if brief else (DEFAULT_STEPS, Variation())
-    work, time = stage_of(model, batch, site, precision, recompute=recompute, framework=framework)
+    work, time = slowest_stage(model, batch, site, precision, recompute=recompute, framework=framework)
     once_s, layout = work.seconds, work.layout
     n = len(once_s)
     durations_s = once_s * variation.factors(steps, n, 0)
@@ -90,7 +90,7 @@ def replica_computation(
     )
 
 
-def stage_of(
+def slowest_stage(
     model: Model,
     batch: int,
     site: Site,
@@ -100,18 +100,18 @@ def stage_of(
     framework: str = DEFAULT_FRAMEWORK,
 ) -> tuple[StageWork, ComputationTime]:
     """The slowest stage in one micro-batch, and the times of all layers on a device that had all stages."""
-    _, units = _units(model, batch, site, precision, recompute=recompute, framework=framework)
-    return stage_work(units, _send_s(site, precision), site.mesh), units.layers
+    _, units = _cached_unit_times(model, batch, site, precision, recompute=recompute, framework=framework)
+    return stage_work(units, _send_time_function(site, precision), site.mesh), units.layers
 
 
-def _units_key(model: Model, batch: int, site: Site, precision: Precision, **how: str) -> Hashable:
+def _unit_times_key(model: Model, batch: int, site: Site, precision: Precision, **how: str) -> Hashable:
     """The arguments that the times of units depend on: neither the number of workers nor the stages."""
     links = (site.market, site.rdma, site.nic_shares, site.round_trip_s, site.burst_bytes)
     return (model, batch, site.mesh.inner, precision, *how.values(), id(site.hardware), links)
 
 
-@memoize(most_bytes=16 << 20, bytes_of=lambda known: known[1].seconds.nbytes, key=_units_key)
-def _units(
+@memoize(most_bytes=16 << 20, bytes_of=lambda known: known[1].seconds.nbytes, key=_unit_times_key)
+def _cached_unit_times(
     model: Model,
     batch: int,
     site: Site,
@@ -127,11 +127,13 @@ def _units(
     def times(of: Model, samples: int) -> ComputationTime:
         return computation_s(of, samples, hardware.device, precision, framework, optimizer=OPTIMIZER)
 
-    costs = Costs(times, _collective_costs(site, precision, tier), lambda pass_s: _lag(pass_s, inner))
+    costs = Costs(
+        times, _collective_time_function(site, precision, tier), lambda pass_s: _straggler_lag(pass_s, inner)
+    )
     return hardware, unit_times(model, batch, inner, recompute, costs, stops_early=tier.stops_early)
 
 
-def _lag(pass_s: float, mesh: Mesh) -> float:
+def _straggler_lag(pass_s: float, mesh: Mesh) -> float:
     """The share by which the slowest of the ranks that share layers is behind their mean. They meet at
     every collective, so that disturbances in a long pass do not cancel."""
     if mesh.lockstep == 1:
@@ -139,7 +141,7 @@ def _lag(pass_s: float, mesh: Mesh) -> float:
     return slowest_factor(usual_sigma(min(pass_s, JITTER_SPAN_S), 1), mesh.lockstep) - 1
 
 
-def _collective_costs(
+def _collective_time_function(
     site: Site, precision: Precision, tier: Framework
 ) -> Callable[[Axis, Communication, int, Kind], float]:
     """A function for the seconds of a collective among the ranks of an axis, which all launch first."""
@@ -160,7 +162,7 @@ def _collective_costs(
     return seconds
 
 
-def _send_s(site: Site, precision: Precision) -> Callable[[float], float]:
+def _send_time_function(site: Site, precision: Precision) -> Callable[[float], float]:
     """A function for the seconds to send elements to the next stage: over the device's part of the
     machine's NICs, or over the fabric inside a machine."""
     if not site.mesh.outer:
@@ -233,7 +235,7 @@ def uses_kernel_rates(hardware: Hardware, precision: Precision, *, fitted: bool 
     return fitted and known.basis != "estimated"
 
 
-def error_of_device(
+def computation_error(
     model: Model, hardware: Hardware, precision: Precision, framework: str | None = None
 ) -> Error | None:
     """The error of the computation, by the basis of its rates; None if unknown."""

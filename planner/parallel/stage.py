@@ -130,14 +130,14 @@ def unit_times(
     lag = costs.lag(float(forward_s.sum() + backward_s.sum()))
     seconds[[TimeRow.FORWARD_SUMS, TimeRow.BACKWARD_SUMS]] += lag * (forward_s + backward_s) / 2
     seconds[TimeRow.AGAIN_SUMS] += lag * seconds[TimeRow.AGAIN]
-    sent = float(_widest(model)) * batch / part.boundary_split
+    sent = float(_boundary_elements(model)) * batch / part.boundary_split
     return UnitTimes(chain, seconds, chain_of(part.model), layers, sent)
 
 
 def _collective_s(model: Model, batch: int, mesh: Mesh, costs: Costs) -> tuple[Floats, Floats]:
     """Seconds of collectives after each layer, in the forward and in the backward pass."""
     forward_s, backward_s = np.zeros(len(model.layers)), np.zeros(len(model.layers))
-    for axis, each, layers in _collectives(model, mesh):
+    for axis, each, layers in _merged_collectives(model, mesh):
         if not each.of_gradients:
             forward_s[layers] += costs.collective_s(axis, each, batch, each.kind)
         kind = each.kind if each.of_gradients else TRANSPOSED[each.kind]
@@ -146,7 +146,7 @@ def _collective_s(model: Model, batch: int, mesh: Mesh, costs: Costs) -> tuple[F
 
 
 @memoize
-def _collectives(model: Model, mesh: Mesh) -> list[tuple[Axis, Communication, Ints]]:
+def _merged_collectives(model: Model, mesh: Mesh) -> list[tuple[Axis, Communication, Ints]]:
     """The collectives of a mesh, and the layers after which each runs; equal ones are merged."""
     places = {layer.name: place for place, layer in enumerate(model.layers)}
     layers_of: dict[tuple[Axis, Communication], list[int]] = {}
@@ -155,7 +155,7 @@ def _collectives(model: Model, mesh: Mesh) -> list[tuple[Axis, Communication, In
     return [(axis, each, np.array(layers, np.intp)) for (axis, each), layers in layers_of.items()]
 
 
-def _widest(model: Model) -> int:
+def _boundary_elements(model: Model) -> int:
     """Elements per sample that pass from one unit to the next."""
     return max((layer.output_elements for layer in model.layers if kind_of(layer).joins_residual), default=0)
 
@@ -170,13 +170,13 @@ def stage_work(times: UnitTimes, send_s: Callable[[float], float], mesh: Mesh = 
     table = np.vstack([times.seconds, stage])
     present = table[:, first:last] != 0
     present[TimeRow.WAITS] = schedule.stages > 1
-    layout = _layout(chain, (first, last), tuple(map(tuple, present.tolist())), times.held)
+    layout = _ordered_ops(chain, (first, last), tuple(map(tuple, present.tolist())), times.held)
     share = float(held[first:last].sum() / max(held.sum(), 1))
     return StageWork(layout, table[layout.row, layout.unit], times.layers.optimizer_s * share, schedule)
 
 
 @memoize
-def _layout(
+def _ordered_ops(
     chain: Chain, units: tuple[int, int], present: tuple[tuple[bool, ...], ...], held: Chain
 ) -> OpPlaces:
     """The ops of units `first` to before `last`, as the device holds them. `present`: the rows that each

@@ -49,13 +49,13 @@ class TensorParallel(Axis):
     ) -> PlannerError | None:
         if model is None:
             return None
-        reason = _indivisible(model, self.degree)
+        reason = _indivisibility(model, self.degree)
         if self.degree > 1 and not reason and model.has_frozen:
             reason = (
                 f"tensor parallelism of {model.name} is not modelled; take --pipeline or --exchange sharded"
             )
         if not reason and site is not None:
-            reason = _machine_too_small(model, self.degree, site.hardware)
+            reason = _machine_shortfall(model, self.degree, site.hardware)
         return BadInput(reason) if reason else None
 
     def shard(self, part: Shard) -> Shard:
@@ -67,7 +67,7 @@ class TensorParallel(Axis):
         return Labels(f"tensor {self.degree}", plan=f"{self.degree} share every layer")
 
 
-def _indivisible(model: Model, degree: int) -> str:
+def _indivisibility(model: Model, degree: int) -> str:
     """Why a model cannot be sharded over `degree` ranks, with the nearest degree that works; else empty."""
     from planner.model import AttentionShape
 
@@ -75,27 +75,29 @@ def _indivisible(model: Model, degree: int) -> str:
         part = layer.detail
         if isinstance(part, AttentionShape):
             if part.heads % degree:
-                return _nearest(f"{part.heads} heads of {model.name}", part.heads, degree)
+                return _indivisible_count_message(f"{part.heads} heads of {model.name}", part.heads, degree)
             if part.kv_heads % degree and degree % part.kv_heads:
-                return _nearest(f"{part.kv_heads} key heads of {model.name}", part.kv_heads, degree)
+                return _indivisible_count_message(
+                    f"{part.kv_heads} key heads of {model.name}", part.kv_heads, degree
+                )
     if degree > 1 and not any(isinstance(layer.detail, AttentionShape) for layer in model.layers):
         return f"{model.name} has no attention; tensor parallelism is for transformers: take a degree of 1"
     return ""
 
 
-def _nearest(what: str, count: int, degree: int) -> str:
+def _indivisible_count_message(what: str, count: int, degree: int) -> str:
     works = min((d for d in range(1, count + 1) if count % d == 0), key=lambda d: (abs(d - degree), d))
     return f"a tensor degree of {degree} does not divide the {what}; the nearest that does is {works}"
 
 
-def _machine_too_small(model: Model, degree: int, hardware: Hardware) -> str:
+def _machine_shortfall(model: Model, degree: int, hardware: Hardware) -> str:
     """Why `degree` devices of a machine cannot share layers, with the nearest degree that works; else
     empty. All-reduces run in every layer, so the machine's fabric has to join the devices."""
     devices = hardware.device_count * (hardware.fabric.machines if hardware.fabric else 1)
     if devices % degree == 0:
         return ""
     works = max(
-        d for d in range(1, min(degree, devices) + 1) if devices % d == 0 and not _indivisible(model, d)
+        d for d in range(1, min(degree, devices) + 1) if devices % d == 0 and not _indivisibility(model, d)
     )
     return (
         f"a tensor degree of {degree} does not divide the {devices} devices of {hardware.name}; the nearest "
@@ -108,11 +110,11 @@ def _shard(model: Model, degree: int, sequence_parallel: bool) -> tuple[Model, t
     """The shard of one of `degree` ranks, and the all-reduces of the group."""
     from planner.model.layers import kind_of
 
-    if reason := _indivisible(model, degree):
+    if reason := _indivisibility(model, degree):
         raise BadInput(reason)
     if degree == 1:
         return model, ()
-    may_shard = _may_be_sharded(model)
+    may_shard = _can_shard_output(model)
     is_sharded: dict[str, bool] = {}
     layers: list[Layer] = []
     reduced: list[Communication] = []
@@ -131,7 +133,7 @@ def _shard(model: Model, degree: int, sequence_parallel: bool) -> tuple[Model, t
     return replace(model, layers=tuple(layers), remake=None), tuple(reduced)
 
 
-def _may_be_sharded(model: Model) -> dict[str, bool]:
+def _can_shard_output(model: Model) -> dict[str, bool]:
     """Whether all readers of each layer can work on a part of its features."""
     from planner.model.layers import kind_of
 

@@ -108,7 +108,9 @@ def headline(plan: Plan, request: Request) -> str:
     machines = f"{plan.machines} x {plan.machine}{devices}{added}"
     retired = [f"{name} is retired" for name in no_longer_sold(plan, request)]
     virtual = plan.mesh.detail.removeprefix(", ") if plan.mesh.is_sharded else ""
-    return ", ".join(filter(None, [machines, strategy, virtual, plan.computed, batch_words(plan), *retired]))
+    return ", ".join(
+        filter(None, [machines, strategy, virtual, plan.compute_text, batch_words(plan), *retired])
+    )
 
 
 def device_words(name: str) -> str:

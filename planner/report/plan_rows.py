@@ -50,7 +50,7 @@ def plan_row(
         "_choice": CHOICE if scored.plan.key == chosen.plan.key else "",
         "_machines": f"{scored.plan.machines} x {scored.plan.machine}",
         "_run": run_words(scored.plan, request),
-        "_how": scored.plan.computed or "fp32",
+        "_how": scored.plan.compute_text or "fp32",
         "_paid": "on demand" if scored.spot is None else "spot",
         "_range": None if scored.range is None else span(*(scale * end for end in scored.range)),
         "_limit": busy_words(scored),
@@ -216,7 +216,7 @@ def _point(
     columns: Sequence[Column],
     request: Request,
 ) -> Spec:
-    how = f", {scored.plan.computed}" if scored.plan.computed else ""
+    how = f", {scored.plan.compute_text}" if scored.plan.compute_text else ""
     speed, cost = -scored.samples_per_s, scored.usd_per_million_samples
     chosen, unit = row["_choice"] == CHOICE, unit_of(scored)
     return {

@@ -45,7 +45,8 @@ def sweep_page(result: SweepResult, *, energy: bool = False) -> Page:
     return Page(
         "planner sweep",
         "Cheapest",
-        f"{best.plan.model} on {best.plan.rental_text}, {best.plan.how or 'fp32'}, batch {best.plan.batch:,}",
+        f"{best.plan.model} on {best.plan.rental_text}, {best.plan.settings_text or 'fp32'}, "
+        f"batch {best.plan.batch:,}",
         [[f"{rate(best.samples_per_s)} samples/s", cost_words(best)]],
         [Remark("Best", _best_words(result, models))],
         [
@@ -91,7 +92,7 @@ def _grid_row(scored: ScoredPlan, result: SweepResult) -> dict[str, Any]:
     return scored.as_dict() | {
         "_machines": f"{plan.machines} x {plan.machine}",
         "_run": plan.exchange.labels().cell if request is None else run_words(plan, request),
-        "precision": plan.how or "fp32",
+        "precision": plan.settings_text or "fp32",
         "_range": None if scored.range is None else span(*scored.range),
         "_limit": busy_words(scored),
     }

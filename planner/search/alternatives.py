@@ -179,7 +179,7 @@ def _model_parallel(plan: Plan, model: Model, site: Site) -> Iterator[Alternativ
         if mesh.is_whole or plan.workers % mesh.size or not mesh.composes_with(plan.exchange.kind):
             continue
         sharded = replace(plan, mesh=mesh, accumulate=plan.accumulate * mesh.size)
-        flags = {option_of(name): str(value) for name, value in mesh.changed.items()}
+        flags = {option_of(name): str(value) for name, value in mesh.nondefault_settings.items()}
         for option in (Alternative({}, sharded), _smallest(sharded)):
             yield Alternative({**flags, **option.flags, BATCH: str(option.plan.batch)}, option.plan)
 

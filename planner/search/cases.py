@@ -222,12 +222,12 @@ class Cases:
 
     def error(self, plan: Plan) -> Error | None:
         """Error of a plan's predicted compute time; None for CPUs and user-defined rates."""
-        from planner.parallel.replica import computes_in_units, error_of_device
+        from planner.parallel.replica import computation_error, computes_in_units
 
         if self.request.recordings is not None:
             return self.request.recordings.error(plan.batch, self.market.find_machine(plan.machine).device)
         machine = self.market.find_machine(plan.machine)
-        error = error_of_device(self.model, machine, plan.precision, self.request.framework)
+        error = computation_error(self.model, machine, plan.precision, self.request.framework)
         method = self.model.training
         if error is not None and method is not None and method.offload:
             error = replace(error, q90=hypot(error.q90, OFFLOAD_Q90))

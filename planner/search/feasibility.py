@@ -177,12 +177,12 @@ class Feasibility:
         mesh = plan.mesh
         if mesh.is_whole:
             return
-        flags = " ".join(f"{option_of(name)} {value}" for name, value in mesh.changed.items())
+        flags = " ".join(f"{option_of(name)} {value}" for name, value in mesh.nondefault_settings.items())
         if not mesh.composes_with(plan.exchange.kind):
             raise Infeasible(f"{flags} is not possible with --exchange {plan.exchange.kind}; take 1")
         if self.request.profile is not None:
             raise Infeasible(f"{flags} contradicts --profile, which is that of one worker")
-        if words := mesh.partial_replicas(plan.workers):
+        if words := mesh.partial_replica_error(plan.workers):
             raise BadInput(words)
         if (error := self.infeasible_mesh(mesh, plan.batch, worker)) is not None:
             raise error

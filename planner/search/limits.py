@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Literal
 
 from planner.errors import BadInput
 from planner.flags import flags_of, option_of
-from planner.parallel.mesh import check_settings
+from planner.parallel.mesh import reject_settings_without_degree
 
 if TYPE_CHECKING:
     from planner.model import Model
@@ -98,7 +98,7 @@ def check_contradictions(request: Request) -> None:
         raise BadInput("--framework contradicts --profile, whose steps have their own software")
     if request.accumulate is not None and request.global_batch is not None:
         raise BadInput("--accumulate and --global-batch contradict each other; give one of them")
-    check_settings(request.axis_settings)
+    reject_settings_without_degree(request.axis_settings)
     for name in ("interruptions", "checkpoint_every_s", "restart_s"):
         if getattr(request, name) is not None and not request.spot:
             raise BadInput(f"{flag_of(name)} is about spot machines; add --spot")

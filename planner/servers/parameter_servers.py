@@ -112,7 +112,7 @@ class ParameterServers(Exchange):
     def _options(cls, asked: Asked, site: Site) -> Iterator[Self]:
         """Placements, hosts and policies to search."""
         whole = site.mesh.is_whole
-        if settings.no_network(site):
+        if settings.missing_bandwidth(site):
             return
         named, aggregate = asked.settings, asked.choices.get("aggregate")
         rules = named.get("placements") or (FEW_PLACEMENTS if asked.brief else PLACEMENTS)
@@ -142,7 +142,7 @@ class ParameterServers(Exchange):
         named = asked.settings
         for flag, name in (("--policy", "policies"), ("--placement", "placements"), ("--servers", "servers")):
             _one(flag, named.get(name))
-        if unknown := settings.no_network(site):
+        if unknown := settings.missing_bandwidth(site):
             raise BadInput(unknown)
         words = named.get("server_hardware") or ("own",)
         names = [word for word in words if word not in SERVER_WORDS]

@@ -65,7 +65,7 @@ def test_jitter_is_a_share(jitter: float, good: bool) -> None:
 
 @pytest.mark.parametrize(("workers", "whole"), [(8, False), (12, False), (16, True)])
 def test_sharding_inside_machines_needs_several_whole_machines(workers: int, whole: bool) -> None:
-    assert settings.has_machines(Site(P5, workers)) is whole
+    assert settings.can_shard_within_machines(Site(P5, workers)) is whole
 
 
 @pytest.mark.parametrize(("workers", "refused"), [(1, False), (2, True)])

@@ -15,7 +15,7 @@ from planner.parallel._base import Axis, AxisFlag, Divisible, Labels
 from planner.parallel.mesh import WHOLE, Group, Mesh, axis_group, crosses_machines, data_parallel_group
 from planner.parallel.pipeline import PipelineParallel
 from planner.parallel.plan import Site
-from planner.parallel.replica import stage_of
+from planner.parallel.replica import slowest_stage
 from planner.parallel.tensor import TensorParallel
 
 P5 = load_hardware("p5.48xlarge")  # 8 x H100, 3.2 Tbit/s
@@ -100,7 +100,7 @@ def test_pipeline_stages_cross_machines_from_a_machine_of_devices_between_them_o
 def test_sends_between_stages_of_eight_tensor_parallel_devices_go_over_the_nic() -> None:
     model = load_model("llama3-8b")
     times = [
-        stage_of(model, 1, Site(machine, 16, mesh=Mesh.of(tensor=8, pipeline=2)), BF16)[0]
+        slowest_stage(model, 1, Site(machine, 16, mesh=Mesh.of(tensor=8, pipeline=2)), BF16)[0]
         for machine in (P5, replace(P5, rdma_bytes_per_s=P5.rdma_bytes_per_s and P5.rdma_bytes_per_s / 2))
     ]
     fast, slow = (float(work.seconds[work.layout.names.index("stages/send")]) for work in times)
@@ -114,9 +114,9 @@ def test_mesh_key_and_size_of_its_settings() -> None:
     assert Mesh.of() == WHOLE == Mesh.of(tensor=1, pipeline=1, workers_per_replica=1)
     mesh = Mesh.of(tensor=8, pipeline=4, interleave=2)
     assert (mesh.key, mesh.size) == ("/t8p4v2", 32)
-    assert mesh.settings == mesh.changed == {"tensor": 8, "pipeline": 4, "interleave": 2}
+    assert mesh.settings == mesh.nondefault_settings == {"tensor": 8, "pipeline": 4, "interleave": 2}
     assert Mesh.of(pipeline=2).key == "/t1p2v1"
-    assert Mesh.of(pipeline=2).changed == {"pipeline": 2}
+    assert Mesh.of(pipeline=2).nondefault_settings == {"pipeline": 2}
     assert Mesh(mesh.axes[::-1]) == mesh
     assert (Mesh.of(workers_per_replica=4).key, WHOLE.key) == ("/x4", "")
 

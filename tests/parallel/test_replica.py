@@ -18,7 +18,7 @@ from planner.parallel.data.ddp import bucket_gradients
 from planner.parallel.data.joint import slowest_factor, usual_sigma
 from planner.parallel.data.units import stretches, units_of
 from planner.parallel.mesh import Mesh
-from planner.parallel.replica import replica_computation, stage_of
+from planner.parallel.replica import replica_computation, slowest_stage
 from planner.parallel.tensor import TensorParallel
 
 MODEL = load_model("gpt2-medium")
@@ -26,7 +26,7 @@ MACHINE = load_hardware("p4d.24xlarge")
 
 
 def seconds(site: Site, batch: int = 2, **settings: str) -> float:
-    return float(stage_of(MODEL, batch, site, BF16, **settings)[0].seconds.sum())  # type: ignore[arg-type]
+    return float(slowest_stage(MODEL, batch, site, BF16, **settings)[0].seconds.sum())  # type: ignore[arg-type]
 
 
 def test_sums_are_those_of_the_machine_that_is_asked_for() -> None:
@@ -47,7 +47,7 @@ def test_sums_over_machines_are_those_of_the_market(market: Market) -> None:
 
 def test_stages_share_what_units_take_and_differ_in_what_they_wait_for() -> None:
     first, two, often = (
-        stage_of(
+        slowest_stage(
             MODEL, 2, Site(MACHINE, 8, mesh=Mesh.of(tensor=2, pipeline=pipeline, interleave=interleave)), BF16
         )[0]
         for pipeline, interleave in ((1, 1), (4, 1), (4, 2))
@@ -84,11 +84,11 @@ def test_devices_that_share_layers_lose_what_the_slowest_of_them_is_behind(
     def spent(kind: int) -> float:
         machine = replace(load_hardware("p5.48xlarge"))  # of which nothing is known yet
         site = Site(machine, 8, mesh=Mesh.of(tensor=8))
-        work = stage_of(load_model("llama3-8b"), 16, site, BF16)[0]
+        work = slowest_stage(load_model("llama3-8b"), 16, site, BF16)[0]
         return float(work.seconds[work.layout.work == kind].sum())
 
     uneven_s, computed_s = spent(SUM), spent(COMPUTE)
     assert computed_s > 1
-    monkeypatch.setattr(replica, "_lag", lambda pass_s, mesh: 0.0)
+    monkeypatch.setattr(replica, "_straggler_lag", lambda pass_s, mesh: 0.0)
     behind = slowest_factor(usual_sigma(1.0, 1), 8) - 1
     assert uneven_s - spent(SUM) == pytest.approx(behind * computed_s)

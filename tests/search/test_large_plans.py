@@ -233,7 +233,7 @@ def test_plan_is_stored_and_read_back() -> None:
     )
     assert plan_from(plan.as_dict()) == plan
     assert plan.key.endswith("/t4p2v1/bf16/acc3/ckpt-full")
-    assert plan.how == "bf16, full recompute, 3 micro-batches of 2, tensor 4 x pipeline 2"
+    assert plan.settings_text == "bf16, full recompute, 3 micro-batches of 2, tensor 4 x pipeline 2"
 
 
 LARGE = {"model": "llama3-8b", "hardware": "p5.48xlarge", "batch": 1, "exchange": "sharded"}
@@ -352,7 +352,9 @@ def test_interleaved_stages_wait_less_and_hold_more() -> None:
     assert twice.scored.samples_per_s > plain.scored.samples_per_s
     memory = [entry.as_dict()["memory"]["by_kind_bytes"]["activations"] for entry in (plain, twice)]
     assert memory[1] > memory[0]
-    assert twice.scored.plan.how.endswith("tensor 2 x pipeline 4, 2 virtual pipeline stages per device")
+    assert twice.scored.plan.settings_text.endswith(
+        "tensor 2 x pipeline 4, 2 virtual pipeline stages per device"
+    )
     assert twice.scored.as_dict()["interleave"] == 2
 
 

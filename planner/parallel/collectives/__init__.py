@@ -195,7 +195,7 @@ def passes(kind: Kind) -> int:
     return 2 if kind == "all_reduce" else 1
 
 
-def phase_lasting(level: Level, scope: Scope, volume: float, seconds: float) -> Phase:
+def phase_of_duration(level: Level, scope: Scope, volume: float, seconds: float) -> Phase:
     """The phase of a known duration: the volume flows at the level's rate, the rest is latency. If the
     wire alone would take longer, the volume shrinks to what fits."""
     wire_s = volume / level.bytes_per_s

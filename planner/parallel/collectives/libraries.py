@@ -47,7 +47,7 @@ from planner.parallel.collectives import (
     Scope,
     hierarchical_parts,
     passes,
-    phase_lasting,
+    phase_of_duration,
     ring_bytes,
     ring_hops,
     tree_bytes,
@@ -82,19 +82,19 @@ class Nccl(Library):
         level = peers.outermost
         assert level is not None
         volume = ring_bytes(kind, size, peers.ranks)
-        measured = _measured(kind, size, peers)
+        measured = _measured_s(kind, size, peers)
         seconds = self._estimated_s(kind, size, peers, level) if measured is None else measured
-        return phase_lasting(level, scope, volume, seconds)
+        return phase_of_duration(level, scope, volume, seconds)
 
     def _estimated_s(self, kind: Kind, size: float, peers: Peers, level: Level) -> float:
         """A pass of parts takes half of the fastest all-reduce at least: it has half of its hops, and waits
         as that does."""
-        alone_s = self._chosen_s(kind, size, peers, level)
+        alone_s = self._fastest_protocol_s(kind, size, peers, level)
         if kind in ("all_reduce", "broadcast"):
-            return alone_s + _passed_on_s(kind, peers)
-        return max(alone_s, Nccl()._chosen_s("all_reduce", size, peers, level) / 2)
+            return alone_s + _broadcast_relay_s(kind, peers)
+        return max(alone_s, Nccl()._fastest_protocol_s("all_reduce", size, peers, level) / 2)
 
-    def _chosen_s(self, kind: Kind, size: float, peers: Peers, level: Level) -> float:
+    def _fastest_protocol_s(self, kind: Kind, size: float, peers: Peers, level: Level) -> float:
         wire_s = ring_bytes(kind, size, peers.ranks) / level.bytes_per_s
         seconds = []
         for protocol in PROTOCOLS:
@@ -103,14 +103,14 @@ class Nccl(Library):
             if self.algorithm in ("auto", "ring"):
                 inside, between = ring_hops(kind, peers)
                 latency = _latency_s("Ring", protocol, peers, inside, between)
-                seconds.append(_piped_s(kind, latency, wire_s / RING_SHARE[protocol], peers))
+                seconds.append(_chunked_s(kind, latency, wire_s / RING_SHARE[protocol], peers))
             if self.algorithm in ("auto", "tree") and kind == "all_reduce":
                 up, across = tree_hops(peers)
                 latency = _latency_s("Tree", protocol, peers, up, across)
                 sent_s = tree_bytes(size, peers) / level.bytes_per_s
-                seconds.append(_piped_s(kind, latency, sent_s / TREE_SHARE[protocol], peers))
+                seconds.append(_chunked_s(kind, latency, sent_s / TREE_SHARE[protocol], peers))
         if not seconds:  # a tree does all-reduce only
-            return Nccl("ring")._chosen_s(kind, size, peers, level)
+            return Nccl("ring")._fastest_protocol_s(kind, size, peers, level)
         return min(seconds)
 
 
@@ -121,17 +121,17 @@ def _phases(library: Nccl, kind: Kind, size: float, peers: Peers) -> tuple[Phase
         return ()
     if library.algorithm == "hierarchical":
         return tuple(
-            library.flat(part, bytes_, _only(level), scope)
+            library.flat(part, bytes_, _single_level_peers(level), scope)
             for level, scope, part, bytes_ in hierarchical_parts(kind, size, peers)
         )
     return (library.flat(kind, size, peers, "all"),)
 
 
-def _only(level: Level) -> Peers:
+def _single_level_peers(level: Level) -> Peers:
     return Peers.of(inside=level) if level.name == "fabric" else Peers.of(between=level)
 
 
-def _measured(kind: Kind, size: float, peers: Peers) -> float | None:
+def _measured_s(kind: Kind, size: float, peers: Peers) -> float | None:
     """By the curve of the machines where there are several of them, of the devices else.
 
     On more machines than were measured no faster than the wire: on two machines a tree sends half of what
@@ -144,17 +144,17 @@ def _measured(kind: Kind, size: float, peers: Peers) -> float | None:
     seconds = level.curves.seconds(kind, level.members, size)
     if seconds is None:
         both_s = level.curves.seconds("all_reduce", level.members, size)
-        return None if both_s is None else max(both_s / 2, wire_s) + _passed_on_s(kind, peers)
+        return None if both_s is None else max(both_s / 2, wire_s) + _broadcast_relay_s(kind, peers)
     return seconds if level.curves.has_measured(kind, level.members) else max(seconds, wire_s)
 
 
-def _piped_s(kind: Kind, latency_s: float, wire_s: float, peers: Peers) -> float:
+def _chunked_s(kind: Kind, latency_s: float, wire_s: float, peers: Peers) -> float:
     """Seconds of a message in chunks over hops; inside a machine, links pass on data as it comes in."""
     waits = kind == "all_reduce" and peers.between is not None
     return latency_s + wire_s + (2 * math.sqrt(latency_s * wire_s) if waits else 0.0)
 
 
-def _passed_on_s(kind: Kind, peers: Peers) -> float:
+def _broadcast_relay_s(kind: Kind, peers: Peers) -> float:
     """Seconds that the last chunks of a broadcast need from machine to machine; none inside a machine."""
     if kind != "broadcast" or peers.between is None:
         return 0.0
@@ -173,7 +173,7 @@ def _latency_s(algorithm: str, protocol: Protocol, peers: Peers, inside: float, 
     return total_us * 1e-6
 
 
-def link_of(kind: str) -> Link:
+def nccl_link(kind: str) -> Link:
     """The link of a fabric's kind, as NCCL's constants name it."""
     return "NVLink" if kind in ("nvlink", "nvswitch", "xgmi") else "PCI"
 
@@ -194,7 +194,7 @@ class Gloo(Library):
             return ()
         if kind == "broadcast":
             waits_s = math.ceil(math.log2(peers.ranks)) * level.round_trip_s
-            return (Phase(level.name, "all", round(size * _sends(peers.ranks)), waits_s),)
+            return (Phase(level.name, "all", round(size * _consecutive_sends(peers.ranks)), waits_s),)
         if kind == "send_recv":
             return (Phase(level.name, "all", round(size), level.round_trip_s),)
         done: Kind = "all_reduce" if kind == "reduce_scatter" else kind
@@ -203,34 +203,34 @@ class Gloo(Library):
         seconds = known or _gloo_s(done, size, peers.ranks, level)
         extra = 0.0
         if opposed and done == "all_reduce" and peers.ranks > 2:
-            extra = passes(done) * _segment(done, size, peers.ranks)
-        return (phase_lasting(level, "all", volume + extra, seconds + extra / level.bytes_per_s),)
+            extra = passes(done) * _segment_bytes(done, size, peers.ranks)
+        return (phase_of_duration(level, "all", volume + extra, seconds + extra / level.bytes_per_s),)
 
 
-def _sends(ranks: int, rank: int = 0, bit: int = 1) -> int:
+def _consecutive_sends(ranks: int, rank: int = 0, bit: int = 1) -> int:
     """Consecutive messages until all ranks below `rank` in the binomial tree have the data: its own, to
     ranks with one higher bit set, and those of its busiest child."""
     children = []
     while rank + bit < ranks:
         children.append((rank + bit, 2 * bit))
         bit *= 2
-    return len(children) + max((_sends(ranks, *child) for child in children), default=0)
+    return len(children) + max((_consecutive_sends(ranks, *child) for child in children), default=0)
 
 
-def _segments(kind: Kind, size: float, ranks: int) -> int:
+def _segment_count(kind: Kind, size: float, ranks: int) -> int:
     """A multiple of the ranks, two each at least; an all-gather always has two."""
     if kind == "all_gather":
         return 2 * ranks
     return math.ceil(max(math.ceil(size / SEGMENT_BYTES), 2 * ranks) / ranks) * ranks
 
 
-def _segment(kind: Kind, size: float, ranks: int) -> float:
-    return size / _segments(kind, size, ranks)
+def _segment_bytes(kind: Kind, size: float, ranks: int) -> float:
+    return size / _segment_count(kind, size, ranks)
 
 
 def _gloo_s(kind: Kind, size: float, ranks: int, level: Level) -> float:
     """Seconds of a collective alone."""
-    segments = _segments(kind, size, ranks)
+    segments = _segment_count(kind, size, ranks)
     segment, rate = size / segments, level.bytes_per_s
     pairs = (ranks - 1) * segments / ranks / 2
     round_trip_s = level.round_trip_s

@@ -11,7 +11,7 @@ from planner.hardware import Fabric
 from planner.hardware.collective_curves import Curves
 from planner.note import Note, Topic
 from planner.parallel.collectives import Level, Library, Peers
-from planner.parallel.collectives.libraries import CHANNELS_PER_NIC, Nccl, link_of
+from planner.parallel.collectives.libraries import CHANNELS_PER_NIC, Nccl, nccl_link
 from planner.parallel.plan import Site
 
 # Shares of a link's figure, at large messages, in measured runs (hardware/collectives/curves.csv):
@@ -42,18 +42,18 @@ GLOO_ROUND_TRIP_S = 0.2e-3  # of a notice and its answer between two hosts, CPU 
 
 def peers_of(site: Site, library: Library) -> Peers:
     """The levels of links over which the workers of a site exchange."""
-    return site.once(("peers", library), lambda: _peers(site, library))
+    return site.once(("peers", library), lambda: _build_peers(site, library))
 
 
-def _peers(site: Site, library: Library) -> Peers:
+def _build_peers(site: Site, library: Library) -> Peers:
     inside = between = None
     if site.machines > 1 and site.fabric is not None and site.machines <= site.fabric.machines:
         # One domain of the fabric spans all machines, as in a rack.
-        return Peers(_inside(site, site.workers, library), None, site.workers)
+        return Peers(_fabric_level(site, site.workers, library), None, site.workers)
     if min(site.devices, site.workers) > 1:
-        inside = _inside(site, min(site.devices, site.workers), library)
+        inside = _fabric_level(site, min(site.devices, site.workers), library)
     if site.machines > 1:
-        between = _between(site, library)
+        between = _network_level(site, library)
     return Peers(inside, between, site.workers)
 
 
@@ -63,29 +63,31 @@ def link_notes(site: Site, library: Library) -> tuple[Note, ...]:
     sentences = []
     if peers.inside is not None:
         link = hardware.fabric.kind if hardware.fabric else "the host"
-        sentences.append(f"inside {hardware.name} over {LINK_NAMES.get(link, link)}, {_known(peers.inside)}")
+        sentences.append(
+            f"inside {hardware.name} over {LINK_NAMES.get(link, link)}, {_bandwidth_text(peers.inside)}"
+        )
     if peers.between is not None:
         way = (hardware.rdma_kind or "RDMA") if site.uses_rdma else "TCP, without RDMA"
         if site.uses_rdma and hardware.rdma_kind:
             way = f"RDMA ({hardware.rdma_kind})"
-        sentences.append(f"between machines over {way}, {_known(peers.between)}")
+        sentences.append(f"between machines over {way}, {_bandwidth_text(peers.between)}")
     return tuple(Note(Topic.COLLECTIVES, f"{sentence}.", of=name) for sentence in sentences)
 
 
-def _known(level: Level) -> str:
+def _bandwidth_text(level: Level) -> str:
     if level.curves is not None:
         return f"times as measured ({level.curves.name})"
     return f"{level.bytes_per_s / 1e9:.3g} GB/s of bus bandwidth, estimated"
 
 
-def _inside(site: Site, members: int, library: Library) -> Level:
+def _fabric_level(site: Site, members: int, library: Library) -> Level:
     fabric = site.fabric
     if fabric is None:
         raise BadInput(
             f"{site.hardware.name}: how its {site.devices} devices are joined is not known; add a [fabric] "
             "with kind and gbyte_per_s to its hardware file (docs/hardware.md)"
         )
-    rate, link = _fabric_rate(fabric, members, site.devices), link_of(fabric.kind)
+    rate, link = _fabric_rate(fabric, members, site.devices), nccl_link(fabric.kind)
     if fabric.topology == "pairs" and members > 2:
         link = "PCI"
     elif fabric.curve is not None and isinstance(library, Nccl):
@@ -112,7 +114,7 @@ def _pcie_share(members: int) -> float:
     return next((share for count, share in PCIE_SHARE.items() if members <= count), PCIE_SHARE[8])
 
 
-def _between(site: Site, library: Library) -> Level:
+def _network_level(site: Site, library: Library) -> Level:
     hardware, rdma = site.hardware, site.uses_rdma
     share = min(site.nic_shares, default=1.0)
     nic = site.between_bytes_per_s * share

@@ -174,11 +174,11 @@ class Tier(StrEnum):
     CONTENDER = "contender"  # last, at the model's own batch, where it may beat what the others surely reach
 
 
-def always(parameters: int, site: Site) -> bool:
+def is_always_tried(parameters: int, site: Site) -> bool:
     return True
 
 
-def if_named(parameters: int, site: Site) -> bool:
+def is_tried_if_named(parameters: int, site: Site) -> bool:
     """Never, unless the request names the strategy or one of its settings."""
     return False
 
@@ -192,7 +192,7 @@ class Entry:
     target: str | type[Exchange]
     tier: Tier = Tier.BASELINE
     fields: tuple[str, ...] = ()
-    considered: Rule = always
+    considered: Rule = is_always_tried
     ceiling: str = ""
     known_as: str = ""
 
@@ -283,7 +283,10 @@ EXCHANGES = Registry(
         "allreduce": Entry("planner.parallel.data.ddp:AllReduce", known_as="ddp"),
         "sharded": Entry("planner.parallel.data.fsdp:Sharded", tier=Tier.FALLBACK, known_as="fsdp, zero2"),
         "owned": Entry(
-            "planner.parallel.data.owned:Owned", tier=Tier.FALLBACK, considered=if_named, known_as="zero1"
+            "planner.parallel.data.owned:Owned",
+            tier=Tier.FALLBACK,
+            considered=is_tried_if_named,
+            known_as="zero1",
         ),
     }
 )

@@ -109,7 +109,7 @@ class AllReduce(Collective):
     def lower(self, computation: Computation, site: Site) -> Case:
         steps = self.joint_steps(computation, site, self.jitter_s)
         buckets, links = self.buckets(computation), (steps.library, steps.peers, site)
-        factor = slowdown(computation, buckets, *links, accesses=self.accesses, copied=self.copied)
+        factor = backward_slowdown(computation, buckets, *links, accesses=self.accesses, copied=self.copied)
         done = add_all_reduces(steps, buckets, factor)
         after_s = self.after_s(computation, buckets, steps.peers, site)
         steps.update(after_s, done, communication_s=after_s - computation.optimizer_s)
@@ -174,7 +174,7 @@ def add_all_reduces(
     returns the ops to wait for. Backward passes take `factor` as long."""
     computation = steps.computation
     done: list[int] = []
-    for bucket, name, end in _stretches(computation, found):
+    for bucket, name, end in _stretches_between_buckets(computation, found):
         if end >= at:
             longer = factor if computation.role[end] == BACKWARD else 1.0
             last = (steps.compute(name, at, end, last, longer),)
@@ -184,7 +184,9 @@ def add_all_reduces(
     return (*last, *done)
 
 
-def _stretches(computation: Computation, found: tuple[Bucket, ...]) -> Iterator[tuple[int | None, str, int]]:
+def _stretches_between_buckets(
+    computation: Computation, found: tuple[Bucket, ...]
+) -> Iterator[tuple[int | None, str, int]]:
     """The stretches of a computation between buckets, in order: (bucket that is ready then, name, last
     op)."""
     backward = [op for op, role in enumerate(computation.role.tolist()) if role == BACKWARD]
@@ -206,9 +208,9 @@ def bucket_gradients(
     ]
     if rebuilt:
         arrival = sorted(trained, key=lambda pair: (pair[1].ready, -pair[0]))
-        groups = _grouped(arrival, width, cap_bytes, first_bytes)
+        groups = _group_into_buckets(arrival, width, cap_bytes, first_bytes)
     else:  # filled from the front, sent from the back
-        groups = _grouped(trained, width, cap_bytes, first_bytes)[::-1]
+        groups = _group_into_buckets(trained, width, cap_bytes, first_bytes)[::-1]
     closed: list[Bucket] = []
     latest = 0
     for group in groups:
@@ -218,7 +220,7 @@ def bucket_gradients(
     return tuple(closed)
 
 
-def _grouped(
+def _group_into_buckets(
     gradients: Sequence[tuple[int, Parameter]], width: int, cap_bytes: int, first_bytes: int
 ) -> list[list[tuple[int, Parameter]]]:
     groups: list[list[tuple[int, Parameter]]] = []
@@ -233,7 +235,7 @@ def _grouped(
     return [*groups, open_] if open_ else groups
 
 
-def slowdown(
+def backward_slowdown(
     computation: Computation,
     buckets: Sequence[Bucket],
     library: Library,
@@ -260,7 +262,7 @@ def overlap_loss_s(
 ) -> float:
     """Seconds that computation loses to all-reduces of these sizes; no more than they last."""
     sent_bytes = ring_bytes("all_reduce", sum(sizes), peers.ranks)
-    return contention_s(accesses, sent_bytes, _busy_s(sizes, library, peers), site)
+    return contention_s(accesses, sent_bytes, _all_reduces_s(sizes, library, peers), site)
 
 
 def copy_s(buckets: Sequence[Bucket], site: Site) -> float:
@@ -277,7 +279,7 @@ def copy_s(buckets: Sequence[Bucket], site: Site) -> float:
     return moved_s + COPY_S * sum(len(bucket.parameters) for bucket in buckets)
 
 
-def _busy_s(sizes: Sequence[float], library: Library, peers: Peers) -> float:
+def _all_reduces_s(sizes: Sequence[float], library: Library, peers: Peers) -> float:
     return sum(library.seconds("all_reduce", size, peers) * many for size, many in Counter(sizes).items())
 
 

@@ -36,7 +36,7 @@ from planner.parallel.data.joint import (
     contention_s,
     mean_s,
 )
-from planner.parallel.data.settings import Collective, E, has_machines
+from planner.parallel.data.settings import Collective, E, can_shard_within_machines
 from planner.parallel.data.units import Stretch, Unit, stretches, units_of
 from planner.parallel.plan import Site
 
@@ -85,9 +85,9 @@ class Sharded(Collective):
             return
         yield first
         if "stage" not in asked.choices:
-            yield _varied(first, stage=2)  # and stage 1 takes as long, with more memory
-        if "within" not in asked.choices and has_machines(site):
-            yield _varied(first, within="machine")
+            yield _replace_settings(first, stage=2)  # and stage 1 takes as long, with more memory
+        if "within" not in asked.choices and can_shard_within_machines(site):
+            yield _replace_settings(first, within="machine")
 
     def gathers_after(self, site: Site) -> bool:
         """Whether updated parameters are gathered after the optimizer, while nothing computes."""
@@ -129,7 +129,7 @@ class Sharded(Collective):
     def variants(self, site: Site) -> Iterator[Variant]:
         if self.stage > 1:
             yield Variant(ChangeKind.STAGE, f"stage {self.stage - 1}", replace(self, stage=self.stage - 1))
-        if self.within == "all" and has_machines(site):
+        if self.within == "all" and can_shard_within_machines(site):
             yield Variant(ChangeKind.WITHIN, "sharding inside machines only", replace(self, within="machine"))
         yield Variant(ChangeKind.PREFETCH, "two units ahead", replace(self, prefetch=2))
 
@@ -151,7 +151,7 @@ class Sharded(Collective):
 
 
 @memoize
-def _varied(exchange: E, **settings: Any) -> E:
+def _replace_settings(exchange: E, **settings: Any) -> E:
     """A strategy with other settings; a search asks on every site."""
     return replace(exchange, **settings)  # type: ignore[type-var]
 
@@ -200,7 +200,7 @@ def traffic_of(
     result = stretches(computation, units)
     gathers: dict[float, float] = {}
     scatters: dict[float, float] = {}
-    first_use, last = _first_use(result), 0.0
+    first_use, last = _first_stretch_by_unit(result), 0.0
     for at, stretch in enumerate(result):
         if stretch.gathers and (stage == 3 or at == first_use[stretch.unit]):
             size = units[stretch.unit].gathered_bytes(precision, stage)
@@ -215,7 +215,7 @@ def traffic_of(
     return ShardTraffic(tuple(gathers.items()), tuple(scatters.items()), first, last)
 
 
-def _first_use(found: Sequence[Stretch]) -> dict[int, int]:
+def _first_stretch_by_unit(found: Sequence[Stretch]) -> dict[int, int]:
     """The first stretch that needs each unit."""
     first: dict[int, int] = {}
     for at, stretch in enumerate(found):
@@ -233,9 +233,9 @@ class _Lowering:
         self.units = units_of(steps.computation, exchange.least_unit)
         self.traffic = exchange.traffic(steps.computation, steps.site)
         self.stretches = stretches(steps.computation, self.units)
-        self.first_use = _first_use(self.stretches)
-        self.whole, self.across = groups(exchange, steps.peers)
-        self.factor = slowdown(exchange, steps.computation, steps.library, steps.peers, steps.site)
+        self.first_use = _first_stretch_by_unit(self.stretches)
+        self.whole, self.across = shard_and_replica_groups(exchange, steps.peers)
+        self.factor = compute_slowdown(exchange, steps.computation, steps.library, steps.peers, steps.site)
         self.last: tuple[int, ...] = ()  # the end of computation so far
         self.begun: list[tuple[int, ...]] = []  # what each stretch waited for: computation and its gather
         self.scattered: list[int] = []
@@ -312,14 +312,14 @@ class _Lowering:
         return self.steps.phases(name, phases, deps)
 
 
-def groups(exchange: Sharded, peers: Peers) -> tuple[Peers, Peers | None]:
+def shard_and_replica_groups(exchange: Sharded, peers: Peers) -> tuple[Peers, Peers | None]:
     """The ranks that share a unit, and those that sum the parts kept (None: nobody else has them)."""
     if exchange.within == "all" or peers.inside is None or peers.between is None:
         return peers, None
     return Peers.of(inside=peers.inside), Peers.of(between=peers.between)
 
 
-def slowdown(
+def compute_slowdown(
     exchange: Sharded, computation: Computation, library: Library, peers: Peers, site: Site
 ) -> float:
     """Factor on computation with collectives beside it."""
@@ -334,7 +334,7 @@ def overlap_loss_s(
     exchange: Sharded, traffic: ShardTraffic, library: Library, peers: Peers, site: Site
 ) -> tuple[float, float]:
     """Seconds that computation loses to gathers and to scatters (`planner.parallel.data.joint`)."""
-    whole, across = groups(exchange, peers)
+    whole, across = shard_and_replica_groups(exchange, peers)
 
     def lost_s(kind: Kind, size: float, group: Peers, devices: int = 1) -> float:
         sent_bytes = ring_bytes(kind, size, group.ranks) / devices

@@ -147,8 +147,8 @@ class JointSteps:
 
     def compute(self, name: str, first: int, last: int, deps: Iterable[int], factor: float = 1.0) -> int:
         """Adds ops `first` to `last` of the computation as one op; returns its position."""
-        role, parts = int(self.computation.role[last]), self._parts(first, last, factor)
-        op = Op(name, WORKER, deps=_sorted(deps), role=role, parts=parts)
+        role, parts = int(self.computation.role[last]), self._role_shares(first, last, factor)
+        op = Op(name, WORKER, deps=_unique_sorted(deps), role=role, parts=parts)
         return self.add(op, self._seconds(first, last) * factor)
 
     def update(
@@ -159,7 +159,7 @@ class JointSteps:
         if communication_s > 0:
             share = communication_s / seconds
             parts = ((OpRole.OPTIMIZER, 1 - share), (OpRole.COMMUNICATION, share))
-        op = Op(name, WORKER, deps=_sorted(deps), role=OpRole.OPTIMIZER, parts=parts)
+        op = Op(name, WORKER, deps=_unique_sorted(deps), role=OpRole.OPTIMIZER, parts=parts)
         return self.add(op, np.full(self.rows, seconds))
 
     def collective(self, name: str, kind: Kind, size: float, deps: Iterable[int]) -> tuple[int, ...]:
@@ -168,13 +168,13 @@ class JointSteps:
 
     def phases(self, name: str, phases: Sequence[Phase], deps: Iterable[int]) -> tuple[int, ...]:
         """Adds transfers that follow each other."""
-        before = _sorted(deps)
+        before = _unique_sorted(deps)
         for at, phase in enumerate(phases):
             label = name if len(phases) == 1 else f"{name}/{phase.level}[{at}]"
             op = Op(
                 label,
                 UPLINK,
-                self._channel(phase.level),
+                self._next_channel(phase.level),
                 phase.bytes,
                 before,
                 scope=SCOPES[phase.scope],
@@ -192,7 +192,7 @@ class JointSteps:
     def _seconds(self, first: int, last: int) -> Floats:
         return np.asarray(np.maximum(self.sums[..., last + 1] - self.sums[..., first], 0.0) * self.factors)
 
-    def _parts(self, first: int, last: int, factor: float) -> RoleShares:
+    def _role_shares(self, first: int, last: int, factor: float) -> RoleShares:
         """Shares of a stretch by role; the time that `factor` adds counts as communication."""
         shares: dict[OpRole, float] = {}
         if self.role_sums:
@@ -205,7 +205,7 @@ class JointSteps:
         slowed = shares.get(OpRole.COMMUNICATION, 0.0) + 1 - 1 / factor
         return tuple((shares | {OpRole.COMMUNICATION: slowed}).items())
 
-    def _channel(self, level: str) -> int:
+    def _next_channel(self, level: str) -> int:
         """The next of the library's channels of a level, in turn."""
         turn = self.turns.get(level, 0)
         self.turns[level] = (turn + 1) % self.library.in_flight
@@ -260,14 +260,14 @@ def cluster_of_site(site: Site, library: Library, peers: Peers) -> Cluster:
         ]
         for worker, row in enumerate(links):
             row += [ports[machine[worker]]] * library.in_flight
-        names += _several(FABRIC, library.in_flight)
+        names += _numbered_links(FABRIC, library.in_flight)
     home = list(range(0, 2 * site.machines, 2)) if peers.inside is not None else []
     if peers.between is not None:
         # All NICs at the rate of the narrowest: what goes over one goes over all.
         home = [node(peers.between.bytes_per_s) for _ in range(site.machines)]
         for row in links:
             row += [(home[0], home[1])] * library.in_flight
-        names += _several(NETWORK, library.in_flight)
+        names += _numbered_links(NETWORK, library.in_flight)
     if not nodes:
         home = [node(1e9)]
     leaders = [(0,) * site.workers]
@@ -284,11 +284,11 @@ def cluster_of_site(site: Site, library: Library, peers: Peers) -> Cluster:
     )
 
 
-def _several(link: Resource, count: int) -> list[Resource]:
+def _numbered_links(link: Resource, count: int) -> list[Resource]:
     return [link] if count == 1 else [link._replace(number=at) for at in range(count)]
 
 
-def _sorted(deps: Iterable[int]) -> tuple[int, ...]:
+def _unique_sorted(deps: Iterable[int]) -> tuple[int, ...]:
     return tuple(sorted(set(deps)))
 
 

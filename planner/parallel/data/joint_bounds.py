@@ -20,7 +20,7 @@ from planner.memoize import itself, memoize
 from planner.parallel.collectives import Library, Peers, Phase, alone_s
 from planner.parallel.collectives.peers import peers_of
 from planner.parallel.data import Job
-from planner.parallel.data.fsdp import groups, overlap_loss_s
+from planner.parallel.data.fsdp import overlap_loss_s, shard_and_replica_groups
 from planner.parallel.data.joint import first_backward_op, mean_s
 from planner.parallel.plan import Site
 
@@ -31,13 +31,13 @@ if TYPE_CHECKING:
 
 def allreduce_bound(exchange: AllReduce, job: Job) -> float:
     """Upper bound on samples per second."""
-    from planner.parallel.data.ddp import slowdown
+    from planner.parallel.data.ddp import backward_slowdown
 
     computation, site, times = job.computation, job.site, job.accumulate
     library = exchange.library_at(site)
     peers = peers_of(site, library)
     buckets = exchange.buckets(computation)
-    factor = slowdown(
+    factor = backward_slowdown(
         *(computation, buckets, library, peers, site),
         accesses=exchange.accesses,
         copied=exchange.copied,
@@ -55,7 +55,7 @@ def allreduce_bound(exchange: AllReduce, job: Job) -> float:
     for bucket, at_s in zip(buckets, ready_s, strict=True):
         if bucket.bytes not in costs:
             phases = library.phases("all_reduce", bucket.bytes, peers)
-            costs[bucket.bytes] = alone_s(phases, peers), _busy_s(phases, library, peers)
+            costs[bucket.bytes] = alone_s(phases, peers), _level_busy_s(phases, library, peers)
         alone, busy = costs[bucket.bytes]
         ready = (forward_s + (before_s + at_s - forward_s) * factor) / slowest
         for level, busy_s in busy.items():
@@ -70,7 +70,7 @@ def _samples_per_s(job: Job, step_s: float) -> float:
 
 
 @dataclass(frozen=True, slots=True)
-class _Sent:
+class _TrafficTimes:
     """The collectives of one micro-batch: seconds one after another, seconds on each level, and seconds
     that nothing can hide."""
 
@@ -83,9 +83,9 @@ class _Sent:
     after_s: float  # after the optimizer
 
 
-def _sent(exchange: Sharded, traffic: ShardTraffic, library: Library, site: Site) -> _Sent:
+def _traffic_times(exchange: Sharded, traffic: ShardTraffic, library: Library, site: Site) -> _TrafficTimes:
     peers = peers_of(site, library)
-    whole, across = groups(exchange, peers)
+    whole, across = shard_and_replica_groups(exchange, peers)
     gathers = [(library.phases("all_gather", size, whole), whole, times) for size, times in traffic.gathers]
     scatters = []
     for size, times in traffic.scatters:
@@ -97,14 +97,14 @@ def _sent(exchange: Sharded, traffic: ShardTraffic, library: Library, site: Site
         alone.append(sum(alone_s(phases, group) * times for phases, group, times in sent))
         levels: dict[str, float] = {}
         for phases, group, times in sent:
-            for level, busy_s in _busy_s(phases, library, group).items():
+            for level, busy_s in _level_busy_s(phases, library, group).items():
                 levels[level] = levels.get(level, 0.0) + busy_s * times
         busy.append(levels)
     exposed_s = library.seconds("all_gather", traffic.first, whole) if traffic.first else 0.0
     exposed_s += library.seconds("reduce_scatter", traffic.last, whole)
     after_s = library.seconds("all_gather", traffic.after, whole) if traffic.after else 0.0
     contention_s = overlap_loss_s(exchange, traffic, library, peers, site)
-    return _Sent(alone[0], alone[1], busy[0], busy[1], contention_s, exposed_s, after_s)
+    return _TrafficTimes(alone[0], alone[1], busy[0], busy[1], contention_s, exposed_s, after_s)
 
 
 def sharded_bound(exchange: Sharded, job: Job) -> float:
@@ -113,7 +113,7 @@ def sharded_bound(exchange: Sharded, job: Job) -> float:
     library = exchange.library_at(site)
     traffic = exchange.traffic(computation, site)
     key = ("sent", traffic, exchange.within, exchange.library, exchange.accesses)
-    sent = site.once(key, lambda: _sent(exchange, traffic, library, site))
+    sent = site.once(key, lambda: _traffic_times(exchange, traffic, library, site))
     slowest = min(site.speeds, default=1.0)
     gathered = job.accumulate if exchange.stage == 3 else 1
     scattered = job.accumulate if exchange.each_pass else 1
@@ -153,7 +153,7 @@ def _ready_s(computation: Computation, buckets: tuple[Bucket, ...]) -> tuple[flo
     return forward_s, tuple(float(ends[bucket.ready]) for bucket in buckets), float(ends[-1])
 
 
-def _busy_s(phases: Iterable[Phase], library: Library, peers: Peers) -> dict[str, float]:
+def _level_busy_s(phases: Iterable[Phase], library: Library, peers: Peers) -> dict[str, float]:
     """Seconds for which phases keep each level from other collectives."""
     busy_s: dict[str, float] = {}
     for phase in phases:

@@ -29,9 +29,9 @@ from planner.parallel.data.ddp import (
     MIB,
     Bucket,
     add_all_reduces,
+    backward_slowdown,
     bucket_gradients,
     copy_s,
-    slowdown,
 )
 from planner.parallel.data.joint import (
     ACCESSES,
@@ -42,7 +42,7 @@ from planner.parallel.data.joint import (
     first_backward_op,
     mean_s,
 )
-from planner.parallel.data.settings import Collective, has_machines
+from planner.parallel.data.settings import Collective, can_shard_within_machines
 from planner.parallel.plan import Site
 
 if TYPE_CHECKING:
@@ -70,7 +70,7 @@ class Owned(Collective):
         if exchange is None:
             return
         yield exchange
-        if "within" not in asked.choices and has_machines(site):
+        if "within" not in asked.choices and can_shard_within_machines(site):
             yield replace(exchange, within="machine")
 
     def memory_shares(self, model: Model, precision: Precision, site: Site) -> Shares:
@@ -86,21 +86,21 @@ class Owned(Collective):
     def lower(self, computation: Computation, site: Site) -> Case:
         steps = self.joint_steps(computation, site)
         buckets, links = self.buckets(computation), (steps.library, steps.peers, site)
-        at, last = self._received(steps)
-        factor = slowdown(computation, buckets, *links, accesses=self.accesses, copied=True)
+        at, last = self._add_broadcasts(steps)
+        factor = backward_slowdown(computation, buckets, *links, accesses=self.accesses, copied=True)
         done = add_all_reduces(steps, buckets, factor, at, last)
         after_s = self.after_s(computation, buckets, steps.peers, site)
-        share = largest_share(tensors_of(computation), self.workers_sharing(site))
+        share = largest_share(tensor_elements(computation), self.workers_sharing(site))
         steps.update(after_s, done, communication_s=after_s - computation.optimizer_s * share)
         return steps.case()
 
-    def _received(self, steps: JointSteps) -> tuple[int, tuple[int, ...]]:
+    def _add_broadcasts(self, steps: JointSteps) -> tuple[int, tuple[int, ...]]:
         """Adds broadcasts, and the first forward pass up to the layer that waits for the last of them;
         returns the next op and its dependencies."""
         computation, library, site = steps.computation, steps.library, steps.site
         sent, group = self.broadcasts(computation, site), self.group(steps.peers)
         forward_s = float(mean_s(computation)[: first_backward_op(computation)].sum())
-        factor = self.slowdown(forward_s, sent, library, group, site)
+        factor = self.broadcast_slowdown(forward_s, sent, library, group, site)
         at = 0
         last: tuple[int, ...] = ()
         for owner, (size, first) in enumerate(sent):
@@ -132,7 +132,7 @@ class Owned(Collective):
             return peers
         return Peers.of(inside=peers.inside)
 
-    def slowdown(
+    def broadcast_slowdown(
         self,
         forward_s: float,
         sent: Sequence[tuple[int, int]],
@@ -151,7 +151,7 @@ class Owned(Collective):
     def after_s(self, computation: Computation, buckets: Sequence[Bucket], peers: Peers, site: Site) -> float:
         """Seconds after the last all-reduce: copying it out of its bucket, and the busiest owner's
         optimizer."""
-        share = largest_share(tensors_of(computation), self.workers_sharing(site))
+        share = largest_share(tensor_elements(computation), self.workers_sharing(site))
         copies_s = 0.0 if peers.outermost is None or not self.accesses else copy_s(buckets, site)
         return copies_s + computation.optimizer_s * share
 
@@ -160,7 +160,7 @@ class Owned(Collective):
 
         parts = Sharded(stage=1, within=self.within, each_pass=False, gradients=self.gradients)
         yield Variant(ChangeKind.EXCHANGE, "parts of every tensor instead of owners (ZeRO-1)", parts)
-        if self.within == "all" and has_machines(site):
+        if self.within == "all" and can_shard_within_machines(site):
             yield Variant(ChangeKind.WITHIN, "owners in each machine", replace(self, within="machine"))
 
     def labels(self, site: Site | None = None) -> Labels:
@@ -191,7 +191,7 @@ def largest_share(sizes: Sequence[int], owners: int) -> float:
     return max(kept.values(), default=0) / max(sum(sizes), 1)
 
 
-def tensors_of(computation: Computation) -> list[int]:
+def tensor_elements(computation: Computation) -> list[int]:
     """Elements of each tensor; a unit's vectors go along with its matrices."""
     return [
         size for parameter in computation.parameters for size in parameter.matrices or (parameter.elements,)
@@ -201,7 +201,7 @@ def tensors_of(computation: Computation) -> list[int]:
 @memoize(on=ops_of)
 def elements_by_owner(computation: Computation, owners: int) -> tuple[tuple[int, int], ...]:
     """Elements that each owner sends, and the first op that needs any, in the order of need."""
-    sizes = tensors_of(computation)
+    sizes = tensor_elements(computation)
     needed = [
         min(parameter.readers, default=0)
         for parameter in computation.parameters

@@ -63,7 +63,7 @@ class Collective(Exchange):
         is asked for."""
         if site.workers < 2 and not asked.choices and not asked.single:
             return None
-        exchange = with_settings(cls, tuple(asked.choices.items()))
+        exchange = strategy_with_settings(cls, tuple(asked.choices.items()))
         return exchange if exchange.infeasibility(site) is None else None
 
     def infeasibility(
@@ -106,7 +106,7 @@ def infeasibility(name: str, site: Site | None, *, within: str = "all") -> BadIn
     if site is None:
         return None
     hardware, words = site.hardware, ""
-    if within == "machine" and not has_machines(site):
+    if within == "machine" and not can_shard_within_machines(site):
         words = "groups within machines need several whole machines with several devices; use within=all"
     elif name == "nccl" and hardware.device.kind == "cpu":
         words = f"{hardware.name} has no GPU, and NCCL needs one; use library gloo"
@@ -116,25 +116,25 @@ def infeasibility(name: str, site: Site | None, *, within: str = "all") -> BadIn
             "its hardware file (docs/hardware.md)"
         )
     elif site.machines > 1:
-        words = site.rdma_refusal or no_network(site)
+        words = site.rdma_refusal or missing_bandwidth(site)
     return BadInput(words) if words else None
 
 
-def no_network(site: Site) -> str:
+def missing_bandwidth(site: Site) -> str:
     """Why machines of a site cannot talk to others, with the remedy; empty if they can."""
     if site.market.nic_bytes_per_s(site.hardware) is None:
         return f"the NIC of {site.hardware.name} is not published; give --bandwidth"
     return ""
 
 
-def has_machines(site: Site) -> bool:
+def can_shard_within_machines(site: Site) -> bool:
     """Whether a site has several whole machines with several devices, in each of which something can be
     spread."""
     return site.machines > 1 and site.devices > 1 and site.workers % site.devices == 0
 
 
 @memoize
-def with_settings(kind: type[E], choices: tuple[tuple[str, str], ...]) -> E:
+def strategy_with_settings(kind: type[E], choices: tuple[tuple[str, str], ...]) -> E:
     """A strategy with the settings of a request, written as in `bucket_bytes=1000000`."""
     default = kind()
     types = {field.name: type(getattr(default, field.name)) for field in fields(default)}  # type: ignore[arg-type]
@@ -142,11 +142,11 @@ def with_settings(kind: type[E], choices: tuple[tuple[str, str], ...]) -> E:
     for name, text in choices:
         if name not in types:
             raise unknown_name(f"setting of {kind.kind}", name, types)
-        values[name] = _value(f"{kind.kind}:{name}", text, types[name])
+        values[name] = _parse_setting(f"{kind.kind}:{name}", text, types[name])
     return replace(default, **values)  # type: ignore[type-var]
 
 
-def _value(name: str, text: str, kind: type) -> Any:
+def _parse_setting(name: str, text: str, kind: type) -> Any:
     if kind is bool:
         if text not in ("yes", "no"):
             raise BadInput(f"{name} is {text!r}; give yes or no")

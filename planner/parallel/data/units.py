@@ -102,7 +102,7 @@ def stretches(computation: Computation, units: Units) -> tuple[Stretch, ...]:
         if parameter.ready is not None:
             needs.setdefault(parameter.ready % n, unit)
             complete[unit] = max(complete.get(unit, 0), parameter.ready % n)
-    owner = _owners(computation, needs, n)
+    owner = _unit_by_op(computation, needs, n)
     cuts = [0, *(op for op in range(1, n) if owner[op] != owner[op - 1]), n]
     turn = next((op for op, role in enumerate(computation.role[:n].tolist()) if role == BACKWARD), n)
     if turn not in cuts:
@@ -134,7 +134,7 @@ def stretches(computation: Computation, units: Units) -> tuple[Stretch, ...]:
     return tuple(sequence)
 
 
-def _owners(computation: Computation, needs: dict[int, int], n: int) -> list[int]:
+def _unit_by_op(computation: Computation, needs: dict[int, int], n: int) -> list[int]:
     """The unit of each op of a pass."""
     owner: list[int] = []
     current = next((needs[op] for op in range(n) if op in needs), 0)

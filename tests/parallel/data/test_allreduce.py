@@ -26,7 +26,7 @@ from planner.parallel.data.joint import (
     step_sigma,
     usual_sigma,
 )
-from planner.parallel.data.settings import with_settings
+from planner.parallel.data.settings import strategy_with_settings
 from planner.search.machines import unnamed_machine
 from planner.simulator import simulate
 from planner.simulator.cluster import FABRIC, NETWORK
@@ -246,7 +246,7 @@ def test_keys_tell_settings_apart_and_defaults_stay_short() -> None:
 )
 def test_settings_that_mean_nothing_are_refused(choices: dict[str, str], message: str) -> None:
     with pytest.raises(BadInput, match=message):
-        with_settings(AllReduce, tuple(choices.items()))
+        strategy_with_settings(AllReduce, tuple(choices.items()))
 
 
 def test_refusals_name_the_remedy() -> None:

@@ -13,10 +13,10 @@ from planner.hardware.catalog import load_hardware
 from planner.parallel.collectives import Level, Peers, hierarchical_parts
 from planner.parallel.collectives.peers import peers_of
 from planner.parallel.data import Site
-from planner.parallel.data.ddp import _busy_s, overlap_loss_s
+from planner.parallel.data.ddp import _all_reduces_s, overlap_loss_s
 from planner.parallel.data.fsdp import Sharded
 from planner.parallel.data.joint import SHARE_UNKNOWN, slowest_factor, step_factors
-from planner.parallel.data.settings import _value, library
+from planner.parallel.data.settings import _parse_setting, library
 from planner.parallel.plan import Plan
 from planner.search.scored import _flat
 from planner.servers.parameter_servers import ParameterServers
@@ -44,7 +44,7 @@ def test_overlap_loss_with_unknown_memory_is_a_share() -> None:
     there = replace(here, hardware=unknown)
     chosen = library("auto", "auto", there)
     peers = peers_of(there, chosen)
-    busy_s = _busy_s([1e8], chosen, peers)
+    busy_s = _all_reduces_s([1e8], chosen, peers)
     assert busy_s > 0
     assert overlap_loss_s(2.0, [1e8], chosen, peers, there) == pytest.approx(SHARE_UNKNOWN * busy_s)
     assert overlap_loss_s(1e9, [1e8], chosen, peers, here) == pytest.approx(busy_s)  # no more than they last
@@ -97,10 +97,10 @@ def test_ops_without_tensor_go_to_the_servers_in_turn() -> None:
 
 
 def test_setting_is_yes_or_no_in_words() -> None:
-    assert _value("rebuilt", "yes", bool) is True
-    assert _value("rebuilt", "no", bool) is False
+    assert _parse_setting("rebuilt", "yes", bool) is True
+    assert _parse_setting("rebuilt", "no", bool) is False
     with pytest.raises(BadInput, match="give yes or no"):
-        _value("rebuilt", "true", bool)
+        _parse_setting("rebuilt", "true", bool)
 
 
 @pytest.mark.parametrize(

@@ -22,7 +22,7 @@ from planner.parallel.collectives.libraries import Nccl
 from planner.parallel.collectives.peers import peers_of
 from planner.parallel.data import EXCHANGES, Job, Site, Tier
 from planner.parallel.data.fsdp import Sharded
-from planner.parallel.data.owned import Owned, elements_by_owner, largest_share, owners_of, tensors_of
+from planner.parallel.data.owned import Owned, elements_by_owner, largest_share, owners_of, tensor_elements
 from planner.parallel.mesh import Mesh, data_parallel_group
 from planner.parallel.replica import replica_computation
 from planner.servers.orders import UNORDERED
@@ -98,7 +98,7 @@ def test_busiest_owner_decides_update_time_and_memory() -> None:
 
 def test_units_are_dealt_out_by_their_matrices() -> None:
     once = replica_computation(load_model("llama2-7b"), 1, site(8, "p4d.24xlarge"), BF16)
-    sizes = tensors_of(once)
+    sizes = tensor_elements(once)
     assert len(sizes) == 2 + 32 * 7
     assert sum(sizes) == pytest.approx(once.elements, rel=1e-4)  # norms are vectors
     assert len(elements_by_owner(once, 8)) == 8
