@@ -42,7 +42,7 @@ TRANSPOSED: dict[Kind, Kind] = {
 
 
 class Divisible(Enum):
-    """What an axis may split among its ranks."""
+    """The parts of training that an axis may split among its ranks."""
 
     SAMPLES = "samples"  # else all ranks work on the same ones
     DENSE = "dense parameters"  # else all ranks hold the same ones
@@ -64,8 +64,8 @@ class AxisFlag:
 @dataclass(frozen=True, slots=True)
 class Asked:
     """The part of a request about one parallelism: `settings` by flag, and the `choices` of `--exchange
-    KIND:NAME=VALUE`. `single`: the question is about one plan; the first candidate is taken, and several
-    values are refused. `brief`: fewer candidates where none is named."""
+    KIND:NAME=VALUE`. With `single`, the question is about one plan: the first candidate is taken, and
+    several values are refused. With `brief`, fewer candidates are tried where the request names none."""
 
     settings: Mapping[str, Any] = field(default_factory=dict)
     choices: Mapping[str, str] = field(default_factory=dict)
@@ -76,8 +76,8 @@ class Asked:
 @dataclass(frozen=True, slots=True)
 class Communication:
     """A collective among the ranks of an axis after a layer: `elements` activations per sample in the
-    forward pass, and its transpose (`TRANSPOSED`) in the backward pass. `of_gradients`: `elements`
-    gradients whatever the batch, in the backward pass only (parameters that all ranks hold)."""
+    forward pass, and its transpose (`TRANSPOSED`) in the backward pass. With `of_gradients`, it sends
+    `elements` gradients whatever the batch, in the backward pass only (parameters that all ranks hold)."""
 
     layer: str
     kind: Kind
@@ -87,8 +87,8 @@ class Communication:
 
 @dataclass(frozen=True, slots=True)
 class Shard:
-    """What one rank computes and stores, and the `communications` of the axis. It holds one part in
-    `boundary_split` of a unit's output, which is what it sends to the next pipeline stage."""
+    """The model that one rank computes and stores, and the `communications` of the axis. The rank holds 1
+    / `boundary_split` of a unit's output, and sends that part to the next pipeline stage."""
 
     model: Model
     boundary_split: int = 1
@@ -97,8 +97,7 @@ class Shard:
 
 @dataclass(frozen=True, slots=True)
 class MemoryShare:
-    """The layers that one rank of an axis holds (None: all), and the micro-batches whose activations it
-    keeps at its peak."""
+    """The layers on one rank of an axis (None: all), and its peak number of micro-batches in flight."""
 
     layers: frozenset[str] | None = None
     in_flight: float = 1.0
@@ -106,15 +105,15 @@ class MemoryShare:
 
 @dataclass(frozen=True, slots=True)
 class Labels:
-    """The words for a parallelism in tables and sentences.
+    """The texts that describe a parallelism in tables and sentences.
 
     `cell` is its text in a table and in a list of degrees (`2 servers on c5n.large`, `tensor 8`); `plan`
     is half a sentence about its settings; `added` names machines besides the workers' (` + 2 servers on
-    c5n.large`), `aside` follows them, or the degrees, in a sentence. `name` is the usual name (`DDP`),
-    `run` a phrase with {} for the devices where `DDP on {}` would be wrong. `assumptions` are notes.
-    `resources` describes each busy resource, with {} for its number; resources of the kinds `links` fill
-    up as workers are added. `size_noun` is what it can have more of, `size_choice` the setting that is
-    chosen anew for each size.
+    c5n.large`), `aside` follows the machines, or the degrees, in a sentence. `name` is the usual name
+    (`DDP`), `run` a phrase with {} for the devices where `DDP on {}` would be wrong. `assumptions` are
+    notes. `resources` describes each busy resource, with {} for its number; resources of the kinds `links`
+    fill up as workers are added. `size_noun` is the noun for the strategy's variable size (servers),
+    `size_choice` the setting that is chosen again for each size.
     """
 
     cell: str
@@ -132,8 +131,8 @@ class Labels:
 
 @dataclass(frozen=True, slots=True)
 class StageSchedule:
-    """A step in stages: where each begins in the chain of units and the last ends, the `slowest` one, its
-    wait for the others in a step, and its sends and receives in a micro-batch."""
+    """One step in pipeline stages: boundaries in the chain of units, index of the `slowest` stage, its
+    wait for others per step, and its sends and receives per micro-batch."""
 
     ends: tuple[int, ...]
     slowest: int = 0
@@ -146,8 +145,7 @@ class StageSchedule:
 
 
 class Parallelism(ABC):
-    """The common interface of axes and data-parallel strategies. `kind` names it in its registry, in plans
-    and in JSON."""
+    """The common interface of axes and data-parallel strategies. `kind` is the key in registry and JSON."""
 
     __slots__ = ()
 
@@ -156,26 +154,26 @@ class Parallelism(ABC):
     @classmethod
     @abstractmethod
     def candidates(cls, asked: Asked, site: Site, model: Model) -> Iterator[Self]:
-        """Candidates on a site: all combinations of the requested settings, and the values worth searching
-        of the others, in the order in which ties are broken."""
+        """Yields candidates on a site, in the order in which ties are broken. They combine all requested
+        settings with those values of the other settings that are worth searching."""
 
     def infeasibility(
         self, site: Site | None, model: Model | None = None, batch: int = 1
     ) -> PlannerError | None:
-        """Why it cannot run, with a remedy; None if it can. Without a site, on any site; without a model,
-        for any model. `BadInput` is a setting that never works there, `Infeasible` one for which machines
-        are too small."""
+        """The error, with a remedy, that explains why the parallelism cannot run; None if it can. Without
+        a site, it holds for any site; without a model, for any model. `BadInput` marks a setting that
+        never works there, `Infeasible` one for which the machines are too small."""
         return None
 
     @abstractmethod
     def labels(self, site: Site | None = None) -> Labels:
-        """Its words; with a site, its assumptions about the links there too."""
+        """The texts that describe it; with a site, also its assumptions about the links there."""
 
 
 @dataclass(frozen=True, slots=True)
 class Axis(Parallelism):
-    """One dimension of a device mesh; `kind` is its usual short name (`tp`). The first of `flags` is its
-    degree. `splits`: of what each rank has a part."""
+    """One dimension of a device mesh; `kind` is its usual short name (`tp`), the first of `flags` its
+    degree. `splits` lists what the axis divides among its ranks."""
 
     flags: ClassVar[tuple[AxisFlag, ...]]
     splits: ClassVar[frozenset[Divisible]] = frozenset({Divisible.DENSE, Divisible.EXPERTS})
@@ -184,17 +182,17 @@ class Axis(Parallelism):
 
     @property
     def key(self) -> str:
-        """Its part of a plan's key, hence of seeds and stores: never change it."""
+        """The axis's part of a plan's key, hence of seeds and stores: never change it."""
         return "".join(f"{flag.key}{getattr(self, flag.field)}" for flag in self.flags)
 
     def shard(self, part: Shard) -> Shard:
-        """The part of one rank, and the collectives among the ranks."""
+        """The shard of one rank, with the collectives among the ranks."""
         return part
 
     def memory_shares(self, model: Model, micro_batches: int) -> tuple[MemoryShare, ...]:
-        """The memory shares of the ranks that may hold the most."""
+        """Memory shares of the ranks that may need the most memory."""
         return (MemoryShare(),)
 
     def schedule(self, unit_s: Floats, send_s: float) -> StageSchedule | None:
-        """The schedule of units of `unit_s` seconds, for an axis that splits layers."""
+        """The schedule of units that take `unit_s` seconds each; None for an axis that splits no layers."""
         return None

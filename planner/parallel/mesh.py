@@ -54,12 +54,12 @@ for _axis in AXES.values():
 
 
 def axis_help(flag: str) -> str:
-    """The help of an axis' flag."""
+    """The help text of an axis's flag."""
     return next(own.help for axis in AXES.values() for own in axis.flags if own.name == flag)
 
 
 def register(axis: type[AxisT], *, before: str = "pp") -> type[AxisT]:
-    """Add an axis to the registry, in placement order before another; also a class decorator."""
+    """Adds an axis to the registry, placed before the axis `before`; also a class decorator."""
     _contribute_flags(axis)
     rest = list(AXES.items())
     AXES.clear()
@@ -72,17 +72,17 @@ def register(axis: type[AxisT], *, before: str = "pp") -> type[AxisT]:
 
 
 def flag_names() -> tuple[str, ...]:
-    """The settings of all registered axes, by their flags without the dashes."""
+    """Names of the flags of all registered axes, without the dashes."""
     return tuple(flag.name for axis in AXES.values() for flag in axis.flags)
 
 
 def degree_flags() -> tuple[str, ...]:
-    """The flags of degrees."""
+    """Names of the flags that set the degree of each registered axis."""
     return tuple(axis.flags[0].name for axis in AXES.values())
 
 
 def reject_settings_without_degree(asked: Mapping[str, tuple[int, ...]]) -> None:
-    """Refuses settings of an axis without its degree."""
+    """Raises BadInput if a request sets an axis's option but leaves its degree at 1."""
     for axis in AXES.values():
         degree, *others = (flag.name for flag in axis.flags)
         for name in others:
@@ -94,7 +94,7 @@ def reject_settings_without_degree(asked: Mapping[str, tuple[int, ...]]) -> None
 
 
 def strategy_axis(flag: str) -> type[Axis]:
-    """The axis of `STRATEGY_AXES` with a flag."""
+    """The axis class in `STRATEGY_AXES` whose degree is set by this flag."""
     module, _, name = STRATEGY_AXES[flag][0].partition(":")
     axis: type[Axis] = getattr(import_module(module), name)
     return axis
@@ -102,7 +102,7 @@ def strategy_axis(flag: str) -> type[Axis]:
 
 @dataclass(frozen=True, slots=True)
 class Group:
-    """Ranks that communicate: `members`, each `stride` devices from the next."""
+    """Ranks that communicate with each other: `members` devices, `stride` devices apart."""
 
     members: int
     stride: int
@@ -110,7 +110,7 @@ class Group:
 
 @dataclass(frozen=True, slots=True)
 class Mesh:
-    """The axes of degree above 1, in placement order; without any, each device has a whole replica."""
+    """The axes of degree above 1, in placement order. Without axes, each device holds a whole replica."""
 
     axes: tuple[Axis, ...] = ()
     size: int = field(init=False, compare=False)  # devices of a replica
@@ -140,7 +140,7 @@ class Mesh:
 
     @staticmethod
     def of(**settings: int) -> Mesh:
-        """The mesh of settings by their flags: `Mesh.of(tensor=8, pipeline=4, interleave=2)`."""
+        """Builds a mesh from settings keyed by flag name: `Mesh.of(tensor=8, pipeline=4, interleave=2)`."""
         axes = []
         classes = [*AXES.values(), *(strategy_axis(flag) for flag in STRATEGY_AXES if flag in settings)]
         for axis in classes:
@@ -153,14 +153,14 @@ class Mesh:
 
     @property
     def settings(self) -> dict[str, int]:
-        """All settings of all registered axes by flag, as in JSON answers."""
+        """All settings of all registered axes, keyed by flag name, as in JSON answers."""
         return {
             flag.name: getattr(self.axis(kind), flag.field) for kind in AXES.values() for flag in kind.flags
         }
 
     @property
     def nondefault_settings(self) -> dict[str, int]:
-        """The settings above 1 by flag, as a command line or a store needs them."""
+        """The settings above 1, keyed by flag name, as a command line or a store needs them."""
         return {
             flag.name: value
             for axis in self.axes
@@ -169,22 +169,22 @@ class Mesh:
         }
 
     def axis(self, kind: type[AxisT]) -> AxisT:
-        """The axis of a class, of degree 1 where the mesh has none."""
+        """The mesh's axis of this class; an axis of degree 1 if the mesh has none."""
         return next((axis for axis in self.axes if isinstance(axis, kind)), None) or kind()
 
     @property
     def is_whole(self) -> bool:
-        """Whether each device has a whole replica."""
+        """Whether each device holds a whole replica."""
         return not self.axes
 
     @property
     def is_sharded(self) -> bool:
-        """Whether each device has a shard of the model that this package derives."""
+        """Whether each device holds a shard of the model that this package derives."""
         return bool(self.axes) and not self.lowered_by
 
     @property
     def key(self) -> str:
-        """Its part of a plan's key, `/t8p4v2`; empty for whole replicas."""
+        """The mesh's part of a plan's key, `/t8p4v2`; empty for whole replicas."""
         if not self.is_sharded:
             return "".join(f"/{axis.key}" for axis in self.axes)
         others = "".join(axis.key for axis in self.axes if not isinstance(axis, _KEYED))
@@ -192,52 +192,53 @@ class Mesh:
 
     @property
     def samples(self) -> int:
-        """Micro-batches that a replica works on at once; 1 where its ranks share their samples."""
+        """Number of micro-batches that a replica processes at once; 1 where its ranks share their samples."""
         return prod(axis.degree for axis in self.axes if Divisible.SAMPLES in axis.splits)
 
     @property
     def label(self) -> str:
-        """`tensor 8 x pipeline 4`."""
+        """The degrees as text: `tensor 8 x pipeline 4`."""
         return " x ".join(axis.labels().cell for axis in self.axes)
 
     @property
     def short(self) -> str:
-        """`TP8 + PP4`, as engineers write degrees."""
+        """The degrees in the usual short form: `TP8 + PP4`."""
         return " + ".join(f"{axis.kind.upper()}{axis.degree}" for axis in self.axes)
 
     @property
     def detail(self) -> str:
-        """What follows a list of degrees: `, 2 virtual pipeline stages per device`."""
+        """Text that follows a list of degrees: `, 2 virtual pipeline stages per device`."""
         return "".join(f", {aside}" for axis in self.axes if (aside := axis.labels().aside))
 
     @property
     def roles(self) -> str:
-        """The roles of a replica's ranks: `8 share every layer, in 4 stages`."""
+        """Text on the roles of a replica's ranks: `8 share every layer, in 4 stages`."""
         return ", ".join(axis.labels().plan for axis in self.axes)
 
     @property
     def inner(self) -> Mesh:
-        """The mesh of the axes that shard layers, without those that split the chain of layers."""
+        """The mesh without the axes that split the chain of layers."""
         return _inner_mesh(self)
 
     @property
     def outer(self) -> tuple[Axis, ...]:
-        """The axes that split the chain of layers, whose ranks follow one another in a step."""
+        """The axes that split the chain of layers into consecutive stages."""
         return tuple(axis for axis in self.axes if Divisible.LAYERS in axis.splits)
 
     @property
     def lockstep(self) -> int:
-        """Ranks that meet at every collective inside a replica."""
+        """Number of ranks that wait for each other at every collective inside a replica."""
         return self.size // self.stages
 
     @property
     def stages(self) -> int:
-        """Ranks that follow one another in a step."""
+        """Number of pipeline stages: consecutive ranks in a step."""
         return prod(axis.degree for axis in self.outer)
 
     def group(self, axis: Axis | None, workers: int, part: Divisible | None = None) -> Group:
-        """The ranks of a device's group along an axis, in a mesh of so many workers. Without an axis, the
-        data-parallel ranks, one per replica; with a `part`, all ranks with the same parameters of it."""
+        """The communication group of a device along an axis, in a mesh of `workers` devices. Without an
+        axis, it contains the data-parallel ranks, one per replica; with a `part`, all ranks that hold
+        the same parameters of that part."""
         replicas = workers // self.size
         if axis is None and part is None:
             return Group(replicas, self.lockstep)
@@ -252,12 +253,12 @@ class Mesh:
         return Group(axis.degree, prod(other.degree for other in inner[: inner.index(axis)]))
 
     def schedule(self, unit_s: Floats, send_s: float) -> StageSchedule:
-        """The schedule of units of `unit_s` seconds."""
+        """The stage schedule of units that take `unit_s` seconds each; one stage without a pipeline axis."""
         made = next((axis.schedule(unit_s, send_s) for axis in self.outer), None)
         return made or StageSchedule((0, len(unit_s)))
 
     def shard(self, model: Model) -> Shard:
-        """The shard of one rank."""
+        """The shard of the model that one rank holds."""
         return _shard_and_communications(self, model)[0]
 
     def communications(self, model: Model) -> tuple[tuple[Axis, Communication], ...]:
@@ -265,7 +266,7 @@ class Mesh:
         return _shard_and_communications(self, model)[1]
 
     def infeasibility(self, site: Site, model: Model, batch: int = 1) -> PlannerError | None:
-        """Why a replica cannot be spread like this on a kind of machine; None if it can."""
+        """The error that explains why a replica cannot be spread this way on a site; None if it can."""
         errors = (axis.infeasibility(site, model, batch) for axis in self.axes)
         return next((error for error in errors if error is not None), None)
 
@@ -274,7 +275,7 @@ class Mesh:
         return self.lowered_by in ("", strategy)
 
     def partial_replica_error(self, workers: int) -> str:
-        """Why so many workers are not whole replicas, with the nearest number; empty if they are."""
+        """Why `workers` are not a multiple of the replica size, with the nearest multiple; else empty."""
         if workers % self.size == 0:
             return ""
         few, more = workers // self.size * self.size, -(-workers // self.size) * self.size
@@ -284,17 +285,17 @@ class Mesh:
         )
 
     def memory_shares(self, model: Model, micro_batches: int) -> tuple[MemoryShare, ...]:
-        """The memory shares of the ranks that may hold the most."""
+        """Memory shares of the ranks that may need the most memory."""
         return _memory_shares(self, model, micro_batches)
 
     @property
     def parameter_shards(self) -> int:
-        """Parts into which a replica's parameters are split."""
+        """Number of parts into which a replica's parameters are split."""
         return prod(axis.degree for axis in self.axes if Divisible.DENSE in axis.splits)
 
     @property
     def groups(self) -> int:
-        """Process groups of a device besides the data-parallel one."""
+        """Number of process groups of a device besides the data-parallel group."""
         return len(self.axes)
 
 
@@ -330,8 +331,8 @@ def _shard_and_communications(
 def meshes(
     model: Model, site: Site, asked: Mapping[str, tuple[int, ...]], *, free: bool = False
 ) -> list[Mesh]:
-    """The feasible meshes of the requested settings on a machine. Without a requested degree, `free` gives
-    all that are worth searching. If no requested degree is feasible, the request is refused."""
+    """The feasible meshes for the requested settings on a machine; raises an error if there is none.
+    Without a requested degree, `free` returns all meshes worth searching."""
     named = [flag for flag in degree_flags() if flag in asked]
     choices: list[list[Axis]] = []
     for kind in AXES.values():
@@ -348,8 +349,7 @@ def meshes(
 
 
 def data_parallel_group(site: Site, part: Divisible | None = None) -> Site:
-    """The site as one data-parallel group sees it: its members as workers, its part of every machine. With
-    a `part`: all ranks with the same parameters of it (`Mesh.group`)."""
+    """The site reduced to one data-parallel group. With a `part`: all ranks with its same parameters."""
     if not site.mesh.is_sharded:
         return site
     group = site.mesh.group(None, site.workers, part)
@@ -357,13 +357,13 @@ def data_parallel_group(site: Site, part: Divisible | None = None) -> Site:
 
 
 def axis_group(site: Site, axis: Axis) -> Site:
-    """The site as one group of an axis sees it."""
+    """The site reduced to one group of an axis, with its share of each machine."""
     group = site.mesh.group(axis, site.workers)
     return replace(site, workers=group.members) if group.stride == 1 else _strided_site(site, group)
 
 
 def _strided_site(site: Site, group: Group) -> Site:
-    """The site as a group sees it whose members are `stride` devices apart."""
+    """The site reduced to a group of devices `stride` apart, with its share of each machine's NICs."""
     hardware = site.hardware
     # a group of more devices than a machine has takes whole machines, and all of their NICs
     part = min(group.stride, site.devices)
@@ -391,8 +391,7 @@ def crosses_machines(site: Site, axis: Axis) -> bool:
 
 
 def step_placement(site: Site) -> Hashable:
-    """The part of a site's mesh and placement that changes the computation of a device; None for whole
-    replicas, and where the strategy lowers the mesh itself."""
+    """Cache key for a site's effect on a device's computation; None where this package derives no shard."""
     if not site.mesh.is_sharded:
         return None
     crossing = tuple(crosses_machines(site, axis) for axis in site.mesh.outer)

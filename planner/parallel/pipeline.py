@@ -1,14 +1,14 @@
-"""Pipeline parallelism: a model's units in contiguous stages, each on ranks of its own.
+"""Pipeline parallelism: a model's units in contiguous stages, each on its own ranks.
 
-Stages are as fast as they can be, by the search of Yan et al. (KDD'15, section 4) with one choice left, where
-a segment ends: with f(s, j) the least time of the slowest of s stages over the first j units,
+Stages are balanced by the search of Yan et al. (KDD'15, section 4) with one choice left, where a segment
+ends: with f(s, j) the least time of the slowest of s stages over the first j units,
 
     f(s, j) = min over i < j of max( f(s - 1, i), time(i, j) ).
 
-What stages wait for in a step, beside all micro-batches on the slowest of them, is a closed form: the fill
+The wait of a stage in a step, besides all micro-batches on the slowest stage, is a closed form: the fill
 and drain of the other stages, which v virtual pipeline stages per device divide by v (interleaved 1F1B,
-Narayanan et al. 2021), and the sends. It is exact where stages are alike and sends are free. Frameworks send
-and receive in one call that blocks, which is counted here.
+Narayanan et al. 2021), and the sends. It is exact where stages are alike and sends are free. Frameworks
+send and receive in one call that blocks, which is counted here.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ USUAL_VIRTUAL_STAGES = (2, 4)
 
 @dataclass(frozen=True, slots=True)
 class PipelineParallel(Axis):
-    """Pipeline stages. `virtual_stages` per device; with 1, each device has one contiguous run of units."""
+    """Pipeline stages. With 1 of `virtual_stages`, each device holds one contiguous run of units."""
 
     kind: ClassVar[str] = "pp"
     flags: ClassVar[tuple[AxisFlag, ...]] = (
@@ -53,8 +53,8 @@ class PipelineParallel(Axis):
 
     @classmethod
     def candidates(cls, asked: Asked, site: Site, model: Model) -> Iterator[Self]:
-        """The requested degrees, or the usual ones with one virtual stage and with the most that leave
-        each two units."""
+        """The requested degrees, or the usual ones with one virtual stage and with the most that leave two
+        units per stage."""
         units, settings = unit_count(model), asked.settings
         for degree in settings.get("pipeline") or USUAL_STAGES:
             virtual: tuple[int, ...] = (1,)
@@ -83,7 +83,7 @@ class PipelineParallel(Axis):
         return None
 
     def memory_shares(self, model: Model, micro_batches: int) -> tuple[MemoryShare, ...]:
-        """The first stage, with the most micro-batches in flight, and the last, with the logits."""
+        """Shares of the first stage (most micro-batches in flight) and of the last (logits)."""
         return tuple(
             MemoryShare(
                 stage_layers(model, self.degree, stage),
@@ -111,7 +111,7 @@ class PipelineParallel(Axis):
 
 
 def unit_count(model: Model) -> int:
-    """Units of a model: its blocks, and the layers before and after them."""
+    """Number of units of a model: its blocks, and the layers before and after them."""
     from planner.model import chain_of
 
     return chain_of(model).length
@@ -119,7 +119,7 @@ def unit_count(model: Model) -> int:
 
 @memoize
 def stage_layers(model: Model, stages: int, stage: int = 0) -> frozenset[str]:
-    """The layers of one of `stages` stages of equally many units; the last has the rest."""
+    """Names of the layers in one of `stages` stages with equal unit counts; the last holds the rest."""
     from planner.model import chain_of
 
     chain = chain_of(model)
@@ -131,8 +131,8 @@ def stage_layers(model: Model, stages: int, stage: int = 0) -> frozenset[str]:
 
 
 def in_flight(stage: int, stages: int, micro_batches: int | None = None, virtual_stages: int = 1) -> float:
-    """Micro-batches whose activations a stage keeps at its peak. Virtual stages lengthen the warm-up by (p
-    - 1) / (p v) (Narayanan et al. 2021, section 2.2)."""
+    """Number of micro-batches whose activations a stage stores at its peak. Virtual stages lengthen the
+    warm-up by (p - 1) / (p v) (Narayanan et al. 2021, section 2.2)."""
     deep = float(stages - stage)
     if virtual_stages > 1:
         deep = stages * (1 + (stages - 1) / (stages * virtual_stages))
@@ -141,15 +141,15 @@ def in_flight(stage: int, stages: int, micro_batches: int | None = None, virtual
 
 @memoize
 def _stage_boundaries(unit_s: bytes, stages: int) -> tuple[int, ...]:
-    """The boundaries of stages, kept: they do not depend on virtual stages."""
+    """The boundaries of balanced stages, cached because virtual stages do not change them."""
     import numpy as np
 
     return balance_stages(np.frombuffer(unit_s), stages)
 
 
 def balance_stages(unit_s: Floats, stages: int) -> tuple[int, ...]:
-    """The boundaries of stages: `stages + 1` increasing positions in the chain of units. Among equally
-    fast choices, the one whose stages end earliest."""
+    """The boundaries of balanced stages: `stages + 1` increasing positions in the chain of units. Ties go
+    to the stages that end earliest."""
     import numpy as np
 
     units = len(unit_s)
@@ -175,11 +175,11 @@ def balance_stages(unit_s: Floats, stages: int) -> tuple[int, ...]:
 
 
 def bubble_s(stage_s: Floats, virtual_stages: int = 1) -> float:
-    """Seconds for which the slowest stage waits for the others to fill and drain."""
+    """Seconds for which the slowest stage waits for the other stages to fill and drain."""
     return float(stage_s.sum() - stage_s.max()) / virtual_stages
 
 
 def exposed_sends_s(send_s: float, virtual_stages: int = 1) -> float:
     """Seconds per micro-batch in which a stage only sends and receives, once forward and once backward.
-    With virtual stages another one computes meanwhile."""
+    With virtual stages it is 0, as another virtual stage computes meanwhile."""
     return 2 * send_s if virtual_stages == 1 else 0.0

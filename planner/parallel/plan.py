@@ -1,6 +1,7 @@
-"""A plan, and the site that it runs on: the workers' machines, on the terms of a request.
+"""A plan, and the site that it runs on: the workers' machines, under the terms of a request.
 
-A plan says which model on which machines, and how replicas exchange what they learn: a point of the space.
+A plan states which model trains on which machines, and how replicas exchange gradients: one point of the
+search space.
 """
 
 from __future__ import annotations
@@ -41,12 +42,12 @@ class Site:
 
     `rdma`: whether transfers between machines bypass the kernel; None: as the request says, or as the
     machine can. `mesh`: how a replica is spread over workers. `market` gives other machines by name.
-    `seed`: of what is drawn once per plan, such as an order of transfers.
+    `seed` seeds values that are drawn once per plan, such as an order of transfers.
 
-    Unequal workers and machines: `speeds` are those of the workers' computation (1: as computed),
-    `nic_shares` the free share of each machine's NIC; empty means all alike. `round_trip_s` is that of a
-    small message between machines (None: usual for the network and library), `burst_bytes` the burst that
-    a shaped link lets through after a pause.
+    Unequal workers and machines: `speeds` are the relative speeds of the workers' computation (1: as
+    computed), `nic_shares` the free share of each machine's NIC; empty means all alike. `round_trip_s` is
+    the round trip of a small message between machines (None: usual for the network and library),
+    `burst_bytes` the burst that a shaped link lets through after a pause.
     """
 
     hardware: Hardware
@@ -62,7 +63,7 @@ class Site:
     _found: dict[Hashable, Any] = field(default_factory=dict, init=False, repr=False, compare=False)
 
     def once(self, key: Hashable, make: Callable[[], T]) -> T:
-        """The value of a key for this site, made once by `make`: a search asks for thousands of plans."""
+        """The value stored for `key` on this site, computed by `make` on the first call."""
         return kept(self._found, key, make)
 
     @property
@@ -72,7 +73,7 @@ class Site:
 
     @property
     def machines(self) -> int:
-        """Machines that hold workers; the last may hold fewer."""
+        """Number of machines that hold workers; the last machine may hold fewer workers."""
         return -(-self.workers // self.devices)
 
     @property
@@ -81,14 +82,14 @@ class Site:
 
     @property
     def nic_bytes_per_s(self) -> float:
-        """Bandwidth of a machine's NIC each way; refused if unknown."""
+        """Bandwidth of a machine's NIC in each direction; raises BadInput if unknown."""
         given = self.market.bandwidth_bytes_per_s
         return given or network_figure(self.hardware, self.market.network).bytes_per_s
 
     @property
     def between_bytes_per_s(self) -> float:
-        """Bandwidth of collectives between machines each way. On some machines RDMA uses a faster network
-        than everything else."""
+        """Bandwidth of collectives between machines in each direction; some machines have a network for
+        RDMA."""
         fast = self.hardware.rdma_bytes_per_s
         if self.uses_rdma and fast and not self.market.bandwidth_bytes_per_s:
             return fast
@@ -96,13 +97,13 @@ class Site:
 
     @property
     def flow_bytes_per_s(self) -> float:
-        """The most that one connection between machines gets; infinite if unknown."""
+        """Maximum bytes per second of one connection between machines; infinite if unknown."""
         return flow_limit_bytes_per_s(self.hardware)
 
     @property
     def fabric(self) -> Fabric | None:
-        """The links between the devices of a machine; None: one device, or unknown links, so that devices
-        talk through the host."""
+        """The links between the devices of a machine; None for one device or unknown links (through the
+        host)."""
         return self.hardware.fabric
 
     @property
@@ -118,20 +119,19 @@ class Site:
 
     @property
     def hosts_parse(self) -> bool:
-        """Whether host processors parse messages; else the device does that too."""
+        """Whether host processors parse messages; otherwise the device itself parses them."""
         return self.hardware.device.kind == "gpu"
 
     def machine_of(self, worker: int) -> int:
-        """The machine of a worker."""
+        """Index of the machine that holds a worker."""
         return worker // self.devices
 
 
 @dataclass(frozen=True, slots=True)
 class Plan:
-    """A model on machines: `workers` counts devices, `workers_per_machine` of them on each `machine`.
-    `batch` is the micro-batch of a worker; with `accumulate` it takes so many of them before gradients are
-    exchanged. `recompute`: the activations that the backward pass recomputes instead of reading saved
-    ones."""
+    """A model on machines: `workers` counts devices, `workers_per_machine` of them on each `machine`. `batch`
+    is the micro-batch of a worker; it processes `accumulate` micro-batches before gradients are exchanged.
+    `recompute` selects the activations that the backward pass recomputes instead of reading saved ones."""
 
     model: str
     batch: int
@@ -146,17 +146,17 @@ class Plan:
 
     @property
     def replicas(self) -> int:
-        """Copies of the model."""
+        """Number of copies of the model."""
         return self.workers // self.mesh.size
 
     @property
     def samples_per_step(self) -> int:
-        """Samples that one replica processes per optimizer step."""
+        """Samples that one replica processes per optimizer step. Ranks that share layers share samples."""
         return self.batch * self.accumulate * self.mesh.samples
 
     @property
     def machines(self) -> int:
-        """Machines that hold workers."""
+        """Number of machines that hold workers."""
         return -(-self.workers // self.workers_per_machine)
 
     @property
@@ -170,22 +170,21 @@ class Plan:
         )
 
     def seed(self, seed: int) -> int:
-        """The seed of this plan's simulations, whichever plans are scored before it."""
+        """Seed of this plan's simulations; it does not depend on which plans are scored before."""
         digest = hashlib.blake2b(f"{seed}/{self.key}".encode(), digest_size=8).digest()
         return int.from_bytes(digest, "little") >> 1
 
     def site(self, market: Market, seed: int = 0) -> Site:
-        """The plan's machines on a market."""
+        """The workers' machines on a market, as a `Site`."""
         return Site(market.find_machine(self.machine), self.workers, market, self.mesh, seed=seed)
 
     def rented(self, market: Market) -> tuple[Rented, ...]:
-        """All machines that it pays for, the workers' first."""
+        """All machines that the plan pays for, the workers' machines first."""
         return (Rented("workers", self.machine, self.machines), *self.exchange.rented(self.site(market)))
 
     @property
     def compute_text(self) -> str:
-        """Precision, recompute and micro-batches: `bf16, full recompute, 8 micro-batches of 4`; empty for
-        fp32."""
+        """Text such as `bf16, full recompute, 8 micro-batches of 4`; empty for plain fp32."""
         said = [] if self.precision == FP32 else [self.precision.name]
         if self.recompute != "none":
             said.append(f"{self.recompute} recompute")
@@ -195,7 +194,7 @@ class Plan:
 
     @property
     def settings_text(self) -> str:
-        """Precision, recompute and micro-batches, and the mesh of a replica."""
+        """Text of precision, recompute and micro-batches, then of the replica's mesh."""
         if not self.mesh.is_sharded:
             return self.compute_text
         return ", ".join(filter(None, (self.compute_text, self.mesh.label + self.mesh.detail)))
@@ -211,19 +210,18 @@ class Plan:
 
     @property
     def cluster_text(self) -> str:
-        """The machines; a single device is said to be alone."""
+        """The machines as text, followed by ` alone` for a single device."""
         return self.machines_text + self.exchange.labels().aside
 
     @property
     def rental_text(self) -> str:
-        """`2 x p4d.24xlarge + 1 server on c5n.large`: what to rent."""
+        """The machines to rent as text: `2 x p4d.24xlarge + 1 server on c5n.large`."""
         return f"{self.machines} x {self.machine}{self.exchange.labels().added}"
 
     @property
     def machines_text(self) -> str:
-        """`6 x p3.2xlarge + 2 servers on c5n.large`, `1 x p3.8xlarge (4 workers) + 1 server on the same
-        machines`,
-        `4 x c4.8xlarge (2 replicas of 2) + 1 server on c4.8xlarge`."""
+        """The machines as text: `6 x p3.2xlarge + 2 servers on c5n.large`, `1 x p3.8xlarge (4 workers) + 1
+        server on the same machines`, `4 x c4.8xlarge (2 replicas of 2) + 1 server on c4.8xlarge`."""
         workers = f"{self.machines} x {self.machine}"
         if self.workers_per_machine > 1:
             workers += f" ({self.workers} worker{'s' if self.workers > 1 else ''})"
@@ -234,7 +232,7 @@ class Plan:
 
 
 def plan_from(values: Mapping[str, Any]) -> Plan:
-    """The plan that `as_dict` gave, in this release or in one that wrote `checkpointing` and `cut`."""
+    """Restores a plan from the output of `as_dict`, also of releases that wrote `checkpointing` and `cut`."""
     from planner.parallel.data import EXCHANGES
 
     given = dict(values)
@@ -257,7 +255,7 @@ def plan_from(values: Mapping[str, Any]) -> Plan:
 
 @dataclass(frozen=True, slots=True)
 class NetworkFigure:
-    """The bandwidth that an answer rests on, and its source in words."""
+    """The NIC bandwidth used by an answer, its basis, and its source as text."""
 
     bytes_per_s: float
     basis: Basis
@@ -265,7 +263,7 @@ class NetworkFigure:
 
 
 def network_figure(hardware: Hardware, network: Network = "baseline") -> NetworkFigure:
-    """The NIC's figure for long training or for a burst."""
+    """The NIC's baseline or burst bandwidth; raises BadInput if none is published."""
     if network not in ("baseline", "burst"):
         raise BadInput(f"network is {network!r}; allowed: baseline, burst")
     rate = hardware.nic_bytes_per_s(network)
@@ -288,12 +286,12 @@ def network_figure(hardware: Hardware, network: Network = "baseline") -> Network
 
 
 def host_cores(hardware: Hardware) -> int | None:
-    """Cores of a machine's processors; None if unknown. A provider's vCPU is a thread, two per core."""
+    """Number of cores of a machine's processors; None if unknown. A vCPU is a thread, two per core."""
     if hardware.device.kind == "cpu":
         return hardware.device.cores
     return None if hardware.vcpus is None else max(1, hardware.vcpus // 2)
 
 
 def flow_limit_bytes_per_s(hardware: Hardware) -> float:
-    """The most that one connection of a machine gets; infinite if unknown."""
+    """Maximum bytes per second of one connection of a machine; infinite if unknown."""
     return hardware.placement_group_flow_bytes_per_s or hardware.flow_bytes_per_s or math.inf

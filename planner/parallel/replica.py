@@ -1,10 +1,11 @@
-"""The computation of one device, whichever way it is known: the one door for plans.
+"""The computation of one device, from whichever source applies: the entry point for plans.
 
-Transformers and sharded networks are computed in units: `planner.parallel.stage` says what the device does,
-here it gets times from `planner.device.rates`, and collectives and sends from the site. One op per unit and
-pass: a transformer of a hundred blocks has a few hundred ops, whatever its layers. Other networks are
-computed layer by layer: by the kernel rates of the hardware file where these were fitted to published
-throughputs in single precision (and for CPUs), else by the rates of the device in the plan's number format.
+Transformers and sharded networks are computed in units: `planner.parallel.stage` lists the ops of the
+device; this module adds times from `planner.device.rates`, and collectives and sends from the site. There
+is one op per unit and pass, so a transformer of a hundred blocks has a few hundred ops, whatever its
+layers. Other networks are computed layer by layer: by the kernel rates of the hardware file where these
+were fitted to published throughputs in single precision (and for CPUs), else by the rates of the device in
+the plan's number format.
 """
 
 from __future__ import annotations
@@ -53,9 +54,9 @@ def replica_computation(
     framework: str = DEFAULT_FRAMEWORK,
     brief: bool = False,
 ) -> Computation:
-    """One micro-batch of `batch` samples on one device of a replica's slowest stage, with the wait of a
-    whole step for other stages, which `accumulated` divides among micro-batches. `brief`: one step without
-    variation."""
+    """The computation of one micro-batch on one device of a replica's slowest pipeline stage. It includes
+    a whole step's wait for other stages, which `accumulated` divides among micro-batches. `batch`
+    counts samples; `brief` gives one step without variation."""
     device, (steps, variation) = site.hardware.device, BRIEF if brief else (DEFAULT_STEPS, Variation())
     work, time = slowest_stage(model, batch, site, precision, recompute=recompute, framework=framework)
     once_s, layout = work.seconds, work.layout
@@ -99,13 +100,13 @@ def slowest_stage(
     recompute: Recompute = "none",
     framework: str = DEFAULT_FRAMEWORK,
 ) -> tuple[StageWork, ComputationTime]:
-    """The slowest stage in one micro-batch, and the times of all layers on a device that had all stages."""
+    """The slowest stage's work in one micro-batch, and the times of all layers on one device."""
     _, units = _cached_unit_times(model, batch, site, precision, recompute=recompute, framework=framework)
     return stage_work(units, _send_time_function(site, precision), site.mesh), units.layers
 
 
 def _unit_times_key(model: Model, batch: int, site: Site, precision: Precision, **how: str) -> Hashable:
-    """The arguments that the times of units depend on: neither the number of workers nor the stages."""
+    """Cache key: the arguments of unit times, without the number of workers and stages."""
     links = (site.market, site.rdma, site.nic_shares, site.round_trip_s, site.burst_bytes)
     return (model, batch, site.mesh.inner, precision, *how.values(), id(site.hardware), links)
 
@@ -120,8 +121,7 @@ def _cached_unit_times(
     recompute: Recompute,
     framework: str,
 ) -> tuple[Hardware, UnitTimes]:
-    """The times of a sharded model's units on a machine. The machine is kept so that no other gets its
-    identity."""
+    """The times of a sharded model's units, with the machine, which keeps its id from reuse."""
     hardware, inner, tier = site.hardware, site.mesh.inner, framework_named(framework)
 
     def times(of: Model, samples: int) -> ComputationTime:
@@ -134,8 +134,8 @@ def _cached_unit_times(
 
 
 def _straggler_lag(pass_s: float, mesh: Mesh) -> float:
-    """The share by which the slowest of the ranks that share layers is behind their mean. They meet at
-    every collective, so that disturbances in a long pass do not cancel."""
+    """Relative delay of the slowest rank of a layer-sharing group behind the mean rank. The ranks wait for
+    each other at every collective, so that disturbances in a long pass do not cancel."""
     if mesh.lockstep == 1:
         return 0.0
     return slowest_factor(usual_sigma(min(pass_s, JITTER_SPAN_S), 1), mesh.lockstep) - 1
@@ -144,7 +144,7 @@ def _straggler_lag(pass_s: float, mesh: Mesh) -> float:
 def _collective_time_function(
     site: Site, precision: Precision, tier: Framework
 ) -> Callable[[Axis, Communication, int, Kind], float]:
-    """A function for the seconds of a collective among the ranks of an axis, which all launch first."""
+    """Returns a function for the seconds of a collective among an axis's ranks, launch included."""
 
     def group_of(axis: Axis) -> tuple[Library, Peers]:
         group = axis_group(site, axis)
@@ -163,8 +163,8 @@ def _collective_time_function(
 
 
 def _send_time_function(site: Site, precision: Precision) -> Callable[[float], float]:
-    """A function for the seconds to send elements to the next stage: over the device's part of the
-    machine's NICs, or over the fabric inside a machine."""
+    """Returns a function from elements to seconds, for sends to the next stage. They use the device's
+    share of the machine's NICs, or the fabric inside a machine."""
     if not site.mesh.outer:
         return lambda elements: 0.0
     fabric = site.fabric
@@ -186,9 +186,9 @@ def device_computation(
     brief: bool = False,
     shares: Shares = ALL,
 ) -> Computation:
-    """One micro-batch on one device of a site, in a `framework` of `planner.device.rates` (None: the usual
-    one; CPUs and rates of the user's own have none). `brief`: one step without variation, for bounds.
-    `shares` are those of the plan's memory, for offload."""
+    """The computation of one micro-batch on one device of a site. `framework` is one of
+    `planner.device.rates` (None: the usual one; CPUs and user-defined rates have none). `brief` gives
+    one step without variation, for bounds. `shares` are those of the plan's memory, for offload."""
     if computes_in_units(model, site):
         how = framework or DEFAULT_FRAMEWORK
         made = replica_computation(
@@ -217,16 +217,15 @@ def device_computation(
 
 
 def computes_in_units(model: Model, site: Site) -> bool:
-    """Whether a model is computed in units on a site: a sharded one, or one over sequences on a device
-    with rates."""
+    """Whether a model is computed in units: if sharded, or over sequences on a device with rates."""
     return site.mesh.is_sharded or (
         model.sequence_length is not None and not uses_kernel_rates(site.hardware, FP32, fitted=False)
     )
 
 
 def uses_kernel_rates(hardware: Hardware, precision: Precision, *, fitted: bool = True) -> bool:
-    """Whether the kernel rates of the hardware file are used: those of CPUs, those in a user's file, and
-    (`fitted`) those of the catalogue that were fitted to published throughputs, in single precision."""
+    """Whether the kernel rates of the hardware file are used. They are for CPUs, for a user's own file, and
+    (with `fitted`) for catalogue rates that were fitted to published throughputs, in single precision."""
     known = hardware.kernels
     if known is None or precision != FP32:
         return False
@@ -238,7 +237,7 @@ def uses_kernel_rates(hardware: Hardware, precision: Precision, *, fitted: bool 
 def computation_error(
     model: Model, hardware: Hardware, precision: Precision, framework: str | None = None
 ) -> Error | None:
-    """The error of the computation, by the basis of its rates; None if unknown."""
+    """The expected error of the computation time, by the basis of its rates; None if unknown."""
     from planner.device.rates import error_of, network_of
     from planner.device.rates.times import computation_s
 

@@ -1,13 +1,13 @@
-"""What one device of a sharded replica computes in a micro-batch: its shard of a pipeline stage.
+"""The work of one device of a sharded replica in a micro-batch: its shard of a pipeline stage.
 
-A replica of t x p devices has p stages of units, each sharded over t devices. All devices of a stage do the
-same; a step is as long as the slowest stage makes it. So one device of that stage stands for all: its ops are
-the forward and backward passes of its units, the collectives of the mesh's axes between them, what is
-recomputed, and the wait for the other stages to fill and to drain (`planner.parallel.pipeline`), that of a
-whole step. Data-parallel strategies lower it as they lower any computation.
+A replica of t x p devices has p stages of units, each sharded over t devices. All devices of a stage do
+the same work, and the slowest stage determines the step. So one device of that stage stands for all: its
+ops are the forward and backward passes of its units, the collectives of the mesh's axes between them,
+recomputation, and the wait of a whole step for the other stages to fill and to drain
+(`planner.parallel.pipeline`). Data-parallel strategies lower it as they lower any computation.
 
-The other way, a program for every rank, would show which stage waits when; it costs p times the events for a
-step that differs by the sends between stages alone, which are a hundredth of it where stages are alike.
+The alternative, a program for every rank, would show which stage waits when; it costs p times the events for
+a step that differs by the sends between stages alone, which are a hundredth of it where stages are alike.
 """
 
 from __future__ import annotations
@@ -34,8 +34,8 @@ if TYPE_CHECKING:
 
 
 class TimeRow(IntEnum):
-    """Rows of the table of times: the passes of a unit in a micro-batch, `SUMS` for the collectives after
-    each; and the wait and the sends of a stage."""
+    """Rows of the table of times: passes of a unit, `SUMS` for the collectives after each, then waits and
+    sends of a stage."""
 
     FORWARD = 0
     FORWARD_SUMS = 1
@@ -49,9 +49,9 @@ class TimeRow(IntEnum):
 
 @dataclass(frozen=True, slots=True)
 class Costs:
-    """Durations: of a model's layers for a batch; of a collective among the ranks of an axis, in the
-    forward pass or as its transpose; and the share by which the slowest rank is behind their mean in a
-    pass of so many seconds, as the others wait for it at every collective."""
+    """Functions that give durations. `times` gives those of a model's layers for a batch, `collective_s`
+    the seconds of one collective among the ranks of an axis. `lag` gives the relative delay of the
+    slowest rank in a pass of the given seconds, as the others wait for it at every collective."""
 
     times: Callable[[Model, int], ComputationTime]
     collective_s: Callable[[Axis, Communication, int, Kind], float]
@@ -62,7 +62,7 @@ class Costs:
 class UnitTimes:
     """Seconds of each unit of a sharded model for one micro-batch, by `TimeRow` (the first six). `held`
     are the units as the device holds them, `sent_elements` the elements between units per micro-batch,
-    `layers` the times of the layers on a device that had all stages."""
+    `layers` the times of all layers on one device."""
 
     chain: Chain
     seconds: Floats
@@ -80,8 +80,7 @@ class UnitTimes:
 @dataclass(frozen=True, eq=False)
 class OpPlaces:
     """The ops of one micro-batch on a stage in order: names, roles, work, and the row (`TimeRow`) and unit
-    of their times. All micro-batches with equal ops share one object, so that derived values are computed
-    once."""
+    of their times. Micro-batches with equal ops share one object, so that caches hit."""
 
     names: tuple[str, ...]
     role: npt.NDArray[np.uint8]
@@ -94,7 +93,7 @@ class OpPlaces:
 
 @dataclass(frozen=True, eq=False)
 class StageWork:
-    """The slowest stage in one micro-batch: its ops, and the seconds of each."""
+    """The ops of the slowest stage in one micro-batch, and the seconds of each."""
 
     layout: OpPlaces
     seconds: Floats
@@ -111,8 +110,7 @@ def unit_times(
     *,
     stops_early: bool = False,
 ) -> UnitTimes:
-    """The times of each unit on one rank of a mesh. `stops_early`: of full recompute
-    (`planner.device.activations`)."""
+    """The times of each unit on one rank of a mesh. `stops_early`: see `planner.device.activations`."""
     part, chain = mesh.shard(model), chain_of(model)
     layers = costs.times(part.model, batch)
     forward_sums, backward_sums = _collective_s(model, batch, mesh, costs)
@@ -135,7 +133,7 @@ def unit_times(
 
 
 def _collective_s(model: Model, batch: int, mesh: Mesh, costs: Costs) -> tuple[Floats, Floats]:
-    """Seconds of collectives after each layer, in the forward and in the backward pass."""
+    """Seconds of the collectives after each layer, in the forward pass and in the backward pass."""
     forward_s, backward_s = np.zeros(len(model.layers)), np.zeros(len(model.layers))
     for axis, each, layers in _merged_collectives(model, mesh):
         if not each.of_gradients:
@@ -147,7 +145,7 @@ def _collective_s(model: Model, batch: int, mesh: Mesh, costs: Costs) -> tuple[F
 
 @memoize
 def _merged_collectives(model: Model, mesh: Mesh) -> list[tuple[Axis, Communication, Ints]]:
-    """The collectives of a mesh, and the layers after which each runs; equal ones are merged."""
+    """The distinct collectives of a mesh, with their axes and the indices of the layers before them."""
     places = {layer.name: place for place, layer in enumerate(model.layers)}
     layers_of: dict[tuple[Axis, Communication], list[int]] = {}
     for axis, each in mesh.communications(model):
@@ -156,13 +154,13 @@ def _merged_collectives(model: Model, mesh: Mesh) -> list[tuple[Axis, Communicat
 
 
 def _boundary_elements(model: Model) -> int:
-    """Elements per sample that pass from one unit to the next."""
+    """Elements per sample that one unit passes to the next."""
     return max((layer.output_elements for layer in model.layers if kind_of(layer).joins_residual), default=0)
 
 
 def stage_work(times: UnitTimes, send_s: Callable[[float], float], mesh: Mesh = WHOLE) -> StageWork:
-    """One micro-batch on the slowest stage, with the wait of a step. `send_s`: seconds to send elements to
-    the next stage."""
+    """The work of the slowest stage in one micro-batch, including a whole step's wait for other stages.
+    `send_s` gives the seconds to send that many elements to the next stage."""
     chain, held = times.chain, times.held.elements
     schedule = mesh.schedule(times.total_s, send_s(times.sent_elements))
     first, last = schedule.ends[schedule.slowest : schedule.slowest + 2]
@@ -179,8 +177,8 @@ def stage_work(times: UnitTimes, send_s: Callable[[float], float], mesh: Mesh = 
 def _ordered_ops(
     chain: Chain, units: tuple[int, int], present: tuple[tuple[bool, ...], ...], held: Chain
 ) -> OpPlaces:
-    """The ops of units `first` to before `last`, as the device holds them. `present`: the rows that each
-    unit has besides its forward and backward pass, by `TimeRow`."""
+    """The ops of units `first` to `last` - 1, in the order in which the device runs them. `present[row]`
+    marks the units that have an op of that `TimeRow`."""
     first, last = units
     ops: list[tuple[str, int, int, int, int]] = []  # name, role, work, row, unit
     forward_at, backward_at = {}, {}

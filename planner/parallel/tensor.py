@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class TensorParallel(Axis):
-    """Tensor parallelism. `sequence_parallel`: norms and residual additions are sharded by position."""
+    """Tensor parallelism. With `sequence_parallel`, norms and residual additions are sharded by position."""
 
     kind: ClassVar[str] = "tp"
     flags: ClassVar[tuple[AxisFlag, ...]] = (
@@ -91,8 +91,8 @@ def _indivisible_count_message(what: str, count: int, degree: int) -> str:
 
 
 def _machine_shortfall(model: Model, degree: int, hardware: Hardware) -> str:
-    """Why `degree` devices of a machine cannot share layers, with the nearest degree that works; else
-    empty. All-reduces run in every layer, so the machine's fabric has to join the devices."""
+    """Explains why `degree` devices of a machine cannot share layers, with the nearest degree that works;
+    else empty. All-reduces run in every layer, so the machine's fabric has to join the devices."""
     devices = hardware.device_count * (hardware.fabric.machines if hardware.fabric else 1)
     if devices % degree == 0:
         return ""
@@ -134,7 +134,7 @@ def _shard(model: Model, degree: int, sequence_parallel: bool) -> tuple[Model, t
 
 
 def _can_shard_output(model: Model) -> dict[str, bool]:
-    """Whether all readers of each layer can work on a part of its features."""
+    """Whether all consumers of each layer accept a part of its features, by layer name."""
     from planner.model.layers import kind_of
 
     readers = model.consumers()

@@ -238,8 +238,7 @@ def _core_pools(profile: Profile, cluster: Cluster, server_cores: int | None) ->
 
 
 def _publishers(profile: Profile, leaders: Ints, joins: Joins) -> Ints:
-    """Runs per step of the ops that publish each tensor: one per group for joint ops, else one per
-    worker."""
+    """Runs per step of the ops that publish each tensor: one per group for joint ops, else one per worker."""
     workers = leaders.shape[1]
     groups = [len(set(row.tolist())) for row in leaders]
     publishers = np.zeros(tensor_count(profile), np.int32)

@@ -37,14 +37,14 @@ from planner.hardware.collective_curves import Curves
 
 
 def ring_bytes(kind: Kind, size: float, members: int) -> float:
-    """Bytes that cross each port of a ring."""
+    """Bytes that cross each port of a ring during one collective of `size` bytes."""
     if kind in ("broadcast", "send_recv"):
         return size if members > 1 else 0.0
     return passes(kind) * (members - 1) / members * size
 
 
 def ring_hops(kind: Kind, peers: Peers) -> tuple[int, int]:
-    """Consecutive steps of a ring, inside machines and between them."""
+    """Number of consecutive hops of a ring inside machines and between machines."""
     if kind == "send_recv":
         return (0, 1) if peers.machines > 1 else (1, 0)
     between = passes(kind) * (peers.machines - 1)
@@ -52,19 +52,19 @@ def ring_hops(kind: Kind, peers: Peers) -> tuple[int, int]:
 
 
 def tree_bytes(size: float, peers: Peers) -> float:
-    """Bytes that cross each port of a tree; two machines just swap their sums."""
+    """Bytes that cross each port of a tree during one all-reduce; two machines just swap their sums."""
     if peers.machines == 2:
         return size
     return 2 * (peers.ranks - 1) / peers.ranks * size
 
 
 def tree_hops(peers: Peers) -> tuple[float, float]:
-    """Consecutive steps of a tree, inside machines and between them."""
+    """Number of consecutive hops of a tree inside machines and between machines."""
     return 2 * (peers.devices - 1), 2 * math.log2(peers.machines) if peers.machines > 1 else 0.0
 
 
 def hierarchical_parts(kind: Kind, size: float, peers: Peers) -> list[tuple[Level, Scope, Kind, float]]:
-    """The one-level collectives of a hierarchical one: (level, scope, kind, bytes of the message)."""
+    """The one-level collectives of a hierarchical one, as (level, scope, kind, message bytes)."""
     inside, between = peers.inside, peers.between
     if inside is None or between is None:
         only = inside or between
@@ -92,13 +92,13 @@ LevelName = Literal["fabric", "network"]
 
 @dataclass(frozen=True, slots=True)
 class Level:
-    """Members joined by one kind of link: the devices of a machine, or the machines.
+    """Members connected by one kind of link: the devices of a machine, or the machines.
 
-    `bytes_per_s` is what the narrowest member sends, and at the same time receives, when a collective runs:
-    the link's figure times what a library gets out of it. `round_trip_s` is that of a small message between
-    two members, beyond what the library's own constants hold. A link that was idle lets `burst_bytes` through
-    at once (the bucket of a shaper). `channels` are the rings that a library goes over them with at the same
-    time. `curves` are measured collectives over these members.
+    `bytes_per_s` is the rate at which the narrowest member sends, and at the same time receives, when a
+    collective runs: the link's figure times the share that a library reaches. `round_trip_s` is the time of a
+    small message between two members and back, beyond the library's own constants. A link that was idle lets
+    `burst_bytes` through at once (the bucket of a shaper). `channels` is the number of rings that a library
+    runs over the members at the same time. `curves` are measured collectives over these members.
     """
 
     name: LevelName
@@ -119,8 +119,8 @@ class Level:
 
 @dataclass(frozen=True, slots=True)
 class Peers:
-    """The ranks of a collective: devices inside each machine (None: one each), machines (None: one), and
-    the number of ranks, which is less than their product where the last machine is not full."""
+    """The ranks of a collective. `inside`: devices of each machine (None: one per machine); `between`:
+    machines (None: one). `ranks` is less than their product where the last machine is not full."""
 
     inside: Level | None
     between: Level | None
@@ -128,7 +128,7 @@ class Peers:
 
     @staticmethod
     def of(inside: Level | None = None, between: Level | None = None) -> Peers:
-        """The ranks of full machines."""
+        """The ranks of machines that are all full."""
         ranks = (inside.members if inside else 1) * (between.members if between else 1)
         return Peers(inside, between, ranks)
 
@@ -142,13 +142,13 @@ class Peers:
 
     @property
     def outermost(self) -> Level | None:
-        """The slower level, which limits a flat ring over all ranks."""
+        """The slower of the two levels, which limits a flat ring over all ranks; None for a single rank."""
         if self.between is None or self.inside is None:
             return self.between or self.inside
         return self.between if self.between.bytes_per_s <= self.inside.bytes_per_s else self.inside
 
     def bytes_per_s(self, name: LevelName) -> float:
-        """The rate of a level."""
+        """Bytes per second of a level."""
         level = self.inside if name == "fabric" else self.between
         assert level is not None
         return level.bytes_per_s
@@ -164,17 +164,17 @@ class Phase:
     latency_s: float
 
     def seconds(self, bytes_per_s: float) -> float:
-        """Seconds that it takes alone."""
+        """Seconds of the phase when nothing else runs."""
         return self.latency_s + self.bytes / bytes_per_s
 
 
 def alone_s(phases: Iterable[Phase], peers: Peers) -> float:
-    """Seconds of phases one after another, with nothing beside them."""
+    """Seconds of consecutive phases with no other traffic."""
     return sum(phase.seconds(peers.bytes_per_s(phase.level)) for phase in phases)
 
 
 class Library(ABC):
-    """A library of collectives, with up to `in_flight` under way at once."""
+    """A library of collectives; at most `in_flight` of them run at once."""
 
     __slots__ = ()
     name: ClassVar[str]
@@ -182,22 +182,21 @@ class Library(ABC):
 
     @abstractmethod
     def phases(self, kind: Kind, size: float, peers: Peers, *, opposed: bool = False) -> tuple[Phase, ...]:
-        """The transfers of a collective. `opposed`: collectives of the other direction run at the same
-        time."""
+        """The transfers of a collective. `opposed`: the other direction has collectives at the same time."""
 
     def seconds(self, kind: Kind, size: float, peers: Peers) -> float:
-        """Seconds of a collective alone."""
+        """Seconds of a collective with no other traffic."""
         return alone_s(self.phases(kind, size, peers), peers)
 
 
 def passes(kind: Kind) -> int:
-    """Times that the data crosses a ring: two for an all-reduce, one for the others."""
+    """Number of times that the data crosses a ring: two for an all-reduce, one for the others."""
     return 2 if kind == "all_reduce" else 1
 
 
 def phase_of_duration(level: Level, scope: Scope, volume: float, seconds: float) -> Phase:
-    """The phase of a known duration: the volume flows at the level's rate, the rest is latency. If the
-    wire alone would take longer, the volume shrinks to what fits."""
+    """A phase that takes `seconds`: `volume` bytes at the level's rate, then latency. If the bytes alone
+    would take longer, the volume shrinks to fit."""
     wire_s = volume / level.bytes_per_s
     moved = volume if seconds >= wire_s else seconds * level.bytes_per_s
     latency_s = max(seconds - moved / level.bytes_per_s, 0.0)
@@ -205,7 +204,7 @@ def phase_of_duration(level: Level, scope: Scope, volume: float, seconds: float)
 
 
 def repeat_phases(phases: tuple[Phase, ...], times: float) -> tuple[Phase, ...]:
-    """The phases of `times` collectives in a row, taken together."""
+    """The phases of `times` consecutive collectives, merged into one set of phases."""
     if times == 1:
         return phases
     return tuple(

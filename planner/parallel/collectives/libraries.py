@@ -87,8 +87,8 @@ class Nccl(Library):
         return phase_of_duration(level, scope, volume, seconds)
 
     def _estimated_s(self, kind: Kind, size: float, peers: Peers, level: Level) -> float:
-        """A pass of parts takes half of the fastest all-reduce at least: it has half of its hops, and waits
-        as that does."""
+        """Seconds of a collective without a measured curve. A reduce-scatter or all-gather takes at least
+        half of the fastest all-reduce: it has half of its hops, and the same waits."""
         alone_s = self._fastest_protocol_s(kind, size, peers, level)
         if kind in ("all_reduce", "broadcast"):
             return alone_s + _broadcast_relay_s(kind, peers)
@@ -116,7 +116,7 @@ class Nccl(Library):
 
 @memoize(most_bytes=16 << 20)
 def _phases(library: Nccl, kind: Kind, size: float, peers: Peers) -> tuple[Phase, ...]:
-    """The phases of a collective, kept: a search asks for the same units and buckets on the same machines."""
+    """The phases of an NCCL collective, cached because a search repeats units and buckets."""
     if peers.outermost is None or size <= 0:
         return ()
     if library.algorithm == "hierarchical":
@@ -132,10 +132,12 @@ def _single_level_peers(level: Level) -> Peers:
 
 
 def _measured_s(kind: Kind, size: float, peers: Peers) -> float | None:
-    """By the curve of the machines where there are several of them, of the devices else.
+    """Seconds from measured curves, of the machines if there are several, else of the devices; None
+    without a curve.
 
-    On more machines than were measured no faster than the wire: on two machines a tree sends half of what
-    others have to. A pass that was not measured takes half of an all-reduce, and no less than the wire.
+    On more machines than were measured, the time is at least that of the wire: on two machines a tree
+    sends half of what others have to. A collective that was not measured takes half of an all-reduce, and
+    at least the time of the wire.
     """
     level = peers.between or peers.inside
     if level is None or level.curves is None:
@@ -149,13 +151,13 @@ def _measured_s(kind: Kind, size: float, peers: Peers) -> float | None:
 
 
 def _chunked_s(kind: Kind, latency_s: float, wire_s: float, peers: Peers) -> float:
-    """Seconds of a message in chunks over hops; inside a machine, links pass on data as it comes in."""
+    """Seconds of a message sent in chunks over several hops; inside a machine, hops overlap."""
     waits = kind == "all_reduce" and peers.between is not None
     return latency_s + wire_s + (2 * math.sqrt(latency_s * wire_s) if waits else 0.0)
 
 
 def _broadcast_relay_s(kind: Kind, peers: Peers) -> float:
-    """Seconds that the last chunks of a broadcast need from machine to machine; none inside a machine."""
+    """Seconds in which the last chunks of a broadcast pass from machine to machine; 0 inside one machine."""
     if kind != "broadcast" or peers.between is None:
         return 0.0
     chunks_bytes = peers.between.channels * CHUNK_BYTES
@@ -174,7 +176,7 @@ def _latency_s(algorithm: str, protocol: Protocol, peers: Peers, inside: float, 
 
 
 def nccl_link(kind: str) -> Link:
-    """The link of a fabric's kind, as NCCL's constants name it."""
+    """The name of a fabric's link type in NCCL's constants."""
     return "NVLink" if kind in ("nvlink", "nvswitch", "xgmi") else "PCI"
 
 
@@ -183,7 +185,7 @@ SEGMENT_BYTES = 2**20
 
 @dataclass(frozen=True, slots=True)
 class Gloo(Library):
-    """The collectives of Gloo. A level's `round_trip_s` is what one rendezvous takes, CPU time included."""
+    """The collectives of Gloo. A level's `round_trip_s` is the time of one rendezvous, CPU time included."""
 
     name: ClassVar[str] = "gloo"
     in_flight: ClassVar[int] = 2
@@ -208,8 +210,8 @@ class Gloo(Library):
 
 
 def _consecutive_sends(ranks: int, rank: int = 0, bit: int = 1) -> int:
-    """Consecutive messages until all ranks below `rank` in the binomial tree have the data: its own, to
-    ranks with one higher bit set, and those of its busiest child."""
+    """Number of consecutive messages until all descendants of `rank` in the binomial tree have the data.
+    They are its own messages, to ranks with one higher bit set, and those of its busiest child."""
     children = []
     while rank + bit < ranks:
         children.append((rank + bit, 2 * bit))
@@ -218,7 +220,7 @@ def _consecutive_sends(ranks: int, rank: int = 0, bit: int = 1) -> int:
 
 
 def _segment_count(kind: Kind, size: float, ranks: int) -> int:
-    """A multiple of the ranks, two each at least; an all-gather always has two."""
+    """Number of segments of a message: a multiple of the ranks, at least two per rank."""
     if kind == "all_gather":
         return 2 * ranks
     return math.ceil(max(math.ceil(size / SEGMENT_BYTES), 2 * ranks) / ranks) * ranks
@@ -229,7 +231,7 @@ def _segment_bytes(kind: Kind, size: float, ranks: int) -> float:
 
 
 def _gloo_s(kind: Kind, size: float, ranks: int, level: Level) -> float:
-    """Seconds of a collective alone."""
+    """Seconds of a Gloo collective with no other traffic."""
     segments = _segment_count(kind, size, ranks)
     segment, rate = size / segments, level.bytes_per_s
     pairs = (ranks - 1) * segments / ranks / 2

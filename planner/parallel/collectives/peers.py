@@ -1,7 +1,8 @@
-"""Who takes part in a collective on a site, and what the links between them deliver to a library.
+"""The participants of a collective on a site, and the rates that a library reaches on the links between them.
 
 Where a link has measured curves its own figure is the port's rate and the curve gives the time; else the
-figure is multiplied by what libraries get out of such a link, which is an estimate and said to be one.
+figure is multiplied by the share that libraries reach on such a link, which is an estimate and labelled as
+one.
 """
 
 from __future__ import annotations
@@ -41,7 +42,7 @@ GLOO_ROUND_TRIP_S = 0.2e-3  # of a notice and its answer between two hosts, CPU 
 
 
 def peers_of(site: Site, library: Library) -> Peers:
-    """The levels of links over which the workers of a site exchange."""
+    """The ranks of a site and the levels of links that connect them, cached per site."""
     return site.once(("peers", library), lambda: _build_peers(site, library))
 
 

@@ -1,10 +1,11 @@
-"""Data-parallel strategies: how replicas come to the same parameters, one file each.
+"""Data-parallel strategies, one file each: how replicas arrive at the same parameters.
 
-A strategy is a frozen value of a plan, with its own settings as fields, and its methods are pure functions of
-their arguments. Search, reports and JSON never ask which one it is; they ask it what it rents, what its
-workers hold, and what the simulator runs. A new strategy is one file with one subclass of `Exchange` and a
-line in `EXCHANGES`, the only registry. An entry says what has to be known before a strategy's module is
-loaded, so that what cannot win costs no import; a class that is put in is tried like DDP.
+A strategy is a frozen value of a plan, with its settings as fields, and its methods are pure functions of
+their arguments. Search, reports and JSON never inspect its class; they ask for the machines it rents, the
+memory of its workers, and the simulator's input. A new strategy is one file with one subclass of
+`Exchange` and a line in `EXCHANGES`, the only registry. An entry holds the facts needed before a
+strategy's module is loaded, so that a strategy that cannot win costs no import; a class that is registered
+directly is tried like DDP.
 """
 
 from __future__ import annotations
@@ -47,7 +48,7 @@ __all__ = [
 
 
 class ChangeKind(StrEnum):
-    """The setting that a change to a plan changes, as JSON names it."""
+    """The kind of setting that a change to a plan modifies, as JSON names it."""
 
     WORKERS = "workers"
     BATCH = "batch"
@@ -68,8 +69,7 @@ class ChangeKind(StrEnum):
 class Variant:
     """Other settings of a strategy that may make a plan faster; of each kind of change the best is shown.
 
-    With a `size` it belongs to a series: the strategy with more or fewer of `Labels.size_noun`, of which
-    the best counts.
+    A variant with a `size` belongs to a series, with more or fewer of `Labels.size_noun`, whose best counts.
     """
 
     change: str
@@ -81,7 +81,7 @@ class Variant:
 @dataclass(frozen=True, slots=True)
 class Job:
     """A request for a bound: a strategy, a site, and the computation of one of `accumulate` micro-batches
-    (without variation where `whole` gives that of the step)."""
+    (without variation where `whole` gives the computation of the step)."""
 
     exchange: Exchange
     computation: Computation
@@ -102,11 +102,11 @@ class Job:
 
 
 class Exchange(Parallelism):
-    """A data-parallel strategy. Subclasses are frozen dataclasses, hashable, their fields the settings: plain
-    values (numbers, strings, None), as JSON and optuna read them.
+    """A data-parallel strategy. Subclasses are frozen, hashable dataclasses. Their fields are the
+    settings: plain values (numbers, strings, None), as JSON and optuna read them.
 
-    Four members are abstract: `candidates`, `memory_shares`, `lower` and `labels`. The others have a default
-    that is right for strategies whose workers are all machines that a plan pays for.
+    Four members are abstract: `candidates`, `memory_shares`, `lower` and `labels`. The others have a
+    default that is right for strategies whose workers are all machines that a plan pays for.
     """
 
     @abstractmethod
@@ -119,11 +119,11 @@ class Exchange(Parallelism):
         arguments give equal values; expensive parts may be cached by value."""
 
     def rented(self, site: Site) -> tuple[Rented, ...]:
-        """Machines that it needs besides the workers'."""
+        """Machines that the strategy needs besides the workers' machines."""
         return ()
 
     def variants(self, site: Site) -> Iterator[Variant]:
-        """Other settings that may be faster."""
+        """Yields other settings that may be faster on a site."""
         return iter(())
 
     @classmethod
@@ -136,8 +136,8 @@ class Exchange(Parallelism):
 
     @property
     def key(self) -> str:
-        """Its kind and every setting that is not the default. Part of a plan's key, hence of its seed and
-        of stores: it never changes for an existing setting."""
+        """The strategy's kind and all settings that differ from the default. Part of a plan's key, hence
+        of its seed and of stores: it never changes for an existing setting."""
         default = type(self)()
         names = (entry.name for entry in fields(self))  # type: ignore[arg-type]
         changed = (name for name in names if getattr(self, name) != getattr(default, name))
@@ -149,7 +149,7 @@ class Exchange(Parallelism):
         return False
 
     def record(self) -> dict[str, Any]:
-        """Its kind and its settings, for JSON."""
+        """The strategy's kind and settings as plain values, for JSON."""
         return {"kind": self.kind, **{entry.name: getattr(self, entry.name) for entry in fields(self)}}  # type: ignore[arg-type]
 
 
@@ -157,7 +157,7 @@ E = TypeVar("E", bound=Exchange)
 
 
 def with_choices(options: Iterable[E], choices: Mapping[str, str]) -> Iterator[E]:
-    """The options that have the settings fixed by a request."""
+    """Yields the options whose settings match the `choices` of a request."""
     for option in options:
         if all(str(getattr(option, name)) == value for name, value in choices.items()):
             yield option
@@ -167,7 +167,7 @@ Rule = Callable[[int, Site], bool]  # by the model's parameters and the site
 
 
 class Tier(StrEnum):
-    """When a search tries a strategy that the request does not name."""
+    """The stage of a search that tries a strategy which the request does not name."""
 
     BASELINE = "baseline"  # first
     FALLBACK = "fallback"  # where no baseline fits in memory
@@ -179,15 +179,15 @@ def is_always_tried(parameters: int, site: Site) -> bool:
 
 
 def is_tried_if_named(parameters: int, site: Site) -> bool:
-    """Never, unless the request names the strategy or one of its settings."""
+    """Never: the request has to name the strategy or one of its settings."""
     return False
 
 
 @dataclass(frozen=True, slots=True)
 class Entry:
     """A registered strategy: its class, or `module:Class` to load it from; the request fields that are its
-    settings; the rule by which a search considers it; its usual name. `ceiling`: a bound without lowering
-    (`module:function`), so that a search lowers only settings that can win."""
+    settings; the rule by which a search considers it; its usual name. `ceiling` is a bound without
+    lowering (`module:function`), so that a search lowers only settings that can win."""
 
     target: str | type[Exchange]
     tier: Tier = Tier.BASELINE
@@ -209,7 +209,7 @@ def _loaded(target: str) -> Any:
 
 
 class Registry(MutableMapping[str, type[Exchange]]):
-    """Strategies by kind, imported when they are looked up, in the order in which ties are broken."""
+    """Strategies by kind, imported on first lookup, in the order in which ties are broken."""
 
     def __init__(self, entries: dict[str, Entry]) -> None:
         self._entries = entries
@@ -220,7 +220,7 @@ class Registry(MutableMapping[str, type[Exchange]]):
 
     @property
     def words(self) -> str:
-        """`alone, allreduce (ddp), servers`: the strategies as help lists them, contenders last."""
+        """The strategies as help lists them, contenders last: `alone, allreduce (ddp), servers`."""
         entries = sorted(self._entries.items(), key=lambda item: item[1].tier is Tier.CONTENDER)
         return ", ".join(kind + (f" ({entry.known_as})" if entry.known_as else "") for kind, entry in entries)
 
@@ -228,8 +228,8 @@ class Registry(MutableMapping[str, type[Exchange]]):
         return self._entries[exchange.kind].tier
 
     def ceiling(self, exchange: Exchange) -> Callable[..., float] | None:
-        """A bound without lowering, as a function of the exchange, a computation and a site; None if there
-        is none. With `links=False` it ignores transfers, in proportion to the workers."""
+        """A function that bounds the throughput of (exchange, computation, site) without lowering, or
+        None. With `links=False` the bound ignores transfers, in proportion to the workers."""
         target = self._entries[exchange.kind].ceiling
         return _loaded(target) if target else None
 
@@ -262,8 +262,8 @@ MAX_PARSED_PARAMETERS = 10_000_000  # of more, a GPU computes faster than its ho
 
 
 def _servers_may_win(parameters: int, site: Site) -> bool:
-    """Whether parameter servers may win: several replicas on CPU machines, with small models, or on GPUs
-    whose links nobody knows, so that no collectives can run."""
+    """Whether parameter servers may win: with several replicas on CPU machines, with small models, or on
+    GPUs whose links are unknown, so that collectives cannot run."""
     if site.workers < 2 or site.replicas > MAX_SERVED_REPLICAS or parameters > MAX_SERVED_PARAMETERS:
         return False
     joined = site.devices == 1 or site.fabric is not None

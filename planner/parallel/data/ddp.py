@@ -56,8 +56,7 @@ COPY_S = 5e-6  # at least, of one tensor one way: a kernel of its own
 
 @dataclass(frozen=True, slots=True)
 class Bucket:
-    """Gradients that are reduced together. `ready` is the op after which all of them, and all buckets
-    before this one, are complete."""
+    """Gradients that are reduced together, after op `ready`, when all earlier buckets are complete too."""
 
     bytes: int
     ready: int
@@ -95,7 +94,7 @@ class AllReduce(Collective):
             yield exchange
 
     def gradient_bytes(self, precision: Precision) -> int:
-        """Bytes per element of the gradients that are kept and sent."""
+        """Bytes per element of the stored and sent gradients."""
         return GRADIENTS.get(self.gradients, precision.ddp_gradient_bytes)
 
     def memory_shares(self, model: Model, precision: Precision, site: Site) -> Shares:
@@ -116,15 +115,14 @@ class AllReduce(Collective):
         return steps.case()
 
     def after_s(self, computation: Computation, buckets: Sequence[Bucket], peers: Peers, site: Site) -> float:
-        """Seconds after the last all-reduce: until it is noticed, copies, and the optimizer."""
+        """Seconds after the last all-reduce: half a cycle to notice it, the copies, and the optimizer."""
         if peers.outermost is None:
             return computation.optimizer_s
         copies = self.copied and self.accesses > 0 and not computation.buckets
         return self.cycle_s / 2 + (copy_s(buckets, site) if copies else 0.0) + computation.optimizer_s
 
     def buckets(self, computation: Computation) -> tuple[Bucket, ...]:
-        """Buckets in the order of their sums; recorded ones stay as they were unless other sizes are asked
-        for."""
+        """Buckets in the order of reduction. Recorded buckets stay unless another size is requested."""
         width = self.gradient_bytes(computation.precision)
         if computation.buckets and self.bucket_bytes == CAP_BYTES:
             return bucket_gradients(computation, 1, 1, width)
@@ -134,7 +132,7 @@ class AllReduce(Collective):
 
     @classmethod
     def bounds(cls, jobs: Sequence[Job]) -> Floats:
-        """The chain of buckets at its shortest, in closed form."""
+        """Upper bounds in closed form: the shortest possible chain of buckets."""
         from planner.parallel.data.joint_bounds import allreduce_bound
 
         return np.array([allreduce_bound(cast(AllReduce, job.exchange), job) for job in jobs])
@@ -170,8 +168,8 @@ class AllReduce(Collective):
 def add_all_reduces(
     steps: JointSteps, found: tuple[Bucket, ...], factor: float, at: int = 0, last: tuple[int, ...] = ()
 ) -> tuple[int, ...]:
-    """Adds computation from op `at` on, after `last`, and the all-reduce of each bucket when it is full;
-    returns the ops to wait for. Backward passes take `factor` as long."""
+    """Adds the computation from op `at` on, after `last`, and the all-reduce of each bucket when it is
+    full. Returns the ops to wait for. Backward passes take `factor` times as long."""
     computation = steps.computation
     done: list[int] = []
     for bucket, name, end in _stretches_between_buckets(computation, found):
@@ -187,8 +185,7 @@ def add_all_reduces(
 def _stretches_between_buckets(
     computation: Computation, found: tuple[Bucket, ...]
 ) -> Iterator[tuple[int | None, str, int]]:
-    """The stretches of a computation between buckets, in order: (bucket that is ready then, name, last
-    op)."""
+    """Yields stretches between buckets, in order: (bucket that is ready at the end, name, last op)."""
     backward = [op for op, role in enumerate(computation.role.tolist()) if role == BACKWARD]
     if backward and backward[0] > 0:
         yield None, "forward", backward[0] - 1
@@ -246,7 +243,7 @@ def backward_slowdown(
     copied: bool,
     passes: int = 1,
 ) -> float:
-    """Factor on backward passes with all-reduces beside them. The last bucket leaves when they are over."""
+    """Factor by which all-reduces lengthen the backward pass; the last one starts after the pass."""
     backward_s = passes * _backward_s(computation)
     if backward_s <= 0 or peers.outermost is None or accesses <= 0:
         return 1.0
@@ -260,14 +257,14 @@ def backward_slowdown(
 def overlap_loss_s(
     accesses: float, sizes: Sequence[float], library: Library, peers: Peers, site: Site
 ) -> float:
-    """Seconds that computation loses to all-reduces of these sizes; no more than they last."""
+    """Seconds that computation loses to all-reduces of these sizes, at most their duration."""
     sent_bytes = ring_bytes("all_reduce", sum(sizes), peers.ranks)
     return contention_s(accesses, sent_bytes, _all_reduces_s(sizes, library, peers), site)
 
 
 def copy_s(buckets: Sequence[Bucket], site: Site) -> float:
-    """Seconds to copy all gradients into buckets, or sums out of them. A step that was recorded with
-    buckets includes its copies."""
+    """Seconds to copy all gradients into buckets, or sums out of them. Recorded buckets include their
+    copies."""
     if site.mesh.is_sharded:
         return 0.0  # as Megatron does, in the buffers that are sent
     device, size = site.hardware.device, sum(bucket.bytes for bucket in buckets)

@@ -1,15 +1,16 @@
-"""Sharded data parallelism, as ZeRO and FSDP do it: each worker keeps a part of what all need.
+"""Sharded data parallelism, as ZeRO and FSDP do it: each worker stores a part of the state that all of
+them need.
 
-Stage 1 shares out the optimizer's state, stage 2 the gradients too, stage 3 the parameters as well. Units are
-the model's blocks. With stage 3 a unit's parameters are gathered before its forward pass and again before its
-backward pass (the last unit keeps them), and its gradients are reduced and scattered after it. With stages 1
-and 2 gradients are scattered unit by unit in the backward pass. Updated parameters are then gathered at once
-after the optimizer, exposed, as DeepSpeed does, or unit by unit in the next forward pass, as Megatron
-(`--overlap-param-gather`) and FSDP's SHARD_GRAD_OP do. `prefetch` units are gathered ahead of the one that
-computes.
+Stage 1 shards the optimizer's state, stage 2 the gradients too, stage 3 the parameters as well. Units are
+the model's blocks. With stage 3 a unit's parameters are gathered before its forward pass and again before
+its backward pass (the last unit keeps them), and its gradients are reduced and scattered after it. With
+stages 1 and 2 gradients are scattered unit by unit in the backward pass. Updated parameters are then
+gathered at once after the optimizer, exposed, as DeepSpeed does, or unit by unit in the next forward pass,
+as Megatron (`--overlap-param-gather`) and FSDP's SHARD_GRAD_OP do. `prefetch` units are gathered ahead of
+the one that computes.
 
-`within="machine"` shards inside each machine only (HSDP): gathers and scatters stay on its fabric, and what
-each worker keeps of the gradients is summed with its counterparts in other machines.
+`within="machine"` shards inside each machine only (HSDP): gathers and scatters stay on its fabric, and
+each worker sums its shard of the gradients with the same shard in other machines.
 """
 
 from __future__ import annotations
@@ -112,13 +113,13 @@ class Sharded(Collective):
 
     @classmethod
     def bounds(cls, jobs: Sequence[Job]) -> Floats:
-        """Computation with the collectives that nothing hides, or all traffic, in closed form."""
+        """Upper bounds in closed form, from computation plus exposed collectives or from all traffic."""
         from planner.parallel.data.joint_bounds import sharded_bound
 
         return np.array([sharded_bound(cast(Sharded, job.exchange), job) for job in jobs])
 
     def traffic(self, computation: Computation, site: Site) -> ShardTraffic:
-        """The traffic of a step."""
+        """The collectives of one step, cached per computation."""
         width = self.gradient_bytes(computation.precision)
         of: dict[str, Any] = {"each_pass": self.each_pass, "width": width, "after": self.gathers_after(site)}
         key = ("traffic", computation.precision, self.stage, self.least_unit, *of.values())
@@ -152,13 +153,12 @@ class Sharded(Collective):
 
 @memoize
 def _replace_settings(exchange: E, **settings: Any) -> E:
-    """A strategy with other settings; a search asks on every site."""
+    """The strategy with other settings, cached because a search repeats this on every site."""
     return replace(exchange, **settings)  # type: ignore[type-var]
 
 
 def memory_saving_variants(exchange: Exchange) -> Iterator[Variant]:
-    """Variants with less memory per device, in descending order of memory; labels are written as for
-    `--exchange`."""
+    """Variants that need less memory per device, in descending order of memory, labelled as `--exchange`."""
     sharded = exchange if isinstance(exchange, Sharded) else None
     for stage in STAGES[0 if sharded is None else sharded.stage :]:
         saving = Sharded(stage=stage) if sharded is None else replace(sharded, stage=stage)
@@ -170,7 +170,7 @@ def memory_saving_variants(exchange: Exchange) -> Iterator[Variant]:
 
 @memoize
 def gathered_bytes(model: Model, precision: Precision, prefetch: int = 1) -> float:
-    """Bytes of the units that are whole at once: the one that computes, and those gathered ahead."""
+    """Bytes of the units gathered at the same time: the one that computes, and those prefetched."""
     units: dict[str, float] = {}
     for layer in model:
         trained = sum(tensor.trained_elements for tensor in layer.tensors) * precision.parameter_bytes
@@ -182,8 +182,9 @@ def gathered_bytes(model: Model, precision: Precision, prefetch: int = 1) -> flo
 
 @dataclass(frozen=True, slots=True)
 class ShardTraffic:
-    """The collectives of a step: (bytes, how many) of gathers and scatters beside computation; bytes of the
-    gather before the first op, of the scatter after the last, and of the gather after the optimizer."""
+    """The collectives of a step. `gathers` and `scatters` beside computation are (bytes, count) pairs;
+    `first`, `last` and `after` are bytes of the gather before the first op, of the scatter after the
+    last op, and of the gather after the optimizer."""
 
     gathers: tuple[tuple[float, float], ...]
     scatters: tuple[tuple[float, float], ...]
@@ -195,7 +196,7 @@ class ShardTraffic:
 def traffic_of(
     computation: Computation, stage: int, least_unit: int, *, each_pass: bool, width: int, after: bool
 ) -> ShardTraffic:
-    """`width`: bytes of an element of the gradients; `after`: parameters are gathered after the optimizer."""
+    """The collectives of a step. `width`: bytes per gradient element; `after`: gather after the optimizer."""
     units, precision = units_of(computation, least_unit), computation.precision
     result = stretches(computation, units)
     gathers: dict[float, float] = {}
@@ -216,7 +217,7 @@ def traffic_of(
 
 
 def _first_stretch_by_unit(found: Sequence[Stretch]) -> dict[int, int]:
-    """The first stretch that needs each unit."""
+    """Index of the first stretch that gathers each unit."""
     first: dict[int, int] = {}
     for at, stretch in enumerate(found):
         if stretch.gathers:
@@ -225,7 +226,7 @@ def _first_stretch_by_unit(found: Sequence[Stretch]) -> dict[int, int]:
 
 
 class _Lowering:
-    """A step under construction, with the ops that computation waits for and those issued."""
+    """A step under construction, with the collectives issued so far."""
 
     def __init__(self, exchange: Sharded, steps: JointSteps) -> None:
         self.exchange = exchange
@@ -267,8 +268,9 @@ class _Lowering:
                 self.last = ends
 
     def _gather(self, at: int) -> tuple[int, ...]:
-        """Issues a gather when the stretch `prefetch` places ahead begins; without prefetch when it is its
-        turn. Below stage 3 all are issued together, as gathered parameters stay."""
+        """Issues the gather of a stretch's unit; returns the ops to wait for. It starts with the stretch
+        `prefetch` places earlier, or with its own stretch without prefetch. Below stage 3 all gathers
+        are issued together, as gathered parameters stay."""
         exchange, steps = self.exchange, self.steps
         stretch, ahead = self.stretches[at], at - exchange.prefetch
         deps: tuple[int, ...] = ()
@@ -284,7 +286,7 @@ class _Lowering:
         return self._collective(f"gather[{at}]", "all_gather", size, deps, times=times)
 
     def _scatter(self, name: str, unit: Unit, at: int) -> tuple[int, ...]:
-        """Reduces and scatters a unit's gradients; parts are then summed with other machines' parts."""
+        """Adds the reduce-scatter of a unit, and the sum across machines; returns the ops to wait for."""
         steps, exchange = self.steps, self.exchange
         size = float(unit.elements * exchange.gradient_bytes(steps.computation.precision))
         together = exchange.stage == 3 and not exchange.blocking
@@ -313,7 +315,7 @@ class _Lowering:
 
 
 def shard_and_replica_groups(exchange: Sharded, peers: Peers) -> tuple[Peers, Peers | None]:
-    """The ranks that share a unit, and those that sum the parts kept (None: nobody else has them)."""
+    """The ranks that share a unit's shards, and those that sum equal shards (None: no other rank)."""
     if exchange.within == "all" or peers.inside is None or peers.between is None:
         return peers, None
     return Peers.of(inside=peers.inside), Peers.of(between=peers.between)
@@ -322,7 +324,7 @@ def shard_and_replica_groups(exchange: Sharded, peers: Peers) -> tuple[Peers, Pe
 def compute_slowdown(
     exchange: Sharded, computation: Computation, library: Library, peers: Peers, site: Site
 ) -> float:
-    """Factor on computation with collectives beside it."""
+    """Factor by which concurrent collectives lengthen computation, from 1 to 2."""
     compute_s = float(mean_s(computation).sum())
     if exchange.blocking or compute_s <= 0:
         return 1.0

@@ -70,8 +70,8 @@ BETWEEN_WORKERS = {FABRIC: "intra-node links", NETWORK: "NICs"}
 
 @memoize
 def step_factors(sigma: float, workers: int, stages: int = 1) -> Floats:
-    """Factors on whole steps, evenly over their distribution, enough for so many workers: log-normal with
-    mean 1 for one device. Where several stages follow each other, all wait for the slowest."""
+    """Evenly spaced quantiles of the factor on a whole step, enough for `workers` devices. The distribution
+    is log-normal with mean 1 for one device; with several stages it is that of the slowest stage."""
     if sigma <= 0:
         return np.ones(1)
     rows = min(MOST_ROWS, max(LEAST_ROWS, 4 * workers))
@@ -84,23 +84,23 @@ def step_factors(sigma: float, workers: int, stages: int = 1) -> Floats:
 
 
 def slowest_factor(sigma: float, workers: int, stages: int = 1) -> float:
-    """The mean factor by which the slowest of so many workers is behind the mean of all devices."""
+    """Mean step time of the slowest of `workers` devices, relative to the mean of one device."""
     factors = step_factors(sigma, workers, stages)
     within = (np.arange(len(factors) + 1) / len(factors)) ** workers  # none of them above the k smallest
     return float((factors * np.diff(within)).sum())
 
 
 def step_sigma(computation: Computation, jitter: float, jitter_s: float) -> float:
-    """Standard deviation of the logarithm of step times: the computation's own, or the usual one. No
-    `jitter`: all steps are alike."""
+    """Standard deviation of the logarithm of step times: the computation's own or the usual one, if
+    larger."""
     passes = sum(computation.stands_for) or computation.micro_batches
     step_s = 0.0 if computation.once_s is None else float(computation.once_s.sum())
     return max(computation.variation.step_sigma, usual_sigma(step_s, passes, jitter, jitter_s))
 
 
 def usual_sigma(step_s: float, passes: float, jitter: float = JITTER, jitter_s: float = JITTER_S) -> float:
-    """The usual deviation of steps of so many seconds. Micro-batches, and parts of long steps, vary
-    independently and partly cancel. 0 seconds: an unknown duration."""
+    """Usual standard deviation of the logarithm of step times, for steps of `step_s` seconds (0: unknown).
+    Micro-batches, and parts of long steps, vary independently and partly cancel."""
     pass_s = step_s / passes
     share = jitter if pass_s <= JITTER_SPAN_S else jitter * math.sqrt(JITTER_SPAN_S / pass_s)
     if min(jitter, jitter_s, pass_s) > 0:
@@ -112,8 +112,8 @@ def usual_sigma(step_s: float, passes: float, jitter: float = JITTER, jitter_s: 
 class JointSteps:
     """A step under construction: ops, and a column of durations for each.
 
-    Synthesized ops take their time once, times a factor for the step: variation of single ops averages out
-    over a stretch of them. Recorded steps are taken as they are.
+    A synthesized op has one time, multiplied by a factor per step: variation of single ops averages out
+    over a stretch of them. Recorded steps are used unchanged.
     """
 
     computation: Computation
@@ -146,7 +146,7 @@ class JointSteps:
         return len(self.factors)
 
     def compute(self, name: str, first: int, last: int, deps: Iterable[int], factor: float = 1.0) -> int:
-        """Adds ops `first` to `last` of the computation as one op; returns its position."""
+        """Adds ops `first` to `last` of the computation as one op; returns its index."""
         role, parts = int(self.computation.role[last]), self._role_shares(first, last, factor)
         op = Op(name, WORKER, deps=_unique_sorted(deps), role=role, parts=parts)
         return self.add(op, self._seconds(first, last) * factor)
@@ -154,7 +154,7 @@ class JointSteps:
     def update(
         self, seconds: float, deps: Iterable[int], *, communication_s: float = 0.0, name: str = "optimizer"
     ) -> int:
-        """Adds the optimizer; `communication_s` of its seconds notice and copy received data."""
+        """Adds the optimizer, of which `communication_s` notice and copy received data; returns its index."""
         parts: RoleShares = ()
         if communication_s > 0:
             share = communication_s / seconds
@@ -163,11 +163,11 @@ class JointSteps:
         return self.add(op, np.full(self.rows, seconds))
 
     def collective(self, name: str, kind: Kind, size: float, deps: Iterable[int]) -> tuple[int, ...]:
-        """Adds a collective among all; returns the ops to wait for (`deps` where nobody else takes part)."""
+        """Adds a collective among all ranks; returns the ops to wait for (`deps` for a single rank)."""
         return self.phases(name, self.library.phases(kind, size, self.peers), deps)
 
     def phases(self, name: str, phases: Sequence[Phase], deps: Iterable[int]) -> tuple[int, ...]:
-        """Adds transfers that follow each other."""
+        """Adds consecutive transfers; returns the ops to wait for."""
         before = _unique_sorted(deps)
         for at, phase in enumerate(phases):
             label = name if len(phases) == 1 else f"{name}/{phase.level}[{at}]"
@@ -193,7 +193,7 @@ class JointSteps:
         return np.asarray(np.maximum(self.sums[..., last + 1] - self.sums[..., first], 0.0) * self.factors)
 
     def _role_shares(self, first: int, last: int, factor: float) -> RoleShares:
-        """Shares of a stretch by role; the time that `factor` adds counts as communication."""
+        """Fractions of a stretch's time by role; the time that `factor` adds counts as communication."""
         shares: dict[OpRole, float] = {}
         if self.role_sums:
             own_s = {role: sums[last + 1] - sums[first] for role, sums in self.role_sums.items()}
@@ -206,7 +206,7 @@ class JointSteps:
         return tuple((shares | {OpRole.COMMUNICATION: slowed}).items())
 
     def _next_channel(self, level: str) -> int:
-        """The next of the library's channels of a level, in turn."""
+        """Index of the next channel of a level, in round-robin order."""
         turn = self.turns.get(level, 0)
         self.turns[level] = (turn + 1) % self.library.in_flight
         return turn + (self.library.in_flight if level == "network" and self.peers.inside else 0)
@@ -233,7 +233,7 @@ class JointSteps:
 
 
 def role_sums(computation: Computation) -> dict[OpRole, list[float]]:
-    """Mean seconds before each op of a computation by role; empty where ops are plain passes."""
+    """Mean seconds before each op of a computation, cumulated by role; empty without kinds of work."""
     if computation.work is None:
         return {}
     spent_s, roles = mean_s(computation), computation.op_roles
@@ -244,7 +244,7 @@ def role_sums(computation: Computation) -> dict[OpRole, list[float]]:
 
 
 def cluster_of_site(site: Site, library: Library, peers: Peers) -> Cluster:
-    """The cluster: a node for each machine's NIC and, where devices are joined, two ports of its fabric."""
+    """The simulator's cluster: a node per machine's NIC, and two fabric ports where devices are connected."""
     machine = [site.machine_of(worker) for worker in range(site.workers)]
     nodes: list[Node] = []
     links: list[list[tuple[int, int]]] = [[] for _ in machine]
@@ -293,7 +293,7 @@ def _unique_sorted(deps: Iterable[int]) -> tuple[int, ...]:
 
 
 def contention_s(accesses: float, sent_bytes: float, busy_s: float, site: Site) -> float:
-    """Seconds that computation loses to collectives that send so many bytes in so many seconds."""
+    """Seconds that computation loses to collectives that send `sent_bytes` in `busy_s` seconds."""
     device = site.hardware.device
     if accesses <= 0:
         return 0.0
@@ -306,7 +306,7 @@ def contention_s(accesses: float, sent_bytes: float, busy_s: float, site: Site) 
 
 
 def first_backward_op(computation: Computation) -> int:
-    """The first op of the first backward pass."""
+    """Index of the first backward op; the number of ops if there is none."""
     backward = np.flatnonzero(computation.role == BACKWARD)
     return int(backward[0]) if len(backward) else computation.ops
 

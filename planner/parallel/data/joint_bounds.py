@@ -1,10 +1,10 @@
 """Upper bounds on the throughput of collective exchanges in closed form, for thousands of plans at once.
 
-The step of a worker in the long run lasts at least what it would with every op at its mean: waiting for
-others only adds, and the end of a chain of maxima is convex in its times, so that its mean is not below its
-value at the means (Jensen). All workers go at the rate of the slowest. Channels of one level share its wire:
-where a library has several collectives in flight only their bytes count, where it has one their latencies
-too.
+The step of a worker in the long run lasts at least as long as a step with every op at its mean: waiting
+for others only adds, and the end of a chain of maxima is convex in its times, so that its mean is not
+below its value at the means (Jensen). All workers go at the rate of the slowest. Channels of one level
+share its wire: where a library has several collectives in flight only their bytes count, where it has one
+their latencies count too.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 
 
 def allreduce_bound(exchange: AllReduce, job: Job) -> float:
-    """Upper bound on samples per second."""
+    """Upper bound on samples per second of an all-reduce job."""
     from planner.parallel.data.ddp import backward_slowdown
 
     computation, site, times = job.computation, job.site, job.accumulate
@@ -71,8 +71,8 @@ def _samples_per_s(job: Job, step_s: float) -> float:
 
 @dataclass(frozen=True, slots=True)
 class _TrafficTimes:
-    """The collectives of one micro-batch: seconds one after another, seconds on each level, and seconds
-    that nothing can hide."""
+    """Collectives of one micro-batch: seconds in sequence, seconds per level, and seconds that nothing
+    hides."""
 
     gathers_s: float
     scatters_s: float
@@ -108,7 +108,7 @@ def _traffic_times(exchange: Sharded, traffic: ShardTraffic, library: Library, s
 
 
 def sharded_bound(exchange: Sharded, job: Job) -> float:
-    """Upper bound on samples per second."""
+    """Upper bound on samples per second of a sharded job."""
     computation, site = job.computation, job.site
     library = exchange.library_at(site)
     traffic = exchange.traffic(computation, site)
@@ -134,7 +134,7 @@ def sharded_bound(exchange: Sharded, job: Job) -> float:
 
 @memoize(on=itself)
 def _wait_s(computation: Computation) -> float:
-    """Seconds of waiting for other pipeline stages in a step."""
+    """Seconds per step of waiting for other pipeline stages."""
     return 0.0 if computation.work is None else float(mean_s(computation)[computation.work == WAIT].sum())
 
 
@@ -145,8 +145,7 @@ def _total_s(computation: Computation) -> float:
 
 @memoize(on=itself)
 def _ready_s(computation: Computation, buckets: tuple[Bucket, ...]) -> tuple[float, tuple[float, ...], float]:
-    """Seconds until the backward pass begins, until each bucket is ready, and of all ops, without
-    slowdown."""
+    """Seconds until the backward pass begins, until each bucket is ready, and of all ops."""
     ends = np.cumsum(mean_s(computation))
     turn = first_backward_op(computation)
     forward_s = float(ends[turn - 1]) if 0 < turn < computation.ops else 0.0

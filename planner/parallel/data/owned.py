@@ -1,12 +1,12 @@
-"""Owned optimizer state: each worker keeps the state of whole tensors, as ZeRO-1 of InternEvo does it.
+"""Owned optimizer state: each worker stores the state of whole tensors, as ZeRO-1 of InternEvo does it.
 PyTorch's ZeroRedundancyOptimizer is alike, but waits for all broadcasts before the next pass begins.
 
-Gradients are all-reduced workers in buckets, as in DDP; each owner then updates its tensors and sends
-them to all others, one broadcast an owner, while the next forward pass begins: a layer waits for the owners
-of its tensors. Tensors are owners_of in their order, as evenly as whole tensors can be. `Sharded` cuts
-every tensor into parts instead, so that nobody has more to do than others, and gathers them; a chain of
-broadcasts over hundreds of workers, each of which waits for every machine on its way, is what makes this
-exchange slow there. `within="machine"` has owners in each machine: broadcasts stay on its fabric.
+Gradients are all-reduced in buckets, as in DDP; each owner then updates its tensors and sends them to all
+other workers, one broadcast per owner, while the next forward pass begins: a layer waits for the owners of
+its tensors. Tensors are assigned to owners in their order, as evenly as whole tensors allow. `Sharded`
+cuts every tensor into parts instead, so that all workers have equal shares, and gathers them; a chain of
+broadcasts over hundreds of workers, each of which waits for every machine on its way, makes this exchange
+slow there. `within="machine"` has owners in each machine: broadcasts stay on its fabric.
 """
 
 from __future__ import annotations
@@ -95,8 +95,7 @@ class Owned(Collective):
         return steps.case()
 
     def _add_broadcasts(self, steps: JointSteps) -> tuple[int, tuple[int, ...]]:
-        """Adds broadcasts, and the first forward pass up to the layer that waits for the last of them;
-        returns the next op and its dependencies."""
+        """Adds broadcasts, and the forward pass until the last one is needed; returns next op and deps."""
         computation, library, site = steps.computation, steps.library, steps.site
         sent, group = self.broadcasts(computation, site), self.group(steps.peers)
         forward_s = float(mean_s(computation)[: first_backward_op(computation)].sum())
@@ -114,12 +113,12 @@ class Owned(Collective):
         return at, last
 
     def buckets(self, computation: Computation) -> tuple[Bucket, ...]:
-        """Buckets in the order of their sums."""
+        """Buckets in the order in which they are reduced."""
         width = self.gradient_bytes(computation.precision)
         return bucket_gradients(computation, self.bucket_bytes, self.bucket_bytes, width)
 
     def broadcasts(self, computation: Computation, site: Site) -> tuple[tuple[int, int], ...]:
-        """Bytes that each owner sends, and the first op that needs them."""
+        """Bytes that each owner broadcasts, and the first op that needs them."""
         width = computation.precision.parameter_bytes
         return tuple(
             (elements * width, first)
@@ -140,7 +139,7 @@ class Owned(Collective):
         group: Peers,
         site: Site,
     ) -> float:
-        """Factor on a forward pass of so many seconds with broadcasts beside it."""
+        """Factor by which concurrent broadcasts lengthen a forward pass of `forward_s` seconds."""
         if forward_s <= 0 or group.outermost is None:
             return 1.0
         sizes = [size for size, _ in sent]
@@ -149,8 +148,7 @@ class Owned(Collective):
         return 1 + min(contention_s(self.accesses, moved, busy_s, site) / forward_s, 1.0)
 
     def after_s(self, computation: Computation, buckets: Sequence[Bucket], peers: Peers, site: Site) -> float:
-        """Seconds after the last all-reduce: copying it out of its bucket, and the busiest owner's
-        optimizer."""
+        """Seconds after the last all-reduce: copies out of buckets, and the busiest owner's optimizer."""
         share = largest_share(tensor_elements(computation), self.workers_sharing(site))
         copies_s = 0.0 if peers.outermost is None or not self.accesses else copy_s(buckets, site)
         return copies_s + computation.optimizer_s * share
@@ -176,15 +174,15 @@ class Owned(Collective):
 
 
 def owners_of(sizes: Sequence[int], owners: int) -> tuple[int, ...]:
-    """The owner of each tensor: the row of all elements is cut into equal parts, one per owner, who has
-    the tensors with their middle in its part."""
+    """Index of each tensor's owner. The sequence of all elements is cut into equal parts, one per owner; a
+    tensor belongs to the owner whose part contains its middle."""
     before, part = np.cumsum([0, *sizes]), max(sum(sizes), 1) / owners
     middle = (before[:-1] + before[1:]) / 2
     return tuple(np.minimum(middle // part, owners - 1).astype(int).tolist())
 
 
 def largest_share(sizes: Sequence[int], owners: int) -> float:
-    """The share of all elements that the busiest owner has."""
+    """Fraction of all elements that the busiest owner has."""
     kept: dict[int, int] = {}
     for size, owner in zip(sizes, owners_of(sizes, owners), strict=True):
         kept[owner] = kept.get(owner, 0) + size
@@ -192,7 +190,7 @@ def largest_share(sizes: Sequence[int], owners: int) -> float:
 
 
 def tensor_elements(computation: Computation) -> list[int]:
-    """Elements of each tensor; a unit's vectors go along with its matrices."""
+    """Number of elements of each tensor; a unit's vectors are counted with its matrices."""
     return [
         size for parameter in computation.parameters for size in parameter.matrices or (parameter.elements,)
     ]
@@ -200,7 +198,7 @@ def tensor_elements(computation: Computation) -> list[int]:
 
 @memoize(on=ops_of)
 def elements_by_owner(computation: Computation, owners: int) -> tuple[tuple[int, int], ...]:
-    """Elements that each owner sends, and the first op that needs any, in the order of need."""
+    """Elements that each owner broadcasts, and the first op that needs any of them, sorted by that op."""
     sizes = tensor_elements(computation)
     needed = [
         min(parameter.readers, default=0)

@@ -1,4 +1,4 @@
-"""The base of strategies over collectives: their settings as requests write them, checked; their links."""
+"""The base class of strategies over collectives: checks of settings, the library and its links."""
 
 from __future__ import annotations
 
@@ -59,8 +59,7 @@ class Collective(Exchange):
 
     @classmethod
     def first_candidate(cls, asked: Asked, site: Site) -> Self | None:
-        """The strategy with the requested settings; None where it cannot run, and on one device unless it
-        is asked for."""
+        """The strategy with the requested settings; None if it cannot run, or unrequested on one device."""
         if site.workers < 2 and not asked.choices and not asked.single:
             return None
         exchange = strategy_with_settings(cls, tuple(asked.choices.items()))
@@ -72,37 +71,37 @@ class Collective(Exchange):
         return infeasibility(self.library, site, within=self.within)
 
     def library_at(self, site: Site) -> Library:
-        """The library of collectives on a site."""
+        """The library of collectives that a site uses."""
         return library(self.library, self.algorithm, site)
 
     def workers_sharing(self, site: Site) -> int:
-        """Workers over which the parts of a tensor, or whole tensors, are spread."""
+        """Number of workers over which the parts of a tensor, or whole tensors, are spread."""
         return min(site.devices, site.workers) if self.within == "machine" else site.workers
 
     def gradient_bytes(self, precision: Precision) -> int:
-        """Bytes per element of the gradients that are kept and sent."""
+        """Bytes per element of the stored and sent gradients."""
         return GRADIENTS.get(self.gradients, precision.gradient_bytes)
 
     def joint_steps(self, computation: Computation, site: Site, jitter_s: float = JITTER_S) -> JointSteps:
-        """An empty step of a site, to be filled with computation and collectives."""
+        """An empty step on a site, to which computation and collectives are added."""
         library = self.library_at(site)
         jitter_s = jitter_s if self.jitter else 0.0
         return JointSteps(computation, site, library, peers_of(site, library), self.jitter, jitter_s)
 
     def link_notes(self, site: Site | None) -> tuple[Note, ...]:
-        """What the strategy assumes about the links of a site."""
+        """Notes on what the strategy assumes about the links of a site."""
         return () if site is None else link_notes(site, self.library_at(site))
 
 
 def library(name: str, algorithm: str, site: Site) -> Library:
-    """A library by name; `auto` is Gloo on CPU machines, as NCCL needs GPUs."""
+    """The collective library of this name; `auto` is Gloo on CPU machines, as NCCL needs GPUs."""
     if name == "auto":
         name = "nccl" if site.hardware.device.kind == "gpu" else "gloo"
     return Nccl(algorithm) if name == "nccl" else Gloo()  # type: ignore[arg-type]
 
 
 def infeasibility(name: str, site: Site | None, *, within: str = "all") -> BadInput | None:
-    """Why collectives cannot run on a site, with the remedy; None if they can."""
+    """The error that explains why collectives cannot run on a site, with the remedy; None if they can."""
     if site is None:
         return None
     hardware, words = site.hardware, ""
@@ -121,21 +120,20 @@ def infeasibility(name: str, site: Site | None, *, within: str = "all") -> BadIn
 
 
 def missing_bandwidth(site: Site) -> str:
-    """Why machines of a site cannot talk to others, with the remedy; empty if they can."""
+    """Explains that a site's NIC bandwidth is not published, with the remedy; empty string if it is."""
     if site.market.nic_bytes_per_s(site.hardware) is None:
         return f"the NIC of {site.hardware.name} is not published; give --bandwidth"
     return ""
 
 
 def can_shard_within_machines(site: Site) -> bool:
-    """Whether a site has several whole machines with several devices, in each of which something can be
-    spread."""
+    """Whether a site has several full machines with several devices each."""
     return site.machines > 1 and site.devices > 1 and site.workers % site.devices == 0
 
 
 @memoize
 def strategy_with_settings(kind: type[E], choices: tuple[tuple[str, str], ...]) -> E:
-    """A strategy with the settings of a request, written as in `bucket_bytes=1000000`."""
+    """A strategy with the settings of a request, given as text such as `bucket_bytes=1000000`."""
     default = kind()
     types = {field.name: type(getattr(default, field.name)) for field in fields(default)}  # type: ignore[arg-type]
     values: dict[str, Any] = {}

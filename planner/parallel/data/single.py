@@ -1,4 +1,4 @@
-"""Alone: one device, which computes, updates its parameters itself and exchanges nothing."""
+"""Alone: one device, which computes, updates its own parameters and exchanges nothing."""
 
 from __future__ import annotations
 
@@ -78,7 +78,7 @@ class Alone(Exchange):
 
     @classmethod
     def bounds(cls, jobs: Sequence[Job]) -> Floats:
-        """Samples of a step over its mean length, as ops follow one another."""
+        """Samples per step divided by the mean step time, as ops run one after another."""
         steps = [job.step for job in jobs]
         steps_s = [float(step.durations_s.sum(axis=1).mean()) + step.optimizer_s for step in steps]
         return np.array([step.batch for step in steps], np.float64) / np.array(steps_s, np.float64)

@@ -1,7 +1,7 @@
-"""Units of sharded training: the blocks of a model, and the stretches of a step in which each computes.
+"""Units of sharded training: the blocks of a model, and the stretches of a step in which each one computes.
 
 A device runs its ops in order; an op belongs to the unit whose parameters it reads, or whose gradients it
-makes, or else to that of the op before it. So a pass is a sequence of stretches, one unit each.
+makes, or else to the unit of the op before it. So a pass is a sequence of stretches, one unit each.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ class Unit:
     frozen_bytes: float = 0.0  # of parameters beside them that are not trained
 
     def gathered_bytes(self, precision: Precision, stage: int) -> float:
-        """Bytes that a ZeRO stage gathers: frozen parameters in stage 3 only, in their own width."""
+        """Bytes that a ZeRO stage gathers. Frozen parameters count in stage 3 only, in their own width."""
         trained = float(self.elements * precision.parameter_bytes)
         return trained + self.frozen_bytes if stage == 3 else trained
 
@@ -33,15 +33,15 @@ class Unit:
 
     @property
     def size(self) -> float:
-        """Elements; frozen parameters count by their bytes in 16 bits."""
+        """Number of elements; frozen parameters count by their bytes in 16 bits."""
         return self.elements + self.frozen_bytes / 2
 
 
 @dataclass(frozen=True, slots=True)
 class Stretch:
-    """Ops `first` to `last` of one unit. `gathers`: its parameters have to be gathered for it; `scatters`:
-    units whose gradients are complete after it; `final`: it is in the last micro-batch. It has the
-    collectives of `stands_for` micro-batches."""
+    """Ops `first` to `last`, all of one unit. `gathers`: the unit's parameters are gathered before it;
+    `scatters`: units whose gradients are complete after it; `final`: it is in the last micro-batch. Its
+    collectives count for `stands_for` micro-batches."""
 
     name: str
     unit: int
@@ -55,7 +55,7 @@ class Stretch:
 
 @dataclass(frozen=True, slots=True)
 class Units:
-    """The units of a computation, and the unit of each of its blocks."""
+    """The units of a computation, and the index of the unit of each block."""
 
     units: tuple[Unit, ...]
     of_block: tuple[int, ...]
@@ -68,7 +68,7 @@ class Units:
 
 
 def units_of(computation: Computation, least: int = 0) -> Units:
-    """Units of a computation: its blocks in order, small ones wrapped together up to `least` elements."""
+    """The units of a computation: its blocks in order, small ones merged up to `least` elements."""
     blocks = [Unit(name, 0) for name in computation.blocks]
     for parameter in computation.parameters:
         blocks[parameter.block] += Unit(parameter.name, parameter.elements, parameter.frozen_bytes)
@@ -135,7 +135,7 @@ def stretches(computation: Computation, units: Units) -> tuple[Stretch, ...]:
 
 
 def _unit_by_op(computation: Computation, needs: dict[int, int], n: int) -> list[int]:
-    """The unit of each op of a pass."""
+    """Index of the unit that each op of a pass belongs to."""
     owner: list[int] = []
     current = next((needs[op] for op in range(n) if op in needs), 0)
     for op in range(n):
