@@ -34,7 +34,7 @@ def answer(command: str) -> str:
 
 
 ROWS = (  # suite and part in docs/validation.md, and what README calls them
-    ("allreduce", "PyTorch over shaped links", "DDP and FSDP, from a one-rank trace"),
+    ("allreduce", "PyTorch over bandwidth-limited links (tc)", "DDP and FSDP, from a one-rank trace"),
     ("servers", "one server", "parameter servers, from a one-worker profile"),
     ("sharded", "FSDP and ZeRO", "FSDP and ZeRO, large models"),
     ("sharded", "tensor and pipeline", "tensor and pipeline parallelism"),

@@ -21,7 +21,7 @@ from pathlib import Path
 import numpy as np
 
 from planner.validation import memory
-from planner.validation.own import own_rows
+from planner.validation.own import read_own_rows
 from planner.validation.reader import published_runs, read_rows
 from planner.validation.run import Run
 
@@ -31,7 +31,7 @@ Points = list[tuple[Run, float]]  # with the predicted peak in GiB
 def left_out(points: Points) -> None:
     """Errors with constants that were chosen without the source of a run."""
     measured = np.array([run.memory_gib for run, _ in points])
-    error = np.array(memory.source_left_out([run for run, _ in points])) / measured - 1
+    error = np.array(memory.left_out_peaks_gib([run for run, _ in points])) / measured - 1
     transformers = np.array([run.arch != "cnn" for run, _ in points])
     for words, mine in (("all", np.full(len(points), True)), ("transformers", transformers)):
         size = np.abs(error[mine])
@@ -49,7 +49,7 @@ def main() -> int:
     parser.add_argument("--left-out", action="store_true", help="constants without the source of each run")
     parser.add_argument("--rows", action="store_true", help="print every row")
     arguments = parser.parse_args()
-    runs = published_runs()[0] if arguments.data is None else read_rows(own_rows(arguments.data)[0])[0]
+    runs = published_runs()[0] if arguments.data is None else read_rows(read_own_rows(arguments.data)[0])[0]
     left: Counter[str] = Counter()
     points: Points = []
     for run in runs:

@@ -26,7 +26,7 @@ from fit_runs import one_machine_runs, predicted_step_s, single_device_runs
 from large_fit import large_fit_runs
 
 from planner.device.rates import constants, family_of
-from planner.validation.devices import framework_factor, published
+from planner.validation.devices import framework_factor, published_rows
 from planner.validation.predict import kind_of
 
 LEFT_OUT = Path(__file__).parents[2] / "planner" / "validation" / "data" / "rates_left_out.csv"
@@ -102,7 +102,7 @@ def known_frameworks(rows: list[Left]) -> list[Left]:
 def old_devices_off() -> np.ndarray[tuple[int], np.dtype[np.float64]]:
     """Errors of what plans of networks over images have in single precision on the four old devices: kernel
     rates of the hardware files, and one factor a release of a framework."""
-    rows = [entry for entry in published() if entry.role == "fit" and entry.format != "tf32"]
+    rows = [entry for entry in published_rows() if entry.role == "fit" and entry.format != "tf32"]
     ratios = [row.predicted(framework_factor(row.framework)) / row.images_per_s for row in rows]
     return np.abs(np.array(ratios) - 1)
 

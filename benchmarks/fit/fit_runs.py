@@ -20,7 +20,7 @@ from planner.device.rates.times import computation_s, framework_named
 from planner.parallel.data.joint import ACCESSES, MEMORY_SHARE, slowest_factor, usual_sigma
 from planner.validation.predict import obstacle
 from planner.validation.reader import published_runs
-from planner.validation.suites import is_alone, is_apart
+from planner.validation.suites import is_alone, is_excluded_from_fit
 from planner.validation.throughput import throughput_runs
 
 if TYPE_CHECKING:
@@ -130,7 +130,7 @@ def fit_run_of(run: Run) -> FitRun | None:
 def is_fitted(run: Run) -> bool:
     """Whether the fit may see a run: not those of other networks, nor those that suites list apart."""
     assert run.model is not None
-    return network_of(run.model) != "other" and not is_apart(run)
+    return network_of(run.model) != "other" and not is_excluded_from_fit(run)
 
 
 def predicted_step_s(run: FitRun) -> float:

@@ -47,7 +47,7 @@ class Site:
     Unequal workers and machines: `speeds` are the relative speeds of the workers' computation (1: as
     computed), `nic_shares` the free share of each machine's NIC; empty means all alike. `round_trip_s` is
     the round trip of a small message between machines (None: usual for the network and library),
-    `burst_bytes` the burst that a shaped link lets through after a pause.
+    `burst_bytes` the burst a bandwidth-limited link (tc) lets through after a pause.
     """
 
     hardware: Hardware

@@ -17,7 +17,7 @@ What differs from the paper, because real runs show it (`infer=False` leaves out
   arrival of the largest transfer of each server tells its share, except for the server that ends last, which
   has what is left. Until the windows have filled the port's buffer every server sends at its NIC's rate, so
   the port is shared equally at first.
-- A shaped link lets `burst_bytes` through at once after it was idle (token bucket).
+- A bandwidth-limited link (tc) lets `burst_bytes` through at once after it was idle (token bucket).
 """
 
 from __future__ import annotations

@@ -47,7 +47,7 @@ def names() -> list[str]:
     return list(dict.fromkeys([*SOURCES, *(key.check for key in checks()), *map(str, checks())]))
 
 
-def chosen(asked: Sequence[str]) -> list[CheckName]:
+def select_checks(asked: Sequence[str]) -> list[CheckName]:
     """Checks selected by names (a paper, a check, or `paper/check`); all without names."""
     known = names()
     for name in asked:
@@ -63,7 +63,7 @@ def validate(
     progress: Progress = ignore_progress,
 ) -> list[Row]:
     """Runs the checks and returns their rows, in the same order for any number of threads."""
-    keys = chosen(asked)
+    keys = select_checks(asked)
     rows: list[Row] = []
     with executor_of(None, jobs) as pool:
         results = pool.map(lambda key: checks()[key](), keys)

@@ -109,7 +109,7 @@ def points(data: Path) -> list[DdpPoint]:
     their draws differ; otherwise the second repeat is used, which ran alone."""
     known = configs(data)
     runs: dict[tuple[str, int], list[dict[str, str]]] = defaultdict(list)
-    for line in _rows(data, "summary.csv") or _from_steps(known.values()):
+    for line in _rows(data, "summary.csv") or _summarize_steps(known.values()):
         if line["config"] in known:
             runs[line["config"], int(line["W"])].append(line)
     parts = []
@@ -126,7 +126,7 @@ def points(data: Path) -> list[DdpPoint]:
 
 
 @memoize
-def waits(data: Path) -> dict[bool, dict[int, float]]:
+def hop_latencies_s(data: Path) -> dict[bool, dict[int, float]]:
     """Seconds per hop of a tiny all-reduce beyond the link delay, by whether links are delayed and by
     number of ranks. Runs with nothing else on the machine are preferred."""
     times: dict[tuple[bool, str, int], list[float]] = defaultdict(list)
@@ -146,7 +146,7 @@ def waits(data: Path) -> dict[bool, dict[int, float]]:
 
 def round_trip_s(config: RunConfig, workers: int, data: Path) -> float:
     """Seconds per message round trip: twice the link delay plus the measured overhead of hosts and relay."""
-    measured = waits(data)[config.delay_s > 0] or waits(DATA)[config.delay_s > 0]
+    measured = hop_latencies_s(data)[config.delay_s > 0] or hop_latencies_s(DATA)[config.delay_s > 0]
     ranks = sorted(measured)
     extra = float(np.interp(workers, ranks, [measured[count] for count in ranks]))
     return 2 * config.delay_s + extra
@@ -159,7 +159,7 @@ def _rows(data: Path, name: str) -> list[dict[str, str]]:
     return []
 
 
-def _from_steps(known: Iterable[RunConfig]) -> list[dict[str, str]]:
+def _summarize_steps(known: Iterable[RunConfig]) -> list[dict[str, str]]:
     """Builds the rows of a missing summary.csv from the recorded steps of each run."""
     parts = []
     for config in known:
@@ -210,10 +210,10 @@ def computation_of(config: RunConfig, workers: int = 1) -> Computation:
     """Computation of one step from a one-rank trace, with jitter as configured. Host work of FSDP2 grows
     with the number of workers that share the cores."""
     if config["mode"] == "fsdp":  # a loop without autograd: its trace has no layers
-        return configured(config)
+        return configured_computation(config)
     imported = import_computation([config.trace], batch=1, model=config["model"])
     if config["mode"] == "fsdp2":
-        return computes_in_units(steadied(between_blocking_collectives(imported, config, workers)), config)
+        return group_by_unit(steadied(block_on_collectives(imported, config, workers)), config)
     traced = steadied(imported)
     sigma = config.get("jitter_sigma", 0.0)
     if not sigma:
@@ -223,11 +223,11 @@ def computation_of(config: RunConfig, workers: int = 1) -> Computation:
     return steadied(mean, Variation(sigma, 0.0), steps=ROWS)
 
 
-def configured(config: RunConfig) -> Computation:
+def configured_computation(config: RunConfig) -> Computation:
     """Builds a chain of forward and backward passes from the layer times in the configuration."""
     layers = config["layers"]
     n = len(layers)
-    unit = _units(config)
+    unit = _unit_indices(config)
     parameters = tuple(
         Parameter(tensor["name"], tensor["floats"], (at,), 2 * n - 1 - at, unit[layer["name"]])
         for at, layer in enumerate(layers)
@@ -251,7 +251,7 @@ def configured(config: RunConfig) -> Computation:
     )
 
 
-def between_blocking_collectives(computation: Computation, config: RunConfig, workers: int) -> Computation:
+def block_on_collectives(computation: Computation, config: RunConfig, workers: int) -> Computation:
     """Adjusts the traced computation for collectives that block the host. No kernel is launched ahead, so
     each takes its configured time; host work slows down as ranks share the cores."""
     stated_s = {f"forward/{layer['name']}": layer["fwd_s"] for layer in config["layers"]}
@@ -261,9 +261,9 @@ def between_blocking_collectives(computation: Computation, config: RunConfig, wo
     return replace(computation, durations_s=np.where(np.isnan(kernel_s), host_s, kernel_s))
 
 
-def computes_in_units(computation: Computation, config: RunConfig) -> Computation:
+def group_by_unit(computation: Computation, config: RunConfig) -> Computation:
     """Assigns the traced parameters to the FSDP units of the configuration instead of to layers."""
-    unit = _units(config)
+    unit = _unit_indices(config)
     layer = [name.rpartition("_")[0] for name in computation.blocks]
     return replace(
         computation,
@@ -275,7 +275,7 @@ def computes_in_units(computation: Computation, config: RunConfig) -> Computatio
     )
 
 
-def _units(config: RunConfig) -> dict[str, int]:
+def _unit_indices(config: RunConfig) -> dict[str, int]:
     return {name: at for at, unit in enumerate(config["ddp_buckets"]) for name in unit["tensors"]}
 
 

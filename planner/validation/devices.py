@@ -26,7 +26,7 @@ from planner.validation.predict import RunStep, kind_of, predicted
 from planner.validation.reader import published_runs
 from planner.validation.row import DATA, Row, RowName, figures, table
 from planner.validation.run import Run
-from planner.validation.suites import is_alone, is_apart
+from planner.validation.suites import is_alone, is_excluded_from_fit
 from planner.validation.throughput import throughput_runs
 
 FITTED, UNSEEN = 0.15, 0.25
@@ -65,7 +65,7 @@ def machine(device: str) -> Hardware:
 
 
 @memoize
-def published() -> tuple[Published, ...]:
+def published_rows() -> tuple[Published, ...]:
     """Published rows that predictions can be compared with: known device and network, stated batch, and
     the number format of the device's rates (fp32, or the framework's default on A100). Other image
     sizes are excluded."""
@@ -96,7 +96,7 @@ def framework_factor(framework: str) -> float:
     """Step time of a framework relative to the reference framework: median over its fitted rows."""
     if framework == figures("devices")["reference"]["framework"]:
         return 1.0
-    mine = [entry for entry in published() if entry.framework == framework and entry.role == "fit"]
+    mine = [entry for entry in published_rows() if entry.framework == framework and entry.role == "fit"]
     return _median_factor(mine) if mine else 1.0
 
 
@@ -107,13 +107,13 @@ def _median_factor(mine: Sequence[Published]) -> float:
 def _rows(check: str, wanted: Callable[[Published], bool], tolerance: float, how: str) -> list[Row]:
     """One row per device, framework and network, for the batch with the largest error."""
     groups: dict[tuple[str, str, str], list[Published]] = defaultdict(list)
-    for entry in published():
+    for entry in published_rows():
         if wanted(entry):
             groups[entry.device, entry.framework, entry.model].append(entry)
-    return [_worst(check, key, mine, tolerance, how=how) for key, mine in sorted(groups.items())]
+    return [_worst_row(check, key, mine, tolerance, how=how) for key, mine in sorted(groups.items())]
 
 
-def _worst(
+def _worst_row(
     check: str, key: tuple[str, str, str], mine: Iterable[Published], tolerance: float, *, how: str
 ) -> Row:
     device, framework, model = key
@@ -134,31 +134,31 @@ def _worst(
     )
 
 
-def fitted() -> list[Row]:
+def fitted_rows() -> list[Row]:
     """Errors on the throughputs that kernel rates were fitted to."""
     how = "step time of the catalogue's kernel rates, fitted to these rows, times one factor a framework"
     return _rows("fitted", lambda item: item.role == "fit", FITTED, how)
 
 
-def unseen() -> list[Row]:
+def unseen_rows() -> list[Row]:
     """Errors on training throughputs that were not fitted to."""
     how = "step time of the catalogue's kernel rates; a factor only for frameworks of the fit"
     return _rows("unseen", lambda item: item.role == "check" and item.format != "tf32", UNSEEN, how)
 
 
-def tf32() -> list[Row]:
+def tf32_rows() -> list[Row]:
     """Errors on the A100 in TF32, whose matrix kernels share one fitted factor."""
     how = "the V100's share of the A100's peaks, one factor for TF32 fitted to these rows"
     return _rows("tf32", lambda item: item.format == "tf32", UNSEEN, how)
 
 
-def forward() -> list[Row]:
+def forward_rows() -> list[Row]:
     """Errors on forward-pass throughputs, which were not fitted to."""
     how = f"forward pass by the catalogue's kernel rates, batches from {LEAST_FORWARD} on"
     return _rows("forward", lambda item: item.role == "forward" and item.batch >= LEAST_FORWARD, UNSEEN, how)
 
 
-def cpus() -> list[Row]:
+def cpu_rows() -> list[Row]:
     """Errors on catalog CPUs, whose kernel rates are estimates: the worst network per machine and
     framework. Each framework has one factor, the median over its rows: MXNet's forward passes with MKL
     are faster than the TensorFlow training that the rates describe."""
@@ -201,14 +201,14 @@ def cpus() -> list[Row]:
     return rows
 
 
-def runs() -> list[Row]:
+def median_runs() -> list[Row]:
     """The run with the median error per device family, kind of network and precision.
     `benchmarks/fit/devices.py` prints these errors with a source or a device left out."""
     groups: dict[tuple[str, str, str], list[tuple[float, Run, RunStep]]] = defaultdict(list)
     for run in (*published_runs()[0], *throughput_runs()):
         step = predicted(run) if is_alone(run) else ""
         if isinstance(step, RunStep) and run.model and run.device and run.precision and run.step_s:
-            if is_apart(run) or network_of(run.model) == "other":
+            if is_excluded_from_fit(run) or network_of(run.model) == "other":
                 continue
             key = (family_of(run.device, constants()), kind_of(run.model), run.precision.name)
             groups[key].append((abs(math.log(step.seconds / run.step_s)), run, step))
@@ -233,10 +233,10 @@ def runs() -> list[Row]:
 
 
 CHECKS = {
-    "fitted": fitted,
-    "tf32": tf32,
-    "unseen": unseen,
-    "forward": forward,
-    "cpus": cpus,
-    "runs": runs,
+    "fitted": fitted_rows,
+    "tf32": tf32_rows,
+    "unseen": unseen_rows,
+    "forward": forward_rows,
+    "cpus": cpu_rows,
+    "runs": median_runs,
 }

@@ -146,8 +146,8 @@ def figures_of(rows: Sequence[Compared]) -> Figures:
     """Error statistics of the given runs; there must be at least one."""
     errors = np.array([row.error for row in rows])
     sizes = abs(errors)
-    left_out = _sizes(rows, lambda row: row.left_out)
-    rule = _sizes(rows, lambda row: row.rule)
+    left_out = _absolute_errors(rows, lambda row: row.left_out)
+    rule = _absolute_errors(rows, lambda row: row.rule)
     inside = [row.inside for row in rows if row.inside is not None]
     return Figures(
         runs=len(rows),
@@ -169,12 +169,12 @@ def ninth(sizes: Iterable[float]) -> float:
     return float(np.quantile(np.fromiter(sizes, np.float64), 0.9))
 
 
-def _sizes(rows: Sequence[Compared], of: Callable[[Compared], float | None]) -> list[float]:
+def _absolute_errors(rows: Sequence[Compared], of: Callable[[Compared], float | None]) -> list[float]:
     pairs = [(of(row), row.measured) for row in rows]
     return [abs(value / measured - 1) for value, measured in pairs if value is not None]
 
 
-def ranged_by_others(rows: Sequence[Compared]) -> list[Compared]:
+def add_ranges(rows: Sequence[Compared]) -> list[Compared]:
     """Adds to each row a 90% range computed from the errors of all other sources. A row's own source never
     contributes; with one source there is no range."""
     result = []

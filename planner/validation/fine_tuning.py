@@ -18,7 +18,7 @@ from statistics import median
 from typing import TYPE_CHECKING, Any
 
 from planner.errors import PlannerError
-from planner.validation.evidence import Compared, Evidence, Statement, ranged_by_others
+from planner.validation.evidence import Compared, Evidence, Statement, add_ranges
 from planner.validation.row import DATA, figures, table
 
 if TYPE_CHECKING:
@@ -50,7 +50,7 @@ def evidence() -> Evidence:
         replace(row, left_out=row.predicted * math.exp(shifts[row.id])) if row.id in shifts else row
         for row in rows
     ]
-    memory = {row.id: row for row in ranged_by_others([row for row in rows if row.part == MEMORY])}
+    memory = {row.id: row for row in add_ranges([row for row in rows if row.part == MEMORY])}
     rows = [memory.get(row.id, row) for row in rows]
     return evidence_from("fine-tuning", rows, skipped, ratio_statements(rows))
 

@@ -45,7 +45,7 @@ FALLS, STAYS, FASTER = 0.6, 0.9, 1.2
 OWNERS = 0.2  # of the published ratio
 
 
-def per_device(
+def bound_per_device(
     model: Model,
     hardware: Hardware,
     devices: int,
@@ -65,7 +65,7 @@ def network_rates(gbit_per_s: Sequence[float] = NETWORKS_GBIT) -> dict[float, fl
     """Upper bound on samples per second per device of ZeRO-3 on 384 V100, by Gbit/s per machine."""
     model = transformer(Dimensions("gpt", 12288, 76, 96, 51200), 2048, "gpt-138b")
     return {
-        gbit: per_device(
+        gbit: bound_per_device(
             model, machine("V100-SXM2-32GB", 16, gbit / 8 * 1e9), 384, 1, Sharded(), precision=FP16
         )
         for gbit in gbit_per_s
@@ -76,7 +76,7 @@ def micro_batch_rates(batches: Sequence[int] = (1, 16)) -> dict[int, list[float]
     """Upper bounds on samples per second per A100 with FSDP: by micro-batch, one per entry of `DEVICES`."""
     model, hardware = _seven_billion()
     return {
-        batch: [per_device(model, hardware, devices, batch, Sharded()) for devices in DEVICES]
+        batch: [bound_per_device(model, hardware, devices, batch, Sharded()) for devices in DEVICES]
         for batch in batches
     }
 
@@ -87,8 +87,8 @@ def rates_over_all_and_inside(batch: int = 1, devices: int = 1024) -> tuple[floa
     over_all = Sharded()
     inside = replace(over_all, within="machine")
     return (
-        per_device(model, hardware, devices, batch, over_all),
-        per_device(model, hardware, devices, batch, inside),
+        bound_per_device(model, hardware, devices, batch, over_all),
+        bound_per_device(model, hardware, devices, batch, inside),
     )
 
 
@@ -112,7 +112,7 @@ def owner_pairs() -> dict[int, tuple[Run, Run]]:
     }
 
 
-def network() -> list[Row]:
+def network_rows() -> list[Row]:
     """ZeRO-3 rate at each network bandwidth, relative to the rate at the highest."""
     rates = network_rates()
     widest = NETWORKS_GBIT[-1]
@@ -130,7 +130,7 @@ def network() -> list[Row]:
     return rows
 
 
-def micro_batch() -> list[Row]:
+def micro_batch_rows() -> list[Row]:
     """Rate per device among 1,024 devices relative to 8, by micro-batch."""
     rows = []
     result = micro_batch_rates()
@@ -148,7 +148,7 @@ def micro_batch() -> list[Row]:
     return rows
 
 
-def within() -> list[Row]:
+def sharding_rows() -> list[Row]:
     """Rate with sharding inside machines relative to sharding over all ranks."""
     over_all, inside = rates_over_all_and_inside()
     about: About = {
@@ -161,7 +161,7 @@ def within() -> list[Row]:
     return [row.stated("faster", f"{times:.2f} times", times > FASTER, f"above {FASTER:g} times", **about)]
 
 
-def owners() -> list[Row]:
+def owner_rows() -> list[Row]:
     """ZeRO-1 with whole tensors: step time when sharded over all ranks relative to inside machines."""
     rows = []
     for devices, (over_all, inside) in owner_pairs().items():
@@ -180,13 +180,14 @@ def owners() -> list[Row]:
     return rows
 
 
-def rules() -> list[Row]:
+def rules_rows() -> list[Row]:
     """Median error relative to that of each rule of thumb, where communication matters."""
     rows = []
     for statement in evidence("sharded").statements:
         assert statement.target is not None
+        rule = statement.name.rsplit(" relative to a ", 1)[-1]
         about: About = {
-            "name": RowName("large", "rules", statement.name.rsplit(" of ", 1)[-1].replace(" ", "_")),
+            "name": RowName("large", "rules", rule.removesuffix(" estimate").replace("-", "_")),
             "what": statement.name,
             "how": "median errors of published runs, their sources left out of the fit",
             "source": "planner/validation/data/training.csv.gz",
@@ -196,9 +197,9 @@ def rules() -> list[Row]:
 
 
 CHECKS: dict[str, Check] = {
-    "network": network,
-    "micro_batch": micro_batch,
-    "within": within,
-    "owners": owners,
-    "rules": rules,
+    "network": network_rows,
+    "micro_batch": micro_batch_rows,
+    "within": sharding_rows,
+    "owners": owner_rows,
+    "rules": rules_rows,
 }

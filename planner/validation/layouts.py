@@ -124,7 +124,7 @@ class LayoutChoice:
     correlation: float | None
 
 
-def shipped() -> Evidence:
+def shipped_evidence() -> Evidence:
     """Result of the layouts suite on the table shipped with the package."""
     runs, refused = read_layouts(packed_table("layouts.csv.gz"), LAYOUT_SOURCE)
     return layouts_evidence(runs, {entry.id: entry.reason for entry in refused})

@@ -79,7 +79,7 @@ def is_refused(run: Run) -> bool | None:
     return min(required) > run.device_gib * GIB * USABLE["gpu"]
 
 
-def source_left_out(runs: Sequence[Run]) -> list[float]:
+def left_out_peaks_gib(runs: Sequence[Run]) -> list[float]:
     """Predicted peaks in GiB with constants chosen without each run's own source. The constants are
     fragmentation and buffer bytes per process group; all other sources weigh the same."""
     peaks = [peak_memory(run) for run in runs]
@@ -202,7 +202,7 @@ def group_of(run: Run) -> str:
     return " ".join(filter(None, (run.source, network, precision, sharding)))
 
 
-def with_readings(row: Compared, run: Run) -> Compared:
+def widen_range(row: Compared, run: Run) -> Compared:
     """Widens a row's range to cover every reading of unpublished settings."""
     peaks = [gib for other in run.readings if not isinstance(gib := peak_gib(other), str)]
     if row.low is None or row.high is None or not peaks:

@@ -158,7 +158,7 @@ def _whole_network(row: Row, inferred: list[str]) -> Model | str:
     if length is None:
         return "no sequence length is stated"
     headless = model.name.startswith("bert") and not row["framework"].startswith(WHOLE_HEAD)
-    return _of_length(name, length, headless, has_flash_attention(row))
+    return _at_length(name, length, headless, has_flash_attention(row))
 
 
 def _sequence_length(row: Row, inferred: list[str]) -> int | None:
@@ -175,7 +175,7 @@ def _sequence_length(row: Row, inferred: list[str]) -> int | None:
 
 
 @memoize  # hundreds of rows ran tens of networks
-def _of_length(name: str, tokens: int, headless: bool, flash: bool) -> Model:
+def _at_length(name: str, tokens: int, headless: bool, flash: bool) -> Model:
     """Network with `tokens` tokens per sequence. `headless`: without BERT's vocabulary head, which
     fine-tuning lacks; NVIDIA's and DeepSpeed's pre-training applies it to masked positions alone (15%,
     one percent of the arithmetic)."""

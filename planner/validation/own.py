@@ -17,14 +17,14 @@ from planner.validation import scaling
 from planner.validation.evidence import OTHER_KIND, Evidence
 from planner.validation.layouts import layouts_evidence, read_layouts
 from planner.validation.reader import Refused, published_runs, read_rows
-from planner.validation.row import filled, read_table, wrong_figure
+from planner.validation.row import figure_problem, fill_columns, read_table
 from planner.validation.run import Row, Run
 from planner.validation.suites import OF_RUNS, evidence_of
 
 NEEDED = ("model", "device", "devices")
 
 
-def own_rows(path: Path) -> tuple[list[Row], list[Refused]]:
+def read_own_rows(path: Path) -> tuple[list[Row], list[Refused]]:
     """Reads a user's file: rows with all columns (derived if possible), and refused rows."""
     rows = read_table(path)
     if not rows:
@@ -35,8 +35,8 @@ def own_rows(path: Path) -> tuple[list[Row], list[Refused]]:
     parts: list[Row] = []
     refused = []
     for line, row in enumerate(rows, 2):
-        full = filled(row, line, path.stem)
-        if wrong := wrong_figure(full):
+        full = fill_columns(row, line, path.stem)
+        if wrong := figure_problem(full):
             refused.append(Refused(full["id"], full["source_id"], wrong))
         else:
             parts.append(full)
@@ -54,7 +54,7 @@ class Account:
 
 def own_evidence(path: Path) -> tuple[list[Evidence], Account]:
     """Results of all suites that can compare any of a user's runs, and the account of every row."""
-    rows, unread = own_rows(path)
+    rows, unread = read_own_rows(path)
     runs, refused = read_rows(rows)
     runs = [replace(run, fit_id=_fit_id(run)) for run in runs]
     reasons = {entry.id: entry.reason for entry in (*unread, *refused)}
@@ -64,7 +64,7 @@ def own_evidence(path: Path) -> tuple[list[Evidence], Account]:
     account = Account(len(rows) + len(unread), len(compared), skipped)
     kept = [match for match in results if match.rows]
     if not kept:
-        raise BadInput(f"{path}: no row can be compared ({_most(skipped)})")
+        raise BadInput(f"{path}: no row can be compared ({_frequent_reasons(skipped)})")
     return kept, account
 
 
@@ -77,7 +77,7 @@ def _reason(id: str, found: Sequence[Evidence]) -> str:
     return reasons[0] if reasons else "of no known kind"
 
 
-def _most(skipped: Mapping[str, str]) -> str:
+def _frequent_reasons(skipped: Mapping[str, str]) -> str:
     ranked = Counter(skipped.values()).most_common(3)
     return "; ".join(f"{count} x {reason}" for reason, count in ranked) or "it has none"
 
@@ -105,5 +105,5 @@ def own_layouts(path: Path) -> tuple[list[Evidence], Account]:
         [replace(run, fit_id=None) for run in runs], {entry.id: entry.reason for entry in refused}
     )
     if not result.rows:
-        raise BadInput(f"{path}: no row can be compared ({_most(result.skipped)})")
+        raise BadInput(f"{path}: no row can be compared ({_frequent_reasons(result.skipped)})")
     return [result], Account(len(runs) + len(refused), len(result.rows), result.skipped)

@@ -92,7 +92,7 @@ def predicted(run: Run) -> RunStep | str:
     if reason := obstacle(run):
         return reason
     try:
-        return _alone(run) if run.devices == 1 else _together(run)
+        return _single_device_step(run) if run.devices == 1 else _distributed_step(run)
     except BadInput as error:
         return f"refused by the package: {error}"
 
@@ -105,7 +105,7 @@ def _error(run: Run, basis: str | None = None) -> Error:
     return error_of(basis or basis_of(run.device, run.precision, network, constants()), network)
 
 
-def _alone(run: Run) -> RunStep:
+def _single_device_step(run: Run) -> RunStep:
     """Predicted step on a single device: its micro-batches and one optimizer update."""
     assert run.model is not None
     assert run.device is not None
@@ -131,7 +131,7 @@ def _alone(run: Run) -> RunStep:
     return RunStep(once_s * run.accumulate + time.optimizer_s, _error(run))
 
 
-def _together(run: Run) -> RunStep:
+def _distributed_step(run: Run) -> RunStep:
     assert run.model is not None
     site = site_of(run)
     computation = accumulated(micro_batch_of(run, site), run.accumulate)

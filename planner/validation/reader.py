@@ -22,7 +22,7 @@ from planner.memoize import memoize
 from planner.model import Model
 from planner.parallel.mesh import Mesh
 from planner.validation.networks import device_named, network_of
-from planner.validation.row import count, figures, number, packed_table, wrong_figure
+from planner.validation.row import count, figure_problem, figures, number, packed_table
 from planner.validation.run import (
     LANGUAGE,
     TENSORS,
@@ -86,7 +86,7 @@ def read_rows(rows: Iterable[Row]) -> tuple[list[Run], list[Refused]]:
 
 def read_run(row: Row) -> Run | str:
     """Converts a row into a run, or returns the reason why it cannot be read."""
-    if wrong := wrong_figure(row):
+    if wrong := figure_problem(row):
         return wrong
     devices = count(row["devices"])
     if devices is None:
@@ -109,7 +109,7 @@ def read_run(row: Row) -> Run | str:
     stated = known["stated"].get(row["series"], {}).get(row["model"], {})
     batch = _micro_batch(row, stated, devices, inferred)
     placed = layout if isinstance(layout, Layout) else None
-    accumulate = _accumulate(row, model, batch, placed)
+    accumulate = _micro_batches_per_step(row, model, batch, placed)
     if isinstance(accumulate, str):
         reasons.append(accumulate)
         accumulate = 1
@@ -264,7 +264,9 @@ def _micro_batch(row: Row, stated: Mapping[str, Any], devices: int, inferred: li
     return whole // (devices * accumulate) or None if whole else None
 
 
-def _accumulate(row: Row, model: Model | None, batch: int | None, layout: Layout | None) -> int | str:
+def _micro_batches_per_step(
+    row: Row, model: Model | None, batch: int | None, layout: Layout | None
+) -> int | str:
     """Micro-batches per step, or the reason why they are unknown. Image training on one device has one:
     such a table accumulates the batch of several devices."""
     if row["arch"] in LANGUAGE:

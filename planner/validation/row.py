@@ -62,7 +62,7 @@ def read_table(path: Path) -> list[dict[str, str]]:
 
 
 @memoize
-def profile(*path: str) -> Profile:
+def load_profile(*path: str) -> Profile:
     """Loads a profile from `data/`."""
     from planner.simulator.step.files import load
 
@@ -103,7 +103,7 @@ SHARDED = {
 }
 
 
-def filled(row: Mapping[str, str], line: int, name: str) -> dict[str, str]:
+def fill_columns(row: Mapping[str, str], line: int, name: str) -> dict[str, str]:
     """Completes a row with every column; missing ones are derived from others if possible."""
     full = dict.fromkeys((*TEXTS, *WHOLE, *NUMBERS), "") | {key: text.strip() for key, text in row.items()}
     full["id"] = full["id"] or f"line {line}"
@@ -115,7 +115,7 @@ def filled(row: Mapping[str, str], line: int, name: str) -> dict[str, str]:
     return full
 
 
-def wrong_figure(row: Mapping[str, str]) -> str:
+def figure_problem(row: Mapping[str, str]) -> str:
     """Describes the first malformed count or number in a row; empty string if there is none. Batches
     described in words ("1024 tokens") are accepted."""
     for name in (*WHOLE, *NUMBERS):
@@ -301,7 +301,7 @@ def _row(
 Check = Callable[[], list[Row]]
 
 
-def _of_section(claim: Callable[..., Row]) -> Callable[..., Row]:
+def _section_method(claim: Callable[..., Row]) -> Callable[..., Row]:
     """Turns a claim function into a method of `Section`."""
 
     def make(section: Section, case: str, what: str, *values: Value, how: str = "", **more: str) -> Row:
@@ -319,8 +319,8 @@ class Section:
     source: str
     how: str  # ours is found, where a row does not say
 
-    near, close, equal = _of_section(near), _of_section(close), _of_section(equal)
-    at_least, at_most, stated = _of_section(at_least), _of_section(at_most), _of_section(stated)
+    near, close, equal = _section_method(near), _section_method(close), _section_method(equal)
+    at_least, at_most, stated = _section_method(at_least), _section_method(at_most), _section_method(stated)
 
     def about(self, case: str, what: str, how: str = "") -> About:
         """Description of a row, with the section's source."""

@@ -15,7 +15,7 @@ MATTERS, MOST_SHARE = 0.1, 0.5  # communication of a step; of a rule's error tha
 
 
 @dataclass(frozen=True, slots=True)
-class Beside:
+class RuleErrors:
     """Absolute relative errors of our prediction and of two rules of thumb on one run. Constant MFU:
     arithmetic over 0.4 of the peak. Linear scaling: the rate per device of the smallest run of the same
     kind; `anchored` is our prediction scaled to match that run."""
@@ -26,10 +26,10 @@ class Beside:
     anchored: float | None = None
 
 
-def beside_rules(runs: Sequence[Run], rows: Sequence[Compared]) -> list[Beside]:
+def rule_errors(runs: Sequence[Run], rows: Sequence[Compared]) -> list[RuleErrors]:
     """Errors on each run that spends more than a tenth of its predicted step on exposed communication."""
     by_id = {row.id: row for row in rows}
-    smallest = anchors(runs)
+    smallest = smallest_runs(runs)
     parts = []
     for run in runs:
         row, step = by_id[run.id], predicted(run)
@@ -39,13 +39,15 @@ def beside_rules(runs: Sequence[Run], rows: Sequence[Compared]) -> list[Beside]:
         rule = None if row.rule is None else abs(row.rule / row.measured - 1)
         start = by_id.get(smallest[run.id].id) if run.id in smallest else None
         if start is None:
-            parts.append(Beside(ours, rule))
+            parts.append(RuleErrors(ours, rule))
             continue
         base = smallest[run.id]
         each, base_each = (entry.tokens_per_step / entry.devices for entry in (run, base))
         linear_s = start.measured * each / base_each
         anchored_s = start.measured * _left_out_s(row) / _left_out_s(start)
-        parts.append(Beside(ours, rule, abs(linear_s / row.measured - 1), abs(anchored_s / row.measured - 1)))
+        parts.append(
+            RuleErrors(ours, rule, abs(linear_s / row.measured - 1), abs(anchored_s / row.measured - 1))
+        )
     return parts
 
 
@@ -53,7 +55,7 @@ def _left_out_s(row: Compared) -> float:
     return row.predicted if row.left_out is None else row.left_out
 
 
-def anchors(runs: Sequence[Run]) -> dict[str, Run]:
+def smallest_runs(runs: Sequence[Run]) -> dict[str, Run]:
     """The smallest comparable run (fewest devices) of each run, by run id."""
     series: dict[tuple[object, ...], list[Run]] = defaultdict(list)
     for run in runs:
@@ -68,19 +70,19 @@ def anchors(runs: Sequence[Run]) -> dict[str, Run]:
     return by_name
 
 
-def rule_shares(runs: Sequence[Run], rows: Sequence[Compared]) -> list[Statement]:
+def relative_errors(runs: Sequence[Run], rows: Sequence[Compared]) -> list[Statement]:
     """Our median error divided by the median error of each rule, on the same runs."""
-    result = beside_rules(runs, rows)
+    result = rule_errors(runs, rows)
     out = []
     for rule, ours, theirs in (
-        ("constant MFU", [match.ours for match in result], [match.constant_mfu for match in result]),
-        ("linear scaling", [match.anchored for match in result], [match.linear for match in result]),
+        ("constant-MFU", [match.ours for match in result], [match.constant_mfu for match in result]),
+        ("linear-scaling", [match.anchored for match in result], [match.linear for match in result]),
     ):
         known = [(a, b) for a, b in zip(ours, theirs, strict=True) if a is not None and b is not None]
         if known and (error := median(b for _, b in known)) > 0:
             out.append(
                 Statement(
-                    name=f"where communication matters: error as a share of that of {rule}",
+                    name=f"where communication matters: error relative to a {rule} estimate",
                     value=median(a for a, _ in known) / error,
                     target=MOST_SHARE,
                 )

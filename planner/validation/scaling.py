@@ -60,10 +60,10 @@ class Pair:
     @property
     def linear_s(self) -> float:
         """Seconds per step under linear scaling."""
-        return self.base_s / passes(self.base) * passes(self.run)
+        return self.base_s / micro_batches_per_step(self.base) * micro_batches_per_step(self.run)
 
 
-def passes(run: Run) -> int:
+def micro_batches_per_step(run: Run) -> int:
     """Micro-batches per step; 1 on a single device, which exchanges nothing."""
     return run.accumulate if run.devices > 1 else 1
 
@@ -72,7 +72,7 @@ def _step_s(run: Run) -> float:
     """Seconds per step, up to a factor that a series shares (samples or tokens)."""
     assert run.rate_per_s is not None
     assert run.batch is not None
-    return run.batch * passes(run) * run.devices / run.rate_per_s
+    return run.batch * micro_batches_per_step(run) * run.devices / run.rate_per_s
 
 
 def devices_per_machine(run: Run) -> int:
@@ -169,7 +169,7 @@ def computation_of(run: Run, pass_s: float, settings: Settings) -> Computation:
     n = LAYERS
     assert run.parameters is not None
     forward, backward = pass_s * FORWARD_SHARE / n, pass_s * (1 - FORWARD_SHARE) / n
-    once_s = np.array([(passes(run) - 1) * pass_s] + [forward] * n + [backward] * n)
+    once_s = np.array([(micro_batches_per_step(run) - 1) * pass_s] + [forward] * n + [backward] * n)
     narrow = (run.software.gradient_bytes or settings.width) == 2
     each = max(round(run.tensors / n), 1)
     elements = max(round(run.parameters / n / each), 1)
@@ -191,7 +191,7 @@ def computation_of(run: Run, pass_s: float, settings: Settings) -> Computation:
         optimizer_s=0.0,
         precision=BF16 if narrow else FP32,
         once_s=once_s,
-        stands_for=(float(passes(run)),),
+        stands_for=(float(micro_batches_per_step(run)),),
     )
 
 
@@ -199,7 +199,7 @@ def computation_of(run: Run, pass_s: float, settings: Settings) -> Computation:
 def step_s(run: Run, pass_s: float, settings: Settings) -> float:
     """Predicted seconds per step of a run, given the seconds of one micro-batch on a single device."""
     if run.devices == 1:
-        return pass_s * passes(run)
+        return pass_s * micro_batches_per_step(run)
     width = run.software.gradient_bytes
     if width and settings.width != width:
         return step_s(run, pass_s, replace(settings, width=width))
@@ -220,7 +220,7 @@ def step_s(run: Run, pass_s: float, settings: Settings) -> float:
 def predict_s(pair: Pair, settings: Settings) -> float:
     """Predicted seconds per step of the larger run, from the computation that the smaller one implies."""
     base, run = pair.base, pair.run
-    pass_s = pair.base_s / passes(base)
+    pass_s = pair.base_s / micro_batches_per_step(base)
     if base.devices > 1:
-        pass_s -= (step_s(base, pass_s, settings) - pair.base_s) / passes(base)
-    return step_s(run, max(pass_s, pair.base_s / passes(base) / 2), settings)
+        pass_s -= (step_s(base, pass_s, settings) - pair.base_s) / micro_batches_per_step(base)
+    return step_s(run, max(pass_s, pair.base_s / micro_batches_per_step(base) / 2), settings)

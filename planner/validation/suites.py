@@ -19,11 +19,11 @@ import numpy as np
 from planner.device.rates import constants, family_of, network_of
 from planner.errors import unknown_name
 from planner.validation import ddp, memory, scaling
-from planner.validation.evidence import OTHER_KIND, Compared, Evidence, Statement, ninth, ranged_by_others
+from planner.validation.evidence import OTHER_KIND, Compared, Evidence, Statement, add_ranges, ninth
 from planner.validation.predict import kind_of, rule_of_thumb_s, with_range
 from planner.validation.reader import published_runs
 from planner.validation.row import figures, table
-from planner.validation.rules import rule_shares
+from planner.validation.rules import relative_errors
 from planner.validation.run import LANGUAGE, Run
 from planner.validation.throughput import throughput_runs
 
@@ -35,7 +35,7 @@ BIASED, MOST_BIAS, LEAST_RUNS = ("A100", "H100"), 0.10, 4
 LOW, MOST_LOW, MOST_REFUSED = -0.15, 0.10, 0.03  # of memory
 KINDS = {"sharded": "FSDP and ZeRO", "cut": "tensor and pipeline", "plain": "plain replicas"}
 APART = "adapters, frozen parts, inferred lengths"
-SHAPED = "PyTorch over shaped links"
+SHAPED = "PyTorch over bandwidth-limited links (tc)"
 
 
 def evidence(name: str) -> Evidence:
@@ -49,7 +49,7 @@ def evidence(name: str) -> Evidence:
     if name in ("layouts", "fine-tuning"):
         from planner.validation import fine_tuning, layouts
 
-        return layouts.shipped() if name == "layouts" else fine_tuning.evidence()
+        return layouts.shipped_evidence() if name == "layouts" else fine_tuning.evidence()
     published, unread = published_runs()
     skipped = {entry.id: entry.reason for entry in unread}
     return evidence_of(name, (*published, *throughput_runs()), skipped, shipped=True)
@@ -68,7 +68,7 @@ def evidence_of(
     }[name]
     result = make(runs, dict(skipped or {}))
     if name == "allreduce" and shipped:
-        return replace(result, rows=ranged_by_others([*_measured_ddp(), *result.rows]))
+        return replace(result, rows=add_ranges([*_measured_ddp(), *result.rows]))
     return result
 
 
@@ -114,7 +114,7 @@ def compare_runs(
                 id=run.id,
                 source=run.source,
                 part=part_of(run),
-                what=words_of(run),
+                what=run_label(run),
                 unit="s",
                 measured=run.step_s,
                 predicted=result.step.seconds,
@@ -127,7 +127,7 @@ def compare_runs(
     return rows
 
 
-def words_of(run: Run) -> str:
+def run_label(run: Run) -> str:
     """Label of a run: network, batch, devices, number format, parallelism and software."""
     layout = run.layout
     batch = f"batch {run.batch}" + (f" x {run.accumulate}" if run.accumulate > 1 else "")
@@ -154,7 +154,7 @@ def is_alone(run: Run) -> bool:
     return sharded and run.arch == "llm" and run.machines == 1
 
 
-def is_apart(run: Run) -> bool:
+def is_excluded_from_fit(run: Run) -> bool:
     """Whether layers are frozen or the sequence length is inferred; the fit excludes such runs."""
     frozen = run.model is not None and run.model.has_frozen
     return frozen or any("tokens" in setting for setting in run.inferred)
@@ -165,17 +165,19 @@ def _device_part(run: Run) -> str:
     assert run.model is not None
     if run.device.vendor not in NVIDIA:
         return "other vendors"
-    return APART if is_apart(run) else kind_of(run.model)
+    return APART if is_excluded_from_fit(run) else kind_of(run.model)
 
 
 def _devices(runs: Sequence[Run], skipped: dict[str, str]) -> Evidence:
     rows = compare_runs(runs, skipped, is_alone, _device_part)
     by_id = {run.id: run for run in runs}
     mine = [by_id[row.id] for row in rows]
-    return evidence_from("devices", rows, skipped, [*_unknown_devices(mine), *_bias(mine, rows)])
+    return evidence_from(
+        "devices", rows, skipped, [*_left_out_device_errors(mine), *_largest_bias(mine, rows)]
+    )
 
 
-def _unknown_devices(runs: Sequence[Run]) -> list[Statement]:
+def _left_out_device_errors(runs: Sequence[Run]) -> list[Statement]:
     """Errors on NVIDIA devices whose family was left out of the fit."""
     known = {row["id"]: float(row["device"]) for row in table("rates_left_out.csv") if row["device"]}
     off = [
@@ -192,7 +194,7 @@ def _unknown_devices(runs: Sequence[Run]) -> list[Statement]:
     ]
 
 
-def _bias(runs: Sequence[Run], rows: Sequence[Compared]) -> list[Statement]:
+def _largest_bias(runs: Sequence[Run], rows: Sequence[Compared]) -> list[Statement]:
     """Largest median signed error of the most rented devices in any number format."""
     by: dict[tuple[str, str], list[float]] = defaultdict(list)
     for run, row in zip(runs, rows, strict=True):
@@ -234,11 +236,11 @@ def _sharded(runs: Sequence[Run], skipped: dict[str, str]) -> Evidence:
         return run.arch in LANGUAGE or (stage and run.devices > 1)
 
     def part(run: Run) -> str:
-        return APART if is_apart(run) or run.layout is None else KINDS[run.layout.kind]
+        return APART if is_excluded_from_fit(run) or run.layout is None else KINDS[run.layout.kind]
 
     rows = compare_runs(runs, skipped, takes, part)
     by_id = {run.id: run for run in runs}
-    return evidence_from("sharded", rows, skipped, rule_shares([by_id[row.id] for row in rows], rows))
+    return evidence_from("sharded", rows, skipped, relative_errors([by_id[row.id] for row in rows], rows))
 
 
 # all-reduce
@@ -287,12 +289,12 @@ def _allreduce(runs: Sequence[Run], skipped: dict[str, str]) -> Evidence:
                 rule=pair.linear_s,
             )
         )
-    return evidence_from("allreduce", ranged_by_others(rows), skipped)
+    return evidence_from("allreduce", add_ranges(rows), skipped)
 
 
 def _scaling_part(run: Run) -> str:
     if run.recalled:
-        return "rates in tokens or frames, or size recalled"
+        return "tables without samples/s or parameter count"
     if run.machines == 1:
         return "one machine"
     known = ", gradients' width known" if run.software.gradient_bytes else ""
@@ -304,7 +306,7 @@ def _scaling_part(run: Run) -> str:
 
 def _memory_part(run: Run) -> str:
     assert run.model is not None
-    if is_apart(run):
+    if is_excluded_from_fit(run):
         return APART
     return {"cnn": "convolutional", "transformer": "transformers", "other": "other networks"}[
         network_of(run.model)
@@ -319,7 +321,7 @@ def _memory(runs: Sequence[Run], skipped: dict[str, str]) -> Evidence:
             skipped[run.id] = gib
         else:
             compared.append((run, gib))
-    left_out = memory.source_left_out([run for run, _ in compared])
+    left_out = memory.left_out_peaks_gib([run for run, _ in compared])
     rows = [
         Compared(
             id=run.id,
@@ -333,12 +335,12 @@ def _memory(runs: Sequence[Run], skipped: dict[str, str]) -> Evidence:
         )
         for (run, gib), without in zip(compared, left_out, strict=True)
     ]
-    ranged = zip(ranged_by_others(rows), compared, strict=True)
-    rows = [memory.with_readings(row, run) for row, (run, _) in ranged]
+    ranged = zip(add_ranges(rows), compared, strict=True)
+    rows = [memory.widen_range(row, run) for row, (run, _) in ranged]
     refused = [is_refused for run in runs if (is_refused := memory.is_refused(run)) is not None]
     statements = []
     if rows:
-        low, name = [row.error < LOW for row in rows], "runs of which we say more than 15% too little"
+        low, name = [row.error < LOW for row in rows], "runs under-predicted by more than 15%"
         statements.append(Statement(name=name, value=sum(low) / len(low), target=MOST_LOW))
     if refused:
         name = f"runs that fitted and are refused, of {len(refused):,}"

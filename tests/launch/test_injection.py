@@ -46,7 +46,7 @@ from planner.report.html import notebook_html, render_page
 from planner.report.output import Format, render
 from planner.report.page import Page, Remark, Table, page_of
 from planner.report.simulate import kept_lines
-from planner.validation.own import own_rows
+from planner.validation.own import read_own_rows
 
 sys.path.insert(0, str(Path(__file__).parents[2] / "benchmarks/robustness"))
 
@@ -301,7 +301,7 @@ def read_runs(folder: Path, field: str, payload: str) -> Any:
     writer = csv.DictWriter(table, row, lineterminator="\n")
     writer.writeheader()
     writer.writerow(row)
-    return own_rows(written(folder / "runs.csv", table.getvalue()))
+    return read_own_rows(written(folder / "runs.csv", table.getvalue()))
 
 
 def read_measured(folder: Path, field: str, payload: str) -> Any:

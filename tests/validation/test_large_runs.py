@@ -23,7 +23,7 @@ from planner.validation.predict import (
     with_range,
 )
 from planner.validation.reader import published_runs, read_rows, read_run
-from planner.validation.row import figures, filled
+from planner.validation.row import figures, fill_columns
 from planner.validation.run import Run
 
 ROW = {
@@ -61,7 +61,7 @@ ROW = {
 
 
 def run(**changes: str) -> Run:
-    result = read_run(filled(ROW | changes, 2, "mine"))
+    result = read_run(fill_columns(ROW | changes, 2, "mine"))
     assert isinstance(result, Run), result
     return result
 
@@ -114,13 +114,13 @@ def test_unstated_settings_are_inferred_and_stated() -> None:
     ],
 )
 def test_unreadable_rows_state_the_reason(changes: dict[str, str], reason: str) -> None:
-    result = read_run(filled(ROW | changes, 2, "mine"))
+    result = read_run(fill_columns(ROW | changes, 2, "mine"))
     assert reason in (result if isinstance(result, str) else obstacle(result))
 
 
 def test_row_with_an_unknown_name_costs_that_row_only() -> None:
     rows = [
-        filled(ROW | {"id": str(number)} | changes, 2, "mine")
+        fill_columns(ROW | {"id": str(number)} | changes, 2, "mine")
         for number, changes in enumerate(
             [{}, {"precision_norm": "int3"}, {"device": "TPU"}, {"model": "Some 3B", "flags": ""}]
         )

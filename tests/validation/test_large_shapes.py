@@ -11,8 +11,8 @@ from planner.validation import large, validate
 from planner.validation.evidence import Compared
 from planner.validation.predict import RunStep, predicted
 from planner.validation.reader import published_runs
+from planner.validation.rules import rule_errors, smallest_runs
 from planner.validation.run import Run
-from planner.validation.suites import anchors, beside_rules
 
 
 def test_eighth_of_the_network_leaves_about_half_of_zero_3() -> None:
@@ -58,13 +58,13 @@ def row(run: Run, measured: float, predicted: float, **more: float) -> Compared:
 
 def test_linear_scaling_is_from_the_smallest_of_a_series() -> None:
     runs = [some_run(devices) for devices in (64, 32, 128)]
-    assert {id: least.id for id, least in anchors(runs).items()} == {"64": "32", "128": "32"}
+    assert {id: least.id for id, least in smallest_runs(runs).items()} == {"64": "32", "128": "32"}
 
 
 def test_beside_linear_scaling_ours_starts_at_the_same_run() -> None:
     runs = [some_run(64), some_run(128)]
     rows = [row(runs[0], 1.25, 1.5, rule=2.5), row(runs[1], 2.5, 2.7)]
-    small, several = beside_rules(runs, rows)
+    small, several = rule_errors(runs, rows)
     assert (small.linear, small.anchored, small.constant_mfu) == (None, None, pytest.approx(1.0))
     assert several.constant_mfu is None
     assert several.linear == pytest.approx(0.5)  # each device has as much to do: 1.25 s
@@ -74,12 +74,12 @@ def test_beside_linear_scaling_ours_starts_at_the_same_run() -> None:
 def test_both_predictions_of_a_pair_have_their_source_left_out() -> None:
     runs = [some_run(64), some_run(128)]
     rows = [row(runs[0], 1.0, 1.0, left_out=2.0), row(runs[1], 2.0, 1.0, left_out=3.0)]
-    assert beside_rules(runs, rows)[1].anchored == pytest.approx(abs(1.5 / 2.0 - 1))
+    assert rule_errors(runs, rows)[1].anchored == pytest.approx(abs(1.5 / 2.0 - 1))
 
 
 def test_rules_are_held_against_runs_in_which_communication_matters() -> None:
     few = next(run for run in RUNS if isinstance(step := predicted(run), RunStep) and step.exposed < 0.1)
-    assert beside_rules([few], [row(few, 1.0, 1.0)]) == []
+    assert rule_errors([few], [row(few, 1.0, 1.0)]) == []
 
 
 def test_shapes_are_checks_that_can_be_asked_for() -> None:

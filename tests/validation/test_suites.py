@@ -15,12 +15,12 @@ from planner.errors import BadInput
 from planner.report.evidence import evidence_data, readme_table, suite_lines
 from planner.report.output import Format, render
 from planner.report.validation import page_of, pages_drift, write_pages
-from planner.validation.evidence import Compared, Evidence, Part, figures_of, ranged_by_others
+from planner.validation.evidence import Compared, Evidence, Part, add_ranges, figures_of
 from planner.validation.layouts import LayoutChoice, choices, read_layouts, regret_statements
 from planner.validation.own import own_evidence, own_layouts
 from planner.validation.predict import RunStep, predicted, rule_of_thumb_s
 from planner.validation.reader import published_runs
-from planner.validation.row import filled, packed_table
+from planner.validation.row import fill_columns, packed_table
 from planner.validation.suites import SUITES, evidence
 
 
@@ -57,13 +57,13 @@ def test_target_is_held_against_what_was_left_out() -> None:
 
 
 def test_range_never_knows_the_source_that_it_is_held_against() -> None:
-    ranged = {row.id: row for row in ranged_by_others(ROWS)}
+    ranged = {row.id: row for row in add_ranges(ROWS)}
     assert ranged["a"].high == pytest.approx(12.0 * 13 / 10)  # the error of y's one run
     assert ranged["a"].inside is True
     reach = max(math.log(12 / 10), math.log(10 / 8))
     assert ranged["c"].low == pytest.approx(13.0 / math.exp(0.9 * reach + 0.1 * math.log(12 / 10)))
     assert ranged["c"].inside is False
-    assert all(row.low is None for row in ranged_by_others(ROWS[:2]))
+    assert all(row.low is None for row in add_ranges(ROWS[:2]))
 
 
 def test_regret_is_that_of_the_layout_that_is_predicted_to_be_fastest() -> None:
@@ -223,9 +223,9 @@ def test_predictions_of_own_runs_go_to_a_file(tmp_path: Path) -> None:
 
 
 def test_missing_columns_follow_from_others() -> None:
-    full = filled(OWN | {"strategy": "", "pp": "2", "devices": "16"}, 7, "mine")
+    full = fill_columns(OWN | {"strategy": "", "pp": "2", "devices": "16"}, 7, "mine")
     assert (full["id"], full["strategy_norm"], full["arch"]) == ("line 7", "3d", "llm")
-    assert filled(OWN | {"strategy": "", "devices": "1"}, 2, "mine")["strategy_norm"] == "single"
+    assert fill_columns(OWN | {"strategy": "", "devices": "1"}, 2, "mine")["strategy_norm"] == "single"
 
 
 def test_tables_that_cannot_be_compared_are_refused_in_a_line(tmp_path: Path) -> None:

@@ -11,7 +11,7 @@ from planner.model import Layer
 from planner.validation.predict import RunStep, predicted
 from planner.validation.reader import published_runs, training_rows
 from planner.validation.run import Run
-from planner.validation.suites import is_alone, is_apart
+from planner.validation.suites import is_alone, is_excluded_from_fit
 from planner.validation.throughput import throughput_runs
 
 ALONE = [run for run in (*published_runs()[0], *throughput_runs()) if is_alone(run)]
@@ -75,7 +75,9 @@ def layers_of(run: Run) -> tuple[Layer, ...]:
 
 def test_published_runs_are_met() -> None:
     kinds = ("cnn", "transformer")
-    known = [run for run in KNOWN if run.model and network_of(run.model) in kinds and not is_apart(run)]
+    known = [
+        run for run in KNOWN if run.model and network_of(run.model) in kinds and not is_excluded_from_fit(run)
+    ]
     off = errors_of([run for run in known if run.software.input != "files"])
     assert len(off) > 500
     assert np.median(off) < 0.06

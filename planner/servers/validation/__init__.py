@@ -7,7 +7,7 @@ from collections.abc import Sequence
 
 from planner.servers.validation import testbed
 from planner.validation import SOURCES, validate
-from planner.validation.evidence import Compared, Evidence, Statement, ranged_by_others
+from planner.validation.evidence import Compared, Evidence, Statement, add_ranges
 from planner.validation.row import Row
 
 LEAST_HOLD = 0.9
@@ -39,12 +39,12 @@ def servers_evidence() -> Evidence:
         )
     return Evidence(
         suite="servers",
-        title="Parameter servers: TensorFlow over shaped links",
+        title="Parameter servers: TensorFlow over bandwidth-limited links (tc)",
         quantity="throughput",
         fitted="nothing fitted",
         rule="linear scaling",
         peers=PEERS,
-        rows=ranged_by_others(rows),
+        rows=add_ranges(rows),
         notes=["A source is a configuration here: model, batch and bandwidth."],
     )
 
@@ -62,7 +62,7 @@ def papers_evidence(rows: Sequence[Row]) -> Evidence:
         rows=[compared for row in rows if (compared := _compared(row)) is not None],
         statements=[
             Statement(
-                name="rows that hold what is claimed of them",
+                name="claims reproduced (share)",
                 value=sum(hold) / len(hold),
                 target=LEAST_HOLD,
                 most=False,

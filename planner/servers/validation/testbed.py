@@ -27,7 +27,7 @@ from planner.simulator.policy import DEFAULT_WINDOW_BYTES, Multiplexed, Policy
 from planner.simulator.run import RunOptions, run
 from planner.simulator.step import DOWNLINK, UPLINK, Profile
 from planner.validation import row
-from planner.validation.row import About, Row, RowName, once, profile, table
+from planner.validation.row import About, Row, RowName, load_profile, once, table
 
 STEPS = 100
 
@@ -199,7 +199,7 @@ def _pooled(config: str, servers: int, workers: int, pairs: Sequence[tuple[float
 
 def recorded(name: str) -> Profile:
     """The profile of one worker, as `vgg11_b8_100_ps2`."""
-    return profile("testbed", f"{name}.json.gz")
+    return load_profile("testbed", f"{name}.json.gz")
 
 
 def policy_of(recorded: Profile) -> Multiplexed:
