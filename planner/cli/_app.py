@@ -65,7 +65,7 @@ UsageError: Any = typer.BadParameter.__mro__[1]  # of click, or of the copy of i
 
 @contextmanager
 def _one_line_usage_errors(ctx: Any = None) -> Iterator[None]:
-    """Turns typer's usage errors, three lines each, into errors of one line."""
+    """Context manager that turns typer's three-line usage errors into one-line errors."""
     try:
         yield
     except UsageError as error:
@@ -84,8 +84,7 @@ def _one_line_usage_errors(ctx: Any = None) -> Iterator[None]:
 
 
 def _unknown_option(error: Any) -> str:
-    """The message for an unknown flag: similar flags, or the commands that have it; empty for other
-    errors."""
+    """Message for an unknown flag: similar flags, or commands that have it; empty string for other errors."""
     name: str = getattr(error, "option_name", "")
     if not hasattr(error, "possibilities") or not name.startswith("-"):
         return ""
@@ -103,12 +102,12 @@ def _unknown_option(error: Any) -> str:
 
 
 def _listed(commands: list[str]) -> str:
-    """`recommend`, or the first of several."""
+    """Up to two commands in words: `planner recommend` or `planner compare`."""
     return " or ".join(f"`planner {command}`" for command in commands[:2])
 
 
 def _with_variables(message: str, ctx: Any) -> str:
-    """The message, naming the environment variable that set a flag after the flag's name."""
+    """Adds to the message the environment variable that set a flag, after the flag's name."""
     for param in ctx.command.params:
         source = ctx.get_parameter_source(param.name)
         if param.envvar and source is not None and source.name == "ENVIRONMENT":
@@ -129,7 +128,7 @@ _BOUNDS = re.compile(r"\s*\[[\d.]*<?=?x[<>]=?[\d.]+\]|(?<=\d); [\d.]*<?=?x[<>]=?
 
 
 class Command(TyperCommand):
-    """A command with help grouped by section and errors that name the source of a wrong value."""
+    """A command with help grouped by section, and errors that name the source of a wrong value."""
 
     def invoke(self, ctx: Any) -> Any:
         try:
@@ -181,7 +180,7 @@ class LazyGroup(TyperGroup):
 
 
 def load(name: str) -> Any:
-    """The click command of a name, imported from its module."""
+    """Imports a command's module and returns its click command."""
     module, _, attribute = COMMANDS[name][0].partition(":")
     target = getattr(importlib.import_module(module), attribute)
     app = target
@@ -217,18 +216,18 @@ app = typer.Typer(
 
 
 def opt(*names: str, default: Any = None, **more: Any) -> Any:
-    """A typer option as a parameter's default; the last name is its help."""
+    """Typer option for use as a parameter's default; the last name is its help text."""
     *spellings, help = names
     return typer.Option(default, *spellings, help=help, **more)
 
 
 def typed_opt(kind: Any, *names: str, **more: Any) -> Any:
-    """A parameter type that typer reads as an option; the last name is its help."""
+    """Annotated type that typer reads as an option; the last name is its help text."""
     return Annotated[kind, opt(*names, default=..., **more)]
 
 
 def arg(metavar: str, help: str, default: Any = ..., **more: Any) -> Any:
-    """A typer argument as a parameter's default; required unless a default is given."""
+    """Typer argument for use as a parameter's default; required unless a default is given."""
     return typer.Argument(default, metavar=metavar, help=help, **more)
 
 
@@ -242,7 +241,7 @@ def _root(
 
 
 def main() -> None:
-    """Run the command line. Errors are one line on stderr; Ctrl-C exits with status 130."""
+    """Runs the command line. Errors are one line on stderr; Ctrl-C exits with status 130."""
     # a shell may start us with closed streams (`>&-`): what is written there goes nowhere
     sys.stdout, sys.stderr = (
         stream or os.fdopen(os.open(os.devnull, os.O_WRONLY), "w") for stream in (sys.stdout, sys.stderr)
@@ -287,7 +286,7 @@ def _show_warning(
 
 
 def _interruption(leaving: BaseException) -> str:
-    """The message of the KeyboardInterrupt behind an exit."""
+    """Message of the KeyboardInterrupt that caused an exit."""
     cause: BaseException | None = leaving
     while cause is not None and not isinstance(cause, KeyboardInterrupt):
         cause = cause.__context__
@@ -305,13 +304,13 @@ _PATH_CHECKS = ("exists", "resolve_path", "writable", "path_type", "allow_dash")
 
 
 def speed_up(command: Any) -> None:
-    """Replaces typer's converters of a command and its subcommands by plain ones."""
+    """Replaces typer's value converters with plain ones, in a command and its subcommands."""
     if patched():
         _speed_up(command)
 
 
 def patched() -> bool:
-    """Whether the installed typer is a release that was tested with plain converters."""
+    """Whether the plain converters were tested with the installed release of typer."""
     return typer.__version__.rpartition(".")[0] in PATCHED
 
 
@@ -335,7 +334,7 @@ def _shorten(param: Any) -> Any:
 
 
 class _Plain:
-    """A converter of plain values, in place of typer's."""
+    """Converter of plain values that replaces typer's."""
 
     def __init__(self, param: Any) -> None:
         self.kind = param.type_descriptor.annotation

@@ -1,7 +1,7 @@
-"""Options of the commands: those generated from the flags of a request, and those of showing an answer.
+"""Options of the commands: those generated from request flags, and those for output.
 
-`asks` gives a command the options of the flags besides its own. Typer reads signatures, so the command that
-it sees has them all.
+`asks` adds the options of request flags to a command's own. Typer reads signatures, so it is given a
+signature with all of them.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ COMMON_PANEL = "Common"
 
 
 def checked(ctx: typer.Context, param: typer.CallbackParam, path: Path | None) -> Path | None:
-    """A callback that refuses an output file before the work if it is not writable or named twice."""
+    """Option callback that raises BadInput early if an output file is not writable or named twice."""
     if path is not None and str(path) != "-":
         check_writable(path)
         flag, file = param.opts[0], Path(os.path.realpath(path))
@@ -66,7 +66,7 @@ def _no_color(value: bool) -> bool:
 
 
 def output_opt(*names: str, default: Any = None, **more: Any) -> Any:
-    """An option of the section Output, with its environment variable, as a parameter's default."""
+    """Typer option in the section Output with its environment variable, for use as a parameter's default."""
     variable = "PLANNER_" + names[0].removeprefix("--").replace("-", "_").upper()
     return opt(
         *names,
@@ -77,7 +77,7 @@ def output_opt(*names: str, default: Any = None, **more: Any) -> Any:
 
 
 def _output_option(*names: str, **more: Any) -> Any:
-    """The same as an annotation that several commands share."""
+    """Typer option in the section Output, for annotations that several commands share."""
     return output_opt(*names, default=..., **more)
 
 
@@ -157,7 +157,7 @@ SHOWN: dict[str, tuple[Any, Any]] = {  # with what it is if not given
 
 
 def option_for(flag: Flag) -> Any:
-    """The parameter type that typer reads as the option of a flag."""
+    """Annotated type that typer reads as the option of a request flag."""
     switch = any("/" in spelling for spelling in flag.spellings)
     return typed_opt(
         flag.kind.option | None,
@@ -173,7 +173,7 @@ def option_for(flag: Flag) -> Any:
 
 @dataclass(frozen=True, slots=True)
 class Given:
-    """The common options of a command, as given."""
+    """Values of the options that most commands share."""
 
     options: Mapping[str, Any]
     config: Path | None
@@ -186,13 +186,13 @@ class Given:
     output: Path | None
 
     def request(self) -> Request:
-        """The request of the flags and the scenario file."""
+        """The request that the flags and the scenario file describe."""
         from planner.answers.scenario import merge_options, parse_request
 
         return parse_request(**merge_options(self.options, self.config))
 
     def emit(self, result: Any) -> None:
-        """Show an answer; in a terminal, with its plot."""
+        """Writes an answer and its HTML page; in a terminal also its plot."""
         from planner.report.page import page_of
         from planner.report.terminal import show_plots
 
@@ -207,7 +207,7 @@ GENERATED = (Given, dict[str, Any])  # what a command gets of options that are n
 
 
 def asks(command: Callable[..., None]) -> Callable[..., None]:
-    """Adds the options of all request flags to a command; their values are its first argument."""
+    """Decorator that adds the options of all request flags, passed as the command's first argument."""
     from planner.search.request import Request
 
     flags = [flag for flag in flags_of(Request) if command.__name__ in flag.commands]
@@ -224,7 +224,7 @@ def asks(command: Callable[..., None]) -> Callable[..., None]:
 
 @dataclass(frozen=True)
 class Answer:
-    """What a command shows: a page or tables, data for JSON, and optionally another page for --html."""
+    """Output of a command: a page or tables, data for JSON, and optionally another page for --html."""
 
     shown: Page | Table | list[Table] | Callable[[Format], list[Table]]
     data: Any = None
@@ -246,7 +246,7 @@ class ShowsByDefault(TyperGroup):
 
 
 def shows(command: Callable[..., Answer | None]) -> Callable[..., None]:
-    """Adds --format, --output and --html to a command that returns an `Answer`."""
+    """Decorator that adds --format, --output and --html to a command that returns an `Answer`."""
 
     def with_output(**values: Any) -> None:
         html, format, output = (values.pop(name) for name in ("html", "format", "output"))
@@ -268,7 +268,7 @@ def with_signature(
     before: Mapping[str, tuple[Any, Any]],
     after: Mapping[str, tuple[Any, Any]],
 ) -> Callable[..., None]:
-    """A function with the signature of a command, with options added before and after its own."""
+    """Gives a function the signature of a command, with options added before and after its own."""
     hints, keyword = get_type_hints(command, include_extras=True), inspect.Parameter.KEYWORD_ONLY
     parameters = inspect.signature(command).parameters
     own = [parameters[name] for name, kind in hints.items() if name in parameters and kind not in GENERATED]

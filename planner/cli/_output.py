@@ -1,4 +1,4 @@
-"""What a command writes: words and progress on stderr, and the files asked for beside the answer."""
+"""Output besides the answer: messages and progress on stderr, and the files asked for."""
 
 from __future__ import annotations
 
@@ -26,11 +26,10 @@ EARLY = 0.05  # of the whole, below which the time left cannot be estimated
 
 
 class Meter:
-    """Progress through several stages as one share that never falls, with the time left.
+    """Progress through several stages as one fraction that never falls, with the time left.
 
-    `ends` gives the share of the whole at which each stage ends, in order. A stage that it does not name runs
-    from the current share to the end. If a stage turns out to have more work, the share stays until it
-    catches up.
+    `ends` gives the fraction of the whole at which each stage ends, in order. Other stages run from the
+    current fraction to the end. If a stage turns out to have more work, the fraction waits for it.
     """
 
     def __init__(
@@ -52,21 +51,21 @@ class Meter:
 
     @property
     def left_s(self) -> float | None:
-        """Seconds left at the speed so far; None in the first twentieth."""
+        """Seconds left at the speed so far; None during the first 5%."""
         if self.share < EARLY:
             return None
         return (self.clock() - self.began_s) * (1 - self.share) / self.share
 
     @property
     def words(self) -> str:
-        """`simulating, 40%, about 3 s left`."""
+        """Progress in words: `simulating, 40%, about 3 s left`."""
         left_s = self.left_s
         left = "" if left_s is None else f", about {format_seconds(max(1.0, round(left_s)))} left"
         return f"{self.stage}, {self.share:.0%}{left}"
 
 
 def say(message: str) -> None:
-    """Print one line on stderr."""
+    """Prints one line on stderr."""
     print(f"planner: {printable(' '.join(message.split()))}", file=sys.stderr, flush=True)
 
 
@@ -82,16 +81,16 @@ class ProgressLog:
         self.update()
 
     def on_improvement(self, plan: str) -> None:
-        """Record a better plan."""
+        """Records a better plan."""
         self.best = plan
         self.update()
 
     def update(self) -> None:
-        """Show the current state."""
+        """Shows the current state; does nothing here."""
 
 
 class ProgressLines(ProgressLog):
-    """Progress for logs: a line every few seconds."""
+    """Progress for logs: prints a line every few seconds."""
 
     def __init__(self, ends: Mapping[str, float] | None = None) -> None:
         super().__init__(ends)
@@ -105,7 +104,7 @@ class ProgressLines(ProgressLog):
 
 
 class ProgressBar(ProgressLog):
-    """Progress for terminals: the best plan so far above a bar."""
+    """Progress for terminals: the best plan so far above a progress bar."""
 
     def __rich__(self) -> Any:
         from rich import progress_bar
@@ -121,7 +120,7 @@ class ProgressBar(ProgressLog):
 
 @contextmanager
 def progress(quiet: bool, ends: Mapping[str, float] | None = None) -> Iterator[ProgressLog]:
-    """A progress callback that shows on stderr; `ends` are the stages (`planner.progress.Meter`)."""
+    """Context manager that yields a progress callback for stderr; `ends` are the stages of `Meter`."""
     if quiet:
         yield ProgressLog(ends)
     elif not sys.stderr.isatty():
@@ -136,13 +135,13 @@ def progress(quiet: bool, ends: Mapping[str, float] | None = None) -> Iterator[P
 
 
 def exit_if_interrupted(partial: bool) -> None:
-    """Exit with status 130 after Ctrl-C, once the partial answer is shown."""
+    """Exits with status 130 if Ctrl-C left a partial answer, which has been shown."""
     if partial:
         raise typer.Exit(130)
 
 
 def write_timeline(request: Any, plan: ScoredPlan, path: Path | None, steps: int) -> None:
-    """Write some steps of a plan as a Chrome trace, if a file is given."""
+    """Writes some steps of a plan as a Chrome trace if a file is given."""
     if path is not None:
         from planner.answers.timeline import timeline_of
         from planner.report.chrome import write_chrome
@@ -152,7 +151,7 @@ def write_timeline(request: Any, plan: ScoredPlan, path: Path | None, steps: int
 
 
 def write_html(shown: Page | Table | Sequence[Table], html: Path | None, title: str = "") -> None:
-    """Write a page, or tables as a page, if a file is given."""
+    """Writes a page, or tables as a page, if a file is given."""
     if html is not None:
         from planner.report.html import tables_page, write_page
         from planner.report.page import Page
@@ -163,7 +162,7 @@ def write_html(shown: Page | Table | Sequence[Table], html: Path | None, title: 
 
 
 def export_plan(scored: ScoredPlan, request: Any, path: Path | None) -> None:
-    """Write the launch file of a plan, if a file is given."""
+    """Writes the launch file of a plan if a file is given."""
     if path is None:
         return
     from planner.answers.launching import launch_of
@@ -175,7 +174,7 @@ def export_plan(scored: ScoredPlan, request: Any, path: Path | None) -> None:
 
 
 def exit_if_over(usd_per_million_samples: float | None, limit_usd: float | None, name: object = "") -> None:
-    """Exit with status 3 if a plan costs more per million samples than the limit."""
+    """Exits with status 3 if a plan costs more per million samples than the limit."""
     cost = usd_per_million_samples
     if limit_usd is not None and cost is not None and cost > limit_usd:
         plan = f"{name}: " if name else ""
@@ -184,6 +183,6 @@ def exit_if_over(usd_per_million_samples: float | None, limit_usd: float | None,
 
 
 def command_line() -> str:
-    """The command line that reproduces this answer, with the PLANNER_* variables in use."""
+    """The command line that reproduces this answer, including PLANNER_* variables."""
     variables = [f"{k}={shlex.quote(v)}" for k, v in sorted(os.environ.items()) if k.startswith("PLANNER_")]
     return " ".join([*variables, shlex.join(["planner", *sys.argv[1:]])])

@@ -1,6 +1,6 @@
-"""The commands that answer questions: `planner recommend`, `compare`, `saturation`, `simulate`, `sweep`.
+"""Commands that answer questions: `planner recommend`, `compare`, `saturation`, `simulate`, `sweep`.
 
-`planner check`: a real run beside its prediction, kept for later answers. `planner diff`: two answers.
+`planner check` compares a real run with its prediction and keeps it; `planner diff` compares two answers.
 """
 
 from __future__ import annotations
@@ -244,7 +244,7 @@ def check_run(
 
 
 def device_of(device: str | None, machine: str) -> str:
-    """The device named in an answer, else that of its machine."""
+    """Device name in an answer, or else the device of its machine."""
     if device is not None:
         return device
     from planner.hardware.catalog import load_hardware

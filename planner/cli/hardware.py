@@ -1,6 +1,6 @@
-"""`planner hardware`: the machines of the catalog, what they are offered for, and files of your own.
+"""`planner hardware` lists catalog machines and offers, and writes hardware files.
 
-`planner prices`: import price lists, show what counts, compare two lists.
+`planner prices` imports price lists, shows the prices in use, and compares two lists.
 """
 
 from __future__ import annotations

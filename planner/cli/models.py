@@ -1,5 +1,4 @@
-"""`planner models`: the networks of the catalog, and those that are imported. `planner fit`: which training
-methods fit on which GPUs."""
+"""`planner models` lists and imports networks; `planner fit` shows which methods fit on which GPUs."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
-"""`planner profile`: import traces, show profiles. `planner record`: a training command, recorded.
+"""`planner profile` imports traces and shows profiles; `planner record` records a training command.
 
-`planner calibrate`: constants of the models, fitted to recordings or measured on this machine.
+`planner calibrate` fits constants of the models to recordings, or measures them on this machine.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""`planner validate`: published and measured figures, compared with predictions."""
+"""`planner validate` compares published and measured figures with predictions."""
 
 from __future__ import annotations
 
@@ -63,7 +63,7 @@ def command(
 
 @dataclass(frozen=True, slots=True)
 class SuitesAsked:
-    """The suites and tables that the flags ask for."""
+    """The names, suites and tables that the flags ask for."""
 
     names: tuple[str, ...]
     suites: tuple[str, ...]
@@ -86,7 +86,7 @@ class SuitesAsked:
 
 @dataclass(frozen=True, slots=True)
 class To:
-    """Output files, and the document to compare with."""
+    """Output files of the command, and the document to compare with."""
 
     format: Format
     output: Path | None
@@ -96,7 +96,7 @@ class To:
 
 
 def answer(asked: SuitesAsked, to: To) -> bool:
-    """Print the answer and write files; returns whether any claim fails."""
+    """Prints the answer and writes files; returns True if any claim fails."""
     if asked.names:
         if to.document or to.check:
             raise BadInput("--document and --check compare whole suites; leave the names out")
@@ -163,7 +163,7 @@ def _suites(asked: SuitesAsked, to: To) -> bool:
 
 
 def _found(asked: SuitesAsked) -> tuple[list[Evidence], list[Row]]:
-    """The evidence of the suites, and the rows of those that are checked row by row."""
+    """Evidence of the requested suites, and the rows of those suites that are checked row by row."""
     from planner.servers import validation as of_servers
     from planner.validation import validate
     from planner.validation.suites import SUITES, evidence

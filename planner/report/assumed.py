@@ -1,4 +1,4 @@
-"""What an answer assumes, in sentences: one for each kind of fact, and a clause of it for screens."""
+"""The assumptions of an answer in words: one sentence per fact, and a shorter clause for screens."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ BASES = {  # of the rates of a device
 
 
 def notes_of(assumed: Iterable[Note | Fact]) -> list[Note]:
-    """Notes, with a note for each fact that needs a sentence."""
+    """Converts facts to notes, with the prices of machines on equal terms in one note."""
     assumed = list(assumed)
     out = []
     prices = [item for item in assumed if isinstance(item, facts.MachinePrice)]
@@ -54,7 +54,7 @@ def notes_of(assumed: Iterable[Note | Fact]) -> list[Note]:
 
 
 def brief_notes(notes: Sequence[Note], *, energy: bool = False) -> list[str]:
-    """The assumptions for a screen: clauses joined to one sentence, then warnings."""
+    """Assumptions for a screen: the clauses joined in one sentence, then warnings and prices."""
     computes = [
         note for note in notes if note.topic is Topic.COMPUTE
     ]  # one for each device, the choice first
@@ -74,12 +74,12 @@ def brief_notes(notes: Sequence[Note], *, energy: bool = False) -> list[str]:
 
 
 def sentence(fact: Fact) -> str:
-    """A fact as a sentence; empty if it needs none."""
+    """Sentence for a fact; empty string if it needs none."""
     return _WORDS[type(fact)](fact)
 
 
 def clause(fact: Fact) -> str | None:
-    """A fact as a clause for screens: empty if omitted there, None if its sentence is short enough."""
+    """Short clause for a fact on screens: empty if omitted there, None if its sentence is short enough."""
     words = _CLAUSES.get(type(fact))
     return None if words is None else words(fact)
 
@@ -97,7 +97,7 @@ def _whose(fact: facts.MachinesOf) -> str:
 
 
 def _prices_note(prices: Sequence[facts.MachinePrice]) -> Note:
-    """The prices of machines with the same terms."""
+    """One note that lists machines whose prices have the same terms."""
     terms = prices[0].terms
     named = [f"{price.machine} {usd(price.usd_per_hour)}/h" for price in prices]
     if terms.given:

@@ -1,9 +1,7 @@
-"""The charts of plans as data for plotly: pure functions of what was scored.
+"""Charts of plans as plotly data: pure functions of scored plans.
 
 Colours are names that the page resolves (`@c1` to `@c8`, `@faint`, `@mark` ...); every text that may come
-from a file goes through `label`.
-
-Axes of the charts of plans, and labels that do not cover each other on them.
+from a file is escaped by `label`.
 """
 
 from __future__ import annotations
@@ -46,7 +44,7 @@ Box = tuple[float, float, float, float]  # left, top, right, bottom in pixels
 
 
 def placed_labels(plans: Sequence[ScoredPlan], x: PlotScale, y: PlotScale) -> list[Spec]:
-    """Labels beside marked plans, inside the plot and without overlaps."""
+    """Plotly annotations for the marked plans, placed inside the plot without overlaps."""
     out: list[Spec] = []
     taken: list[Box] = []
     for scored in {scored.plan.key: scored for scored in plans if scored.marks}.values():
@@ -79,7 +77,7 @@ def placed_labels(plans: Sequence[ScoredPlan], x: PlotScale, y: PlotScale) -> li
 
 
 def _box(words: str, share: float, up: float, anchor: str, height: float) -> Box:
-    """The rectangle of a label on the narrowest plot."""
+    """Rectangle of a label in pixels on the narrowest plot."""
     long = CHARACTER[0] * len(words)
     left = share * PLOT[0] - {"left": 0.0, "center": 0.5, "right": 1.0}[anchor] * long
     middle = (1 - up) * PLOT[1] + height
@@ -98,13 +96,13 @@ LETTERS = "abcdefgh"  # by which a terminal shows the named machines
 
 
 def plan_words(plan: Plan) -> str:
-    """A plan as two lines of hover text."""
+    """Two lines of hover text for a plan: its cluster, and its strategy and batch."""
     strategy = label(strategy_words(plan) or "one device")
     return f"<b>{label(plan.cluster_text)}</b><br>{strategy}, batch {plan.batch}"
 
 
 def scored_words(scored: ScoredPlan) -> str:
-    """A simulated plan as lines of hover text."""
+    """Hover text for a simulated plan: speed, price, busiest resource and marks."""
     prediction = scored.prediction
     marks = f"<br><b>{label(', '.join(scored.marks))}</b>" if scored.marks else ""
     price = "".join(f"{words}, " for words in price_words(scored)).removesuffix(", ")
@@ -122,13 +120,13 @@ def _bounded_words(bounded: tuple[Plan, float, float], unit: SpeedUnit) -> str:
 
 
 def speed_and_cost(scored: ScoredPlan) -> tuple[float, float]:
-    """A plan's coordinates on the axes of cost against speed."""
+    """Coordinates of a plan in the cost-against-speed chart, in its unit of samples or tokens."""
     unit = unit_of(scored)
     return unit.speed(scored.samples_per_s), unit.cost(scored.usd_per_million_samples)
 
 
 def speed_range(scored: ScoredPlan) -> tuple[float, float]:
-    """The 90% range of a plan's speed; its speed twice without a range."""
+    """The 90% range of a plan's speed; the speed itself twice if it has no range."""
     low, high = scored.range or (scored.samples_per_s,) * 2
     return unit_of(scored).speed(low), unit_of(scored).speed(high)
 
@@ -142,8 +140,8 @@ def pareto(
     marked: Sequence[ScoredPlan] = (),
     further: Sequence[ScoredPlan] = (),
 ) -> Chart:
-    """Cost per million samples against samples/s: every plan that was considered, and the front; `further`
-    are plans beyond the search that the answer names, as the choice with more workers."""
+    """Chart of cost against speed with every plan considered and the Pareto front. `further` are plans
+    outside the search that the answer names, such as the choice with more workers."""
     data: list[Spec] = []
     unit = unit_of(simulated[0])
     price = [unit.cost(usd_per_million_samples(usd, bound)) for _, usd, bound in bounded]
@@ -224,7 +222,7 @@ def pareto(
 
 
 def _ranges(plans: Sequence[ScoredPlan], colour: str) -> Spec:
-    """Error bars of marked plans: the 90% range of the prediction."""
+    """Error bars for the marked plans: the 90% range of the prediction."""
     if not any(plan.marks and plan.range for plan in plans):
         return {}
     speed = [speed_and_cost(plan)[0] for plan in plans]
@@ -235,7 +233,7 @@ def _ranges(plans: Sequence[ScoredPlan], colour: str) -> Spec:
 
 
 def error_bars(values: Sequence[float], ends: Sequence[tuple[float, float]], colour: str) -> Spec:
-    """Asymmetric error bars around values."""
+    """Plotly error bars from each value to its low and high end."""
     return {
         "type": "data",
         "symmetric": False,
@@ -247,12 +245,12 @@ def error_bars(values: Sequence[float], ends: Sequence[tuple[float, float]], col
 
 
 def _named(plans: Iterable[ScoredPlan]) -> list[str]:
-    """The machines with a colour of their own, in alphabetical order."""
+    """Names of the machines that get a colour of their own, in alphabetical order."""
     return sorted(list(dict.fromkeys(scored.plan.machine for scored in plans))[:MOST_NAMED])
 
 
 def _what_if_ring() -> Spec:
-    """The marker of the what-if's plan; empty at first."""
+    """Plotly trace of the marker for the what-if plan; without points at first."""
     marker = {"symbol": "circle-open", "size": 26, "color": "@c7", "line": {"width": 3}}
     return {**_points("what-if", [], [], [], marker, meta="skip"), "showlegend": False, "hoverinfo": "skip"}
 
@@ -264,7 +262,7 @@ def _scored(name: str, plans: Sequence[ScoredPlan], marker: Spec, *, meta: str) 
 
 
 def _points(name: str, x: list[float], y: list[float], text: list[str], marker: Spec, *, meta: str) -> Spec:
-    """A trace of points; `meta` is their character in a terminal."""
+    """Plotly trace of points; `meta` is the character for them in a terminal."""
     return {
         "type": "scatter",
         "mode": "markers",
@@ -279,7 +277,7 @@ def _points(name: str, x: list[float], y: list[float], text: list[str], marker: 
 
 
 def cost_split(plans: Sequence[ScoredPlan], names: Sequence[str], wide: bool = False) -> Chart:
-    """Bars of cost, split by the roles of machines."""
+    """Bar chart of cost per plan, split by the roles of machines."""
     roles = dict.fromkeys(cost.role for scored in plans for cost in scored.costs)
     unit = unit_of(plans[0])
     hourly = {role: [scored.usd_of(role) or 0.0 for scored in plans] for role in roles}
@@ -305,7 +303,7 @@ def cost_split(plans: Sequence[ScoredPlan], names: Sequence[str], wide: bool = F
 
 
 def memory(held: Mapping[str, DeviceMemory]) -> Chart:
-    """Bars of the memory footprint per device, with the usable memory."""
+    """Bar chart of memory per device by kind, with the usable memory marked."""
     kinds = dict.fromkeys(kind for memory in held.values() for kind in memory.bytes_by_kind)
     data = [
         bars(
@@ -326,7 +324,7 @@ def memory(held: Mapping[str, DeviceMemory]) -> Chart:
 
 
 def utilisation(scored: ScoredPlan, wide: bool = False) -> Chart:
-    """Bars of the utilization of each resource."""
+    """Bar chart of a plan's utilization per resource."""
     shares, top = scored.prediction.utilisation, scored.prediction.bottleneck
     data = bars(
         "busy",

@@ -1,4 +1,4 @@
-"""Charts of saturation curves, and of one step of worker 0, as data for plotly."""
+"""Plotly charts of saturation curves, and of one step of worker 0."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ LANES = {DOWNLINK: "from server {}", UPLINK: "to server {}", PS: "server {} upda
 
 
 def step_timeline(timeline: Timeline, key: str = "step", title: str = "One step, by resource") -> Chart:
-    """One step of worker 0 as a timeline, one row per resource."""
+    """Chart of one step of worker 0 as a timeline, one row per resource."""
     rows = timeline.rows
     mine = rows[(rows["worker"] == 0) & (rows["step"] == timeline.step)]
     lanes = sorted({(int(r), int(s)) for r, s in zip(mine["resource"], mine["server"], strict=True)})
@@ -100,7 +100,7 @@ def _is_link(timeline: Timeline, resource: int, channel: int) -> bool:
 
 
 def _kind(timeline: Timeline, resource: int, channel: int) -> tuple[str, str]:
-    """The kind of work on a lane, and its colour."""
+    """Legend name of the work on a lane, and its colour."""
     if not _is_link(timeline, resource, channel):
         return KINDS[resource]
     place = channel - timeline.cluster.servers
@@ -117,7 +117,7 @@ def _lane(timeline: Timeline, resource: int, channel: int) -> str:
 
 @dataclass
 class Bar:
-    """A stretch of one resource: one chunk, or several that fill it partly (`busy_s`)."""
+    """A bar on one resource's row: one chunk, or a time bin that is busy for `busy_s`."""
 
     start_s: float
     end_s: float
@@ -141,7 +141,7 @@ class Bar:
 
 
 def _bars(rows: Any, names: tuple[str, ...]) -> list[Bar]:
-    """One bar per chunk of a resource; shaded bins where chunks are too many to see."""
+    """Bars for the chunks of one resource: one per chunk, or shaded time bins if there are too many."""
     columns = [rows[name].tolist() for name in ("start_s", "end_s", "op", "bytes")]
     if len(rows) <= MOST_BARS:
         return [
@@ -162,14 +162,14 @@ def _bars(rows: Any, names: tuple[str, ...]) -> list[Bar]:
 
 
 def step_picture(request: Request, scored: ScoredPlan) -> Picture:
-    """The timeline of a plan's step, simulated when it is drawn."""
+    """Timeline chart of a plan's step, simulated when it is drawn."""
     from planner.answers.timeline import timeline_of
 
     return Picture(lambda: step_timeline(timeline_of(request, scored.plan, steps=1)))
 
 
 def memory_bars(request: Request, plans: Sequence[ScoredPlan], names: Sequence[str]) -> Picture:
-    """The memory footprint per device of each plan, where it is known."""
+    """Chart of memory per device for each plan where it is known; no chart if none is."""
 
     def draw() -> Chart | None:
         from planner.answers.anatomy import memory_of
@@ -187,7 +187,7 @@ def memory_bars(request: Request, plans: Sequence[ScoredPlan], names: Sequence[s
 
 
 def workers_curve(curve: Saturation, recommended: int | None = None) -> Chart:
-    """Throughput against workers, with ranges, the bound and linear scaling."""
+    """Chart of throughput against workers, with ranges, the upper bound and linear scaling."""
     points = curve.points
     workers = [point.workers for point in points]
     unit = unit_of(points[0].scored)
@@ -261,7 +261,7 @@ def workers_curve(curve: Saturation, recommended: int | None = None) -> Chart:
 
 
 def utilisation_curve(curve: Saturation) -> Chart:
-    """Utilization of each resource against workers."""
+    """Chart of each resource's utilization against workers."""
     workers = [point.workers for point in curve.points]
     last = curve.points[-1].scored
     words = {name: label(resource_words(name, last.plan)) for name in last.prediction.utilisation}
@@ -287,7 +287,7 @@ def utilisation_curve(curve: Saturation) -> Chart:
 
 
 def sizes_curve(curve: Saturation) -> Chart:
-    """Throughput against the number of servers, or whatever the strategy scales."""
+    """Chart of throughput against the number of servers, or whatever else the strategy scales."""
     plans = [scored for _, scored in curve.sizes]
     words = plans[0].plan.exchange.labels()
     data = [
@@ -319,7 +319,7 @@ def sizes_curve(curve: Saturation) -> Chart:
 
 
 def _marked(name: str, points: Sequence[SaturationPoint], meta: str, colour: str) -> Spec:
-    """Highlighted points of the curve; `meta` is their character in a terminal."""
+    """Plotly trace that circles points of the curve; `meta` is their character in a terminal."""
     return {
         "type": "scatter",
         "mode": "markers",

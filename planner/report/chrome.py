@@ -39,7 +39,7 @@ Names = dict[tuple[int, int, int], tuple[int, int, str]]  # (worker, resource, s
 
 
 def write_chrome(timeline: Timeline, path: Path | str) -> None:
-    """Write a timeline atomically; gzipped if the name ends in .gz."""
+    """Writes a timeline to a file atomically; gzipped if the name ends in .gz."""
     with replacing(path) as file:
         if str(path).endswith(".gz"):
             with gzip.GzipFile(fileobj=file, mode="wb", compresslevel=COMPRESSION, mtime=0) as packed:
@@ -60,7 +60,7 @@ def _write(timeline: Timeline, file: IO[bytes] | gzip.GzipFile) -> None:
 
 
 def _events(timeline: Timeline) -> Iterator[str]:
-    """The trace as pieces of text, each with one or more events."""
+    """Yields the trace events as JSON text, one or more events per piece."""
     tracks = _tracks(timeline)
     yield ",\n".join(_metadata(timeline, tracks))
     flow = 0
@@ -80,8 +80,8 @@ def _events(timeline: Timeline) -> Iterator[str]:
 
 
 def _tracks(timeline: Timeline) -> Names:
-    """Where each (worker, resource, channel) is drawn. A transfer is drawn at the worker, an update at the
-    server; numbers of tracks start anew in each process."""
+    """Process id, track id and name for each (worker, resource, channel). A transfer is drawn at the
+    worker, an update at the server; track numbers restart in each process."""
     cluster, profile = timeline.cluster, timeline.profile
     used_lanes = sorted(set(zip(profile.resource.tolist(), profile.server.tolist(), strict=True)))
     links = [lane for lane in used_lanes if lane[1] >= cluster.servers or lane[0] == HOST]
@@ -127,7 +127,7 @@ def _meta(kind: str, pid: int, tid: int, **args: Any) -> str:
 
 
 def _slices(timeline: Timeline, mine: npt.NDArray[Any], worker: int, tracks: Names) -> Iterator[str]:
-    """One X event per chunk of one worker, from its turn on."""
+    """Yields one X event per chunk of one worker, with its op, step and bytes."""
     profile = timeline.profile
     heads = []
     for name, resource, server in zip(
@@ -157,13 +157,13 @@ def _slices(timeline: Timeline, mine: npt.NDArray[Any], worker: int, tracks: Nam
 
 
 def _ns(times_s: npt.NDArray[np.float64], timeline: Timeline) -> npt.NDArray[np.float64]:
-    """Whole nanoseconds since the first chunk; durations are differences of these, so that chunks that abut
-    do so in the trace too."""
+    """Whole nanoseconds since the first chunk. Durations are differences of these, so chunks that abut
+    also abut in the trace."""
     return np.round((times_s - timeline.first_s) * 1e9)
 
 
 def _us(whole_ns: npt.NDArray[np.float64]) -> list[float]:
-    """Microseconds, the unit of the trace format."""
+    """Nanoseconds converted to microseconds, the unit of the trace format."""
     return (whole_ns / 1e3).tolist()  # type: ignore[no-any-return]
 
 
@@ -172,7 +172,7 @@ Arrows = tuple[npt.NDArray[np.intp], npt.NDArray[np.intp]]  # rows of `mine`: fr
 
 
 def _arrows(timeline: Timeline, mine: npt.NDArray[Any]) -> Arrows:
-    """Pairs of the last chunk of a transfer and the first chunk of an op that depends on it, per step."""
+    """Row indices per step: a transfer's last chunk, and the first chunk of an op that depends on it."""
     profile = timeline.profile
     consumer = np.repeat(np.arange(profile.ops), np.diff(profile.dep_start))
     wanted = profile.is_transfer[profile.dep_index]
@@ -192,7 +192,7 @@ def _arrows(timeline: Timeline, mine: npt.NDArray[Any]) -> Arrows:
 def _flows(
     timeline: Timeline, mine: npt.NDArray[Any], arrows: Arrows, *, where: Where, number: int
 ) -> Iterator[str]:
-    """Flow events from transfers to the ops that waited for them."""
+    """Yields flow events from each transfer to the ops that waited for it."""
     for at in range(0, len(arrows[0]), BATCH):
         out = []
         source, target = (mine[end[at : at + BATCH]] for end in arrows)
@@ -216,7 +216,7 @@ def _lanes(rows: npt.NDArray[Any], where: Where) -> list[str]:
 
 
 def _counters(timeline: Timeline) -> Iterator[str]:
-    """Counter events: concurrent transfers per server NIC and direction, and their share of it."""
+    """Yields counter events: transfers per server NIC and direction, and the percentage of it in use."""
     for direction in (DOWNLINK, UPLINK):
         for server, (times_s, active, share) in enumerate(
             link_use(timeline.rows, timeline.cluster, direction)
@@ -236,10 +236,10 @@ def _counters(timeline: Timeline) -> Iterator[str]:
 
 
 def link_use(rows: npt.NDArray[Any], cluster: Cluster, direction: int) -> list[Use]:
-    """For each server: times, transfers running from then on, and the percentage of its NIC that they use.
+    """Per server: event times, transfers running from each time on, and percentage of its NIC in use.
 
-    Rates are max-min fair with equal weights over the flows that run. With one server this is exact, for the
-    sum does not depend on how flows share; with several it leaves out only the unevenness of TCP's shares. A
+    Rates are max-min fair with equal weights over the running flows. With one server this is exact, because
+    the sum does not depend on how flows share; with several it omits only the unevenness of TCP's shares. A
     flow between a worker and a server on the same node crosses no NIC. Each state is computed once.
     """
     servers, workers = cluster.servers, cluster.workers
@@ -271,7 +271,7 @@ def link_use(rows: npt.NDArray[Any], cluster: Cluster, direction: int) -> list[U
 
 
 def _percent(state: int, cluster: Cluster, direction: int) -> list[float]:
-    """The share of each server's NIC that the flows of a state use."""
+    """Percentage of each server's NIC used by the flows of a state."""
     down = direction == DOWNLINK
     capacities = [c for n in cluster.nodes for c in (n.egress_bytes_per_s, n.ingress_bytes_per_s)]
     servers, crosses = [], []

@@ -1,4 +1,4 @@
-"""Suites of `planner validate` as tables and as data: one line a suite, one table a suite, every run."""
+"""Suites of `planner validate` as tables and data: a line per suite, tables per suite, and every run."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ MOST_WORST = 10
 
 
 def percent(value: float) -> str:
-    """An error in percent, with one decimal below 10%."""
+    """Formats an error in percent, with one decimal below 10%."""
     return f"{100 * value:.1f}%" if abs(value) < 0.0995 else f"{100 * value:.0f}%"
 
 
@@ -35,7 +35,7 @@ def reached(value: bool | None) -> str | None:
 
 
 def suite_lines(found: Sequence[Evidence]) -> Table:
-    """A table with one row per suite."""
+    """Summary table with one row per suite."""
     return Table(
         [_line(match.suite, match.whole) | {"_targets": _targets(match)} for match in found],
         [*_columns("Suite"), Column("_targets", "Targets reached")],
@@ -50,7 +50,7 @@ def suite_lines(found: Sequence[Evidence]) -> Table:
 
 
 def suite_tables(one: Evidence) -> list[Table]:
-    """The tables of a suite: errors, other figures, and runs that cannot be compared."""
+    """Tables of one suite: errors by part, other figures, and runs that cannot be compared."""
     notes = [f"Error of {one.quantity}. Fitted: {one.fitted}."]
     notes += [f"Rule of thumb: {one.rule}."] if one.rule else []
     notes += [f"Others: {one.peers}."] if one.peers else []
@@ -70,7 +70,7 @@ def suite_tables(one: Evidence) -> list[Table]:
 
 
 def by_source(one: Evidence) -> Table:
-    """The errors of a suite by source."""
+    """Table of a suite's errors by source."""
     from planner.validation.evidence import figures_of
 
     names = sorted({row.source for row in one.rows})
@@ -82,18 +82,18 @@ def by_source(one: Evidence) -> Table:
 
 
 def worst_rows(one: Evidence) -> Table:
-    """The runs with the largest errors."""
+    """Table of the runs with the largest errors."""
     rows = sorted(one.rows, key=lambda row: -abs(row.error))[:MOST_WORST]
     return _rows(rows, f"The {len(rows)} runs that are furthest off")
 
 
 def all_rows(one: Evidence) -> Table:
-    """A table of every run."""
+    """Table of every run in a suite."""
     return _rows(one.rows, f"{one.suite}: every run")
 
 
 def row_data(suite: str, row: Compared) -> dict[str, Any]:
-    """One run for CSV and JSON."""
+    """One run as a dictionary for CSV and JSON."""
     return {"suite": suite, **asdict(row), "error": row.error, "inside": row.inside}
 
 
@@ -102,7 +102,7 @@ def figures_data(of: Figures) -> dict[str, Any]:
 
 
 def account_table(account: Account) -> Table:
-    """How many rows of a user's table were compared, and why others were skipped."""
+    """Table of how many rows of a user's file were compared, and why others were skipped."""
     reasons = Counter(account.skipped.values()).most_common()
     lines = [{"what": "compared", "rows": account.compared}]
     lines += [{"what": f"skipped: {reason}", "rows": count} for reason, count in reasons]
@@ -117,7 +117,7 @@ def account_table(account: Account) -> Table:
 def evidence_data(
     found: Sequence[Evidence], *, rows: bool = False, accounts: Sequence[Account] = ()
 ) -> dict[str, Any]:
-    """The evidence for JSON."""
+    """Suites, parts and statements as a dictionary for JSON."""
     return {
         "version": planner.__version__,
         **({"accounts": [asdict(account) for account in accounts]} if accounts else {}),
@@ -152,8 +152,8 @@ def evidence_tables(
     format: Format = Format.table,
     accounts: Sequence[Account] = (),
 ) -> list[Table]:
-    """What the command prints: one line a suite where there are several, else the suite's tables. In CSV
-    rows that no suite compares stand at the end, with the reason."""
+    """Tables that the command prints: a line per suite if there are several, else the suite's tables. CSV
+    lists every run, then the rows that no suite compares with the reason."""
     if format is Format.csv:
         lines = [row_data(match.suite, row) for match in found for row in match.rows]
         if accounts and lines:
@@ -171,7 +171,7 @@ def evidence_tables(
 
 
 def readme_table(found: Sequence[Evidence]) -> Table:
-    """The accuracy by part of each suite, with targets."""
+    """Table of errors and targets for every part of each suite."""
     lines = []
     for match in found:
         for part in match.parts:
@@ -217,7 +217,7 @@ def _target(part: Part) -> dict[str, Any]:
 
 
 def _targets(one: Evidence) -> str | None:
-    """How many targets are met."""
+    """Number of met targets as `5 of 7`; None if there are none."""
     each = [part.reached for part in one.parts] + [statement.reached for statement in one.statements]
     asked = [value for value in each if value is not None]
     return f"{sum(asked)} of {len(asked)}" if asked else None

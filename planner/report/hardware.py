@@ -1,4 +1,4 @@
-"""The machines of the catalog for people and programs: a list, and a page with every figure's source."""
+"""Tables and JSON of catalog machines: a list, and one machine with the source of every figure."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ LINKS = {"nvswitch": "NVSwitch", "nvlink": "NVLink", "xgmi": "xGMI", "pcie": "PC
 
 
 def hardware_row(hardware: Hardware) -> dict[str, Any]:
-    """One machine as plain values, in the units of hardware files."""
+    """One machine as a dictionary of plain values, in the units of hardware files."""
     device, price, fabric = hardware.device, hardware.price, hardware.fabric
     gbit_per_s = {
         key: _over(value, GBIT_BYTES_PER_S)
@@ -66,7 +66,7 @@ def hardware_row(hardware: Hardware) -> dict[str, Any]:
 
 
 def hardware_table(machines: Sequence[Hardware]) -> Table:
-    """A list of machines."""
+    """Table of machines, one per row."""
     states = {hardware.standing for hardware in machines}
     columns = (
         Column("name", "machine"),
@@ -98,7 +98,7 @@ def hardware_table(machines: Sequence[Hardware]) -> Table:
 
 
 def hardware_page(hardware: Hardware) -> list[Table]:
-    """Every figure of one machine, with basis, date and source."""
+    """Tables of one machine: every figure with basis, date and source, kernel rates, and sources."""
     from planner.hardware.prices.offers import nearest_current
 
     figures = _figures(hardware)
@@ -132,7 +132,7 @@ def hardware_page(hardware: Hardware) -> list[Table]:
 
 
 def hardware_data(hardware: Hardware) -> dict[str, Any]:
-    """One machine for JSON: plain values and their sources."""
+    """One machine for JSON: plain values with their sources, other prices and kernels."""
     from planner.hardware.prices.offers import nearest_current
 
     nearest = None if hardware.still_sold else nearest_current(hardware)
@@ -148,7 +148,7 @@ def hardware_data(hardware: Hardware) -> dict[str, Any]:
 
 
 def offers_table(offers: Sequence[Offer]) -> Table:
-    """Offers, cheapest device-hour first."""
+    """Table of offers, in the given order."""
 
     def per_device(offer: Offer, usd_per_hour: float | None) -> float | None:
         return None if usd_per_hour is None else round(usd_per_hour / offer.hardware.device_count, 6)
@@ -195,7 +195,7 @@ Figure = tuple[str, str, Source | None]  # name, value, where it comes from
 
 
 def _figures(hardware: Hardware) -> list[Figure]:
-    """The figures of a machine; unknown ones say so."""
+    """Name, value and source of each figure of a machine; unknown values say so."""
     device, price, sources = hardware.device, hardware.price, hardware.sources
     speed = f", {rate(device.memory_bytes_per_s / 1e9)} GB/s" if device.memory_bytes_per_s else ""
     host = [hardware.cpu or None, f"{hardware.vcpus} vCPUs" if hardware.vcpus else None]
@@ -235,7 +235,7 @@ def _figures(hardware: Hardware) -> list[Figure]:
 
 
 def _network(hardware: Hardware) -> list[Figure]:
-    """The rows of the network; baseline and burst share one if they are equal."""
+    """Figures of the network; baseline and burst share a row if they are equal."""
     baseline, burst = hardware.nic_baseline_bytes_per_s, hardware.nic_burst_bytes_per_s
     label = f" ({hardware.nic_label})" if hardware.nic_label else ""
     if baseline is None and burst is None:
@@ -258,7 +258,7 @@ def _network(hardware: Hardware) -> list[Figure]:
 
 
 def _peaks(flops: Mapping[str, float]) -> str:
-    """`8.1 TFLOP/s fp32, 65 fp16`; formats with the same peak share it: `989 fp16 and bf16`."""
+    """Peak rates by number format, `8.1 TFLOP/s fp32, 65 fp16`; equal peaks as `989 fp16 and bf16`."""
     small = flops.get("fp32", 1e12) < 1e12
     parts: list[tuple[float, list[str]]] = []
     for name in FORMATS:
@@ -274,7 +274,7 @@ def _peaks(flops: Mapping[str, float]) -> str:
 
 
 def _fabric(hardware: Hardware) -> list[Figure]:
-    """The fabric between the devices of a machine, if it has several."""
+    """Figure of the fabric between a machine's devices; empty list if it has one device."""
     fabric = hardware.fabric
     if fabric is None:
         return [("fabric", "not published", None)] if hardware.device_count > 1 else []
@@ -303,7 +303,7 @@ def _kernels(hardware: Hardware) -> Table:
 
 
 def nic_words(hardware: Hardware) -> str | None:
-    """`2.5-10`: baseline and burst; `80 +3200`: with RDMA."""
+    """Network in Gbit/s: `2.5-10` for baseline and burst, `80 +3200` with RDMA; None if unknown."""
     baseline, burst, rdma = (
         _over(value, GBIT_BYTES_PER_S)
         for value in (
@@ -329,7 +329,7 @@ def _device_source(hardware: Hardware) -> Source:
 
 
 def short_devices(devices: str) -> str:
-    """Device names for lists: `8x V100-SXM2` of `8x V100-SXM2-16GB`."""
+    """Device names shortened for lists: `8x V100-SXM2` for `8x V100-SXM2-16GB`."""
     return re.sub(r"-(\d+GB|1GPU)$|Xeon-(?=[E\d])", "", devices)
 
 

@@ -1,11 +1,11 @@
-"""Pages as one HTML file: no network, light and dark, printable, everything from files escaped.
+"""Renders pages as one HTML file: no network, light and dark, printable, all text from files escaped.
 
-Scripts are known by their hashes in the page's content security policy, so that the browser itself refuses to
-fetch anything or to run a script that came in with a name or a note. `assets/tables.js` makes headings into
-buttons that sort, and folds long tables; without it the whole table stands there. On a narrow screen a row
-becomes a card, whose names come from `data-label`, and roles keep it a table for those who hear it.
+The page's content security policy lists the hashes of its scripts, so that the browser refuses to fetch
+anything or to run a script injected by a name or a note. `assets/tables.js` turns headings into sort buttons
+and folds long tables; without it the whole table is shown. On a narrow screen a row becomes a card with field
+names from `data-label`; ARIA roles keep it a table for screen readers.
 
-In a notebook an answer is a fragment without scripts and charts, its assumptions folded (`notebook_html`).
+In a notebook an answer is a fragment without scripts and charts, with folded assumptions (`notebook_html`).
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ _LEADING = re.compile(r"[-+]?\$?\s*([\d,]*\.?\d+(?:e[-+]?\d+)?)", re.IGNORECASE)
 
 
 def tables_page(tables: Table | Sequence[Table], title: str, command: str = "") -> Page:
-    """A page of tables: the first title is the headline, tables of notes are remarks."""
+    """Page made of tables: the first table's title is the headline, tables without rows become remarks."""
     first, *others = [tables] if isinstance(tables, Table) else tables
     lines = first.title.splitlines() or [title]
     remarks = [Remark("", first.notes)] if not first.rows else []
@@ -55,7 +55,7 @@ def tables_page(tables: Table | Sequence[Table], title: str, command: str = "") 
 
 
 def render_page(page: Page) -> str:
-    """The page as HTML."""
+    """A page as the text of one HTML file."""
     first, *others = [_table(_cut(table)) for table in page.tables if table.rows] or [""]
     charts = page.charts
     what_if = page.what_if() if page.what_if is not None else {}
@@ -108,18 +108,18 @@ def render_page(page: Page) -> str:
 
 
 def write_page(page: Page, path: Path | str) -> None:
-    """Write a page atomically."""
+    """Writes a page to an HTML file atomically."""
     write_file(path, render_page(page))
 
 
 def script_json(value: Any) -> str:
-    """JSON that is safe inside a script element."""
+    """JSON text that is safe inside an HTML script element."""
     text = json.dumps(_finite(value), separators=(",", ":"), allow_nan=False)
     return text.replace("<", "\\u003c").replace(">", "\\u003e").replace("&", "\\u0026")
 
 
 def _finite(value: Any) -> Any:
-    """The value with null for numbers that JSON lacks."""
+    """Copy of the value with numbers that JSON lacks (NaN, infinity) replaced by None."""
     if isinstance(value, float):
         return float(f"{value:.6g}") if math.isfinite(value) else None
     if isinstance(value, dict):
@@ -145,7 +145,7 @@ def _answer(page: Page) -> list[str]:
 
 
 def _remarks(remarks: Sequence[Remark]) -> str:
-    """Labelled paragraphs; one without a label is a list."""
+    """HTML of labelled paragraphs; empty string if there are none."""
     rows = "".join(
         f"<div><dt>{escape(remark.label)}</dt><dd>"
         + "".join(f"<p>{escape(sentence)}</p>" for sentence in remark.sentences if sentence)
@@ -201,7 +201,7 @@ def _table(table: Table) -> str:
 
 
 def _assumptions(assumptions: Sequence[Note]) -> str:
-    """A table with one row per topic; long lists are folded."""
+    """HTML of the assumptions as a table with one row per topic; long lists are folded."""
     if not assumptions:
         return ""
     about: dict[str, list[str]] = {}
@@ -231,7 +231,7 @@ def _command(command: str) -> str:
 
 
 def table_html(table: Table) -> str:
-    """A table without its title and notes."""
+    """HTML of a table without its title and notes."""
     columns = table.shown()
     kinds = [kind_of(column, table.rows) for column in columns]
     head = "".join(
@@ -252,12 +252,12 @@ def table_html(table: Table) -> str:
 
 
 def size_of(columns: int) -> str:
-    """The CSS classes of a table by its number of columns."""
+    """CSS classes of a table with this number of columns."""
     return "many crowded" if columns > CROWDED else "many"
 
 
 def sort_value(column: Column, row: Mapping[str, Any], figure: bool) -> float | None:
-    """The number by which a cell sorts: its value, or the first number of its text; None for words."""
+    """Number by which a cell sorts: its value, or the first number in its text; None for words."""
     value = row.get(column.key)
     if isinstance(value, int | float) and not isinstance(value, bool):
         return float(value)
@@ -268,8 +268,8 @@ def sort_value(column: Column, row: Mapping[str, Any], figure: bool) -> float | 
 
 
 def kind_of(column: Column, rows: Sequence[Mapping[str, Any]]) -> str:
-    """How a column is set: a figure, words that stay on one line, words that need room, names that break last
-    of all, or a mere sign; and whether a narrower window does without it."""
+    """CSS classes of a column: a number, words that stay on one line, words that may wrap, names that wrap
+    last, or a single sign; `spare` if a narrow window hides it."""
     spare = column.spare >= SPARE
     if column.side(rows) == "right":
         return "number spare" if spare else "number"
@@ -293,7 +293,7 @@ def _cell(column: Column, row: Mapping[str, Any], kind: str) -> str:
 
 
 def _inside(text: str) -> str:
-    """The content of a cell; bars of characters become graphic ones."""
+    """HTML content of a cell; bars of block characters become graphic bars."""
     if not text or set(text) != {"█"}:
         return escape(text)
     look = f"display:inline-block;height:0.75em;width:{0.6 * len(text):.1f}em;background:{BAR}"
@@ -319,7 +319,7 @@ MOST_NOTEBOOK_ROWS = 40  # of a sweep, say; the rest is in `as_dict()`
 
 
 def notebook_html(result: Any) -> str:
-    """An answer as an HTML fragment for notebooks, without charts; assumptions folded."""
+    """An answer as an HTML fragment for notebooks: no charts, assumptions folded."""
     page = page_of(result)
     first, *others = page.tables
     parts = [f"<p><b>{escape(page.answer)}</b></p>"]

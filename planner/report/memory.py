@@ -1,4 +1,4 @@
-"""What training holds in a device's memory: a model by sharding, and which methods fit on which GPUs."""
+"""Tables of training memory per device: by ZeRO stage for a model, and by method and GPU for `fit`."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ ALWAYS = ("parameters", "gradients", "optimizer", "fragmentation")  # have a row
 
 @dataclass(frozen=True, slots=True)
 class TrainingSettings:
-    """The training settings that memory depends on."""
+    """Settings of a training that its memory depends on."""
 
     batch: int
     precision: Precision
@@ -44,7 +44,7 @@ class TrainingSettings:
 
 
 def layouts(model: Model, training: TrainingSettings) -> dict[str, PeakMemory]:
-    """The peak memory per device, replicated and by ZeRO stage."""
+    """Peak memory per device by layout: replicated, and each ZeRO stage."""
     share, buffers = 1 / training.devices, gathered_bytes(model, training.precision)
     ways = {"alone": Shares()} if training.devices == 1 else {
         "replicated": Shares(communicators=1),
@@ -67,7 +67,7 @@ def _part(part: str) -> Callable[[PeakMemory], float]:
 
 
 def memory_data(model: Model, training: TrainingSettings) -> dict[str, Any]:
-    """The footprint as plain values, for JSON."""
+    """Memory per device and layout as a dictionary of plain values, for JSON."""
     return {
         "model": model.name,
         "batch": training.batch,
@@ -85,7 +85,7 @@ def memory_data(model: Model, training: TrainingSettings) -> dict[str, Any]:
 
 
 def memory_table(model: Model, training: TrainingSettings) -> Table:
-    """One row per part of the footprint, one column per layout, and a bar for the last."""
+    """Table of memory with a row per part, a column per layout, and a bar for the last layout."""
     by_layout = layouts(model, training)
     name, last = list(by_layout.items())[-1]
     held = {label: _part(part) for part, label in PARTS.items()}
@@ -131,7 +131,7 @@ def _gib(value: float) -> str:
 
 
 def fit_page(fit: Fit) -> Page:
-    """Training methods by GPU: memory, speed, cost, and the cheapest that fits."""
+    """Page of training methods by GPU: memory, speed, cost, and the cheapest that fits."""
     numbers = [
         programs(key)
         for key in ("peak_bytes", "usable_bytes", "precision", "tokens_per_s_low", "tokens_per_s_high")

@@ -1,4 +1,4 @@
-"""Models: the list of all, one with its layers and where its bytes are, and its page."""
+"""Tables and page of models: the list, and one model with its layers and largest tensors."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ BAR = 20  # characters
 
 
 def summary(model: Model) -> dict[str, Any]:
-    """One model as one row."""
+    """One model as a row: counts of layers, tensors, parameters, bytes and multiply-adds."""
     return {
         "model": model.name,
         "layers": len(layer_rows(model)),  # as people count them: with its bias and activation one
@@ -42,7 +42,7 @@ def summary(model: Model) -> dict[str, Any]:
 
 
 def list_table(models: Iterable[Model], unread: Iterable[str] = ()) -> Table:
-    """All models, one per row, and why others cannot be read."""
+    """Table of models, one per row; its notes give the errors of unreadable ones."""
     return Table(
         [summary(model) for model in models],
         [
@@ -63,7 +63,7 @@ def list_table(models: Iterable[Model], unread: Iterable[str] = ()) -> Table:
 
 
 def model_tables(model: Model, *, folded: bool = False) -> list[Table]:
-    """One model: its layers, its largest tensors, a few sentences. `folded`: equal blocks once."""
+    """Tables of one model: layers and largest tensors. `folded`: equal consecutive blocks appear once."""
     about = summary(model)
     words = [
         f"{model.name}: {model.description}" if model.description else model.name,
@@ -116,7 +116,7 @@ def model_tables(model: Model, *, folded: bool = False) -> list[Table]:
 
 
 def model_data(model: Model) -> dict[str, Any]:
-    """One model with every layer and tensor, for JSON."""
+    """One model with every layer and tensor as a dictionary, for JSON."""
     layers = [
         {
             "name": layer.name,
@@ -134,7 +134,7 @@ def model_data(model: Model) -> dict[str, Any]:
 
 
 def imported_lines(found: ImportedModel, file: Path) -> list[str]:
-    """The report of an import: recognised and unknown parts."""
+    """Lines that report an import: parameters, layers by kind, FLOPs, and what was not recognized."""
     model = found.model
     asked = workloads(model)
     flops = [sum(getattr(layer, way).nominal_flops for layer in asked) for way in ("forward", "backward")]
@@ -158,7 +158,7 @@ def imported_lines(found: ImportedModel, file: Path) -> list[str]:
 
 
 def layer_rows(model: Model) -> list[dict[str, Any]]:
-    """One row per layer, including the biases, norms and activations after it."""
+    """One row per layer; biases, norms and activations count with the layer before them."""
     rows: dict[str, dict[str, Any]] = {}
     stands_in: dict[str, str] = {}
     for layer in model.layers[1:]:
@@ -185,7 +185,7 @@ def layer_rows(model: Model) -> list[dict[str, Any]]:
 
 
 def folded_rows(model: Model) -> list[dict[str, Any]]:
-    """The rows with equal consecutive blocks folded into one."""
+    """Rows of layers, with equal consecutive blocks folded into one row."""
     rows = layer_rows(model)
     block = {layer.name: layer.block for layer in model.layers}
     alike = {
@@ -219,7 +219,7 @@ def folded_rows(model: Model) -> list[dict[str, Any]]:
 
 
 def largest_tensors(model: Model) -> list[dict[str, Any]]:
-    """The largest tensors first, each with its share; the rest in one row."""
+    """Rows of the largest tensors with their share of all bytes; the rest in one row."""
     ranked = sorted(model.tensors, key=lambda tensor: -tensor.bytes)
     rows: list[dict[str, Any]] = [
         {"tensor": tensor.name, "shape": tensor.shape, "bytes": tensor.bytes} for tensor in ranked[:LARGEST]
@@ -236,7 +236,7 @@ def largest_tensors(model: Model) -> list[dict[str, Any]]:
 
 
 def _common_scope(model: Model) -> str:
-    """The prefix of all tensor names, with its slash; empty if there is none."""
+    """Prefix shared by all tensor names, with its slash; empty string if there is none."""
     scopes = {tensor.name.partition("/")[0] for tensor in model.tensors}
     nested = all(tensor.name.count("/") > 1 for tensor in model.tensors)
     return f"{scopes.pop()}/" if len(scopes) == 1 and nested and len(model.tensors) > 1 else ""
@@ -263,7 +263,7 @@ def _percent(share: float) -> str:
 
 
 def model_page(model: Model) -> Page:
-    """A model layer by layer: bytes, multiply-adds, activations."""
+    """Page of a model: bytes, multiply-adds and activations layer by layer."""
     from planner.report.profile import bars_in_order
 
     rows, tables = layer_rows(model), model_tables(model)
@@ -303,7 +303,7 @@ def model_page(model: Model) -> Page:
 
 
 def _without_bars(table: Table) -> Table:
-    """The table without bars of characters."""
+    """Copy of the table without its column of text bars."""
     return replace(table, columns=[column for column in table.columns if column.key != "bar"])
 
 

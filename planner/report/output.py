@@ -1,7 +1,7 @@
-"""The one door for results: pages and tables as `table`, `json`, `csv` or `markdown`, to stdout or to a file.
+"""Writes every result: pages and tables as `table`, `json`, `csv` or `markdown`, to stdout or a file.
 
-JSON holds `data` if given, else the rows of the first table; CSV holds the rows of the first. A file is
-replaced whole or not at all.
+JSON has `data` if given, else the rows of the first table; CSV has the rows of the first table. A file is
+replaced atomically.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ Result = Page | Table | Sequence[Table]
 
 
 class Format(StrEnum):
-    """How a result is written."""
+    """Output format of a result."""
 
     table = "table"
     json = "json"
@@ -41,8 +41,8 @@ def emit(
     data: Any = None,
     explain: bool = True,
 ) -> None:
-    """Write a result to stdout, or whole to the file `output` (`-` is stdout); `explain`: every assumption,
-    not only those that matter to most."""
+    """Writes a result to stdout, or atomically to the file `output` (`-` is stdout). `explain`: list all
+    assumptions instead of the most relevant."""
     to_stdout = output is None or str(output) == "-"
     if to_stdout and Format(format) is Format.table:
         _print(result, sys.stdout, explain=explain)
@@ -80,7 +80,7 @@ def _tables(result: Result) -> Sequence[Table]:
 
 
 def to_json(data: Any) -> str:
-    """JSON of plain values, dataclasses, msgspec structs and numpy values; what is not finite is null."""
+    """JSON of plain values, dataclasses, msgspec structs and numpy values; NaN and infinity become null."""
     import msgspec
 
     def known(value: Any) -> Any:
@@ -98,7 +98,7 @@ def to_json(data: Any) -> str:
 
 
 def check_writable(path: Path | str) -> None:
-    """Refuse an output that cannot be written, before the work rather than after it."""
+    """Raises BadInput if an output file cannot be written, before the work starts."""
     folder = Path(os.path.realpath(path)).parent
     if Path(path).is_dir():
         raise BadInput(f"cannot write {path}: it is a folder; name a file in it")
@@ -120,7 +120,7 @@ def _csv(table: Table) -> str:
 
 
 def _flat(row: Mapping[str, Any]) -> dict[str, Any]:
-    """A row with a column for each value of a dictionary: `utilisation.worker`."""
+    """A row with nested dictionaries flattened to columns such as `utilisation.worker`."""
     out: dict[str, Any] = {}
     for key, value in row.items():
         nested = _flat(value) if isinstance(value, dict) else None
@@ -141,12 +141,12 @@ def _csv_value(value: Any) -> Any:
 
 
 def _csv_text(text: str) -> str:
-    """A text that a spreadsheet shows, and does not compute: what begins like a formula gets a mark."""
+    """Text that a spreadsheet shows instead of computing: a leading quote marks what looks like a formula."""
     return ("'" if text[:1] in ("=", "+", "-", "@") else "") + printable(text)
 
 
 def _markdown(result: Result, *, explain: bool) -> str:
-    """A page in its reading order, or tables one below the other."""
+    """Markdown of a page in reading order, or of tables one below the other."""
     from planner.report.terminal import assumption_sentences
 
     if not isinstance(result, Page):
@@ -188,13 +188,13 @@ _BLOCK_STARTS = ("#", ">", "-", "+", "=", "~~~", "```")
 
 
 def _line(text: str) -> str:
-    """Words of a page as one Markdown paragraph: no markup, HTML or line of its own comes out of a name."""
+    """Text as one Markdown paragraph, escaped so that names cannot add markup, HTML or lines."""
     words = _escaped(printable(" ".join(text.split())))
     return f"\\{words}" if words.startswith(_BLOCK_STARTS) else words
 
 
 def _escaped(text: str) -> str:
-    """A cell of a table without HTML, links or further cells. Backticks stay: they mark commands."""
+    """Text with HTML, links and column separators escaped; backticks stay, as they mark commands."""
     for sign in "\\|[]":
         text = text.replace(sign, f"\\{sign}")
     return text.replace("<", "&lt;")

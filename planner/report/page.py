@@ -1,9 +1,8 @@
-"""The page model: what an answer says, as values. Renderers know pages and tables, and nothing of questions.
+"""The page model: the content of an answer as values. Renderers know pages and tables, but no questions.
 
-A `Page` is a verdict, the reason for it, a table of alternatives, what to do next and what is assumed, with
-charts for media that draw. `terminal`, `html`, `notebook` and `output` (JSON, CSV, Markdown) render it.
-
-The page of any answer. An answer names its page in `page_maker`, so that plug-ins bring their own.
+A `Page` has a verdict, the reason for it, a table of alternatives, what to do next and the assumptions, with
+charts for media that draw. `terminal`, `html` and `output` (JSON, CSV, Markdown) render it. An answer names
+the function that makes its page in `page_maker`, so that plug-ins bring their own.
 """
 
 from __future__ import annotations
@@ -26,9 +25,9 @@ Spec = dict[str, Any]
 
 @dataclass(frozen=True, slots=True)
 class Column:
-    """One column: `key` names the value in JSON and CSV (with its unit), `title` heads it for people (the key
-    by default), `show` writes one value for people. Numbers are right-aligned unless `align` says
-    otherwise."""
+    """One column: `key` names the value in JSON and CSV (with its unit), `title` is the heading for people
+    (the key by default), `show` formats a value for people. Numbers are right-aligned unless `align` is
+    given."""
 
     key: str
     title: str | None = None
@@ -42,7 +41,7 @@ class Column:
     hidden: bool = False  # of programs only
 
     def value(self, item: Any) -> Any:
-        """The value of an object or a mapping that a row is about."""
+        """Value of this column for an object or mapping."""
         if self.get is not None:
             return self.get(item)
         return item.get(self.key) if isinstance(item, Mapping) else getattr(item, self.key)
@@ -65,11 +64,11 @@ class Column:
 
 @dataclass(frozen=True)
 class Table:
-    """Rows, which columns of them people see (CSV and JSON have every key), and the sentences around them.
+    """Rows, the columns that people see (CSV and JSON have every key), and the sentences around them.
 
-    A key that begins with an underscore is for people only: CSV and JSON leave it out. Where people read
-    sentences, `records` are what programs get instead of the rows. `brief` are the rows that a screen has
-    room for; it says how many more there are."""
+    Keys that begin with an underscore are for people only: CSV and JSON omit them. `records` replace the
+    rows in CSV and JSON. `brief` are the rows shown on a screen, which says how many more there are.
+    """
 
     rows: Sequence[Mapping[str, Any]]
     columns: Sequence[Column] = ()
@@ -82,7 +81,7 @@ class Table:
     def of(
         items: Iterable[Any], columns: Sequence[Column], title: str = "", notes: Sequence[str] = ()
     ) -> Table:
-        """A row for each item, with the value of every column; people see those that are not hidden."""
+        """Table with one row per item; hidden columns are for CSV and JSON only."""
         rows = [{column.key: column.value(item) for column in columns} for item in items]
         return Table(rows, [column for column in columns if not column.hidden], title, notes)
 
@@ -94,12 +93,12 @@ class Table:
         return list(keys) or [column.key for column in self.columns if not column.key.startswith("_")]
 
     def plain_rows(self) -> list[dict[str, Any]]:
-        """The rows for JSON and CSV."""
+        """Rows for JSON and CSV, without keys that begin with an underscore."""
         rows = self.records or self.rows
         return [{key: value for key, value in row.items() if key[:1] != "_"} for row in rows]
 
     def short(self) -> Table:
-        """The table for a screen: its brief rows, and how many more there are."""
+        """The table for a screen: its brief rows, with a note of how many more there are."""
         if self.brief is None:
             return self
         more = len(self.rows) - len(self.brief)
@@ -109,7 +108,7 @@ class Table:
 
 @dataclass(frozen=True, slots=True)
 class Remark:
-    """A labelled paragraph, a sentence each: `Why`, `Bottleneck`, `Next`."""
+    """A labelled paragraph such as `Why`, `Bottleneck` or `Next`; one string per sentence."""
 
     label: str
     sentences: Sequence[str]
@@ -117,8 +116,8 @@ class Remark:
 
 @dataclass(frozen=True, slots=True)
 class Chart:
-    """One picture: `caption` says how to read it, `hint` what a reader can do with it on a page; `wide` gives
-    it the page's whole width."""
+    """A plotly chart: `caption` says how to read it, `hint` what a reader can do with it on a page;
+    `wide`: it takes the page's whole width."""
 
     key: str
     title: str
@@ -130,8 +129,7 @@ class Chart:
 
 @dataclass(frozen=True, slots=True)
 class Picture:
-    """A chart that is drawn when a renderer asks for it: an HTML page draws all, a terminal those that are
-    `plotted`."""
+    """A chart drawn on request: HTML pages draw all of them, terminals those that are `plotted`."""
 
     draw: Callable[[], Chart | None]  # None: there is nothing to draw
     plotted: bool = False
@@ -139,7 +137,7 @@ class Picture:
 
 @dataclass(frozen=True, slots=True)
 class Figure:
-    """A number in a box: its name, itself, and what belongs to it, as a range."""
+    """A number in a box: its name, its value, and a detail such as its range."""
 
     name: str
     value: str
@@ -148,7 +146,7 @@ class Figure:
 
 @dataclass(frozen=True)
 class Page:
-    """What an answer says, in the order in which it is read; the first table has the alternatives."""
+    """Content of an answer in reading order; the first table has the alternatives."""
 
     title: str
     verdict: str = ""  # a word or two: Recommended, Cheapest, Saturated
@@ -167,22 +165,22 @@ class Page:
 
     @property
     def answer(self) -> str:
-        """The headline with its verdict, in one line."""
+        """The verdict and the headline in one line."""
         return f"{self.verdict}: {self.headline}" if self.verdict and self.headline else self.headline
 
     @property
     def charts(self) -> list[Chart]:
-        """All pictures, drawn."""
+        """All charts of the page, drawn."""
         return list(filter(None, (picture.draw() for picture in self.pictures())))
 
 
 def programs(key: str, get: Callable[[Any], Any] | None = None) -> Column:
-    """A column of JSON and CSV only."""
+    """A column for JSON and CSV only."""
     return Column(key, get=get, hidden=True)
 
 
 def chart(drawn: Chart) -> Picture:
-    """A picture of a chart that is drawn already."""
+    """A picture of a chart that is already drawn."""
     return Picture(lambda: drawn)
 
 
@@ -192,7 +190,7 @@ def label(text: str) -> str:
 
 
 def plain_text(value: Any) -> str:
-    """A value without a unit, for people."""
+    """A value without a unit, formatted for people."""
     if isinstance(value, bool):
         return "yes" if value else "no"
     if isinstance(value, int):
@@ -205,7 +203,7 @@ def plain_text(value: Any) -> str:
 
 
 def page_of(result: Any, command: str = "", *, energy: bool = False) -> Page:
-    """The page of an answer; `command` is shown as the way to get it again."""
+    """Page of an answer; `command` is the command line that reproduces it."""
     module, _, name = result.page_maker.rpartition(".")
     page: Page = getattr(import_module(module), name)(result, energy=energy)
     return replace(page, command=command)

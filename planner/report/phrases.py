@@ -1,6 +1,6 @@
-"""How a plan is named and described: machines, strategy, speed, cost, what limits it, which limit it misses.
+"""Describes plans in words: machines, strategy, speed, cost, bottleneck, missed limits.
 
-Every answer uses these; a sentence about a plan is made here and nowhere else.
+All answers use these functions; sentences about plans are written nowhere else.
 """
 
 from __future__ import annotations
@@ -43,8 +43,8 @@ TIED_NAMED = 2  # tied plans that a sentence names
 def plan_page(
     result: Any, scored: ScoredPlan, word: str, *, energy: bool, notes: Sequence[Note] = (), **parts: Any
 ) -> Page:
-    """The page of an answer about a plan: the headline, the figures and the assumptions of every such page;
-    `parts` are the fields of `Page` that differ, `word` stands before the headline."""
+    """Page of an answer about one plan, with its headline, figures and assumptions. `parts` are further
+    fields of `Page`; `word` stands before the headline."""
     from planner.answers.jobs import training_of
 
     request, words = result.request, energy_words(scored)
@@ -66,15 +66,15 @@ def plan_page(
 
 
 def resource_words(resource: Resource, plan: Plan) -> str:
-    """A resource in the terms of the strategy: `uplink[0]` as `gradients arriving at server 0`."""
+    """Name of a resource in the strategy's terms: `gradients arriving at server 0` for `uplink[0]`."""
     words = {**plan.exchange.labels().resources, COMPUTATION: "compute", INPUT: "the input pipeline"}
     known = words.get(resource.unnumbered)
     return str(resource) if known is None else known.format(resource.number)
 
 
 def strategy_words(plan: Plan) -> str:
-    """`DDP`, `FSDP`, `async, 2 servers on c5n.large`; with the degrees of tensor and pipeline parallelism
-    `DDP + TP8 + PP4`; empty for one device."""
+    """Name of a plan's strategy: `DDP`, `FSDP`, `async, 2 servers on c5n.large`, `DDP + TP8 + PP4`; empty
+    string for one device."""
     words = plan.exchange.labels()
     single = plan.workers == 1 and not words.added
     name = "" if single else words.name or words.run.partition("{}")[0].strip() or words.cell
@@ -84,14 +84,14 @@ def strategy_words(plan: Plan) -> str:
 
 
 def run_words(plan: Plan, request: Request) -> str:
-    """`DDP, 16 GPUs`; `1 GPU`; `DDP + TP8 + PP8, 128 GPUs`."""
+    """Strategy and devices: `DDP, 16 GPUs`; `1 GPU`; `DDP + TP8 + PP8, 128 GPUs`."""
     kind = request.market.find_machine(plan.machine).device.kind
     devices = count(plan.workers, "GPU" if kind == "gpu" else "CPU machine")
     return ", ".join(filter(None, [strategy_words(plan), devices]))
 
 
 def batch_words(plan: Plan) -> str:
-    """`batch 64`; of replicas that step together, `global batch 2,048 (256 per replica)`."""
+    """Batch in words: `batch 64`, or `global batch 2,048 (256 per replica)` for synchronous replicas."""
     together = plan.replicas > 1 and not plan.exchange.is_asynchronous
     if not together:
         return f"batch {plan.samples_per_step:,}"
@@ -99,7 +99,7 @@ def batch_words(plan: Plan) -> str:
 
 
 def headline(plan: Plan, request: Request) -> str:
-    """`2 x p4d.24xlarge (16 x A100-SXM4-40GB), DDP, bf16, global batch 2,048 (128 per replica)`."""
+    """Headline of a plan: `2 x p4d.24xlarge (16 x A100-SXM4-40GB), DDP, bf16, global batch 2,048`."""
     from planner.answers.assumptions import no_longer_sold
 
     device, added = request.market.find_machine(plan.machine).device, plan.exchange.labels().added
@@ -114,12 +114,12 @@ def headline(plan: Plan, request: Request) -> str:
 
 
 def device_words(name: str) -> str:
-    """A device's name without its marketing suffix: `RTX-PRO-6000` of `RTX-PRO-6000-Blackwell-Server`."""
+    """Device name without its marketing suffix: `RTX-PRO-6000` for `RTX-PRO-6000-Blackwell-Server`."""
     return name.partition("-Blackwell")[0]
 
 
 def model_words(name: str) -> str:
-    """`llama3-8b, QLoRA (rank 16, nf4)` of `llama3-8b-qlora-r16-all-linear-nf4`; other names as they are."""
+    """Model and method: `llama3-8b, QLoRA (rank 16, nf4)` for `llama3-8b-qlora-r16-all-linear-nf4`."""
     match = _METHOD.fullmatch(name)
     if match is None:
         return name
@@ -134,7 +134,7 @@ _METHOD = re.compile(r"(?P<model>.+?)-(?P<method>qlora|lora|head)(-r(?P<rank>\d+
 
 @dataclass(frozen=True, slots=True)
 class SpeedUnit:
-    """The unit of speeds and costs: samples, or tokens for networks over sequences."""
+    """Unit of speeds and costs: samples, or tokens if the model has sequences."""
 
     sample_tokens: float | None = None
 
@@ -158,20 +158,20 @@ def unit_of(scored: ScoredPlan) -> SpeedUnit:
 
 
 def speed_words(scored: ScoredPlan) -> str:
-    """`21,300 samples/s (17,400 - 26,100)`; tokens/s of networks over sequences."""
+    """Speed with its range: `21,300 samples/s (17,400 - 26,100)`, or tokens/s for models with sequences."""
     unit = unit_of(scored)
     ranged = "" if scored.range is None else f" ({span(*map(unit.speed, scored.range))})"
     return f"{rate(unit.speed(scored.samples_per_s))} {unit.noun}/s{ranged}"
 
 
 def cost_words(scored: ScoredPlan) -> str:
-    """`$0.71 per million samples`, or per billion tokens of networks over sequences."""
+    """Cost: `$0.71 per million samples`, or per billion tokens for models with sequences."""
     unit = unit_of(scored)
     return f"{usd(unit.cost(scored.usd_per_million_samples))} per {unit.priced_amount}"
 
 
 def price_words(scored: ScoredPlan) -> list[str]:
-    """`$43.92/h` and `$0.57 per million samples`; nothing where nothing has a price."""
+    """Price and cost: `$43.92/h` and `$0.57 per million samples`; empty list if the plan has no price."""
     if not scored.priced:
         return []
     spot = " (spot)" if scored.spot is not None else ""
@@ -179,12 +179,12 @@ def price_words(scored: ScoredPlan) -> list[str]:
 
 
 def best_so_far(scored: ScoredPlan, request: Request) -> str:
-    """The best plan so far, for a progress line."""
+    """Description of the best plan so far, for a progress line."""
     return ", ".join([scored.plan.rental_text, speed_words(scored), *price_words(scored)])
 
 
 def fact_lines(scored: ScoredPlan, request: Request, training: Training | None) -> list[list[str]]:
-    """The lines below a headline: speed and price, the job, and the limit that is missed."""
+    """Lines below a headline: speed and price, the job, the missed limit, and staleness."""
     lines = [[speed_words(scored), *price_words(scored)]]
     if training is not None:
         lines.append([job_words(training, scored, request)])
@@ -193,7 +193,7 @@ def fact_lines(scored: ScoredPlan, request: Request, training: Training | None) 
 
 
 def _job_figures(training: Training, scored: ScoredPlan) -> tuple[str, str, str, str]:
-    """Time and cost of a job, each with its range; empty if unknown."""
+    """Time, its range, cost and its range for a job; unknown ones are empty strings."""
     took, cost = training.seconds(scored), training.usd(scored)
     spent = "" if cost is None else usd(cost)
     if scored.range is None:
@@ -204,7 +204,7 @@ def _job_figures(training: Training, scored: ScoredPlan) -> tuple[str, str, str,
 
 
 def job_words(training: Training, scored: ScoredPlan, request: Request) -> str:
-    """`90 epochs of resnet50 in 1.5 h (1.2 - 1.9 h) for $66 ($54 - $81); meets 12 h: 97%`."""
+    """Time and cost of a job: `90 epochs of resnet50 in 1.5 h (1.2 - 1.9 h) for $66 ($54 - $81)`."""
     time, times, cost, costs = (
         (f" ({words})" if place % 2 else words) if words else ""
         for place, words in enumerate(_job_figures(training, scored))
@@ -215,7 +215,7 @@ def job_words(training: Training, scored: ScoredPlan, request: Request) -> str:
 
 
 def _deadline_words(training: Training, scored: ScoredPlan, request: Request) -> str:
-    """The probability of meeting the deadline; empty without one."""
+    """Probability of meeting the deadline, in words; empty string without a deadline."""
     if request.deadline_s is None:
         return ""
     share = training.probability_within(scored, request.deadline_s)
@@ -224,7 +224,7 @@ def _deadline_words(training: Training, scored: ScoredPlan, request: Request) ->
 
 
 def missed_words(scored: ScoredPlan, request: Request, training: Training | None) -> str:
-    """The limit that a plan misses, in a sentence; empty if none."""
+    """Sentence about the limit that a plan misses; empty string if none."""
     from planner.answers.jobs import Limit, missed_limit
 
     limit = missed_limit(scored, request, training)
@@ -242,7 +242,7 @@ def is_async(scored: ScoredPlan) -> bool:
 
 
 def staleness_words(scored: ScoredPlan) -> str:
-    """The staleness of asynchronous training, in a sentence; empty for synchronous training."""
+    """Sentence about the stale gradients of asynchronous training; empty string if synchronous."""
     stale = scored.prediction.staleness_mean
     if not is_async(scored) or not stale:
         return ""
@@ -253,7 +253,7 @@ def staleness_words(scored: ScoredPlan) -> str:
 
 
 def beside_words(name: str, training: Training | None, other: ScoredPlan, aside: str = "") -> str:
-    """`The cheapest plan (1 x g5.xlarge): 626 samples/s, 34.1 min, $0.57.`"""
+    """Sentence about another plan: `The cheapest plan (1 x g5.xlarge): 626 samples/s, 34.1 min, $0.57.`"""
     figures = [speed_words(other).partition(" (")[0]]
     if training is not None:
         cost = training.usd(other)
@@ -264,7 +264,7 @@ def beside_words(name: str, training: Training | None, other: ScoredPlan, aside:
 
 
 def compared_words(scored: ScoredPlan, other: ScoredPlan, than: str = "") -> str:
-    """A comparison of two plans: `3.1x faster for 4% more per sample`; `than` names the other."""
+    """Compares two plans in speed and cost: `3.1x faster for 4% more per sample`; `than` names the other."""
     times = scored.samples_per_s / other.samples_per_s
     if abs(times - 1) < CLOSE:
         faster, conjunction = "as fast", "as"
@@ -288,7 +288,7 @@ def compared_words(scored: ScoredPlan, other: ScoredPlan, than: str = "") -> str
 
 
 def alone_words(scored: ScoredPlan, baseline: ScoredPlan | None, training: Training | None) -> str:
-    """A comparison of a plan with one device; empty for plans of one device."""
+    """Sentence that compares a plan with one device; empty string for plans with one device."""
     if baseline is None or scored.plan.workers == 1:
         return ""
     devices, charge = baseline.plan.workers_per_machine, ""
@@ -299,7 +299,7 @@ def alone_words(scored: ScoredPlan, baseline: ScoredPlan | None, training: Train
 
 
 def tied_words(rivals: Sequence[ScoredPlan]) -> str:
-    """The plans tied with the choice, in a sentence; empty if there are none."""
+    """Sentence that names plans statistically tied with the choice; empty string if there are none."""
     if not rivals:
         return ""
     names = listed([rival.plan.rental_text for rival in rivals], TIED_NAMED)
@@ -307,7 +307,7 @@ def tied_words(rivals: Sequence[ScoredPlan]) -> str:
 
 
 def bottleneck_words(scored: ScoredPlan) -> str:
-    """The bottleneck of a plan: a saturated resource, or latency."""
+    """Bottleneck of a plan in words: a saturated resource, or latency."""
     top = scored.prediction.bottleneck
     used = percent(scored.prediction.utilisation.get(top, 0.0))
     what = resource_words(top, scored.plan)
@@ -320,24 +320,24 @@ def bottleneck_words(scored: ScoredPlan) -> str:
 
 
 def is_full(scored: ScoredPlan) -> bool:
-    """Whether the busiest resource is saturated; otherwise latency limits the step."""
+    """Whether the busiest resource is saturated; if not, latency limits the step."""
     return scored.prediction.utilisation.get(scored.prediction.bottleneck, 0.0) >= FULL
 
 
 def busiest(scored: ScoredPlan) -> str:
-    """The label of the busiest resource: bottleneck, or just busiest."""
+    """Label for the busiest resource: `bottleneck` if it is saturated, else `busiest`."""
     return "bottleneck" if is_full(scored) else "busiest"
 
 
 def busy_words(scored: ScoredPlan) -> str:
-    """The busiest resource and its utilization: `compute, 76%`."""
+    """Busiest resource and its utilization: `compute, 76%`."""
     top = scored.prediction.bottleneck
     used = scored.prediction.utilisation.get(top)
     return resource_words(top, scored.plan) + (f", {percent(used)}" if used is not None else "")
 
 
 def energy_words(scored: ScoredPlan) -> str:
-    """Energy per million samples and its method; empty if the power is unknown."""
+    """Energy and emissions per million samples with the method; empty string if the power is unknown."""
     row = scored.as_dict()
     kwh, kg = row["kwh_per_million_samples"], row["kg_co2e_per_million_samples"]
     if kwh is None:
@@ -347,7 +347,7 @@ def energy_words(scored: ScoredPlan) -> str:
 
 
 def figures(scored: ScoredPlan, request: Request) -> list[Figure]:
-    """The boxes of a page: speed, time, cost and bottleneck."""
+    """Figures for the boxes of a page: speed, time, cost and bottleneck."""
     from planner.answers.jobs import training_of
 
     training, top = training_of(request), scored.prediction.bottleneck

@@ -1,8 +1,7 @@
-"""Plans as rows of tables, and the what-if of a page: sliders over the plans that were simulated.
+"""Plans as table rows, and the what-if of a page: sliders over the simulated plans.
 
-Nothing is computed for the what-if: a limit leaves out plans, and the best of those left is shown with the
-figures that the answer has. It compares like with like: plans in the number format of the choice. Plans that
-were only bounded are no points of it.
+The what-if computes nothing: a limit hides plans, and the best of the others is shown with the answer's
+figures. It only has plans in the number format of the choice, and none that were merely bounded.
 """
 
 from __future__ import annotations
@@ -42,7 +41,7 @@ MOST = 400  # plans; the page would grow and nobody slides through more
 def plan_row(
     scored: ScoredPlan, chosen: ScoredPlan, request: Request, training: Training | None
 ) -> dict[str, Any]:
-    """The row of a plan: the PLAN object of JSON, with keys for people that begin with an underscore."""
+    """Row of a plan: the PLAN object of JSON, plus keys for people that begin with an underscore."""
     from planner.answers.jobs import missed_limit
 
     scale = scored.sample_tokens or 1
@@ -68,8 +67,8 @@ def plan_columns(
     first: Sequence[Column] = (),
     between: Sequence[Column] = (),
 ) -> list[Column]:
-    """The columns of plans: batch and number format only where they differ, tokens for networks over
-    sequences, time and cost of the job where one was asked for. Costs are never left out."""
+    """Columns for a table of plans: batch and number format if they differ, tokens for models with
+    sequences, job time and cost if a job was given. Costs are always shown."""
     differ = [
         Column(key, title, spare=spare)
         for key, title, spare in (("batch", "batch", 4), ("_how", "precision", 4))
@@ -90,13 +89,13 @@ def plan_columns(
 
 
 def speed_column(rows: Sequence[Mapping[str, Any]]) -> Column:
-    """`samples/s`, or `tokens/s` of networks over sequences."""
+    """Column of `samples/s`, or `tokens/s` for models with sequences."""
     unit = "samples" if rows[0]["tokens_per_s"] is None else "tokens"
     return Column(f"{unit}_per_s", f"{unit}/s", rate)
 
 
 def cost_columns(rows: Sequence[Mapping[str, Any]], request: Request | None) -> list[Column]:
-    """Columns of price and cost, and of the job if one was given; none without prices."""
+    """Columns of price and cost, and of the job if one was given; empty list without prices."""
     priced = any(row["usd_per_hour"] is not None for row in rows)
     job = request is not None and "job_s" in rows[0] and asks_for_job(request)
     per = ("usd_per_billion_tokens", "$/B tokens")
@@ -130,7 +129,7 @@ LABEL = Column("_label", "", style=row_style, enough=13)
 def what_if(
     plans: Sequence[ScoredPlan], chosen: ScoredPlan, request: Request, goal: str = "balanced"
 ) -> Spec:
-    """The data of `assets/what_if.js`; empty if there is nothing to choose."""
+    """Data for `assets/what_if.js`; empty if there is nothing to choose."""
     from planner.answers.jobs import training_of
 
     training = training_of(request)
@@ -169,7 +168,7 @@ def what_if(
 
 
 def _at(scored: ScoredPlan, request: Request) -> dict[str, float | None]:
-    """The values of a plan on each slider."""
+    """Values of a plan for each slider, by its key."""
     machine = request.market.find_machine(scored.plan.machine)
     return {
         "workers": scored.plan.workers,
@@ -191,8 +190,7 @@ def _words(key: str, value: float) -> str:
 
 
 def _slider(key: str, at: Sequence[dict[str, float | None]], asked: float | None) -> Spec:
-    """A slider over the values of the plans, from the request's limit; empty if all plans have the same
-    value."""
+    """Slider over the plans' values, starting at the request's limit; empty if all values are equal."""
     values = sorted({value for scored in at if (value := scored[key]) is not None})
     if len(values) < 2:
         return {}

@@ -1,9 +1,8 @@
-"""Axes and rows of charts; charts in a terminal, readable at 80 columns and without colour.
+"""Axes and rows of charts, and charts in a terminal: readable at 80 columns and without colour.
 
-Lines are drawn in braille, two by four dots a character; points are characters of their own, so that series
-differ even where colour is off. A trace of a chart says in `meta` by which character its points are drawn, or
-`skip`. Colours are of the 256 that terminals have fixed, each with a contrast of at least 3 to black and
-white.
+Lines are drawn in braille, two by four dots per character; points are distinct characters, so that series
+differ even without colour. `meta` of a trace gives the character for its points, or `skip`. Colours are among
+the 256 fixed in terminals, each with a contrast of at least 3 to black and white.
 """
 
 from __future__ import annotations
@@ -47,7 +46,7 @@ class Series:
 
 @dataclass(frozen=True, slots=True)
 class PlotScale:
-    """An axis: maps values to [0, 1]."""
+    """An axis that maps values to positions from 0 to 1."""
 
     low: float
     high: float
@@ -55,7 +54,7 @@ class PlotScale:
 
     @staticmethod
     def over(values: Iterable[float], log: bool = False) -> PlotScale:
-        """A scale with a margin, from zero unless it is logarithmic."""
+        """Scale that covers the values with a margin, from zero unless it is logarithmic."""
         numbers = list(values)
         if not log:
             return PlotScale(0.0, max(numbers) * 1.02 or 1.0)
@@ -63,24 +62,24 @@ class PlotScale:
 
     @staticmethod
     def spanning(values: Iterable[float]) -> PlotScale:
-        """The smallest scale for the values: from zero, or logarithmic for wide ranges."""
+        """Scale from zero to the largest value, or logarithmic if the range of values is wide."""
         numbers = [value for value in values if value > 0 and math.isfinite(value)] or [1.0]
         low, high = min(numbers), max(numbers)
         log = high > WIDE_RATIO * low
         return PlotScale(low if log else 0.0, high, log)
 
     def at(self, value: float) -> float:
-        """The position of a value, from 0 to 1."""
+        """Position of a value, from 0 to 1."""
         if self.log:
             return math.log(value / self.low) / math.log(self.high / self.low)
         return (value - self.low) / (self.high - self.low)
 
     def place(self, value: float) -> float:
-        """A value in plotly's annotation coordinates: its logarithm on a logarithmic axis."""
+        """Plotly annotation coordinate of a value: its logarithm on a logarithmic axis."""
         return math.log10(value) if self.log else value
 
     def axis(self, title: str, *, wide: bool = False) -> Spec:
-        """The axis for plotly, with ticks at 1, 2 and 5 times powers of ten."""
+        """Plotly axis with a title, with ticks at 1, 2 and 5 times powers of ten if logarithmic."""
         if not self.log:
             return {**titled(title), "rangemode": "tozero"}
         digits = (1, 2, 5) if math.log10(self.high / self.low) < (2.5 if wide else 1.2) else (1,)
@@ -90,7 +89,7 @@ class PlotScale:
         return {**titled(title), "type": "log", **ticks}
 
     def ticks(self, most: int) -> list[float]:
-        """Round values on the axis: 1, 2 and 5 times powers of ten."""
+        """At most `most` round values on the axis: 1, 2 and 5 times powers of ten."""
         if self.log and self.high > 6 * self.low:  # over less the ticks of a linear axis are apart too
             tens = range(math.floor(math.log10(self.low)), math.ceil(math.log10(self.high)) + 1)
             for digits in ((1, 2, 5), (1, 3), (1,)):
@@ -107,12 +106,12 @@ class PlotScale:
 
 
 def titled(title: str) -> Spec:
-    """A linear axis of plotly with a title."""
+    """Linear plotly axis with a title."""
     return {"title": {"text": title}, "tickformat": ",~r"}
 
 
 def title_of(axis: Spec) -> str:
-    """The title of an axis of plotly."""
+    """Title of a plotly axis."""
     return unescape((axis.get("title") or {}).get("text", ""))
 
 
@@ -120,7 +119,7 @@ NARROW = 20  # characters of a name beside a bar, where there is little room
 
 
 def bars(name: str, values: Sequence[float], color: Any, hover: str, **more: Any) -> Spec:
-    """Horizontal bars, one per row; the axis names the rows."""
+    """Plotly trace of horizontal bars, one per row."""
     return {
         "type": "bar",
         "orientation": "h",
@@ -144,7 +143,7 @@ def rows_chart(
     wide: bool = True,
     barmode: str = "stack",
 ) -> Chart:
-    """A chart of horizontal bars with names, stacked or grouped."""
+    """Chart of named horizontal bars, stacked or grouped."""
     layout = {
         "barmode": barmode,
         "bargap": 0.35,
@@ -156,7 +155,7 @@ def rows_chart(
 
 
 def row_axis(names: list[str]) -> Spec:
-    """An axis of named rows, from the top; names may repeat."""
+    """Plotly axis of named rows from top to bottom; names may repeat."""
     return {
         "autorange": "reversed",
         "tickmode": "array",
@@ -167,7 +166,7 @@ def row_axis(names: list[str]) -> Spec:
 
 
 def narrow_rows(names: Sequence[str]) -> Spec:
-    """The layout of rows on narrow screens: names in at most two lines."""
+    """Layout of a rows chart for narrow screens: names in at most two lines."""
     lines = [broken_cell(name, NARROW) for name in names]
     short = [
         label(first) + (f"<br>{label(_short(' '.join(rest), NARROW))}" if rest else "")
@@ -185,7 +184,7 @@ def _short(text: str, most: int = 44) -> str:
 
 
 def chart_plot(chart: Chart, width: int = WIDTH) -> Text:
-    """A chart of points and lines as text."""
+    """A chart of points and lines as terminal text."""
     layout = chart.spec["layout"]
     traces = [trace for trace in chart.spec["data"] if trace.get("meta") != "skip" and len(trace["x"])]
     series = [part for trace in traces for part in _series(trace)]
@@ -201,7 +200,7 @@ def chart_plot(chart: Chart, width: int = WIDTH) -> Text:
 
 
 def _series(trace: Spec) -> Iterable[Series]:
-    """The line and the points of a trace."""
+    """Yields the line and the points of a plotly trace."""
     points = [(float(x), float(y)) for x, y in zip(trace["x"], trace["y"], strict=True)]
     name, look = unescape(trace.get("name", "")), trace.get("line") or trace.get("marker") or {}
     marks = "markers" in trace["mode"]
@@ -240,7 +239,7 @@ def _plot(
     *,
     whole: bool = False,
 ) -> Text:
-    """The plot as text of at most `width` columns; `whole`: integer ticks on x."""
+    """The plot as text of at most `width` columns; `whole`: integer ticks on the x axis."""
     from rich.text import Text
 
     y_ticks = y.ticks(HEIGHT // 3)
@@ -271,7 +270,7 @@ def _plot(
 def _cells(
     series: Sequence[Series], x: PlotScale, y: PlotScale, columns: int
 ) -> dict[tuple[int, int], tuple[str, str]]:
-    """The character at each cell; later series cover earlier ones, points cover lines."""
+    """Character and style by (row, column); later series cover earlier ones, points cover lines."""
     cells: dict[tuple[int, int], tuple[str, str]] = {}
     for part in series:
         if not part.line:
@@ -288,7 +287,7 @@ def _cells(
 
 
 def _line(part: Series, x: PlotScale, y: PlotScale, columns: int) -> Iterable[tuple[int, int]]:
-    """The dots of a line, thinned by its pattern."""
+    """Yields the dots of a line, thinned by its pattern."""
     every = PATTERNS[part.line]
     wide, high = 2 * columns - 1, 4 * HEIGHT - 1
     dots = [(x.at(px) * wide, (1 - y.at(py)) * high) for px, py in part.points]

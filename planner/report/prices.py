@@ -1,4 +1,4 @@
-"""Prices for people and programs: which count, what an import brought, what changed."""
+"""Tables of prices: those in use, imported lists, and differences between lists."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from planner.units import money, references, signed_percent
 
 
 def providers_table(machines: Sequence[Hardware]) -> Table:
-    """One row per provider: the number of prices and their dates."""
+    """Table with one row per provider: the number of prices and their dates."""
     by_provider: dict[str, list[Price]] = {}
     counts: dict[str, int] = {}
     for machine in machines:
@@ -39,7 +39,7 @@ def providers_table(machines: Sequence[Hardware]) -> Table:
 
 
 def prices_table(machines: Sequence[Hardware]) -> Table:
-    """One row per machine and region."""
+    """Table of prices, one row per machine and region."""
     shown = [
         (machine.name, price)
         for machine in machines
@@ -63,7 +63,7 @@ def prices_table(machines: Sequence[Hardware]) -> Table:
 
 
 def imports_table(imports: Sequence[ImportedPrices]) -> Table:
-    """The imported lists, and what was left out."""
+    """Table of imported price lists; its notes say what was left out."""
     columns = (
         Column("provider", get=lambda each: each.list.provider),
         Column("format", get=lambda each: each.list.format),
@@ -91,7 +91,7 @@ def imports_table(imports: Sequence[ImportedPrices]) -> Table:
 
 
 def changes_table(changes: Changes, old: str, new: str) -> Table:
-    """The prices that changed, largest change first."""
+    """Table of changed prices, in the given order."""
     columns = (
         Column("name", "machine", get=lambda change: change.machine),
         Column("region"),

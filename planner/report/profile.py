@@ -1,4 +1,4 @@
-"""Profiles and recordings of training steps, and calibrations of a machine: tables, and a profile's page."""
+"""Tables of profiles, recorded training steps and calibrations, and the page of a profile."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
 
 def profile_tables(summary: Summary) -> list[Table]:
-    """A profile: resources, slowest ops, critical path, and warnings."""
+    """Tables of a profile: resources, slowest ops with the critical path, and warnings."""
     bytes_column = Column("bytes", "size", lambda v: format_bytes(v) if v else "", "right")
     time_column = Column("time_s", "time a step", format_seconds, "right")
     spread_column = Column("std_s", "spread", lambda v: format_seconds(v) if v else "", "right")
@@ -55,7 +55,7 @@ def profile_tables(summary: Summary) -> list[Table]:
 
 
 def recording_tables(told: RecordingSummary, summary: Summary) -> list[Table]:
-    """A recording: its facts, time by kind of op, and warnings."""
+    """Tables of a recording: its facts, time by kind of op, and warnings."""
     facts, exposed = told.facts, told.exposed
     step_s = exposed.untraced_s or exposed.step_s
     lines = [
@@ -111,7 +111,7 @@ def _part(spent_s: float, step_s: float) -> str:
 
 
 def beside_tables(found: RecordingsBeside, names: tuple[str, str]) -> list[Table]:
-    """Two recordings compared by kind of op."""
+    """Tables that compare two recordings by kind of op and by settings."""
     settings = [
         Column("setting"),
         Column("first", names[0]),
@@ -157,7 +157,7 @@ def _path(summary: Summary) -> str:
 
 
 def compute_table(fitted: ComputeCalibration) -> Table:
-    """The time of one multiply-add by number of threads, in and out of cache."""
+    """Table of seconds per multiply-add by number of threads, in and out of cache."""
     rows = [
         {
             "threads": at + 1,
@@ -187,14 +187,14 @@ def compute_table(fitted: ComputeCalibration) -> Table:
 
 
 def network_table(fitted: NetworkCalibration) -> Table:
-    """Latency by concurrent connections, and bandwidth."""
+    """Table of latency by number of connections, titled with the bandwidth."""
     rows = [{"connections": at + 1, "latency_s": value} for at, value in enumerate(fitted.latency_s)]
     columns = [Column("connections"), Column("latency_s", "one-way latency", format_seconds, "right")]
     return Table(rows, columns, f"{fitted.host}: {format_bandwidth(fitted.bytes_per_s)} by {fitted.method}")
 
 
 def accelerator_table(fitted: AcceleratorCalibration) -> Table:
-    """Measured matrix-product rates by number format."""
+    """Table of measured matrix-product rates by number format."""
     rows = [{"format": name, "tflops": round(flops / 1e12, 2)} for name, flops in fitted.matmul_flops.items()]
     columns = [Column("format"), Column("tflops", "TFLOP/s of matrix products", align="right")]
     notes = [
@@ -205,7 +205,7 @@ def accelerator_table(fitted: AcceleratorCalibration) -> Table:
 
 
 def profile_page(profile: Profile, summary: Summary) -> Page:
-    """The page of a profile: time by resource, and its ops and tensors."""
+    """Page of a profile: time by resource, its ops and its tensors."""
     tables = profile_tables(summary)
     mean, spread = profile.durations_s.mean(axis=0), profile.durations_s.std(axis=0)
     order = profile.topological_order()
@@ -289,7 +289,7 @@ def bars_in_order(
     bars: Sequence[tuple[str, str, float]],
     colour: str = "@c1",
 ) -> Chart:
-    """Bars of (name, words, value) in order, with the running share of the total."""
+    """Chart of (name, hover text, value) bars in the given order, with the running share of the total."""
     names, words, values = (list(column) for column in zip(*bars[:MOST], strict=True))
     total = sum(values) or 1.0
     places = list(range(len(names)))

@@ -1,4 +1,4 @@
-"""The pages of `recommend` and `compare`: what to run, why, alternatives, what to do next."""
+"""Pages of `recommend` and `compare`: what to run, why, alternatives, and what to do next."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ BEST = {"fastest": "Fastest", "cheapest": "Cheapest per sample", "balanced": "Be
 
 
 def recommendation_page(result: Recommendation, *, energy: bool = False) -> Page:
-    """The page of a recommendation."""
+    """Page of a recommendation."""
     chosen, request = result.chosen, result.request
     rows = _plan_rows(_alternatives(result), result)
     shown = _with_baseline(rows, result)
@@ -59,7 +59,7 @@ def recommendation_page(result: Recommendation, *, energy: bool = False) -> Page
 
 
 def comparison_page(result: Comparison, *, energy: bool = False) -> Page:
-    """The page of a comparison: the best plan per machine."""
+    """Page of a comparison: the best plan per machine."""
     from planner.answers.jobs import training_of
 
     request, best = result.request, result.chosen
@@ -112,7 +112,7 @@ def comparison_page(result: Comparison, *, energy: bool = False) -> Page:
 
 
 def _spot_column(rows: Sequence[dict[str, Any]]) -> Column:
-    """The cost per sample or token on spot machines."""
+    """Column of the cost per sample or token at spot prices."""
     if not rows or rows[0]["usd_per_billion_tokens"] is None:
         return Column("usd_per_million_samples_spot", "spot $/M", show=money, spare=4)
     for row in rows:
@@ -122,7 +122,7 @@ def _spot_column(rows: Sequence[dict[str, Any]]) -> Column:
 
 
 def _plan_rows(plans: Sequence[ScoredPlan], result: Recommendation | Comparison) -> list[dict[str, Any]]:
-    """One row per plan with its label: recommended, cheapest, fastest, tied, or the missed limit."""
+    """Rows of plans, each labelled: recommended, cheapest, fastest, tied, or the missed limit."""
     from planner.answers.jobs import training_of
 
     request, training = result.request, training_of(result.request)
@@ -138,7 +138,7 @@ def _plan_rows(plans: Sequence[ScoredPlan], result: Recommendation | Comparison)
 
 
 def _with_baseline(rows: list[dict[str, Any]], result: Recommendation | Comparison) -> list[dict[str, Any]]:
-    """The rows by cost, including one device on its own."""
+    """Adds the row of one device to the rows, ordered by cost."""
     if result.baseline is None:
         return rows
     (row,) = _plan_rows([replace(result.baseline, marks=())], result)
@@ -157,12 +157,12 @@ def _within(request: Request) -> str:
 
 
 def _offers(result: Comparison) -> Sequence[ScoredPlan]:
-    """The rows for a screen: the best offer per machine or GPU, or all."""
+    """Plans shown on a screen: the best offer per machine or GPU, or every row."""
     return result.rows if result.request.all_offers else result.best_offers
 
 
 def _ends(result: Comparison) -> tuple[ScoredPlan, ScoredPlan]:
-    """The cheapest and the fastest row within all limits; the choice if there is none."""
+    """Cheapest and fastest plan within all limits; the choice if there is none."""
     from planner.answers.jobs import missed_limit, training_of
 
     training = training_of(result.request)
@@ -176,7 +176,7 @@ def _ends(result: Comparison) -> tuple[ScoredPlan, ScoredPlan]:
 def _against_ends(
     head: str, chosen: ScoredPlan, cheapest: ScoredPlan, fastest: ScoredPlan, request: Request
 ) -> list[str]:
-    """Sentences that compare the choice with the cheapest and the fastest plan, beginning with `head`."""
+    """Sentences, beginning with `head`, that compare the choice with the cheapest and the fastest plan."""
     cheapest = cheapest if chosen.priced else chosen
     if cheapest.plan.key != chosen.plan.key:
         name = f"the cheapest plan ({cheapest.plan.rental_text})"
@@ -191,7 +191,7 @@ def _against_ends(
 
 
 def _why(result: Recommendation) -> list[str]:
-    """The reasons for the choice: against the cheapest, the fastest, tied plans and one device."""
+    """Sentences on why the plan was chosen: against the cheapest, the fastest, tied plans and one device."""
     from planner.answers.jobs import best_of, training_of
 
     request, chosen, training = result.request, result.chosen, training_of(result.request)
@@ -211,7 +211,7 @@ def _why(result: Recommendation) -> list[str]:
 
 
 def _alternatives(result: Recommendation) -> list[ScoredPlan]:
-    """The choice, named and tied plans and the frontier by cost; filled up with other machines."""
+    """Plans for the table: the choice, named and tied plans and the Pareto frontier, then other machines."""
     from planner.answers.jobs import missed_limit, training_of
 
     request, chosen = result.request, result.chosen
@@ -228,7 +228,7 @@ def _alternatives(result: Recommendation) -> list[ScoredPlan]:
 
 
 def _front_of(plans: Sequence[ScoredPlan]) -> list[ScoredPlan]:
-    """The Pareto frontier of cost and speed, cheapest first."""
+    """Pareto frontier of cost and speed, cheapest first."""
     front: list[ScoredPlan] = []
     for plan in sorted(plans, key=lambda plan: (plan.usd_per_million_samples, -plan.samples_per_s)):
         if not front or plan.samples_per_s > (1 + CLOSE) * front[-1].samples_per_s:
@@ -237,13 +237,13 @@ def _front_of(plans: Sequence[ScoredPlan]) -> list[ScoredPlan]:
 
 
 def _few(plans: Sequence[ScoredPlan], most: int) -> list[ScoredPlan]:
-    """The first plans without repetition, by cost."""
+    """The first `most` distinct plans, ordered by cost."""
     kept = list({plan.plan.key: plan for plan in plans}.values())[:most]
     return sorted(kept, key=lambda plan: (plan.usd_per_million_samples, plan.plan.key))
 
 
 def _next(result: Recommendation) -> list[str]:
-    """Changes that would pay, and the number of workers at which more stop paying."""
+    """Sentences on changes that would pay, and on where adding workers stops paying."""
     out = [f"{change_words(change)}." for change in result.changes]
     if not out and not result.partial:
         out.append("No single change makes it at least 2% faster.")
@@ -253,7 +253,7 @@ def _next(result: Recommendation) -> list[str]:
 
 
 def change_words(change: Change) -> str:
-    """`1 more worker: 16% faster for $3.36/h more (over budget)`."""
+    """Describes a change: `1 more worker: 16% faster for $3.36/h more (over budget)`."""
     more = change.usd_per_hour
     price = f"for {usd(abs(more))}/h {'more' if more >= 0 else 'less'}"
     cost = "at no extra cost" if abs(more) < 0.005 else price
@@ -276,7 +276,7 @@ def _pictures(result: Recommendation) -> list[Picture]:
 
 
 def _cost_and_step(request: Request, chosen: ScoredPlan, plans: Sequence[ScoredPlan]) -> list[Picture]:
-    """The charts of cost, memory, utilization and one step."""
+    """Charts of cost, memory, utilization and one step."""
     from planner.report import charts
     from planner.report.charts_curves import memory_bars, step_picture
 
@@ -295,7 +295,7 @@ def _front(
     marked: Sequence[ScoredPlan],
     further: Sequence[ScoredPlan] = (),
 ) -> Chart:
-    """The frontier chart with every plan considered."""
+    """Chart of the Pareto frontier with every plan considered."""
     from planner.report import charts
 
     drawn = {plan.plan.key: plan for plan in [*result.everything, *marked, chosen]}
@@ -312,6 +312,6 @@ def _front(
 
 
 def _further(result: Recommendation) -> list[ScoredPlan]:
-    """Plans simulated for scaling and for the next changes."""
+    """Plans simulated beyond the search: for the scaling curve and for the suggested changes."""
     curve = [] if result.saturation is None else [point.scored for point in result.saturation.points]
     return [*curve, *(change.scored for change in result.changes)]

@@ -1,4 +1,4 @@
-"""The page of `saturation`: throughput against workers, where it saturates, and how many servers pay."""
+"""Page of `saturation`: throughput against workers, where it saturates, and how many servers pay off."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ FEW_POINTS = 14  # rows that a screen has room for
 
 
 def saturation_page(result: Saturation, *, energy: bool = False) -> Page:
-    """The page of a saturation curve."""
+    """Page of a saturation curve."""
     from planner.answers.jobs import training_of
 
     request, chosen = result.request, result.chosen.scored
@@ -77,7 +77,7 @@ def saturation_page(result: Saturation, *, energy: bool = False) -> Page:
 
 
 def _few(rows: list[dict[str, Any]]) -> list[dict[str, Any]] | None:
-    """The rows of a long curve for a screen: its ends, labelled rows, and others spread evenly."""
+    """Rows of a long curve for a screen: its ends, labelled rows, others evenly spread; None if short."""
     if len(rows) <= FEW_POINTS:
         return None
     kept = {0, len(rows) - 1, *(place for place, row in enumerate(rows) if row["_label"])}
@@ -88,14 +88,14 @@ def _few(rows: list[dict[str, Any]]) -> list[dict[str, Any]] | None:
 
 
 def _choice_words(result: Saturation) -> str:
-    """Why this number of workers was chosen; empty if the saturation sentence says it."""
+    """Why this number of workers was chosen; empty string if the saturation sentence says it."""
     if result.chosen.workers == (result.saturation_workers or result.points[-1].workers):
         return ""
     return "The nearest to it within the limits."
 
 
 def _beyond_owned(result: Saturation) -> str:
-    """The effect of twice the user's own machines, in a sentence."""
+    """Sentence on the effect of twice the user's machines; empty string if not computed."""
     if (more := result.beyond_owned) is None:
         return ""
     last = result.points[-1].scored
@@ -104,7 +104,7 @@ def _beyond_owned(result: Saturation) -> str:
 
 
 def _cheaper(result: Saturation, training: Training | None) -> list[str]:
-    """The number of workers with the lowest cost per sample, if it is not the choice."""
+    """Sentence on the workers with the lowest cost per sample; empty list if that is the choice."""
     if not result.points[0].scored.priced:
         return []
     best = min(result.points, key=lambda point: point.scored.usd_per_million_samples)
@@ -112,7 +112,7 @@ def _cheaper(result: Saturation, training: Training | None) -> list[str]:
 
 
 def _label(point: SaturationPoint, result: Saturation) -> str:
-    """The label of a row: the choice, a turning point, or the missed limit."""
+    """Label of a row: the choice, a turning point, or the missed limit."""
     from planner.answers.jobs import missed_limit, training_of
 
     if point is result.chosen:
@@ -131,7 +131,7 @@ def _label(point: SaturationPoint, result: Saturation) -> str:
 
 
 def saturation_sentence(curve: Saturation, hardware: str) -> str:
-    """The turning points of the curve: last worker worth its cost, doubled cost, peak throughput."""
+    """Sentences on the curve's turning points: last worker worth its cost, doubled cost, peak."""
     last, batch = curve.points[-1], curve.request.global_batch
     priced, least = last.scored.priced, curve.request.min_marginal_efficiency
     if curve.saturation_workers is None or curve.most_step_samples is not None:
@@ -164,15 +164,15 @@ def saturation_sentence(curve: Saturation, hardware: str) -> str:
 
 
 def _limit_words(curve: Saturation) -> str:
-    """The largest part of the step besides compute, just beyond saturation."""
+    """Largest part of the step besides compute just beyond saturation, with its share."""
     share = curve.limit_s / max(curve.breakdown.step_s, 1e-12)
     return f"{curve.limit}, {percent(share)} of the step beyond that point."
 
 
 def falling(points: Iterable[tuple[int, Score]], *, is_asynchronous: bool = True) -> str:
-    """A sentence for the first number of workers that gives less than one fewer, beyond their intervals;
-    empty where none does. `is_asynchronous`: workers reach servers each at its own time, so that they can
-    fall into lockstep (docs/simulator.md)."""
+    """Sentence on the first increase in workers that lowers throughput beyond both intervals; empty string
+    if none does. `is_asynchronous`: workers reach servers independently and can fall into lockstep
+    (docs/simulator.md)."""
     for (few, before), (more, after) in pairwise(points):
         if after.samples_per_s_high < before.samples_per_s_low:
             share = 1 - after.samples_per_s / before.samples_per_s
@@ -187,7 +187,7 @@ def falling(points: Iterable[tuple[int, Score]], *, is_asynchronous: bool = True
 
 
 def _sizes_table(result: Saturation) -> Table:
-    """Throughput by number of servers, or whatever the strategy scales, and how many are enough."""
+    """Table of throughput by number of servers (or what the strategy scales), and how many suffice."""
     words = result.sizes[0][1].plan.exchange.labels()
     rows = [
         {

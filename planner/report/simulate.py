@@ -1,4 +1,4 @@
-"""The pages about one plan: `simulate`, `check` of a real run against it, and `diff` of two answers."""
+"""Pages about one plan: `simulate`, `check` of a real run, and `diff` of two answers."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ PARTS = {
 
 
 def anatomy_tables(anatomy: Anatomy | None) -> list[Table]:
-    """The step breakdown and the memory footprint, where known."""
+    """Tables of the step breakdown and of memory per device, where known."""
     if anatomy is None:
         return []
     parts, whole = anatomy.parts, max(anatomy.parts.step_s, 1e-12)
@@ -73,7 +73,7 @@ SHARE = Column("share", "share", show=lambda share: f"{share:.1%}", align="right
 
 
 def simulation_page(result: Simulation, *, energy: bool = False) -> Page:
-    """The page of one simulated plan."""
+    """Page of one simulated plan."""
     from planner.answers.jobs import training_of
 
     scored, prediction, request = result.scored, result.scored.prediction, result.request
@@ -120,7 +120,7 @@ def _pictures(result: Simulation) -> list[Picture]:
 
 
 def _figure_rows(result: Simulation) -> list[tuple[str, str]]:
-    """The figures of a prediction, by name."""
+    """Names and values of a prediction's figures."""
     scored, prediction = result.scored, result.scored.prediction
     quantiles = ", ".join(
         f"{name} {format_seconds(value)}" for name, value in prediction.step_s_quantiles.items()
@@ -159,7 +159,7 @@ def _figure_rows(result: Simulation) -> list[tuple[str, str]]:
 
 
 def _record(result: Simulation) -> dict[str, Any]:
-    """The row of CSV."""
+    """Row of a simulation for CSV."""
     from planner.answers.jobs import training_of
 
     scored, prediction = result.scored, result.scored.prediction
@@ -197,8 +197,8 @@ def check_page(
     asked: bool = False,
     source: str = "",
 ) -> Page:
-    """A run and its prediction, what would explain the difference, and what is kept; `asked`: the run was to
-    be kept; `source`: the part of a log that gave the measured rate."""
+    """Page that compares a run with its prediction, with likely causes and the kept correction. `asked`:
+    whether the user wanted the run kept; `source`: the part of a log that gave the measured rate."""
     where = "inside" if checked.inside else "outside"
     rows = [
         {"what": "measured", "samples_per_s": checked.measured_samples_per_s},
@@ -230,7 +230,7 @@ def check_page(
 
 
 def suspect_words(suspect: Suspect) -> str:
-    """The change of an assumption that would explain the run."""
+    """Change of an assumption that would explain the run, in words."""
     if suspect.name == "input":
         times = percent(suspect.wait_share)
     elif suspect.name == "network":
@@ -259,7 +259,7 @@ def _kept_words(checked: Check, kept: Measured | None, asked: bool) -> list[str]
 
 
 def kept_lines() -> Iterator[str]:
-    """The kept runs, numbered."""
+    """Yields one numbered line per kept run."""
     runs = load()
     if not runs:
         yield "no runs are kept; `planner check ANSWER.json --measured RATE` keeps one"
@@ -273,7 +273,7 @@ def kept_lines() -> Iterator[str]:
 
 
 def diff_page(difference: Difference, title: str = "planner diff") -> Page:
-    """The page of `diff`: changed figures, then changed settings."""
+    """Page of `diff`: changed figures, then changed settings."""
     columns = [Column("name", ""), Column("old", align="right"), Column("new", align="right")]
     change = Column("ratio", "change", lambda value: signed_percent(value - 1), "right")
     changes = [

@@ -1,4 +1,4 @@
-"""The page of `sweep`: every plan that a grid scored."""
+"""Page of `sweep`: every scored plan of a grid."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ MOST_GRID_ROWS = 40  # on a screen
 
 
 def sweep_page(result: SweepResult, *, energy: bool = False) -> Page:
-    """The page of a sweep: every plan, cheapest first."""
+    """Page of a sweep: every plan, cheapest first."""
     rows = [_grid_row(scored, result) for scored in result.rows]
     rows.sort(key=lambda row: (row["usd_per_million_samples"], row["model"], row["cluster"]))
     differ = [
@@ -78,7 +78,7 @@ def sweep_page(result: SweepResult, *, energy: bool = False) -> Page:
 
 
 def _model_front(place: int, plans: list[ScoredPlan], models: int) -> Chart:
-    """Cost against speed for one of several models."""
+    """Chart of cost against speed for one of the models."""
     from planner.report import charts
 
     chart = charts.pareto(plans)
@@ -99,7 +99,7 @@ def _grid_row(scored: ScoredPlan, result: SweepResult) -> dict[str, Any]:
 
 
 def _best_words(result: SweepResult, models: list[str]) -> list[str]:
-    """The cheapest and the fastest plan of every model, in a sentence each."""
+    """Sentences on the cheapest and the fastest plan of each model."""
     lines = []
     for model in models[:FEW_MODELS]:
         plans = [plan for plan in result.rows if plan.plan.model == model]

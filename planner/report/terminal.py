@@ -1,8 +1,7 @@
-"""Pages and tables as text for a terminal: labelled paragraphs, aligned columns, no word or number ever
-split.
+"""Renders pages and tables as terminal text: labelled paragraphs, aligned columns, no word or number split.
 
-A table that is too wide gives up its spare columns first, then breaks headings, then cells between words; in
-a pane that is narrower than that, each row becomes a few lines: its name, then `heading value` pairs.
+A table that is too wide drops its spare columns first, then breaks headings, then cells between words; if it
+still does not fit, each row becomes a few lines: its name, then `heading value` pairs.
 """
 
 from __future__ import annotations
@@ -33,7 +32,7 @@ WHOLE: dict[str, Any] = {"break_long_words": False, "break_on_hyphens": False}  
 
 
 def page_text(page: Page, width: int, *, explain: bool = True) -> list[Text]:
-    """The lines of a page."""
+    """Lines of a page for a terminal of this width."""
     from rich.text import Text
 
     lines: list[Text] = []
@@ -53,7 +52,7 @@ def page_text(page: Page, width: int, *, explain: bool = True) -> list[Text]:
 
 
 def assumption_sentences(page: Page, *, explain: bool) -> list[str]:
-    """The assumptions of a page: all, or the most relevant."""
+    """Assumptions of a page: all of them, or the most relevant."""
     if explain:
         return list(map(str, page.assumptions))
     from planner.report.assumed import brief_notes
@@ -62,7 +61,7 @@ def assumption_sentences(page: Page, *, explain: bool) -> list[str]:
 
 
 def _cells(cells: Sequence[str], width: int) -> list[Text]:
-    """Figures side by side, as many per line as fit."""
+    """Lines of figures, with as many side by side as fit."""
     from rich.text import Text
 
     lines = [""]
@@ -76,7 +75,7 @@ def _cells(cells: Sequence[str], width: int) -> list[Text]:
 
 
 def _remarks(remarks: Iterable[Remark], width: int) -> list[Text]:
-    """Labelled paragraphs: labels on the left, sentences on the right."""
+    """Lines of labelled paragraphs: labels on the left, sentences on the right."""
     from rich.text import Text
 
     out: list[Text] = []
@@ -96,8 +95,7 @@ def _padded(label: str) -> str:
 
 
 def _wrapped(text: str, width: int) -> list[str]:
-    """Lines of a sentence; words stay whole even where one is wider than the screen, figures with their
-    units where there is room."""
+    """Wraps a sentence at `width`. Words are never split; figures stay with their units if they fit."""
     lines: list[str] = []
     for line in printable_lines(text).split("\n"):
         if len(line) <= width:
@@ -113,7 +111,7 @@ def _wrapped(text: str, width: int) -> list[str]:
 
 
 def table_text(table: Table, width: int) -> list[Text]:
-    """The lines of a table with its title and its notes."""
+    """Lines of a table with its title and notes."""
     from rich.text import Text
 
     lines: list[Text] = []
@@ -129,8 +127,8 @@ def table_text(table: Table, width: int) -> list[Text]:
 
 
 def fitting_columns(table: Table, width: int) -> list[Column]:
-    """The columns to show: those of little use go before any cell breaks, the others after; none where not
-    even those that are never left out fit."""
+    """Columns that fit in `width`: spare ones are dropped first, then cells may break. Empty list if not
+    even the mandatory columns fit."""
     columns = list(table.shown())
     spares = sorted((c for c in reversed(columns) if c.spare), key=lambda c: -c.spare)
     for place, spare in enumerate([None, *spares]):
@@ -144,7 +142,7 @@ def fitting_columns(table: Table, width: int) -> list[Column]:
 
 
 def _natural(column: Column, rows: Sequence[Mapping[str, Any]], *, breaks: bool) -> int:
-    """The preferred width of a column; its heading may break between words."""
+    """Preferred width of a column in characters; its heading may break between words."""
     cells = [column.cell(row) for row in rows]
     widest = max(map(len, cells))
     if breaks and column.enough is not None:
@@ -157,7 +155,7 @@ def _floor(column: Column, rows: Sequence[Mapping[str, Any]]) -> int:
 
 
 def _least(column: Column, row: Mapping[str, Any], rows: Sequence[Mapping[str, Any]]) -> int:
-    """The minimum width of a cell; a figure stays with its unit."""
+    """Minimum width of a cell in characters; a figure stays with its unit."""
     cell = column.cell(row)
     figure = column.side(rows) == "right" and _UNIT.match(cell)
     return len(cell) if figure else _longest(cell)
@@ -168,12 +166,12 @@ def _longest(text: str) -> int:
 
 
 def _words(text: str) -> list[str]:
-    """The unbreakable parts of a cell; a count stays with its noun."""
+    """Unbreakable parts of a cell; a count stays with its noun."""
     return _PARTS.findall(text)
 
 
 def column_widths(table: Table, columns: Sequence[Column], width: int) -> list[int]:
-    """Column widths that fit; the widest column shrinks first, `whole` ones last."""
+    """Width per column so that all fit; the widest column shrinks first, `whole` ones last."""
     widths = [_natural(column, table.rows, breaks=False) for column in columns]
     floors = [_floor(column, table.rows) for column in columns]
     room = width - GAP * (len(columns) - 1)
@@ -222,7 +220,7 @@ def _grid(table: Table, columns: Sequence[Column], width: int) -> list[Text]:
 
 
 def broken_cell(text: str, width: int) -> list[str]:
-    """A cell in lines of at most `width`, broken between words."""
+    """Lines of a cell, at most `width` wide, broken between words."""
     if len(text) <= width:
         return [text]
     lines: list[str] = []
@@ -235,7 +233,7 @@ def broken_cell(text: str, width: int) -> list[str]:
 
 
 def _blocks(table: Table, width: int) -> list[Text]:
-    """Rows as `heading value` pairs, for panes too narrow for a grid."""
+    """Lines of rows as `heading value` pairs, for panes too narrow for a grid."""
     from rich.text import Text
 
     columns = [column for column in table.shown() if column.spare <= 1]
@@ -258,7 +256,7 @@ def _blocks(table: Table, width: int) -> list[Text]:
 
 
 def _unbroken(heading: str, value: str, room: int) -> str:
-    """A heading and its value joined by hard spaces, as far as they fit."""
+    """A heading and its value joined by non-breaking spaces, as far as they fit."""
     for first, between, last in ((_HARD, _HARD, _HARD), (" ", " ", _HARD)):
         text = between.join([heading.replace(" ", first), value.replace(" ", last)])
         if max(map(len, text.split(" "))) <= room:
@@ -267,7 +265,7 @@ def _unbroken(heading: str, value: str, room: int) -> str:
 
 
 def screen_lines(result: Page | Table | Sequence[Table], width: int, *, explain: bool = True) -> list[Text]:
-    """The lines of a page, or of several tables."""
+    """Lines of a page, or of several tables."""
     from rich.text import Text
 
     if isinstance(result, Page):
@@ -281,7 +279,7 @@ def screen_lines(result: Page | Table | Sequence[Table], width: int, *, explain:
 
 
 def show_plots(page: Page, most: int = 80) -> None:
-    """Print the page's plots if stdout is a terminal."""
+    """Prints the page's plots if stdout is a terminal."""
     import sys
 
     if not sys.stdout.isatty() or not (sys.stdout.encoding or "").lower().startswith("utf"):

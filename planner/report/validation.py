@@ -1,4 +1,4 @@
-"""Rows of `planner validate` as tables and data; the pages of docs/validation.md, and their drift."""
+"""Rows of `planner validate` as tables and data, and the pages of docs/validation.md with their drift."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ WIDEST = 10_000  # above which a figure is shown without decimals
 
 
 def summary(rows: Sequence[Row]) -> str:
-    """A summary of all rows in a sentence or two."""
+    """Sentence with the number of rows that hold, fail as listed, or fail unexpectedly."""
     held = sum(row.holds for row in rows)
     broken = [row for row in rows if not row.as_claimed]
     better = [row for row in rows if row.holds and row.known]
@@ -38,7 +38,7 @@ def summary(rows: Sequence[Row]) -> str:
 
 
 def validation_tables(rows: Sequence[Row], format: Format = Format.table) -> list[Table]:
-    """One table per check for people; one with every row for CSV."""
+    """One table per check for people; for CSV one table with every row."""
     if format is Format.csv:
         return [Table([row.record() for row in rows])]
     end = Table([], notes=[*_unexpected(rows), f"planner {planner.__version__}: {summary(rows)}"])
@@ -49,7 +49,7 @@ def validation_tables(rows: Sequence[Row], format: Format = Format.table) -> lis
 
 
 def _unexpected(rows: Sequence[Row]) -> list[str]:
-    """Rows that contradict their claim, one per line."""
+    """One line per row whose outcome contradicts its listing."""
     return [
         f"{row.name} {row.status}: {figure(row.published, row.unit)}, ours {figure(row.ours, row.unit)}, "
         f"claimed: {row.claim}."
@@ -59,7 +59,7 @@ def _unexpected(rows: Sequence[Row]) -> list[str]:
 
 
 def rows_data(rows: Sequence[Row]) -> dict[str, Any]:
-    """The rows for JSON."""
+    """All rows as a dictionary for JSON."""
     return {
         "version": planner.__version__,
         "rows": [row.record() | {"status": row.status} for row in rows],
@@ -101,7 +101,7 @@ def _check_table(key: str, rows: Sequence[Row]) -> Table:
 
 
 def _sources(rows: Sequence[Row]) -> str:
-    """The sources of a check; many files are summarized by folder."""
+    """Sources of a check; many files are summarized by folder."""
     each = list(dict.fromkeys(row.source for row in rows))
     if len(each) <= FEW_SOURCES:
         return "; ".join(each)
@@ -132,9 +132,9 @@ _NUMBER = re.compile(r"[-+]?\d[\d,]*\.?\d*%?")
 
 
 def drift(rows: Sequence[Row], text: str) -> list[str]:
-    """What a document says otherwise than the rows: figures that moved by more than 2% (percentages: by 1.5
-    points), rows that it lacks, rows that hold here and not there. Figures that depend on the machine are not
-    compared, nor are rows of the document that were not asked for."""
+    """Differences between a document and the rows: figures that moved by more than 2% (percentages: by 1.5
+    points), missing rows, changed outcomes. Skips figures that depend on the machine, and rows of the
+    document that were not asked for."""
     written = {(check, cells[0]): cells for check, cells in _table_rows(text)}
     if not written:
         raise BadInput("the document holds no table of rows; write it with `planner validate --document`")
@@ -156,7 +156,7 @@ def drift(rows: Sequence[Row], text: str) -> list[str]:
 
 
 def _table_rows(text: str) -> Iterator[tuple[str, list[str]]]:
-    """The check and the cells of every row in the document's tables."""
+    """Yields the check and the cells of every row in the document's tables."""
     check = ""
     for line in text.splitlines():
         if heading := re.fullmatch(r"\*\*(\w+/\w+)\*\*", line):
@@ -167,7 +167,7 @@ def _table_rows(text: str) -> Iterator[tuple[str, list[str]]]:
 
 
 def _unescaped(cell: str) -> str:
-    """A Markdown cell as plain text."""
+    """Plain text of a Markdown cell."""
     return re.sub(r"\\([\\\[\]()_*`#|!<>~-])", r"\1", html.unescape(cell))
 
 
@@ -192,13 +192,13 @@ _TITLE = re.compile(r"\*\*(.+)\*\*")
 
 
 def page_of(overview: Path, suite: str) -> Path:
-    """Where the page of a suite stands beside the overview."""
+    """Path of a suite's page beside the overview."""
     return overview.with_name(f"{overview.stem}-{suite}.md")
 
 
 def pages(found: Sequence[Evidence], rows: Sequence[Row]) -> dict[str, str]:
-    """The text of every page by suite; the overview under an empty name. Without rows those of `papers` and
-    `servers` are left out of their pages."""
+    """Markdown text of every page by suite, with the overview under "". Without rows, the pages of
+    `papers` and `servers` omit them."""
     made = {"": _overview(found)}
     for match in found:
         mine = [row for row in rows if match.suite in ROWS and ROWS[match.suite](row)]
@@ -214,7 +214,7 @@ def write_pages(found: Sequence[Evidence], rows: Sequence[Row], overview: Path) 
 def pages_drift(
     found: Sequence[Evidence], rows: Sequence[Row], overview: Path, *, whole: bool = True
 ) -> list[str]:
-    """Differences between written pages and the code; the overview only if `whole`."""
+    """Differences between written pages and the code; includes the overview only if `whole`."""
     lines = []
     for suite, text in pages(found, rows).items():
         if not suite and not whole:
@@ -281,9 +281,9 @@ def _markdown(tables: Sequence[Table]) -> str:
 
 
 def _tables_drift(now: str, written: str) -> list[str]:
-    """Table by table and row by row: figures that moved, rows that came or went. The rows of papers are left
-    out, which `drift` compares because it knows which of them depend on the machine, and so are the lists of
-    the worst runs, whose order a small change turns round."""
+    """Differences between tables: moved figures, and rows that are new or gone. Skips the papers' rows,
+    which `drift` compares because it knows which depend on the machine, and the lists of worst runs,
+    whose order changes easily."""
     before, after = _cells(written), _cells(now)
     parts = []
     for key in dict.fromkeys([*after, *before]):
@@ -297,7 +297,7 @@ def _tables_drift(now: str, written: str) -> list[str]:
 
 
 def _cells(text: str) -> dict[tuple[str, str], list[str]]:
-    """Cells by table and first cell."""
+    """Cells of each row, keyed by table title and first cell."""
     title, result = "", {}
     for line in text.splitlines():
         if heading := _TITLE.fullmatch(line) or re.fullmatch(r"#+ (.+)", line):
