@@ -15,7 +15,7 @@ import testbed  # noqa: E402
 
 from planner.servers.calibration import infer_window  # noqa: E402
 from planner.servers.transmissions import Wire  # noqa: E402
-from planner.servers.validation.testbed import recorded  # noqa: E402
+from planner.servers.validation.testbed import recorded_profile  # noqa: E402
 from planner.simulator import simulate  # noqa: E402
 from planner.simulator.cluster import Cluster  # noqa: E402
 from planner.simulator.policy import DEFAULT_WINDOW_BYTES  # noqa: E402
@@ -101,7 +101,7 @@ def test_repeats_weigh_by_their_windows() -> None:
 
 @pytest.mark.parametrize("name", testbed.traces())
 def test_package_ships_these_profiles(name: str) -> None:
-    made, shipped = testbed.profile_of(testbed.read_trace(name)), recorded(name)
+    made, shipped = testbed.profile_of(testbed.read_trace(name)), recorded_profile(name)
     assert made.names == shipped.names
     for array in ("resource", "server", "bytes", "dep_start", "dep_index", "tensor", "durations_s", "order"):
         assert np.array_equal(getattr(made, array), getattr(shipped, array)), array
@@ -111,7 +111,7 @@ def test_package_ships_these_profiles(name: str) -> None:
 
 
 def test_window_is_fitted_only_where_the_first_one_cuts_a_transfer() -> None:
-    profile = recorded("resnet50_b16_100_ps1")
+    profile = recorded_profile("resnet50_b16_100_ps1")
     fit = infer_window([profile], Wire(profile.bandwidth_bytes_per_s))
     assert min(fit.window_bytes, fit.largest_bytes) <= DEFAULT_WINDOW_BYTES
     assert testbed.policy_of(profile).window_bytes == DEFAULT_WINDOW_BYTES

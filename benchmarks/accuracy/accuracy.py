@@ -85,7 +85,7 @@ def profile_of(name: str, latency: bool) -> Profile:
 
 @cache
 def policy_of(name: str) -> Multiplexed:
-    return testbed.policy_of(profile_of(name, latency=True))
+    return testbed.recorded_policy(profile_of(name, latency=True))
 
 
 def predict(point: TestbedPoint, model: Model, precision: float = 0.01) -> Prediction:

@@ -19,9 +19,9 @@ from planner.report.output import emit
 from planner.report.validation import validation_tables
 from planner.servers.ordering.graph import StepGraph
 from planner.servers.ordering.strategies import tac_order, tic_order
-from planner.servers.orders import compare_orders, machines
+from planner.servers.orders import compare_orders, single_worker_machines
 from planner.servers.synthesis import profile_for
-from planner.servers.validation.prophet import GIVEN, PUSH_S, rate, step
+from planner.servers.validation.prophet import GIVEN, PUSH_S, mean_step, worker_samples_per_s
 from planner.simulator.cluster import Cluster
 from planner.simulator.policy import Ordered
 from planner.simulator.run import RunOptions, run
@@ -97,7 +97,7 @@ def sync_training() -> None:
         compute_s = float(profile.durations_s.mean(axis=0)[profile.resource == WORKER].sum())
         size = float(profile.bytes[profile.is_transfer].sum())
         for rho in (0.05, 1.0, 20.0):
-            cluster = machines(4, 1, 4 * size / compute_s / rho)
+            cluster = single_worker_machines(4, 1, 4 * size / compute_s / rho)
             result = compare_orders(profile, cluster, ["tic"], barrier=True)
             none, tic = result.results
             print(
@@ -110,7 +110,7 @@ def sync_training() -> None:
 def alternatives() -> None:
     """Mean error of Table 2 by column under other readings."""
     given = GIVEN["table2"]
-    profile = step(given["model"], given["batch"])
+    profile = mean_step(given["model"], given["batch"])
     print("\nmean error of Table 2 under other readings   Prophet  ByteScheduler     P3")
 
     def row(what: str, push_s: float, pull_s: float = 0.0, **instead: str) -> None:
@@ -119,8 +119,8 @@ def alternatives() -> None:
             errors = []
             for gbit, published in zip(given["gbit_per_s"], given[system], strict=True):
                 bandwidth = gbit * GBIT_BYTES_PER_S
-                cluster = machines(given["workers"], 1, bandwidth)
-                result = rate(
+                cluster = single_worker_machines(given["workers"], 1, bandwidth)
+                result = worker_samples_per_s(
                     profile, instead.get(system, system), cluster, bandwidth, push_s=push_s, pull_s=pull_s
                 )
                 errors.append(result / published - 1)

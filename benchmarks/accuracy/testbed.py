@@ -22,12 +22,12 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from planner.servers.validation.testbed import TestbedPoint, points_of, policy_of
-from planner.servers.validation.testbed import measured as shipped
+from planner.servers.validation.testbed import TestbedPoint, pool_runs, recorded_policy
+from planner.servers.validation.testbed import measured_points as shipped
 from planner.simulator.step import DOWNLINK, PS, RESOURCE_KINDS, UPLINK, WORKER, Op, Profile
 from planner.simulator.step.files import save
 
-__all__ = ["TestbedPoint", "policy_of"]
+__all__ = ["TestbedPoint", "recorded_policy"]
 
 DATA = Path(__file__).parent / "testbed_data"
 PROFILES = Path(__file__).parents[2] / "planner" / "validation" / "data" / "testbed"
@@ -58,12 +58,12 @@ def read_trace(name: str) -> dict[str, Any]:
     return trace
 
 
-def measured() -> list[TestbedPoint]:
+def measured_points() -> list[TestbedPoint]:
     """The measured points that belong to the traces."""
     for name in ("measured.csv", "summary.csv"):
         if (DATA / name).exists():
             with (DATA / name).open(newline="") as file:
-                return points_of(csv.DictReader(file))
+                return pool_runs(csv.DictReader(file))
     return shipped()
 
 

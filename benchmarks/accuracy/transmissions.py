@@ -38,7 +38,7 @@ from testbed import MBIT_BYTES_PER_S, profile_of, read_trace, traces
 
 from planner.errors import BadInput
 from planner.servers.calibration import calibrate_overhead, infer_window
-from planner.servers.transmissions import Transmission, Wire, reconstruct, streams_of
+from planner.servers.transmissions import Transmission, Wire, reconstruct, recorded_streams
 from planner.simulator.step import DOWNLINK, Profile
 
 CAPTURE = Path(__file__).parents[2] / "tests" / "data" / "overhead_capture.csv"
@@ -89,7 +89,7 @@ def predicted_ends(
     and so are transfers recorded within `apart_s` of one, which it was nearly told."""
     ends: list[Transmission] = []
     for step in range(min(profile.steps, steps or profile.steps)):
-        result = reconstruct(streams_of(profile, step, resource), wire, infer)
+        result = reconstruct(recorded_streams(profile, step, resource), wire, infer)
         told_s = [sent.stream.recorded_end_s for sent in result if sent.anchor]
         for sent in result:
             near = any(abs(sent.stream.recorded_end_s - at_s) < apart_s for at_s in told_s)

@@ -24,7 +24,9 @@ from planner.files.tomlfile import toml_key, toml_value
 def to_toml(tables: Mapping[str, Any], where: tuple[str, ...] = ()) -> str:
     """Format nested tables as TOML, tables after the values of their parent; floats to six digits."""
     lines = [
-        f"{toml_key(k)} = {toml_value(_rounded(v))}" for k, v in tables.items() if not isinstance(v, Mapping)
+        f"{toml_key(k)} = {toml_value(_round_floats(v))}"
+        for k, v in tables.items()
+        if not isinstance(v, Mapping)
     ]
     text = "\n".join(lines) + "\n" if lines else ""
     if where and lines:
@@ -34,9 +36,9 @@ def to_toml(tables: Mapping[str, Any], where: tuple[str, ...] = ()) -> str:
     return text + "".join(to_toml(v, (*where, k)) for k, v in tables.items() if isinstance(v, Mapping))
 
 
-def _rounded(value: Any) -> Any:
+def _round_floats(value: Any) -> Any:
     if isinstance(value, list | tuple):
-        return [_rounded(item) for item in value]
+        return [_round_floats(item) for item in value]
     return float(f"{value:.6g}") if isinstance(value, float) else value
 
 
@@ -62,7 +64,7 @@ def write_hardware_file(path: Path, tables: Mapping[str, Any], head: str = MEASU
 
 def merge_compute(tables: dict[str, Any], measured: Mapping[str, Any]) -> None:
     """Put a measured device, its kernel rates and its calibration into every machine of a hardware file."""
-    machines = _machines(tables)
+    machines = _machine_tables(tables)
     (own,) = measured["machines"].values()
     for machine in machines.values():
         machine |= {key: own[key] for key in ("device", "calibration") if key in own}
@@ -71,7 +73,7 @@ def merge_compute(tables: dict[str, Any], measured: Mapping[str, Any]) -> None:
         tables.setdefault(table, {}).update(measured.get(table, {}))
 
 
-def _machines(tables: Mapping[str, Any]) -> dict[str, dict[str, Any]]:
+def _machine_tables(tables: Mapping[str, Any]) -> dict[str, dict[str, Any]]:
     machines: dict[str, dict[str, Any]] = tables.get("machines", {})
     if not machines:
         raise BadInput("the file defines no machine to put the figures into; it needs [machines.NAME]")
@@ -80,7 +82,7 @@ def _machines(tables: Mapping[str, Any]) -> dict[str, dict[str, Any]]:
 
 def merge_network(tables: dict[str, Any], network: Mapping[str, Any], source: Mapping[str, str]) -> None:
     """Put measured network figures into every machine of a hardware file's tables."""
-    for machine in _machines(tables).values():
+    for machine in _machine_tables(tables).values():
         machine["nic_baseline_gbit_per_s"] = network["nic_gbit_per_s"]
         machine["nic_burst_gbit_per_s"] = network["nic_gbit_per_s"]
         threads = len(machine.get("calibration", {}).get("interference", [])) or int(machine.get("cores", 1))
@@ -95,7 +97,7 @@ def measured_source(source: str) -> dict[str, str]:
     return {"basis": "measured", "source": source, "as_of": date.today().isoformat()}
 
 
-def own_machine(
+def own_machine_tables(
     name: str,
     machine: Mapping[str, Any],
     device: Mapping[str, Any],
@@ -136,7 +138,7 @@ class AcceleratorCalibration:
     software: str
 
 
-def accelerator_available() -> bool:
+def has_accelerator() -> bool:
     """Whether torch is installed and sees a GPU."""
     try:
         import torch
@@ -154,7 +156,7 @@ def calibrate_accelerator(
     least_s: float = LEAST_S,
 ) -> AcceleratorCalibration:
     """Measure one device of torch: `cuda` (NVIDIA and AMD), `cuda:1`, or `cpu`."""
-    torch = _torch(device)
+    torch = _import_torch(device)
     done = 0
 
     def report(words: str) -> None:
@@ -172,10 +174,10 @@ def calibrate_accelerator(
     report("memory")
     source = torch.empty(memory_bytes // 4, device=device).fill_(1.0)
     target = torch.empty_like(source)
-    copy = 2 * memory_bytes / _seconds(torch, device, lambda: target.copy_(source), least_s)
+    copy = 2 * memory_bytes / _seconds_per_call(torch, device, lambda: target.copy_(source), least_s)
     report("launches")
     tiny = torch.zeros(1, device=device)
-    launch_s = _seconds(torch, device, lambda: tiny.add_(1.0), least_s)
+    launch_s = _seconds_per_call(torch, device, lambda: tiny.add_(1.0), least_s)
     name, vendor = "CPU", ""
     memory = float(os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES"))
     if torch.device(device).type == "cuda":
@@ -203,10 +205,10 @@ def accelerator_tables(
         "memory_gbyte_per_s": measured.copy_bytes_per_s / COPY_SHARE / 1e9,
         "note": f"{measured.name}; large copies reach {measured.copy_bytes_per_s / 1e9:.0f} GB/s",
     }
-    return own_machine(name, {"device_count": 1}, device, source, usd_per_hour)
+    return own_machine_tables(name, {"device_count": 1}, device, source, usd_per_hour)
 
 
-def _torch(device: str) -> Any:
+def _import_torch(device: str) -> Any:
     try:
         import torch
     except ImportError as error:
@@ -236,18 +238,18 @@ def _matmul_flops(
         for size in sizes:
             left, right = (torch.randn(size, size, device=device).to(kind) for _ in range(2))
             out = torch.empty(size, size, device=device, dtype=kind)
-            seconds = _seconds(torch, device, partial(torch.mm, left, right, out=out), least_s)
+            seconds = _seconds_per_call(torch, device, partial(torch.mm, left, right, out=out), least_s)
             best = max(best, 2.0 * size**3 / seconds)
         return best
     finally:
         torch.backends.cuda.matmul.allow_tf32 = before
 
 
-def _seconds(torch: Any, device: str, call: Callable[[], Any], least_s: float) -> float:
+def _seconds_per_call(torch: Any, device: str, call: Callable[[], Any], least_s: float) -> float:
     """Seconds per call: the best of several rounds of `least_s` each."""
     wait: Callable[[], None] = torch.cuda.synchronize if torch.device(device).type == "cuda" else lambda: None
 
-    def timed(calls: int) -> float:
+    def elapsed_s(calls: int) -> float:
         wait()
         begun = time.perf_counter()
         for _ in range(calls):
@@ -255,8 +257,8 @@ def _seconds(torch: Any, device: str, call: Callable[[], Any], least_s: float) -
         wait()
         return time.perf_counter() - begun
 
-    timed(2)  # libraries load and choose their kernels
+    elapsed_s(2)  # libraries load and choose their kernels
     calls = 1
-    while (took := timed(calls)) < least_s and calls < 2**20:
+    while (took := elapsed_s(calls)) < least_s and calls < 2**20:
         calls = max(calls + 1, min(calls * 10, round(calls * 1.2 * least_s / max(took, 1e-9))))
-    return min(timed(calls) for _ in range(ROUNDS)) / calls
+    return min(elapsed_s(calls) for _ in range(ROUNDS)) / calls

@@ -23,9 +23,9 @@ _BLOCK_ROWS = 512
 _VALUES = 16_384  # of an elementwise operation
 
 
-def _timed(make: Callable[[int], Callable[[], object]], threads: int) -> float:
+def _threaded_call_s(make_call: Callable[[int], Callable[[], object]], threads: int) -> float:
     """Seconds per call when `threads` threads call at once, each with data of its own."""
-    work = [make(index) for index in range(threads)]
+    work = [make_call(index) for index in range(threads)]
     for call in work:
         call()
     start = time.perf_counter()
@@ -48,7 +48,7 @@ def _timed(make: Callable[[int], Callable[[], object]], threads: int) -> float:
     return best
 
 
-def _training_step(size: int, index: int) -> Callable[[], object]:
+def _training_step_call(size: int, index: int) -> Callable[[], object]:
     rng = np.random.default_rng(index)
     weights = rng.random((size, size), dtype=np.float32)
     activations = rng.random(size, dtype=np.float32)
@@ -67,18 +67,18 @@ def _training_step(size: int, index: int) -> Callable[[], object]:
     return step
 
 
-def _matrix_product(size: int, index: int) -> Callable[[], object]:
+def _matrix_product_call(size: int, index: int) -> Callable[[], object]:
     rng = np.random.default_rng(index)
     a, b = (rng.random((size, size), dtype=np.float32) for _ in range(2))
     return partial(np.matmul, a, b, out=np.empty((size, size), np.float32))
 
 
-def _copy(size: int, index: int) -> Callable[[], object]:
+def _copy_call(size: int, index: int) -> Callable[[], object]:
     source = np.ones((size, size), np.float32)
     return partial(np.copyto, np.empty_like(source), source)
 
 
-def _elementwise(formula: Callable[[np.ndarray], object], index: int) -> Callable[[], object]:
+def _elementwise_call(formula: Callable[[np.ndarray], object], index: int) -> Callable[[], object]:
     return partial(formula, np.random.default_rng(0).random(_VALUES, dtype=np.float32))
 
 
@@ -88,22 +88,22 @@ def measure(cache_bytes: int, counts: list[int]) -> None:
     inside = int(max(64, min(512, (cache_bytes / (2 * most) / 4) ** 0.5)))
     jobs: list[tuple[str, int, float, Callable[[int], Callable[[], object]]]] = []
     for threads in counts:
-        outside = _out_of_cache(cache_bytes, threads)
-        jobs.append(("muladd", threads, 3.0 * inside**2, partial(_training_step, inside)))
-        jobs.append(("muladd_out_of_cache", threads, 3.0 * outside**2, partial(_training_step, outside)))
-    product = partial(_matrix_product, 256)
+        outside = _out_of_cache_side(cache_bytes, threads)
+        jobs.append(("muladd", threads, 3.0 * inside**2, partial(_training_step_call, inside)))
+        jobs.append(("muladd_out_of_cache", threads, 3.0 * outside**2, partial(_training_step_call, outside)))
+    product = partial(_matrix_product_call, 256)
     jobs += [("matrix", 1, 256.0**3, product), ("matrix", most, 256.0**3, product)]
-    jobs.append(("matrix_out_of_cache", most, outside**3 / 8, partial(_matrix_product, outside // 2)))
-    jobs.append(("act", 1, float(_VALUES), partial(_elementwise, lambda x: 1 / (1 + np.exp(-x)))))
-    jobs.append(("err", 1, float(_VALUES), partial(_elementwise, lambda x: x * (1 - x))))
-    jobs.append(("copy", most, 4.0 * outside * outside, partial(_copy, outside)))
+    jobs.append(("matrix_out_of_cache", most, outside**3 / 8, partial(_matrix_product_call, outside // 2)))
+    jobs.append(("act", 1, float(_VALUES), partial(_elementwise_call, lambda x: 1 / (1 + np.exp(-x)))))
+    jobs.append(("err", 1, float(_VALUES), partial(_elementwise_call, lambda x: x * (1 - x))))
+    jobs.append(("copy", most, 4.0 * outside * outside, partial(_copy_call, outside)))
     print(json.dumps({"measurements": len(jobs)}), flush=True)
-    for name, threads, operations, make in jobs:
-        seconds = _timed(make, threads) / operations
+    for name, threads, operations, make_call in jobs:
+        seconds = _threaded_call_s(make_call, threads) / operations
         print(json.dumps({"name": name, "threads": threads, "seconds": seconds}), flush=True)
 
 
-def _out_of_cache(cache_bytes: int, threads: int) -> int:
+def _out_of_cache_side(cache_bytes: int, threads: int) -> int:
     """Side of a matrix that, with those of the other threads, takes four times the cache."""
     return int(max(1024, (4 * cache_bytes / 4 / threads) ** 0.5))
 

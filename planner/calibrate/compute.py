@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from planner.calibrate.accelerator import Progress, measured_source, own_machine
+from planner.calibrate.accelerator import Progress, measured_source, own_machine_tables
 from planner.device.rates.times import FITTED_KINDS, FULLY_CONNECTED
 from planner.errors import PlannerError
 from planner.model.layers import workload
@@ -45,7 +45,7 @@ class ComputeCalibration:
     matrix_out_of_cache_s: float
     copy_bytes_per_s: float  # read and written, all cores
 
-    def constants(self) -> dict[str, Any]:
+    def calibration_table(self) -> dict[str, Any]:
         """The `[calibration]` table of a hardware file."""
         names = ("muladd_s", "muladd_out_of_cache_s", "act_s", "err_s", "cache_bytes")
         curves = ("interference", "interference_out_of_cache")
@@ -64,8 +64,10 @@ def calibrate_compute(progress: Progress | None = None) -> ComputeCalibration:
     seconds = _run_canonical(cache, counts, progress)
     most = counts[-1]
 
-    def curve(name: str) -> tuple[float, ...]:
-        return _curve({count: seconds[name, count] / seconds[name, 1] for count in counts}, cores)
+    def slowdown(name: str) -> tuple[float, ...]:
+        return _slowdown_by_threads(
+            {count: seconds[name, count] / seconds[name, 1] for count in counts}, cores
+        )
 
     return ComputeCalibration(
         cpu=cpu_name(),
@@ -76,8 +78,8 @@ def calibrate_compute(progress: Progress | None = None) -> ComputeCalibration:
         cache_bytes=cache,
         muladd_s=seconds["muladd", 1],
         muladd_out_of_cache_s=seconds["muladd_out_of_cache", 1],
-        interference=curve("muladd"),
-        interference_out_of_cache=curve("muladd_out_of_cache"),
+        interference=slowdown("muladd"),
+        interference_out_of_cache=slowdown("muladd_out_of_cache"),
         act_s=seconds["act", 1],
         err_s=seconds["err", 1],
         matrix_s=seconds["matrix", most],
@@ -118,7 +120,7 @@ def hardware_tables(
         "cores": measured.cores,
         "cpu": measured.cpu,
         "memory_gib": measured.memory_gib,
-        "calibration": measured.constants(),
+        "calibration": measured.calibration_table(),
     }
     device = {
         "kind": "cpu",
@@ -132,7 +134,7 @@ def hardware_tables(
         workload.MEMORY: measured.copy_bytes_per_s,
     }
     kernels = {f"{name}-cpu": {"rates": rates, "overhead_s": 2e-5, **source}}
-    return {**own_machine(name, machine, device, source, usd_per_hour), "kernels": kernels}
+    return {**own_machine_tables(name, machine, device, source, usd_per_hour), "kernels": kernels}
 
 
 def _thread_counts(cores: int) -> list[int]:
@@ -141,7 +143,7 @@ def _thread_counts(cores: int) -> list[int]:
     return sorted({1, 2, 4, cores, *(round(cores * k / 8) for k in range(1, 8))})
 
 
-def _curve(known: dict[int, float], cores: int) -> tuple[float, ...]:
+def _slowdown_by_threads(known: dict[int, float], cores: int) -> tuple[float, ...]:
     """Slowdown for each number of threads, interpolated, never below one thread's."""
     import numpy as np
 
@@ -165,7 +167,7 @@ def _cache_bytes() -> int:
         return _DEFAULT_CACHE_BYTES
 
 
-def _cpuinfo(key: str) -> str:
+def _cpuinfo_value(key: str) -> str:
     try:
         lines = Path("/proc/cpuinfo").read_text().splitlines()
     except OSError:
@@ -176,17 +178,17 @@ def _cpuinfo(key: str) -> str:
 
 def cpu_name() -> str:
     """The CPU's model name."""
-    return _cpuinfo("model name") or platform.processor() or platform.machine()
+    return _cpuinfo_value("model name") or platform.processor() or platform.machine()
 
 
 def _clock_ghz() -> float:
-    text = _cpuinfo("cpu MHz")
+    text = _cpuinfo_value("cpu MHz")
     return round(float(text) / 1000, 3) if text else 2.0
 
 
 def _flop_per_cycle() -> float:
     """Single-precision operations per cycle, by the widest instructions that the CPU names."""
-    flags = _cpuinfo("flags").split()
+    flags = _cpuinfo_value("flags").split()
     return next((flops for flag, flops in _FLOP_PER_CYCLE if flag in flags), 8.0)
 
 

@@ -52,11 +52,11 @@ def calibrate_network(
 ) -> NetworkCalibration:
     """Measure bandwidth and latency to `host`."""
     say = progress or (lambda words: None)
-    with _far_side(host, port) as door:
+    with _probe_port(host, port) as door:
         say("bandwidth by iperf3" if shutil.which("iperf3") else "bandwidth by a TCP probe")
-        rate = _iperf3(host, seconds)
+        rate = _iperf3_bytes_per_s(host, seconds)
         method = "iperf3" if rate else "TCP probe"
-        rate = rate or _sink_rate(host, door, seconds)
+        rate = rate or _tcp_bytes_per_s(host, door, seconds)
         latency = []
         for count in range(1, connections + 1):
             say(f"latency with {count} connections")
@@ -71,10 +71,10 @@ def serve(port: int = PORT, ready: Callable[[int], None] | None = None) -> None:
             ready(server.getsockname()[1])
         while True:
             connection, _ = server.accept()
-            threading.Thread(target=_answer, args=(connection,), daemon=True).start()
+            threading.Thread(target=_answer_probe, args=(connection,), daemon=True).start()
 
 
-def _answer(connection: socket.socket) -> None:
+def _answer_probe(connection: socket.socket) -> None:
     with contextlib.suppress(OSError), connection:
         connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         if connection.recv(1) == _SINK:
@@ -88,7 +88,7 @@ def _answer(connection: socket.socket) -> None:
 
 
 @contextlib.contextmanager
-def _far_side(host: str, port: int) -> Iterator[int]:
+def _probe_port(host: str, port: int) -> Iterator[int]:
     """The port to probe; for this machine a second process answers on a free one."""
     if host not in _LOCAL:
         yield port
@@ -115,7 +115,7 @@ def _connect(host: str, port: int, kind: bytes) -> socket.socket:
     return connection
 
 
-def _sink_rate(host: str, port: int, seconds: float) -> float:
+def _tcp_bytes_per_s(host: str, port: int, seconds: float) -> float:
     """Bytes per second that arrive, until the far side has counted them all."""
     with _connect(host, port, _SINK) as connection:
         start = time.perf_counter()
@@ -152,7 +152,7 @@ def _latency_s(host: str, port: int, connections: int) -> float:
     return sum(medians) / len(medians) / 2
 
 
-def _iperf3(host: str, seconds: float) -> float | None:
+def _iperf3_bytes_per_s(host: str, seconds: float) -> float | None:
     """Bytes per second by iperf3; None if it is missing here or there."""
     if not shutil.which("iperf3"):
         return None

@@ -47,7 +47,7 @@ def import_(
     """Import a profile from recorded training steps; docs/recording.md explains how to record them."""
     from planner.device.recorded.importers import import_profile
     from planner.servers.calibration import parse_overhead
-    from planner.servers.placement import with_parsing
+    from planner.servers.placement import add_parsing
     from planner.simulator.step.files import save
     from planner.units import bandwidth_bytes_per_s
 
@@ -56,7 +56,7 @@ def import_(
     constants = parse_overhead(overhead) if overhead else None
     profile = import_profile(files, batch=batch, model=model, hardware=hardware, bandwidth_bytes_per_s=rate)
     if constants:
-        profile = with_parsing(profile, *constants)
+        profile = add_parsing(profile, *constants)
     save(profile, output)
     tensors = len(profile.tensors)
     lines = [f"{output}: {profile.steps} step(s) of {profile.ops} ops, {tensors} tensors"]
@@ -197,10 +197,10 @@ def compute(
 ) -> None:
     """Measure how fast this machine computes: its GPU by precision, or its CPU by number of threads."""
     from planner.calibrate.accelerator import (
-        accelerator_available,
         accelerator_tables,
         calibrate_accelerator,
         check_name,
+        has_accelerator,
         merge_compute,
         write_hardware_file,
     )
@@ -216,7 +216,7 @@ def compute(
             raise BadInput(f"{output} exists; --into {output} adds the measured figures to it")
         check_writable(output)
     existing = copy.deepcopy(read(into).data) if into else None
-    if device == UnitOption.gpu or (device == UnitOption.auto and accelerator_available()):
+    if device == UnitOption.gpu or (device == UnitOption.auto and has_accelerator()):
         gpu = calibrate_accelerator("cuda", _progress)
         tables, shown = accelerator_tables(gpu, name, usd_per_hour), accelerator_table(gpu)
     else:

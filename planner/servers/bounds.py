@@ -25,7 +25,7 @@ import numpy as np
 from planner.memoize import kept_on
 from planner.parallel.data import Job
 from planner.parallel.plan import flow_limit_bytes_per_s, host_cores
-from planner.servers.lowering import UNRANKED, replica_span, scheduled, step_of
+from planner.servers.lowering import UNRANKED, replica_span, replica_step, schedule_step
 from planner.servers.ordering import STRATEGIES
 from planner.simulator.bounds import Kinds, StepBounds, evaluate_steps
 from planner.simulator.paths import OpGraph, graph_of
@@ -38,7 +38,7 @@ if TYPE_CHECKING:
     from planner.servers.parameter_servers import ParameterServers
 
 
-def served_bounds(jobs: Sequence[Job]) -> Floats:
+def server_throughput_bounds(jobs: Sequence[Job]) -> Floats:
     """Upper bounds on long-run samples per second, one for each job."""
     by_group: dict[Hashable, list[int]] = {}
     for index, job in enumerate(jobs):
@@ -47,7 +47,7 @@ def served_bounds(jobs: Sequence[Job]) -> Floats:
     evaluate_steps([group.step for group in groups])
     out = np.zeros(len(jobs))
     for rows, group in zip(by_group.values(), groups, strict=True):
-        out[rows] = group.samples_per_s() * [_devices(jobs[row]) for row in rows]
+        out[rows] = group.samples_per_s() * [_devices_per_worker(jobs[row]) for row in rows]
     return out
 
 
@@ -59,7 +59,7 @@ def _group_key(job: Job) -> Hashable:
         *(id(job.computation), site.hardware.name, exchange.sums_inside(site)),
         *(exchange.servers, exchange.host is None, exchange.placement, exchange.mode),
         UNRANKED.get(exchange.policy),
-        exchange.policy if _cuts_transfers(exchange) else "",
+        exchange.policy if _has_cut_transfers(exchange) else "",
         span and (span.workers, span.cuts),
     )
 
@@ -91,7 +91,7 @@ class _Group:
         self.flows_s, self.flow_of_plan = np.unique(flow_s, return_inverse=True)
 
         of = (exchange, jobs[0].computation, site)
-        self.profile = scheduled(*of)[0] if _cuts_transfers(exchange) else step_of(*of)
+        self.profile = schedule_step(*of)[0] if _has_cut_transfers(exchange) else replica_step(*of)
         graph = graph_of(self.profile)
         busy_s, on_server = self.profile.durations_s.mean(axis=0), self.profile.resource == PS
         self.update_s: Floats = np.bincount(  # of a core, by server
@@ -112,9 +112,9 @@ class _Group:
         is_last = np.array([self.free_nodes <= 1, *(nodes - 1 == server for server in self.hosts)])
         self.size = np.where(is_last, self.last, self.per_node)  # the most workers of a node at each place
         policy = UNRANKED.get(exchange.policy)
-        self.step = StepBounds(self.profile, policy, self._kinds(graph), random=not self.is_sync)
+        self.step = StepBounds(self.profile, policy, self._worker_kinds(graph), random=not self.is_sync)
 
-    def _kinds(self, graph: OpGraph) -> Kinds:
+    def _worker_kinds(self, graph: OpGraph) -> Kinds:
         """Workers beside no server (-1) and beside each server, for every flow rate."""
         uses, flows = graph.uses, len(self.flows_s)
         local = np.repeat((-1, *self.hosts), flows)
@@ -134,9 +134,11 @@ class _Group:
         """Samples per second of each plan at most; call it after `evaluate_steps`."""
         table = self.step.least_s("mean").reshape(-1, len(self.flows_s))
         steps_s = table[:, np.asarray(self.flow_of_plan).reshape(-1)]
-        return (self.sync(steps_s) if self.is_sync else self.asynchronous(steps_s)) * self.profile.batch
+        return (
+            self.sync_steps_per_s(steps_s) if self.is_sync else self.async_steps_per_s(steps_s)
+        ) * self.profile.batch
 
-    def sync(self, steps_s: Floats) -> Floats:
+    def sync_steps_per_s(self, steps_s: Floats) -> Floats:
         """Bounds where all workers run at the rate of the most loaded node."""
         at_places = _elementwise_min(
             1.0 / steps_s,
@@ -155,7 +157,7 @@ class _Group:
         )
         return np.asarray(np.minimum(at_places.min(axis=0), at_servers.min(axis=0)) * self.workers)
 
-    def asynchronous(self, steps_s: Floats) -> Floats:
+    def async_steps_per_s(self, steps_s: Floats) -> Floats:
         """Bounds of the best mix of node rates."""
         limits = _ratio(self.nic, self.own_down), _ratio(self.nic, self.own_up)
         most = _elementwise_min(
@@ -204,16 +206,17 @@ class _StepDemand:
 def throughput_ceiling(
     exchange: ParameterServers, computation: Computation, site: Site, *, links: bool = True
 ) -> float:
-    """A cheap upper bound on samples per second, looser than `served_bounds`. No worker is faster than its
-    step without transfers; and (`links`) all parameters arrive before the forward pass is over and gradients
-    leave after it, through the NIC of a machine and one connection to each server. Servers' NICs carry what
-    others send, their cores all updates. On a server's own machine stays at most what the largest holds.
-    Infinite for cut replicas."""
+    """A cheap upper bound on samples per second, looser than `server_throughput_bounds`.
+
+    No worker is faster than its step without transfers; and (`links`) all parameters arrive before the
+    forward pass is over and gradients leave after it, through the NIC of a machine and one connection to each
+    server. Servers' NICs carry what others send, their cores all updates. On a server's own machine stays at
+    most what the largest holds. Infinite for cut replicas."""
     if not site.mesh.is_whole or exchange.policy not in UNRANKED:
         return math.inf
 
     def measure_demand() -> _StepDemand:
-        step = step_of(exchange, computation, site)
+        step = replica_step(exchange, computation, site)
         busy_s = np.where(step.is_transfer, 0.0, step.durations_s.mean(axis=0))
         cost = busy_s[:, None]
         path_s = float((graph_of(step).heads_s(cost) + cost).max())
@@ -250,7 +253,7 @@ def throughput_ceiling(
     return computation.batch * min(alone, beside / beside_s + apart, updated)
 
 
-def _devices(job: Job) -> float:
+def _devices_per_worker(job: Job) -> float:
     """Devices per bounded worker; in lockstep a half-full machine counts as many as the others."""
     site = job.site
     if not _parameter_servers(job).sums_inside(site):
@@ -263,7 +266,7 @@ def _parameter_servers(job: Job) -> ParameterServers:
     return cast("ParameterServers", job.exchange)
 
 
-def _cuts_transfers(exchange: ParameterServers) -> bool:
+def _has_cut_transfers(exchange: ParameterServers) -> bool:
     """Whether the policy rewrites the step: P3 and ByteScheduler cut transfers, and P3 deals them over
     servers. What is bounded is what is run."""
     return exchange.policy in STRATEGIES and STRATEGIES[exchange.policy].cuts

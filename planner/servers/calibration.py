@@ -34,7 +34,7 @@ from planner.errors import BadInput
 from planner.files.regular_file import read_bytes
 from planner.files.tomlfile import convert, from_json
 from planner.report.page import Column, Table
-from planner.servers.transmissions import Stream, Wire, reconstruct, streams_of
+from planner.servers.transmissions import Stream, Wire, reconstruct, recorded_streams
 from planner.simulator.step import DOWNLINK, UPLINK, Profile
 from planner.simulator.step.files import FORMAT, decode
 from planner.units import format_bytes, format_seconds
@@ -146,7 +146,7 @@ def isolated_delays(
     """(bytes, seconds beyond bytes / bandwidth) of transfers that had their link to themselves."""
     out = []
     for step in range(profile.steps):
-        streams = streams_of(profile, step, resource)
+        streams = recorded_streams(profile, step, resource)
         for stream in streams:
             alone = all(
                 other is stream
@@ -191,7 +191,7 @@ def infer_window(profiles: Iterable[Profile], wire: Wire, resource: int = DOWNLI
         streams
         for profile in profiles
         for step in range(min(profile.steps, MAX_STEPS))
-        if len(streams := streams_of(profile, step, resource)) > 1
+        if len(streams := recorded_streams(profile, step, resource)) > 1
     ]
     if not steps:
         raise BadInput("no step has two transfers in this direction; WIN shows only where transfers compete")
@@ -199,7 +199,7 @@ def infer_window(profiles: Iterable[Profile], wire: Wire, resource: int = DOWNLI
     octaves = max(int(np.ceil(np.log2(largest / SMALLEST_BYTES) * PER_OCTAVE)), 0)
     windows = [*(SMALLEST_BYTES * 2 ** (k / PER_OCTAVE) for k in range(octaves)), inf]
     errors = np.array(
-        [[_error(streams, replace(wire, window_bytes=w)) for w in windows] for streams in steps]
+        [[_relative_error(streams, replace(wire, window_bytes=w)) for w in windows] for streams in steps]
     )
     # On a tie the larger window wins: preemption has to be seen to be believed.
     best = len(windows) - 1 - int(np.argmin(errors.mean(axis=0)[::-1]))
@@ -215,7 +215,7 @@ def infer_window(profiles: Iterable[Profile], wire: Wire, resource: int = DOWNLI
     )
 
 
-def _error(streams: Sequence[Stream], wire: Wire) -> float:
+def _relative_error(streams: Sequence[Stream], wire: Wire) -> float:
     """Mean distance of predicted and recorded ends, relative to the time that all transfers took."""
     busy_s = max(s.recorded_end_s for s in streams) - min(s.requested_s for s in streams)
     sent = [s for s in reconstruct(streams, wire) if not s.anchor]
@@ -255,7 +255,7 @@ def calibrate_window(
 ) -> dict[str, WindowFit]:
     """Infer the flow-control window of each direction from one-worker profiles or RunMetadata files."""
     profiles = load_profiles(paths)
-    wire = Wire(_bandwidth(profiles, bandwidth_bytes_per_s), inf, 0.0, alpha_s_per_byte, beta_s)
+    wire = Wire(_known_bandwidth(profiles, bandwidth_bytes_per_s), inf, 0.0, alpha_s_per_byte, beta_s)
     fits = {}
     for name, resource in DIRECTIONS.items():
         having = [profile for profile in profiles if (profile.resource == resource).sum() > 1]
@@ -280,7 +280,7 @@ def calibrate_overhead(
             continue
         source = "isolated transfers of profiles"
         for profile in load_profiles([path]):
-            bandwidth = _bandwidth([profile], bandwidth_bytes_per_s)
+            bandwidth = _known_bandwidth([profile], bandwidth_bytes_per_s)
             for name, resource in DIRECTIONS.items():
                 points.setdefault(name, []).extend(isolated_delays(profile, bandwidth, resource))
     enough = {name: rows for name, rows in points.items() if len({size for size, _ in rows}) > 1}
@@ -295,7 +295,7 @@ def calibrate_overhead(
     }
 
 
-def _bandwidth(profiles: Sequence[Profile], given: float | None) -> float:
+def _known_bandwidth(profiles: Sequence[Profile], given: float | None) -> float:
     if given is not None:
         return given
     known = {profile.bandwidth_bytes_per_s for profile in profiles}

@@ -26,7 +26,7 @@ from planner.servers.partition.search import PartitionRequest
 WRITTEN = ("study",)  # files: that they can be written is checked first
 
 
-def _options_of(request: type[Any], **defaults: Any) -> Callable[[Callable[..., None]], Callable[..., None]]:
+def _add_options(request: type[Any], **defaults: Any) -> Callable[[Callable[..., None]], Callable[..., None]]:
     """Decorate a command with the fields of a request as options; it gets them as `values`."""
     hints = get_type_hints(request)
     options = {}
@@ -47,7 +47,7 @@ def _options_of(request: type[Any], **defaults: Any) -> Callable[[Callable[..., 
     return decorate
 
 
-@_options_of(OrderRequest)
+@_add_options(OrderRequest)
 def order(
     values: dict[str, Any],
     *,
@@ -66,18 +66,18 @@ def order(
     """
     from planner.files.regular_file import write_file
     from planner.report.page import page_of
-    from planner.servers.order_request import exported_priorities, order_for
+    from planner.servers.order_request import best_priorities_json, order_for
 
     with progress(quiet) as report:
         answer = order_for(OrderRequest(**values), progress=report)
     if export is not None:
-        write_file(export, exported_priorities(answer))
+        write_file(export, best_priorities_json(answer))
     shown = page_of(answer)
     emit(shown, format, output)
     write_html(shown, html)
 
 
-@_options_of(PartitionRequest, max_workers=4)
+@_add_options(PartitionRequest, max_workers=4)
 def partition(
     values: dict[str, Any],
     *,

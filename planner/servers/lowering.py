@@ -41,7 +41,7 @@ from planner.parallel.collectives import Kind
 from planner.parallel.collectives.peers import peers_of
 from planner.parallel.data import settings
 from planner.parallel.plan import Site, flow_limit_bytes_per_s, host_cores, network_figure
-from planner.servers.synthesis import served
+from planner.servers.synthesis import step_with_servers
 from planner.simulator.cluster import FABRIC, Cluster, Node
 from planner.simulator.policy import Fifo, Multiplexed, Policy
 from planner.simulator.step import DOWNLINK, HOST, PS, UPLINK, WORKER, Op, Profile
@@ -74,7 +74,7 @@ def cluster_of(
     a cluster placement group, where that limit is higher. `bandwidth_bytes_per_s`
     replaces the NIC of every machine, for those whose network nobody has published.
     """
-    worker_kind, server_kind = _kinds(worker_hardware, server_hardware, colocated)
+    worker_kind, server_kind = _worker_and_server_hardware(worker_hardware, server_hardware, colocated)
     machines = machine_counts(worker_kind, workers, server_kind, servers, colocated)
     kinds = [kind for kind, _ in machines]
     rates = {kind.name: bandwidth_bytes_per_s or network_figure(kind, network).bytes_per_s for kind in kinds}
@@ -112,7 +112,7 @@ def machine_counts(
     return tuple((kinds[name], count) for name, count in counts.items())
 
 
-def _kinds(
+def _worker_and_server_hardware(
     worker: Hardware | str, server: Hardware | str | None, colocated: bool
 ) -> tuple[Hardware, Hardware]:
     from planner.hardware.catalog import load_hardware
@@ -129,11 +129,11 @@ def _kinds(
     return worker_kind, server_kind
 
 
-def hosts_of(worker: Hardware, market: Market, words: Sequence[str]) -> tuple[str | None, ...]:
+def server_host_names(worker: Hardware, market: Market, words: Sequence[str]) -> tuple[str | None, ...]:
     """Names of the machines that servers may stand on, in order; None is beside the workers. Machines
     without a price or a network figure are left out."""
     words = tuple(words)
-    return market.once(("hosts", worker.name, words), lambda: _hosts(worker, market, words))
+    return market.once(("hosts", worker.name, words), lambda: _find_server_hosts(worker, market, words))
 
 
 def host(name: str, worker: Hardware, market: Market) -> Hardware:
@@ -143,10 +143,10 @@ def host(name: str, worker: Hardware, market: Market) -> Hardware:
 
 def cheap_servers(worker: Hardware, market: Market) -> tuple[Hardware, ...]:
     """CPU machines of the worker's provider that are cheaper and on the price-bandwidth frontier."""
-    return market.once(("cheap", worker.name), lambda: tuple(_cheap(worker, market)))
+    return market.once(("cheap", worker.name), lambda: tuple(_frontier_cpu_machines(worker, market)))
 
 
-def _hosts(worker: Hardware, market: Market, words: Sequence[str]) -> tuple[str | None, ...]:
+def _find_server_hosts(worker: Hardware, market: Market, words: Sequence[str]) -> tuple[str | None, ...]:
     by_name: dict[str | None, None] = {}
     for word in words:
         if word == "colocated":
@@ -164,7 +164,7 @@ def _hosts(worker: Hardware, market: Market, words: Sequence[str]) -> tuple[str 
     return tuple(by_name)
 
 
-def _cheap(worker: Hardware, market: Market) -> Iterator[Hardware]:
+def _frontier_cpu_machines(worker: Hardware, market: Market) -> Iterator[Hardware]:
     worker_price = market.usd_per_hour(worker)
     if worker.ownership is not None or worker_price is None:
         return
@@ -217,19 +217,19 @@ def lower_servers(exchange: ParameterServers, computation: Computation, site: Si
     """Lower a plan with parameter servers to a simulator case."""
     from planner.simulator.simulate import Case
 
-    profile, policy = scheduled(exchange, computation, site)
-    cluster = cluster_for(exchange, site)
+    profile, policy = schedule_step(exchange, computation, site)
+    cluster = plan_cluster(exchange, site)
     if exchange.sums_inside(site):
         step = profile
         where = ("summed", id(step), site.fabric, site.devices, min(site.workers, site.devices))
         profile = kept_on(computation, where, lambda: sum_inside_machines(step, site))
-        cluster = joined(cluster, site)
+        cluster = add_fabric(cluster, site)
     return Case(profile=profile, cluster=cluster, policy=policy, mode=exchange.mode)
 
 
-def scheduled(exchange: ParameterServers, computation: Computation, site: Site) -> tuple[Profile, Policy]:
+def schedule_step(exchange: ParameterServers, computation: Computation, site: Site) -> tuple[Profile, Policy]:
     """Apply the ordering strategy: the step and its policy."""
-    profile = step_of(exchange, computation, site)
+    profile = replica_step(exchange, computation, site)
     if exchange.policy in UNRANKED:
         return profile, UNRANKED[exchange.policy]
 
@@ -245,7 +245,7 @@ def scheduled(exchange: ParameterServers, computation: Computation, site: Site) 
     return ordered.profile, ordered.policy
 
 
-def step_of(exchange: ParameterServers, computation: Computation, site: Site) -> Profile:
+def replica_step(exchange: ParameterServers, computation: Computation, site: Site) -> Profile:
     """The step of a replica before an ordering strategy."""
     # with one server a rule changes nothing but the parsing that its framework does
     where = ("step", exchange.servers, exchange.placement, site.hosts_parse)
@@ -253,14 +253,18 @@ def step_of(exchange: ParameterServers, computation: Computation, site: Site) ->
     profile = kept_on(
         computation,
         where,
-        lambda: served(computation, exchange.servers, exchange.placement, on_host=site.hosts_parse),
+        lambda: step_with_servers(
+            computation, exchange.servers, exchange.placement, on_host=site.hosts_parse
+        ),
     )
     span = replica_span(exchange, computation, site)
     if span is None:
         return profile
-    from planner.servers.partition.replica import spanned
+    from planner.servers.partition.replica import scale_to_replica
 
-    return kept_on(computation, (*where, site.hardware.name, span.cuts), lambda: spanned(profile, span))
+    return kept_on(
+        computation, (*where, site.hardware.name, span.cuts), lambda: scale_to_replica(profile, span)
+    )
 
 
 def replica_span(exchange: ParameterServers, computation: Computation, site: Site) -> Span | None:
@@ -268,7 +272,7 @@ def replica_span(exchange: ParameterServers, computation: Computation, site: Sit
     many = site.mesh.size
     if many == 1:
         return None
-    from planner.servers.partition.replica import pick, spans_of
+    from planner.servers.partition.replica import find_spans, pick_span
 
     worker, rate, network = site.hardware, site.nic_bytes_per_s, computation.network
     assert network is not None, "recorded steps are those of one worker"
@@ -276,15 +280,15 @@ def replica_span(exchange: ParameterServers, computation: Computation, site: Sit
     def search_spans() -> list[Span]:
         from planner.servers.partition.layers import constants_for
 
-        alone = served(computation, 1, "greedy")
-        return spans_of(network, worker, constants_for(worker, bandwidth_bytes_per_s=rate), alone, many)
+        alone = step_with_servers(computation, 1, "greedy")
+        return find_spans(network, worker, constants_for(worker, bandwidth_bytes_per_s=rate), alone, many)
 
     spans = kept_on(computation, ("spans", worker.name, many, rate), search_spans)
     servers = exchange.servers * (site.market.nic_bytes_per_s(exchange.machine(site)) or np.nan)
-    return pick(spans, site.replicas, rate, servers)
+    return pick_span(spans, site.replicas, rate, servers)
 
 
-def cluster_for(exchange: ParameterServers, site: Site) -> Cluster:
+def plan_cluster(exchange: ParameterServers, site: Site) -> Cluster:
     """The cluster of a plan, with servers apart or beside the workers."""
     cluster = cluster_of(
         site.hardware,
@@ -332,7 +336,7 @@ def sum_inside_machines(step: Profile, site: Site) -> Profile:
         seconds[op] = library.seconds(kind, size, peers)
         return op
 
-    received = _received(step)
+    received = _delivered_bytes(step)
     for op in step.topological_order().tolist():
         own = step.op(op)
         resource = own.resource
@@ -350,7 +354,7 @@ def sum_inside_machines(step: Profile, site: Site) -> Profile:
     return step.rebuilt(ops, durations_s, servers=step.servers + 1, order=order)
 
 
-def joined(cluster: Cluster, site: Site) -> Cluster:
+def add_fabric(cluster: Cluster, site: Site) -> Cluster:
     """Add the fabric to a cluster, with the devices of a machine as a group led by its first."""
     far = cluster.server_nodes[0]
     return replace(
@@ -361,7 +365,7 @@ def joined(cluster: Cluster, site: Site) -> Cluster:
     )
 
 
-def _received(step: Profile) -> dict[int, int]:
+def _delivered_bytes(step: Profile) -> dict[int, int]:
     """The op that delivers each tensor to the devices (receipt or host parsing), with its bytes."""
     out: dict[int, int] = {}
     sizes = {op: int(step.bytes[op]) for op in np.flatnonzero(step.resource == DOWNLINK).tolist()}

@@ -35,11 +35,12 @@ COLUMNS = (
 )
 
 
-def rows(comparison: OrderComparison) -> list[dict[str, Any]]:
+def order_rows(comparison: OrderComparison) -> list[dict[str, Any]]:
     """One row per strategy, and the ideal."""
     best = max(comparison.results, key=lambda result: result.samples_per_s)
     out = [
-        asdict(result) | {"summary": _summary(result.strategy), "_choice": ">" if result is best else ""}
+        asdict(result)
+        | {"summary": _strategy_summary(result.strategy), "_choice": ">" if result is best else ""}
         for result in comparison.results
     ]
     ideal = {
@@ -67,10 +68,10 @@ def order_table(comparison: OrderComparison, barrier: bool, tuned: Tuned | None 
     if tuned is not None:
         sizes = f"{format_bytes(tuned.partition_bytes)} partitions, {format_bytes(tuned.credit_bytes)} credit"
         notes.append(f"ByteScheduler after {len(tuned.trials)} simulations: {sizes}.")
-    return Table(rows(comparison), COLUMNS, notes=notes)
+    return Table(order_rows(comparison), COLUMNS, notes=notes)
 
 
-def _summary(name: str) -> str:
+def _strategy_summary(name: str) -> str:
     return STRATEGIES[name].summary if name in STRATEGIES else "the order of your file"
 
 
@@ -81,13 +82,15 @@ def order_page(answer: OrderAnswer, *, energy: bool = False) -> Page:
     first = comparison.results[0]
     best = max(comparison.results, key=lambda result: result.samples_per_s)
     pictures = [
-        Picture(lambda: throughput(comparison)),
-        Picture(lambda: _measures(comparison)),
-        Picture(lambda: _waiting(comparison)),
-        _step(answer, first.strategy, "step", f"One step with {first.strategy}"),
+        Picture(lambda: throughput_chart(comparison)),
+        Picture(lambda: _measures_chart(comparison)),
+        Picture(lambda: _waiting_chart(comparison)),
+        _step_picture(answer, first.strategy, "step", f"One step with {first.strategy}"),
     ]
     if best is not first:
-        pictures.append(_step(answer, best.strategy, "best", f"One step with {best.strategy}, the fastest"))
+        pictures.append(
+            _step_picture(answer, best.strategy, "best", f"One step with {best.strategy}, the fastest")
+        )
     source = answer.profile.source or "synthesized from the catalogue"
     return Page(
         f"planner order: {answer.title}",
@@ -106,7 +109,7 @@ def order_page(answer: OrderAnswer, *, energy: bool = False) -> Page:
     )
 
 
-def _step(answer: OrderAnswer, strategy: str, key: str, title: str) -> Picture:
+def _step_picture(answer: OrderAnswer, strategy: str, key: str, title: str) -> Picture:
     from planner.answers.timeline import simulate_window
     from planner.simulator.simulate import Case
 
@@ -117,7 +120,7 @@ def _step(answer: OrderAnswer, strategy: str, key: str, title: str) -> Picture:
     return Picture(lambda: step_timeline(simulate_window(case, seed=seed, steps=1), key, title))
 
 
-def throughput(comparison: OrderComparison) -> Chart:
+def throughput_chart(comparison: OrderComparison) -> Chart:
     """Simulated throughput of each order, and what no order can beat."""
     results = comparison.results
     ideal, speed = comparison.ideal_samples_per_s, [r.samples_per_s for r in results]
@@ -145,14 +148,16 @@ def throughput(comparison: OrderComparison) -> Chart:
     x = {"title": {"text": "samples/s"}, "rangemode": "tozero"}
     caption = f"In each bar: its gain over {results[0].strategy}. Intervals as simulated."
     data = [simulated, line]
-    return rows_chart("orders", "Throughput of each order", caption, names=_names(comparison), data=data, x=x)
+    return rows_chart(
+        "orders", "Throughput of each order", caption, names=_strategy_names(comparison), data=data, x=x
+    )
 
 
-def _names(comparison: OrderComparison) -> list[str]:
+def _strategy_names(comparison: OrderComparison) -> list[str]:
     return [result.strategy for result in comparison.results]
 
 
-def _measures(comparison: OrderComparison) -> Chart:
+def _measures_chart(comparison: OrderComparison) -> Chart:
     results = comparison.results
     data = [
         bars("efficiency", [r.efficiency for r in results], "@c1", "efficiency %{x:.2f}"),
@@ -162,11 +167,17 @@ def _measures(comparison: OrderComparison) -> Chart:
     caption = "1 is ideal: every byte travels while something computes. Bars below -1 are cut."
     x = {"range": [max(low, -1.0), 1.05]}
     return rows_chart(
-        "measures", "Efficiency and overlap", caption, names=_names(comparison), data=data, x=x, **PAIRS
+        "measures",
+        "Efficiency and overlap",
+        caption,
+        names=_strategy_names(comparison),
+        data=data,
+        x=x,
+        **PAIRS,
     )
 
 
-def _waiting(comparison: OrderComparison) -> Chart:
+def _waiting_chart(comparison: OrderComparison) -> Chart:
     results = comparison.results
     idle = [r.wait_s / r.step_s for r in results]
     data = [
@@ -175,4 +186,6 @@ def _waiting(comparison: OrderComparison) -> Chart:
     ]
     x = {"rangemode": "tozero", "tickformat": ".0%", "title": {"text": "of a step"}}
     caption = "How long a worker's device has nothing to do, and how long it waits for the slowest worker."
-    return rows_chart("waiting", "Waiting", caption, names=_names(comparison), data=data, x=x, **PAIRS)
+    return rows_chart(
+        "waiting", "Waiting", caption, names=_strategy_names(comparison), data=data, x=x, **PAIRS
+    )

@@ -35,12 +35,12 @@ from planner.parallel.plan import flow_limit_bytes_per_s, network_figure
 from planner.search.limits import check_size
 from planner.servers import option
 from planner.servers.ordering import STRATEGIES, Setting, strategy
-from planner.servers.ordering.graph import pipelined, transfer_priorities
+from planner.servers.ordering.graph import pipeline_step, transfer_priorities
 from planner.servers.orders import (
     UNORDERED,
     OrderComparison,
     compare_orders,
-    machines,
+    single_worker_machines,
     slowest_nic_bytes_per_s,
 )
 from planner.servers.synthesis import profile_for
@@ -77,7 +77,7 @@ def tune(
     progress: Progress = ignore_progress,
 ) -> Tuned:
     """Search ByteScheduler's partition and credit for the most samples per second, in `trials` simulations.
-    Give the profile that is to run: `pipelined` for a framework without a barrier. The seed is that of
+    Give the profile that is to run: `pipeline_step` for a framework without a barrier. The seed is that of
     `setting`."""
     if trials < 1:
         raise BadInput(f"trials is {trials}; tuning needs at least one simulation")
@@ -85,7 +85,7 @@ def tune(
 
     optuna.logging.set_verbosity(optuna.logging.ERROR)
     seed = setting.seed
-    study = _study(storage, _fingerprint(profile, cluster, setting, mode, seed))
+    study = _open_study(storage, _fingerprint(profile, cluster, setting, mode, seed))
     for number in range(len(study.trials), trials):
         progress("tuning", number, trials)
         own_seed = seed * 100_003 + number
@@ -108,7 +108,7 @@ def tune(
     return Tuned(*best, trials=tuple(done))
 
 
-def _study(storage: Path | str | None, name: str) -> Any:
+def _open_study(storage: Path | str | None, name: str) -> Any:
     import optuna
 
     if storage is None:
@@ -209,10 +209,10 @@ def order_for(request: OrderRequest, *, progress: Progress = ignore_progress) ->
     if words := UNORDERED.get(request.exchange):
         raise BadInput(f"--exchange {request.exchange}: {words[0].lower()}{words[1:].rstrip('.')}")
     check_size(request.workers, request.servers)
-    names, options = _strategies(request.strategies), _options(request)
-    nic, flow = _network(request)
-    profile = _profile(request)
-    cluster = machines(
+    names, options = _parse_strategies(request.strategies), _strategy_options(request)
+    nic, flow = _nic_and_flow_limit(request)
+    profile = _requested_profile(request)
+    cluster = single_worker_machines(
         request.workers,
         profile.servers,
         nic,
@@ -229,7 +229,7 @@ def order_for(request: OrderRequest, *, progress: Progress = ignore_progress) ->
     )
     tuned = None
     if request.tune:
-        running = profile if request.barrier else pipelined(profile)
+        running = profile if request.barrier else pipeline_step(profile)
         trials, storage = request.tune, request.study
         tuned = tune(running, cluster, setting, mode, trials=trials, storage=storage, progress=progress)
         options["bytescheduler"] = {
@@ -255,18 +255,18 @@ def order_for(request: OrderRequest, *, progress: Progress = ignore_progress) ->
     return OrderAnswer(comparison, profile, title, tuned, cluster, request)
 
 
-def exported_priorities(answer: OrderAnswer) -> str:
+def best_priorities_json(answer: OrderAnswer) -> str:
     """Priorities of the fastest strategy that orders whole transfers, as JSON for `--priorities`."""
     whole = set(answer.profile.names)
     ranked = sorted(answer.comparison.results, key=lambda r: -r.samples_per_s)
     for result in ranked:
         policy: Policy = answer.comparison.schedules[result.strategy].policy
-        if not isinstance(policy, Fifo) and set(priorities_of(policy)) <= whole:
+        if not isinstance(policy, Fifo) and set(policy_priorities(policy)) <= whole:
             return priorities_json(answer.profile, result.strategy, policy)
     raise BadInput("none of these strategies orders whole transfers; add tac or tic to --strategies")
 
 
-def _network(request: OrderRequest) -> tuple[float, float | None]:
+def _nic_and_flow_limit(request: OrderRequest) -> tuple[float, float | None]:
     """Bandwidth of every NIC, and the flow limit if the machine's own network is used."""
     if request.bandwidth:
         return bandwidth_bytes_per_s(request.bandwidth), None
@@ -276,7 +276,7 @@ def _network(request: OrderRequest) -> tuple[float, float | None]:
     return network_figure(hardware).bytes_per_s, flow_limit_bytes_per_s(hardware)
 
 
-def _profile(request: OrderRequest) -> Profile:
+def _requested_profile(request: OrderRequest) -> Profile:
     """The given profile, or a synthesized one if the batch fits in memory."""
     if request.profile is not None:
         if request.model or request.batch:
@@ -305,7 +305,7 @@ def _profile(request: OrderRequest) -> Profile:
     )
 
 
-def _strategies(words: str) -> list[str]:
+def _parse_strategies(words: str) -> list[str]:
     if words == "all":
         return list(STRATEGIES)
     names = [word.strip() for word in words.split(",") if word.strip()]
@@ -315,7 +315,7 @@ def _strategies(words: str) -> list[str]:
     return names
 
 
-def _options(request: OrderRequest) -> dict[str, dict[str, Any]]:
+def _strategy_options(request: OrderRequest) -> dict[str, dict[str, Any]]:
     out: dict[str, dict[str, Any]] = {}
     if request.slice_size:
         out["p3"] = {"slice_bytes": size_bytes(request.slice_size)}
@@ -346,7 +346,7 @@ class PriorityFile(msgspec.Struct, forbid_unknown_fields=True):
     strategy: str = ""
 
 
-def priorities_of(policy: Policy) -> dict[str, float]:
+def policy_priorities(policy: Policy) -> dict[str, float]:
     """Priority of each transfer that a policy orders; for blocks, the index of the block."""
     if isinstance(policy, Ordered | Sliced | Credit):
         return dict(policy.priorities)
@@ -357,7 +357,7 @@ def priorities_of(policy: Policy) -> dict[str, float]:
 
 def priorities_json(profile: Profile, strategy: str, policy: Policy) -> str:
     """A priority file as JSON, first transfer first."""
-    ranked = sorted(priorities_of(policy).items(), key=lambda item: (item[1], item[0]))
+    ranked = sorted(policy_priorities(policy).items(), key=lambda item: (item[1], item[0]))
     transfers = [PlannedTransfer(name, priority) for name, priority in ranked]
     data = msgspec.json.encode(PriorityFile(transfers, profile.model, strategy))
     return msgspec.json.format(data, indent=1).decode() + "\n"

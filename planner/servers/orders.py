@@ -19,7 +19,7 @@ from planner.errors import BadInput
 from planner.note import Progress, ignore_progress
 from planner.search.simulations import executor_of
 from planner.servers.ordering import STRATEGIES, Schedule, Setting, strategy
-from planner.servers.ordering.graph import StepGraph, pipelined
+from planner.servers.ordering.graph import StepGraph, pipeline_step
 from planner.simulator import simulate
 from planner.simulator.cluster import COMPUTATION, Cluster, Node, Resource, ResourceKind
 from planner.simulator.policy import Mode, Ordered, Policy
@@ -35,7 +35,7 @@ LINKS = (ResourceKind.DOWNLINK, ResourceKind.UPLINK, ResourceKind.LINK)
 
 @dataclass(frozen=True, slots=True)
 class Bounds:
-    """Seconds per step on each resource (file 004, equation 1)."""
+    """Seconds per step on each resource (Hashemi et al. (2018), equation 1)."""
 
     resource_s: dict[Resource, float]
 
@@ -61,7 +61,9 @@ class Bounds:
         return self.resource_s.get(COMPUTATION, 0.0)
 
 
-def traced(profile: Profile, cluster: Cluster, policy: Policy, mode: Mode, options: RunOptions) -> Timeline:
+def trace_run(
+    profile: Profile, cluster: Cluster, policy: Policy, mode: Mode, options: RunOptions
+) -> Timeline:
     """Run a simulation and return its timeline."""
     timeline = run(profile, cluster, policy, mode, replace(options, timeline=True)).timeline
     assert timeline is not None
@@ -83,14 +85,16 @@ def step_bounds(profile: Profile, bandwidth_bytes_per_s: float) -> Bounds:
 
 
 def ordering_efficiency(step_s: float, bounds: Bounds) -> float:
-    """E of file 004, equation 2: 1 at the lower bound, 0 without any overlap. A step on one resource only
-    has nothing to order: 1."""
+    """Ordering efficiency E (Hashemi et al. 2018, equation 2): 1 at the lower bound, 0 without overlap.
+
+    A step on one resource only has nothing to order: 1.
+    """
     span = bounds.upper_s - bounds.lower_s
     return (bounds.upper_s - step_s) / span if span > 0 else 1.0
 
 
-def overlap(communication_s: float, computation_s: float, step_s: float) -> float:
-    """Alpha of file 001, section 3.2: the achieved share of possible overlap, (N + C - T) / min(N, C). Below
+def overlap_coefficient(communication_s: float, computation_s: float, step_s: float) -> float:
+    """Alpha of TicTac, section 3.2: the achieved share of possible overlap, (N + C - T) / min(N, C). Below
     0 where a step waits for more than its own N and C."""
     shorter = min(communication_s, computation_s)
     return (communication_s + computation_s - step_s) / shorter if shorter > 0 else 1.0
@@ -102,11 +106,11 @@ def idle_s(timeline: Timeline) -> Floats:
     busy = np.zeros(len(keys))
     own = timeline["resource"] == WORKER
     np.add.at(busy, inverse[own], (timeline["end_s"] - timeline["start_s"])[own])
-    return np.asarray(_extent(timeline, inverse, len(keys)) - busy)
+    return np.asarray(_elapsed_s(timeline, inverse, len(keys)) - busy)
 
 
 def straggler_shares(timeline: Timeline) -> Floats:
-    """Longest wait for the slowest worker in each step, as a share of the step (file 001, section 6.3). A
+    """Longest wait for the slowest worker in each step, as a share of the step (TicTac, section 6.3). A
     worker has done its part when its last upload (or, without uploads, op) has ended."""
     resource = UPLINK if (timeline["resource"] == UPLINK).any() else WORKER
     own = timeline[timeline["resource"] == resource]
@@ -123,7 +127,7 @@ def straggler_shares(timeline: Timeline) -> Floats:
     return np.asarray((slowest - fastest) / (ended - begun)[whole])
 
 
-def orders_seen(timeline: Timeline) -> tuple[int, int]:
+def count_download_orders(timeline: Timeline) -> tuple[int, int]:
     """Number of distinct download orders in a run, and of (worker, step) pairs counted."""
     own = timeline[timeline["resource"] == DOWNLINK]
     own = own[np.lexsort((own["start_s"], own["step"], own["worker"]))]
@@ -145,7 +149,7 @@ def _worker_steps(timeline: Timeline) -> tuple[npt.NDArray[Any], npt.NDArray[np.
     return keys, inverse
 
 
-def _extent(timeline: Timeline, inverse: npt.NDArray[np.intp], count: int) -> Floats:
+def _elapsed_s(timeline: Timeline, inverse: npt.NDArray[np.intp], count: int) -> Floats:
     begun = np.full(count, np.inf)
     ended = np.full(count, -np.inf)
     np.minimum.at(begun, inverse, timeline["start_s"])
@@ -181,8 +185,8 @@ class OrderResult:
     samples_per_s_low: float
     samples_per_s_high: float
     gain: float  # of throughput over no order
-    efficiency: float  # E of file 004
-    overlap: float  # alpha of file 001
+    efficiency: float  # E of Hashemi et al. (2018)
+    overlap: float  # alpha of TicTac
     straggler_share: float  # the longest wait for the slowest worker, of the step; mean over steps
     wait_s: float  # device idle in a step; mean
     orders_seen: int
@@ -230,11 +234,11 @@ def slowest_nic_bytes_per_s(cluster: Cluster, nodes: Iterable[int]) -> float:
 
 
 def cluster_bounds(profile: Profile, cluster: Cluster, *, barrier: bool = False) -> Bounds:
-    """Bounds of a step (file 004, equation 1) for the slowest worker of a cluster.
+    """Bounds of a step (Hashemi et al. (2018), equation 1) for the slowest worker of a cluster.
 
     With several servers a worker's own NIC carries what all of them send: it is a resource too. With a
     barrier, where every upload waits for every download, the two directions never work at once: they are one
-    resource, as N of file 001 counts all transfers of a step.
+    resource, as N of TicTac counts all transfers of a step.
     """
     own = slowest_nic_bytes_per_s(cluster, cluster.worker_nodes)
     server = slowest_nic_bytes_per_s(cluster, cluster.server_nodes)
@@ -248,12 +252,12 @@ def cluster_bounds(profile: Profile, cluster: Cluster, *, barrier: bool = False)
         total_s = float(profile.bytes[profile.resource == resource].sum()) / own
         if links:
             direction[Resource(kind)] = max(*links, total_s)
-    if barrier and _uploads_wait_for_downloads(profile):
+    if barrier and _has_download_barrier(profile):
         direction = {Resource(ResourceKind.LINK): sum(direction.values())}
     return Bounds(direction | cost)
 
 
-def _uploads_wait_for_downloads(profile: Profile) -> bool:
+def _has_download_barrier(profile: Profile) -> bool:
     graph = StepGraph.of(profile)
     everything = (1 << len(graph.pulls)) - 1
     return all(graph.needs[op] == everything for op in np.flatnonzero(profile.resource == UPLINK).tolist())
@@ -281,7 +285,7 @@ def compare_orders(
     Without a `barrier` a tensor is downloaded as soon as it is updated, beside the next forward pass.
     """
     names = list(dict.fromkeys([BASELINE, *strategies]))
-    running = profile if barrier else pipelined(profile)
+    running = profile if barrier else pipeline_step(profile)
     setting = Setting(
         bandwidth_bytes_per_s=slowest_nic_bytes_per_s(cluster, cluster.worker_nodes),
         overhead_s=overhead_s,
@@ -314,9 +318,9 @@ def compare_orders(
     def simulate_order(name: str) -> OrderResult:
         plan, bounds = schedules[name], limits[name]
         options = RunOptions(seed=seed, steps=TRACED_STEPS, until="all", fairness_sigma=FAIRNESS_SIGMA)
-        timeline = traced(plan.profile, cluster, plan.policy, mode, options)
+        timeline = trace_run(plan.profile, cluster, plan.policy, mode, options)
         prediction = simulate(plan.profile, cluster, plan.policy, mode, seed=seed, precision=precision)
-        seen, of = orders_seen(timeline)
+        seen, of = count_download_orders(timeline)
         return OrderResult(
             strategy=name,
             step_s=prediction.step_s,
@@ -325,7 +329,7 @@ def compare_orders(
             samples_per_s_high=prediction.samples_per_s_high,
             gain=0.0,
             efficiency=ordering_efficiency(prediction.step_s, bounds),
-            overlap=overlap(bounds.communication_s, bounds.computation_s, prediction.step_s),
+            overlap=overlap_coefficient(bounds.communication_s, bounds.computation_s, prediction.step_s),
             straggler_share=float(straggler_shares(timeline).mean()),
             wait_s=float(idle_s(timeline).mean()),
             orders_seen=seen,
@@ -342,7 +346,7 @@ def compare_orders(
     return OrderComparison(tuple(results), schedules, lowest, profile.batch, cluster.workers)
 
 
-def machines(
+def single_worker_machines(
     workers: int,
     servers: int,
     bandwidth_bytes_per_s: float,

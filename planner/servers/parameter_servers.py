@@ -31,7 +31,13 @@ from planner.parallel.data import (
 )
 from planner.parallel.plan import Site
 from planner.search.request import SERVER_WORDS
-from planner.servers.lowering import cheap_servers, host, hosts_of, lower_servers, server_memory_error
+from planner.servers.lowering import (
+    cheap_servers,
+    host,
+    lower_servers,
+    server_host_names,
+    server_memory_error,
+)
 from planner.servers.placement import place_model, server_bytes
 from planner.simulator.cluster import COMPUTATION, FABRIC, HOSTS, Resource, ResourceKind
 from planner.simulator.policy import DEFAULT_WINDOW_BYTES, Mode
@@ -105,11 +111,11 @@ class ParameterServers(Exchange):
     @classmethod
     def candidates(cls, asked: Asked, site: Site, model: Model) -> Iterator[Self]:
         if asked.single and not asked.choices:
-            return iter((cls._named(asked, site),))
-        return with_choices(cls._options(asked, site), asked.choices)
+            return iter((cls._requested_exchange(asked, site),))
+        return with_choices(cls._candidate_exchanges(asked, site), asked.choices)
 
     @classmethod
-    def _options(cls, asked: Asked, site: Site) -> Iterator[Self]:
+    def _candidate_exchanges(cls, asked: Asked, site: Site) -> Iterator[Self]:
         """Placements, hosts and policies to search."""
         whole = site.mesh.is_whole
         if settings.missing_bandwidth(site):
@@ -117,7 +123,7 @@ class ParameterServers(Exchange):
         named, aggregate = asked.settings, asked.choices.get("aggregate")
         rules = named.get("placements") or (FEW_PLACEMENTS if asked.brief else PLACEMENTS)
         policies = named.get("policies") or ("multiplexed",)
-        hosts = hosts_of(site.hardware, site.market, named.get("server_hardware") or SERVER_WORDS)
+        hosts = server_host_names(site.hardware, site.market, named.get("server_hardware") or SERVER_WORDS)
         mode: Mode = named.get("mode") or "async"
         for servers in named.get("servers") or (FEW_SERVERS if asked.brief else SERVERS):
             placements: Sequence[str] = rules if servers > 1 else rules[:1]
@@ -132,23 +138,27 @@ class ParameterServers(Exchange):
                         (rule, policy) for policy in policies if policy in SPAN_POLICIES for rule in evenly
                     ]
                 for rule, policy in ways:
-                    result = cls(servers, place, rule, policy, mode, _aggregate(aggregate, policy, site))
+                    result = cls(
+                        servers, place, rule, policy, mode, _aggregate_level(aggregate, policy, site)
+                    )
                     if result.infeasibility(site) is None:
                         yield result
 
     @classmethod
-    def _named(cls, asked: Asked, site: Site) -> Self:
+    def _requested_exchange(cls, asked: Asked, site: Site) -> Self:
         """The exchange that a request names; a list where one value is needed is refused."""
         named = asked.settings
         for flag, name in (("--policy", "policies"), ("--placement", "placements"), ("--servers", "servers")):
-            _one(flag, named.get(name))
+            _refuse_several(flag, named.get(name))
         if unknown := settings.missing_bandwidth(site):
             raise BadInput(unknown)
         words = named.get("server_hardware") or ("own",)
         names = [word for word in words if word not in SERVER_WORDS]
         hosts: list[str | None] = [kind.name for kind in site.market.select_machines(names)] if names else []
         if len(names) < len(words):
-            hosts += hosts_of(site.hardware, site.market, [word for word in words if word in SERVER_WORDS])
+            hosts += server_host_names(
+                site.hardware, site.market, [word for word in words if word in SERVER_WORDS]
+            )
         hosts = list(dict.fromkeys(hosts))
         if len(hosts) > 1:
             places = ", ".join("beside the workers" if name is None else name for name in hosts)
@@ -162,7 +172,7 @@ class ParameterServers(Exchange):
             placement=(named.get("placements") or PLACEMENTS)[0],
             policy=policy,
             mode=named.get("mode") or "async",
-            aggregate=_aggregate(None, policy, site),
+            aggregate=_aggregate_level(None, policy, site),
         )
 
     def infeasibility(
@@ -170,12 +180,12 @@ class ParameterServers(Exchange):
     ) -> PlannerError | None:
         if site is None:
             return None
-        if words := self._refusal(site):
+        if words := self._option_error(site):
             return BadInput(words)
-        words = "" if model is None else self._lacks_memory(model, site)
+        words = "" if model is None else self._memory_shortfall(model, site)
         return Infeasible(words) if words else None
 
-    def _refusal(self, site: Site) -> str:
+    def _option_error(self, site: Site) -> str:
         if site.mesh.is_sharded:
             return "--tensor and --pipeline do not go with --exchange servers; take allreduce or sharded"
         if self.host is None and self.servers > site.machines:
@@ -192,10 +202,10 @@ class ParameterServers(Exchange):
         if many > 1 and self.policy not in SPAN_POLICIES:
             return f"{flag} runs with --policy {' or '.join(SPAN_POLICIES)}, not {self.policy}"
         if self.aggregate == "machine" and site.devices > 1:
-            return self._cannot_sum(site)
+            return self._aggregation_error(site)
         return ""
 
-    def _cannot_sum(self, site: Site) -> str:
+    def _aggregation_error(self, site: Site) -> str:
         remedy = "use --exchange servers:aggregate=device"
         if site.fabric is None:
             return (
@@ -206,10 +216,10 @@ class ParameterServers(Exchange):
             return f"--policy {self.policy} orders the transfers of every device by itself; {remedy}"
         return ""
 
-    def _lacks_memory(self, model: Model, site: Site) -> str:
+    def _memory_shortfall(self, model: Model, site: Site) -> str:
         """Why the largest server lacks memory for its parameters; empty if it fits."""
         where = ("largest server", model.name, self.servers, self.placement)
-        largest = site.market.once(where, lambda: _largest_bytes(model, self.servers, self.placement))
+        largest = site.market.once(where, lambda: _fullest_server_bytes(model, self.servers, self.placement))
         senders = site.machines if self.sums_inside(site) else site.replicas
         return server_memory_error(self.machine(site), largest, senders)
 
@@ -234,12 +244,12 @@ class ParameterServers(Exchange):
     @classmethod
     def bounds(cls, jobs: Sequence[Job]) -> Floats:
         """Upper bounds of thousands of plans at once, in closed form."""
-        from planner.servers.bounds import served_bounds
+        from planner.servers.bounds import server_throughput_bounds
 
-        return served_bounds(jobs)
+        return server_throughput_bounds(jobs)
 
     def variants(self, site: Site) -> Iterator[Variant]:
-        yield from self._neighbours(site)
+        yield from self._neighbour_variants(site)
         for count in SIZES:
             if self.host is None and count > site.machines:
                 break
@@ -247,7 +257,7 @@ class ParameterServers(Exchange):
                 resized = replace(self, servers=count, placement=rule)
                 yield Variant(ChangeKind.SERVER, f"{count} servers ({rule} placement)", resized, size=count)
 
-    def _neighbours(self, site: Site) -> Iterator[Variant]:
+    def _neighbour_variants(self, site: Site) -> Iterator[Variant]:
         ordinal = {2: "a second", 3: "a third"}.get(self.servers + 1, f"a {self.servers + 1}th")
         if self.host is not None or self.servers < site.machines:
             for rule in PLACEMENTS:
@@ -264,9 +274,9 @@ class ParameterServers(Exchange):
             if order != self.policy:
                 yield Variant(ChangeKind.ORDER, f"ordered transfers ({order})", replace(self, policy=order))
         if self.host is not None:
-            yield from self._faster_hosts(site)
+            yield from self._faster_host_variants(site)
 
-    def _faster_hosts(self, site: Site) -> Iterator[Variant]:
+    def _faster_host_variants(self, site: Site) -> Iterator[Variant]:
         market = site.market
         now = market.nic_bytes_per_s(self.machine(site)) or 0.0
         for kind in [*cheap_servers(site.hardware, market), site.hardware]:
@@ -285,7 +295,7 @@ class ParameterServers(Exchange):
             cell=where,
             added=f" + {where}",
             plan=f"{self.mode} training, transfers {self.policy}{placed}{_SUMMED[self.aggregate]}",
-            assumptions=(*self._assumptions(), *(() if site is None else self._on_links(site))),
+            assumptions=(*self._assumptions(), *(() if site is None else self._link_assumptions(site))),
             resources=RESOURCES,
             links=(ResourceKind.DOWNLINK, ResourceKind.UPLINK),
             size_noun="server",
@@ -315,7 +325,7 @@ class ParameterServers(Exchange):
             window = format_bytes(DEFAULT_WINDOW_BYTES)
             yield Note(Topic.TRANSFERS, f"HTTP/2 streams as gRPC sends them, windows of {window}.")
 
-    def _on_links(self, site: Site) -> tuple[Note, ...]:
+    def _link_assumptions(self, site: Site) -> tuple[Note, ...]:
         pair: tuple[Note, ...] = ()
         if site.market.rdma:
             words = "servers are reached over TCP; RDMA (--network rdma) is for collectives."
@@ -326,7 +336,7 @@ class ParameterServers(Exchange):
         return (*pair, *link_notes(inside, settings.library("auto", "auto", site)))
 
 
-def _aggregate(asked: str | None, policy: str, site: Site) -> Aggregate:
+def _aggregate_level(asked: str | None, policy: str, site: Site) -> Aggregate:
     """As requested, else inside machines whose devices can sum."""
     if asked is not None:
         return cast(Aggregate, asked)
@@ -334,12 +344,12 @@ def _aggregate(asked: str | None, policy: str, site: Site) -> Aggregate:
     return "machine" if can else "device"
 
 
-def _largest_bytes(model: Model, servers: int, placement: str) -> int:
+def _fullest_server_bytes(model: Model, servers: int, placement: str) -> int:
     """Bytes of parameters on the fullest server."""
     return max(server_bytes(place_model(model, servers, placement), servers))
 
 
-def _one(flag: str, values: Sequence[object] | None) -> None:
+def _refuse_several(flag: str, values: Sequence[object] | None) -> None:
     if values is not None and len(values) > 1:
         raise BadInput(f"{flag} names {len(values)} ({', '.join(map(str, values))}); this needs one")
 
@@ -366,7 +376,7 @@ class FeatureSplit(Axis):
     def infeasibility(
         self, site: Site | None, model: Model | None = None, batch: int = 1
     ) -> PlannerError | None:
-        from planner.servers.partition.replica import may_span
+        from planner.servers.partition.replica import is_worth_spanning
 
         if site is None or model is None or self.degree == 1:
             return None
@@ -376,7 +386,7 @@ class FeatureSplit(Axis):
                 f"--workers-per-replica {self.degree} is for CPU machines; {hardware.name} has "
                 f"{hardware.device.name}; take 1"
             )
-        if not may_span(model, batch, hardware, self.degree):
+        if not is_worth_spanning(model, batch, hardware, self.degree):
             return Infeasible(
                 f"{model.name} at batch {batch} is not worth splitting over {self.degree} {hardware.name}: "
                 "its fully connected layers hold too few of the weights, or a shard of it does not fit in "

@@ -15,10 +15,10 @@ A rule is a pure function of sizes. Five are known:
 TensorFlow places every variable, so its two rules also count the 8-byte `global_step`, created first, and the
 moving averages of batch normalisation; none of these is transferred in a step. MXNet numbers what it sends.
 
-A recorded or synthesized step follows its tensors: `on_servers` moves it to more servers, `cut` cuts tensors
-into the pieces that P3 and BytePS push, update and pull on their own. Either way piece j of a gradient is
-applied by update j, whatever waited for a whole tensor waits for all its pieces, and compute time is split in
-proportion to bytes. `with_parsing` adds an op to each transfer.
+A recorded or synthesized step follows its tensors: `move_to_servers` moves it to more servers, `cut_tensors`
+cuts tensors into the pieces that P3 and BytePS push, update and pull on their own. Either way piece j of a
+gradient is applied by update j, whatever waited for a whole tensor waits for all its pieces, and compute time
+is split in proportion to bytes. `add_parsing` adds an op to each transfer.
 """
 
 from __future__ import annotations
@@ -53,7 +53,7 @@ class TensorPart:
     bytes: int
 
 
-def _greedy(sizes: Sequence[int], servers: int) -> Iterator[TensorPart]:
+def _place_greedy(sizes: Sequence[int], servers: int) -> Iterator[TensorPart]:
     load = [0] * servers
     for index, size in enumerate(sizes):
         server = load.index(min(load))
@@ -61,12 +61,12 @@ def _greedy(sizes: Sequence[int], servers: int) -> Iterator[TensorPart]:
         yield TensorPart(index, server, size)
 
 
-def _round_robin(sizes: Sequence[int], servers: int) -> Iterator[TensorPart]:
+def _place_round_robin(sizes: Sequence[int], servers: int) -> Iterator[TensorPart]:
     for index, size in enumerate(sizes):
         yield TensorPart(index, index % servers, size)
 
 
-def _mxnet(sizes: Sequence[int], servers: int) -> Iterator[TensorPart]:
+def _place_mxnet(sizes: Sequence[int], servers: int) -> Iterator[TensorPart]:
     for index, size in enumerate(sizes):
         elements = size // BYTES_PER_ELEMENT
         if elements < MXNET_SPLIT_ELEMENTS or servers == 1:
@@ -77,7 +77,7 @@ def _mxnet(sizes: Sequence[int], servers: int) -> Iterator[TensorPart]:
                 yield TensorPart(index, server, (end - begin) * BYTES_PER_ELEMENT)
 
 
-def _p3(sizes: Sequence[int], servers: int) -> Iterator[TensorPart]:
+def _place_p3(sizes: Sequence[int], servers: int) -> Iterator[TensorPart]:
     turn = 0
     slice_bytes = P3_SLICE_ELEMENTS * BYTES_PER_ELEMENT
     for index, size in enumerate(sizes):
@@ -89,7 +89,7 @@ def _p3(sizes: Sequence[int], servers: int) -> Iterator[TensorPart]:
             turn += 1
 
 
-def _best_fit(sizes: Sequence[int], servers: int) -> Iterator[TensorPart]:
+def _place_best_fit(sizes: Sequence[int], servers: int) -> Iterator[TensorPart]:
     share = sum(sizes) / servers
     room = [share] * servers
     chosen = [0] * len(sizes)
@@ -103,11 +103,11 @@ def _best_fit(sizes: Sequence[int], servers: int) -> Iterator[TensorPart]:
 
 
 _RULES: dict[str, Callable[[Sequence[int], int], Iterator[TensorPart]]] = {
-    "greedy": _greedy,
-    "round_robin": _round_robin,
-    "mxnet": _mxnet,
-    "p3": _p3,
-    "best_fit": _best_fit,
+    "greedy": _place_greedy,
+    "round_robin": _place_round_robin,
+    "mxnet": _place_mxnet,
+    "p3": _place_p3,
+    "best_fit": _place_best_fit,
 }
 _PLACE_EVERY_VARIABLE = ("greedy", "round_robin")
 MXNET_RULES = ("mxnet", "p3")
@@ -157,7 +157,7 @@ Group = tuple[int, int]  # tensor, server
 Change = dict[str, Any]  # fields of an op that a piece of it has instead
 
 
-def on_servers(profile: Profile, servers: int, placement: str = "greedy") -> Profile:
+def move_to_servers(profile: Profile, servers: int, placement: str = "greedy") -> Profile:
     """Move a profile to this many servers; the same object if nothing changes."""
     if servers == 1 and profile.servers == 1:
         return profile
@@ -166,7 +166,7 @@ def on_servers(profile: Profile, servers: int, placement: str = "greedy") -> Pro
             "the profile does not say which tensor a transfer belongs to, so that it cannot be moved to "
             f"{servers} servers; record it with that many"
         )
-    parts = _parts(profile, servers, placement)
+    parts = _place_profile_tensors(profile, servers, placement)
     first = [0, *accumulate(map(len, parts))]
     pieces: list[list[Change]] = []
     shares: list[list[float]] = []
@@ -204,12 +204,12 @@ def on_servers(profile: Profile, servers: int, placement: str = "greedy") -> Pro
     order = profile.topological_order().tolist()
     note = f"moved from {profile.servers} to {servers} servers ({placement})"
     notes = (*profile.notes, note)
-    return _in_pieces(
+    return _replace_by_pieces(
         profile, pieces, shares, group, order=order, servers=servers, tensors=names, notes=notes
     )
 
 
-def _parts(profile: Profile, servers: int, placement: str) -> list[list[TensorPart]]:
+def _place_profile_tensors(profile: Profile, servers: int, placement: str) -> list[list[TensorPart]]:
     """Parts of each tensor by the placement, sized by its largest transfer."""
     sizes = np.ones(len(profile.tensors), np.int64)
     moved = profile.is_transfer & (profile.tensor >= 0)
@@ -220,7 +220,7 @@ def _parts(profile: Profile, servers: int, placement: str) -> list[list[TensorPa
     return parts
 
 
-def cut(profile: Profile, piece_bytes: int, *, deal: bool = False) -> Profile:
+def cut_tensors(profile: Profile, piece_bytes: int, *, deal: bool = False) -> Profile:
     """Cut every tensor into pieces of at most `piece_bytes`; with `deal`, round robin over servers."""
     if piece_bytes < 1:
         raise BadInput(f"piece_bytes is {piece_bytes}; a piece needs at least one byte")
@@ -238,7 +238,7 @@ def cut(profile: Profile, piece_bytes: int, *, deal: bool = False) -> Profile:
         place_of[tensor, server] = [(len(names) + j, turns[j]) for j in range(len(sizes))]
         names += [f"{names[tensor]}#{j}" for j in range(len(sizes))]
         turn += len(sizes)
-    group = _groups(profile, sizes_of)
+    group = _cut_groups(profile, sizes_of)
     pieces: list[list[Change]] = []
     shares: list[list[float]] = []
     transfers, on_worker = profile.is_transfer, np.isin(profile.resource, (WORKER, HOST))
@@ -261,10 +261,10 @@ def cut(profile: Profile, piece_bytes: int, *, deal: bool = False) -> Profile:
         )
         total = sum(sizes)
         shares.append([size / total for size in sizes])
-    return _in_pieces(profile, pieces, shares, group, order=range(profile.ops), tensors=names)
+    return _replace_by_pieces(profile, pieces, shares, group, order=range(profile.ops), tensors=names)
 
 
-def _in_pieces(
+def _replace_by_pieces(
     profile: Profile,
     pieces: Sequence[Sequence[Change]],
     shares: Sequence[Sequence[float]],
@@ -292,11 +292,11 @@ def _in_pieces(
     source = np.repeat(order, [len(pieces[op]) for op in order])
     share = np.array([share for op in order for share in shares[op]])
     return profile.rebuilt(
-        ops, profile.durations_s[:, source] * share, order=_ranked(profile, source), **changes
+        ops, profile.durations_s[:, source] * share, order=_inherited_order(profile, source), **changes
     )
 
 
-def _ranked(profile: Profile, source: Any) -> Any:
+def _inherited_order(profile: Profile, source: Any) -> Any:
     """Transfer order for ops made from those of `source`, ties by index."""
     if profile.order is None:
         return None
@@ -318,9 +318,9 @@ def _piece_sizes(profile: Profile, piece_bytes: int) -> dict[Group, list[int]]:
     return sizes_of
 
 
-def _groups(profile: Profile, sizes_of: dict[Group, list[int]]) -> list[Group | None]:
+def _cut_groups(profile: Profile, sizes_of: dict[Group, list[int]]) -> list[Group | None]:
     """The (tensor, server) with which each op is cut: transfers, server updates and parsing."""
-    parses = parse_ops(profile)
+    parses = parsing_ops(profile)
     cuttable = profile.is_transfer | (profile.resource == PS)
     groups: list[Group | None] = []
     for op in range(profile.ops):
@@ -330,7 +330,7 @@ def _groups(profile: Profile, sizes_of: dict[Group, list[int]]) -> list[Group | 
     return groups
 
 
-def parse_ops(profile: Profile) -> frozenset[int]:
+def parsing_ops(profile: Profile) -> frozenset[int]:
     """Ops on a worker or its host that only parse a download."""
     return frozenset(
         op
@@ -341,7 +341,7 @@ def parse_ops(profile: Profile) -> frozenset[int]:
     )
 
 
-def with_deps(profile: Profile, deps: Sequence[Sequence[int]]) -> Profile:
+def replace_deps(profile: Profile, deps: Sequence[Sequence[int]]) -> Profile:
     """Replace the dependencies of a profile."""
     start = np.zeros(profile.ops + 1, np.int32)
     np.cumsum([len(own) for own in deps], out=start[1:])
@@ -350,7 +350,7 @@ def with_deps(profile: Profile, deps: Sequence[Sequence[int]]) -> Profile:
     )
 
 
-def with_parsing(profile: Profile, alpha_s_per_byte: float, beta_s: float) -> Profile:
+def add_parsing(profile: Profile, alpha_s_per_byte: float, beta_s: float) -> Profile:
     """Add a parse op after each transfer, on its receiver. Recorded transfers lose that time."""
     ops: list[Op] = []
     source: list[int] = []  # the op of the profile that each op comes from
@@ -380,7 +380,7 @@ def with_parsing(profile: Profile, alpha_s_per_byte: float, beta_s: float) -> Pr
     return profile.rebuilt(
         ops,
         durations_s,
-        order=_ranked(profile, source),
+        order=_inherited_order(profile, source),
         starts_s=starts_s,
         notes=(*profile.notes, note),
     )

@@ -22,7 +22,7 @@ from planner.errors import BadInput
 from planner.hardware import Hardware
 from planner.memoize import memoize
 from planner.model import Model
-from planner.servers.placement import MXNET_RULES, TensorPart, on_servers, place_parameters
+from planner.servers.placement import MXNET_RULES, TensorPart, move_to_servers, place_parameters
 from planner.simulator.paths import OP_BYTES
 from planner.simulator.step import DOWNLINK, HOST, PS, UPLINK, WORKER, Op, OpRole, Profile
 
@@ -73,7 +73,7 @@ class ServedGraph:
     gradient_bytes: npt.NDArray[np.int64]
 
 
-def served(
+def step_with_servers(
     computation: Computation,
     servers: int = 1,
     placement: str = "greedy",
@@ -85,17 +85,17 @@ def served(
     transfers and updates, moved to those servers. `parsing` is gRPC's unless given, or ps-lite's where the
     placement is MXNet's; `on_host`: processors beside the device do it, else what computes."""
     if computation.step is not None:
-        return on_servers(computation.step, servers, placement)
+        return move_to_servers(computation.step, servers, placement)
     if servers < 1:
         raise BadInput(f"servers is {servers}; a profile needs at least 1")
     if parsing is None:
         parsing = PS_LITE_PARSING if placement in MXNET_RULES else GRPC_PARSING
     key = (computation.shape, servers, placement, (HOST if on_host else WORKER) if parsing else None)
-    graph = _graph(*key)
+    graph = _build_step_graph(*key)
     once_s = np.zeros(graph.profile.ops)
     if computation.once_s is not None:
         once_s[graph.compute] = computation.once_s
-    _fill_receipt(once_s, graph, parsing)
+    _fill_server_durations(once_s, graph, parsing)
     if computation.once_s is not None:
         durations_s = computation.varied(once_s)
     else:
@@ -116,20 +116,20 @@ def served(
 
 # a search asks for the same graph with other durations again and again
 @memoize(most_bytes=8 << 20, bytes_of=lambda graph: OP_BYTES * graph.profile.ops)
-def _graph(shape: Shape, servers: int, placement: str, parsing: int | None) -> ServedGraph:
+def _build_step_graph(shape: Shape, servers: int, placement: str, parsing: int | None) -> ServedGraph:
     """The graph of a step; `parsing` is the resource that parses, None for none."""
     parameters, precision = shape.parameters, shape.precision
     parts = place_parameters(parameters, servers, placement)
     part_names = _part_names(parameters, parts)
-    down_bytes = [_sent(part, precision.parameter_bytes) for part in parts]
-    up_bytes = [_sent(part, precision.gradient_bytes) for part in parts]
+    down_bytes = [_sent_bytes(part, precision.parameter_bytes) for part in parts]
+    up_bytes = [_sent_bytes(part, precision.gradient_bytes) for part in parts]
     ops: list[Op] = []
 
     def add(op: Op) -> int:
         ops.append(op)
         return len(ops) - 1
 
-    layer = [_layer(parameters[part.tensor], shape) for part in parts]
+    layer = [_layer_index(parameters[part.tensor], shape) for part in parts]
     down = [
         add(
             Op(
@@ -181,26 +181,27 @@ def _graph(shape: Shape, servers: int, placement: str, parsing: int | None) -> S
         update=np.array(update, np.intp),
         part_bytes=np.array(down_bytes, np.int64),
         gradient_bytes=np.array(
-            [size for size, part in zip(up_bytes, parts, strict=True) if _trained(parameters, part)], np.int64
+            [size for size, part in zip(up_bytes, parts, strict=True) if _is_trained(parameters, part)],
+            np.int64,
         ),
     )
 
 
-def _layer(parameter: Parameter, shape: Shape) -> int:
+def _layer_index(parameter: Parameter, shape: Shape) -> int:
     """The layer of a parameter: that of the op which reads it first."""
     return shape.layer[parameter.readers[0]] if parameter.readers else -1
 
 
-def _trained(parameters: tuple[Parameter, ...], part: TensorPart) -> bool:
+def _is_trained(parameters: tuple[Parameter, ...], part: TensorPart) -> bool:
     return parameters[part.tensor].ready is not None
 
 
-def _sent(part: TensorPart, element_bytes: int) -> int:
+def _sent_bytes(part: TensorPart, element_bytes: int) -> int:
     """Bytes sent for a part; placement counts elements of four bytes."""
     return part.bytes * element_bytes // 4
 
 
-def _fill_receipt(once_s: Array, graph: ServedGraph, parsing: Parsing) -> None:
+def _fill_server_durations(once_s: Array, graph: ServedGraph, parsing: Parsing) -> None:
     """Fill in parsing on the worker, and parsing and updating on the server."""
     if len(graph.parse):
         once_s[graph.parse] = parsing.alpha_s_per_byte * graph.part_bytes + parsing.beta_s
@@ -254,7 +255,7 @@ def profile_for(
         training=training,
         variation=variation,
     )
-    return served(
+    return step_with_servers(
         computation,
         servers,
         placement,

@@ -113,7 +113,7 @@ class _Link:
         self.sends = True
 
 
-def sent_through(
+def simulate_links(
     links: Mapping[int, Sequence[Stream]],
     wire: Wire,
     begin_s: Mapping[int, float],
@@ -127,7 +127,7 @@ def sent_through(
     for the ends of a few. With `recorded_order`, no stream is completed before one of another server that is
     recorded to have arrived earlier and is being sent: the port serves that one first."""
     state = [
-        _Link(shares[server] if shares else 1.0, _requests(link, begin_s[server]))
+        _Link(shares[server] if shares else 1.0, _request_queue(link, begin_s[server]))
         for server, link in links.items()
     ]
     bandwidth, window_bytes, parse_s = wire.bandwidth_bytes_per_s, wire.window_bytes, wire.parse_s
@@ -165,7 +165,7 @@ def sent_through(
             continue
         active = [link for link in sending if link.left_bytes > NOTHING_BYTES] or sending
         if active != sharing or equal_bytes < inf:
-            sharing, equal_bytes = active, _share(active, wire, contended_bytes)
+            sharing, equal_bytes = active, _set_rates(active, wire, contended_bytes)
         then = min(
             now + min([link.left_bytes / link.rate_bytes_per_s for link in active]),
             now + equal_bytes / bandwidth,
@@ -178,7 +178,7 @@ def sent_through(
         for link in sending:
             if link.left_bytes > NOTHING_BYTES:
                 continue
-            if recorded_order and len(sending) > 1 and _must_wait(link, sending, wire):
+            if recorded_order and len(sending) > 1 and _should_wait(link, sending, wire):
                 continue
             link.sends = False
             busy -= 1
@@ -195,7 +195,7 @@ def sent_through(
         now = idle_since = then
 
 
-def _share(active: Sequence[_Link], wire: Wire, contended_bytes: float) -> float:
+def _set_rates(active: Sequence[_Link], wire: Wire, contended_bytes: float) -> float:
     """Set the rates of links that send together; returns the bytes for which these rates hold."""
     weights = [link.share for link in active]
     smallest = min(weights) / sum(weights)
@@ -210,7 +210,7 @@ def _share(active: Sequence[_Link], wire: Wire, contended_bytes: float) -> float
     return equal_bytes
 
 
-def _must_wait(link: _Link, sending: Iterable[_Link], wire: Wire) -> bool:
+def _should_wait(link: _Link, sending: Iterable[_Link], wire: Wire) -> bool:
     """Whether a stream must wait for one recorded to have arrived earlier."""
     if link.rest_bytes > 0:
         return False
@@ -221,7 +221,7 @@ def _must_wait(link: _Link, sending: Iterable[_Link], wire: Wire) -> bool:
     return any(rival.recorded_end_s - wire.parse_s(rival.bytes) < arrived_s for rival in rivals)
 
 
-def _requests(link: Sequence[Stream], begin_s: float) -> deque[tuple[float, Stream]]:
+def _request_queue(link: Sequence[Stream], begin_s: float) -> deque[tuple[float, Stream]]:
     """Request times that respect the order: none later than that of a stream sent after it."""
     earliest_s = list(accumulate([stream.requested_s for stream in reversed(link)], min))
     return deque(zip([max(begin_s, time_s) for time_s in reversed(earliest_s)], link, strict=True))
@@ -233,7 +233,7 @@ PASSES = 3
 SMALLEST_WEIGHT = 1 / 20  # against the server that ends last; TCP starves nobody for long
 
 
-def streams_of(profile: Profile, step: int, resource: int = DOWNLINK) -> list[Stream]:
+def recorded_streams(profile: Profile, step: int, resource: int = DOWNLINK) -> list[Stream]:
     """The transfers of one direction in a recorded step."""
     if profile.starts_s is None:
         raise BadInput(
@@ -255,7 +255,7 @@ def reconstruct(streams: Sequence[Stream], wire: Wire, infer: bool = True) -> li
     for stream in sorted(streams, key=lambda s: (s.requested_s, s.op)):
         links.setdefault(stream.server, []).append(stream)
     if not infer:
-        return [Transmission(*sent) for sent in sent_through(links, wire, dict.fromkeys(links, 0.0))]
+        return [Transmission(*sent) for sent in simulate_links(links, wire, dict.fromkeys(links, 0.0))]
     links = {server: sent_order(link, wire) for server, link in links.items()}
     requested = {server: min(s.requested_s for s in link) for server, link in links.items()}
     first = {server: link[0] for server, link in links.items()}
@@ -266,20 +266,20 @@ def reconstruct(streams: Sequence[Stream], wire: Wire, infer: bool = True) -> li
     # Shares explain first what they can, late begins the rest: fitted at once, a late begin of one server
     # makes a small share of the other, and that a later begin.
     for _ in range(PASSES if sharers else 1):
-        shares = _fitted_shares(links, wire, begin, shares, sharers)
-        end_s = _ends_s(begins.values(), links, wire, begin, shares)
+        shares = _fit_shares(links, wire, begin, shares, sharers)
+        end_s = _parsed_at_s(begins.values(), links, wire, begin, shares)
         for server, anchor in begins.items():
             late_s = anchor.recorded_end_s - end_s[anchor.op]
             begin[server] = max(begin[server] + late_s, requested[server])
-    shares = _fitted_shares(links, wire, begin, shares, sharers)
+    shares = _fit_shares(links, wire, begin, shares, sharers)
     anchors = {stream.op for stream in (*first.values(), *sharers.values())}
     return [
         Transmission(*sent, anchor=sent[0].op in anchors)
-        for sent in sent_through(links, wire, begin, shares, True)
+        for sent in simulate_links(links, wire, begin, shares, True)
     ]
 
 
-def _ends_s(
+def _parsed_at_s(
     anchors: Iterable[Stream],
     links: dict[int, list[Stream]],
     wire: Wire,
@@ -287,11 +287,11 @@ def _ends_s(
     shares: dict[int, float],
 ) -> dict[int, float]:
     """When each anchor is parsed, by op."""
-    sent = sent_through(links, wire, begin_s, shares, True, until=[stream.op for stream in anchors])
+    sent = simulate_links(links, wire, begin_s, shares, True, until=[stream.op for stream in anchors])
     return {stream.op: end_s for stream, _, end_s in sent}
 
 
-def _fitted_shares(
+def _fit_shares(
     links: dict[int, list[Stream]],
     wire: Wire,
     begin_s: dict[int, float],
@@ -303,7 +303,7 @@ def _fitted_shares(
     for _ in range(MAX_ROUNDS):
         if not sharers or late_s < SETTLED_S:
             break
-        end_s = _ends_s(sharers.values(), links, wire, begin_s, shares)
+        end_s = _parsed_at_s(sharers.values(), links, wire, begin_s, shares)
         late_s = 0.0
         for server, anchor in sharers.items():
             took_s = max(end_s[anchor.op] - begin_s[server], SETTLED_S)
@@ -354,7 +354,7 @@ def correct_sent_order(profile: Profile) -> Profile:
     for step in range(profile.steps):
         links: dict[tuple[int, int], list[Stream]] = {}
         for resource in (DOWNLINK, UPLINK):
-            for stream in streams_of(profile, step, resource):
+            for stream in recorded_streams(profile, step, resource):
                 links.setdefault((resource, stream.server), []).append(stream)
         for link in links.values():
             link.sort(key=lambda s: (s.requested_s, s.op))

@@ -11,7 +11,12 @@ import pytest
 
 from planner.calibrate import compute, network
 from planner.calibrate.accelerator import merge_network, to_toml, write_hardware_file
-from planner.calibrate.compute import ComputeCalibration, _curve, _thread_counts, hardware_tables
+from planner.calibrate.compute import (
+    ComputeCalibration,
+    _slowdown_by_threads,
+    _thread_counts,
+    hardware_tables,
+)
 from planner.calibrate.network import calibrate_network
 from planner.errors import BadInput, PlannerError
 from planner.hardware.catalog import load_hardware
@@ -74,8 +79,8 @@ def test_toml_round_trip() -> None:
 def test_threads_between_those_measured_are_interpolated() -> None:
     assert _thread_counts(3) == [1, 2, 3]
     assert _thread_counts(64)[-1] == 64
-    assert _curve({1: 1.0, 3: 2.0}, 3) == (1.0, 1.5, 2.0)
-    assert _curve({1: 1.0, 2: 0.9}, 2) == (1.0, 1.0)
+    assert _slowdown_by_threads({1: 1.0, 3: 2.0}, 3) == (1.0, 1.5, 2.0)
+    assert _slowdown_by_threads({1: 1.0, 2: 0.9}, 2) == (1.0, 1.0)
 
 
 def test_probe_over_loopback() -> None:
@@ -251,6 +256,6 @@ def test_gpu_is_measured_where_there_is_one_or_where_it_is_asked_for(monkeypatch
         (False, UnitOption.gpu, "Some GPU"),
         (True, UnitOption.cpu, "Some CPU"),
     ):
-        monkeypatch.setattr(accelerator, "accelerator_available", lambda there=there: there)
+        monkeypatch.setattr(accelerator, "has_accelerator", lambda there=there: there)
         call(command, device=device)
         assert name in capsys.readouterr().out

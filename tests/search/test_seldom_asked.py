@@ -18,7 +18,7 @@ from planner.report.assumed import sentence
 from planner.search.request import Request
 from planner.search.scored import ScoredPlan
 from planner.search.sizes import MICRO_BATCHES, batches
-from planner.servers.order_request import OrderRequest, _options
+from planner.servers.order_request import OrderRequest, _strategy_options
 
 SMALL = Request(model="alexnet", hardware=("p3.2xlarge",), workers=(1,), interval_width=0.1, max_steps=200)
 
@@ -80,7 +80,7 @@ def test_settings_of_two_answers_are_compared_in_words() -> None:
 
 def test_sizes_of_slices_are_given_to_those_who_cut() -> None:
     def options(**sizes: str) -> dict[str, dict[str, object]]:
-        return _options(OrderRequest(model="alexnet", hardware="p3.2xlarge", **sizes))
+        return _strategy_options(OrderRequest(model="alexnet", hardware="p3.2xlarge", **sizes))
 
     assert options() == {}
     assert options(slice_size="1MB") == {"p3": {"slice_bytes": 1_000_000}}

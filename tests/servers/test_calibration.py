@@ -15,7 +15,7 @@ from planner.servers.calibration import (
     isolated_delays,
     parse_overhead,
 )
-from planner.servers.placement import with_parsing
+from planner.servers.placement import add_parsing
 from planner.simulator.step import DOWNLINK, PS, UPLINK, WORKER, Op, Profile, files
 
 DATA = Path(__file__).parents[1] / "data"
@@ -122,7 +122,7 @@ def test_overheads_that_make_no_sense(text):
 
 def test_parse_ops_stand_between_a_transfer_and_who_waits_for_it():
     profile = import_profile(STEPS, batch=4)
-    parsed = with_parsing(profile, *parse_overhead("1.6e-10,3e-4"))
+    parsed = add_parsing(profile, *parse_overhead("1.6e-10,3e-4"))
     transfers = int(profile.is_transfer.sum())
     assert parsed.ops == profile.ops + transfers
     assert (parsed.resource == WORKER).sum() == (profile.resource == WORKER).sum() + transfers // 2
@@ -140,5 +140,5 @@ def test_parse_ops_stand_between_a_transfer_and_who_waits_for_it():
     old = [profile.names.index(parsed.names[i]) for i in down]
     assert np.array_equal(parsed.order[1, down].argsort(), profile.order[1, old].argsort())
     with pytest.raises(BadInput, match="already"):
-        with_parsing(parsed, 0, 0)
+        add_parsing(parsed, 0, 0)
     assert (parsed.resource == UPLINK).sum() == (profile.resource == UPLINK).sum()

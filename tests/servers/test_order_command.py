@@ -16,7 +16,7 @@ import pytest
 from planner.errors import BadInput, Infeasible, PlannerError
 from planner.hardware.catalog import load_hardware
 from planner.model.catalog import load_model
-from planner.servers.order_request import OrderRequest, exported_priorities, order_for
+from planner.servers.order_request import OrderRequest, best_priorities_json, order_for
 from planner.servers.synthesis import profile_for
 from planner.simulator.step.files import save
 
@@ -115,7 +115,7 @@ def test_profile_of_ones_own(tmp_path: Path) -> None:
 def test_export_of_fifo_alone_is_refused() -> None:
     answer = order_for(request(strategies="fifo"))
     with pytest.raises(BadInput, match="add tac or tic"):
-        exported_priorities(answer)
+        best_priorities_json(answer)
 
 
 @pytest.mark.parametrize(("flags", "shown"), [((), True), (("--quiet",), False)])

@@ -5,7 +5,7 @@ from hypothesis import strategies as st
 
 from planner.hardware.catalog import load_hardware
 from planner.model.catalog import load_model
-from planner.servers.placement import RULES, on_servers
+from planner.servers.placement import RULES, move_to_servers
 from planner.servers.synthesis import profile_for
 from planner.simulator.step import DOWNLINK, PS, UPLINK
 
@@ -18,7 +18,7 @@ def vgg11():
 @given(servers=st.integers(1, 5), rule=st.sampled_from(sorted(RULES)))
 @settings(max_examples=25, deadline=None)
 def test_moving_keeps_bytes_and_computation(vgg11, servers, rule):
-    moved = on_servers(vgg11, servers, rule)
+    moved = move_to_servers(vgg11, servers, rule)
     assert moved.servers == servers
     for resource in (DOWNLINK, UPLINK):
         assert moved.bytes[moved.resource == resource].sum() == vgg11.bytes[vgg11.resource == resource].sum()
@@ -32,7 +32,7 @@ def test_moving_keeps_bytes_and_computation(vgg11, servers, rule):
 def test_greedy_split_of_vgg11(vgg11):
     """Li et al.: 407 and 100 MB. A recorded profile shows only what is transferred, so the 8 bytes of
     global_step that TensorFlow places first are not counted and the servers may change names."""
-    moved = on_servers(vgg11, 2, "greedy")
+    moved = move_to_servers(vgg11, 2, "greedy")
     down = moved.resource == DOWNLINK
     split = sorted(moved.bytes[down & (moved.server == s)].sum() / 2**20 for s in (0, 1))
     assert [round(part, 2) for part in split] == [100.21, 406.64]

@@ -20,9 +20,9 @@ from planner.servers.transmissions import (
     Wire,
     correct_sent_order,
     reconstruct,
+    recorded_streams,
     sent_order,
-    sent_through,
-    streams_of,
+    simulate_links,
 )
 from planner.simulator.step import DOWNLINK, UPLINK, WORKER, Op, Profile, files
 
@@ -43,7 +43,7 @@ def sent(*streams, wire=Wire(100.0), begin_s=0.0, shares=None, recorded_order=Fa
     for result in streams:
         links.setdefault(result.server, []).append(result)
     begin = dict.fromkeys(links, begin_s)
-    parts = [Transmission(*part) for part in sent_through(links, wire, begin, shares, recorded_order)]
+    parts = [Transmission(*part) for part in simulate_links(links, wire, begin, shares, recorded_order)]
     return {t.stream.op: t for t in parts}
 
 
@@ -67,8 +67,8 @@ def test_fit_sees_the_beginning_of_what_is_sent_up_to_the_ends_that_it_asks_for(
         for server in (0, 1)
     }
     begin, shares, wire = {0: 0.0, 1: 0.2}, {0: 1.0, 1: 3.0}, Wire(100.0, window_bytes=40)
-    everything = sent_through(links, wire, begin, shares, True)
-    asked = sent_through(links, wire, begin, shares, True, until=[1, 11])
+    everything = simulate_links(links, wire, begin, shares, True)
+    asked = simulate_links(links, wire, begin, shares, True, until=[1, 11])
     assert asked == everything[: len(asked)]
     assert asked[-1][0].op in (1, 11)
     assert {1, 11} <= {entry[0].op for entry in asked}
@@ -245,7 +245,7 @@ def test_profile_without_times_is_refused():
     profile = Profile.build([Op("d", DOWNLINK, 0, 1)], [[1.0]], model="x", batch=1)
     assert correct_sent_order(profile) is profile
     with pytest.raises(BadInput, match="starts_s"):
-        streams_of(profile, 0)
+        recorded_streams(profile, 0)
 
 
 def test_window_of_a_real_connection():

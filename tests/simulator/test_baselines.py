@@ -4,7 +4,13 @@ from __future__ import annotations
 
 import pytest
 
-from planner.servers.validation.testbed import OneWorker, cynthia, ideal, one_worker, queueing
+from planner.servers.validation.testbed import (
+    OneWorker,
+    cynthia_samples_per_s,
+    ideal_samples_per_s,
+    one_worker,
+    queueing_samples_per_s,
+)
 from planner.simulator.cluster import Cluster
 from planner.simulator.step import DOWNLINK, PS, UPLINK, WORKER, Op, Profile
 
@@ -63,18 +69,22 @@ def balanced(demand_s: float, think_s: float = 0.0) -> OneWorker:
 @pytest.mark.parametrize("workers", [1, 2, 5, 50])
 def test_balanced_network_of_two_queues(workers: int) -> None:
     """Without think time n customers at k equal queues give n / (D * (n + k - 1))."""
-    assert queueing(balanced(0.25), workers) == pytest.approx(workers / (0.25 * (workers + 1)))
+    assert queueing_samples_per_s(balanced(0.25), workers) == pytest.approx(workers / (0.25 * (workers + 1)))
 
 
 def test_queueing_lies_between_one_worker_and_the_busiest_queue() -> None:
     result = balanced(1.0, think_s=4.0)
-    assert queueing(result, 1) == pytest.approx(ideal(result, 1)) == pytest.approx(1 / 6)
-    values = [queueing(result, workers) for workers in range(1, 100)]
+    assert (
+        queueing_samples_per_s(result, 1)
+        == pytest.approx(ideal_samples_per_s(result, 1))
+        == pytest.approx(1 / 6)
+    )
+    values = [queueing_samples_per_s(result, workers) for workers in range(1, 100)]
     assert values == sorted(values)
     assert values[-1] == pytest.approx(1.0, rel=0.02)
 
 
 def test_cynthia_before_and_after_saturation() -> None:
     result = balanced(1.0, think_s=6.0)  # U1 = 1 / 8
-    assert cynthia(result, 4) == pytest.approx(4 / (6 + 2))
-    assert cynthia(result, 16) == pytest.approx(16 / (6 * 2 + 2))
+    assert cynthia_samples_per_s(result, 4) == pytest.approx(4 / (6 + 2))
+    assert cynthia_samples_per_s(result, 16) == pytest.approx(16 / (6 * 2 + 2))

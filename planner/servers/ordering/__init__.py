@@ -51,17 +51,17 @@ def strategy(name: str, **options: Any) -> Strategy:
 
 def order(profile: Profile, name: str, **settings: Any) -> Policy:
     """The policy of a strategy for the transfers of a profile as they are."""
-    chosen, setting = _set(name, settings)
-    return setting.priced(chosen.policy(profile, setting))
+    chosen, setting = _strategy_and_setting(name, settings)
+    return setting.add_overhead(chosen.policy(profile, setting))
 
 
 def schedule(profile: Profile, name: str, **settings: Any) -> Schedule:
     """The profile as a strategy runs it (cut, held) with the policy that orders it."""
-    chosen, setting = _set(name, settings)
+    chosen, setting = _strategy_and_setting(name, settings)
     return chosen.schedule(profile, setting)
 
 
-def _set(name: str, settings: dict[str, Any]) -> tuple[Strategy, Setting]:
+def _strategy_and_setting(name: str, settings: dict[str, Any]) -> tuple[Strategy, Setting]:
     """Split settings into those of the strategy and those common to all."""
     common = {entry.name for entry in fields(Setting)} & settings.keys()
     own = {key: value for key, value in settings.items() if key not in common}

@@ -8,14 +8,14 @@ before them), then by index; a download comes where its first consumer comes, th
 A parse op (by its role, waiting for one download only) belongs to its transfer: it is neither a
 consumer nor work that another order could hide.
 
-`pipelined` turns a step around for frameworks without a barrier between steps. TensorFlow starts a step when
-the last one is over: downloads, forward, backward, uploads. MXNet and BytePS pull a tensor as soon as it is
-updated, so the next forward pass overlaps with uploads that are not urgent; that overlap is what P3,
+`pipeline_step` turns a step around for frameworks without a barrier between steps. TensorFlow starts a step
+when the last one is over: downloads, forward, backward, uploads. MXNet and BytePS pull a tensor as soon as it
+is updated, so the next forward pass overlaps with uploads that are not urgent; that overlap is what P3,
 ByteScheduler and Prophet are for. The same ops in another order,
 
     backward -> up(t) -> update(t) -> down(t) -> forward,
 
-where forward waits for the end of backward, and the step ends when forward does (file 003, equation 1: an
+where forward waits for the end of backward, and the step ends when forward does (Prophet, equation 1: an
 iteration is backward, waiting, forward). Nothing is lost at the step's end: backward needs all of forward.
 """
 
@@ -27,11 +27,11 @@ from dataclasses import dataclass
 import numpy as np
 
 from planner.errors import BadInput
-from planner.servers.placement import parse_ops, with_deps
+from planner.servers.placement import parsing_ops, replace_deps
 from planner.simulator.step import DOWNLINK, PS, UPLINK, WORKER, Profile
 
 
-def bits(value: int) -> Iterator[int]:
+def bit_positions(value: int) -> Iterator[int]:
     """Positions of the bits of a set, lowest first."""
     while value:
         low = value & -value
@@ -39,7 +39,7 @@ def bits(value: int) -> Iterator[int]:
         value ^= low
 
 
-def dependents_of(profile: Profile) -> list[list[int]]:
+def dependents_by_op(profile: Profile) -> list[list[int]]:
     """The ops that depend on each op."""
     start, index = profile.dependents()
     return [index[start[op] : start[op + 1]].tolist() for op in range(profile.ops)]
@@ -57,9 +57,9 @@ class StepGraph:
     @staticmethod
     def of(profile: Profile) -> StepGraph:
         resource = profile.resource.tolist()
-        dependents = dependents_of(profile)
+        dependents = dependents_by_op(profile)
         topological = profile.topological_order().tolist()
-        parses = parse_ops(profile)
+        parses = parsing_ops(profile)
 
         depth = [0] * profile.ops
         for op in topological:
@@ -67,11 +67,11 @@ class StepGraph:
             for dependent in dependents[op]:
                 depth[dependent] = max(depth[dependent], depth[op] + own)
 
-        def consumed(pull: int) -> tuple[int, int, int]:
-            after = consumers_of(dependents, parses, pull)
+        def consumption_key(pull: int) -> tuple[int, int, int]:
+            after = download_consumers(dependents, parses, pull)
             return min(((depth[op], op, pull) for op in after), default=(profile.ops, pull, pull))
 
-        pulls = sorted((op for op in range(profile.ops) if resource[op] == DOWNLINK), key=consumed)
+        pulls = sorted((op for op in range(profile.ops) if resource[op] == DOWNLINK), key=consumption_key)
         if not pulls:
             raise BadInput(f"profile {profile.model!r} has no download to order")
         needs = [0] * profile.ops
@@ -82,13 +82,13 @@ class StepGraph:
                 needs[dependent] |= needs[op]
         return StepGraph(profile, tuple(pulls), tuple(needs), parses)
 
-    def computation(self) -> list[int]:
+    def computation_ops(self) -> list[int]:
         """Worker ops that wait for a download, except parsing."""
         worker = np.flatnonzero(self.profile.resource == WORKER).tolist()
         return [op for op in worker if self.needs[op] and op not in self.parses]
 
 
-def consumers_of(dependents: list[list[int]], parses: frozenset[int], pull: int) -> list[int]:
+def download_consumers(dependents: list[list[int]], parses: frozenset[int], pull: int) -> list[int]:
     """The ops that wait for a download or for its parsing."""
     out = []
     for op in dependents[pull]:
@@ -110,7 +110,7 @@ def transfer_priorities(
     return out
 
 
-def pipelined(profile: Profile) -> Profile:
+def pipeline_step(profile: Profile) -> Profile:
     """Reorder a step: backward first, each download after the update of its tensor."""
     forward = forward_ops(profile)
     backward = {op for op in range(profile.ops) if profile.resource[op] == WORKER and op not in forward}
@@ -120,9 +120,9 @@ def pipelined(profile: Profile) -> Profile:
             f"profile {profile.model!r} has no backward pass with uploads; "
             "only training steps can be pipelined"
         )
-    dependents = dependents_of(profile)
+    dependents = dependents_by_op(profile)
     backward_ends = [op for op in sorted(backward) if not backward.intersection(dependents[op])]
-    updates = _updates(profile, dependents)
+    updates = _update_ops(profile, dependents)
     deps: list[list[int]] = []
     for op in range(profile.ops):
         own = profile.deps(op).tolist()
@@ -135,7 +135,7 @@ def pipelined(profile: Profile) -> Profile:
             deps.append([dep for dep in own if dep in backward])
         else:
             deps.append(own)
-    return with_deps(profile, deps)
+    return replace_deps(profile, deps)
 
 
 def forward_ops(profile: Profile) -> set[int]:
@@ -144,14 +144,14 @@ def forward_ops(profile: Profile) -> set[int]:
     Gradients of a layer may read its parameters again; what counts is where they are read first.
     """
     graph = StepGraph.of(profile)
-    dependents = dependents_of(profile)
+    dependents = dependents_by_op(profile)
     depth = np.zeros(profile.ops, np.int64)
     for op in profile.topological_order().tolist():
         for dependent in dependents[op]:
             depth[dependent] = max(depth[dependent], depth[op] + 1)
     stack = list(graph.parses)
     for pull in graph.pulls:
-        after = consumers_of(dependents, graph.parses, pull)
+        after = download_consumers(dependents, graph.parses, pull)
         stack += [min(after, key=lambda op: (depth[op], op))] if after else []
     present: set[int] = set()
     while stack:
@@ -162,7 +162,7 @@ def forward_ops(profile: Profile) -> set[int]:
     return present
 
 
-def _updates(profile: Profile, dependents: list[list[int]]) -> dict[int, list[int]]:
+def _update_ops(profile: Profile, dependents: list[list[int]]) -> dict[int, list[int]]:
     """The ops that end the update of each tensor: its last server ops, else its uploads."""
     out: dict[int, list[int]] = {}
     for resource in (PS, UPLINK):

@@ -1,4 +1,4 @@
-"""Prophet: blocks of gradients that fit the time before a more urgent gradient (file 003, Algorithm 1).
+"""Prophet: blocks of gradients that fit the time before a more urgent gradient (Prophet, Algorithm 1).
 
 Gradients come in steps (section 2.2 and figure 4): the times at which backward propagation makes them are
 grouped first.
@@ -22,7 +22,7 @@ from planner.servers.ordering.strategies import (
     Strategy,
     layer_priorities,
 )
-from planner.servers.placement import cut, with_deps
+from planner.servers.placement import cut_tensors, replace_deps
 from planner.simulator.policy import Blocks
 from planner.simulator.step import UPLINK, WORKER, Profile
 
@@ -30,7 +30,7 @@ GAP_FACTOR = 2.0  # the released Prophet: a step ends where a gap exceeds twice 
 
 
 def generation_times_s(profile: Profile) -> dict[int, float]:
-    """c(i) of file 003: when each upload could start if the network never delayed the worker.
+    """c(i) of Prophet: when each upload could start if the network never delayed the worker.
 
     The worker runs one op at a time, the one that became ready first (then the lowest index); durations are
     the means over the steps of the profile.
@@ -57,7 +57,7 @@ def generation_times_s(profile: Profile) -> dict[int, float]:
     return out
 
 
-def steps_of(times_s: Sequence[float], gap_factor: float = GAP_FACTOR) -> list[list[int]]:
+def gradient_bursts(times_s: Sequence[float], gap_factor: float = GAP_FACTOR) -> list[list[int]]:
     """Group indices by the bursts in which their times come, earliest first.
 
     A new step begins where the gap to the one before exceeds `gap_factor` times the mean gap. Gradients that
@@ -74,20 +74,20 @@ def steps_of(times_s: Sequence[float], gap_factor: float = GAP_FACTOR) -> list[l
     return out
 
 
-def blocks_of(
+def plan_blocks(
     generated_s: Sequence[float], transfer_s: Sequence[float], gap_factor: float = GAP_FACTOR
 ) -> tuple[list[list[int]], list[int]]:
-    """Algorithm 1 of file 003: blocks sent during backward, and gradients sent after it, by index.
+    """Algorithm 1 of Prophet: blocks sent during backward, and gradients sent after it, by index.
 
-    `generated_s` is c(i), `transfer_s` E(i). Gradients come in steps (see `steps_of`), and all of a step are
-    there when its last one is. At each step but the last, gradients that are there go into the block, most
-    urgent first, while they fit the time A until the next step. At the last step, which brings gradient 0,
-    whatever is left goes by priority.
+    `generated_s` is c(i), `transfer_s` E(i). Gradients come in steps (see `gradient_bursts`), and all
+    of a step are there when its last one is. At each step but the last, gradients that are there go into the
+    block, most urgent first, while they fit the time A until the next step. At the last step, which brings
+    gradient 0, whatever is left goes by priority.
 
     Where we differ: A(i), printed as the distance to the nearest gradient of higher priority, would be about
     zero inside a step; the text, and the released code, mean the time to the next step.
     """
-    steps = steps_of(generated_s, gap_factor)
+    steps = gradient_bursts(generated_s, gap_factor)
     complete = [max(generated_s[i] for i in step) for step in steps]
     waiting: list[int] = []
     blocks: list[list[int]] = []
@@ -114,10 +114,10 @@ class Prophet(Strategy):
     gap_factor: float = GAP_FACTOR
 
     def rewrite(self, profile: Profile) -> Profile:
-        return cut(profile, self.partition_bytes)
+        return cut_tensors(profile, self.partition_bytes)
 
     def policy(self, profile: Profile, setting: Setting) -> Blocks:
-        uploads, blocks, _ = self._plan(profile, setting)
+        uploads, blocks, _ = self._plan_uploads(profile, setting)
         in_block = {i for block in blocks for i in block}
         alone = [[i] for i in range(len(uploads)) if i not in in_block]
         by_priority = sorted(blocks + alone)  # each block is sorted: its first is its most urgent
@@ -131,14 +131,16 @@ class Prophet(Strategy):
 
     def schedule(self, profile: Profile, setting: Setting) -> Schedule:
         profile = self.rewrite(profile)
-        policy = setting.priced(self.policy(profile, setting))
-        uploads, _, held = self._plan(profile, setting)
+        policy = setting.add_overhead(self.policy(profile, setting))
+        uploads, _, held = self._plan_uploads(profile, setting)
         times = generation_times_s(profile)
         last = max(uploads, key=lambda op: (times[op], op))
         ends = profile.deps(last).tolist()  # what generates the last gradient ends backward propagation
         return Schedule(_add_dependencies(profile, [uploads[i] for i in held], ends), policy)
 
-    def _plan(self, profile: Profile, setting: Setting) -> tuple[list[int], list[list[int]], list[int]]:
+    def _plan_uploads(
+        self, profile: Profile, setting: Setting
+    ) -> tuple[list[int], list[list[int]], list[int]]:
         """Uploads by priority, with blocks and held uploads as indices into them."""
         times = generation_times_s(profile)
         priority = layer_priorities(profile)
@@ -146,7 +148,7 @@ class Prophet(Strategy):
             np.flatnonzero(profile.resource == UPLINK).tolist(),
             key=lambda op: (priority[profile.names[op]], op),
         )
-        blocks, held = blocks_of(
+        blocks, held = plan_blocks(
             [times[op] for op in uploads],
             [int(profile.bytes[op]) / setting.bandwidth_bytes_per_s for op in uploads],
             self.gap_factor,
@@ -159,4 +161,4 @@ def _add_dependencies(profile: Profile, ops: list[int], others: list[int]) -> Pr
     deps: list[list[int]] = [profile.deps(op).tolist() for op in range(profile.ops)]
     for op in ops:
         deps[op] = sorted({*deps[op], *others})
-    return with_deps(profile, deps)
+    return replace_deps(profile, deps)

@@ -1,8 +1,8 @@
 """Ordering strategies: one small interface, and the strategies that need no plan of a whole step.
 
-Named as in the papers: TIC and TAC (TicTac, file 001), the simple heuristic (file 004), P3 (Jayarajan et al.,
-MLSys 2019) and ByteScheduler (Peng et al., SOSP 2019; file 003, section 2.2). P3 and ByteScheduler cut
-tensors first (`planner.servers.placement.cut`) and rank the pieces by layer.
+Named as in the papers: TIC and TAC (TicTac), the simple heuristic (Hashemi et al., 2018), P3 (Jayarajan et
+al., MLSys 2019) and ByteScheduler (Peng et al., SOSP 2019; Prophet, section 2.2). P3 and ByteScheduler cut
+tensors first (`planner.servers.placement.cut_tensors`) and rank the pieces by layer.
 """
 
 from __future__ import annotations
@@ -15,8 +15,8 @@ from dataclasses import dataclass, replace
 from typing import ClassVar
 
 from planner.errors import BadInput
-from planner.servers.ordering.graph import StepGraph, bits, transfer_priorities
-from planner.servers.placement import cut
+from planner.servers.ordering.graph import StepGraph, bit_positions, transfer_priorities
+from planner.servers.placement import cut_tensors
 from planner.simulator.policy import Credit, Fifo, Ordered, Policy, Sliced
 from planner.simulator.step import Profile
 
@@ -48,7 +48,7 @@ class Setting:
                     f"{MOST_OVERHEAD_S:g} s (--overhead is in milliseconds)"
                 )
 
-    def priced(self, policy: Policy) -> Policy:
+    def add_overhead(self, policy: Policy) -> Policy:
         """The policy with the overhead of messages."""
         return replace(policy, overhead_s=self.overhead_s, download_overhead_s=self.download_overhead_s)
 
@@ -80,7 +80,7 @@ class Strategy(ABC):
 
     def schedule(self, profile: Profile, setting: Setting) -> Schedule:
         rewritten = self.rewrite(profile)
-        return Schedule(rewritten, setting.priced(self.policy(rewritten, setting)))
+        return Schedule(rewritten, setting.add_overhead(self.policy(rewritten, setting)))
 
 
 @dataclass(frozen=True)
@@ -121,7 +121,7 @@ class P3(Strategy):
     slice_bytes: int = DEFAULT_SLICE_BYTES
 
     def rewrite(self, profile: Profile) -> Profile:
-        return cut(profile, self.slice_bytes, deal=True)
+        return cut_tensors(profile, self.slice_bytes, deal=True)
 
     def policy(self, profile: Profile, setting: Setting) -> Sliced:
         return Sliced(slice_bytes=self.slice_bytes, priorities=layer_priorities(profile))
@@ -137,7 +137,7 @@ class ByteScheduler(Strategy):
     credit_bytes: int = DEFAULT_PARTITION_BYTES * DEFAULT_CREDIT_PARTITIONS
 
     def rewrite(self, profile: Profile) -> Profile:
-        return cut(profile, self.partition_bytes)
+        return cut_tensors(profile, self.partition_bytes)
 
     def policy(self, profile: Profile, setting: Setting) -> Credit:
         sizes = {"slice_bytes": self.partition_bytes, "credit_bytes": self.credit_bytes}
@@ -147,15 +147,15 @@ class ByteScheduler(Strategy):
 def impending_counts(graph: StepGraph) -> list[float]:
     """M+ of each download (by bit) if downloads cost 1 and computation nothing.
 
-    TicTac (file 001), Algorithms 1 and 2: M+ is the smallest number of downloads that an op waits for, over
+    TicTac, Algorithms 1 and 2: M+ is the smallest number of downloads that an op waits for, over
     the ops that wait for this one and at least one more; infinite if there is no such op. It is also
-    Order(read) of file 004, equation 3.
+    Order(read) of Hashemi et al. (2018), equation 3.
     """
     out = [float("inf")] * len(graph.pulls)
     open_bits = (1 << len(graph.pulls)) - 1
-    sets = {graph.needs[op] for op in graph.computation()}
+    sets = {graph.needs[op] for op in graph.computation_ops()}
     for need in sorted((s for s in sets if s.bit_count() > 1), key=int.bit_count):
-        for bit in bits(need & open_bits):
+        for bit in bit_positions(need & open_bits):
             out[bit] = need.bit_count()
         open_bits &= ~need
     return out
@@ -174,7 +174,7 @@ def tic_order(graph: StepGraph) -> list[int]:
 
 
 def tac_order(graph: StepGraph, bandwidth_bytes_per_s: float, overhead_s: float = 0.0) -> list[int]:
-    """Downloads (ops) ordered by TAC (file 001, Algorithms 1 and 3).
+    """Downloads (ops) ordered by TAC (TicTac, Algorithms 1 and 3).
 
     Of the outstanding downloads R, take again and again the one that is first under
         A before B  iff  min(P_B, M_A) < min(P_A, M_B), or these are equal and M+_A < M+_B      (equation 2)
@@ -194,21 +194,23 @@ def tac_order(graph: StepGraph, bandwidth_bytes_per_s: float, overhead_s: float 
         for op in graph.pulls
     ]
     work: dict[int, int] = {}  # set of outstanding downloads -> computation that waits for exactly them
-    for op in graph.computation():
+    for op in graph.computation_ops():
         work[graph.needs[op]] = work.get(graph.needs[op], 0) + round(least_s[op] * _TICKS_PER_S)
-    cost = {need: sum(transfer[bit] for bit in bits(need)) for need in work}
+    cost = {need: sum(transfer[bit] for bit in bit_positions(need)) for need in work}
 
     outstanding = list(range(len(transfer)))
     order = []
     while outstanding:
-        best = _first(outstanding, transfer, *_loads(work, cost, len(transfer)))
+        best = _first_download(outstanding, transfer, *_waiting_computation(work, cost, len(transfer)))
         outstanding.remove(best)
         order.append(graph.pulls[best])
-        work, cost = _without(1 << best, transfer[best], work, cost)
+        work, cost = _remove_download(1 << best, transfer[best], work, cost)
     return order
 
 
-def _loads(work: dict[int, int], cost: dict[int, int], pulls: int) -> tuple[list[int], list[float]]:
+def _waiting_computation(
+    work: dict[int, int], cost: dict[int, int], pulls: int
+) -> tuple[list[int], list[float]]:
     """P and M+ of each download."""
     alone = [0] * pulls
     impending = [float("inf")] * pulls
@@ -217,13 +219,15 @@ def _loads(work: dict[int, int], cost: dict[int, int], pulls: int) -> tuple[list
         if need.bit_count() == 1:
             alone[need.bit_length() - 1] = work[need]
         elif new := need & open_bits:
-            for bit in bits(new):
+            for bit in bit_positions(new):
                 impending[bit] = cost[need]
             open_bits ^= new
     return alone, impending
 
 
-def _first(outstanding: list[int], transfer: list[int], alone: list[int], impending: list[float]) -> int:
+def _first_download(
+    outstanding: list[int], transfer: list[int], alone: list[int], impending: list[float]
+) -> int:
     best = outstanding[0]
     for other in outstanding[1:]:
         ours, theirs = min(alone[best], transfer[other]), min(alone[other], transfer[best])
@@ -232,7 +236,7 @@ def _first(outstanding: list[int], transfer: list[int], alone: list[int], impend
     return best
 
 
-def _without(
+def _remove_download(
     bit: int, time: int, work: dict[int, int], cost: dict[int, int]
 ) -> tuple[dict[int, int], dict[int, int]]:
     """The tables after a download has arrived, with entries of the same set merged."""
@@ -246,7 +250,7 @@ def _without(
     return new_work, new_cost
 
 
-def shuffled(graph: StepGraph, setting: Setting) -> list[int]:
+def random_order(graph: StepGraph, setting: Setting) -> list[int]:
     """Downloads in one random order, which shows what agreement alone is worth."""
     pulls = list(graph.pulls)
     random.Random(setting.seed).shuffle(pulls)
@@ -267,12 +271,12 @@ RANKINGS = (
     # Order(read) = min |Dep(op)| over the ops with more than one dependency that need it: TIC's M+.
     DownloadOrder(
         "simple",
-        "file 004, equation 3: as TIC, equals in order of arrival",
+        "Hashemi et al. (2018), equation 3: as TIC, equals in order of arrival",
         lambda graph, setting: graph.pulls,
         ranks_with_ties,
     ),
     DownloadOrder("layer", "first consumed, first sent", lambda graph, setting: graph.pulls),
-    DownloadOrder("random", "one random order, enforced in every step", shuffled),
+    DownloadOrder("random", "one random order, enforced in every step", random_order),
     DownloadOrder(
         "reverse",
         "last consumed, first sent: the worst order of a chain",

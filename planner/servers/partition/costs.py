@@ -39,7 +39,7 @@ from planner.servers.partition.stages import (
     best_placement,
     best_traffic,
     default_placement,
-    overlaps,
+    overlap_matrix,
     traffic_between,
 )
 
@@ -90,7 +90,7 @@ def minimise(order: Sequence[int], factors: Sequence[Factor]) -> tuple[float, li
             raise BadInput("the model's branches are too entangled to partition exactly; use fewer machines")
         total: Table | None = None
         for scope, table in where[v]:
-            spread = _spread(scope, table, axes)
+            spread = _align_axes(scope, table, axes)
             total = spread if total is None else total + spread
         if total is None:
             choices.append((v, (), np.zeros((), np.intp)))
@@ -104,7 +104,7 @@ def minimise(order: Sequence[int], factors: Sequence[Factor]) -> tuple[float, li
     return constant, [states[v] for v in range(len(order))]
 
 
-def _spread(scope: tuple[int, ...], table: Table, axes: dict[int, int]) -> Table:
+def _align_axes(scope: tuple[int, ...], table: Table, axes: dict[int, int]) -> Table:
     """Transpose a table to the order of `axes`, with length one where it does not depend."""
     by_axis = sorted(range(len(scope)), key=lambda i: axes[scope[i]])
     shape = [1] * len(axes)
@@ -134,7 +134,7 @@ class StageChoice:
         return self.replications * self.threads
 
 
-def degrees(workers: int) -> list[tuple[int, int]]:
+def degree_pairs(workers: int) -> list[tuple[int, int]]:
     """Pairs (P, R) to try: all with P R <= N_wr (C3) up to four workers, else those that use every worker or
     one."""
     up_to = range(1, workers + 1)
@@ -147,14 +147,14 @@ def stage_split(c: PaperConstants, stage: Stage, choice: StageChoice) -> Split:
     """U_f, U_b and U_w of one sample, for the replica as a whole (equations 5, 7, 8 and 9)."""
     part, threads = stage.share(choice.partitions), choice.threads
     connections, neurons = stage.connections * part, stage.neurons * part
-    muladd = c.muladd(stage.working_set_bytes(choice.partitions, threads), threads)
+    muladd = c.muladd_seconds(stage.working_set_bytes(choice.partitions, threads), threads)
     slower = c.interference[threads - 1]
     return Split(
         forward_compute_s=muladd * connections + slower * c.act_s * neurons,
         # where a stage is the first no error goes further down
-        backward_compute_s=muladd * (0.0 if stage.first else connections) + slower * c.err_s * neurons,
+        backward_compute_s=muladd * (0.0 if stage.is_first else connections) + slower * c.err_s * neurons,
         update_compute_s=muladd * connections if stage.weight_bytes else 0.0,
-    ).times(1.0 / choice.concurrency)
+    ).scale_by(1.0 / choice.concurrency)
 
 
 def link_split(
@@ -206,18 +206,21 @@ class Problem:
         most = min(stage.rows, self.max_partitions or self.workers)
         return [
             StageChoice(p, r, h)
-            for p, r in degrees(self.workers)
+            for p, r in degree_pairs(self.workers)
             if p <= most and (p * r == self.workers or not self.every_worker)
-            for h in self._threads(stage, p)
+            for h in self._thread_counts(stage, p)
         ]
 
-    def _threads(self, stage: Stage, p: int) -> list[int]:
+    def _thread_counts(self, stage: Stage, p: int) -> list[int]:
         """Thread counts worth trying, memoized by stage signature."""
         if self.threads is not None:
             return [self.threads]
         key = (stage.signature, p)
         if key not in self.memory.threads:
-            cost = {h: self._once(stage, StageChoice(p, 1, h)) for h in range(1, self.constants.threads + 1)}
+            cost = {
+                h: self._unreplicated_compute_s(stage, StageChoice(p, 1, h))
+                for h in range(1, self.constants.threads + 1)
+            }
             wait = {h: self.constants.latency_s[h - 1] / h for h in cost}
             kept: list[int] = []
             for h in sorted(cost, key=lambda h: (cost[h], wait[h], -h)):
@@ -226,7 +229,7 @@ class Problem:
             self.memory.threads[key] = kept
         return self.memory.threads[key]
 
-    def _once(self, stage: Stage, choice: StageChoice) -> float:
+    def _unreplicated_compute_s(self, stage: Stage, choice: StageChoice) -> float:
         """Compute seconds per sample without replication, memoized over problems."""
         key = (stage.signature, choice.partitions, choice.threads)
         if key not in self.memory.compute:
@@ -239,21 +242,23 @@ class Problem:
         """Compute seconds per sample of each choice, by stage."""
         if self.splits is not None:
             return [
-                np.array([self.split_of(at, choice).compute_s for choice in options])
+                np.array([self.compute_split(at, choice).compute_s for choice in options])
                 for at, options in enumerate(self.choices)
             ]
         return [
-            np.array([self._once(stage, choice) / choice.replications for choice in options])
+            np.array(
+                [self._unreplicated_compute_s(stage, choice) / choice.replications for choice in options]
+            )
             for stage, options in zip(self.stages, self.choices, strict=True)
         ]
 
-    def split_of(self, at: int, choice: StageChoice) -> Split:
+    def compute_split(self, at: int, choice: StageChoice) -> Split:
         """Compute time per sample at a stage, for the replica as a whole."""
         stage = self.stages[at]
         if self.splits is None:
             return stage_split(self.constants, stage, choice)
         used = choice.threads / self.constants.threads  # of the device
-        return self.splits[at].times(stage.share(choice.partitions) / (used * choice.replications))
+        return self.splits[at].scale_by(stage.share(choice.partitions) / (used * choice.replications))
 
     @cached_property
     def read_bytes(self) -> list[Floats]:
@@ -308,7 +313,7 @@ class Problem:
         ]
         return nodes + [((source, stage), table) for source, stage, table in self.links]
 
-    def cost_of(self, states: Sequence[int]) -> tuple[float, float]:
+    def sample_s_and_read_bytes(self, states: Sequence[int]) -> tuple[float, float]:
         """Seconds per sample with neighbours at their best mappings, and bytes read per replica."""
         sample_s = sum(float(self.compute[at][state]) for at, state in enumerate(states))
         sample_s += sum(float(table[states[a], states[b]]) for a, b, table in self.links)
@@ -351,7 +356,7 @@ def place_segments(problem: Problem, states: Sequence[int]) -> StageSpread:
     placements: list[Placement] = []
     splits: list[Split] = []
     for at, (stage, choice) in enumerate(zip(problem.stages, choices, strict=True)):
-        split = problem.split_of(at, choice)
+        split = problem.compute_split(at, choice)
         sources = [choices[link.source] for link in stage.links]
         if len(sources) == 1 and sources[0].pair == choice.pair:  # every segment stays where its source is
             link = stage.links[0]
@@ -360,7 +365,7 @@ def place_segments(problem: Problem, states: Sequence[int]) -> StageSpread:
             split += link_split(c, link, traffic, sources[0], choice)
         elif sources:
             maps = [
-                overlaps(link.geometry, source.partitions, choice.partitions)
+                overlap_matrix(link.geometry, source.partitions, choice.partitions)
                 for link, source in zip(stage.links, sources, strict=True)
             ]
             pulls = [
@@ -375,7 +380,7 @@ def place_segments(problem: Problem, states: Sequence[int]) -> StageSpread:
             place = default_placement(*choice.pair)
         placements.append(place)
         splits.append(split)
-    least, read = problem.cost_of(states)
+    least, read = problem.sample_s_and_read_bytes(states)
     held = worker_bytes(problem.stages, choices, placements, problem.workers)
     return StageSpread(tuple(choices), tuple(placements), tuple(splits), read, least, held)
 

@@ -67,7 +67,7 @@ class PaperConstants:
         """Constraint C2: at most one thread per core."""
         return len(self.interference)
 
-    def muladd(self, working_set_bytes: float, threads: int) -> float:
+    def muladd_seconds(self, working_set_bytes: float, threads: int) -> float:
         """Seconds per multiply-add by threads and working set, in and out of cache."""
         inside = min(1.0, self.cache_bytes / working_set_bytes) if working_set_bytes > 0 else 1.0
         cached = self.muladd_s * self.interference[threads - 1]
@@ -86,44 +86,44 @@ def constants_for(
             f"the network of {hardware.name} is not known; measure it with `planner calibrate network HOST`"
         )
     given = dict(hardware.calibration)
-    threads = _threads(hardware)
+    threads = _thread_count(hardware)
     estimated = [key for key in ("muladd_s", "latency_s") if key not in given]
     rates = hardware.kernels.rates if hardware.kernels else {}
     muladd_per_s = rates.get(workload.CONV) or _SHARE_OF_PEAK * hardware.device.fp32_flops / 2
-    muladd = _number(hardware, "muladd_s", threads / muladd_per_s)
+    muladd = _calibrated_number(hardware, "muladd_s", threads / muladd_per_s)
     memory = hardware.device.memory_bytes_per_s
     stream = threads * BYTES_PER_ELEMENT / memory if memory and hardware.device.kind == "cpu" else muladd
     return PaperConstants(
         muladd_s=muladd,
-        muladd_out_of_cache_s=_number(hardware, "muladd_out_of_cache_s", max(muladd, stream)),
-        act_s=_number(hardware, "act_s", 10 * muladd),
-        err_s=_number(hardware, "err_s", 2 * muladd),
-        cache_bytes=_number(hardware, "cache_bytes", math.inf),
-        interference=_by_thread(hardware, "interference", threads),
-        interference_out_of_cache=_by_thread(hardware, "interference_out_of_cache", threads),
-        latency_s=_by_thread(hardware, "latency_s", threads, _LATENCY_S),
+        muladd_out_of_cache_s=_calibrated_number(hardware, "muladd_out_of_cache_s", max(muladd, stream)),
+        act_s=_calibrated_number(hardware, "act_s", 10 * muladd),
+        err_s=_calibrated_number(hardware, "err_s", 2 * muladd),
+        cache_bytes=_calibrated_number(hardware, "cache_bytes", math.inf),
+        interference=_figures_by_thread(hardware, "interference", threads),
+        interference_out_of_cache=_figures_by_thread(hardware, "interference_out_of_cache", threads),
+        latency_s=_figures_by_thread(hardware, "latency_s", threads, _LATENCY_S),
         nic_bytes_per_s=nic,
-        parse_s_per_byte=_number(hardware, "parse_s_per_byte", 0.0),
-        parse_s=_number(hardware, "parse_s", 0.0),
+        parse_s_per_byte=_calibrated_number(hardware, "parse_s_per_byte", 0.0),
+        parse_s=_calibrated_number(hardware, "parse_s", 0.0),
         basis=f"estimated: {', '.join(estimated)}" if estimated else f"from the file of {hardware.name}",
     )
 
 
-def _threads(hardware: Hardware) -> int:
+def _thread_count(hardware: Hardware) -> int:
     curve = hardware.calibration.get("interference")
     if isinstance(curve, tuple):
         return len(curve)
     return (hardware.device.cores or 1) if hardware.device.kind == "cpu" else 1
 
 
-def _number(hardware: Hardware, key: str, default: float) -> float:
+def _calibrated_number(hardware: Hardware, key: str, default: float) -> float:
     value = hardware.calibration.get(key, default)
     if isinstance(value, tuple) or not value >= 0 or (key == "muladd_s" and value == 0):
         raise BadInput(f"calibration of {hardware.name}: {key} must be one number, zero or above")
     return float(value)
 
 
-def _by_thread(hardware: Hardware, key: str, threads: int, default: float = 1.0) -> tuple[float, ...]:
+def _figures_by_thread(hardware: Hardware, key: str, threads: int, default: float = 1.0) -> tuple[float, ...]:
     """One figure per number of threads; a single number stands for all."""
     value = hardware.calibration.get(key, default)
     values = value if isinstance(value, tuple) else (float(value),) * threads
@@ -167,7 +167,7 @@ class Split:
     def __add__(self, other: Split) -> Split:
         return Split(*map(add, self.parts, other.parts))
 
-    def times(self, factor: float) -> Split:
+    def scale_by(self, factor: float) -> Split:
         """Multiply every part by a factor."""
         return Split(*(part * factor for part in self.parts))
 
@@ -190,7 +190,7 @@ def reading_s_per_byte(c: PaperConstants, workers: int, servers: int, reading: f
 def worker_constants(hardware: Hardware, network: Network = "baseline") -> PaperConstants:
     """Constants of one device of a machine."""
     constants = constants_for(hardware, network)
-    if not calibrated(hardware):
+    if not is_calibrated(hardware):
         constants = replace(
             constants,
             parse_s_per_byte=GRPC_PARSING.alpha_s_per_byte,
@@ -204,7 +204,7 @@ def worker_constants(hardware: Hardware, network: Network = "baseline") -> Paper
     return replace(constants, nic_bytes_per_s=nic / devices, server_nic_bytes_per_s=nic)
 
 
-def calibrated(hardware: Hardware) -> bool:
+def is_calibrated(hardware: Hardware) -> bool:
     """Whether a machine's file has a measured time of a multiply-add."""
     return "muladd_s" in hardware.calibration
 
@@ -213,7 +213,7 @@ def stage_splits(
     model: Model, stages: tuple[Stage, ...], hardware: Hardware, batch: int
 ) -> tuple[Split, ...] | None:
     """Compute time per sample of each stage on a whole device; None if constants give it."""
-    if calibrated(hardware):
+    if is_calibrated(hardware):
         return None
     times = fitted_times(model, batch, kernel_rates(hardware))
     forward, backward = times.forward_s / batch, times.backward_s / batch

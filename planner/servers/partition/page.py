@@ -58,8 +58,8 @@ def partition_tables(
     best, worst, request = result.plans[0], result.plans[-1], result.request
     title = (
         f"{result.model.name} on {best.machines} x {result.hardware.name}: "
-        f"{_count(best.replicas, 'replica')} of {_count(best.workers, 'worker')}, "
-        f"{_count(best.servers, 'server')}: "
+        f"{_count_phrase(best.replicas, 'replica')} of {_count_phrase(best.workers, 'worker')}, "
+        f"{_count_phrase(best.servers, 'server')}: "
         f"{format_seconds(best.epoch_s)} per epoch, {rate(best.samples_per_s)} samples/s"
     )
     next_best: dict[tuple[int, int], PartitionPlan] = {}  # with the fewest servers that reach it
@@ -111,7 +111,7 @@ def _split_notes(result: PartitionResult, prediction: Prediction | None) -> Iter
         yield f"Where branches meet, the mapping may be {best.gap:.2%} above the best at most."
 
 
-def _count(number: int, what: str) -> str:
+def _count_phrase(number: int, what: str) -> str:
     return f"{number or 'no'} {what}" + ("s" if number > 1 else "")
 
 
@@ -198,13 +198,15 @@ def partition_page(tables: Sequence[Table], model: str) -> Page:
         tables=[replace(plans, notes=()), replace(split, title="Time of an epoch", notes=()), layers],
         then=[Remark("Notes", [*split.notes, *plans.notes])],
         pictures=lambda: [
-            chart(_stacked("split", "Time of an epoch", "s", parts, ("part", "compute_s", "network_s"))),
-            chart(_stacked("layers", "Time per sample, layer by layer", "ms", layers.rows, per_layer)),
+            chart(
+                _stacked_chart("split", "Time of an epoch", "s", parts, ("part", "compute_s", "network_s"))
+            ),
+            chart(_stacked_chart("layers", "Time per sample, layer by layer", "ms", layers.rows, per_layer)),
         ],
     )
 
 
-def _stacked(key: str, title: str, unit: str, rows: Sequence[Any], keys: tuple[str, str, str]) -> Chart:
+def _stacked_chart(key: str, title: str, unit: str, rows: Sequence[Any], keys: tuple[str, str, str]) -> Chart:
     """Stacked bars of computation and communication, one per row."""
     name, *values = keys
     data = [
@@ -213,15 +215,15 @@ def _stacked(key: str, title: str, unit: str, rows: Sequence[Any], keys: tuple[s
             [row[value] for row in rows],
             colour,
             f"{words}: %{{text}}",
-            text=[_took(row[value], unit) for row in rows],
+            text=[_format_duration(row[value], unit) for row in rows],
             textposition="none",
         )
         for value, words, colour in zip(values, ("compute", "communication"), ("@c3", "@c2"), strict=True)
     ]
-    caption = f"{_took(sum(row[value] for row in rows for value in values), unit)} in all."
+    caption = f"{_format_duration(sum(row[value] for row in rows for value in values), unit)} in all."
     names = [str(row[name]) for row in rows]
     return rows_chart(key, title, caption, names=names, data=data, x={"title": {"text": unit}})
 
 
-def _took(value: float, unit: str) -> str:
+def _format_duration(value: float, unit: str) -> str:
     return format_seconds(value if unit == "s" else value / 1e3)

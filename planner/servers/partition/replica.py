@@ -2,8 +2,8 @@
 
 One simulated worker stands for one replica, on a node that has the NICs of all its n workers together.
 
-For the answers, one worker's profile is made into that of a replica (`spanned`), which takes n times a
-worker's batch in a step. Every stage is cut into P parts and kept in R copies with P R = n (`costs.Problem`
+For the answers, one worker's profile is made into that of a replica (`scale_to_replica`), which takes n times
+a worker's batch in a step. Every stage is cut into P parts and kept in R copies with P R = n (`costs.Problem`
 with `every_worker`): its computing lasts share(P) n / R of what one worker needs for one batch, so about as
 long as before. What changes is what travels. Copies and stripes of a convolution read and write all of its
 weights each; parts of a dense layer only their own, so that a replica reads a cut dense layer once where n
@@ -72,13 +72,15 @@ class Span:
         return self.stages[at].share(self.cuts[at][0]) if self.stages[at].dense else 1.0
 
 
-def may_span(model: Model, batch: int, hardware: Hardware, workers: int) -> bool:
-    """Whether `spans_of` can find a span that saves reading and fits in memory."""
+def is_worth_spanning(model: Model, batch: int, hardware: Hardware, workers: int) -> bool:
+    """Whether `find_spans` can find a span that saves reading and fits in memory."""
     stages = stages_of(model)
     cuts = tuple((_most_parts(stage, workers), workers // _most_parts(stage, workers)) for stage in stages)
     read = sum(stage.read_bytes(*cut) for stage, cut in zip(stages, cuts, strict=True))
     none = (0.0,) * len(stages)
-    return _worth(Span(workers, workers * batch, stages, cuts, none, none, 0.0, read), model, hardware)
+    return _is_worthwhile(
+        Span(workers, workers * batch, stages, cuts, none, none, 0.0, read), model, hardware
+    )
 
 
 def _most_parts(stage: Stage, workers: int) -> int:
@@ -88,12 +90,12 @@ def _most_parts(stage: Stage, workers: int) -> int:
     )
 
 
-def _worth(span: Span, model: Model, hardware: Hardware) -> bool:
+def _is_worthwhile(span: Span, model: Model, hardware: Hardware) -> bool:
     saved = 1 - span.read_bytes / (span.workers * model.bytes)
-    return saved >= WORTH_CUTTING and fits(model, hardware, span)
+    return saved >= WORTH_CUTTING and has_memory_for_span(model, hardware, span)
 
 
-def spans_of(
+def find_spans(
     model: Model, hardware: Hardware, constants: PaperConstants, profile: Profile, workers: int
 ) -> list[Span]:
     """Spans over `workers` machines that are optimal for some price of a byte read, cheapest byte first.
@@ -119,11 +121,11 @@ def spans_of(
         for stage, options in zip(stages, problem.choices, strict=True)
     ]
     parts = [*best_spreads(problem, 0.0, dearest), place_segments(problem, most_cut)]
-    spans = {span.cuts: span for span in (_span(problem, match, samples) for match in parts)}
-    return [span for span in spans.values() if _worth(span, model, hardware)]
+    spans = {span.cuts: span for span in (_build_span(problem, match, samples) for match in parts)}
+    return [span for span in spans.values() if _is_worthwhile(span, model, hardware)]
 
 
-def _span(problem: Problem, found: StageSpread, samples: int) -> Span:
+def _build_span(problem: Problem, found: StageSpread, samples: int) -> Span:
     return Span(
         workers=problem.workers,
         samples=samples,
@@ -136,7 +138,7 @@ def _span(problem: Problem, found: StageSpread, samples: int) -> Span:
     )
 
 
-def fits(model: Model, hardware: Hardware, span: Span) -> bool:
+def has_memory_for_span(model: Model, hardware: Hardware, span: Span) -> bool:
     """Whether each worker of the replica has memory for its share."""
     batch = span.samples // span.workers
     alone = footprint(model, FP32).peak(batch, device_kind=hardware.device.kind)
@@ -155,13 +157,15 @@ def fits(model: Model, hardware: Hardware, span: Span) -> bool:
     return used * alone.least_fragmentation + alone.framework_bytes <= usable_bytes(hardware.device)
 
 
-def pick(spans: Sequence[Span], replicas: int, nic_bytes_per_s: float, servers_bytes_per_s: float) -> Span:
+def pick_span(
+    spans: Sequence[Span], replicas: int, nic_bytes_per_s: float, servers_bytes_per_s: float
+) -> Span:
     """Choose the span with the shortest step by equation 12, where reading overlaps with nothing."""
     s_per_byte = max(replicas / servers_bytes_per_s, 1.0 / (spans[0].workers * nic_bytes_per_s))
     return min(spans, key=lambda span: (span.busy_s + span.read_bytes * s_per_byte, span.read_bytes))
 
 
-def spanned(profile: Profile, span: Span) -> Profile:
+def scale_to_replica(profile: Profile, span: Span) -> Profile:
     """Scale the times and bytes of one worker's profile to those of a replica."""
     stage_of = {layer: at for at, stage in enumerate(span.stages) for layer in stage.layers}
     times, sizes, extra = np.ones(profile.ops), np.ones(profile.ops), np.zeros(profile.ops)
@@ -176,7 +180,7 @@ def spanned(profile: Profile, span: Span) -> Profile:
         else:  # down, up, update
             sizes[op] = times[op] = span.bytes_factor(at)
     durations = profile.durations_s * times + extra
-    parts = _with_exchanges(profile, durations.mean(axis=0), extra)
+    parts = _exchange_role_shares(profile, durations.mean(axis=0), extra)
     size = np.rint(profile.bytes * sizes).astype(np.int64)
     durations.flags.writeable = size.flags.writeable = False
     return replace(
@@ -189,7 +193,7 @@ def spanned(profile: Profile, span: Span) -> Profile:
     )
 
 
-def _with_exchanges(profile: Profile, mean_s: Floats, exchange_s: Floats) -> dict[int, RoleShares]:
+def _exchange_role_shares(profile: Profile, mean_s: Floats, exchange_s: Floats) -> dict[int, RoleShares]:
     """Role shares of ops that also exchange features inside their replica."""
     parts: dict[int, RoleShares] = {}
     for op in np.flatnonzero(exchange_s).tolist():
@@ -215,9 +219,9 @@ def replica_profile(
     def held(at: int, stage: Stage) -> list[tuple[int, int, int]]:
         """Tensors of a stage, one for each worker and server that holds a part of its weights."""
         parts = []
-        for worker, size in _shares(plan, at).items():
+        for worker, size in _read_bytes_by_worker(plan, at).items():
             for server in range(plan.servers):
-                if part := _part(size, server, plan.servers):
+                if part := _part_bytes(size, server, plan.servers):
                     parts.append((len(names), server, part))
                     names.append(f"{stage.name}/worker{worker}/server{server}")
         return parts
@@ -267,17 +271,17 @@ def replica_cluster(plan: PartitionPlan, constants: PaperConstants) -> Cluster:
     )
 
 
-def _shares(plan: PartitionPlan, at: int) -> dict[int, int]:
+def _read_bytes_by_worker(plan: PartitionPlan, at: int) -> dict[int, int]:
     """Bytes of a stage's weights that each worker of the replica reads."""
     stage, choice = plan.stages[at], plan.spread.choices[at]
     parts = choice.partitions if stage.dense else 1
     shares: dict[int, int] = {}
     for p, row in enumerate(plan.spread.placements[at].tolist()):
         for worker in row:
-            shares[worker] = _part(stage.weight_bytes, p if stage.dense else 0, parts)
+            shares[worker] = _part_bytes(stage.weight_bytes, p if stage.dense else 0, parts)
     return {worker: size for worker, size in sorted(shares.items()) if size}
 
 
-def _part(size: int, index: int, parts: int) -> int:
+def _part_bytes(size: int, index: int, parts: int) -> int:
     """One of `parts` nearly equal parts that add up to `size`."""
     return size * (index + 1) // parts - size * index // parts

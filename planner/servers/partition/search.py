@@ -47,7 +47,7 @@ MOST_MACHINES = 1_024
 
 @dataclass(frozen=True, slots=True)
 class PartitionRequest:
-    """The options of `planner partition`, with the constants of section 6 of file 002 by default."""
+    """The options of `planner partition`; defaults are those of Yan et al. (KDD 2015), section 6."""
 
     machines: int = option(MISSING, "--machines -n", "Number of machines, servers included, e.g. 8.")
     read_every: int = option(
@@ -100,7 +100,7 @@ class PartitionPlan:
     @property
     def split(self) -> Split:
         """Epoch time by part."""
-        return (self.spread.split + Split(reading_s=self.reading_s)).times(self.samples / self.replicas)
+        return (self.spread.split + Split(reading_s=self.reading_s)).scale_by(self.samples / self.replicas)
 
     @property
     def name(self) -> str:
@@ -146,7 +146,7 @@ def partition(
     devices = hardware.device_count
     shapes = list(_shapes(request, devices))
     if not shapes:
-        raise _no_machines(request, devices)
+        raise _machines_error(request, devices)
     stages = stages_of(model)
     splits = stage_splits(model, stages, hardware, request.read_every)
     memory = USABLE_MEMORY * (hardware.memory_bytes or hardware.device.memory_bytes)
@@ -163,7 +163,7 @@ def partition(
         prices = {shape: reading_price(constants, request, *shape) for shape in mine}
         spreads = best_spreads(problem, min(prices.values()), max(prices.values()))
         programmes += len(spreads)
-        ranked = _Ranked(problem, spreads, request, samples, devices)
+        ranked = _PlanMaker(problem, spreads, request, samples, devices)
         for shape, price in prices.items():
             if not (len(plans) + refused) % REPORTED:
                 progress("ranking", len(plans) + refused, len(shapes))
@@ -207,23 +207,23 @@ def _shapes(request: PartitionRequest, devices: int = 1) -> Iterator[tuple[int, 
     holds one replica, which reads nothing."""
     n = request.machines
     if n == 1 and request.servers is None and request.replicas in (None, 1):
-        for workers in _counts(request.workers, min(devices, request.max_workers or devices)):
+        for workers in _count_range(request.workers, min(devices, request.max_workers or devices)):
             yield workers, 1, 0
         return
     most = (n - 1) * devices
-    for workers in _counts(request.workers, min(most, request.max_workers or most)):
+    for workers in _count_range(request.workers, min(most, request.max_workers or most)):
         filling = {nodes * devices // workers for nodes in range(1, n)} - {0}
-        for replicas in sorted(filling) if request.replicas is None else _counts(request.replicas, most):
+        for replicas in sorted(filling) if request.replicas is None else _count_range(request.replicas, most):
             nodes = -(-workers * replicas // devices)
-            for servers in _counts(request.servers, n - nodes):
+            for servers in _count_range(request.servers, n - nodes):
                 yield workers, replicas, servers
 
 
-def _counts(asked: int | None, most: int) -> range:
+def _count_range(asked: int | None, most: int) -> range:
     return range(1, most + 1) if asked is None else range(asked, min(asked, most) + 1)
 
 
-def _no_machines(request: PartitionRequest, devices: int = 1) -> Infeasible:
+def _machines_error(request: PartitionRequest, devices: int = 1) -> Infeasible:
     workers, replicas, servers = request.workers or 1, request.replicas or 1, request.servers or 1
     need = -(-workers * replicas // devices) + servers
     if request.max_workers is not None and workers > request.max_workers:
@@ -251,7 +251,7 @@ def best_spreads(problem: Problem, low: float, high: float) -> list[StageSpread]
 
     def solve_at(price: float) -> _Point:
         states = minimise(problem.order, problem.factors(price))[1]
-        return _Point(tuple(states), *problem.cost_of(states))
+        return _Point(tuple(states), *problem.sample_s_and_read_bytes(states))
 
     def points_between(cheap: _Point, dear: _Point) -> list[_Point]:
         if cheap.read_bytes <= dear.read_bytes:
@@ -277,7 +277,7 @@ class _Point(NamedTuple):
     read_bytes: float
 
 
-class _Ranked:
+class _PlanMaker:
     """Makes the plans of one N_wr, of which there may be a million."""
 
     def __init__(

@@ -80,11 +80,11 @@ class Stage:
             self.in_elements,
             self.neurons,
             self.rows,
-            self.first,
+            self.is_first,
         )
 
     @property
-    def first(self) -> bool:
+    def is_first(self) -> bool:
         """Whether it reads the data only and passes no error on."""
         return not self.links
 
@@ -116,30 +116,30 @@ def stages_of(model: Model) -> tuple[Stage, ...]:
             home[layer.name] = None
             continue
         source = home[layer.inputs[0]] if len(layer.inputs) == 1 else None
-        if source is not None and _belongs_to_source(layer, consumers):
-            stages[source] = _merged(stages[source], layer, shape[layer.inputs[0]])
+        if source is not None and _is_part_of_source(layer, consumers):
+            stages[source] = _merge_layer(stages[source], layer, shape[layer.inputs[0]])
             home[layer.name] = source
             continue
         home[layer.name] = len(stages)
-        stages.append(_stage(layer, home, shape, stages))
+        stages.append(_build_stage(layer, home, shape, stages))
     return tuple(stages)
 
 
-def _rows(layer: Layer) -> int:
+def _row_count(layer: Layer) -> int:
     return layer.output_shape[0] if len(layer.output_shape) == 3 else layer.output_elements
 
 
-def _belongs_to_source(layer: Layer, consumers: dict[str, list[str]]) -> bool:
+def _is_part_of_source(layer: Layer, consumers: dict[str, list[str]]) -> bool:
     """Whether a layer belongs to its source's stage: element-wise, or a pool that alone reads it."""
     kind = kind_of(layer)
     return kind.passes_shard or (kind.is_window and len(consumers[layer.inputs[0]]) == 1)
 
 
-def _merged(stage: Stage, layer: Layer, before: Layer) -> Stage:
+def _merge_layer(stage: Stage, layer: Layer, before: Layer) -> Stage:
     links = stage.links
     rows = stage.rows
-    if _rows(layer) != _rows(before) and len(layer.output_shape) == 3:
-        rows = _rows(layer)
+    if _row_count(layer) != _row_count(before) and len(layer.output_shape) == 3:
+        rows = _row_count(layer)
         kernel = layer.kernel[0] if layer.kernel else 1
         stride = layer.stride[0] if layer.stride else 1
         links = tuple(
@@ -172,9 +172,11 @@ def _pooled_geometry(geometry: Geometry, rows: int, kernel: int, stride: int) ->
     )
 
 
-def _stage(layer: Layer, home: dict[str, int | None], shape: dict[str, Layer], stages: list[Stage]) -> Stage:
+def _build_stage(
+    layer: Layer, home: dict[str, int | None], shape: dict[str, Layer], stages: list[Stage]
+) -> Stage:
     dense = len(layer.output_shape) != 3
-    rows = _rows(layer)
+    rows = _row_count(layer)
     links = []
     for name in layer.inputs:
         source = home[name]
@@ -218,19 +220,19 @@ class Traffic(NamedTuple):
     backward_messages: float
 
 
-def _bounds(rows: int, partitions: int) -> npt.NDArray[np.float64]:
+def _row_bounds(rows: int, partitions: int) -> npt.NDArray[np.float64]:
     return np.floor(np.arange(partitions + 1) * rows / partitions)
 
 
 @memoize(most_bytes=64 << 20)
-def overlaps(geometry: Geometry, source_parts: int, parts: int) -> npt.NDArray[np.float64]:
+def overlap_matrix(geometry: Geometry, source_parts: int, parts: int) -> npt.NDArray[np.float64]:
     """[p, q]: share of all rows that segment p needs from segment q of its source."""
     g = geometry
-    held = _bounds(g.rows_in, source_parts)
+    held = _row_bounds(g.rows_in, source_parts)
     if g.all_rows:
         low, high = np.zeros(parts), np.full(parts, float(g.rows_in))
     else:
-        out = _bounds(g.rows_out, parts)
+        out = _row_bounds(g.rows_out, parts)
         pad = max(0, (g.rows_out - 1) * g.stride + g.kernel - g.rows_in) // 2
         low = np.clip(out[:-1] * g.stride - pad, 0, g.rows_in)
         high = np.clip((out[1:] - 1) * g.stride - pad + g.kernel, low, g.rows_in)
@@ -252,16 +254,16 @@ def best_placement(
     """
     gain = np.zeros((parts, copies, workers))
     for overlap, place in sources:
-        r0, r1 = _meetings(place.shape[1], copies)
+        r0, r1 = _meeting_copies(place.shape[1], copies)
         gain[:, r1[None, :], place[:, r0]] += overlap[:, :, None]
     flat = gain.reshape(parts * copies, workers)
     wanted = flat.argmax(axis=1)
     if len(set(wanted.tolist())) < len(wanted):
-        wanted = _assigned(flat)
+        wanted = _assign_columns(flat)
     return np.asarray(wanted, np.intp).reshape(parts, copies)
 
 
-def _assigned(gain: npt.NDArray[np.float64]) -> npt.NDArray[np.intp]:
+def _assign_columns(gain: npt.NDArray[np.float64]) -> npt.NDArray[np.intp]:
     """Assign each row a different column for the most gain in all. Few are tried one by one: loading the
     solver takes longer than that."""
     rows, columns = gain.shape
@@ -275,7 +277,7 @@ def _assigned(gain: npt.NDArray[np.float64]) -> npt.NDArray[np.intp]:
 
 def traffic_between(overlap: npt.NDArray[np.float64], source: Placement, stage: Placement) -> Traffic:
     """Traffic between a source and a stage with these placements."""
-    r0, r1 = _meetings(source.shape[1], stage.shape[1])
+    r0, r1 = _meeting_copies(source.shape[1], stage.shape[1])
     together = stage[:, None, r1] == source[None, :, r0]  # segments p, q, meetings
     away = np.where(together, 0.0, overlap[:, :, None])
     received, sent = away.sum(axis=1).max(axis=0), away.sum(axis=0).max(axis=0)
@@ -289,7 +291,7 @@ def traffic_between(overlap: npt.NDArray[np.float64], source: Placement, stage: 
 
 
 @memoize(most_bytes=64 << 20)
-def _meetings(source_copies: int, copies: int) -> tuple[npt.NDArray[np.intp], npt.NDArray[np.intp]]:
+def _meeting_copies(source_copies: int, copies: int) -> tuple[npt.NDArray[np.intp], npt.NDArray[np.intp]]:
     """Pairs of copies (source, stage) that process the same sample."""
     every = math.lcm(source_copies, copies)
     samples = np.arange(every)
@@ -299,7 +301,7 @@ def _meetings(source_copies: int, copies: int) -> tuple[npt.NDArray[np.intp], np
 @memoize(most_bytes=64 << 20)
 def best_traffic(geometry: Geometry, source: tuple[int, int], stage: tuple[int, int]) -> Traffic:
     """Traffic between neighbours (P, R) with the best mapping of segments."""
-    overlap = overlaps(geometry, source[0], stage[0])
+    overlap = overlap_matrix(geometry, source[0], stage[0])
     workers = max(math.prod(source), math.prod(stage))
     before = default_placement(*source)
     if source == stage:  # each segment's own stripe is the largest part of what it needs

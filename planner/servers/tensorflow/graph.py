@@ -84,7 +84,7 @@ class Task(NamedTuple):
     number: int
 
     @property
-    def serves(self) -> bool:
+    def is_server(self) -> bool:
         return self.job == "ps"
 
     def __str__(self) -> str:
@@ -97,10 +97,10 @@ def task_of(device: str) -> Task | None:
     return Task(match["job"], int(match["task"])) if match else None
 
 
-def serves(device: str) -> bool:
+def is_server(device: str) -> bool:
     """Whether a device belongs to a parameter server."""
     task = task_of(device)
-    return task is not None and task.serves
+    return task is not None and task.is_server
 
 
 def node_name(reference: str) -> str:
@@ -158,15 +158,15 @@ RECEIVED = re.compile(
 )  # the _Recv node of a tensor, as TF 2 and TF 1 name it
 
 
-def joined(base: Recording, transfers: dict[str, RecordedTransfer]) -> dict[str, RecordedNode]:
+def insert_transfers(base: Recording, transfers: dict[str, RecordedTransfer]) -> dict[str, RecordedNode]:
     """Add to the graph a node for each transfer, between its sender and its receivers.
 
     Transfer nodes are those with an `edge`, keyed by it.
     """
-    return _from_partition_graphs(base, transfers) if base.complete else _from_labels(base, transfers)
+    return _join_partition_graphs(base, transfers) if base.complete else _join_labels(base, transfers)
 
 
-def _from_partition_graphs(
+def _join_partition_graphs(
     base: Recording, transfers: dict[str, RecordedTransfer]
 ) -> dict[str, RecordedNode]:
     graph: dict[str, RecordedNode] = {}
@@ -190,7 +190,7 @@ def _from_partition_graphs(
     return graph
 
 
-def _from_labels(base: Recording, transfers: dict[str, RecordedTransfer]) -> dict[str, RecordedNode]:
+def _join_labels(base: Recording, transfers: dict[str, RecordedTransfer]) -> dict[str, RecordedNode]:
     graph: dict[str, RecordedNode] = {}
     edges: dict[tuple[str, Task | None], list[tuple[int, str]]] = defaultdict(list)  # of a tensor at a task
     for edge, transfer in transfers.items():
@@ -230,7 +230,7 @@ def kept_ops(
     notes: list[str],
 ) -> dict[str, tuple[str, ...]]:
     """The ops to keep, in graph order, each with the kept ops it depends on."""
-    order = topological(graph)
+    order = topological_nodes(graph)
     carried = 0
     above: dict[str, tuple[str, ...]] = {}
     kept: dict[str, tuple[str, ...]] = {}
@@ -270,7 +270,7 @@ def kept_ops(
     return {name: kept[name] for name in graph if name in kept}
 
 
-def topological(graph: dict[str, RecordedNode]) -> list[str]:
+def topological_nodes(graph: dict[str, RecordedNode]) -> list[str]:
     """Nodes in topological order; the back edge of a loop (NextIteration) is no dependency."""
     waiting: dict[str, int] = {}
     consumers: dict[str, list[str]] = defaultdict(list)
@@ -291,7 +291,7 @@ def topological(graph: dict[str, RecordedNode]) -> list[str]:
     return order
 
 
-def tensors_of(
+def match_variables(
     graph: dict[str, RecordedNode], kept: dict[str, tuple[str, ...]]
 ) -> tuple[list[str], dict[str, int]]:
     """The variables, and which of them each transfer and update belongs to."""
@@ -312,7 +312,7 @@ def tensors_of(
 
     for name in kept:
         node = graph[name]
-        if node.edge or serves(node.device):
+        if node.edge or is_server(node.device):
             result = variable_above(name)
             if result is not None:
                 of[name] = variables.setdefault(result, len(variables))
@@ -324,14 +324,16 @@ def tensors_of(
     return list(variables), of
 
 
-def restore_lost(graph: dict[str, RecordedNode], transfers: dict[str, RecordedTransfer]) -> list[str]:
+def restore_lost_transfers(
+    graph: dict[str, RecordedNode], transfers: dict[str, RecordedTransfer]
+) -> list[str]:
     """Restore unrecorded transfers with the size of another transfer of the same variable. Returns what was
     restored."""
     lost = [name for name, node in graph.items() if node.edge and name not in transfers]
     if not lost:
         return []
     through: dict[str, tuple[str, ...]] = {}
-    for name in topological(graph):  # the transfers that reach a node without an op in between
+    for name in topological_nodes(graph):  # the transfers that reach a node without an op in between
         node = graph[name]
         if node.edge:
             through[name] = (name,)
@@ -341,9 +343,9 @@ def restore_lost(graph: dict[str, RecordedNode], transfers: dict[str, RecordedTr
     updates = {
         name: tuple(t for dep in node.inputs if dep in through for t in through[dep])
         for name, node in graph.items()
-        if not node.edge and node.op not in STRUCTURAL and serves(node.device)
+        if not node.edge and node.op not in STRUCTURAL and is_server(node.device)
     }
-    _, of = tensors_of(graph, {**{name: () for name in graph if graph[name].edge}, **updates})
+    _, of = match_variables(graph, {**{name: () for name in graph if graph[name].edge}, **updates})
     size_of = {of[name]: transfer for name, transfer in transfers.items() if name in of and transfer.bytes}
     restored = []
     for name in lost:

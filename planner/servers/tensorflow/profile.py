@@ -1,6 +1,6 @@
 """From recorded TensorFlow steps to a profile of the worker that ran them.
 
-A profile's worker runs one op at a time: ops that ran at the same time share it (`shared_time`).
+A profile's worker runs one op at a time: ops that ran at the same time share it (`shared_time_s`).
 """
 
 from __future__ import annotations
@@ -18,16 +18,16 @@ from planner.servers.tensorflow.graph import (
     RecordedTransfer,
     Recording,
     Task,
-    joined,
+    insert_transfers,
     kept_ops,
-    restore_lost,
+    match_variables,
+    restore_lost_transfers,
     task_of,
-    tensors_of,
 )
 from planner.simulator.step import DOWNLINK, PS, UPLINK, WORKER, Op, Profile
 
 
-def shared_time(starts: npt.NDArray[np.float64], ends: npt.NDArray[np.float64]) -> npt.NDArray[np.float64]:
+def shared_time_s(starts: npt.NDArray[np.float64], ends: npt.NDArray[np.float64]) -> npt.NDArray[np.float64]:
     """Seconds of each interval if overlapping intervals share the time equally."""
     times = np.unique(np.concatenate([starts, ends]))
     if len(times) < 2:
@@ -42,7 +42,7 @@ def shared_time(starts: npt.NDArray[np.float64], ends: npt.NDArray[np.float64]) 
     return np.where(overlaps, alone, ends - starts)  # those that ran alone keep their time to the last bit
 
 
-def dispatch_gaps(
+def dispatch_gaps_s(
     starts: npt.NDArray[np.float64],
     ends: npt.NDArray[np.float64],
     ops: npt.NDArray[np.intp],
@@ -68,11 +68,11 @@ CLOCK_TOLERANCE_S = 1e-3
 RECORD = "docs/recording.md tells how to record"
 
 
-def build(steps: Sequence[Recording], *, dispatch: bool = True, **about: Any) -> Profile:
+def build_profile(steps: Sequence[Recording], *, dispatch: bool = True, **about: Any) -> Profile:
     """The profile of one worker from recordings, one per step. Without `dispatch`, worker ops last as
     recorded and the time between them is lost."""
     for step in steps:
-        _check(step)
+        _check_recording(step)
     base = next((step for step in steps if step.complete), steps[0])
     _check_clocks(steps, base.graph)
     notes: list[str] = []
@@ -85,7 +85,7 @@ def build(steps: Sequence[Recording], *, dispatch: bool = True, **about: Any) ->
         for edge, transfer in step.transfers.items():
             if edge not in transfers or transfers[edge].bytes is None:
                 transfers[edge] = transfer
-    worker = _worker_of(base.where, transfers)
+    worker = _find_worker(base.where, transfers)
     foreign = [
         edge
         for edge, transfer in transfers.items()
@@ -95,8 +95,8 @@ def build(steps: Sequence[Recording], *, dispatch: bool = True, **about: Any) ->
         notes.append(f"{len(foreign)} transfers between servers or inside a task are left out: {foreign[0]}")
         for edge in foreign:
             transfers[edge] = transfers[edge]._replace(bytes=0, rounded_bytes=0)
-    graph = joined(base, transfers)
-    restored = restore_lost(graph, transfers)
+    graph = insert_transfers(base, transfers)
+    restored = restore_lost_transfers(graph, transfers)
     if restored:
         notes.append(
             f"{len(restored)} transfers were recorded in no step; their sizes are those of the variables"
@@ -106,10 +106,12 @@ def build(steps: Sequence[Recording], *, dispatch: bool = True, **about: Any) ->
         raise BadInput(
             f"{base.where}: no transfer of any size and no op of {worker} is recorded; {RECORD} it"
         )
-    return _profile(graph, kept, transfers, steps, worker=worker, notes=notes, dispatch=dispatch, **about)
+    return _assemble_profile(
+        graph, kept, transfers, steps, worker=worker, notes=notes, dispatch=dispatch, **about
+    )
 
 
-def _check(step: Recording) -> None:
+def _check_recording(step: Recording) -> None:
     if step.repeated:
         raise BadInput(
             f"{step.where}: transfer {step.repeated!r} stands twice: several steps in one file; write one "
@@ -125,7 +127,7 @@ def _check(step: Recording) -> None:
             f"{step.where}: no transfer between a worker and a parameter server is recorded; trace a "
             f"distributed session with FULL_TRACE ({RECORD} it)"
         )
-    spans = _spans(step)
+    spans = _recorded_spans(step)
     first = min(span.start_us for span in spans)
     last = max(span.end_us for span in spans)
     if (last - first) * 1e-6 > MAX_STEP_S:
@@ -157,23 +159,23 @@ def _check_clocks(steps: Sequence[Recording], graph: dict[str, RecordedNode]) ->
                     )
 
 
-def _spans(step: Recording) -> list[RecordedSpan]:
+def _recorded_spans(step: Recording) -> list[RecordedSpan]:
     return [*step.ran.values(), *(t.span for t in step.transfers.values() if t.span)]
 
 
-def _tasks(transfers: Mapping[str, RecordedTransfer]) -> set[Task | None]:
+def _named_tasks(transfers: Mapping[str, RecordedTransfer]) -> set[Task | None]:
     return {task_of(device) for t in transfers.values() for device in (t.source, t.target)}
 
 
-def _worker_of(where: str, transfers: Mapping[str, RecordedTransfer]) -> Task:
-    named = _tasks(transfers)
+def _find_worker(where: str, transfers: Mapping[str, RecordedTransfer]) -> Task:
+    named = _named_tasks(transfers)
     tasks = sorted(task for task in named if task is not None)
     if None in named:
         raise BadInput(f"{where}: a transfer names no task; {RECORD}")
     if any(task.number >= MAX_SERVERS for task in tasks):
         raise BadInput(f"{where}: a transfer names a task above {MAX_SERVERS}; {RECORD}")
-    workers = [task for task in tasks if not task.serves]
-    if not any(task.serves for task in tasks) or not workers:
+    workers = [task for task in tasks if not task.is_server]
+    if not any(task.is_server for task in tasks) or not workers:
         between = ", ".join(map(str, tasks)) or "unnamed tasks"
         raise BadInput(f"{where}: transfers run between {between}; a job 'ps' and a worker are needed")
     if len(workers) > 1:
@@ -184,7 +186,7 @@ def _worker_of(where: str, transfers: Mapping[str, RecordedTransfer]) -> Task:
     return workers[0]
 
 
-def _profile(
+def _assemble_profile(
     graph: dict[str, RecordedNode],
     kept: dict[str, tuple[str, ...]],
     transfers: dict[str, RecordedTransfer],
@@ -197,8 +199,8 @@ def _profile(
 ) -> Profile:
     names = list(kept)
     index = {name: i for i, name in enumerate(names)}
-    tensors, tensor_of = tensors_of(graph, kept)
-    servers = 1 + max(task.number for task in _tasks(transfers) if task is not None and task.serves)
+    tensors, tensor_of = match_variables(graph, kept)
+    servers = 1 + max(task.number for task in _named_tasks(transfers) if task is not None and task.is_server)
     ops = []
     rounded = []
     for name, deps in kept.items():
@@ -213,7 +215,7 @@ def _profile(
             task = task_of(transfer.source if resource == DOWNLINK else transfer.target)
         else:
             task = task_of(node.device)
-            if task != worker and not (task is not None and task.serves and task.number < servers):
+            if task != worker and not (task is not None and task.is_server and task.number < servers):
                 raise BadInput(
                     f"{steps[0].where}: {name!r} ran on {task}, which no transfer of {worker} names; record "
                     "one worker and its servers"
@@ -224,10 +226,10 @@ def _profile(
         ops.append(Op(name, resource, server, size, deps_index, tensor_of.get(name, -1)))
     if rounded:
         notes.append(f"the sizes of {len(rounded)} transfers are rounded to 0.1 MB, as their labels are")
-    starts, ends = _times(names, graph, steps)
-    _fill(ops, starts, ends, steps, notes)
+    starts, ends = _span_times(names, graph, steps)
+    _fill_lost_records(ops, starts, ends, steps, notes)
     order = np.argsort(np.argsort(starts, axis=1, kind="stable"), axis=1, kind="stable")
-    _worker_time(ops, starts, ends, notes, dispatch)
+    _serialize_worker(ops, starts, ends, notes, dispatch)
     return Profile.build(
         ops,
         (ends - starts) * 1e-6,
@@ -240,7 +242,7 @@ def _profile(
     )
 
 
-def _times(
+def _span_times(
     names: Sequence[str], graph: dict[str, RecordedNode], steps: Sequence[Recording]
 ) -> tuple[npt.NDArray[np.float64], npt.NDArray[np.float64]]:
     """Starts and ends (steps x ops) in microseconds after the first record; NaN where missing."""
@@ -248,7 +250,7 @@ def _times(
     is_transfer = [bool(graph[name].edge) for name in names]
     starts, ends = np.empty((len(steps), len(names))), np.empty((len(steps), len(names)))
     for k, step in enumerate(steps):
-        zero = min(span.start_us for span in _spans(step))
+        zero = min(span.start_us for span in _recorded_spans(step))
         received = {edge: transfer.span for edge, transfer in step.transfers.items()}
         spans = [
             (received if transfer else step.ran).get(name) or lost
@@ -259,7 +261,7 @@ def _times(
     return starts, ends
 
 
-def _fill(
+def _fill_lost_records(
     ops: Sequence[Op],
     starts: npt.NDArray[np.float64],
     ends: npt.NDArray[np.float64],
@@ -290,7 +292,7 @@ def _fill(
         )
 
 
-def _worker_time(
+def _serialize_worker(
     ops: Sequence[Op],
     starts: npt.NDArray[np.float64],
     ends: npt.NDArray[np.float64],
@@ -303,10 +305,10 @@ def _worker_time(
     mine = np.flatnonzero([op.resource == WORKER for op in ops])
     if not len(mine):
         return
-    gaps = dispatch_gaps(starts, ends, mine, [ops[i].deps for i in mine.tolist()]) if dispatch else 0.0
+    gaps = dispatch_gaps_s(starts, ends, mine, [ops[i].deps for i in mine.tolist()]) if dispatch else 0.0
     before_s = float((ends - starts)[:, mine].sum())
     for k in range(len(starts)):
-        ends[k, mine] = starts[k, mine] + shared_time(starts[k, mine], ends[k, mine])
+        ends[k, mine] = starts[k, mine] + shared_time_s(starts[k, mine], ends[k, mine])
     after_s = float((ends - starts)[:, mine].sum())
     starts[:, mine] -= gaps
     if before_s > 1.01 * after_s:

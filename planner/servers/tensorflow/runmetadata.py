@@ -45,7 +45,7 @@ RECORD = (
 )
 
 
-def read(data: bytes, where: str, graph: bool = True) -> Recording:
+def read_run_metadata(data: bytes, where: str, graph: bool = True) -> Recording:
     """Read the step in a serialized RunMetadata. Its graph is the same in every step: once is enough."""
     if len(data) > MAX_BYTES:
         raise BadInput(f"{where}: more than {format_bytes(MAX_BYTES)} for one step; {RECORD}")
@@ -151,8 +151,8 @@ def _signed(value: int) -> int:
 
 
 def _requested_bytes(data: bytes, start: int, end: int) -> int | None:
-    described = _message(data, start, end, TENSOR_DESCRIPTION)
-    allocation = _message(data, *described, ALLOCATION) if described else None
+    described = _message_bounds(data, start, end, TENSOR_DESCRIPTION)
+    allocation = _message_bounds(data, *described, ALLOCATION) if described else None
     if allocation is None:
         return None
     for number, kind, value, _ in some_fields(data, *allocation, REQUESTED_BYTES)[0]:
@@ -161,7 +161,7 @@ def _requested_bytes(data: bytes, start: int, end: int) -> int | None:
     return 0  # proto3 leaves zeros out
 
 
-def _message(data: bytes, start: int, end: int, number: int) -> tuple[int, int] | None:
+def _message_bounds(data: bytes, start: int, end: int, number: int) -> tuple[int, int] | None:
     """Bounds of the first embedded message with this number."""
     for entry, kind, a, b in some_fields(data, start, end, number)[0]:
         if entry == number and kind == BYTES:

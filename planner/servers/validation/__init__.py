@@ -23,7 +23,7 @@ def evidence(name: str) -> Evidence:
 def servers_evidence() -> Evidence:
     """Measured points beside predictions."""
     rows = []
-    for entry in testbed.compared():
+    for entry in testbed.compared_points():
         point = entry.point
         rows.append(
             Compared(
@@ -59,7 +59,7 @@ def papers_evidence(rows: Sequence[Row]) -> Evidence:
         fitted="kernel rates of four devices were fitted to `devices/fitted`; nothing else",
         rule="",
         peers="",
-        rows=[compared for row in rows if (compared := _compared(row)) is not None],
+        rows=[compared for row in rows if (compared := _comparison(row)) is not None],
         statements=[
             Statement(
                 name="claims reproduced (share)",
@@ -72,7 +72,7 @@ def papers_evidence(rows: Sequence[Row]) -> Evidence:
     )
 
 
-def _compared(row: Row) -> Compared | None:
+def _comparison(row: Row) -> Compared | None:
     if row.error is None or isinstance(row.published, str) or isinstance(row.ours, str) or not row.published:
         return None
     return Compared(

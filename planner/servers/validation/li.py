@@ -1,5 +1,5 @@
-"""Li et al., asynchronous SGD in TensorFlow (file 000): where training saturates, what a second server and an
-order of transfers bring, and how far off and how slow predictions are."""
+"""Checks of Li et al. (throughput prediction of asynchronous SGD in TensorFlow): saturation, gains of a
+second server and of transfer orders, and the error and speed of predictions."""
 
 from __future__ import annotations
 
@@ -173,7 +173,7 @@ def orders(check: Section) -> Iterator[Row]:
 @PAPER.check()
 def errors(check: Section) -> Iterator[Row]:
     """Errors of our predictions on real runs against the paper's own errors."""
-    array = np.array([abs(point.error) for point in testbed.compared()])
+    array = np.array([abs(point.error) for point in testbed.compared_points()])
     how = f"{len(array)} points of real TensorFlow runs (`planner validate testbed`)"
     for name, where, share, words in (
         ("nine-in-ten", "private_cluster", 0.9, "9 of 10 points (its private cluster: all)"),

@@ -1,6 +1,6 @@
-"""The ordering abstract (file 004): ordering efficiency, two extreme models, and what an order brings.
+"""Checks of the ordering abstract (Hashemi et al., 2018): ordering efficiency, extreme models, order gains.
 
-`ForwardPass` is what this file and TicTac (file 001) study: forward passes of one worker at a balance of
+`ForwardPass` is what this file and TicTac study: forward passes of one worker at a balance of
 communication and computation.
 """
 
@@ -99,17 +99,17 @@ class ForwardSteps:
         """Alpha of every step."""
         computation_s = self.step_s - orders.idle_s(self.timeline)
         pairs = zip(computation_s, self.step_s, strict=True)
-        return np.array([orders.overlap(communication_s, c, t) for c, t in pairs])
+        return np.array([orders.overlap_coefficient(communication_s, c, t) for c, t in pairs])
 
 
 @memoize
-def _forward(model: str) -> ForwardPass:
+def _forward_pass(model: str) -> ForwardPass:
     return ForwardPass(model, GIVEN["hardware"], GIVEN["bandwidth_gbit_per_s"] * GBIT_BYTES_PER_S)
 
 
 def _speedup(model: str) -> float:
     """Throughput with the simple order over that without."""
-    none, ordered = (_forward(model).steps(name, STEPS).mean_s for name in ("fifo", "simple"))
+    none, ordered = (_forward_pass(model).steps(name, STEPS).mean_s for name in ("fifo", "simple"))
     return none / ordered
 
 
@@ -117,7 +117,7 @@ def _speedup(model: str) -> float:
 def step_time(check: Section) -> Iterator[Row]:
     """Step time of Inception-v2 with and without an order."""
     given = check.figures
-    forward = _forward(given["model"])
+    forward = _forward_pass(given["model"])
     none, ordered = (forward.steps(name, GIVEN["steps"]).step_s for name in ("fifo", "simple"))
     reduction, least = 100 * (1 - float(ordered.mean() / none.mean())), given["deviation_ratio"]
     what = "Inception-v2: an order shortens the step by"
@@ -130,7 +130,7 @@ def step_time(check: Section) -> Iterator[Row]:
 def speedup(check: Section) -> Iterator[Row]:
     """ResNet-152's gain in efficiency and throughput; the other models gain too."""
     given = check.figures
-    forward = _forward(given["model"])
+    forward = _forward_pass(given["model"])
     none, ordered = (forward.efficiency(forward.steps(name, STEPS)) for name in ("fifo", "simple"))
     published, gain = 100 * given["efficiency_gain"], 100 * (ordered - none)
     what = "ResNet-152: ordering efficiency E rises by"
@@ -149,7 +149,7 @@ def simple(check: Section) -> Iterator[Row]:
     """Compare the heuristic of equation 3 with TAC, which knows costs."""
     most = 100 * check.figures["within"]
     for model in check.figures["models"]:
-        ours, complete = (_forward(model).steps(name, STEPS).mean_s for name in ("simple", "tac"))
+        ours, complete = (_forward_pass(model).steps(name, STEPS).mean_s for name in ("simple", "tac"))
         what = f"{model}: equation 3 is slower than an order that knows costs by"
         yield check.at_most(model, what, most, round(100 * (ours / complete - 1), 2), most, unit="%")
 
@@ -161,7 +161,7 @@ def extremes(check: Section) -> Iterator[Row]:
 
     def efficiencies(model: str) -> tuple[float, list[float], str, float]:
         """E of the best order and of random ones, both in words, and how far apart their steps are."""
-        forward = _forward(model)
+        forward = _forward_pass(model)
         best = forward.steps("tac", STEPS)
         others = [forward.steps("random", 30, seed=s) for s in range(given["random_orders"])]
         first, rest = forward.efficiency(best), [forward.efficiency(other) for other in others]

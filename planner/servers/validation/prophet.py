@@ -1,4 +1,4 @@
-"""Prophet (file 003) beside ours: Prophet, ByteScheduler, P3 and default MXNet on M60 workers.
+"""Prophet beside ours: Prophet, ByteScheduler, P3 and default MXNet on M60 workers.
 
 How we read the paper, in four choices. The last two were made with Table 2 in view, among the alternatives
 that `benchmarks/accuracy/ordering.py` shows; Table 3 and the rest were not used:
@@ -24,10 +24,10 @@ from planner.hardware.catalog import load_hardware
 from planner.memoize import memoize
 from planner.model.catalog import load_model
 from planner.servers.ordering import Schedule, schedule
-from planner.servers.ordering.graph import pipelined
+from planner.servers.ordering.graph import pipeline_step
 from planner.servers.ordering.strategies import DEFAULT_PARTITION_BYTES
-from planner.servers.orders import idle_s, machines, traced
-from planner.servers.placement import cut
+from planner.servers.orders import idle_s, single_worker_machines, trace_run
+from planner.servers.placement import cut_tensors
 from planner.servers.synthesis import NO_VARIATION, profile_for
 from planner.simulator.cluster import Cluster
 from planner.simulator.run import RunOptions, run
@@ -53,13 +53,13 @@ GIVEN, CHECKS = PAPER.figures, PAPER.checks
 
 
 @memoize
-def step(model: str, batch: int) -> Profile:
+def mean_step(model: str, batch: int) -> Profile:
     """The mean step on an M60."""
     hardware = load_hardware(GIVEN["hardware"])
     return profile_for(load_model(model), batch, hardware, steps=1, variation=NO_VARIATION)
 
 
-def plan(
+def system_schedule(
     profile: Profile,
     system: str,
     bandwidth_bytes_per_s: float,
@@ -68,10 +68,10 @@ def plan(
     pull_s: float = 0.0,
 ) -> Schedule:
     """A step as a system runs it. `bandwidth_bytes_per_s` is what Prophet's monitor would report."""
-    running = profile if system == "mxnet, barrier" else pipelined(profile)
+    running = profile if system == "mxnet, barrier" else pipeline_step(profile)
     options = {"slice_bytes": P3_SLICE_BYTES} if system == "p3" else {}
     if system == "bytescheduler":
-        running = cut(running, DEFAULT_PARTITION_BYTES)
+        running = cut_tensors(running, DEFAULT_PARTITION_BYTES)
     return schedule(
         running,
         {"prophet": "prophet", "p3": "p3", "credit": "bytescheduler"}.get(system, "fifo"),
@@ -82,28 +82,30 @@ def plan(
     )
 
 
-def rate(
+def worker_samples_per_s(
     profile: Profile, system: str, cluster: Cluster, bandwidth_bytes_per_s: float, **costs: float
 ) -> float:
     """Samples per second of one worker."""
-    outcome = plan(profile, system, bandwidth_bytes_per_s, **costs)
+    outcome = system_schedule(profile, system, bandwidth_bytes_per_s, **costs)
     result = run(outcome.profile, cluster, outcome.policy, "sync", RunOptions(steps=STEPS, until="all"))
     return float(profile.batch / np.diff(result.step_ends_s[0])[WARMUP:].mean())
 
 
 @memoize
-def alike_rate(model: str, batch: int, system: str, workers: int, gbit_per_s: float) -> float:
+def uniform_samples_per_s(model: str, batch: int, system: str, workers: int, gbit_per_s: float) -> float:
     """Samples per second of one worker where all NICs are equal."""
     bandwidth = gbit_per_s * GBIT_BYTES_PER_S
-    return rate(step(model, batch), system, machines(workers, 1, bandwidth), bandwidth)
+    return worker_samples_per_s(
+        mean_step(model, batch), system, single_worker_machines(workers, 1, bandwidth), bandwidth
+    )
 
 
 def _rate_of(given: Mapping[str, Any], system: str, gbit_per_s: float) -> float:
     """The rate at the model, batch and workers of a table of figures."""
-    return alike_rate(given["model"], given["batch"], system, given["workers"], gbit_per_s)
+    return uniform_samples_per_s(given["model"], given["batch"], system, given["workers"], gbit_per_s)
 
 
-def _near(
+def _near_row(
     check: Section, case: str, what: str, published: float, ours: float, *, unit: str = "samples/s"
 ) -> Row:
     return check.near(case, what, published, ours, TOLERANCE, unit=unit)
@@ -118,7 +120,7 @@ def table2(check: Section) -> Iterator[Row]:
     for at, gbit in enumerate(speeds):
         for system in systems:
             case, what = f"{system}-{gbit:g}", f"{TITLES[system]}, {gbit:g} Gbit/s"
-            yield _near(check, case, what, given[system][at], ours[system, gbit])
+            yield _near_row(check, case, what, given[system][at], ours[system, gbit])
     fastest = {gbit: max(ours[system, gbit] for system in systems) for gbit in speeds}
     slowest = {gbit: min(ours[system, gbit] for system in systems) for gbit in speeds}
     ahead = min(ours["prophet", gbit] / fastest[gbit] - 1 for gbit in speeds if gbit <= scarce)
@@ -142,7 +144,7 @@ def table3(check: Section) -> Iterator[Row]:
             continue  # the same figures stand in Table 2
         for system in given["systems"]:
             name, what = f"{model}-{batch}-{system}", f"{TITLES[system]}, {model}, batch {batch}"
-            yield _near(check, name, what, case[system], ours[system])
+            yield _near_row(check, name, what, case[system], ours[system])
     for model in ("resnet18", "resnet50"):
         mine = [gain for (name, _), gain in sorted(gains.items()) if name == model]
         words, grows = " ".join(f"{gain:+.1%}" for gain in mine), mine == sorted(mine)
@@ -157,7 +159,7 @@ def resnet18(check: Section) -> Iterator[Row]:
         gbit = case["gbit_per_s"]
         for system, published in case["rates"].items():
             what = f"ResNet-18, {TITLES[system]}, {gbit} Gbit/s"
-            yield _near(check, f"{system}-{gbit}", what, published, _rate_of(check.figures, system, gbit))
+            yield _near_row(check, f"{system}-{gbit}", what, published, _rate_of(check.figures, system, gbit))
 
 
 @PAPER.check()
@@ -165,11 +167,11 @@ def slow_link(check: Section) -> Iterator[Row]:
     """Rates where one worker has a slow link."""
     given = check.figures
     bandwidth, slow = (given[name] * GBIT_BYTES_PER_S for name in ("gbit_per_s", "slow_gbit_per_s"))
-    cluster = machines(given["workers"], 1, bandwidth, slow_link_bytes_per_s=slow)
+    cluster = single_worker_machines(given["workers"], 1, bandwidth, slow_link_bytes_per_s=slow)
     for system, published in given["rates"].items():
-        ours = rate(step(given["model"], given["batch"]), system, cluster, slow)
+        ours = worker_samples_per_s(mean_step(given["model"], given["batch"]), system, cluster, slow)
         what = f"{TITLES[system]}, one worker at 500 Mbit/s"
-        yield _near(check, system.replace(", ", "-"), what, published, ours)
+        yield _near_row(check, system.replace(", ", "-"), what, published, ours)
 
 
 @PAPER.check()
@@ -178,18 +180,22 @@ def scaling(check: Section) -> Iterator[Row]:
     given = check.figures
     for case in given["rows"]:
         ours = _rate_of(given | case, "prophet", given["gbit_per_s"])
-        yield _near(check, str(case["workers"]), f"Prophet, {case['workers']} workers", case["rate"], ours)
+        yield _near_row(
+            check, str(case["workers"]), f"Prophet, {case['workers']} workers", case["rate"], ours
+        )
 
 
 @PAPER.check()
 def utilisation(check: Section) -> Iterator[Row]:
     """GPU utilisation: computation over the length of a step."""
     given, there = check.figures, GIVEN["table2"]
-    profile = step(there["model"], there["batch"])
+    profile = mean_step(there["model"], there["batch"])
     compute_s = float(profile.durations_s[0, profile.resource == WORKER].sum())
     for system, published in given["shares"].items():
         busy = 100 * compute_s * _rate_of(there, system, given["gbit_per_s"]) / there["batch"]
-        yield _near(check, system, f"GPU utilisation with {TITLES[system]}", 100 * published, busy, unit="%")
+        yield _near_row(
+            check, system, f"GPU utilisation with {TITLES[system]}", 100 * published, busy, unit="%"
+        )
 
 
 @PAPER.check()
@@ -199,13 +205,16 @@ def waiting(check: Section) -> Iterator[Row]:
     for system, published in given["iterations"].items():
         what = f"iterations in {given['seconds']} s with {TITLES[system]}"
         ours = given["seconds"] * _rate_of(there, system, given["gbit_per_s"]) / there["batch"]
-        yield _near(check, f"{system}-iterations", what, published, ours, unit="iterations")
+        yield _near_row(check, f"{system}-iterations", what, published, ours, unit="iterations")
     bandwidth = given["gbit_per_s"] * GBIT_BYTES_PER_S
-    cluster, options = machines(there["workers"], 1, bandwidth), RunOptions(steps=STEPS, until="all")
+    cluster, options = (
+        single_worker_machines(there["workers"], 1, bandwidth),
+        RunOptions(steps=STEPS, until="all"),
+    )
     waits = {}
     for system in ("prophet", "bytescheduler", "mxnet"):
-        ordered = plan(step(there["model"], there["batch"]), system, bandwidth)
-        timeline = traced(ordered.profile, cluster, ordered.policy, "sync", options)
+        ordered = system_schedule(mean_step(there["model"], there["batch"]), system, bandwidth)
+        timeline = trace_run(ordered.profile, cluster, ordered.policy, "sync", options)
         waits[system] = float(idle_s(timeline).mean())
     words = ", ".join(f"{TITLES[s]} {1e3 * wait:.0f} ms" for s, wait in waits.items())
     holds, claimed = list(waits.values()) == sorted(waits.values()), "Prophet, then ByteScheduler, then MXNet"

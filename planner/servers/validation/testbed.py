@@ -6,8 +6,8 @@ of 1 to 8 workers without tracing; its README says how both were made. Nothing i
 What simpler models predict, to compare with: ideal scaling, Cynthia's formula, a queueing network.
 
 All three need only a few figures of a single worker, which `one_worker` takes from a simulated run with its
-timeline, and none knows that computation and communication overlap op by op (file 000, Fig. 3c, shows how far
-off they are).
+timeline, and none knows that computation and communication overlap op by op (Li et al., Fig. 3c, shows
+how far off they are).
 """
 
 from __future__ import annotations
@@ -80,13 +80,13 @@ def one_worker(profile: Profile, cluster: Cluster, policy: Policy | None = None)
     )
 
 
-def ideal(one: OneWorker, workers: int) -> float:
+def ideal_samples_per_s(one: OneWorker, workers: int) -> float:
     """Samples per second of linear scaling: W times one worker."""
     return workers * one.batch / one.step_s
 
 
-def cynthia(one: OneWorker, workers: int) -> float:
-    """Samples per second by Cynthia (Zheng et al., ICPP 2019), as file 000 quotes it in section 1:
+def cynthia_samples_per_s(one: OneWorker, workers: int) -> float:
+    """Samples per second by Cynthia (Zheng et al., ICPP 2019), as Li et al. quotes it in section 1:
 
         W * K / (T_P * max(1, W * U1) + 2 * T_C)
 
@@ -97,8 +97,8 @@ def cynthia(one: OneWorker, workers: int) -> float:
     return workers * one.batch / (processing_s + 2 * one.transfer_s)
 
 
-def queueing(one: OneWorker, workers: int) -> float:
-    """Samples per second of a closed queueing network with four phases a step (file 000, section 1, on [10]).
+def queueing_samples_per_s(one: OneWorker, workers: int) -> float:
+    """Samples per second of a closed queueing network, four phases per step (Li et al., section 1, on [10]).
 
     W customers go round downlink (a queue), computation (no waiting), uplink (a queue) and update (no
     waiting), with the phases of a single worker as service demands. Exact mean value analysis: with n
@@ -117,9 +117,9 @@ def queueing(one: OneWorker, workers: int) -> float:
 
 
 BASELINES: dict[str, Callable[[OneWorker, int], float]] = {
-    "ideal": ideal,
-    "cynthia": cynthia,
-    "queueing": queueing,
+    "ideal": ideal_samples_per_s,
+    "cynthia": cynthia_samples_per_s,
+    "queueing": queueing_samples_per_s,
 }
 
 
@@ -171,22 +171,22 @@ class ComparedPoints:
         return self.prediction.samples_per_s / self.point.samples_per_s - 1
 
 
-def measured() -> list[TestbedPoint]:
+def measured_points() -> list[TestbedPoint]:
     """Every measured point of the package."""
-    return points_of(table("testbed", "measured.csv"))
+    return pool_runs(table("testbed", "measured.csv"))
 
 
-def points_of(lines: Iterable[Mapping[str, str]]) -> list[TestbedPoint]:
+def pool_runs(lines: Iterable[Mapping[str, str]]) -> list[TestbedPoint]:
     """The points of measured runs. A run counts by the length of its window, so that a run of 90 s weighs as
     much as three of 30 s."""
     runs = defaultdict(list)
     for line in lines:
         key = line["config"], int(line["n_ps"]), int(line["W"])
         runs[key].append((float(line["samples_per_s"]), float(line["window_s"])))
-    return [_pooled(*key, pairs) for key, pairs in sorted(runs.items())]
+    return [_pool_run(*key, pairs) for key, pairs in sorted(runs.items())]
 
 
-def _pooled(config: str, servers: int, workers: int, pairs: Sequence[tuple[float, float]]) -> TestbedPoint:
+def _pool_run(config: str, servers: int, workers: int, pairs: Sequence[tuple[float, float]]) -> TestbedPoint:
     rates, windows = np.array(pairs).T
     mean = float(np.average(rates, weights=windows))
     spread = math.nan
@@ -197,31 +197,35 @@ def _pooled(config: str, servers: int, workers: int, pairs: Sequence[tuple[float
     return TestbedPoint(config, servers, workers, mean, len(rates), float(windows.sum()), spread)
 
 
-def recorded(name: str) -> Profile:
+def recorded_profile(name: str) -> Profile:
     """The profile of one worker, as `vgg11_b8_100_ps2`."""
     return load_profile("testbed", f"{name}.json.gz")
 
 
-def policy_of(recorded: Profile) -> Multiplexed:
+def recorded_policy(recorded_profile: Profile) -> Multiplexed:
     """Policy of the recorded transfers: gRPC's first window, or a larger one if the profile shows streams
     beyond it that were sent whole."""
-    largest = int(recorded.bytes[recorded.resource == DOWNLINK].max(initial=0))
+    largest = int(recorded_profile.bytes[recorded_profile.resource == DOWNLINK].max(initial=0))
     if largest <= DEFAULT_WINDOW_BYTES:  # the first window already lets every stream through whole
         return Multiplexed()
-    fit = infer_window([recorded], Wire(bandwidth_bytes_per_s=recorded.bandwidth_bytes_per_s or math.inf))
+    fit = infer_window(
+        [recorded_profile], Wire(bandwidth_bytes_per_s=recorded_profile.bandwidth_bytes_per_s or math.inf)
+    )
     window = min(fit.window_bytes, fit.largest_bytes)
     return Multiplexed(window_bytes=max(DEFAULT_WINDOW_BYTES, round(window)))
 
 
 @once
-def compared() -> tuple[ComparedPoints, ...]:
+def compared_points() -> tuple[ComparedPoints, ...]:
     """Every measured point with its prediction."""
-    policies = {name: policy_of(recorded(name)) for name in {point.name for point in measured()}}
-    return tuple(_compare(point, policies[point.name]) for point in measured())
+    policies = {
+        name: recorded_policy(recorded_profile(name)) for name in {point.name for point in measured_points()}
+    }
+    return tuple(_compare(point, policies[point.name]) for point in measured_points())
 
 
 def _compare(point: TestbedPoint, policy: Multiplexed) -> ComparedPoints:
-    trace = recorded(point.name)
+    trace = recorded_profile(point.name)
     cluster = Cluster.uniform(point.workers, point.servers, trace.bandwidth_bytes_per_s or math.nan)
     alone = one_worker(trace, cluster, policy)
     errors = {
@@ -230,36 +234,36 @@ def _compare(point: TestbedPoint, policy: Multiplexed) -> ComparedPoints:
     return ComparedPoints(point, simulate(trace, cluster, policy), errors)
 
 
-def _about(check: str, case: str, what: str, how: str) -> About:
+def _row_fields(check: str, case: str, what: str, how: str) -> About:
     return {"name": RowName("testbed", check, case), "what": what, "how": how, "source": SOURCE}
 
 
-def points() -> list[Row]:
+def point_rows() -> list[Row]:
     """One row per configuration and number of workers."""
     how = "simulated from the profile of a single worker; measured without tracing, repeats pooled"
     rows = []
-    for pair in compared():
+    for pair in compared_points():
         point, ours = pair.point, pair.prediction.samples_per_s
         what = f"{point.name}, {row.workers(point.workers)}"
-        about = _about("points", f"{point.name}-w{point.workers}", what, how)
+        about = _row_fields("points", f"{point.name}-w{point.workers}", what, how)
         rows.append(row.near(point.samples_per_s, ours, TOLERANCE, unit="samples/s", **about))
     return rows
 
 
-def summary() -> list[Row]:
+def summary_rows() -> list[Row]:
     """Mean error over all points, and that of simpler models."""
-    pairs = compared()
+    pairs = compared_points()
     ours = float(np.mean([abs(pair.error) for pair in pairs]))
     how = f"mean absolute error over {len(pairs)} points"
-    about = _about("summary", "mean", "mean error of all points", how)
+    about = _row_fields("summary", "mean", "mean error of all points", how)
     rows = [row.stated("-", f"{ours:.1%}", ours <= MEAN, f"at most {MEAN:.0%}", **about)]
     for name in BASELINES:
         theirs = 100 * float(np.mean([abs(pair.baselines[name]) for pair in pairs]))
         what = f"mean error, beside that of the {name} model"
-        about = _about("summary", name, what, f"{how}; claimed: at most half")
+        about = _row_fields("summary", name, what, f"{how}; claimed: at most half")
         most = round(OF_BASELINE * theirs, 2)
         rows.append(row.at_most(round(theirs, 1), round(100 * ours, 2), most, unit="%", **about))
     return rows
 
 
-CHECKS = {"points": points, "summary": summary}
+CHECKS = {"points": point_rows, "summary": summary_rows}

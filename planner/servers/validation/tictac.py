@@ -1,4 +1,4 @@
-"""TicTac (file 001): its models, what an order gains in training and inference, and what explains it."""
+"""TicTac: its models, what an order gains in training and inference, and what explains it."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ import numpy as np
 from planner.hardware.catalog import load_hardware
 from planner.model.catalog import load_model
 from planner.servers.ordering import order
-from planner.servers.orders import Timeline, orders_seen, straggler_shares, traced
+from planner.servers.orders import Timeline, count_download_orders, straggler_shares, trace_run
 from planner.servers.synthesis import profile_for
 from planner.servers.validation.ordering_abstract import ForwardPass
 from planner.simulator import simulate
@@ -59,12 +59,12 @@ class Gains:
 
 
 @once
-def gains() -> tuple[Gains, ...]:
+def measured_gains() -> tuple[Gains, ...]:
     """Gains of every model, batch factor and workload of Figure 11."""
-    return tuple(_gains_of(given) for given in GIVEN["table"]["models"])
+    return tuple(_measure_gains(given) for given in GIVEN["table"]["models"])
 
 
-def _gains_of(given: dict[str, Any]) -> Gains:
+def _measure_gains(given: dict[str, Any]) -> Gains:
     there = GIVEN["gains"]
     server, bandwidth = (there[f"{who}_gbit_per_s"] * GBIT_BYTES_PER_S for who in ("server", "worker"))
     nodes = (Node(server, server), *[Node(bandwidth, bandwidth)] * there["workers"])
@@ -92,20 +92,20 @@ def _gains_of(given: dict[str, Any]) -> Gains:
                 tac_over_tic = rates["tac"] / rates["tic"] - 1
                 options = RunOptions(steps=STRAGGLER_STEPS, until="all")
                 without, ordered = (
-                    traced(profile, cluster, policies[name], mode, options) for name in ("fifo", "tic")
+                    trace_run(profile, cluster, policies[name], mode, options) for name in ("fifo", "tic")
                 )
-                stragglers = _most_waited(without), _most_waited(ordered)
+                stragglers = _largest_straggler_share(without), _largest_straggler_share(ordered)
     training_gains, inference_gains = map(tuple, by_name.values())
     return Gains(given["model"], given["ops"], training_gains, inference_gains, tac_over_tic, stragglers)
 
 
-def _most_waited(timeline: Timeline) -> float:
+def _largest_straggler_share(timeline: Timeline) -> float:
     return float(straggler_shares(timeline).max())
 
 
 def _gain_rows(check: Section, workload: str) -> Iterator[Row]:
     most, slowest = check.figures[f"{workload}_most"], -check.figures["slow_down_most"]
-    by_name = {gain.model: getattr(gain, workload) for gain in gains()}
+    by_name = {gain.model: getattr(gain, workload) for gain in measured_gains()}
     top = max(by_name, key=lambda model: max(by_name[model]))
     what = f"{workload}: the largest gain of all models and batches ({top})"
     yield check.close("most", what, 100 * most, 100 * max(by_name[top]), 100 * POINTS, unit="points")
@@ -127,7 +127,8 @@ def inference(check: Section) -> Iterator[Row]:
     """Gains in inference, which are higher than in training."""
     yield from _gain_rows(check, "inference")
     ours, other = (
-        float(np.mean([getattr(gain, load) for gain in gains()])) for load in ("inference", "training")
+        float(np.mean([getattr(gain, load) for gain in measured_gains()]))
+        for load in ("inference", "training")
     )
     what = "inference: mean gain of all models and batches"
     words = f"{ours:+.1%}; {other:+.1%} in training"
@@ -139,7 +140,10 @@ def size(check: Section) -> Iterator[Row]:
     """Rank correlation of gains with the size of networks."""
     from scipy.stats import spearmanr
 
-    ops, values = [gain.ops for gain in gains()], [np.mean(gain.training) for gain in gains()]
+    ops, values = (
+        [gain.ops for gain in measured_gains()],
+        [np.mean(gain.training) for gain in measured_gains()],
+    )
     correlation = float(spearmanr(ops, values).statistic)
     what, claimed = (
         "training: mean gain against the number of ops, ten networks",
@@ -154,7 +158,7 @@ def size(check: Section) -> Iterator[Row]:
 def tac(check: Section) -> Iterator[Row]:
     """Largest gain of TAC over TIC."""
     most = check.figures["marginal"]
-    worst = max(gains(), key=lambda gain: gain.tac_over_tic)
+    worst = max(measured_gains(), key=lambda gain: gain.tac_over_tic)
     ours, holds = f"{worst.tac_over_tic:+.1%} ({worst.model})", worst.tac_over_tic <= most
     what = "training: the largest gain of TAC over TIC, ten networks"
     yield check.stated("most", what, "marginally worse", ours, holds, f"at most {most:.0%}")
@@ -165,12 +169,12 @@ def stragglers(check: Section) -> Iterator[Row]:
     """The longest wait for the slowest worker, as a share of the step: without order and with TIC."""
     most, how = 100 * check.figures["most"], f"{HOW}; the largest of {STRAGGLER_STEPS} steps"
     claim = f"not above, to {100 * STRAGGLER_POINTS:g} point"
-    for gain in gains():
+    for gain in measured_gains():
         without, ordered = gain.stragglers
         what = f"{gain.model}: share of a step spent waiting for the slowest worker"
         ours, holds = f"{without:.1%} to {ordered:.1%}", ordered <= without + STRAGGLER_POINTS
         yield check.stated(gain.model, what, "an order reduces it", ours, holds, claim, how=how)
-    worst = round(100 * max(gain.stragglers[0] for gain in gains()), 1)
+    worst = round(100 * max(gain.stragglers[0] for gain in measured_gains()), 1)
     what = "without order: the largest such share of all networks"
     yield check.at_least("most", what, most, worst, most, unit="%", how=how)
 
@@ -203,7 +207,7 @@ def orders(check: Section) -> Iterator[Row]:
     given, there = check.figures, GIVEN["overlap"]
     bandwidth = there["bandwidth_gbit_per_s"] * GBIT_BYTES_PER_S
     forward = ForwardPass(given["model"], there["hardware"], bandwidth)
-    seen, _ = orders_seen(forward.steps("fifo", given["steps"]).timeline)
+    seen, _ = count_download_orders(forward.steps("fifo", given["steps"]).timeline)
     what = "ResNet-50 v2 without order: different orders in 1,000 steps"
     how = "simulated; an order is drawn for each step, as TensorFlow requests do"
     yield check.close("unique", what, given["steps"], seen, 0, unit="orders", how=how)

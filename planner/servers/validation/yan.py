@@ -1,4 +1,4 @@
-"""Yan et al. (file 002): best configurations, what scales how, and partitioning against replicating.
+"""Yan et al. (KDD 2015): best configurations, what scales how, and partitioning against replicating.
 
 The paper prints neither its constants nor the widths of its networks; ours are stated with their reasons in
 the hardware and model files, chosen with its findings in view (docs/parameter-servers.md).
@@ -35,7 +35,9 @@ GIVEN, CHECKS = PAPER.figures, PAPER.checks
 HARDWARE, SMALL, LARGE = GIVEN["hardware"], GIVEN["small"], GIVEN["large"]
 
 
-def fixed(model: str, hardware: str, shape: Sequence[int], read_every: int = 70) -> PartitionPlan:
+def best_plan_of_shape(
+    model: str, hardware: str, shape: Sequence[int], read_every: int = 70
+) -> PartitionPlan:
     """The best plan with this <workers, replicas, servers>."""
     workers, replicas, servers = shape
     machines = workers * replicas + servers
@@ -51,7 +53,7 @@ class LayerCost(NamedTuple):
     reading_s: float
 
 
-def layer_choice(
+def layer_costs(
     model: str, hardware: str, layer: str, shape: tuple[int, int, int]
 ) -> tuple[LayerCost, LayerCost]:
     """Costs with one layer partitioned over all workers, and replicated on all, the others at their best
@@ -83,12 +85,12 @@ def most_samples_within(model: Model, hardware: Hardware, workers: int, epoch_s:
     """Samples that this many workers could train in that time if every multiply-add of the three passes
     ran at their peak and nothing travelled: no plan, constants or widths of ours allow more."""
     stages = stages_of(model)
-    passes = 3 * sum(s.connections for s in stages) - sum(s.connections for s in stages if s.first)
+    passes = 3 * sum(s.connections for s in stages) - sum(s.connections for s in stages if s.is_first)
     return epoch_s * workers * hardware.device.fp32_flops / (2 * passes)
 
 
 @once
-def _searched() -> dict[str, PartitionResult]:
+def _partition_results() -> dict[str, PartitionResult]:
     request = PartitionRequest(GIVEN["machines"], max_workers=GIVEN["most_workers"])
     return {
         size: partition(load_model(GIVEN[size]), load_hardware(HARDWARE), request)
@@ -101,7 +103,7 @@ def best(check: Section) -> Iterator[Row]:
     """The best of all configurations of 20 machines."""
     for size in ("small", "large"):
         what = f"{GIVEN[size]}: best <workers, replicas, servers> of 20 machines"
-        yield check.equal(GIVEN[size], what, check.figures[size], _searched()[size].plans[0].name)
+        yield check.equal(GIVEN[size], what, check.figures[size], _partition_results()[size].plans[0].name)
 
 
 @PAPER.check()
@@ -111,7 +113,7 @@ def spread(check: Section) -> Iterator[Row]:
     predict its best."""
     given = check.figures
     best_min, worst_min, known = given["best_minutes"], given["worst_minutes"], given["data_set_images"]
-    plans = _searched()["large"].plans
+    plans = _partition_results()["large"].plans
     first, last = plans[0], plans[-1]
     images = samples_within(last, 60 * worst_min)
     workers = first.workers * first.replicas
@@ -137,13 +139,13 @@ def spread(check: Section) -> Iterator[Row]:
 def ranking(check: Section) -> Iterator[Row]:
     """Rank fixed configurations, with reading as the reason."""
     given = check.figures
-    two, first = (fixed(SMALL, HARDWARE, given[which]) for which in ("faster", "slower"))
+    two, first = (best_plan_of_shape(SMALL, HARDWARE, given[which]) for which in ("faster", "slower"))
     saved_s, ahead_s = first.split.reading_s - two.split.reading_s, first.epoch_s - two.epoch_s
     readings = f"reading {two.split.reading_s:.2f}, {first.split.reading_s:.2f}"
     what, ours = "mnist: <2,9,2> against <1,18,2>", f"{two.epoch_s:.2f} s, {first.epoch_s:.2f} s; {readings}"
     holds, claim = 0 < ahead_s < saved_s, "faster, by less than reading saves"
     yield check.stated("reading", what, "faster, because of reading", ours, holds, claim)
-    times_s = [fixed(SMALL, HARDWARE, shape).epoch_s for shape in given["fewer_replicas"]]
+    times_s = [best_plan_of_shape(SMALL, HARDWARE, shape).epoch_s for shape in given["fewer_replicas"]]
     what, ours = "mnist: <1,18,2>, <1,16,4>, <1,12,8>", ", ".join(f"{time:.2f} s" for time in times_s)
     yield check.stated("servers", what, "slower and slower", ours, times_s == sorted(times_s), "same order")
 
@@ -174,7 +176,7 @@ SHAPES: tuple[tuple[str, str, str, str, Callable[[float, float], bool]], ...] = 
 def scaling(check: Section) -> Iterator[Row]:
     """Speedups with 1, 2 and 4 workers per replica, replicas and servers."""
     for kind, model, published, claim, holds in SHAPES:
-        times_s = [fixed(model, HARDWARE, shape).epoch_s for shape in check.figures[kind]]
+        times_s = [best_plan_of_shape(model, HARDWARE, shape).epoch_s for shape in check.figures[kind]]
         speedups = [times_s[0] / time_s for time_s in times_s]
         what, ours = f"{model}: speedup with 1, 2 and 4 {kind}", " ".join(f"{each:.2f}" for each in speedups)
         yield check.stated(f"{kind}-{model}", what, published, ours, holds(*speedups[1:]), claim)
@@ -184,7 +186,7 @@ def scaling(check: Section) -> Iterator[Row]:
 def reading(check: Section) -> Iterator[Row]:
     """How often replicas read the weights."""
     given = check.figures
-    times_s = [fixed(LARGE, HARDWARE, given["shape"], every).epoch_s for every in given["every"]]
+    times_s = [best_plan_of_shape(LARGE, HARDWARE, given["shape"], every).epoch_s for every in given["every"]]
     ours = " ".join(f"{times_s[1] / time_s:.2f}" for time_s in times_s) + " of the speed at 70"
     holds, what = times_s == sorted(times_s, reverse=True), "imagenet22k: reading after 35, 70, 150 images"
     yield check.stated("rate", what, "less often is faster", ours, holds, "same order")
@@ -194,7 +196,7 @@ def reading(check: Section) -> Iterator[Row]:
 def layer(check: Section) -> Iterator[Row]:
     """Partitioning against replicating the output layer."""
     given = check.figures
-    parts, copies = layer_choice(LARGE, HARDWARE, given["layer"], tuple(given["shape"]))
+    parts, copies = layer_costs(LARGE, HARDWARE, given["layer"], tuple(given["shape"]))
     for name, words, part_s, copy_s, lower in (
         ("total", "time", parts.total_s, copies.total_s, True),
         ("activations", "communication of activations", parts.activations_s, copies.activations_s, True),

@@ -20,7 +20,7 @@ from planner.parallel.data.settings import _parse_setting, library
 from planner.parallel.plan import Plan
 from planner.search.scored import _flat
 from planner.servers.parameter_servers import ParameterServers
-from planner.servers.placement import on_servers
+from planner.servers.placement import move_to_servers
 from planner.servers.synthesis import Parsing
 from planner.simulator.step import DOWNLINK, HOST, PS, UPLINK, WORKER, Op, Profile
 
@@ -90,7 +90,7 @@ def test_ops_without_tensor_go_to_the_servers_in_turn() -> None:
     ]
     ops = [Op("tied", DOWNLINK, 0, 8, (), 0), *untied, Op("parse", HOST), Op("compute", WORKER)]
     profile = Profile.build(ops, [[0.0] * len(ops)], model="x", batch=1, servers=4, tensors=["t"])
-    moved = on_servers(profile, 3)
+    moved = move_to_servers(profile, 3)
     server_of = dict(zip(moved.names, moved.server.tolist(), strict=True))
     assert [server_of[op.name] for op in untied] == [0, 1, 2, 0] * 3
     assert (server_of["parse"], server_of["compute"]) == (-1, -1)

@@ -14,7 +14,7 @@ from planner.errors import BadInput
 from planner.servers import orders
 from planner.servers.order_request import priorities_json, read_priorities
 from planner.servers.ordering import order
-from planner.servers.ordering.graph import forward_ops, pipelined
+from planner.servers.ordering.graph import forward_ops, pipeline_step
 from planner.simulator.cluster import COMPUTATION, Cluster, Resource
 from planner.simulator.policy import Ordered, Policy
 from planner.simulator.run import RunOptions, RunResult, run
@@ -41,26 +41,26 @@ def simulated(profile: Profile, policy: Policy, mode: str = "async", workers: in
 
 
 def test_bounds_and_efficiency() -> None:
-    """Figure 1 of file 004: two downloads and two ops of 1 s."""
+    """Figure 1 of Hashemi et al. (2018): two downloads and two ops of 1 s."""
     profile = chain([1, 1], [1, 1])
     bounds = orders.step_bounds(profile, MB_PER_S)
     assert bounds.resource_s == {Resource.read("downlink[0]"): 2, COMPUTATION: 2}
     assert (bounds.lower_s, bounds.upper_s) == (2, 4)
     assert orders.ordering_efficiency(makespan_s(profile, [0, 1]), bounds) == 0.5
     assert orders.ordering_efficiency(makespan_s(profile, [1, 0]), bounds) == 0
-    assert orders.overlap(2, 2, makespan_s(profile, [0, 1])) == 0.5
+    assert orders.overlap_coefficient(2, 2, makespan_s(profile, [0, 1])) == 0.5
     with pytest.raises(BadInput, match="above zero"):
         orders.step_bounds(profile, 0)
 
 
 @given(st.floats(0.1, 10), st.floats(0.1, 10), st.floats(0, 1))
 def test_overlap_is_the_share_that_is_hidden(n: float, c: float, share: float) -> None:
-    assert orders.overlap(n, c, n + c - share * min(n, c)) == pytest.approx(share, abs=1e-9)
+    assert orders.overlap_coefficient(n, c, n + c - share * min(n, c)) == pytest.approx(share, abs=1e-9)
 
 
 def test_forward_and_backward_are_told_apart() -> None:
     assert {TRAINING.names[op] for op in forward_ops(TRAINING)} == {"f0", "f1", "f2"}
-    turned = pipelined(TRAINING)
+    turned = pipeline_step(TRAINING)
     index = {name: i for i, name in enumerate(turned.names)}
     deps = {name: {turned.names[d] for d in turned.deps(i)} for name, i in index.items()}
     assert deps["b2"] == set()
@@ -69,14 +69,14 @@ def test_forward_and_backward_are_told_apart() -> None:
     assert deps["f0"] == {"w0", "b0"}
     assert deps["f1"] == {"f0", "w1"}
     with pytest.raises(BadInput, match="no backward pass"):
-        pipelined(chain([1, 1], [1, 1]))
+        pipeline_step(chain([1, 1], [1, 1]))
 
 
 def test_pipelined_step_overlaps_uploads_with_the_next_forward_pass() -> None:
     """By hand: g2 is sent from 2 to 5, g1 to 7, g0 to 7.5; w2 comes back from 5 to 8, w0 to 8.5, w1 to 10.5;
     forward runs at 8.5, 10.5 and 11.5 and is over at 12.5, of which 9 are computation."""
     layer = order(TRAINING, "layer", bandwidth_bytes_per_s=MB_PER_S)
-    turned = pipelined(TRAINING)
+    turned = pipeline_step(TRAINING)
     result = simulated(turned, layer, "sync")
     assert np.diff(result.step_ends_s[0]) == pytest.approx(12.5)
     assert orders.idle_s(result.timeline) == pytest.approx(3.5)
@@ -92,8 +92,8 @@ def test_unique_orders_and_stragglers_fall_when_an_order_is_enforced() -> None:
     )
     free = simulated(profile, order(profile, "fifo", bandwidth_bytes_per_s=MB_PER_S), "sync", workers=2)
     tic = simulated(profile, order(profile, "tic", bandwidth_bytes_per_s=MB_PER_S), "sync", workers=2)
-    assert orders.orders_seen(free.timeline) == (40, 40)
-    assert orders.orders_seen(tic.timeline) == (1, 40)
+    assert orders.count_download_orders(free.timeline) == (40, 40)
+    assert orders.count_download_orders(tic.timeline) == (1, 40)
     assert orders.straggler_shares(free.timeline).mean() > 0.01
     assert orders.straggler_shares(tic.timeline).max() == 0
     assert tic.end_s < free.end_s

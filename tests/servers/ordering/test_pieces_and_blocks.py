@@ -12,8 +12,8 @@ from hypothesis import strategies as st
 from ordering_graphs import MB_PER_S, step_graph
 
 from planner.servers.ordering import schedule
-from planner.servers.ordering.prophet import blocks_of, generation_times_s, steps_of
-from planner.servers.placement import cut
+from planner.servers.ordering.prophet import generation_times_s, gradient_bursts, plan_blocks
+from planner.servers.placement import cut_tensors
 from planner.simulator.policy import Blocks, Sliced
 from planner.simulator.step import DOWNLINK, PS, UPLINK, WORKER, Op, OpRole, Profile
 
@@ -44,7 +44,7 @@ def two_layers(servers: int = 1) -> Profile:
 
 def test_cut_pairs_the_pieces_of_a_tensor() -> None:
     whole = two_layers()
-    pieces = cut(whole, 10)
+    pieces = cut_tensors(whole, 10)
     index = {name: i for i, name in enumerate(pieces.names)}
     assert pieces.tensors == ("a", "b", "b#0", "b#1", "b#2")
     assert [int(pieces.bytes[index[f"b/up#{j}"]]) for j in range(3)] == [10, 10, 5]
@@ -63,11 +63,11 @@ def test_cut_pairs_the_pieces_of_a_tensor() -> None:
 
 def test_cut_leaves_small_transfers_alone() -> None:
     whole = two_layers()
-    assert cut(whole, 25) is whole
+    assert cut_tensors(whole, 25) is whole
 
 
 def test_dealt_pieces_go_by_turns() -> None:
-    divided = cut(two_layers(servers=2), 10, deal=True)
+    divided = cut_tensors(two_layers(servers=2), 10, deal=True)
     index = {name: i for i, name in enumerate(divided.names)}
     for kind in ("down", "up", "update"):
         assert [int(divided.server[index[f"b/{kind}#{j}"]]) for j in range(3)] == [0, 1, 0]
@@ -102,19 +102,19 @@ def resnet50_gradients() -> tuple[list[float], list[float]]:
 
 def test_steps_of_resnet50_are_found_not_typed_in() -> None:
     times, _ = resnet50_gradients()
-    kept_of = [(min(step), max(step)) for step in steps_of(times)]
+    kept_of = [(min(step), max(step)) for step in gradient_bursts(times)]
     assert kept_of == [tuple(block["gradients"]) for block in RESNET50["blocks"]]
 
 
 def test_evenly_generated_gradients_are_one_step() -> None:
-    assert steps_of([3.0, 2.0, 1.0, 0.0]) == [[3, 2, 1, 0]]
-    assert steps_of([]) == []
+    assert gradient_bursts([3.0, 2.0, 1.0, 0.0]) == [[3, 2, 1, 0]]
+    assert gradient_bursts([]) == []
 
 
 def test_blocks_of_resnet50_at_3_gbit() -> None:
     times, sizes = resnet50_gradients()
     bytes_per_s = 3e9 / 8
-    blocks, held = blocks_of(times, [size / bytes_per_s for size in sizes])
+    blocks, held = plan_blocks(times, [size / bytes_per_s for size in sizes])
     sent = {i for block in blocks for i in block}
     assert sent.isdisjoint(held)
     assert sent | set(held) == set(range(157))
@@ -124,7 +124,7 @@ def test_blocks_of_resnet50_at_3_gbit() -> None:
         assert sum(sizes[i] for i in block) <= step["bytes_fit_at_3gbps"] * 1.05
     assert {0, 9}.issubset(held)  # the last step goes by priority, it has no interval
     assert max(sizes[i] for i in held) == 9437184
-    fast, held_fast = blocks_of(times, [size / 100e9 for size in sizes])
+    fast, held_fast = plan_blocks(times, [size / 100e9 for size in sizes])
     assert len(fast) == 11
     assert held_fast == list(range(10))
 
@@ -135,9 +135,9 @@ def test_no_block_outlasts_its_step(gradients: list[tuple[float, float]]) -> Non
     """Constraint 11: what is sent during backward propagation ends before the next step is generated."""
     generated = [c for c, _ in gradients]
     transfer = [e for _, e in gradients]
-    blocks, held = blocks_of(generated, transfer)
+    blocks, held = plan_blocks(generated, transfer)
     assert sorted([i for block in blocks for i in block] + held) == list(range(len(gradients)))
-    ends = [max(generated[i] for i in step) for step in steps_of(generated)]
+    ends = [max(generated[i] for i in step) for step in gradient_bursts(generated)]
     longest = max(np.diff(ends), default=0.0)
     for block in blocks:
         assert sum(transfer[i] for i in block) <= longest + 1e-9

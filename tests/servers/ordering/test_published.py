@@ -32,10 +32,10 @@ def test_alpha_explains_step_time() -> None:
     assert result.timeline is not None
     times = result.step_ends_s[0] - result.step_starts_s[0]
     busy = times - orders.idle_s(result.timeline)
-    alpha = [orders.overlap(size / bandwidth, c, t) for c, t in zip(busy, times, strict=True)]
+    alpha = [orders.overlap_coefficient(size / bandwidth, c, t) for c, t in zip(busy, times, strict=True)]
     r_squared = np.corrcoef(alpha, times)[0, 1] ** 2
     assert 0.95 <= r_squared < 0.9999
-    assert orders.orders_seen(result.timeline) == (300, 300)
+    assert orders.count_download_orders(result.timeline) == (300, 300)
 
 
 @pytest.mark.parametrize(("model", "transfers"), [("inception3", 190), ("resnet152", 467)])

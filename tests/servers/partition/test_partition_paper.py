@@ -13,8 +13,8 @@ from planner.model.catalog import load_model
 from planner.servers.partition.page import partition_data, partition_tables
 from planner.servers.partition.search import PartitionRequest, PartitionResult, partition
 from planner.servers.validation.yan import (
-    fixed,
-    layer_choice,
+    best_plan_of_shape,
+    layer_costs,
     most_samples_within,
     samples_within,
 )
@@ -37,7 +37,7 @@ def large() -> PartitionResult:
 
 
 def speedup(model: str, few: tuple[int, int, int], many: tuple[int, int, int]) -> float:
-    return fixed(model, CLUSTER, few).epoch_s / fixed(model, CLUSTER, many).epoch_s
+    return best_plan_of_shape(model, CLUSTER, few).epoch_s / best_plan_of_shape(model, CLUSTER, many).epoch_s
 
 
 def test_best_configurations(small: PartitionResult, large: PartitionResult) -> None:
@@ -96,7 +96,10 @@ def test_servers_matter_more_for_the_large_network() -> None:
 
 
 def test_two_workers_read_faster_than_one() -> None:
-    two, first = fixed("mnist-adam", CLUSTER, (2, 9, 2)), fixed("mnist-adam", CLUSTER, (1, 18, 2))
+    two, first = (
+        best_plan_of_shape("mnist-adam", CLUSTER, (2, 9, 2)),
+        best_plan_of_shape("mnist-adam", CLUSTER, (1, 18, 2)),
+    )
     assert two.epoch_s < first.epoch_s
     assert first.split.reading_s - two.split.reading_s > first.epoch_s - two.epoch_s  # for the paper's reason
 
@@ -113,7 +116,7 @@ def test_reading_less_often_helps() -> None:
 
 
 def test_replicated_output_sends_fewer_activations_and_reads_more() -> None:
-    parts, copies = layer_choice("imagenet22k-adam", CLUSTER, "fc2", (4, 4, 4))
+    parts, copies = layer_costs("imagenet22k-adam", CLUSTER, "fc2", (4, 4, 4))
     assert copies.activations_s < parts.activations_s
     assert copies.reading_s > parts.reading_s
 
@@ -140,11 +143,11 @@ def test_no_reading_of_the_paper_with_dearer_weights_lets_copies_win() -> None:
 
 def test_layer_alone_costs_what_it_costs_in_the_search() -> None:
     ours = copy_readings("imagenet22k-adam", CLUSTER, "fc2", (4, 4, 4))[0]
-    best = fixed("imagenet22k-adam", CLUSTER, (4, 4, 4)).spread
+    best = best_plan_of_shape("imagenet22k-adam", CLUSTER, (4, 4, 4)).spread
     assert best.choices[-1].pair == (4, 1)
     split = best.splits[-1]
     assert ours.partitioned_s[0] == pytest.approx(split.compute_s)
     assert ours.partitioned_s[1] == pytest.approx(split.network_s)
-    parts, copies = layer_choice("imagenet22k-adam", CLUSTER, "fc2", (4, 4, 4))
+    parts, copies = layer_costs("imagenet22k-adam", CLUSTER, "fc2", (4, 4, 4))
     more = copies.reading_s - parts.reading_s
     assert ours.replicated_s[2] - ours.partitioned_s[2] == pytest.approx(more)

@@ -27,7 +27,7 @@ from planner.servers.partition.stages import (
     Geometry,
     best_placement,
     default_placement,
-    overlaps,
+    overlap_matrix,
     stages_of,
     traffic_between,
 )
@@ -98,8 +98,10 @@ def test_agrees_with_brute_force(seed: int) -> None:
     for replicas, servers in ((1, 1), (3, 2)):
         price = reading_price(c, request, workers, replicas, servers)
         states = minimise(problem.order, problem.factors(price))[1]
-        sample_s, read = problem.cost_of(states)
-        every_cost = map(full.cost_of, itertools.product(*(range(len(o)) for o in full.choices)))
+        sample_s, read = problem.sample_s_and_read_bytes(states)
+        every_cost = map(
+            full.sample_s_and_read_bytes, itertools.product(*(range(len(o)) for o in full.choices))
+        )
         best = min(seconds + price * read_bytes for seconds, read_bytes in every_cost)
         assert sample_s + price * read == pytest.approx(best, rel=1e-9)
 
@@ -138,7 +140,7 @@ def test_mapping_leaves_the_fewest_remote_connections(
     (p0, r0), (p1, r1) = pairs
     if max(p0, p1) > rows:
         return
-    overlap = overlaps(Geometry(rows, rows, kernel, 1, dense), p0, p1)
+    overlap = overlap_matrix(Geometry(rows, rows, kernel, 1, dense), p0, p1)
     workers = max(p0 * r0, p1 * r1)
     before = default_placement(p0, r0)
 
@@ -160,14 +162,14 @@ def test_mapping_leaves_the_fewest_remote_connections(
 
 def test_traffic_of_stripes_and_features() -> None:
     same = default_placement(2, 1)
-    halo = traffic_between(overlaps(Geometry(8, 8, 3, 1, False), 2, 2), same, same)
+    halo = traffic_between(overlap_matrix(Geometry(8, 8, 3, 1, False), 2, 2), same, same)
     assert halo.forward == pytest.approx(1 / 8)  # one row of eight
-    dense = traffic_between(overlaps(Geometry(8, 8, 1, 1, True), 2, 2), same, same)
+    dense = traffic_between(overlap_matrix(Geometry(8, 8, 1, 1, True), 2, 2), same, same)
     assert (dense.forward, dense.backward) == (pytest.approx(0.5), pytest.approx(0.5))
     copies = default_placement(1, 2)
-    replicated = traffic_between(overlaps(Geometry(8, 8, 1, 1, True), 2, 1), same, copies)
+    replicated = traffic_between(overlap_matrix(Geometry(8, 8, 1, 1, True), 2, 1), same, copies)
     assert replicated.forward == pytest.approx(0.5)  # of every sample, on one of two workers
-    apart = traffic_between(overlaps(Geometry(8, 8, 1, 1, True), 1, 1), copies, copies)
+    apart = traffic_between(overlap_matrix(Geometry(8, 8, 1, 1, True), 1, 1), copies, copies)
     assert apart.forward == 0  # copies train their own samples
 
 

@@ -8,7 +8,14 @@ import pytest
 from planner.hardware.catalog import load_hardware
 from planner.model.catalog import load_model
 from planner.servers.partition.layers import constants_for
-from planner.servers.partition.replica import Span, fits, may_span, pick, spanned, spans_of
+from planner.servers.partition.replica import (
+    Span,
+    find_spans,
+    has_memory_for_span,
+    is_worth_spanning,
+    pick_span,
+    scale_to_replica,
+)
 from planner.servers.synthesis import profile_for
 from planner.simulator.step import DOWNLINK, PS, UPLINK, Profile
 
@@ -23,7 +30,7 @@ def alone() -> Profile:
 
 @pytest.fixture(scope="module")
 def spans(alone: Profile) -> list[Span]:
-    return spans_of(MODEL, HARDWARE, constants_for(HARDWARE), alone, 4)
+    return find_spans(MODEL, HARDWARE, constants_for(HARDWARE), alone, 4)
 
 
 def seconds(profile: Profile, way: str) -> float:
@@ -48,7 +55,7 @@ def test_bytes_of_a_replica(alone: Profile, spans: list[Span]) -> None:
     """Four copies of what is not cut, one of what is; down, up and in memory."""
     dense = sum(stage.weight_bytes for stage in spans[-1].stages if stage.dense)
     expected = dense + 4 * (MODEL.bytes - dense)
-    profile = spanned(alone, spans[-1])
+    profile = scale_to_replica(alone, spans[-1])
     for resource in (DOWNLINK, UPLINK):
         assert profile.bytes[profile.resource == resource].sum() == pytest.approx(expected, rel=1e-6)
     assert spans[-1].read_bytes == pytest.approx(expected)
@@ -59,7 +66,7 @@ def test_bytes_of_a_replica(alone: Profile, spans: list[Span]) -> None:
 def test_times_of_a_replica(alone: Profile, spans: list[Span]) -> None:
     """Four batches on four workers take as long as one on one, and the exchanges besides."""
     for span in spans:
-        profile = spanned(alone, span)
+        profile = scale_to_replica(alone, span)
         exchanged = sum(span.forward_s) + sum(span.backward_s)
         once = seconds(alone, "/forward") + seconds(alone, "/backward")
         assert seconds(profile, "/forward") + seconds(profile, "/backward") == pytest.approx(
@@ -67,7 +74,7 @@ def test_times_of_a_replica(alone: Profile, spans: list[Span]) -> None:
         )
         assert span.busy_s == pytest.approx(once + exchanged, rel=1e-3)
         assert exchanged > 0
-    applied = spanned(alone, spans[-1]).durations_s[:, alone.resource == PS]
+    applied = scale_to_replica(alone, spans[-1]).durations_s[:, alone.resource == PS]
     assert (applied >= alone.durations_s[:, alone.resource == PS] - 1e-15).all()
     assert np.count_nonzero(applied == alone.durations_s[:, alone.resource == PS])  # of cut layers
 
@@ -76,7 +83,7 @@ def test_exchanges_by_hand() -> None:
     """affine0 reads 7x7x512 activations: with 2 copies of the convolutions and 2 parts of affine0, each part
     needs every sample's, of which half are on the other worker."""
     alone = profile_for(MODEL, 64, HARDWARE)
-    (span,) = spans_of(MODEL, HARDWARE, constants_for(HARDWARE), alone, 2)
+    (span,) = find_spans(MODEL, HARDWARE, constants_for(HARDWARE), alone, 2)
     at = next(i for i, stage in enumerate(span.stages) if stage.name == "affine0")
     nic = HARDWARE.nic_bytes_per_s("baseline")
     elements = span.stages[at].links[0].elements
@@ -86,16 +93,16 @@ def test_exchanges_by_hand() -> None:
 
 def test_dear_bytes_are_cut_further(spans: list[Span]) -> None:
     nic = HARDWARE.nic_bytes_per_s("baseline")
-    slow = pick(spans, 16, nic, nic)
-    fast = pick(spans, 1, 1000 * nic, 1000 * nic)
+    slow = pick_span(spans, 16, nic, nic)
+    fast = pick_span(spans, 1, 1000 * nic, 1000 * nic)
     assert slow.read_bytes < fast.read_bytes
     assert slow.busy_s > fast.busy_s
 
 
 def test_may_span_needs_weights_to_split_and_memory() -> None:
-    assert may_span(MODEL, 64, HARDWARE, 2)
-    assert not may_span(load_model("resnet50"), 64, HARDWARE, 2)  # hardly any weights to cut
-    assert not may_span(MODEL, 100_000, HARDWARE, 2)  # activations do not fit
+    assert is_worth_spanning(MODEL, 64, HARDWARE, 2)
+    assert not is_worth_spanning(load_model("resnet50"), 64, HARDWARE, 2)  # hardly any weights to cut
+    assert not is_worth_spanning(MODEL, 100_000, HARDWARE, 2)  # activations do not fit
 
 
 def test_cut_weights_take_less_memory(spans: list[Span]) -> None:
@@ -105,5 +112,5 @@ def test_cut_weights_take_less_memory(spans: list[Span]) -> None:
     need = 2 * MODEL.bytes + 500 * 2**20
     small = replace(HARDWARE, device=replace(HARDWARE.device, memory_bytes=int(need / 0.9)))
     span = replace(spans[-1], samples=4)
-    assert fits(MODEL, small, span)
-    assert not fits(MODEL, small, replace(span, cuts=((1, 4),) * len(span.cuts)))
+    assert has_memory_for_span(MODEL, small, span)
+    assert not has_memory_for_span(MODEL, small, replace(span, cuts=((1, 4),) * len(span.cuts)))

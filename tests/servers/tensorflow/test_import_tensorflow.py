@@ -21,11 +21,11 @@ from planner.servers.tensorflow.graph import (
     Recording,
     Task,
     add_op,
-    joined,
+    insert_transfers,
     kept_ops,
-    restore_lost,
+    restore_lost_transfers,
 )
-from planner.servers.tensorflow.profile import dispatch_gaps, shared_time
+from planner.servers.tensorflow.profile import dispatch_gaps_s, shared_time_s
 from planner.servers.tensorflow.runmetadata import read_timeline
 from planner.simulator.step import DOWNLINK, PS, RESOURCE_KINDS, UPLINK, WORKER
 
@@ -54,8 +54,8 @@ def dependencies(profile):
 
 @pytest.mark.parametrize(("files", "name"), [(ONE, "alexnet_ps1"), (TWO, "vgg11_ps2")])
 def test_ops_bytes_dependencies_and_durations_are_those_of_an_independent_reader(files, name):
-    steps = [runmetadata.read(read_bytes(path), path.name) for path in files]
-    profile = tensorflow.build(steps, batch=4, model="x", dispatch=False)
+    steps = [runmetadata.read_run_metadata(read_bytes(path), path.name) for path in files]
+    profile = tensorflow.build_profile(steps, batch=4, model="x", dispatch=False)
     truth = expected(name)
     ops = truth["ops"]
     wanted = {op["name"] for op in ops if op["kind"] != "control"}
@@ -75,9 +75,9 @@ def test_ops_bytes_dependencies_and_durations_are_those_of_an_independent_reader
 
 
 def test_time_to_dispatch_an_op_is_part_of_it():
-    steps = [runmetadata.read(read_bytes(path), path.name) for path in ONE]
-    raw = tensorflow.build(steps, batch=4, model="x", dispatch=False)
-    whole = tensorflow.build(steps, batch=4, model="x")
+    steps = [runmetadata.read_run_metadata(read_bytes(path), path.name) for path in ONE]
+    raw = tensorflow.build_profile(steps, batch=4, model="x", dispatch=False)
+    whole = tensorflow.build_profile(steps, batch=4, model="x")
     ends = raw.starts_s + raw.durations_s
     assert np.allclose(whole.starts_s + whole.durations_s, ends)
     worker = np.flatnonzero(raw.resource == WORKER).tolist()
@@ -94,7 +94,7 @@ def test_time_to_dispatch_an_op_is_part_of_it():
 def test_dispatch_gaps_by_hand():
     starts = np.array([[0.0, 5.0, 6.0, 20.0, 30.0]])
     ends = np.array([[4.0, 9.0, 8.0, 21.0, 31.0]])
-    gaps = dispatch_gaps(starts, ends, np.array([0, 1, 2, 4]), [(), (0,), (0,), (3,)])
+    gaps = dispatch_gaps_s(starts, ends, np.array([0, 1, 2, 4]), [(), (0,), (0,), (3,)])
     # nothing is known before the first; 4 to 5; it overlaps with the one before; 21 to 30
     assert gaps.tolist() == [[0.0, 1.0, 0.0, 9.0]]
 
@@ -161,11 +161,11 @@ def test_order_is_that_of_sending_in_each_step():
 
 
 def test_lost_record_is_filled_with_the_median_and_said():
-    steps = [runmetadata.read(read_bytes(path), path.name) for path in ONE]
+    steps = [runmetadata.read_run_metadata(read_bytes(path), path.name) for path in ONE]
     edge = "edge_64_gradients/affine0/bwd/compute"
     others = [step.transfers[edge].span for step in steps[1:]]
     del steps[0].transfers[edge]
-    profile = tensorflow.build(steps, batch=4, model="x")
+    profile = tensorflow.build_profile(steps, batch=4, model="x")
     i = profile.names.index(edge)
     mean = sum(span.end_us - span.start_us for span in others) / 2 * 1e-6
     assert profile.durations_s[0, i] == pytest.approx(mean)
@@ -173,10 +173,10 @@ def test_lost_record_is_filled_with_the_median_and_said():
 
 
 def test_transfer_recorded_in_no_step_gets_the_size_of_its_variable():
-    step = runmetadata.read(read_bytes(ONE[0]), "x")
+    step = runmetadata.read_run_metadata(read_bytes(ONE[0]), "x")
     edge = "edge_64_gradients/affine0/bwd/compute"
     del step.transfers[edge]
-    profile = tensorflow.build([step], batch=4, model="x")
+    profile = tensorflow.build_profile([step], batch=4, model="x")
     i = profile.names.index(edge)
     assert (profile.bytes[i], profile.durations_s[0, i]) == (1_464_968, 0)
     assert profile.resource[i] == UPLINK
@@ -184,10 +184,10 @@ def test_transfer_recorded_in_no_step_gets_the_size_of_its_variable():
 
 
 def test_sizes_come_from_labels_if_there_is_nothing_better():
-    step = runmetadata.read(read_bytes(ONE[0]), "x")
+    step = runmetadata.read_run_metadata(read_bytes(ONE[0]), "x")
     for edge, transfer in step.transfers.items():
         step.transfers[edge] = transfer._replace(bytes=None)
-    profile = tensorflow.build([step], batch=4, model="x")
+    profile = tensorflow.build_profile([step], batch=4, model="x")
     assert profile.bytes[profile.names.index("edge_35_affine0/weights/read")] == 1_400_000
     assert any("rounded" in note for note in profile.notes)
 
@@ -220,7 +220,7 @@ def test_kernels_of_a_gpu_replace_the_time_of_launching_them():
             field(1, field(1, worker + b"/stream:13") + node(b"conv:Conv2D", 1100, 700)),
         ),
     )
-    step = runmetadata.read(data, "gpu")
+    step = runmetadata.read_run_metadata(data, "gpu")
     assert step.ran == {"conv": RecordedSpan(1100, 1800)}
     assert step.on_gpu == {"conv"}
     assert step.graph["conv"] == RecordedNode("Conv2D", worker.decode(), ("a", "b"))
@@ -262,7 +262,7 @@ def test_timeline_lacks_what_is_needed_and_the_message_says_what():
 
 def test_timeline_with_labelled_transfers_is_as_good_as_labels(tmp_path):
     """The real timeline, its transfers given the labels that RunMetadata of the same step has."""
-    step = runmetadata.read(read_bytes(ONE[2]), "x")
+    step = runmetadata.read_run_metadata(read_bytes(ONE[2]), "x")
     labels = {
         (
             t.span.start_us,
@@ -284,7 +284,7 @@ def test_trace_without_transfers_is_refused():
     step = Recording("local.pb")
     add_op(step, "a", "/job:localhost/replica:0/task:0/device:CPU:0", "a = MatMul(b)", RecordedSpan(0, 10))
     with pytest.raises(BadInput, match="no transfer between a worker and a parameter server"):
-        tensorflow.build([step], batch=4, model="x")
+        tensorflow.build_profile([step], batch=4, model="x")
 
 
 def jumped(step, name, microseconds):
@@ -295,12 +295,12 @@ def jumped(step, name, microseconds):
 
 def test_clock_that_jumps_is_noticed():
     def step():
-        return runmetadata.read(read_bytes(ONE[0]), "x.pb")
+        return runmetadata.read_run_metadata(read_bytes(ONE[0]), "x.pb")
 
     with pytest.raises(BadInput, match="clock of that device jumped"):
-        tensorflow.build([jumped(step(), "conv1/fwd/compute", -20_000)], batch=4, model="x")
+        tensorflow.build_profile([jumped(step(), "conv1/fwd/compute", -20_000)], batch=4, model="x")
     with pytest.raises(BadInput, match=r"lasts 7\d\d\d s.*clock jumped"):
-        tensorflow.build([jumped(step(), "conv1/fwd/compute", 7_200_000_000)], batch=4, model="x")
+        tensorflow.build_profile([jumped(step(), "conv1/fwd/compute", 7_200_000_000)], batch=4, model="x")
 
 
 def test_steps_of_different_graphs_and_kinds_do_not_mix():
@@ -326,10 +326,10 @@ def transfer(source, target, size):
 def test_several_workers_and_servers_without_a_name_are_refused():
     two = {"a": transfer("ps:0", "worker:0", 4), "b": transfer("ps:0", "worker:1", 4)}
     with pytest.raises(BadInput, match=r"several workers \(worker:0, worker:1\)"):
-        tensorflow.build([Recording("x", transfers=two)], batch=1, model="x")
+        tensorflow.build_profile([Recording("x", transfers=two)], batch=1, model="x")
     none = {"a": transfer("chief:0", "worker:0", 4)}
     with pytest.raises(BadInput, match="a job 'ps' and a worker are needed"):
-        tensorflow.build([Recording("x", transfers=none)], batch=1, model="x")
+        tensorflow.build_profile([Recording("x", transfers=none)], batch=1, model="x")
 
 
 def test_loops_and_transfers_between_servers():
@@ -352,7 +352,7 @@ def test_loops_and_transfers_between_servers():
         "edge_2_double": transfer("ps:1", "worker:0", 40),
     }
     step.ran = {"double": RecordedSpan(0, 5), "body": RecordedSpan(20, 30)}
-    profile = tensorflow.build([step], batch=1, model="x")
+    profile = tensorflow.build_profile([step], batch=1, model="x")
     assert dependencies(profile) == {
         "double": ("ps", 1, 0, frozenset(), None),
         "body": ("worker", -1, 0, frozenset({"edge_2_double"}), None),
@@ -362,22 +362,22 @@ def test_loops_and_transfers_between_servers():
 
 
 def test_restoring_needs_nothing_where_nothing_is_lost():
-    step = runmetadata.read(read_bytes(ONE[0]), "x")
-    graph = joined(step, step.transfers)
-    assert restore_lost(graph, step.transfers) == []
+    step = runmetadata.read_run_metadata(read_bytes(ONE[0]), "x")
+    graph = insert_transfers(step, step.transfers)
+    assert restore_lost_transfers(graph, step.transfers) == []
     kept = kept_ops(graph, step.transfers, step.ran, Task("worker", 0), [])
     assert len(kept) == 65
 
 
 def test_time_of_overlapping_ops_is_shared():
     starts, ends = np.array([0.0, 0.0, 10.0, 20.0]), np.array([4.0, 8.0, 12.0, 20.0])
-    assert shared_time(starts, ends).tolist() == [2.0, 6.0, 2.0, 0.0]
+    assert shared_time_s(starts, ends).tolist() == [2.0, 6.0, 2.0, 0.0]
     rng = np.random.default_rng(1)
     starts = rng.uniform(0, 10, 50)
     ends = starts + rng.uniform(0, 3, 50)
     times = np.linspace(0, 14, 200_001)
     busy = np.mean(np.any((times[:, None] >= starts) & (times[:, None] < ends), axis=1)) * 14
-    assert shared_time(starts, ends).sum() == pytest.approx(busy, rel=1e-3)
+    assert shared_time_s(starts, ends).sum() == pytest.approx(busy, rel=1e-3)
 
 
 def test_no_damage_to_a_file_gives_anything_but_a_profile_or_a_sentence(tmp_path):

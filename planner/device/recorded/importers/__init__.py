@@ -120,7 +120,7 @@ def _imported(paths: Sequence[Path | str], about: dict[str, Any]) -> Profile:
             from planner.servers.tensorflow import runmetadata
 
             graph = not any(recording.complete for recording in recordings)
-            recordings.append(runmetadata.read(data, where, graph))
+            recordings.append(runmetadata.read_run_metadata(data, where, graph))
     names = ", ".join(Path(path).name for path in paths[:3]) + (", ..." if len(paths) > 3 else "")
     about["source"] = f"{kind}: {names}"
     stem = Path(paths[0]).name.split(".")[0]
@@ -132,7 +132,7 @@ def _imported(paths: Sequence[Path | str], about: dict[str, Any]) -> Profile:
     about["model"] = about["model"] or stem
     if about["batch"] is None:
         raise BadInput(f"{paths[0]}: TensorFlow does not record the batch; give --batch, that of one worker")
-    return correct_sent_order(tensorflow.build(recordings, **about))
+    return correct_sent_order(tensorflow.build_profile(recordings, **about))
 
 
 def _from_traces(
