@@ -19,7 +19,7 @@ from planner.report.output import emit
 from planner.report.validation import validation_tables
 from planner.servers.ordering.graph import StepGraph
 from planner.servers.ordering.strategies import tac_order, tic_order
-from planner.servers.orders import compare_orders, single_worker_machines
+from planner.servers.orders import compare_orders, order_cluster
 from planner.servers.synthesis import profile_for
 from planner.servers.validation.prophet import GIVEN, PUSH_S, mean_step, worker_samples_per_s
 from planner.simulator.cluster import Cluster
@@ -97,7 +97,7 @@ def sync_training() -> None:
         compute_s = float(profile.durations_s.mean(axis=0)[profile.resource == WORKER].sum())
         size = float(profile.bytes[profile.is_transfer].sum())
         for rho in (0.05, 1.0, 20.0):
-            cluster = single_worker_machines(4, 1, 4 * size / compute_s / rho)
+            cluster = order_cluster(4, 1, 4 * size / compute_s / rho)
             result = compare_orders(profile, cluster, ["tic"], barrier=True)
             none, tic = result.results
             print(
@@ -119,7 +119,7 @@ def alternatives() -> None:
             errors = []
             for gbit, published in zip(given["gbit_per_s"], given[system], strict=True):
                 bandwidth = gbit * GBIT_BYTES_PER_S
-                cluster = single_worker_machines(given["workers"], 1, bandwidth)
+                cluster = order_cluster(given["workers"], 1, bandwidth)
                 result = worker_samples_per_s(
                     profile, instead.get(system, system), cluster, bandwidth, push_s=push_s, pull_s=pull_s
                 )

@@ -22,11 +22,9 @@ from planner.files.tomlfile import toml_key, toml_value
 
 
 def to_toml(tables: Mapping[str, Any], where: tuple[str, ...] = ()) -> str:
-    """Format nested tables as TOML, tables after the values of their parent; floats to six digits."""
+    """Formats nested tables as TOML text, a table's values before its subtables; floats to six digits."""
     lines = [
-        f"{toml_key(k)} = {toml_value(_round_floats(v))}"
-        for k, v in tables.items()
-        if not isinstance(v, Mapping)
+        f"{toml_key(k)} = {toml_value(_round(v))}" for k, v in tables.items() if not isinstance(v, Mapping)
     ]
     text = "\n".join(lines) + "\n" if lines else ""
     if where and lines:
@@ -36,9 +34,9 @@ def to_toml(tables: Mapping[str, Any], where: tuple[str, ...] = ()) -> str:
     return text + "".join(to_toml(v, (*where, k)) for k, v in tables.items() if isinstance(v, Mapping))
 
 
-def _round_floats(value: Any) -> Any:
+def _round(value: Any) -> Any:
     if isinstance(value, list | tuple):
-        return [_round_floats(item) for item in value]
+        return [_round(item) for item in value]
     return float(f"{value:.6g}") if isinstance(value, float) else value
 
 
@@ -46,13 +44,13 @@ MEASURED = "# Measured by `planner calibrate`; docs/hardware.md and docs/paramet
 
 
 def check_name(path: Path) -> None:
-    """Refuse a name that cannot be a hardware file of the catalogue."""
+    """Raises BadInput unless the path ends in .toml, as hardware files must."""
     if path.suffix != ".toml":
         raise BadInput(f"a hardware file's name ends in .toml; {path} would not be recognised as one")
 
 
 def write_hardware_file(path: Path, tables: Mapping[str, Any], head: str = MEASURED) -> None:
-    """Write a hardware file, and check that the other commands accept it."""
+    """Writes a hardware file, then loads it to check that other commands accept it."""
     from planner.files.regular_file import write_file
     from planner.hardware.catalog import load_hardware
 
@@ -63,7 +61,7 @@ def write_hardware_file(path: Path, tables: Mapping[str, Any], head: str = MEASU
 
 
 def merge_compute(tables: dict[str, Any], measured: Mapping[str, Any]) -> None:
-    """Put a measured device, its kernel rates and its calibration into every machine of a hardware file."""
+    """Puts a measured device, its kernel rates and its calibration into every machine of a hardware file."""
     machines = _machine_tables(tables)
     (own,) = measured["machines"].values()
     for machine in machines.values():
@@ -81,7 +79,7 @@ def _machine_tables(tables: Mapping[str, Any]) -> dict[str, dict[str, Any]]:
 
 
 def merge_network(tables: dict[str, Any], network: Mapping[str, Any], source: Mapping[str, str]) -> None:
-    """Put measured network figures into every machine of a hardware file's tables."""
+    """Puts measured bandwidth and latency into every machine of a hardware file's tables."""
     for machine in _machine_tables(tables).values():
         machine["nic_baseline_gbit_per_s"] = network["nic_gbit_per_s"]
         machine["nic_burst_gbit_per_s"] = network["nic_gbit_per_s"]
@@ -93,7 +91,7 @@ def merge_network(tables: dict[str, Any], network: Mapping[str, Any], source: Ma
 
 
 def measured_source(source: str) -> dict[str, str]:
-    """The source of figures measured today."""
+    """Source entry for figures measured today."""
     return {"basis": "measured", "source": source, "as_of": date.today().isoformat()}
 
 
@@ -104,7 +102,7 @@ def own_machine_tables(
     source: Mapping[str, str],
     usd_per_hour: float | None,
 ) -> dict[str, Any]:
-    """Tables of a user's machine and its only kind of device."""
+    """Hardware-file tables for a user's own machine with one kind of device."""
     called = f"{name}-{device['kind']}"
     price = {} if usd_per_hour is None else {"on_demand_usd_per_hour": usd_per_hour}
     return {
@@ -127,7 +125,7 @@ COPY_SHARE = 0.85
 
 @dataclass(frozen=True)
 class AcceleratorCalibration:
-    """Measurements of one device: `copy_bytes_per_s` read and written, `launch_s` of an empty kernel."""
+    """Measurements of one device; copies count bytes read and written, `launch_s` is per empty kernel."""
 
     name: str
     vendor: str
@@ -155,7 +153,7 @@ def calibrate_accelerator(
     memory_bytes: int = MEMORY_BYTES,
     least_s: float = LEAST_S,
 ) -> AcceleratorCalibration:
-    """Measure one device of torch: `cuda` (NVIDIA and AMD), `cuda:1`, or `cpu`."""
+    """Measures matrix products, copies and launches of one torch device: `cuda`, `cuda:1` or `cpu`."""
     torch = _import_torch(device)
     done = 0
 
@@ -191,8 +189,8 @@ def calibrate_accelerator(
 def accelerator_tables(
     measured: AcceleratorCalibration, name: str, usd_per_hour: float | None = None
 ) -> dict[str, Any]:
-    """The measurements as the tables of a hardware file. Peaks stay unknown: what was reached stands for
-    them, and is marked as measured."""
+    """Hardware-file tables of a measured accelerator. Peaks are unknown: achieved rates replace them,
+    marked as measured."""
     source = measured_source(f"planner calibrate compute, {measured.software}")
     tflops = {format: flops / 1e12 for format, flops in measured.matmul_flops.items()}
     device = {
@@ -223,7 +221,7 @@ def _import_torch(device: str) -> Any:
 def _matmul_flops(
     torch: Any, device: str, format: str, sizes: tuple[int, ...], least_s: float
 ) -> float | None:
-    """Best rate over the sizes; None if the device lacks the format."""
+    """Highest FLOP/s of matrix products over the sizes; None if the device lacks the format."""
     gpu = torch.device(device).type == "cuda"
     if gpu and format == "bf16" and not torch.cuda.is_bf16_supported():
         return None
@@ -246,7 +244,7 @@ def _matmul_flops(
 
 
 def _seconds_per_call(torch: Any, device: str, call: Callable[[], Any], least_s: float) -> float:
-    """Seconds per call: the best of several rounds of `least_s` each."""
+    """Seconds per call, the best of several rounds of at least about `least_s` each."""
     wait: Callable[[], None] = torch.cuda.synchronize if torch.device(device).type == "cuda" else lambda: None
 
     def elapsed_s(calls: int) -> float:

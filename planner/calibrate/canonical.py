@@ -24,7 +24,7 @@ _VALUES = 16_384  # of an elementwise operation
 
 
 def _threaded_call_s(make_call: Callable[[int], Callable[[], object]], threads: int) -> float:
-    """Seconds per call when `threads` threads call at once, each with data of its own."""
+    """Seconds per call when `threads` threads call at once, each on its own data."""
     work = [make_call(index) for index in range(threads)]
     for call in work:
         call()
@@ -83,7 +83,7 @@ def _elementwise_call(formula: Callable[[np.ndarray], object], index: int) -> Ca
 
 
 def measure(cache_bytes: int, counts: list[int]) -> None:
-    """Print every measurement as it is made, after a line with their number."""
+    """Prints the number of measurements, then each one as a JSON line as soon as it is made."""
     most = max(counts)
     inside = int(max(64, min(512, (cache_bytes / (2 * most) / 4) ** 0.5)))
     jobs: list[tuple[str, int, float, Callable[[int], Callable[[], object]]]] = []
@@ -104,7 +104,7 @@ def measure(cache_bytes: int, counts: list[int]) -> None:
 
 
 def _out_of_cache_side(cache_bytes: int, threads: int) -> int:
-    """Side of a matrix that, with those of the other threads, takes four times the cache."""
+    """Side of a square matrix such that the matrices of all threads take four times the cache."""
     return int(max(1024, (4 * cache_bytes / 4 / threads) ** 0.5))
 
 

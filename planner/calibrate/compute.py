@@ -27,7 +27,7 @@ _FLOP_PER_CYCLE = (("avx512f", 64.0), ("fma", 32.0), ("avx", 16.0))  # by instru
 
 @dataclass(frozen=True)
 class ComputeCalibration:
-    """Constants as `planner.servers.partition.layers` names them, and figures of the CPU."""
+    """Measured constants, named as in `planner.servers.partition.layers`, and figures of the CPU."""
 
     cpu: str
     cores: int
@@ -46,7 +46,7 @@ class ComputeCalibration:
     copy_bytes_per_s: float  # read and written, all cores
 
     def calibration_table(self) -> dict[str, Any]:
-        """The `[calibration]` table of a hardware file."""
+        """`[calibration]` table of a hardware file."""
         names = ("muladd_s", "muladd_out_of_cache_s", "act_s", "err_s", "cache_bytes")
         curves = ("interference", "interference_out_of_cache")
         return {
@@ -58,16 +58,14 @@ class ComputeCalibration:
 
 
 def calibrate_compute(progress: Progress | None = None) -> ComputeCalibration:
-    """Run the canonical computations on this machine, from one thread to one per core."""
+    """Measures the canonical computations on this machine, from one thread to one per core."""
     cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
     cache, counts = _cache_bytes(), _thread_counts(cores)
     seconds = _run_canonical(cache, counts, progress)
     most = counts[-1]
 
     def slowdown(name: str) -> tuple[float, ...]:
-        return _slowdown_by_threads(
-            {count: seconds[name, count] / seconds[name, 1] for count in counts}, cores
-        )
+        return _slowdowns({count: seconds[name, count] / seconds[name, 1] for count in counts}, cores)
 
     return ComputeCalibration(
         cpu=cpu_name(),
@@ -89,7 +87,7 @@ def calibrate_compute(progress: Progress | None = None) -> ComputeCalibration:
 
 
 def _run_canonical(cache: int, counts: list[int], progress: Progress | None) -> dict[tuple[str, int], float]:
-    """Run the canonical program; seconds per operation by name and number of threads."""
+    """Runs the canonical program; returns seconds per operation by name and number of threads."""
     script = Path(__file__).with_name("canonical.py")
     command = [sys.executable, str(script), str(cache), ",".join(map(str, counts))]
     seconds: dict[tuple[str, int], float] = {}
@@ -114,7 +112,7 @@ def _run_canonical(cache: int, counts: list[int], progress: Progress | None) -> 
 def hardware_tables(
     measured: ComputeCalibration, name: str, usd_per_hour: float | None = None
 ) -> dict[str, Any]:
-    """The measurements as the tables of a hardware file (docs/hardware.md)."""
+    """Hardware-file tables of a measured CPU (docs/hardware.md)."""
     source = measured_source("planner calibrate compute")
     machine = {
         "cores": measured.cores,
@@ -143,8 +141,8 @@ def _thread_counts(cores: int) -> list[int]:
     return sorted({1, 2, 4, cores, *(round(cores * k / 8) for k in range(1, 8))})
 
 
-def _slowdown_by_threads(known: dict[int, float], cores: int) -> tuple[float, ...]:
-    """Slowdown for each number of threads, interpolated, never below one thread's."""
+def _slowdowns(known: dict[int, float], cores: int) -> tuple[float, ...]:
+    """Slowdown for 1 to `cores` threads, interpolated, never below one thread's."""
     import numpy as np
 
     values = np.interp(np.arange(1, cores + 1), list(known), list(known.values()))
@@ -187,7 +185,7 @@ def _clock_ghz() -> float:
 
 
 def _flop_per_cycle() -> float:
-    """Single-precision operations per cycle, by the widest instructions that the CPU names."""
+    """Single-precision FLOP per cycle, by the widest instruction set the CPU reports."""
     flags = _cpuinfo_value("flags").split()
     return next((flops for flag, flops in _FLOP_PER_CYCLE if flag in flags), 8.0)
 

@@ -31,7 +31,7 @@ _LOCAL = ("localhost", "127.0.0.1", "::1")
 
 @dataclass(frozen=True)
 class NetworkCalibration:
-    """Bytes per second, and one-way latency by number of connections."""
+    """Bandwidth in bytes per second, and one-way latency in seconds by number of connections."""
 
     host: str
     bytes_per_s: float
@@ -50,7 +50,7 @@ def calibrate_network(
     seconds: float = _TRANSFER_S,
     progress: Callable[[str], None] | None = None,
 ) -> NetworkCalibration:
-    """Measure bandwidth and latency to `host`."""
+    """Measures bandwidth and latency from this machine to `host`."""
     say = progress or (lambda words: None)
     with _probe_port(host, port) as door:
         say("bandwidth by iperf3" if shutil.which("iperf3") else "bandwidth by a TCP probe")
@@ -65,7 +65,7 @@ def calibrate_network(
 
 
 def serve(port: int = PORT, ready: Callable[[int], None] | None = None) -> None:
-    """Answer probes until the process ends."""
+    """Answers network probes until the process ends."""
     with socket.create_server(("", port), reuse_port=False) as server:
         if ready:
             ready(server.getsockname()[1])
@@ -89,7 +89,7 @@ def _answer_probe(connection: socket.socket) -> None:
 
 @contextlib.contextmanager
 def _probe_port(host: str, port: int) -> Iterator[int]:
-    """The port to probe; for this machine a second process answers on a free one."""
+    """Port to probe; for this machine, a second process answers on a free port."""
     if host not in _LOCAL:
         yield port
         return
@@ -116,7 +116,7 @@ def _connect(host: str, port: int, kind: bytes) -> socket.socket:
 
 
 def _tcp_bytes_per_s(host: str, port: int, seconds: float) -> float:
-    """Bytes per second that arrive, until the far side has counted them all."""
+    """Bytes per second received by the far side over one TCP connection."""
     with _connect(host, port, _SINK) as connection:
         start = time.perf_counter()
         while time.perf_counter() - start < seconds:
@@ -127,7 +127,7 @@ def _tcp_bytes_per_s(host: str, port: int, seconds: float) -> float:
 
 
 def _latency_s(host: str, port: int, connections: int) -> float:
-    """One-way latency, half the median round trip, with this many busy connections."""
+    """One-way latency in seconds (half the median round trip) with this many busy connections."""
     medians: list[float] = []
 
     def ping() -> None:
@@ -153,7 +153,7 @@ def _latency_s(host: str, port: int, connections: int) -> float:
 
 
 def _iperf3_bytes_per_s(host: str, seconds: float) -> float | None:
-    """Bytes per second by iperf3; None if it is missing here or there."""
+    """Bytes per second measured by iperf3; None if either side lacks it."""
     if not shutil.which("iperf3"):
         return None
     command = ["iperf3", "-c", host, "-J", "-t", str(max(1, round(seconds)))]

@@ -6,5 +6,5 @@ from typing import Any
 
 
 def option(default: Any, spelling: str, help: str, **more: Any) -> Any:
-    """A field of a request that is an option of its command (`planner.servers.cli`)."""
+    """Declares a request field as a command-line option; `planner.servers.cli` reads its metadata."""
     return field(default=default, metadata={"option": (spelling, help, more)})

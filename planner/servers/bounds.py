@@ -39,7 +39,7 @@ if TYPE_CHECKING:
 
 
 def server_throughput_bounds(jobs: Sequence[Job]) -> Floats:
-    """Upper bounds on long-run samples per second, one for each job."""
+    """Upper bounds on long-run throughput, in samples per second, one per job."""
     by_group: dict[Hashable, list[int]] = {}
     for index, job in enumerate(jobs):
         by_group.setdefault(_group_key(job), []).append(index)
@@ -52,7 +52,7 @@ def server_throughput_bounds(jobs: Sequence[Job]) -> Floats:
 
 
 def _group_key(job: Job) -> Hashable:
-    """The key of the group in which a plan is bounded."""
+    """Key that jobs share if one `_Group` bounds them together: same step, placement, mode and policy."""
     exchange, site = _parameter_servers(job), job.site
     span = replica_span(exchange, job.computation, site)
     return (
@@ -65,10 +65,8 @@ def _group_key(job: Job) -> Hashable:
 
 
 class _Group:
-    """Plans of the same step, all colocated or all with servers of their own.
-
-    Arrays are places x plans: the first place is a node without a server, then come those with each server.
-    """
+    """Plans with the same step, either all with colocated servers or all with dedicated server machines.
+    Arrays are places x plans: place 0 is a node without a server, place i + 1 the node of server i."""
 
     def __init__(self, jobs: Sequence[Job]) -> None:
         exchange, site = _parameter_servers(jobs[0]), jobs[0].site
@@ -115,7 +113,7 @@ class _Group:
         self.step = StepBounds(self.profile, policy, self._worker_kinds(graph), random=not self.is_sync)
 
     def _worker_kinds(self, graph: OpGraph) -> Kinds:
-        """Workers beside no server (-1) and beside each server, for every flow rate."""
+        """One kind of worker per flow rate and place: beside no server (-1) or beside each server."""
         uses, flows = graph.uses, len(self.flows_s)
         local = np.repeat((-1, *self.hosts), flows)
         away = np.array([[use.on_link and use.channel != server for use in uses] for server in local])
@@ -131,15 +129,14 @@ class _Group:
         )
 
     def samples_per_s(self) -> Floats:
-        """Samples per second of each plan at most; call it after `evaluate_steps`."""
+        """Upper bounds in samples per second, one per plan. Requires `evaluate_steps` to have run."""
         table = self.step.least_s("mean").reshape(-1, len(self.flows_s))
         steps_s = table[:, np.asarray(self.flow_of_plan).reshape(-1)]
-        return (
-            self.sync_steps_per_s(steps_s) if self.is_sync else self.async_steps_per_s(steps_s)
-        ) * self.profile.batch
+        return (self.sync_rates(steps_s) if self.is_sync else self.async_rates(steps_s)) * self.profile.batch
 
-    def sync_steps_per_s(self, steps_s: Floats) -> Floats:
-        """Bounds where all workers run at the rate of the most loaded node."""
+    def sync_rates(self, steps_s: Floats) -> Floats:
+        """Upper bounds in steps per second, summed over workers, where the most loaded node paces all
+        workers."""
         at_places = _elementwise_min(
             1.0 / steps_s,
             _ratio(self.nic, self.size * self.own_down),
@@ -157,8 +154,8 @@ class _Group:
         )
         return np.asarray(np.minimum(at_places.min(axis=0), at_servers.min(axis=0)) * self.workers)
 
-    def async_steps_per_s(self, steps_s: Floats) -> Floats:
-        """Bounds of the best mix of node rates."""
+    def async_rates(self, steps_s: Floats) -> Floats:
+        """Upper bounds in steps per second, summed over workers, for the best mix of node rates."""
         limits = _ratio(self.nic, self.own_down), _ratio(self.nic, self.own_up)
         most = _elementwise_min(
             *limits, _ratio(self.cores, self.host_s)
@@ -193,7 +190,7 @@ class _Group:
 
 @dataclass(frozen=True, slots=True)
 class _StepDemand:
-    """Demand of one step: seconds of a worker, its host and all servers, and bytes each way."""
+    """What one step demands: seconds of its worker, its host and all servers, and bytes each way."""
 
     worker_s: float  # at least, without transfers
     host_s: float
@@ -206,12 +203,11 @@ class _StepDemand:
 def throughput_ceiling(
     exchange: ParameterServers, computation: Computation, site: Site, *, links: bool = True
 ) -> float:
-    """A cheap upper bound on samples per second, looser than `server_throughput_bounds`.
-
-    No worker is faster than its step without transfers; and (`links`) all parameters arrive before the
-    forward pass is over and gradients leave after it, through the NIC of a machine and one connection to each
-    server. Servers' NICs carry what others send, their cores all updates. On a server's own machine stays at
-    most what the largest holds. Infinite for cut replicas."""
+    """Cheap upper bound on samples per second, looser than `server_throughput_bounds`. No worker is faster
+    than its step without transfers. With `links`, downloads end before the forward pass does and
+    gradients leave after it, over the machine's NIC and one connection per server; server NICs and
+    cores carry all of it. Traffic to a server on the worker's own machine is free. Infinite for
+    replicas that span workers."""
     if not site.mesh.is_whole or exchange.policy not in UNRANKED:
         return math.inf
 
@@ -254,7 +250,7 @@ def throughput_ceiling(
 
 
 def _devices_per_worker(job: Job) -> float:
-    """Devices per bounded worker; in lockstep a half-full machine counts as many as the others."""
+    """Devices per bounded worker: 1, or those of a machine; in sync mode the mean over all machines."""
     site = job.site
     if not _parameter_servers(job).sums_inside(site):
         return 1.0
@@ -267,24 +263,24 @@ def _parameter_servers(job: Job) -> ParameterServers:
 
 
 def _has_cut_transfers(exchange: ParameterServers) -> bool:
-    """Whether the policy rewrites the step: P3 and ByteScheduler cut transfers, and P3 deals them over
-    servers. What is bounded is what is run."""
+    """Whether the policy cuts transfers, as P3 and ByteScheduler do, so that the bound needs the cut step."""
     return exchange.policy in STRATEGIES and STRATEGIES[exchange.policy].cuts
 
 
 def _elementwise_min(*rates: Floats) -> Floats:
-    """Elementwise minimum of several arrays."""
+    """Elementwise minimum of arrays, broadcast to one shape."""
     return np.asarray(np.minimum.reduce(np.broadcast_arrays(*rates)))
 
 
 def _ratio(capacity: Floats, demand: Floats | float) -> Floats:
-    """Capacity over demand; infinite where nothing is demanded."""
+    """Capacity divided by demand, elementwise; infinite where the demand is zero."""
     held, asked = np.broadcast_arrays(capacity, np.asarray(demand, float))
     return np.asarray(np.divide(held, asked, out=np.full(asked.shape, math.inf), where=asked > 0))
 
 
 def _fractional_knapsack(capacity: Floats, kinds: Sequence[tuple[float, Floats]]) -> Floats:
-    """Fractional knapsack over kinds of node (demand per step, most steps), least demanding first."""
+    """Largest total steps per second within a capacity, filled by the least demanding kinds of node first.
+    A kind is (demand per step, most steps per second)."""
     total, left = np.zeros(capacity.shape), capacity
     for ask, most in sorted(kinds, key=lambda kind: kind[0]):
         rate = np.minimum(most, _ratio(left, ask))

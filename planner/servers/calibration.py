@@ -46,7 +46,7 @@ LONGEST_S = 1e6
 
 @dataclass(frozen=True, slots=True)
 class Overhead:
-    """A fitted overhead; errors are |fit - measured| over all points."""
+    """Fitted parse overhead, alpha * bytes + beta; errors are |fit - measured| over all points."""
 
     alpha_s_per_byte: float
     beta_s: float
@@ -69,7 +69,7 @@ class Measurement(msgspec.Struct, forbid_unknown_fields=True):
 
 
 def fit_overhead(sizes: npt.ArrayLike, delays_s: npt.ArrayLike, source: str = "") -> Overhead:
-    """Fit alpha and beta to measured delays."""
+    """Fits alpha (seconds per byte) and beta (seconds) to measured parse delays by soft-L1 regression."""
     from scipy.optimize import least_squares
 
     x, y = np.asarray(sizes, float), np.asarray(delays_s, float)
@@ -113,7 +113,7 @@ def fit_overhead(sizes: npt.ArrayLike, delays_s: npt.ArrayLike, source: str = ""
 
 
 def read_measurements(path: Path | str) -> list[Measurement]:
-    """Read a table of isolated transfers: CSV with a header or a JSON list of objects."""
+    """Reads a table of isolated transfers: CSV with a header, or a JSON list of objects."""
     data = read_bytes(path)
     try:
         if data.lstrip()[:1] == b"[":
@@ -127,7 +127,7 @@ def read_measurements(path: Path | str) -> list[Measurement]:
 
 
 def parse_overhead(text: str) -> tuple[float, float]:
-    """Parse `1.6e-10,0.0003` as alpha and beta."""
+    """Parses text such as `1.6e-10,0.0003` into alpha (seconds per byte) and beta (seconds)."""
     try:
         alpha, beta = (float(part) for part in text.split(","))
         if 0 <= alpha < 1 and 0 <= beta < 3600:
@@ -143,7 +143,7 @@ def parse_overhead(text: str) -> tuple[float, float]:
 def isolated_delays(
     profile: Profile, bandwidth_bytes_per_s: float, resource: int = DOWNLINK
 ) -> list[tuple[int, float]]:
-    """(bytes, seconds beyond bytes / bandwidth) of transfers that had their link to themselves."""
+    """(bytes, excess seconds over bytes / bandwidth) of each transfer that had its link to itself."""
     out = []
     for step in range(profile.steps):
         streams = recorded_streams(profile, step, resource)
@@ -168,9 +168,10 @@ MAX_STEPS = 40
 
 @dataclass(frozen=True, slots=True)
 class WindowFit:
-    """An inferred window. `window_bytes` is infinite if no preemption is seen; then WIN is at least
-    `largest_bytes`. Errors are mean distances of end times, relative to the time the transfers took together.
-    `step_windows_bytes` are the windows that fit single steps best: WIN moves with the connection."""
+    """Inferred flow-control window; infinite if no preemption is seen, then WIN is at least
+    `largest_bytes`. Errors are mean distances of end times relative to the time the transfers took
+    together. `step_windows_bytes` are the windows that fit single steps best: WIN moves with the
+    connection."""
 
     window_bytes: float
     largest_bytes: int
@@ -186,7 +187,7 @@ class WindowFit:
 
 
 def infer_window(profiles: Iterable[Profile], wire: Wire, resource: int = DOWNLINK) -> WindowFit:
-    """The window that explains the recorded end times best."""
+    """Infers the window whose reconstruction is closest to the recorded end times."""
     steps = [
         streams
         for profile in profiles
@@ -216,7 +217,7 @@ def infer_window(profiles: Iterable[Profile], wire: Wire, resource: int = DOWNLI
 
 
 def _relative_error(streams: Sequence[Stream], wire: Wire) -> float:
-    """Mean distance of predicted and recorded ends, relative to the time that all transfers took."""
+    """Mean distance between predicted and recorded ends, as a fraction of the time all transfers took."""
     busy_s = max(s.recorded_end_s for s in streams) - min(s.requested_s for s in streams)
     sent = [s for s in reconstruct(streams, wire) if not s.anchor]
     if not sent or busy_s <= 0:  # every transfer stands where it was recorded
@@ -228,7 +229,7 @@ DIRECTIONS = {"downlink": DOWNLINK, "uplink": UPLINK}
 
 
 def load_profiles(paths: Sequence[Path | str]) -> list[Profile]:
-    """Load profile files, and RunMetadata files as the steps of one profile."""
+    """Loads profile files; RunMetadata files become the steps of one more profile."""
     profiles: list[Profile] = []
     traces: list[Path | str] = []
     for path in paths:
@@ -253,7 +254,7 @@ def calibrate_window(
     alpha_s_per_byte: float = 0.0,
     beta_s: float = 0.0,
 ) -> dict[str, WindowFit]:
-    """Infer the flow-control window of each direction from one-worker profiles or RunMetadata files."""
+    """Infers the flow-control window per direction from one-worker profiles or RunMetadata files."""
     profiles = load_profiles(paths)
     wire = Wire(_known_bandwidth(profiles, bandwidth_bytes_per_s), inf, 0.0, alpha_s_per_byte, beta_s)
     fits = {}
@@ -269,7 +270,7 @@ def calibrate_window(
 def calibrate_overhead(
     paths: Sequence[Path | str], bandwidth_bytes_per_s: float | None = None
 ) -> dict[str, Overhead]:
-    """Fit alpha and beta of each direction to captured transfers or profiles."""
+    """Fits parse overhead per direction to captured transfers or profiles."""
     points: dict[str, list[tuple[float, float]]] = {}
     source = "capture"
     for path in paths:

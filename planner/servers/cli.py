@@ -27,7 +27,7 @@ WRITTEN = ("study",)  # files: that they can be written is checked first
 
 
 def _add_options(request: type[Any], **defaults: Any) -> Callable[[Callable[..., None]], Callable[..., None]]:
-    """Decorate a command with the fields of a request as options; it gets them as `values`."""
+    """Decorator that adds the fields of a request to a command as options and passes them as `values`."""
     hints = get_type_hints(request)
     options = {}
     for entry in fields(request):

@@ -41,7 +41,7 @@ from planner.parallel.collectives import Kind
 from planner.parallel.collectives.peers import peers_of
 from planner.parallel.data import settings
 from planner.parallel.plan import Site, flow_limit_bytes_per_s, host_cores, network_figure
-from planner.servers.synthesis import step_with_servers
+from planner.servers.synthesis import server_step
 from planner.simulator.cluster import FABRIC, Cluster, Node
 from planner.simulator.policy import Fifo, Multiplexed, Policy
 from planner.simulator.step import DOWNLINK, HOST, PS, UPLINK, WORKER, Op, Profile
@@ -99,7 +99,7 @@ def machine_counts(
     servers: int = 1,
     colocated: bool = False,
 ) -> tuple[tuple[Hardware, int], ...]:
-    """Machines that a cluster rents, by kind, with `device_count` workers on each worker machine."""
+    """(machine, count) for each kind of machine a cluster rents; workers fill all devices of a machine."""
     for name, value in (("workers", workers), ("servers", servers)):
         if not 1 <= value <= _LIMITS[name]:
             raise BadInput(f"{name} is {value}; a cluster has between 1 and {_LIMITS[name]:,}")
@@ -129,20 +129,19 @@ def _worker_and_server_hardware(
     return worker_kind, server_kind
 
 
-def server_host_names(worker: Hardware, market: Market, words: Sequence[str]) -> tuple[str | None, ...]:
-    """Names of the machines that servers may stand on, in order; None is beside the workers. Machines
-    without a price or a network figure are left out."""
+def host_names(worker: Hardware, market: Market, words: Sequence[str]) -> tuple[str | None, ...]:
+    """Names of priced machines with a known network that may host servers, in order; None means colocated."""
     words = tuple(words)
     return market.once(("hosts", worker.name, words), lambda: _find_server_hosts(worker, market, words))
 
 
 def host(name: str, worker: Hardware, market: Market) -> Hardware:
-    """The machine with a host's name."""
+    """Hardware of the machine with this name."""
     return worker if name == worker.name else market.find_machine(name)
 
 
 def cheap_servers(worker: Hardware, market: Market) -> tuple[Hardware, ...]:
-    """CPU machines of the worker's provider that are cheaper and on the price-bandwidth frontier."""
+    """CPU machines of the worker's provider, cheaper than the worker, on the price-bandwidth frontier."""
     return market.once(("cheap", worker.name), lambda: tuple(_frontier_cpu_machines(worker, market)))
 
 
@@ -188,8 +187,7 @@ def _frontier_cpu_machines(worker: Hardware, market: Market) -> Iterator[Hardwar
 
 
 def server_memory_bytes(parameter_bytes: float, workers: int) -> float:
-    """Memory of a server: its parameters, their momentum, and a gradient from every worker at worst. What is
-    sent is read from the parameters themselves."""
+    """Peak memory of a server in bytes: parameters, momentum, one gradient per worker, and the framework."""
     if workers < 1:
         raise BadInput(f"workers is {workers}; a server serves at least one")
     copies = 1 + optimizer_named("momentum").state_bytes / BYTES_PER_ELEMENT + workers
@@ -197,7 +195,7 @@ def server_memory_bytes(parameter_bytes: float, workers: int) -> float:
 
 
 def server_memory_error(hardware: Hardware, parameter_bytes: float, workers: int) -> str:
-    """Why a server lacks memory for its parameters; empty if it fits or its memory is unknown."""
+    """Explains why a server cannot hold its parameters; empty string if it can or its memory is unknown."""
     if hardware.memory_bytes is None:
         return ""
     need, usable = server_memory_bytes(parameter_bytes, workers), hardware.memory_bytes * USABLE["cpu"]
@@ -214,7 +212,7 @@ UNRANKED: dict[str, Policy] = {"multiplexed": Multiplexed(), "fifo": Fifo()}  # 
 
 
 def lower_servers(exchange: ParameterServers, computation: Computation, site: Site) -> Case:
-    """Lower a plan with parameter servers to a simulator case."""
+    """Lowers a parameter-server plan to a simulator case."""
     from planner.simulator.simulate import Case
 
     profile, policy = schedule_step(exchange, computation, site)
@@ -228,7 +226,7 @@ def lower_servers(exchange: ParameterServers, computation: Computation, site: Si
 
 
 def schedule_step(exchange: ParameterServers, computation: Computation, site: Site) -> tuple[Profile, Policy]:
-    """Apply the ordering strategy: the step and its policy."""
+    """The plan's step after its ordering strategy has rewritten it, and the policy that orders transfers."""
     profile = replica_step(exchange, computation, site)
     if exchange.policy in UNRANKED:
         return profile, UNRANKED[exchange.policy]
@@ -246,33 +244,29 @@ def schedule_step(exchange: ParameterServers, computation: Computation, site: Si
 
 
 def replica_step(exchange: ParameterServers, computation: Computation, site: Site) -> Profile:
-    """The step of a replica before an ordering strategy."""
+    """Step of one replica, before any ordering strategy."""
     # with one server a rule changes nothing but the parsing that its framework does
     where = ("step", exchange.servers, exchange.placement, site.hosts_parse)
 
     profile = kept_on(
         computation,
         where,
-        lambda: step_with_servers(
-            computation, exchange.servers, exchange.placement, on_host=site.hosts_parse
-        ),
+        lambda: server_step(computation, exchange.servers, exchange.placement, on_host=site.hosts_parse),
     )
     span = replica_span(exchange, computation, site)
     if span is None:
         return profile
-    from planner.servers.partition.replica import scale_to_replica
+    from planner.servers.partition.replica import scale_profile
 
-    return kept_on(
-        computation, (*where, site.hardware.name, span.cuts), lambda: scale_to_replica(profile, span)
-    )
+    return kept_on(computation, (*where, site.hardware.name, span.cuts), lambda: scale_profile(profile, span))
 
 
 def replica_span(exchange: ParameterServers, computation: Computation, site: Site) -> Span | None:
-    """The spread of a replica over its workers; None for one worker per replica."""
+    """How a replica's stages spread over its workers; None with one worker per replica."""
     many = site.mesh.size
     if many == 1:
         return None
-    from planner.servers.partition.replica import find_spans, pick_span
+    from planner.servers.partition.replica import find_spans, pick
 
     worker, rate, network = site.hardware, site.nic_bytes_per_s, computation.network
     assert network is not None, "recorded steps are those of one worker"
@@ -280,16 +274,16 @@ def replica_span(exchange: ParameterServers, computation: Computation, site: Sit
     def search_spans() -> list[Span]:
         from planner.servers.partition.layers import constants_for
 
-        alone = step_with_servers(computation, 1, "greedy")
+        alone = server_step(computation, 1, "greedy")
         return find_spans(network, worker, constants_for(worker, bandwidth_bytes_per_s=rate), alone, many)
 
     spans = kept_on(computation, ("spans", worker.name, many, rate), search_spans)
     servers = exchange.servers * (site.market.nic_bytes_per_s(exchange.machine(site)) or np.nan)
-    return pick_span(spans, site.replicas, rate, servers)
+    return pick(spans, site.replicas, rate, servers)
 
 
 def plan_cluster(exchange: ParameterServers, site: Site) -> Cluster:
-    """The cluster of a plan, with servers apart or beside the workers."""
+    """Simulated cluster of a plan; a replica that spans workers is one node with all their NICs."""
     cluster = cluster_of(
         site.hardware,
         site.replicas,
@@ -316,7 +310,7 @@ WORDS: dict[Kind, str] = {"reduce_scatter": "sum", "all_gather": "share"}
 
 
 def sum_inside_machines(step: Profile, site: Site) -> Profile:
-    """Add reductions inside each machine to the step of one of its devices."""
+    """Adds reduce-scatter and all-gather inside each machine to the step of one of its devices."""
     library = settings.library("auto", "auto", site)
     peers = peers_of(replace(site, workers=min(site.workers, site.devices)), library)
     ops: list[Op] = []
@@ -355,7 +349,7 @@ def sum_inside_machines(step: Profile, site: Site) -> Profile:
 
 
 def add_fabric(cluster: Cluster, site: Site) -> Cluster:
-    """Add the fabric to a cluster, with the devices of a machine as a group led by its first."""
+    """Adds the intra-machine fabric to a cluster; a machine's devices form a group led by its first."""
     far = cluster.server_nodes[0]
     return replace(
         cluster,
@@ -366,7 +360,7 @@ def add_fabric(cluster: Cluster, site: Site) -> Cluster:
 
 
 def _delivered_bytes(step: Profile) -> dict[int, int]:
-    """The op that delivers each tensor to the devices (receipt or host parsing), with its bytes."""
+    """Bytes that each op delivers to the devices; the op is a download or the host parsing one."""
     out: dict[int, int] = {}
     sizes = {op: int(step.bytes[op]) for op in np.flatnonzero(step.resource == DOWNLINK).tolist()}
     for op in step.topological_order().tolist():

@@ -36,11 +36,10 @@ COLUMNS = (
 
 
 def order_rows(comparison: OrderComparison) -> list[dict[str, Any]]:
-    """One row per strategy, and the ideal."""
+    """Table rows, one per strategy and a last one for the ideal."""
     best = max(comparison.results, key=lambda result: result.samples_per_s)
     out = [
-        asdict(result)
-        | {"summary": _strategy_summary(result.strategy), "_choice": ">" if result is best else ""}
+        asdict(result) | {"summary": _summary(result.strategy), "_choice": ">" if result is best else ""}
         for result in comparison.results
     ]
     ideal = {
@@ -57,7 +56,7 @@ def order_rows(comparison: OrderComparison) -> list[dict[str, Any]]:
 
 
 def order_table(comparison: OrderComparison, barrier: bool, tuned: Tuned | None = None) -> Table:
-    """Table of strategies and the ideal, with whether ordering can help."""
+    """Table comparing strategies with the ideal; its notes say what keeps a step busy."""
     busy = ", ".join(f"{r} {format_seconds(s)}" for r, s in comparison.bounds.resource_s.items())
     running = (
         "A barrier ends each step (TensorFlow)."
@@ -71,12 +70,12 @@ def order_table(comparison: OrderComparison, barrier: bool, tuned: Tuned | None 
     return Table(order_rows(comparison), COLUMNS, notes=notes)
 
 
-def _strategy_summary(name: str) -> str:
+def _summary(name: str) -> str:
     return STRATEGIES[name].summary if name in STRATEGIES else "the order of your file"
 
 
 def order_page(answer: OrderAnswer, *, energy: bool = False) -> Page:
-    """The page of an answer about orders."""
+    """Report page for an order comparison."""
     comparison = answer.comparison
     table = order_table(comparison, answer.request.barrier, answer.tuned)
     first = comparison.results[0]
@@ -85,11 +84,11 @@ def order_page(answer: OrderAnswer, *, energy: bool = False) -> Page:
         Picture(lambda: throughput_chart(comparison)),
         Picture(lambda: _measures_chart(comparison)),
         Picture(lambda: _waiting_chart(comparison)),
-        _step_picture(answer, first.strategy, "step", f"One step with {first.strategy}"),
+        _step_plot(answer, first.strategy, "step", f"One step with {first.strategy}"),
     ]
     if best is not first:
         pictures.append(
-            _step_picture(answer, best.strategy, "best", f"One step with {best.strategy}, the fastest")
+            _step_plot(answer, best.strategy, "best", f"One step with {best.strategy}, the fastest")
         )
     source = answer.profile.source or "synthesized from the catalogue"
     return Page(
@@ -109,7 +108,7 @@ def order_page(answer: OrderAnswer, *, energy: bool = False) -> Page:
     )
 
 
-def _step_picture(answer: OrderAnswer, strategy: str, key: str, title: str) -> Picture:
+def _step_plot(answer: OrderAnswer, strategy: str, key: str, title: str) -> Picture:
     from planner.answers.timeline import simulate_window
     from planner.simulator.simulate import Case
 
@@ -121,7 +120,7 @@ def _step_picture(answer: OrderAnswer, strategy: str, key: str, title: str) -> P
 
 
 def throughput_chart(comparison: OrderComparison) -> Chart:
-    """Simulated throughput of each order, and what no order can beat."""
+    """Bar chart of simulated samples per second by order, with the upper bound of any order."""
     results = comparison.results
     ideal, speed = comparison.ideal_samples_per_s, [r.samples_per_s for r in results]
     ends = [(r.samples_per_s_low, r.samples_per_s_high) for r in results]
@@ -148,12 +147,10 @@ def throughput_chart(comparison: OrderComparison) -> Chart:
     x = {"title": {"text": "samples/s"}, "rangemode": "tozero"}
     caption = f"In each bar: its gain over {results[0].strategy}. Intervals as simulated."
     data = [simulated, line]
-    return rows_chart(
-        "orders", "Throughput of each order", caption, names=_strategy_names(comparison), data=data, x=x
-    )
+    return rows_chart("orders", "Throughput of each order", caption, names=_names(comparison), data=data, x=x)
 
 
-def _strategy_names(comparison: OrderComparison) -> list[str]:
+def _names(comparison: OrderComparison) -> list[str]:
     return [result.strategy for result in comparison.results]
 
 
@@ -167,13 +164,7 @@ def _measures_chart(comparison: OrderComparison) -> Chart:
     caption = "1 is ideal: every byte travels while something computes. Bars below -1 are cut."
     x = {"range": [max(low, -1.0), 1.05]}
     return rows_chart(
-        "measures",
-        "Efficiency and overlap",
-        caption,
-        names=_strategy_names(comparison),
-        data=data,
-        x=x,
-        **PAIRS,
+        "measures", "Efficiency and overlap", caption, names=_names(comparison), data=data, x=x, **PAIRS
     )
 
 
@@ -186,6 +177,4 @@ def _waiting_chart(comparison: OrderComparison) -> Chart:
     ]
     x = {"rangemode": "tozero", "tickformat": ".0%", "title": {"text": "of a step"}}
     caption = "How long a worker's device has nothing to do, and how long it waits for the slowest worker."
-    return rows_chart(
-        "waiting", "Waiting", caption, names=_strategy_names(comparison), data=data, x=x, **PAIRS
-    )
+    return rows_chart("waiting", "Waiting", caption, names=_names(comparison), data=data, x=x, **PAIRS)

@@ -40,7 +40,7 @@ from planner.servers.orders import (
     UNORDERED,
     OrderComparison,
     compare_orders,
-    single_worker_machines,
+    order_cluster,
     slowest_nic_bytes_per_s,
 )
 from planner.servers.synthesis import profile_for
@@ -57,7 +57,7 @@ RANDOM_TRIALS = 10  # before the search learns, as in ByteScheduler
 
 @dataclass(frozen=True, slots=True)
 class Tuned:
-    """The best trial, and all trials as (partition_bytes, credit_bytes, samples_per_s)."""
+    """Best trial of a tuning, and all trials as (partition_bytes, credit_bytes, samples_per_s)."""
 
     partition_bytes: int
     credit_bytes: int
@@ -76,9 +76,9 @@ def tune(
     precision: float = 0.01,
     progress: Progress = ignore_progress,
 ) -> Tuned:
-    """Search ByteScheduler's partition and credit for the most samples per second, in `trials` simulations.
-    Give the profile that is to run: `pipeline_step` for a framework without a barrier. The seed is that of
-    `setting`."""
+    """Searches ByteScheduler's partition and credit sizes for most samples per second, in `trials`
+    simulations. `profile` is the step to run: `pipeline_step` for frameworks without a barrier. The
+    seed is that of `setting`."""
     if trials < 1:
         raise BadInput(f"trials is {trials}; tuning needs at least one simulation")
     import optuna
@@ -126,7 +126,7 @@ def _open_study(storage: Path | str | None, name: str) -> Any:
 
 
 def _fingerprint(profile: Profile, cluster: Cluster, setting: Setting, mode: Mode, seed: int) -> str:
-    """Name of the study in its file, which keeps trials of other jobs, clusters or seeds apart."""
+    """Study name that keeps trials of different jobs, clusters and seeds apart in one file."""
     import hashlib
 
     digest = hashlib.sha256(repr((profile.names, cluster, setting, mode, seed)).encode())
@@ -141,7 +141,7 @@ _MILLISECONDS = {"min": 0, "max": 60_000}
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class OrderRequest:
-    """The options of `planner order`: sizes and bandwidths as people write them."""
+    """Options of `planner order`; sizes and bandwidths are text such as 4MiB or 3Gbit."""
 
     model: str | None = option(None, "--model -m", "Network: a catalog name or a .toml file, e.g. vgg16.")
     hardware: str | None = option(None, "--hardware", "Machine of each worker, e.g. g3.8xlarge.")
@@ -189,7 +189,7 @@ class OrderRequest:
 
 @dataclass(frozen=True, slots=True)
 class OrderAnswer(Shown):
-    """The comparison, the profile it is about, and what was tuned."""
+    """Order comparison with the profile, cluster and tuning behind it."""
 
     page_maker = "planner.servers.order_page.order_page"
     comparison: OrderComparison
@@ -201,7 +201,7 @@ class OrderAnswer(Shown):
 
 
 def order_for(request: OrderRequest, *, progress: Progress = ignore_progress) -> OrderAnswer:
-    """Compare the orders that a request asks for."""
+    """Compares the transfer orders that a request asks for."""
     if request.mode not in ("sync", "async"):
         raise unknown_name("mode", request.mode, ("sync", "async"))
     if request.exchange not in EXCHANGES:
@@ -212,7 +212,7 @@ def order_for(request: OrderRequest, *, progress: Progress = ignore_progress) ->
     names, options = _parse_strategies(request.strategies), _strategy_options(request)
     nic, flow = _nic_and_flow_limit(request)
     profile = _requested_profile(request)
-    cluster = single_worker_machines(
+    cluster = order_cluster(
         request.workers,
         profile.servers,
         nic,
@@ -256,7 +256,7 @@ def order_for(request: OrderRequest, *, progress: Progress = ignore_progress) ->
 
 
 def best_priorities_json(answer: OrderAnswer) -> str:
-    """Priorities of the fastest strategy that orders whole transfers, as JSON for `--priorities`."""
+    """JSON for `--priorities`, taken from the fastest strategy that orders whole transfers."""
     whole = set(answer.profile.names)
     ranked = sorted(answer.comparison.results, key=lambda r: -r.samples_per_s)
     for result in ranked:
@@ -267,7 +267,7 @@ def best_priorities_json(answer: OrderAnswer) -> str:
 
 
 def _nic_and_flow_limit(request: OrderRequest) -> tuple[float, float | None]:
-    """Bandwidth of every NIC, and the flow limit if the machine's own network is used."""
+    """Bytes per second of every NIC, and the limit per connection; None with --bandwidth."""
     if request.bandwidth:
         return bandwidth_bytes_per_s(request.bandwidth), None
     if request.hardware is None:
@@ -277,7 +277,7 @@ def _nic_and_flow_limit(request: OrderRequest) -> tuple[float, float | None]:
 
 
 def _requested_profile(request: OrderRequest) -> Profile:
-    """The given profile, or a synthesized one if the batch fits in memory."""
+    """Profile given by --profile, else synthesized; raises Infeasible if the batch exceeds memory."""
     if request.profile is not None:
         if request.model or request.batch:
             raise BadInput("a profile has its own model and batch: give --profile alone, or --model")
@@ -339,7 +339,7 @@ class PlannedTransfer(msgspec.Struct, forbid_unknown_fields=True):
 
 
 class PriorityFile(msgspec.Struct, forbid_unknown_fields=True):
-    """A priority file."""
+    """Contents of a file that `planner order --export` writes and `--priorities` reads."""
 
     transfers: list[PlannedTransfer]
     model: str = ""
@@ -347,7 +347,7 @@ class PriorityFile(msgspec.Struct, forbid_unknown_fields=True):
 
 
 def policy_priorities(policy: Policy) -> dict[str, float]:
-    """Priority of each transfer that a policy orders; for blocks, the index of the block."""
+    """Priority of each transfer that a policy orders; for block policies, the index of its block."""
     if isinstance(policy, Ordered | Sliced | Credit):
         return dict(policy.priorities)
     if isinstance(policy, Blocks):
@@ -356,7 +356,7 @@ def policy_priorities(policy: Policy) -> dict[str, float]:
 
 
 def priorities_json(profile: Profile, strategy: str, policy: Policy) -> str:
-    """A priority file as JSON, first transfer first."""
+    """Priority file as JSON text, most urgent transfer first."""
     ranked = sorted(policy_priorities(policy).items(), key=lambda item: (item[1], item[0]))
     transfers = [PlannedTransfer(name, priority) for name, priority in ranked]
     data = msgspec.json.encode(PriorityFile(transfers, profile.model, strategy))
@@ -364,7 +364,7 @@ def priorities_json(profile: Profile, strategy: str, policy: Policy) -> str:
 
 
 def read_priorities(path: Path | str, profile: Profile) -> dict[str, float]:
-    """Read a priority file and check it against the transfers of a profile."""
+    """Reads a priority file, checks it against a profile, and adds priorities of unnamed uploads."""
     try:
         file = from_json(read_bytes(path, MAX_BYTES), PriorityFile)
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:

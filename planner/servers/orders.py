@@ -35,43 +35,43 @@ LINKS = (ResourceKind.DOWNLINK, ResourceKind.UPLINK, ResourceKind.LINK)
 
 @dataclass(frozen=True, slots=True)
 class Bounds:
-    """Seconds per step on each resource (Hashemi et al. (2018), equation 1)."""
+    """Seconds per step on each resource (Hashemi et al. 2018, equation 1)."""
 
     resource_s: dict[Resource, float]
 
     @property
     def lower_s(self) -> float:
-        """Time of the busiest resource, which no order can beat."""
+        """Seconds of the busiest resource: no order makes a step shorter."""
         return max(self.resource_s.values())
 
     @property
     def upper_s(self) -> float:
-        """Time if nothing overlaps."""
+        """Seconds per step if nothing overlaps."""
         return sum(self.resource_s.values())
 
     @property
     def communication_s(self) -> float:
-        """N: time of the busiest link in one direction."""
+        """N: seconds per step on the busiest link."""
         links = (s for resource, s in self.resource_s.items() if resource.kind in LINKS)
         return max(links, default=0.0)
 
     @property
     def computation_s(self) -> float:
-        """C: time of the worker."""
+        """C: seconds per step of worker computation."""
         return self.resource_s.get(COMPUTATION, 0.0)
 
 
 def trace_run(
     profile: Profile, cluster: Cluster, policy: Policy, mode: Mode, options: RunOptions
 ) -> Timeline:
-    """Run a simulation and return its timeline."""
+    """Runs a simulation and returns its timeline."""
     timeline = run(profile, cluster, policy, mode, replace(options, timeline=True)).timeline
     assert timeline is not None
     return timeline
 
 
 def step_bounds(profile: Profile, bandwidth_bytes_per_s: float) -> Bounds:
-    """Cost of the mean step on each resource at one worker's share of the bandwidth."""
+    """Seconds of the mean step on each resource at one worker's share of the bandwidth."""
     if not bandwidth_bytes_per_s > 0:
         raise BadInput(f"bandwidth is {bandwidth_bytes_per_s} bytes a second; it must be above zero")
     cost = np.where(
@@ -85,23 +85,20 @@ def step_bounds(profile: Profile, bandwidth_bytes_per_s: float) -> Bounds:
 
 
 def ordering_efficiency(step_s: float, bounds: Bounds) -> float:
-    """Ordering efficiency E (Hashemi et al. 2018, equation 2): 1 at the lower bound, 0 without overlap.
-
-    A step on one resource only has nothing to order: 1.
-    """
+    """Ordering efficiency E (Hashemi et al. 2018, equation 2): 1 at the lower bound, 0 without overlap."""
     span = bounds.upper_s - bounds.lower_s
     return (bounds.upper_s - step_s) / span if span > 0 else 1.0
 
 
 def overlap_coefficient(communication_s: float, computation_s: float, step_s: float) -> float:
-    """Alpha of TicTac, section 3.2: the achieved share of possible overlap, (N + C - T) / min(N, C). Below
-    0 where a step waits for more than its own N and C."""
+    """Overlap coefficient alpha (TicTac, section 3.2): (N + C - T) / min(N, C), 1 at full overlap.
+    Negative if a step takes longer than N + C."""
     shorter = min(communication_s, computation_s)
     return (communication_s + computation_s - step_s) / shorter if shorter > 0 else 1.0
 
 
 def idle_s(timeline: Timeline) -> Floats:
-    """Seconds that the device idles in each (worker, step): T_wait."""
+    """T_wait: seconds that the device idles, one value per (worker, step)."""
     keys, inverse = _worker_steps(timeline)
     busy = np.zeros(len(keys))
     own = timeline["resource"] == WORKER
@@ -110,8 +107,8 @@ def idle_s(timeline: Timeline) -> Floats:
 
 
 def straggler_shares(timeline: Timeline) -> Floats:
-    """Longest wait for the slowest worker in each step, as a share of the step (TicTac, section 6.3). A
-    worker has done its part when its last upload (or, without uploads, op) has ended."""
+    """Longest wait for the slowest worker, as a fraction of each step (TicTac, section 6.3). A worker is
+    done when its last upload (or, without uploads, its last op) has ended."""
     resource = UPLINK if (timeline["resource"] == UPLINK).any() else WORKER
     own = timeline[timeline["resource"] == resource]
     workers = int(timeline["worker"].max()) + 1
@@ -128,7 +125,7 @@ def straggler_shares(timeline: Timeline) -> Floats:
 
 
 def count_download_orders(timeline: Timeline) -> tuple[int, int]:
-    """Number of distinct download orders in a run, and of (worker, step) pairs counted."""
+    """Number of distinct download orders in a run, and number of (worker, step) pairs counted."""
     own = timeline[timeline["resource"] == DOWNLINK]
     own = own[np.lexsort((own["start_s"], own["step"], own["worker"]))]
     sequences: dict[tuple[int, int], list[int]] = {}
@@ -177,7 +174,7 @@ UNORDERED = {  # why no order of a strategy's transfers is better
 
 @dataclass(frozen=True, slots=True)
 class OrderResult:
-    """Measures of one strategy."""
+    """Simulated measures of one ordering strategy."""
 
     strategy: str
     step_s: float
@@ -195,7 +192,7 @@ class OrderResult:
 
 @dataclass(frozen=True, slots=True)
 class OrderComparison:
-    """Results of all strategies, and their bounds."""
+    """Results, schedules and bounds of all compared strategies."""
 
     results: tuple[OrderResult, ...]
     schedules: Mapping[str, Schedule]
@@ -212,7 +209,7 @@ class OrderComparison:
         return self.workers * self.batch / self.ideal_step_s
 
     def sentence(self) -> str:
-        """State whether ordering can help here, and why."""
+        """Verdict in words: whether ordering can help here, and by how much at most."""
         n, c = self.bounds.communication_s, self.bounds.computation_s
         ratio = n / c if c > 0 else float("inf")
         possible = self.results[0].step_s / self.ideal_step_s - 1
@@ -229,17 +226,14 @@ class OrderComparison:
 
 
 def slowest_nic_bytes_per_s(cluster: Cluster, nodes: Iterable[int]) -> float:
-    """Bandwidth of the slowest NIC among these nodes, in its slower direction."""
+    """Bytes per second of the slowest NIC among these nodes, in its slower direction."""
     return min(min(cluster.nodes[n].egress_bytes_per_s, cluster.nodes[n].ingress_bytes_per_s) for n in nodes)
 
 
 def cluster_bounds(profile: Profile, cluster: Cluster, *, barrier: bool = False) -> Bounds:
-    """Bounds of a step (Hashemi et al. (2018), equation 1) for the slowest worker of a cluster.
-
-    With several servers a worker's own NIC carries what all of them send: it is a resource too. With a
-    barrier, where every upload waits for every download, the two directions never work at once: they are one
-    resource, as N of TicTac counts all transfers of a step.
-    """
+    """Bounds of a step (Hashemi et al. 2018, equation 1) for the slowest worker of a cluster. With several
+    servers the worker's own NIC is a resource too. With a barrier the two directions never overlap, so
+    they count as one link, as in TicTac's N."""
     own = slowest_nic_bytes_per_s(cluster, cluster.worker_nodes)
     server = slowest_nic_bytes_per_s(cluster, cluster.server_nodes)
     shared = min(own, server / cluster.workers, cluster.flow_bytes_per_s)  # all workers transfer at once
@@ -278,12 +272,10 @@ def compare_orders(
     priorities: Mapping[str, float] | None = None,
     progress: Progress = ignore_progress,
 ) -> OrderComparison:
-    """Simulate ordering strategies on one cluster. `options` holds those of a strategy by its name;
-    `priorities` adds a row of that name with an order of the user's own, for the transfers of the profile as
-    it is.
-
-    Without a `barrier` a tensor is downloaded as soon as it is updated, beside the next forward pass.
-    """
+    """Simulates ordering strategies on one cluster and compares their throughput. `options` maps a
+    strategy's name to its settings; `priorities` adds a row with the user's own order for the uncut
+    transfers. Without a `barrier`, tensors are downloaded right after their update, beside the next
+    forward."""
     names = list(dict.fromkeys([BASELINE, *strategies]))
     running = profile if barrier else pipeline_step(profile)
     setting = Setting(
@@ -346,7 +338,7 @@ def compare_orders(
     return OrderComparison(tuple(results), schedules, lowest, profile.batch, cluster.workers)
 
 
-def single_worker_machines(
+def order_cluster(
     workers: int,
     servers: int,
     bandwidth_bytes_per_s: float,
@@ -355,7 +347,7 @@ def single_worker_machines(
     slow_link_bytes_per_s: float | None = None,
     flow_bytes_per_s: float | None = None,
 ) -> Cluster:
-    """A cluster with one machine per worker and server; the last worker or its link may be slower."""
+    """Cluster with one machine per worker and per server; the last worker or its link may be slower."""
     cluster = Cluster.uniform(workers, servers, bandwidth_bytes_per_s)
     if flow_bytes_per_s is not None:
         cluster = replace(cluster, flow_bytes_per_s=flow_bytes_per_s)

@@ -19,25 +19,10 @@ from planner.model import Model
 from planner.note import Note, Topic
 from planner.parallel._base import Asked, Axis, AxisFlag, Divisible
 from planner.parallel.collectives.peers import link_notes
-from planner.parallel.data import (
-    ChangeKind,
-    Exchange,
-    Job,
-    Labels,
-    Rented,
-    Variant,
-    settings,
-    with_choices,
-)
+from planner.parallel.data import ChangeKind, Exchange, Job, Labels, Rented, Variant, settings, with_choices
 from planner.parallel.plan import Site
 from planner.search.request import SERVER_WORDS
-from planner.servers.lowering import (
-    cheap_servers,
-    host,
-    lower_servers,
-    server_host_names,
-    server_memory_error,
-)
+from planner.servers.lowering import cheap_servers, host, host_names, lower_servers, server_memory_error
 from planner.servers.placement import place_model, server_bytes
 from planner.simulator.cluster import COMPUTATION, FABRIC, HOSTS, Resource, ResourceKind
 from planner.simulator.policy import DEFAULT_WINDOW_BYTES, Mode
@@ -81,9 +66,9 @@ RESOURCES = {
 
 @dataclass(frozen=True, slots=True)
 class ParameterServers(Exchange):
-    """`host` is the machine of a server, by name; None: servers live on the workers' machines, one on each of
-    the first. With one server all placements that cut no tensor are alike. `aggregate`: what talks to the
-    servers, every device or, once for all of them, every machine (`planner.servers.lowering`)."""
+    """Parameter servers as a gradient exchange. `host` names the servers' machine; None colocates server i
+    with the workers of machine i. `aggregate` says who talks to the servers: every device, or every
+    machine once for its devices (`planner.servers.lowering`)."""
 
     kind: ClassVar[str] = "servers"
 
@@ -105,7 +90,7 @@ class ParameterServers(Exchange):
         return f"{self.servers:03d}/{place}/{self.placement}/{self.policy}/{self.mode}{together}"
 
     def sums_inside(self, site: Site) -> bool:
-        """Whether gradients are summed in each machine before they go to the servers."""
+        """Whether devices of a machine sum their gradients before the machine talks to the servers."""
         return self.aggregate == "machine" and min(site.workers, site.devices) > 1
 
     @classmethod
@@ -116,14 +101,14 @@ class ParameterServers(Exchange):
 
     @classmethod
     def _candidate_exchanges(cls, asked: Asked, site: Site) -> Iterator[Self]:
-        """Placements, hosts and policies to search."""
+        """Feasible combinations of server count, host, placement and policy to search."""
         whole = site.mesh.is_whole
         if settings.missing_bandwidth(site):
             return
         named, aggregate = asked.settings, asked.choices.get("aggregate")
         rules = named.get("placements") or (FEW_PLACEMENTS if asked.brief else PLACEMENTS)
         policies = named.get("policies") or ("multiplexed",)
-        hosts = server_host_names(site.hardware, site.market, named.get("server_hardware") or SERVER_WORDS)
+        hosts = host_names(site.hardware, site.market, named.get("server_hardware") or SERVER_WORDS)
         mode: Mode = named.get("mode") or "async"
         for servers in named.get("servers") or (FEW_SERVERS if asked.brief else SERVERS):
             placements: Sequence[str] = rules if servers > 1 else rules[:1]
@@ -138,15 +123,13 @@ class ParameterServers(Exchange):
                         (rule, policy) for policy in policies if policy in SPAN_POLICIES for rule in evenly
                     ]
                 for rule, policy in ways:
-                    result = cls(
-                        servers, place, rule, policy, mode, _aggregate_level(aggregate, policy, site)
-                    )
+                    result = cls(servers, place, rule, policy, mode, _aggregation(aggregate, policy, site))
                     if result.infeasibility(site) is None:
                         yield result
 
     @classmethod
     def _requested_exchange(cls, asked: Asked, site: Site) -> Self:
-        """The exchange that a request names; a list where one value is needed is refused."""
+        """The one exchange a request names; raises BadInput where it names several values."""
         named = asked.settings
         for flag, name in (("--policy", "policies"), ("--placement", "placements"), ("--servers", "servers")):
             _refuse_several(flag, named.get(name))
@@ -156,9 +139,7 @@ class ParameterServers(Exchange):
         names = [word for word in words if word not in SERVER_WORDS]
         hosts: list[str | None] = [kind.name for kind in site.market.select_machines(names)] if names else []
         if len(names) < len(words):
-            hosts += server_host_names(
-                site.hardware, site.market, [word for word in words if word in SERVER_WORDS]
-            )
+            hosts += host_names(site.hardware, site.market, [word for word in words if word in SERVER_WORDS])
         hosts = list(dict.fromkeys(hosts))
         if len(hosts) > 1:
             places = ", ".join("beside the workers" if name is None else name for name in hosts)
@@ -172,7 +153,7 @@ class ParameterServers(Exchange):
             placement=(named.get("placements") or PLACEMENTS)[0],
             policy=policy,
             mode=named.get("mode") or "async",
-            aggregate=_aggregate_level(None, policy, site),
+            aggregate=_aggregation(None, policy, site),
         )
 
     def infeasibility(
@@ -217,14 +198,14 @@ class ParameterServers(Exchange):
         return ""
 
     def _memory_shortfall(self, model: Model, site: Site) -> str:
-        """Why the largest server lacks memory for its parameters; empty if it fits."""
+        """Explains why the largest server cannot hold its parameters; empty string if it can."""
         where = ("largest server", model.name, self.servers, self.placement)
-        largest = site.market.once(where, lambda: _fullest_server_bytes(model, self.servers, self.placement))
+        largest = site.market.once(where, lambda: _fullest_bytes(model, self.servers, self.placement))
         senders = site.machines if self.sums_inside(site) else site.replicas
         return server_memory_error(self.machine(site), largest, senders)
 
     def machine(self, site: Site) -> Hardware:
-        """The machine that hosts a server."""
+        """Hardware of the machines that host servers."""
         return host(self.host or site.hardware.name, site.hardware, site.market)
 
     @property
@@ -235,7 +216,7 @@ class ParameterServers(Exchange):
         return () if self.host is None else (Rented("servers", self.host, self.servers),)
 
     def memory_shares(self, model: Model, precision: Precision, site: Site) -> Shares:
-        """Memory of a worker, without optimizer state, which servers hold."""
+        """Worker memory shares; servers hold the optimizer state."""
         return Shares(optimizer=0.0)
 
     def lower(self, computation: Computation, site: Site) -> Case:
@@ -243,7 +224,7 @@ class ParameterServers(Exchange):
 
     @classmethod
     def bounds(cls, jobs: Sequence[Job]) -> Floats:
-        """Upper bounds of thousands of plans at once, in closed form."""
+        """Upper bounds in samples per second of many plans at once, in closed form."""
         from planner.servers.bounds import server_throughput_bounds
 
         return server_throughput_bounds(jobs)
@@ -266,9 +247,7 @@ class ParameterServers(Exchange):
         for rule in PLACEMENTS if self.servers > 1 else ():
             if rule != self.placement:
                 yield Variant(
-                    ChangeKind.PLACEMENT,
-                    f"another placement ({rule})",
-                    replace(self, placement=rule),
+                    ChangeKind.PLACEMENT, f"another placement ({rule})", replace(self, placement=rule)
                 )
         for order in ORDERS if site.mesh.is_whole else ():
             if order != self.policy:
@@ -336,16 +315,16 @@ class ParameterServers(Exchange):
         return (*pair, *link_notes(inside, settings.library("auto", "auto", site)))
 
 
-def _aggregate_level(asked: str | None, policy: str, site: Site) -> Aggregate:
-    """As requested, else inside machines whose devices can sum."""
+def _aggregation(asked: str | None, policy: str, site: Site) -> Aggregate:
+    """Aggregation as requested; by default "machine" where devices can sum over a fabric."""
     if asked is not None:
         return cast(Aggregate, asked)
     can = site.devices > 1 and site.fabric is not None and policy not in BLOCK_POLICIES
     return "machine" if can else "device"
 
 
-def _fullest_server_bytes(model: Model, servers: int, placement: str) -> int:
-    """Bytes of parameters on the fullest server."""
+def _fullest_bytes(model: Model, servers: int, placement: str) -> int:
+    """Parameter bytes on the fullest server."""
     return max(server_bytes(place_model(model, servers, placement), servers))
 
 

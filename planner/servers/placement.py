@@ -46,7 +46,7 @@ GLOBAL_STEP_BYTES = 8
 
 @dataclass(frozen=True, slots=True)
 class TensorPart:
-    """A tensor, or a part of it, on one server."""
+    """A tensor, or a part of one, on a server."""
 
     tensor: int  # index into the tensors that were placed
     server: int
@@ -115,7 +115,7 @@ RULES = tuple(_RULES)
 
 
 def place(sizes_bytes: Sequence[int], servers: int, rule: str = "greedy") -> tuple[TensorPart, ...]:
-    """Place tensors on servers by a rule; the parts of a tensor add up to its bytes."""
+    """Places tensors on servers by a rule; the parts of a tensor add up to its bytes."""
     if servers < 1:
         raise BadInput(f"tensors cannot be placed on {servers} servers; at least 1 is needed")
     if rule not in _RULES:
@@ -124,7 +124,7 @@ def place(sizes_bytes: Sequence[int], servers: int, rule: str = "greedy") -> tup
 
 
 def place_model(model: Model, servers: int, rule: str = "greedy") -> tuple[TensorPart, ...]:
-    """Place the trained tensors of a model; `TensorPart.tensor` indexes `model.tensors`."""
+    """Places the trained tensors of a model; `TensorPart.tensor` indexes `model.tensors`."""
     from planner.device.computation.synthesis import compute_graph
 
     return place_parameters(compute_graph(model).parameters, servers, rule)
@@ -133,7 +133,7 @@ def place_model(model: Model, servers: int, rule: str = "greedy") -> tuple[Tenso
 def place_parameters(
     parameters: Sequence[Parameter], servers: int, rule: str = "greedy"
 ) -> tuple[TensorPart, ...]:
-    """Place parameters, four bytes per element; `TensorPart.tensor` indexes them."""
+    """Places parameters at four bytes per element; `TensorPart.tensor` indexes them."""
     if rule not in _PLACE_EVERY_VARIABLE:
         return place([parameter.elements * BYTES_PER_ELEMENT for parameter in parameters], servers, rule)
     sizes = [GLOBAL_STEP_BYTES]
@@ -158,7 +158,7 @@ Change = dict[str, Any]  # fields of an op that a piece of it has instead
 
 
 def move_to_servers(profile: Profile, servers: int, placement: str = "greedy") -> Profile:
-    """Move a profile to this many servers; the same object if nothing changes."""
+    """Profile with its tensors placed on this many servers; the same object if nothing changes."""
     if servers == 1 and profile.servers == 1:
         return profile
     if not profile.tensors:
@@ -210,7 +210,7 @@ def move_to_servers(profile: Profile, servers: int, placement: str = "greedy") -
 
 
 def _place_profile_tensors(profile: Profile, servers: int, placement: str) -> list[list[TensorPart]]:
-    """Parts of each tensor by the placement, sized by its largest transfer."""
+    """Parts of each tensor of a profile; a tensor is as large as its largest transfer."""
     sizes = np.ones(len(profile.tensors), np.int64)
     moved = profile.is_transfer & (profile.tensor >= 0)
     np.maximum.at(sizes, profile.tensor[moved], profile.bytes[moved])
@@ -221,7 +221,8 @@ def _place_profile_tensors(profile: Profile, servers: int, placement: str) -> li
 
 
 def cut_tensors(profile: Profile, piece_bytes: int, *, deal: bool = False) -> Profile:
-    """Cut every tensor into pieces of at most `piece_bytes`; with `deal`, round robin over servers."""
+    """Cuts every tensor into pieces of at most `piece_bytes`; `deal` spreads pieces round robin over
+    servers."""
     if piece_bytes < 1:
         raise BadInput(f"piece_bytes is {piece_bytes}; a piece needs at least one byte")
     sizes_of = _piece_sizes(profile, piece_bytes)
@@ -273,10 +274,8 @@ def _replace_by_pieces(
     order: Sequence[int],
     **changes: Any,
 ) -> Profile:
-    """Replace the ops of a profile, in `order`, by pieces with these shares of their durations.
-
-    Piece j of an op waits for piece j of a dependency of its `group`, and for every piece of any other.
-    """
+    """Replaces each op of a profile, in `order`, by pieces with these shares of its duration. Piece j of
+    an op waits for piece j of a dependency in the same `group`, and for all pieces of any other."""
     first = [0] * profile.ops
     for op, position in zip(order, accumulate((len(pieces[op]) for op in order), initial=0), strict=False):
         first[op] = position
@@ -297,14 +296,14 @@ def _replace_by_pieces(
 
 
 def _inherited_order(profile: Profile, source: Any) -> Any:
-    """Transfer order for ops made from those of `source`, ties by index."""
+    """Recorded transfer order of new ops, each taking the rank of its `source` op; ties by index."""
     if profile.order is None:
         return None
     return profile.order[:, source].argsort(axis=1, kind="stable").argsort(axis=1, kind="stable")
 
 
 def _piece_sizes(profile: Profile, piece_bytes: int) -> dict[Group, list[int]]:
-    """Piece sizes of each (tensor, server) with one transfer per direction, all of one size."""
+    """Piece sizes in bytes of each (tensor, server) that has one transfer per direction, all of one size."""
     whole: dict[Group, list[tuple[int, int]]] = {}
     for op in np.flatnonzero(profile.is_transfer & (profile.tensor >= 0)).tolist():
         key = int(profile.tensor[op]), int(profile.server[op])
@@ -319,7 +318,7 @@ def _piece_sizes(profile: Profile, piece_bytes: int) -> dict[Group, list[int]]:
 
 
 def _cut_groups(profile: Profile, sizes_of: dict[Group, list[int]]) -> list[Group | None]:
-    """The (tensor, server) with which each op is cut: transfers, server updates and parsing."""
+    """The (tensor, server) that each op is cut with; None for ops that are not cut."""
     parses = parsing_ops(profile)
     cuttable = profile.is_transfer | (profile.resource == PS)
     groups: list[Group | None] = []
@@ -331,7 +330,7 @@ def _cut_groups(profile: Profile, sizes_of: dict[Group, list[int]]) -> list[Grou
 
 
 def parsing_ops(profile: Profile) -> frozenset[int]:
-    """Ops on a worker or its host that only parse a download."""
+    """Ops on a worker or its host that only parse one download."""
     return frozenset(
         op
         for op in np.flatnonzero(profile.parses).tolist()
@@ -342,7 +341,7 @@ def parsing_ops(profile: Profile) -> frozenset[int]:
 
 
 def replace_deps(profile: Profile, deps: Sequence[Sequence[int]]) -> Profile:
-    """Replace the dependencies of a profile."""
+    """Copy of a profile with these dependencies, one sequence per op."""
     start = np.zeros(profile.ops + 1, np.int32)
     np.cumsum([len(own) for own in deps], out=start[1:])
     return replace(
@@ -351,7 +350,7 @@ def replace_deps(profile: Profile, deps: Sequence[Sequence[int]]) -> Profile:
 
 
 def add_parsing(profile: Profile, alpha_s_per_byte: float, beta_s: float) -> Profile:
-    """Add a parse op after each transfer, on its receiver. Recorded transfers lose that time."""
+    """Adds a parse op after each transfer, on its receiver; recorded transfers get shorter by that time."""
     ops: list[Op] = []
     source: list[int] = []  # the op of the profile that each op comes from
     place: dict[int, int] = {}  # the op after which each op of the profile is done

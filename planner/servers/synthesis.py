@@ -36,9 +36,8 @@ UPDATE_OVERHEAD_S = 2e-6
 
 @dataclass(frozen=True, slots=True)
 class Parsing:
-    """Cost of turning a message into a tensor: alpha * bytes + beta (Li et al., 3.2.1). For a download it is
-    an op of the worker, or of the host beside its accelerator; for an upload it is part of the update that
-    follows on the server."""
+    """Cost of turning a message into a tensor: alpha * bytes + beta seconds (Li et al., 3.2.1). A download
+    is parsed by an op of the worker or its host; an upload as part of its update on the server."""
 
     alpha_s_per_byte: float
     beta_s: float
@@ -63,7 +62,7 @@ PS_LITE_PARSING = Parsing(8e-9 / 9, 0.0)
 
 @dataclass(frozen=True, eq=False)
 class ServedGraph:
-    """A step with zero durations, and the indices of its ops by purpose."""
+    """Step graph with zero durations, and the indices of its ops by purpose."""
 
     profile: Profile
     compute: npt.NDArray[np.intp]  # op of each op of the computation
@@ -73,7 +72,7 @@ class ServedGraph:
     gradient_bytes: npt.NDArray[np.int64]
 
 
-def step_with_servers(
+def server_step(
     computation: Computation,
     servers: int = 1,
     placement: str = "greedy",
@@ -81,9 +80,9 @@ def step_with_servers(
     parsing: Parsing | None = None,
     on_host: bool = False,
 ) -> Profile:
-    """The step of a computation with its parameters on servers. A recorded step keeps its own
-    transfers and updates, moved to those servers. `parsing` is gRPC's unless given, or ps-lite's where the
-    placement is MXNet's; `on_host`: processors beside the device do it, else what computes."""
+    """Step of a computation with its parameters on servers. A recorded step keeps its own transfers and
+    updates, moved to those servers. `parsing` defaults to gRPC's, or ps-lite's for MXNet's placements;
+    `on_host` moves it from the worker to the host beside its device."""
     if computation.step is not None:
         return move_to_servers(computation.step, servers, placement)
     if servers < 1:
@@ -117,7 +116,7 @@ def step_with_servers(
 # a search asks for the same graph with other durations again and again
 @memoize(most_bytes=8 << 20, bytes_of=lambda graph: OP_BYTES * graph.profile.ops)
 def _build_step_graph(shape: Shape, servers: int, placement: str, parsing: int | None) -> ServedGraph:
-    """The graph of a step; `parsing` is the resource that parses, None for none."""
+    """Builds the graph of a step; `parsing` is the resource that parses, None for no parsing."""
     parameters, precision = shape.parameters, shape.precision
     parts = place_parameters(parameters, servers, placement)
     part_names = _part_names(parameters, parts)
@@ -188,7 +187,7 @@ def _build_step_graph(shape: Shape, servers: int, placement: str, parsing: int |
 
 
 def _layer_index(parameter: Parameter, shape: Shape) -> int:
-    """The layer of a parameter: that of the op which reads it first."""
+    """Layer index of a parameter: that of the first op reading it; -1 if none does."""
     return shape.layer[parameter.readers[0]] if parameter.readers else -1
 
 
@@ -197,12 +196,12 @@ def _is_trained(parameters: tuple[Parameter, ...], part: TensorPart) -> bool:
 
 
 def _sent_bytes(part: TensorPart, element_bytes: int) -> int:
-    """Bytes sent for a part; placement counts elements of four bytes."""
+    """Bytes on the wire for a part; its own `bytes` count four per element."""
     return part.bytes * element_bytes // 4
 
 
 def _fill_server_durations(once_s: Array, graph: ServedGraph, parsing: Parsing) -> None:
-    """Fill in parsing on the worker, and parsing and updating on the server."""
+    """Fills in, in place, the seconds of worker parse ops and of server updates (parsing included)."""
     if len(graph.parse):
         once_s[graph.parse] = parsing.alpha_s_per_byte * graph.part_bytes + parsing.beta_s
     if len(graph.update):
@@ -212,7 +211,7 @@ def _fill_server_durations(once_s: Array, graph: ServedGraph, parsing: Parsing) 
 
 
 def _part_names(parameters: tuple[Parameter, ...], parts: tuple[TensorPart, ...]) -> list[str]:
-    """Names such as `conv0/weights`, or `fc6/weights/part0` where a tensor is split."""
+    """Names of parts, such as `conv0/weights`, or `fc6/weights/part0` if the tensor is split."""
     pieces = Counter(part.tensor for part in parts)
     seen: Counter[int] = Counter()
     names = []
@@ -240,12 +239,9 @@ def profile_for(
     on_host: bool = False,
     variation: Variation = Variation(),
 ) -> Profile:
-    """Synthesize the profile of one worker on one device of `hardware`.
-
-    `training=False` gives a forward pass only, without gradients and updates. `parsing` is gRPC's unless
-    given, or ps-lite's where the placement is MXNet's; the worker does it, as the papers have it, or the host
-    beside its accelerator (`on_host`), as plans have it.
-    """
+    """Synthesizes the profile of one worker on one device of `hardware`. `training=False` gives the
+    forward pass only. `parsing` defaults to gRPC's, or ps-lite's for MXNet's placements; the worker
+    parses, as in the papers, or with `on_host` the host beside its accelerator, as in plans."""
     computation = computation_for(
         model,
         batch,
@@ -255,7 +251,7 @@ def profile_for(
         training=training,
         variation=variation,
     )
-    return step_with_servers(
+    return server_step(
         computation,
         servers,
         placement,

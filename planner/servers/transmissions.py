@@ -66,8 +66,8 @@ class Stream:
 
 @dataclass(frozen=True, slots=True)
 class Transmission:
-    """A reconstructed transfer: when its bytes were on the wire and when it was parsed. `anchor` marks a
-    transfer whose recorded end the reconstruction has used."""
+    """Reconstructed transfer: when its bytes were on the wire and when it was parsed. `anchor` marks a
+    transfer whose recorded end the reconstruction used."""
 
     stream: Stream
     intervals_s: Intervals
@@ -80,7 +80,7 @@ Sent = tuple[Stream, Intervals, float]  # a transfer, when its bytes were on the
 
 @dataclass(slots=True, eq=False)
 class _Link:
-    """One server's connection: future requests, waiting streams, and the stream being sent."""
+    """Connection of one server: future requests, waiting streams, and the stream being sent."""
 
     share: float
     requests: deque[tuple[float, Stream]]
@@ -98,14 +98,14 @@ class _Link:
         self.next_request_s = self.requests[0][0] if self.requests else inf
 
     def admit(self, now: float) -> None:
-        """Queue the streams requested by now."""
+        """Moves streams requested by now into the ready queue."""
         while self.next_request_s <= now:
             stream = self.requests.popleft()[1]
             self.ready.append((stream, float(stream.bytes), ()))
             self.next_request_s = self.requests[0][0] if self.requests else inf
 
     def start(self, now: float, window_bytes: float) -> None:
-        """Start to send the next chunk."""
+        """Starts sending the next chunk."""
         self.stream, left, self.were_s = self.ready.popleft()
         self.left_bytes = left if self.were_s else min(left, window_bytes)
         self.rest_bytes = left - self.left_bytes
@@ -122,10 +122,9 @@ def simulate_links(
     *,
     until: Collection[int] = (),
 ) -> list[Sent]:
-    """Send the streams of each link in the order given, none before its request nor before `begin_s`, until
-    all ops in `until` have ended if there are any: a fit sends the same streams thousands of times and asks
-    for the ends of a few. With `recorded_order`, no stream is completed before one of another server that is
-    recorded to have arrived earlier and is being sent: the port serves that one first."""
+    """Simulates sending each link's streams in the given order, none before its request or `begin_s`.
+    Stops once all ops in `until` have ended, if any. With `recorded_order`, a stream being sent
+    completes before those of other servers that are recorded to have arrived later."""
     state = [
         _Link(shares[server] if shares else 1.0, _request_queue(link, begin_s[server]))
         for server, link in links.items()
@@ -196,7 +195,7 @@ def simulate_links(
 
 
 def _set_rates(active: Sequence[_Link], wire: Wire, contended_bytes: float) -> float:
-    """Set the rates of links that send together; returns the bytes for which these rates hold."""
+    """Sets the rates of links that send at once; returns the bytes for which these rates hold."""
     weights = [link.share for link in active]
     smallest = min(weights) / sum(weights)
     equal_bytes = len(active) * smallest * wire.buffer_bytes - contended_bytes
@@ -211,7 +210,7 @@ def _set_rates(active: Sequence[_Link], wire: Wire, contended_bytes: float) -> f
 
 
 def _should_wait(link: _Link, sending: Iterable[_Link], wire: Wire) -> bool:
-    """Whether a stream must wait for one recorded to have arrived earlier."""
+    """Whether a stream must wait for another that is recorded to have arrived earlier."""
     if link.rest_bytes > 0:
         return False
     rivals = [other.stream for other in sending if other.left_bytes > NOTHING_BYTES and other.rest_bytes <= 0]
@@ -222,7 +221,7 @@ def _should_wait(link: _Link, sending: Iterable[_Link], wire: Wire) -> bool:
 
 
 def _request_queue(link: Sequence[Stream], begin_s: float) -> deque[tuple[float, Stream]]:
-    """Request times that respect the order: none later than that of a stream sent after it."""
+    """(request time, stream) in sending order; no request is later than that of a stream sent after it."""
     earliest_s = list(accumulate([stream.requested_s for stream in reversed(link)], min))
     return deque(zip([max(begin_s, time_s) for time_s in reversed(earliest_s)], link, strict=True))
 
@@ -234,7 +233,7 @@ SMALLEST_WEIGHT = 1 / 20  # against the server that ends last; TCP starves nobod
 
 
 def recorded_streams(profile: Profile, step: int, resource: int = DOWNLINK) -> list[Stream]:
-    """The transfers of one direction in a recorded step."""
+    """Transfers of one direction in one recorded step."""
     if profile.starts_s is None:
         raise BadInput(
             "the profile does not say when its transfers were requested (starts_s); give one that was "
@@ -248,9 +247,9 @@ def recorded_streams(profile: Profile, step: int, resource: int = DOWNLINK) -> l
 
 
 def reconstruct(streams: Sequence[Stream], wire: Wire, infer: bool = True) -> list[Transmission]:
-    """When each transfer was on the wire. With `infer`, the recorded ends correct the order, and those of the
-    anchors tell when each link began and which share it had; without, only the times of the requests are used
-    and shares are equal (the paper's model)."""
+    """Reconstructs when each transfer was on the wire. With `infer`, recorded ends correct the order, and
+    the anchors' ends give each link's begin and share; without, request times alone count and shares
+    are equal (the paper's model)."""
     links: dict[int, list[Stream]] = {}
     for stream in sorted(streams, key=lambda s: (s.requested_s, s.op)):
         links.setdefault(stream.server, []).append(stream)
@@ -286,7 +285,7 @@ def _parsed_at_s(
     begin_s: dict[int, float],
     shares: dict[int, float],
 ) -> dict[int, float]:
-    """When each anchor is parsed, by op."""
+    """Simulated time in seconds at which each anchor is parsed, by op."""
     sent = simulate_links(links, wire, begin_s, shares, True, until=[stream.op for stream in anchors])
     return {stream.op: end_s for stream, _, end_s in sent}
 
@@ -298,7 +297,7 @@ def _fit_shares(
     shares: dict[int, float],
     sharers: dict[int, Stream],
 ) -> dict[int, float]:
-    """Fit each server's share by fixed-point iteration until its anchor ends as recorded."""
+    """Fits each server's share of the port by fixed-point iteration until its anchor ends as recorded."""
     shares, late_s = dict(shares), inf
     for _ in range(MAX_ROUNDS):
         if not sharers or late_s < SETTLED_S:
@@ -317,7 +316,7 @@ def _fit_shares(
 
 
 def _share_anchors(links: dict[int, list[Stream]]) -> dict[int, Stream]:
-    """The largest transfer of each server except the one that ends last."""
+    """Largest transfer of each server, except for the server that ends last."""
     last = max(links, key=lambda server: (max(s.recorded_end_s for s in links[server]), server), default=None)
     return {
         server: max(link, key=lambda s: (s.bytes, s.recorded_end_s))
@@ -327,9 +326,10 @@ def _share_anchors(links: dict[int, list[Stream]]) -> dict[int, Stream]:
 
 
 def sent_order(link: Sequence[Stream], wire: Wire) -> list[Stream]:
-    """The order of requests, corrected by arrivals. If i was sent before j, j arrives after i; if j was sent
-    before i, then i arrives after j by at least its own time on the wire. Half of that time decides. Streams
-    larger than WIN arrive late for another reason and are never overtaken here."""
+    """Streams of a link in the order sent: that of requests, corrected by arrivals. If i was sent before
+    j, j arrives after i; if j was sent before i, i arrives after j by at least its own time on the
+    wire. Half of that time decides. Streams larger than WIN arrive late for another reason and are
+    never overtaken here."""
     order: list[Stream] = []
     for stream in link:
         at = len(order)
@@ -346,8 +346,8 @@ def sent_order(link: Sequence[Stream], wire: Wire) -> list[Stream]:
 
 
 def correct_sent_order(profile: Profile) -> Profile:
-    """Correct a profile's transfer order by recorded arrivals (`sent_order`). Without a known bandwidth, a
-    link is taken to have been busy from its first request to its last arrival."""
+    """Profile with its transfer order corrected by recorded arrivals (`sent_order`). Without a known
+    bandwidth, a link counts as busy from its first request to its last arrival."""
     if profile.starts_s is None or profile.order is None:
         return profile
     order = profile.order.copy()

@@ -19,7 +19,7 @@ from planner.servers.synthesis import (
     Parsing,
     Variation,
     profile_for,
-    step_with_servers,
+    server_step,
 )
 from planner.simulator.step import DOWNLINK, HOST, PS, UPLINK, WORKER, Profile
 
@@ -231,7 +231,7 @@ def test_steps_vary_as_asked_and_by_seed():
 def test_compute_factor_scales_computation_only():
     model = branching()
     once, twice = (
-        step_with_servers(
+        server_step(
             computation_for(model, 4, hardware(), compute_factor=factor, variation=NO_VARIATION, steps=1)
         )
         for factor in (1.0, 2.0)

@@ -32,7 +32,7 @@ from planner.simulator.step import DOWNLINK, PS, UPLINK, WORKER, Profile
 
 
 def bit_positions(value: int) -> Iterator[int]:
-    """Positions of the bits of a set, lowest first."""
+    """Positions of the set bits of an integer, lowest first."""
     while value:
         low = value & -value
         yield low.bit_length() - 1
@@ -40,14 +40,14 @@ def bit_positions(value: int) -> Iterator[int]:
 
 
 def dependents_by_op(profile: Profile) -> list[list[int]]:
-    """The ops that depend on each op."""
+    """For each op, the indices of the ops that depend on it."""
     start, index = profile.dependents()
     return [index[start[op] : start[op + 1]].tolist() for op in range(profile.ops)]
 
 
 @dataclass(frozen=True)
 class StepGraph:
-    """The downloads of a profile in order of consumption, and those that each op needs."""
+    """Downloads of a profile in order of consumption, and the set of downloads that each op needs."""
 
     profile: Profile
     pulls: tuple[int, ...]  # op of bit k
@@ -83,13 +83,13 @@ class StepGraph:
         return StepGraph(profile, tuple(pulls), tuple(needs), parses)
 
     def computation_ops(self) -> list[int]:
-        """Worker ops that wait for a download, except parsing."""
+        """Worker ops that wait for at least one download, without parse ops."""
         worker = np.flatnonzero(self.profile.resource == WORKER).tolist()
         return [op for op in worker if self.needs[op] and op not in self.parses]
 
 
 def download_consumers(dependents: list[list[int]], parses: frozenset[int], pull: int) -> list[int]:
-    """The ops that wait for a download or for its parsing."""
+    """Ops that wait for a download, directly or through its parse op."""
     out = []
     for op in dependents[pull]:
         out += dependents[op] if op in parses else [op]
@@ -99,8 +99,8 @@ def download_consumers(dependents: list[list[int]], parses: frozenset[int], pull
 def transfer_priorities(
     profile: Profile, pulls: list[int], ranks: Sequence[float] | None = None
 ) -> dict[str, float]:
-    """Priorities of downloads in this order (or of these ranks); each upload ranks as its tensor's download.
-    Uploads of no downloaded tensor come last, in order of index."""
+    """Priority of each transfer by name: a download's position or given rank; an upload's is its tensor's.
+    Uploads of tensors that are not downloaded come last."""
     rank = dict(zip(pulls, ranks if ranks is not None else range(len(pulls)), strict=True))
     of_tensor = {int(profile.tensor[op]): r for op, r in rank.items() if profile.tensor[op] >= 0}
     out = {profile.names[op]: float(r) for op, r in rank.items()}
@@ -111,7 +111,7 @@ def transfer_priorities(
 
 
 def pipeline_step(profile: Profile) -> Profile:
-    """Reorder a step: backward first, each download after the update of its tensor."""
+    """Rewrites a step to run backward first and to download each tensor right after its update."""
     forward = forward_ops(profile)
     backward = {op for op in range(profile.ops) if profile.resource[op] == WORKER and op not in forward}
     uploads = set(np.flatnonzero(profile.resource == UPLINK).tolist())
@@ -139,10 +139,8 @@ def pipeline_step(profile: Profile) -> Profile:
 
 
 def forward_ops(profile: Profile) -> set[int]:
-    """Worker ops of the forward pass: those up to the first consumer of a download, and parsing.
-
-    Gradients of a layer may read its parameters again; what counts is where they are read first.
-    """
+    """Worker ops of the forward pass: parse ops, first consumers of each download, and their predecessors.
+    Gradient ops may read parameters again; only the first read counts."""
     graph = StepGraph.of(profile)
     dependents = dependents_by_op(profile)
     depth = np.zeros(profile.ops, np.int64)
@@ -163,7 +161,7 @@ def forward_ops(profile: Profile) -> set[int]:
 
 
 def _update_ops(profile: Profile, dependents: list[list[int]]) -> dict[int, list[int]]:
-    """The ops that end the update of each tensor: its last server ops, else its uploads."""
+    """Ops that finish the update of each tensor: its last server ops, or its uploads if it has none."""
     out: dict[int, list[int]] = {}
     for resource in (PS, UPLINK):
         known = set(out)

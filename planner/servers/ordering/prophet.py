@@ -58,11 +58,9 @@ def generation_times_s(profile: Profile) -> dict[int, float]:
 
 
 def gradient_bursts(times_s: Sequence[float], gap_factor: float = GAP_FACTOR) -> list[list[int]]:
-    """Group indices by the bursts in which their times come, earliest first.
-
-    A new step begins where the gap to the one before exceeds `gap_factor` times the mean gap. Gradients that
-    come evenly have no such gap: they are one step.
-    """
+    """Groups indices into bursts of gradients that arrive close together, earliest burst first. A new
+    burst begins where the gap exceeds `gap_factor` times the mean gap; evenly spaced gradients form
+    one."""
     by_time = sorted(range(len(times_s)), key=lambda i: (times_s[i], i))
     gaps = [times_s[b] - times_s[a] for a, b in pairwise(by_time)]
     mean = sum(gaps) / len(gaps) if gaps else 0.0
@@ -105,9 +103,8 @@ def plan_blocks(
 
 @dataclass(frozen=True)
 class Prophet(Strategy):
-    """Uploads in blocks with one overhead each, downloads by layer. Gradients are cut into partitions first,
-    as in BytePS on which Prophet is built; those that fit no block wait for the end of backward
-    propagation."""
+    """Uploads in blocks with one overhead each, downloads by layer. Gradients are cut into partitions
+    first, as in BytePS; those that fit no block wait for backward to end."""
 
     cuts: ClassVar[bool] = True
     partition_bytes: int = DEFAULT_PARTITION_BYTES
@@ -117,7 +114,7 @@ class Prophet(Strategy):
         return cut_tensors(profile, self.partition_bytes)
 
     def policy(self, profile: Profile, setting: Setting) -> Blocks:
-        uploads, blocks, _ = self._plan_uploads(profile, setting)
+        uploads, blocks, _ = self._uploads(profile, setting)
         in_block = {i for block in blocks for i in block}
         alone = [[i] for i in range(len(uploads)) if i not in in_block]
         by_priority = sorted(blocks + alone)  # each block is sorted: its first is its most urgent
@@ -132,16 +129,14 @@ class Prophet(Strategy):
     def schedule(self, profile: Profile, setting: Setting) -> Schedule:
         profile = self.rewrite(profile)
         policy = setting.add_overhead(self.policy(profile, setting))
-        uploads, _, held = self._plan_uploads(profile, setting)
+        uploads, _, held = self._uploads(profile, setting)
         times = generation_times_s(profile)
         last = max(uploads, key=lambda op: (times[op], op))
         ends = profile.deps(last).tolist()  # what generates the last gradient ends backward propagation
         return Schedule(_add_dependencies(profile, [uploads[i] for i in held], ends), policy)
 
-    def _plan_uploads(
-        self, profile: Profile, setting: Setting
-    ) -> tuple[list[int], list[list[int]], list[int]]:
-        """Uploads by priority, with blocks and held uploads as indices into them."""
+    def _uploads(self, profile: Profile, setting: Setting) -> tuple[list[int], list[list[int]], list[int]]:
+        """Uploads by priority, then the blocks and the held uploads as indices into that list."""
         times = generation_times_s(profile)
         priority = layer_priorities(profile)
         uploads = sorted(
@@ -157,7 +152,7 @@ class Prophet(Strategy):
 
 
 def _add_dependencies(profile: Profile, ops: list[int], others: list[int]) -> Profile:
-    """Add dependencies on `others` to these ops."""
+    """Copy of the profile in which these ops also depend on `others`."""
     deps: list[list[int]] = [profile.deps(op).tolist() for op in range(profile.ops)]
     for op in ops:
         deps[op] = sorted({*deps[op], *others})

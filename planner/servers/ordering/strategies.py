@@ -29,7 +29,7 @@ _TICKS_PER_S = 10**15
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Setting:
-    """What a strategy may know besides the profile: bandwidth, message overheads, and a seed."""
+    """Inputs that all strategies share: NIC bandwidth, overhead per message, and a seed."""
 
     bandwidth_bytes_per_s: float = 1.25e9
     overhead_s: float = 0.0
@@ -49,13 +49,13 @@ class Setting:
                 )
 
     def add_overhead(self, policy: Policy) -> Policy:
-        """The policy with the overhead of messages."""
+        """Copy of a policy that charges this setting's overhead per message."""
         return replace(policy, overhead_s=self.overhead_s, download_overhead_s=self.download_overhead_s)
 
 
 @dataclass(frozen=True, slots=True)
 class Schedule:
-    """The profile, with transfers cut or held if the strategy does so, and the policy that orders it."""
+    """Profile as a strategy runs it, with transfers cut or held, and the policy that orders them."""
 
     profile: Profile
     policy: Policy
@@ -63,20 +63,20 @@ class Schedule:
 
 @dataclass(frozen=True)
 class Strategy(ABC):
-    """A way to order transfers. `policy` ranks the transfers of a profile as they are; strategies that cut
-    them first (`cuts`) `rewrite` it. `schedule` is both, with the cost of messages."""
+    """A way to order transfers. `policy` ranks the transfers of a profile; strategies with `cuts` cut them
+    first in `rewrite`; `schedule` does both."""
 
     cuts: ClassVar[bool] = False
     name: str
     summary: str
 
     def rewrite(self, profile: Profile) -> Profile:
-        """Cut the transfers of a profile, for strategies that do."""
+        """Profile with its transfers cut; unchanged unless the strategy cuts them."""
         return profile
 
     @abstractmethod
     def policy(self, profile: Profile, setting: Setting) -> Policy:
-        """The policy that orders the transfers of a profile."""
+        """Policy that orders the transfers of a profile."""
 
     def schedule(self, profile: Profile, setting: Setting) -> Schedule:
         rewritten = self.rewrite(profile)
@@ -85,7 +85,7 @@ class Strategy(ABC):
 
 @dataclass(frozen=True)
 class NoOrder(Strategy):
-    """Whole transfers as they are requested, in another order in every step and worker."""
+    """No order: each step and worker requests whole transfers in a random order."""
 
     def policy(self, profile: Profile, setting: Setting) -> Fifo:
         return Fifo()
@@ -93,10 +93,8 @@ class NoOrder(Strategy):
 
 @dataclass(frozen=True)
 class DownloadOrder(Strategy):
-    """One order of downloads for every step and worker; each upload ranks as its tensor's download.
-
-    `ranked` gives the downloads in order; `ranks`, where some are alike, the rank of each.
-    """
+    """One fixed order of downloads; each upload has the rank of its tensor's download. `ranked` returns
+    downloads in order; `ranks`, for orders with ties, the rank of each."""
 
     ranked: Callable[[StepGraph, Setting], Sequence[int]]
     ranks: Callable[[StepGraph], Sequence[float]] | None = None
@@ -108,14 +106,14 @@ class DownloadOrder(Strategy):
 
 
 def layer_priorities(profile: Profile) -> dict[str, float]:
-    """Downloads in order of consumption; each upload ranks as its tensor's download."""
+    """Priorities by name: downloads in order of consumption, uploads ranked as their tensor's download."""
     return transfer_priorities(profile, list(StepGraph.of(profile).pulls))
 
 
 @dataclass(frozen=True)
 class P3(Strategy):
-    """Every array is cut into slices, spread over the servers; the slice of the earliest layer goes first,
-    and one slice is on the wire at a time, so each pays its overhead."""
+    """Cuts tensors into slices spread over servers and sends the earliest layer's slice first. One slice
+    is on the wire at a time, so each pays its overhead."""
 
     cuts: ClassVar[bool] = True
     slice_bytes: int = DEFAULT_SLICE_BYTES
@@ -129,8 +127,8 @@ class P3(Strategy):
 
 @dataclass(frozen=True)
 class ByteScheduler(Strategy):
-    """Partitions leave a priority queue as long as at most `credit_bytes` are under way. A large credit hides
-    the overhead of a partition behind others, and lets more of low priority go before a late one of high."""
+    """Sends partitions by priority while at most `credit_bytes` are in flight. More credit hides the
+    overhead of partitions, but lets more low-priority bytes go before a late urgent one."""
 
     cuts: ClassVar[bool] = True
     partition_bytes: int = DEFAULT_PARTITION_BYTES
@@ -162,13 +160,13 @@ def impending_counts(graph: StepGraph) -> list[float]:
 
 
 def ranks_with_ties(graph: StepGraph) -> list[int]:
-    """TIC's ranks with ties, by bit: the number of downloads with a smaller M+."""
+    """TIC rank of each download, by bit: the number of downloads with a smaller M+."""
     counts = impending_counts(graph)
     return [sum(other < own for other in counts) for own in counts]
 
 
 def tic_order(graph: StepGraph) -> list[int]:
-    """Downloads (ops) by M+; ties go by order of consumption, as the first two of any chain do."""
+    """Download ops by ascending M+; ties keep the order of consumption."""
     counts = impending_counts(graph)
     return [graph.pulls[bit] for bit in sorted(range(len(counts)), key=lambda bit: (counts[bit], bit))]
 
@@ -201,17 +199,15 @@ def tac_order(graph: StepGraph, bandwidth_bytes_per_s: float, overhead_s: float 
     outstanding = list(range(len(transfer)))
     order = []
     while outstanding:
-        best = _first_download(outstanding, transfer, *_waiting_computation(work, cost, len(transfer)))
+        best = _first_download(outstanding, transfer, *_loads(work, cost, len(transfer)))
         outstanding.remove(best)
         order.append(graph.pulls[best])
         work, cost = _remove_download(1 << best, transfer[best], work, cost)
     return order
 
 
-def _waiting_computation(
-    work: dict[int, int], cost: dict[int, int], pulls: int
-) -> tuple[list[int], list[float]]:
-    """P and M+ of each download."""
+def _loads(work: dict[int, int], cost: dict[int, int], pulls: int) -> tuple[list[int], list[float]]:
+    """P (computation unlocked by a download alone) and M+ of each download, in ticks."""
     alone = [0] * pulls
     impending = [float("inf")] * pulls
     open_bits = (1 << pulls) - 1
@@ -239,7 +235,7 @@ def _first_download(
 def _remove_download(
     bit: int, time: int, work: dict[int, int], cost: dict[int, int]
 ) -> tuple[dict[int, int], dict[int, int]]:
-    """The tables after a download has arrived, with entries of the same set merged."""
+    """Work and cost tables after a download has arrived; entries with the same remaining set merge."""
     new_work: dict[int, int] = {}
     new_cost: dict[int, int] = {}
     for need, load in work.items():
@@ -251,7 +247,7 @@ def _remove_download(
 
 
 def random_order(graph: StepGraph, setting: Setting) -> list[int]:
-    """Downloads in one random order, which shows what agreement alone is worth."""
+    """Download ops in one random order: a baseline that shows what any fixed order gains."""
     pulls = list(graph.pulls)
     random.Random(setting.seed).shuffle(pulls)
     return pulls

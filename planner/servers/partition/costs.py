@@ -49,7 +49,7 @@ _MAX_CELLS = 50_000_000
 
 
 def elimination_order(variables: int, scopes: Sequence[tuple[int, ...]]) -> list[int]:
-    """Variables by fewest neighbours, the lowest index first among equals."""
+    """Variables in the order to eliminate them: fewest neighbours first, lowest index on ties."""
     neighbours: list[set[int]] = [set() for _ in range(variables)]
     for scope in scopes:
         for v in scope:
@@ -67,7 +67,7 @@ def elimination_order(variables: int, scopes: Sequence[tuple[int, ...]]) -> list
 
 
 def minimise(order: Sequence[int], factors: Sequence[Factor]) -> tuple[float, list[int]]:
-    """Least sum of all factors, and the states that reach it (lowest index on ties)."""
+    """Least sum of all factors, and the state of each variable that reaches it (lowest index on ties)."""
     where: dict[int, list[Factor]] = {v: [] for v in order}
     rank = {v: at for at, v in enumerate(order)}
     constant = 0.0
@@ -105,7 +105,7 @@ def minimise(order: Sequence[int], factors: Sequence[Factor]) -> tuple[float, li
 
 
 def _align_axes(scope: tuple[int, ...], table: Table, axes: dict[int, int]) -> Table:
-    """Transpose a table to the order of `axes`, with length one where it does not depend."""
+    """Table transposed to the order of `axes`, with length one for axes it does not depend on."""
     by_axis = sorted(range(len(scope)), key=lambda i: axes[scope[i]])
     shape = [1] * len(axes)
     for i in by_axis:
@@ -135,8 +135,8 @@ class StageChoice:
 
 
 def degree_pairs(workers: int) -> list[tuple[int, int]]:
-    """Pairs (P, R) to try: all with P R <= N_wr (C3) up to four workers, else those that use every worker or
-    one."""
+    """Pairs (P, R) to try: all with P R <= N_wr (C3) up to four workers; beyond, (1, 1) and those with P R
+    = N_wr."""
     up_to = range(1, workers + 1)
     if workers <= _ALL_DEGREES:
         return [(p, r) for p in up_to for r in up_to if p * r <= workers]
@@ -144,7 +144,7 @@ def degree_pairs(workers: int) -> list[tuple[int, int]]:
 
 
 def stage_split(c: PaperConstants, stage: Stage, choice: StageChoice) -> Split:
-    """U_f, U_b and U_w of one sample, for the replica as a whole (equations 5, 7, 8 and 9)."""
+    """Compute seconds per sample of a replica for one stage: U_f, U_b and U_w (equations 5, 7, 8 and 9)."""
     part, threads = stage.share(choice.partitions), choice.threads
     connections, neurons = stage.connections * part, stage.neurons * part
     muladd = c.muladd_seconds(stage.working_set_bytes(choice.partitions, threads), threads)
@@ -160,7 +160,7 @@ def stage_split(c: PaperConstants, stage: Stage, choice: StageChoice) -> Split:
 def link_split(
     c: PaperConstants, link: Link, traffic: Traffic, source: StageChoice, stage: StageChoice
 ) -> Split:
-    """Network time of one sample between two stages, for the replica as a whole."""
+    """Network seconds per sample of a replica between a source stage and this stage."""
 
     def waiting(share: float, messages: float, at: StageChoice) -> float:
         if messages <= 0:
@@ -176,7 +176,7 @@ def link_split(
 
 @dataclass(frozen=True)
 class Memo:
-    """Results shared by the problems of one model and machine."""
+    """Cache shared by the problems of one model and machine."""
 
     threads: dict[tuple[object, int], list[int]] = field(default_factory=dict)
     compute: dict[tuple[object, int, int], float] = field(default_factory=dict)
@@ -185,7 +185,7 @@ class Memo:
 
 @dataclass(frozen=True)
 class Problem:
-    """Choices and cost tables of all stages for one number of workers per replica."""
+    """Choices and cost tables of all stages for a given number of workers per replica."""
 
     stages: tuple[Stage, ...]
     constants: PaperConstants
@@ -199,7 +199,7 @@ class Problem:
 
     @cached_property
     def choices(self) -> list[list[StageChoice]]:
-        """Choices of each stage."""
+        """Choices of partitions, replications and threads, one list per stage."""
         return [self._choices(stage) for stage in self.stages]
 
     def _choices(self, stage: Stage) -> list[StageChoice]:
@@ -212,13 +212,14 @@ class Problem:
         ]
 
     def _thread_counts(self, stage: Stage, p: int) -> list[int]:
-        """Thread counts worth trying, memoized by stage signature."""
+        """Thread counts worth trying: each trades compute time for less waiting. Memoized by stage
+        signature."""
         if self.threads is not None:
             return [self.threads]
         key = (stage.signature, p)
         if key not in self.memory.threads:
             cost = {
-                h: self._unreplicated_compute_s(stage, StageChoice(p, 1, h))
+                h: self._base_compute_s(stage, StageChoice(p, 1, h))
                 for h in range(1, self.constants.threads + 1)
             }
             wait = {h: self.constants.latency_s[h - 1] / h for h in cost}
@@ -229,8 +230,8 @@ class Problem:
             self.memory.threads[key] = kept
         return self.memory.threads[key]
 
-    def _unreplicated_compute_s(self, stage: Stage, choice: StageChoice) -> float:
-        """Compute seconds per sample without replication, memoized over problems."""
+    def _base_compute_s(self, stage: Stage, choice: StageChoice) -> float:
+        """Compute seconds per sample of a choice as if unreplicated, memoized over problems."""
         key = (stage.signature, choice.partitions, choice.threads)
         if key not in self.memory.compute:
             alone = StageChoice(choice.partitions, 1, choice.threads)
@@ -239,21 +240,19 @@ class Problem:
 
     @cached_property
     def compute(self) -> list[Floats]:
-        """Compute seconds per sample of each choice, by stage."""
+        """Compute seconds per sample of a replica, one array of choices per stage."""
         if self.splits is not None:
             return [
                 np.array([self.compute_split(at, choice).compute_s for choice in options])
                 for at, options in enumerate(self.choices)
             ]
         return [
-            np.array(
-                [self._unreplicated_compute_s(stage, choice) / choice.replications for choice in options]
-            )
+            np.array([self._base_compute_s(stage, choice) / choice.replications for choice in options])
             for stage, options in zip(self.stages, self.choices, strict=True)
         ]
 
     def compute_split(self, at: int, choice: StageChoice) -> Split:
-        """Compute time per sample at a stage, for the replica as a whole."""
+        """Compute seconds per sample of a replica at one stage, split into passes."""
         stage = self.stages[at]
         if self.splits is None:
             return stage_split(self.constants, stage, choice)
@@ -262,7 +261,7 @@ class Problem:
 
     @cached_property
     def read_bytes(self) -> list[Floats]:
-        """Weights that a replica reads with each choice, by stage."""
+        """Bytes of weights that a replica reads, one array of choices per stage."""
         return [
             np.array([stage.read_bytes(*choice.pair) for choice in options])
             for stage, options in zip(self.stages, self.choices, strict=True)
@@ -270,7 +269,8 @@ class Problem:
 
     @cached_property
     def links(self) -> list[tuple[int, int, Floats]]:
-        """(source, stage, cost table) with the best mapping of each pair; equal links share a table."""
+        """(source, stage, cost table in seconds) at the best mapping of segments; equal links share a
+        table."""
         known: dict[object, Floats] = {}
         tables = []
         for at, stage in enumerate(self.stages):
@@ -283,7 +283,7 @@ class Problem:
         return tables
 
     def _link_table(self, link: Link, before: Sequence[StageChoice], after: Sequence[StageChoice]) -> Floats:
-        """`link_split` of all pairs of choices at once."""
+        """Network seconds per sample for every pair of choices, as `link_split` gives for one pair."""
         traffic = np.array([[best_traffic(link.geometry, a.pair, b.pair) for b in after] for a in before])
         per_element = BYTES_PER_ELEMENT * link.elements / self.constants.nic_bytes_per_s
         latency = np.array(self.constants.latency_s)
@@ -307,27 +307,27 @@ class Problem:
         return self.memory.order
 
     def factors(self, s_per_byte: float) -> list[Factor]:
-        """Cost tables where a byte read costs this much."""
+        """Cost tables of all stages and links, in seconds per sample, at a price in seconds per byte read."""
         nodes: list[Factor] = [
             ((at,), self.compute[at] + s_per_byte * self.read_bytes[at]) for at in range(len(self.stages))
         ]
         return nodes + [((source, stage), table) for source, stage, table in self.links]
 
     def sample_s_and_read_bytes(self, states: Sequence[int]) -> tuple[float, float]:
-        """Seconds per sample with neighbours at their best mappings, and bytes read per replica."""
+        """Seconds per sample at the best mapping of each link, and weight bytes read per replica."""
         sample_s = sum(float(self.compute[at][state]) for at, state in enumerate(states))
         sample_s += sum(float(table[states[a], states[b]]) for a, b, table in self.links)
         return sample_s, sum(float(self.read_bytes[at][state]) for at, state in enumerate(states))
 
     @property
     def combinations(self) -> float:
-        """Number of ways to spread the stages, as a power of ten."""
+        """Decimal logarithm of the number of ways to spread the stages."""
         return sum(math.log10(len(options)) for options in self.choices)
 
 
 @dataclass(frozen=True)
 class StageSpread:
-    """A choice for every stage, its placement, and its cost per sample of a replica."""
+    """A choice and placement for every stage, with its cost per sample of a replica."""
 
     choices: tuple[StageChoice, ...]
     placements: tuple[Placement, ...]
@@ -349,8 +349,8 @@ class StageSpread:
 
 
 def place_segments(problem: Problem, states: Sequence[int]) -> StageSpread:
-    """Place segments stage by stage, each where it finds most of its inputs. On a chain this is the best
-    mapping; where branches meet it may not be, and `least_s` tells by how much at most."""
+    """Places each stage's segments on the workers that hold most of their inputs. Optimal on a chain;
+    where branches meet, `least_s` bounds how far it is from the optimum."""
     c = problem.constants
     choices = [options[state] for options, state in zip(problem.choices, states, strict=True)]
     placements: list[Placement] = []
@@ -388,7 +388,7 @@ def place_segments(problem: Problem, states: Sequence[int]) -> StageSpread:
 def worker_bytes(
     stages: Sequence[Stage], choices: Sequence[StageChoice], placements: Sequence[Placement], workers: int
 ) -> float:
-    """Most bytes on any worker: weights and gradients, and per thread activations and errors."""
+    """Bytes on the fullest worker: weights, gradients, and activations and errors per thread."""
     held = np.zeros(workers)
     for stage, choice, place in zip(stages, choices, placements, strict=True):
         part = stage.share(choice.partitions)

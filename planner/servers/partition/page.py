@@ -54,7 +54,7 @@ _PLAN_COLUMNS = (
 def partition_tables(
     result: PartitionResult, *, runner_ups: int = 7, prediction: Prediction | None = None
 ) -> list[Table]:
-    """Tables of the best plan, its time, its layers, and the next best plans."""
+    """Tables of the best plan, its epoch time by part, its layers, and the next best plans."""
     best, worst, request = result.plans[0], result.plans[-1], result.request
     title = (
         f"{result.model.name} on {best.machines} x {result.hardware.name}: "
@@ -158,7 +158,7 @@ def _plan_row(plan: PartitionPlan, best: PartitionPlan) -> dict[str, Any]:
 
 
 def partition_data(result: PartitionResult, prediction: Prediction | None = None) -> dict[str, Any]:
-    """The result as plain values."""
+    """Partition result as plain values for JSON."""
     best = result.plans[0]
     names = ("samples_per_s", "samples_per_s_low", "samples_per_s_high")
     simulated = prediction and {
@@ -188,7 +188,7 @@ def partition_data(result: PartitionResult, prediction: Prediction | None = None
 
 
 def partition_page(tables: Sequence[Table], model: str) -> Page:
-    """The page of a partition, with charts of epoch and layer times."""
+    """Report page of a partition, with charts of epoch time and time per layer."""
     split, layers, plans = tables
     parts = [row for row in split.rows if row["part"] != "epoch"]
     per_layer = ("layer", "compute_ms_per_sample", "network_ms_per_sample")
@@ -198,16 +198,14 @@ def partition_page(tables: Sequence[Table], model: str) -> Page:
         tables=[replace(plans, notes=()), replace(split, title="Time of an epoch", notes=()), layers],
         then=[Remark("Notes", [*split.notes, *plans.notes])],
         pictures=lambda: [
-            chart(
-                _stacked_chart("split", "Time of an epoch", "s", parts, ("part", "compute_s", "network_s"))
-            ),
-            chart(_stacked_chart("layers", "Time per sample, layer by layer", "ms", layers.rows, per_layer)),
+            chart(_stacked_bars("split", "Time of an epoch", "s", parts, ("part", "compute_s", "network_s"))),
+            chart(_stacked_bars("layers", "Time per sample, layer by layer", "ms", layers.rows, per_layer)),
         ],
     )
 
 
-def _stacked_chart(key: str, title: str, unit: str, rows: Sequence[Any], keys: tuple[str, str, str]) -> Chart:
-    """Stacked bars of computation and communication, one per row."""
+def _stacked_bars(key: str, title: str, unit: str, rows: Sequence[Any], keys: tuple[str, str, str]) -> Chart:
+    """Chart of stacked bars, compute and communication, one per row."""
     name, *values = keys
     data = [
         bars(

@@ -2,7 +2,7 @@
 
 One simulated worker stands for one replica, on a node that has the NICs of all its n workers together.
 
-For the answers, one worker's profile is made into that of a replica (`scale_to_replica`), which takes n times
+For the answers, one worker's profile is made into that of a replica (`scale_profile`), which takes n times
 a worker's batch in a step. Every stage is cut into P parts and kept in R copies with P R = n (`costs.Problem`
 with `every_worker`): its computing lasts share(P) n / R of what one worker needs for one batch, so about as
 long as before. What changes is what travels. Copies and stripes of a convolution read and write all of its
@@ -47,7 +47,7 @@ MOST_REPLICAS = 64  # that share one server, for the highest price of a byte tha
 
 @dataclass(frozen=True, slots=True)
 class Span:
-    """How the stages of a model are spread over the workers of a replica."""
+    """Cuts of a model's stages over the workers of one replica, with the replica's step costs."""
 
     workers: int
     samples: int  # a step of the replica
@@ -59,38 +59,37 @@ class Span:
     read_bytes: float  # by the replica in a step
 
     def compute_factor(self, at: int) -> float:
-        """Compute time of a stage relative to that of one worker for one batch."""
+        """Compute time of a stage divided by one worker's for its own batch."""
         partitions, replications = self.cuts[at]
         return self.stages[at].share(partitions) * self.workers / replications
 
     def bytes_factor(self, at: int) -> float:
-        """Weights read and gradients written by the replica, relative to one worker's."""
+        """Weight bytes the replica reads and gradient bytes it writes, divided by one worker's."""
         return float(self.cuts[at][1] if self.stages[at].dense else self.workers)
 
     def held_factor(self, at: int) -> float:
-        """Share of a stage's weights that one worker holds."""
+        """Fraction of a stage's weights that one worker holds."""
         return self.stages[at].share(self.cuts[at][0]) if self.stages[at].dense else 1.0
 
 
 def is_worth_spanning(model: Model, batch: int, hardware: Hardware, workers: int) -> bool:
-    """Whether `find_spans` can find a span that saves reading and fits in memory."""
+    """Whether the span that reads least saves 10% of the reading and fits in memory."""
     stages = stages_of(model)
     cuts = tuple((_most_parts(stage, workers), workers // _most_parts(stage, workers)) for stage in stages)
     read = sum(stage.read_bytes(*cut) for stage, cut in zip(stages, cuts, strict=True))
     none = (0.0,) * len(stages)
-    return _is_worthwhile(
-        Span(workers, workers * batch, stages, cuts, none, none, 0.0, read), model, hardware
-    )
+    return _is_useful(Span(workers, workers * batch, stages, cuts, none, none, 0.0, read), model, hardware)
 
 
 def _most_parts(stage: Stage, workers: int) -> int:
-    """The number of parts that reads least: for dense stages as many as workers and features allow."""
+    """Number of parts that reads the fewest bytes: the most workers and features allow for dense stages,
+    else 1."""
     return max(
         p for p in range(1, workers + 1) if workers % p == 0 and p <= (stage.rows if stage.dense else 1)
     )
 
 
-def _is_worthwhile(span: Span, model: Model, hardware: Hardware) -> bool:
+def _is_useful(span: Span, model: Model, hardware: Hardware) -> bool:
     saved = 1 - span.read_bytes / (span.workers * model.bytes)
     return saved >= WORTH_CUTTING and has_memory_for_span(model, hardware, span)
 
@@ -98,8 +97,8 @@ def _is_worthwhile(span: Span, model: Model, hardware: Hardware) -> bool:
 def find_spans(
     model: Model, hardware: Hardware, constants: PaperConstants, profile: Profile, workers: int
 ) -> list[Span]:
-    """Spans over `workers` machines that are optimal for some price of a byte read, cheapest byte first.
-    `profile` is that of one worker."""
+    """Worthwhile spans over `workers` machines, each optimal at some price per byte read. `profile` is the
+    step of one worker."""
     stages = stages_of(model)
     samples = workers * profile.batch
     columns = profile.layer.tolist(), profile.role.tolist(), profile.durations_s.mean(axis=0).tolist()
@@ -122,7 +121,7 @@ def find_spans(
     ]
     parts = [*best_spreads(problem, 0.0, dearest), place_segments(problem, most_cut)]
     spans = {span.cuts: span for span in (_build_span(problem, match, samples) for match in parts)}
-    return [span for span in spans.values() if _is_worthwhile(span, model, hardware)]
+    return [span for span in spans.values() if _is_useful(span, model, hardware)]
 
 
 def _build_span(problem: Problem, found: StageSpread, samples: int) -> Span:
@@ -157,16 +156,14 @@ def has_memory_for_span(model: Model, hardware: Hardware, span: Span) -> bool:
     return used * alone.least_fragmentation + alone.framework_bytes <= usable_bytes(hardware.device)
 
 
-def pick_span(
-    spans: Sequence[Span], replicas: int, nic_bytes_per_s: float, servers_bytes_per_s: float
-) -> Span:
-    """Choose the span with the shortest step by equation 12, where reading overlaps with nothing."""
+def pick(spans: Sequence[Span], replicas: int, nic_bytes_per_s: float, servers_bytes_per_s: float) -> Span:
+    """Picks the span with the shortest step by equation 12, where reading overlaps with nothing."""
     s_per_byte = max(replicas / servers_bytes_per_s, 1.0 / (spans[0].workers * nic_bytes_per_s))
     return min(spans, key=lambda span: (span.busy_s + span.read_bytes * s_per_byte, span.read_bytes))
 
 
-def scale_to_replica(profile: Profile, span: Span) -> Profile:
-    """Scale the times and bytes of one worker's profile to those of a replica."""
+def scale_profile(profile: Profile, span: Span) -> Profile:
+    """Scales the durations and bytes of one worker's profile to those of a replica that spans several."""
     stage_of = {layer: at for at, stage in enumerate(span.stages) for layer in stage.layers}
     times, sizes, extra = np.ones(profile.ops), np.ones(profile.ops), np.zeros(profile.ops)
     exchange_s = {OpRole.FORWARD: list(span.forward_s), OpRole.BACKWARD: list(span.backward_s)}
@@ -194,7 +191,7 @@ def scale_to_replica(profile: Profile, span: Span) -> Profile:
 
 
 def _exchange_role_shares(profile: Profile, mean_s: Floats, exchange_s: Floats) -> dict[int, RoleShares]:
-    """Role shares of ops that also exchange features inside their replica."""
+    """Shares of compute and communication in each op that also exchanges features inside its replica."""
     parts: dict[int, RoleShares] = {}
     for op in np.flatnonzero(exchange_s).tolist():
         share = float(exchange_s[op] / mean_s[op])
@@ -205,7 +202,7 @@ def _exchange_role_shares(profile: Profile, mean_s: Floats, exchange_s: Floats) 
 def replica_profile(
     plan: PartitionPlan, read_every: int = 70, *, writes: bool = True, model: str = ""
 ) -> Profile:
-    """The step of one replica of a plan."""
+    """Profile of one step of a replica of a partition plan: `read_every` samples."""
     ops: list[Op] = []
     times: list[float] = []
 
@@ -217,7 +214,7 @@ def replica_profile(
     names: list[str] = []
 
     def held(at: int, stage: Stage) -> list[tuple[int, int, int]]:
-        """Tensors of a stage, one for each worker and server that holds a part of its weights."""
+        """(tensor, server, bytes) of a stage's weights, one for each worker and server that holds a part."""
         parts = []
         for worker, size in _read_bytes_by_worker(plan, at).items():
             for server in range(plan.servers):
@@ -260,7 +257,7 @@ def replica_profile(
 
 
 def replica_cluster(plan: PartitionPlan, constants: PaperConstants) -> Cluster:
-    """The cluster of `replica_profile`: one node per server and per replica."""
+    """Cluster for `replica_profile`: one node per server and one per replica."""
     nic = constants.nic_bytes_per_s
     own = constants.server_nic_bytes_per_s or nic
     server, replica = Node(own, own), Node(nic * plan.workers, nic * plan.workers)
@@ -283,5 +280,5 @@ def _read_bytes_by_worker(plan: PartitionPlan, at: int) -> dict[int, int]:
 
 
 def _part_bytes(size: int, index: int, parts: int) -> int:
-    """One of `parts` nearly equal parts that add up to `size`."""
+    """Bytes of part `index` when `size` bytes are divided into nearly equal parts."""
     return size * (index + 1) // parts - size * index // parts

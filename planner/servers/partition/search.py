@@ -47,7 +47,7 @@ MOST_MACHINES = 1_024
 
 @dataclass(frozen=True, slots=True)
 class PartitionRequest:
-    """The options of `planner partition`; defaults are those of Yan et al. (KDD 2015), section 6."""
+    """Options of `planner partition`; defaults are those of Yan et al. (KDD 2015), section 6."""
 
     machines: int = option(MISSING, "--machines -n", "Number of machines, servers included, e.g. 8.")
     read_every: int = option(
@@ -81,7 +81,7 @@ class PartitionRequest:
 
 @dataclass(frozen=True, slots=True)
 class PartitionPlan:
-    """One configuration and the choices of its layers."""
+    """One configuration of workers, replicas and servers, with its stages' choices and epoch time."""
 
     workers: int  # a replica
     replicas: int
@@ -99,7 +99,7 @@ class PartitionPlan:
 
     @property
     def split(self) -> Split:
-        """Epoch time by part."""
+        """Seconds per epoch by part."""
         return (self.spread.split + Split(reading_s=self.reading_s)).scale_by(self.samples / self.replicas)
 
     @property
@@ -108,7 +108,7 @@ class PartitionPlan:
 
     @property
     def machines(self) -> int:
-        """Machines, servers included."""
+        """Number of machines, servers included."""
         return -(-self.workers * self.replicas // self.devices) + self.servers
 
 
@@ -135,7 +135,7 @@ def partition(
     network: Network = "baseline",
     progress: Progress = ignore_progress,
 ) -> PartitionResult:
-    """Rank the best plans of every (workers, replicas, servers) that the request allows."""
+    """Searches all (workers, replicas, servers) that the request allows; plans are ranked by epoch time."""
     constants = worker_constants(hardware, network)
     if request.threads is not None and request.threads > constants.threads:
         raise Infeasible(
@@ -194,7 +194,7 @@ def partition(
 
 
 def epoch_samples(model: Model, request: PartitionRequest) -> int:
-    """Samples per epoch: as requested, or the model's own."""
+    """Samples per epoch: as requested, else the model's own."""
     samples = request.samples or model.samples_per_epoch
     if samples is None:
         raise BadInput(f"{model.name} says no samples_per_epoch; give --samples")
@@ -202,9 +202,9 @@ def epoch_samples(model: Model, request: PartitionRequest) -> int:
 
 
 def _shapes(request: PartitionRequest, devices: int = 1) -> Iterator[tuple[int, int, int]]:
-    """All (N_wr, N_mr, N_ps) within C1 and the request, by N_wr. Replicas fill the devices of as many
-    machines as they stand on, for a device left over would only idle. A single machine has no servers: it
-    holds one replica, which reads nothing."""
+    """All (N_wr, N_mr, N_ps) within C1 and the request, by N_wr. Replicas fill the devices of their
+    machines, as a device left over would idle. A single machine has no servers: it holds one replica,
+    which reads nothing."""
     n = request.machines
     if n == 1 and request.servers is None and request.replicas in (None, 1):
         for workers in _count_range(request.workers, min(devices, request.max_workers or devices)):
@@ -240,14 +240,14 @@ def _machines_error(request: PartitionRequest, devices: int = 1) -> Infeasible:
 def reading_price(
     c: PaperConstants, request: PartitionRequest, workers: int, replicas: int, servers: int
 ) -> float:
-    """Seconds per sample for each byte read: all replicas wait while one reads (equation 12)."""
+    """Seconds per sample that each byte read costs, as all replicas wait while one reads (equation 12)."""
     if not servers:
         return 0.0
     return replicas * reading_s_per_byte(c, workers, servers, request.reading) / request.read_every
 
 
 def best_spreads(problem: Problem, low: float, high: float) -> list[StageSpread]:
-    """Spreads that are optimal for some price of a byte between `low` and `high`."""
+    """Spreads that are each optimal at some price between `low` and `high`, in seconds per byte read."""
 
     def solve_at(price: float) -> _Point:
         states = minimise(problem.order, problem.factors(price))[1]
@@ -270,7 +270,7 @@ def best_spreads(problem: Problem, low: float, high: float) -> list[StageSpread]
 
 
 class _Point(NamedTuple):
-    """One solution: its states, seconds per sample, and bytes read."""
+    """Solution at one price: its states, seconds per sample, and bytes read."""
 
     states: tuple[int, ...]
     sample_s: float
@@ -278,7 +278,7 @@ class _Point(NamedTuple):
 
 
 class _PlanMaker:
-    """Makes the plans of one N_wr, of which there may be a million."""
+    """Builds the plans of one N_wr; there may be a million, so it keeps what they share."""
 
     def __init__(
         self,

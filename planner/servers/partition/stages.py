@@ -35,7 +35,7 @@ from planner.model.layers import is_input, kind_of
 
 @dataclass(frozen=True, slots=True)
 class Geometry:
-    """Rows of the source that a segment needs: `kernel` rows every `stride`, or all."""
+    """Rows of the source that each row of a stage needs: `kernel` rows every `stride`, or all."""
 
     rows_in: int
     rows_out: int
@@ -46,7 +46,7 @@ class Geometry:
 
 @dataclass(frozen=True, slots=True)
 class Link:
-    """Elements per sample that a stage reads from another."""
+    """Input of a stage from another: elements per sample, and which rows need which."""
 
     source: int
     elements: int
@@ -55,7 +55,7 @@ class Link:
 
 @dataclass(frozen=True, slots=True)
 class Stage:
-    """One unit of the search; figures are per sample."""
+    """Layers that are cut together, the unit of the partition search; figures are per sample."""
 
     name: str
     layers: tuple[str, ...]
@@ -72,7 +72,7 @@ class Stage:
 
     @property
     def signature(self) -> tuple[object, ...]:
-        """The fields that its compute time depends on."""
+        """Fields that determine the stage's compute time, as a cache key."""
         return (
             self.dense,
             self.connections,
@@ -85,20 +85,21 @@ class Stage:
 
     @property
     def is_first(self) -> bool:
-        """Whether it reads the data only and passes no error on."""
+        """Whether the stage reads only the training data, so that it passes no error back."""
         return not self.links
 
     def share(self, partitions: int) -> float:
-        """The largest segment's share of the stage."""
+        """Largest segment's fraction of the stage."""
         return math.ceil(self.rows / partitions) / self.rows
 
     def read_bytes(self, partitions: int, replications: int) -> float:
-        """Weights read by a replica: stripes share a kernel, features have weights of their own."""
+        """Weight bytes a replica reads; stripes each read the whole kernel, feature groups only their own
+        weights."""
         copies = replications if self.dense else partitions * replications
         return float(self.weight_bytes * copies)
 
     def working_set_bytes(self, partitions: int, threads: int) -> float:
-        """Bytes of a segment's weights, and per thread its activations and errors."""
+        """Bytes of a segment's weights plus the activations and errors of each thread."""
         part = self.share(partitions)
         weights = self.weight_bytes * (part if self.dense else 1.0)
         taken = self.in_elements * (1.0 if self.dense else part) + self.neurons * part
@@ -106,7 +107,7 @@ class Stage:
 
 
 def stages_of(model: Model) -> tuple[Stage, ...]:
-    """The stages of a model in topological order."""
+    """Stages of a model in topological order."""
     consumers = model.consumers()
     stages: list[Stage] = []
     home: dict[str, int | None] = {}  # layer -> its stage; None: the data
@@ -121,7 +122,7 @@ def stages_of(model: Model) -> tuple[Stage, ...]:
             home[layer.name] = source
             continue
         home[layer.name] = len(stages)
-        stages.append(_build_stage(layer, home, shape, stages))
+        stages.append(_stage(layer, home, shape, stages))
     return tuple(stages)
 
 
@@ -130,7 +131,7 @@ def _row_count(layer: Layer) -> int:
 
 
 def _is_part_of_source(layer: Layer, consumers: dict[str, list[str]]) -> bool:
-    """Whether a layer belongs to its source's stage: element-wise, or a pool that alone reads it."""
+    """Whether a layer joins its source's stage: element-wise, or a pool that is its only reader."""
     kind = kind_of(layer)
     return kind.passes_shard or (kind.is_window and len(consumers[layer.inputs[0]]) == 1)
 
@@ -160,7 +161,7 @@ def _merge_layer(stage: Stage, layer: Layer, before: Layer) -> Stage:
 
 
 def _pooled_geometry(geometry: Geometry, rows: int, kernel: int, stride: int) -> Geometry:
-    """Geometry through a layer and the pool after it."""
+    """Geometry of a layer followed by a pool."""
     if geometry.all_rows:
         return replace(geometry, rows_out=rows)
     return Geometry(
@@ -172,9 +173,7 @@ def _pooled_geometry(geometry: Geometry, rows: int, kernel: int, stride: int) ->
     )
 
 
-def _build_stage(
-    layer: Layer, home: dict[str, int | None], shape: dict[str, Layer], stages: list[Stage]
-) -> Stage:
+def _stage(layer: Layer, home: dict[str, int | None], shape: dict[str, Layer], stages: list[Stage]) -> Stage:
     dense = len(layer.output_shape) != 3
     rows = _row_count(layer)
     links = []
@@ -211,7 +210,7 @@ Placement = npt.NDArray[np.intp]  # [p, r] -> worker
 
 
 class Traffic(NamedTuple):
-    """Share of elements that the slowest segment receives, and share of samples with a message, per
+    """Fraction of elements that cross to the slowest segment, and of samples with a message, per
     direction."""
 
     forward: float
@@ -226,7 +225,7 @@ def _row_bounds(rows: int, partitions: int) -> npt.NDArray[np.float64]:
 
 @memoize(most_bytes=64 << 20)
 def overlap_matrix(geometry: Geometry, source_parts: int, parts: int) -> npt.NDArray[np.float64]:
-    """[p, q]: share of all rows that segment p needs from segment q of its source."""
+    """[p, q]: fraction of the source's rows that segment p needs from segment q of the source."""
     g = geometry
     held = _row_bounds(g.rows_in, source_parts)
     if g.all_rows:
@@ -241,17 +240,15 @@ def overlap_matrix(geometry: Geometry, source_parts: int, parts: int) -> npt.NDA
 
 
 def default_placement(parts: int, copies: int) -> Placement:
-    """Place segments on workers in order."""
+    """Placement of segments on workers 0, 1, 2, ... in order."""
     return np.arange(parts * copies, dtype=np.intp).reshape(parts, copies)
 
 
 def best_placement(
     workers: int, parts: int, copies: int, sources: list[tuple[npt.NDArray[np.float64], Placement]]
 ) -> Placement:
-    """Assign a stage's segments to the workers that hold most of their inputs.
-
-    `sources` holds the overlaps with each source (times its elements) and where that source stands.
-    """
+    """Assigns a stage's segments to the workers that hold most of their inputs. `sources` holds, for each
+    source, its overlap matrix times its elements, and its placement."""
     gain = np.zeros((parts, copies, workers))
     for overlap, place in sources:
         r0, r1 = _meeting_copies(place.shape[1], copies)
@@ -264,8 +261,8 @@ def best_placement(
 
 
 def _assign_columns(gain: npt.NDArray[np.float64]) -> npt.NDArray[np.intp]:
-    """Assign each row a different column for the most gain in all. Few are tried one by one: loading the
-    solver takes longer than that."""
+    """Assigns each row a different column for the largest total gain. Small cases are tried exhaustively,
+    which is faster than loading scipy."""
     rows, columns = gain.shape
     if columns <= _FEW:
         every = np.array(list(permutations(range(columns), rows)), np.intp)
@@ -276,7 +273,7 @@ def _assign_columns(gain: npt.NDArray[np.float64]) -> npt.NDArray[np.intp]:
 
 
 def traffic_between(overlap: npt.NDArray[np.float64], source: Placement, stage: Placement) -> Traffic:
-    """Traffic between a source and a stage with these placements."""
+    """Traffic between a source and a stage at the given placements."""
     r0, r1 = _meeting_copies(source.shape[1], stage.shape[1])
     together = stage[:, None, r1] == source[None, :, r0]  # segments p, q, meetings
     away = np.where(together, 0.0, overlap[:, :, None])
@@ -292,7 +289,7 @@ def traffic_between(overlap: npt.NDArray[np.float64], source: Placement, stage: 
 
 @memoize(most_bytes=64 << 20)
 def _meeting_copies(source_copies: int, copies: int) -> tuple[npt.NDArray[np.intp], npt.NDArray[np.intp]]:
-    """Pairs of copies (source, stage) that process the same sample."""
+    """Copies of the source and of the stage that process the same sample, as two parallel arrays."""
     every = math.lcm(source_copies, copies)
     samples = np.arange(every)
     return samples % source_copies, samples % copies
@@ -300,7 +297,7 @@ def _meeting_copies(source_copies: int, copies: int) -> tuple[npt.NDArray[np.int
 
 @memoize(most_bytes=64 << 20)
 def best_traffic(geometry: Geometry, source: tuple[int, int], stage: tuple[int, int]) -> Traffic:
-    """Traffic between neighbours (P, R) with the best mapping of segments."""
+    """Traffic between neighbours with degrees (P, R) at the best mapping of segments."""
     overlap = overlap_matrix(geometry, source[0], stage[0])
     workers = max(math.prod(source), math.prod(stage))
     before = default_placement(*source)

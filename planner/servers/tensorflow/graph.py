@@ -32,7 +32,7 @@ UNITS = {"B": 1, "KB": 1e3, "MB": 1e6, "GB": 1e9}
 
 
 class RecordedNode(NamedTuple):
-    """One node of the executed graph. `edge` names the transfer of a _Send or a _Recv."""
+    """Node of the executed graph. `edge` names the transfer of a _Send or a _Recv."""
 
     op: str
     device: str
@@ -41,15 +41,15 @@ class RecordedNode(NamedTuple):
 
 
 class RecordedSpan(NamedTuple):
-    """Start and end in microseconds of the recording machine's clock (whole ones stay exact)."""
+    """Start and end in microseconds on the recording machine's clock (integers stay exact)."""
 
     start_us: float
     end_us: float
 
 
 class RecordedTransfer(NamedTuple):
-    """One tensor received over the network. `bytes` is None if not recorded, or only rounded; `span` is None
-    if the graph has it but the record was lost."""
+    """Tensor received over the network. `bytes` is None if not recorded or only rounded; `span` is None if
+    the record was lost."""
 
     source: str
     target: str
@@ -64,8 +64,8 @@ class RecordedTransfer(NamedTuple):
 
 @dataclass
 class Recording:
-    """One step. Transfers go by the name of their edge; `graph` is complete if it came from partition graphs,
-    else it holds what the labels of the recorded ops say."""
+    """One recorded step; transfers are keyed by edge name. `graph` is `complete` if it came from partition
+    graphs; otherwise it holds what op labels say."""
 
     where: str
     ran: dict[str, RecordedSpan] = field(default_factory=dict)
@@ -78,7 +78,7 @@ class Recording:
 
 
 class Task(NamedTuple):
-    """A process of the job: `ps:0`, `worker:1`."""
+    """Process of a TensorFlow job, such as `ps:0` or `worker:1`."""
 
     job: str
     number: int
@@ -92,7 +92,7 @@ class Task(NamedTuple):
 
 
 def task_of(device: str) -> Task | None:
-    """Parse the task of "/job:ps/replica:0/task:0/device:CPU:0"; None if there is none."""
+    """Parses the task out of "/job:ps/replica:0/task:0/device:CPU:0"; None if there is none."""
     match = TASK.match(device)
     return Task(match["job"], int(match["task"])) if match else None
 
@@ -104,14 +104,14 @@ def is_server(device: str) -> bool:
 
 
 def node_name(reference: str) -> str:
-    """The node of an input reference: "a:1" and "^a" are outputs of node a."""
+    """Node name in an input reference: "a:1" and "^a" both refer to node a."""
     name = reference[1:] if reference.startswith("^") else reference
     head, _, port = name.rpartition(":")
     return head if head and port.isdigit() else name
 
 
 def add_op(recording: Recording, name: str, device: str, label: str, span: RecordedSpan) -> None:
-    """Record that an op ran; repeated runs (in a loop) add up."""
+    """Adds an op's run to a recording; repeated runs (in a loop) add up."""
     before = recording.ran.get(name)
     if before is not None:
         start_us = min(before.start_us, span.start_us)
@@ -126,7 +126,7 @@ def add_op(recording: Recording, name: str, device: str, label: str, span: Recor
 
 
 def add_transfer(recording: Recording, label: str, size: int | None, span: RecordedSpan) -> None:
-    """Record a transfer by its label; one that the label does not name is only counted."""
+    """Adds a transfer, parsed from its label, to a recording; unparsable labels are only counted."""
     match = TRANSFER_LABEL.search(label)
     if match is None:
         recording.unnamed_transfers += 1
@@ -159,10 +159,8 @@ RECEIVED = re.compile(
 
 
 def insert_transfers(base: Recording, transfers: dict[str, RecordedTransfer]) -> dict[str, RecordedNode]:
-    """Add to the graph a node for each transfer, between its sender and its receivers.
-
-    Transfer nodes are those with an `edge`, keyed by it.
-    """
+    """Graph of a recording with a node per transfer between its sender and receivers. Transfer nodes have
+    an `edge` and are keyed by it."""
     return _join_partition_graphs(base, transfers) if base.complete else _join_labels(base, transfers)
 
 
@@ -229,7 +227,7 @@ def kept_ops(
     worker: Task,
     notes: list[str],
 ) -> dict[str, tuple[str, ...]]:
-    """The ops to keep, in graph order, each with the kept ops it depends on."""
+    """Ops to keep, in graph order, each with the kept ops it depends on."""
     order = topological_nodes(graph)
     carried = 0
     above: dict[str, tuple[str, ...]] = {}
@@ -271,7 +269,7 @@ def kept_ops(
 
 
 def topological_nodes(graph: dict[str, RecordedNode]) -> list[str]:
-    """Nodes in topological order; the back edge of a loop (NextIteration) is no dependency."""
+    """Node names in topological order; a loop's back edge (NextIteration) is not a dependency."""
     waiting: dict[str, int] = {}
     consumers: dict[str, list[str]] = defaultdict(list)
     for name, node in graph.items():
@@ -294,7 +292,7 @@ def topological_nodes(graph: dict[str, RecordedNode]) -> list[str]:
 def match_variables(
     graph: dict[str, RecordedNode], kept: dict[str, tuple[str, ...]]
 ) -> tuple[list[str], dict[str, int]]:
-    """The variables, and which of them each transfer and update belongs to."""
+    """Variable names, and for each transfer and update the index of its variable."""
     variables: dict[str, int] = {}
     of: dict[str, int] = {}
 
@@ -324,11 +322,9 @@ def match_variables(
     return list(variables), of
 
 
-def restore_lost_transfers(
-    graph: dict[str, RecordedNode], transfers: dict[str, RecordedTransfer]
-) -> list[str]:
-    """Restore unrecorded transfers with the size of another transfer of the same variable. Returns what was
-    restored."""
+def restore_lost(graph: dict[str, RecordedNode], transfers: dict[str, RecordedTransfer]) -> list[str]:
+    """Restores transfers that were not recorded, sized as another transfer of the same variable. Returns
+    their names."""
     lost = [name for name, node in graph.items() if node.edge and name not in transfers]
     if not lost:
         return []

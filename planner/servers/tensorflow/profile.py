@@ -21,14 +21,14 @@ from planner.servers.tensorflow.graph import (
     insert_transfers,
     kept_ops,
     match_variables,
-    restore_lost_transfers,
+    restore_lost,
     task_of,
 )
 from planner.simulator.step import DOWNLINK, PS, UPLINK, WORKER, Op, Profile
 
 
 def shared_time_s(starts: npt.NDArray[np.float64], ends: npt.NDArray[np.float64]) -> npt.NDArray[np.float64]:
-    """Seconds of each interval if overlapping intervals share the time equally."""
+    """Duration of each interval when overlapping intervals share time equally, in the unit of the inputs."""
     times = np.unique(np.concatenate([starts, ends]))
     if len(times) < 2:
         return ends - starts
@@ -48,7 +48,8 @@ def dispatch_gaps_s(
     ops: npt.NDArray[np.intp],
     deps: Sequence[Sequence[int]],
 ) -> npt.NDArray[np.float64]:
-    """Seconds (steps x ops) between an op being ready, with the worker free, and its start."""
+    """Gaps (steps x ops) between an op being ready with the worker free and its start, in the input's
+    unit."""
     own_starts, own_ends = starts[:, ops], ends[:, ops]
     gaps = np.zeros(own_starts.shape)
     for column, needs in enumerate(deps):
@@ -69,8 +70,8 @@ RECORD = "docs/recording.md tells how to record"
 
 
 def build_profile(steps: Sequence[Recording], *, dispatch: bool = True, **about: Any) -> Profile:
-    """The profile of one worker from recordings, one per step. Without `dispatch`, worker ops last as
-    recorded and the time between them is lost."""
+    """Builds one worker's profile from recordings, one per step. Without `dispatch`, worker ops last as
+    recorded and the gaps between them are dropped."""
     for step in steps:
         _check_recording(step)
     base = next((step for step in steps if step.complete), steps[0])
@@ -96,7 +97,7 @@ def build_profile(steps: Sequence[Recording], *, dispatch: bool = True, **about:
         for edge in foreign:
             transfers[edge] = transfers[edge]._replace(bytes=0, rounded_bytes=0)
     graph = insert_transfers(base, transfers)
-    restored = restore_lost_transfers(graph, transfers)
+    restored = restore_lost(graph, transfers)
     if restored:
         notes.append(
             f"{len(restored)} transfers were recorded in no step; their sizes are those of the variables"
@@ -138,7 +139,7 @@ def _check_recording(step: Recording) -> None:
 
 
 def _check_clocks(steps: Sequence[Recording], graph: dict[str, RecordedNode]) -> None:
-    """Refuse ops that start before an input on the same device has ended."""
+    """Raises BadInput if an op starts before an input on the same device has ended."""
     ran = {name for step in steps for name in step.ran}
     pairs = [
         (name, dep)
@@ -245,7 +246,7 @@ def _assemble_profile(
 def _span_times(
     names: Sequence[str], graph: dict[str, RecordedNode], steps: Sequence[Recording]
 ) -> tuple[npt.NDArray[np.float64], npt.NDArray[np.float64]]:
-    """Starts and ends (steps x ops) in microseconds after the first record; NaN where missing."""
+    """Starts and ends (steps x ops) in microseconds after the step's first record; NaN where missing."""
     lost = RecordedSpan(np.nan, np.nan)
     is_transfer = [bool(graph[name].edge) for name in names]
     starts, ends = np.empty((len(steps), len(names))), np.empty((len(steps), len(names)))
@@ -268,7 +269,7 @@ def _fill_lost_records(
     steps: Sequence[Recording],
     notes: list[str],
 ) -> None:
-    """Fill records that TensorFlow lost with medians of the other steps."""
+    """Fills records that TensorFlow lost with medians of the other steps, in place."""
     lost = np.isnan(starts)
     foreign = lost.mean(axis=1) > MAX_LOST
     if foreign.any():
@@ -299,9 +300,8 @@ def _serialize_worker(
     notes: list[str],
     dispatch: bool,
 ) -> None:
-    """Serialize the worker's ops in place: overlapping ops share time, and dispatch gaps count. Ops that ran
-    at the same time share it. The time that TensorFlow took to dispatch an op, from when its inputs were
-    there and the worker was free, is part of it: nobody else can use it."""
+    """Serializes the worker's ops in place: overlapping ops share time, and dispatch gaps count. The gap
+    from when an op's inputs and the worker were ready is part of it: no other op can use it."""
     mine = np.flatnonzero([op.resource == WORKER for op in ops])
     if not len(mine):
         return

@@ -46,7 +46,7 @@ RECORD = (
 
 
 def read_run_metadata(data: bytes, where: str, graph: bool = True) -> Recording:
-    """Read the step in a serialized RunMetadata. Its graph is the same in every step: once is enough."""
+    """Reads one step from a serialized RunMetadata. `graph=False` skips the graph, the same in every step."""
     if len(data) > MAX_BYTES:
         raise BadInput(f"{where}: more than {format_bytes(MAX_BYTES)} for one step; {RECORD}")
     recording = Recording(where)
@@ -146,7 +146,7 @@ def _read_node(
 
 
 def _signed(value: int) -> int:
-    """Decode an int64 from its unsigned varint."""
+    """Converts an unsigned varint to the int64 it encodes."""
     return value - 2**64 if value >= 2**63 else value
 
 
@@ -162,7 +162,7 @@ def _requested_bytes(data: bytes, start: int, end: int) -> int | None:
 
 
 def _message_bounds(data: bytes, start: int, end: int, number: int) -> tuple[int, int] | None:
-    """Bounds of the first embedded message with this number."""
+    """Start and end of the first embedded message with this field number; None if absent."""
     for entry, kind, a, b in some_fields(data, start, end, number)[0]:
         if entry == number and kind == BYTES:
             return a, b
@@ -216,7 +216,7 @@ class _Timeline(msgspec.Struct):
 
 
 def read_timeline(data: bytes, where: str) -> Recording:
-    """Read the step in a timeline."""
+    """Reads one step from a TensorFlow timeline (Chrome trace)."""
     try:
         events = from_json(data, _Timeline).traceEvents
     except (msgspec.DecodeError, UnicodeDecodeError) as error:

@@ -16,12 +16,12 @@ PEERS = "Cynthia's model and a queueing model on the same points stand under `te
 
 
 def evidence(name: str) -> Evidence:
-    """The evidence of a suite by its name."""
+    """Evidence of the validation suite with this name."""
     return servers_evidence() if name == "servers" else papers_evidence(validate(PAPERS))
 
 
 def servers_evidence() -> Evidence:
-    """Measured points beside predictions."""
+    """Measured TensorFlow throughputs beside predicted ones."""
     rows = []
     for entry in testbed.compared_points():
         point = entry.point
@@ -50,7 +50,7 @@ def servers_evidence() -> Evidence:
 
 
 def papers_evidence(rows: Sequence[Row]) -> Evidence:
-    """Errors of the papers' figures, and the share of rows that hold their claim."""
+    """Errors of predicted figures of papers, and the fraction of rows whose claim holds."""
     hold = [row.holds for row in rows]
     return Evidence(
         suite="papers",

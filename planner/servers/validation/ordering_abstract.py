@@ -45,7 +45,7 @@ class ForwardPass:
 
     @cached_property
     def batch(self) -> int:
-        """The batch at which downloads take as long as computation (rho is 1)."""
+        """Batch at which downloads take as long as computation (rho is 1)."""
         # A step is affine in the batch up to rounding, so that two batches tell.
         small, large = (self._computation_s(batch) for batch in (8, 64))
         return max(1, round((self.communication_s - small) / ((large - small) / 56) + 8))
@@ -73,7 +73,7 @@ class ForwardPass:
         return orders.step_bounds(self.profile, self.bandwidth_bytes_per_s)
 
     def steps(self, strategy: str, count: int, *, seed: int = 0) -> ForwardSteps:
-        """Steps under a strategy, or without order (`fifo`)."""
+        """Simulates forward steps under a strategy; `fifo` means no order."""
         policy = order(self.profile, strategy, bandwidth_bytes_per_s=self.bandwidth_bytes_per_s, seed=seed)
         cluster = Cluster.uniform(1, 1, self.bandwidth_bytes_per_s)
         result = run(self.profile, cluster, policy, "async", RunOptions(steps=count, timeline=True))
@@ -86,7 +86,7 @@ class ForwardPass:
 
 @dataclass(frozen=True, eq=False)
 class ForwardSteps:
-    """Steps of a run: how long each took, and what happened when."""
+    """Simulated steps: seconds of each, and their timeline."""
 
     step_s: Floats
     timeline: orders.Timeline
@@ -96,7 +96,7 @@ class ForwardSteps:
         return float(self.step_s.mean())
 
     def overlap(self, communication_s: float) -> Floats:
-        """Alpha of every step."""
+        """Overlap coefficient alpha of each step."""
         computation_s = self.step_s - orders.idle_s(self.timeline)
         pairs = zip(computation_s, self.step_s, strict=True)
         return np.array([orders.overlap_coefficient(communication_s, c, t) for c, t in pairs])
@@ -108,7 +108,7 @@ def _forward_pass(model: str) -> ForwardPass:
 
 
 def _speedup(model: str) -> float:
-    """Throughput with the simple order over that without."""
+    """Throughput with the simple order divided by throughput without an order."""
     none, ordered = (_forward_pass(model).steps(name, STEPS).mean_s for name in ("fifo", "simple"))
     return none / ordered
 
@@ -160,7 +160,7 @@ def extremes(check: Section) -> Iterator[Row]:
     given = check.figures
 
     def efficiencies(model: str) -> tuple[float, list[float], str, float]:
-        """E of the best order and of random ones, both in words, and how far apart their steps are."""
+        """E of the best order, E of random orders, both as text, and the largest gap of their steps."""
         forward = _forward_pass(model)
         best = forward.steps("tac", STEPS)
         others = [forward.steps("random", 30, seed=s) for s in range(given["random_orders"])]

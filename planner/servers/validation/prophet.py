@@ -26,7 +26,7 @@ from planner.model.catalog import load_model
 from planner.servers.ordering import Schedule, schedule
 from planner.servers.ordering.graph import pipeline_step
 from planner.servers.ordering.strategies import DEFAULT_PARTITION_BYTES
-from planner.servers.orders import idle_s, single_worker_machines, trace_run
+from planner.servers.orders import idle_s, order_cluster, trace_run
 from planner.servers.placement import cut_tensors
 from planner.servers.synthesis import NO_VARIATION, profile_for
 from planner.simulator.cluster import Cluster
@@ -54,7 +54,7 @@ GIVEN, CHECKS = PAPER.figures, PAPER.checks
 
 @memoize
 def mean_step(model: str, batch: int) -> Profile:
-    """The mean step on an M60."""
+    """Profile of the mean step on an M60."""
     hardware = load_hardware(GIVEN["hardware"])
     return profile_for(load_model(model), batch, hardware, steps=1, variation=NO_VARIATION)
 
@@ -67,7 +67,7 @@ def system_schedule(
     push_s: float = PUSH_S,
     pull_s: float = 0.0,
 ) -> Schedule:
-    """A step as a system runs it. `bandwidth_bytes_per_s` is what Prophet's monitor would report."""
+    """Step as a system runs it. `bandwidth_bytes_per_s` is what Prophet's monitor would report."""
     running = profile if system == "mxnet, barrier" else pipeline_step(profile)
     options = {"slice_bytes": P3_SLICE_BYTES} if system == "p3" else {}
     if system == "bytescheduler":
@@ -93,19 +93,19 @@ def worker_samples_per_s(
 
 @memoize
 def uniform_samples_per_s(model: str, batch: int, system: str, workers: int, gbit_per_s: float) -> float:
-    """Samples per second of one worker where all NICs are equal."""
+    """Samples per second of one worker if all NICs are equal."""
     bandwidth = gbit_per_s * GBIT_BYTES_PER_S
     return worker_samples_per_s(
-        mean_step(model, batch), system, single_worker_machines(workers, 1, bandwidth), bandwidth
+        mean_step(model, batch), system, order_cluster(workers, 1, bandwidth), bandwidth
     )
 
 
 def _rate_of(given: Mapping[str, Any], system: str, gbit_per_s: float) -> float:
-    """The rate at the model, batch and workers of a table of figures."""
+    """Samples per second of one worker at a table's model, batch and number of workers."""
     return uniform_samples_per_s(given["model"], given["batch"], system, given["workers"], gbit_per_s)
 
 
-def _near_row(
+def _near(
     check: Section, case: str, what: str, published: float, ours: float, *, unit: str = "samples/s"
 ) -> Row:
     return check.near(case, what, published, ours, TOLERANCE, unit=unit)
@@ -120,7 +120,7 @@ def table2(check: Section) -> Iterator[Row]:
     for at, gbit in enumerate(speeds):
         for system in systems:
             case, what = f"{system}-{gbit:g}", f"{TITLES[system]}, {gbit:g} Gbit/s"
-            yield _near_row(check, case, what, given[system][at], ours[system, gbit])
+            yield _near(check, case, what, given[system][at], ours[system, gbit])
     fastest = {gbit: max(ours[system, gbit] for system in systems) for gbit in speeds}
     slowest = {gbit: min(ours[system, gbit] for system in systems) for gbit in speeds}
     ahead = min(ours["prophet", gbit] / fastest[gbit] - 1 for gbit in speeds if gbit <= scarce)
@@ -144,7 +144,7 @@ def table3(check: Section) -> Iterator[Row]:
             continue  # the same figures stand in Table 2
         for system in given["systems"]:
             name, what = f"{model}-{batch}-{system}", f"{TITLES[system]}, {model}, batch {batch}"
-            yield _near_row(check, name, what, case[system], ours[system])
+            yield _near(check, name, what, case[system], ours[system])
     for model in ("resnet18", "resnet50"):
         mine = [gain for (name, _), gain in sorted(gains.items()) if name == model]
         words, grows = " ".join(f"{gain:+.1%}" for gain in mine), mine == sorted(mine)
@@ -159,7 +159,7 @@ def resnet18(check: Section) -> Iterator[Row]:
         gbit = case["gbit_per_s"]
         for system, published in case["rates"].items():
             what = f"ResNet-18, {TITLES[system]}, {gbit} Gbit/s"
-            yield _near_row(check, f"{system}-{gbit}", what, published, _rate_of(check.figures, system, gbit))
+            yield _near(check, f"{system}-{gbit}", what, published, _rate_of(check.figures, system, gbit))
 
 
 @PAPER.check()
@@ -167,11 +167,11 @@ def slow_link(check: Section) -> Iterator[Row]:
     """Rates where one worker has a slow link."""
     given = check.figures
     bandwidth, slow = (given[name] * GBIT_BYTES_PER_S for name in ("gbit_per_s", "slow_gbit_per_s"))
-    cluster = single_worker_machines(given["workers"], 1, bandwidth, slow_link_bytes_per_s=slow)
+    cluster = order_cluster(given["workers"], 1, bandwidth, slow_link_bytes_per_s=slow)
     for system, published in given["rates"].items():
         ours = worker_samples_per_s(mean_step(given["model"], given["batch"]), system, cluster, slow)
         what = f"{TITLES[system]}, one worker at 500 Mbit/s"
-        yield _near_row(check, system.replace(", ", "-"), what, published, ours)
+        yield _near(check, system.replace(", ", "-"), what, published, ours)
 
 
 @PAPER.check()
@@ -180,9 +180,7 @@ def scaling(check: Section) -> Iterator[Row]:
     given = check.figures
     for case in given["rows"]:
         ours = _rate_of(given | case, "prophet", given["gbit_per_s"])
-        yield _near_row(
-            check, str(case["workers"]), f"Prophet, {case['workers']} workers", case["rate"], ours
-        )
+        yield _near(check, str(case["workers"]), f"Prophet, {case['workers']} workers", case["rate"], ours)
 
 
 @PAPER.check()
@@ -193,9 +191,7 @@ def utilisation(check: Section) -> Iterator[Row]:
     compute_s = float(profile.durations_s[0, profile.resource == WORKER].sum())
     for system, published in given["shares"].items():
         busy = 100 * compute_s * _rate_of(there, system, given["gbit_per_s"]) / there["batch"]
-        yield _near_row(
-            check, system, f"GPU utilisation with {TITLES[system]}", 100 * published, busy, unit="%"
-        )
+        yield _near(check, system, f"GPU utilisation with {TITLES[system]}", 100 * published, busy, unit="%")
 
 
 @PAPER.check()
@@ -205,12 +201,9 @@ def waiting(check: Section) -> Iterator[Row]:
     for system, published in given["iterations"].items():
         what = f"iterations in {given['seconds']} s with {TITLES[system]}"
         ours = given["seconds"] * _rate_of(there, system, given["gbit_per_s"]) / there["batch"]
-        yield _near_row(check, f"{system}-iterations", what, published, ours, unit="iterations")
+        yield _near(check, f"{system}-iterations", what, published, ours, unit="iterations")
     bandwidth = given["gbit_per_s"] * GBIT_BYTES_PER_S
-    cluster, options = (
-        single_worker_machines(there["workers"], 1, bandwidth),
-        RunOptions(steps=STEPS, until="all"),
-    )
+    cluster, options = (order_cluster(there["workers"], 1, bandwidth), RunOptions(steps=STEPS, until="all"))
     waits = {}
     for system in ("prophet", "bytescheduler", "mxnet"):
         ordered = system_schedule(mean_step(there["model"], there["batch"]), system, bandwidth)

@@ -34,7 +34,7 @@ STEPS = 100
 
 @dataclass(frozen=True, slots=True)
 class OneWorker:
-    """A step of a single worker: its length and its four phases, as someone watching the wire sees them."""
+    """Step of a single worker: its length and its four phases, as seen on the wire."""
 
     batch: int
     step_s: float
@@ -48,7 +48,7 @@ class OneWorker:
 
 
 def one_worker(profile: Profile, cluster: Cluster, policy: Policy | None = None) -> OneWorker:
-    """The figures of the cluster's first worker alone."""
+    """Simulates the cluster's first worker alone and measures the phases of its step."""
     alone = replace(cluster, worker_nodes=cluster.worker_nodes[:1], worker_speeds=cluster.worker_speeds[:1])
     options = RunOptions(steps=STEPS, timeline=True)
     result = run(profile, alone, policy or Multiplexed(), "async", options)
@@ -56,7 +56,7 @@ def one_worker(profile: Profile, cluster: Cluster, policy: Policy | None = None)
     chunks, starts, ends = result.timeline, result.step_starts_s[0], result.step_ends_s[0]
 
     def edge(resource: int, column: str, pick: np.ufunc, missing: np.ndarray) -> np.ndarray:
-        """The first start or the last end on a resource in each step."""
+        """First start or last end on a resource in each step, in seconds."""
         rows = chunks[chunks["resource"] == resource]
         out = np.full(len(ends), np.inf if pick is np.minimum else -np.inf)
         pick.at(out, rows["step"], rows[column])
@@ -81,7 +81,7 @@ def one_worker(profile: Profile, cluster: Cluster, policy: Policy | None = None)
 
 
 def ideal_samples_per_s(one: OneWorker, workers: int) -> float:
-    """Samples per second of linear scaling: W times one worker."""
+    """Samples per second of linear scaling: workers times one worker's throughput."""
     return workers * one.batch / one.step_s
 
 
@@ -124,7 +124,7 @@ BASELINES: dict[str, Callable[[OneWorker, int], float]] = {
 
 
 def _transfer_s(profile: Profile, alone: Cluster) -> float:
-    """The model in one direction over the link that takes longest: a server's NIC or the worker's."""
+    """Seconds to send the model in one direction over the slowest link: a server's NIC or the worker's."""
     nodes, worker = alone.nodes, alone.nodes[alone.worker_nodes[0]]
     times = []
     for resource in (DOWNLINK, UPLINK):
@@ -145,7 +145,7 @@ SOURCE = "measured for this package (planner/validate/data/testbed/README.md)"
 
 @dataclass(frozen=True, slots=True)
 class TestbedPoint:
-    """What was measured for one configuration and number of workers, repeats pooled."""
+    """Measured throughput of one configuration and number of workers, repeats pooled."""
 
     config: str
     servers: int
@@ -172,13 +172,12 @@ class ComparedPoints:
 
 
 def measured_points() -> list[TestbedPoint]:
-    """Every measured point of the package."""
+    """All measured points that ship with the package."""
     return pool_runs(table("testbed", "measured.csv"))
 
 
 def pool_runs(lines: Iterable[Mapping[str, str]]) -> list[TestbedPoint]:
-    """The points of measured runs. A run counts by the length of its window, so that a run of 90 s weighs as
-    much as three of 30 s."""
+    """Pools repeated runs into points, each run weighted by the length of its window."""
     runs = defaultdict(list)
     for line in lines:
         key = line["config"], int(line["n_ps"]), int(line["W"])
@@ -198,18 +197,18 @@ def _pool_run(config: str, servers: int, workers: int, pairs: Sequence[tuple[flo
 
 
 def recorded_profile(name: str) -> Profile:
-    """The profile of one worker, as `vgg11_b8_100_ps2`."""
+    """Recorded one-worker profile with this name, such as `vgg11_b8_100_ps2`."""
     return load_profile("testbed", f"{name}.json.gz")
 
 
-def recorded_policy(recorded_profile: Profile) -> Multiplexed:
-    """Policy of the recorded transfers: gRPC's first window, or a larger one if the profile shows streams
-    beyond it that were sent whole."""
-    largest = int(recorded_profile.bytes[recorded_profile.resource == DOWNLINK].max(initial=0))
+def recorded_policy(recorded: Profile) -> Multiplexed:
+    """Transfer policy of a recording: gRPC's first window, or a larger one if streams beyond it were sent
+    whole."""
+    largest = int(recorded.bytes[recorded.resource == DOWNLINK].max(initial=0))
     if largest <= DEFAULT_WINDOW_BYTES:  # the first window already lets every stream through whole
         return Multiplexed()
     fit = infer_window(
-        [recorded_profile], Wire(bandwidth_bytes_per_s=recorded_profile.bandwidth_bytes_per_s or math.inf)
+        [recorded], Wire(bandwidth_bytes_per_s=recorded.bandwidth_bytes_per_s or math.inf)
     )
     window = min(fit.window_bytes, fit.largest_bytes)
     return Multiplexed(window_bytes=max(DEFAULT_WINDOW_BYTES, round(window)))
@@ -217,7 +216,7 @@ def recorded_policy(recorded_profile: Profile) -> Multiplexed:
 
 @once
 def compared_points() -> tuple[ComparedPoints, ...]:
-    """Every measured point with its prediction."""
+    """All measured points with their predictions."""
     policies = {
         name: recorded_policy(recorded_profile(name)) for name in {point.name for point in measured_points()}
     }
@@ -251,7 +250,7 @@ def point_rows() -> list[Row]:
 
 
 def summary_rows() -> list[Row]:
-    """Mean error over all points, and that of simpler models."""
+    """Rows with the mean error over all points, ours and that of simpler models."""
     pairs = compared_points()
     ours = float(np.mean([abs(pair.error) for pair in pairs]))
     how = f"mean absolute error over {len(pairs)} points"

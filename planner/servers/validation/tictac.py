@@ -47,8 +47,8 @@ def table(check: Section) -> Iterator[Row]:
 
 @dataclass(frozen=True)
 class Gains:
-    """What TIC (and TAC, at the standard batch) gain over no order, by batch factor; straggler shares without
-    and with TIC, the largest of the steps at the standard batch."""
+    """Gains of TIC (and TAC, at the standard batch) over no order, by batch factor. `stragglers` are the
+    largest straggler shares without and with TIC at the standard batch."""
 
     model: str
     ops: int
@@ -94,12 +94,12 @@ def _measure_gains(given: dict[str, Any]) -> Gains:
                 without, ordered = (
                     trace_run(profile, cluster, policies[name], mode, options) for name in ("fifo", "tic")
                 )
-                stragglers = _largest_straggler_share(without), _largest_straggler_share(ordered)
+                stragglers = _straggler_share(without), _straggler_share(ordered)
     training_gains, inference_gains = map(tuple, by_name.values())
     return Gains(given["model"], given["ops"], training_gains, inference_gains, tac_over_tic, stragglers)
 
 
-def _largest_straggler_share(timeline: Timeline) -> float:
+def _straggler_share(timeline: Timeline) -> float:
     return float(straggler_shares(timeline).max())
 
 

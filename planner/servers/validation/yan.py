@@ -35,10 +35,8 @@ GIVEN, CHECKS = PAPER.figures, PAPER.checks
 HARDWARE, SMALL, LARGE = GIVEN["hardware"], GIVEN["small"], GIVEN["large"]
 
 
-def best_plan_of_shape(
-    model: str, hardware: str, shape: Sequence[int], read_every: int = 70
-) -> PartitionPlan:
-    """The best plan with this <workers, replicas, servers>."""
+def best_plan(model: str, hardware: str, shape: Sequence[int], read_every: int = 70) -> PartitionPlan:
+    """Best plan with these <workers, replicas, servers>."""
     workers, replicas, servers = shape
     machines = workers * replicas + servers
     request = PartitionRequest(machines, read_every, workers=workers, replicas=replicas, servers=servers)
@@ -46,7 +44,7 @@ def best_plan_of_shape(
 
 
 class LayerCost(NamedTuple):
-    """Seconds per sample of a replica with one layer cut or copied in a given way."""
+    """Seconds per sample of a replica whose one layer is partitioned or replicated."""
 
     total_s: float
     activations_s: float
@@ -56,8 +54,8 @@ class LayerCost(NamedTuple):
 def layer_costs(
     model: str, hardware: str, layer: str, shape: tuple[int, int, int]
 ) -> tuple[LayerCost, LayerCost]:
-    """Costs with one layer partitioned over all workers, and replicated on all, the others at their best
-    (the paper's Figure 14)."""
+    """Costs with one layer partitioned over all workers, and with it replicated on all (Figure 14). The
+    other layers are at their best."""
     workers, constants = shape[0], constants_for(load_hardware(hardware))
     stages = stages_of(load_model(model))
     names = [stage.name for stage in stages]
@@ -77,13 +75,13 @@ def layer_costs(
 
 
 def samples_within(plan: PartitionPlan, epoch_s: float) -> float:
-    """Samples that the plan trains in the time of an epoch."""
+    """Samples that the plan trains in `epoch_s` seconds."""
     return plan.samples_per_s * epoch_s
 
 
 def most_samples_within(model: Model, hardware: Hardware, workers: int, epoch_s: float) -> float:
-    """Samples that this many workers could train in that time if every multiply-add of the three passes
-    ran at their peak and nothing travelled: no plan, constants or widths of ours allow more."""
+    """Most samples that these workers could train in `epoch_s` seconds at peak FLOP/s with no
+    communication. No plan, constants or widths of ours allow more."""
     stages = stages_of(model)
     passes = 3 * sum(s.connections for s in stages) - sum(s.connections for s in stages if s.is_first)
     return epoch_s * workers * hardware.device.fp32_flops / (2 * passes)
@@ -139,13 +137,13 @@ def spread(check: Section) -> Iterator[Row]:
 def ranking(check: Section) -> Iterator[Row]:
     """Rank fixed configurations, with reading as the reason."""
     given = check.figures
-    two, first = (best_plan_of_shape(SMALL, HARDWARE, given[which]) for which in ("faster", "slower"))
+    two, first = (best_plan(SMALL, HARDWARE, given[which]) for which in ("faster", "slower"))
     saved_s, ahead_s = first.split.reading_s - two.split.reading_s, first.epoch_s - two.epoch_s
     readings = f"reading {two.split.reading_s:.2f}, {first.split.reading_s:.2f}"
     what, ours = "mnist: <2,9,2> against <1,18,2>", f"{two.epoch_s:.2f} s, {first.epoch_s:.2f} s; {readings}"
     holds, claim = 0 < ahead_s < saved_s, "faster, by less than reading saves"
     yield check.stated("reading", what, "faster, because of reading", ours, holds, claim)
-    times_s = [best_plan_of_shape(SMALL, HARDWARE, shape).epoch_s for shape in given["fewer_replicas"]]
+    times_s = [best_plan(SMALL, HARDWARE, shape).epoch_s for shape in given["fewer_replicas"]]
     what, ours = "mnist: <1,18,2>, <1,16,4>, <1,12,8>", ", ".join(f"{time:.2f} s" for time in times_s)
     yield check.stated("servers", what, "slower and slower", ours, times_s == sorted(times_s), "same order")
 
@@ -176,7 +174,7 @@ SHAPES: tuple[tuple[str, str, str, str, Callable[[float, float], bool]], ...] = 
 def scaling(check: Section) -> Iterator[Row]:
     """Speedups with 1, 2 and 4 workers per replica, replicas and servers."""
     for kind, model, published, claim, holds in SHAPES:
-        times_s = [best_plan_of_shape(model, HARDWARE, shape).epoch_s for shape in check.figures[kind]]
+        times_s = [best_plan(model, HARDWARE, shape).epoch_s for shape in check.figures[kind]]
         speedups = [times_s[0] / time_s for time_s in times_s]
         what, ours = f"{model}: speedup with 1, 2 and 4 {kind}", " ".join(f"{each:.2f}" for each in speedups)
         yield check.stated(f"{kind}-{model}", what, published, ours, holds(*speedups[1:]), claim)
@@ -186,7 +184,7 @@ def scaling(check: Section) -> Iterator[Row]:
 def reading(check: Section) -> Iterator[Row]:
     """How often replicas read the weights."""
     given = check.figures
-    times_s = [best_plan_of_shape(LARGE, HARDWARE, given["shape"], every).epoch_s for every in given["every"]]
+    times_s = [best_plan(LARGE, HARDWARE, given["shape"], every).epoch_s for every in given["every"]]
     ours = " ".join(f"{times_s[1] / time_s:.2f}" for time_s in times_s) + " of the speed at 70"
     holds, what = times_s == sorted(times_s, reverse=True), "imagenet22k: reading after 35, 70, 150 images"
     yield check.stated("rate", what, "less often is faster", ours, holds, "same order")

@@ -13,7 +13,7 @@ from planner.model.catalog import load_model
 from planner.servers.partition.page import partition_data, partition_tables
 from planner.servers.partition.search import PartitionRequest, PartitionResult, partition
 from planner.servers.validation.yan import (
-    best_plan_of_shape,
+    best_plan,
     layer_costs,
     most_samples_within,
     samples_within,
@@ -37,7 +37,7 @@ def large() -> PartitionResult:
 
 
 def speedup(model: str, few: tuple[int, int, int], many: tuple[int, int, int]) -> float:
-    return best_plan_of_shape(model, CLUSTER, few).epoch_s / best_plan_of_shape(model, CLUSTER, many).epoch_s
+    return best_plan(model, CLUSTER, few).epoch_s / best_plan(model, CLUSTER, many).epoch_s
 
 
 def test_best_configurations(small: PartitionResult, large: PartitionResult) -> None:
@@ -97,8 +97,8 @@ def test_servers_matter_more_for_the_large_network() -> None:
 
 def test_two_workers_read_faster_than_one() -> None:
     two, first = (
-        best_plan_of_shape("mnist-adam", CLUSTER, (2, 9, 2)),
-        best_plan_of_shape("mnist-adam", CLUSTER, (1, 18, 2)),
+        best_plan("mnist-adam", CLUSTER, (2, 9, 2)),
+        best_plan("mnist-adam", CLUSTER, (1, 18, 2)),
     )
     assert two.epoch_s < first.epoch_s
     assert first.split.reading_s - two.split.reading_s > first.epoch_s - two.epoch_s  # for the paper's reason
@@ -143,7 +143,7 @@ def test_no_reading_of_the_paper_with_dearer_weights_lets_copies_win() -> None:
 
 def test_layer_alone_costs_what_it_costs_in_the_search() -> None:
     ours = copy_readings("imagenet22k-adam", CLUSTER, "fc2", (4, 4, 4))[0]
-    best = best_plan_of_shape("imagenet22k-adam", CLUSTER, (4, 4, 4)).spread
+    best = best_plan("imagenet22k-adam", CLUSTER, (4, 4, 4)).spread
     assert best.choices[-1].pair == (4, 1)
     split = best.splits[-1]
     assert ours.partitioned_s[0] == pytest.approx(split.compute_s)

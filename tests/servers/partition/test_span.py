@@ -13,8 +13,8 @@ from planner.servers.partition.replica import (
     find_spans,
     has_memory_for_span,
     is_worth_spanning,
-    pick_span,
-    scale_to_replica,
+    pick,
+    scale_profile,
 )
 from planner.servers.synthesis import profile_for
 from planner.simulator.step import DOWNLINK, PS, UPLINK, Profile
@@ -55,7 +55,7 @@ def test_bytes_of_a_replica(alone: Profile, spans: list[Span]) -> None:
     """Four copies of what is not cut, one of what is; down, up and in memory."""
     dense = sum(stage.weight_bytes for stage in spans[-1].stages if stage.dense)
     expected = dense + 4 * (MODEL.bytes - dense)
-    profile = scale_to_replica(alone, spans[-1])
+    profile = scale_profile(alone, spans[-1])
     for resource in (DOWNLINK, UPLINK):
         assert profile.bytes[profile.resource == resource].sum() == pytest.approx(expected, rel=1e-6)
     assert spans[-1].read_bytes == pytest.approx(expected)
@@ -66,7 +66,7 @@ def test_bytes_of_a_replica(alone: Profile, spans: list[Span]) -> None:
 def test_times_of_a_replica(alone: Profile, spans: list[Span]) -> None:
     """Four batches on four workers take as long as one on one, and the exchanges besides."""
     for span in spans:
-        profile = scale_to_replica(alone, span)
+        profile = scale_profile(alone, span)
         exchanged = sum(span.forward_s) + sum(span.backward_s)
         once = seconds(alone, "/forward") + seconds(alone, "/backward")
         assert seconds(profile, "/forward") + seconds(profile, "/backward") == pytest.approx(
@@ -74,7 +74,7 @@ def test_times_of_a_replica(alone: Profile, spans: list[Span]) -> None:
         )
         assert span.busy_s == pytest.approx(once + exchanged, rel=1e-3)
         assert exchanged > 0
-    applied = scale_to_replica(alone, spans[-1]).durations_s[:, alone.resource == PS]
+    applied = scale_profile(alone, spans[-1]).durations_s[:, alone.resource == PS]
     assert (applied >= alone.durations_s[:, alone.resource == PS] - 1e-15).all()
     assert np.count_nonzero(applied == alone.durations_s[:, alone.resource == PS])  # of cut layers
 
@@ -93,8 +93,8 @@ def test_exchanges_by_hand() -> None:
 
 def test_dear_bytes_are_cut_further(spans: list[Span]) -> None:
     nic = HARDWARE.nic_bytes_per_s("baseline")
-    slow = pick_span(spans, 16, nic, nic)
-    fast = pick_span(spans, 1, 1000 * nic, 1000 * nic)
+    slow = pick(spans, 16, nic, nic)
+    fast = pick(spans, 1, 1000 * nic, 1000 * nic)
     assert slow.read_bytes < fast.read_bytes
     assert slow.busy_s > fast.busy_s
 

@@ -23,7 +23,7 @@ from planner.servers.tensorflow.graph import (
     add_op,
     insert_transfers,
     kept_ops,
-    restore_lost_transfers,
+    restore_lost,
 )
 from planner.servers.tensorflow.profile import dispatch_gaps_s, shared_time_s
 from planner.servers.tensorflow.runmetadata import read_timeline
@@ -364,7 +364,7 @@ def test_loops_and_transfers_between_servers():
 def test_restoring_needs_nothing_where_nothing_is_lost():
     step = runmetadata.read_run_metadata(read_bytes(ONE[0]), "x")
     graph = insert_transfers(step, step.transfers)
-    assert restore_lost_transfers(graph, step.transfers) == []
+    assert restore_lost(graph, step.transfers) == []
     kept = kept_ops(graph, step.transfers, step.ran, Task("worker", 0), [])
     assert len(kept) == 65
 
