@@ -207,9 +207,7 @@ def recorded_policy(recorded: Profile) -> Multiplexed:
     largest = int(recorded.bytes[recorded.resource == DOWNLINK].max(initial=0))
     if largest <= DEFAULT_WINDOW_BYTES:  # the first window already lets every stream through whole
         return Multiplexed()
-    fit = infer_window(
-        [recorded], Wire(bandwidth_bytes_per_s=recorded.bandwidth_bytes_per_s or math.inf)
-    )
+    fit = infer_window([recorded], Wire(bandwidth_bytes_per_s=recorded.bandwidth_bytes_per_s or math.inf))
     window = min(fit.window_bytes, fit.largest_bytes)
     return Multiplexed(window_bytes=max(DEFAULT_WINDOW_BYTES, round(window)))
 
