@@ -76,7 +76,7 @@ def _one_line_usage_errors(ctx: Any = None) -> Iterator[None]:
             "Got unexpected extra argument", "Unexpected argument"
         )
         if error.ctx:
-            message = _with_variables(message, error.ctx)
+            message = _name_variables(message, error.ctx)
         # where a flag lacks its value, typer does not say in which command
         command = error.ctx.command_path if error.ctx else f"planner {ctx.invoked_subcommand if ctx else ''}"
         see = " See" if message.endswith("?") else "; see"
@@ -98,15 +98,15 @@ def _unknown_option(error: Any) -> str:
     if near:
         return f"there is no flag {name}; did you mean {' or '.join(near)}?"
     others = [command for command in COMMANDS if name in flags(load(command))]
-    return f"there is no flag {name}" + (f" here; {_listed(others)} has it" if others else "")
+    return f"there is no flag {name}" + (f" here; {_command_words(others)} has it" if others else "")
 
 
-def _listed(commands: list[str]) -> str:
+def _command_words(commands: list[str]) -> str:
     """Up to two commands in words: `planner recommend` or `planner compare`."""
     return " or ".join(f"`planner {command}`" for command in commands[:2])
 
 
-def _with_variables(message: str, ctx: Any) -> str:
+def _name_variables(message: str, ctx: Any) -> str:
     """Adds to the message the environment variable that set a flag, after the flag's name."""
     for param in ctx.command.params:
         source = ctx.get_parameter_source(param.name)
@@ -134,7 +134,7 @@ class Command(TyperCommand):
         try:
             return super().invoke(ctx)
         except PlannerError as error:
-            error.args = (_with_variables(str(error), ctx),)
+            error.args = (_name_variables(str(error), ctx),)
             raise
 
     def format_options(self, ctx: Any, formatter: Any) -> None:
@@ -316,18 +316,18 @@ def patched() -> bool:
 
 def _speed_up(command: Any) -> None:
     for param in command.params:
-        _shorten(param)
+        _use_plain_converter(param)
     make_help = command.get_help_option
 
     def get_help_option(ctx: Any) -> Any:  # the option --help is made when the command runs
-        return _shorten(make_help(ctx))
+        return _use_plain_converter(make_help(ctx))
 
     command.get_help_option = get_help_option
     for inner in getattr(command, "commands", {}).values():
         _speed_up(inner)
 
 
-def _shorten(param: Any) -> Any:
+def _use_plain_converter(param: Any) -> Any:
     if hasattr(param, "_runtime_param") and hasattr(param, "type_descriptor"):
         param._runtime_param = _Plain(param)
     return param

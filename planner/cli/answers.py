@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from planner.search.scored import ScoredPlan
 
 
-def _study(ctx: typer.Context, param: typer.CallbackParam, study: str | None) -> str | None:
+def _check_study(ctx: typer.Context, param: typer.CallbackParam, study: str | None) -> str | None:
     if study is not None and "://" not in study:
         checked(ctx, param, Path(study))
     return study
@@ -37,7 +37,7 @@ def recommend(
     ),
     trials: int | None = output_opt("--trials", "Trials of --search optuna, e.g. 500.", min=1),
     study: str | None = output_opt(
-        "--study", "Storage of the Optuna study, to resume it.", metavar="FILE|URL", callback=_study
+        "--study", "Storage of the Optuna study, to resume it.", metavar="FILE|URL", callback=_check_study
     ),
     jobs: options.JobsOption = None,
     cluster: options.ClusterOption = None,

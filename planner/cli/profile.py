@@ -97,7 +97,7 @@ def compare(
     """Compare two recordings: time by kind of op, and settings that differ."""
     from planner.device.recorded import open_profile
     from planner.device.recorded.summary import compare_recordings, summarize_recording
-    from planner.report.profile import beside_tables
+    from planner.report.profile import comparison_tables
 
     recordings = []
     for path in (first, second):
@@ -109,7 +109,7 @@ def compare(
     if names[0] == names[1]:
         names = (str(first), str(second))
     both = compare_recordings(recordings[0], recordings[1])
-    return Answer(beside_tables(both, names), both, f"planner profile: {names[0]} and {names[1]}")
+    return Answer(comparison_tables(both, names), both, f"planner profile: {names[0]} and {names[1]}")
 
 
 def record(

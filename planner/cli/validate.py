@@ -100,18 +100,18 @@ def answer(asked: SuitesAsked, to: To) -> bool:
     if asked.names:
         if to.document or to.check:
             raise BadInput("--document and --check compare whole suites; leave the names out")
-        return _checks(asked, to)
+        return _run_checks(asked, to)
     if asked.runs or asked.layouts:
         if to.document or to.check or to.html:
             raise BadInput(
                 "--document, --check and --html are for what ships; use --output for your own runs"
             )
-        _own(asked, to)
+        _compare_own(asked, to)
         return False
-    return _suites(asked, to)
+    return _run_suites(asked, to)
 
 
-def _checks(asked: SuitesAsked, to: To) -> bool:
+def _run_checks(asked: SuitesAsked, to: To) -> bool:
     from planner.report.validation import rows_data, validation_tables
     from planner.validation import validate
 
@@ -122,7 +122,7 @@ def _checks(asked: SuitesAsked, to: To) -> bool:
     return not all(row.as_claimed for row in rows)
 
 
-def _own(asked: SuitesAsked, to: To) -> None:
+def _compare_own(asked: SuitesAsked, to: To) -> None:
     from planner.report.evidence import account_table, evidence_data, evidence_tables
     from planner.validation.own import own_evidence, own_layouts
 
@@ -142,18 +142,18 @@ def _own(asked: SuitesAsked, to: To) -> None:
     emit(shown, to.format, data=evidence_data(evidence, rows=asked.rows, accounts=accounts))
 
 
-def _suites(asked: SuitesAsked, to: To) -> bool:
+def _run_suites(asked: SuitesAsked, to: To) -> bool:
     from planner.report.evidence import evidence_data, evidence_tables, suite_lines, suite_tables
-    from planner.report.validation import pages_drift, write_pages
+    from planner.report.validation import page_differences, write_pages
 
-    evidence, rows = _found(asked)
+    evidence, rows = _evidence_and_rows(asked)
     shown = evidence_tables(evidence, rows=asked.rows, format=to.format)
     emit(shown, to.format, to.output, data=evidence_data(evidence, rows=asked.rows))
     tables = [suite_lines(evidence), *(table for each in evidence for table in suite_tables(each))]
     write_html(tables, to.html, "planner validate: published and measured runs, and predictions")
     if to.document is not None:
         write_pages(evidence, rows, to.document)
-    moved = pages_drift(evidence, rows, to.check, whole=not asked.suites) if to.check is not None else []
+    moved = page_differences(evidence, rows, to.check, whole=not asked.suites) if to.check is not None else []
     for line in moved:
         typer.echo(line, err=True)
     broken = [row for row in rows if not row.as_claimed]
@@ -162,7 +162,7 @@ def _suites(asked: SuitesAsked, to: To) -> bool:
     return bool(moved or broken)
 
 
-def _found(asked: SuitesAsked) -> tuple[list[Evidence], list[Row]]:
+def _evidence_and_rows(asked: SuitesAsked) -> tuple[list[Evidence], list[Row]]:
     """Evidence of the requested suites, and the rows of those suites that are checked row by row."""
     from planner.servers import validation as of_servers
     from planner.validation import validate

@@ -15,7 +15,7 @@ from planner.hardware.prices.cost import usd_per_million_samples
 from planner.report.page import Chart, Spec, label
 from planner.report.phrases import (
     SpeedUnit,
-    busiest,
+    busiest_label,
     is_full,
     price_words,
     resource_words,
@@ -43,7 +43,7 @@ MOST_LABELS = 4
 Box = tuple[float, float, float, float]  # left, top, right, bottom in pixels
 
 
-def placed_labels(plans: Sequence[ScoredPlan], x: PlotScale, y: PlotScale) -> list[Spec]:
+def place_labels(plans: Sequence[ScoredPlan], x: PlotScale, y: PlotScale) -> list[Spec]:
     """Plotly annotations for the marked plans, placed inside the plot without overlaps."""
     out: list[Spec] = []
     taken: list[Box] = []
@@ -52,8 +52,8 @@ def placed_labels(plans: Sequence[ScoredPlan], x: PlotScale, y: PlotScale) -> li
         share = x.at(speed)
         anchor = "left" if share < 0.3 else "right" if share > 0.7 else "center"
         for height in HEIGHTS:
-            box = _box(words, share, y.at(cost), anchor, height)
-            if box[1] > 0 and box[3] < PLOT[1] and not any(_meet(box, other) for other in taken):
+            box = _label_box(words, share, y.at(cost), anchor, height)
+            if box[1] > 0 and box[3] < PLOT[1] and not any(_has_overlap(box, other) for other in taken):
                 break
         else:
             continue  # its hover says it
@@ -76,7 +76,7 @@ def placed_labels(plans: Sequence[ScoredPlan], x: PlotScale, y: PlotScale) -> li
     return out[:MOST_LABELS]
 
 
-def _box(words: str, share: float, up: float, anchor: str, height: float) -> Box:
+def _label_box(words: str, share: float, up: float, anchor: str, height: float) -> Box:
     """Rectangle of a label in pixels on the narrowest plot."""
     long = CHARACTER[0] * len(words)
     left = share * PLOT[0] - {"left": 0.0, "center": 0.5, "right": 1.0}[anchor] * long
@@ -84,7 +84,7 @@ def _box(words: str, share: float, up: float, anchor: str, height: float) -> Box
     return left, middle - CHARACTER[1] / 2, left + long, middle + CHARACTER[1] / 2
 
 
-def _meet(scored: Box, other: Box) -> bool:
+def _has_overlap(scored: Box, other: Box) -> bool:
     return scored[0] < other[2] and other[0] < scored[2] and scored[1] < other[3] and other[1] < scored[3]
 
 
@@ -109,7 +109,7 @@ def scored_words(scored: ScoredPlan) -> str:
     return (
         f"{plan_words(scored.plan)}<br>{speed_words(scored)}, {percent(scored.bound_share)} of its bound<br>"
         f"{price + '<br>' if price else ''}"
-        f"{busiest(scored)}: {label(resource_words(prediction.bottleneck, scored.plan))}{marks}"
+        f"{busiest_label(scored)}: {label(resource_words(prediction.bottleneck, scored.plan))}{marks}"
     )
 
 
@@ -207,7 +207,7 @@ def pareto(
         "height": 460,
         "xaxis": x.axis(f"{unit.noun}/s", wide=True),
         "yaxis": y.axis(f"$ per {unit.priced_amount}", wide=True),
-        "annotations": placed_labels([*marked, *([chosen] if chosen else [])], x, y),
+        "annotations": place_labels([*marked, *([chosen] if chosen else [])], x, y),
         "margin": {"l": 64, "r": 24, "t": 30, "b": 48},
     }
     narrow = {"xaxis": x.axis(f"{unit.noun}/s"), "yaxis": y.axis(f"$ per {unit.priced_amount}")}

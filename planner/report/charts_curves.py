@@ -46,7 +46,7 @@ def step_timeline(timeline: Timeline, key: str = "step", title: str = "One step,
     for index, (resource, server) in enumerate(lanes):
         here = mine[(mine["resource"] == resource) & (mine["server"] == server)]
         bars = _bars(here, timeline.profile.names)
-        name, colour = _kind(timeline, resource, server)
+        name, colour = _lane_kind(timeline, resource, server)
         share = [min(1.0, bar.busy_s / (bar.end_s - bar.start_s)) if bar.busy_s else 1.0 for bar in bars]
         data.append(
             {
@@ -74,7 +74,7 @@ def step_timeline(timeline: Timeline, key: str = "step", title: str = "One step,
         "height": 120 + 40 * len(lanes),
         "barmode": "overlay",
         "xaxis": {**titled("ms since the step began"), "rangemode": "tozero"},
-        "yaxis": {**row_axis([label(_lane(timeline, *lane)) for lane in lanes]), "fixedrange": True},
+        "yaxis": {**row_axis([label(_lane_name(timeline, *lane)) for lane in lanes]), "fixedrange": True},
         "dragmode": "zoom",
     }
     others = timeline.cluster.workers - 1
@@ -99,7 +99,7 @@ def _is_link(timeline: Timeline, resource: int, channel: int) -> bool:
     return resource in (DOWNLINK, UPLINK) and channel >= timeline.cluster.servers
 
 
-def _kind(timeline: Timeline, resource: int, channel: int) -> tuple[str, str]:
+def _lane_kind(timeline: Timeline, resource: int, channel: int) -> tuple[str, str]:
     """Legend name of the work on a lane, and its colour."""
     if not _is_link(timeline, resource, channel):
         return KINDS[resource]
@@ -109,7 +109,7 @@ def _kind(timeline: Timeline, resource: int, channel: int) -> tuple[str, str]:
     ]
 
 
-def _lane(timeline: Timeline, resource: int, channel: int) -> str:
+def _lane_name(timeline: Timeline, resource: int, channel: int) -> str:
     if _is_link(timeline, resource, channel):
         return str(timeline.cluster.link_resource(channel))
     return "worker" if resource == WORKER else LANES[resource].format(channel)
@@ -217,10 +217,10 @@ def workers_curve(curve: Saturation, recommended: int | None = None) -> Chart:
     ]
     chosen, saturated = recommended or curve.chosen.workers, curve.saturation_workers
     marked = [point for point in points if point.workers == chosen]
-    data.append(_marked(f"recommended: {chosen}", marked, "X", "@mark"))
+    data.append(_ringed_points(f"recommended: {chosen}", marked, "X", "@mark"))
     if saturated not in (None, chosen):
         at_saturation = [point for point in points if point.workers == saturated]
-        data.append(_marked(f"worth its cost up to {saturated}", at_saturation, "S", "@c1"))
+        data.append(_ringed_points(f"worth its cost up to {saturated}", at_saturation, "S", "@c1"))
     top = 1.04 * max([*(high for _, high in ends), *bounds])
     layout: Spec = {
         "height": 380,
@@ -230,7 +230,7 @@ def workers_curve(curve: Saturation, recommended: int | None = None) -> Chart:
         "annotations": [],
     }
     if ceiling <= top:
-        layout["shapes"].append(_rule("y", ceiling, "@c2"))
+        layout["shapes"].append(_rule_line("y", ceiling, "@c2"))
         layout["annotations"].append(
             _rule_label(
                 f"ceiling: {rate(ceiling)}",
@@ -242,7 +242,7 @@ def workers_curve(curve: Saturation, recommended: int | None = None) -> Chart:
             )
         )
     if curve.saturation_workers is not None:
-        layout["shapes"].append(_rule("x", curve.saturation_workers, "@mark"))
+        layout["shapes"].append(_rule_line("x", curve.saturation_workers, "@mark"))
         layout["annotations"].append(
             _rule_label(
                 f"worth its cost up to {curve.saturation_workers}",
@@ -318,7 +318,7 @@ def sizes_curve(curve: Saturation) -> Chart:
     return Chart("servers", title, caption, {"data": data, "layout": layout}, False)
 
 
-def _marked(name: str, points: Sequence[SaturationPoint], meta: str, colour: str) -> Spec:
+def _ringed_points(name: str, points: Sequence[SaturationPoint], meta: str, colour: str) -> Spec:
     """Plotly trace that circles points of the curve; `meta` is their character in a terminal."""
     return {
         "type": "scatter",
@@ -344,7 +344,7 @@ def _line(name: str, x: list[Any], y: list[float], unit: SpeedUnit, **line: str)
     }
 
 
-def _rule(axis: str, at: float, colour: str) -> Spec:
+def _rule_line(axis: str, at: float, colour: str) -> Spec:
     across = {"x": ("yref", "y0", "y1"), "y": ("xref", "x0", "x1")}[axis]
     return {
         "type": "line",

@@ -115,14 +115,14 @@ def _metadata(timeline: Timeline, tracks: Names) -> Iterator[str]:
         if not lives:  # a port of a device: drawn at the worker
             continue
         name = f"node {node}: {', '.join(lives)}" + (f" ({machine.hardware})" if machine.hardware else "")
-        yield _meta("process_name", node + 1, 0, name=name)
-        yield _meta("process_sort_index", node + 1, 0, sort_index=node)
+        yield _meta_event("process_name", node + 1, 0, name=name)
+        yield _meta_event("process_sort_index", node + 1, 0, sort_index=node)
     for pid, tid, name in tracks.values():
-        yield _meta("thread_name", pid, tid, name=name)
-        yield _meta("thread_sort_index", pid, tid, sort_index=tid)
+        yield _meta_event("thread_name", pid, tid, name=name)
+        yield _meta_event("thread_sort_index", pid, tid, sort_index=tid)
 
 
-def _meta(kind: str, pid: int, tid: int, **args: Any) -> str:
+def _meta_event(kind: str, pid: int, tid: int, **args: Any) -> str:
     return json.dumps({"name": kind, "ph": "M", "ts": 0, "pid": pid, "tid": tid, "args": args})
 
 
@@ -138,11 +138,11 @@ def _slices(timeline: Timeline, mine: npt.NDArray[Any], worker: int, tracks: Nam
         heads.append(f'{{"name":{json.dumps(name)},"cat":"{kind}","ph":"X","pid":{pid},"tid":{tid},"ts":')
     for at in range(0, len(mine), BATCH):
         rows = mine[at : at + BATCH]
-        start, end = _ns(rows["start_s"], timeline), _ns(rows["end_s"], timeline)
+        start, end = _to_ns(rows["start_s"], timeline), _to_ns(rows["end_s"], timeline)
         columns = (
             rows["op"].tolist(),
-            _us(start),
-            _us(end - start),
+            _to_us(start),
+            _to_us(end - start),
             rows["step"].tolist(),
             rows["bytes"].tolist(),
         )
@@ -156,13 +156,13 @@ def _slices(timeline: Timeline, mine: npt.NDArray[Any], worker: int, tracks: Nam
         )
 
 
-def _ns(times_s: npt.NDArray[np.float64], timeline: Timeline) -> npt.NDArray[np.float64]:
+def _to_ns(times_s: npt.NDArray[np.float64], timeline: Timeline) -> npt.NDArray[np.float64]:
     """Whole nanoseconds since the first chunk. Durations are differences of these, so chunks that abut
     also abut in the trace."""
     return np.round((times_s - timeline.first_s) * 1e9)
 
 
-def _us(whole_ns: npt.NDArray[np.float64]) -> list[float]:
+def _to_us(whole_ns: npt.NDArray[np.float64]) -> list[float]:
     """Nanoseconds converted to microseconds, the unit of the trace format."""
     return (whole_ns / 1e3).tolist()  # type: ignore[no-any-return]
 
@@ -197,10 +197,10 @@ def _flows(
         out = []
         source, target = (mine[end[at : at + BATCH]] for end in arrows)
         columns = (
-            *(_lanes(rows, where) for rows in (source, target)),
+            *(_track_fields(rows, where) for rows in (source, target)),
             # the last nanosecond of the slice: readers drop an arrow that begins outside one
-            _us(np.maximum(_ns(source["end_s"], timeline) - 1, _ns(source["start_s"], timeline))),
-            _us(_ns(target["start_s"], timeline)),
+            _to_us(np.maximum(_to_ns(source["end_s"], timeline) - 1, _to_ns(source["start_s"], timeline))),
+            _to_us(_to_ns(target["start_s"], timeline)),
         )
         for index, (here, there, left, came) in enumerate(zip(*columns, strict=True), number + at):
             out.append(
@@ -210,7 +210,7 @@ def _flows(
         yield ",\n".join(out)
 
 
-def _lanes(rows: npt.NDArray[Any], where: Where) -> list[str]:
+def _track_fields(rows: npt.NDArray[Any], where: Where) -> list[str]:
     servers = np.where(rows["resource"] == WORKER, -1, rows["server"]).tolist()
     return [where[lane] for lane in zip(rows["resource"].tolist(), servers, strict=True)]
 
@@ -222,7 +222,7 @@ def _counters(timeline: Timeline) -> Iterator[str]:
             link_use(timeline.rows, timeline.cluster, direction)
         ):
             pid = timeline.cluster.server_nodes[server] + 1
-            times = _us(_ns(times_s, timeline))
+            times = _to_us(_to_ns(times_s, timeline))
             link = resource_of(direction, server)
             tail = f'"cat":"link","ph":"C","pid":{pid},"tid":0,"ts":'
             for at in range(0, len(times), BATCH):
@@ -257,7 +257,7 @@ def link_use(rows: npt.NDArray[Any], cluster: Cluster, direction: int) -> list[U
     order = np.lexsort((change, times))  # at the same moment ends come before starts
     times, change, server, lane = times[order], change[order], server[order], lane[order]
     states, state = np.unique(np.cumsum(change * lane), return_inverse=True)
-    percent = np.array([_percent(int(lanes), cluster, direction) for lanes in states]).reshape(-1, servers)
+    percent = np.array([_nic_use(int(lanes), cluster, direction) for lanes in states]).reshape(-1, servers)
     settled = np.append(times[1:] != times[:-1], True) if len(times) else np.zeros(0, bool)
     out = []
     for here in range(servers):
@@ -270,7 +270,7 @@ def link_use(rows: npt.NDArray[Any], cluster: Cluster, direction: int) -> list[U
     return out
 
 
-def _percent(state: int, cluster: Cluster, direction: int) -> list[float]:
+def _nic_use(state: int, cluster: Cluster, direction: int) -> list[float]:
     """Percentage of each server's NIC used by the flows of a state."""
     down = direction == DOWNLINK
     capacities = [c for n in cluster.nodes for c in (n.egress_bytes_per_s, n.ingress_bytes_per_s)]

@@ -26,19 +26,19 @@ def signed(value: float) -> str:
     return f"{'+' if value >= 0 else '-'}{percent(abs(value))}"
 
 
-def pair(median: float | None, ninth: float | None) -> str | None:
+def error_pair(median: float | None, ninth: float | None) -> str | None:
     return None if median is None or ninth is None else f"{percent(median)} / {percent(ninth)}"
 
 
-def reached(value: bool | None) -> str | None:
+def yes_or_no(value: bool | None) -> str | None:
     return None if value is None else ("yes" if value else "NO")
 
 
 def suite_lines(found: Sequence[Evidence]) -> Table:
     """Summary table with one row per suite."""
     return Table(
-        [_line(match.suite, match.whole) | {"_targets": _targets(match)} for match in found],
-        [*_columns("Suite"), Column("_targets", "Targets reached")],
+        [_error_row(match.suite, match.whole) | {"_targets": _targets_met(match)} for match in found],
+        [*_error_columns("Suite"), Column("_targets", "Targets reached")],
         title="Measured and published runs beside predictions",
         notes=[
             "Errors are |predicted / measured - 1|: median / 90th percentile (p90). Source left out: with "
@@ -56,16 +56,16 @@ def suite_tables(one: Evidence) -> list[Table]:
     notes += [f"Others: {one.peers}."] if one.peers else []
     notes += list(one.notes)
     parts = Table(
-        [_line(part.name, part.figures) | _target(part) for part in one.parts],
-        [*_columns("Runs of"), Column("_target", "Target"), Column("_reached", "Reached")],
+        [_error_row(part.name, part.figures) | _target_row(part) for part in one.parts],
+        [*_error_columns("Runs of"), Column("_target", "Target"), Column("_reached", "Reached")],
         title=f"{one.suite}: {one.title}",
         notes=notes,
     )
     tables = [parts]
     if one.statements:
-        tables.append(_statements(one.statements))
+        tables.append(_statement_table(one.statements))
     if one.refused:
-        tables.append(_refused(one))
+        tables.append(_refused_table(one))
     return tables
 
 
@@ -75,8 +75,8 @@ def by_source(one: Evidence) -> Table:
 
     names = sorted({row.source for row in one.rows})
     return Table(
-        [_line(name, figures_of([row for row in one.rows if row.source == name])) for name in names],
-        _columns("Source"),
+        [_error_row(name, figures_of([row for row in one.rows if row.source == name])) for name in names],
+        _error_columns("Source"),
         title="By source",
     )
 
@@ -84,12 +84,12 @@ def by_source(one: Evidence) -> Table:
 def worst_rows(one: Evidence) -> Table:
     """Table of the runs with the largest errors."""
     rows = sorted(one.rows, key=lambda row: -abs(row.error))[:MOST_WORST]
-    return _rows(rows, f"The {len(rows)} runs that are furthest off")
+    return _run_table(rows, f"The {len(rows)} runs that are furthest off")
 
 
 def all_rows(one: Evidence) -> Table:
     """Table of every run in a suite."""
-    return _rows(one.rows, f"{one.suite}: every run")
+    return _run_table(one.rows, f"{one.suite}: every run")
 
 
 def row_data(suite: str, row: Compared) -> dict[str, Any]:
@@ -176,15 +176,15 @@ def readme_table(found: Sequence[Evidence]) -> Table:
     for match in found:
         for part in match.parts:
             if part.name != "all" or len(match.parts) == 1:
-                lines.append({"suite": match.suite} | _line(part.name, part.figures) | _target(part))
+                lines.append({"suite": match.suite} | _error_row(part.name, part.figures) | _target_row(part))
         for each in match.statements:
             lines.append(
                 {
                     "suite": match.suite,
                     "_name": each.name,
-                    "_errors": _value(each, each.value),
+                    "_errors": _statement_value(each, each.value),
                     "_rule": each.peer or None,
-                    "_target": None if each.target is None else _value(each, each.target),
+                    "_target": None if each.target is None else _statement_value(each, each.target),
                 }
             )
     return Table(
@@ -202,28 +202,28 @@ def readme_table(found: Sequence[Evidence]) -> Table:
     )
 
 
-def _line(name: str, of: Figures) -> dict[str, Any]:
+def _error_row(name: str, of: Figures) -> dict[str, Any]:
     return figures_data(of) | {
         "_name": name,
-        "_errors": pair(of.median, of.ninth),
-        "_left": pair(of.left_median, of.left_ninth),
-        "_rule": pair(of.rule_median, of.rule_ninth),
+        "_errors": error_pair(of.median, of.ninth),
+        "_left": error_pair(of.left_median, of.left_ninth),
+        "_rule": error_pair(of.rule_median, of.rule_ninth),
     }
 
 
-def _target(part: Part) -> dict[str, Any]:
-    target = None if part.target is None else pair(*part.target)
-    return {"_target": target, "_reached": reached(part.reached)}
+def _target_row(part: Part) -> dict[str, Any]:
+    target = None if part.target is None else error_pair(*part.target)
+    return {"_target": target, "_reached": yes_or_no(part.reached)}
 
 
-def _targets(one: Evidence) -> str | None:
+def _targets_met(one: Evidence) -> str | None:
     """Number of met targets as `5 of 7`; None if there are none."""
     each = [part.reached for part in one.parts] + [statement.reached for statement in one.statements]
     asked = [value for value in each if value is not None]
     return f"{sum(asked)} of {len(asked)}" if asked else None
 
 
-def _columns(first: str) -> list[Column]:
+def _error_columns(first: str) -> list[Column]:
     return [
         Column("_name", first),
         Column("runs", "Runs", align="right"),
@@ -237,19 +237,19 @@ def _columns(first: str) -> list[Column]:
     ]
 
 
-def _value(each: Statement, value: float) -> str:
+def _statement_value(each: Statement, value: float) -> str:
     return percent(value) if each.percent else f"{value:.2f}"
 
 
-def _statements(statements: Sequence[Statement]) -> Table:
+def _statement_table(statements: Sequence[Statement]) -> Table:
     lines = [
         {
             "_name": each.name,
-            "_value": _value(each, each.value),
+            "_value": _statement_value(each, each.value),
             "_target": None
             if each.target is None
-            else f"at {'most' if each.most else 'least'} {_value(each, each.target)}",
-            "_reached": reached(each.reached),
+            else f"at {'most' if each.most else 'least'} {_statement_value(each, each.target)}",
+            "_reached": yes_or_no(each.reached),
             "_peer": each.peer or None,
         }
         for each in statements
@@ -267,7 +267,7 @@ def _statements(statements: Sequence[Statement]) -> Table:
     )
 
 
-def _refused(one: Evidence) -> Table:
+def _refused_table(one: Evidence) -> Table:
     common = one.refused.most_common()
     lines = [{"reason": reason, "runs": count} for reason, count in common[:MOST_REASONS]]
     if rest := sum(count for _, count in common[MOST_REASONS:]):
@@ -279,14 +279,14 @@ def _refused(one: Evidence) -> Table:
     )
 
 
-def _rows(rows: Sequence[Compared], title: str) -> Table:
+def _run_table(rows: Sequence[Compared], title: str) -> Table:
     lines = [
         asdict(row)
         | {
             "_error": signed(row.error),
             "_measured": f"{row.measured:.4g}",
             "_predicted": f"{row.predicted:.4g}",
-            "_inside": reached(row.inside),
+            "_inside": yes_or_no(row.inside),
         }
         for row in rows
     ]

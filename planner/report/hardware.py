@@ -21,7 +21,7 @@ def hardware_row(hardware: Hardware) -> dict[str, Any]:
     """One machine as a dictionary of plain values, in the units of hardware files."""
     device, price, fabric = hardware.device, hardware.price, hardware.fabric
     gbit_per_s = {
-        key: _over(value, GBIT_BYTES_PER_S)
+        key: _in_unit(value, GBIT_BYTES_PER_S)
         for key, value in (
             ("nic_baseline_gbit_per_s", hardware.nic_baseline_bytes_per_s),
             ("nic_burst_gbit_per_s", hardware.nic_burst_bytes_per_s),
@@ -38,22 +38,22 @@ def hardware_row(hardware: Hardware) -> dict[str, Any]:
         "device_kind": device.kind,
         "device_count": hardware.device_count,
         "cores": device.cores,
-        "device_memory_gib": _over(device.memory_bytes, GIB),
-        "device_fp32_tflops": _over(device.fp32_flops, 1e12),
-        "device_tflops": {format: _over(device.flops[format], 1e12) for format in device.formats},
+        "device_memory_gib": _in_unit(device.memory_bytes, GIB),
+        "device_fp32_tflops": _in_unit(device.fp32_flops, 1e12),
+        "device_tflops": {format: _in_unit(device.flops[format], 1e12) for format in device.formats},
         "device_power_w": device.power_w,
         "cpu": hardware.cpu or None,
         "vcpus": hardware.vcpus,
-        "memory_gib": _over(hardware.memory_bytes, GIB),
+        "memory_gib": _in_unit(hardware.memory_bytes, GIB),
         **gbit_per_s,
         "nic_label": hardware.nic_label or None,
         "nics": hardware.nics,
         "rdma": hardware.rdma,
         "rdma_kind": hardware.rdma_kind or None,
-        "local_disk_gbyte": _over(hardware.local_disk_bytes, 1e9),
+        "local_disk_gbyte": _in_unit(hardware.local_disk_bytes, 1e9),
         "fabric": fabric.kind if fabric else None,
-        "fabric_gbyte_per_s": _over(fabric.bytes_per_s, 1e9) if fabric else None,
-        "on_demand_usd_per_hour": _over(price.on_demand_usd_per_hour, 1),
+        "fabric_gbyte_per_s": _in_unit(fabric.bytes_per_s, 1e9) if fabric else None,
+        "on_demand_usd_per_hour": _in_unit(price.on_demand_usd_per_hour, 1),
         "spot_usd_per_hour": price.spot_usd_per_hour,
         "region": price.region or None,
         "price_as_of": price.as_of or None,
@@ -126,7 +126,7 @@ def hardware_page(hardware: Hardware) -> list[Table]:
     sources = [f"{number} {source}" for source, number in numbers.items() if number]
     return [
         Table.of(figures, columns, title, notes),
-        *([_kernels(hardware)] if hardware.kernels else []),
+        *([_kernel_table(hardware)] if hardware.kernels else []),
         Table([], title="Sources", notes=sources),
     ]
 
@@ -202,16 +202,16 @@ def _figures(hardware: Hardware) -> list[Figure]:
     host.append(_gib(hardware.memory_bytes) if hardware.memory_bytes else None)
     holder = sources.get("machine") if device.kind == "cpu" else _device_source(hardware)
     rows: list[Figure] = [
-        ("device", f"{devices_label(hardware)}: {_peaks(device.flops)}", _device_source(hardware))
+        ("device", f"{devices_label(hardware)}: {_peak_words(device.flops)}", _device_source(hardware))
     ]
     if device.matmul_flops:
         measured = Source("measured", device.matmul_source, device.as_of)
-        rows.append(("large matmul", _peaks(device.matmul_flops), measured))
+        rows.append(("large matmul", _peak_words(device.matmul_flops), measured))
     rows += [
         ("device memory", f"{_gib(device.memory_bytes)}{speed}", holder),
         ("machine", ", ".join(filter(None, host)) or "not published", sources.get("machine")),
-        *_fabric(hardware),
-        *_network(hardware),
+        *_fabric_figures(hardware),
+        *_network_figures(hardware),
     ]
     if hardware.flow_bytes_per_s:
         flow = format_bandwidth(hardware.flow_bytes_per_s)
@@ -234,7 +234,7 @@ def _figures(hardware: Hardware) -> list[Figure]:
     return rows
 
 
-def _network(hardware: Hardware) -> list[Figure]:
+def _network_figures(hardware: Hardware) -> list[Figure]:
     """Figures of the network; baseline and burst share a row if they are equal."""
     baseline, burst = hardware.nic_baseline_bytes_per_s, hardware.nic_burst_bytes_per_s
     label = f" ({hardware.nic_label})" if hardware.nic_label else ""
@@ -257,7 +257,7 @@ def _network(hardware: Hardware) -> list[Figure]:
     return rows
 
 
-def _peaks(flops: Mapping[str, float]) -> str:
+def _peak_words(flops: Mapping[str, float]) -> str:
     """Peak rates by number format, `8.1 TFLOP/s fp32, 65 fp16`; equal peaks as `989 fp16 and bf16`."""
     small = flops.get("fp32", 1e12) < 1e12
     parts: list[tuple[float, list[str]]] = []
@@ -273,7 +273,7 @@ def _peaks(flops: Mapping[str, float]) -> str:
     return ", ".join(said)
 
 
-def _fabric(hardware: Hardware) -> list[Figure]:
+def _fabric_figures(hardware: Hardware) -> list[Figure]:
     """Figure of the fabric between a machine's devices; empty list if it has one device."""
     fabric = hardware.fabric
     if fabric is None:
@@ -289,7 +289,7 @@ def _fabric(hardware: Hardware) -> list[Figure]:
     return [("fabric", words, Source(fabric.basis, fabric.source, fabric.as_of))]
 
 
-def _kernels(hardware: Hardware) -> Table:
+def _kernel_table(hardware: Hardware) -> Table:
     kernels = hardware.kernels
     assert kernels is not None
     rows = [
@@ -305,7 +305,7 @@ def _kernels(hardware: Hardware) -> Table:
 def nic_words(hardware: Hardware) -> str | None:
     """Network in Gbit/s: `2.5-10` for baseline and burst, `80 +3200` with RDMA; None if unknown."""
     baseline, burst, rdma = (
-        _over(value, GBIT_BYTES_PER_S)
+        _in_unit(value, GBIT_BYTES_PER_S)
         for value in (
             hardware.nic_bytes_per_s("baseline"),
             hardware.nic_bytes_per_s("burst"),
@@ -348,7 +348,7 @@ def _list_price(hardware: Hardware) -> str | None:
     return ("~" if hardware.price.basis == "estimated" else "") + money(per_hour)
 
 
-def _over(value: float | None, unit: float) -> float | None:
+def _in_unit(value: float | None, unit: float) -> float | None:
     return None if value is None else round(value / unit, 9)
 
 

@@ -56,7 +56,7 @@ def tables_page(tables: Table | Sequence[Table], title: str, command: str = "") 
 
 def render_page(page: Page) -> str:
     """A page as the text of one HTML file."""
-    first, *others = [_table(_cut(table)) for table in page.tables if table.rows] or [""]
+    first, *others = [_table(_truncate(table)) for table in page.tables if table.rows] or [""]
     charts = page.charts
     what_if = page.what_if() if page.what_if is not None else {}
     made = f"Made by planner {planner.__version__}" + ("; charts drawn by plotly.js." if charts else ".")
@@ -114,18 +114,18 @@ def write_page(page: Page, path: Path | str) -> None:
 
 def script_json(value: Any) -> str:
     """JSON text that is safe inside an HTML script element."""
-    text = json.dumps(_finite(value), separators=(",", ":"), allow_nan=False)
+    text = json.dumps(_replace_non_finite(value), separators=(",", ":"), allow_nan=False)
     return text.replace("<", "\\u003c").replace(">", "\\u003e").replace("&", "\\u0026")
 
 
-def _finite(value: Any) -> Any:
+def _replace_non_finite(value: Any) -> Any:
     """Copy of the value with numbers that JSON lacks (NaN, infinity) replaced by None."""
     if isinstance(value, float):
         return float(f"{value:.6g}") if math.isfinite(value) else None
     if isinstance(value, dict):
-        return {key: _finite(item) for key, item in value.items()}
+        return {key: _replace_non_finite(item) for key, item in value.items()}
     if isinstance(value, list | tuple):
-        return [_finite(item) for item in value]
+        return [_replace_non_finite(item) for item in value]
     return value.item() if hasattr(value, "item") else value
 
 
@@ -156,7 +156,7 @@ def _remarks(remarks: Sequence[Remark]) -> str:
     return f'<dl class="remarks">{rows}</dl>' if rows else ""
 
 
-def _cut(table: Table) -> Table:
+def _truncate(table: Table) -> Table:
     if len(table.rows) <= MOST_ROWS:
         return table
     left = f"The first {MOST_ROWS:,} of {len(table.rows):,} rows; JSON and CSV have all."
@@ -233,25 +233,25 @@ def _command(command: str) -> str:
 def table_html(table: Table) -> str:
     """HTML of a table without its title and notes."""
     columns = table.shown()
-    kinds = [kind_of(column, table.rows) for column in columns]
+    kinds = [column_classes(column, table.rows) for column in columns]
     head = "".join(
         f'<th role="columnheader" scope="col" class="{kind}">{escape(column.heading)}</th>'
         for column, kind in zip(columns, kinds, strict=True)
     )
     body = "\n".join(
-        f'<tr role="row"{_chosen(row)}>'
+        f'<tr role="row"{_choice_class(row)}>'
         + "".join(_cell(column, row, kind) for column, kind in zip(columns, kinds, strict=True))
         + "</tr>"
         for row in table.rows
     )
-    kind = f' class="{size_of(len(columns))}"' if len(columns) > FEW_COLUMNS else ""
+    kind = f' class="{table_classes(len(columns))}"' if len(columns) > FEW_COLUMNS else ""
     return (
         f'<table role="table"{kind}><thead role="rowgroup"><tr role="row">{head}</tr></thead>\n'
         f'<tbody role="rowgroup">{body}</tbody></table>'
     )
 
 
-def size_of(columns: int) -> str:
+def table_classes(columns: int) -> str:
     """CSS classes of a table with this number of columns."""
     return "many crowded" if columns > CROWDED else "many"
 
@@ -267,7 +267,7 @@ def sort_value(column: Column, row: Mapping[str, Any], figure: bool) -> float | 
     return float(leading[1].replace(",", "")) * (-1 if leading[0].startswith("-") else 1)
 
 
-def kind_of(column: Column, rows: Sequence[Mapping[str, Any]]) -> str:
+def column_classes(column: Column, rows: Sequence[Mapping[str, Any]]) -> str:
     """CSS classes of a column: a number, words that stay on one line, words that may wrap, names that wrap
     last, or a single sign; `spare` if a narrow window hides it."""
     spare = column.spare >= SPARE
@@ -289,10 +289,10 @@ def _cell(column: Column, row: Mapping[str, Any], kind: str) -> str:
     number = sort_value(column, row, kind.startswith("number"))
     value = "" if number is None else f' data-value="{number:.12g}"'
     name = f' data-label="{escape(column.heading)}"' if column.heading else ""
-    return f'<td role="cell" class="{kind}"{name}{value}>{_inside(column.cell(row))}</td>'
+    return f'<td role="cell" class="{kind}"{name}{value}>{_cell_content(column.cell(row))}</td>'
 
 
-def _inside(text: str) -> str:
+def _cell_content(text: str) -> str:
     """HTML content of a cell; bars of block characters become graphic bars."""
     if not text or set(text) != {"█"}:
         return escape(text)
@@ -300,7 +300,7 @@ def _inside(text: str) -> str:
     return f'<span aria-hidden="true" style="{look}"></span>'
 
 
-def _chosen(row: Mapping[str, Any]) -> str:
+def _choice_class(row: Mapping[str, Any]) -> str:
     return ' class="choice"' if row.get("_choice") == CHOICE else ""
 
 

@@ -62,7 +62,7 @@ def layouts(model: Model, training: TrainingSettings) -> dict[str, PeakMemory]:
     return {name: memory.peak(training.batch, shares) for name, shares in ways.items()}
 
 
-def _part(part: str) -> Callable[[PeakMemory], float]:
+def _bytes_getter(part: str) -> Callable[[PeakMemory], float]:
     return lambda memory: float(getattr(memory, f"{part}_bytes"))
 
 
@@ -77,7 +77,7 @@ def memory_data(model: Model, training: TrainingSettings) -> dict[str, Any]:
         "optimizer": training.optimizer,
         "recompute": training.recompute,
         "layouts": {
-            name: {f"{part}_bytes": _part(part)(memory) for part in (*PARTS, "activations", "total")}
+            name: {f"{part}_bytes": _bytes_getter(part)(memory) for part in (*PARTS, "activations", "total")}
             | {"activations_by_kind_bytes": dict(memory.activations_by_kind)}
             for name, memory in layouts(model, training).items()
         },
@@ -88,7 +88,7 @@ def memory_table(model: Model, training: TrainingSettings) -> Table:
     """Table of memory with a row per part, a column per layout, and a bar for the last layout."""
     by_layout = layouts(model, training)
     name, last = list(by_layout.items())[-1]
-    held = {label: _part(part) for part, label in PARTS.items()}
+    held = {label: _bytes_getter(part) for part, label in PARTS.items()}
     kinds = sorted(last.activations_by_kind, key=lambda kind: -last.activations_by_kind[kind])
     activations: dict[str, Callable[[PeakMemory], float]] = {
         kind if kind == RECOMPUTED else f"activations of {kind}": (

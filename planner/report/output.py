@@ -110,7 +110,7 @@ def check_writable(path: Path | str) -> None:
 
 def _csv(table: Table) -> str:
     text = io.StringIO()
-    rows = [_flat(row) for row in table.plain_rows()]
+    rows = [_flatten(row) for row in table.plain_rows()]
     keys = dict.fromkeys(key for row in rows for key in row)
     writer = csv.writer(text, lineterminator="\n")
     writer.writerow([_csv_text(key) for key in list(keys) or table.keys()])
@@ -119,11 +119,11 @@ def _csv(table: Table) -> str:
     return text.getvalue()
 
 
-def _flat(row: Mapping[str, Any]) -> dict[str, Any]:
+def _flatten(row: Mapping[str, Any]) -> dict[str, Any]:
     """A row with nested dictionaries flattened to columns such as `utilisation.worker`."""
     out: dict[str, Any] = {}
     for key, value in row.items():
-        nested = _flat(value) if isinstance(value, dict) else None
+        nested = _flatten(value) if isinstance(value, dict) else None
         out |= {key: value} if nested is None else {f"{key}.{name}": one for name, one in nested.items()}
     return out
 
@@ -151,12 +151,12 @@ def _markdown(result: Result, *, explain: bool) -> str:
 
     if not isinstance(result, Page):
         return "\n".join(map(_markdown_table, _tables(result)))
-    lines = [f"**{_line(result.answer)}**", ""] if result.answer else []
-    lines += [line for cells in result.facts for line in (_line("; ".join(cells)), "")]
+    lines = [f"**{_one_line(result.answer)}**", ""] if result.answer else []
+    lines += [line for cells in result.facts for line in (_one_line("; ".join(cells)), "")]
     lines += _markdown_remarks(result.why)
     lines += [_markdown_table(table.short()) for table in result.tables]
     lines += _markdown_remarks(result.then)
-    lines += [f"- {_line(note)}" for note in assumption_sentences(result, explain=explain)]
+    lines += [f"- {_one_line(note)}" for note in assumption_sentences(result, explain=explain)]
     return "\n".join(lines).rstrip("\n") + "\n"
 
 
@@ -165,35 +165,38 @@ def _markdown_remarks(remarks: Sequence[Remark]) -> list[str]:
         line
         for remark in remarks
         if any(remark.sentences)
-        for line in (f"**{_line(remark.label)}** {_line(' '.join(filter(None, remark.sentences)))}", "")
+        for line in (
+            f"**{_one_line(remark.label)}** {_one_line(' '.join(filter(None, remark.sentences)))}",
+            "",
+        )
     ]
 
 
 def _markdown_table(table: Table) -> str:
-    lines = [f"**{_line(table.title)}**", ""] if table.title else []
+    lines = [f"**{_one_line(table.title)}**", ""] if table.title else []
     if table.rows:
         columns = table.shown()
-        lines.append("| " + " | ".join(_escaped(column.heading) for column in columns) + " |")
+        lines.append("| " + " | ".join(_escape(column.heading) for column in columns) + " |")
         sides = ["---:" if column.side(table.rows) == "right" else "---" for column in columns]
         lines.append("|" + "|".join(sides) + "|")
         for row in table.rows:
-            lines.append("| " + " | ".join(_escaped(column.cell(row)) for column in columns) + " |")
+            lines.append("| " + " | ".join(_escape(column.cell(row)) for column in columns) + " |")
         lines.append("")
     for note in table.notes:
-        lines += [_line(note), ""]
+        lines += [_one_line(note), ""]
     return "\n".join(lines)
 
 
 _BLOCK_STARTS = ("#", ">", "-", "+", "=", "~~~", "```")
 
 
-def _line(text: str) -> str:
+def _one_line(text: str) -> str:
     """Text as one Markdown paragraph, escaped so that names cannot add markup, HTML or lines."""
-    words = _escaped(printable(" ".join(text.split())))
+    words = _escape(printable(" ".join(text.split())))
     return f"\\{words}" if words.startswith(_BLOCK_STARTS) else words
 
 
-def _escaped(text: str) -> str:
+def _escape(text: str) -> str:
     """Text with HTML, links and column separators escaped; backticks stay, as they mark commands."""
     for sign in "\\|[]":
         text = text.replace(sign, f"\\{sign}")

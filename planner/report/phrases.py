@@ -324,7 +324,7 @@ def is_full(scored: ScoredPlan) -> bool:
     return scored.prediction.utilisation.get(scored.prediction.bottleneck, 0.0) >= FULL
 
 
-def busiest(scored: ScoredPlan) -> str:
+def busiest_label(scored: ScoredPlan) -> str:
     """Label for the busiest resource: `bottleneck` if it is saturated, else `busiest`."""
     return "bottleneck" if is_full(scored) else "busiest"
 
@@ -363,4 +363,4 @@ def figures(scored: ScoredPlan, request: Request) -> list[Figure]:
         price, _, unit = cost_words(scored).partition(" ")
         out += [Figure(unit, price), Figure("per hour", usd(scored.usd_per_hour))]
     used = scored.prediction.utilisation.get(top, 0.0)
-    return [*out, Figure(busiest(scored), percent(used), resource_words(top, scored.plan))]
+    return [*out, Figure(busiest_label(scored), percent(used), resource_words(top, scored.plan))]

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-from planner.report.html import kind_of, size_of
+from planner.report.html import column_classes, table_classes
 from planner.report.page import CHOICE, Column, Spec
 from planner.report.phrases import busy_words, price_words, run_words, speed_words, unit_of
 from planner.units import format_bandwidth, format_seconds, money, rate, span, usd
@@ -141,7 +141,7 @@ def what_if(
         if scored.plan.precision == wanted or scored.plan.machine not in has_it
     }
     kept = sorted(alike.values(), key=lambda scored: scored.usd_per_million_samples)[:MOST]
-    at = [_at(scored, request) for scored in kept]
+    at = [_slider_values(scored, request) for scored in kept]
     limits = {"usd": request.budget_usd_per_hour}
     sliders = [slider for slider in (_slider(key, at, limits.get(key)) for key in _NAMES) if slider]
     if len(kept) < 2 or not sliders:
@@ -158,8 +158,8 @@ def what_if(
             "balanced": f"not the recommended plan, but the {'cheapest' if chosen.priced else 'fastest'} of",
         },
         "chosen": "the recommended plan, one of",
-        "size": size_of(len(columns)),
-        "columns": [{"title": c.heading, "kind": kind_of(c, rows)} for c in columns],
+        "size": table_classes(len(columns)),
+        "columns": [{"title": c.heading, "kind": column_classes(c, rows)} for c in columns],
         "points": [
             _point(scored, here, row, columns, request)
             for scored, here, row in zip(kept, at, rows, strict=True)
@@ -167,7 +167,7 @@ def what_if(
     }
 
 
-def _at(scored: ScoredPlan, request: Request) -> dict[str, float | None]:
+def _slider_values(scored: ScoredPlan, request: Request) -> dict[str, float | None]:
     """Values of a plan for each slider, by its key."""
     machine = request.market.find_machine(scored.plan.machine)
     return {
@@ -181,7 +181,7 @@ def _at(scored: ScoredPlan, request: Request) -> dict[str, float | None]:
 _NAMES = {"workers": "workers", "batch": "batch per worker", "usd": "price", "network": "network"}
 
 
-def _words(key: str, value: float) -> str:
+def _limit_words(key: str, value: float) -> str:
     if key == "usd":
         return f"at most {usd(value)}/h"
     if key == "network":
@@ -203,7 +203,7 @@ def _slider(key: str, at: Sequence[dict[str, float | None]], asked: float | None
         "name": _NAMES[key],
         "exact": key == "batch",
         "values": [*limits, None],
-        "words": [*(_words(key, value) for value in limits), "any"],
+        "words": [*(_limit_words(key, value) for value in limits), "any"],
     }
 
 

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 
 from planner.printable import printable
 from planner.report.page import Chart, Spec, label
-from planner.report.terminal import broken_cell
+from planner.report.terminal import break_cell
 from planner.units import rate
 
 if TYPE_CHECKING:
@@ -149,7 +149,7 @@ def rows_chart(
         "bargap": 0.35,
         "height": max(180, 110 + 28 * len(names)),
         "xaxis": x,
-        "yaxis": row_axis([label(_short(name)) for name in names]),
+        "yaxis": row_axis([label(_shorten(name)) for name in names]),
     }
     return Chart(key, title, caption, {"data": data, "layout": layout, "narrow": narrow_rows(names)}, wide)
 
@@ -167,9 +167,9 @@ def row_axis(names: list[str]) -> Spec:
 
 def narrow_rows(names: Sequence[str]) -> Spec:
     """Layout of a rows chart for narrow screens: names in at most two lines."""
-    lines = [broken_cell(name, NARROW) for name in names]
+    lines = [break_cell(name, NARROW) for name in names]
     short = [
-        label(first) + (f"<br>{label(_short(' '.join(rest), NARROW))}" if rest else "")
+        label(first) + (f"<br>{label(_shorten(' '.join(rest), NARROW))}" if rest else "")
         for first, *rest in lines
     ]
     return {
@@ -179,7 +179,7 @@ def narrow_rows(names: Sequence[str]) -> Spec:
     }
 
 
-def _short(text: str, most: int = 44) -> str:
+def _shorten(text: str, most: int = 44) -> str:
     return text if len(text) <= most else text[: most - 1] + "…"
 
 

@@ -35,13 +35,13 @@ def profile_tables(summary: Summary) -> list[Table]:
             [Column("resource"), Column("ops"), bytes_column, time_column],
             f"{summary.model or 'profile'}: batch {summary.batch}, {summary.steps} step(s) of "
             f"{summary.ops} ops, {summary.tensors} tensors, {summary.servers} server(s)",
-            _facts(summary),
+            _summary_facts(summary),
         ),
         Table(
             [asdict(use) for use in summary.slowest],
             [Column("name", "op"), Column("resource"), time_column, spread_column, bytes_column],
             "slowest ops",
-            [_path(summary)],
+            [_critical_path_words(summary)],
         ),
         Table(
             [],
@@ -74,8 +74,8 @@ def recording_tables(told: RecordingSummary, summary: Summary) -> list[Table]:
         + (f", {sum(size for _, size in facts.parameters):,} parameters" if facts.parameters else ""),
         f"step       {format_seconds(exposed.step_s)}, mean of {told.steps}"
         + (f"; {format_seconds(exposed.untraced_s)} without the profiler" if exposed.untraced_s else ""),
-        f"exposed    input {_part(exposed.input_s, step_s)}, communication "
-        f"{_part(exposed.communication_s, step_s)}, idle {_part(exposed.idle_s, step_s)}",
+        f"exposed    input {_share_of_step(exposed.input_s, step_s)}, communication "
+        f"{_share_of_step(exposed.communication_s, step_s)}, idle {_share_of_step(exposed.idle_s, step_s)}",
     ]
     kinds = [
         Column("kind"),
@@ -106,11 +106,11 @@ def recording_tables(told: RecordingSummary, summary: Summary) -> list[Table]:
 STRATEGY = {"alone": "one device alone", "ddp": "DistributedDataParallel", "fsdp": "fully sharded (FSDP)"}
 
 
-def _part(spent_s: float, step_s: float) -> str:
+def _share_of_step(spent_s: float, step_s: float) -> str:
     return f"{spent_s / step_s:.0%}" if step_s else "-"
 
 
-def beside_tables(found: RecordingsBeside, names: tuple[str, str]) -> list[Table]:
+def comparison_tables(found: RecordingsBeside, names: tuple[str, str]) -> list[Table]:
     """Tables that compare two recordings by kind of op and by settings."""
     settings = [
         Column("setting"),
@@ -138,7 +138,7 @@ def beside_tables(found: RecordingsBeside, names: tuple[str, str]) -> list[Table
     return [*tables, Table(rows, settings if rows else [], differ)]
 
 
-def _facts(summary: Summary) -> list[str]:
+def _summary_facts(summary: Summary) -> list[str]:
     facts = [f"source: {summary.source or 'unknown'} ({summary.basis})"]
     if summary.bandwidth_bytes_per_s:
         facts.append(f"times of links are bytes / {format_bandwidth(summary.bandwidth_bytes_per_s)}")
@@ -149,7 +149,7 @@ def _facts(summary: Summary) -> list[str]:
     return facts
 
 
-def _path(summary: Summary) -> str:
+def _critical_path_words(summary: Summary) -> str:
     path = summary.critical_path
     if len(path) > 8:
         path = (*path[:4], f"({len(path) - 8} more)", *path[-4:])
@@ -209,7 +209,7 @@ def profile_page(profile: Profile, summary: Summary) -> Page:
     tables = profile_tables(summary)
     mean, spread = profile.durations_s.mean(axis=0), profile.durations_s.std(axis=0)
     order = profile.topological_order()
-    pictures = [_resources(summary)]
+    pictures = [_resource_chart(summary)]
     for kind, key, title, unit, colour in (
         (WORKER, "ops", "Ops of the worker, in order", "ms", "@c3"),
         (PS, "updates", "Updates of the servers, in order", "ms", "@c4"),
@@ -254,7 +254,7 @@ def profile_page(profile: Profile, summary: Summary) -> Page:
     )
 
 
-def _resources(summary: Summary) -> Chart:
+def _resource_chart(summary: Summary) -> Chart:
     uses = summary.resources
     data = bars(
         "time",

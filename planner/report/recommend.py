@@ -50,9 +50,9 @@ def recommendation_page(result: Recommendation, *, energy: bool = False) -> Page
         energy=energy,
         notes=[Note(Topic.SEARCH, searched)],
         title=f"planner recommend: {chosen.plan.model}",
-        why=[Remark("Why", _why(result))],
+        why=[Remark("Why", _why_sentences(result))],
         tables=[Table(shown, plan_columns(shown, request, energy=energy, first=[LABEL]), records=rows)],
-        then=[Remark("Bottleneck", [bottleneck_words(chosen)]), Remark("Next", _next(result))],
+        then=[Remark("Bottleneck", [bottleneck_words(chosen)]), Remark("Next", _next_sentences(result))],
         what_if=lambda: what_if([*result.plans, *result.everything], chosen, request, request.goal),
         pictures=lambda: _pictures(result),
     )
@@ -64,7 +64,7 @@ def comparison_page(result: Comparison, *, energy: bool = False) -> Page:
 
     request, best = result.request, result.chosen
     training = training_of(request)
-    cheapest, fastest = _ends(result)
+    cheapest, fastest = _cheapest_and_fastest(result)
     unmarked = [replace(scored, marks=()) for scored in result.rows]
     ends = {"cheapest": cheapest, "fastest": fastest}
     named = [
@@ -74,7 +74,7 @@ def comparison_page(result: Comparison, *, energy: bool = False) -> Page:
     simulated = [replace(scored, marks=()) for scored in result.everything]
     known = zip(_plan_rows(named, result), result.as_dict()["plans"], strict=True)
     records = [{**row, **record} for row, record in known]
-    offers = {scored.plan.key for scored in _offers(result)}
+    offers = {scored.plan.key for scored in _shown_offers(result)}
     brief = [row for scored, row in zip(result.rows, records, strict=True) if scored.plan.key in offers]
     candidates = len(brief)
     rows, brief = _with_baseline(records, result), _with_baseline(brief, result)
@@ -82,7 +82,7 @@ def comparison_page(result: Comparison, *, energy: bool = False) -> Page:
     if any(row.get("usd_per_million_samples_spot") for row in rows):
         columns.insert(-1, _spot_column(rows))
     of = f" of {count(candidates, 'candidate')}" if candidates > 1 else ""
-    why = _against_ends(f"{BEST[request.goal]}{of}{_within(request)}", best, cheapest, fastest, request)
+    why = _compare_ends(f"{BEST[request.goal]}{of}{_budget_words(request)}", best, cheapest, fastest, request)
     why += [f"No row for {subject}: {reason}." for subject, reason in result.missing.items()]
     if not request.all_offers and len(request.hardware_words) > candidates:
         of = f"{len(request.hardware_words):,}"
@@ -104,9 +104,10 @@ def comparison_page(result: Comparison, *, energy: bool = False) -> Page:
         what_if=lambda: what_if([*result.rows, *result.everything], best, request, request.goal),
         pictures=lambda: [
             Picture(
-                lambda: _front(replace(result, everything=[*simulated, *unmarked]), marked, ()), plotted=True
+                lambda: _pareto_chart(replace(result, everything=[*simulated, *unmarked]), marked, ()),
+                plotted=True,
             ),
-            *_cost_and_step(result.request, best, result.rows),
+            *_plan_charts(result.request, best, result.rows),
         ],
     )
 
@@ -151,29 +152,29 @@ def _with_baseline(rows: list[dict[str, Any]], result: Recommendation | Comparis
     return sorted(out, key=lambda other: other[cost])
 
 
-def _within(request: Request) -> str:
+def _budget_words(request: Request) -> str:
     budget = request.budget_usd_per_hour
     return f" under {limit_usd(budget)}/h" if budget is not None else ""
 
 
-def _offers(result: Comparison) -> Sequence[ScoredPlan]:
+def _shown_offers(result: Comparison) -> Sequence[ScoredPlan]:
     """Plans shown on a screen: the best offer per machine or GPU, or every row."""
     return result.rows if result.request.all_offers else result.best_offers
 
 
-def _ends(result: Comparison) -> tuple[ScoredPlan, ScoredPlan]:
+def _cheapest_and_fastest(result: Comparison) -> tuple[ScoredPlan, ScoredPlan]:
     """Cheapest and fastest plan within all limits; the choice if there is none."""
     from planner.answers.jobs import missed_limit, training_of
 
     training = training_of(result.request)
-    rows = [row for row in _offers(result) if not missed_limit(row, result.request, training)] or [
+    rows = [row for row in _shown_offers(result) if not missed_limit(row, result.request, training)] or [
         result.chosen
     ]
     cheapest = min(rows, key=lambda row: row.usd_per_million_samples)
     return cheapest, max(rows, key=lambda row: row.samples_per_s)
 
 
-def _against_ends(
+def _compare_ends(
     head: str, chosen: ScoredPlan, cheapest: ScoredPlan, fastest: ScoredPlan, request: Request
 ) -> list[str]:
     """Sentences, beginning with `head`, that compare the choice with the cheapest and the fastest plan."""
@@ -190,14 +191,14 @@ def _against_ends(
     return out
 
 
-def _why(result: Recommendation) -> list[str]:
+def _why_sentences(result: Recommendation) -> list[str]:
     """Sentences on why the plan was chosen: against the cheapest, the fastest, tied plans and one device."""
     from planner.answers.jobs import best_of, training_of
 
     request, chosen, training = result.request, result.chosen, training_of(result.request)
     mine = " way to use your machines" if request.goal == "fastest" and not chosen.priced else ""
-    head = f"{BEST[request.goal]}{mine}{_within(request) if chosen.priced else ''}"
-    out = _against_ends(head, chosen, result.cheapest or chosen, result.fastest or chosen, request)
+    head = f"{BEST[request.goal]}{mine}{_budget_words(request) if chosen.priced else ''}"
+    out = _compare_ends(head, chosen, result.cheapest or chosen, result.fastest or chosen, request)
     out.append(tied_words(result.tied))
     if (gain := result.gain_over_fp32) is not None:
         faster = f"{ratio(1 + gain)} as fast as" if gain >= 1 else f"{percent(gain)} faster than"
@@ -218,16 +219,16 @@ def _alternatives(result: Recommendation) -> list[ScoredPlan]:
     first = [plan for plan in result.plans if plan.plan == chosen.plan] or [chosen]
     named = [plan for plan in result.plans if plan.marks]
     feasible = [plan for plan in result.plans if not missed_limit(plan, request, training_of(request))]
-    front = [*first, *named, *result.tied, *_front_of(feasible)]
+    front = [*first, *named, *result.tied, *_pareto_front(feasible)]
     best_of: dict[str, ScoredPlan] = {}
     for plan in feasible:
         best_of.setdefault(plan.plan.machine, plan)
     # one row stays free for one device by itself
-    kept = _few(front, MOST_ROWS - 1)
-    return kept if len(kept) >= FEWEST_ROWS else _few([*front, *best_of.values()], FEWEST_ROWS)
+    kept = _distinct_plans(front, MOST_ROWS - 1)
+    return kept if len(kept) >= FEWEST_ROWS else _distinct_plans([*front, *best_of.values()], FEWEST_ROWS)
 
 
-def _front_of(plans: Sequence[ScoredPlan]) -> list[ScoredPlan]:
+def _pareto_front(plans: Sequence[ScoredPlan]) -> list[ScoredPlan]:
     """Pareto frontier of cost and speed, cheapest first."""
     front: list[ScoredPlan] = []
     for plan in sorted(plans, key=lambda plan: (plan.usd_per_million_samples, -plan.samples_per_s)):
@@ -236,13 +237,13 @@ def _front_of(plans: Sequence[ScoredPlan]) -> list[ScoredPlan]:
     return front
 
 
-def _few(plans: Sequence[ScoredPlan], most: int) -> list[ScoredPlan]:
+def _distinct_plans(plans: Sequence[ScoredPlan], most: int) -> list[ScoredPlan]:
     """The first `most` distinct plans, ordered by cost."""
     kept = list({plan.plan.key: plan for plan in plans}.values())[:most]
     return sorted(kept, key=lambda plan: (plan.usd_per_million_samples, plan.plan.key))
 
 
-def _next(result: Recommendation) -> list[str]:
+def _next_sentences(result: Recommendation) -> list[str]:
     """Sentences on changes that would pay, and on where adding workers stops paying."""
     out = [f"{change_words(change)}." for change in result.changes]
     if not out and not result.partial:
@@ -266,16 +267,16 @@ def _pictures(result: Recommendation) -> list[Picture]:
 
     chosen, curve = result.chosen, result.saturation
     named = [plan for plan in result.plans if plan.marks]
-    bars = _few([chosen, *named, *result.plans], MOST_BARS)
+    bars = _distinct_plans([chosen, *named, *result.plans], MOST_BARS)
     # what was simulated to say how the choice scales and what to change next
     return [
-        Picture(lambda: _front(result, chosen, result.plans, _further(result)), plotted=True),
+        Picture(lambda: _pareto_chart(result, chosen, result.plans, _extra_plans(result)), plotted=True),
         *([] if curve is None else [Picture(lambda: workers_curve(curve, chosen.plan.workers))]),
-        *_cost_and_step(result.request, chosen, bars),
+        *_plan_charts(result.request, chosen, bars),
     ]
 
 
-def _cost_and_step(request: Request, chosen: ScoredPlan, plans: Sequence[ScoredPlan]) -> list[Picture]:
+def _plan_charts(request: Request, chosen: ScoredPlan, plans: Sequence[ScoredPlan]) -> list[Picture]:
     """Charts of cost, memory, utilization and one step."""
     from planner.report import charts
     from planner.report.charts_curves import memory_bars, step_picture
@@ -289,7 +290,7 @@ def _cost_and_step(request: Request, chosen: ScoredPlan, plans: Sequence[ScoredP
     ]
 
 
-def _front(
+def _pareto_chart(
     result: Recommendation | Comparison,
     chosen: ScoredPlan,
     marked: Sequence[ScoredPlan],
@@ -311,7 +312,7 @@ def _front(
     )
 
 
-def _further(result: Recommendation) -> list[ScoredPlan]:
+def _extra_plans(result: Recommendation) -> list[ScoredPlan]:
     """Plans simulated beyond the search: for the scaling curve and for the suggested changes."""
     curve = [] if result.saturation is None else [point.scored for point in result.saturation.points]
     return [*curve, *(change.scored for change in result.changes)]

@@ -44,10 +44,10 @@ def saturation_page(result: Saturation, *, energy: bool = False) -> Page:
     turns = any(point.scored.plan.exchange.is_asynchronous for point in result.points)
     why = [
         _choice_words(result),
-        *_cheaper(result, training),
-        _beyond_owned(result),
+        *_cheapest_sentences(result, training),
+        _beyond_owned_sentence(result),
         alone_words(chosen, result.baseline, training),
-        falling([(p.workers, p.scored.prediction) for p in result.points], is_asynchronous=turns),
+        slowdown_sentence([(p.workers, p.scored.prediction) for p in result.points], is_asynchronous=turns),
     ]
     columns = plan_columns(rows, request, energy=energy, first=first, between=curve)
     return plan_page(
@@ -62,11 +62,11 @@ def saturation_page(result: Saturation, *, energy: bool = False) -> Page:
             Remark("Why", why),
         ],
         tables=[
-            Table(rows, columns, brief=_few(rows)),
+            Table(rows, columns, brief=_rows_for_screen(rows)),
             *([_sizes_table(result)] if result.sizes else []),
         ],
         figures=[
-            Figure("worth its cost up to", _workers(result.saturation_workers)),
+            Figure("worth its cost up to", _worker_count_words(result.saturation_workers)),
             *figures(chosen, request),
         ],
         what_if=lambda: what_if(
@@ -76,7 +76,7 @@ def saturation_page(result: Saturation, *, energy: bool = False) -> Page:
     )
 
 
-def _few(rows: list[dict[str, Any]]) -> list[dict[str, Any]] | None:
+def _rows_for_screen(rows: list[dict[str, Any]]) -> list[dict[str, Any]] | None:
     """Rows of a long curve for a screen: its ends, labelled rows, others evenly spread; None if short."""
     if len(rows) <= FEW_POINTS:
         return None
@@ -94,7 +94,7 @@ def _choice_words(result: Saturation) -> str:
     return "The nearest to it within the limits."
 
 
-def _beyond_owned(result: Saturation) -> str:
+def _beyond_owned_sentence(result: Saturation) -> str:
     """Sentence on the effect of twice the user's machines; empty string if not computed."""
     if (more := result.beyond_owned) is None:
         return ""
@@ -103,7 +103,7 @@ def _beyond_owned(result: Saturation) -> str:
     return f"{there}; {more.plan.machines} would be {compared_words(more, last)}."
 
 
-def _cheaper(result: Saturation, training: Training | None) -> list[str]:
+def _cheapest_sentences(result: Saturation, training: Training | None) -> list[str]:
     """Sentence on the workers with the lowest cost per sample; empty list if that is the choice."""
     if not result.points[0].scored.priced:
         return []
@@ -169,7 +169,7 @@ def _limit_words(curve: Saturation) -> str:
     return f"{curve.limit}, {percent(share)} of the step beyond that point."
 
 
-def falling(points: Iterable[tuple[int, Score]], *, is_asynchronous: bool = True) -> str:
+def slowdown_sentence(points: Iterable[tuple[int, Score]], *, is_asynchronous: bool = True) -> str:
     """Sentence on the first increase in workers that lowers throughput beyond both intervals; empty string
     if none does. `is_asynchronous`: workers reach servers independently and can fall into lockstep
     (docs/simulator.md)."""
@@ -201,7 +201,7 @@ def _sizes_table(result: Saturation) -> Table:
     workers = count(result.sizes[0][1].plan.workers, "worker")
     need = result.size_advised
     if need is None:
-        title = _close_call(result, workers)
+        title = _close_call_sentence(result, workers)
     else:
         from planner.answers.saturation import ENOUGH_SERVERS
 
@@ -217,7 +217,7 @@ def _sizes_table(result: Saturation) -> Table:
     return Table(rows, columns, title=title)
 
 
-def _close_call(result: Saturation, workers: str) -> str:
+def _close_call_sentence(result: Saturation, workers: str) -> str:
     from planner.answers.saturation import ENOUGH_SERVERS
     from planner.search.simulations import gain
 
@@ -231,7 +231,7 @@ def _close_call(result: Saturation, workers: str) -> str:
     )
 
 
-def _workers(workers: int | None) -> str:
+def _worker_count_words(workers: int | None) -> str:
     return "not reached" if workers is None else count(workers, "worker")
 
 
@@ -246,8 +246,8 @@ def _pictures(result: Saturation) -> list[Picture]:
     )
 
     points, chosen = result.points, result.chosen
-    bars, names = [point.scored for point in points], [_workers(point.workers) for point in points]
-    busy = f"Utilization of each resource with {_workers(chosen.workers)}"
+    bars, names = [point.scored for point in points], [_worker_count_words(point.workers) for point in points]
+    busy = f"Utilization of each resource with {_worker_count_words(chosen.workers)}"
     out = [Picture(lambda: workers_curve(result), plotted=True)]
     if result.sizes:
         out.append(Picture(lambda: sizes_curve(result)))
@@ -258,5 +258,5 @@ def _pictures(result: Saturation) -> list[Picture]:
     if chosen.scored.priced:
         out.append(Picture(lambda: charts.pareto(bars, chosen=chosen.scored)))
         out.append(Picture(lambda: charts.cost_split(bars, names, wide=True)))
-    held = memory_bars(result.request, [chosen.scored], [_workers(chosen.workers)])
+    held = memory_bars(result.request, [chosen.scored], [_worker_count_words(chosen.workers)])
     return [*out, held, step_picture(result.request, chosen.scored)]

@@ -37,15 +37,15 @@ def page_text(page: Page, width: int, *, explain: bool = True) -> list[Text]:
 
     lines: list[Text] = []
     if page.headline:
-        label = _padded(page.verdict) if page.verdict else ""
-        for number, line in enumerate(_wrapped(page.headline, width - len(label))):
+        label = _pad_label(page.verdict) if page.verdict else ""
+        for number, line in enumerate(_wrap_lines(page.headline, width - len(label))):
             lines.append(Text((label if not number else " " * len(label)) + line, style="bold"))
     for cells in page.facts:
-        lines += _cells(cells, width)
-    blocks = [_remarks(page.why, width)]
+        lines += _figure_lines(cells, width)
+    blocks = [_remark_lines(page.why, width)]
     blocks += [table_text(table.short(), width) for table in page.tables]
     said = assumption_sentences(page, explain=explain)
-    blocks.append(_remarks([*page.then, *([Remark("Assumes", said)] if said else [])], width))
+    blocks.append(_remark_lines([*page.then, *([Remark("Assumes", said)] if said else [])], width))
     for block in filter(None, blocks):
         lines += [*([Text()] if lines else []), *block]
     return lines
@@ -60,7 +60,7 @@ def assumption_sentences(page: Page, *, explain: bool) -> list[str]:
     return brief_notes(page.assumptions, energy=page.energy)
 
 
-def _cells(cells: Sequence[str], width: int) -> list[Text]:
+def _figure_lines(cells: Sequence[str], width: int) -> list[Text]:
     """Lines of figures, with as many side by side as fit."""
     from rich.text import Text
 
@@ -71,18 +71,18 @@ def _cells(cells: Sequence[str], width: int) -> list[Text]:
             lines[-1] = joined
         else:
             lines.append(f"  {cell}")
-    return [Text(f"  {part}") for line in lines for part in _wrapped(line.strip(), width - 2)]
+    return [Text(f"  {part}") for line in lines for part in _wrap_lines(line.strip(), width - 2)]
 
 
-def _remarks(remarks: Iterable[Remark], width: int) -> list[Text]:
+def _remark_lines(remarks: Iterable[Remark], width: int) -> list[Text]:
     """Lines of labelled paragraphs: labels on the left, sentences on the right."""
     from rich.text import Text
 
     out: list[Text] = []
     for remark in remarks:
-        label = _padded(remark.label)
+        label = _pad_label(remark.label)
         for sentence in filter(None, remark.sentences):
-            for part in _wrapped(sentence, width - LABEL):
+            for part in _wrap_lines(sentence, width - LABEL):
                 line = Text(label, style="bold")
                 line.append(part, style="not bold")
                 out.append(line)
@@ -90,11 +90,11 @@ def _remarks(remarks: Iterable[Remark], width: int) -> list[Text]:
     return out
 
 
-def _padded(label: str) -> str:
+def _pad_label(label: str) -> str:
     return f"{printable(label):<{LABEL - 2}}  "
 
 
-def _wrapped(text: str, width: int) -> list[str]:
+def _wrap_lines(text: str, width: int) -> list[str]:
     """Wraps a sentence at `width`. Words are never split; figures stay with their units if they fit."""
     lines: list[str] = []
     for line in printable_lines(text).split("\n"):
@@ -116,13 +116,13 @@ def table_text(table: Table, width: int) -> list[Text]:
 
     lines: list[Text] = []
     if table.title:
-        for number, line in enumerate(_wrapped(table.title, width)):
+        for number, line in enumerate(_wrap_lines(table.title, width)):
             lines.append(Text(line, style="" if number else "bold"))
     if table.rows:
         columns = fitting_columns(table, width)
-        lines += _grid(table, columns, width) if columns else _blocks(table, width)
+        lines += _grid_lines(table, columns, width) if columns else _row_blocks(table, width)
         lines += [Text()] if table.notes else []
-    lines += [Text(line) for note in table.notes for line in _wrapped(note, width)]
+    lines += [Text(line) for note in table.notes for line in _wrap_lines(note, width)]
     return lines
 
 
@@ -134,34 +134,34 @@ def fitting_columns(table: Table, width: int) -> list[Column]:
     for place, spare in enumerate([None, *spares]):
         columns = [column for column in columns if column is not spare]
         breaks = not any(left.spare > USEFUL for left in spares[place:])
-        wanted = sum(_natural(column, table.rows, breaks=breaks) for column in columns)
+        wanted = sum(_preferred_width(column, table.rows, breaks=breaks) for column in columns)
         if wanted + GAP * (len(columns) - 1) <= width:
             return columns
-    least = sum(_floor(column, table.rows) for column in columns) + GAP * (len(columns) - 1)
+    least = sum(_least_column_width(column, table.rows) for column in columns) + GAP * (len(columns) - 1)
     return columns if least <= width else []
 
 
-def _natural(column: Column, rows: Sequence[Mapping[str, Any]], *, breaks: bool) -> int:
+def _preferred_width(column: Column, rows: Sequence[Mapping[str, Any]], *, breaks: bool) -> int:
     """Preferred width of a column in characters; its heading may break between words."""
     cells = [column.cell(row) for row in rows]
     widest = max(map(len, cells))
     if breaks and column.enough is not None:
-        widest = max(min(widest, column.enough), *map(_longest, cells))
-    return max(widest, _longest(column.heading))
+        widest = max(min(widest, column.enough), *map(_longest_word_length, cells))
+    return max(widest, _longest_word_length(column.heading))
 
 
-def _floor(column: Column, rows: Sequence[Mapping[str, Any]]) -> int:
-    return max(_longest(column.heading), *(_least(column, row, rows) for row in rows))
+def _least_column_width(column: Column, rows: Sequence[Mapping[str, Any]]) -> int:
+    return max(_longest_word_length(column.heading), *(_least_cell_width(column, row, rows) for row in rows))
 
 
-def _least(column: Column, row: Mapping[str, Any], rows: Sequence[Mapping[str, Any]]) -> int:
+def _least_cell_width(column: Column, row: Mapping[str, Any], rows: Sequence[Mapping[str, Any]]) -> int:
     """Minimum width of a cell in characters; a figure stays with its unit."""
     cell = column.cell(row)
     figure = column.side(rows) == "right" and _UNIT.match(cell)
-    return len(cell) if figure else _longest(cell)
+    return len(cell) if figure else _longest_word_length(cell)
 
 
-def _longest(text: str) -> int:
+def _longest_word_length(text: str) -> int:
     return max((len(word) for word in _words(text)), default=0)
 
 
@@ -172,8 +172,8 @@ def _words(text: str) -> list[str]:
 
 def column_widths(table: Table, columns: Sequence[Column], width: int) -> list[int]:
     """Width per column so that all fit; the widest column shrinks first, `whole` ones last."""
-    widths = [_natural(column, table.rows, breaks=False) for column in columns]
-    floors = [_floor(column, table.rows) for column in columns]
+    widths = [_preferred_width(column, table.rows, breaks=False) for column in columns]
+    floors = [_least_column_width(column, table.rows) for column in columns]
     room = width - GAP * (len(columns) - 1)
     for whole in (False, True):
         while sum(widths) > room:
@@ -188,7 +188,7 @@ def column_widths(table: Table, columns: Sequence[Column], width: int) -> list[i
     return widths
 
 
-def _grid(table: Table, columns: Sequence[Column], width: int) -> list[Text]:
+def _grid_lines(table: Table, columns: Sequence[Column], width: int) -> list[Text]:
     from rich.text import Text
 
     widths = column_widths(table, columns, width)
@@ -196,7 +196,7 @@ def _grid(table: Table, columns: Sequence[Column], width: int) -> list[Text]:
     lines: list[Text] = []
 
     def add(cells: Sequence[str], styles: Sequence[str], bottom: bool = False) -> None:
-        broken = [broken_cell(cell, room) for cell, room in zip(cells, widths, strict=True)]
+        broken = [break_cell(cell, room) for cell, room in zip(cells, widths, strict=True)]
         height = max(map(len, broken))
         for number in range(height):
             line = Text()
@@ -219,7 +219,7 @@ def _grid(table: Table, columns: Sequence[Column], width: int) -> list[Text]:
     return lines
 
 
-def broken_cell(text: str, width: int) -> list[str]:
+def break_cell(text: str, width: int) -> list[str]:
     """Lines of a cell, at most `width` wide, broken between words."""
     if len(text) <= width:
         return [text]
@@ -232,7 +232,7 @@ def broken_cell(text: str, width: int) -> list[str]:
     return lines or [""]
 
 
-def _blocks(table: Table, width: int) -> list[Text]:
+def _row_blocks(table: Table, width: int) -> list[Text]:
     """Lines of rows as `heading value` pairs, for panes too narrow for a grid."""
     from rich.text import Text
 
@@ -244,18 +244,18 @@ def _blocks(table: Table, width: int) -> list[Text]:
         cells = {column.heading: column.cell(row) for column in columns if column.cell(row).strip(" -")}
         label = cells.pop("", "")
         names = [cells.pop(column.heading) for column in leading if column.heading in cells]
-        pairs = [_unbroken(heading, value, width - GAP) for heading, value in cells.items()]
+        pairs = [_unbreakable_pair(heading, value, width - GAP) for heading, value in cells.items()]
         lines += [Text()] if lines else []
         lines += [
             Text(line, style=style)
-            for line in _wrapped(": ".join(filter(None, [label, ", ".join(names)])), width)
+            for line in _wrap_lines(": ".join(filter(None, [label, ", ".join(names)])), width)
         ]
         broken = wrap((" " * 3).join(pairs), max(1, width - GAP), **WHOLE)
         lines += [Text(" " * GAP + line.replace(_HARD, " "), style=style) for line in broken]
     return lines
 
 
-def _unbroken(heading: str, value: str, room: int) -> str:
+def _unbreakable_pair(heading: str, value: str, room: int) -> str:
     """A heading and its value joined by non-breaking spaces, as far as they fit."""
     for first, between, last in ((_HARD, _HARD, _HARD), (" ", " ", _HARD)):
         text = between.join([heading.replace(" ", first), value.replace(" ", last)])

@@ -131,7 +131,7 @@ MOVED_POINTS = 1.5  # of a percentage
 _NUMBER = re.compile(r"[-+]?\d[\d,]*\.?\d*%?")
 
 
-def drift(rows: Sequence[Row], text: str) -> list[str]:
+def document_differences(rows: Sequence[Row], text: str) -> list[str]:
     """Differences between a document and the rows: figures that moved by more than 2% (percentages: by 1.5
     points), missing rows, changed outcomes. Skips figures that depend on the machine, and rows of the
     document that were not asked for."""
@@ -150,7 +150,7 @@ def drift(rows: Sequence[Row], text: str) -> list[str]:
             parts.append(f"{check}: {row.what!r} {'holds' if row.holds else 'does not hold'} now")
         for before, now in ((published, row.published), (ours, row.ours)):
             shown = figure(now, row.unit)
-            if not row.varies and moved(before, shown):
+            if not row.varies and has_moved(before, shown):
                 parts.append(f"{check}: {row.what!r} was {before}, is {shown}")
     return parts
 
@@ -161,17 +161,17 @@ def _table_rows(text: str) -> Iterator[tuple[str, list[str]]]:
     for line in text.splitlines():
         if heading := re.fullmatch(r"\*\*(\w+/\w+)\*\*", line):
             check = heading[1]
-        cells = [_unescaped(cell.strip()) for cell in line.strip("|").split(" | ")]
+        cells = [_unescape(cell.strip()) for cell in line.strip("|").split(" | ")]
         if line.startswith("| ") and len(cells) == 6 and cells[0] != "What":
             yield check, cells
 
 
-def _unescaped(cell: str) -> str:
+def _unescape(cell: str) -> str:
     """Plain text of a Markdown cell."""
     return re.sub(r"\\([\\\[\]()_*`#|!<>~-])", r"\1", html.unescape(cell))
 
 
-def moved(before: str, now: str) -> bool:
+def has_moved(before: str, now: str) -> bool:
     words = [_NUMBER.sub("", text).split() for text in (before, now)]
     numbers = [_NUMBER.findall(text) for text in (before, now)]
     if words[0] != words[1] or len(numbers[0]) != len(numbers[1]):
@@ -191,12 +191,12 @@ ROWS: dict[str, Callable[[Row], bool]] = {
 _TITLE = re.compile(r"\*\*(.+)\*\*")
 
 
-def page_of(overview: Path, suite: str) -> Path:
+def page_path(overview: Path, suite: str) -> Path:
     """Path of a suite's page beside the overview."""
     return overview.with_name(f"{overview.stem}-{suite}.md")
 
 
-def pages(found: Sequence[Evidence], rows: Sequence[Row]) -> dict[str, str]:
+def page_texts(found: Sequence[Evidence], rows: Sequence[Row]) -> dict[str, str]:
     """Markdown text of every page by suite, with the overview under "". Without rows, the pages of
     `papers` and `servers` omit them."""
     made = {"": _overview(found)}
@@ -207,28 +207,28 @@ def pages(found: Sequence[Evidence], rows: Sequence[Row]) -> dict[str, str]:
 
 
 def write_pages(found: Sequence[Evidence], rows: Sequence[Row], overview: Path) -> None:
-    for suite, text in pages(found, rows).items():
-        write_file(page_of(overview, suite) if suite else overview, text)
+    for suite, text in page_texts(found, rows).items():
+        write_file(page_path(overview, suite) if suite else overview, text)
 
 
-def pages_drift(
+def page_differences(
     found: Sequence[Evidence], rows: Sequence[Row], overview: Path, *, whole: bool = True
 ) -> list[str]:
     """Differences between written pages and the code; includes the overview only if `whole`."""
     lines = []
-    for suite, text in pages(found, rows).items():
+    for suite, text in page_texts(found, rows).items():
         if not suite and not whole:
             continue
-        path = page_of(overview, suite) if suite else overview
+        path = page_path(overview, suite) if suite else overview
         try:
             written = path.read_text("utf-8")
         except OSError:
             lines.append(f"{path.name} is missing; write it with `planner validate --document {overview}`")
             continue
-        lines += [f"{path.name}: {line}" for line in _tables_drift(text, written)]
+        lines += [f"{path.name}: {line}" for line in _table_differences(text, written)]
         if suite in ROWS:
             mine = [row for row in rows if ROWS[suite](row)]
-            lines += [f"{path.name}: {line}" for line in drift(mine, written)]
+            lines += [f"{path.name}: {line}" for line in document_differences(mine, written)]
     return lines
 
 
@@ -280,23 +280,23 @@ def _markdown(tables: Sequence[Table]) -> str:
     return render(list(tables), Format.markdown)
 
 
-def _tables_drift(now: str, written: str) -> list[str]:
+def _table_differences(now: str, written: str) -> list[str]:
     """Differences between tables: moved figures, and rows that are new or gone. Skips the papers' rows,
     which `drift` compares because it knows which depend on the machine, and the lists of worst runs,
     whose order changes easily."""
-    before, after = _cells(written), _cells(now)
+    before, after = _cells_by_row(written), _cells_by_row(now)
     parts = []
     for key in dict.fromkeys([*after, *before]):
         if key not in before or key not in after:
             parts.append(f"{' / '.join(key)} is {'new' if key in after else 'gone'}")
             continue
         for old, new in zip(before[key], after[key], strict=False):
-            if moved(old, new):
+            if has_moved(old, new):
                 parts.append(f"{' / '.join(key)}: was {old}, is {new}")
     return parts
 
 
-def _cells(text: str) -> dict[tuple[str, str], list[str]]:
+def _cells_by_row(text: str) -> dict[tuple[str, str], list[str]]:
     """Cells of each row, keyed by table title and first cell."""
     title, result = "", {}
     for line in text.splitlines():

@@ -11,7 +11,7 @@ from test_html import KINDS, page
 import planner
 from planner.report.html import write_page
 from planner.report.page import page_of
-from planner.report.recommend import _further
+from planner.report.recommend import _extra_plans
 
 pytestmark = [pytest.mark.browser, pytest.mark.xdist_group("browser")]
 
@@ -116,7 +116,7 @@ def test_as_many_points_as_plans_and_pointing_at_one_shows_it(browser, tmp_path)
     opened(browser, page_of(result), tmp_path / "page.html")
     everything = [*result.everything, *result.screened, *result.plans]
     plans = {scored.plan.key for scored in everything} | {plan.key for plan, _, _ in result.bounded}
-    plans |= {entry.plan.key for entry in _further(result)}
+    plans |= {entry.plan.key for entry in _extra_plans(result)}
     assert sum(points(browser)) == len(plans) + 2  # and the rings of the choice and of the what-if
     ring = browser.find_elements(By.CSS_SELECTOR, "#chart-pareto .scatterlayer path.point")[-2]
     browser.execute_script("arguments[0].scrollIntoView({block: 'center'})", ring)

@@ -16,7 +16,7 @@ from planner.parallel.mesh import Mesh
 from planner.report.assumed import brief_notes, notes_of
 from planner.report.page import page_of
 from planner.report.phrases import alone_words, run_words, strategy_words
-from planner.report.recommend import _next
+from planner.report.recommend import _next_sentences
 from planner.search.space import Space
 from planner.units import ratio, usd
 
@@ -70,12 +70,12 @@ def test_without_a_change_it_is_said_that_none_pays_unless_the_search_was_stoppe
 ) -> None:
     none = "No single change makes it at least 2% faster."
     bare = replace(answer, changes=[], saturation=None)
-    assert _next(bare) == [none]
-    assert _next(replace(bare, partial=True)) == []
+    assert _next_sentences(bare) == [none]
+    assert _next_sentences(replace(bare, partial=True)) == []
     if answer.changes:
-        assert none not in _next(answer)
+        assert none not in _next_sentences(answer)
         change = answer.changes[0]
-        assert _next(answer)[0].startswith(f"{change.words}: {change.gain:.0%} faster ")
+        assert _next_sentences(answer)[0].startswith(f"{change.words}: {change.gain:.0%} faster ")
 
 
 def test_every_candidate_has_hours_dollars_and_a_reason(answer: Recommendation) -> None:

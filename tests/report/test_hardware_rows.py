@@ -6,7 +6,7 @@ import pytest
 
 from planner.hardware import Fabric
 from planner.hardware.catalog import hardware_names, load_hardware
-from planner.report.hardware import _fabric, hardware_row, hardware_table
+from planner.report.hardware import _fabric_figures, hardware_row, hardware_table
 from planner.report.output import render
 
 GIB, GBIT = 2.0**30, 1e9 / 8
@@ -75,7 +75,7 @@ def test_links_between_devices_are_said_as_they_are(fabric, words):
         | fabric
     )
     machine = replace(load_hardware("p3.16xlarge"), fabric=joined)
-    ((name, said, source),) = _fabric(machine)
+    ((name, said, source),) = _fabric_figures(machine)
     assert (name, said, source.source) == ("fabric", words, "x")
-    assert _fabric(replace(machine, fabric=None)) == [("fabric", "not published", None)]
-    assert _fabric(replace(load_hardware("p3.2xlarge"), fabric=None)) == []
+    assert _fabric_figures(replace(machine, fabric=None)) == [("fabric", "not published", None)]
+    assert _fabric_figures(replace(load_hardware("p3.2xlarge"), fabric=None)) == []

@@ -35,7 +35,7 @@ from planner.report.html import MOST_ROWS, render_page, script_json, tables_page
 from planner.report.models import model_page
 from planner.report.page import label, page_of
 from planner.report.profile import bars_in_order, profile_page
-from planner.report.recommend import _further
+from planner.report.recommend import _extra_plans
 from planner.servers.partition.page import partition_page
 from planner.simulator.cluster import COMPUTATION
 from planner.simulator.step.summary import summarize
@@ -142,7 +142,7 @@ def test_every_plan_that_was_looked_at_is_drawn():
     result = recommended()
     keys = {scored.plan.key for scored in [*result.everything, *result.screened, *result.plans]}
     keys |= {plan.key for plan, _, _ in result.bounded}
-    beside = {entry.plan.key for entry in _further(result)} - keys
+    beside = {entry.plan.key for entry in _extra_plans(result)} - keys
     assert plans_drawn(result) == len(keys) + len(beside)
     assert result.simulated <= len(keys)
     searched = keys - {result.baseline.plan.key}  # one device alone stands beside

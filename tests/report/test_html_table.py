@@ -2,7 +2,7 @@
 
 import pytest
 
-from planner.report.html import kind_of, sort_value, table_html
+from planner.report.html import column_classes, sort_value, table_html
 from planner.report.page import Column, Table
 
 ROWS = [
@@ -33,15 +33,21 @@ def test_words_have_no_number():
 
 
 def test_columns_are_signs_figures_and_words():
-    assert [kind_of(column, ROWS) for column in COLUMNS] == ["sign", "short", "long", "number", "number"]
+    assert [column_classes(column, ROWS) for column in COLUMNS] == [
+        "sign",
+        "short",
+        "long",
+        "number",
+        "number",
+    ]
 
 
 def test_names_break_last_and_the_least_columns_can_be_done_without():
-    assert kind_of(Column("name", whole=True), ROWS) == "short name"
-    assert kind_of(Column("words", spare=3), ROWS) == "long spare"
-    assert kind_of(Column("words", spare=2), ROWS) == "long"
+    assert column_classes(Column("name", whole=True), ROWS) == "short name"
+    assert column_classes(Column("words", spare=3), ROWS) == "long spare"
+    assert column_classes(Column("words", spare=2), ROWS) == "long"
     rate = Column("rate", show=lambda value: f"{value:,.0f}", spare=3)
-    assert kind_of(rate, ROWS) == "number spare"
+    assert column_classes(rate, ROWS) == "number spare"
     assert 'class="number spare" data-label="rate" data-value="99"' in table_html(Table(ROWS, [rate]))
 
 

@@ -5,7 +5,7 @@ from itertools import combinations
 import pytest
 from report_answers import twenty_machines
 
-from planner.report.charts import PLOT, _box, _meet, placed_labels
+from planner.report.charts import PLOT, _has_overlap, _label_box, place_labels
 from planner.report.plots import PlotScale
 
 
@@ -13,15 +13,15 @@ def test_labels_of_neighbours_are_apart_and_inside():
     plans = twenty_machines().plans
     x = PlotScale.spanning(plan.samples_per_s for plan in plans)
     y = PlotScale.spanning(plan.usd_per_million_samples for plan in plans)
-    labels = placed_labels(plans, x, y)
+    labels = place_labels(plans, x, y)
     assert {label["text"] for label in labels} == {"cheapest", "fastest", "best value"}
     marked = {", ".join(plan.marks): plan for plan in plans if plan.marks}
     boxes = []
     for label in labels:
         plan = marked[label["text"]]
         up = y.at(plan.usd_per_million_samples)
-        boxes.append(_box(label["text"], x.at(plan.samples_per_s), up, label["xanchor"], label["ay"]))
-    assert not any(_meet(*pair) for pair in combinations(boxes, 2))
+        boxes.append(_label_box(label["text"], x.at(plan.samples_per_s), up, label["xanchor"], label["ay"]))
+    assert not any(_has_overlap(*pair) for pair in combinations(boxes, 2))
     assert all(left > 0 and top > 0 and bottom < PLOT[1] for left, top, _, bottom in boxes)
 
 

@@ -11,7 +11,7 @@ import pytest
 from planner.answers.answer_files import ChangedFigure, Difference
 from planner.model.catalog import load_model
 from planner.report import simulate as check
-from planner.report.charts_curves import _kind, _lane
+from planner.report.charts_curves import _lane_kind, _lane_name
 from planner.report.html import FEW_ALIKE, _sentences
 from planner.report.models import model_tables
 from planner.report.output import to_json
@@ -19,7 +19,7 @@ from planner.report.page import plain_text
 from planner.report.plots import PlotScale
 from planner.report.prices import imports_table
 from planner.report.simulate import anatomy_tables
-from planner.report.validation import moved
+from planner.report.validation import has_moved
 from planner.simulator.cluster import FABRIC, NETWORK, Cluster, Node
 from planner.simulator.step import DOWNLINK, UPLINK, WORKER
 
@@ -77,12 +77,12 @@ def test_no_kept_runs_are_said_so_and_kept_ones_are_numbered(monkeypatch):
 
 
 def test_figure_has_moved_by_two_percent_or_in_words():
-    assert not moved("100 ms", "101 ms")
-    assert moved("100 ms", "103 ms")
-    assert moved("100 ms", "100 s")
-    assert moved("100 ms", "100 to 100 ms")
-    assert not moved("10%", "11%")
-    assert moved("10%", "12%")
+    assert not has_moved("100 ms", "101 ms")
+    assert has_moved("100 ms", "103 ms")
+    assert has_moved("100 ms", "100 s")
+    assert has_moved("100 ms", "100 to 100 ms")
+    assert not has_moved("10%", "11%")
+    assert has_moved("10%", "12%")
 
 
 def test_diff_lists_settings_after_figures():
@@ -143,8 +143,8 @@ def test_lanes_between_workers_are_named_by_their_link(resource, channel, lane, 
     node = Node(1e9, 1e9)
     links, names = (((0, 1), (0, 1)),), (FABRIC, NETWORK)
     timeline = SimpleNamespace(cluster=Cluster((node, node), (0,), (1,), links=links, link_resources=names))
-    assert _lane(timeline, resource, channel) == lane
-    assert _kind(timeline, resource, channel) == kind
+    assert _lane_name(timeline, resource, channel) == lane
+    assert _lane_kind(timeline, resource, channel) == kind
 
 
 def test_bytes_of_a_model_are_told_by_kind_of_layer_the_most_first():

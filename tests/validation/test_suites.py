@@ -14,7 +14,7 @@ from planner.device.rates import SCALING_Q90_ONE_MACHINE, SCALING_Q90_SEVERAL
 from planner.errors import BadInput
 from planner.report.evidence import evidence_data, readme_table, suite_lines
 from planner.report.output import Format, render
-from planner.report.validation import page_of, pages_drift, write_pages
+from planner.report.validation import page_differences, page_path, write_pages
 from planner.validation.evidence import Compared, Evidence, Part, add_ranges, figures_of
 from planner.validation.layouts import LayoutChoice, choices, read_layouts, regret_statements
 from planner.validation.own import own_evidence, own_layouts
@@ -258,16 +258,16 @@ def small() -> Evidence:
 def test_pages_are_written_and_what_moved_is_found(tmp_path: Path) -> None:
     overview = tmp_path / "validation.md"
     write_pages([small()], [], overview)
-    page = page_of(overview, "memory")
+    page = page_path(overview, "memory")
     assert page.name == "validation-memory.md"
-    assert pages_drift([small()], [], overview) == []
+    assert page_differences([small()], [], overview) == []
     text = page.read_text()
     assert "| too odd | 3 |" in text
     assert "furthest off" in text
     page.write_text(text.replace("10% / 10%", "14% / 10%"))
-    assert any("was 14% / 10%, is 10% / 10%" in line for line in pages_drift([small()], [], overview))
+    assert any("was 14% / 10%, is 10% / 10%" in line for line in page_differences([small()], [], overview))
     page.unlink()
-    assert "is missing" in pages_drift([small()], [], overview)[0]
+    assert "is missing" in page_differences([small()], [], overview)[0]
 
 
 def test_summary_for_programs_and_for_the_readme() -> None:
@@ -285,7 +285,7 @@ def test_there_is_a_page_for_every_suite() -> None:
     docs = Path(__file__).parents[2] / "docs"
     assert [name for name in SUITES if not (docs / f"validation-{name}.md").is_file()] == []
     for name in ("layouts", "memory"):
-        assert pages_drift([evidence(name)], [], docs / "validation.md", whole=False) == []
+        assert page_differences([evidence(name)], [], docs / "validation.md", whole=False) == []
 
 
 def test_figure_that_is_none_costs_its_row_and_no_other(tmp_path: Path) -> None:

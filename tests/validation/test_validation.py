@@ -11,7 +11,7 @@ import pytest
 
 from planner.errors import BadInput
 from planner.report.output import Format, render
-from planner.report.validation import drift, summary, validation_tables
+from planner.report.validation import document_differences, summary, validation_tables
 from planner.validation import Row, checks, known_rows, names, validate
 from planner.validation.row import figures
 
@@ -60,7 +60,7 @@ def test_list_of_failing_rows_names_checks_that_exist() -> None:
 
 
 def test_document_is_that_of_the_code(fast: list[Row]) -> None:
-    assert drift(fast, PAPERS.read_text("utf-8")) == []
+    assert document_differences(fast, PAPERS.read_text("utf-8")) == []
 
 
 def test_document_has_every_check_and_nine_rows_in_ten_hold() -> None:
@@ -76,15 +76,15 @@ def test_document_has_every_check_and_nine_rows_in_ten_hold() -> None:
 def test_figure_that_moved_is_found() -> None:
     rows = validate(["li/split"])
     text = render(validation_tables(rows)[:-1], Format.markdown)
-    assert drift(rows, text) == []
-    result = drift(rows, text.replace("406.6 MiB", "417.6 MiB"))
+    assert document_differences(rows, text) == []
+    result = document_differences(rows, text.replace("406.6 MiB", "417.6 MiB"))
     assert len(result) == 1
     assert "was 417.6 MiB, is 406.6 MiB" in result[0]
-    assert drift(rows, text.replace("406.6 MiB", "408.6 MiB")) == []
-    assert "lacks" in drift(rows, text.replace("the larger one", "the other one"))[0]
-    assert "holds now" in drift(rows, text.replace("| yes |", "| NO |"))[0]
+    assert document_differences(rows, text.replace("406.6 MiB", "408.6 MiB")) == []
+    assert "lacks" in document_differences(rows, text.replace("the larger one", "the other one"))[0]
+    assert "holds now" in document_differences(rows, text.replace("| yes |", "| NO |"))[0]
     with pytest.raises(BadInput, match="no table of rows"):
-        drift(rows, "# nothing")
+        document_differences(rows, "# nothing")
 
 
 def test_names_choose_papers_and_checks() -> None:
