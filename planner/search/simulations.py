@@ -20,7 +20,7 @@ from planner.note import Progress, ignore_progress
 from planner.parallel.plan import Plan
 from planner.search.cases import Cases
 from planner.search.scored import ScoredPlan
-from planner.simulator.run import stoppable
+from planner.simulator.run import call_stoppable
 
 if TYPE_CHECKING:
     from planner.simulator.simulate import Case, Effort, PartialSimulation
@@ -258,7 +258,7 @@ class _Threads(ThreadPoolExecutor):
         self.stop = threading.Event()
 
     def submit(self, fn: Callable[..., T], /, *args: Any, **kwargs: Any) -> Future[T]:
-        return super().submit(stoppable, self.stop, fn, *args, **kwargs)
+        return super().submit(call_stoppable, self.stop, fn, *args, **kwargs)
 
 
 def slots(executor: Executor) -> int:

@@ -41,7 +41,7 @@ from typing import Literal
 import numpy as np
 
 from planner.simulator.cluster import Cluster
-from planner.simulator.inputs import tied_parties
+from planner.simulator.inputs import party_by_worker
 from planner.simulator.paths import Floats, Ints, OpGraph, Releases, Use, graph_of
 from planner.simulator.policy import Blocks, Credit, Policy, chunk_overhead_s, joins_of
 from planner.simulator.simulate import Case
@@ -111,7 +111,7 @@ class StepBounds:
         costs[links] = bytes_s[:, :, None]
         return np.ascontiguousarray(costs.reshape(profile.ops, -1))
 
-    def take_paths(self, cost: Floats, heads: Floats, tails: Floats) -> None:
+    def bound_by_paths(self, cost: Floats, heads: Floats, tails: Floats) -> None:
         """Bound each step by its longest paths; joint ops also wait for the computation before them."""
         joint = self.graph.joint_ops
         if len(joint):
@@ -120,7 +120,7 @@ class StepBounds:
             heads[joint] = np.maximum(heads[joint], before @ work)
             tails[joint] = np.maximum(tails[joint], after @ work)
         self.cost, self.heads, self.tails = cost, heads, tails
-        self.by_step_s = self._by_step_s().reshape(len(self.kinds), self.steps)
+        self.by_step_s = self._least_step_s().reshape(len(self.kinds), self.steps)
         if not len(joint):  # thousands of steps at once hold more memory than they need
             self.cost = self.heads = self.tails = np.zeros(0)
 
@@ -130,7 +130,7 @@ class StepBounds:
         least_s = table.min(axis=1) if steps == "fastest" else table.mean(axis=1)
         return np.asarray(np.maximum(least_s, LEAST_S))
 
-    def _by_step_s(self) -> Floats:
+    def _least_step_s(self) -> Floats:
         """The longest path, the busiest lane and the busiest port, by column."""
         least = np.asarray((self.heads + self.cost + self.tails).max(axis=0))
         by_use = self.graph.ops_by_use
@@ -234,17 +234,17 @@ def evaluate_steps(steps: Sequence[StepBounds]) -> None:
             ends = np.cumsum([step.columns for step in batch])[:-1]
             paths = (np.split(find(together), ends, axis=1) for find in (graph.heads_s, graph.tails_s))
             for step, *tables in zip(batch, costs, *paths, strict=True):
-                step.take_paths(*tables)
+                step.bound_by_paths(*tables)
 
 
 def bounds_of(cases: Sequence[Case], steps: Steps = "mean") -> Floats:
     """Upper bounds in samples per second, one for each case."""
-    placed = [_Placed(case, steps) for case in cases]
+    placed = [_PlacedCase(case, steps) for case in cases]
     evaluate_steps([entry.step for entry in placed])
     return np.array([entry.samples_per_s() for entry in placed])
 
 
-class _Placed:
+class _PlacedCase:
     """A case with its workers grouped by kind, and the ports that they cross."""
 
     def __init__(self, case: Case, steps: Steps) -> None:
@@ -288,7 +288,7 @@ class _Placed:
         port_s_per_byte = np.append(1.0 / self.capacity, 0.0)[crossed]  # -1 is no port
         flow_s = 0.0 if np.isinf(cluster.flow_bytes_per_s) else 1.0 / cluster.flow_bytes_per_s
         s_per_byte = np.where(crossed[:, :, 0] >= 0, np.maximum(port_s_per_byte.max(axis=2), flow_s), 0.0)
-        lane, port = _numbered(self.lane_worker), _numbered(crossed.reshape(workers, -1))
+        lane, port = _first_equal(self.lane_worker), _first_equal(crossed.reshape(workers, -1))
         port[crossed.reshape(workers, -1) < 0] = -1
         rates = port_s_per_byte.reshape(workers, -1)
         table = np.concatenate([speed[:, None], s_per_byte, lane, port, rates], axis=1)
@@ -301,7 +301,7 @@ class _Placed:
         """Upper bound on samples per second of all workers. Parties that ask the same of every port are one
         class."""
         case, profile, kind_of = self.case, self.case.profile, self.kind_of_worker
-        party = tied_parties(profile, case.cluster, case.joins or joins_of(profile, case.mode))
+        party = party_by_worker(profile, case.cluster, case.joins or joins_of(profile, case.mode))
         least_s = np.zeros(party.max() + 1)
         np.maximum.at(least_s, party, self.step.least_s(self.steps)[kind_of])
         for scope in np.unique(profile.scope[self.step.graph.joint_ops]).tolist():
@@ -333,15 +333,15 @@ class _Placed:
     ) -> float:
         """The best mix of classes: `place` is that of each counted worker, `size` are the workers of a
         party and `most` the steps per second of all parties of a class, by the length of their steps."""
-        asked, capacity = self._asked(place, len(size), counted)
+        asked, capacity = self._demand_and_capacity(place, len(size), counted)
         with np.errstate(divide="ignore"):
             most = np.minimum(most, (capacity[:, None] / asked).min(axis=0, initial=np.inf))
         best = float(most @ size)
         if len(most) > 1 and len(capacity):
-            best = min(best, float(_knapsacks(asked, capacity, size, most).min()))
+            best = min(best, float(_knapsack_bounds(asked, capacity, size, most).min()))
         return best * self.case.profile.batch
 
-    def _asked(self, place: Ints, classes: int, counted: Ints | slice) -> tuple[Floats, Floats]:
+    def _demand_and_capacity(self, place: Ints, classes: int, counted: Ints | slice) -> tuple[Floats, Floats]:
         """What one step of a party of each class asks of ports (bytes) and of cores (seconds), and the
         capacities of these; the last ports are the far ends together."""
         durations_s, nodes = self.case.profile.durations_s, self.case.cluster.nodes
@@ -366,7 +366,7 @@ class _Placed:
         return asked[used], capacity[used]
 
 
-def _knapsacks(asked: Floats, capacity: Floats, size: Floats, most: Floats) -> Floats:
+def _knapsack_bounds(asked: Floats, capacity: Floats, size: Floats, most: Floats) -> Floats:
     """Most worker steps per second at each port, given to those that need least of it first."""
     order = np.argsort(asked / size, axis=1, kind="stable")
     asked = np.take_along_axis(asked, order, axis=1)
@@ -377,7 +377,7 @@ def _knapsacks(asked: Floats, capacity: Floats, size: Floats, most: Floats) -> F
     return np.asarray((np.minimum(share, most[order]) * size[order]).sum(axis=1))
 
 
-def _numbered(table: Ints) -> Ints:
+def _first_equal(table: Ints) -> Ints:
     """Each entry replaced by the first column of its row with the same value."""
     out = np.zeros_like(table)
     for column in range(table.shape[1]):

@@ -112,12 +112,12 @@ def prepare(profile: Profile, cluster: Cluster, policy: Policy, joins: Joins, op
     leaders = np.array(cluster.leaders, np.int32).reshape(len(cluster.leaders), workers)
     own_transfers = profile.is_transfer & (profile.scope < 0)
     sigma = options.fairness_sigma if own_transfers.any() else 0.0
-    pool_cores, server_pool, host_pool = _core_pools(profile, cluster, options.server_cores)
+    pool_cores, server_pool, host_pool = _lane_core_pools(profile, cluster, options.server_cores)
     return Inputs(
         profile=profile,
         cluster=cluster,
         options=options,
-        tied=joins.any or bool((profile.scope >= 0).any()),
+        tied=joins.has_joins or bool((profile.scope >= 0).any()),
         lockstep=is_lockstep(profile, cluster, joins),
         policy=_link_policy(profile, policy),
         waiting=waiting,
@@ -128,7 +128,7 @@ def prepare(profile: Profile, cluster: Cluster, policy: Policy, joins: Joins, op
         gated=joins.gated,
         publishes=joins.publishes,
         awaits=joins.awaits,
-        publishers=_publishers(profile, leaders, joins),
+        publishers=_publisher_counts(profile, leaders, joins),
         leaders=leaders,
         speeds=cluster.worker_speeds or (1.0,) * workers,
         start_offsets_s=_start_offsets_s(options, workers),
@@ -181,32 +181,32 @@ def _check_channels(profile: Profile, cluster: Cluster) -> None:
 
 def is_lockstep(profile: Profile, cluster: Cluster, joins: Joins) -> bool:
     """Whether joins or joint ops tie all workers together."""
-    tied = joins.any or bool((profile.scope >= 0).any())
-    return tied and not tied_parties(profile, cluster, joins).any()
+    tied = joins.has_joins or bool((profile.scope >= 0).any())
+    return tied and not party_by_worker(profile, cluster, joins).any()
 
 
-def tied_parties(profile: Profile, cluster: Cluster, joins: Joins) -> npt.NDArray[np.intp]:
+def party_by_worker(profile: Profile, cluster: Cluster, joins: Joins) -> npt.NDArray[np.intp]:
     """Number of each worker's party; joins and joint ops tie workers into one."""
     scopes = set(profile.scope[profile.scope >= 0].tolist())
-    if joins.any or any(not any(cluster.leaders[scope]) for scope in scopes):
+    if joins.has_joins or any(not any(cluster.leaders[scope]) for scope in scopes):
         return np.zeros(cluster.workers, np.intp)
     root = list(range(cluster.workers))  # the lowest worker that each is tied to, as far as is known
     for scope in scopes:
         for worker, leader in enumerate(cluster.leaders[scope]):
-            a, b = _root(root, worker), _root(root, leader)
+            a, b = _lowest_tied_worker(root, worker), _lowest_tied_worker(root, leader)
             root[max(a, b)] = min(a, b)
-    lowest = [_root(root, worker) for worker in range(cluster.workers)]
+    lowest = [_lowest_tied_worker(root, worker) for worker in range(cluster.workers)]
     return np.asarray(np.unique(lowest, return_inverse=True)[1]).reshape(-1)
 
 
-def _root(root: list[int], worker: int) -> int:
+def _lowest_tied_worker(root: list[int], worker: int) -> int:
     while root[worker] != worker:
         root[worker] = root[root[worker]]
         worker = root[worker]
     return worker
 
 
-def _core_pools(profile: Profile, cluster: Cluster, server_cores: int | None) -> tuple[Ints, Ints, Ints]:
+def _lane_core_pools(profile: Profile, cluster: Cluster, server_cores: int | None) -> tuple[Ints, Ints, Ints]:
     """Pools of cores, and which lanes take cores from them. A node's cores serve the servers that live on it
     and the hosts of its workers; `server_cores` gives every server so many of its own instead. Pools with a
     core for every lane that could ask at once are left out."""
@@ -237,7 +237,7 @@ def _core_pools(profile: Profile, cluster: Cluster, server_cores: int | None) ->
     return np.array(cores, np.int32), server_pool, host_pool
 
 
-def _publishers(profile: Profile, leaders: Ints, joins: Joins) -> Ints:
+def _publisher_counts(profile: Profile, leaders: Ints, joins: Joins) -> Ints:
     """Runs per step of the ops that publish each tensor: one per group for joint ops, else one per worker."""
     workers = leaders.shape[1]
     groups = [len(set(row.tolist())) for row in leaders]

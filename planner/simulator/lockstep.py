@@ -60,7 +60,7 @@ def compute_order(inputs: Inputs) -> list[int]:
     return order
 
 
-def first_worker(inputs: Inputs) -> Inputs:
+def inputs_of_first_worker(inputs: Inputs) -> Inputs:
     """The first worker alone, whose lanes do what is joint."""
     cluster = inputs.cluster
     alone = replace(
@@ -79,7 +79,7 @@ class LockstepSimulation(ReferenceSimulation):
     """The reference on the first worker's lanes, with vectors of all workers' computation."""
 
     def __init__(self, inputs: Inputs, order: list[int]) -> None:
-        super().__init__(first_worker(inputs))
+        super().__init__(inputs_of_first_worker(inputs))
         options, self.count = inputs.options, inputs.cluster.workers
         self.order = order
         self.generators = [Generator(options.seed, options.run, w) for w in range(self.count)]
@@ -88,7 +88,7 @@ class LockstepSimulation(ReferenceSimulation):
         self.start_s: Floats = np.array(inputs.start_offsets_s)  # of the op that workers are at
         self.end_s = self.start_s.copy()
         self.busy_s = np.zeros(self.count)  # in the ops before it
-        self.last = self._latest()  # the worker at which the last event was
+        self.last = self._latest_worker()  # the worker at which the last event was
         self.rows = np.zeros(self.count, np.intp)
         self.compute_s = np.zeros((self.count, 0))  # workers x ops, in this step
         self.joined_s = [0.0] * len(self.sizes)  # when the last joint op ended that an op waits for
@@ -114,7 +114,7 @@ class LockstepSimulation(ReferenceSimulation):
             path="lockstep",
         )
 
-    def _latest(self) -> int:
+    def _latest_worker(self) -> int:
         return self.count - 1 - int(np.argmax(self.end_s[::-1]))
 
     def start_random_step(self, worker: Worker, now: float) -> None:
@@ -130,11 +130,11 @@ class LockstepSimulation(ReferenceSimulation):
         self.waiting_for_joint, self.next_place = self.joint.copy(), 0
         worker.waiting = self.dependencies.copy()
         worker.unfinished = len(self.dependencies)
-        self._order_as(worker)
+        self._copy_order_to(worker)
         for op in sorted(self.roots, key=worker.order.__getitem__):
             self.ready(worker, op)
 
-    def _order_as(self, worker: Worker) -> None:
+    def _copy_order_to(self, worker: Worker) -> None:
         """Take the order of the worker at which the last event was."""
         if self.orders is not None:
             worker.order = self.orders[self.rows[self.last]]
@@ -150,12 +150,12 @@ class LockstepSimulation(ReferenceSimulation):
         if chunk is None:
             return
         self.next_place += 1
-        self._go_on(self.joined_s[chunk.op])
+        self._advance_workers(self.joined_s[chunk.op])
         self.end_s = self.start_s + self.compute_s[:, chunk.op]
         chunk.start_s, chunk.flowing = now, True
         heapq.heappush(self.queue, (float(self.end_s.max()), *lane.key))
 
-    def _go_on(self, from_s: float) -> None:
+    def _advance_workers(self, from_s: float) -> None:
         """Nobody goes on before `from_s`."""
         self.busy_s += self.end_s - self.start_s
         self.start_s = self.end_s = np.maximum(self.end_s, from_s)
@@ -163,26 +163,26 @@ class LockstepSimulation(ReferenceSimulation):
     def end_of_op(self, worker: Worker, op: int, now: float) -> None:
         if self.scope[op] < 0:
             self.events += self.count - 1
-            self.last = self._latest()
+            self.last = self._latest_worker()
         else:
             self.joint_s, self.last = now, self.count - 1  # it ends at all workers, one after the other
             for dependent in self.dependents[op]:
                 self.joined_s[dependent] = now
                 self.waiting_for_joint[dependent] -= 1
         if self.several[op]:
-            self._order_as(worker)
+            self._copy_order_to(worker)
         super().end_of_op(worker, op, now)
 
     def end_of_step(self, worker: Worker, now: float) -> None:
-        self._go_on(self.joint_s)
+        self._advance_workers(self.joint_s)
         self.ended_s.append(self.end_s.copy())
         worker.ends_s.append(now)
         self.step_ended = True
         if len(worker.ends_s) < self.inputs.options.steps:
             self.start_random_step(worker, now)
 
-    def used(self, now: float) -> np.ndarray[tuple[int, ...], np.dtype[np.float64]]:
-        first = super().used(now)
+    def use_by_lane(self, now: float) -> np.ndarray[tuple[int, ...], np.dtype[np.float64]]:
+        first = super().use_by_lane(now)
         used = np.zeros((self.count, first.shape[1]))
         used[0] = first[0]
         used[:, 0] = self._computed_s(now)

@@ -81,11 +81,11 @@ class OpGraph:
 
     @cached_property
     def deps(self) -> list[list[int]]:
-        return _lists(self.profile.dep_start, self.profile.dep_index)
+        return _rows_of_indices(self.profile.dep_start, self.profile.dep_index)
 
     @cached_property
     def dependents(self) -> list[list[int]]:
-        return _lists(*self.profile.dependents())
+        return _rows_of_indices(*self.profile.dependents())
 
     @cached_property
     def uses(self) -> tuple[Use, ...]:
@@ -122,8 +122,8 @@ class OpGraph:
     @cached_property
     def joint_work(self) -> tuple[Floats, Floats]:
         """Computation that must come before and after each joint op: joint ops x worker ops."""
-        own = _bits_of(self.worker_ops)
-        tables = (self.before(own), self.after(own))
+        own = _bit_by_op(self.worker_ops)
+        tables = (self.bits_before(own), self.bits_after(own))
         first, last = (
             _bit_rows((table[op] for op in self.joint_ops.tolist()), len(own)).astype(np.float64)
             for table in tables
@@ -137,22 +137,22 @@ class OpGraph:
 
     def heads_s(self, cost: Floats) -> Floats:
         """Longest path that ends just before each op; `cost` is ops x any."""
-        return _longest_before(self.order, self.deps, cost)
+        return _longest_path_before(self.order, self.deps, cost)
 
     def tails_s(self, cost: Floats) -> Floats:
         """Longest path that begins just after each op."""
-        return _longest_before(self.order[::-1], self.dependents, cost)
+        return _longest_path_before(self.order[::-1], self.dependents, cost)
 
-    def before(self, own: Mapping[int, int]) -> list[int]:
+    def bits_before(self, own: Mapping[int, int]) -> list[int]:
         """For each op, the bit set owned by it and everything before it."""
-        return _gathered(self.order, self.deps, own)
+        return _united_bits(self.order, self.deps, own)
 
-    def after(self, own: Mapping[int, int]) -> list[int]:
+    def bits_after(self, own: Mapping[int, int]) -> list[int]:
         """For each op, the bit set owned by it and everything after it."""
-        return _gathered(self.order[::-1], self.dependents, own)
+        return _united_bits(self.order[::-1], self.dependents, own)
 
     @cached_property
-    def downloads_wait(self) -> bool:
+    def is_without_queue(self) -> bool:
         """Whether no download of a worker's own can queue at the start of its step."""
         p = self.profile
         downloads = p.resource == DOWNLINK
@@ -165,7 +165,7 @@ class OpGraph:
 
     def releases(self, profile: Profile, policy: Policy | None) -> Releases | None:
         """What downloads in random order deliver before worker ops; None if an order ranks them."""
-        if profile.order is not None or not isinstance(policy, Fifo | Multiplexed) or self.downloads_wait:
+        if profile.order is not None or not isinstance(policy, Fifo | Multiplexed) or self.is_without_queue:
             return None
         window_bytes = policy.window_bytes if isinstance(policy, Multiplexed) else None
         if window_bytes not in self._releases:
@@ -173,13 +173,13 @@ class OpGraph:
         return self._releases[window_bytes]
 
 
-def _shape(p: Profile) -> Hashable:
+def _graph_key(p: Profile) -> Hashable:
     """Key of a profile without its durations."""
     columns = (p.dep_start, p.dep_index, p.resource, p.server, p.scope, p.bytes)
     return (p.servers, *(column.tobytes() for column in columns))
 
 
-@memoize(most_bytes=8 << 20, bytes_of=lambda graph: OP_BYTES * graph.profile.ops, key=_shape)
+@memoize(most_bytes=8 << 20, bytes_of=lambda graph: OP_BYTES * graph.profile.ops, key=_graph_key)
 def graph_of(profile: Profile) -> OpGraph:
     """The graph of a profile; shared by profiles that differ in durations only."""
     return OpGraph(_without_tables(profile))
@@ -195,12 +195,12 @@ def _without_tables(profile: Profile) -> Profile:
 def _releases(graph: OpGraph, window_bytes: int | None) -> Releases:
     profile = graph.profile
     downloads, uploads = (np.flatnonzero(profile.resource == link) for link in (DOWNLINK, UPLINK))
-    needs = graph.before(_bits_of(downloads))
-    chosen = _spread(graph, needs)
+    needs = graph.bits_before(_bit_by_op(downloads))
+    chosen = _pick_release_ops(graph, needs)
     waited = _bit_rows((needs[op] for op in chosen), len(downloads))
-    after = graph.after(_bits_of(graph.worker_ops))
+    after = graph.bits_after(_bit_by_op(graph.worker_ops))
     follow = _bit_rows((after[op] for op in chosen), len(graph.worker_ops)).astype(np.float64)
-    reach = graph.after(_bits_of(uploads))
+    reach = graph.bits_after(_bit_by_op(uploads))
     every = (1 << len(uploads)) - 1
     common = np.array([reach[op] == every for op in graph.worker_ops.tolist()], np.float64)
 
@@ -218,7 +218,7 @@ def _releases(graph: OpGraph, window_bytes: int | None) -> Releases:
     return Releases(delivered, follow, follow * common)
 
 
-def _spread(graph: OpGraph, needs: list[int]) -> list[int]:
+def _pick_release_ops(graph: OpGraph, needs: list[int]) -> list[int]:
     """Worker ops to look at: the first for each of some evenly spread download counts."""
     first: dict[int, int] = {}
     for op in graph.order:
@@ -235,7 +235,7 @@ def _mean_bytes_sent(waited: Bits, sizes: Floats) -> Floats:
     return np.asarray(own + count / (count + 1.0) * (sizes.sum() - own))
 
 
-def _bits_of(ops: Ints) -> dict[int, int]:
+def _bit_by_op(ops: Ints) -> dict[int, int]:
     """One bit per op."""
     return {op: 1 << at for at, op in enumerate(ops.tolist())}
 
@@ -248,12 +248,12 @@ def _bit_rows(sets: Iterable[int], width: int) -> Bits:
     return np.unpackbits(table, axis=1, count=width, bitorder="little").astype(np.bool_)
 
 
-def _lists(start: npt.NDArray[np.int32], index: npt.NDArray[np.int32]) -> list[list[int]]:
+def _rows_of_indices(start: npt.NDArray[np.int32], index: npt.NDArray[np.int32]) -> list[list[int]]:
     starts, flat = start.tolist(), index.tolist()
     return [flat[a:b] for a, b in pairwise(starts)]
 
 
-def _longest_before(order: Sequence[int], before: Sequence[Sequence[int]], cost: Floats) -> Floats:
+def _longest_path_before(order: Sequence[int], before: Sequence[Sequence[int]], cost: Floats) -> Floats:
     """The longest path that ends just before each op; `order` puts what an op waits for first."""
     ends = cost.copy()
     rows = list(ends)  # views, made once: indexing would take as long as adding
@@ -267,7 +267,7 @@ def _longest_before(order: Sequence[int], before: Sequence[Sequence[int]], cost:
     return ends - cost
 
 
-def _gathered(order: Iterable[int], before: Sequence[Sequence[int]], own: Mapping[int, int]) -> list[int]:
+def _united_bits(order: Iterable[int], before: Sequence[Sequence[int]], own: Mapping[int, int]) -> list[int]:
     out = [0] * len(before)
     for op in order:
         bits = own.get(op, 0)

@@ -29,7 +29,7 @@ Mode = Literal["async", "sync"]
 DEFAULT_WINDOW_BYTES = 4 * 2**20
 
 
-def _positive(name: str, value: float) -> None:
+def _require_positive(name: str, value: float) -> None:
     if not value > 0:
         raise BadInput(f"{name} is {value}; it must be above zero")
 
@@ -56,7 +56,7 @@ class Multiplexed(_MessageCost):
     window_bytes: int = DEFAULT_WINDOW_BYTES
 
     def __post_init__(self) -> None:
-        _positive("window_bytes", self.window_bytes)
+        _require_positive("window_bytes", self.window_bytes)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -76,7 +76,7 @@ class Sliced(_MessageCost):
     priorities: Mapping[str, float] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
-        _positive("slice_bytes", self.slice_bytes)
+        _require_positive("slice_bytes", self.slice_bytes)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -90,7 +90,7 @@ class Credit(_MessageCost):
     priorities: Mapping[str, float] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
-        _positive("slice_bytes", self.slice_bytes)
+        _require_positive("slice_bytes", self.slice_bytes)
         if self.credit_bytes < self.slice_bytes:
             raise BadInput(
                 f"credit_bytes ({self.credit_bytes}) is smaller than slice_bytes ({self.slice_bytes}); "
@@ -156,7 +156,7 @@ class Joins:
         return Joins(np.zeros(ops, np.bool_), nothing, nothing)
 
     @property
-    def any(self) -> bool:
+    def has_joins(self) -> bool:
         """Whether workers are tied together."""
         return bool(self.gated.any() or (self.publishes >= 0).any() or (self.awaits >= 0).any())
 

@@ -39,7 +39,7 @@ from typing import Literal
 import numpy as np
 
 from planner.simulator.inputs import Inputs
-from planner.simulator.run import TIMELINE_DTYPE, Generator, RunResult, check
+from planner.simulator.run import TIMELINE_DTYPE, Generator, RunResult, raise_if_stopped
 from planner.simulator.schedulers import SCHEDULERS, Chunk, FifoScheduler, Scheduler
 from planner.simulator.sharing import EqualShares, Event, MaxMinShares
 from planner.simulator.step import DOWNLINK, HOST, PS, UPLINK, WORKER
@@ -161,7 +161,7 @@ class ReferenceSimulation:
         for worker in self.workers:
             heapq.heappush(self.queue, (self.inputs.start_offsets_s[worker.index], -1, worker.index, -1))
         now = measured_from_s = 0.0
-        before = self.used(0.0)
+        before = self.use_by_lane(0.0)
         warm = options.warmup_steps == 0
         stopped: Literal["steps", "time", "events"] = "steps"
         links = list(dict.fromkeys(self.links.values()))
@@ -189,16 +189,16 @@ class ReferenceSimulation:
                 link.commit(now)
             if self.step_ended:
                 self.step_ended = False
-                check()
+                raise_if_stopped()
                 done = [len(worker.ends_s) for worker in self.workers]
                 if not warm and min(done) >= options.warmup_steps:
-                    warm, measured_from_s, before = True, now, self.used(now)
+                    warm, measured_from_s, before = True, now, self.use_by_lane(now)
                 if (max(done) if options.until == "first" else min(done)) >= options.steps:
                     break
             if options.max_events is not None and self.events >= options.max_events:
                 stopped = "events"
                 break
-        used = self.used(now) - before
+        used = self.use_by_lane(now) - before
         channels = self.inputs.cluster.channels
         return RunResult(
             step_starts_s=tuple(np.array(worker.starts_s[: len(worker.ends_s)]) for worker in self.workers),
@@ -271,7 +271,7 @@ class ReferenceSimulation:
 
     def start_chunk(self, lane: Lane, now: float) -> None:
         """Let a lane without a chunk run its next one, if it has one."""
-        if lane.pool >= 0 and not (lane.scheduler.waiting() and self.take_core(lane)):
+        if lane.pool >= 0 and not (lane.scheduler.has_queued_ops() and self.take_core(lane)):
             return
         lane.chunk = chunk = lane.scheduler.take(now)
         if chunk is None:
@@ -378,11 +378,11 @@ class ReferenceSimulation:
         if len(worker.ends_s) < self.inputs.options.steps:
             self.start_random_step(worker, now)
 
-    def used(self, now: float) -> np.ndarray[tuple[int, ...], np.dtype[np.float64]]:
+    def use_by_lane(self, now: float) -> np.ndarray[tuple[int, ...], np.dtype[np.float64]]:
         """Use of each lane so far, chunks in flight included; one row per worker."""
-        return np.array([[self.lane_used(lane, now) for lane in w.all_lanes()] for w in self.workers])
+        return np.array([[self.lane_use(lane, now) for lane in w.all_lanes()] for w in self.workers])
 
-    def lane_used(self, lane: Lane, now: float) -> float:
+    def lane_use(self, lane: Lane, now: float) -> float:
         chunk = lane.chunk
         if chunk is None or not chunk.flowing:
             return lane.used

@@ -3,8 +3,8 @@
 A run is one sample path: statistics over several runs live elsewhere. `run` hands the same prepared inputs
 either to the compiled engine or to `reference.py`; both give the same events at the same times.
 
-Only the main thread is told of Ctrl-C. The engine asks `check` every few hundredths of a second; simulations
-in other threads are given an event with `stoppable` and end once it is set.
+Only the main thread is told of Ctrl-C. The engine calls `raise_if_stopped` every few hundredths of a second;
+simulations in other threads are given an event with `call_stoppable` and end once it is set.
 
 Random numbers are SplitMix64's (Steele, Lea, Flood: Fast splittable pseudorandom number generators, OOPSLA
 2014), one stream per (seed, run, worker): the state grows by a constant and a finalizer scrambles it. The
@@ -41,18 +41,18 @@ T = TypeVar("T")
 _stop: ContextVar[threading.Event | None] = ContextVar("stop", default=None)
 
 
-def check() -> None:
+def raise_if_stopped() -> None:
     """Raise CancelledError if this thread's simulations were stopped."""
     stop = _stop.get()
     if stop is not None and stop.is_set():
         raise CancelledError("the simulation was stopped")
 
 
-def stoppable(stop: threading.Event, function: Callable[..., T], *args: Any, **kwargs: Any) -> T:
+def call_stoppable(stop: threading.Event, function: Callable[..., T], *args: Any, **kwargs: Any) -> T:
     """Call `function`, ending its simulations once `stop` is set."""
     token = _stop.set(stop)
     try:
-        check()
+        raise_if_stopped()
         return function(*args, **kwargs)
     finally:
         _stop.reset(token)
@@ -185,7 +185,7 @@ def run_all(
     joins = joins or joins_of(profile, mode)
     inputs, results = None, []
     for option in options:
-        check()  # a short run ends before the engine asks
+        raise_if_stopped()  # a short run ends before the engine asks
         inputs = inputs and inputs_for_rerun(inputs, option)
         inputs = inputs or prepare(profile, cluster, policy, joins, option)
         results.append(run(inputs))
@@ -217,7 +217,7 @@ def compiled_run(inputs: Inputs) -> RunResult:
 
         return lockstep.run(inputs) or reference.run(inputs)
     try:
-        raw = engine_run(inputs, check)
+        raw = engine_run(inputs, raise_if_stopped)
     except ValueError as error:
         raise BadInput(f"{error}; path='reference' has no such limit") from None
     channels = inputs.cluster.channels
@@ -245,7 +245,7 @@ _MASK = 2**64 - 1
 _GOLDEN = 0x9E3779B97F4A7C15
 
 
-def mix(value: int) -> int:
+def splitmix64(value: int) -> int:
     """SplitMix64's output for the state `value + golden`."""
     value = (value + _GOLDEN) & _MASK
     value = ((value ^ (value >> 30)) * 0xBF58476D1CE4E5B9) & _MASK
@@ -257,11 +257,11 @@ class Generator:
     """The stream of one worker in one run."""
 
     def __init__(self, seed: int, run: int, worker: int) -> None:
-        self.state = mix((mix((mix(seed & _MASK) + run) & _MASK) + worker) & _MASK)
+        self.state = splitmix64((splitmix64((splitmix64(seed & _MASK) + run) & _MASK) + worker) & _MASK)
 
     def next(self) -> int:
         """64 random bits."""
-        value = mix(self.state)
+        value = splitmix64(self.state)
         self.state = (self.state + _GOLDEN) & _MASK
         return value
 

@@ -50,7 +50,7 @@ class Scheduler(ABC):
     def take(self, now: float) -> Chunk | None:
         """The chunk that runs next, if any."""
 
-    def waiting(self) -> bool:
+    def has_queued_ops(self) -> bool:
         return bool(self.queue or self.heap)
 
     def done(self, chunk: Chunk, now: float) -> None:
@@ -99,7 +99,7 @@ class OrderedScheduler(Scheduler):
         heapq.heappush(self.heap, (self.policy.rank[op], self.arrivals, op))
         self.arrivals += 1
 
-    def left(self) -> int:
+    def bytes_left(self) -> int:
         """Bytes left of the first transfer."""
         op = self.heap[0][2]
         return self.rest.get(op, self.sizes[op])
@@ -108,7 +108,7 @@ class OrderedScheduler(Scheduler):
         """The next slice of the first transfer, which keeps its place if some of it is left."""
         if not self.heap:
             return None
-        entry, left = self.heap[0], self.left()
+        entry, left = self.heap[0], self.bytes_left()
         size = min(left, self.policy.chunk_bytes or left)
         heapq.heappop(self.heap)
         if size < left:
@@ -129,7 +129,7 @@ class CreditScheduler(OrderedScheduler):
     def take(self, now: float) -> Chunk | None:
         """The first slice of the pipe, once it is filled. Slices of one transfer follow each other."""
         while self.heap and (
-            self.in_flight + min(self.left(), self.policy.chunk_bytes) <= self.policy.credit_bytes
+            self.in_flight + min(self.bytes_left(), self.policy.chunk_bytes) <= self.policy.credit_bytes
         ):
             chunk = super().take(now)
             assert chunk is not None

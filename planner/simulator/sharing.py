@@ -37,7 +37,7 @@ class Clock:
     pace: float = math.nan  # 1 / level
     flows: int = 0
 
-    def at(self, now: float) -> float:
+    def virtual_at(self, now: float) -> float:
         """Virtual time at a moment."""
         return self.virtual + (now - self.since) * self.level
 
@@ -80,7 +80,7 @@ class Flow:
 
     def delivered(self, now: float) -> float:
         assert self.clock is not None
-        return self.size - (self.target - self.clock.at(now)) * self.weight
+        return self.size - (self.target - self.clock.virtual_at(now)) * self.weight
 
 
 class EqualShares:
@@ -106,7 +106,7 @@ class EqualShares:
             flow.follow(size)
         else:
             self.leave(now)
-            self.clock.set(now, self.clock.at(now) if self.flows else 0.0)
+            self.clock.set(now, self.clock.virtual_at(now) if self.flows else 0.0)
             flow = self.flows[worker] = Flow(size, weight)
             flow.go_by(self.clock, self.clock.virtual, size)
             self.weights += weight
@@ -134,17 +134,17 @@ class EqualShares:
         self.touched = False
         self.leave(now)
         targets, end = self.targets, self.clock.end
-        while targets and self.outdated(*targets[0]):
+        while targets and self.is_outdated(*targets[0]):
             heapq.heappop(targets)
         self.first = None
         if targets:
             target, worker = targets[0]
             end_s = end(target)
             if len(targets) > 1 and end(min(targets[1:3])[0]) <= end_s:  # at the same time: by worker
-                worker = min(w for t, w in targets if end(t) <= end_s and not self.outdated(t, w))
+                worker = min(w for t, w in targets if end(t) <= end_s and not self.is_outdated(t, w))
             self.first = (end_s, self.resource, worker, 0)
 
-    def outdated(self, target: float, worker: int) -> bool:
+    def is_outdated(self, target: float, worker: int) -> bool:
         """Whether a target in the heap is no longer that of its worker."""
         flow = self.flows.get(worker)
         return flow is None or flow.target != target
@@ -174,7 +174,7 @@ class MaxMinShares:
         self.ended: Lane | None = None
         self.changed = False
 
-    def crosses(self, lane: Lane) -> tuple[int, int]:
+    def crossed_nics(self, lane: Lane) -> tuple[int, int]:
         """The NICs at the near and the far end (2 * node: egress, 2 * node + 1: ingress)."""
         resource, worker, channel = lane
         here, there = self.near[worker][channel], self.far[worker][channel]
@@ -212,7 +212,7 @@ class MaxMinShares:
         lanes = sorted(self.flows)
         flows = [self.flows[lane] for lane in lanes]
         limits = max_min_limits(
-            [self.crosses(lane) for lane in lanes],
+            [self.crossed_nics(lane) for lane in lanes],
             [flow.weight for flow in flows],
             self.capacities,
             self.flow_limit,
@@ -229,17 +229,17 @@ class MaxMinShares:
                 continue
             left = flow.size
             if flow.clock is not None:
-                left = max(0.0, (flow.target - flow.clock.at(now)) * flow.weight)
+                left = max(0.0, (flow.target - flow.clock.virtual_at(now)) * flow.weight)
                 flow.clock.flows -= 1
             moving.append((flow, clock, left))
         for clock, level in levels.items():
             if clock.flows == 0:
                 clock.set(now, 0.0)
             elif level != clock.level:
-                clock.set(now, clock.at(now))
+                clock.set(now, clock.virtual_at(now))
             clock.run_at(level)
         for flow, clock, left in moving:
-            flow.go_by(clock, clock.at(now), left)
+            flow.go_by(clock, clock.virtual_at(now), left)
             clock.flows += 1
 
     def next(self) -> Event | None:

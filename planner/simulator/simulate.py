@@ -22,7 +22,7 @@ import numpy.typing as npt
 
 from planner.errors import BadInput
 from planner.simulator.cluster import Cluster
-from planner.simulator.inputs import is_lockstep, tied_parties
+from planner.simulator.inputs import is_lockstep, party_by_worker
 from planner.simulator.policy import Joins, Mode, Multiplexed, Policy
 from planner.simulator.run import RunOptions, RunResult, run_all
 from planner.simulator.statistics import (
@@ -127,31 +127,31 @@ class PartialSimulation:
 
     def prediction(self) -> Prediction:
         """Prediction from the runs so far (at least two), with a wider interval."""
-        stages = TwoStage(self.effort.confidence, self.effort.precision, _totals(self.results))
-        return _summary(self.case, self.results, stages, self.effort)
+        stages = TwoStage(self.effort.confidence, self.effort.precision, _run_rates(self.results))
+        return _summarize_runs(self.case, self.results, stages, self.effort)
 
     def finish(self, executor: Executor | None = None) -> Prediction:
         """Do the remaining runs and return the full prediction."""
-        more = partial(_runs, executor=executor)
+        more = partial(_simulate_runs, executor=executor)
         first = self.effort.first_runs
         results = [*self.results, *more(self.case, self.options, range(len(self.results), first))]
-        stages = TwoStage(self.effort.confidence, self.effort.precision, _totals(results[:first]))
+        stages = TwoStage(self.effort.confidence, self.effort.precision, _run_rates(results[:first]))
         most = self.effort.max_steps // self.options.steps
-        while (runs := stages.runs(most, _totals(results))) > len(results):  # again if the mean has fallen
+        while (runs := stages.runs(most, _run_rates(results))) > len(results):  # again if the mean has fallen
             results += more(self.case, self.options, range(len(results), runs))
-        return _summary(self.case, results, stages, self.effort)
+        return _summarize_runs(self.case, results, stages, self.effort)
 
 
 def begin(case: Case, effort: Effort, runs: int, *, timeline: bool = False) -> PartialSimulation:
     """Start a simulation with up to `runs` runs."""
-    options, pilot = _pilot(case, _options(case, effort), timeline)
+    options, pilot = _run_pilot(case, _run_options(case, effort), timeline)
     return resume(PartialSimulation(case, effort, options, (pilot,)), runs)
 
 
 def resume(begun: PartialSimulation, runs: int) -> PartialSimulation:
     """Add runs to a simulation, up to `runs` in all."""
     numbers = range(len(begun.results), min(runs, begun.effort.first_runs))
-    return replace(begun, results=(*begun.results, *_runs(begun.case, begun.options, numbers)))
+    return replace(begun, results=(*begun.results, *_simulate_runs(begun.case, begun.options, numbers)))
 
 
 def simulate_case(case: Case, effort: Effort | None = None) -> Prediction:
@@ -159,7 +159,7 @@ def simulate_case(case: Case, effort: Effort | None = None) -> Prediction:
     return begin(case, effort or Effort(), runs=1).finish()
 
 
-def _totals(results: Sequence[RunResult]) -> tuple[float, ...]:
+def _run_rates(results: Sequence[RunResult]) -> tuple[float, ...]:
     return tuple(float(steps_per_s(result).sum()) for result in results)
 
 
@@ -191,7 +191,7 @@ def run_length(workers: int, *, lockstep: bool = False, joint: bool = False) -> 
     return max(20, math.ceil(100 / workers)), max(40, math.ceil(400 / workers))
 
 
-def _options(case: Case, effort: Effort) -> RunOptions:
+def _run_options(case: Case, effort: Effort) -> RunOptions:
     """Options of every run. If the steps allowed are few, runs get shorter, in the same proportion."""
     joint = bool((case.profile.scope >= 0).any())
     warmup, measured = run_length(case.cluster.workers, lockstep=case.lockstep(), joint=joint)
@@ -205,17 +205,17 @@ def _options(case: Case, effort: Effort) -> RunOptions:
     )
 
 
-def _pilot(case: Case, options: RunOptions, timeline: bool = False) -> tuple[RunOptions, RunResult]:
+def _run_pilot(case: Case, options: RunOptions, timeline: bool = False) -> tuple[RunOptions, RunResult]:
     """The first run, with more steps if a slow worker would not get warm."""
     while True:
-        (result,) = _runs(case, options, [0], timeline)
+        (result,) = _simulate_runs(case, options, [0], timeline)
         slowest = min(len(ends) for ends in result.step_ends_s)
         if slowest > options.warmup_steps:
             return options, result
         options = replace(options, steps=2 * options.steps)
 
 
-def _runs(
+def _simulate_runs(
     case: Case,
     options: RunOptions,
     numbers: Sequence[int],
@@ -224,14 +224,14 @@ def _runs(
 ) -> list[RunResult]:
     """The runs with these numbers, side by side if there is an executor."""
     if executor is not None:
-        batches = executor.map(partial(_runs, case, options), [[number] for number in numbers])
+        batches = executor.map(partial(_simulate_runs, case, options), [[number] for number in numbers])
         return [result for batch in batches for result in batch]
     options = replace(options, timeline=timeline)
     if case.lockstep():  # all end a step together; cutting at the first would lose the others' last one
         each = [replace(options, run=number, until="all") for number in numbers]
     else:
-        step_s, workers = _lone_step_s(case.profile, case.cluster) if numbers else 0.0, case.cluster.workers
-        offsets_s = [_offsets_s(step_s, workers, options.seed, number) for number in numbers]
+        step_s, workers = _serial_step_s(case.profile, case.cluster) if numbers else 0.0, case.cluster.workers
+        offsets_s = [_random_offsets_s(step_s, workers, options.seed, number) for number in numbers]
         each = [
             replace(options, run=number, start_offsets_s=own)
             for number, own in zip(numbers, offsets_s, strict=True)
@@ -241,15 +241,15 @@ def _runs(
 
 def start_offsets_s(profile: Profile, cluster: Cluster, seed: int, number: int) -> tuple[float, ...]:
     """Random start of each worker, within one step without overlap."""
-    return _offsets_s(_lone_step_s(profile, cluster), cluster.workers, seed, number)
+    return _random_offsets_s(_serial_step_s(profile, cluster), cluster.workers, seed, number)
 
 
-def _offsets_s(step_s: float, workers: int, seed: int, number: int) -> tuple[float, ...]:
+def _random_offsets_s(step_s: float, workers: int, seed: int, number: int) -> tuple[float, ...]:
     random = np.random.default_rng([seed % 2**63, number])
     return tuple((random.random(workers) * step_s).tolist())
 
 
-def _lone_step_s(profile: Profile, cluster: Cluster) -> float:
+def _serial_step_s(profile: Profile, cluster: Cluster) -> float:
     """Seconds per step without any overlap."""
     busy_s = float(profile.durations_s[:, ~profile.is_transfer].sum(1).mean())
     used = [cluster.nodes[n] for n in {n for row in cluster.ends for ends in row for n in ends}]
@@ -265,14 +265,14 @@ def _lone_step_s(profile: Profile, cluster: Cluster) -> float:
 def _staleness(case: Case, steps_of_others: npt.NDArray[np.int32]) -> npt.NDArray[np.int32]:
     """Updates by others during a step. Workers that joint ops tie together, as the devices of a machine,
     make one update together."""
-    parties = tied_parties(case.profile, case.cluster, case.joins or Joins.none(case.profile.ops))
+    parties = party_by_worker(case.profile, case.cluster, case.joins or Joins.none(case.profile.ops))
     if parties.max() + 1 == case.cluster.workers:
         return steps_of_others
     together = case.cluster.workers / (parties.max() + 1)
     return np.asarray(np.round(np.maximum(steps_of_others - (together - 1), 0) / together), np.int32)
 
 
-def _summary(case: Case, results: Sequence[RunResult], stages: TwoStage, effort: Effort) -> Prediction:
+def _summarize_runs(case: Case, results: Sequence[RunResult], stages: TwoStage, effort: Effort) -> Prediction:
     batch = case.profile.batch
     rates = np.array([steps_per_s(result) for result in results]) * batch  # runs x workers
     interval = stages.interval((rates.sum(axis=1) / batch).tolist())

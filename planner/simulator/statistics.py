@@ -50,14 +50,14 @@ def t_quantile(confidence: float, degrees_of_freedom: int) -> float:
     low, high = 0.0, math.pi / 2
     for _ in range(60):
         middle = (low + high) / 2
-        if _student_within(middle, degrees_of_freedom) < confidence:
+        if _student_probability(middle, degrees_of_freedom) < confidence:
             low = middle
         else:
             high = middle
     return math.tan(low) * math.sqrt(degrees_of_freedom)
 
 
-def _student_within(angle: float, degrees_of_freedom: int) -> float:
+def _student_probability(angle: float, degrees_of_freedom: int) -> float:
     """The probability that |T| <= sqrt(degrees) * tan(angle): a finite sum for whole degrees of freedom
     (Abramowitz and Stegun, 26.7.3 and 26.7.4). Beyond a few thousand degrees T is as good as normal."""
     if degrees_of_freedom > 5000:
@@ -90,7 +90,7 @@ class TwoStage:
     first: tuple[float, ...]  # what the runs of the first stage gave
 
     @property
-    def reach(self) -> float:
+    def run_half_width(self) -> float:
         """t * s0: half-width of a single run."""
         spread = float(np.std(self.first, ddof=1))
         return t_quantile(self.confidence, len(self.first) - 1) * spread
@@ -98,14 +98,14 @@ class TwoStage:
     def runs(self, most: int, values: Sequence[float] = ()) -> int:
         """Runs needed in all, at least those of the first stage and at most `most`."""
         wanted = self.precision * float(np.mean(values or self.first))
-        needed = math.inf if wanted <= 0 < self.reach else 0.0
+        needed = math.inf if wanted <= 0 < self.run_half_width else 0.0
         if wanted > 0:
-            needed = (self.reach / wanted) ** 2
+            needed = (self.run_half_width / wanted) ** 2
         return max(len(self.first), math.ceil(min(needed, most)))
 
     def interval(self, values: Sequence[float]) -> Interval:
         """The interval from all runs."""
-        return Interval(float(np.mean(values)), self.reach / math.sqrt(len(values)))
+        return Interval(float(np.mean(values)), self.run_half_width / math.sqrt(len(values)))
 
 
 def measured_s(result: RunResult) -> float:
@@ -115,7 +115,7 @@ def measured_s(result: RunResult) -> float:
 
 def steps_per_s(result: RunResult) -> npt.NDArray[np.float64]:
     """Steps per second of each worker while the run was measured."""
-    ends, worker = _joined(result)
+    ends, worker = _step_ends_and_workers(result)
     inside = (ends > result.measured_from_s) & (ends <= result.end_s)
     counts = np.bincount(worker[inside], minlength=len(result.step_ends_s))
     return counts.astype(np.float64) / measured_s(result)
@@ -123,14 +123,14 @@ def steps_per_s(result: RunResult) -> npt.NDArray[np.float64]:
 
 def measured_steps(result: RunResult) -> tuple[npt.NDArray[np.float64], npt.NDArray[np.int32]]:
     """Length and staleness of every step that ended while the run was measured."""
-    ends, _ = _joined(result)
+    ends, _ = _step_ends_and_workers(result)
     rows = zip(result.step_starts_s, result.step_ends_s, strict=True)
     starts = np.concatenate([starts[: len(ends)] for starts, ends in rows])
     inside = ends > result.measured_from_s
     return (ends - starts)[inside], np.concatenate(result.staleness)[inside]
 
 
-def _joined(result: RunResult) -> tuple[npt.NDArray[np.float64], npt.NDArray[np.intp]]:
+def _step_ends_and_workers(result: RunResult) -> tuple[npt.NDArray[np.float64], npt.NDArray[np.intp]]:
     """Ends of all steps in one array, and the worker of each."""
     counts = [len(ends) for ends in result.step_ends_s]
     return np.concatenate(result.step_ends_s), np.repeat(np.arange(len(counts)), counts)
@@ -143,7 +143,7 @@ def mean_of_slowest_s(
 
     Each kind draws a head and a tail from its rows; long lists are shortened to smaller values.
     """
-    sums = [np.sort(np.add.outer(_shortened(head), _shortened(tail)).ravel()) for head, tail in rows]
+    sums = [np.sort(np.add.outer(_shorten_rows(head), _shorten_rows(tail)).ravel()) for head, tail in rows]
     values = np.unique(np.concatenate(sums))
     below = np.ones(len(values))  # probability that no member takes longer
     for ordered, count in zip(sums, members, strict=True):
@@ -151,7 +151,7 @@ def mean_of_slowest_s(
     return float(values @ np.diff(below, prepend=0.0))
 
 
-def _shortened(rows: npt.NDArray[np.float64]) -> npt.NDArray[np.float64]:
+def _shorten_rows(rows: npt.NDArray[np.float64]) -> npt.NDArray[np.float64]:
     """At most MOST_ROWS equally likely values, none above those that it stands for."""
     if len(rows) <= MOST_ROWS:
         return rows
@@ -233,7 +233,7 @@ def utilisation(
     out[COMPUTATION] = float(busy.mean())
     parsing = np.sum([result.host_busy_s for result in results], axis=0) / seconds
     if parsing.any():
-        out[HOSTS] = _hosts(cluster, parsing)
+        out[HOSTS] = _host_utilisation(cluster, parsing)
     for s, node in enumerate(cluster.server_nodes):
         out[Resource(ResourceKind.UPLINK, s)] = float(sent[1, :, s].sum()) / nodes[node].ingress_bytes_per_s
     for s, node in enumerate(cluster.server_nodes):
@@ -259,7 +259,7 @@ def utilisation(
     return out
 
 
-def _hosts(cluster: Cluster, parsing: npt.NDArray[np.float64]) -> float:
+def _host_utilisation(cluster: Cluster, parsing: npt.NDArray[np.float64]) -> float:
     """Share of time that hosts parse, or of their node's cores where these are fewer."""
     there = np.array(cluster.worker_nodes)
     shares = []

@@ -17,7 +17,7 @@ from planner.search.simulations import executor_of
 from planner.servers.synthesis import profile_for
 from planner.simulator.cluster import Cluster
 from planner.simulator.policy import Multiplexed
-from planner.simulator.run import RunOptions, run, stoppable
+from planner.simulator.run import RunOptions, call_stoppable, run
 
 # A simulation of hours. A thread sends what Ctrl-C sends; CPU time is the same on a busy machine.
 LONG = """
@@ -69,7 +69,7 @@ def test_stopped_simulation_is_cancelled():
     stop = threading.Event()
     stop.set()
     with pytest.raises(CancelledError):
-        stoppable(stop, run)
+        call_stoppable(stop, run)
 
 
 def test_interrupt_drops_runs_that_did_not_begin():

@@ -62,7 +62,7 @@ def test_runs_follow_from_the_spread_of_the_first_stage() -> None:
     first = (9.0, 11.0, 10.0, 10.0)  # mean 10, s0**2 = 2 / 3
     stages = TwoStage(confidence=0.95, precision=0.01, first=first)
     reach = t_quantile(0.95, 3) * math.sqrt(2 / 3)
-    assert stages.reach == pytest.approx(reach)
+    assert stages.run_half_width == pytest.approx(reach)
     assert stages.runs(most=10**9) == math.ceil((reach / 0.1) ** 2)
     assert stages.runs(most=50) == 50
     assert stages.runs(most=2) == 4  # never fewer than there are

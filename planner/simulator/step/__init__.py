@@ -96,15 +96,15 @@ COLUMNS = {  # of a profile, with a value for each op
 }
 
 
-def _frozen(values: Any, dtype: Any) -> npt.NDArray[Any]:
+def _read_only(values: Any, dtype: Any) -> npt.NDArray[Any]:
     array = np.ascontiguousarray(values, dtype=dtype)
     array.flags.writeable = False
     return array
 
 
-def _table(values: npt.ArrayLike, dtype: Any) -> npt.NDArray[Any]:
+def _steps_by_ops(values: npt.ArrayLike, dtype: Any) -> npt.NDArray[Any]:
     """Steps x ops, from one row or many."""
-    return _frozen(np.atleast_2d(np.asarray(values, np.float64 if dtype is np.float64 else None)), dtype)
+    return _read_only(np.atleast_2d(np.asarray(values, np.float64 if dtype is np.float64 else None)), dtype)
 
 
 @dataclass(frozen=True, eq=False)
@@ -164,19 +164,19 @@ class Profile:
         start = np.zeros(len(ops) + 1, np.int32)
         np.cumsum([len(op.deps) for op in ops], out=start[1:])
         columns: dict[str, Any] = {
-            name: _frozen(list(map(attrgetter(name), ops)), dtype) for name, dtype in COLUMNS.items()
+            name: _read_only(list(map(attrgetter(name), ops)), dtype) for name, dtype in COLUMNS.items()
         }
         return Profile(
             model=model,
             batch=batch,
             servers=servers,
             names=tuple(op.name for op in ops),
-            dep_start=_frozen(start, np.int32),
-            dep_index=_frozen([dep for op in ops for dep in op.deps], np.int32),
+            dep_start=_read_only(start, np.int32),
+            dep_index=_read_only([dep for op in ops for dep in op.deps], np.int32),
             tensors=tuple(tensors),
-            durations_s=_table(durations_s, np.float64),
-            order=None if order is None else _table(order, np.int32),
-            starts_s=None if starts_s is None else _table(starts_s, np.float64),
+            durations_s=_steps_by_ops(durations_s, np.float64),
+            order=None if order is None else _steps_by_ops(order, np.int32),
+            starts_s=None if starts_s is None else _steps_by_ops(starts_s, np.float64),
             parts={index: op.parts for index, op in enumerate(ops) if op.parts},
             **columns,
             **about,
@@ -295,7 +295,7 @@ class Profile:
 
     def dependents(self) -> tuple[npt.NDArray[np.int32], npt.NDArray[np.int32]]:
         """The reverse of the dependencies as (start, index), in ascending order."""
-        return _reversed(self.dep_start, self.dep_index)
+        return _reversed_edges(self.dep_start, self.dep_index)
 
     def topological_order(self) -> npt.NDArray[np.int32]:
         """Ops with dependencies first (Kahn, lowest index first in each wave)."""
@@ -311,7 +311,7 @@ def _topological_order(dep_start: bytes, dep_index: bytes) -> npt.NDArray[np.int
     """Cached: a search makes many profiles that differ in durations only. Ops in or after a cycle miss."""
     dep_starts, deps = np.frombuffer(dep_start, np.int32), np.frombuffer(dep_index, np.int32)
     waiting: list[int] = np.diff(dep_starts).tolist()
-    starts, index = (array.tolist() for array in _reversed(dep_starts, deps))
+    starts, index = (array.tolist() for array in _reversed_edges(dep_starts, deps))
     wave = [op for op, count in enumerate(waiting) if count == 0]
     order: list[int] = []
     while wave:
@@ -323,10 +323,10 @@ def _topological_order(dep_start: bytes, dep_index: bytes) -> npt.NDArray[np.int
                 if waiting[dependent] == 0:
                     ready.append(dependent)
         wave = sorted(ready)
-    return _frozen(order, np.int32)
+    return _read_only(order, np.int32)
 
 
-def _reversed(
+def _reversed_edges(
     dep_start: npt.NDArray[np.int32], dep_index: npt.NDArray[np.int32]
 ) -> tuple[npt.NDArray[np.int32], npt.NDArray[np.int32]]:
     n = len(dep_start) - 1

@@ -26,7 +26,7 @@ from planner.simulator.step import (
 from planner.simulator.step.recorded import Recorded
 
 
-def check_values(data: bytes, where: str, sign: bytes, most: int, what: str) -> None:
+def reject_oversized_json(data: bytes, where: str, sign: bytes, most: int, what: str) -> None:
     """Refuse JSON with more than `most` commas or braces before decoding it."""
     count = data.count(sign)
     if count > most:
@@ -155,7 +155,7 @@ def encode(profile: Profile) -> bytes:
 
 def decode(data: bytes, where: str = "profile") -> Profile:
     """A profile from JSON; `where` names the file in messages."""
-    check_values(data, where, b",", MAX_VALUES, "values")
+    reject_oversized_json(data, where, b",", MAX_VALUES, "values")
     try:
         head = from_json(data, _Head) if data.lstrip()[:1] == b"{" else _Head()
         if head.format != FORMAT:

@@ -110,7 +110,7 @@ def summarize(profile: Profile, bandwidth_bytes_per_s: float | None = None, slow
             )
             for i in ranked.tolist()
         ),
-        suspicious=tuple(_suspicious(profile, bandwidth)),
+        suspicious=tuple(_warnings(profile, bandwidth)),
     )
 
 
@@ -130,7 +130,7 @@ def critical_path(profile: Profile, lasts_s: npt.NDArray[np.float64]) -> list[in
     return path[::-1]
 
 
-def _suspicious(profile: Profile, bandwidth: float | None) -> list[str]:
+def _warnings(profile: Profile, bandwidth: float | None) -> list[str]:
     """Warnings that make a prediction from this profile doubtful, each with a remedy."""
     out = []
     measured = profile.basis == "measured"
@@ -163,11 +163,11 @@ def _suspicious(profile: Profile, bandwidth: float | None) -> list[str]:
             f"{format_bytes(down)} down but {format_bytes(up)} up: gradients or parameters are missing"
         )
     if profile.starts_s is not None:
-        out += _suspicious_times(profile, bandwidth)
+        out += _timing_warnings(profile, bandwidth)
     return out
 
 
-def _suspicious_times(profile: Profile, bandwidth: float | None) -> list[str]:
+def _timing_warnings(profile: Profile, bandwidth: float | None) -> list[str]:
     assert profile.starts_s is not None
     out = []
     ends = profile.starts_s + profile.durations_s

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 from planner.errors import BadInput
 from planner.files.regular_file import read_bytes
 from planner.simulator.step import Profile
-from planner.simulator.step.files import check_profile_names, check_values
+from planner.simulator.step.files import check_profile_names, reject_oversized_json
 
 if TYPE_CHECKING:
     from planner.device.computation import Computation
@@ -71,7 +71,7 @@ def import_computation(paths: Sequence[Path | str], *, batch: int, model: str | 
             trace_kind = kind_of(data, where)
             if trace_kind != PYTORCH:
                 raise BadInput(f"{path} is {trace_kind}; a computation is read from PyTorch traces")
-            check_values(data, where, b"{", MAX_OBJECTS, "events and arguments")
+            reject_oversized_json(data, where, b"{", MAX_OBJECTS, "events and arguments")
             steps += kineto.read(data, where)
         names = ", ".join(Path(path).name for path in paths[:3]) + (", ..." if len(paths) > 3 else "")
         return pytorch.computation(
@@ -107,7 +107,7 @@ def _imported(paths: Sequence[Path | str], about: dict[str, Any]) -> Profile:
             raise BadInput(f"{paths[0]} is {kind} and {path} is {trace_kind}; import files of one kind")
         kind = trace_kind
         if kind != RUN_METADATA:
-            check_values(data, where, b"{", MAX_OBJECTS, "events and arguments")
+            reject_oversized_json(data, where, b"{", MAX_OBJECTS, "events and arguments")
         if kind == PYTORCH:
             from planner.device.recorded.importers import kineto
 
