@@ -1,4 +1,4 @@
-"""The simulator: `simulate` is the one door. `reference.py` specifies, `_engine` is the compiled loop.
+"""The simulator; its entry point is `simulate`. `reference.py` specifies it, `_engine` is the compiled loop.
 
 Imports the nouns and profiles; knows nothing of money.
 """

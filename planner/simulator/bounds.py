@@ -75,7 +75,7 @@ class Kinds:
 
 
 class StepBounds:
-    """Lower bounds on the steps of some kinds of worker, one column per kind and step."""
+    """Lower bounds in seconds on the steps of some kinds of worker, one column per kind and step."""
 
     def __init__(
         self, profile: Profile, policy: Policy | None, kinds: Kinds, *, random: bool = False
@@ -125,13 +125,13 @@ class StepBounds:
             self.cost = self.heads = self.tails = np.zeros(0)
 
     def least_s(self, steps: Steps) -> Floats:
-        """Least seconds per step for each kind."""
+        """Least seconds per step for each kind of worker."""
         table = self.by_step_s
         least_s = table.min(axis=1) if steps == "fastest" else table.mean(axis=1)
         return np.asarray(np.maximum(least_s, LEAST_S))
 
     def _least_step_s(self) -> Floats:
-        """The longest path, the busiest lane and the busiest port, by column."""
+        """Least seconds of each step: the longest path, the busiest lane or the busiest port, by column."""
         least = np.asarray((self.heads + self.cost + self.tails).max(axis=0))
         by_use = self.graph.ops_by_use
         head = np.array([self.heads[ops].min(axis=0) for ops in by_use])
@@ -147,7 +147,7 @@ class StepBounds:
         return least
 
     def _shared_lanes(self, total: Floats) -> Iterator[tuple[np.ndarray, Floats]]:
-        """Lanes that several uses share, by column, and how long each is busy."""
+        """Yields the lanes that several uses share, by column, and their busy seconds."""
         uses, lane = self.kinds.uses, self.kinds.lane
         for at, use in enumerate(uses):
             same = np.array([other[:2] == use[:2] for other in uses])
@@ -156,14 +156,14 @@ class StepBounds:
                 yield here, np.where(here, total, 0.0).sum(axis=0)
 
     def _shared_ports(self) -> Iterator[tuple[np.ndarray, Floats]]:
-        """Ports that several uses share, by column, and how long each is busy."""
+        """Yields the ports that several uses share, by column, and their busy seconds."""
         for here, s_per_byte in self._ports():
             if (here.sum(axis=0) > 1).any():  # else its lane says as much
                 busy_s = self.graph.bytes_by_use @ here * s_per_byte
                 yield np.repeat(here, self.steps, axis=1), np.repeat(busy_s, self.steps)
 
     def _ports(self) -> Iterator[tuple[np.ndarray, Floats]]:
-        """For each port, the uses x kinds that cross it, and its seconds per byte by kind."""
+        """Yields, for each port, the mask of uses x kinds that cross it, and its seconds per byte by kind."""
         port = self.kinds.port
         for number in np.unique(port[port >= 0]).tolist():
             sides = port == number
@@ -171,7 +171,7 @@ class StepBounds:
             yield sides.any(axis=2).T, rates
 
     def _random_order_s(self, releases: Releases) -> Floats:
-        """The wait for downloads in random order, by column."""
+        """Least seconds of a step that waits for downloads in random order, by column."""
         after, before_uploads = releases.work_s(self.cost[self.graph.worker_ops])
         then = after + self.tails[self.graph.worker_ops].min(axis=0)
         uploads = np.flatnonzero(self.profile.resource == UPLINK)
@@ -190,7 +190,7 @@ class StepBounds:
         return np.repeat(least, self.steps, axis=1)
 
     def period_s(self, ops: Ints, members: Floats, steps: Steps) -> float:
-        """Least period of a group by the joint ops of one lane; `members` counts each kind."""
+        """Least seconds per step of a group, by the joint ops of one lane; `members` counts each kind."""
         present = np.flatnonzero(members)
         columns = [slice(kind * self.steps, (kind + 1) * self.steps) for kind in present.tolist()]
         order = ops[np.argsort(self.heads[ops, columns[0]].mean(axis=1), kind="stable")]
@@ -219,7 +219,7 @@ class StepBounds:
 
 
 def evaluate_steps(steps: Sequence[StepBounds]) -> None:
-    """Bound many steps; those with one graph share the search for longest paths."""
+    """Bound many steps; steps with the same graph share the search for longest paths."""
     groups: dict[OpGraph, list[StepBounds]] = {}
     for step in steps:
         groups.setdefault(step.graph, []).append(step)
@@ -238,7 +238,7 @@ def evaluate_steps(steps: Sequence[StepBounds]) -> None:
 
 
 def bounds_of(cases: Sequence[Case], steps: Steps = "mean") -> Floats:
-    """Upper bounds in samples per second, one for each case."""
+    """Upper bounds on the samples per second of each case."""
     placed = [_PlacedCase(case, steps) for case in cases]
     evaluate_steps([entry.step for entry in placed])
     return np.array([entry.samples_per_s() for entry in placed])
@@ -257,8 +257,8 @@ class _PlacedCase:
         self.step = StepBounds(case.profile, case.policy, kinds, random=random)
 
     def _place(self, cluster: Cluster) -> None:
-        """On whose lanes ops run, which ports (2 * node egress, 2 * node + 1 ingress) their flows cross, near
-        and far, and on which node they take scarce cores; -1: none."""
+        """Set, per worker and use, the worker whose lane runs the ops, the ports (2 * node egress, 2 *
+        node + 1 ingress) that the flows cross, and the node of scarce cores; -1: none."""
         workers = cluster.workers
         ends = np.array(cluster.ends, np.intp).reshape(workers, cluster.channels, 2)
         self.lane_worker = np.empty((workers, len(self.uses)), np.intp)
@@ -298,8 +298,7 @@ class _PlacedCase:
         return kinds, np.asarray(of, np.intp).reshape(-1)
 
     def samples_per_s(self) -> float:
-        """Upper bound on samples per second of all workers. Parties that ask the same of every port are one
-        class."""
+        """Upper bound on samples per second of all workers; parties with equal demand form one class."""
         case, profile, kind_of = self.case, self.case.profile, self.kind_of_worker
         party = party_by_worker(profile, case.cluster, case.joins or joins_of(profile, case.mode))
         least_s = np.zeros(party.max() + 1)
@@ -316,7 +315,7 @@ class _PlacedCase:
         return self._mixed_rate(np.arange(len(first)), np.ones(len(first)), most, first)
 
     def _periods_s(self, scope: int, leaders: Ints) -> Floats:
-        """Least period of each leader's group, by its joint ops; 0 for other workers."""
+        """Least seconds per step of each leader's group, by its joint ops; 0 for other workers."""
         table = np.zeros((len(leaders), len(self.step.kinds)))
         np.add.at(table, (leaders, self.kind_of_worker), 1.0)
         first = np.unique(leaders)
@@ -331,8 +330,8 @@ class _PlacedCase:
     def _mixed_rate(
         self, place: Ints, size: Floats, most: Floats, counted: Ints | slice = slice(None)
     ) -> float:
-        """The best mix of classes: `place` is that of each counted worker, `size` are the workers of a
-        party and `most` the steps per second of all parties of a class, by the length of their steps."""
+        """Samples per second of the best mix of classes. `place` is the class of each counted worker, `size`
+        the number of workers per party, `most` the steps per second of a class by its step times."""
         asked, capacity = self._demand_and_capacity(place, len(size), counted)
         with np.errstate(divide="ignore"):
             most = np.minimum(most, (capacity[:, None] / asked).min(axis=0, initial=np.inf))
@@ -342,8 +341,8 @@ class _PlacedCase:
         return best * self.case.profile.batch
 
     def _demand_and_capacity(self, place: Ints, classes: int, counted: Ints | slice) -> tuple[Floats, Floats]:
-        """What one step of a party of each class asks of ports (bytes) and of cores (seconds), and the
-        capacities of these; the last ports are the far ends together."""
+        """Bytes per step on ports and seconds on cores that a party of each class needs, and the
+        capacities. The last ports are the far ends together."""
         durations_s, nodes = self.case.profile.durations_s, self.case.cluster.nodes
         op_s = durations_s.min(axis=0) if self.steps == "fastest" else durations_s.mean(axis=0)
         busy_s = np.bincount(self.step.graph.use_of_op, op_s, len(self.uses))
@@ -367,7 +366,7 @@ class _PlacedCase:
 
 
 def _knapsack_bounds(asked: Floats, capacity: Floats, size: Floats, most: Floats) -> Floats:
-    """Most worker steps per second at each port, given to those that need least of it first."""
+    """Maximum worker steps per second at each port, if workers with the least demand go first."""
     order = np.argsort(asked / size, axis=1, kind="stable")
     asked = np.take_along_axis(asked, order, axis=1)
     before = np.cumsum(asked * most[order], axis=1) - asked * most[order]

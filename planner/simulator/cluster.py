@@ -1,14 +1,14 @@
-"""A cluster: nodes with what leaves and enters them, and the channels of each worker between nodes.
+"""A cluster: nodes with egress and ingress rates, and the channels of each worker between nodes.
 
 A node is anything with an egress and an ingress: a machine's NIC, a device's port on the fabric of its
-machine. Every worker has the same number of channels; a channel runs between two nodes, its ends, the near
-one at the worker. An upload over a channel leaves the near end and enters the far one; a download goes the
-other way. The first channels go to the parameter servers, in their order, from the node that a worker lives
-on; `links` adds others. A transfer whose ends are one node crosses nothing.
+machine. Every worker has the same number of channels; a channel connects two nodes, its ends, the near one
+at the worker. An upload over a channel leaves the near end and enters the far one; a download goes the
+other way. The first channels go to the parameter servers, in their order, from the worker's node; `links`
+adds others. A transfer between two ends on one node crosses no NIC.
 
 Workers are grouped for ops that several do together: see `leaders`.
 
-What is busy in a run, as a value: of which kind and which one. Text is made of it at the edges alone.
+`Resource` names what is busy in a run, by kind and number; it becomes text only in output.
 """
 
 from __future__ import annotations
@@ -36,8 +36,8 @@ class ResourceKind(StrEnum):
 
 
 class Resource(NamedTuple):
-    """`uplink[0]` is the uplink of server 0; `worker` the computation of all workers. A link between workers
-    may have a name of its own (`fabric`), and a number where several go by one name."""
+    """A resource of a run: `uplink[0]` is the uplink of server 0, `worker` the computation of all workers.
+    A link between workers may have a name (`fabric`), and a number where several links share the name."""
 
     kind: ResourceKind
     number: int | None = None
@@ -58,7 +58,7 @@ class Resource(NamedTuple):
 
     @staticmethod
     def read(text: str) -> Resource:
-        """Parse the text of stores and studies."""
+        """Parse the text of a resource, as stores and studies write it."""
         word, bracket, digits = text.removesuffix("]").rpartition("[")
         numbered = bool(bracket) and digits.isdigit()
         word, number = (word, int(digits)) if numbered else (text, None)
@@ -81,8 +81,8 @@ def as_text(used: Mapping[Resource, float]) -> dict[str, float]:
 class Node:
     """One machine, or one device's port, as the network sees it.
 
-    `cores` is how many ops its processors run at once for the servers that live there and for the hosts of
-    its workers; None means that they never run out.
+    `cores` is the number of ops that its processors run at once for servers and for the hosts of workers
+    on this node; None means unlimited.
     """
 
     egress_bytes_per_s: float
@@ -106,7 +106,7 @@ class Cluster:
     `worker_speeds` multiplies how fast a worker computes (1 is the speed of the profile); empty means 1 for
     all. `flow_bytes_per_s` limits every single (worker, channel, direction) flow, as clouds do. `links[w]`
     holds the ends (near, far) of worker w's channels beyond those to the servers; empty means none for all.
-    `link_resources` says what they are. `leaders[scope][w]` is the lowest worker of the group that w
+    `link_resources` names these channels. `leaders[scope][w]` is the lowest worker of the group that w
     belongs to in that scope: a joint op of the scope runs once for each group, on its leader's lane.
     """
 
@@ -190,7 +190,7 @@ class Cluster:
 
     @staticmethod
     def uniform(workers: int, servers: int = 1, bandwidth_bytes_per_s: float = 1.25e9) -> Cluster:
-        """Every worker and every server on a node of its own, all NICs alike."""
+        """A cluster with every worker and every server on a separate node, all NICs alike."""
         if workers < 1 or servers < 1:
             raise BadInput(f"a cluster needs at least one worker and one server, not {workers} and {servers}")
         node = Node(bandwidth_bytes_per_s, bandwidth_bytes_per_s)

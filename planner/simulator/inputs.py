@@ -36,7 +36,7 @@ Floats = npt.NDArray[np.float64]
 
 @dataclass(frozen=True, slots=True)
 class LinkPolicy:
-    """A policy over op indices instead of names. `rank` and `block` are per op."""
+    """A policy that names ops by index. `rank` and `block` have one entry per op."""
 
     kind: str
     overhead_s: tuple[float, float]  # on downlinks, on uplinks
@@ -50,7 +50,7 @@ class LinkPolicy:
 
 @dataclass(frozen=True, slots=True)
 class EqualShare:
-    """A direction whose n flows each get min(capacity / n, flow limit): one server, equal NICs."""
+    """A direction in which n flows each get min(capacity / n, flow limit): one server, equal NICs."""
 
     capacity_bytes_per_s: float
     flow_bytes_per_s: float
@@ -58,7 +58,7 @@ class EqualShare:
 
 @dataclass(frozen=True, slots=True)
 class Inputs:
-    """Everything that a run needs."""
+    """The checked input arrays of a run."""
 
     profile: Profile
     cluster: Cluster
@@ -90,7 +90,7 @@ class Inputs:
 
 
 def prepare(profile: Profile, cluster: Cluster, policy: Policy, joins: Joins, options: RunOptions) -> Inputs:
-    """Check that the parts fit together, and lay them out as arrays."""
+    """Check that the parts of a plan fit together, and return them as arrays."""
     _check_channels(profile, cluster)
     joins.check(profile)
     workers = cluster.workers
@@ -180,13 +180,13 @@ def _check_channels(profile: Profile, cluster: Cluster) -> None:
 
 
 def is_lockstep(profile: Profile, cluster: Cluster, joins: Joins) -> bool:
-    """Whether joins or joint ops tie all workers together."""
+    """Whether joins or joint ops make all workers wait for each other."""
     tied = joins.has_joins or bool((profile.scope >= 0).any())
     return tied and not party_by_worker(profile, cluster, joins).any()
 
 
 def party_by_worker(profile: Profile, cluster: Cluster, joins: Joins) -> npt.NDArray[np.intp]:
-    """Number of each worker's party; joins and joint ops tie workers into one."""
+    """Index of each worker's party: the workers that joins and joint ops tie together."""
     scopes = set(profile.scope[profile.scope >= 0].tolist())
     if joins.has_joins or any(not any(cluster.leaders[scope]) for scope in scopes):
         return np.zeros(cluster.workers, np.intp)
@@ -207,9 +207,9 @@ def _lowest_tied_worker(root: list[int], worker: int) -> int:
 
 
 def _lane_core_pools(profile: Profile, cluster: Cluster, server_cores: int | None) -> tuple[Ints, Ints, Ints]:
-    """Pools of cores, and which lanes take cores from them. A node's cores serve the servers that live on it
-    and the hosts of its workers; `server_cores` gives every server so many of its own instead. Pools with a
-    core for every lane that could ask at once are left out."""
+    """Core counts of the pools, the pool of each server channel, and the pool of each worker's host (-1:
+    none). A node's cores serve its servers and its workers' hosts; `server_cores` gives every server
+    its own pool. Pools with a core for every lane that could ask at once are left out."""
     server_pool = np.full(cluster.channels, -1, np.int32)
     host_pool = np.full(cluster.workers, -1, np.int32)
     updates = sorted(set(profile.server[(profile.resource == PS)].tolist()) & set(range(cluster.servers)))
@@ -238,7 +238,7 @@ def _lane_core_pools(profile: Profile, cluster: Cluster, server_cores: int | Non
 
 
 def _publisher_counts(profile: Profile, leaders: Ints, joins: Joins) -> Ints:
-    """Runs per step of the ops that publish each tensor: one per group for joint ops, else one per worker."""
+    """Number of op runs per step that publish each tensor: one per group for joint ops, else per worker."""
     workers = leaders.shape[1]
     groups = [len(set(row.tolist())) for row in leaders]
     publishers = np.zeros(tensor_count(profile), np.int32)
@@ -295,7 +295,7 @@ def _link_policy(profile: Profile, policy: Policy) -> LinkPolicy:
 def _check_blocks(profile: Profile, block: Ints) -> None:
     """Refuse blocks that would wait for each other: a block leaves only when all its members are ready.
 
-    With the members of a block on one link taken as one op, the graph must still be free of cycles.
+    With the members of a block on one link merged into one op, the graph must still be free of cycles.
     """
     merged: dict[tuple[int, int, int], int] = {}
     one_of = [
@@ -327,9 +327,9 @@ def _check_blocks(profile: Profile, block: Ints) -> None:
 def _equal_shares(
     cluster: Cluster, near: Ints, far: Ints, uneven: bool
 ) -> tuple[EqualShare, EqualShare] | None:
-    """Both directions of one server if every worker has the same share; else None.
+    """Shares of one server's downlink and uplink if every worker has the same share; else None.
 
-    That holds if no worker's NIC can be narrower than the server's, or if each worker has a NIC of its own
+    That holds if no worker's NIC can be narrower than the server's, or if each worker has a separate NIC
     and all are alike (then shares must be even, for a limit breaks proportional weights).
     """
     if cluster.channels != 1 or (far != far[0]).any():

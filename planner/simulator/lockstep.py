@@ -24,7 +24,7 @@ Floats = npt.NDArray[np.float64]
 
 
 def run(inputs: Inputs) -> RunResult | None:
-    """Simulate inputs in lockstep; None if workers do not compute in one order, or do more than that."""
+    """Simulate inputs in lockstep; None if workers have no single compute order, or do more than that."""
     options, profile = inputs.options, inputs.profile
     limited = options.timeline or options.max_events is not None or math.isfinite(options.max_time_s)
     if inputs.cluster.workers < 2 or options.until != "all" or len(inputs.pool_cores) or limited:
@@ -40,7 +40,7 @@ def run(inputs: Inputs) -> RunResult | None:
 
 
 def compute_order(inputs: Inputs) -> list[int]:
-    """Ops of computation, if dependencies leave one order only; else none."""
+    """Computation ops in order, if dependencies allow only one order; else an empty list."""
     start, index = inputs.dependent_start.tolist(), inputs.dependent_index.tolist()
     computes, waiting = (inputs.profile.resource == WORKER).tolist(), inputs.waiting.tolist()
     order: list[int] = []
@@ -61,7 +61,7 @@ def compute_order(inputs: Inputs) -> list[int]:
 
 
 def inputs_of_first_worker(inputs: Inputs) -> Inputs:
-    """The first worker alone, whose lanes do what is joint."""
+    """Inputs reduced to the first worker, whose lanes run the joint ops."""
     cluster = inputs.cluster
     alone = replace(
         cluster,
@@ -76,7 +76,7 @@ def inputs_of_first_worker(inputs: Inputs) -> Inputs:
 
 
 class LockstepSimulation(ReferenceSimulation):
-    """The reference on the first worker's lanes, with vectors of all workers' computation."""
+    """The reference on the first worker's lanes, with vectors for all workers' computation."""
 
     def __init__(self, inputs: Inputs, order: list[int]) -> None:
         super().__init__(inputs_of_first_worker(inputs))
@@ -135,7 +135,7 @@ class LockstepSimulation(ReferenceSimulation):
             self.ready(worker, op)
 
     def _copy_order_to(self, worker: Worker) -> None:
-        """Take the order of the worker at which the last event was."""
+        """Give `worker` the op order of the worker that had the last event."""
         if self.orders is not None:
             worker.order = self.orders[self.rows[self.last]]
             return
@@ -156,7 +156,7 @@ class LockstepSimulation(ReferenceSimulation):
         heapq.heappush(self.queue, (float(self.end_s.max()), *lane.key))
 
     def _advance_workers(self, from_s: float) -> None:
-        """Nobody goes on before `from_s`."""
+        """Add each worker's op time to its busy time; no worker continues before `from_s`."""
         self.busy_s += self.end_s - self.start_s
         self.start_s = self.end_s = np.maximum(self.end_s, from_s)
 
@@ -189,7 +189,7 @@ class LockstepSimulation(ReferenceSimulation):
         return used
 
     def _computed_s(self, now: float) -> Floats:
-        """Seconds that workers have computed by now; those ahead are at later ops."""
+        """Seconds that each worker has computed by now; workers ahead are at later ops."""
         start_s, end_s = self.start_s, self.end_s
         busy_s = self.busy_s + np.maximum(np.minimum(now, end_s) - start_s, 0.0)
         computing = self.workers[0].compute.chunk is not None

@@ -41,7 +41,7 @@ MOST_RELEASES = 24  # ops v that are looked at; each gives a bound of its own
 
 
 class Use(NamedTuple):
-    """What ops use: a resource, a channel, and the scope of joint ops (-1 for none)."""
+    """The resource, channel and scope (-1: not joint) that ops use."""
 
     resource: int
     channel: int
@@ -54,8 +54,8 @@ class Use(NamedTuple):
 
 @dataclass(frozen=True, eq=False)
 class Releases:
-    """Of some worker ops: mean bytes that each server has delivered before the op starts, and which ops of
-    the worker run after that: all that follow, and those that every upload waits for."""
+    """Facts on some worker ops: mean bytes that each server has delivered before the op starts, and which
+    worker ops run later: all that follow, and those that every upload waits for."""
 
     delivered_bytes: Floats  # ops x servers
     follow: Floats  # ops x worker's ops, 0 or 1
@@ -121,7 +121,7 @@ class OpGraph:
 
     @cached_property
     def joint_work(self) -> tuple[Floats, Floats]:
-        """Computation that must come before and after each joint op: joint ops x worker ops."""
+        """Worker ops (0 or 1) that must run before and after each joint op: joint ops x worker ops."""
         own = _bit_by_op(self.worker_ops)
         tables = (self.bits_before(own), self.bits_after(own))
         first, last = (
@@ -136,24 +136,24 @@ class OpGraph:
         return np.bincount(p.server[ops], p.bytes[ops], p.servers).astype(np.float64)
 
     def heads_s(self, cost: Floats) -> Floats:
-        """Longest path that ends just before each op; `cost` is ops x any."""
+        """Seconds of the longest path that ends just before each op; `cost` is ops x any."""
         return _longest_path_before(self.order, self.deps, cost)
 
     def tails_s(self, cost: Floats) -> Floats:
-        """Longest path that begins just after each op."""
+        """Seconds of the longest path that begins just after each op."""
         return _longest_path_before(self.order[::-1], self.dependents, cost)
 
     def bits_before(self, own: Mapping[int, int]) -> list[int]:
-        """For each op, the bit set owned by it and everything before it."""
+        """For each op, a bit set: the bits in `own` of the op and of everything before it."""
         return _united_bits(self.order, self.deps, own)
 
     def bits_after(self, own: Mapping[int, int]) -> list[int]:
-        """For each op, the bit set owned by it and everything after it."""
+        """For each op, a bit set: the bits in `own` of the op and of everything after it."""
         return _united_bits(self.order[::-1], self.dependents, own)
 
     @cached_property
     def is_without_queue(self) -> bool:
-        """Whether no download of a worker's own can queue at the start of its step."""
+        """Whether no downloads queue when a step starts: they are joint, absent, or wait for other ops."""
         p = self.profile
         downloads = p.resource == DOWNLINK
         joint = bool((p.scope[downloads] >= 0).any())
@@ -164,7 +164,7 @@ class OpGraph:
         return {}
 
     def releases(self, profile: Profile, policy: Policy | None) -> Releases | None:
-        """What downloads in random order deliver before worker ops; None if an order ranks them."""
+        """Bytes that randomly ordered downloads deliver before worker ops; None if they are ordered."""
         if profile.order is not None or not isinstance(policy, Fifo | Multiplexed) or self.is_without_queue:
             return None
         window_bytes = policy.window_bytes if isinstance(policy, Multiplexed) else None
@@ -174,19 +174,19 @@ class OpGraph:
 
 
 def _graph_key(p: Profile) -> Hashable:
-    """Key of a profile without its durations."""
+    """Cache key of a profile, without its durations."""
     columns = (p.dep_start, p.dep_index, p.resource, p.server, p.scope, p.bytes)
     return (p.servers, *(column.tobytes() for column in columns))
 
 
 @memoize(most_bytes=8 << 20, bytes_of=lambda graph: OP_BYTES * graph.profile.ops, key=_graph_key)
 def graph_of(profile: Profile) -> OpGraph:
-    """The graph of a profile; shared by profiles that differ in durations only."""
+    """The op graph of a profile, cached for all profiles that differ in durations only."""
     return OpGraph(_without_tables(profile))
 
 
 def _without_tables(profile: Profile) -> Profile:
-    """The profile without the large columns that no graph depends on."""
+    """The profile without the large columns that the graph does not use."""
     return replace(
         profile, durations_s=profile.durations_s[:1].copy(), order=None, starts_s=None, recorded=None
     )
@@ -219,7 +219,7 @@ def _releases(graph: OpGraph, window_bytes: int | None) -> Releases:
 
 
 def _pick_release_ops(graph: OpGraph, needs: list[int]) -> list[int]:
-    """Worker ops to look at: the first for each of some evenly spread download counts."""
+    """Worker ops to look at: the first op for each of some evenly spread download counts."""
     first: dict[int, int] = {}
     for op in graph.order:
         if graph.profile.resource[op] == WORKER and needs[op]:
@@ -230,13 +230,13 @@ def _pick_release_ops(graph: OpGraph, needs: list[int]) -> list[int]:
 
 
 def _mean_bytes_sent(waited: Bits, sizes: Floats) -> Floats:
-    """Mean bytes sent until the last awaited stream ends, of streams in random order."""
+    """Mean bytes sent until the last awaited stream ends, with streams in random order."""
     count, own = waited.sum(axis=1), waited @ sizes
     return np.asarray(own + count / (count + 1.0) * (sizes.sum() - own))
 
 
 def _bit_by_op(ops: Ints) -> dict[int, int]:
-    """One bit per op."""
+    """A distinct bit for each op."""
     return {op: 1 << at for at, op in enumerate(ops.tolist())}
 
 
@@ -254,7 +254,7 @@ def _rows_of_indices(start: npt.NDArray[np.int32], index: npt.NDArray[np.int32])
 
 
 def _longest_path_before(order: Sequence[int], before: Sequence[Sequence[int]], cost: Floats) -> Floats:
-    """The longest path that ends just before each op; `order` puts what an op waits for first."""
+    """Length of the longest path that ends just before each op. `order` lists dependencies first."""
     ends = cost.copy()
     rows = list(ends)  # views, made once: indexing would take as long as adding
     for op in order:

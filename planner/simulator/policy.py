@@ -49,8 +49,8 @@ class Fifo(_MessageCost):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Multiplexed(_MessageCost):
-    """HTTP/2 as gRPC does it: a stream's first chunk is at most WIN bytes; then it queues at the tail and is
-    finished in one go (file 000, section 3.2.2)."""
+    """HTTP/2 as gRPC does it: a stream's first chunk is at most `window_bytes`; the rest requeues at the
+    tail and is sent in one piece (file 000, section 3.2.2)."""
 
     kind: ClassVar[str] = "multiplexed"
     window_bytes: int = DEFAULT_WINDOW_BYTES
@@ -119,14 +119,14 @@ Policy = Fifo | Multiplexed | Ordered | Sliced | Credit | Blocks
 
 
 def overheads_s(policy: Policy) -> tuple[float, float]:
-    """Overhead of a chunk on a downlink and on an uplink."""
+    """Seconds of overhead per chunk on a downlink and on an uplink."""
     down = policy.download_overhead_s
     return policy.overhead_s if down is None else down, policy.overhead_s
 
 
 def chunk_overhead_s(profile: Profile, policy: Policy | None) -> npt.NDArray[np.float64]:
-    """Seconds that each transfer spends on its link besides its bytes. Blocks and Credit share the overhead
-    between transfers; none is counted for them, nor for an unknown policy, which keeps the bound valid."""
+    """Seconds that each transfer spends on its link besides its bytes. Blocks and Credit share the
+    overhead between transfers; 0 for them and for an unknown policy, which keeps bounds valid."""
     if policy is None:
         return np.zeros(profile.ops)
     chunks = np.zeros(profile.ops)
@@ -143,7 +143,7 @@ def chunk_overhead_s(profile: Profile, policy: Policy | None) -> npt.NDArray[np.
 
 @dataclass(frozen=True, eq=False, slots=True)
 class Joins:
-    """Ties between workers; -1 in `publishes` and `awaits` means no tensor."""
+    """Ties between workers, one entry per op; -1 in `publishes` and `awaits` means no tensor."""
 
     gated: npt.NDArray[np.bool_]
     publishes: npt.NDArray[np.int32]
@@ -157,7 +157,7 @@ class Joins:
 
     @property
     def has_joins(self) -> bool:
-        """Whether workers are tied together."""
+        """Whether any op ties workers together."""
         return bool(self.gated.any() or (self.publishes >= 0).any() or (self.awaits >= 0).any())
 
     def check(self, profile: Profile) -> None:
@@ -180,9 +180,9 @@ class Joins:
 def joins_of(profile: Profile, mode: Mode) -> Joins:
     """The joins of training through parameter servers.
 
-    None if asynchronous. Synchronous: the update of a tensor is made of its server ops that no other server
-    op of that tensor depends on (the others, as parsing, precede it); it is gated, and publishes the version
-    that the next download awaits. A tensor without server ops is updated when its uploads are in.
+    Asynchronous training has none. Synchronous: the update of a tensor consists of its server ops that no
+    other server op of that tensor depends on (the others, as parsing, precede it); it is gated, and publishes
+    the version that the next download awaits. A tensor without server ops is updated when its uploads are in.
     """
     if mode not in ("async", "sync"):
         raise unknown_name("mode", str(mode), ("async", "sync"))
@@ -215,5 +215,5 @@ def joins_of(profile: Profile, mode: Mode) -> Joins:
 
 
 def tensor_count(profile: Profile) -> int:
-    """Tensors that ops may belong to, named or not."""
+    """Number of tensors that ops may belong to, named or not."""
     return max(len(profile.tensors), int(profile.tensor.max(initial=-1)) + 1)

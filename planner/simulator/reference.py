@@ -46,7 +46,7 @@ from planner.simulator.step import DOWNLINK, HOST, PS, UPLINK, WORKER
 
 
 class Lane:
-    """What one worker runs on one resource: a queue and at most one chunk."""
+    """The queue of one worker on one resource, with at most one running chunk."""
 
     def __init__(self, resource: int, worker: int, server: int, scheduler: Scheduler) -> None:
         self.resource = resource
@@ -102,7 +102,7 @@ class Worker:
 
 
 class ReferenceSimulation:
-    """GenerateTrace."""
+    """GenerateTrace of the paper: one run, event by event."""
 
     def __init__(self, inputs: Inputs) -> None:
         profile, cluster = inputs.profile, inputs.cluster
@@ -145,7 +145,7 @@ class ReferenceSimulation:
         self.trace: list[tuple[float | int, ...]] = []
 
     def make_links(self) -> dict[int, EqualShares | MaxMinShares]:
-        """The sharing of each direction. They are one only if some node is both a near and a far end."""
+        """Bandwidth sharing by direction; one object for both if a node is both a near and a far end."""
         shares, near, far = self.inputs.equal_shares, self.inputs.near, self.inputs.far
         if shares:
             return {
@@ -270,7 +270,7 @@ class ReferenceSimulation:
             self.idle.append(lane)
 
     def start_chunk(self, lane: Lane, now: float) -> None:
-        """Let a lane without a chunk run its next one, if it has one."""
+        """Start the next chunk of an idle lane, if one is queued."""
         if lane.pool >= 0 and not (lane.scheduler.has_queued_ops() and self.take_core(lane)):
             return
         lane.chunk = chunk = lane.scheduler.take(now)
@@ -292,7 +292,7 @@ class ReferenceSimulation:
         heapq.heappush(self.queue, (now + duration, *lane.key))
 
     def take_core(self, lane: Lane) -> bool:
-        """Reserve a core of the lane's pool, or stand in line for one."""
+        """Reserve a core of the lane's pool; False if the lane has to stand in line."""
         if lane.waits_for_core:
             return False
         if self.free_cores[lane.pool] < 1:
@@ -379,7 +379,7 @@ class ReferenceSimulation:
             self.start_random_step(worker, now)
 
     def use_by_lane(self, now: float) -> np.ndarray[tuple[int, ...], np.dtype[np.float64]]:
-        """Use of each lane so far, chunks in flight included; one row per worker."""
+        """Bytes or busy seconds of each lane so far, running chunks included; one row per worker."""
         return np.array([[self.lane_use(lane, now) for lane in w.all_lanes()] for w in self.workers])
 
     def lane_use(self, lane: Lane, now: float) -> float:
@@ -394,5 +394,5 @@ class ReferenceSimulation:
 
 
 def run(inputs: Inputs) -> RunResult:
-    """GenerateTrace for prepared inputs."""
+    """Run GenerateTrace for prepared inputs."""
     return ReferenceSimulation(inputs).run()

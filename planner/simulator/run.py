@@ -173,8 +173,8 @@ def run_all(
     joins: Joins | None = None,
     path: Path = "engine",
 ) -> list[RunResult]:
-    """One sample path for each of the options. Checking a plan and laying it out takes as long as a short
-    run, so it is done once for all paths that differ in numbers, steps and starts alone."""
+    """One run result per entry of `options`. Checking a plan and its layout takes as long as a short run,
+    so it is done once for all runs that differ in numbers, steps and starts alone."""
     from planner.simulator.inputs import inputs_for_rerun, prepare
 
     if path == "reference":
@@ -194,7 +194,7 @@ def run_all(
 
 @memoize  # one warning is enough
 def _engine() -> Callable[[Inputs, Callable[[], None]], dict[str, Any]] | None:
-    """The compiled loop; None if it is not installed."""
+    """The `run` function of the compiled engine; None if it is not installed."""
     try:
         from planner.simulator._engine import run as engine_run
     except ImportError as error:
@@ -210,7 +210,7 @@ def _engine() -> Callable[[Inputs, Callable[[], None]], dict[str, Any]] | None:
 
 
 def compiled_run(inputs: Inputs) -> RunResult:
-    """One run by the compiled engine; without it, by vectors in lockstep or by `reference.run`."""
+    """One run by the compiled engine; without it, by `lockstep.run` or `reference.run`."""
     engine_run = _engine()
     if engine_run is None:
         from planner.simulator import lockstep, reference
@@ -254,34 +254,34 @@ def splitmix64(value: int) -> int:
 
 
 class Generator:
-    """The stream of one worker in one run."""
+    """The random number stream of one worker in one run."""
 
     def __init__(self, seed: int, run: int, worker: int) -> None:
         self.state = splitmix64((splitmix64((splitmix64(seed & _MASK) + run) & _MASK) + worker) & _MASK)
 
     def next(self) -> int:
-        """64 random bits."""
+        """A random integer of 64 bits."""
         value = splitmix64(self.state)
         self.state = (self.state + _GOLDEN) & _MASK
         return value
 
     def below(self, n: int) -> int:
-        """A whole number from 0 to n - 1 (n < 2**32; the bias is below n / 2**32)."""
+        """A random integer from 0 to n - 1 (n < 2**32; the bias is below n / 2**32)."""
         return ((self.next() >> 32) * n) >> 32
 
     def shuffle(self, items: MutableSequence[Any]) -> None:
-        """Fisher and Yates, from the last item down."""
+        """Shuffle in place (Fisher and Yates), from the last item down."""
         for i in range(len(items) - 1, 0, -1):
             j = self.below(i + 1)
             items[i], items[j] = items[j], items[i]
 
     def normal(self) -> float:
-        """Box and Muller, the cosine half."""
+        """A standard normal number (Box and Muller, the cosine half)."""
         u = ((self.next() >> 11) + 1) * 2.0**-53
         v = (self.next() >> 11) * 2.0**-53
         return math.sqrt(-2.0 * math.log(u)) * math.cos(2.0 * math.pi * v)
 
     def weight(self, sigma: float) -> float:
-        """Log-normal, from 2**-20 to 2**20 in whole multiples of 2**-20: sums are exact in any order."""
+        """A log-normal weight, from 2**-20 to 2**20 in multiples of 2**-20: sums are exact in any order."""
         scaled = math.floor(math.exp(sigma * self.normal()) * 2.0**20 + 0.5)
         return min(max(scaled, 1), 2**40) * 2.0**-20

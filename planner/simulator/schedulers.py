@@ -1,9 +1,10 @@
-"""Schedulers: which chunk a lane (worker, resource, server) runs next, as scheduler[w, r] in Algorithm 3.1.
+"""Schedulers: the chunk that a lane (worker, resource, server) runs next, as scheduler[w, r] in Algorithm
+3.1.
 
-`add` queues an op; `take` gives the next chunk, or None; `done` says that the chunk taken last has ended. The
+`add` queues an op; `take` gives the next chunk, or None; `done` marks the chunk taken last as ended. The
 lane runs one chunk at a time. A chunk's bytes may flow from `ready_s` at the earliest, which is when it is
-taken plus the delay of its op: the overhead of its direction and the latency of the op (for `credit`: when it
-entered the pipe plus the delay; for `blocks` the delay of the first member is all that a block pays).
+taken plus the delay of its op: the overhead of its direction and the latency of the op (for `credit`: when
+it entered the pipe plus the delay; for `blocks` the delay of the first member is all that a block pays).
 """
 
 from __future__ import annotations
@@ -30,7 +31,7 @@ class Chunk:
 
 
 class Scheduler(ABC):
-    """The queue of a lane. Sizes and delays are by op."""
+    """The queue of a lane. Sizes (bytes) and delays (seconds) are indexed by op."""
 
     def __init__(self, policy: LinkPolicy, sizes: list[int], delay_s: list[float]) -> None:
         self.policy = policy
@@ -48,13 +49,13 @@ class Scheduler(ABC):
 
     @abstractmethod
     def take(self, now: float) -> Chunk | None:
-        """The chunk that runs next, if any."""
+        """Remove and return the chunk that runs next; None if there is none."""
 
     def has_queued_ops(self) -> bool:
         return bool(self.queue or self.heap)
 
     def done(self, chunk: Chunk, now: float) -> None:
-        """The chunk taken last has ended: put back what is left of its op."""
+        """Mark the chunk taken last as ended, and requeue the rest of its op."""
         if self.sliced:
             heapq.heappush(self.heap, self.sliced)
             self.sliced = None
@@ -74,7 +75,7 @@ class FifoScheduler(Scheduler):
 
 
 class MultiplexedScheduler(FifoScheduler):
-    """First at most a window of each stream; the rest queues at the tail and goes in one piece."""
+    """First at most a window of each stream; the rest requeues at the tail and is sent in one piece."""
 
     def take(self, now: float) -> Chunk | None:
         chunk = super().take(now)
@@ -100,12 +101,12 @@ class OrderedScheduler(Scheduler):
         self.arrivals += 1
 
     def bytes_left(self) -> int:
-        """Bytes left of the first transfer."""
+        """Bytes left of the first transfer in the queue."""
         op = self.heap[0][2]
         return self.rest.get(op, self.sizes[op])
 
     def take(self, now: float) -> Chunk | None:
-        """The next slice of the first transfer, which keeps its place if some of it is left."""
+        """The next slice of the first transfer, which keeps its place in the queue until it is complete."""
         if not self.heap:
             return None
         entry, left = self.heap[0], self.bytes_left()
@@ -143,10 +144,10 @@ class CreditScheduler(OrderedScheduler):
 
 
 class BlocksScheduler(Scheduler):
-    """Prophet's blocks: once all members on this link are ready, they go one after the other, undisturbed.
+    """Prophet's blocks: once all members on this link are ready, they are sent without interruption.
 
-    The first member alone has a delay. A transfer in no block is a block of its own, after the others. In
-    `queue` are the members of the block that is sent; the heap has the last member of each that is ready.
+    The first member alone has a delay. A transfer in no block is a single block, after the others. `queue`
+    holds the members of the block in progress; the heap holds the last member of each block that is ready.
     """
 
     def __init__(self, policy: LinkPolicy, sizes: list[int], delay_s: list[float]) -> None:

@@ -38,11 +38,11 @@ class Clock:
     flows: int = 0
 
     def virtual_at(self, now: float) -> float:
-        """Virtual time at a moment."""
+        """Virtual time (bytes per unit of weight) at a moment."""
         return self.virtual + (now - self.since) * self.level
 
     def end(self, target: float) -> float:
-        """When virtual time reaches a target."""
+        """The moment at which virtual time reaches a target, in seconds."""
         return max(self.since + (target - self.virtual) * self.pace, self.since)
 
     def set(self, now: float, virtual: float) -> None:
@@ -67,13 +67,13 @@ class Flow:
     own: Clock | None = None  # for a limit that each flow has for itself
 
     def go_by(self, clock: Clock, virtual: float, left: float) -> None:
-        """Follow this clock from `virtual` on, with `left` bytes to go."""
+        """Attach the flow to a clock, from `virtual` on, with `left` bytes to send."""
         self.clock = clock
         self.target = self.origin = virtual + left / self.weight
         self.followed = 0.0
 
     def follow(self, size: float) -> None:
-        """Go on with the next chunk of the lane at once."""
+        """Continue at once with the next chunk of the lane."""
         self.size = size
         self.followed += size
         self.target = self.origin + self.followed / self.weight
@@ -84,7 +84,7 @@ class Flow:
 
 
 class EqualShares:
-    """One direction of one server."""
+    """Running flows of one direction of one server, which share its NIC equally."""
 
     def __init__(self, resource: int, capacity: float, flow_limit: float) -> None:
         self.resource = resource
@@ -114,7 +114,7 @@ class EqualShares:
         heapq.heappush(self.targets, (flow.target, worker))
 
     def finish(self, now: float, lane: Lane) -> None:
-        """A chunk has arrived. If its lane starts no other in this event, the flow is over."""
+        """Mark a chunk as arrived. If its lane starts no other in this event, the flow is over."""
         self.ended = lane[1]
         self.touched = True
 
@@ -128,7 +128,7 @@ class EqualShares:
             self.clock.run_at(min(self.capacity / self.weights, self.flow_limit))
 
     def commit(self, now: float) -> None:
-        """Settle rates and the next end after an event."""
+        """Update rates and the next end after an event."""
         if not self.touched:
             return
         self.touched = False
@@ -158,7 +158,7 @@ class EqualShares:
 
 
 class MaxMinShares:
-    """Channels between any nodes; rates change only when a flow comes or goes."""
+    """Running flows between any nodes at max-min fair rates, which change only when a flow starts or ends."""
 
     def __init__(self, inputs: Inputs) -> None:
         self.near: list[list[int]] = inputs.near.tolist()
@@ -190,7 +190,7 @@ class MaxMinShares:
             self.changed = True
 
     def finish(self, now: float, lane: Lane) -> None:
-        """A chunk has arrived. If its lane starts no other in this event, the flow is over."""
+        """Mark a chunk as arrived. If its lane starts no other in this event, the flow is over."""
         self.ended = lane
 
     def leave(self, now: float) -> None:
@@ -203,8 +203,8 @@ class MaxMinShares:
         self.changed = True
 
     def commit(self, now: float) -> None:
-        """Settle rates and the next end after an event. A clock whose level stays is left alone, and so is a
-        flow whose clock stays."""
+        """Update rates after an event. A clock whose level stays, and a flow whose clock stays, do not
+        change."""
         self.leave(now)
         if not self.changed:
             return
@@ -256,14 +256,14 @@ class MaxMinShares:
 def max_min_limits(
     crosses: list[tuple[int, int]], weights: list[float], capacities: list[float], flow_limit: float
 ) -> list[tuple[int | None, float]]:
-    """The link that limits each flow (None: its own limit), and its rate per unit of weight.
+    """The link that limits each flow (None: the flow limit), and its rate per unit of weight.
 
-    Max-min fair rates by filling all flows alike until something is full (Bertsekas and Gallager, 6.5.2).
-    Each round finds the lowest share a unit of weight that a link has left for its flows. Links whose shares
-    are as low are full: a flow gets the share of the first full link that it crosses, times its weight. But
-    if the heaviest flow's own limit lies at or below that share, it gets its limit, and nothing else changes
-    in this round. Flows go in the order given. Shares that differ by rounding only must not be told apart:
-    those within a billionth are equal.
+    Max-min fair rates by filling all flows alike until some link is full (Bertsekas and Gallager, 6.5.2).
+    Each round finds the lowest share per unit of weight that a link has left for its flows. Links whose
+    shares are as low are full: a flow gets the share of the first full link that it crosses, times its
+    weight. But if the heaviest flow's own limit lies at or below that share, it gets its limit, and
+    nothing else changes in this round. Flows go in the order given. Shares that differ by rounding only
+    must not be told apart: those within a billionth are equal.
     """
     left = list(capacities)
     weight_left = [0.0] * len(capacities)
@@ -298,7 +298,7 @@ def max_min_limits(
 def max_min_rates(
     crosses: list[tuple[int, int]], weights: list[float], capacities: list[float], flow_limit: float
 ) -> list[float]:
-    """Bytes per second of each flow."""
+    """Max-min fair bytes per second of each flow."""
     limits = max_min_limits(crosses, weights, capacities, flow_limit)
     return [
         flow_limit if link is None else level * weight

@@ -48,7 +48,7 @@ FIRST_RUNS = 6
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Case:
-    """One plan as the simulator sees it. `joins` are those of `mode` unless given."""
+    """One plan as the simulator's input. `joins` default to those of `mode`."""
 
     profile: Profile
     cluster: Cluster
@@ -57,7 +57,7 @@ class Case:
     joins: Joins | None = None
 
     def lockstep(self) -> bool:
-        """Whether all workers are tied together."""
+        """Whether joins or joint ops make all workers wait for each other."""
         if self.joins is None and self.mode == "sync":
             return True
         return is_lockstep(self.profile, self.cluster, self.joins or Joins.none(self.profile.ops))
@@ -82,8 +82,8 @@ def simulate(
     """Predict the throughput of `profile` on `cluster`.
 
     Runs are added until the interval's half-width is below `precision` of the mean, as long as no worker does
-    more than about `max_steps` steps over all runs; what was reached is in the result. With an `executor` the
-    runs go side by side; the result is the same. `timeline` keeps the chunks of the first run.
+    more than about `max_steps` steps over all runs; the result states the precision reached. With an
+    `executor` the runs go side by side; the result is the same. `timeline` keeps the chunks of the first run.
     """
     case = Case(profile=profile, cluster=cluster, policy=policy or Multiplexed(), mode=mode, joins=joins)
     effort = Effort(
@@ -118,7 +118,7 @@ class Effort:
 
 @dataclass(frozen=True, slots=True)
 class PartialSimulation:
-    """A simulation after some of its runs. It can be sent to another process and gone on with there."""
+    """A simulation after some of its runs. Another process can receive and continue it."""
 
     case: Case
     effort: Effort
@@ -166,8 +166,8 @@ def _run_rates(results: Sequence[RunResult]) -> tuple[float, ...]:
 def simulate_many(
     cases: Iterable[Case], *, executor: Executor | None = None, jobs: int | None = None, **settings: Any
 ) -> Iterator[Prediction]:
-    """`simulate` each case with the same settings, in threads or on any `concurrent.futures.Executor`;
-    predictions come in the order of the cases and do not depend on how many run at once."""
+    """Simulate each case with the same settings, in threads or on any `concurrent.futures.Executor`.
+    Predictions come in the order of the cases and do not depend on the number of threads."""
     call = partial(simulate_case, effort=Effort(**settings))
     if executor is not None:
         yield from executor.map(call, cases)
@@ -179,9 +179,9 @@ def simulate_many(
 
 
 def run_length(workers: int, *, lockstep: bool = False, joint: bool = False) -> tuple[int, int]:
-    """Warm-up steps and measured steps of each worker in a run. One worker alone has no pattern to forget,
-    nor have those in lockstep, whose steps hardly depend on each other (docs/simulator.md). Joint ops start
-    all members anew; of many members the slowest varies little, so that fewer steps say as much."""
+    """Warm-up steps and measured steps of each worker in a run. A single worker has no start pattern to
+    forget, nor have workers in lockstep, whose steps hardly depend on each other (docs/simulator.md). Joint
+    ops synchronize all members; the slowest of many members varies little, so that fewer steps suffice."""
     if lockstep and joint:
         return 2, min(36, max(4, math.ceil(256 / workers)))
     if lockstep:
@@ -192,7 +192,7 @@ def run_length(workers: int, *, lockstep: bool = False, joint: bool = False) -> 
 
 
 def _run_options(case: Case, effort: Effort) -> RunOptions:
-    """Options of every run. If the steps allowed are few, runs get shorter, in the same proportion."""
+    """Options of every run. A small `max_steps` shortens warm-up and measured steps in proportion."""
     joint = bool((case.profile.scope >= 0).any())
     warmup, measured = run_length(case.cluster.workers, lockstep=case.lockstep(), joint=joint)
     steps = min(warmup + measured, max(2, effort.max_steps // FIRST_RUNS))
@@ -206,7 +206,7 @@ def _run_options(case: Case, effort: Effort) -> RunOptions:
 
 
 def _run_pilot(case: Case, options: RunOptions, timeline: bool = False) -> tuple[RunOptions, RunResult]:
-    """The first run, with more steps if a slow worker would not get warm."""
+    """The first run and its options, with more steps if a slow worker would not finish its warm-up."""
     while True:
         (result,) = _simulate_runs(case, options, [0], timeline)
         slowest = min(len(ends) for ends in result.step_ends_s)
@@ -222,7 +222,7 @@ def _simulate_runs(
     timeline: bool = False,
     executor: Executor | None = None,
 ) -> list[RunResult]:
-    """The runs with these numbers, side by side if there is an executor."""
+    """Results of the runs with these numbers, computed in parallel if there is an executor."""
     if executor is not None:
         batches = executor.map(partial(_simulate_runs, case, options), [[number] for number in numbers])
         return [result for batch in batches for result in batch]
@@ -240,7 +240,7 @@ def _simulate_runs(
 
 
 def start_offsets_s(profile: Profile, cluster: Cluster, seed: int, number: int) -> tuple[float, ...]:
-    """Random start of each worker, within one step without overlap."""
+    """Random start of each worker in seconds, within the time of one step without overlap."""
     return _random_offsets_s(_serial_step_s(profile, cluster), cluster.workers, seed, number)
 
 
@@ -250,7 +250,7 @@ def _random_offsets_s(step_s: float, workers: int, seed: int, number: int) -> tu
 
 
 def _serial_step_s(profile: Profile, cluster: Cluster) -> float:
-    """Seconds per step without any overlap."""
+    """Seconds per step if nothing overlapped: computation plus all bytes over the slowest link."""
     busy_s = float(profile.durations_s[:, ~profile.is_transfer].sum(1).mean())
     used = [cluster.nodes[n] for n in {n for row in cluster.ends for ends in row for n in ends}]
     slowest = min(
@@ -263,8 +263,8 @@ def _serial_step_s(profile: Profile, cluster: Cluster) -> float:
 
 
 def _staleness(case: Case, steps_of_others: npt.NDArray[np.int32]) -> npt.NDArray[np.int32]:
-    """Updates by others during a step. Workers that joint ops tie together, as the devices of a machine,
-    make one update together."""
+    """Number of updates by others during each step. Workers that joint ops tie together, as the devices of
+    a machine, make one update together."""
     parties = party_by_worker(case.profile, case.cluster, case.joins or Joins.none(case.profile.ops))
     if parties.max() + 1 == case.cluster.workers:
         return steps_of_others

@@ -34,16 +34,16 @@ class Interval:
 
     @property
     def precision(self) -> float:
-        """The half-width relative to the mean."""
+        """The half-width divided by the mean."""
         return self.half_width / self.mean if self.mean > 0 else math.inf
 
 
 @memoize
 def t_quantile(confidence: float, degrees_of_freedom: int) -> float:
-    """Two-sided Student t quantile: standard errors to either side of the mean.
+    """Two-sided Student t quantile: half-width of the interval in standard errors.
 
-    By bisection of Student's distribution: importing scipy for this one number would take longer than many a
-    simulation.
+    By bisection of Student's distribution: importing scipy for this one number would take longer than many
+    a simulation.
     """
     if not 0 < confidence < 1:
         raise BadInput(f"confidence is {confidence}; it must lie between 0 and 1, as 0.95")
@@ -91,12 +91,12 @@ class TwoStage:
 
     @property
     def run_half_width(self) -> float:
-        """t * s0: half-width of a single run."""
+        """t * s0: half-width of the interval from a single run."""
         spread = float(np.std(self.first, ddof=1))
         return t_quantile(self.confidence, len(self.first) - 1) * spread
 
     def runs(self, most: int, values: Sequence[float] = ()) -> int:
-        """Runs needed in all, at least those of the first stage and at most `most`."""
+        """Total number of runs needed, at least those of the first stage and at most `most`."""
         wanted = self.precision * float(np.mean(values or self.first))
         needed = math.inf if wanted <= 0 < self.run_half_width else 0.0
         if wanted > 0:
@@ -104,7 +104,7 @@ class TwoStage:
         return max(len(self.first), math.ceil(min(needed, most)))
 
     def interval(self, values: Sequence[float]) -> Interval:
-        """The interval from all runs."""
+        """The confidence interval from all runs."""
         return Interval(float(np.mean(values)), self.run_half_width / math.sqrt(len(values)))
 
 
@@ -114,7 +114,7 @@ def measured_s(result: RunResult) -> float:
 
 
 def steps_per_s(result: RunResult) -> npt.NDArray[np.float64]:
-    """Steps per second of each worker while the run was measured."""
+    """Steps per second of each worker during the measured part of a run."""
     ends, worker = _step_ends_and_workers(result)
     inside = (ends > result.measured_from_s) & (ends <= result.end_s)
     counts = np.bincount(worker[inside], minlength=len(result.step_ends_s))
@@ -122,7 +122,7 @@ def steps_per_s(result: RunResult) -> npt.NDArray[np.float64]:
 
 
 def measured_steps(result: RunResult) -> tuple[npt.NDArray[np.float64], npt.NDArray[np.int32]]:
-    """Length and staleness of every step that ended while the run was measured."""
+    """Length in seconds and staleness of every step that ended in the measured part of a run."""
     ends, _ = _step_ends_and_workers(result)
     rows = zip(result.step_starts_s, result.step_ends_s, strict=True)
     starts = np.concatenate([starts[: len(ends)] for starts, ends in rows])
@@ -139,7 +139,7 @@ def _step_ends_and_workers(result: RunResult) -> tuple[npt.NDArray[np.float64], 
 def mean_of_slowest_s(
     rows: list[tuple[npt.NDArray[np.float64], npt.NDArray[np.float64]]], members: npt.NDArray[np.float64]
 ) -> float:
-    """Mean of the longest tail + head among independent members of each kind.
+    """Mean of the longest tail + head among independent members of each kind, in seconds.
 
     Each kind draws a head and a tail from its rows; long lists are shortened to smaller values.
     """
@@ -152,7 +152,7 @@ def mean_of_slowest_s(
 
 
 def _shorten_rows(rows: npt.NDArray[np.float64]) -> npt.NDArray[np.float64]:
-    """At most MOST_ROWS equally likely values, none above those that it stands for."""
+    """At most MOST_ROWS equally likely values, each the smallest of those that it replaces."""
     if len(rows) <= MOST_ROWS:
         return rows
     share = len(rows) / MOST_ROWS
@@ -161,10 +161,10 @@ def _shorten_rows(rows: npt.NDArray[np.float64]) -> npt.NDArray[np.float64]:
 
 @dataclass(frozen=True, slots=True)
 class Prediction:
-    """Throughput of a plan with its interval, and where the time goes.
+    """Throughput of a plan with its interval, and the utilisation of each resource.
 
-    `utilisation` maps a resource to the share of time (for
-    links: of capacity) it is used, averaged over workers for `worker`; `bottleneck` is the most used one.
+    `utilisation` maps a resource to the share of time (for links: of capacity) it is used, averaged over
+    workers for `worker`; `bottleneck` is the most used one.
     """
 
     samples_per_s: float
@@ -188,7 +188,7 @@ class Prediction:
     input_s: float = 0.0  # of a step, in which devices wait for their input
 
     def record(self) -> dict[str, Any]:
-        """The prediction for stores, studies and JSON, without its timeline."""
+        """The prediction as plain values for stores, studies and JSON, without its timeline."""
         record = asdict(replace(self, timeline=None)) | {
             "utilisation": as_text(self.utilisation),
             "bottleneck": str(self.bottleneck),
@@ -211,14 +211,14 @@ class Prediction:
 def utilisation(
     cluster: Cluster, results: Sequence[RunResult], server_cores: int | None = None
 ) -> dict[Resource, float]:
-    """Share of its capacity that each resource used, over all runs.
+    """Fraction of its capacity that each resource used, over all runs.
 
     `downlink[s]` and `uplink[s]` are server s's NIC out and in; `worker`, `host` and `ps[s]` are averages
-    over workers; what is done once for several of them counts once, and where a node has fewer cores than it
-    has workers, or a server has others, `host` and `ps[s]` are shares of those. Where a worker's NIC can be
-    the narrower end, `worker downlink` and `worker uplink` are the busiest worker node's NIC. A link goes by
-    its name, with the busiest of the ports that its flows cross; a joint op crosses its leader's ports alone,
-    so they stand for the other members'.
+    over workers; an op that runs once for several workers counts once, and where a node has fewer cores
+    than workers, or a server has other cores, `host` and `ps[s]` are shares of those. Where a worker's NIC
+    can be the narrower end, `worker downlink` and `worker uplink` are the busiest worker node's NIC. A
+    link goes by its name, with the busiest of the ports that its flows cross; a joint op crosses its
+    leader's ports alone, so they stand for the other members'.
     """
     seconds = sum(measured_s(result) for result in results)
     sent: npt.NDArray[np.float64] = np.sum([result.link_bytes for result in results], axis=0) / seconds
@@ -260,7 +260,7 @@ def utilisation(
 
 
 def _host_utilisation(cluster: Cluster, parsing: npt.NDArray[np.float64]) -> float:
-    """Share of time that hosts parse, or of their node's cores where these are fewer."""
+    """Fraction of time that hosts parse, or of their node's cores where these are fewer."""
     there = np.array(cluster.worker_nodes)
     shares = []
     for node in np.unique(there).tolist():
@@ -273,7 +273,7 @@ def _host_utilisation(cluster: Cluster, parsing: npt.NDArray[np.float64]) -> flo
 def _busiest_port(
     cluster: Cluster, ends: npt.NDArray[np.int64], sent: npt.NDArray[np.float64], channel: int
 ) -> float:
-    """Share of capacity used by this channel at its busiest port."""
+    """Fraction of capacity used by this channel at its busiest port."""
     shares = [0.0]
     near, far, nodes = ends[:, channel, 0], ends[:, channel, 1], len(cluster.nodes)
     down, up = sent[0, :, channel], sent[1, :, channel]

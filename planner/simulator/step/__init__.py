@@ -86,7 +86,7 @@ class Op:
 
 
 def resource_of(code: int, server: int) -> Resource:
-    """The resource of a code and a server."""
+    """The resource with a code and a server number."""
     return Resource(RESOURCE_KINDS[code], None if server < 0 else server)
 
 
@@ -103,7 +103,7 @@ def _read_only(values: Any, dtype: Any) -> npt.NDArray[Any]:
 
 
 def _steps_by_ops(values: npt.ArrayLike, dtype: Any) -> npt.NDArray[Any]:
-    """Steps x ops, from one row or many."""
+    """A read-only table of steps x ops, from one row or many."""
     return _read_only(np.atleast_2d(np.asarray(values, np.float64 if dtype is np.float64 else None)), dtype)
 
 
@@ -152,7 +152,7 @@ class Profile:
         starts_s: npt.ArrayLike | None = None,
         **about: Any,
     ) -> Profile:
-        """A profile from a list of ops and their durations (one row per step)."""
+        """Build a profile from a list of ops and their durations (one row per step)."""
         wrong = next((op for op in ops if op.bytes < 0), None)
         if wrong is not None:
             raise BadInput(f"op {wrong.name!r} has {wrong.bytes} bytes; a size is not negative")
@@ -183,8 +183,8 @@ class Profile:
         )
 
     def rebuilt(self, ops: Sequence[Op], durations_s: npt.ArrayLike, **changes: Any) -> Profile:
-        """The same step from other ops. What is told by op (`order`, `starts_s`, `recorded`) is that of
-        `changes`."""
+        """The same step with other ops. `changes` gives the tables by op (`order`, `starts_s`,
+        `recorded`)."""
         about = {name: getattr(self, name) for name in _ABOUT}
         return Profile.build(ops, durations_s, **(about | changes))
 
@@ -276,7 +276,7 @@ class Profile:
         return np.asarray(self.role == OpRole.PARSE, np.bool_)
 
     def op(self, at: int) -> Op:
-        """One op as a value."""
+        """One op as an `Op` value."""
         columns = {name: getattr(self, name)[at].item() for name in COLUMNS}
         deps = tuple(self.deps(at).tolist())
         return Op(self.names[at], deps=deps, parts=self.parts.get(at, ()), **columns)
@@ -294,11 +294,11 @@ class Profile:
         return self.dep_index[self.dep_start[op] : self.dep_start[op + 1]]
 
     def dependents(self) -> tuple[npt.NDArray[np.int32], npt.NDArray[np.int32]]:
-        """The reverse of the dependencies as (start, index), in ascending order."""
+        """The reversed dependencies as (start, index), in ascending order."""
         return _reversed_edges(self.dep_start, self.dep_index)
 
     def topological_order(self) -> npt.NDArray[np.int32]:
-        """Ops with dependencies first (Kahn, lowest index first in each wave)."""
+        """Indices of the ops, dependencies first (Kahn, lowest index first in each wave)."""
         order = _topological_order(self.dep_start.tobytes(), self.dep_index.tobytes())
         if len(order) != self.ops:
             stuck = self.names[min(set(range(self.ops)) - set(order.tolist()))]
@@ -308,7 +308,7 @@ class Profile:
 
 @memoize
 def _topological_order(dep_start: bytes, dep_index: bytes) -> npt.NDArray[np.int32]:
-    """Cached: a search makes many profiles that differ in durations only. Ops in or after a cycle miss."""
+    """Cached, since many profiles differ in durations only. Ops in or after a cycle are missing."""
     dep_starts, deps = np.frombuffer(dep_start, np.int32), np.frombuffer(dep_index, np.int32)
     waiting: list[int] = np.diff(dep_starts).tolist()
     starts, index = (array.tolist() for array in _reversed_edges(dep_starts, deps))

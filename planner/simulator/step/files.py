@@ -27,7 +27,7 @@ from planner.simulator.step.recorded import Recorded
 
 
 def reject_oversized_json(data: bytes, where: str, sign: bytes, most: int, what: str) -> None:
-    """Refuse JSON with more than `most` commas or braces before decoding it."""
+    """Refuse JSON in which `sign` (a comma or brace) occurs more than `most` times, before decoding it."""
     count = data.count(sign)
     if count > most:
         raise BadInput(f"{where}: {count:,} {what}; at most {most:,} can be held, split it by step")
@@ -62,7 +62,7 @@ Ranks = Annotated[list[Index], msgspec.Meta(max_length=MAX_OPS)]
 
 
 class OpRecord(msgspec.Struct, forbid_unknown_fields=True, omit_defaults=True):
-    """One op in a file."""
+    """One op in a profile file."""
 
     name: str
     resource: Literal["downlink", "worker", "uplink", "ps"]
@@ -74,7 +74,7 @@ class OpRecord(msgspec.Struct, forbid_unknown_fields=True, omit_defaults=True):
 
 
 class ProfileRecord(msgspec.Struct, forbid_unknown_fields=True, kw_only=True):
-    """A profile in a file."""
+    """A profile file."""
 
     format: Literal["planner-profile"]
     version: Literal[1]
@@ -101,7 +101,7 @@ class _Head(msgspec.Struct):
 
 
 def save(profile: Profile, path: Path | str) -> None:
-    """Write a profile; the same profile gives the same bytes. The file is replaced whole or not at all."""
+    """Write a profile; equal profiles give equal bytes. The file is replaced whole or not at all."""
     data = encode(profile)
     write_file(path, data if str(path).endswith(".json") else gzip.compress(data, 6, mtime=0))
 
@@ -112,7 +112,7 @@ def load(path: Path | str) -> Profile:
 
 
 def missing_for_training(profile: Profile) -> str:
-    """State what a profile lacks to be a training step; empty if nothing."""
+    """Text on what a profile lacks to be a training step; empty if nothing is missing."""
     for resource, words in ((DOWNLINK, "download of parameters"), (UPLINK, "upload of gradients")):
         if not (profile.resource == resource).any():
             return f"it has no {words}"
@@ -123,7 +123,7 @@ def missing_for_training(profile: Profile) -> str:
 
 
 def encode(profile: Profile) -> bytes:
-    """A profile as JSON."""
+    """A profile as JSON bytes."""
     if (profile.scope >= 0).any() or profile.latency_s.any() or (profile.resource == HOST).any():
         raise BadInput(
             "a profile file holds no joint ops, no latencies and no ops of the host; save the profile that "
@@ -196,7 +196,7 @@ def decode(data: bytes, where: str = "profile") -> Profile:
 
 
 def check_profile_names(profile: Profile, where: str) -> Profile:
-    """The profile, if all its names are single lines of printable text."""
+    """The profile, if all its names are single lines of printable text; raises BadInput otherwise."""
     for key in ("model", "hardware", "basis"):
         check_name(getattr(profile, key), f"{where}: {key}")
     check_names(profile.tensors, f"{where}: tensors")

@@ -1,11 +1,10 @@
-"""What a recording knows beside its times: the settings of the run, and what each op asks of a device.
+"""Facts in a recording besides times: the settings of the run, and the work of each op.
 
-An op is made of parts, each of one kind of kernels; what its parts do not explain is the host's (Python,
-launching). Parts are what moves a recorded step to another device or another batch.
+An op consists of parts, each of one kind of kernels; time that no part explains is the host's (Python,
+launching). The parts allow a recorded step to be rescaled to another device or another batch. The settings
+are those that the trace itself does not hold.
 
-What a recording notes beside the trace: the settings that the trace itself does not hold.
-
-They stand in the trace file under the key "planner", so that a trace stays one file that other viewers open.
+Both stand in the trace file under the key "planner", so that a trace stays one file that other viewers open.
 """
 
 from __future__ import annotations
@@ -26,8 +25,8 @@ Strategy = Literal["alone", "ddp", "fsdp"]
 
 
 class Facts(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """Settings of a recorded run, of one rank. `batch` are the samples that it takes in one micro-step;
-    `micro_steps` forward and backward passes make one step of the optimizer."""
+    """Settings of one rank's recorded run. `batch` is the number of samples per micro-step; `micro_steps`
+    forward and backward passes make one step of the optimizer."""
 
     version: int = VERSION
     batch: Count
@@ -90,9 +89,9 @@ class Exposed(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class Recorded(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True):
-    """What a recording knows besides times: `work` maps ops to their parts, `launch_s` to what the host took
-    to issue them where a device beside it computes. `passes` of the trace add up to one step; None in files
-    older than the count."""
+    """Facts in a recording besides times: `work` maps ops to their parts, `launch_s` to the seconds in
+    which the host issued them to a separate device. `passes` of the trace add up to one step; None in
+    files older than the count."""
 
     facts: Facts
     work: dict[str, tuple[OpPart, ...]] = {}
@@ -102,5 +101,5 @@ class Recorded(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_def
 
 
 def host_time_share(parts: Iterable[OpPart]) -> float:
-    """Share of an op's time that its kernels do not explain."""
+    """Fraction of an op's time that its kernels do not explain."""
     return max(1.0 - sum(part.share for part in parts), 0.0)

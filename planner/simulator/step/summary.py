@@ -1,4 +1,4 @@
-"""What a profile says at a glance, and what in it should make one look twice."""
+"""The summary of a profile, with warnings about suspicious values."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ _AS_IT_IS = ("model", "batch", "servers", "hardware", "basis", "source", "steps"
 
 @dataclass(frozen=True, slots=True)
 class ResourceUse:
-    """One resource in a mean step. A link's time is bytes / bandwidth; None if the bandwidth is not known."""
+    """One resource in a mean step. A link's time is bytes / bandwidth; None if the bandwidth is unknown."""
 
     resource: Resource
     ops: int
@@ -30,7 +30,7 @@ class ResourceUse:
 
 @dataclass(frozen=True, slots=True)
 class OpUse:
-    """One op in a mean step, with its spread over steps."""
+    """One op in a mean step, with its standard deviation over steps."""
 
     name: str
     resource: ResourceKind
@@ -41,7 +41,7 @@ class OpUse:
 
 @dataclass(frozen=True, slots=True)
 class Summary:
-    """A profile at a glance; times are means over steps."""
+    """The summary of a profile; times are means over steps."""
 
     model: str
     batch: int
@@ -66,7 +66,7 @@ class Summary:
 
 
 def summarize(profile: Profile, bandwidth_bytes_per_s: float | None = None, slowest: int = 10) -> Summary:
-    """Summarize a profile at this bandwidth, or at the one it was recorded with."""
+    """Summarize a profile at this bandwidth, or at the recorded one."""
     bandwidth = bandwidth_bytes_per_s or profile.bandwidth_bytes_per_s
     if bandwidth is not None and not bandwidth > 0:
         raise BadInput(f"bandwidth is {bandwidth}; it must be above zero")
@@ -115,7 +115,7 @@ def summarize(profile: Profile, bandwidth_bytes_per_s: float | None = None, slow
 
 
 def critical_path(profile: Profile, lasts_s: npt.NDArray[np.float64]) -> list[int]:
-    """Ops of the longest chain of dependencies, first to last."""
+    """Indices of the ops of the longest chain of dependencies, first to last."""
     end = np.zeros(profile.ops)
     before = np.full(profile.ops, -1)
     for i in profile.topological_order().tolist():
@@ -131,7 +131,7 @@ def critical_path(profile: Profile, lasts_s: npt.NDArray[np.float64]) -> list[in
 
 
 def _warnings(profile: Profile, bandwidth: float | None) -> list[str]:
-    """Warnings that make a prediction from this profile doubtful, each with a remedy."""
+    """Warnings about values that make a prediction from this profile doubtful, each with a remedy."""
     out = []
     measured = profile.basis == "measured"
     if measured and profile.steps == 1:
