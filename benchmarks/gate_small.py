@@ -12,7 +12,7 @@ import json
 import sys
 from pathlib import Path
 
-from planner.device.computation import accumulated
+from planner.device.computation import repeat_passes
 from planner.device.precision import BF16
 from planner.hardware.catalog import load_hardware
 from planner.model.catalog import load_model
@@ -60,7 +60,7 @@ def predicted() -> dict[str, float]:
                         BF16,
                         brief=True,
                     )
-                    computation = accumulated(once, ACCUMULATE)
+                    computation = repeat_passes(once, ACCUMULATE)
                     for exchange_name, exchange in EXCHANGES.items():
                         if exchange.kind == "servers":
                             if said:

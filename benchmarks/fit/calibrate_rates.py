@@ -31,7 +31,7 @@ from rates_fit import FRAMEWORKS, Array, Prior, Problem, of_framework, prior
 from rates_solver import Solver
 
 from planner.calibrate.accelerator import to_toml
-from planner.device.rates import CLASS, RateConstants, basis_for, decoded, family_of, network_of
+from planner.device.rates import CLASS, RateConstants, basis_from_rows, family_of, network_of, parse_constants
 from planner.files.regular_file import shipped_folder, write_file
 
 HERE = Path(__file__).parent
@@ -196,7 +196,7 @@ def _basis(run: Run, rows: Counter[tuple[str, str, str]], figures: RateConstants
     family, kind_class = family_of(run.device, figures), CLASS[run.precision.compute]
     left = {network: rows[family, kind_class, network] for network in ("cnn", "transformer")}
     known = {network: number for network, number in left.items() if number}
-    return basis_for(run.device, run.precision, network_of(run.model), known)
+    return basis_from_rows(run.device, run.precision, network_of(run.model), known)
 
 
 def summary(errors: Array) -> str:
@@ -277,7 +277,7 @@ def main() -> None:
     known = {run.id for run in all_runs}
     larger = [run for run in large_fit_runs() if run.id not in known]
     runs = usable((*all_runs, *larger, *layout_fit_runs(), *data_parallel_runs()))
-    figures = decoded(unfitted())
+    figures = parse_constants(unfitted())
     every = prior(runs, figures, attention(), FLOORS)
     solver = Solver(runs, every, figures)
     seen = np.array([run.fitted for run in runs])
@@ -302,7 +302,7 @@ def main() -> None:
     bases = {name: bases_without(key, runs, figures) for name, key in group_keys(runs, figures).items()}
     tables = fitted_tables(z, every, runs, figures)
     tables |= {"loader_images_per_s": loader, "errors": spreads(runs, by_name, bases)}
-    decoded(tables)
+    parse_constants(tables)
     write_file(TARGET, HEAD + to_toml(tables))
     write_left_out(runs, errors, by_name, bases)
     print(f"wrote {TARGET} and {LEFT_OUT}")

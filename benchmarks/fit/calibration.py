@@ -29,7 +29,7 @@ import numpy.typing as npt
 from scipy.optimize import least_squares
 
 from planner.device.rates.times import FITTED_KINDS as KINDS
-from planner.device.rates.times import fitted_times
+from planner.device.rates.times import step_times
 from planner.hardware import KernelRates
 from planner.model import Model
 from planner.model.catalog import load_model
@@ -46,7 +46,7 @@ def step_costs(model: Model, batch: int, training: bool = True) -> npt.NDArray[n
     for cost in range(COSTS):
         rates = {kind: 1.0 if at == cost else np.inf for at, kind in enumerate(KINDS)}
         unit = KernelRates(rates, float(cost == OVERHEAD), "estimated", "one cost at a time")
-        out[cost] = fitted_times(model, batch, unit, training=training).step_s
+        out[cost] = step_times(model, batch, unit, training=training).step_s
     out.flags.writeable = False
     return out
 

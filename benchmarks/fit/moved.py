@@ -34,7 +34,7 @@ from rates_solver import Solver
 
 from planner.calibrate.accelerator import to_toml
 from planner.device.rates import family_of, network_of
-from planner.device.recorded.rescale import relatives
+from planner.device.recorded.rescale import is_comparable
 from planner.files.regular_file import write_file
 from planner.validation.predict import kind_of
 
@@ -121,7 +121,7 @@ def rows_of(
                 "doublings": round(math.log2(b.batch / a.batch), 3),
             }
             for left in LEFT_OUT if kind == "device" else ("source",):
-                carried = left != "source" and relatives(a.device, b.device)
+                carried = left != "source" and is_comparable(a.device, b.device)
                 errors = without(left, other, entry if carried else None)
                 row[f"moved_{left}"] = round(float(errors[other] - errors[entry]), 4)
                 row[f"synthesis_{left}"] = round(float(without(left, other, None)[other]), 4)

@@ -47,7 +47,7 @@ from planner.device.rates import (
     kernels_of,
     matmul_flops,
 )
-from planner.device.rates.times import kernel_s, needs_conversion, step_of, update_bytes
+from planner.device.rates.times import kernel_s, needs_conversion, smooth_max, update_bytes
 from planner.model.layers import KERNEL_KINDS
 
 Array = npt.NDArray[np.float64]
@@ -290,8 +290,8 @@ class Problem:
             np.add.reduceat(self.launches * self.counts, self.starts),
             np.exp(by_name["floor"] + floor),
         )
-        step_s = step_of(device_s, launches * launch_s) + self.summed_s * slow
-        step_s = step_s + step_of(self.update_s * slow + self.updates * fixed_s, self.updates * launch_s)
+        step_s = smooth_max(device_s, launches * launch_s) + self.summed_s * slow
+        step_s = step_s + smooth_max(self.update_s * slow + self.updates * fixed_s, self.updates * launch_s)
         beside_s = self.communication_s
         step_s = np.maximum(step_s, beside_s) + self.taken * np.minimum(step_s, beside_s)
         # exposed time is known by the constants before the fit: no less than a tenth may be left of a step

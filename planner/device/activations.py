@@ -82,7 +82,7 @@ def saved_activations(
     compiled: bool = False,
     offloaded: bool = False,
 ) -> SavedActivations:
-    """Activations of one sample that live between its forward and its backward pass."""
+    """Activations of one sample that stay in memory between its forward and its backward pass."""
     layers = {layer.name: layer for layer in model.layers}
     region = {layer.name: recompute_region(layer, recompute) for layer in model.layers}
     stage = [layer for layer in model.layers if only is None or layer.name in only]
@@ -130,25 +130,24 @@ def saved_activations(
     for tensors in inside.values():
         for key in tensors.keys() & saved.keys():
             del tensors[key]
-    on_host = _on_host(saved, stage, layers) if offloaded else {}
+    on_host = _tensors_on_host(saved, stage, layers) if offloaded else {}
     saved = {key: size for key, size in saved.items() if key not in on_host}
     return SavedActivations(
-        _by_kind(saved, layers, len(stage)),
-        _moments(stage, layers, region, saved, inside),
+        _alive_by_kind(saved, layers, len(stage)),
+        _worst_moments(stage, layers, region, saved, inside),
         sum((size for size, _ in on_host.values()), NOTHING),
     )
 
 
-def _on_host(saved: _Tensors, stage: Sequence[Layer], layers: Mapping[str, Layer]) -> _Tensors:
-    """Saved tensors of blocks that live in host memory: all but those of two, the one whose backward pass
-    runs and the one that is fetched meanwhile."""
+def _tensors_on_host(saved: _Tensors, stage: Sequence[Layer], layers: Mapping[str, Layer]) -> _Tensors:
+    """Saved tensors held in host memory: those of all blocks except the last two, at work on the device."""
     blocks = list(dict.fromkeys(layer.block for layer in stage if layer.block is not None))
     resident = {None, *blocks[-2:]}
     return {key: size for key, size in saved.items() if layers[key[0]].block not in resident}
 
 
-def _by_kind(saved: _Tensors, layers: Mapping[str, Layer], at: int) -> dict[str, Kept]:
-    """Tensors alive while the backward pass is at a layer, by the kind of layer that made them."""
+def _alive_by_kind(saved: _Tensors, layers: Mapping[str, Layer], at: int) -> dict[str, Kept]:
+    """Tensors alive while the backward pass is at layer `at`, by the kind of layer that made them."""
     by_name: dict[str, Kept] = {}
     for (name, _), (size, first) in saved.items():
         if first <= at:
@@ -156,16 +155,16 @@ def _by_kind(saved: _Tensors, layers: Mapping[str, Layer], at: int) -> dict[str,
     return by_name
 
 
-def _moments(
+def _worst_moments(
     stage: Sequence[Layer],
     layers: Mapping[str, Layer],
     region: Mapping[str, str | None],
     saved: _Tensors,
     inside: Mapping[str, _Tensors],
 ) -> tuple[Alive, ...]:
-    """Worst moments of the backward pass: behind the last block, and in the rest."""
-    freed_at = _totals(saved, len(stage))
-    regions = {name: _totals(tensors, len(stage)) for name, tensors in inside.items()}
+    """Moments of peak memory in the backward pass: after the last block, and in the rest."""
+    freed_at = _alive_sums(saved, len(stage))
+    regions = {name: _alive_sums(tensors, len(stage)) for name, tensors in inside.items()}
     blocks = [at for at, layer in enumerate(stage) if layer.block is not None]
     last = max(blocks, default=len(stage) - 1)
     worst: dict[bool, tuple[float, int]] = {}
@@ -175,7 +174,7 @@ def _moments(
         worst[at > last] = max(worst.get(at > last, (-1.0, 0)), (size.bytes(2), at))
     return tuple(
         Alive(
-            _by_kind(saved, layers, at),
+            _alive_by_kind(saved, layers, at),
             regions.get(region[stage[at].name] or "", {at: NOTHING})[at],
             _workspace(stage[at], layers),
             at_loss,
@@ -184,8 +183,8 @@ def _moments(
     )
 
 
-def _totals(tensors: _Tensors, length: int) -> dict[int, Kept]:
-    """Sum of tensors alive while the backward pass is at each layer."""
+def _alive_sums(tensors: _Tensors, length: int) -> dict[int, Kept]:
+    """Total of tensors alive while the backward pass is at each layer."""
     first_read: dict[int, Kept] = {}
     for size, first in tensors.values():
         first_read[first] = first_read.get(first, NOTHING) + size
@@ -207,13 +206,13 @@ def _autocast_copy(layer: Layer, source: Layer) -> Kept | None:
 
 
 def _workspace(layer: Layer, layers: Mapping[str, Layer]) -> Kept:
-    """Gradients of the output and inputs of a layer."""
+    """Workspace of a layer's backward pass: gradients of its output and inputs."""
     read = sum(layers[name].output_elements for name in layer.inputs if not is_input(layers[name]))
     return kind_of(layer).working(layer, read)
 
 
 def recompute_named(name: str, framework: str | None = None) -> Recompute:
-    """Recompute mode of a name; `selective` depends on the training software, PyTorch by default."""
+    """Recompute mode with this name; `selective` depends on the training software, PyTorch by default."""
     if name == "selective":
         return "attention" if framework in MEGATRON else "per-op"
     for mode in RECOMPUTE_MODES:
@@ -223,12 +222,12 @@ def recompute_named(name: str, framework: str | None = None) -> Recompute:
 
 
 def usual_recompute(framework: str | None = None) -> tuple[Recompute, ...]:
-    """Recompute modes that users of a training software choose from, least first."""
+    """Recompute modes offered by a training software, those that recompute least first."""
     return ("none", recompute_named("selective", framework), "full")
 
 
 def recompute_region(layer: Layer, recompute: Recompute) -> str | None:
-    """Recomputed region of a layer; None if its activations are saved."""
+    """Name of the region in which a layer is recomputed; None if its activations are saved."""
     if recompute in {"full", "per-op"}:
         return layer.block
     return layer.name if recompute == "attention" and kind_of(layer).recompute_policy == "save" else None
@@ -236,7 +235,7 @@ def recompute_region(layer: Layer, recompute: Recompute) -> str | None:
 
 @memoize
 def policy_saved(model: Model, recompute: Recompute) -> frozenset[str]:
-    """Layers of recomputed regions whose output is saved, so that they run once."""
+    """Names of layers inside recomputed regions whose output is saved, so that they run once."""
     if recompute != "per-op":
         return frozenset()
     saved, products = set(), Counter[str]()
@@ -252,7 +251,7 @@ def policy_saved(model: Model, recompute: Recompute) -> frozenset[str]:
 
 
 def recomputed_layers(model: Model, recompute: Recompute, stops_early: bool = False) -> Flags:
-    """Flags of layers whose forward pass runs twice."""
+    """Boolean flag for each layer: whether its forward pass runs twice."""
     saved = policy_saved(model, recompute)
     flags = np.array(
         [recompute_region(layer, recompute) is not None and layer.name not in saved for layer in model.layers]
@@ -264,7 +263,7 @@ def recomputed_layers(model: Model, recompute: Recompute, stops_early: bool = Fa
 
 
 def _block_outputs(model: Model) -> list[int]:
-    """Indices of layers that only make the output of their block."""
+    """Indices of layers whose only use is to produce the output of their block."""
     outputs, block, is_open = [], None, False
     for index in reversed(range(len(model.layers))):
         layer = model.layers[index]

@@ -23,7 +23,7 @@ INPUT = Resource.link("input")
 
 
 def reads_images(model: Model) -> bool:
-    """Whether samples are images of a size that is stored as JPEG."""
+    """Whether samples are images large enough to be stored as JPEG files."""
     if not model.layers or model.sequence_length is not None:
         return False
     shape = model.layers[0].output_shape
@@ -31,19 +31,19 @@ def reads_images(model: Model) -> bool:
 
 
 def decoded_per_s(processes: float) -> float:
-    """Images per second that loader processes decode, each on a vCPU of its own."""
+    """Images per second decoded by this number of loader processes, one per vCPU."""
     from planner.device.rates import constants
 
     return constants().loader_images_per_s / LOADER_PROCESSES * processes
 
 
 def input_wait_s(samples: float, step_s: float, samples_per_s: float) -> float:
-    """Seconds that a step waits for its samples beside what it takes without them."""
+    """Seconds that a step waits for its samples after computing."""
     return max(samples / samples_per_s - step_s, 0.0)
 
 
-def limited(prediction: Prediction, samples_per_s: float) -> Prediction:
-    """A prediction whose devices wait for input that arrives at this rate."""
+def limited_by_input(prediction: Prediction, samples_per_s: float) -> Prediction:
+    """The prediction with throughput capped at the rate at which samples arrive."""
     step_samples = prediction.samples_per_s * prediction.step_s
     wait_s = input_wait_s(step_samples, prediction.step_s, samples_per_s)
     if wait_s <= 0:

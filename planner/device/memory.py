@@ -103,17 +103,17 @@ class PeakMemory:
 
     @property
     def fragmentation_bytes(self) -> float:
-        """Fragmentation on a device with room to spare."""
+        """Bytes lost to fragmentation on a device with room to spare."""
         return self.allocated_bytes * (FRAGMENTATION - 1)
 
     @property
     def total_bytes(self) -> float:
-        """Peak as `nvidia-smi` shows it on a device with room to spare."""
+        """Peak bytes as `nvidia-smi` shows them on a device with room to spare."""
         return self.allocated_bytes * FRAGMENTATION + self.framework_bytes
 
     @property
     def required_bytes(self) -> float:
-        """Memory needed to avoid running out."""
+        """Bytes of device memory needed to avoid running out."""
         return self.allocated_bytes * self.least_fragmentation + self.framework_bytes
 
 
@@ -152,13 +152,13 @@ class Footprint:
     host_saved_bytes: float = 0.0  # activations per sample
 
     def host_bytes(self, batch: int, shares: Shares = WHOLE) -> float:
-        """Host memory for the offloaded parts of one device."""
+        """Bytes of host memory for the offloaded parts of one device."""
         samples = batch * shares.activations * max(shares.in_flight, 1.0)
         optimizer, parameters = self.host_optimizer_bytes, self.host_parameters_bytes
         return optimizer * shares.optimizer + parameters * shares.parameters + self.host_saved_bytes * samples
 
     def peak(self, batch: int, shares: Shares = WHOLE, device_kind: DeviceKind = "gpu") -> PeakMemory:
-        """Peak memory of one device for a micro-batch."""
+        """Peak memory of one device for a micro-batch of `batch` samples."""
         if batch < 1:
             raise BadInput(f"batch is {batch}; it must be at least one sample")
         samples = batch * shares.activations
@@ -184,8 +184,7 @@ class Footprint:
     def affine(
         self, shares: Shares = WHOLE, device_kind: DeviceKind = "gpu"
     ) -> tuple[tuple[float, float], ...]:
-        """(fixed bytes, bytes per sample) at each of the moments; `peak(batch, ...).required_bytes` is the
-        largest."""
+        """(fixed bytes, bytes per sample) for each moment; the largest sum is the peak's `required_bytes`."""
         waste, framework = self.least_fragmentation, framework_bytes(device_kind, shares.communicators)
         states = self._parameters(shares) + shares.buffers_bytes
         others = self.saved_bytes * (max(shares.in_flight, 1.0) - 1)  # of other micro-batches
@@ -198,12 +197,12 @@ class Footprint:
         )
 
     def _parameters(self, shares: Shares) -> float:
-        """Bytes of parameters; units gathered from shards count as buffers."""
+        """Bytes of parameters on the device; units gathered from shards count as buffers."""
         units = self.units_bytes if shares.parameters == 1 else 0.0
         return self.parameters_bytes * shares.parameters + units
 
     def _states(self, moment: Moment, shares: Shares) -> tuple[float, float]:
-        """Bytes of gradients and optimizer state at a moment."""
+        """(Gradient bytes, optimizer state bytes) on the device at a moment."""
         has_gradients = moment.gradients or shares.accumulates
         # FSDP's shards of parameters are the master copy, and those of gradients are in fp32 as they are.
         converts = moment.fp32_gradients and shares.optimizer < 1 and shares.parameters == 1
@@ -214,8 +213,7 @@ class Footprint:
         )
 
     def largest_batch(self, device: Device, shares: Shares = WHOLE, host_bytes: float = math.inf) -> int:
-        """The largest micro-batch that fits on a device and in its part of host memory; 0 if not even one
-        sample does."""
+        """Largest micro-batch that fits in device memory and `host_bytes`; 0 if no sample does."""
         fixed = self.host_bytes(0, shares)
         limits = [(fixed, self.host_bytes(1, shares) - fixed, host_bytes)]
         usable = usable_bytes(device)
@@ -230,18 +228,17 @@ class Footprint:
 
 
 def framework_bytes(device_kind: DeviceKind, communicators: int = 0) -> float:
-    """Memory of the framework itself, with the buffers of process groups on GPUs."""
+    """Bytes used by the framework itself, plus the buffers of process groups on GPUs."""
     return FRAMEWORK_BYTES[device_kind] + (COMMUNICATOR_BYTES * communicators if device_kind == "gpu" else 0)
 
 
 def usable_bytes(device: Device) -> float:
-    """Device memory available to a training process."""
+    """Bytes of device memory available to a training process."""
     return device.memory_bytes * USABLE[device.kind]
 
 
 def usual_optimizer(model: Model) -> str:
-    """The one that a training method names, else Adam for networks over sequences, SGD with momentum for the
-    rest."""
+    """Name of the default optimizer: the training method's, else Adam for sequences, else momentum SGD."""
     if model.training is not None and model.training.optimizer is not None:
         return model.training.optimizer
     return "momentum" if model.sequence_length is None else "adam"
@@ -260,10 +257,9 @@ def footprint(
     loss: str = "eager",
     only: frozenset[str] | None = None,
 ) -> Footprint:
-    """The memory footprint of a model, or of the layers in `only`, a pipeline's stage. `optimizer` is by
-    default the usual one of the network. `flash` overrides what the model says of attention, `gradient_bytes`
-    what the precision says of gradients that are accumulated; `loss` is one of `planner.model.layers.LOSSES`.
-    """
+    """The memory footprint of a model, or of the layers in `only` (a pipeline stage). `optimizer` defaults
+    to the usual one of the network. `flash` overrides the model's attention, `gradient_bytes` the
+    precision's width of accumulated gradients; `loss` is one of `planner.model.layers.LOSSES`."""
     row = optimizer_named(optimizer or usual_optimizer(model))
     if recompute not in RECOMPUTE_MODES:
         raise BadInput(f"recompute is {recompute!r}; allowed: {', '.join(RECOMPUTE_MODES)}")
@@ -271,7 +267,7 @@ def footprint(
     narrow = autocast and width < _FP32_BYTES
     if loss != "eager":
         model = with_loss(model, loss)
-    method = settings_of(model)
+    method = method_settings(model)
     offload = method.offload
     saved = saved_activations(
         model, recompute, flash, narrow, only, compiled=method.compiled, offloaded="activations" in offload
@@ -309,13 +305,14 @@ def footprint(
 
 
 def _units_at_work_bytes(model: Model, parameter_bytes: float) -> float:
-    """Parameters of the two largest neighbouring units: one computes while the next is fetched."""
+    """Parameter bytes of the two largest neighbouring units: one computes while the next is fetched."""
     chain = chain_of(model)
     sizes = chain.elements * parameter_bytes + chain.frozen_bytes
     return float((sizes[:-1] + sizes[1:]).max()) if chain.length > 1 else float(sizes.sum())
 
 
 def _moment(alive: Alive, width: float, saved_width: float) -> Moment:
+    """Bytes per sample at one moment of the backward pass."""
     by_kind = {kind: part.bytes(saved_width) for kind, part in alive.by_kind.items()}
     if alive.recomputed != NOTHING:
         by_kind[RECOMPUTED] = alive.recomputed.bytes(width)
@@ -325,7 +322,7 @@ def _moment(alive: Alive, width: float, saved_width: float) -> Moment:
 def stored_tensors(
     model: Model, only: frozenset[str] | None = None
 ) -> tuple[tuple[Tensor, ...], tuple[Tensor, ...]]:
-    """Tensors inside the blocks of a model, and outside of them."""
+    """Trained and frozen tensors of a model in two tuples: inside its blocks, and outside of them."""
     places: dict[str, tuple[Tensor, str | None]] = {}
     for layer in model:
         if only is None or layer.name in only:
@@ -336,19 +333,18 @@ def stored_tensors(
 
 
 def host_memory_bytes(model: Model, hardware: Hardware, workers: int) -> float:
-    """Host memory for what each of so many devices of a machine offloads; infinite where nothing is offloaded
-    or nobody says, none where the host is the device."""
-    if not settings_of(model).offload or hardware.memory_bytes is None:
+    """Host memory in bytes for each worker's offload; infinite if unlimited or unknown, 0 on CPU devices."""
+    if not method_settings(model).offload or hardware.memory_bytes is None:
         return math.inf
     if hardware.device.kind == "cpu":
         return 0.0
     return hardware.memory_bytes * USABLE_HOST / min(workers, hardware.device_count)
 
 
-def offloading(model: Model, parts: tuple[str, ...]) -> Model:
-    """Training settings with these parts in host memory."""
-    return replace(model, training=replace(settings_of(model), offload=parts))
+def with_offload(model: Model, parts: tuple[str, ...]) -> Model:
+    """The model with these parts of its training state offloaded to host memory."""
+    return replace(model, training=replace(method_settings(model), offload=parts))
 
 
-def settings_of(model: Model) -> MethodSettings:
+def method_settings(model: Model) -> MethodSettings:
     return model.training or MethodSettings()

@@ -23,7 +23,7 @@ from typing import TYPE_CHECKING
 
 from planner.device.activations import Recompute
 from planner.device.computation import BACKWARD, FORWARD, Computation
-from planner.device.memory import OFFLOADED, WHOLE, Shares, footprint, settings_of
+from planner.device.memory import OFFLOADED, WHOLE, Shares, footprint, method_settings
 from planner.errors import BadInput
 from planner.model import Model
 
@@ -57,7 +57,7 @@ class OffloadTimes:
 
 
 def offload_parts(names: Sequence[str]) -> tuple[str, ...]:
-    """Offloaded parts by their names, in order; parameters on the host are updated there."""
+    """Validated parts to offload, in order; offloading parameters adds the optimizer."""
     for name in names:
         if name not in OFFLOADED:
             raise BadInput(f"--offload is {name!r}; it is one or several of {', '.join(OFFLOADED)}")
@@ -66,7 +66,7 @@ def offload_parts(names: Sequence[str]) -> tuple[str, ...]:
 
 
 def pcie_bytes_per_s(device: Device) -> float:
-    """Line rate of a PCIe slot in each direction, by year of the device unless published."""
+    """PCIe line rate of a device in bytes per second each way: published, or assumed from its year."""
     if device.pcie_bytes_per_s is not None:
         return device.pcie_bytes_per_s
     year = device.year or 2020
@@ -75,7 +75,7 @@ def pcie_bytes_per_s(device: Device) -> float:
 
 
 def host_link(hardware: Hardware, workers: int) -> HostLink:
-    """Share of the host for each of several devices of a machine."""
+    """Copy rate and update rate that each of `workers` devices gets from its host."""
     devices = min(workers, hardware.device_count)
     vcpus = hardware.vcpus or ASSUMED_VCPUS * hardware.device_count
     updates_per_s = min(UPDATES_PER_VCPU * vcpus, MOST_UPDATES_PER_S) / devices
@@ -92,9 +92,9 @@ def with_memory_settings(
     recompute: Recompute = "none",
     shares: Shares = WHOLE,
 ) -> Computation:
-    """The computation of a micro-batch, with what its offload and its eight-bit activations add. `shard`: the
-    layers of a replica as one device has them, of which a pipeline stage computes some."""
-    settings = settings_of(shard)
+    """The computation of a micro-batch, lengthened by its offload and eight-bit activations. `shard` holds
+    the layers of a replica as one device has them, of which a pipeline stage computes some."""
+    settings = method_settings(shard)
     if not settings.offload and settings.activations is None:
         return computation
     memory = footprint(shard, computation.precision, recompute=recompute)
@@ -107,14 +107,14 @@ def with_memory_settings(
         saved_bytes = (memory.saved_bytes + memory.host_saved_bytes) * batch * stage
         packing_s = PACKING_PASSES * saved_bytes / hardware.device.memory_bytes_per_s
         times = OffloadTimes(times.forward_s + packing_s, times.backward_s + packing_s, times.update_s)
-    return _lengthened(computation, settings.offload, times)
+    return _with_exposed_copies(computation, settings.offload, times)
 
 
 def offload_times(
     computation: Computation, parts: Sequence[str], link: HostLink, shares: Shares, saved_bytes: float
 ) -> OffloadTimes:
-    """What offload adds to a micro-batch and to an update. `saved_bytes` are the activations of a micro-batch
-    that go to the host."""
+    """Seconds that offload adds to the passes of a micro-batch and to the update. `saved_bytes` are the
+    activations of a micro-batch that move to the host."""
     precision = computation.precision
     elements = computation.elements
     weights = elements * precision.parameter_bytes + sum(each.frozen_bytes for each in computation.parameters)
@@ -131,8 +131,8 @@ def offload_times(
     return OffloadTimes(max(exposed_forward, 0.0), max(exposed_backward, 0.0), update_s)
 
 
-def _lengthened(computation: Computation, parts: Sequence[str], times: OffloadTimes) -> Computation:
-    """The computation of a micro-batch with exposed copies added to its passes and the update on the host."""
+def _with_exposed_copies(computation: Computation, parts: Sequence[str], times: OffloadTimes) -> Computation:
+    """The computation with exposed copies added to its passes, and with the host's optimizer time."""
     factors = computation.role.astype(float) * 0 + 1
     for role, added_s in ((FORWARD, times.forward_s), (BACKWARD, times.backward_s)):
         if added_s:
@@ -148,5 +148,5 @@ def _lengthened(computation: Computation, parts: Sequence[str], times: OffloadTi
 
 
 def _pass_s(computation: Computation, role: int) -> float:
-    """Mean seconds of the ops of a pass."""
+    """Mean seconds per step of all ops with a role."""
     return float(computation.durations_s[:, computation.role == role].sum(axis=1).mean())

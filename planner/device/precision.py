@@ -36,13 +36,13 @@ class Precision:
 
     @property
     def ddp_gradient_bytes(self) -> int:
-        """Width of the gradients that DDP and Megatron all-reduce: that of the parameters that the optimizer
-        updates. Under torch.autocast, which is how mixed precision is trained since Apex is retired,
-        parameters are fp32, and so are `.grad` and DDP's buckets; Megatron sums in fp32 main gradients."""
+        """Bytes per gradient element all-reduced by DDP and Megatron: the width of the updated parameters.
+        Under torch.autocast parameters, `.grad` and DDP's buckets are fp32; Megatron sums in fp32 main
+        gradients."""
         return self.master_bytes or self.gradient_bytes
 
     def __hash__(self) -> int:
-        """Precisions are parts of many keys, and hardly two have the same name."""
+        """Hash of the name alone; precisions are parts of many cache keys."""
         return hash(self.name)
 
 
@@ -57,7 +57,7 @@ PRECISIONS = {precision.name: precision for precision in (FP32, TF32, FP16, BF16
 
 
 def precision_named(name: str) -> Precision:
-    """The precision of a name; an error lists the names."""
+    """The precision with this name; unknown names are refused with a list of known ones."""
     if name not in PRECISIONS:
         raise unknown_name("precision", name, PRECISIONS)
     return PRECISIONS[name]
@@ -98,14 +98,14 @@ OPTIMIZERS = {
 
 
 def optimizer_named(name: str) -> Optimizer:
-    """The optimizer of a name; an error lists the names."""
+    """The optimizer with this name; unknown names are refused with a list of known ones."""
     if name not in OPTIMIZERS:
         raise unknown_name("optimizer", name, OPTIMIZERS, hint="one of " + ", ".join(OPTIMIZERS))
     return OPTIMIZERS[name]
 
 
 def state_bytes(optimizer: Optimizer, hidden: Iterable[Tensor], others: Iterable[Tensor]) -> float:
-    """State of trained tensors: `hidden` are those inside the model's blocks."""
+    """Bytes of optimizer state for trained tensors; `hidden` are those inside the model's blocks."""
     total = sum(optimizer.state_bytes * tensor.trained_elements for tensor in others)
     for tensor in hidden:
         each = optimizer.matrix_state_bytes if len(tensor.shape) > 1 else None
@@ -114,8 +114,8 @@ def state_bytes(optimizer: Optimizer, hidden: Iterable[Tensor], others: Iterable
 
 
 def orthogonalization_flops(optimizer: Optimizer, hidden: Iterable[Tensor]) -> float:
-    """Arithmetic of an update: Newton-Schulz steps of A = X X', B = b A + c A A and X <- a X + B X for each
-    matrix X (m x n, m <= n): 4 m m n + 2 m m m a step."""
+    """FLOPs of orthogonalization per update (Muon), 0 for other optimizers. Each matrix X (m x n, m <= n)
+    takes Newton-Schulz steps A = X X', B = b A + c A A, X <- a X + B X of 4 m m n + 2 m m m FLOPs."""
     if not optimizer.orthogonalizes:
         return 0.0
     flops = 0.0

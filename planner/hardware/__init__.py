@@ -317,8 +317,7 @@ class Market:
 
 
 def machines_from_files(words: Iterable[str]) -> tuple[Hardware, ...]:
-    """Machines loaded from the hardware files named in `words`. Two files that define different machines
-    under the same name are refused."""
+    """Machines from the hardware files among `words`; two different ones of one name are refused."""
     from planner.files.regular_file import looks_like_path
     from planner.hardware.catalog import load_hardware
 

@@ -74,9 +74,8 @@ def curves(name: str, collective: str | None = None) -> tuple[Curve, ...]:
 
 @memoize
 def nccl_latencies_us() -> dict[tuple[str, str, str, str], float]:
-    """Latencies in NCCL's own cost model in microseconds, by constant, link, algorithm and protocol.
-    They give 15.2 us for a small all-reduce on 8 H100 (16.0 measured) and fail for Blackwell (15 against
-    26)."""
+    """Latencies in NCCL's own cost model in microseconds, by constant, link, algorithm and protocol. They
+    give 15.2 us for a small all-reduce on 8 H100 (16.0 measured) and fail for Blackwell (15 against 26)."""
     return {
         (row["constant"], row["link"], row["algorithm"], row["protocol"]): float(row["value"])
         for row in _read_csv("nccl.csv")

@@ -238,11 +238,11 @@ def computation_error(
     model: Model, hardware: Hardware, precision: Precision, framework: str | None = None
 ) -> Error | None:
     """The expected error of the computation time, by the basis of its rates; None if unknown."""
-    from planner.device.rates import error_of, network_of
+    from planner.device.rates import model_error, network_of
     from planner.device.rates.times import computation_s
 
     if uses_kernel_rates(hardware, precision, fitted=False):
         return None  # a CPU, or rates of the user's own
     if uses_kernel_rates(hardware, precision, fitted=framework is None):
-        return error_of("fitted", network_of(model), experts=model.has_experts)
+        return model_error("fitted", network_of(model), experts=model.has_experts)
     return computation_s(model, 1, hardware.device, precision).error

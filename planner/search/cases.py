@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from planner.device.computation import Computation
-from planner.device.input import decoded_per_s, limited, reads_images
+from planner.device.input import decoded_per_s, limited_by_input, reads_images
 from planner.device.memory import WHOLE, Shares
 from planner.hardware.prices.cost import Paid, energy_per_hour, rental_cost
 from planner.model import Floats, Model
@@ -79,9 +79,9 @@ class Cases:
         return self.market.once(("device", machine), lambda: repr((hardware.device, hardware.kernels)))
 
     def _made(self, plan: Plan) -> Computation:
-        from planner.device.computation import accumulated
+        from planner.device.computation import repeat_passes
 
-        return accumulated(self._micro_batch(plan), plan.accumulate)
+        return repeat_passes(self._micro_batch(plan), plan.accumulate)
 
     def _micro_batch(self, plan: Plan, *, brief: bool = False) -> Computation:
         """Computation of one micro-batch; `brief` synthesizes one step without variation, for bounds."""
@@ -156,7 +156,7 @@ class Cases:
         """Multiplies a prediction by its measured correction, or caps it at the input pipeline's rate."""
         result = self.factor(plan)
         if result is None:
-            return limited(prediction, self.input_samples_per_s(plan))
+            return limited_by_input(prediction, self.input_samples_per_s(plan))
         times = result.value
         return replace(
             prediction,

@@ -17,7 +17,7 @@ from planner.device.memory import (
     Shares,
     footprint,
     host_memory_bytes,
-    settings_of,
+    method_settings,
     stored_tensors,
     usable_bytes,
     usual_optimizer,
@@ -260,7 +260,7 @@ class Offloaded(Fact):
 
 def offloaded(plan: Plan, model: Model, site: Site) -> Offloaded | None:
     """Training state that a plan keeps in host memory; None if nothing is offloaded."""
-    parts = settings_of(model).offload
+    parts = method_settings(model).offload
     if not parts:
         return None
     from planner.device.offload import host_link

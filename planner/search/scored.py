@@ -69,10 +69,10 @@ class ScoredPlan:
         """The 90% range of throughput in samples per second; None if the model's error is unknown."""
         if self.error is None:
             return None
-        from planner.device.rates import combined
+        from planner.device.rates import rate_range
 
         half = (self.prediction.samples_per_s_high - self.prediction.samples_per_s_low) / 2
-        low, high = combined(self.samples_per_s, half, self.error)
+        low, high = rate_range(self.samples_per_s, half, self.error)
         return low, max(min(high, self.most_samples_per_s), self.samples_per_s)
 
     @property

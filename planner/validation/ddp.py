@@ -24,7 +24,7 @@ from typing import Any
 
 import numpy as np
 
-from planner.device.computation import BACKWARD, FORWARD, Computation, Parameter, Variation, steadied
+from planner.device.computation import BACKWARD, FORWARD, Computation, Parameter, Variation, median_steps
 from planner.device.recorded.importers import import_computation
 from planner.hardware import Device, Market, bare_machine
 from planner.memoize import memoize
@@ -213,14 +213,14 @@ def computation_of(config: RunConfig, workers: int = 1) -> Computation:
         return configured_computation(config)
     imported = import_computation([config.trace], batch=1, model=config["model"])
     if config["mode"] == "fsdp2":
-        return group_by_unit(steadied(block_on_collectives(imported, config, workers)), config)
-    traced = steadied(imported)
+        return group_by_unit(median_steps(block_on_collectives(imported, config, workers)), config)
+    traced = median_steps(imported)
     sigma = config.get("jitter_sigma", 0.0)
     if not sigma:
         return traced
     stated = config["compute_s"] * config.get("accum", 1) / traced.durations_s.sum()
     mean = replace(traced, durations_s=traced.durations_s * stated)
-    return steadied(mean, Variation(sigma, 0.0), steps=ROWS)
+    return median_steps(mean, Variation(sigma, 0.0), steps=ROWS)
 
 
 def configured_computation(config: RunConfig) -> Computation:

@@ -16,7 +16,7 @@ import numpy as np
 
 from planner.device.computation.synthesis import kernel_rates
 from planner.device.rates import constants, family_of, network_of
-from planner.device.rates.times import fitted_times
+from planner.device.rates.times import step_times
 from planner.hardware import Hardware
 from planner.hardware.catalog import hardware_names, load_hardware
 from planner.memoize import memoize
@@ -48,7 +48,7 @@ class Published:
 
     def predicted(self, factor: float = 1.0) -> float:
         rates = kernel_rates(machine(self.device))
-        step = fitted_times(network(self.model), self.batch, rates, training=self.role != "forward").step_s
+        step = step_times(network(self.model), self.batch, rates, training=self.role != "forward").step_s
         return self.batch / (step * factor)
 
 

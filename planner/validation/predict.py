@@ -13,9 +13,9 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from planner.answers.anatomy import step_breakdown
-from planner.device.computation import Computation, accumulated, steadied
+from planner.device.computation import Computation, median_steps, repeat_passes
 from planner.device.computation.synthesis import calibrated_computation
-from planner.device.rates import Error, basis_of, constants, error_of, network_of
+from planner.device.rates import Error, constants, model_error, network_of, prediction_basis
 from planner.device.rates.times import computation_s, framework_named
 from planner.errors import BadInput
 from planner.hardware import Fabric, Hardware, bare_machine
@@ -102,7 +102,7 @@ def _error(run: Run, basis: str | None = None) -> Error:
     assert run.device is not None
     assert run.precision is not None
     network = network_of(run.model)
-    return error_of(basis or basis_of(run.device, run.precision, network, constants()), network)
+    return model_error(basis or prediction_basis(run.device, run.precision, network, constants()), network)
 
 
 def _single_device_step(run: Run) -> RunStep:
@@ -134,7 +134,7 @@ def _single_device_step(run: Run) -> RunStep:
 def _distributed_step(run: Run) -> RunStep:
     assert run.model is not None
     site = site_of(run)
-    computation = accumulated(micro_batch_of(run, site), run.accumulate)
+    computation = repeat_passes(micro_batch_of(run, site), run.accumulate)
     replicas = data_parallel_group(site)
     assert run.layout is not None
     exposed = 0.0
@@ -170,8 +170,8 @@ def micro_batch_of(run: Run, site: Site) -> Computation:
             optimizer=software.optimizer,
             channels_last=software.channels_last,
         )
-        return steadied(made)
-    return steadied(
+        return median_steps(made)
+    return median_steps(
         device_computation(
             run.model,
             run.batch,

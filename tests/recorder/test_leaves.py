@@ -10,7 +10,7 @@ from recorded_examples import loaded
 
 from planner.device.recorded.importers import kineto, pytorch
 from planner.device.recorded.importers.events import Spans
-from planner.device.recorded.importers.leaves import Leaf, Shapes, leaf_of, moving, parts_of
+from planner.device.recorded.importers.leaves import Leaf, Shapes, moving_leaf, multiplying_leaf, parts_of
 from planner.simulator.step import WORKER
 from planner.simulator.step.recorded import Facts
 
@@ -21,7 +21,7 @@ def demand(
     name: str, dims: list[Any], types: tuple[str, ...] = (), values: tuple[str, ...] = (), **more: Any
 ) -> Leaf:
     shapes = Shapes(dims, list(types or ("float",) * len(dims)), list(values))
-    leaf = leaf_of(name, shapes, more.get("weights", set()), tf32=more.get("tf32", False))
+    leaf = multiplying_leaf(name, shapes, more.get("weights", set()), tf32=more.get("tf32", False))
     assert leaf is not None
     return leaf
 
@@ -72,9 +72,9 @@ def test_attention_is_halved_by_a_mask() -> None:
 
 def test_other_calls_move_their_inputs_and_views_move_nothing() -> None:
     shapes = Shapes([[8, 4], [8, 4], []], ["float", "float", "Scalar"], [])
-    assert moving("aten::add", shapes).demand[4] == 3 * 8 * 4 * 4
-    assert moving("aten::view", shapes).kind == "overhead"
-    assert moving("aten::item", Shapes()).kind == "overhead"
+    assert moving_leaf("aten::add", shapes).demand[4] == 3 * 8 * 4 * 4
+    assert moving_leaf("aten::view", shapes).kind == "overhead"
+    assert moving_leaf("aten::item", Shapes()).kind == "overhead"
 
 
 def test_short_kernels_are_overhead_and_shares_belong_to_the_op() -> None:
@@ -98,11 +98,11 @@ def test_short_kernels_are_overhead_and_shares_belong_to_the_op() -> None:
 
 def test_spans_are_joined_and_cut() -> None:
     spans = Spans([(5, 7), (0, 2), (1, 3)])
-    assert spans.within(0, 10) == 5
-    assert spans.within(2, 6) == 2
-    assert spans.holds(0, 3)
-    assert not spans.holds(2, 6)
-    assert spans.common(Spans([(2, 6)])) == [(2, 3), (5, 6)]
+    assert spans.covered_us(0, 10) == 5
+    assert spans.covered_us(2, 6) == 2
+    assert spans.contains(0, 3)
+    assert not spans.contains(2, 6)
+    assert spans.intersection(Spans([(2, 6)])) == [(2, 3), (5, 6)]
 
 
 def call(

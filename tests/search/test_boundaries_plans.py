@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from planner.device.input import limited, reads_images
+from planner.device.input import limited_by_input, reads_images
 from planner.device.precision import FP32
 from planner.errors import BadInput
 from planner.hardware import Device, Market, bare_machine
@@ -311,8 +311,8 @@ def test_input_limits_a_prediction_from_below_its_throughput_on() -> None:
     simulations = Simulations(cases)
     with executor_of(jobs=1) as pool:
         prediction = simulations.predict_all([plan], pool, "glance")[0]
-    assert limited(prediction, prediction.samples_per_s) is prediction
-    capped = limited(prediction, 0.8 * prediction.samples_per_s)
+    assert limited_by_input(prediction, prediction.samples_per_s) is prediction
+    capped = limited_by_input(prediction, 0.8 * prediction.samples_per_s)
     assert capped.samples_per_s == pytest.approx(0.8 * prediction.samples_per_s)
     assert capped.input_s == pytest.approx(0.25 * prediction.step_s)
 

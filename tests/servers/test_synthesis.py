@@ -6,7 +6,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from planner.device.computation.synthesis import computation_for
-from planner.device.rates.times import FITTED_KINDS, fitted_times
+from planner.device.rates.times import FITTED_KINDS, step_times
 from planner.errors import BadInput
 from planner.hardware import Device, Hardware, KernelRates, bare_machine
 from planner.model import Layer, Model, Tensor
@@ -165,7 +165,7 @@ def test_bytes_and_times_are_conserved(width, batch, servers, rule, parsing):
     assert not profile.bytes[~profile.is_transfer].any()
     assert not profile.durations_s[:, profile.is_transfer].any()
     computes = np.array([name.endswith(("/forward", "/backward")) for name in profile.names])
-    times = fitted_times(model, batch, RATES)
+    times = step_times(model, batch, RATES)
     trained = [layer.name != "shrink" for layer in model.layers]
     expected = times.forward_s.sum() + times.backward_s[trained].sum()
     assert profile.durations_s[0, computes].sum() == pytest.approx(expected, rel=1e-12)
@@ -179,16 +179,16 @@ def test_bytes_and_times_are_conserved(width, batch, servers, rule, parsing):
 @given(first=st.integers(1, 200), gap=st.integers(1, 200))
 def test_step_time_is_affine_in_batch(first, gap):
     model = branching()
-    a, b, c = (fitted_times(model, batch, RATES).step_s for batch in (first, first + gap, first + 2 * gap))
+    a, b, c = (step_times(model, batch, RATES).step_s for batch in (first, first + gap, first + 2 * gap))
     assert c - b == pytest.approx(b - a, rel=1e-9)
-    assert a > fitted_times(model, first, RATES, training=False).step_s
+    assert a > step_times(model, first, RATES, training=False).step_s
 
 
 def test_time_of_one_convolution_by_hand():
     layer = Layer(
         "c", "conv", ("x",), (10, 10, 20), (Tensor("w", (3, 3, 5, 20)),), 90_000, (3, 3), (1, 1), 500
     )
-    times = fitted_times(Model("one", (Layer("d", "relu", (), (10, 10, 5)), layer)), 8, RATES)
+    times = step_times(Model("one", (Layer("d", "relu", (), (10, 10, 5)), layer)), 8, RATES)
     moved = (500 + 2000) * 4
     rest = 50e-6 + (8 * moved + 3600) / 5e11
     assert times.forward_s[1] == pytest.approx(8 * 90_000 / 14e12 + rest)
@@ -198,7 +198,7 @@ def test_time_of_one_convolution_by_hand():
 def test_normalisation_reads_its_input_once_more_in_training():
     norm = Layer("n", "batch_norm", (), (10, 10, 5), (Tensor("n/beta", (5,)),), input_elements=500)
     model = Model("one", (norm,))
-    times = [fitted_times(model, 8, RATES, training=flag).forward_s[0] for flag in (True, False)]
+    times = [step_times(model, 8, RATES, training=flag).forward_s[0] for flag in (True, False)]
     assert times[0] - times[1] == pytest.approx(8 * 500 * 4 / 5e11)
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from planner.device.computation import accumulated
+from planner.device.computation import repeat_passes
 from planner.device.rates.times import framework_named
 from planner.model import AttentionShape
 from planner.parallel.data.fsdp import Sharded
@@ -217,7 +217,7 @@ def test_run_is_predicted_as_plans_are(id: str) -> None:
     step, site = predicted(first), site_of(first)
     assert isinstance(step, RunStep)
     group = data_parallel_group(site)
-    computation = accumulated(micro_batch_of(first, site), first.accumulate)
+    computation = repeat_passes(micro_batch_of(first, site), first.accumulate)
     drawn = simulate_case(exchange_of(first, group).lower(computation, group), Effort(max_steps=400))
     assert step.seconds == pytest.approx(computation.batch * group.workers / drawn.samples_per_s, rel=0.015)
     assert step.slower > 1.005

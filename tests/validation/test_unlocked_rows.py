@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import pytest
 
-from planner.device.rates import error_of, network_of
+from planner.device.rates import model_error, network_of
 from planner.model.layers import workloads
 from planner.validation.networks import network_named
 from planner.validation.predict import RunStep, predicted
@@ -48,8 +48,8 @@ def test_networks_are_of_three_kinds(name: str, kind: str) -> None:
 
 
 def test_networks_of_another_kind_have_wider_ranges() -> None:
-    assert error_of("new kind", "other").q90 > 1.5 * error_of("new kind", "cnn").q90
-    assert error_of("matmul", "other").q90 >= error_of("new kind", "other").q90
+    assert model_error("new kind", "other").q90 > 1.5 * model_error("new kind", "cnn").q90
+    assert model_error("matmul", "other").q90 >= model_error("new kind", "other").q90
 
 
 def test_frozen_layers_of_a_recipe_have_no_backward_pass() -> None:

@@ -75,7 +75,7 @@ class Variation:
     op_sigma: float = 0.03
 
     def factors(self, steps: int, ops: int, seed: int) -> Floats:
-        """Factors by step and op."""
+        """Random factors on durations, as an array of steps x ops."""
         if not self.step_sigma and not self.op_sigma:
             return np.ones((steps, ops))
         random = np.random.default_rng(seed)
@@ -154,7 +154,7 @@ class Computation:
 
     @property
     def elements(self) -> int:
-        """Elements of all parameters."""
+        """Number of elements of all parameters."""
         return sum(parameter.elements for parameter in self.parameters)
 
     def deps(self, op: int) -> tuple[int, ...]:
@@ -162,7 +162,7 @@ class Computation:
 
     @cached_property
     def op_roles(self) -> npt.NDArray[np.uint8]:
-        """Role of each op in a step breakdown, more specific than its pass."""
+        """Role of each op in a step breakdown; recompute, sums and waits have roles of their own."""
         roles = self.role.copy()
         if self.work is not None:
             for work, role in WORK_ROLES.items():
@@ -176,18 +176,18 @@ class Computation:
         return Shape(self.names, deps, self.parameters, self.precision, *columns, self.layers)
 
     def varied(self, once_s: Sequence[float] | Floats) -> Floats:
-        """Durations by step and op, from those without variation."""
+        """Durations in seconds by step and op, from durations without variation."""
         once = np.asarray(once_s, np.float64)
         return once * self.variation.factors(self.steps, len(once), self.seed)
 
 
-def block_of(layer: Layer) -> str:
+def unit_name(layer: Layer) -> str:
     """Name of the unit that a layer belongs to: its block, else its scope, else the layer that it follows."""
     return layer.block or layer.scope or layer.follows or layer.name
 
 
-def ops_of(computation: Computation) -> object:
-    """Data derived from ops and parameters alone, shared by all computations of a layout."""
+def layout_key(computation: Computation) -> object:
+    """Cache key shared by all computations with the same ops and parameters, whatever their durations."""
     return computation.layout or computation
 
 
@@ -196,7 +196,7 @@ MOST_RUNS = 3
 ROWS = 64  # steps that stand for a distribution of durations
 
 
-def accumulated(computation: Computation, micro_batches: int, most: int = MOST_RUNS) -> Computation:
+def repeat_passes(computation: Computation, micro_batches: int, most: int = MOST_RUNS) -> Computation:
     """The same forward and backward pass repeated for each micro-batch before the optimizer. Beyond `most`
     passes, the first and the last stay as they are, because exchanges overlap with them, and `most - 2`
     longer ones represent the rest. Where collectives run in every pass they are longer by the same
@@ -227,7 +227,7 @@ def accumulated(computation: Computation, micro_batches: int, most: int = MOST_R
         each = np.where(np.tile(computation.work == WAIT, times), each / micro_batches, each)
     once_s = None if computation.once_s is None else np.tile(computation.once_s, times) * each
     durations_s = (
-        _repeated(computation, times) * each
+        _repeated_durations(computation, times) * each
         if once_s is None
         else once_s * computation.variation.factors(computation.steps, len(once_s), computation.seed)
     )
@@ -251,7 +251,7 @@ def accumulated(computation: Computation, micro_batches: int, most: int = MOST_R
 
 
 def _repeated_deps(computation: Computation, times: int) -> tuple[Ints, Ints]:
-    """Dependencies of repeated passes: a pass begins when the one before it has ended."""
+    """Dependency arrays of repeated passes, each of which begins when the previous pass has ended."""
     n, waits = computation.ops, np.diff(computation.dep_start)
     first = np.flatnonzero(waits == 0)
     later = np.insert(computation.dep_index, computation.dep_start[first], -1)  # the op before the pass
@@ -261,13 +261,13 @@ def _repeated_deps(computation: Computation, times: int) -> tuple[Ints, Ints]:
     return start.astype(np.int32), np.concatenate(index).astype(np.int32)
 
 
-def _repeated(computation: Computation, times: int) -> np.ndarray:
-    """Recorded rows in sequence: pass k of step i is the recorded step i + k."""
+def _repeated_durations(computation: Computation, times: int) -> np.ndarray:
+    """Recorded durations of repeated passes: pass k of step i takes those of recorded step i + k."""
     rows = [np.roll(computation.durations_s, -at, axis=0) for at in range(times)]
     return np.concatenate(rows, axis=1)
 
 
-def steadied(
+def median_steps(
     computation: Computation, variation: Variation | None = None, *, steps: int = ROWS, seed: int = 0
 ) -> Computation:
     """Steps in which every op takes its median recorded time, optionally varied by `variation`. Few steps,
@@ -285,4 +285,4 @@ def steadied(
     )
 
 
-__all__ = ["Parameter", "accumulated", "steadied"]
+__all__ = ["Parameter", "median_steps", "repeat_passes"]

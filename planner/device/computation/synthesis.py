@@ -23,7 +23,7 @@ from planner.device.computation import (
     Computation,
     Parameter,
     Variation,
-    block_of,
+    unit_name,
 )
 from planner.device.precision import FP32, Precision
 from planner.device.rates.times import (
@@ -31,7 +31,7 @@ from planner.device.rates.times import (
     ScriptSettings,
     StepTimes,
     computation_s,
-    fitted_times,
+    step_times,
 )
 from planner.errors import BadInput
 from planner.hardware import Hardware, KernelRates
@@ -57,8 +57,8 @@ class ComputeGraph:
 
 @memoize
 def compute_graph(model: Model, *, training: bool = True) -> ComputeGraph:
-    """Graph of a training step, or of a forward pass; cached."""
-    reads = _reads(model)
+    """Graph of ops and parameters for a training step, or for a forward pass only; cached."""
+    reads = _kernel_inputs(model)
     place = {layer.name: at for at, layer in enumerate(model)}
     names: list[str] = []
     roles: list[int] = []
@@ -83,7 +83,7 @@ def compute_graph(model: Model, *, training: bool = True) -> ComputeGraph:
     for name, readers in _gradient_order(model, reads) if training else ():
         waits = tuple(backward[reader] for reader in readers) or (forward[name],)
         backward[name] = add(name, BACKWARD, "backward", waits)
-    blocks = tuple(dict.fromkeys(block_of(layer) for layer in model if layer.tensors)) or ("",)
+    blocks = tuple(dict.fromkeys(unit_name(layer) for layer in model if layer.tensors)) or ("",)
     place_of_block = {name: at for at, name in enumerate(blocks)}
     start = np.zeros(len(deps) + 1, np.int32)
     np.cumsum([len(waits) for waits in deps], out=start[1:])
@@ -99,7 +99,7 @@ def compute_graph(model: Model, *, training: bool = True) -> ComputeGraph:
                 tensor.trained_elements,
                 (forward[layer.name],),
                 backward.get(layer.name) if tensor.frozen_bits is None else None,
-                place_of_block[block_of(layer)],
+                place_of_block[unit_name(layer)],
                 _moving_averages(layer, tensor),
                 frozen_bytes=tensor.frozen_bytes,
             )
@@ -111,12 +111,12 @@ def compute_graph(model: Model, *, training: bool = True) -> ComputeGraph:
 
 
 def _moving_averages(layer: Layer, tensor: Tensor) -> tuple[int, ...]:
-    """Elements of a layer's moving mean and variance, created after its last tensor."""
+    """Element counts of a layer's moving mean and variance, created after its last tensor."""
     last = kind_of(layer).moving_averages and tensor is layer.tensors[-1]
     return (layer.tensors[0].elements,) * 2 if last else ()
 
 
-def _reads(model: Model) -> dict[str, tuple[str, ...]]:
+def _kernel_inputs(model: Model) -> dict[str, tuple[str, ...]]:
     """For each layer, the layers with a kernel whose output it reads."""
     computes = {layer.name: kind_of(layer).computes for layer in model}
     reads: dict[str, tuple[str, ...]] = {}
@@ -129,8 +129,8 @@ def _reads(model: Model) -> dict[str, tuple[str, ...]]:
 
 
 def _gradient_order(model: Model, reads: dict[str, tuple[str, ...]]) -> list[tuple[str, tuple[str, ...]]]:
-    """Layers with a backward op, last first, each with its readers. A layer with nothing to train at or
-    before it needs none."""
+    """Layers with a backward op in backward order, each with the layers that read its output. A layer
+    needs none if nothing up to it is trained."""
     readers: dict[str, list[str]] = {layer.name: [] for layer in model}
     trained: set[str] = set()
     for layer in model:
@@ -159,16 +159,16 @@ def computation_for(
     compute_factor: float = 1.0,
     variation: Variation = Variation(),
 ) -> Computation:
-    """Computation of one device in a step, by the kernel rates of its hardware file. `compute_factor`
-    multiplies times, for other frameworks than the fitted one or slower clocks. `training=False` gives a
-    forward pass only."""
+    """Computation of one device in a step, from the kernel rates of its hardware file. `compute_factor`
+    multiplies times, for frameworks other than the fitted one or slower clocks. `training=False` gives
+    a forward pass only."""
     for name, value in (("batch", batch), ("steps", steps)):
         if value < 1:
             raise BadInput(f"{name} is {value}; a profile needs at least 1")
     if not (math.isfinite(compute_factor) and compute_factor > 0):
         raise BadInput(f"compute_factor is {compute_factor}; it must be above zero")
     rates = kernel_rates(hardware)
-    times = fitted_times(model, batch, rates, training=training)
+    times = step_times(model, batch, rates, training=training)
     return _synthesize(
         model,
         batch,
@@ -196,8 +196,7 @@ def calibrated_computation(
     framework: str | None = None,
     **settings: Unpack[ScriptSettings],
 ) -> Computation:
-    """Computation of one device in a training step under a framework (None: the usual one), by the calibrated
-    rates of the device."""
+    """Computation of one device in a training step, from calibrated rates under a framework."""
     framework = framework or DEFAULT_FRAMEWORK
     times = computation_s(model, batch, hardware.device, precision, framework, **settings)
     return _synthesize(
@@ -228,7 +227,7 @@ def _synthesize(
     training: bool = True,
     variation: Variation = Variation(),
 ) -> Computation:
-    """Steps of a model's graph with given times per layer."""
+    """Computation with a model's graph and the given times per layer."""
     graph = compute_graph(model, training=training)
     once_s = np.where(graph.role == BACKWARD, times.backward_s[graph.layer], times.forward_s[graph.layer])
     durations_s = once_s * variation.factors(steps, len(once_s), seed)
@@ -259,7 +258,7 @@ def _synthesize(
 
 
 def kernel_rates(hardware: Hardware) -> KernelRates:
-    """Kernel rates of a machine's device; an error says how to give missing ones."""
+    """Kernel rates of a machine's device; if they are missing, an error tells how to add them."""
     if hardware.kernels is None:
         raise BadInput(
             f"hardware {hardware.name!r} has no kernel rates for its device {hardware.device.name!r}: "

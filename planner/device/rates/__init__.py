@@ -68,14 +68,16 @@ class Kernels:
 
 @memoize
 def kernels_of(model: Model, flash: bool | None = None, training: bool = True) -> Kernels:
-    """Kernels of a model; cached. `flash` overrides its kind of attention, `training` adds gradients."""
+    """Kernels of a model in one step; cached. `flash` overrides its attention, `training` adds gradients."""
     rows = []
     for at, asked in enumerate(workloads(model, flash=flash, training=training)):
         kind = _PLACE[asked.kernel]
         share = model.layers[at].launch_share
         for back, entry in enumerate((asked.forward, asked.backward)):
             rows += [
-                (*_row(at, of, part, back), share) for of, part in _parts(kind, entry, back) if part.kernels
+                (*_kernel_row(at, of, part, back), share)
+                for of, part in _split_passes(kind, entry, back)
+                if part.kernels
             ]
     table = np.array(rows or np.zeros((0, 10)))
     launches, flops, row_flops, edge_flops, moved, weights, fixed = table[:, 3:].T
@@ -96,9 +98,9 @@ def kernels_of(model: Model, flash: bool | None = None, training: bool = True) -
     )
 
 
-def _parts(kind: int, one: Pass, backward: int) -> tuple[tuple[int, Pass], ...]:
-    """Kernels of one kind each. Attention that writes its scores is products, and passes over the scores
-    (softmax with its mask, dropout), which read and write them; backward the gradient too."""
+def _split_passes(kind: int, one: Pass, backward: int) -> tuple[tuple[int, Pass], ...]:
+    """The kernels of a pass, as (kind, pass) pairs. Unfused attention becomes matrix products plus
+    memory-bound passes that read and write its scores, and backward their gradient."""
     passes = one.kernels - len(one.matmuls)
     if kind != ATTENTION or passes <= 0 or one.kernels < len(one.matmuls):
         return ((kind, one),)
@@ -108,18 +110,19 @@ def _parts(kind: int, one: Pass, backward: int) -> tuple[tuple[int, Pass], ...]:
     return (kind, products), (MEMORY, Pass(0, 0, moved, 0, 0, passes))
 
 
-def _row(at: int, kind: int, one: Pass, backward: int) -> tuple[float, ...]:
+def _kernel_row(at: int, kind: int, one: Pass, backward: int) -> tuple[float, ...]:
+    """One row of the kernel table: place, direction, kind, launches and demand per kernel."""
     n, row_flops, edge_flops = one.kernels, 0.0, 0.0
     if kind not in (MEMORY, ATTENTION):
         row_flops = 2 * one.weight_elements / n
     if kind in (MATMUL, EXPERTS):
-        edge_flops = sum(_edge(product) for product in one.matmuls) / n
+        edge_flops = sum(_edge_flops(product) for product in one.matmuls) / n
     moved, weights = one.moved_elements / n, one.weight_elements / n
     return at, backward, kind, n, one.flops / n, row_flops, edge_flops, moved, weights
 
 
-def _edge(product: Matmul) -> float:
-    """FLOPs over the two sides that do not grow with the batch."""
+def _edge_flops(product: Matmul) -> float:
+    """FLOPs of a matrix product times the sum of 1 / side over sides that do not grow with the batch."""
     sides = (product.columns, product.depth if product.grows == "rows" else product.rows)
     return product.flops * sum(1 / max(side, 1.0) for side in sides)
 
@@ -201,12 +204,12 @@ class RateConstants(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 @memoize
 def constants() -> RateConstants:
-    """The shipped constants."""
+    """The shipped rate constants."""
     data = files("planner.device.rates") / "data"
-    return decoded(tomllib.loads((data / "rates.toml").read_text("utf-8")))
+    return parse_constants(tomllib.loads((data / "rates.toml").read_text("utf-8")))
 
 
-def decoded(tables: Mapping[str, object]) -> RateConstants:
+def parse_constants(tables: Mapping[str, object]) -> RateConstants:
     return convert(tables, RateConstants)
 
 
@@ -229,18 +232,18 @@ class Error:
     source: str
 
     def with_scaling(self, machines: int, workers: int) -> Error:
-        """Error of devices that exchange gradients: computation and scaling errors are independent."""
+        """The error widened by that of data-parallel scaling, which is independent of the computation's."""
         if workers <= 1:
             return self
         scaling = SCALING_Q90_ONE_MACHINE if machines <= 1 else SCALING_Q90_SEVERAL
         return replace(self, q90=math.hypot(self.q90, scaling))
 
     def range_of(self, rate: float) -> tuple[float, float]:
-        """Bounds that contain nine in ten published figures."""
+        """Bounds around a rate that contain nine in ten published figures."""
         return rate * math.exp(-self.q90), rate * math.exp(self.q90)
 
 
-def error_of(basis: str, network: str, *, experts: bool = False) -> Error:
+def model_error(basis: str, network: str, *, experts: bool = False) -> Error:
     """Error of predictions on a basis, by kind of network if known; wider for mixtures of experts."""
     figures = constants()
     known = figures.errors[basis]
@@ -251,9 +254,9 @@ def error_of(basis: str, network: str, *, experts: bool = False) -> Error:
     return replace(error, q90=math.hypot(error.q90, EXPERTS_Q90)) if experts else error
 
 
-def combined(rate: float, half_width: float, error: Error) -> tuple[float, float]:
-    """Range of a simulated rate. The error of the model and the half-width of the simulation (in the unit of
-    the rate) are independent: the squares of their logarithms add."""
+def rate_range(rate: float, half_width: float, error: Error) -> tuple[float, float]:
+    """Low and high bound of a simulated rate, combining model error and simulation half-width. Both are
+    independent, so the squares of their logarithms add; `half_width` is in the unit of the rate."""
     own = math.log1p(half_width / rate) if rate > 0 else 0.0
     both = math.hypot(error.q90, own)
     return rate * math.exp(-both), rate * math.exp(both)
@@ -289,7 +292,7 @@ class DeviceRates:
 
 
 def check_format(device: Device, precision: Precision) -> None:
-    """Refuse a precision that the device has no units for."""
+    """Raise BadInput if the device does not support the precision's compute format."""
     if precision.compute not in device.flops:
         raise BadInput(
             f"{device.name} does not compute in {precision.compute}; it has {', '.join(device.formats)}"
@@ -297,7 +300,7 @@ def check_format(device: Device, precision: Precision) -> None:
 
 
 def is_old(device: Device) -> bool:
-    """Whether a device predates Volta: its caches hide less of the memory's latency."""
+    """Whether a device predates Volta; such caches hide less of the memory's latency."""
     return device.year is not None and device.year < 2017
 
 
@@ -309,17 +312,20 @@ def is_graphics_board(device: Device) -> bool:
 
 
 def family_of(device: Device, constants: RateConstants) -> str:
+    """Name of the device family whose fitted factors apply; the device's own name if it has none."""
     return constants.families.get(device.name, device.name)
 
 
-def basis_of(device: Device, precision: Precision, network: Network, constants: RateConstants) -> Basis:
+def prediction_basis(
+    device: Device, precision: Precision, network: Network, constants: RateConstants
+) -> Basis:
+    """Basis of a prediction for a device, precision and kind of network."""
     rows = constants.devices.get(family_of(device, constants), _UNFITTED).rows
-    return basis_for(device, precision, network, rows.get(CLASS[precision.compute], {}))
+    return basis_from_rows(device, precision, network, rows.get(CLASS[precision.compute], {}))
 
 
-def basis_for(device: Device, precision: Precision, network: Network, rows: Mapping[str, int]) -> Basis:
-    """Basis of a prediction, given rows of the fit by kind of network for the device's family and class of
-    format."""
+def basis_from_rows(device: Device, precision: Precision, network: Network, rows: Mapping[str, int]) -> Basis:
+    """Basis of a prediction, given the number of fitted rows by kind of network for the device's family."""
     if device.vendor not in MOST_FITTED:
         return "other vendor"
     if rows.get(network):
@@ -330,16 +336,16 @@ def basis_for(device: Device, precision: Precision, network: Network, rows: Mapp
 
 
 def device_rates(device: Device, precision: Precision, constants: RateConstants) -> DeviceRates:
-    """Rates of a device in a precision."""
+    """FLOP/s by kernel kind and memory bytes per second of a device in a precision."""
     check_format(device, precision)
     if device.memory_bytes_per_s is None:
         raise BadInput(f"the memory bandwidth of {device.name} is unknown; give its memory_gbyte_per_s")
     family = family_of(device, constants)
     factors = constants.devices.get(family, _UNFITTED)
-    flops = _flops(device, precision.compute, constants, factors)
+    flops = _flops_by_kind(device, precision.compute, constants, factors)
     if precision.compute == "fp8":
         rest = "bf16" if "bf16" in device.flops else "fp16"
-        wide = _flops(device, rest, constants, factors)
+        wide = _flops_by_kind(device, rest, constants, factors)
         wide[MATMUL] = flops[MATMUL]  # products alone are of eight bits
         flops = wide
     cache = constants.cache_bytes.get(device.name, constants.cache_bytes.get(family, 0.0))
@@ -353,8 +359,8 @@ def device_rates(device: Device, precision: Precision, constants: RateConstants)
 
 
 def matmul_flops(device: Device, format: str, constants: RateConstants) -> float:
-    """FLOP/s of large matrix products. Both 16-bit formats run on the same units: the measured one stands for
-    the other unless their peaks differ."""
+    """FLOP/s of large matrix products. Both 16-bit formats run on the same units, so that a measurement in
+    one serves the other unless their peaks differ."""
     measured = device.matmul_flops.get(format)
     other = {"fp16": "bf16", "bf16": "fp16"}.get(format)
     if measured is None and other and device.flops.get(other) == device.flops[format]:
@@ -363,13 +369,14 @@ def matmul_flops(device: Device, format: str, constants: RateConstants) -> float
 
 
 def _memory_bytes_per_s(published: float, device: Device, constants: RateConstants) -> float:
-    """Bandwidth that memory-bound kernels reach. The faster a memory, the smaller the share, as more bytes
-    must be in flight at once."""
+    """Bytes per second that memory-bound kernels reach. The share falls as memories get faster, because
+    more bytes must be in flight at once."""
     share = constants.memory_share * (constants.old_memory_share if is_old(device) else 1.0)
     return published * share / (1 + published / constants.fast_memory_bytes_per_s)
 
 
-def _flops(device: Device, format: str, constants: RateConstants, factors: DeviceFactors) -> Array:
+def _flops_by_kind(device: Device, format: str, constants: RateConstants, factors: DeviceFactors) -> Array:
+    """FLOP/s of a device by kernel kind in a format; infinite for memory-bound kernels."""
     # Kernels of a network are short: the faster a device, the more of their time is filling and draining it.
     base = matmul_flops(device, format, constants)
     base = base / (1 + base / constants.fast_flops)

@@ -37,12 +37,12 @@ from planner.device.rates import (
     Framework,
     Kernels,
     Network,
-    basis_of,
     constants,
     device_rates,
-    error_of,
     kernels_of,
+    model_error,
     network_of,
+    prediction_basis,
 )
 from planner.errors import BadInput, unknown_name
 from planner.hardware import Device, KernelRates
@@ -73,7 +73,7 @@ HOST_SHARPNESS = 8  # of the maximum of host and device, as both take turns at w
 
 
 class ScriptSettings(TypedDict, total=False):
-    """ScriptSettings of a training script: its optimizer, the layout of images, the kind of attention."""
+    """Settings of a training script: its optimizer, the layout of images, the kind of attention."""
 
     optimizer: str
     channels_last: bool | None
@@ -131,21 +131,20 @@ class RateRow:
 def kernel_s(
     flop_s: Array, move_s: Array, cache_s: Array | float, fixed_s: Array | float, overlap: float
 ) -> Array:
-    """Seconds of kernels. `flop_s`: arithmetic alone; `move_s`: traffic alone; `cache_s`: the part of it that
-    the cache holds."""
+    """Seconds per kernel, from the seconds of its arithmetic, its memory traffic and what the cache saves."""
     moved_s = np.maximum(move_s - cache_s, LEAST_MOVED * move_s)
     both = np.maximum(flop_s, moved_s) + overlap * np.minimum(flop_s, moved_s)
     return np.asarray(both + fixed_s)
 
 
-def step_of(device_s: Array | float, host_s: Array | float) -> Array:
-    """Seconds of a step that takes the device and the host so long: a smooth maximum."""
+def smooth_max(device_s: Array | float, host_s: Array | float) -> Array:
+    """Seconds of a step, as a smooth maximum of device time and host time."""
     n = HOST_SHARPNESS
     return np.asarray((device_s**n + host_s**n) ** (1 / n))
 
 
 def update_bytes(precision: Precision, optimizer: str) -> float:
-    """Bytes that the update of one parameter moves."""
+    """Bytes read and written to update one parameter."""
     if optimizer == "none":
         return 0
     copies = precision.parameter_bytes + precision.gradient_bytes if precision.master_bytes else 0
@@ -153,7 +152,7 @@ def update_bytes(precision: Precision, optimizer: str) -> float:
 
 
 def framework_named(name: str | None = None) -> Framework:
-    """The framework of a name; the usual one without."""
+    """The framework with this name; the default framework for None."""
     name = name or DEFAULT_FRAMEWORK
     frameworks = constants().frameworks
     if name not in frameworks:
@@ -164,8 +163,7 @@ def framework_named(name: str | None = None) -> Framework:
 def calibrated_rates(
     device: Device, precision: Precision, framework: str, *, optimizer: str, channels_last: bool | None
 ) -> RateRow:
-    """Rates of a device in a precision under a framework. `channels_last`: the layout of images; the
-    framework's default if None."""
+    """Rates of a device in a precision under a framework; `channels_last` overrides its image layout."""
     figures, tier = constants(), framework_named(framework)
     rates = device_rates(device, precision, figures)
     kinds = np.arange(len(KERNEL_KINDS))
@@ -193,7 +191,7 @@ def calibrated_rates(
 
 
 def fitted_rates(kernels: KernelRates, *, training: bool = True) -> RateRow:
-    """Rates of a hardware file, in single precision."""
+    """Single-precision rates of a device, from the kernel rates of a hardware file."""
     missing = [kind for kind in FITTED_KINDS if kind not in kernels.rates]
     if missing:
         raise BadInput(f"kernel rates lack {', '.join(missing)}; they need {', '.join(FITTED_KINDS)}")
@@ -229,8 +227,10 @@ def _coefficients_bytes(of: _Coefficients) -> int:
     return 4 * of.flop_s.nbytes + of.summed_s.nbytes
 
 
-def _divide(model: Model, rates: RateRow, flash: bool | None = None, training: bool = True) -> _Coefficients:
-    """Workload of a model's kernels over the rates of their kinds."""
+def _coefficients(
+    model: Model, rates: RateRow, flash: bool | None = None, training: bool = True
+) -> _Coefficients:
+    """Seconds per kernel, per sample and per step: its work divided by the rate of its kernel kind."""
     kernels = kernels_of(model, flash, training)
     flops, traffic = rates.flops[kernels.kind], rates.traffic
     factor = traffic if isinstance(traffic, float) else traffic[kernels.kind]
@@ -257,7 +257,7 @@ def _divide(model: Model, rates: RateRow, flash: bool | None = None, training: b
 
 
 @memoize(most_bytes=16 << 20, bytes_of=_coefficients_bytes)
-def _calibrated(
+def _calibrated_coefficients(
     model: Model,
     device: Device,
     precision: Precision,
@@ -268,11 +268,11 @@ def _calibrated(
     flash: bool | None,
 ) -> _Coefficients:
     rates = calibrated_rates(device, precision, framework, optimizer=optimizer, channels_last=channels_last)
-    return _divide(model, rates, flash)
+    return _coefficients(model, rates, flash)
 
 
 def _layer_times(of: _Coefficients, batch: int) -> StepTimes:
-    """Times per layer for a batch."""
+    """Seconds of the passes per layer and of the optimizer, for a batch."""
     kernels, rates = of.kernels, of.rates
     busy_s = kernels.launches * kernel_s(
         of.flop_s * batch + of.flop_step_s,
@@ -286,10 +286,10 @@ def _layer_times(of: _Coefficients, batch: int) -> StepTimes:
     optimizer_s = of.update_s
     if rates.floor_s:
         device_s, launches = busy_s.sum(), kernels.launches.sum()
-        late_s = (step_of(device_s, launches * rates.floor_s) - device_s) / max(launches, 1.0)  # a launch
+        late_s = (smooth_max(device_s, launches * rates.floor_s) - device_s) / max(launches, 1.0)  # a launch
         busy_s = busy_s + late_s * kernels.launches
         updates = kernels.tensors * rates.update_launches
-        optimizer_s = float(step_of(of.update_s, updates * rates.floor_s))
+        optimizer_s = float(smooth_max(of.update_s, updates * rates.floor_s))
     layers = kernels.layers
     split = np.where(kernels.backward, layers, 0) + kernels.layer
     by_layer: Array = np.asarray(np.bincount(split, busy_s * rates.time, 2 * layers), np.float64)
@@ -301,20 +301,21 @@ def _layer_times(of: _Coefficients, batch: int) -> StepTimes:
     return StepTimes(forward_s, backward_s, optimizer_s * rates.time)
 
 
-def fitted_times(model: Model, batch: int, kernels: KernelRates, *, training: bool = True) -> StepTimes:
-    """Times by the rates of a hardware file; a forward pass alone if not `training`."""
-    return _layer_times(_divide(model, fitted_rates(kernels, training=training), training=training), batch)
+def step_times(model: Model, batch: int, kernels: KernelRates, *, training: bool = True) -> StepTimes:
+    """Seconds of a step's passes per layer and its optimizer, from a hardware file's kernel rates."""
+    rates = fitted_rates(kernels, training=training)
+    return _layer_times(_coefficients(model, rates, training=training), batch)
 
 
 def _elements(model: Model) -> Array:
-    """Trained parameters of each layer."""
+    """Number of trained parameters in each layer."""
     return np.array(
         [sum(tensor.trained_elements for tensor in layer.tensors) for layer in model.layers], float
     )
 
 
 def _dequantized_bytes(model: Model) -> Array:
-    """Memory traffic that takes as long as dequantizing each layer once, per pass and whatever the batch."""
+    """Bytes of memory traffic equivalent to dequantizing each layer once, per pass and for any batch."""
     each = 0.0 if model.training is None else model.training.dequantize_bytes
     narrow = [
         sum(tensor.elements for tensor in layer.tensors if (tensor.frozen_bits or 16) < 16)
@@ -346,23 +347,23 @@ def computation_s(
     channels_last: bool | None = None,
     flash: bool | None = None,
 ) -> ComputationTime:
-    """Forward and backward seconds per layer, those of the optimizer, and their error; cached. `input`:
-    `dali` and `synthetic` never make the device wait, `files` are decoded by eight processes of the host.
-    `channels_last`: the layout of images, by default the framework's. `flash` overrides the model's kind of
-    attention."""
+    """Seconds per layer of the forward and backward pass, seconds of the optimizer, and their error;
+    cached. `input`: `dali` and `synthetic` never make the device wait; eight processes of the host
+    decode `files`. `channels_last`: the layout of images, by default the framework's. `flash` overrides
+    the model's kind of attention."""
     if batch < 1:
         raise BadInput(f"batch is {batch}; a step needs at least 1")
     if model.training is not None and model.training.optimizer is not None:
         optimizer = model.training.optimizer
     if input not in INPUTS:
         raise unknown_name("input", input, INPUTS)
-    of = _calibrated(
+    of = _calibrated_coefficients(
         model, device, precision, framework, optimizer=optimizer, channels_last=channels_last, flash=flash
     )
     times = _layer_times(of, batch)
     decodes = input == "files" and model.sequence_length is None
     waiting_s = input_wait_s(batch, times.step_s, decoded_per_s(LOADER_PROCESSES)) if decodes else 0.0
-    basis = basis_of(device, precision, of.network, constants())
+    basis = prediction_basis(device, precision, of.network, constants())
     return ComputationTime(
         times.forward_s,
         times.backward_s,
@@ -370,5 +371,5 @@ def computation_s(
         waiting_s,
         basis,
         of.network,
-        error_of(basis, of.network, experts=model.has_experts),
+        model_error(basis, of.network, experts=model.has_experts),
     )

@@ -13,7 +13,7 @@ HEAD_BYTES = 4096
 
 
 def open_profile(path: Path | str) -> Profile:
-    """A profile; recordings and traces are imported first."""
+    """Load a profile; recordings and traces are imported on the fly."""
     data = read_bytes(path)
     head = data[:HEAD_BYTES].lstrip()
     if head[:1] != b"{" or b'"planner-profile"' in head or not _is_trace(data):
@@ -28,7 +28,7 @@ def _is_trace(data: bytes) -> bool:
 
 
 def open_step(path: Path | str) -> Profile:
-    """A profile to simulate, checked for what training needs."""
+    """Load a profile and check that it holds a complete training step."""
     profile = open_profile(path)
     if lacks := missing_for_training(profile):
         raise BadInput(f"{path}: no training step: {lacks}; `planner profile show` lists its ops")

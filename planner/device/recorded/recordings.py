@@ -19,10 +19,10 @@ import numpy as np
 
 from planner.device.computation import Computation, Parameter
 from planner.device.precision import FP32, PRECISIONS, Precision
-from planner.device.rates import CONVOLUTIONS, Error, error_of
+from planner.device.rates import CONVOLUTIONS, Error, model_error
 from planner.device.recorded.rescale import (
     batch_error,
-    combined_error,
+    combine_errors,
     device_error,
     interpolate_batch,
     rescale,
@@ -39,11 +39,11 @@ if TYPE_CHECKING:
 
 
 def computation_of(profile: Profile) -> Computation:
-    """The computation of one worker in these steps."""
+    """The computation of one worker in recorded steps."""
     order = profile.topological_order().tolist()
-    kept = [op for op in order if profile.resource[op] == WORKER and not _parses(profile, op)]
+    kept = [op for op in order if profile.resource[op] == WORKER and not _is_parsing_op(profile, op)]
     place = {op: at for at, op in enumerate(kept)}
-    behind = _compute_before(profile, order, place)
+    behind = _compute_deps(profile, order, place)
     deps = [sorted({dep for before in profile.deps(op).tolist() for dep in behind[before]}) for op in kept]
     start = np.zeros(len(kept) + 1, np.int32)
     np.cumsum([len(waits) for waits in deps], out=start[1:])
@@ -76,8 +76,7 @@ def computation_of(profile: Profile) -> Computation:
 
 
 def precision_of(profile: Profile) -> Precision:
-    """Number formats of a recorded run. Under autocast parameters and gradients stay in fp32, as their
-    recorded bytes do."""
+    """Number formats of a recorded run; under autocast, parameters and gradients stay in fp32."""
     facts = profile.recorded.facts if profile.recorded is not None else None
     if facts is None or facts.precision not in PRECISIONS:
         return FP32
@@ -91,22 +90,21 @@ def precision_of(profile: Profile) -> Precision:
 
 
 def _optimizer_s(profile: Profile) -> float:
-    """What the optimizer took where its time was recorded on the worker (traces of PyTorch: one update for
-    each parameter); servers' updates say nothing of a device."""
+    """Mean seconds of the optimizer if recorded on the worker (PyTorch traces); 0 with parameter servers."""
     own = profile.role == OpRole.OPTIMIZER
     if has_servers(profile) or not own.any():
         return 0.0
     return float(profile.durations_s[:, own].sum(axis=1).mean())
 
 
-def _parses(profile: Profile, op: int) -> bool:
-    """Whether an op only unpacks a download: it waits for one and nothing else."""
+def _is_parsing_op(profile: Profile, op: int) -> bool:
+    """Whether an op only parses a download: it waits for one download and nothing else."""
     deps = profile.deps(op).tolist()
     return bool(profile.parses[op]) and len(deps) == 1 and int(profile.resource[deps[0]]) == DOWNLINK
 
 
-def _compute_before(profile: Profile, order: list[int], place: dict[int, int]) -> dict[int, tuple[int, ...]]:
-    """For each op the compute ops whose end it stands for."""
+def _compute_deps(profile: Profile, order: list[int], place: dict[int, int]) -> dict[int, tuple[int, ...]]:
+    """For each op, the nearest compute ops before it, as positions in the computation."""
     by_name: dict[int, tuple[int, ...]] = {}
     for op in order:
         if op in place:
@@ -121,6 +119,7 @@ def _compute_before(profile: Profile, order: list[int], place: dict[int, int]) -
 def _parameters(
     profile: Profile, place: dict[int, int], behind: dict[int, tuple[int, ...]], element_bytes: int
 ) -> tuple[Parameter, ...]:
+    """Parameters of the computation, from the recorded transfers of each tensor."""
     readers: dict[int, set[int]] = {}
     start, index = profile.dependents()
     for op in np.flatnonzero(profile.resource == DOWNLINK).tolist():
@@ -183,25 +182,25 @@ class Recordings:
 
     @property
     def scales(self) -> bool:
-        """Whether the recording holds the demand of ops on a device."""
+        """Whether the recording holds the demand of its ops, so that it can be scaled."""
         return all(profile.recorded is not None and profile.recorded.work for profile in self.profiles)
 
     @property
     def network(self) -> Network:
-        """Kind of the network, by most of its arithmetic."""
+        """Kind of the network that most of the recorded arithmetic belongs to."""
         recorded = self.first.recorded
         parts = [part for each in (recorded.work.values() if recorded else ()) for part in each]
         images = sum(part.flops for part in parts if part.kind in CONVOLVES)
         return "cnn" if images > sum(part.flops for part in parts) / 2 else "transformer"
 
     def same(self, device: Device) -> bool:
-        """Whether a device is the recorded one, or the recorded one is unknown."""
+        """Whether a device is the recorded one; also true if the recorded device is not named."""
         if not self.first.hardware:
             return True
         return device.name == self.first.hardware if self.source is None else device == self.source
 
     def refusal(self, hardware: Hardware) -> str:
-        """Reason why the recording says nothing about a machine, "" if it does."""
+        """Explains why the recording cannot predict a machine; empty string if it can."""
         device, source, name = hardware.device, self.source, self.first.hardware
         if self.same(device) or hardware.name == name:
             return ""
@@ -231,11 +230,13 @@ class Recordings:
 
     @property
     def formats(self) -> set[str]:
+        """Number formats that the recorded ops compute in or move."""
         recorded = self.first.recorded
         parts = [part for each in (recorded.work.values() if recorded else ()) for part in each]
         return {part.format for part in parts if part.flops or part.moved_bytes}
 
     def check_batch(self, batch: int) -> None:
+        """Raise BadInput if the recording cannot be scaled to this batch."""
         if batch in {profile.batch for profile in self.profiles} or self.scales or len(self.profiles) > 1:
             return
         raise BadInput(
@@ -244,7 +245,7 @@ class Recordings:
         )
 
     def profile(self, batch: int, device: Device) -> Profile:
-        """Steps at a batch on a device."""
+        """The recorded steps, scaled to a batch and a device."""
         if len(self.profiles) > 1:
             profile = interpolate_batch(self.profiles, batch)
         else:
@@ -256,7 +257,7 @@ class Recordings:
 
     @property
     def _rated(self) -> Device | None:
-        """The recorded device, if it has rates."""
+        """The recorded device if its rates are known, else None."""
         known = self.source
         return known if known is not None and known.kind == "gpu" and known.memory_bytes_per_s else None
 
@@ -267,19 +268,19 @@ class Recordings:
         return self._made[key]
 
     def error(self, batch: int, device: Device) -> Error | None:
-        """Error of the scaled recording; None if its device is unknown."""
+        """Error of the scaled recording; None if its run was not described."""
         if self.first.recorded is None:
             return None
-        error = replace(error_of("recorded", "all"), source="the spread between steps of one recording")
+        error = replace(model_error("recorded", "all"), source="the spread between steps of one recording")
         batches = [profile.batch for profile in self.profiles]
         if batch not in batches:
-            error = combined_error(error, batch_error(batches, batch, self._rated))
+            error = combine_errors(error, batch_error(batches, batch, self._rated))
         if self.source is not None and not self.same(device):
-            error = combined_error(error, device_error(self.source, device, self.network))
+            error = combine_errors(error, device_error(self.source, device, self.network))
         return error
 
     def words(self, batch: int, device: Device) -> str:
-        """`recorded on A10G at batch 32, scaled to H100 and batch 64: range 0.71 to 1.41 times`."""
+        """The origin in words: `recorded on A10G at batch 32, scaled to H100: range 0.71 to 1.41 times`."""
         recorded_at = "batches" if len(self.profiles) > 1 else "batch"
         at = " and ".join(
             str(profile.batch) for profile in sorted(self.profiles, key=lambda profile: profile.batch)

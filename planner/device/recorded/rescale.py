@@ -41,7 +41,7 @@ Floats = npt.NDArray[np.float64]
 
 
 def rescale(profile: Profile, source: Device, target: Device) -> Profile:
-    """Recorded steps scaled to another device."""
+    """The recorded steps with op times scaled from the source device to the target device."""
     recorded = profile.recorded
     if recorded is None or source == target:
         return profile
@@ -52,7 +52,7 @@ def rescale(profile: Profile, source: Device, target: Device) -> Profile:
     durations_s[:, profile.resource == PS] *= update
     worker = np.flatnonzero(profile.resource == WORKER)
     before_s = durations_s[:, worker]
-    device, factor = shares(profile, worker, recorded), np.ones(len(worker))
+    device, factor = device_shares(profile, worker, recorded), np.ones(len(worker))
     for at, op in enumerate(worker):
         parts = recorded.work.get(profile.names[op], ())
         if parts and device[at] > 0:
@@ -62,7 +62,7 @@ def rescale(profile: Profile, source: Device, target: Device) -> Profile:
     waiting_s = before_s - computing_s
     if recorded.launch_s:
         launch_s = np.array([recorded.launch_s.get(profile.names[op], 0.0) for op in worker])
-        longer_s = waits_s(computing_s * factor, launch_s) - waits_s(computing_s, launch_s)
+        longer_s = host_waits_s(computing_s * factor, launch_s) - host_waits_s(computing_s, launch_s)
         waiting_s = np.maximum(waiting_s + longer_s, 0.0)
     durations_s[:, worker] = computing_s * factor + waiting_s
     durations_s.flags.writeable = False
@@ -70,27 +70,28 @@ def rescale(profile: Profile, source: Device, target: Device) -> Profile:
 
 
 def carries_over(source: Device, target: Device) -> bool:
-    """Whether a device's deviation from the mean of all is expected of another one too. That is so if nobody
-    has published runs of the other, and both are of one vendor and of Volta's time or later. Older ones
-    differ each in its own way (benchmarks/fit/moved.py)."""
+    """Whether a device's deviation from the mean of all is expected of the target too. That is so if the
+    target has no published runs and both are of one vendor and no older than Volta. Older devices each
+    differ in their own way (benchmarks/fit/moved.py)."""
     figures = constants()
     known = figures.devices.get(family_of(target, figures))
     seen = known is not None and bool(known.rows)
-    return not seen and relatives(source, target)
+    return not seen and is_comparable(source, target)
 
 
-def relatives(source: Device, target: Device) -> bool:
+def is_comparable(source: Device, target: Device) -> bool:
+    """Whether two devices are of one vendor and neither predates Volta."""
     vendors = {device.vendor or "nvidia" for device in (source, target)}
     return len(vendors) == 1 and not is_old(source) and not is_old(target)
 
 
-def shares(profile: Profile, worker: npt.NDArray[np.intp], recorded: Recorded) -> Floats:
-    """Share of each op's time that its parts explain: the device's."""
+def device_shares(profile: Profile, worker: npt.NDArray[np.intp], recorded: Recorded) -> Floats:
+    """Fraction of each op's time spent on the device."""
     return np.array([1.0 - host_time_share(recorded.work.get(profile.names[op], ())) for op in worker])
 
 
-def waits_s(computing_s: Floats, launch_s: Floats) -> Floats:
-    """Seconds that the device waits for the host before each op, by step and op."""
+def host_waits_s(computing_s: Floats, launch_s: Floats) -> Floats:
+    """Seconds that the device waits for the host before each op, as an array of steps x ops."""
     issued_s = np.cumsum(launch_s)
     out, end_s = np.zeros_like(computing_s), np.zeros(len(computing_s))
     for op in range(computing_s.shape[1]):
@@ -101,7 +102,7 @@ def waits_s(computing_s: Floats, launch_s: Floats) -> Floats:
 
 
 def seconds_by_kind(profile: Profile) -> Mapping[str, float]:
-    """Seconds of a mean step by kind of kernels, with `host`, `input` and `optimizer`."""
+    """Seconds of a mean step by kernel kind, plus `host`, `input` and `optimizer`."""
     recorded = profile.recorded
     out: dict[str, float] = {}
     if recorded is None:
@@ -123,14 +124,15 @@ KERNEL_S = 5e-6
 
 @memoize
 def _rates(device: Device, format: str, own: bool) -> DeviceRates:
+    """Rates of a device in a format, with its family's fitted factors if `own`; cached."""
     known = "fp32" if format == "tf32" and "tf32" not in device.flops else format
     figures = constants() if own else msgspec.structs.replace(constants(), devices={})
     return device_rates(device, PRECISIONS[known], figures)
 
 
 def part_s(part: OpPart, device: Device, grown: float = 1.0, *, own: bool = True) -> float:
-    """Seconds of a part on a device, with the batch `grown` times. Not `own`: as the mean of all devices
-    would do it, without what published runs of this one have shown beside that."""
+    """Seconds of a part of an op on a device, for a batch `grown` times as large. With `own` false,
+    without the fitted factors of this device's family."""
     if part.kind == OVERHEAD:
         return KERNEL_S
     figures, rates, launches = constants(), _rates(device, part.format, own), max(part.launches, 1.0)
@@ -146,7 +148,7 @@ def part_s(part: OpPart, device: Device, grown: float = 1.0, *, own: bool = True
 
 
 def rescale_batch(profile: Profile, batch: int, device: Device | None) -> Profile:
-    """One recording scaled to another batch."""
+    """One recording with its times scaled to another batch."""
     recorded = profile.recorded
     if recorded is None or batch == profile.batch:
         return profile
@@ -156,17 +158,18 @@ def rescale_batch(profile: Profile, batch: int, device: Device | None) -> Profil
     for op in np.flatnonzero(profile.resource == WORKER):
         name = profile.names[op]
         parts = recorded.work.get(name, ())
-        longer = [growth(part, grown, device) for part in parts]
+        longer = [time_growth(part, grown, device) for part in parts]
         rest = host_time_share(parts) * (grown if name == INPUT else 1.0)
         factors[op] = rest + sum(part.share * by for part, by in zip(parts, longer, strict=True))
         work[name] = tuple(
-            _larger(part, grown, part.share * by / factors[op])
+            _grown_part(part, grown, part.share * by / factors[op])
             for part, by in zip(parts, longer, strict=True)
         )
-    return _with(profile, batch, profile.durations_s * factors, msgspec.structs.replace(recorded, work=work))
+    recorded = msgspec.structs.replace(recorded, work=work)
+    return _with_durations(profile, batch, profile.durations_s * factors, recorded)
 
 
-def growth(part: OpPart, grown: float, device: Device | None) -> float:
+def time_growth(part: OpPart, grown: float, device: Device | None) -> float:
     """Factor on the time of a part when the batch is `grown` times as large."""
     if part.kind == OVERHEAD:
         return 1.0
@@ -179,7 +182,7 @@ def growth(part: OpPart, grown: float, device: Device | None) -> float:
 
 
 def interpolate_batch(profiles: Sequence[Profile], batch: int) -> Profile:
-    """Recordings of one loop at several batches, interpolated to another: affine by op."""
+    """Steps at a batch, interpolated linearly per op between recordings of one loop at several batches."""
     first = profiles[0]
     for other in profiles[1:]:
         if other.names != first.names:
@@ -192,22 +195,22 @@ def interpolate_batch(profiles: Sequence[Profile], batch: int) -> Profile:
         return near
     batches = np.array([profile.batch for profile in profiles], float)
     times_s = np.array([np.median(profile.durations_s, axis=0) for profile in profiles])
-    fixed_s, slope_s = lines(batches, times_s)
+    fixed_s, slope_s = fit_lines(batches, times_s)
     now_s, then_s = fixed_s + slope_s * near.batch, fixed_s + slope_s * batch
     factors = np.divide(then_s, now_s, out=np.ones_like(now_s), where=now_s > 0)
     recorded = near.recorded
     if recorded is not None:
         grown = batch / near.batch
         work = {
-            name: tuple(_larger(part, grown, part.share) for part in parts)
+            name: tuple(_grown_part(part, grown, part.share) for part in parts)
             for name, parts in recorded.work.items()
         }
         recorded = msgspec.structs.replace(recorded, work=work)
-    return _with(near, batch, near.durations_s * factors, recorded)
+    return _with_durations(near, batch, near.durations_s * factors, recorded)
 
 
-def lines(batches: np.ndarray, times_s: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Least-squares line of each column, neither falling nor negative at no samples."""
+def fit_lines(batches: np.ndarray, times_s: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """Intercept and slope of a least-squares line for each column of times, neither of them negative."""
     mean, middle_s = batches.mean(), times_s.mean(axis=0)
     spread = ((batches - mean) ** 2).sum()
     slope_s = np.maximum((batches - mean) @ (times_s - middle_s) / spread, 0.0)
@@ -216,7 +219,8 @@ def lines(batches: np.ndarray, times_s: np.ndarray) -> tuple[np.ndarray, np.ndar
     return np.where(fixed_s < 0, 0.0, fixed_s), np.where(fixed_s < 0, through, slope_s)
 
 
-def _larger(part: OpPart, grown: float, share: float) -> OpPart:
+def _grown_part(part: OpPart, grown: float, share: float) -> OpPart:
+    """The part of an op with its demand multiplied by `grown` and a new share of the op's time."""
     return msgspec.structs.replace(
         part,
         share=share,
@@ -226,7 +230,8 @@ def _larger(part: OpPart, grown: float, share: float) -> OpPart:
     )
 
 
-def _with(profile: Profile, batch: int, durations_s: np.ndarray, recorded: Recorded | None) -> Profile:
+def _with_durations(profile: Profile, batch: int, durations_s: Floats, recorded: Recorded | None) -> Profile:
+    """The profile with another batch, new durations and without recorded start times."""
     durations_s.flags.writeable = False
     return replace(profile, batch=batch, durations_s=durations_s, starts_s=None, recorded=recorded)
 
@@ -260,8 +265,7 @@ def device_error(source: Device, target: Device, network: str) -> Error:
 
 
 def batch_error(recorded: Sequence[int], batch: int, rated: Device | None) -> Error:
-    """Error of a step scaled to another batch, by distance to the nearest recorded one. Between two
-    recordings a straight line is as good as rates are."""
+    """Error of a step scaled to another batch, by distance to the nearest recorded one."""
     far = min(abs(math.log2(batch / known_batch)) for known_batch in recorded)
     inside = min(recorded) <= batch <= max(recorded)
     spreads = rescale_errors().batch if rated is not None or inside else rescale_errors().batch_unrated
@@ -271,8 +275,8 @@ def batch_error(recorded: Sequence[int], batch: int, rated: Device | None) -> Er
     return Error("moved", spread.median, spread.q90, spread.rows, words)
 
 
-def combined_error(one: Error, other: Error) -> Error:
-    """Combination of independent errors: squares of their logarithms add."""
+def combine_errors(one: Error, other: Error) -> Error:
+    """The combination of two independent errors: the squares of their logarithms add."""
     source = other.source if one.basis == "recorded" else f"{one.source}; {other.source}"
     return Error(
         other.basis,

@@ -61,7 +61,7 @@ class RecordingSummary:
 
 
 def summarize_recording(profile: Profile) -> RecordingSummary | None:
-    """Summary of a recording; None for a plain profile."""
+    """Summary of a recording; None for a profile without recorded facts."""
     recorded = profile.recorded
     if recorded is None or recorded.exposed is None:
         return None
@@ -93,14 +93,12 @@ def summarize_recording(profile: Profile) -> RecordingSummary | None:
         profile.steps,
         recorded.exposed,
         kinds,
-        tuple(_suspicious(profile, recorded, recorded.exposed, {kind.kind: kind.share for kind in kinds})),
+        tuple(_doubts(profile, recorded, recorded.exposed, {kind.kind: kind.share for kind in kinds})),
     )
 
 
-def _suspicious(
-    profile: Profile, recorded: Recorded, exposed: Exposed, shares: dict[str, float]
-) -> list[str]:
-    """Doubts about predictions from a recording, each with a remedy."""
+def _doubts(profile: Profile, recorded: Recorded, exposed: Exposed, shares: dict[str, float]) -> list[str]:
+    """Sentences about reasons to distrust predictions from a recording, each with a remedy."""
     out, facts = [], recorded.facts
     whole_s = exposed.untraced_s or exposed.step_s
     if exposed.step_s > (1 + TRACING) * whole_s:
@@ -163,6 +161,7 @@ class RecordingsBeside:
 
 
 def compare_recordings(first: RecordingSummary, second: RecordingSummary) -> RecordingsBeside:
+    """Seconds by kind, differing settings and samples per second of two recordings."""
     spent = [{kind.kind: kind.time_s for kind in recording.kinds} for recording in (first, second)]
     kinds = [
         KindBeside(kind, one, other, other / one if one > 0 else None)

@@ -109,8 +109,7 @@ def parse_devices(gpu: str) -> tuple[Wanted, ...]:
 
 
 def is_called(device: Device, words: str) -> bool:
-    """Whether words name a GPU by the start of its name (`H100`, `RTX4090`) or by parts of it
-    (`A100-80GB`)."""
+    """Whether words name a GPU by the start (`H100`, `RTX4090`) or parts of its name (`A100-80GB`)."""
     if device.kind != "gpu":
         return False
     if catalog_device_name(words) == device.name:

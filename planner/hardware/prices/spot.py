@@ -96,8 +96,7 @@ class SpotCourse:
 def spot_course(
     taken: Sequence[tuple[Hardware, int, str]], terms: SpotTerms, state_bytes: float
 ) -> SpotCourse:
-    """Expected course of a run on spot machines, given as (machine, count, region). Checkpoints have
-    `state_bytes`."""
+    """Expected course of a run on spot machines, given as (machine, count, region)."""
     known = [(kind, count, _interruption(kind, region, terms)) for kind, count, region in taken]
     rate = sum(count * interruption.per_hour for _, count, interruption in known)
     write_s = checkpoint_write_s(state_bytes)

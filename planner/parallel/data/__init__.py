@@ -92,9 +92,9 @@ class Job:
     @property
     def step(self) -> Computation:
         """The computation of a worker in a step, with all its micro-batches."""
-        from planner.device.computation import accumulated
+        from planner.device.computation import repeat_passes
 
-        return accumulated(self.computation, self.accumulate) if self.whole is None else self.whole()
+        return repeat_passes(self.computation, self.accumulate) if self.whole is None else self.whole()
 
     def case(self) -> Case:
         """The simulator's input."""

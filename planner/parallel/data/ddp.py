@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, ClassVar, Self, cast
 
 import numpy as np
 
-from planner.device.computation import BACKWARD, Computation, Parameter, ops_of
+from planner.device.computation import BACKWARD, Computation, Parameter, layout_key
 from planner.device.memory import Shares
 from planner.device.precision import Precision
 from planner.memoize import itself, memoize
@@ -195,7 +195,7 @@ def _stretches_between_buckets(
         yield None, "rest", computation.ops - 1
 
 
-@memoize(on=ops_of)
+@memoize(on=layout_key)
 def bucket_gradients(
     computation: Computation, cap_bytes: int, first_bytes: int, width: int, *, rebuilt: bool = True
 ) -> tuple[Bucket, ...]:

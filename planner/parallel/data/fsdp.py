@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Self, cast
 
 import numpy as np
 
-from planner.device.computation import Computation, block_of, ops_of
+from planner.device.computation import Computation, layout_key, unit_name
 from planner.device.memory import Shares
 from planner.device.precision import Precision
 from planner.errors import BadInput
@@ -29,14 +29,7 @@ from planner.memoize import kept_on, memoize
 from planner.model import Model
 from planner.parallel.collectives import Kind, Library, Peers, repeat_phases, ring_bytes
 from planner.parallel.data import Asked, ChangeKind, Exchange, Job, Labels, Variant
-from planner.parallel.data.joint import (
-    ACCESSES,
-    BETWEEN_WORKERS,
-    JITTER,
-    JointSteps,
-    contention_s,
-    mean_s,
-)
+from planner.parallel.data.joint import ACCESSES, BETWEEN_WORKERS, JITTER, JointSteps, contention_s, mean_s
 from planner.parallel.data.settings import Collective, E, can_shard_within_machines
 from planner.parallel.data.units import Stretch, Unit, stretches, units_of
 from planner.parallel.plan import Site
@@ -124,7 +117,7 @@ class Sharded(Collective):
         of: dict[str, Any] = {"each_pass": self.each_pass, "width": width, "after": self.gathers_after(site)}
         key = ("traffic", computation.precision, self.stage, self.least_unit, *of.values())
         return kept_on(
-            ops_of(computation), key, lambda: traffic_of(computation, self.stage, self.least_unit, **of)
+            layout_key(computation), key, lambda: traffic_of(computation, self.stage, self.least_unit, **of)
         )
 
     def variants(self, site: Site) -> Iterator[Variant]:
@@ -175,7 +168,7 @@ def gathered_bytes(model: Model, precision: Precision, prefetch: int = 1) -> flo
     for layer in model:
         trained = sum(tensor.trained_elements for tensor in layer.tensors) * precision.parameter_bytes
         size = trained + sum(tensor.frozen_bytes for tensor in layer.tensors)
-        units[block_of(layer)] = units.get(block_of(layer), 0.0) + size
+        units[unit_name(layer)] = units.get(unit_name(layer), 0.0) + size
     sizes = list(units.values())
     return max((sum(sizes[at : at + 1 + prefetch]) for at in range(len(sizes))), default=0.0)
 

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, ClassVar, Self
 
 import numpy as np
 
-from planner.device.computation import Computation, ops_of
+from planner.device.computation import Computation, layout_key
 from planner.device.memory import Shares
 from planner.device.precision import Precision
 from planner.memoize import memoize
@@ -196,7 +196,7 @@ def tensor_elements(computation: Computation) -> list[int]:
     ]
 
 
-@memoize(on=ops_of)
+@memoize(on=layout_key)
 def elements_by_owner(computation: Computation, owners: int) -> tuple[tuple[int, int], ...]:
     """Elements that each owner broadcasts, and the first op that needs any of them, sorted by that op."""
     sizes = tensor_elements(computation)

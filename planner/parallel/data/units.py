@@ -9,7 +9,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from itertools import pairwise
 
-from planner.device.computation import BACKWARD, FORWARD, Computation, ops_of
+from planner.device.computation import BACKWARD, FORWARD, Computation, layout_key
 from planner.device.precision import Precision
 from planner.memoize import memoize
 
@@ -89,7 +89,7 @@ def units_of(computation: Computation, least: int = 0) -> Units:
     return Units(tuple(units), tuple(of_block))
 
 
-@memoize(on=ops_of)
+@memoize(on=layout_key)
 def stretches(computation: Computation, units: Units) -> tuple[Stretch, ...]:
     """The stretches of a step, one unit each, in order."""
     n = computation.ops // computation.micro_batches

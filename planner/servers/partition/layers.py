@@ -32,7 +32,7 @@ from dataclasses import dataclass, replace
 from operator import add
 
 from planner.device.computation.synthesis import kernel_rates
-from planner.device.rates.times import fitted_times
+from planner.device.rates.times import step_times
 from planner.errors import BadInput
 from planner.hardware import Hardware, Network
 from planner.model import BYTES_PER_ELEMENT, Model
@@ -215,7 +215,7 @@ def stage_splits(
     """Compute seconds per sample of each stage on a whole device; None if the machine is calibrated."""
     if is_calibrated(hardware):
         return None
-    times = fitted_times(model, batch, kernel_rates(hardware))
+    times = step_times(model, batch, kernel_rates(hardware))
     forward, backward = times.forward_s / batch, times.backward_s / batch
     at = {layer.name: index for index, layer in enumerate(model.layers)}
     return tuple(

@@ -9,7 +9,7 @@ import pytest
 
 from planner.device.computation import BACKWARD, FORWARD
 from planner.device.computation.synthesis import computation_for
-from planner.device.rates.times import fitted_times
+from planner.device.rates.times import step_times
 from planner.errors import BadInput
 from planner.hardware.catalog import load_hardware
 from planner.model.catalog import load_model
@@ -29,7 +29,7 @@ def test_ops_are_those_that_the_worker_computes(model):
     kept = {int(op): at for at, op in enumerate(worker)}
     for at, op in enumerate(worker):
         assert computation.deps(at) == tuple(kept[dep] for dep in step.deps(int(op)).tolist() if dep in kept)
-    times = fitted_times(model, 32, V100.kernels)
+    times = step_times(model, 32, V100.kernels)
     assert computation.once_s.sum() + computation.optimizer_s == pytest.approx(times.step_s)
     assert computation.durations_s.mean(axis=0) == pytest.approx(computation.once_s, rel=0.05)
 

@@ -9,35 +9,35 @@ from collections import defaultdict
 import numpy as np
 import pytest
 
-from planner.device.rates import Error, combined, constants, error_of
+from planner.device.rates import Error, constants, model_error, rate_range
 from planner.validation.row import DATA
 
 TENTH = Error("fitted", 0.05, math.log(1.1), 100, "")
 
 
 def test_without_noise_the_range_is_the_models() -> None:
-    assert combined(100.0, 0.0, TENTH) == pytest.approx((100 / 1.1, 110.0))
+    assert rate_range(100.0, 0.0, TENTH) == pytest.approx((100 / 1.1, 110.0))
     assert TENTH.range_of(100.0) == pytest.approx((100 / 1.1, 110.0))
 
 
 def test_both_parts_add_as_squares() -> None:
-    low, high = combined(100.0, 10.0, TENTH)
+    low, high = rate_range(100.0, 10.0, TENTH)
     both = math.exp(math.hypot(math.log(1.1), math.log(1.1)))
     assert (low, high) == pytest.approx((100 / both, 100 * both))
 
 
 def test_error_of_no_figures_has_no_range() -> None:
-    assert combined(0.0, 0.0, TENTH) == (0.0, 0.0)
+    assert rate_range(0.0, 0.0, TENTH) == (0.0, 0.0)
 
 
 def test_surer_bases_have_narrower_ranges() -> None:
     for network in ("cnn", "transformer"):
-        widths = [error_of(basis, network).q90 for basis in ("recorded", "fitted", "other vendor")]
+        widths = [model_error(basis, network).q90 for basis in ("recorded", "fitted", "other vendor")]
         assert widths == sorted(widths)
 
 
 def test_every_error_says_how_many_runs_it_rests_on() -> None:
-    error = error_of("fitted", "cnn")
+    error = model_error("fitted", "cnn")
     assert error.rows > 50
     assert "each left out" in error.source
     assert 0 < error.median < error.q90 < 1
@@ -55,7 +55,7 @@ def test_ranges_hold_nine_of_ten_figures_that_no_fit_had_seen() -> None:
     checked = 0
     for (basis, network), mine in errors.items():
         if len(mine) >= 10:
-            held = np.mean(np.array(mine) <= error_of(basis, network).q90)
+            held = np.mean(np.array(mine) <= model_error(basis, network).q90)
             assert 0.85 <= held <= 0.97, (basis, network)
             checked += 1
     assert checked >= 5

@@ -17,7 +17,7 @@ from planner.device.rates import (
     is_graphics_board,
     kernels_of,
 )
-from planner.device.rates.times import computation_s, kernel_s, step_of, update_bytes
+from planner.device.rates.times import computation_s, kernel_s, smooth_max, update_bytes
 from planner.errors import BadInput
 from planner.hardware import Device
 from planner.hardware.catalog import load_hardware
@@ -42,8 +42,8 @@ def test_cached_bytes_are_not_moved_except_a_minimum() -> None:
 
 
 def test_slower_of_host_and_device_sets_the_pace() -> None:
-    assert float(step_of(np.float64(1.0), np.float64(10.0))) == pytest.approx(10.0, rel=1e-6)
-    assert float(step_of(np.float64(1.0), np.float64(1.0))) == pytest.approx(2 ** (1 / 8))
+    assert float(smooth_max(np.float64(1.0), np.float64(10.0))) == pytest.approx(10.0, rel=1e-6)
+    assert float(smooth_max(np.float64(1.0), np.float64(1.0))) == pytest.approx(2 ** (1 / 8))
 
 
 @pytest.mark.parametrize("precision", [FP32, TF32, BF16, FP16])

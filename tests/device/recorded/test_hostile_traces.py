@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from planner.device.recorded.importers.leaves import LARGEST_SIDE, _is_shape, _numbers
+from planner.device.recorded.importers.leaves import LARGEST_SIDE, _is_shape, _parse_numbers
 from planner.servers.tensorflow.graph import EDGE, RECEIVED, TRANSFER_LABEL
 
 LONG = "9" * 5_000
@@ -25,6 +25,6 @@ def test_shapes_whose_products_may_be_infinite_are_none(dims):
 
 
 def test_numbers_of_ops_out_of_range_are_not_read():
-    assert _numbers([f"[{10**30}, 2]"], 0) == []
-    assert _numbers([f"[{LONG}]"], 0) == []
-    assert _numbers(["[2, 2]"], 0) == [2, 2]
+    assert _parse_numbers([f"[{10**30}, 2]"], 0) == []
+    assert _parse_numbers([f"[{LONG}]"], 0) == []
+    assert _parse_numbers(["[2, 2]"], 0) == [2, 2]

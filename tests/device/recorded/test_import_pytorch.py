@@ -312,7 +312,7 @@ def test_empty_trace_says_what_to_do(tmp_path):
 
 def test_cycle_that_was_cut_off_leaves_the_whole_steps():
     """The last mark of a recording that the end of the loop cut off has no optimizer in it."""
-    assert kineto.joined([(0, 9), (10, 19), (20, 29)], [5, 15]) == [(0, 9), (10, 19)]
-    assert kineto.joined([(0, 9), (10, 19)], []) == [(0, 9), (10, 19)]
+    assert kineto.join_passes([(0, 9), (10, 19), (20, 29)], [5, 15]) == [(0, 9), (10, 19)]
+    assert kineto.join_passes([(0, 9), (10, 19)], []) == [(0, 9), (10, 19)]
     # the optimizer skipped the third step
-    assert kineto.joined([(0, 9), (10, 19), (20, 29), (30, 39)], [0, 15, 35]) == [(0, 9), (10, 19)]
+    assert kineto.join_passes([(0, 9), (10, 19), (20, 29), (30, 39)], [0, 15, 35]) == [(0, 9), (10, 19)]

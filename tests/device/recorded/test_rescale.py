@@ -18,17 +18,17 @@ from planner.device.recorded.rescale import (
     KERNEL_S,
     batch_error,
     carries_over,
-    combined_error,
+    combine_errors,
     device_error,
-    growth,
+    fit_lines,
+    host_waits_s,
     interpolate_batch,
-    lines,
     part_s,
     rescale,
     rescale_batch,
     rescale_errors,
     seconds_by_kind,
-    waits_s,
+    time_growth,
 )
 from planner.errors import BadInput
 from planner.hardware.catalog import catalog_device_name, find_device, load_hardware
@@ -119,8 +119,8 @@ def test_host_that_sets_the_pace_sets_it_on_a_faster_device_too(tmp_path: Path) 
 def test_waiting_for_the_host_by_hand() -> None:
     """Issued at 1, 2 and 6; the device takes 3 for each: it waits 1 for the first and nothing more."""
     launch = np.array([1.0, 1.0, 4.0])
-    assert waits_s(np.full((1, 3), 3.0), launch).tolist() == [[1.0, 0.0, 0.0]]
-    assert waits_s(np.full((1, 3), 0.5), launch).tolist() == [[1.0, 0.5, 3.5]]
+    assert host_waits_s(np.full((1, 3), 3.0), launch).tolist() == [[1.0, 0.0, 0.0]]
+    assert host_waits_s(np.full((1, 3), 0.5), launch).tolist() == [[1.0, 0.5, 3.5]]
 
 
 def test_one_recording_grows_by_its_parts_and_not_by_the_host(profile: Profile) -> None:
@@ -138,13 +138,13 @@ def test_one_recording_grows_by_its_parts_and_not_by_the_host(profile: Profile) 
 
 def test_large_parts_grow_as_the_batch_and_weights_do_not() -> None:
     product = OpPart("matmul", 1.0, 1.0, flops=1e12, row_flops=1e6, format="bf16")
-    assert growth(product, 4, A10G) == pytest.approx(4, rel=0.01)
+    assert time_growth(product, 4, A10G) == pytest.approx(4, rel=0.01)
     weights = OpPart("memory", 1.0, 1.0, moved_bytes=1e6, weight_bytes=1e10)
-    assert growth(weights, 4, A10G) == pytest.approx(1, abs=0.01)
+    assert time_growth(weights, 4, A10G) == pytest.approx(1, abs=0.01)
     for device in (A10G, None):
-        assert growth(OpPart("overhead", 1.0, 5.0), 4, device) == 1.0
-    assert growth(product, 4, None) == 4
-    assert growth(OpPart("memory", 1.0, 1.0, moved_bytes=30.0, weight_bytes=10.0), 4, None) == 3.25
+        assert time_growth(OpPart("overhead", 1.0, 5.0), 4, device) == 1.0
+    assert time_growth(product, 4, None) == 4
+    assert time_growth(OpPart("memory", 1.0, 1.0, moved_bytes=30.0, weight_bytes=10.0), 4, None) == 3.25
 
 
 def test_two_recordings_make_straight_lines() -> None:
@@ -163,7 +163,7 @@ def test_two_recordings_make_straight_lines() -> None:
 def test_lines_neither_fall_nor_begin_below_zero() -> None:
     batches = np.array([1.0, 2.0, 3.0])
     times = np.array([[2.0, 1.0, 3.0], [3.0, 4.0, 2.0], [4.0, 7.0, 1.0]])
-    fixed, slope = lines(batches, times)
+    fixed, slope = fit_lines(batches, times)
     assert fixed.tolist() == [1.0, 0.0, 2.0]
     assert slope[0] == pytest.approx(1.0)
     assert slope[1] == pytest.approx((1 + 8 + 21) / 14)
@@ -199,7 +199,7 @@ def test_errors_are_those_of_published_runs_and_grow_with_ignorance() -> None:
     assert batch_error([8], 16, None).q90 > batch_error([8], 16, A10G).q90
     assert batch_error([8, 16], 12, None).q90 < batch_error([8], 12, None).q90
     first, other = device_error(A10G, H100, "cnn"), batch_error([8], 16, A10G)
-    both = combined_error(first, other)
+    both = combine_errors(first, other)
     assert both.q90 == pytest.approx(np.hypot(first.q90, other.q90))
 
 

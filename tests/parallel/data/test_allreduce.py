@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 from test_buckets import chain
 
-from planner.device.computation import Computation, Variation, accumulated, steadied
+from planner.device.computation import Computation, Variation, median_steps, repeat_passes
 from planner.errors import BadInput
 from planner.hardware import Market
 from planner.hardware.catalog import load_hardware
@@ -102,7 +102,7 @@ def test_slow_link_slows_the_ring() -> None:
 def test_slowest_of_many_ranks_decides() -> None:
     """Expected maximum of 8 normal draws: 1.42 standard deviations above the mean."""
     steady = chain([100] * 4)
-    varied = steadied(steady, Variation(0.1, 0.0), steps=400)
+    varied = median_steps(steady, Variation(0.1, 0.0), steps=400)
     result = step_s(PLAIN.lower(varied, site(8)))
     assert result == pytest.approx(8 * (1 + 0.1 * 1.42) + 0.5, rel=0.02)
     assert step_s(PLAIN.lower(varied, site(1))) == pytest.approx(8.5, rel=0.02)
@@ -111,15 +111,15 @@ def test_slowest_of_many_ranks_decides() -> None:
 def test_accumulation_exchanges_once() -> None:
     computation = chain([25_000_000] * 4, 1e-3)
     where = site(2, "p3.2xlarge", market=Market(bandwidth_bytes_per_s=1e8))
-    once, four = (step_s(PLAIN.lower(accumulated(computation, times), where)) for times in (1, 4))
+    once, four = (step_s(PLAIN.lower(repeat_passes(computation, times), where)) for times in (1, 4))
     assert four - once == pytest.approx(3 * 8e-3, rel=1e-3)
-    assert accumulated(computation, 4).batch == 4
+    assert repeat_passes(computation, 4).batch == 4
 
 
 def test_jitter_is_that_of_equal_devices_and_less_over_many_micro_batches() -> None:
-    computation = steadied(chain([100] * 4, 0.1))  # passes of 0.8 seconds, an optimizer of 0.05
+    computation = median_steps(chain([100] * 4, 0.1))  # passes of 0.8 seconds, an optimizer of 0.05
     once, many = (
-        step_s(AllReduce(accesses=0.0, jitter=0.1).lower(accumulated(computation, times), site(8)))
+        step_s(AllReduce(accesses=0.0, jitter=0.1).lower(repeat_passes(computation, times), site(8)))
         for times in (1, 16)
     )
     assert once == pytest.approx(0.8 * (1 + 0.1 * 1.42) + 0.05, rel=0.02)
@@ -164,7 +164,7 @@ def test_horovod_waits_half_a_cycle_for_the_last_gradients() -> None:
 
 def test_short_steps_vary_more_by_their_hosts_and_never_more_than_a_tenth() -> None:
     def sigma(seconds: float, jitter: float = 0.03) -> float:
-        return step_sigma(steadied(chain([100] * 4, seconds / 8)), jitter, 0.003)
+        return step_sigma(median_steps(chain([100] * 4, seconds / 8)), jitter, 0.003)
 
     assert sigma(0.9) == pytest.approx(0.03, rel=1e-2)
     assert sigma(100.0) == pytest.approx(0.003, rel=1e-2)  # as a hundred passes of a second
@@ -189,7 +189,7 @@ def test_two_levels_use_fabric_and_network() -> None:
 def mixed(seed: int) -> tuple[AllReduce, Computation, Site]:
     random = np.random.default_rng(seed)
     sizes = [int(size) for size in random.integers(1, 5_000_000, int(random.integers(1, 8)))]
-    computation = steadied(chain(sizes, 2e-3), Variation(0.1, 0.05), steps=8, seed=seed)
+    computation = median_steps(chain(sizes, 2e-3), Variation(0.1, 0.05), steps=8, seed=seed)
     machine = str(random.choice([P3, "p3.2xlarge", "p4d.24xlarge", "c5n.large", "g5.12xlarge"]))
     workers = int(random.integers(1, 12))
     where = site(

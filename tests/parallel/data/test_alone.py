@@ -12,7 +12,7 @@ from planner.answers.recommend import recommend_for
 from planner.answers.scenario import parse_request
 from planner.cli._app import app
 from planner.device.computation.synthesis import computation_for
-from planner.device.rates.times import fitted_times
+from planner.device.rates.times import step_times
 from planner.errors import BadInput
 from planner.hardware.catalog import load_hardware
 from planner.model.catalog import load_model
@@ -39,7 +39,7 @@ def test_alone_computes_and_updates_without_waiting(model: str) -> None:
     case = Alone().lower(computation, Site(V100, 1))
     result = simulate(case.profile, case.cluster, case.policy, case.mode)
     assert V100.kernels is not None
-    assert result.step_s == pytest.approx(fitted_times(network, 32, V100.kernels).step_s, rel=0.02)
+    assert result.step_s == pytest.approx(step_times(network, 32, V100.kernels).step_s, rel=0.02)
     assert result.utilisation[COMPUTATION] == pytest.approx(1.0)
     assert result.staleness_max == 0
 

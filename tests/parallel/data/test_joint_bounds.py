@@ -13,7 +13,7 @@ from test_allreduce import mixed, step_s
 from test_buckets import chain
 from test_sharded import SLOW, random_sharded
 
-from planner.device.computation import Variation, accumulated, steadied
+from planner.device.computation import Variation, median_steps, repeat_passes
 from planner.device.precision import BF16, FP32
 from planner.errors import BadInput
 from planner.hardware import Market
@@ -33,8 +33,8 @@ def random_job(seed: int) -> Job:
         return Job(*mixed(seed))
     random = np.random.default_rng(seed)
     sizes = [int(size) for size in random.integers(1, 5_000_000, int(random.integers(1, 7)))]
-    computation = steadied(chain(sizes, float(random.uniform(1e-4, 1e-1))), Variation(0.05, 0.0), steps=8)
-    computation = accumulated(computation, int(random.choice([1, 2, 3, 9])))
+    computation = median_steps(chain(sizes, float(random.uniform(1e-4, 1e-1))), Variation(0.05, 0.0), steps=8)
+    computation = repeat_passes(computation, int(random.choice([1, 2, 3, 9])))
     where = Site(
         load_hardware(str(random.choice(["p3.16xlarge", "p3.2xlarge", "c5n.large", "p4d.24xlarge"]))),
         int(random.integers(1, 24)),
@@ -62,7 +62,7 @@ def test_bounds_are_near(exchange: Exchange, least: float) -> None:
     for seed in range(0, 40, 2):
         random = np.random.default_rng(seed)
         sizes = [int(size) for size in random.integers(1, 20_000_000, 8)]
-        computation = steadied(chain(sizes, float(random.uniform(1e-3, 1e-1))))
+        computation = median_steps(chain(sizes, float(random.uniform(1e-3, 1e-1))))
         where = Site(load_hardware(str(random.choice(["p3.16xlarge", "p4d.24xlarge"]))), 16)
         bound, rate = bound_and_rate(Job(exchange, computation, where))
         near.append(rate / bound)
@@ -71,7 +71,11 @@ def test_bounds_are_near(exchange: Exchange, least: float) -> None:
 
 def test_closed_form_is_near_the_bound_of_any_step() -> None:
     """The general one counts with the slowest of the ranks too."""
-    job = Job(AllReduce(), steadied(chain([5_000_000] * 8, 1e-2)), Site(load_hardware("p3.16xlarge"), 16))
+    job = Job(
+        AllReduce(),
+        median_steps(chain([5_000_000] * 8, 1e-2)),
+        Site(load_hardware("p3.16xlarge"), 16),
+    )
     (ours,) = AllReduce.bounds([job])
     (general,) = Exchange.bounds.__func__(AllReduce, [job])  # type: ignore[attr-defined]
     assert ours == pytest.approx(general, rel=0.08)
@@ -86,7 +90,7 @@ def test_micro_batches_are_counted_as_if_they_were_played_out(
     site = Site(load_hardware("p4d.24xlarge"), 32, mesh=Mesh.of(tensor=2, pipeline=pipeline))
     once = replica_computation(load_model("gpt2"), 2, site, BF16, recompute="full")
     group = data_parallel_group(site)
-    jobs = [Job(exchange, once, group, times), Job(exchange, accumulated(once, times), group)]
+    jobs = [Job(exchange, once, group, times), Job(exchange, repeat_passes(once, times), group)]
     counted, played = type(exchange).bounds(jobs)
     assert counted == pytest.approx(played, rel=1e-9)
     assert jobs[0].case().profile.batch == 2 * times
@@ -106,7 +110,7 @@ def test_traffic_is_derived_once_for_all_batches() -> None:
 @pytest.mark.parametrize("times", [1, 3])
 def test_bound_on_slow_links_counts_all_traffic(exchange: Exchange, times: int) -> None:
     """Gathers and scatters share one wire, which is never idle for long."""
-    computation = steadied(chain([20_000_000] * 8, 1e-4))
+    computation = median_steps(chain([20_000_000] * 8, 1e-4))
     job = Job(exchange, computation, Site(load_hardware("p3.2xlarge"), 8, SLOW), times)
     (bound,) = Sharded.bounds([job])
     rate = times * 8 * computation.batch / step_s(job.case())
@@ -172,7 +176,7 @@ def test_closed_forms_agree_with_the_evaluator(exchange, machine, workers, model
     hides all but the first and the last collective."""
     where = Site(load_hardware(machine), workers, Market())
     assume(exchange.infeasibility(where) is None)
-    steady = steadied(device_computation(load_model(model), 8, where, FP32), Variation(0.0, 0.0))
+    steady = median_steps(device_computation(load_model(model), 8, where, FP32), Variation(0.0, 0.0))
     job = Job(exchange, steady, where, accumulate)
     closed, evaluated = float(type(exchange).bounds([job])[0]), float(bounds_of([job.case()])[0])
     assert evaluated <= closed * (1 + 1e-6)

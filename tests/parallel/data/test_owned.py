@@ -13,7 +13,7 @@ from test_allreduce import check_engine_is_reference, step_s
 from test_buckets import chain
 from test_sharded import SLOW
 
-from planner.device.computation import Variation, accumulated, steadied
+from planner.device.computation import Variation, median_steps, repeat_passes
 from planner.device.precision import BF16, FP32
 from planner.errors import BadInput
 from planner.hardware.catalog import load_hardware
@@ -126,7 +126,7 @@ def test_chain_of_broadcasts_falls_behind_gathers_as_machines_are_added() -> Non
     longer = {}
     for workers in (16, 1024):
         where = site(workers, "p4d.24xlarge")
-        once = accumulated(replica_computation(model, 2, where, BF16), 4)
+        once = repeat_passes(replica_computation(model, 2, where, BF16), 4)
         over_all, inside, parts = (
             1 / step_s(entry.lower(once, where))
             for entry in (Owned(), Owned(within="machine"), Sharded(stage=1, each_pass=False, gathers="next"))
@@ -140,8 +140,8 @@ def test_chain_of_broadcasts_falls_behind_gathers_as_machines_are_added() -> Non
 def random_owned(seed: int) -> tuple[Owned, Job]:
     random = np.random.default_rng(seed)
     sizes = [int(size) for size in random.integers(1, 5_000_000, int(random.integers(1, 9)))]
-    computation = steadied(chain(sizes, float(random.uniform(1e-4, 1e-1))), Variation(0.05, 0.0), steps=8)
-    computation = accumulated(computation, int(random.choice([1, 2, 3, 9])))
+    computation = median_steps(chain(sizes, float(random.uniform(1e-4, 1e-1))), Variation(0.05, 0.0), steps=8)
+    computation = repeat_passes(computation, int(random.choice([1, 2, 3, 9])))
     machine = str(random.choice(["p3.16xlarge", "p3.2xlarge", "c5n.large", "p4d.24xlarge"]))
     where = Site(load_hardware(machine), int(random.integers(1, 24)), SLOW)
     inside = where.machines > 1 and where.devices > 1 and bool(random.integers(2))
@@ -185,7 +185,7 @@ def test_micro_batches_are_counted_as_if_they_were_played_out(pipeline: int, tim
     once = replica_computation(load_model("gpt2"), 2, where, BF16, recompute="full")
     group = data_parallel_group(where)
     counted, played = Owned.bounds(
-        [Job(Owned(), once, group, times), Job(Owned(), accumulated(once, times), group)]
+        [Job(Owned(), once, group, times), Job(Owned(), repeat_passes(once, times), group)]
     )
     assert counted == pytest.approx(played, rel=1e-9)
 

@@ -9,7 +9,7 @@ import pytest
 from test_allreduce import check_engine_is_reference, step_s
 from test_buckets import chain
 
-from planner.device.computation import Variation, accumulated, steadied
+from planner.device.computation import Variation, median_steps, repeat_passes
 from planner.device.precision import FP32
 from planner.errors import BadInput
 from planner.hardware import Market
@@ -129,7 +129,7 @@ def test_prefetch_hides_what_is_shorter_than_a_unit() -> None:
 
 
 def test_accumulation_gathers_in_every_pass_and_may_scatter_in_the_last_only() -> None:
-    computation = accumulated(chain([1000] * 4), 3)
+    computation = repeat_passes(chain([1000] * 4), 3)
     case = PLAIN.lower(computation, site(4, market=SLOW))
     # The unit that a pass ends with is the one that the next begins with.
     assert len(names(case, "gather")) == 3 * 7
@@ -147,11 +147,11 @@ def test_accumulation_gathers_in_every_pass_and_may_scatter_in_the_last_only() -
 def test_few_long_runs_stand_for_many_micro_batches(exchange, bandwidth: float, times: int) -> None:
     computation = chain([1_000_000] * 32, 4e-3)
     where = site(4, "p3.2xlarge", market=Market(bandwidth_bytes_per_s=bandwidth))
-    every = step_s(exchange.lower(accumulated(computation, times, most=times), where))
-    few = step_s(exchange.lower(accumulated(computation, times), where))
+    every = step_s(exchange.lower(repeat_passes(computation, times, most=times), where))
+    few = step_s(exchange.lower(repeat_passes(computation, times), where))
     assert few == pytest.approx(every, rel=0.03)
-    assert accumulated(computation, times).batch == times
-    assert accumulated(computation, times).ops == 3 * computation.ops
+    assert repeat_passes(computation, times).batch == times
+    assert repeat_passes(computation, times).ops == 3 * computation.ops
 
 
 def test_sharding_inside_machines_stays_on_the_fabric() -> None:
@@ -199,8 +199,8 @@ def test_less_is_sent_than_by_all_reduce_with_stage_two_as_much() -> None:
 def test_engine_equals_reference(seed: int) -> None:
     random = np.random.default_rng(seed)
     sizes = [int(size) for size in random.integers(1, 5_000_000, int(random.integers(1, 7)))]
-    computation = steadied(chain(sizes, 2e-3), Variation(0.1, 0.05), steps=8, seed=seed)
-    computation = accumulated(computation, int(random.integers(1, 3)))
+    computation = median_steps(chain(sizes, 2e-3), Variation(0.1, 0.05), steps=8, seed=seed)
+    computation = repeat_passes(computation, int(random.integers(1, 3)))
     workers = int(random.integers(1, 20))
     where = site(workers, str(random.choice(["p3.16xlarge", "p3.2xlarge", "c5n.large"])), market=SLOW)
     exchange = random_sharded(random, where)

@@ -54,21 +54,21 @@ def import_profile(
         "bandwidth_bytes_per_s": bandwidth_bytes_per_s,
         "basis": "measured",
     }
-    with _no_collector():
-        return check_profile_names(_imported(paths, about), str(paths[0]))
+    with _without_gc():
+        return check_profile_names(_import_files(paths, about), str(paths[0]))
 
 
 def import_computation(paths: Sequence[Path | str], *, batch: int, model: str | None = None) -> Computation:
-    """Computation of one worker in a step, from PyTorch traces."""
+    """The computation of one worker in a step, from PyTorch traces."""
     from planner.device.recorded.importers import kineto, pytorch
 
     if not paths or batch < 1:
         raise BadInput(f"give at least one trace file and a batch of at least 1 (not {batch})")
     steps: list[Step] = []
-    with _no_collector():
+    with _without_gc():
         for path in paths:
             data, where = read_bytes(path, MAX_TRACE_BYTES), str(path)
-            trace_kind = kind_of(data, where)
+            trace_kind = detect_kind(data, where)
             if trace_kind != PYTORCH:
                 raise BadInput(f"{path} is {trace_kind}; a computation is read from PyTorch traces")
             reject_oversized_json(data, where, b"{", MAX_OBJECTS, "events and arguments")
@@ -83,9 +83,8 @@ def import_computation(paths: Sequence[Path | str], *, batch: int, model: str | 
 
 
 @contextmanager
-def _no_collector() -> Iterator[None]:
-    """Suspend garbage collection: records are tuples without cycles, and walking them takes a fifth of the
-    time."""
+def _without_gc() -> Iterator[None]:
+    """Suspend garbage collection: records have no cycles, and walking them takes a fifth of the time."""
     was_enabled = gc.isenabled()
     gc.disable()
     try:
@@ -95,14 +94,14 @@ def _no_collector() -> Iterator[None]:
             gc.enable()
 
 
-def _imported(paths: Sequence[Path | str], about: dict[str, Any]) -> Profile:
+def _import_files(paths: Sequence[Path | str], about: dict[str, Any]) -> Profile:
     # The readers are imported where they are used: nobody needs those of both frameworks.
     kind = ""
     recordings: list[Recording] = []
     traces: list[tuple[Trace, list[Step]]] = []
     for path in paths:
         data, where = read_bytes(path, MAX_TRACE_BYTES), str(path)
-        trace_kind = kind_of(data, where)
+        trace_kind = detect_kind(data, where)
         if kind and trace_kind != kind:
             raise BadInput(f"{paths[0]} is {kind} and {path} is {trace_kind}; import files of one kind")
         kind = trace_kind
@@ -141,12 +140,12 @@ def _from_traces(
     about: dict[str, Any],
     stem: str,
 ) -> Profile:
-    """Steps of one training loop, with the recorder's notes."""
+    """The profile of one training loop from PyTorch traces, with the recorder's notes."""
     from planner.device.recorded.importers import pytorch
-    from planner.device.recorded.importers.events import facts_of
+    from planner.device.recorded.importers.events import run_facts
 
     facts = [
-        facts_of(trace, about["batch"], str(path)) for path, (trace, _) in zip(paths, traces, strict=True)
+        run_facts(trace, about["batch"], str(path)) for path, (trace, _) in zip(paths, traces, strict=True)
     ]
     first = facts[0]
     for path, other in zip(paths, facts, strict=True):
@@ -166,8 +165,8 @@ def _from_traces(
     return pytorch.build([step for _, steps in traces for step in steps], **about)
 
 
-def kind_of(data: bytes, where: str) -> str:
-    """Kind of a trace, from its contents."""
+def detect_kind(data: bytes, where: str) -> str:
+    """Kind of a trace, detected from its contents."""
     head = data[:4096].lstrip()
     if head[:1] not in (b"{", b"["):
         return RUN_METADATA

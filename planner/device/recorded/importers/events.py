@@ -81,7 +81,7 @@ EXTERNAL = msgspec.json.Decoder(_External)
 
 
 def read_trace(data: bytes, where: str) -> Trace:
-    """Events of a file with training steps."""
+    """Parse a trace file and check that it holds training steps."""
     trace = from_json(data, Trace)
     spans = [e for e in trace.traceEvents if e.ph == "X"]
     _check_steps(spans, where)
@@ -90,8 +90,8 @@ def read_trace(data: bytes, where: str) -> Trace:
     return trace
 
 
-def facts_of(trace: Trace, batch: int | None, where: str) -> Facts:
-    """Facts noted by the recorder, else by the profiler. `batch` overrides theirs."""
+def run_facts(trace: Trace, batch: int | None, where: str) -> Facts:
+    """Facts about the run from the recorder, else from the profiler. `batch` overrides the recorded batch."""
     if trace.planner is not None:
         facts = trace.planner
         passes = facts.micro_steps
@@ -170,8 +170,8 @@ class Spans:
                 self._starts.append(start)
                 self._ends.append(end)
 
-    def within(self, low: float, high: float) -> float:
-        """Filled length inside a span."""
+    def covered_us(self, low: float, high: float) -> float:
+        """Microseconds of the interval from `low` to `high` that the spans cover."""
         at = max(bisect_right(self._starts, low) - 1, 0)
         filled = 0.0
         while at < len(self._starts) and self._starts[at] < high:
@@ -179,8 +179,8 @@ class Spans:
             at += 1
         return filled
 
-    def common(self, other: Spans) -> list[tuple[float, float]]:
-        """Length filled by both."""
+    def intersection(self, other: Spans) -> list[tuple[float, float]]:
+        """Intervals covered by both sets of spans."""
         out = []
         for start, end in zip(self._starts, self._ends, strict=True):
             at = max(bisect_right(other._starts, start) - 1, 0)
@@ -191,8 +191,8 @@ class Spans:
                 at += 1
         return out
 
-    def holds(self, low: float, high: float) -> bool:
-        """Whether one span contains all of another."""
+    def contains(self, low: float, high: float) -> bool:
+        """Whether a single span contains the whole interval."""
         at = bisect_right(self._starts, low) - 1
         return at >= 0 and self._ends[at] >= high
 
@@ -211,8 +211,8 @@ class TracedCalls:
 def move_to_device(
     steps: Sequence[Step], outer: Sequence[OuterOp], host: TracedCalls, kernels: Sequence[Event]
 ) -> None:
-    """Replace host times in the steps by device times."""
-    _note_launches(steps, Spans((e.ts, e.end) for e in host.runtime if "Synchronize" in e.name))
+    """Replace host times of the ops by the times of their GPU kernels, in place."""
+    _set_launch_times(steps, Spans((e.ts, e.end) for e in host.runtime if "Synchronize" in e.name))
     calls, leaves, notes = host.calls, host.leaves, host.notes
     owners = _Owners(host)
     computing, talking, updating = [], [], []
@@ -225,11 +225,11 @@ def move_to_device(
             talking.append((kernel.ts, kernel.end))
             continue
         computing.append(kernel.end)
-        index = owners.of(kernel)
+        index = owners.launching_call(kernel)
         if index is None:
             continue
         call, at = calls[index]
-        if optimizers.holds(call.ts, call.end):
+        if optimizers.contains(call.ts, call.end):
             updating.append((kernel.ts, kernel.end))
         leaves[index].us += kernel.dur
         start, end = spans.get(at, (kernel.ts, kernel.end))
@@ -238,7 +238,7 @@ def move_to_device(
     for at, op in enumerate(outer):
         op.start_us, op.end_us = spans.get(at, (last, last))
         last = max(last, op.end_us)
-    _restart(steps, sorted(computing), Spans(talking), Spans(updating))
+    _align_to_gpu(steps, sorted(computing), Spans(talking), Spans(updating))
 
 
 class _Owners:
@@ -263,7 +263,8 @@ class _Owners:
             elif stack:
                 self.launched[EXTERNAL.decode(e.args).correlation] = stack[-1][1]
 
-    def of(self, kernel: Event) -> int | None:
+    def launching_call(self, kernel: Event) -> int | None:
+        """Index of the call that launched a kernel; None if unknown."""
         if not kernel.args:
             return None
         ids = EXTERNAL.decode(kernel.args)
@@ -271,15 +272,16 @@ class _Owners:
         return self.external.get(ids.external) if call is None else call
 
 
-def _note_launches(steps: Sequence[Step], waits: Spans) -> None:
+def _set_launch_times(steps: Sequence[Step], waits: Spans) -> None:
+    """Set `launch_us` of each op: host time since the op before, without waits for the device."""
     for step in steps:
         before = step.start_us
         for op in step.ops:
-            op.launch_us = max(op.end_us - before - waits.within(before, op.end_us), 0.0)
+            op.launch_us = max(op.end_us - before - waits.covered_us(before, op.end_us), 0.0)
             before = max(before, op.end_us)
 
 
-def _restart(steps: Sequence[Step], ends: list[float], talking: Spans, updating: Spans) -> None:
+def _align_to_gpu(steps: Sequence[Step], ends: list[float], talking: Spans, updating: Spans) -> None:
     """Start each step when the GPU had finished the one before."""
     firsts = []
     for step in steps:
@@ -296,9 +298,9 @@ def _restart(steps: Sequence[Step], ends: list[float], talking: Spans, updating:
         step.on_gpu = True
         before = step.start_us
         for op in step.ops:
-            op.communication_us, op.waited_us = 0.0, talking.within(before, op.start_us)
+            op.communication_us, op.waited_us = 0.0, talking.covered_us(before, op.start_us)
             before = max(before, op.end_us)
-        if (busy_us := updating.within(before, following)) > 0:
+        if (busy_us := updating.covered_us(before, following)) > 0:
             step.optimizer_us = busy_us
         step.tail_us = step.optimizer_us  # the host's clock says nothing about the device's end
         step.late_us, step.end_us = 0.0, before + step.tail_us

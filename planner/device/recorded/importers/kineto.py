@@ -85,12 +85,12 @@ class Step:
 
 
 def read(data: bytes, where: str) -> list[Step]:
-    """Training steps of a trace."""
+    """Training steps in a trace."""
     return read_steps(data, where)[1]
 
 
 def read_steps(data: bytes, where: str) -> tuple[Trace, list[Step]]:
-    """A trace and its training steps."""
+    """A parsed trace and its training steps."""
     try:
         trace = read_trace(data, where)
         return trace, _steps(trace, where)
@@ -110,12 +110,12 @@ def _steps(trace: Trace, where: str) -> list[Step]:
     for e in trace.traceEvents:
         if e.cat == "fwdbwd" and e.ph in ("s", "f"):
             flows[e.id][e.ph] = e
-    windows = _windows(where, notes, ops)
+    windows = _step_windows(where, notes, ops)
     # what sharded training does around collectives is its own (copies), but for the wait for them
     sharded = Spans((e.ts, e.end) for e in notes if e.name.startswith(SHARDED))
     collectives = Spans((e.ts, e.end) for e in notes if e.name.startswith(COLLECTIVE))
     calls = ((e.ts, e.end) for e in ops if e.name.startswith(COLLECTIVE_CALL))
-    talking = Spans([*calls, *sharded.common(collectives)])
+    talking = Spans([*calls, *sharded.intersection(collectives)])
     outer, inner = _outermost(where, ops)
     _read_inner(inner, outer)
     pairs = _flow_pairs(outer, flows)
@@ -126,14 +126,14 @@ def _steps(trace: Trace, where: str) -> list[Step]:
         if not outer[at].leaves or outer[at].leaves[-1] is not leaf:
             outer[at].leaves.append(leaf)
     around = _Around(notes, talking, [call.ts for call, _ in inner])
-    steps = [_step(where, window, outer, pairs, around) for window in windows]
+    steps = [_build_step(where, window, outer, pairs, around) for window in windows]
     if kernels:
         runtime = [e for e in spans if e.cat in RUNTIME]
         move_to_device(steps, outer, TracedCalls(inner, leaves, notes, runtime), kernels)
     return steps
 
 
-def _windows(where: str, notes: list[Event], ops: list[Event]) -> list[tuple[float, float]]:
+def _step_windows(where: str, notes: list[Event], ops: list[Event]) -> list[tuple[float, float]]:
     marks = sorted((e.ts, e.end) for e in notes if e.name.startswith("ProfilerStep#"))
     for (_, end), (start, _) in pairwise(marks):
         if start < end - CLOCK_TOLERANCE_US:
@@ -143,7 +143,7 @@ def _windows(where: str, notes: list[Event], ops: list[Event]) -> list[tuple[flo
             )
     optimizers = [e for e in notes if e.name.startswith(OPTIMIZER)]
     if marks:
-        return joined(marks, [e.ts for e in optimizers])
+        return join_passes(marks, [e.ts for e in optimizers])
     if len(optimizers) > 1:
         raise BadInput(
             f"{where}: {len(optimizers)} optimizer steps but no ProfilerStep marks: several steps in one "
@@ -152,22 +152,23 @@ def _windows(where: str, notes: list[Event], ops: list[Event]) -> list[tuple[flo
     return [(min(e.ts for e in ops), max(e.end for e in ops))]
 
 
-def joined(
+def join_passes(
     windows: Sequence[tuple[float, float]], optimizer_starts: Sequence[float]
 ) -> list[tuple[float, float]]:
-    """Marks of single passes joined to steps, each of which ends with the optimizer. Steps of another number
-    of passes than most are left out: the first and the last, of which a part was recorded, and those that
-    the optimizer skipped."""
-    groups = list(_groups(windows, sorted(optimizer_starts)))
+    """Windows of whole steps, joined from marks of single passes; each ends with the optimizer. Steps with
+    an unusual number of passes are left out: the first and last, which were recorded in part, and those
+    that the optimizer skipped."""
+    groups = list(_passes_by_step(windows, sorted(optimizer_starts)))
     if not groups:
         return list(windows)
     most = max(Counter(map(len, groups)).items(), key=lambda found: (found[1], -found[0]))[0]
     return [(group[0][0], group[-1][1]) for group in groups if len(group) == most]
 
 
-def _groups(
+def _passes_by_step(
     windows: Sequence[tuple[float, float]], optimizer_starts: Sequence[float]
 ) -> Iterator[list[tuple[float, float]]]:
+    """Windows of passes, grouped by the optimizer step that ends them."""
     group: list[tuple[float, float]] = []
     for low, high in windows:
         group.append((low, high))
@@ -177,7 +178,7 @@ def _groups(
 
 
 def _outermost(where: str, ops: list[Event]) -> tuple[list[OuterOp], list[tuple[Event, int]]]:
-    """The outermost ops sorted by start, and every op with the position of the outermost one around it."""
+    """The outermost ops sorted by start, and every op with the index of its outermost op."""
     ops.sort(key=lambda e: (e.ts, -e.dur))
     current: dict[tuple[Id, Id], int] = {}
     outer: list[OuterOp] = []
@@ -200,6 +201,7 @@ def _outermost(where: str, ops: list[Event]) -> tuple[list[OuterOp], list[tuple[
 
 
 def _read_inner(inner: list[tuple[Event, int]], outer: list[OuterOp]) -> None:
+    """Set gradients and bucket sizes of the outermost ops, read from the calls inside them."""
     decoder = msgspec.json.Decoder(Shapes)
     for e, at in inner:
         op = outer[at]
@@ -208,21 +210,22 @@ def _read_inner(inner: list[tuple[Event, int]], outer: list[OuterOp]) -> None:
         if e.name.startswith(COLLECTIVE_CALL):
             if "allreduce" in e.name and e.args:
                 shapes = decoder.decode(e.args)
-                for dims in _listed(shapes.dims[:1]):
-                    op.buckets.append((_product(dims), "float"))
+                for dims in _tensor_list(shapes.dims[:1]):
+                    op.buckets.append((_element_count(dims), "float"))
         elif op.gradient is None and e.name.endswith(ACCUMULATE) and not e.name.startswith(BACKWARD):
             shapes = decoder.decode(e.args) if e.args else Shapes()
             if shapes.dims and shapes.types:
-                op.gradient = (tuple(_numbers(shapes.dims[0])), shapes.types[0])
+                op.gradient = (tuple(_checked_dims(shapes.dims[0])), shapes.types[0])
 
 
-def _listed(dims: list[object]) -> list[object]:
-    """The list of tensors [[[10], [20]]] as [[10], [20]]."""
+def _tensor_list(dims: list[object]) -> list[object]:
+    """The first argument if it is a list of tensors, [[[10], [20]]] as [[10], [20]], else empty."""
     first = dims[0] if dims else None
     return first if isinstance(first, list) else []
 
 
-def _numbers(dims: object) -> list[int]:
+def _checked_dims(dims: object) -> list[int]:
+    """A tensor's dimensions; empty if there are none, an error if malformed."""
     if not isinstance(dims, list):
         return []
     if not all(isinstance(d, int) and d >= 0 for d in dims):
@@ -230,15 +233,15 @@ def _numbers(dims: object) -> list[int]:
     return dims
 
 
-def _product(dims: object) -> int:
+def _element_count(dims: object) -> int:
     out = 1
-    for d in _numbers(dims):
+    for d in _checked_dims(dims):
         out *= d
     return out
 
 
 def _flow_pairs(outer: list[OuterOp], flows: dict[Id, dict[str, Event]]) -> dict[int, int]:
-    """Pairs of backward and forward op, as positions in `outer`."""
+    """Index of the forward op that each backward op differentiates, by index of the backward op."""
     by_thread: dict[tuple[Id, Id], tuple[list[float], list[int]]] = {}
     for at, op in enumerate(outer):
         starts, positions = by_thread.setdefault(op.thread, ([], []))
@@ -268,17 +271,18 @@ class _Around:
     call_starts: list[float]
 
     def calls(self, low: float, high: float) -> int:
-        """Traced calls that start in [low, high)."""
+        """Number of traced calls that start in [low, high)."""
         return max(bisect_left(self.call_starts, high) - bisect_left(self.call_starts, low), 0)
 
 
-def _step(
+def _build_step(
     where: str,
     window: tuple[float, float],
     outer: list[OuterOp],
     pairs: dict[int, int],
     around: _Around,
 ) -> Step:
+    """One training step, from the ops inside its window."""
     low, high = window
     talking = around.talking
     if high - low > MAX_STEP_US:
@@ -294,7 +298,7 @@ def _step(
     here = [
         at
         for at in range(first, last)
-        if outer[at].backward or not talking.holds(outer[at].start_us, outer[at].end_us)
+        if outer[at].backward or not talking.contains(outer[at].start_us, outer[at].end_us)
     ]
     while here and not outer[here[-1]].backward:  # copies of buckets and the like, after the backward pass
         here.pop()
@@ -303,8 +307,8 @@ def _step(
     before = low
     for at, op in zip(here, ops, strict=True):
         op.forward = position.get(pairs.get(at, -1))
-        op.communication_us = talking.within(max(before, op.start_us), op.end_us)
-        op.waited_us = talking.within(before, op.start_us)
+        op.communication_us = talking.covered_us(max(before, op.start_us), op.end_us)
+        op.waited_us = talking.covered_us(before, op.start_us)
         op.gap_calls = around.calls(before, op.start_us)
         op.calls = around.calls(max(before, op.start_us), op.end_us)
         before = max(before, op.end_us)
@@ -334,8 +338,8 @@ def _step(
 def _optimizer_spans(
     notes: Sequence[Event], outer: Sequence[OuterOp], here: tuple[int, int]
 ) -> list[tuple[float, float]]:
-    """When the optimizer updated. A step that was given a closure (Lightning, L-BFGS) holds the forward and
-    backward passes too: the update follows the last of them."""
+    """Start and end of each optimizer update. A step given a closure (Lightning, L-BFGS) contains the
+    passes too; its update follows the last of them."""
     spans = []
     for e in notes:
         if e.name.startswith(OPTIMIZER):

@@ -67,25 +67,25 @@ class Leaf:
     calls: int = 1
 
 
-def leaf_of(name: str, shapes: Shapes, weights: set[tuple[int, ...]], *, tf32: bool) -> Leaf | None:
-    """Demand of a call that multiplies; None for others. `weights`: shapes of parameters, which identify
-    products that make weight gradients. `tf32`: whether fp32 products may use it."""
+def multiplying_leaf(name: str, shapes: Shapes, weights: set[tuple[int, ...]], *, tf32: bool) -> Leaf | None:
+    """The leaf of a call that multiplies; None for other calls. `weights`: shapes of parameters, which
+    identify products that make weight gradients. `tf32`: whether fp32 products may use it."""
     short = name.rpartition("::")[2]
     if short in PRODUCTS:
-        return _product(shapes, PRODUCTS[short], weights, tf32=tf32)
+        return _product_leaf(shapes, PRODUCTS[short], weights, tf32=tf32)
     if short in BATCHED:
-        return _batched(shapes, BATCHED[short], tf32=tf32)
+        return _batched_leaf(shapes, BATCHED[short], tf32=tf32)
     if short == CONVOLUTION:
-        return _convolution(shapes, 0, backward=False)
+        return _convolution_leaf(shapes, 0, backward=False)
     if short == CONVOLUTION_BACKWARD:
-        return _convolution(shapes, 1, backward=True)
+        return _convolution_leaf(shapes, 1, backward=True)
     if ATTENTION in short or name.startswith("flash_attn::"):
-        return _attention(name, shapes, tf32=tf32)
+        return _attention_leaf(name, shapes, tf32=tf32)
     return None
 
 
-def moving(name: str, shapes: Shapes) -> Leaf:
-    """Demand of any other call: it reads its inputs and writes as much as the largest of them."""
+def moving_leaf(name: str, shapes: Shapes) -> Leaf:
+    """The leaf of a call that only moves data: it reads its inputs and writes the size of the largest."""
     short = name.rpartition("::")[2]
     sizes = [
         prod(dims) * ITEM_BYTES.get(kind, 4)
@@ -94,11 +94,12 @@ def moving(name: str, shapes: Shapes) -> Leaf:
     ]
     if short in _VIEWS or not sizes:
         return Leaf(OVERHEAD, "fp32", 0.0, (1, 0, 0, 0, 0, 0))
-    return Leaf(MEMORY, _format(shapes, tf32=False), 0.0, (1, 0, 0, 0, sum(sizes) + max(sizes), 0))
+    return Leaf(MEMORY, _float_format(shapes, tf32=False), 0.0, (1, 0, 0, 0, sum(sizes) + max(sizes), 0))
 
 
 def parts_of(leaves: Sequence[Iterable[Leaf]], lasts_us: float, device_kind: str) -> tuple[OpPart, ...]:
-    """Leaves of one op as parts of its mean time: demands of the first step, times of all."""
+    """Parts of one op's mean time, merged from its leaves by kind and format. Demands come from the first
+    step, times from all steps."""
     steps = len(leaves)
     demands: dict[tuple[str, str], list[float]] = {}
     times: dict[tuple[str, str], float] = {}
@@ -115,13 +116,13 @@ def parts_of(leaves: Sequence[Iterable[Leaf]], lasts_us: float, device_kind: str
         return ()
     whole = max(sum(times.values()), lasts_us)
     return tuple(
-        _part(kind, format, times[kind, format] / whole, demands.get((kind, format), [0.0] * 6))
+        _op_part(kind, format, times[kind, format] / whole, demands.get((kind, format), [0.0] * 6))
         for kind, format in sorted(times)
         if times[kind, format] > 0
     )
 
 
-def _part(kind: str, format: str, share: float, demand: Sequence[float]) -> OpPart:
+def _op_part(kind: str, format: str, share: float, demand: Sequence[float]) -> OpPart:
     launches, flops, row_flops, edge_flops, moved_bytes, weight_bytes = demand
     return OpPart(
         cast("Kind", kind),
@@ -140,7 +141,7 @@ MOST_AXES, LARGEST_SIDE = 8, 2**40
 
 
 def _is_shape(dims: object) -> bool:
-    """Whether a value is a tensor shape with products that stay finite."""
+    """Whether a value is a tensor shape whose products stay finite."""
     return (
         isinstance(dims, list)
         and len(dims) <= MOST_AXES
@@ -148,14 +149,15 @@ def _is_shape(dims: object) -> bool:
     )
 
 
-def _tensors(shapes: Shapes, first: int, count: int) -> list[list[int]] | None:
+def _tensor_shapes(shapes: Shapes, first: int, count: int) -> list[list[int]] | None:
+    """Shapes of `count` tensor arguments starting at position `first`; None if any is missing."""
     operands = shapes.dims[first : first + count]
     good = len(operands) == count and all(_is_shape(dims) and dims for dims in operands)
     return operands if good else None
 
 
-def _format(shapes: Shapes, *, tf32: bool) -> str:
-    """Format of the first floating-point tensor."""
+def _float_format(shapes: Shapes, *, tf32: bool) -> str:
+    """Format of the first floating-point tensor among a call's inputs."""
     for kind in shapes.types:
         if kind in _FORMAT:
             return _FORMAT[kind]
@@ -164,15 +166,15 @@ def _format(shapes: Shapes, *, tf32: bool) -> str:
     return "fp32"
 
 
-def _width(shapes: Shapes) -> int:
+def _item_bytes(shapes: Shapes) -> int:
     return next((ITEM_BYTES[kind] for kind in shapes.types if kind in ITEM_BYTES), 4)
 
 
-def _product(shapes: Shapes, first: int, weights: set[tuple[int, ...]], *, tf32: bool) -> Leaf | None:
-    if (tensors := _tensors(shapes, first, 2)) is None or any(len(dims) != 2 for dims in tensors):
+def _product_leaf(shapes: Shapes, first: int, weights: set[tuple[int, ...]], *, tf32: bool) -> Leaf | None:
+    if (tensors := _tensor_shapes(shapes, first, 2)) is None or any(len(dims) != 2 for dims in tensors):
         return None
     (rows, depth), (_, columns) = tensors
-    width, flops = _width(shapes), 2.0 * rows * depth * columns
+    width, flops = _item_bytes(shapes), 2.0 * rows * depth * columns
     gradient = {(rows, columns), (columns, rows)} & weights and (depth, columns) not in weights
     if gradient:  # of a weight: the depth grows with the batch
         fixed = rows * columns
@@ -183,32 +185,31 @@ def _product(shapes: Shapes, first: int, weights: set[tuple[int, ...]], *, tf32:
         edge = flops * (1 / max(columns, 1) + 1 / max(depth, 1))
         moved = rows * (depth + columns)
     demand = (1.0, flops, 2.0 * fixed, edge, float(moved * width), float(fixed * width))
-    return Leaf(MATMUL, _format(shapes, tf32=tf32), 0.0, demand)
+    return Leaf(MATMUL, _float_format(shapes, tf32=tf32), 0.0, demand)
 
 
-def _batched(shapes: Shapes, first: int, *, tf32: bool) -> Leaf | None:
-    """Batched products of activations: scores and values of explicit attention."""
-    if (tensors := _tensors(shapes, first, 2)) is None or any(len(dims) != 3 for dims in tensors):
+def _batched_leaf(shapes: Shapes, first: int, *, tf32: bool) -> Leaf | None:
+    """The leaf of batched products of activations: scores and values of explicit attention."""
+    if (tensors := _tensor_shapes(shapes, first, 2)) is None or any(len(dims) != 3 for dims in tensors):
         return None
     (times, rows, depth), (_, _, columns) = tensors
-    moved = times * (rows * depth + depth * columns + rows * columns) * _width(shapes)
+    moved = times * (rows * depth + depth * columns + rows * columns) * _item_bytes(shapes)
     flops = 2.0 * times * rows * depth * columns
-    return Leaf(ATTENTION, _format(shapes, tf32=tf32), 0.0, (1, flops, 0, 0, float(moved), 0))
+    return Leaf(ATTENTION, _float_format(shapes, tf32=tf32), 0.0, (1, flops, 0, 0, float(moved), 0))
 
 
-def _convolution(shapes: Shapes, first: int, *, backward: bool) -> Leaf | None:
-    """`first` is where the input is; backward, the gradient of the output goes before it."""
-    operands = _tensors(shapes, first, 2)
+def _convolution_leaf(shapes: Shapes, first: int, *, backward: bool) -> Leaf | None:
+    operands = _tensor_shapes(shapes, first, 2)
     if operands is None or len(operands[0]) < 3 or len(operands[0]) != len(operands[1]):
         return None
     image, weight = operands
     values = shapes.values
-    stride = _numbers(values, 4 if backward else 3) or [1] * (len(image) - 2)
+    stride = _parse_numbers(values, 4 if backward else 3) or [1] * (len(image) - 2)
     if backward and _is_shape(shapes.dims[0]) and len(shapes.dims[0]) == len(image):
         output = shapes.dims[0]
     else:
-        padding = _numbers(values, 4) or [side // 2 for side in weight[2:]]
-        dilation = _numbers(values, 5) or [1] * (len(image) - 2)
+        padding = _parse_numbers(values, 4) or [side // 2 for side in weight[2:]]
+        dilation = _parse_numbers(values, 5) or [1] * (len(image) - 2)
         output = [image[0], weight[0]] + [
             max((side + 2 * pad - far * (edge - 1) - 1) // max(step, 1) + 1, 1)
             for side, edge, step, pad, far in zip(
@@ -220,7 +221,7 @@ def _convolution(shapes: Shapes, first: int, *, backward: bool) -> Leaf | None:
     if backward:
         mask = values[10] if len(values) > 10 and isinstance(values[10], str) else "[True, True"
         passes = max(sum(word.strip(" []") == "True" for word in mask.split(",")[:2]), 1)
-    width, fixed = _width(shapes), prod(weight)
+    width, fixed = _item_bytes(shapes), prod(weight)
     flops = 2.0 * prod(output) * prod(weight[1:])
     moved = (prod(image) + prod(output)) * width
     demand = (
@@ -232,11 +233,11 @@ def _convolution(shapes: Shapes, first: int, *, backward: bool) -> Leaf | None:
         float(passes * fixed * width),
     )
     kind = filter_kernel(weight[2:], stride, groups, weight[0])
-    return Leaf(kind, _format(shapes, tf32=True), 0.0, demand)
+    return Leaf(kind, _float_format(shapes, tf32=True), 0.0, demand)
 
 
-def _numbers(values: Sequence[Any], at: int) -> list[int]:
-    """Numbers of a list as the profiler writes it ("[2, 2]"); empty if it did not."""
+def _parse_numbers(values: Sequence[Any], at: int) -> list[int]:
+    """Numbers in a list as the profiler writes it ("[2, 2]"); empty if it is malformed."""
     words = values[at] if at < len(values) else ""
     try:
         numbers = [int(word) for word in str(words).strip("[]").split(",")]
@@ -245,9 +246,9 @@ def _numbers(values: Sequence[Any], at: int) -> list[int]:
     return numbers if all(abs(number) <= LARGEST_SIDE for number in numbers) else []
 
 
-def _attention(name: str, shapes: Shapes, *, tf32: bool) -> Leaf | None:
+def _attention_leaf(name: str, shapes: Shapes, *, tf32: bool) -> Leaf | None:
     backward = "backward" in name
-    operands = _tensors(shapes, 1 if backward else 0, 3)
+    operands = _tensor_shapes(shapes, 1 if backward else 0, 3)
     if operands is None or any(len(dims) != 4 for dims in operands):
         return None
     query, key, _ = operands
@@ -255,9 +256,9 @@ def _attention(name: str, shapes: Shapes, *, tf32: bool) -> Leaf | None:
     flops = 4.0 * prod(query) * keys * (2.5 if backward else 1.0)
     if "True" in [str(value) for value in shapes.values]:
         flops /= 2  # a causal mask: what lies behind it is not computed
-    moved = (3 if backward else 1) * sum(map(prod, (query, *operands))) * _width(shapes)
+    moved = (3 if backward else 1) * sum(map(prod, (query, *operands))) * _item_bytes(shapes)
     demand = (1.0, flops, 0.0, 0.0, float(moved), 0.0)
-    return Leaf(ATTENTION, _format(shapes, tf32=tf32), 0.0, demand)
+    return Leaf(ATTENTION, _float_format(shapes, tf32=tf32), 0.0, demand)
 
 
 COMMUNICATION = "communication"
@@ -275,8 +276,8 @@ class _Open:
 def leaves_of(
     calls: Sequence[tuple[Event, int]], weights: set[tuple[int, ...]], *, tf32: bool = False
 ) -> list[Leaf]:
-    """The leaf that each call belongs to; calls come in the order of their start, the longer first. A call's
-    time is what it spends itself."""
+    """The leaf that each call belongs to. Calls come in order of their start, longer ones first; a leaf's
+    time excludes calls that are leaves themselves."""
     decoder = msgspec.json.Decoder(Shapes)
     stacks: dict[tuple[Id, Id], list[_Open]] = {}
     out = []
@@ -290,18 +291,19 @@ def leaves_of(
             continue
         if stack:
             stack[-1].leaf.us -= call.dur
-        leaf, whole = _leaf(call, decoder, weights, tf32=tf32)
+        leaf, whole = _leaf_of_call(call, decoder, weights, tf32=tf32)
         leaf.us = call.dur
         stack.append(_Open(call.end, leaf, whole))
         out.append(leaf)
     return out
 
 
-def _leaf(
+def _leaf_of_call(
     call: Event, decoder: msgspec.json.Decoder[Shapes], weights: set[tuple[int, ...]], *, tf32: bool
 ) -> tuple[Leaf, bool]:
+    """The leaf of one call, and whether it includes the calls inside."""
     if call.name.startswith(COLLECTIVE_CALL):
         return Leaf(COMMUNICATION, "fp32", 0.0, NOTHING), True
     shapes = decoder.decode(call.args) if call.args else Shapes()
-    known = leaf_of(call.name, shapes, weights, tf32=tf32)
-    return (known, True) if known is not None else (moving(call.name, shapes), False)
+    known = multiplying_leaf(call.name, shapes, weights, tf32=tf32)
+    return (known, True) if known is not None else (moving_leaf(call.name, shapes), False)

@@ -58,14 +58,14 @@ class MicroSteps:
     def last(self) -> int:
         return self.starts[-1]
 
-    def rank(self, position: int) -> int:
-        """Index of an op among the differentiated ops of its pass."""
+    def op_rank(self, position: int) -> int:
+        """Number of differentiated ops in an op's pass up to and including it."""
         start = self.starts[bisect_right(self.starts, position) - 1]
         return bisect_right(self.forward, position) - bisect_right(self.forward, start)
 
 
-def passes_of(ops: Sequence[OuterOp]) -> MicroSteps:
-    """Passes of a step; each begins with a differentiated op after a backward op."""
+def find_passes(ops: Sequence[OuterOp]) -> MicroSteps:
+    """Forward passes of a step; each begins with the first differentiated op after backward ops."""
     forward = sorted({op.forward for op in ops if op.forward is not None})
     differentiated, starts, fresh = set(forward), [], True
     for position, op in enumerate(ops):
@@ -77,15 +77,16 @@ def passes_of(ops: Sequence[OuterOp]) -> MicroSteps:
     return MicroSteps(tuple(starts), tuple(forward))
 
 
-def merged(parameters: list[Sent], passes: MicroSteps, notes: list[str]) -> list[Sent]:
-    """Parameters without repetition. Passes accumulate if each makes the same gradients for the same ops."""
+def merge_passes(parameters: list[Sent], passes: MicroSteps, notes: list[str]) -> list[Sent]:
+    """Parameters with the gradients of all passes merged. Passes accumulate if each makes the same
+    gradients for the same ops; otherwise each gradient stays separate."""
     if len(passes.starts) < 2:
         return parameters
     by_pass: list[list[Sent]] = [[] for _ in passes.starts]
     for parameter in parameters:
         by_pass[bisect_right(passes.starts, parameter.ready) - 1].append(parameter)
     alike = [
-        [(passes.rank(parameter.readers[0]), parameter.bytes) for parameter in found] for found in by_pass
+        [(passes.op_rank(parameter.readers[0]), parameter.bytes) for parameter in found] for found in by_pass
     ]
     if any(signature != alike[0] for signature in alike):
         notes.append(
@@ -111,12 +112,12 @@ def merged(parameters: list[Sent], passes: MicroSteps, notes: list[str]) -> list
 def build(
     steps: Sequence[Step], *, batch: int, model: str, facts: Facts | None = None, **about: Any
 ) -> Profile:
-    """Profile of one worker from its recorded steps."""
-    steps, labels, parameters, buckets, notes = _opened(steps)
+    """The profile of one worker, from its recorded steps."""
+    steps, labels, parameters, buckets, notes = _open_steps(steps)
     first = steps[0]
-    names = _names(first.ops, labels)
+    names = _op_names(first.ops, labels)
     units = buckets or parameters
-    begin = _begin(first)
+    begin = _first_forward(first)
     reads: dict[int, list[int]] = defaultdict(list)
     for i, unit in enumerate(units):
         for k in unit.readers:
@@ -159,11 +160,11 @@ def build(
 
 
 def computation(steps: Sequence[Step], *, batch: int, model: str, **about: Any) -> Computation:
-    """Computation of one worker from its recorded steps: a chain of ops, parameters by their gradients."""
-    steps, labels, parameters_sent, _, notes = _opened(steps)
+    """The computation of one worker: its recorded ops in a chain, and parameters by their gradients."""
+    steps, labels, parameters_sent, _, notes = _open_steps(steps)
     first = steps[0]
-    names = _names(first.ops, labels)
-    begin = _begin(first)
+    names = _op_names(first.ops, labels)
+    begin = _first_forward(first)
     shift = 1 - begin  # the input goes before the first forward op
     roles = [OTHER, *(BACKWARD if op.backward else FORWARD for op in first.ops[begin:])]
     width = max(parameters_sent, key=lambda entry: entry.bytes).item_bytes
@@ -199,8 +200,8 @@ def computation(steps: Sequence[Step], *, batch: int, model: str, **about: Any) 
     )
 
 
-def _alike(steps: Sequence[Step]) -> tuple[list[Step], list[str]]:
-    """Steps that run the same ops as most do."""
+def _similar_steps(steps: Sequence[Step]) -> tuple[list[Step], list[str]]:
+    """Steps that run the same ops as most do, and notes about the others."""
     shapes = [tuple(op.name for op in step.ops) for step in steps]
     (common, times), *_ = Counter(shapes).most_common(1)
     if 2 * times <= len(steps) and len(steps) > 1:
@@ -225,31 +226,32 @@ class _Opened(NamedTuple):
     notes: list[str]
 
 
-def _opened(steps: Sequence[Step]) -> _Opened:
-    alike, notes = _alike(steps)
+def _open_steps(steps: Sequence[Step]) -> _Opened:
+    """Similar steps with op labels, parameters and buckets."""
+    alike, notes = _similar_steps(steps)
     first = alike[0]
-    labels, passes = _labels(first.ops), passes_of(first.ops)
+    labels, passes = _labels(first.ops), find_passes(first.ops)
     parameters = _parameters(first, labels, passes, notes)
     return _Opened(alike, labels, parameters, _buckets(first, parameters, passes, notes), notes)
 
 
-def _begin(step: Step) -> int:
-    """First op of the forward pass."""
+def _first_forward(step: Step) -> int:
+    """Position of the first op of the forward pass."""
     return min(op.forward for op in step.ops if op.forward is not None)
 
 
 def _labels(ops: Sequence[OuterOp]) -> list[str]:
-    """Ops of each pass, numbered by name."""
     numbers: dict[tuple[bool, str], Iterator[int]] = defaultdict(count)
     return [f"{op.name}_{next(numbers[op.backward, op.name])}" for op in ops]
 
 
-def _names(ops: Sequence[OuterOp], labels: Sequence[str]) -> list[str]:
+def _op_names(ops: Sequence[OuterOp], labels: Sequence[str]) -> list[str]:
     named = zip(ops, labels, strict=True)
     return [f"{'backward' if op.backward else 'forward'}/{label}" for op, label in named]
 
 
 def _parameters(step: Step, labels: list[str], passes: MicroSteps, notes: list[str]) -> list[Sent]:
+    """Parameters of a step, one per accumulated gradient, with size and readers."""
     gradients = []
     unsized = unread = 0
     producer: dict[Any, int] = {}
@@ -290,7 +292,7 @@ def _parameters(step: Step, labels: list[str], passes: MicroSteps, notes: list[s
             f"{unread} parameters have no known reader; the first forward op is taken to wait for them"
         )
     gradients.sort(key=lambda p: (p.readers[0], -p.bytes))
-    gradients = merged(gradients, passes, notes)
+    gradients = merge_passes(gradients, passes, notes)
     seen: Counter[str] = Counter()
     for parameter in gradients:
         seen[parameter.name] += 1
@@ -300,8 +302,8 @@ def _parameters(step: Step, labels: list[str], passes: MicroSteps, notes: list[s
 
 
 def _buckets(step: Step, parameters: list[Sent], passes: MicroSteps, notes: list[str]) -> list[Sent]:
-    """Buckets of DistributedDataParallel. An all-reduce takes the gradients that are ready and not yet sent,
-    in the order they became ready, up to its size."""
+    """Buckets that DistributedDataParallel sent. An all-reduce takes the gradients that are ready and not
+    yet sent, in the order they became ready, up to its size."""
     waiting: deque[Sent] = deque()
     buckets: list[Sent] = []
     by_op = {parameter.ready: parameter for parameter in parameters}

@@ -40,13 +40,13 @@ class TracingCost:
     call_us: float = 0.0
     factor: float = 1.0
 
-    def without(self, traced_us: float, calls: int) -> float:
-        """A span without the tracing cost of its calls."""
+    def remove_from(self, traced_us: float, calls: int) -> float:
+        """Microseconds of a traced span without the tracing cost of its calls."""
         return max(traced_us - self.call_us * calls, LEAST * traced_us) * self.factor
 
 
 def without_outliers(durations_us: Floats) -> Floats:
-    """Steps with the few outliers shortened."""
+    """Durations with steps beyond 1.5 medians shortened, if at most a quarter of the steps are."""
     whole_us = durations_us.sum(axis=1)
     most_us = OUTLIER * float(np.median(whole_us))
     long = whole_us > most_us
@@ -58,7 +58,7 @@ def without_outliers(durations_us: Floats) -> Floats:
 def tracing_cost(
     durations_us: Floats, calls: Floats, floor_us: Floats, communication_us: float, facts: Facts
 ) -> TracingCost:
-    """What tracing cost in steps whose untraced time the recorder measured; durations are steps x ops."""
+    """The cost of tracing in steps whose untraced time the recorder measured; durations are steps x ops."""
     if facts.step_s is None:
         return TracingCost()
     mean_us = durations_us.mean(axis=0)
@@ -75,8 +75,8 @@ def tracing_cost(
     return TracingCost(high, wanted_us / float(left_us))
 
 
-def untraced(durations_us: Floats, calls: Floats, floor_us: Floats, cost: TracingCost) -> Floats:
-    """Steps without the cost of profiling; ops vary between steps as traced."""
+def untraced_durations(durations_us: Floats, calls: Floats, floor_us: Floats, cost: TracingCost) -> Floats:
+    """Durations without the cost of tracing; ops vary between steps as traced."""
     mean_us = durations_us.mean(axis=0)
     after_us = np.maximum(mean_us - cost.call_us * calls, floor_us) * cost.factor
     factors: Floats = np.divide(after_us, mean_us, out=np.ones_like(mean_us), where=mean_us > 0)
@@ -94,7 +94,7 @@ class TracedSteps:
         if facts is None or facts.step_s is None:
             return
         rows = without_outliers(rows)
-        calls = np.mean([_calls(step, begin) for step in steps], axis=0)
+        calls = np.mean([_call_counts(step, begin) for step in steps], axis=0)
         traced_us = rows.mean(axis=0)
         least = np.full(len(traced_us), LEAST)
         if steps[0].on_gpu:  # the optimizer's kernels too
@@ -102,7 +102,7 @@ class TracedSteps:
             least[-1] = 1.0
         floor_us = least * traced_us
         self.cost = tracing_cost(rows, calls, floor_us, self._mean(_communication_us), facts)
-        self.durations_us = untraced(rows, calls, floor_us, self.cost)
+        self.durations_us = untraced_durations(rows, calls, floor_us, self.cost)
 
     def recorded(self, passes: int) -> Recorded:
         """Demand of each op on a device, and the time without computation."""
@@ -121,7 +121,7 @@ class TracedSteps:
                 ]
                 launch_s[name] = float(np.mean(launches_us)) * 1e-6
         if not facts.framework:  # nobody noted what most of the arithmetic was done in
-            facts = msgspec.structs.replace(facts, precision=_format(work.values()))
+            facts = msgspec.structs.replace(facts, precision=_main_format(work.values()))
         exposed = Exposed(
             step_s=self._mean(_length_us) * 1e-6,
             input_s=float(mean_us[0]) * 1e-6,
@@ -132,11 +132,11 @@ class TracedSteps:
         return Recorded(facts, work, exposed, launch_s, passes)
 
     def _parts(self, k: int, mean_us: Floats) -> tuple[OpPart, ...]:
-        """Parts of an op with these mean durations."""
+        """Parts of an op, given the mean durations of all ops."""
         assert self.facts is not None
         leaves = [
             [
-                replace(leaf, us=self.cost.without(leaf.us, 0 if step.on_gpu else leaf.calls))
+                replace(leaf, us=self.cost.remove_from(leaf.us, 0 if step.on_gpu else leaf.calls))
                 for leaf in step.ops[k].leaves
                 if leaf.kind != COMMUNICATION
             ]
@@ -155,8 +155,8 @@ def _row_us(step: Step, begin: int) -> list[float]:
     return [*compute, step.optimizer_us]
 
 
-def _calls(step: Step, begin: int) -> list[int]:
-    """Traced calls in the input, each op, and the optimizer."""
+def _call_counts(step: Step, begin: int) -> list[int]:
+    """Numbers of traced calls in the input, each op, and the optimizer."""
     before = sum(op.calls + op.gap_calls for op in step.ops[:begin]) + step.ops[begin].gap_calls
     ops = [_op_calls(step, k) for k in range(begin + 1, len(step.ops))]
     return [before + step.tail_calls, step.ops[begin].calls, *ops, step.optimizer_calls]
@@ -171,16 +171,16 @@ def _length_us(step: Step) -> float:
 
 
 def _idle_us(step: Step, begin: int, cost: TracingCost) -> float:
-    """Idle microseconds between ops, without communication."""
+    """Microseconds without ops or communication in a step."""
     idle, before = 0.0, step.ops[begin].end_us
     for op in step.ops[begin + 1 :]:
         gap_calls = op.calls + op.gap_calls if step.on_gpu else op.gap_calls
-        idle += cost.without(max(op.start_us - before - op.waited_us, 0.0), gap_calls)
+        idle += cost.remove_from(max(op.start_us - before - op.waited_us, 0.0), gap_calls)
         before = max(before, op.end_us)
     return idle
 
 
-def _format(work: Iterable[tuple[OpPart, ...]]) -> str:
+def _main_format(work: Iterable[tuple[OpPart, ...]]) -> str:
     flops: Counter[str] = Counter()
     for parts in work:
         for part in parts:
@@ -189,8 +189,8 @@ def _format(work: Iterable[tuple[OpPart, ...]]) -> str:
 
 
 def durations_us(step: Step, begin: int) -> list[float]:
-    """Microseconds of the input (all before the first forward op) and of each op from there on; what lies
-    between two ops counts to the later one."""
+    """Microseconds of the input (all before the first forward op) and of each later op. The time between
+    two ops counts to the later one."""
     first = step.ops[begin]
     talking_us = sum(op.waited_us + op.communication_us for op in step.ops[:begin]) + first.waited_us
     out = [max(first.start_us - step.start_us - talking_us, 0.0)]
