@@ -49,7 +49,7 @@ def next_changes(chosen: ScoredPlan, simulations: Simulations, pool: Executor) -
     cases = simulations.cases
     options = [
         option
-        for option in _options(chosen.plan, cases)
+        for option in _change_options(chosen.plan, cases)
         if has_machines(option.plan.rented(cases.market), cases.request)
         and cases.feasibility.is_possible(option.plan)
     ]
@@ -68,21 +68,21 @@ def next_changes(chosen: ScoredPlan, simulations: Simulations, pool: Executor) -
         for option, score in zip(promising, rough, strict=True)
         if cautious_interval(score, "short")[1] > chosen.samples_per_s * (1 + WORTH)
     ]
-    return _one_of_each(_changes(chosen, hopeful, simulations, pool))[:SHOWN]
+    return _best_of_each_kind(_clear_gains(chosen, hopeful, simulations, pool))[:SHOWN]
 
 
-def _changes(
+def _clear_gains(
     chosen: ScoredPlan, options: list[Option], simulations: Simulations, pool: Executor
 ) -> list[Change]:
     """Simulates the options and keeps those that are clearly faster, sorted by cost per sample."""
-    predictions = dict(_predicted([option.plan for option in options], simulations, pool, "trial"))
+    predictions = dict(_predict_by_plan([option.plan for option in options], simulations, pool, "trial"))
     now = chosen.samples_per_s
     unclear = [
         plan
         for plan, found in predictions.items()
         if is_within_error(found.samples_per_s - now * (1 + WORTH), found, chosen.prediction)
     ]
-    predictions.update(_predicted(unclear, simulations, pool, "long"))
+    predictions.update(_predict_by_plan(unclear, simulations, pool, "long"))
     budget = simulations.request.budget_usd_per_hour or np.inf
     changes = []
     for option in options:
@@ -96,13 +96,13 @@ def _changes(
     return sorted(changes, key=lambda change: (change.scored.usd_per_million_samples, change.words))
 
 
-def _predicted(
+def _predict_by_plan(
     plans: list[Plan], simulations: Simulations, pool: Executor, rung: Rung
 ) -> Iterator[tuple[Plan, Prediction]]:
     return zip(plans, simulations.predict_all(plans, pool, rung), strict=True)
 
 
-def _one_of_each(changes: list[Change]) -> list[Change]:
+def _best_of_each_kind(changes: list[Change]) -> list[Change]:
     """Keeps the first, cheapest change of each kind."""
     best: dict[str, Change] = {}
     for change in changes:
@@ -110,7 +110,7 @@ def _one_of_each(changes: list[Change]) -> list[Change]:
     return list(best.values())
 
 
-def _options(plan: Plan, cases: Cases) -> Iterator[Option]:
+def _change_options(plan: Plan, cases: Cases) -> Iterator[Option]:
     for other in plan.exchange.variants(cases.site(plan)):
         if other.size is None:
             yield Option(other.change, other.label, replace(plan, exchange=other.exchange))
@@ -119,13 +119,13 @@ def _options(plan: Plan, cases: Cases) -> Iterator[Option]:
             names = (strategy.labels().name for strategy in (other.exchange, plan.exchange))
             words = " instead of ".join(names)
             yield Option(ChangeKind.EXCHANGE, words, replace(plan, exchange=other.exchange))
-    yield from _more_workers(plan, cases)
+    yield from _more_workers_options(plan, cases)
     if cases.request.profile is None:
-        yield from _larger_batch(plan, cases)
-    yield from _lower_precisions(plan, cases)
+        yield from _larger_batch_option(plan, cases)
+    yield from _lower_precision_options(plan, cases)
 
 
-def _more_workers(plan: Plan, cases: Cases) -> Iterator[Option]:
+def _more_workers_options(plan: Plan, cases: Cases) -> Iterator[Option]:
     """Yields the plan with one more machine, or the next worker count that divides the global batch."""
     step = max(plan.workers_per_machine, plan.mesh.size)
     counts = range(plan.workers + step, max(2 * plan.workers, plan.workers + step) + 1, step)
@@ -148,7 +148,7 @@ def _more_workers(plan: Plan, cases: Cases) -> Iterator[Option]:
         )
 
 
-def _larger_batch(plan: Plan, cases: Cases) -> Iterator[Option]:
+def _larger_batch_option(plan: Plan, cases: Cases) -> Iterator[Option]:
     """Yields the plan with twice the batch; with a fixed global batch, twice the micro-batch."""
     larger = replace(plan, batch=plan.batch * 2)
     if cases.request.global_batch is None:
@@ -158,7 +158,7 @@ def _larger_batch(plan: Plan, cases: Cases) -> Iterator[Option]:
         yield Option(ChangeKind.BATCH, words, replace(larger, accumulate=plan.accumulate // 2))
 
 
-def _lower_precisions(plan: Plan, cases: Cases) -> Iterator[Option]:
+def _lower_precision_options(plan: Plan, cases: Cases) -> Iterator[Option]:
     """Yields the plan in narrower number formats, unless the request names a format."""
     request = cases.request
     if request.profile is not None or request.formats is not None:

@@ -63,15 +63,15 @@ class ChosenPlan(msgspec.Struct, frozen=True):
     @property
     def low(self) -> float:
         """Lowest likely samples per second, from the 90% range or the simulation's interval."""
-        return _first(self.range_low, self.interval_low, self.samples_per_s)
+        return _first_known(self.range_low, self.interval_low, self.samples_per_s)
 
     @property
     def high(self) -> float:
-        return _first(self.range_high, self.interval_high, self.samples_per_s)
+        return _first_known(self.range_high, self.interval_high, self.samples_per_s)
 
     def slow_share(self, *, shared_error: bool) -> float:
         """Low end of the speed divided by the prediction; `shared_error` counts the simulation alone."""
-        low = _first(self.interval_low, self.samples_per_s) if shared_error else self.low
+        low = _first_known(self.interval_low, self.samples_per_s) if shared_error else self.low
         return low / self.samples_per_s
 
     @property
@@ -85,7 +85,7 @@ class ChosenPlan(msgspec.Struct, frozen=True):
         return self.batch * self.accumulate * self.workers
 
 
-def _first(*values: float | None) -> float:
+def _first_known(*values: float | None) -> float:
     return next(value for value in values if value is not None)
 
 
@@ -160,17 +160,18 @@ def difference(old: ChosenPlan, new: ChosenPlan) -> Difference:
     """Compares two plans and returns the settings and figures that differ."""
     alike = old.exchange.get("kind") == new.exchange.get("kind")
     before, after = (
-        _settings(plan, _choices(plan) if alike else {"exchange": _summary(plan)}) for plan in (old, new)
+        _plan_settings(plan, _exchange_fields(plan) if alike else {"exchange": _exchange_words(plan)})
+        for plan in (old, new)
     )
     settings = tuple(
-        ChangedFigure(name, _text(before.get(name)), _text(after.get(name)))
+        ChangedFigure(name, _shown_text(before.get(name)), _shown_text(after.get(name)))
         for name in dict.fromkeys((*before, *after))
         if before.get(name) != after.get(name)
     )
     figures = tuple(
         change
         for name, key, show in FIGURES
-        if (change := _figure(name, getattr(old, key), getattr(new, key), show)) is not None
+        if (change := _changed_figure(name, getattr(old, key), getattr(new, key), show)) is not None
     )
     return Difference(settings, figures, _are_apart(old, new))
 
@@ -182,7 +183,7 @@ def _are_apart(old: ChosenPlan, new: ChosenPlan) -> bool:
     return abs(log(new.samples_per_s / old.samples_per_s)) > hypot(*map(log, shares))
 
 
-def _settings(plan: ChosenPlan, exchange: dict[str, Any]) -> dict[str, Any]:
+def _plan_settings(plan: ChosenPlan, exchange: dict[str, Any]) -> dict[str, Any]:
     rented = {f"{role} on": f"{each.machines} x {each.machine}" for role, each in plan.rented.items()}
     return {
         "model": plan.model,
@@ -195,28 +196,28 @@ def _settings(plan: ChosenPlan, exchange: dict[str, Any]) -> dict[str, Any]:
     }
 
 
-def _choices(plan: ChosenPlan) -> dict[str, Any]:
+def _exchange_fields(plan: ChosenPlan) -> dict[str, Any]:
     """The exchange and each of its settings by name, as shown to the user."""
     choices = {
-        f"exchange {CALLED.get(name, name)}": _shown(name, value)
+        f"exchange {CALLED.get(name, name)}": _shown_value(name, value)
         for name, value in plan.exchange.items()
         if name != "kind"
     }
     return {"exchange": plan.exchange.get("kind"), **choices}
 
 
-def _summary(plan: ChosenPlan) -> str:
+def _exchange_words(plan: ChosenPlan) -> str:
     """The exchange and its main settings, separated by commas."""
     telling = {name: plan.exchange.get(name) for name in TELLING}
     parts = [f"{CALLED.get(name, name)} {value}" for name, value in telling.items() if value is not None]
     return ", ".join([str(plan.exchange.get("kind")), *parts])
 
 
-def _shown(name: str, value: Any) -> Any:
+def _shown_value(name: str, value: Any) -> Any:
     return format_bytes(value) if name in BYTES and isinstance(value, int) else value
 
 
-def _figure(
+def _changed_figure(
     name: str, before: float | None, after: float | None, show: Callable[[float], str]
 ) -> ChangedFigure | None:
     if before is None and after is None:
@@ -226,7 +227,7 @@ def _figure(
     return ChangedFigure(name, shown[0], shown[1], ratio)
 
 
-def _text(value: Any) -> str:
+def _shown_text(value: Any) -> str:
     if isinstance(value, bool):
         return "yes" if value else "no"
     return "-" if value is None else str(value)

@@ -210,52 +210,52 @@ class Retired(Fact):
 def assumptions(plans: Iterable[Plan], cases: Cases, *, searched: bool = False) -> list[Note | Fact]:
     """Collects what an answer assumes about its plans; `searched`: it chose among others."""
     plans, request = list(plans), cases.request
-    kinds = _kinds(plans, request)
+    kinds = _machines_used(plans, request)
     return [
-        *_job(request),
-        *(_whose(request) if searched else []),
+        *_job_facts(request),
+        *(_provider_facts(request) if searched else []),
         *own_machine_facts(kinds, request, searched=searched),
-        *_money(plans, kinds, cases),
-        *_network(kinds, request),
-        *_compute(plans, cases),
+        *_price_facts(plans, kinds, cases),
+        *_network_facts(kinds, request),
+        *_compute_facts(plans, cases),
         *[fact for plan in plans[:1] if (fact := offloaded(plan, cases.model, cases.site(plan)))],
-        *_batch(plans, cases, searched=searched),
-        *_input(kinds, cases),
-        *_measured(plans, cases),
-        *_running(plans, cases),
-        *_retired(kinds),
+        *_batch_facts(plans, cases, searched=searched),
+        *_input_facts(kinds, cases),
+        *_correction_facts(plans, cases),
+        *_strategy_facts(plans, cases),
+        *_retired_facts(kinds),
     ]
 
 
 def no_longer_sold(plan: Plan, request: Request) -> list[str]:
     """Names of a plan's machines that can no longer be rented."""
-    return [kind.name for kind in _kinds([plan], request) if not kind.still_sold]
+    return [kind.name for kind in _machines_used([plan], request) if not kind.still_sold]
 
 
-def _kinds(plans: Iterable[Plan], request: Request) -> list[Hardware]:
+def _machines_used(plans: Iterable[Plan], request: Request) -> list[Hardware]:
     """Worker and server machines of the plans, without duplicates."""
     market = request.market
     names = dict.fromkeys(rented.machine for plan in plans for rented in plan.rented(market))
     return [market.find_machine(name) for name in names]
 
 
-def _job(request: Request) -> list[Fact]:
+def _job_facts(request: Request) -> list[Fact]:
     usual = usual_job(request)
     return [] if usual is None else [UsualJob(*usual, usual_length(request))]
 
 
-def _whose(request: Request) -> list[Fact]:
+def _provider_facts(request: Request) -> list[Fact]:
     if request.hardware is not None or request.providers is not None or request.profile is not None:
         return []
     return [MachinesOf(request.gpu)]
 
 
-def _money(plans: list[Plan], kinds: list[Hardware], cases: Cases) -> list[Fact]:
+def _price_facts(plans: list[Plan], kinds: list[Hardware], cases: Cases) -> list[Fact]:
     request = cases.request
     out: list[Fact] = []
     if request.budget_usd_per_hour is not None:
         out.append(BudgetLimit(request.budget_usd_per_hour))
-    on_spot = _on_spot(plans, cases)
+    on_spot = _spot_machine_names(plans, cases)
     dates = []
     given = PriceTerms(given=True)
     for kind in kinds:
@@ -273,7 +273,7 @@ def _money(plans: list[Plan], kinds: list[Hardware], cases: Cases) -> list[Fact]
             out.append(MachinePrice(kind.name, paid, PriceTerms(spot, price.region, dated, price.basis)))
     if dates:
         out.append(PriceDates(tuple(dates)))
-    out += _spot(plans, cases)
+    out += _spot_facts(plans, cases)
     for kind in kinds:
         paid = kind.price.on_demand_usd_per_hour
         if kind.ownership is not None and paid is not None and request.market.price(kind) is kind.price:
@@ -281,7 +281,7 @@ def _money(plans: list[Plan], kinds: list[Hardware], cases: Cases) -> list[Fact]
     return out
 
 
-def _on_spot(plans: list[Plan], cases: Cases) -> set[str]:
+def _spot_machine_names(plans: list[Plan], cases: Cases) -> set[str]:
     """Names of the machines that the plans rent on the spot market."""
     if not cases.request.spot:
         return set()
@@ -289,7 +289,7 @@ def _on_spot(plans: list[Plan], cases: Cases) -> set[str]:
     return {rented.machine for plan in spot for rented in plan.rented(cases.market)}
 
 
-def _spot(plans: list[Plan], cases: Cases) -> list[Fact]:
+def _spot_facts(plans: list[Plan], cases: Cases) -> list[Fact]:
     if not cases.request.spot or not plans:
         return []
     first = cases.paid(plans[0])
@@ -298,7 +298,7 @@ def _spot(plans: list[Plan], cases: Cases) -> list[Fact]:
     return [CountedSpot(plans[0].machines_text, course, first.refused, others)]
 
 
-def _network(kinds: list[Hardware], request: Request) -> list[Note | Fact]:
+def _network_facts(kinds: list[Hardware], request: Request) -> list[Note | Fact]:
     if request.bandwidth_bytes_per_s is not None:
         return [GivenBandwidth(request.bandwidth_bytes_per_s)]
     single = tuple(kind.name for kind in kinds if request.market.nic_bytes_per_s(kind) is None)
@@ -313,7 +313,7 @@ def _network(kinds: list[Hardware], request: Request) -> list[Note | Fact]:
     return [*out, *([FlowLimit(min(finite))] if finite else [])]
 
 
-def _compute(plans: list[Plan], cases: Cases) -> list[Fact]:
+def _compute_facts(plans: list[Plan], cases: Cases) -> list[Fact]:
     request = cases.request
     most = max(
         (layer.detail.experts for layer in cases.model if isinstance(layer.detail, Experts)), default=0
@@ -337,7 +337,7 @@ def _compute(plans: list[Plan], cases: Cases) -> list[Fact]:
     return out
 
 
-def _batch(plans: list[Plan], cases: Cases, *, searched: bool) -> list[Fact]:
+def _batch_facts(plans: list[Plan], cases: Cases, *, searched: bool) -> list[Fact]:
     request, model = cases.request, cases.model
     own = model.default_batch
     gpus = any(request.market.find_machine(plan.machine).device.kind == "gpu" for plan in plans)
@@ -350,7 +350,7 @@ def _batch(plans: list[Plan], cases: Cases, *, searched: bool) -> list[Fact]:
     return [ChosenBatch(own, MOST_TOKENS if tokens else MOST_SAMPLES, tokens, searched, fewer)]
 
 
-def _input(kinds: list[Hardware], cases: Cases) -> list[Fact]:
+def _input_facts(kinds: list[Hardware], cases: Cases) -> list[Fact]:
     if cases.request.profile is not None:
         return []
     rate = decoded_per_vcpu(cases.request, cases.model)
@@ -358,7 +358,7 @@ def _input(kinds: list[Hardware], cases: Cases) -> list[Fact]:
     return [InputPipeline(None if isinf(rate) else rate, cases.request.input or "jpeg", unknown)]
 
 
-def _measured(plans: list[Plan], cases: Cases) -> list[Fact]:
+def _correction_facts(plans: list[Plan], cases: Cases) -> list[Fact]:
     corrected = {
         (cases.market.find_machine(plan.machine).device.name, factor.words)
         for plan in plans
@@ -367,7 +367,7 @@ def _measured(plans: list[Plan], cases: Cases) -> list[Fact]:
     return [Corrected(*each) for each in sorted(corrected)]
 
 
-def _running(plans: list[Plan], cases: Cases) -> list[Note | Fact]:
+def _strategy_facts(plans: list[Plan], cases: Cases) -> list[Note | Fact]:
     each = (plan.exchange.labels(cases.site(plan)).assumptions for plan in plans)
     out: list[Note | Fact] = list(dict.fromkeys(note for notes in each for note in notes))
     for mesh in dict.fromkeys(plan.mesh for plan in plans if plan.mesh.is_sharded):
@@ -378,7 +378,7 @@ def _running(plans: list[Plan], cases: Cases) -> list[Note | Fact]:
     return out
 
 
-def _retired(kinds: list[Hardware]) -> list[Fact]:
+def _retired_facts(kinds: list[Hardware]) -> list[Fact]:
     out: list[Fact] = []
     for kind in (kind for kind in kinds if not kind.still_sold):
         from planner.hardware.prices.offers import nearest_current

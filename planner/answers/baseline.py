@@ -23,14 +23,15 @@ from planner.search.sizes import is_batch_open, micro_batches, recompute_options
 
 def single_device_plan(plan: Plan, cases: Cases) -> Plan | None:
     """One device of the plan's kind on the cheapest machine that has it; None if the model does not fit."""
-    alone = _on_one_device(plan, _cheapest(cases.market.find_machine(plan.machine), cases))
+    alone = _single_device_variant(plan, _find_cheapest(cases.market.find_machine(plan.machine), cases))
     return alone if cases.feasibility.is_possible(alone) else None
 
 
 def best_single_device_plan(plan: Plan, cases: Cases) -> Plan | None:
     """The fastest single-device plan, over batches and recompute modes; None if the model does not fit."""
-    same, machine = single_device_plan(plan, cases), _cheapest(cases.market.find_machine(plan.machine), cases)
-    tried = _options(_on_one_device(plan, machine), machine, cases)
+    same = single_device_plan(plan, cases)
+    machine = _find_cheapest(cases.market.find_machine(plan.machine), cases)
+    tried = _settings_to_try(_single_device_variant(plan, machine), machine, cases)
     options = {option.key: option for option in tried if cases.feasibility.is_possible(option)}
     if same is not None:
         options.setdefault(same.key, same)
@@ -40,7 +41,7 @@ def best_single_device_plan(plan: Plan, cases: Cases) -> Plan | None:
     return plans[int(np.argmax(cases.bounds(plans)))]
 
 
-def _on_one_device(plan: Plan, machine: Hardware) -> Plan:
+def _single_device_variant(plan: Plan, machine: Hardware) -> Plan:
     return replace(
         plan,
         machine=machine.name,
@@ -52,7 +53,7 @@ def _on_one_device(plan: Plan, machine: Hardware) -> Plan:
     )
 
 
-def _options(one: Plan, machine: Hardware, cases: Cases) -> Iterator[Plan]:
+def _settings_to_try(one: Plan, machine: Hardware, cases: Cases) -> Iterator[Plan]:
     """Yields the single-device plan with each batch and recompute mode that a search would try."""
     request, model = cases.request, cases.model
     if not is_batch_open(request, model):
@@ -62,7 +63,7 @@ def _options(one: Plan, machine: Hardware, cases: Cases) -> Iterator[Plan]:
             yield replace(one, batch=batch, recompute=recompute)
 
 
-def _cheapest(machine: Hardware, cases: Cases) -> Hardware:
+def _find_cheapest(machine: Hardware, cases: Cases) -> Hardware:
     """The cheapest machine with the same device, among the requested and single-device machines."""
     request, market = cases.request, cases.market
     if request.profile is not None or machine.device_count == 1 or machine.standing == "own":
@@ -86,10 +87,10 @@ def baseline_of(
     )
     if alone is None or alone == scored.plan:
         return None if alone is None else scored
-    return _charged(simulations.scored([alone], pool, "medium")[0], cases)
+    return _charge_device_share(simulations.scored([alone], pool, "medium")[0], cases)
 
 
-def _charged(baseline: ScoredPlan, cases: Cases) -> ScoredPlan:
+def _charge_device_share(baseline: ScoredPlan, cases: Cases) -> ScoredPlan:
     """Charges one device's share of an own machine's price; rented machines are charged in full."""
     machine = cases.market.find_machine(baseline.plan.machine)
     if machine.standing != "own" or machine.device_count == 1:

@@ -49,7 +49,7 @@ def compare_for(
 ) -> Comparison:
     """Finds the objective's plan for each compared device, machine or provider, sorted by cost per sample."""
     model = model_of(request)
-    request = _narrowed(request, model)
+    request = _narrow_request(request, model)
     cases = Cases(request, model, load())
     field = candidate_machines(cases)
     space = enumerate_plans(request, model, machines=field.machines)
@@ -68,7 +68,7 @@ def compare_for(
     planned = {plan.machine for plan in space.plans}
     for kind in field.machines:
         if kind.name not in planned and kind.name not in explained:
-            space.left_out.setdefault(_too_small(kind, request), []).append(kind.name)
+            space.left_out.setdefault(_no_plan_reason(kind, request), []).append(kind.name)
     rows: list[ScoredPlan] = []
     everything: list[ScoredPlan] = []
     screened: list[ScoredPlan] = []
@@ -81,7 +81,7 @@ def compare_for(
             def evaluate(batch: Sequence[int], rung: Rung, plans: list[Plan] = plans) -> list[Prediction]:
                 return simulations.predict_all([plans[i] for i in batch], pool, rung)
 
-            outcome = _raced(
+            outcome = _race_row(
                 plans, bounds[indices], space.usd_per_useful_hour[indices], evaluate, request=request
             )
             if outcome.partial:  # what was under way counts too
@@ -118,7 +118,7 @@ def compare_for(
     return Comparison(
         request=request,
         rows=rows,
-        spot=_spot(rows, cases),
+        spot=_spot_prices(rows, cases),
         samples_per_epoch=model.samples_per_epoch,
         considered=space.considered,
         simulated=simulated,
@@ -130,11 +130,11 @@ def compare_for(
         screened=screened,
         bounded=bounded,
         subjects={row.plan.key: subject_of(row, request) for row in rows},
-        missing=_missing(request, rows, space),
+        missing=_missing_subjects(request, rows, space),
     )
 
 
-def _raced(
+def _race_row(
     plans: list[Plan],
     bounds: Floats,
     usd_per_hour: Floats,
@@ -195,7 +195,7 @@ def subject_of(row: ScoredPlan, request: Request) -> str:
     return next((subject for subject, machines in asked if row.plan.machine in machines), row.plan.machine)
 
 
-def _missing(request: Request, rows: Sequence[ScoredPlan], space: Space) -> dict[str, str]:
+def _missing_subjects(request: Request, rows: Sequence[ScoredPlan], space: Space) -> dict[str, str]:
     """Reasons why compared GPUs, machines or providers have no row, by their name."""
     named = request.gpu is not None or request.hardware is not None or request.providers is not None
     if not named:
@@ -211,13 +211,13 @@ def _missing(request: Request, rows: Sequence[ScoredPlan], space: Space) -> dict
     return out
 
 
-def _narrowed(request: Request, model: Model) -> Request:
+def _narrow_request(request: Request, model: Model) -> Request:
     """The request with few worker counts, since a comparison needs a good plan per machine, not the best."""
     workers = LARGE_WORKERS if model.parameters >= LARGE_PARAMETERS else DEFAULT_WORKERS
     return replace(request, workers=request.workers or workers, brief=True)
 
 
-def _too_small(kind: Hardware, request: Request) -> Reason:
+def _no_plan_reason(kind: Hardware, request: Request) -> Reason:
     """Reason why a rentable machine has no row: no plan tried on it fits."""
     assert request.workers is not None
     if request.budget_usd_per_hour is not None or request.machines is not None:
@@ -229,7 +229,7 @@ def _too_small(kind: Hardware, request: Request) -> Reason:
     return Reason(Verb.DO, f"not hold it with up to {max(request.workers):,} workers as asked for")
 
 
-def _spot(rows: Sequence[ScoredPlan], cases: Cases) -> dict[str, float]:
+def _spot_prices(rows: Sequence[ScoredPlan], cases: Cases) -> dict[str, float]:
     """USD per million samples on spot machines by plan key, for rows that are cheaper there."""
     request = replace(cases.request, spot=True)
     out: dict[str, float] = {}

@@ -194,9 +194,9 @@ def minimum_feasible_plan(plan: Plan, cases: Cases, plan_for: Callable[[Request]
     `plan_for` makes the plan of a request."""
     request, market = cases.request, cases.market
     fits = cases.feasibility.out_of_memory(fewest_workers(plan, market)) is None
-    if request.workers is not None or fits or not _shares(plan):
+    if request.workers is not None or fits or not _can_share_model(plan):
         return plan
-    for asked in _larger(plan, request, cases.model):
+    for asked in _larger_requests(plan, request, cases.model):
         try:
             tried = plan_for(asked)
         except BadInput:  # a global batch that so many do not share, degrees that do not fit
@@ -211,23 +211,23 @@ def minimum_feasible_plan(plan: Plan, cases: Cases, plan_for: Callable[[Request]
     return plan
 
 
-def _shares(plan: Plan) -> bool:
+def _can_share_model(plan: Plan) -> bool:
     """Whether more devices or recompute can make the strategy fit in memory."""
     return EXCHANGES.tier(plan.exchange) is not Tier.CONTENDER
 
 
-def _larger(plan: Plan, request: Request, model: Model) -> Iterator[Request]:
+def _larger_requests(plan: Plan, request: Request, model: Model) -> Iterator[Request]:
     """Yields requests with more workers, then sharding, then more recompute."""
     exchanges = [request.exchanges]
     if request.exchanges is None and (saving := list(memory_saving_variants(plan.exchange))):
         exchanges.append(((saving[-1].exchange.kind, {}),))
-    for workers in _sizes(plan, request.global_batch):
+    for workers in _larger_worker_counts(plan, request.global_batch):
         for exchange in exchanges:
             for again in recompute_options(request, model):
                 yield replace(request, workers=(workers,), exchanges=exchange, recompute=(again,))
 
 
-def _sizes(plan: Plan, batch: int | None) -> Iterator[int]:
+def _larger_worker_counts(plan: Plan, batch: int | None) -> Iterator[int]:
     """Yields worker counts: the plan's, then doublings, or all that divide the global batch."""
     step = max(plan.workers_per_machine, plan.mesh.size)
     yield plan.workers
@@ -240,7 +240,7 @@ def _sizes(plan: Plan, batch: int | None) -> Iterator[int]:
 
 def fitting_plan(plan: Plan, cases: Cases) -> Plan | None:
     """The plan with the least recompute that fits in memory; None if none fits."""
-    again = recompute_options(cases.request, cases.model) if _shares(plan) else (plan.recompute,)
+    again = recompute_options(cases.request, cases.model) if _can_share_model(plan) else (plan.recompute,)
     tried = (replace(plan, recompute=entry) for entry in again)
     return next((entry for entry in tried if cases.feasibility.out_of_memory(entry) is None), None)
 

@@ -113,14 +113,14 @@ def fit_for(
             takes = METHODS[flags.get("train", "full")].takes
             given = settings | {name: value for name, value in adapters.items() if name in takes} | flags
             request = parse_request(model, gpu=gpu, workers="1", **given)
-            rows.append(_row(request, label, passes * tokens))
+            rows.append(_fit_row(request, label, passes * tokens))
     return Fit(network.name, network.parameters, length, mean_length, batch, tokens, passes, tuple(rows))
 
 
-def _row(request: Request, label: str, tokens: float) -> FitRow:
+def _fit_row(request: Request, label: str, tokens: float) -> FitRow:
     model = model_of(request)
     cases = Cases(request, model)
-    machine, plan, fits, peak_bytes = _leanest(cases)
+    machine, plan, fits, peak_bytes = _leanest_plan(cases)
     price, usd = request.market.price(machine), request.market.usd_per_hour(machine)
     rate = low = high = job_s = None
     if fits:
@@ -156,7 +156,7 @@ def offers(request: Request) -> list[Hardware]:
     return sorted(machines, key=lambda kind: (market.usd_per_hour(kind) or unpriced, kind.name))
 
 
-def _leanest(cases: Cases) -> tuple[Hardware, Plan, bool, float]:
+def _leanest_plan(cases: Cases) -> tuple[Hardware, Plan, bool, float]:
     """Machine, plan with the least recompute, whether it fits, and its peak bytes. If none fits, the plan
     that needs the least memory. Offload takes the cheapest machine with enough host memory."""
     request, model = cases.request, cases.model
@@ -164,7 +164,7 @@ def _leanest(cases: Cases) -> tuple[Hardware, Plan, bool, float]:
     tried = []
     for machine in machines if request.extra.get("offload") else machines[:1]:
         site = site_of(request, machine, 0 if machine.device_count > 1 else 1)
-        for plan in _plans(cases, site):
+        for plan in _try_plans(cases, site):
             peak_bytes = peak_memory(plan, model, site).required_bytes
             if largest_batch(plan, model, site) >= plan.batch:
                 return machine, plan, True, peak_bytes
@@ -173,7 +173,7 @@ def _leanest(cases: Cases) -> tuple[Hardware, Plan, bool, float]:
     return machines[0], plan, False, peak_bytes
 
 
-def _plans(cases: Cases, site: Site) -> Iterator[Plan]:
+def _try_plans(cases: Cases, site: Site) -> Iterator[Plan]:
     """Yields the plan with each recompute mode, from the least on."""
     request, precision = cases.request, usual_precision(site.hardware.device)
     assert isinstance(request.batches, tuple)
@@ -188,7 +188,7 @@ def _fewest_gpus(cases: Cases, machine: Hardware) -> int | None:
     """The fewest GPUs of one machine (2, 4 or 8) that hold the model with FSDP; None if 8 do not."""
     for count in GPU_COUNTS:
         site = Site(machine, count, cases.market)
-        if any(largest_batch(plan, cases.model, site) >= plan.batch for plan in _plans(cases, site)):
+        if any(largest_batch(plan, cases.model, site) >= plan.batch for plan in _try_plans(cases, site)):
             return count
     return None
 

@@ -113,17 +113,17 @@ def training_of(request: Request) -> Training | None:
     tokens = None if model.sample_tokens is None else samples * model.sample_tokens
     per_epoch = None if request.profile is not None else model.samples_per_epoch
     epochs = 0.0 if per_epoch is None else samples / per_epoch
-    if _whole(epochs):
+    if _is_whole(epochs):
         count = round(epochs)
         words = "1 epoch" if count == 1 else f"{count:,} epochs"
         return Training(samples, words, tokens=tokens)
     words = f"{samples:,.0f} samples"
-    if tokens is not None and _whole(tokens / 1e6):
+    if tokens is not None and _is_whole(tokens / 1e6):
         words = f"{format_count(tokens)} tokens"
     return Training(samples, words, tokens=tokens)
 
 
-def _whole(value: float) -> bool:
+def _is_whole(value: float) -> bool:
     return value > 0.5 and abs(value - round(value)) < 1e-9 * max(value, 1.0)
 
 

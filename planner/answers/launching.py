@@ -53,7 +53,7 @@ def recipe_of(scored: ScoredPlan, request: Request) -> Recipe:
         checkpoint=checkpoint_name(request.model),
         sequence_length=network.sequence_length,
         epochs=epochs,
-        strategy=_strategy(plan.exchange.record()),
+        strategy=_strategy_name(plan.exchange.record()),
         mesh=plan.mesh.nondefault_settings,
         precision=plan.precision.name,
         micro_batch=plan.batch,
@@ -71,7 +71,7 @@ def recipe_of(scored: ScoredPlan, request: Request) -> Recipe:
     )
 
 
-def _strategy(record: Mapping[str, Any]) -> str:
+def _strategy_name(record: Mapping[str, Any]) -> str:
     """Name of a strategy for `Recipe.strategy`, such as `ddp`, `fsdp` or `zero2`."""
     kind, stage, inside = record["kind"], record.get("stage"), record.get("within") == "machine"
     if kind == "sharded" and stage == 3:

@@ -53,7 +53,7 @@ class MeasuredSpeed:
 def measured_speed(path: Path | str, samples_per_step: int) -> MeasuredSpeed:
     """Reads a log and returns the speed of its run; `samples_per_step` is the plan's global batch."""
     log = read_log(path)
-    if ways := list(_ways(log, samples_per_step)):
+    if ways := list(_speed_sources(log, samples_per_step)):
         _, _, name, steps = min(ways, key=lambda way: way[:2])
         return _mean_speed(log, name, steps, samples_per_step)
     names = ", ".join(sorted(log.series)[:8]) or "no values"
@@ -81,7 +81,7 @@ def kind_of(name: str) -> tuple[Kind, float] | None:
 Steps = list[tuple[float, float]]  # seconds, and the number of steps that took them
 
 
-def _ways(log: TrainingLog, samples_per_step: int) -> Iterator[tuple[bool, int, str, Steps]]:
+def _speed_sources(log: TrainingLog, samples_per_step: int) -> Iterator[tuple[bool, int, str, Steps]]:
     """Yields every possible source of the speed: whether it is too short, its rank, name and values."""
     for name, series in log.series.items():
         meaning = kind_of(name) or (("step time", 1.0) if log.format == "numbers" else None)
@@ -95,14 +95,14 @@ def _ways(log: TrainingLog, samples_per_step: int) -> Iterator[tuple[bool, int, 
         steps = [(value * factor if kind == "step time" else work / value, 1.0) for value in series.values]
         yield len(steps) < FEWEST, KINDS.index(kind), name, steps
     for name in sorted(log.series, key=lambda name: "loss" not in name):
-        steps, evaluations = _intervals(log, name)
+        steps, evaluations = _step_intervals(log, name)
         if evaluations:
             name += f" without {evaluations} interval{'s' if evaluations > 1 else ''} of evaluation"
         if steps:
             yield len(steps) < FEWEST, len(KINDS), f"timestamps of {name}", steps
 
 
-def _intervals(log: TrainingLog, name: str) -> tuple[Steps, int]:
+def _step_intervals(log: TrainingLog, name: str) -> tuple[Steps, int]:
     """Seconds and steps between a series' values, and the number of skipped intervals with an evaluation.
     Empty without a clock that advances with the steps."""
     series = log.series[name]

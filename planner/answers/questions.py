@@ -86,7 +86,7 @@ def one_plan(request: Request, *, joined: bool = False) -> Plan:
         raise BadInput(words)
     if words := request.market.rdma_refusal(kind):
         raise BadInput(words)
-    request = _connected(request, kind, joined=joined)
+    request = _limit_unknown_network(request, kind, joined=joined)
     for flag, values in (
         ("--workers", request.workers),
         ("--batch", None if request.batches == "auto" else request.batches),
@@ -114,7 +114,7 @@ def one_plan(request: Request, *, joined: bool = False) -> Plan:
         if all(getattr(meant, name, None) is not None for name in of_strategy.choices):
             meant = settings.strategy_with_settings(EXCHANGES[chosen], tuple(of_strategy.choices.items()))
         raise meant.infeasibility(site) or BadInput(usual)
-    possible = _micro_batches(request, model, site)
+    possible = _allowed_micro_batches(request, model, site)
     if not possible:
         raise Infeasible(f"not even a batch of 8 of {model.name} fits in the memory of {kind.device.name}")
     if not divides_global_batch(request, possible[-1], site):
@@ -129,7 +129,7 @@ def one_plan(request: Request, *, joined: bool = False) -> Plan:
     return _with_fitting_batch(plan, request, model)
 
 
-def _micro_batches(request: Request, model: Model, site: Site) -> list[int]:
+def _allowed_micro_batches(request: Request, model: Model, site: Site) -> list[int]:
     """Micro-batches that a request allows on a site; with a global batch, divisors of a replica's share."""
     allowed = list(batches(request, model, site.hardware))
     free = request.global_batch is not None and request.batches is None and request.profile is None
@@ -197,7 +197,7 @@ def usual_exchange(request: Request, site: Site, *, joined: bool = False) -> str
     return "allreduce" if EXCHANGES["allreduce"]().infeasibility(site) is None else "servers"
 
 
-def _connected(request: Request, kind: Hardware, *, joined: bool) -> Request:
+def _limit_unknown_network(request: Request, kind: Hardware, *, joined: bool) -> Request:
     """The request, with one worker if its recording's network is unknown; more raise an error."""
     if request.profile is None or request.market.nic_bytes_per_s(kind) is not None:
         return request

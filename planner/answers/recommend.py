@@ -91,11 +91,11 @@ def recommend_for(
         )
         space.left_out |= field.left_out
         if not space.plans:
-            raise Infeasible(no_plans(space, request, _ask))
+            raise Infeasible(no_plans(space, request, _recommended_plan))
         bounds = cases.bounds(space.plans)
         progress(GLANCE, 1, 1)
-        ask = _ask if suggest else None
-        keep = _reachable(space, bounds, request, ask)
+        ask = _recommended_plan if suggest else None
+        keep = _find_reachable(space, bounds, request, ask)
         plans = [space.plans[i] for i in keep]
         latest: dict[int, Prediction] = {}
 
@@ -145,7 +145,7 @@ def recommend_for(
         changes, curve, baseline, single_precision = list[Change](), None, None, None
         try:
             if not partial:
-                shown = _with_rivals(
+                shown = _add_rivals(
                     shown, simulations, plans, (space.usd_per_useful_hour / bounds)[keep], pool
                 )
             if not partial:
@@ -248,12 +248,12 @@ def contest_of(cases: Cases, plans: Sequence[Plan], bounds: Floats, usd_per_hour
     return Contest(plans, bounds, usd_per_hour, worth, least * worth, sigma)
 
 
-def _ask(request: Request) -> ScoredPlan:
+def _recommended_plan(request: Request) -> ScoredPlan:
     """The plan recommended for a changed request, without advice."""
     return recommend_for(request, jobs=1, advice=False, suggest=False, refine=False).chosen
 
 
-def _reachable(space: Space, bounds: Floats, request: Request, ask: Ask | None) -> npt.NDArray[np.intp]:
+def _find_reachable(space: Space, bounds: Floats, request: Request, ask: Ask | None) -> npt.NDArray[np.intp]:
     """Indices of plans whose bounds can meet the limits; the others are counted as out of reach."""
     keep = np.ones(len(space.plans), bool)
     usd_per_sample = space.usd_per_useful_hour / 3600 / bounds
@@ -274,7 +274,7 @@ def _reachable(space: Space, bounds: Floats, request: Request, ask: Ask | None) 
     return np.flatnonzero(keep)
 
 
-def _with_rivals(
+def _add_rivals(
     shown: list[ScoredPlan],
     simulations: Simulations,
     plans: Sequence[Plan],

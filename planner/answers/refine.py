@@ -52,24 +52,24 @@ def refine_decision(
     request, tried = simulations.request, set[tuple[str, int]]()
     while len(tried) < MOST_REFINED:
         chosen = decision.recommended
-        fresh = next((plan for plan in [chosen.plan] if _machines_of(plan) not in tried), None)
-        fresh = fresh or next(_rivals(decision, contest, simulations.cases, tried), None)
+        fresh = next((plan for plan in [chosen.plan] if _machine_and_workers(plan) not in tried), None)
+        fresh = fresh or next(_possible_winners(decision, contest, simulations.cases, tried), None)
         if fresh is None:
             break
-        tried.add(_machines_of(fresh))
+        tried.add(_machine_and_workers(fresh))
         (now,) = simulations.scored([fresh], pool)  # in full: plans between the ends were looked at briefly
-        way = _accumulating(_best_way(now, simulations, pool), simulations, pool)
+        way = _double_accumulation(_simplest_fast_plan(now, simulations, pool), simulations, pool)
         if within_limits([way], request):
             scored = [*(plan for plan in scored if plan.plan.key not in (now.plan.key, way.plan.key)), way]
             decision = choose(scored, request)
     return scored, decision
 
 
-def _machines_of(plan: Plan) -> tuple[str, int]:
+def _machine_and_workers(plan: Plan) -> tuple[str, int]:
     return plan.machine, plan.workers
 
 
-def _rivals(
+def _possible_winners(
     decision: Decision, contest: Contest, cases: Cases, tried: Container[tuple[str, int]]
 ) -> Iterator[Plan]:
     """Yields plans that may win once they are refined. They use other powers of two of sharded machines, or
@@ -80,9 +80,9 @@ def _rivals(
     for plan in sorted(contest.plans if setup_effort(chosen.plan) else (), key=lambda p: -cases.bound(p)):
         if plan.machine == chosen.plan.machine and plan.machines & (plan.machines - 1) == 0:
             best.setdefault(plan.workers, plan)
-    others = [*best.values(), *_gaining_elsewhere(decision, contest, cases)]
-    others = [plan for plan in others if _machines_of(plan) not in tried]
-    ceilings = [float(cases.bounds([plan, *_ways(plan, cases)]).max()) for plan in others]
+    others = [*best.values(), *_plans_gaining_elsewhere(decision, contest, cases)]
+    others = [plan for plan in others if _machine_and_workers(plan) not in tried]
+    ceilings = [float(cases.bounds([plan, *_other_settings(plan, cases)]).max()) for plan in others]
     share, *shares = discounts([chosen.plan, *others], request).tolist()
     hopeful = [
         cases.candidate(plan, ceiling * each)
@@ -94,7 +94,7 @@ def _rivals(
             yield others[i]
 
 
-def _gaining_elsewhere(decision: Decision, contest: Contest, cases: Cases) -> Iterator[Plan]:
+def _plans_gaining_elsewhere(decision: Decision, contest: Contest, cases: Cases) -> Iterator[Plan]:
     """Yields the best plan of other machines where sharding may gain enough to justify its setup."""
     speed, usd_per_s = contest.bound_samples_per_s * contest.worth, contest.usd_per_hour / 3600
     request, cheapest = cases.request, decision.cheapest.candidate().expected_usd_per_sample
@@ -109,7 +109,7 @@ def _gaining_elsewhere(decision: Decision, contest: Contest, cases: Cases) -> It
         if plan.machine in machines:
             continue
         machines.add(plan.machine)
-        ways = [way for way in _ways(plan, cases) if setup_effort(way) > effort]
+        ways = [way for way in _other_settings(plan, cases) if setup_effort(way) > effort]
         if ways and cases.bounds(ways).max() >= cases.bound(plan) * least_gain(effort, effort + 1):
             yield plan
 
@@ -119,18 +119,18 @@ def settings_changed(plan: Plan) -> tuple[int, int]:
     return RECOMPUTE_MODES.index(plan.recompute), plan.accumulate
 
 
-def _best_way(chosen: ScoredPlan, simulations: Simulations, pool: Executor) -> ScoredPlan:
+def _simplest_fast_plan(chosen: ScoredPlan, simulations: Simulations, pool: Executor) -> ScoredPlan:
     """The plan with the least setup effort on the same machines that is about as fast. Few micro-batches and
     little recompute are preferred."""
     cases, request, plan = simulations.cases, simulations.request, chosen.plan
     if request.profile is not None or EXCHANGES.tier(plan.exchange) is Tier.CONTENDER:
         return chosen
-    plans, own = _ways(plan, cases), setup_effort(plan)
+    plans, own = _other_settings(plan, cases), setup_effort(plan)
     by_effort, top = {own: chosen}, chosen.samples_per_s
     for effort in sorted({own, *map(setup_effort, plans)}):
         floor = chosen.samples_per_s * least_gain(own, effort) / least_gain(effort, own)
         alike = [way for way in plans if setup_effort(way) == effort]
-        if (found := _fastest(alike, floor, simulations, pool)) is not None:
+        if (found := _fastest_plan(alike, floor, simulations, pool)) is not None:
             by_effort[effort], top = found, max(top, found.samples_per_s)
     best = next(
         known
@@ -145,13 +145,13 @@ def _best_way(chosen: ScoredPlan, simulations: Simulations, pool: Executor) -> S
         if settings_changed(way) >= settings_changed(best.plan):
             break
         if setup_effort(way) <= setup_effort(best.plan):
-            simpler = _fastest([way], least, simulations, pool)
+            simpler = _fastest_plan([way], least, simulations, pool)
             if simpler is not None:
                 return simpler
     return best
 
 
-def _accumulating(best: ScoredPlan, simulations: Simulations, pool: Executor) -> ScoredPlan:
+def _double_accumulation(best: ScoredPlan, simulations: Simulations, pool: Executor) -> ScoredPlan:
     """Doubles the micro-batches per step up to twice, as long as each doubling is faster."""
     request, model = simulations.request, simulations.cases.model
     for _ in range(DOUBLINGS if may_accumulate_more(request, model) else 0):
@@ -159,7 +159,7 @@ def _accumulating(best: ScoredPlan, simulations: Simulations, pool: Executor) ->
         if plan.workers == 1 or plan.samples_per_step * plan.replicas > max_step_samples(model):
             break
         (doubled,) = simulations.scored([plan], pool)
-        way = _best_way(doubled, simulations, pool)
+        way = _simplest_fast_plan(doubled, simulations, pool)
         if way.samples_per_s < best.samples_per_s * (1 + DOUBLING):
             break
         best = way
@@ -172,7 +172,7 @@ def is_clearly_faster(plan: ScoredPlan, other: ScoredPlan) -> bool:
     return gained > 0 and not is_within_error(gained, plan.prediction, other.prediction)
 
 
-def _ways(plan: Plan, cases: Cases) -> list[Plan]:
+def _other_settings(plan: Plan, cases: Cases) -> list[Plan]:
     """Other feasible settings of the same machines with the same samples per step."""
     ways = {way.key: way for way in same_step_plans(plan, cases)}
     if not any(choices for _, choices in cases.request.exchanges or ()):
@@ -213,7 +213,7 @@ def same_step_plans(plan: Plan, cases: Cases) -> Iterator[Plan]:
             yield other
 
 
-def _fastest(
+def _fastest_plan(
     plans: Sequence[Plan], floor: float, simulations: Simulations, pool: Executor
 ) -> ScoredPlan | None:
     """The fastest plan within the limits; None if none exceeds `floor` samples per second."""

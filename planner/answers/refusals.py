@@ -41,16 +41,16 @@ def left_out_notes(space: Space) -> list[LeftOut]:
 def no_plans(space: Space, request: Request, ask: Ask | None = None) -> str:
     """Explains why a space is empty and names the cheapest remedies."""
     if not space.dropped and not space.left_out:
-        if (error := _machines_too_small(request)) is not None:
+        if (error := _mesh_size_error(request)) is not None:
             raise error
-        if words := _no_replicas(request):
+        if words := _no_replicas_words(request):
             raise Infeasible(words)
         raise BadInput(  # not one to judge: the exchanges that are asked for do not go with such machines
             f"--exchange {','.join(allowed_strategies(request))} cannot fill "
             f"{','.join(request.hardware_words)}, and workers fill whole machines; name others, or ask "
             "`planner simulate` for a part of one"
         )
-    return _causes(space, request) + remedy_words(request, ask)
+    return _failure_summary(space, request) + remedy_words(request, ask)
 
 
 # What plans of the space fail at, of one and of several, by the words that answers count them with.
@@ -66,10 +66,10 @@ FAILURES: dict[str, tuple[str, str]] = {
 }
 
 
-def _causes(space: Space, request: Request) -> str:
+def _failure_summary(space: Space, request: Request) -> str:
     """Reasons why plans failed, such as `all 208 candidate plans exceed the memory of T4`."""
     lost = space.dropped + space.out_of_reach
-    left_out = [f"{_some(names)} {reason.of(len(names))}" for reason, names in space.left_out.items()]
+    left_out = [f"{_few_names(names)} {reason.of(len(names))}" for reason, names in space.left_out.items()]
     if not lost:
         return f"no machine can be used: {', '.join(left_out)}"
     failed = Counter[tuple[str, str]]()
@@ -102,22 +102,21 @@ def _causes(space: Space, request: Request) -> str:
 def limits_missed(
     space: Space, bounds: Floats, request: Request, ask: Ask | None, reached: ScoredPlan | None = None
 ) -> str:
-    """Explains why no plan meets the job's limits, and names the nearest plan and limits that work. `reached`
-    is the fastest simulated plan."""
+    """Explains why no plan meets the job's limits, and names limits that work; `reached` is the fastest."""
     if space.out_of_reach.total() >= len(space.plans):
-        why = _causes(space, request)
+        why = _failure_summary(space, request)
     else:
         why = f"no plan meets the limits with {request.confidence:.0%} probability"
-    nearest = _nearest(space, bounds, request) if reached is None else _reached(reached)
+    nearest = _nearest_plan_words(space, bounds, request) if reached is None else _fastest_plan_words(reached)
     return f"{why}; {nearest}{'' if ask is None else _limit_words(request, ask)}"
 
 
-def _reached(fastest: ScoredPlan) -> str:
+def _fastest_plan_words(fastest: ScoredPlan) -> str:
     price = price_words(fastest.usd_per_hour, " for")
     return f"the fastest is {fastest.plan.rental_text} with {fastest.samples_per_s:,.0f} samples/s{price}"
 
 
-def _nearest(space: Space, bounds: Floats, request: Request) -> str:
+def _nearest_plan_words(space: Space, bounds: Floats, request: Request) -> str:
     """Names the plan nearest to the limits: the cheapest if money is short, else the fastest."""
     usd_per_sample = space.usd_per_useful_hour / 3600 / bounds
     cheapest, fastest = int(np.argmin(usd_per_sample)), int(np.argmax(bounds))
@@ -172,12 +171,12 @@ def _relaxed_words(request: Request, limit: str, ask: Ask) -> str:
     return Remedy(words, chosen.plan, chosen.usd_per_hour).words
 
 
-def _some(names: list[str]) -> str:
+def _few_names(names: list[str]) -> str:
     """The names, or their number and the first three if there are more."""
     return ", ".join(names) if len(names) <= FEW else f"{len(names)} machines ({', '.join(names[:FEW])}, ...)"
 
 
-def _machines_too_small(request: Request) -> PlannerError | None:
+def _mesh_size_error(request: Request) -> PlannerError | None:
     """Error that explains why no machine has room for the requested mesh; None if one has."""
     if not request.names_mesh:
         return None
@@ -190,7 +189,7 @@ def _machines_too_small(request: Request) -> PlannerError | None:
     return errors[0] if errors and all(errors) else None
 
 
-def _no_replicas(request: Request) -> str:
+def _no_replicas_words(request: Request) -> str:
     """Explains why no number of machines holds whole replicas; empty string if some do."""
     if not request.names_mesh:
         return ""

@@ -64,7 +64,7 @@ def price_words(usd_per_hour: float, preposition: str) -> str:
 def remedies(request: Request, ask: Ask | None = None) -> list[Remedy]:
     """Flag changes that give a request a plan, sorted by price; `ask` recommends under limits of the job."""
     attempts = _Attempts(MOST_TRIED, ask)
-    working = (remedy for remedy in _kinds(request, attempts) if remedy is not None)
+    working = (remedy for remedy in _try_all_changes(request, attempts) if remedy is not None)
     return sorted(islice(working, MOST_NAMED), key=lambda remedy: remedy.usd_per_hour)
 
 
@@ -143,22 +143,22 @@ def _least_samples_per_s(cases: Cases, space: Space) -> Floats:
     return least
 
 
-def _kinds(request: Request, attempts: _Attempts) -> Iterator[Remedy | None]:
-    yield _first(_settings(request, attempts))
-    yield _adapters(request, attempts)
-    yield _first(_global_batches(request, attempts, -1))
-    yield _first(_global_batches(request, attempts, 1))
-    yield _first(_counts(request, attempts))
-    yield _budget(request, attempts)
-    yield _other_machine(request, attempts)
-    yield _first(_offloads(request, attempts))
+def _try_all_changes(request: Request, attempts: _Attempts) -> Iterator[Remedy | None]:
+    yield _first_remedy(_try_settings(request, attempts))
+    yield _try_adapters(request, attempts)
+    yield _first_remedy(_try_global_batches(request, attempts, -1))
+    yield _first_remedy(_try_global_batches(request, attempts, 1))
+    yield _first_remedy(_try_counts(request, attempts))
+    yield _try_budget(request, attempts)
+    yield _try_other_machine(request, attempts)
+    yield _first_remedy(_try_offloads(request, attempts))
 
 
-def _first(tried: Iterator[Remedy | None]) -> Remedy | None:
+def _first_remedy(tried: Iterator[Remedy | None]) -> Remedy | None:
     return next((remedy for remedy in tried if remedy is not None), None)
 
 
-def _settings(request: Request, attempts: _Attempts) -> Iterator[Remedy | None]:
+def _try_settings(request: Request, attempts: _Attempts) -> Iterator[Remedy | None]:
     """Tries software settings that need less memory or divide the global batch."""
     if request.recompute not in (None, ("full",)):
         yield attempts.remedy("--recompute full", request, recompute=("full",))
@@ -178,7 +178,7 @@ def _settings(request: Request, attempts: _Attempts) -> Iterator[Remedy | None]:
         yield attempts.remedy("--accumulate 1", request, accumulate=1)
 
 
-def _adapters(request: Request, attempts: _Attempts) -> Remedy | None:
+def _try_adapters(request: Request, attempts: _Attempts) -> Remedy | None:
     """Tries LoRA and QLoRA instead of full fine-tuning; returns the cheaper one that fits."""
     model = model_of(request)
     language = model.sequence_length is not None and model.parameters >= LEAST_ADAPTED
@@ -192,7 +192,7 @@ def _adapters(request: Request, attempts: _Attempts) -> Remedy | None:
     return min(working, key=lambda remedy: remedy.usd_per_hour, default=None)
 
 
-def _global_batches(request: Request, attempts: _Attempts, sign: int) -> Iterator[Remedy | None]:
+def _try_global_batches(request: Request, attempts: _Attempts, sign: int) -> Iterator[Remedy | None]:
     """Tries the next global batches below (`sign` -1) or above (1) the requested one."""
     if request.global_batch is None:
         return
@@ -208,7 +208,7 @@ def _global_batches(request: Request, attempts: _Attempts, sign: int) -> Iterato
             yield attempts.remedy(f"--global-batch {size}", request, global_batch=size)
 
 
-def _counts(request: Request, attempts: _Attempts) -> Iterator[Remedy | None]:
+def _try_counts(request: Request, attempts: _Attempts) -> Iterator[Remedy | None]:
     """Tries the number of workers or machines of the cheapest plan without that limit."""
     if request.workers is not None and (result := attempts.cheapest(request, workers=None)):
         workers = result[0].workers
@@ -218,7 +218,7 @@ def _counts(request: Request, attempts: _Attempts) -> Iterator[Remedy | None]:
         yield attempts.remedy(f"--machines {machines}", request, machines=machines)
 
 
-def _offloads(request: Request, attempts: _Attempts) -> Iterator[Remedy | None]:
+def _try_offloads(request: Request, attempts: _Attempts) -> Iterator[Remedy | None]:
     """Tries offloading to the host memory of the requested machines."""
     open_ = request.hardware is None and request.gpu is None
     if open_ or request.profile is not None or request.extra.get("offload"):
@@ -229,7 +229,7 @@ def _offloads(request: Request, attempts: _Attempts) -> Iterator[Remedy | None]:
         yield None if remedy is None else replace(remedy, note=", slow")
 
 
-def _budget(request: Request, attempts: _Attempts) -> Remedy | None:
+def _try_budget(request: Request, attempts: _Attempts) -> Remedy | None:
     """Tries four times the budget repeatedly, then the exact price of the cheapest plan."""
     budget = request.budget_usd_per_hour
     if budget is None:
@@ -241,7 +241,7 @@ def _budget(request: Request, attempts: _Attempts) -> Remedy | None:
     return None
 
 
-def _other_machine(request: Request, attempts: _Attempts) -> Remedy | None:
+def _try_other_machine(request: Request, attempts: _Attempts) -> Remedy | None:
     """Tries the machine with the lowest cost per sample in the catalogue."""
     if request.profile is not None or (request.hardware is None and request.gpu is None):
         return None

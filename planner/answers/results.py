@@ -189,15 +189,15 @@ class Saturation(Shown):
     @property
     def limit(self) -> str:
         """Name of the longest part of the step, besides compute, just beyond saturation."""
-        return max(self._waits, key=self._waits.__getitem__)
+        return max(self._wait_s_by_activity, key=self._wait_s_by_activity.__getitem__)
 
     @property
     def limit_s(self) -> float:
         """Seconds per step spent on `limit`, just beyond saturation."""
-        return self._waits[self.limit]
+        return self._wait_s_by_activity[self.limit]
 
     @property
-    def _waits(self) -> dict[str, float]:
+    def _wait_s_by_activity(self) -> dict[str, float]:
         return {
             "exposed communication": self.breakdown.communication_s,
             "pipeline bubbles": self.breakdown.bubble_s,

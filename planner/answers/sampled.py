@@ -80,10 +80,10 @@ class _Walk:
             name: meshes_on(self.request, worker, cases.model) for name, worker in self.workers.items()
         }
         self.ways = list(dict.fromkeys(mesh for ways in self.meshes.values() for mesh in ways))
-        self.counts = self._counts()
-        self.choices = self._choices()
+        self.counts = self._dividing_counts()
+        self.choices = self._collect_settings()
 
-    def _counts(self) -> list[int]:
+    def _dividing_counts(self) -> list[int]:
         """Machine counts that divide the global batch; empty if any count does."""
         request, counts = self.request, set[int]()
         if request.global_batch is None or request.workers:
@@ -98,7 +98,7 @@ class _Walk:
             counts |= {nodes for nodes, many in replicas if request.global_batch % max(many, 1) == 0}
         return sorted(counts)
 
-    def _choices(self) -> dict[str, dict[str, list[Any]]]:
+    def _collect_settings(self) -> dict[str, dict[str, list[Any]]]:
         """Possible values of each strategy's settings, collected from the smallest and largest sites."""
         by_name: dict[str, dict[str, dict[Any, None]]] = {}
         for worker in self.workers.values():
@@ -115,29 +115,29 @@ class _Walk:
     def ask(self, trial: Trial) -> Plan | str:
         """The plan that a trial samples, or the reason why it is infeasible."""
         request = self.request
-        worker = self.workers[_pick(trial, "worker_hardware", sorted(self.workers))]
+        worker = self.workers[_draw(trial, "worker_hardware", sorted(self.workers))]
         if request.workers:
-            nodes = -(-_pick(trial, "workers", request.workers) // worker.device_count)
+            nodes = -(-_draw(trial, "workers", request.workers) // worker.device_count)
         elif self.counts:
-            nodes = _pick(trial, "machines", self.counts)
+            nodes = _draw(trial, "machines", self.counts)
         else:
             nodes = trial.suggest_int("machines", 1, MAX_WORKERS, log=True)
             if nodes > max(1, MAX_WORKERS // worker.device_count):
                 return "over the number of machines"
         if nodes > 1 and not can_span_machines(request, worker):
             return "over the number of machines"
-        batch = self._batch(trial, worker)
-        mesh = _pick(trial, "workers_per_replica", self.ways, lambda item: item.key or item.size)
+        batch = self._sample_batch(trial, worker)
+        mesh = _draw(trial, "workers_per_replica", self.ways, lambda item: item.key or item.size)
         spans = mesh in self.meshes[worker.name] and nodes * worker.device_count % mesh.size == 0
         if not spans or self.cases.feasibility.infeasible_mesh(mesh, batch, worker) is not None:
             return "replicas that cannot span so many workers"
         site = site_of(request, worker, nodes, mesh)
-        exchange = self._exchange(trial, site)
+        exchange = self._sample_exchange(trial, site)
         if exchange is None:
             return "that their machines do not allow"
-        return self._fitting(site, exchange, batch)
+        return self._fitting_plan(site, exchange, batch)
 
-    def _fitting(self, site: Site, exchange: Exchange, batch: int) -> Plan | str:
+    def _fitting_plan(self, site: Site, exchange: Exchange, batch: int) -> Plan | str:
         """The plan with the least recompute that fits, or the reason why none does."""
         request, model = self.request, self.cases.model
         modes = recompute_options(request, model)
@@ -158,14 +158,14 @@ class _Walk:
             reason = result
         return reason
 
-    def _exchange(self, trial: Trial, site: Site) -> Exchange | None:
+    def _sample_exchange(self, trial: Trial, site: Site) -> Exchange | None:
         """Samples a strategy, one setting at a time; None if the site does not offer the combination."""
-        kind = _pick(trial, "exchange", list(self.choices))
+        kind = _draw(trial, "exchange", list(self.choices))
         left = [
             option for option in usual_strategies(self.request, site, self.cases.model) if option.kind == kind
         ]
         for name, values in self.choices[kind].items():
-            picked = _pick(trial, f"{kind}.{name}", values)
+            picked = _draw(trial, f"{kind}.{name}", values)
             wanted = site.hardware.name if picked == OWN else picked
             chosen = [option for option in left if option.record()[name] == wanted]
             if not chosen and len({option.record()[name] for option in left}) > 1:
@@ -173,15 +173,15 @@ class _Walk:
             left = chosen or left
         return left[0] if left else None
 
-    def _batch(self, trial: Trial, worker: Hardware) -> int:
+    def _sample_batch(self, trial: Trial, worker: Hardware) -> int:
         request = self.request
         if request.profile is None and request.batches == "auto" and not self.cases.model.sequence_length:
             largest = max(8, largest_alone(self.cases.model, worker))
             return min(trial.suggest_int("batch", 8, 1024, log=True), largest)
-        return int(_pick(trial, "batch", list(micro_batches(request, self.cases.model, worker))))
+        return int(_draw(trial, "batch", list(micro_batches(request, self.cases.model, worker))))
 
 
-def _pick(trial: Trial, name: str, options: Sequence[T], key: Callable[[T], Any] = lambda value: value) -> T:
+def _draw(trial: Trial, name: str, options: Sequence[T], key: Callable[[T], Any] = lambda value: value) -> T:
     """Returns one of the options, sampled by the trial if there are several."""
     if len(options) == 1:
         return options[0]
@@ -225,7 +225,7 @@ def sample(
     study = open_study(storage, cases.request.seed)
     walk = _Walk(cases)
     out = Sampled()
-    earlier = (_remembered(trial, cases) for trial in study.trials)
+    earlier = (_stored_plan(trial, cases) for trial in study.trials)
     scored = {known.plan.key: known for known in earlier if known is not None}
     done = sum(trial.state.is_finished() for trial in study.trials)
     try:
@@ -234,7 +234,7 @@ def sample(
             plans = [walk.ask(trial) for trial in asked]
             wanted: dict[str, Plan] = {}
             for plan in plans:
-                if isinstance(plan, Plan) and plan.key not in scored and not _hopeless(plan, cases, scored):
+                if isinstance(plan, Plan) and plan.key not in scored and not _is_beaten(plan, cases, scored):
                     wanted.setdefault(plan.key, plan)
             predictions = simulations.predict_all(wanted.values(), pool)
             for plan, prediction in zip(wanted.values(), predictions, strict=True):
@@ -245,11 +245,11 @@ def sample(
                     study.tell(trial, state=TrialState.PRUNED)
                 elif plan.key in scored:
                     outcome = scored[plan.key]
-                    trial.set_user_attr("scored", _as_attr(outcome))
+                    trial.set_user_attr("scored", _trial_attribute(outcome))
                     study.tell(trial, [outcome.samples_per_s, outcome.usd_per_million_samples])
                 else:
                     out.pruned_by_bound += 1
-                    study.tell(trial, _at_bound(plan, cases))
+                    study.tell(trial, _bound_objectives(plan, cases))
             done += len(asked)
             progress("sampling", done, trials)
     except KeyboardInterrupt:
@@ -305,26 +305,26 @@ def recommend_sampled(
     )
 
 
-def _hopeless(plan: Plan, cases: Cases, scored: dict[str, ScoredPlan]) -> bool:
+def _is_beaten(plan: Plan, cases: Cases, scored: dict[str, ScoredPlan]) -> bool:
     """Whether a simulated plan dominates this plan's bounds."""
-    speed, cost = _at_bound(plan, cases)
+    speed, cost = _bound_objectives(plan, cases)
     return any(
         known.samples_per_s >= speed and known.usd_per_million_samples <= cost for known in scored.values()
     )
 
 
-def _at_bound(plan: Plan, cases: Cases) -> tuple[float, float]:
+def _bound_objectives(plan: Plan, cases: Cases) -> tuple[float, float]:
     """Upper bound on samples per second, and lower bound on USD per million samples."""
     bound = cases.bound(plan)
     return bound, usd_per_million_samples(cases.usd_per_useful_hour(plan), bound)
 
 
-def _as_attr(scored: ScoredPlan) -> dict[str, Any]:
+def _trial_attribute(scored: ScoredPlan) -> dict[str, Any]:
     """A simulated plan as the JSON value of a trial attribute."""
     return {"plan": scored.plan.as_dict(), "prediction": scored.prediction.record()}
 
 
-def _remembered(trial: FrozenTrial, cases: Cases) -> ScoredPlan | None:
+def _stored_plan(trial: FrozenTrial, cases: Cases) -> ScoredPlan | None:
     """The scored plan that a stored trial has simulated; None if it has none."""
     attr = trial.user_attrs.get("scored")
     if attr is None:

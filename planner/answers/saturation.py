@@ -51,7 +51,7 @@ CLOSER: tuple[Rung, ...] = ("half", "long")  # where a short look at servers doe
 ENOUGH_SERVERS = 0.1  # by which one more server must raise throughput
 
 
-def _one_more(plan: Plan) -> Plan:
+def _with_one_more_machine(plan: Plan) -> Plan:
     """The plan with one more machine or replica."""
     return replace(plan, workers=plan.workers + max(plan.workers_per_machine, plan.mesh.size))
 
@@ -121,14 +121,14 @@ def saturation_of(
     grew = turns.peak == len(scored) - 1
     ended = grew and turns.worth == turns.peak
     last = scored[turns.worth]
-    capped = step_samples(_one_more(last.plan)) > most
+    capped = step_samples(_with_one_more_machine(last.plan)) > most
     beyond = scored[min(turns.worth + 1, len(scored) - 1)]  # meets what is full
     wanted = with_workers(last.plan, plan.workers, request.global_batch) if plan.workers > 1 else None
     by_size: list[tuple[int, ScoredPlan]] = []
     baseline = beyond_owned = None
     try:
         if sizes and not partial:
-            by_size = _by_size(wanted or last.plan, simulations, pool, ENOUGH_SERVERS)
+            by_size = _plans_by_server_count(wanted or last.plan, simulations, pool, ENOUGH_SERVERS)
         if not partial:
             baseline = baseline_of(last, simulations, pool)
         if owned == scored[-1].plan.workers and not partial:
@@ -139,7 +139,7 @@ def saturation_of(
         partial = True
     return Saturation(
         request=request,
-        points=_points(scored, cases),
+        points=_saturation_points(scored, cases),
         saturation_workers=None if ended and not capped else last.plan.workers,
         cost_doubles_workers=None if turns.doubled is None else scored[turns.doubled].plan.workers,
         peak_workers=None if grew else scored[turns.peak].plan.workers,
@@ -147,7 +147,7 @@ def saturation_of(
         bottleneck=beyond.prediction.bottleneck,
         breakdown=step_breakdown(cases.case(beyond.plan).profile, beyond.prediction),
         sizes=by_size,
-        size_advised=_advised(by_size, ENOUGH_SERVERS),
+        size_advised=_advised_server_count(by_size, ENOUGH_SERVERS),
         assumptions=assumptions([last.plan], cases),
         partial=partial,
         baseline=baseline,
@@ -204,7 +204,7 @@ def strategy_error(plan: Plan, cases: Cases) -> str:
     return str(plan.exchange.infeasibility(cases.site(plan)) or "")
 
 
-def _points(scored: list[ScoredPlan], cases: Cases) -> list[SaturationPoint]:
+def _saturation_points(scored: list[ScoredPlan], cases: Cases) -> list[SaturationPoint]:
     points = []
     first = scored[0].samples_per_s / scored[0].plan.workers
     for index, now in enumerate(scored):
@@ -226,7 +226,7 @@ def _points(scored: list[ScoredPlan], cases: Cases) -> list[SaturationPoint]:
     return points
 
 
-def _by_size(
+def _plans_by_server_count(
     plan: Plan, simulations: Simulations, pool: Executor, threshold: float
 ) -> list[tuple[int, ScoredPlan]]:
     """The best plan for each number of servers, until one more adds less than `threshold`."""
@@ -243,17 +243,17 @@ def _by_size(
         best.append((count, max(scored, key=lambda plan: plan.samples_per_s)))
         wider_first = sorted(range(len(best))[-2:], key=lambda at: -half_width(best[at][1].prediction))
         for at, rung in product(wider_first, CLOSER):
-            if _unclear_sizes(best, threshold):
+            if _is_gain_unclear(best, threshold):
                 fewer, scored_fewer = best[at]
                 best[at] = fewer, simulations.scored([scored_fewer.plan], pool, rung)[0]
-        if _advised(best, threshold) != count:
+        if _advised_server_count(best, threshold) != count:
             break
     return best
 
 
-def _advised(by_size: list[tuple[int, ScoredPlan]], threshold: float) -> int | None:
+def _advised_server_count(by_size: list[tuple[int, ScoredPlan]], threshold: float) -> int | None:
     """The fewest servers after which one more adds less than `threshold`; None if unclear."""
-    if _unclear_sizes(by_size, threshold):
+    if _is_gain_unclear(by_size, threshold):
         return None
     for (count, now), (_, more) in pairwise(by_size):
         if gain(now.prediction, more.prediction)[0] < threshold:
@@ -261,7 +261,7 @@ def _advised(by_size: list[tuple[int, ScoredPlan]], threshold: float) -> int | N
     return by_size[-1][0] if by_size else None
 
 
-def _unclear_sizes(by_size: list[tuple[int, ScoredPlan]], threshold: float) -> bool:
+def _is_gain_unclear(by_size: list[tuple[int, ScoredPlan]], threshold: float) -> bool:
     """Whether the last server's gain differs from `threshold` by less than its error."""
     if len(by_size) < 2:
         return False

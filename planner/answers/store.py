@@ -58,15 +58,15 @@ class Store:
 
     def __init__(self, path: Path | str) -> None:
         self.path = Path(path)
-        self.owner = _identity(os.getpid())
+        self.owner = _process_identity(os.getpid())
         try:
             # Transactions are written out below, so that one is never open without our knowing.
             self._db = sqlite3.connect(path, timeout=BUSY_S, isolation_level=None)
         except sqlite3.Error as error:
-            raise self._unusable(error) from error
+            raise self._unusable_error(error) from error
         try:
             self._db.text_factory = lambda data: data.decode("utf-8", "replace")  # digests tell what is wrong
-            self._share()
+            self._enable_wal()
             self._db.execute(
                 "PRAGMA synchronous = NORMAL"
             )  # kill -9 loses nothing; a power cut the last rows
@@ -75,15 +75,15 @@ class Store:
                     self._db.execute(statement)
         except sqlite3.Error as error:
             self._db.close()
-            raise self._unusable(error) from error
+            raise self._unusable_error(error) from error
         except PlannerError:
             self._db.close()
             raise
 
-    def _unusable(self, error: sqlite3.Error) -> BadInput:
+    def _unusable_error(self, error: sqlite3.Error) -> BadInput:
         return BadInput(f"cannot use {self.path} as the store of a sweep: {error}; name another file")
 
-    def _share(self) -> None:
+    def _enable_wal(self) -> None:
         """Switches to write-ahead logging, and retries since SQLite does not wait for that lock itself."""
         deadline = time.monotonic() + BUSY_S
         while True:
@@ -115,9 +115,9 @@ class Store:
             rows = [key for (key,) in self._db.execute("SELECT key FROM plans ORDER BY number")]
             if keys and rows != list(keys):
                 raise BadInput(f"{self.path} is damaged; {AFRESH}")
-            self._free_damaged()
+            self._delete_damaged_results()
 
-    def _free_damaged(self) -> None:
+    def _delete_damaged_results(self) -> None:
         """Deletes results that do not match their digests."""
         rows = self._db.execute("SELECT number, key, result, digest FROM plans WHERE result IS NOT NULL")
         wrong = [number for number, key, result, digest in rows if digest != _digest(key, result)]
@@ -145,7 +145,7 @@ class Store:
                 )
             }
             for owner in owners:
-                if owner != self.owner and not _lives(owner):
+                if owner != self.owner and not _is_alive(owner):
                     self._db.execute(
                         "UPDATE plans SET owner = NULL WHERE result IS NULL AND owner = ?", (owner,)
                     )
@@ -232,20 +232,20 @@ def _digest(*words: str) -> str:
     return hashlib.blake2b("\n".join(words).encode("utf-8", "replace"), digest_size=8).hexdigest()
 
 
-def _identity(pid: int) -> str:
+def _process_identity(pid: int) -> str:
     """Identifies a process by host, number and start time, with a digest."""
-    who = f"{socket.gethostname()}/{pid}/{_started(pid)}"
+    who = f"{socket.gethostname()}/{pid}/{_start_time(pid)}"
     return f"{who}/{_digest(who)}"
 
 
-def _started(pid: int) -> str:
+def _start_time(pid: int) -> str:
     try:
         return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[19]
     except OSError:  # no such file system, or no such process
         return ""
 
 
-def _lives(owner: str) -> bool:
+def _is_alive(owner: str) -> bool:
     """Whether a claiming process is alive; assumed true on other machines."""
     who, _, digest = owner.rpartition("/")
     if digest != _digest(who):  # nobody's
@@ -259,7 +259,7 @@ def _lives(owner: str) -> bool:
         return False
     except PermissionError:
         return True
-    return not started or started == _started(int(number))
+    return not started or started == _start_time(int(number))
 
 
 def run_pending(
@@ -288,7 +288,7 @@ def run_pending(
                 time.sleep(LOOK_S)  # other processes have the rest; if one dies, its plans are ours
                 continue
             for future in wait(flying, timeout=1.0, return_when=FIRST_COMPLETED).done:
-                store.finish(flying.pop(future), _outcome(future))
+                store.finish(flying.pop(future), _encode_outcome(future))
     finally:
         for future in flying:
             future.cancel()
@@ -296,7 +296,7 @@ def run_pending(
             store.release()
 
 
-def _outcome(future: Future[Prediction]) -> str:
+def _encode_outcome(future: Future[Prediction]) -> str:
     """A simulation's prediction or refusal as JSON. Failures of the machine are raised and retried later."""
     try:
         return encode_result(future.result())

@@ -57,12 +57,12 @@ class Grid:
         names = sorted({rented.machine for plan in self.plans for rented in plan.rented(market)})
         return fingerprint(
             [plan.key for plan in self.plans],
-            [_asked(s.request, s.cases.model) for s in dict.fromkeys(self.simulations)],
-            [_nameless(market.find_machine(name)) for name in names],
+            [_fingerprint_values(s.request, s.cases.model) for s in dict.fromkeys(self.simulations)],
+            [_without_source(market.find_machine(name)) for name in names],
         )
 
 
-def _asked(request: Request, model: Model) -> list[Any]:
+def _fingerprint_values(request: Request, model: Model) -> list[Any]:
     """The request, model and profiles as values for the fingerprint; files count by content."""
     words = tuple(word for word in request.server_hardware or () if word in SERVER_WORDS)
     asked = replace(
@@ -77,7 +77,7 @@ def _asked(request: Request, model: Model) -> list[Any]:
     return [asked, model, b"".join(map(encode, given))]
 
 
-def _nameless(machine: Hardware) -> Hardware:
+def _without_source(machine: Hardware) -> Hardware:
     return replace(machine, path="", family="", price=replace(machine.price, source=""))  # of a file
 
 
@@ -198,13 +198,13 @@ def sweep_for(
     try:
         with executor_of(executor, jobs) as pool:
             if trials is not None:
-                return _sampled(requests, store, pool, trials, progress)
-            return _scored(grid_of(requests), store, pool, progress)
+                return _sample_requests(requests, store, pool, trials, progress)
+            return _score_grid(grid_of(requests), store, pool, progress)
     finally:
         store.close()
 
 
-def _scored(grid: Grid, store: Store, pool: Executor, progress: Progress) -> SweepResult:
+def _score_grid(grid: Grid, store: Store, pool: Executor, progress: Progress) -> SweepResult:
     store.prepare([plan.key for plan in grid.plans], grid.fingerprint)
     tasks = {
         number: partial(simulations.submit, plan)
@@ -215,10 +215,10 @@ def _scored(grid: Grid, store: Store, pool: Executor, progress: Progress) -> Swe
         run_pending(store, tasks, pool, progress=partial(progress, "simulating"))
     except KeyboardInterrupt:
         partly = True
-    return _result(grid, store, partly)
+    return _sweep_result(grid, store, partly)
 
 
-def _sampled(
+def _sample_requests(
     requests: list[Request], store: Store, pool: Executor, trials: int, progress: Progress
 ) -> SweepResult:
     """Runs one in-memory study per request, with its simulations in the store."""
@@ -226,7 +226,7 @@ def _sampled(
 
     models = [model_of(request) for request in requests]
     asked = [
-        [_asked(request, model), [_nameless(kind) for kind in _machines(request)]]
+        [_fingerprint_values(request, model), [_without_source(kind) for kind in _possible_machines(request)]]
         for request, model in zip(requests, models, strict=True)
     ]
     store.prepare([], fingerprint(f"optuna {trials}", asked))
@@ -246,7 +246,7 @@ def _sampled(
     return SweepResult(list(rows.values()), {}, len(rows), dropped, partly, requests[0])
 
 
-def _machines(request: Request) -> list[Hardware]:
+def _possible_machines(request: Request) -> list[Hardware]:
     """Worker and server machines that plans of the request may use."""
     market, model = request.market, model_of(request)
     workers = market.select_machines(request.hardware_words)
@@ -259,7 +259,7 @@ def _machines(request: Request) -> list[Hardware]:
     return [*workers, *(market.find_machine(name) for name in hosts)]
 
 
-def _result(grid: Grid, store: Store, partial: bool) -> SweepResult:
+def _sweep_result(grid: Grid, store: Store, partial: bool) -> SweepResult:
     rows: list[ScoredPlan] = []
     refused: dict[str, str] = {}
     for number, text in store.results().items():

@@ -67,7 +67,7 @@ def simulate_window(
     if steps < 1:
         raise BadInput(f"a timeline of {steps} steps is empty; ask for at least 1")
     offsets = () if case.lockstep() else start_offsets_s(profile, cluster, seed, 0)
-    total = _more(WARMUP_STEPS + steps)
+    total = _with_margin(WARMUP_STEPS + steps)
     while True:
         options = RunOptions(
             seed=seed,
@@ -84,7 +84,7 @@ def simulate_window(
         first = int(np.searchsorted(starts, result.measured_from_s if warm else np.inf))
         if first + steps <= len(ends):
             break
-        total = _more(total)  # a fast worker ended the run before worker 0 was through
+        total = _with_margin(total)  # a fast worker ended the run before worker 0 was through
     rows = result.timeline
     assert rows is not None
     start_s, end_s = float(starts[first]), float(ends[first + steps - 1])
@@ -95,6 +95,6 @@ def simulate_window(
     return Timeline(profile, cluster, rows[inside], first, steps, start_s, end_s, about or {})
 
 
-def _more(steps: int) -> int:
+def _with_margin(steps: int) -> int:
     """Adds an eighth to a number of steps (at least 2), since workers differ in speed."""
     return steps + max(2, steps // 8)

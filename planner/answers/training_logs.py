@@ -54,7 +54,7 @@ class TrainingLog:
 
     def add(self, name: str, value: Any, step: Any = None, clock: Any = None) -> None:
         """Adds a value to a series; skips texts and non-finite numbers."""
-        number = _number(value)
+        number = _parse_number(value)
         if number is None:
             return
         if name not in self.series:
@@ -64,11 +64,11 @@ class TrainingLog:
             raise BadInput(f"{self.path}: more than {MOST_VALUES:,} values; log fewer steps or metrics")
         series = self.series[name]
         series.values.append(number)
-        series.steps.append(_number(step))
-        series.clock_s.append(_seconds(clock))
+        series.steps.append(_parse_number(step))
+        series.clock_s.append(_parse_seconds(clock))
 
 
-def _number(value: Any) -> float | None:
+def _parse_number(value: Any) -> float | None:
     try:
         number = float(value) if isinstance(value, int | float | str) else math.nan
     except (ValueError, OverflowError):
@@ -76,9 +76,9 @@ def _number(value: Any) -> float | None:
     return number if math.isfinite(number) else None
 
 
-def _seconds(clock: Any) -> float | None:
+def _parse_seconds(clock: Any) -> float | None:
     """Converts a number or an ISO 8601 date to seconds; None if it is neither."""
-    if (number := _number(clock)) is not None or not isinstance(clock, str):
+    if (number := _parse_number(clock)) is not None or not isinstance(clock, str):
         return number
     try:
         return datetime.fromisoformat(clock.strip()).timestamp()
@@ -86,7 +86,7 @@ def _seconds(clock: Any) -> float | None:
         return None
 
 
-def _text(path: Path) -> str:
+def _read_text(path: Path) -> str:
     with opened(path) as file:
         data = file.read(LARGEST_LOG_BYTES + 1)
     if len(data) > LARGEST_LOG_BYTES:
@@ -106,17 +106,17 @@ def read_log(path: Path | str) -> TrainingLog:
     for pattern in ("metrics", "*/metrics", "*/*/metrics"):
         metrics = metrics or sorted(place for place in path.glob(pattern) if place.is_dir())
     if metrics:
-        return _mlflow(_only(path, metrics))
+        return _read_mlflow(_single_run(path, metrics))
     if events := sorted(path.rglob("*tfevents*")):
-        run = _only(path, sorted({file.parent for file in events}))
-        return _tensorboard(run, [file for file in events if file.parent == run])
+        run = _single_run(path, sorted({file.parent for file in events}))
+        return _read_tensorboard(run, [file for file in events if file.parent == run])
     for state in (path / "trainer_state.json", *sorted(path.glob("checkpoint-*/trainer_state.json"))):
         if state.is_file():
             return _read_file(state)
     raise BadInput(f"{path}: no log of a training run in this folder; {FORMATS}")
 
 
-def _only(folder: Path, runs: list[Path]) -> Path:
+def _single_run(folder: Path, runs: list[Path]) -> Path:
     if len(runs) > 1:
         raise BadInput(f"{folder}: holds {len(runs)} runs; name one, as {runs[-1]}")
     return runs[0]
@@ -124,20 +124,20 @@ def _only(folder: Path, runs: list[Path]) -> Path:
 
 def _read_file(path: Path) -> TrainingLog:
     if "tfevents" in path.name:
-        return _tensorboard(path, [path])
+        return _read_tensorboard(path, [path])
     if path.suffix == ".wandb":
         raise BadInput(f"{path}: W&B's own format; save the history as CSV: run.history().to_csv('run.csv')")
-    text = _text(path)
-    return _json(path, text) if text.lstrip()[:1] in ("{", "[") else _table(path, text)
+    text = _read_text(path)
+    return _read_json(path, text) if text.lstrip()[:1] in ("{", "[") else _read_table(path, text)
 
 
-def _mlflow(folder: Path) -> TrainingLog:
+def _read_mlflow(folder: Path) -> TrainingLog:
     """Reads one file per metric; its lines are a time in milliseconds, the value and the step."""
     log = TrainingLog(folder, "MLflow")
     for file in sorted(file for file in folder.rglob("*") if file.is_file()):
-        for number, line in enumerate(io.StringIO(_text(file)), 1):
+        for number, line in enumerate(io.StringIO(_read_text(file)), 1):
             words = line.split()
-            clock_ms = _number(words[0]) if len(words) in (2, 3) else None
+            clock_ms = _parse_number(words[0]) if len(words) in (2, 3) else None
             if clock_ms is None:
                 raise BadInput(f"{file}:{number}: not a time, a value and a step, as MLflow writes them")
             step = words[2] if words[2:] else None
@@ -152,25 +152,25 @@ TAG, SIMPLE_VALUE, TENSOR = 1, 2, 8  # Summary.Value
 FLOAT_VALUES, TENSOR_CONTENT = 5, 4  # TensorProto
 
 
-def _tensorboard(path: Path, files: Iterable[Path]) -> TrainingLog:
+def _read_tensorboard(path: Path, files: Iterable[Path]) -> TrainingLog:
     """Reads the scalars of event files."""
     log = TrainingLog(path, "TensorBoard")
     for file in files:
         try:
-            for event in _records(file):
-                top = _places(event, 0, len(event))
+            for event in _read_records(file):
+                top = _field_places(event, 0, len(event))
                 step = top[STEP][-1][0] if STEP in top else 0
-                clock_s = _unpacked("<d", event, top.get(WALL_TIME, ()))
+                clock_s = _unpack_number("<d", event, top.get(WALL_TIME, ()))
                 for value in (
-                    at for place in top.get(SUMMARY, ()) for at in _places(event, *place).get(VALUE, ())
+                    at for place in top.get(SUMMARY, ()) for at in _field_places(event, *place).get(VALUE, ())
                 ):
-                    _add_scalar(log, event, _places(event, *value), step, clock_s)
+                    _add_scalar(log, event, _field_places(event, *value), step, clock_s)
         except protobuf.WireError as error:
             raise BadInput(f"{file}: not TensorBoard events ({error}); copy the file again") from error
     return log
 
 
-def _records(path: Path) -> Iterator[bytes]:
+def _read_records(path: Path) -> Iterator[bytes]:
     """Yields the records of a TFRecord file without an unfinished last one."""
     with opened(path) as file:
         left = LARGEST_EVENTS_BYTES
@@ -189,7 +189,7 @@ def _records(path: Path) -> Iterator[bytes]:
 Place = tuple[int, int]
 
 
-def _places(data: bytes, start: int, end: int) -> dict[int, list[Place]]:
+def _field_places(data: bytes, start: int, end: int) -> dict[int, list[Place]]:
     """Start and end of a message's fields by field number; for a varint its value instead of the start."""
     places: dict[int, list[Place]] = {}
     for number, _, a, b in protobuf.fields(data, start, end):
@@ -197,7 +197,7 @@ def _places(data: bytes, start: int, end: int) -> dict[int, list[Place]]:
     return places
 
 
-def _unpacked(form: str, data: bytes, places: Iterable[Place]) -> float | None:
+def _unpack_number(form: str, data: bytes, places: Iterable[Place]) -> float | None:
     """The number in the last of the fields that has the right size; None if none has."""
     size, number = struct.calcsize(form), None
     for start, end in places:
@@ -210,15 +210,15 @@ def _add_scalar(
     log: TrainingLog, event: bytes, value: dict[int, list[Place]], step: int, clock_s: float | None
 ) -> None:
     """Adds the number of a summary, unless it is an image or a histogram."""
-    number = _unpacked("<f", event, value.get(SIMPLE_VALUE, ()))
+    number = _unpack_number("<f", event, value.get(SIMPLE_VALUE, ()))
     for place in value.get(TENSOR, ()):
-        tensor = _places(event, *place)
-        number = _unpacked("<f", event, [*tensor.get(TENSOR_CONTENT, ()), *tensor.get(FLOAT_VALUES, ())])
+        tensor = _field_places(event, *place)
+        number = _unpack_number("<f", event, [*tensor.get(TENSOR_CONTENT, ()), *tensor.get(FLOAT_VALUES, ())])
     if TAG in value:
         log.add(protobuf.text(event, *value[TAG][-1]), number, step, clock_s)
 
 
-def _json(path: Path, text: str) -> TrainingLog:
+def _read_json(path: Path, text: str) -> TrainingLog:
     """Reads W&B history (rows, columns or a row per line) or the state of transformers' Trainer."""
     if sum(map(text.count, "[{,")) > 2 * MOST_VALUES:
         raise BadInput(f"{path}: more than {2 * MOST_VALUES:,} values; log fewer steps or metrics")
@@ -230,16 +230,16 @@ def _json(path: Path, text: str) -> TrainingLog:
     except (ValueError, RecursionError) as error:
         raise BadInput(f"{path}: not valid JSON ({error}); {FORMATS}") from error
     if isinstance(content, dict) and "log_history" in content:
-        return _rows(path, "trainer_state.json", content["log_history"])
+        return _log_from_rows(path, "trainer_state.json", content["log_history"])
     if isinstance(content, dict):  # a table by columns, each a list or an object by row, as pandas writes it
         columns = {n: dict(enumerate(c)) if isinstance(c, list) else c for n, c in content.items()}
         columns = {name: column for name, column in columns.items() if isinstance(column, dict)}
         keys = dict.fromkeys(key for column in columns.values() for key in column)
         content = [{name: column.get(key) for name, column in columns.items()} for key in keys]
-    return _rows(path, "W&B history", content)
+    return _log_from_rows(path, "W&B history", content)
 
 
-def _rows(path: Path, format: str, rows: Any) -> TrainingLog:
+def _log_from_rows(path: Path, format: str, rows: Any) -> TrainingLog:
     log = TrainingLog(path, format)
     for number, row in enumerate(rows if isinstance(rows, Iterable) else [rows], 1):
         if not isinstance(row, dict) or number > MOST_VALUES:
@@ -252,24 +252,24 @@ def _rows(path: Path, format: str, rows: Any) -> TrainingLog:
     return log
 
 
-def _table(path: Path, text: str) -> TrainingLog:
+def _read_table(path: Path, text: str) -> TrainingLog:
     """Reads CSV with headings, or plain numbers of seconds per step."""
     first = next((line for line in io.StringIO(text) if line.strip()), "")
     delimiter = max(",;\t", key=first.count)
     try:
-        if delimiter not in first or _number(first.split(delimiter)[0]) is not None:
-            return _numbers(path, text)
-        return _rows(path, "CSV", csv.DictReader(io.StringIO(text), delimiter=delimiter))
+        if delimiter not in first or _parse_number(first.split(delimiter)[0]) is not None:
+            return _read_numbers(path, text)
+        return _log_from_rows(path, "CSV", csv.DictReader(io.StringIO(text), delimiter=delimiter))
     except csv.Error as error:
         raise BadInput(f"{path}: not CSV ({error}); {FORMATS}") from error
 
 
-def _numbers(path: Path, text: str) -> TrainingLog:
+def _read_numbers(path: Path, text: str) -> TrainingLog:
     """Reads every number of a file; the first line may be a heading."""
     log, name = TrainingLog(path, "numbers"), STEP_TIMES
     for line_number, line in enumerate(io.StringIO(text), 1):
         for word in line.replace(",", " ").replace(";", " ").split():
-            if _number(word) is not None:
+            if _parse_number(word) is not None:
                 log.add(name, word)
             elif line_number == 1:
                 name = line.strip()

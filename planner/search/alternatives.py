@@ -40,8 +40,7 @@ class Alternative:
     plan: Plan
 
     def words(self, *, accumulates: bool) -> str:
-        """Formats the changed flags as on a command line. With `accumulates`, --accumulate is added to
-        --batch."""
+        """The changed flags as typed; `accumulates` adds --accumulate to --batch."""
         steps = f" --accumulate {self.plan.accumulate}" if accumulates else ""
         return " ".join(
             f"{flag} {value}{steps if flag == BATCH else ''}" for flag, value in self.flags.items()
@@ -83,9 +82,10 @@ def out_of_memory_message(
         )
     gathers = plan.exchange.memory_shares(model, plan.precision, site).parameters < 1
     if gathers and memory.buffers_bytes * memory.least_fragmentation + memory.framework_bytes > usable:
-        need += f"; {_unit_words(plan, model, memory)}"
+        need += f"; {_largest_unit_clause(plan, model, memory)}"
     result = cheapest_alternative(plan, model, sites, rates, is_possible)
-    offload = "" if result is not None and "--workers" not in result.flags else _offload(plan, model, site)
+    same_devices = result is not None and "--workers" not in result.flags
+    offload = "" if same_devices else _offload_words(plan, model, site)
     if result is None:
         other = f"use larger devices: no setting makes it fit on up to {MOST_WORKERS:,} of these"
         return f"{need}; {offload or other}"
@@ -96,13 +96,12 @@ def out_of_memory_message(
 def cheapest_alternative(
     plan: Plan, model: Model, sites: Sites, rates: Rates, is_possible: Callable[[Plan], bool]
 ) -> Alternative | None:
-    """Finds the changed plan that fits in memory with the fewest and mildest changes; None if no change
-    helps."""
+    """The plan that fits with the fewest and mildest changes; None if no change helps."""
     site = sites(plan)
-    tiers = [_settings(plan), _model_parallel(plan, model, site)]
+    tiers = [_same_device_changes(plan), _mesh_changes(plan, model, site)]
     workers = plan.workers
     while (workers := 2 * workers) <= MOST_WORKERS:
-        tiers.append(_more_workers(replace(plan, workers=workers), model, site))
+        tiers.append(_more_workers_changes(replace(plan, workers=workers), model, site))
     for tier in tiers:
         by_changes: dict[int, list[Alternative]] = {}
         for option in tier:
@@ -116,7 +115,7 @@ def cheapest_alternative(
     return None
 
 
-def _offload(plan: Plan, model: Model, site: Site) -> str:
+def _offload_words(plan: Plan, model: Model, site: Site) -> str:
     """Clause that names the smallest --offload that makes a plan fit; empty string if none does."""
     if site.hardware.device.kind == "cpu" or method_settings(model).offload:
         return ""
@@ -129,14 +128,14 @@ def _offload(plan: Plan, model: Model, site: Site) -> str:
     return ""
 
 
-def _settings(plan: Plan) -> Iterator[Alternative]:
+def _same_device_changes(plan: Plan) -> Iterator[Alternative]:
     """Yields the plan with other sharding, recompute and micro-batches on the same devices."""
-    for options in product(_shardings(plan), _recompute_modes(plan), _batches(plan)):
+    for options in product(_shardings_to_try(plan), _modes_to_try(plan), _batches_to_try(plan)):
         if any(flags for flags, _ in options):
-            yield _changed(plan, options)
+            yield _apply(plan, options)
 
 
-def _changed(plan: Plan, options: Iterable[Option]) -> Alternative:
+def _apply(plan: Plan, options: Iterable[Option]) -> Alternative:
     flags: Flags = {}
     for added, changes in options:
         flags |= added
@@ -144,20 +143,20 @@ def _changed(plan: Plan, options: Iterable[Option]) -> Alternative:
     return Alternative(flags, plan)
 
 
-def _shardings(plan: Plan) -> Iterator[Option]:
+def _shardings_to_try(plan: Plan) -> Iterator[Option]:
     yield {}, {}
     if plan.replicas > 1:
         for other in memory_saving_variants(plan.exchange):
             yield {"--exchange": other.label}, {"exchange": other.exchange}
 
 
-def _recompute_modes(plan: Plan) -> Iterator[Option]:
+def _modes_to_try(plan: Plan) -> Iterator[Option]:
     yield {}, {}
     for mode in RECOMPUTE_MODES[RECOMPUTE_MODES.index(plan.recompute) + 1 :]:
         yield {"--recompute": mode}, {"recompute": mode}
 
 
-def _batches(plan: Plan) -> Iterator[Option]:
+def _batches_to_try(plan: Plan) -> Iterator[Option]:
     """Yields the plan's own micro-batch, then smaller ones that accumulate to the same batch."""
     yield {}, {}
     for times in range(2, plan.batch + 1):
@@ -166,12 +165,13 @@ def _batches(plan: Plan) -> Iterator[Option]:
             yield {BATCH: str(batch)}, {"batch": batch, "accumulate": accumulate}
 
 
-def _smallest(plan: Plan) -> Alternative:
+def _leanest_change(plan: Plan) -> Alternative:
     """Returns the plan with each setting at the value that saves the most memory."""
-    return _changed(plan, [list(each(plan))[-1] for each in (_shardings, _recompute_modes, _batches)])
+    ladders = (_shardings_to_try, _modes_to_try, _batches_to_try)
+    return _apply(plan, [list(ladder(plan))[-1] for ladder in ladders])
 
 
-def _model_parallel(plan: Plan, model: Model, site: Site) -> Iterator[Alternative]:
+def _mesh_changes(plan: Plan, model: Model, site: Site) -> Iterator[Alternative]:
     """Yields plans whose replicas are sharded over several of the same devices, at the same global batch."""
     if not plan.mesh.is_whole or site.hardware.device.kind == "cpu":
         return
@@ -180,19 +180,18 @@ def _model_parallel(plan: Plan, model: Model, site: Site) -> Iterator[Alternativ
             continue
         sharded = replace(plan, mesh=mesh, accumulate=plan.accumulate * mesh.size)
         flags = {option_of(name): str(value) for name, value in mesh.nondefault_settings.items()}
-        for option in (Alternative({}, sharded), _smallest(sharded)):
+        for option in (Alternative({}, sharded), _leanest_change(sharded)):
             yield Alternative({**flags, **option.flags, BATCH: str(option.plan.batch)}, option.plan)
 
 
-def _more_workers(plan: Plan, model: Model, site: Site) -> Iterator[Alternative]:
-    """Yields changes that add --workers: alone, with the least memory per device, or with sharded
-    replicas."""
+def _more_workers_changes(plan: Plan, model: Model, site: Site) -> Iterator[Alternative]:
+    """Yields changes that add --workers: alone, with the least memory, or with a sharded replica."""
     more = {"--workers": str(plan.workers)}
-    for option in (Alternative({}, plan), _smallest(plan), *_model_parallel(plan, model, site)):
+    for option in (Alternative({}, plan), _leanest_change(plan), *_mesh_changes(plan, model, site)):
         yield Alternative(more | option.flags, option.plan)
 
 
-def _unit_words(plan: Plan, model: Model, memory: PeakMemory) -> str:
+def _largest_unit_clause(plan: Plan, model: Model, memory: PeakMemory) -> str:
     """Clause with the size of the largest gathered unit (FSDP) and the number of units gathered at once."""
     chain = chain_of(model)
     largest = int(chain.elements.argmax())

@@ -51,17 +51,17 @@ class Cases:
 
     def computation(self, plan: Plan) -> Computation:
         """The ops and durations of one worker's step, recorded or synthesized for its device."""
-        key = (*self._kind(plan), plan.accumulate)
+        key = (*self._computation_key(plan), plan.accumulate)
         if key not in self._computations:
-            self._computations[key] = self._made(plan)
+            self._computations[key] = self._synthesize_step(plan)
         return self._computations[key]
 
-    def _kind(self, plan: Plan) -> tuple[Hashable, ...]:
+    def _computation_key(self, plan: Plan) -> tuple[Hashable, ...]:
         """Cache key shared by plans whose micro-batches have the same computation."""
         site = self.site(plan)
         return (
             *(plan.batch, plan.precision, plan.recompute),
-            self._device(plan.machine),
+            self._device_key(plan.machine),
             step_placement(site),
             self._offload_shares(plan),
         )
@@ -73,12 +73,12 @@ class Cases:
             return None
         return plan.exchange.memory_shares(self.model, plan.precision, data_parallel_group(self.site(plan)))
 
-    def _device(self, machine: str) -> Hashable:
+    def _device_key(self, machine: str) -> Hashable:
         """Cache key of a machine's device and kernels."""
         hardware = self.market.find_machine(machine)
         return self.market.once(("device", machine), lambda: repr((hardware.device, hardware.kernels)))
 
-    def _made(self, plan: Plan) -> Computation:
+    def _synthesize_step(self, plan: Plan) -> Computation:
         from planner.device.computation import repeat_passes
 
         return repeat_passes(self._micro_batch(plan), plan.accumulate)
@@ -115,10 +115,10 @@ class Cases:
         """Upper bounds on throughput in samples per second, with a margin for the simulation's interval."""
         known = self._bounds
         if new := [plan for plan in plans if plan not in known]:
-            known.update(zip(new, self._new_bounds(new).tolist(), strict=True))
+            known.update(zip(new, self._compute_bounds(new).tolist(), strict=True))
         return np.array([known[plan] for plan in plans])
 
-    def _new_bounds(self, plans: Sequence[Plan]) -> Floats:
+    def _compute_bounds(self, plans: Sequence[Plan]) -> Floats:
         out = np.zeros(len(plans))
         micro_batches: dict[Hashable, Computation] = {}
         by_kind: dict[str, list[int]] = {}
@@ -135,7 +135,7 @@ class Cases:
 
     def _job(self, plan: Plan, micro_batches: dict[Hashable, Computation]) -> Job:
         """Input of a strategy's throughput bound for a plan; `micro_batches` caches computations."""
-        site, kind = data_parallel_group(self.site(plan)), self._kind(plan)
+        site, kind = data_parallel_group(self.site(plan)), self._computation_key(plan)
         if self.request.profile is not None:
             return Job(plan.exchange, self.computation(plan), site)
         if kind not in micro_batches:

@@ -46,11 +46,11 @@ def dask_executor(address: str) -> Iterator[Executor]:
         warnings.filterwarnings("ignore", module="distributed")
         restore = _silence_loggers()
         client = connect_client(address, security)
-        with _closing(client):
+        with _close_on_exit(client):
             slots = count_slots(client, address)
             with _Cluster(client, address, slots) as pool:
                 try:
-                    with _explained(pool):
+                    with _explain_loss(pool):
                         yield pool
                 finally:
                     if pool.lost is None:  # otherwise the client goes on trying for a while, and tells
@@ -58,7 +58,7 @@ def dask_executor(address: str) -> Iterator[Executor]:
 
 
 @contextmanager
-def _closing(client: Any) -> Iterator[None]:
+def _close_on_exit(client: Any) -> Iterator[None]:
     try:
         yield
     finally:
@@ -67,7 +67,7 @@ def _closing(client: Any) -> Iterator[None]:
 
 
 @contextmanager
-def _explained(pool: _Cluster) -> Iterator[None]:
+def _explain_loss(pool: _Cluster) -> Iterator[None]:
     """Turns an interruption by a lost cluster into an error, or a warning if the answer is complete."""
     try:
         yield
@@ -91,7 +91,7 @@ class _Cluster(Executor):
         self._lock = threading.Lock()
         self.lost: ClusterLost | None = None
         self._closed = threading.Event()
-        threading.Thread(target=self._watch, daemon=True).start()
+        threading.Thread(target=self._watch_workers, daemon=True).start()
 
     def submit(self, fn: Callable[..., T], /, *args: Any, **kwargs: Any) -> Future[T]:
         ours: Future[T] = Future()
@@ -99,8 +99,8 @@ class _Cluster(Executor):
             if self.lost is not None:
                 raise self.lost
             self._open.add(ours)
-        theirs = self._remote.submit(_same_version, planner.__version__, partial(fn, *args, **kwargs))
-        theirs.add_done_callback(partial(self._over, ours))
+        theirs = self._remote.submit(_run_if_same_version, planner.__version__, partial(fn, *args, **kwargs))
+        theirs.add_done_callback(partial(self._forward_result, ours))
         ours.add_done_callback(lambda item: theirs.cancel() if item.cancelled() else None)
         return ours
 
@@ -111,21 +111,21 @@ class _Cluster(Executor):
         for future in open_:
             future.cancel()
 
-    def _over(self, ours: Future[Any], theirs: Future[Any]) -> None:
+    def _forward_result(self, ours: Future[Any], theirs: Future[Any]) -> None:
         """Copies the result or error of a finished Dask task to our future."""
         if ours.cancelled() or self._closed.is_set():
             return
         error = CancelledError() if theirs.cancelled() else theirs.exception()
         why = None if error is None else _loss_reason(error)
         if why is not None:
-            self._lose(why)
+            self._mark_lost(why)
             return
         with self._lock:
             self._open.discard(ours)
         if ours.set_running_or_notify_cancel():
             ours.set_exception(error) if error is not None else ours.set_result(theirs.result())
 
-    def _lose(self, why: str) -> None:
+    def _mark_lost(self, why: str) -> None:
         """Marks the cluster lost and fails all pending tasks with `ClusterLost`."""
         with self._lock:
             if self.lost is not None:
@@ -136,7 +136,7 @@ class _Cluster(Executor):
             if future.set_running_or_notify_cancel():
                 future.set_exception(self.lost)
 
-    def _watch(self) -> None:
+    def _watch_workers(self) -> None:
         """Polls for workers and marks the cluster lost after 30 seconds without any."""
         patience, why = GONE_S, ""
         while not self._closed.wait(LOOK_S):
@@ -150,11 +150,11 @@ class _Cluster(Executor):
                 patience -= CONNECT_S
             patience -= LOOK_S
             if patience <= 0:
-                self._lose(why)
+                self._mark_lost(why)
                 return
 
 
-def _same_version(version: str, call: Callable[[], T]) -> T:
+def _run_if_same_version(version: str, call: Callable[[], T]) -> T:
     """Runs a task on a worker; raises `OtherVersion` if its planner version differs from the sender's."""
     if version != planner.__version__:
         raise OtherVersion(f"a worker runs planner {planner.__version__}, this is {version}")
@@ -212,7 +212,7 @@ def check_reachable(address: str) -> Any:
         import distributed  # noqa: F401
     except ImportError as error:
         raise BadInput("--cluster needs Dask; install it with pip install 'dnn-planner[cluster]'") from error
-    security = _security(address)
+    security = _tls_settings(address)
     _check_greeting(address, security)
     return security
 
@@ -263,7 +263,7 @@ def count_slots(client: Any, address: str) -> int:
     return int(slots)
 
 
-def _security(address: str) -> Any:
+def _tls_settings(address: str) -> Any:
     """Checks the address and returns Dask's TLS settings for it."""
     from distributed.security import Security
 
@@ -288,7 +288,7 @@ def _check_greeting(address: str, security: Any) -> None:
     parts = urlsplit(address)
     try:
         with socket.create_connection((parts.hostname or "", parts.port or 0), timeout=CONNECT_S) as plain:
-            door = _tls(plain, security, parts.hostname) if parts.scheme == "tls" else plain
+            door = _wrap_tls(plain, security, parts.hostname) if parts.scheme == "tls" else plain
             with door:
                 first = door.recv(8)
     except TimeoutError:
@@ -311,7 +311,7 @@ def _check_greeting(address: str, security: Any) -> None:
         raise BadInput(f"what answers at {address} is no Dask scheduler; start one with `dask scheduler`")
 
 
-def _tls(plain: socket.socket, security: Any, host: str | None) -> ssl.SSLSocket:
+def _wrap_tls(plain: socket.socket, security: Any, host: str | None) -> ssl.SSLSocket:
     try:
         context: ssl.SSLContext = security.get_connection_args("client")["ssl_context"]
     except OSError as error:

@@ -95,7 +95,7 @@ class Feasibility:
         key = (plan.machine, plan.workers, plan.mesh, plan.exchange, plan.precision, in_flight)
         limit = self._limits.get(key)
         if limit is None:
-            limit = self._limits[key] = self._limit(plan)
+            limit = self._limits[key] = self._memory_limit(plan)
         batch = limit.largest_batch.get(plan.recompute)
         if batch is None:
             batch = limit.largest_batch[plan.recompute] = self._largest_batch(plan, limit)
@@ -103,7 +103,7 @@ class Feasibility:
             return OUT_OF_MEMORY + limit.device.name
         return "for which servers lack memory" if limit.servers else None
 
-    def _limit(self, plan: Plan) -> MemoryLimit:
+    def _memory_limit(self, plan: Plan) -> MemoryLimit:
         site = self.site(plan)
         return MemoryLimit(
             site.hardware.device,

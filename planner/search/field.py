@@ -49,8 +49,7 @@ class _Single:
 
 
 def candidate_machines(cases: Cases) -> Field:
-    """Selects the machines that can win. Machines named in the request are kept unless their rates are
-    unknown."""
+    """Machines that can win. Those named in the request stay unless their rates are unknown."""
     request = cases.request
     result = Field(worker_machines(request))
     if request.profile is not None and not request.any_device:
@@ -60,12 +59,12 @@ def candidate_machines(cases: Cases) -> Field:
     unknown: dict[Reason, list[str]] = {}
     too_small: list[str] = []
     smallest = replace(request, workers=(1,), exchanges=None)
-    slow = _too_slow(usable, cases.model) if request.open_choice else []
+    slow = _slow_cpu_machines(usable, cases.model) if request.open_choice else []
     for kind in usable:
         if kind.name in slow:
             continue
         try:
-            single = _single(kind, cases, smallest)
+            single = _single_device(kind, cases, smallest)
         except BadInput:
             unknown.setdefault(Reason(Verb.HAVE, "no known rates of computation"), []).append(kind.name)
             continue
@@ -81,7 +80,7 @@ def candidate_machines(cases: Cases) -> Field:
         if any(single.hardware.device.kind == "gpu" for single in singles.values()):
             small = [name for name in too_small if request.market.find_machine(name).device.kind == "cpu"]
             gone |= dict.fromkeys(small, Reason(Verb.LACK, "the memory for the model and its batch"))
-        gone |= {**_outclassed(singles.values(), cases), **_dominated(usable, request.market)}
+        gone |= {**_find_outclassed(singles.values(), cases), **_find_dominated(usable, request.market)}
     if len(next(iter(unknown.values()), [])) == len(usable):
         return result  # the refusal of the first says more than ours
     for name, reason in gone.items():
@@ -90,7 +89,7 @@ def candidate_machines(cases: Cases) -> Field:
     return Field(tuple(kind for kind in result.machines if kind.name not in lost), unknown)
 
 
-def _too_slow(kinds: Sequence[Hardware], model: Model) -> list[str]:
+def _slow_cpu_machines(kinds: Sequence[Hardware], model: Model) -> list[str]:
     """Names of CPU machines, if the model is large and GPUs are available; else empty."""
     by_kind = {kind.name: kind.device.kind for kind in kinds}
     if model.parameters < LARGE_PARAMETERS or "gpu" not in by_kind.values():
@@ -98,7 +97,7 @@ def _too_slow(kinds: Sequence[Hardware], model: Model) -> list[str]:
     return [name for name, device in by_kind.items() if device == "cpu"]
 
 
-def _single(kind: Hardware, cases: Cases, smallest: Request) -> _Single | None:
+def _single_device(kind: Hardware, cases: Cases, smallest: Request) -> _Single | None:
     """Upper bound on the throughput of one device of a machine; None if it cannot hold the model."""
     site = Site(kind, 1, cases.market, WHOLE, seed=smallest.seed)
     alone = tuple(usual_strategies(smallest, site, cases.model, only=("alone",)))
@@ -120,7 +119,7 @@ def _single(kind: Hardware, cases: Cases, smallest: Request) -> _Single | None:
     return _Single(kind, best, cases.market.usd_per_hour(kind) or 0.0)
 
 
-def _outclassed(singles: Iterable[_Single], cases: Cases) -> dict[str, Reason]:
+def _find_outclassed(singles: Iterable[_Single], cases: Cases) -> dict[str, Reason]:
     """Machines whose cost per sample is several times the lowest, by name with the reason."""
     request, singles = cases.request, list(singles)
     budget = request.budget_usd_per_hour
@@ -148,7 +147,7 @@ def _outclassed(singles: Iterable[_Single], cases: Cases) -> dict[str, Reason]:
     return out
 
 
-def _dominated(kinds: Iterable[Hardware], market: Market) -> dict[str, Reason]:
+def _find_dominated(kinds: Iterable[Hardware], market: Market) -> dict[str, Reason]:
     """Machines that cost more than another with the same devices and no slower network, with the reason."""
     out: dict[str, Reason] = {}
     groups: dict[str, list[Hardware]] = {}

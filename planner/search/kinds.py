@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from planner.simulator.step import Profile
 
 
-def _network(value: str, option: str) -> tuple[str | None, bool | None]:
+def _read_network(value: str, option: str) -> tuple[str | None, bool | None]:
     """Parses `burst`, `tcp` or `burst,tcp` into NIC bandwidth and use of RDMA."""
     known = {"baseline": 0, "burst": 0, "tcp": 1, "rdma": 1}
     chosen: list[str | None] = [None, None]
@@ -29,9 +29,8 @@ def _network(value: str, option: str) -> tuple[str | None, bool | None]:
     return chosen[0], None if chosen[1] is None else chosen[1] == "rdma"
 
 
-def _exchanges(value: str | Sequence[str], option: str) -> tuple[tuple[str, dict[str, str]], ...] | None:
-    """Parses `ddp,zero2` or `allreduce:bucket_bytes=1048576` into strategies with settings; None for
-    `all`."""
+def _read_exchanges(value: str | Sequence[str], option: str) -> tuple[tuple[str, dict[str, str]], ...] | None:
+    """Parses `ddp,zero2` or `allreduce:bucket_bytes=1048576` into strategies; None for `all`."""
     from planner.parallel.data import ALIASES
     from planner.parallel.data import EXCHANGES as STRATEGIES
 
@@ -54,21 +53,21 @@ def _exchanges(value: str | Sequence[str], option: str) -> tuple[tuple[str, dict
     return tuple(chosen)
 
 
-def _placements(value: str | Sequence[str], option: str) -> tuple[str, ...]:
+def _read_placements(value: str | Sequence[str], option: str) -> tuple[str, ...]:
     from planner.servers.placement import RULES
 
-    return _known("placement", flags.names(value), RULES, every=tuple(RULES))
+    return _check_names("placement", flags.names(value), RULES, every=tuple(RULES))
 
 
-def _policies(value: str | Sequence[str], option: str) -> tuple[str, ...]:
+def _read_policies(value: str | Sequence[str], option: str) -> tuple[str, ...]:
     from planner.servers.ordering import STRATEGIES
 
     known = ("multiplexed", "fifo", *(name for name in STRATEGIES if name != "fifo"))
     every = ("multiplexed", "tic", "tac", "p3", "bytescheduler", "prophet")
-    return _known("policy", flags.names(value), known, every=every)
+    return _check_names("policy", flags.names(value), known, every=every)
 
 
-def _known(kind: str, words: tuple[str, ...], known: Any, every: tuple[str, ...]) -> tuple[str, ...]:
+def _check_names(kind: str, words: tuple[str, ...], known: Any, every: tuple[str, ...]) -> tuple[str, ...]:
     """Checks that each name is known and returns the names; `all` is replaced by `every`."""
     if words == ("all",):
         return every
@@ -78,7 +77,7 @@ def _known(kind: str, words: tuple[str, ...], known: Any, every: tuple[str, ...]
     return words
 
 
-def _profiles(value: Any, option: str) -> tuple[Profile, tuple[Profile, ...]]:
+def _open_profiles(value: Any, option: str) -> tuple[Profile, tuple[Profile, ...]]:
     """Opens the profiles; returns the first one and the others, recorded at other batches."""
     from planner.device.recorded import open_step
 
@@ -96,7 +95,7 @@ def profile_paths(value: str | Sequence[Any]) -> list[Any]:
     return list(value)
 
 
-def _input(value: str | float, option: str) -> str | float:
+def _read_input(value: str | float, option: str) -> str | float:
     """Parses the image input: `jpeg`, `dali`, `none` or images per second per vCPU."""
     if value in ("jpeg", "dali", "none"):
         return value
@@ -118,9 +117,9 @@ BATCHES = FlagType(
     lambda value, option: value if value == "auto" else flags.counts(value, option),
     metavar="N,...",
 )
-PROFILES = FlagType(_NAMES, _profiles, python="str | Sequence[str] | Profile")
-NETWORK = FlagType(str, _network)
-EXCHANGES = FlagType(_NAMES, _exchanges, metavar="NAMES")
-PLACEMENTS = FlagType(_NAMES, _placements, metavar="NAMES")
-POLICIES = FlagType(_NAMES, _policies, metavar="NAMES")
-INPUT = FlagType(str | float, _input, metavar="NAME|RATE")
+PROFILES = FlagType(_NAMES, _open_profiles, python="str | Sequence[str] | Profile")
+NETWORK = FlagType(str, _read_network)
+EXCHANGES = FlagType(_NAMES, _read_exchanges, metavar="NAMES")
+PLACEMENTS = FlagType(_NAMES, _read_placements, metavar="NAMES")
+POLICIES = FlagType(_NAMES, _read_policies, metavar="NAMES")
+INPUT = FlagType(str | float, _read_input, metavar="NAME|RATE")

@@ -83,7 +83,7 @@ def job_samples(request: Request, epochs: float | None, tokens: float | None) ->
     if epochs is not None or tokens is not None or (limited and samples is None and request.profile is None):
         from planner.search.request import model_of
 
-        samples = _samples_of(model_of(request), epochs, tokens)
+        samples = _convert_to_samples(model_of(request), epochs, tokens)
     if limited and samples is None:
         limit = "--spend" if request.deadline_s is None else "--deadline"
         raise BadInput(f"{limit} needs the length of the job; add --epochs or --samples")
@@ -118,7 +118,7 @@ def check_contradictions(request: Request) -> None:
 
 def check_profile(request: Request, profile: Profile) -> None:
     """Raises an error for flags that contradict a recorded profile."""
-    if request.model != profile.model and _named(request.model) != profile.model:
+    if request.model != profile.model and _model_name(request.model) != profile.model:
         raise BadInput(
             f"--model {request.model} contradicts --profile, whose steps are those of {profile.model}; "
             "leave --model out, or import the trace again with the right --model"
@@ -151,7 +151,7 @@ def _check_precisions(names: Sequence[str]) -> None:
         precision_named(name)
 
 
-def _samples_of(model: Model, epochs: float | None, tokens: float | None) -> float | None:
+def _convert_to_samples(model: Model, epochs: float | None, tokens: float | None) -> float | None:
     """Converts epochs or tokens to samples; without either, returns the model's default job."""
     if tokens is not None:
         if model.sequence_length is None:
@@ -164,7 +164,7 @@ def _samples_of(model: Model, epochs: float | None, tokens: float | None) -> flo
     return model.usual_samples
 
 
-def _named(model: str) -> str:
+def _model_name(model: str) -> str:
     """The model's name; read from the file if a path is given."""
     from planner.files.regular_file import looks_like_path
     from planner.model.catalog import load_model

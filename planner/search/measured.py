@@ -101,7 +101,7 @@ def load() -> tuple[Measured, ...]:
 
 
 @contextmanager
-def _locked() -> Iterator[None]:
+def _lock_file() -> Iterator[None]:
     """Holds the file lock while runs are read, changed and written."""
     path = path_of()
     try:
@@ -135,13 +135,13 @@ def add(run: Measured) -> None:
             f"{run.measured_samples_per_s:g} samples/s is {run.factor:.3g} times what was predicted; "
             "is it of the same plan, and in samples a second over all workers?"
         )
-    with _locked():
+    with _lock_file():
         save((*load(), run))
 
 
 def remove(device: str | None = None, position: int | None = None) -> int:
     """Deletes one run by position (from 1), a device's runs, or all; returns the number deleted."""
-    with _locked():
+    with _lock_file():
         runs = load()
         if position is not None and not 1 <= position <= len(runs):
             raise BadInput(f"there is no run {position}; there are {len(runs)}, see `planner check --list`")

@@ -143,8 +143,7 @@ AHEAD = 0.10  # of a synchronous plan, which an asynchronous one must be
 
 
 def staleness_discount(exchange: Exchange, replicas: int, request: Request) -> float:
-    """Ranking factor for throughput: below 1 for asynchronous plans, whose stale gradients need more
-    epochs."""
+    """Ranking factor: below 1 for asynchronous plans, whose stale gradients need more epochs."""
     open_mode = request.mode is None and len(allowed_strategies(request)) > 1
     return 1 / (1 + AHEAD) if open_mode and exchange.is_asynchronous and replicas > 1 else 1.0
 

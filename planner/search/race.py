@@ -48,7 +48,7 @@ class Outcome(Generic[S]):
     partial: bool = False  # interrupted: what is here is right, but not all was looked at
 
 
-def _cheapest(points: list[tuple[float, float, int]]) -> float:
+def _least_cost(points: list[tuple[float, float, int]]) -> float:
     return min(cost for _, cost, _ in points)
 
 
@@ -70,7 +70,8 @@ class Frontier:
     def dominates(self, samples_per_s: float, usd_per_sample: float, plan: int) -> bool:
         """Whether another plan is at least as fast for no more cost, or the goal rules this plan out."""
         others = [point for point in self._points if point[2] != plan]
-        if others and self.goal == "cheapest" and _cheapest(others) < usd_per_sample * (1 + self._tolerance):
+        limit = usd_per_sample * (1 + self._tolerance)
+        if others and self.goal == "cheapest" and _least_cost(others) < limit:
             return True
         if others and self.goal == "fastest" and samples_per_s < others[0][0] * (1 - NEAR_FASTEST):
             return True
@@ -143,8 +144,7 @@ def race(
 
 
 def alternating_order(ceiling: Floats, usd_per_s: Floats, goal: Goal = "front") -> list[int]:
-    """Indices of plans, alternating between the fastest and the cheapest, so that both ends are found
-    early."""
+    """Indices of plans, fastest and cheapest in turn, so that both ends are found early."""
     index, cost = np.arange(len(ceiling)), usd_per_s / ceiling
     fastest = np.lexsort((index, cost, -ceiling)).tolist()
     cheapest = np.lexsort((index, -ceiling, cost)).tolist()

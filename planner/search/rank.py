@@ -143,7 +143,7 @@ class Contenders:
         self.cost = cost
         self.worth = worth_per_sample(self.objective, float(cost[self.cheapest]), min_marginal_efficiency)
         self.most_per_sample = float(cost[self.cheapest]) / min_marginal_efficiency  # of extra ones
-        self.best = self.fastest if self.objective == "fastest" else self._climb(self.cheapest)
+        self.best = self.fastest if self.objective == "fastest" else self._climb_to_faster(self.cheapest)
 
         values = {
             "balanced": self.net_value,
@@ -157,7 +157,7 @@ class Contenders:
         """Value of each plan's samples minus its price, in USD per second."""
         return np.asarray(self.worth * self.speed - self.usd_per_s)
 
-    def _climb(self, start: int) -> int:
+    def _climb_to_faster(self, start: int) -> int:
         """Moves to faster plans while each step gains enough for its price; returns the last plan's index."""
         now, speed, usd_per_s = start, self.speed, self.usd_per_s
         while True:
@@ -172,22 +172,22 @@ class Contenders:
 
     def score_better(self, other: int) -> Floats:
         """Z-score of each plan being better than `other`, to first order in speed errors."""
-        shared, own, others = self._sigmas(other)
+        shared, own, others = self._error_parts(other)
         amount = self.worth * self.speed if self.objective == "balanced" else np.ones(len(self.speed))
         deviation = np.sqrt(
             ((amount - amount[other]) * shared) ** 2 + (amount * own) ** 2 + (amount[other] * others) ** 2
         )
-        return _scores(self.value - self.value[other], deviation)
+        return _z_scores(self.value - self.value[other], deviation)
 
     def score_cheaper(self, other: int) -> Floats:
         """Z-score of each plan being cheaper per sample than `other`; zero without prices."""
         if not self.usd_per_s.any():
             return np.zeros(len(self.speed))
         logs = np.log(self.speed / np.maximum(self.usd_per_s, 1e-300))
-        _, own, others = self._sigmas(other)
-        return _scores(logs - logs[other], np.hypot(own, others))
+        _, own, others = self._error_parts(other)
+        return _z_scores(logs - logs[other], np.hypot(own, others))
 
-    def _sigmas(self, other: int) -> tuple[Floats, Floats, Floats]:
+    def _error_parts(self, other: int) -> tuple[Floats, Floats, Floats]:
         """Log-speed errors of plan pairs: the shared part, each plan's remainder, the other's remainder."""
         shared = np.where(self.device == self.device[other], np.minimum(self.sigma, self.sigma[other]), 0.0)
         rest = np.sqrt(np.maximum(self.total_sigma**2 - shared**2, 0.0))
@@ -200,8 +200,7 @@ class Contenders:
         return [int(i) for i in np.flatnonzero(tied)]
 
     def possible_replacements(self, choice: int) -> list[int]:
-        """Undecided plans that could rule out or replace the choice if they reached their upper bounds, the
-        narrowest range first."""
+        """Undecided plans that could replace the choice at their upper bounds, narrowest range first."""
         score = self.score_better(choice)
         better = set(np.flatnonzero(score >= TIED_SCORE).tolist() if choice != self.best else ())
         ruling_out = better.union(self.outdoing(choice).tolist()) - set(range(self.decided))
@@ -252,7 +251,7 @@ class Contenders:
         return self.best if self.best in left else max(left, key=lambda i: (self.value[i], -i))
 
 
-def _scores(difference: Floats, deviation: Floats) -> Floats:
+def _z_scores(difference: Floats, deviation: Floats) -> Floats:
     """Z-scores: each difference divided by its standard deviation; infinite without deviation."""
     with np.errstate(divide="ignore", invalid="ignore"):
         return np.asarray(np.nan_to_num(difference / deviation, nan=0.0, posinf=np.inf, neginf=-np.inf))

@@ -388,8 +388,7 @@ class Request:
 
 
 def model_of(request: Request) -> Model:
-    """The model with the request's training settings; no layers for a network known from a recording
-    alone."""
+    """The model with the request's training settings; no layers if only a recording knows it."""
     from planner.model import Model
     from planner.model.catalog import load_model, model_names
 

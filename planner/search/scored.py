@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 FLAT = ("mode", "policy", "server_hardware", "servers", "colocated", "placement")  # of version 1
 
 
-def _flat(plan: Plan) -> dict[str, Any]:
+def _version_1_settings(plan: Plan) -> dict[str, Any]:
     """Strategy settings under the keys of JSON version 1; None where they do not apply."""
     record = plan.exchange.record()
     if "host" not in record:
@@ -132,7 +132,7 @@ class ScoredPlan:
             return None
         return self.usd_per_million_samples * 1e3 / self.sample_tokens
 
-    def _energy(self) -> dict[str, Any]:
+    def _energy_figures(self) -> dict[str, Any]:
         """JSON keys with energy and emissions per million samples; None if power is unknown."""
         if self.draw is None:
             return dict.fromkeys(("kwh_per_million_samples", "kg_co2e_per_million_samples", "energy_method"))
@@ -172,7 +172,7 @@ class ScoredPlan:
             "workers": plan.workers,
             "workers_per_replica": plan.mesh.size,
             "exchange": plan.exchange.record(),
-            **_flat(plan),
+            **_version_1_settings(plan),
             "cluster": plan.cluster_text,
             "samples_per_s": prediction.samples_per_s,
             "samples_per_s_low": prediction.samples_per_s_low,
@@ -185,7 +185,7 @@ class ScoredPlan:
             "bound_samples_per_s": self.bound_samples_per_s,
             "bound_share": self.bound_share,
             **(prices if self.priced else dict.fromkeys(prices)),
-            **self._energy(),
+            **self._energy_figures(),
             "spot": None if self.spot is None else self.spot.as_dict(),
             "rented": {cost.role: {"machine": cost.machine, "machines": cost.count} for cost in self.costs},
             "bottleneck": str(prediction.bottleneck),

@@ -59,14 +59,14 @@ def screened_space(
     if not any(
         is_considered(request, kind, site, cases.model, asked) for kind in contenders for site in small
     ):
-        _floors(space, simulations, pool, on_improvement, rounds=1, each=LOOK)  # for whoever waits
+        _baseline_front(space, simulations, pool, on_improvement, rounds=1, each=LOOK)  # for whoever waits
         return space
-    pruner = BoundPruner(cases, _floors(space, simulations, pool, on_improvement), contenders)
+    pruner = BoundPruner(cases, _baseline_front(space, simulations, pool, on_improvement), contenders)
     space.add(enumerate_plans(request, cases.model, machines=machines, only=contenders, pruner=pruner))
     return space
 
 
-def _floors(
+def _baseline_front(
     space: Space,
     simulations: Simulations,
     pool: Executor,
@@ -113,60 +113,60 @@ class BoundPruner:
         """Whether the machines could win if they computed without any communication."""
         computation = self._computation(replace(site, mesh=WHOLE), batch, precision)
         rate = site.workers * computation.batch / float(computation.durations_s.sum(axis=1).mean())
-        kept = self._wins(rate, self._usd_per_s(site))
+        kept = self._may_win(rate, self._usd_per_s(site))
         self.pruned += not kept
         return kept
 
     def site_may_win(self, site: Site, batch: int, precision: Precision) -> bool:
         """Whether the best option of a site could win at the site's price."""
-        if not any(self._considers(kind, site) for kind in self.contenders):
+        if not any(self._is_considered(kind, site) for kind in self.contenders):
             return True  # nothing is offered here
-        if self._wins(self._best(site, batch, precision), self._usd_per_s(site)):
+        if self._may_win(self._best_ceiling(site, batch, precision), self._usd_per_s(site)):
             return True
         count = (site.hardware.name, min(site.machines, MANY_MACHINES), site.mesh)
         if count not in self._counts:
-            self._counts[count] = sum(1 for _ in self._offered(site))
+            self._counts[count] = sum(1 for _ in self._contender_options(site))
         self.pruned += self._counts[count]
         return False
 
     def option_may_win(self, site: Site, exchange: Exchange, batch: int, precision: Precision) -> bool:
         """Whether a strategy on a site could win at the price of its machines."""
-        best, usd_per_s = self._best(site, batch, precision), self._usd_per_s(site, exchange)
-        kept = self._wins(best, usd_per_s)  # as long as nothing but the price of its machines is known
+        best, usd_per_s = self._best_ceiling(site, batch, precision), self._usd_per_s(site, exchange)
+        kept = self._may_win(best, usd_per_s)  # as long as nothing but the price of its machines is known
         if kept and (ceiling := EXCHANGES.ceiling(exchange)) is not None:
             computation = self._computation(site, batch, precision)
             worth = staleness_discount(exchange, site.replicas, self.cases.request)
-            kept = self._wins(ceiling(exchange, computation, data_parallel_group(site)) * worth, usd_per_s)
+            kept = self._may_win(ceiling(exchange, computation, data_parallel_group(site)) * worth, usd_per_s)
         self.pruned += not kept
         return kept
 
-    def _considers(self, kind: str, site: Site) -> bool:
+    def _is_considered(self, kind: str, site: Site) -> bool:
         return is_considered(self.cases.request, kind, site, self.cases.model, self.asked)
 
-    def _offered(self, site: Site) -> Iterator[Exchange]:
+    def _contender_options(self, site: Site) -> Iterator[Exchange]:
         return usual_strategies(self.cases.request, site, self.cases.model, self.contenders, self.asked)
 
-    def _wins(self, ceiling: float, usd_per_s: float) -> bool:
+    def _may_win(self, ceiling: float, usd_per_s: float) -> bool:
         """Whether no scored plan dominates a throughput of `ceiling` samples per second at this price."""
         if ceiling in (0.0, math.inf):  # no option at all, or none of which anything is known
             return ceiling > 0
         raised = ceiling * (ABOVE + self.cases.request.interval_width)
         return not self.floors.dominates(raised, usd_per_s / raised, -1)
 
-    def _best(self, site: Site, batch: int, precision: Precision) -> float:
+    def _best_ceiling(self, site: Site, batch: int, precision: Precision) -> float:
         """Upper bound on the discounted samples per second of any option on a site."""
         where = (site.hardware.name, batch, precision, site.mesh)
         if where not in self._workers:
-            self._workers[where] = self._worker(site, batch, precision)
+            self._workers[where] = self._worker_ceilings(site, batch, precision)
         first, several = self._workers[where]
         return (first if site.replicas == 1 else several) * site.workers
 
-    def _worker(self, site: Site, batch: int, precision: Precision) -> tuple[float, float]:
+    def _worker_ceilings(self, site: Site, batch: int, precision: Precision) -> tuple[float, float]:
         """Upper bounds on one worker's samples per second: undiscounted (single replica) and discounted."""
         wide = replace(site, workers=MANY_MACHINES * site.devices * site.mesh.size)
         computation, where = self._computation(site, batch, precision), data_parallel_group(wide)
         rates = []
-        for option in self._offered(wide):
+        for option in self._contender_options(wide):
             if (ceiling := EXCHANGES.ceiling(option)) is None:
                 return math.inf, math.inf
             rate = ceiling(option, computation, where, links=False)
@@ -178,10 +178,10 @@ class BoundPruner:
     def _usd_per_s(self, site: Site, exchange: Exchange | None = None) -> float:
         """Least price of a site in USD per second, without spot interruptions."""
         more = () if exchange is None else exchange.rented(site)
-        usd_per_hour = self._price(site.hardware.name) * site.machines
-        return (usd_per_hour + sum(self._price(entry.machine) * entry.count for entry in more)) / 3600
+        usd_per_hour = self._usd_per_hour(site.hardware.name) * site.machines
+        return (usd_per_hour + sum(self._usd_per_hour(entry.machine) * entry.count for entry in more)) / 3600
 
-    def _price(self, machine: str) -> float:
+    def _usd_per_hour(self, machine: str) -> float:
         if machine not in self._prices:
             market = self.cases.market
             self._prices[machine] = market.usd_per_hour(market.find_machine(machine)) or 0.0

@@ -124,7 +124,7 @@ class _InlineExecutor(Executor):
             yield result
 
 
-def _results(tasks: Mapping[Plan, Future[T]]) -> Iterator[tuple[Plan, T]]:
+def _yield_results(tasks: Mapping[Plan, Future[T]]) -> Iterator[tuple[Plan, T]]:
     """Yields results in order; after Ctrl-C the finished ones, then raises the interruption."""
     left = dict(tasks)
     try:
@@ -153,9 +153,9 @@ class Simulations:
         effort, _, _ = RUNGS[rung]
         if (plan, effort) in self._begun:
             return executor.submit(PartialSimulation.finish, self._begun.pop((plan, effort)))
-        return executor.submit(simulate_case, *self._task(plan, effort))
+        return executor.submit(simulate_case, *self._case_and_effort(plan, effort))
 
-    def _task(self, plan: Plan, effort: RungEffort) -> tuple[Case, Effort]:
+    def _case_and_effort(self, plan: Plan, effort: RungEffort) -> tuple[Case, Effort]:
         from planner.simulator.simulate import Effort
 
         return (
@@ -172,7 +172,7 @@ class Simulations:
         """Simulates one plan in full in this thread and reports each run as progress."""
         from planner.simulator.simulate import begin
 
-        case, effort = self._task(plan, LONG)
+        case, effort = self._case_and_effort(plan, LONG)
         progress("simulating", 0, effort.first_runs)
         begun = begin(case, effort, runs=1)
         progress("simulating", 1, effort.first_runs)
@@ -183,14 +183,14 @@ class Simulations:
         plans, known = list(plans), self._predictions
         effort, runs, _ = RUNGS[rung]
         for plan in plans:
-            if (better := self._better(plan, rung)) is not None:
+            if (better := self._longer_prediction(plan, rung)) is not None:
                 known[plan, rung] = better
         new = [plan for plan in dict.fromkeys(plans) if (plan, rung) not in known]
         if runs is not None:
-            self._begin(new, executor, rung, effort, runs)
+            self._start_runs(new, executor, rung, effort, runs)
         else:
             tasks = {plan: self.submit(plan, executor, rung) for plan in new}
-            for plan, entry in _results(tasks):
+            for plan, entry in _yield_results(tasks):
                 known[plan, rung] = self.cases.adjusted(plan, entry)
         return [known[plan, rung] for plan in plans]
 
@@ -205,13 +205,13 @@ class Simulations:
         predictions = (self._predictions.get((plan, rung)) for rung in reversed(RUNGS))
         return next((prediction for prediction in predictions if prediction is not None), None)
 
-    def _better(self, plan: Plan, rung: Rung) -> Prediction | None:
+    def _longer_prediction(self, plan: Plan, rung: Rung) -> Prediction | None:
         """Prediction from an already finished longer rung; None if there is none."""
         longer: tuple[Rung, ...] = ("long",) if RUNGS[rung][0] is LONG else ("long", "half", "trial")
         known = (self._predictions.get((plan, other)) for other in longer)
         return next((prediction for prediction in known if prediction is not None), None)
 
-    def _begin(
+    def _start_runs(
         self, plans: Iterable[Plan], executor: Executor, rung: Rung, effort: RungEffort, runs: int
     ) -> None:
         """Starts or continues the first `runs` of a rung and stores the predictions."""
@@ -220,10 +220,10 @@ class Simulations:
         tasks = {
             plan: executor.submit(resume, self._begun[plan, effort], runs)
             if (plan, effort) in self._begun
-            else executor.submit(begin, *self._task(plan, effort), runs)
+            else executor.submit(begin, *self._case_and_effort(plan, effort), runs)
             for plan in plans
         }
-        for plan, begun in _results(tasks):
+        for plan, begun in _yield_results(tasks):
             self._begun[plan, effort] = begun
             self._predictions[plan, rung] = self.cases.adjusted(plan, begun.prediction())
 

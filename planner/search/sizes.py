@@ -97,7 +97,7 @@ def node_counts(request: Request, worker: Hardware, model: Model) -> list[int]:
         asked = {-(-count // worker.device_count) for count in request.workers}
         return sorted(asked if can_span_machines(request, worker) else asked & {1})
     counts, count = [], 1
-    most = _most_nodes(request, worker, model)
+    most = _max_nodes(request, worker, model)
     while count <= most:
         counts.append(count)
         count += 1 if count < EVERY_COUNT_TO else count // 8
@@ -119,7 +119,7 @@ def is_on_one_machine(model: Model, worker: Hardware) -> bool:
     return fine_tunes and worker.standing != "own"
 
 
-def _most_nodes(request: Request, worker: Hardware, model: Model) -> int:
+def _max_nodes(request: Request, worker: Hardware, model: Model) -> int:
     """Maximum number of machines to try, by budget, ownership and limits."""
     limited = request.budget_usd_per_hour is not None or request.machines is not None
     large = limited and model.parameters >= LARGE_PARAMETERS

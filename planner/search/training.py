@@ -71,10 +71,10 @@ def training_asked(request: Request) -> MethodSettings:
         optimizer_named(optimizer)
     names = ("rank", "targets", "base", "dropout", "optimizer")
     given = {name: extra.get(name) for name in names}
-    return training_of(extra.get("train"), **given, **_memory_asked(request))
+    return training_of(extra.get("train"), **given, **_requested_memory_settings(request))
 
 
-def _memory_asked(request: Request) -> dict[str, Any]:
+def _requested_memory_settings(request: Request) -> dict[str, Any]:
     """Requested settings that change the memory footprint, by name."""
     extra = request.extra
     asked: dict[str, Any] = {}

@@ -3,7 +3,7 @@
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 
-from planner.answers.advise import _options, next_changes
+from planner.answers.advise import _change_options, next_changes
 from planner.device.precision import PRECISIONS
 from planner.parallel.data.ddp import AllReduce
 from planner.parallel.plan import Plan
@@ -49,7 +49,7 @@ def test_fewer_bits_are_advised_where_the_device_has_them():
 
 
 def options_of(request: Request, plan: Plan) -> dict[str, Plan]:
-    return {option.words: option.plan for option in _options(plan, Cases(request, model_of(request)))}
+    return {option.words: option.plan for option in _change_options(plan, Cases(request, model_of(request)))}
 
 
 def test_with_a_global_batch_changes_keep_it():

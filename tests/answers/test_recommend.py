@@ -102,13 +102,13 @@ def test_optuna_finds_the_enumerated_optimum(answer):
 
 def test_study_is_gone_on_with(tmp_path, monkeypatch):
     study = str(tmp_path / "study.db")
-    task, asked = Simulations._task, []
+    task, asked = Simulations._case_and_effort, []
 
     def counted(self, plan, effort):
         asked.append(plan)
         return task(self, plan, effort)
 
-    monkeypatch.setattr(Simulations, "_task", counted)
+    monkeypatch.setattr(Simulations, "_case_and_effort", counted)
     first = recommend_for(SMALL, jobs=2, trials=16, study=study, advice=False)
     assert 0 < len(set(asked)) <= 17  # every simulation passes here
     asked.clear()

@@ -8,7 +8,7 @@ import pytest
 import planner
 from planner.answers.curve import doublings, turns_of
 from planner.answers.questions import one_plan, simulation_for
-from planner.answers.saturation import _advised, saturation_for
+from planner.answers.saturation import _advised_server_count, saturation_for
 from planner.answers.scenario import parse_request
 from planner.errors import BadInput, Infeasible
 from planner.report.assumed import notes_of
@@ -149,9 +149,9 @@ def test_servers_within_the_error_are_not_judged(inception3):
     first = replace(first, prediction=measured(first.prediction, 115, 0.5))
     two = replace(two, prediction=measured(two.prediction, 126, 0.5))
     by_servers = [(1, first), (2, two)]
-    assert _advised(by_servers, 0.1) is None
-    assert _advised(by_servers, 0.05) == 2
-    assert _advised(by_servers, 0.12) == 1
+    assert _advised_server_count(by_servers, 0.1) is None
+    assert _advised_server_count(by_servers, 0.05) == 2
+    assert _advised_server_count(by_servers, 0.12) == 1
     unclear = replace(inception3, sizes=by_servers, size_advised=None)
     assert page_of(unclear).tables[1].title == (
         "Whether 1 server is enough for 2 workers is a close call: 2 servers add +9.6 ± 0.6%, the "

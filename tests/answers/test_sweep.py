@@ -20,7 +20,7 @@ from faults import SWEEP, begun_in, command, disturbed  # noqa: E402
 
 import planner  # noqa: E402
 from planner.answers.recommend import recommend_for  # noqa: E402
-from planner.answers.store import Store, StoreFailed, _identity  # noqa: E402
+from planner.answers.store import Store, StoreFailed, _process_identity  # noqa: E402
 from planner.answers.sweep import grid_of, read_sweep, requests_from, sweep_for  # noqa: E402
 from planner.errors import BadInput, Infeasible, PlannerError  # noqa: E402
 from planner.model.catalog import model_paths  # noqa: E402
@@ -171,7 +171,7 @@ def test_rows_of_a_process_that_died_are_free_again(tmp_path):
     dead.wait()
     store = Store(tmp_path / "x.db")
     store.prepare(["a", "b"], "f")
-    mine, store.owner = store.owner, _identity(dead.pid)
+    mine, store.owner = store.owner, _process_identity(dead.pid)
     assert store.claim(1) == [0]
     store.owner = mine
     assert store.claim(5) == [0, 1]
@@ -186,7 +186,7 @@ def test_rows_of_a_process_that_lives_are_left_to_it(tmp_path):
     living.prepare(["a", "b", "c"], "f")
     assert living.claim(2) == [0, 1]
     other = Store(tmp_path / "x.db")
-    other.owner = _identity(os.getppid())
+    other.owner = _process_identity(os.getppid())
     assert other.claim(5) == [2]
 
 

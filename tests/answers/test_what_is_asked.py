@@ -208,7 +208,7 @@ def test_sampled_space_is_the_enumerated_one(monkeypatch: pytest.MonkeyPatch) ->
         raise KeyboardInterrupt
 
     simulations = Simulations(Cases(request, load_model("alexnet")))
-    monkeypatch.setattr("planner.answers.sampled._hopeless", lambda *_: False)
+    monkeypatch.setattr("planner.answers.sampled._is_beaten", lambda *_: False)
     monkeypatch.setattr("planner.answers.sampled.ROUND", 400)
     monkeypatch.setattr(Simulations, "predict_all", predicted)
     result = sample(simulations, pool=None, trials=400)  # type: ignore[arg-type]

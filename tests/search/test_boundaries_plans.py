@@ -249,8 +249,8 @@ def test_bound_pruner_keeps_what_two_percent_and_the_interval_may_lift(ceiling: 
     """Of 96 samples/s, 2% for variation and 2% for the interval are not quite 100; of 97 they are more."""
     cases = Cases(replace(ASKED, interval_width=0.02), RESNET)
     pruner = BoundPruner(cases, _At(), ())  # type: ignore[arg-type]
-    assert pruner._wins(ceiling, 0.0) is kept
-    assert not pruner._wins(0.0, 0.0)  # no option at all
+    assert pruner._may_win(ceiling, 0.0) is kept
+    assert not pruner._may_win(0.0, 0.0)  # no option at all
 
 
 @pytest.mark.parametrize(("times", "gone"), [(2.99, False), (3.01, True)])
@@ -260,7 +260,7 @@ def test_machines_three_times_as_expensive_per_sample_are_left_out(times: float,
     rival = _Single(bare_machine("rival", device), 100.0, 0.9)
     dear = _Single(bare_machine("dear", device), 10.0, 0.1 * times)
     cases = Cases(replace(ASKED, hardware=None, workers=None, budget_usd_per_hour=0.95), RESNET)
-    assert ("dear" in field._outclassed([rival, dear], cases)) is gone
+    assert ("dear" in field._find_outclassed([rival, dear], cases)) is gone
 
 
 @pytest.mark.parametrize(("usd", "gone"), [(1.0, True), (1.001, False)])
@@ -269,7 +269,7 @@ def test_machine_of_exactly_the_budget_is_a_rival(usd: float, gone: bool) -> Non
     rival = _Single(bare_machine("rival", device), 100.0, usd)
     dear = _Single(bare_machine("dear", device), 0.5, 0.5)
     cases = Cases(replace(ASKED, hardware=None, workers=None, budget_usd_per_hour=1.0), RESNET)
-    assert ("dear" in field._outclassed([rival, dear], cases)) is gone
+    assert ("dear" in field._find_outclassed([rival, dear], cases)) is gone
 
 
 @pytest.mark.parametrize(("speed", "gone"), [(22.4, True), (22.6, False)])
@@ -279,15 +279,15 @@ def test_expensive_machines_stay_where_the_budget_makes_them_the_fastest(speed: 
     rival = _Single(bare_machine("rival", device), 100.0, 0.1)
     dear = _Single(bare_machine("dear", device), speed, 1.0)
     cases = Cases(replace(ASKED, hardware=None, workers=None, budget_usd_per_hour=4.0), RESNET)
-    assert ("dear" in field._outclassed([rival, dear], cases)) is gone
+    assert ("dear" in field._find_outclassed([rival, dear], cases)) is gone
 
 
 def test_cpus_are_left_out_of_large_models_from_eight_billion_parameters_on() -> None:
     kinds = [load_hardware("c5.9xlarge"), load_hardware("p3.2xlarge")]
     for parameters, slow in ((8_000_000_000, ["c5.9xlarge"]), (7_999_999_999, [])):
         model: Any = SimpleNamespace(parameters=parameters)
-        assert field._too_slow(kinds, model) == slow
-        assert field._too_slow(kinds[:1], model) == []
+        assert field._slow_cpu_machines(kinds, model) == slow
+        assert field._slow_cpu_machines(kinds[:1], model) == []
 
 
 def test_equal_network_at_a_higher_price_is_dominated_and_a_faster_one_is_not() -> None:
@@ -302,7 +302,7 @@ def test_equal_network_at_a_higher_price_is_dominated_and_a_faster_one_is_not() 
         )
         for name in usd
     ]
-    assert set(field._dominated(kinds, Market())) == {"b"}
+    assert set(field._find_dominated(kinds, Market())) == {"b"}
 
 
 def test_input_limits_a_prediction_from_below_its_throughput_on() -> None:

@@ -8,7 +8,7 @@ from dataclasses import replace
 import pytest
 
 import planner
-from planner.answers.advise import SHOWN, _one_of_each, next_changes
+from planner.answers.advise import SHOWN, _best_of_each_kind, next_changes
 from planner.answers.choice import choose
 from planner.answers.curve import worker_counts
 from planner.answers.jobs import Training, within_limits
@@ -139,7 +139,7 @@ def test_best_change_of_each_kind_is_advised() -> None:
     costs = [change.scored.usd_per_million_samples for change in changes]
     assert costs == sorted(costs)
     several = [replace(changes[0], words=f"{at}", kind=kind) for at, kind in enumerate("abacb")]
-    assert [(entry.kind, entry.words) for entry in _one_of_each(several)] == [
+    assert [(entry.kind, entry.words) for entry in _best_of_each_kind(several)] == [
         ("a", "0"),
         ("b", "1"),
         ("c", "3"),

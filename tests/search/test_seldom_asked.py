@@ -6,8 +6,8 @@ from dataclasses import replace
 
 import pytest
 
-from planner.answers.answer_files import _text
-from planner.answers.assumptions import _whose
+from planner.answers.answer_files import _shown_text
+from planner.answers.assumptions import _provider_facts
 from planner.answers.jobs import Limit, Training, missed_limit
 from planner.answers.questions import one_plan, simulation_for
 from planner.answers.recommend import recommend_for
@@ -66,16 +66,16 @@ def test_where_no_plan_is_fast_enough_the_fastest_is_named() -> None:
 
 
 def test_whose_machines_were_looked_at_is_said_where_nobody_named_them() -> None:
-    (note,) = _whose(Request(model="alexnet"))
+    (note,) = _provider_facts(Request(model="alexnet"))
     assert sentence(note).startswith("of AWS, and your own;")
-    (note,) = _whose(Request(model="alexnet", gpu="A100"))
+    (note,) = _provider_facts(Request(model="alexnet", gpu="A100"))
     assert sentence(note).startswith("of every provider with A100;")
-    assert _whose(Request(model="alexnet", providers=("gcp",))) == []
-    assert _whose(SMALL) == []
+    assert _provider_facts(Request(model="alexnet", providers=("gcp",))) == []
+    assert _provider_facts(SMALL) == []
 
 
 def test_settings_of_two_answers_are_compared_in_words() -> None:
-    assert [_text(value) for value in (True, False, None, 3)] == ["yes", "no", "-", "3"]
+    assert [_shown_text(value) for value in (True, False, None, 3)] == ["yes", "no", "-", "3"]
 
 
 def test_sizes_of_slices_are_given_to_those_who_cut() -> None:

@@ -18,7 +18,7 @@ from planner.parallel.data.fsdp import Sharded
 from planner.parallel.data.joint import SHARE_UNKNOWN, slowest_factor, step_factors
 from planner.parallel.data.settings import _parse_setting, library
 from planner.parallel.plan import Plan
-from planner.search.scored import _flat
+from planner.search.scored import _version_1_settings
 from planner.servers.parameter_servers import ParameterServers
 from planner.servers.placement import move_to_servers
 from planner.servers.synthesis import Parsing
@@ -131,9 +131,11 @@ def test_sharded_plan_is_tried_with_less_sharding(
 def test_servers_are_colocated_where_they_have_no_machines_of_their_own() -> None:
     """As JSON says it, with the hardware that they run on."""
     plan = Plan("alexnet", 32, "p3.2xlarge", 2, ParameterServers(servers=2, host=None))
-    beside = _flat(plan)
+    beside = _version_1_settings(plan)
     assert (beside["colocated"], beside["server_hardware"], beside["servers"]) == (True, "p3.2xlarge", 2)
-    apart = _flat(replace(plan, exchange=ParameterServers(servers=1, host="c5n.large", mode="sync")))
+    apart = _version_1_settings(
+        replace(plan, exchange=ParameterServers(servers=1, host="c5n.large", mode="sync"))
+    )
     assert (apart["colocated"], apart["server_hardware"], apart["mode"]) == (False, "c5n.large", "sync")
 
 
