@@ -134,8 +134,7 @@ def _cached_unit_times(
 
 
 def _straggler_lag(pass_s: float, mesh: Mesh) -> float:
-    """Relative delay of the slowest rank of a layer-sharing group behind the mean rank. The ranks wait for
-    each other at every collective, so that disturbances in a long pass do not cancel."""
+    """Relative delay of the slowest rank of a layer-sharing group behind its mean rank."""
     if mesh.lockstep == 1:
         return 0.0
     return slowest_factor(usual_sigma(min(pass_s, JITTER_SPAN_S), 1), mesh.lockstep) - 1
@@ -163,8 +162,7 @@ def _collective_time_function(
 
 
 def _send_time_function(site: Site, precision: Precision) -> Callable[[float], float]:
-    """Returns a function from elements to seconds, for sends to the next stage. They use the device's
-    share of the machine's NICs, or the fabric inside a machine."""
+    """Returns a function from elements to the seconds of a send to the next stage."""
     if not site.mesh.outer:
         return lambda elements: 0.0
     fabric = site.fabric

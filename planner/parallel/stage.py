@@ -177,8 +177,7 @@ def stage_work(times: UnitTimes, send_s: Callable[[float], float], mesh: Mesh = 
 def _ordered_ops(
     chain: Chain, units: tuple[int, int], present: tuple[tuple[bool, ...], ...], held: Chain
 ) -> OpPlaces:
-    """The ops of units `first` to `last` - 1, in the order in which the device runs them. `present[row]`
-    marks the units that have an op of that `TimeRow`."""
+    """The ops of units `first` to `last` - 1 in running order; `present[row]` marks units with an op."""
     first, last = units
     ops: list[tuple[str, int, int, int, int]] = []  # name, role, work, row, unit
     forward_at, backward_at = {}, {}

@@ -341,8 +341,7 @@ class _PlacedCase:
         return best * self.case.profile.batch
 
     def _demand_and_capacity(self, place: Ints, classes: int, counted: Ints | slice) -> tuple[Floats, Floats]:
-        """Bytes per step on ports and seconds on cores that a party of each class needs, and the
-        capacities. The last ports are the far ends together."""
+        """Port bytes and core seconds per step of each class, and capacities; last, the far ends together."""
         durations_s, nodes = self.case.profile.durations_s, self.case.cluster.nodes
         op_s = durations_s.min(axis=0) if self.steps == "fastest" else durations_s.mean(axis=0)
         busy_s = np.bincount(self.step.graph.use_of_op, op_s, len(self.uses))

@@ -200,6 +200,7 @@ def party_by_worker(profile: Profile, cluster: Cluster, joins: Joins) -> npt.NDA
 
 
 def _lowest_tied_worker(root: list[int], worker: int) -> int:
+    """The representative of a worker's party (union-find with path halving)."""
     while root[worker] != worker:
         root[worker] = root[root[worker]]
         worker = root[worker]
@@ -353,5 +354,6 @@ def _equal_shares(
 
 
 def _flow_limit(cluster: Cluster) -> float:
+    """The limit of a single flow in bytes per second; infinite if no NIC is wider."""
     widest = max(max(node.egress_bytes_per_s, node.ingress_bytes_per_s) for node in cluster.nodes)
     return cluster.flow_bytes_per_s if cluster.flow_bytes_per_s < widest else math.inf

@@ -249,6 +249,7 @@ def _bit_rows(sets: Iterable[int], width: int) -> Bits:
 
 
 def _rows_of_indices(start: npt.NDArray[np.int32], index: npt.NDArray[np.int32]) -> list[list[int]]:
+    """Index rows of a compressed sparse table, as lists."""
     starts, flat = start.tolist(), index.tolist()
     return [flat[a:b] for a, b in pairwise(starts)]
 
@@ -268,6 +269,7 @@ def _longest_path_before(order: Sequence[int], before: Sequence[Sequence[int]], 
 
 
 def _united_bits(order: Iterable[int], before: Sequence[Sequence[int]], own: Mapping[int, int]) -> list[int]:
+    """For each op, the union of the bits in `own` over the op and all ops before it."""
     out = [0] * len(before)
     for op in order:
         bits = own.get(op, 0)

@@ -173,8 +173,7 @@ def run_all(
     joins: Joins | None = None,
     path: Path = "engine",
 ) -> list[RunResult]:
-    """One run result per entry of `options`. Checking a plan and its layout takes as long as a short run,
-    so it is done once for all runs that differ in numbers, steps and starts alone."""
+    """One run result per entry of `options`; runs with the same array layout share the checks of the plan."""
     from planner.simulator.inputs import inputs_for_rerun, prepare
 
     if path == "reference":

@@ -119,6 +119,7 @@ class EqualShares:
         self.touched = True
 
     def leave(self, now: float) -> None:
+        """Remove the flow that ended in this event, if its lane started no other chunk."""
         if self.ended is None:
             return
         flow, self.ended = self.flows.pop(self.ended), None
@@ -194,6 +195,7 @@ class MaxMinShares:
         self.ended = lane
 
     def leave(self, now: float) -> None:
+        """Remove the flow that ended in this event, if its lane started no other chunk."""
         if self.ended is None:
             return
         flow, self.ended = self.flows.pop(self.ended), None

@@ -263,8 +263,7 @@ def _serial_step_s(profile: Profile, cluster: Cluster) -> float:
 
 
 def _staleness(case: Case, steps_of_others: npt.NDArray[np.int32]) -> npt.NDArray[np.int32]:
-    """Number of updates by others during each step. Workers that joint ops tie together, as the devices of
-    a machine, make one update together."""
+    """Updates by others during each step; workers tied by joint ops make one update together."""
     parties = party_by_worker(case.profile, case.cluster, case.joins or Joins.none(case.profile.ops))
     if parties.max() + 1 == case.cluster.workers:
         return steps_of_others

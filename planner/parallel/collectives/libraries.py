@@ -95,6 +95,7 @@ class Nccl(Library):
         return max(alone_s, Nccl()._fastest_protocol_s("all_reduce", size, peers, level) / 2)
 
     def _fastest_protocol_s(self, kind: Kind, size: float, peers: Peers, level: Level) -> float:
+        """Seconds of NCCL's fastest algorithm and protocol, without measured curves."""
         wire_s = ring_bytes(kind, size, peers.ranks) / level.bytes_per_s
         seconds = []
         for protocol in PROTOCOLS:
@@ -165,6 +166,7 @@ def _broadcast_relay_s(kind: Kind, peers: Peers) -> float:
 
 
 def _latency_s(algorithm: str, protocol: Protocol, peers: Peers, inside: float, between: float) -> float:
+    """Seconds of latency for these hops inside and between machines, from NCCL's constants."""
     known = nccl_latencies_us()
     total_us = known["base_latency", "", algorithm, protocol]
     for level, hops in ((peers.inside, inside), (peers.between, between)):

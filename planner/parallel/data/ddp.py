@@ -220,6 +220,7 @@ def bucket_gradients(
 def _group_into_buckets(
     gradients: Sequence[tuple[int, Parameter]], width: int, cap_bytes: int, first_bytes: int
 ) -> list[list[tuple[int, Parameter]]]:
+    """Groups of consecutive gradients, each closed by the gradient that reaches the cap."""
     groups: list[list[tuple[int, Parameter]]] = []
     open_: list[tuple[int, Parameter]] = []
     size = 0

@@ -34,7 +34,7 @@ E = TypeVar("E", bound=Exchange)
 
 
 class Collective(Exchange):
-    """A strategy over collectives: checks of its settings, its library, the sites where it can run.
+    """A strategy over collectives: its settings and their checks, its library, and where it can run.
     Subclasses have the fields `library`, `gradients` and `jitter`, and others of `CHOICES`."""
 
     __slots__ = ()
@@ -145,6 +145,7 @@ def strategy_with_settings(kind: type[E], choices: tuple[tuple[str, str], ...]) 
 
 
 def _parse_setting(name: str, text: str, kind: type) -> Any:
+    """The value of a setting, converted from text to the type of its default."""
     if kind is bool:
         if text not in ("yes", "no"):
             raise BadInput(f"{name} is {text!r}; give yes or no")

@@ -329,6 +329,7 @@ def _topological_order(dep_start: bytes, dep_index: bytes) -> npt.NDArray[np.int
 def _reversed_edges(
     dep_start: npt.NDArray[np.int32], dep_index: npt.NDArray[np.int32]
 ) -> tuple[npt.NDArray[np.int32], npt.NDArray[np.int32]]:
+    """The dependents of each op as (start, index)."""
     n = len(dep_start) - 1
     consumer = np.repeat(np.arange(n, dtype=np.int32), np.diff(dep_start))
     by_producer = np.argsort(dep_index, kind="stable")
