@@ -46,7 +46,7 @@ def speed() -> None:
     for model, published in released.items():
         profile = profile_for(load_model(model), 32, load_hardware(M60))
         start = time.process_time()
-        graph = StepGraph.of(profile)
+        graph = StepGraph.build(profile)
         built = time.process_time()
         tic_order(graph)
         tic_done = time.process_time()
@@ -71,7 +71,7 @@ def distance_from_best(count: int = 60) -> None:
     excess: dict[str, list[float]] = {"TAC": [], "TIC": [], "consumption": [], "random": []}
     for seed in range(count):
         profile = random_dag(seed)
-        graph = StepGraph.of(profile)
+        graph = StepGraph.build(profile)
         times = [step_s(profile, p, MB_PER_S) for p in itertools.permutations(graph.pulls)]
         by_name = {
             "TAC": step_s(profile, tac_order(graph, MB_PER_S), MB_PER_S),

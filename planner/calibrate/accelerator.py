@@ -35,6 +35,7 @@ def to_toml(tables: Mapping[str, Any], where: tuple[str, ...] = ()) -> str:
 
 
 def _round(value: Any) -> Any:
+    """Value with its floats, also those in lists, rounded to six significant digits."""
     if isinstance(value, list | tuple):
         return [_round(item) for item in value]
     return float(f"{value:.6g}") if isinstance(value, float) else value
@@ -72,6 +73,7 @@ def merge_compute(tables: dict[str, Any], measured: Mapping[str, Any]) -> None:
 
 
 def _machine_tables(tables: Mapping[str, Any]) -> dict[str, dict[str, Any]]:
+    """Machine tables of a hardware file; raises BadInput if there is none."""
     machines: dict[str, dict[str, Any]] = tables.get("machines", {})
     if not machines:
         raise BadInput("the file defines no machine to put the figures into; it needs [machines.NAME]")

@@ -49,6 +49,7 @@ def _threaded_call_s(make_call: Callable[[int], Callable[[], object]], threads: 
 
 
 def _training_step_call(size: int, index: int) -> Callable[[], object]:
+    """Callable that runs one training step of a fully connected layer."""
     rng = np.random.default_rng(index)
     weights = rng.random((size, size), dtype=np.float32)
     activations = rng.random(size, dtype=np.float32)

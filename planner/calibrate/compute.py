@@ -136,6 +136,7 @@ def hardware_tables(
 
 
 def _thread_counts(cores: int) -> list[int]:
+    """Thread counts to measure: all up to 16 cores, at most a dozen beyond."""
     if cores <= _MOST_COUNTS:
         return list(range(1, cores + 1))
     return sorted({1, 2, 4, cores, *(round(cores * k / 8) for k in range(1, 8))})

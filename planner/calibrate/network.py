@@ -39,6 +39,7 @@ class NetworkCalibration:
     method: str
 
     def figures(self) -> dict[str, object]:
+        """Bandwidth in Gbit/s and one-way latencies in seconds, for a hardware file."""
         return {"nic_gbit_per_s": self.bytes_per_s * 8 / 1e9, "latency_s": self.latency_s}
 
 

@@ -259,6 +259,7 @@ def _devices_per_worker(job: Job) -> float:
 
 
 def _parameter_servers(job: Job) -> ParameterServers:
+    """The job's exchange, typed as ParameterServers."""
     return cast("ParameterServers", job.exchange)
 
 

@@ -57,6 +57,7 @@ class Overhead:
     source: str
 
     def seconds(self, size: float) -> float:
+        """Parse overhead in seconds of a message of `size` bytes."""
         return self.alpha_s_per_byte * size + self.beta_s
 
 

@@ -324,7 +324,7 @@ def sum_inside_machines(step: Profile, site: Site) -> Profile:
         like.append(source)
         return len(ops) - 1
 
-    def collective(kind: Kind, source: int, size: int, deps: tuple[int, ...]) -> int:
+    def add_collective(kind: Kind, source: int, size: int, deps: tuple[int, ...]) -> int:
         name = f"{step.names[source]}/{WORDS[kind]}"
         op = add(Op(name, PS, step.servers, deps=deps, scope=MACHINE), source)
         seconds[op] = library.seconds(kind, size, peers)
@@ -337,11 +337,11 @@ def sum_inside_machines(step: Profile, site: Site) -> Profile:
         known = shared if resource == WORKER else place
         deps = tuple(dict.fromkeys(known.get(dep, place[dep]) for dep in own.deps))
         if resource == UPLINK:
-            deps = (collective("reduce_scatter", op, own.bytes, deps),)
+            deps = (add_collective("reduce_scatter", op, own.bytes, deps),)
         scope = -1 if resource == WORKER else MACHINE
         place[op] = add(replace(own, deps=deps, scope=scope), op)
         if op in received:
-            shared[op] = collective("all_gather", op, received[op], (place[op],))
+            shared[op] = add_collective("all_gather", op, received[op], (place[op],))
     durations_s = step.durations_s[:, like]
     durations_s[:, list(seconds)] = list(seconds.values())
     order = None if step.order is None else step.order[:, like]

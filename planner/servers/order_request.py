@@ -316,6 +316,7 @@ def _parse_strategies(words: str) -> list[str]:
 
 
 def _strategy_options(request: OrderRequest) -> dict[str, dict[str, Any]]:
+    """Settings of strategies by name, from --slice, --partition and --credit."""
     out: dict[str, dict[str, Any]] = {}
     if request.slice_size:
         out["p3"] = {"slice_bytes": size_bytes(request.slice_size)}

@@ -141,12 +141,14 @@ def count_download_orders(timeline: Timeline) -> tuple[int, int]:
 
 
 def _worker_steps(timeline: Timeline) -> tuple[npt.NDArray[Any], npt.NDArray[np.intp]]:
+    """Distinct (worker, step) keys, and for each timeline row the index of its key."""
     pairs = timeline["worker"].astype(np.int64) << 32 | timeline["step"].astype(np.int64)
     keys, inverse = np.unique(pairs, return_inverse=True)
     return keys, inverse
 
 
 def _elapsed_s(timeline: Timeline, inverse: npt.NDArray[np.intp], count: int) -> Floats:
+    """Seconds from the first start to the last end of each (worker, step)."""
     begun = np.full(count, np.inf)
     ended = np.full(count, -np.inf)
     np.minimum.at(begun, inverse, timeline["start_s"])
@@ -252,7 +254,8 @@ def cluster_bounds(profile: Profile, cluster: Cluster, *, barrier: bool = False)
 
 
 def _has_download_barrier(profile: Profile) -> bool:
-    graph = StepGraph.of(profile)
+    """Whether every upload waits for every download."""
+    graph = StepGraph.build(profile)
     everything = (1 << len(graph.pulls)) - 1
     return all(graph.needs[op] == everything for op in np.flatnonzero(profile.resource == UPLINK).tolist())
 

@@ -167,6 +167,7 @@ class ParameterServers(Exchange):
         return Infeasible(words) if words else None
 
     def _option_error(self, site: Site) -> str:
+        """Explains which options cannot be combined at this site; empty string if all can."""
         if site.mesh.is_sharded:
             return "--tensor and --pipeline do not go with --exchange servers; take allreduce or sharded"
         if self.host is None and self.servers > site.machines:
@@ -187,6 +188,7 @@ class ParameterServers(Exchange):
         return ""
 
     def _aggregation_error(self, site: Site) -> str:
+        """Explains why a machine cannot sum its devices' gradients; empty string if it can."""
         remedy = "use --exchange servers:aggregate=device"
         if site.fabric is None:
             return (

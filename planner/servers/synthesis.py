@@ -243,18 +243,6 @@ def profile_for(
     forward pass only. `parsing` defaults to gRPC's, or ps-lite's for MXNet's placements; the worker
     parses, as in the papers, or with `on_host` the host beside its accelerator, as in plans."""
     computation = computation_for(
-        model,
-        batch,
-        hardware,
-        steps=steps,
-        seed=seed,
-        training=training,
-        variation=variation,
+        model, batch, hardware, steps=steps, seed=seed, training=training, variation=variation
     )
-    return server_step(
-        computation,
-        servers,
-        placement,
-        parsing=parsing,
-        on_host=on_host,
-    )
+    return server_step(computation, servers, placement, parsing=parsing, on_host=on_host)

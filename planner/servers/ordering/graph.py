@@ -55,7 +55,7 @@ class StepGraph:
     parses: frozenset[int]  # ops that parse a download
 
     @staticmethod
-    def of(profile: Profile) -> StepGraph:
+    def build(profile: Profile) -> StepGraph:
         resource = profile.resource.tolist()
         dependents = dependents_by_op(profile)
         topological = profile.topological_order().tolist()
@@ -141,7 +141,7 @@ def pipeline_step(profile: Profile) -> Profile:
 def forward_ops(profile: Profile) -> set[int]:
     """Worker ops of the forward pass: parse ops, first consumers of each download, and their predecessors.
     Gradient ops may read parameters again; only the first read counts."""
-    graph = StepGraph.of(profile)
+    graph = StepGraph.build(profile)
     dependents = dependents_by_op(profile)
     depth = np.zeros(profile.ops, np.int64)
     for op in profile.topological_order().tolist():

@@ -122,7 +122,7 @@ class Prophet(Strategy):
         return Blocks(
             blocks=(
                 *(tuple(names[uploads[i]] for i in block) for block in by_priority),
-                *((names[op],) for op in StepGraph.of(profile).pulls),
+                *((names[op],) for op in StepGraph.build(profile).pulls),
             ),
         )
 

@@ -100,14 +100,14 @@ class DownloadOrder(Strategy):
     ranks: Callable[[StepGraph], Sequence[float]] | None = None
 
     def policy(self, profile: Profile, setting: Setting) -> Ordered:
-        graph = StepGraph.of(profile)
+        graph = StepGraph.build(profile)
         ranks = self.ranks(graph) if self.ranks else None
         return Ordered(priorities=transfer_priorities(profile, list(self.ranked(graph, setting)), ranks))
 
 
 def layer_priorities(profile: Profile) -> dict[str, float]:
     """Priorities by name: downloads in order of consumption, uploads ranked as their tensor's download."""
-    return transfer_priorities(profile, list(StepGraph.of(profile).pulls))
+    return transfer_priorities(profile, list(StepGraph.build(profile).pulls))
 
 
 @dataclass(frozen=True)
@@ -224,6 +224,7 @@ def _loads(work: dict[int, int], cost: dict[int, int], pulls: int) -> tuple[list
 def _first_download(
     outstanding: list[int], transfer: list[int], alone: list[int], impending: list[float]
 ) -> int:
+    """Outstanding download that TAC's comparison puts first, in one pass."""
     best = outstanding[0]
     for other in outstanding[1:]:
         ours, theirs = min(alone[best], transfer[other]), min(alone[other], transfer[best])

@@ -127,10 +127,12 @@ class StageChoice:
 
     @property
     def pair(self) -> tuple[int, int]:
+        """Degrees (P, R)."""
         return self.partitions, self.replications
 
     @property
     def concurrency(self) -> int:
+        """Q: samples that a replica has in progress at once."""
         return self.replications * self.threads
 
 
@@ -162,15 +164,15 @@ def link_split(
 ) -> Split:
     """Network seconds per sample of a replica between a source stage and this stage."""
 
-    def waiting(share: float, messages: float, at: StageChoice) -> float:
+    def network_s(share: float, messages: float, at: StageChoice) -> float:
         if messages <= 0:
             return 0.0
         once = receive_s(c, share / messages * link.elements, at.threads)
         return messages * once / at.concurrency
 
     return Split(
-        forward_network_s=waiting(traffic.forward, traffic.forward_messages, stage),
-        backward_network_s=waiting(traffic.backward, traffic.backward_messages, source),
+        forward_network_s=network_s(traffic.forward, traffic.forward_messages, stage),
+        backward_network_s=network_s(traffic.backward, traffic.backward_messages, source),
     )
 
 
@@ -200,9 +202,9 @@ class Problem:
     @cached_property
     def choices(self) -> list[list[StageChoice]]:
         """Choices of partitions, replications and threads, one list per stage."""
-        return [self._choices(stage) for stage in self.stages]
+        return [self._stage_choices(stage) for stage in self.stages]
 
-    def _choices(self, stage: Stage) -> list[StageChoice]:
+    def _stage_choices(self, stage: Stage) -> list[StageChoice]:
         most = min(stage.rows, self.max_partitions or self.workers)
         return [
             StageChoice(p, r, h)
@@ -288,19 +290,20 @@ class Problem:
         per_element = BYTES_PER_ELEMENT * link.elements / self.constants.nic_bytes_per_s
         latency = np.array(self.constants.latency_s)
 
-        def waiting(choices: Sequence[StageChoice]) -> tuple[Floats, Floats]:
+        def s_per_element_and_message(choices: Sequence[StageChoice]) -> tuple[Floats, Floats]:
             copies = np.array([choice.replications for choice in choices], float)
             threads = np.array([choice.threads for choice in choices])
             return per_element / copies, latency[threads - 1] / (threads * copies)
 
-        source_bytes, source_messages = waiting(before)
-        stage_bytes, stage_messages = waiting(after)
+        source_bytes, source_messages = s_per_element_and_message(before)
+        stage_bytes, stage_messages = s_per_element_and_message(after)
         forward = traffic[:, :, 0] * stage_bytes + traffic[:, :, 1] * stage_messages
         backward = traffic[:, :, 2] * source_bytes[:, None] + traffic[:, :, 3] * source_messages[:, None]
         return np.asarray(forward + backward)
 
     @property
     def order(self) -> list[int]:
+        """Elimination order of the stages."""
         if not self.memory.order:
             scopes = [(link.source, at) for at, stage in enumerate(self.stages) for link in stage.links]
             self.memory.order.extend(elimination_order(len(self.stages), scopes))

@@ -110,6 +110,7 @@ def constants_for(
 
 
 def _thread_count(hardware: Hardware) -> int:
+    """Threads of a worker: length of the calibrated curve, else a CPU's cores, else 1."""
     curve = hardware.calibration.get("interference")
     if isinstance(curve, tuple):
         return len(curve)

@@ -90,6 +90,7 @@ def _most_parts(stage: Stage, workers: int) -> int:
 
 
 def _is_useful(span: Span, model: Model, hardware: Hardware) -> bool:
+    """Whether a span saves enough reading and fits in memory."""
     saved = 1 - span.read_bytes / (span.workers * model.bytes)
     return saved >= WORTH_CUTTING and has_memory_for_span(model, hardware, span)
 

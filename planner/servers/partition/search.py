@@ -163,11 +163,11 @@ def partition(
         prices = {shape: reading_price(constants, request, *shape) for shape in mine}
         spreads = best_spreads(problem, min(prices.values()), max(prices.values()))
         programmes += len(spreads)
-        ranked = _PlanMaker(problem, spreads, request, samples, devices)
+        maker = _PlanMaker(problem, spreads, request, samples, devices)
         for shape, price in prices.items():
             if not (len(plans) + refused) % REPORTED:
                 progress("ranking", len(plans) + refused, len(shapes))
-            plan = ranked.plan(shape, price)
+            plan = maker.make_plan(shape, price)
             least_bytes = min(least_bytes, plan.worker_bytes)
             if plan.worker_bytes > memory:
                 refused += 1
@@ -296,7 +296,7 @@ class _PlanMaker:
         tensors = sum(stage.tensors for stage in problem.stages)
         self.parse_s = problem.constants.parse_s * tensors / request.read_every
 
-    def plan(self, shape: tuple[int, int, int], price: float) -> PartitionPlan:
+    def make_plan(self, shape: tuple[int, int, int], price: float) -> PartitionPlan:
         workers, replicas, servers = shape
         parse = self.parse_s * replicas if servers else 0.0
         best_s, read_bytes, best = min(

@@ -127,6 +127,7 @@ def stages_of(model: Model) -> tuple[Stage, ...]:
 
 
 def _row_count(layer: Layer) -> int:
+    """Rows a layer can be cut into: those of its image, else its features."""
     return layer.output_shape[0] if len(layer.output_shape) == 3 else layer.output_elements
 
 
@@ -137,6 +138,7 @@ def _is_part_of_source(layer: Layer, consumers: dict[str, list[str]]) -> bool:
 
 
 def _merge_layer(stage: Stage, layer: Layer, before: Layer) -> Stage:
+    """Stage extended by an element-wise layer or a pool."""
     links = stage.links
     rows = stage.rows
     if _row_count(layer) != _row_count(before) and len(layer.output_shape) == 3:
@@ -220,6 +222,7 @@ class Traffic(NamedTuple):
 
 
 def _row_bounds(rows: int, partitions: int) -> npt.NDArray[np.float64]:
+    """First row of each partition, then the number of rows."""
     return np.floor(np.arange(partitions + 1) * rows / partitions)
 
 

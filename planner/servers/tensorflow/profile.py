@@ -113,6 +113,7 @@ def build_profile(steps: Sequence[Recording], *, dispatch: bool = True, **about:
 
 
 def _check_recording(step: Recording) -> None:
+    """Raises BadInput unless the recording is one step with transfers."""
     if step.repeated:
         raise BadInput(
             f"{step.where}: transfer {step.repeated!r} stands twice: several steps in one file; write one "
@@ -169,6 +170,7 @@ def _named_tasks(transfers: Mapping[str, RecordedTransfer]) -> set[Task | None]:
 
 
 def _find_worker(where: str, transfers: Mapping[str, RecordedTransfer]) -> Task:
+    """The one worker of these transfers; raises BadInput unless there is exactly one."""
     named = _named_tasks(transfers)
     tasks = sorted(task for task in named if task is not None)
     if None in named:

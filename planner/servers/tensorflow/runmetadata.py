@@ -85,6 +85,7 @@ def read_run_metadata(data: bytes, where: str, graph: bool = True) -> Recording:
 def _read_device(
     recording: Recording, data: bytes, start: int, end: int, labels: bool
 ) -> dict[str, RecordedSpan]:
+    """Adds a device's ops and transfers to a recording; returns kernel spans by node."""
     device = ""
     stats: list[tuple[int, int]] = []
     for number, kind, a, b in fields(data, start, end):
@@ -116,6 +117,7 @@ def _read_device(
 def _read_node(
     where: str, data: bytes, start: int, end: int, labels: bool
 ) -> tuple[str, str, int | None, RecordedSpan]:
+    """Name, label, requested bytes and span of one NodeExecStats message."""
     name = label = ""
     values = [0] * (ALL_END_US + 1)
     size: int | None = None

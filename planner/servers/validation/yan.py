@@ -63,7 +63,7 @@ def layer_costs(
         raise BadInput(f"no layer {layer!r} to partition; there are {', '.join(names)}")
     price = reading_price(constants, PartitionRequest(1), *shape)
 
-    def cost(pair: tuple[int, int]) -> LayerCost:
+    def layer_cost(pair: tuple[int, int]) -> LayerCost:
         problem = Problem(stages, constants, workers)
         options = problem.choices[names.index(layer)]
         options[:] = [choice for choice in options if choice.pair == pair]
@@ -71,7 +71,7 @@ def layer_costs(
         reading_s = price * best.read_bytes
         return LayerCost(best.sample_s + reading_s, best.split.network_s, reading_s)
 
-    return cost((workers, 1)), cost((1, workers))
+    return layer_cost((workers, 1)), layer_cost((1, workers))
 
 
 def samples_within(plan: PartitionPlan, epoch_s: float) -> float:

@@ -50,11 +50,11 @@ def names(profile: Profile, ops: list[int]) -> list[str]:
 
 
 def tac(profile: Profile) -> list[str]:
-    return names(profile, tac_order(StepGraph.of(profile), MB_PER_S))
+    return names(profile, tac_order(StepGraph.build(profile), MB_PER_S))
 
 
 def tic(profile: Profile) -> list[str]:
-    return names(profile, tic_order(StepGraph.of(profile)))
+    return names(profile, tic_order(StepGraph.build(profile)))
 
 
 def fig_5a(m_a: float, p_a: float, m_b: float, p_b: float) -> Profile:
@@ -62,7 +62,7 @@ def fig_5a(m_a: float, p_a: float, m_b: float, p_b: float) -> Profile:
 
 
 def test_figure_1a() -> None:
-    graph = StepGraph.of(FIG_1A)
+    graph = StepGraph.build(FIG_1A)
     assert ranks_with_ties(graph) == [0, 0]
     assert impending_counts(graph) == [2, 2]
     assert tic(FIG_1A) == tac(FIG_1A) == ["r1", "r2"]
@@ -81,23 +81,23 @@ def test_figure_5a(times: tuple[float, ...], first: str, best_s: float, other_s:
     best = [0, 1] if first == "A" else [1, 0]
     assert makespan_s(profile, best) == best_s
     assert makespan_s(profile, best[::-1]) == other_s
-    assert impending_counts(StepGraph.of(profile)) == [float("inf")] * 2
+    assert impending_counts(StepGraph.build(profile)) == [float("inf")] * 2
 
 
 def test_figure_5b() -> None:
-    assert ranks_with_ties(StepGraph.of(FIG_5B)) == [0, 0, 2, 3]
+    assert ranks_with_ties(StepGraph.build(FIG_5B)) == [0, 0, 2, 3]
     assert tac(FIG_5B) == tic(FIG_5B) == ["A", "B", "C", "D"]
 
 
 def test_chain_and_parallel_branches() -> None:
     five = chain([1] * 5, [1] * 5)
-    assert ranks_with_ties(StepGraph.of(five)) == [0, 0, 2, 3, 4]
+    assert ranks_with_ties(StepGraph.build(five)) == [0, 0, 2, 3, 4]
     assert tac(five) == tic(five) == [f"r{i}" for i in range(5)]
-    assert ranks_with_ties(StepGraph.of(parallel([1] * 4, [1] * 4))) == [0] * 4
+    assert ranks_with_ties(StepGraph.build(parallel([1] * 4, [1] * 4))) == [0] * 4
 
 
 def test_diamond() -> None:
-    graph = StepGraph.of(DIAMOND)
+    graph = StepGraph.build(DIAMOND)
     ranks = dict(zip(names(DIAMOND, list(graph.pulls)), ranks_with_ties(graph), strict=True))
     assert ranks == {"w0": 0, "w1": 0, "w2": 0, "w3": 3, "w4": 4, "w5": 5}
     assert tac(DIAMOND) == ["w0", "w2", "w1", "w3", "w4", "w5"]
@@ -127,7 +127,7 @@ def slim(model: str) -> Profile:
 def test_released_orders_of_slim_networks(model: str, published: str) -> None:
     expected = json.loads((DATA / "tictac_slim.json").read_text())[published]
     profile = slim(model)
-    graph = StepGraph.of(profile)
+    graph = StepGraph.build(profile)
 
     def variables(ops: Sequence[int]) -> list[str]:
         return [profile.names[op].removesuffix("/down") for op in ops]
@@ -176,7 +176,7 @@ def test_tac_is_the_best_of_all_orders_of_a_chain(data: st.DataObject, length: i
     times = st.lists(durations, min_size=length, max_size=length)
     transfer_s, compute_s = data.draw(times), data.draw(times)
     profile = chain(transfer_s, compute_s)
-    result = makespan_s(profile, tac_order(StepGraph.of(profile), MB_PER_S))
+    result = makespan_s(profile, tac_order(StepGraph.build(profile), MB_PER_S))
     assert result == pytest.approx(best_of_chain(transfer_s, compute_s))
 
 

@@ -41,7 +41,7 @@ def test_alpha_explains_step_time() -> None:
 @pytest.mark.parametrize(("model", "transfers"), [("inception3", 190), ("resnet152", 467)])
 def test_orders_of_large_models_are_permutations(model: str, transfers: int) -> None:
     profile = profile_for(load_model(model), 32, load_hardware("g3.8xlarge"))
-    graph = StepGraph.of(profile)
+    graph = StepGraph.build(profile)
     assert len(graph.pulls) == transfers
     for entry in (tic_order(graph), tac_order(graph, 1.25e9)):
         assert sorted(entry) == sorted(graph.pulls)
