@@ -127,7 +127,6 @@ class StageChoice:
 
     @property
     def pair(self) -> tuple[int, int]:
-        """Degrees (P, R)."""
         return self.partitions, self.replications
 
     @property
@@ -303,7 +302,6 @@ class Problem:
 
     @property
     def order(self) -> list[int]:
-        """Elimination order of the stages."""
         if not self.memory.order:
             scopes = [(link.source, at) for at, stage in enumerate(self.stages) for link in stage.links]
             self.memory.order.extend(elimination_order(len(self.stages), scopes))
