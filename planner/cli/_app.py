@@ -305,11 +305,11 @@ _PATH_CHECKS = ("exists", "resolve_path", "writable", "path_type", "allow_dash")
 
 def speed_up(command: Any) -> None:
     """Replaces typer's value converters with plain ones, in a command and its subcommands."""
-    if patched():
+    if is_tested_typer():
         _speed_up(command)
 
 
-def patched() -> bool:
+def is_tested_typer() -> bool:
     """Whether the plain converters were tested with the installed release of typer."""
     return typer.__version__.rpartition(".")[0] in PATCHED
 

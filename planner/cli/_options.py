@@ -1,7 +1,7 @@
 """Options of the commands: those generated from request flags, and those for output.
 
-`asks` adds the options of request flags to a command's own. Typer reads signatures, so it is given a
-signature with all of them.
+`with_request_flags` adds the options of request flags to a command's own. Typer reads signatures, so it is
+given a signature with all of them.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 COMMON_PANEL = "Common"
 
 
-def checked(ctx: typer.Context, param: typer.CallbackParam, path: Path | None) -> Path | None:
+def check_output(ctx: typer.Context, param: typer.CallbackParam, path: Path | None) -> Path | None:
     """Option callback that raises BadInput early if an output file is not writable or named twice."""
     if path is not None and str(path) != "-":
         check_writable(path)
@@ -48,7 +48,7 @@ def _picture(ctx: typer.Context, param: typer.CallbackParam, path: Path | None) 
     named = path is None or path.name.endswith((".json", ".json.gz")) or path.is_char_device()
     if param.name == "timeline" and not named:
         raise BadInput(f"--timeline is {path}; name it .json or .json.gz, which trace viewers open")
-    return checked(ctx, param, path)
+    return check_output(ctx, param, path)
 
 
 def _launch_file(ctx: typer.Context, param: typer.CallbackParam, path: Path | None) -> Path | None:
@@ -56,7 +56,7 @@ def _launch_file(ctx: typer.Context, param: typer.CallbackParam, path: Path | No
         from planner.launch import target_for
 
         target_for(path)  # refused before the work
-    return checked(ctx, param, path)
+    return check_output(ctx, param, path)
 
 
 def _no_color(value: bool) -> bool:
@@ -141,7 +141,7 @@ OutputOption = Annotated[
         "Write the answer to FILE instead of stdout (atomically).",
         metavar="FILE",
         envvar=None,
-        callback=checked,
+        callback=check_output,
     ),
 ]
 SHOWN: dict[str, tuple[Any, Any]] = {  # with what it is if not given
@@ -206,7 +206,7 @@ class Given:
 GENERATED = (Given, dict[str, Any])  # what a command gets of options that are not in its signature
 
 
-def asks(command: Callable[..., None]) -> Callable[..., None]:
+def with_request_flags(command: Callable[..., None]) -> Callable[..., None]:
     """Decorator that adds the options of all request flags, passed as the command's first argument."""
     from planner.search.request import Request
 
@@ -245,7 +245,7 @@ class ShowsByDefault(TyperGroup):
         return "" if name == "show" else name, command, rest  # the word is ours, not the user's
 
 
-def shows(command: Callable[..., Answer | None]) -> Callable[..., None]:
+def with_output_flags(command: Callable[..., Answer | None]) -> Callable[..., None]:
     """Decorator that adds --format, --output and --html to a command that returns an `Answer`."""
 
     def with_output(**values: Any) -> None:

@@ -13,7 +13,7 @@ import typer
 from planner.cli import _options as options
 from planner.cli import _output as out
 from planner.cli._app import arg, opt
-from planner.cli._options import Given, asks, checked, output_opt
+from planner.cli._options import Given, check_output, output_opt, with_request_flags
 from planner.errors import BadInput
 from planner.printable import printable
 from planner.report.output import Format, emit
@@ -24,11 +24,11 @@ if TYPE_CHECKING:
 
 def _check_study(ctx: typer.Context, param: typer.CallbackParam, study: str | None) -> str | None:
     if study is not None and "://" not in study:
-        checked(ctx, param, Path(study))
+        check_output(ctx, param, Path(study))
     return study
 
 
-@asks
+@with_request_flags
 def recommend(
     given: Given,
     *,
@@ -83,7 +83,7 @@ def recommend(
     out.exit_if_over(result.chosen.usd_per_million_samples, fail_over)
 
 
-@asks
+@with_request_flags
 def compare(given: Given, *, jobs: options.JobsOption = None, cluster: options.ClusterOption = None) -> None:
     """Cost per million samples on each machine: the best plan of each, on demand and spot.
 
@@ -99,7 +99,7 @@ def compare(given: Given, *, jobs: options.JobsOption = None, cluster: options.C
     out.exit_if_interrupted(result.partial)
 
 
-@asks
+@with_request_flags
 def saturation(given: Given, *, jobs: options.JobsOption = None) -> None:
     """How many workers before throughput saturates, and how many servers for them?
 
@@ -114,7 +114,7 @@ def saturation(given: Given, *, jobs: options.JobsOption = None) -> None:
     out.exit_if_interrupted(result.partial)
 
 
-@asks
+@with_request_flags
 def simulate(
     given: Given,
     *,
@@ -145,7 +145,7 @@ def sweep(
         "--store",
         "SQLite file of the results, which resumes the sweep.",
         default=Path("sweep.db"),
-        callback=checked,
+        callback=check_output,
     ),
     jobs: options.JobsOption = None,
     cluster: options.ClusterOption = None,

@@ -12,7 +12,7 @@ from typing import Any
 import typer
 
 from planner.cli._app import arg, opt
-from planner.cli._options import Answer, ShowsByDefault, shows
+from planner.cli._options import Answer, ShowsByDefault, with_output_flags
 from planner.errors import BadInput, Infeasible, PlannerError
 
 
@@ -27,7 +27,7 @@ prices_app = typer.Typer()
 
 
 @app.command("show")
-@shows
+@with_output_flags
 def show_hardware(
     name: str | None = arg(
         "NAME|PATTERN",
@@ -152,7 +152,7 @@ PROVIDER = opt("--provider", "Provider of a list that does not name it, e.g. gcp
 
 
 @prices_app.command("import")
-@shows
+@with_output_flags
 def import_prices(
     path: Path = arg(
         "FILE|FOLDER", "A list of SkyPilot, gpuhunt or AWS (JSON), two columns, or a folder of lists."
@@ -172,7 +172,7 @@ def import_prices(
 
 
 @prices_app.command("show")
-@shows
+@with_output_flags
 def show_prices(
     name: str | None = arg(
         "NAME|PATTERN", "Machines to list, e.g. 'p4d.*'; else one line per provider.", None
@@ -187,7 +187,7 @@ def show_prices(
 
 
 @prices_app.command("diff")
-@shows
+@with_output_flags
 def diff_prices(
     old: str = arg("OLD", "A list, a file of `import`, or `shipped`: the catalog's."),
     new: str = arg("NEW", "The same, or `now`: what counts now."),

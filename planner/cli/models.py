@@ -7,7 +7,7 @@ from pathlib import Path
 import typer
 
 from planner.cli._app import arg, opt
-from planner.cli._options import Answer, ShowsByDefault, checked, shows
+from planner.cli._options import Answer, ShowsByDefault, check_output, with_output_flags
 from planner.errors import BadInput
 from planner.printable import printable
 from planner.report.output import Format
@@ -24,7 +24,7 @@ def _complete(incomplete: str) -> list[str]:
 
 
 @app.command()
-@shows
+@with_output_flags
 def show(
     name: str | None = arg(
         "NAME", "A name, e.g. vgg11, or a .toml file or config.json.", None, autocompletion=_complete
@@ -122,7 +122,7 @@ def import_(
     ),
     hooks: bool = opt("--hooks", "Run the modules with hooks instead of exporting the graph.", default=False),
     output: Path | None = opt(
-        "--output", "-o", "Model file to write, e.g. mine.toml.", metavar="FILE", callback=checked
+        "--output", "-o", "Model file to write, e.g. mine.toml.", metavar="FILE", callback=check_output
     ),
 ) -> None:
     """Convert a network to a model file, which all commands accept; reports what was not recognized."""
@@ -139,7 +139,7 @@ def import_(
         typer.echo(printable(line))
 
 
-@shows
+@with_output_flags
 def show_fit(
     *,
     model: str = opt("--model", "-m", "Network: a catalog name or a file.", metavar="NAME", default=...),

@@ -13,7 +13,7 @@ from pathlib import Path
 import typer
 
 from planner.cli._app import arg, opt
-from planner.cli._options import Answer, FormatOption, shows
+from planner.cli._options import Answer, FormatOption, with_output_flags
 from planner.cli._output import say
 from planner.errors import BadInput
 from planner.printable import printable
@@ -65,7 +65,7 @@ def import_(
 
 
 @app.command()
-@shows
+@with_output_flags
 def show(
     file: Path = arg("FILE", "A recording, or a profile."),
     *,
@@ -89,7 +89,7 @@ def show(
 
 
 @app.command()
-@shows
+@with_output_flags
 def compare(
     first: Path = arg("A", "A recording (`planner record`)."),
     second: Path = arg("B", "A recording to compare with it."),
@@ -144,7 +144,7 @@ def record(
 
 
 @calibrate_app.command()
-@shows
+@with_output_flags
 def overhead(files: list[Path] = arg("FILE...", TABLES), bandwidth: str | None = BANDWIDTH) -> Answer:
     """Fit the parse overhead of received tensors, alpha * bytes + beta, and report its error."""
     from planner.servers.calibration import calibrate_overhead, overhead_table
@@ -155,7 +155,7 @@ def overhead(files: list[Path] = arg("FILE...", TABLES), bandwidth: str | None =
 
 
 @calibrate_app.command()
-@shows
+@with_output_flags
 def window(
     files: list[Path] = arg("FILE...", "One-worker profiles, or TensorFlow RunMetadata (a step each)."),
     bandwidth: str | None = BANDWIDTH,

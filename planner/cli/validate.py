@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 import typer
 
 from planner.cli._app import arg, opt
-from planner.cli._options import FormatOption, JobsOption, OutputOption, QuietOption, checked
+from planner.cli._options import FormatOption, JobsOption, OutputOption, QuietOption, check_output
 from planner.cli._output import progress, write_html
 from planner.errors import BadInput, unknown_name
 from planner.report.output import Format, emit
@@ -36,12 +36,12 @@ def command(
     layouts: Path | None = opt(
         "--layouts", "Compare the measured layouts of a CSV file instead.", metavar="FILE"
     ),
-    html: Path | None = opt("--html", "Also write a page to FILE.", metavar="FILE", callback=checked),
+    html: Path | None = opt("--html", "Also write a page to FILE.", metavar="FILE", callback=check_output),
     document: Path | None = opt(
         "--document",
         "Also write FILE as docs/validation.md, and a page per suite beside it.",
         metavar="FILE",
-        callback=checked,
+        callback=check_output,
     ),
     check: Path | None = opt(
         "--check", "Exit with status 1 if FILE, a document, gives other figures.", metavar="FILE"

@@ -23,7 +23,7 @@ from planner.report.phrases import (
     strategy_words,
     unit_of,
 )
-from planner.report.plots import CROWD, PlotScale, bars, rows_chart, titled
+from planner.report.plots import CROWD, PlotScale, bars, plain_axis, rows_chart
 from planner.search.race import front
 from planner.units import percent, rate, usd
 
@@ -298,7 +298,7 @@ def cost_split(plans: Sequence[ScoredPlan], names: Sequence[str], wide: bool = F
     ]
     caption = "Each plan's price by the hour over its throughput; servers on worker machines cost nothing."
     title = "Cost by role" if len(roles) > 1 else f"Cost per {unit.priced_amount}"
-    x = titled(f"$ per {unit.priced_amount}")
+    x = plain_axis(f"$ per {unit.priced_amount}")
     return rows_chart("cost", title, caption, names=names, data=data, x=x, wide=wide)
 
 
@@ -319,7 +319,7 @@ def memory(held: Mapping[str, DeviceMemory]) -> Chart:
     words = [f"usable: {value:,.4g} GiB" for value in usable]
     data.append(_points("usable", usable, list(map(float, range(len(usable)))), words, mark, meta="|"))
     caption = "What a device holds at its peak; the mark is what it can hold."
-    x = {**titled("GiB"), "rangemode": "tozero"}
+    x = {**plain_axis("GiB"), "rangemode": "tozero"}
     return rows_chart("memory", "Memory per device", caption, names=list(held), data=data, x=x)
 
 
@@ -344,7 +344,7 @@ def utilisation(scored: ScoredPlan, wide: bool = False) -> Chart:
     )
     caption = f"{full} Links: share of their capacity; others: share of the time."
     words = [resource_words(name, scored.plan) for name in shares]
-    x = {**titled("busy"), "range": [0, 1], "tickformat": ".0%"}
+    x = {**plain_axis("busy"), "range": [0, 1], "tickformat": ".0%"}
     return rows_chart(
         "utilisation", "Utilization of each resource", caption, names=words, data=[data], x=x, wide=wide
     )

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 from planner.report.charts import COLOURS, error_bars, memory, scored_words, speed_range
 from planner.report.page import Chart, Picture, Spec, label
 from planner.report.phrases import SpeedUnit, resource_words, unit_of
-from planner.report.plots import row_axis, titled
+from planner.report.plots import plain_axis, row_axis
 from planner.simulator.step import DOWNLINK, HOST, PS, UPLINK, WORKER
 from planner.units import count, format_bandwidth, format_bytes, format_seconds, percent, rate, signed
 
@@ -73,7 +73,7 @@ def step_timeline(timeline: Timeline, key: str = "step", title: str = "One step,
     layout = {
         "height": 120 + 40 * len(lanes),
         "barmode": "overlay",
-        "xaxis": {**titled("ms since the step began"), "rangemode": "tozero"},
+        "xaxis": {**plain_axis("ms since the step began"), "rangemode": "tozero"},
         "yaxis": {**row_axis([label(_lane_name(timeline, *lane)) for lane in lanes]), "fixedrange": True},
         "dragmode": "zoom",
     }
@@ -224,8 +224,8 @@ def workers_curve(curve: Saturation, recommended: int | None = None) -> Chart:
     top = 1.04 * max([*(high for _, high in ends), *bounds])
     layout: Spec = {
         "height": 380,
-        "xaxis": {**titled("workers"), "dtick": 1 if workers[-1] <= 12 else None, "tickformat": "d"},
-        "yaxis": {**titled(f"{unit.noun}/s"), "range": [0, top]},
+        "xaxis": {**plain_axis("workers"), "dtick": 1 if workers[-1] <= 12 else None, "tickformat": "d"},
+        "yaxis": {**plain_axis(f"{unit.noun}/s"), "range": [0, top]},
         "shapes": [],
         "annotations": [],
     }
@@ -279,8 +279,8 @@ def utilisation_curve(curve: Saturation) -> Chart:
     ]
     layout = {
         "height": 320,
-        "xaxis": {**titled("workers"), "dtick": 1 if workers[-1] <= 12 else None},
-        "yaxis": {**titled("busy"), "range": [0, 1.03], "tickformat": ".0%"},
+        "xaxis": {**plain_axis("workers"), "dtick": 1 if workers[-1] <= 12 else None},
+        "yaxis": {**plain_axis("busy"), "range": [0, 1.03], "tickformat": ".0%"},
     }
     caption = "The resource that reaches 100% first saturates."
     return Chart("busy", "Utilization against workers", caption, {"data": data, "layout": layout})
@@ -304,8 +304,8 @@ def sizes_curve(curve: Saturation) -> Chart:
     layout = {
         "height": 320,
         "bargap": 0.5,
-        "xaxis": {**titled(f"{words.size_noun}s"), "dtick": 1},
-        "yaxis": {**titled("samples/s"), "rangemode": "tozero"},
+        "xaxis": {**plain_axis(f"{words.size_noun}s"), "dtick": 1},
+        "yaxis": {**plain_axis("samples/s"), "rangemode": "tozero"},
     }
     workers = plans[0].plan.workers
     need = curve.size_advised

@@ -81,12 +81,12 @@ class PlotScale:
     def axis(self, title: str, *, wide: bool = False) -> Spec:
         """Plotly axis with a title, with ticks at 1, 2 and 5 times powers of ten if logarithmic."""
         if not self.log:
-            return {**titled(title), "rangemode": "tozero"}
+            return {**plain_axis(title), "rangemode": "tozero"}
         digits = (1, 2, 5) if math.log10(self.high / self.low) < (2.5 if wide else 1.2) else (1,)
         tens = range(math.floor(math.log10(self.low)) - 1, math.ceil(math.log10(self.high)) + 2)
         values = [digit * 10.0**ten for ten in tens for digit in digits]
         ticks = {"tickmode": "array", "tickvals": values, "ticktext": [f"{value:,.12g}" for value in values]}
-        return {**titled(title), "type": "log", **ticks}
+        return {**plain_axis(title), "type": "log", **ticks}
 
     def ticks(self, most: int) -> list[float]:
         """At most `most` round values on the axis: 1, 2 and 5 times powers of ten."""
@@ -105,12 +105,12 @@ class PlotScale:
         return [step * i for i in range(math.ceil(self.low / step), math.floor(self.high / step) + 1)]
 
 
-def titled(title: str) -> Spec:
+def plain_axis(title: str) -> Spec:
     """Linear plotly axis with a title."""
     return {"title": {"text": title}, "tickformat": ",~r"}
 
 
-def title_of(axis: Spec) -> str:
+def axis_title(axis: Spec) -> str:
     """Title of a plotly axis."""
     return unescape((axis.get("title") or {}).get("text", ""))
 
@@ -195,7 +195,7 @@ def chart_plot(chart: Chart, width: int = WIDTH) -> Text:
         for part in series
     ]
     whole = all(float(value) == int(value) for part in solid for value, _ in part.points)
-    titles = title_of(layout["xaxis"]), title_of(layout["yaxis"])
+    titles = axis_title(layout["xaxis"]), axis_title(layout["yaxis"])
     return _plot(inside, x, y, width, titles, whole=whole and not x.log)
 
 

@@ -10,7 +10,7 @@ import numpy as np
 
 from planner.note import Note, Topic
 from planner.report.page import Chart, Column, Figure, Page, Remark, Spec, Table, chart, label
-from planner.report.plots import bars, rows_chart, titled
+from planner.report.plots import bars, plain_axis, rows_chart
 from planner.simulator.cluster import ResourceKind
 from planner.simulator.step import DOWNLINK, PS, UPLINK, WORKER, resource_of
 from planner.units import MIB, format_bandwidth, format_bytes, format_seconds
@@ -267,7 +267,7 @@ def _resource_chart(summary: Summary) -> Chart:
     caption = "Means over steps; a link's time is its bytes over the bandwidth, for one worker alone."
     names = [str(use.resource) for use in uses]
     return rows_chart(
-        "resources", "Time by resource", caption, names=names, data=[data], x=titled("ms per step")
+        "resources", "Time by resource", caption, names=names, data=[data], x=plain_axis("ms per step")
     )
 
 
@@ -330,7 +330,7 @@ def bars_in_order(
         "height": 300 if len(names) > FEW else 380,
         "bargap": 0.15,
         "xaxis": named if len(names) <= FEW else bare,
-        "yaxis": {**titled(unit), "rangemode": "tozero"},
+        "yaxis": {**plain_axis(unit), "rangemode": "tozero"},
         "yaxis2": {
             "overlaying": "y",
             "side": "right",

@@ -14,7 +14,7 @@ from planner.cli._options import (
     NoColorOption,
     OutputOption,
     QuietOption,
-    checked,
+    check_output,
     with_signature,
 )
 from planner.cli._output import progress, write_html
@@ -33,7 +33,7 @@ def _add_options(request: type[Any], **defaults: Any) -> Callable[[Callable[...,
     for entry in fields(request):
         spelling, help, more = entry.metadata["option"]
         if entry.name in WRITTEN:
-            more = {**more, "callback": checked}
+            more = {**more, "callback": check_output}
         default = defaults.get(entry.name, ... if entry.default is MISSING else entry.default)
         options[entry.name] = (typed_opt(hints[entry.name], *spelling.split(), help, **more), default)
 
@@ -52,7 +52,7 @@ def order(
     values: dict[str, Any],
     *,
     export: Path | None = opt(
-        "--export", "Write name and priority of the best order to FILE.", callback=checked
+        "--export", "Write name and priority of the best order to FILE.", callback=check_output
     ),
     quiet: QuietOption = False,
     no_color: NoColorOption = False,

@@ -9,7 +9,7 @@ from typing import Annotated
 import pytest
 import typer
 
-from planner.cli._app import load, patched, speed_up
+from planner.cli._app import is_tested_typer, load, speed_up
 
 
 class Colour(StrEnum):
@@ -69,7 +69,7 @@ def test_same_as_typer(arguments):
 
 
 @pytest.mark.skipif(
-    not patched(), reason=f"typer {typer.__version__} is left as it is: see planner/cli/_app.py"
+    not is_tested_typer(), reason=f"typer {typer.__version__} is left as it is: see planner/cli/_app.py"
 )
 @pytest.mark.parametrize(
     "words", ["models --format csv", "simulate --model alexnet --workers 2 --steps 5 --seed 3"]
