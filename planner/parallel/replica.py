@@ -55,7 +55,7 @@ def replica_computation(
     brief: bool = False,
 ) -> Computation:
     """The computation of one micro-batch on one device of a replica's slowest pipeline stage. It includes
-    a whole step's wait for other stages, which `accumulated` divides among micro-batches. `batch`
+    a whole step's wait for other stages, which `repeat_passes` divides among micro-batches. `batch`
     counts samples; `brief` gives one step without variation."""
     device, (steps, variation) = site.hardware.device, BRIEF if brief else (DEFAULT_STEPS, Variation())
     work, time = slowest_stage(model, batch, site, precision, recompute=recompute, framework=framework)

@@ -1,7 +1,7 @@
 """Recorded steps for any device and batch that they can speak for: the one door for plans with a profile.
 
 A recording is used as it is on the device that it was made on. On others it is moved by kind of op
-(`moved`), and at other batches scaled (`batched`), where it holds the shapes of its ops; each with the error
+(`rescale`), and at other batches scaled (`rescale_batch`), where it holds op shapes; each with the error
 that published runs say such a move has. A device that the catalogue does not hold is used for itself only.
 
 A recorded step stays what it is for parameter servers (`Computation.step`); other exchanges take only its
