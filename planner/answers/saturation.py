@@ -246,7 +246,7 @@ def _plans_by_server_count(
             if _is_gain_unclear(best, threshold):
                 fewer, scored_fewer = best[at]
                 best[at] = fewer, simulations.scored([scored_fewer.plan], pool, rung)[0]
-        if _advised_server_count(best, threshold) != count:
+        if len(best) > 1 and gain(best[-2][1].prediction, best[-1][1].prediction)[0] < threshold:
             break
     return best
 

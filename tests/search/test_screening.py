@@ -69,7 +69,7 @@ def test_no_bound_is_above_the_ceiling(cases: Cases) -> None:
 )
 def test_pruned_plans_could_not_win(asked: Request) -> None:
     screened, everything = (
-        recommend_for(asked, advice=False),
+        recommend_for(asked, advice=False, refine=False),
         recommend_for(asked, exhaustive=True, advice=False),
     )
     assert screened.considered == screened.simulated + sum(screened.pruned.values())
