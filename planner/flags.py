@@ -88,7 +88,7 @@ class Flag:
         """The environment variable that sets it."""
         return "PLANNER_" + self.name.upper()
 
-    def parsed(self, value: Any) -> dict[str, Any]:
+    def parse_fields(self, value: Any) -> dict[str, Any]:
         """The fields of a request that a written value fills."""
         parsed = self.kind.parse(value, self.option)
         if not self.fields:
@@ -138,13 +138,13 @@ def register(*contributed: Flag) -> None:
 
 def flags_of(request: type) -> tuple[Flag, ...]:
     """The flags that the fields of a request declare, then those that registries contribute."""
-    declared = _declared(request)
+    declared = _declared_flags(request)
     known = {flag.name for flag in declared}
     return (*declared, *(flag for name, flag in _CONTRIBUTED.items() if name not in known))
 
 
 @memoize
-def _declared(request: type) -> tuple[Flag, ...]:
+def _declared_flags(request: type) -> tuple[Flag, ...]:
     declared = []
     for entry in request.__dataclass_fields__.values():  # type: ignore[attr-defined]  # with those of InitVar
         if (flag := entry.metadata.get("flag")) is not None:
@@ -153,13 +153,13 @@ def _declared(request: type) -> tuple[Flag, ...]:
     return tuple(declared)
 
 
-def names(value: str | Sequence[str], option: str = "") -> tuple[str, ...]:
+def parse_names(value: str | Sequence[str], option: str = "") -> tuple[str, ...]:
     """Names from `a,b` or a list."""
     parts = value.split(",") if isinstance(value, str) else value
     return tuple(part.strip() for part in parts if part.strip())
 
 
-def counts(value: str | int | Sequence[int | str], option: str) -> tuple[int, ...]:
+def parse_counts(value: str | int | Sequence[int | str], option: str) -> tuple[int, ...]:
     """Whole numbers in ascending order from `1,2,4`, `1-8` or a list."""
     parts = str(value).split(",") if isinstance(value, str | int) else value
     out: set[int] = set()
@@ -187,7 +187,7 @@ def duration_s(value: str | float, option: str) -> float:
     return seconds
 
 
-def share(value: str | float, option: str) -> float:
+def parse_share(value: str | float, option: str) -> float:
     """A share from `10%` or 0.1."""
     text = str(value).strip()
     try:
@@ -223,10 +223,10 @@ TEXT = FlagType(str)
 NUMBER = FlagType(float, option=float, metavar="NUMBER")
 WHOLE = FlagType(int, option=int, metavar="N")
 SWITCH = FlagType(bool, option=bool, metavar="")
-NAMES = FlagType(str | Sequence[str], names, metavar="NAMES")
-COUNTS = FlagType(str | int | Sequence[int | str], counts, metavar="N,...")
+NAMES = FlagType(str | Sequence[str], parse_names, metavar="NAMES")
+COUNTS = FlagType(str | int | Sequence[int | str], parse_counts, metavar="N,...")
 DURATION = FlagType(str | float, duration_s, metavar="TIME")
-SHARE = FlagType(str | float, share, metavar="SHARE")
+SHARE = FlagType(str | float, parse_share, metavar="SHARE")
 USD_PER_HOUR = FlagType(str | float, usd_per_hour, metavar="USD")
 TOKENS = FlagType(str | float, token_count, metavar="TOKENS")
 BANDWIDTH = FlagType(str, lambda value, option: bandwidth_bytes_per_s(value), metavar="RATE")

@@ -1,7 +1,8 @@
 """Memoization of pure functions: the one mechanism of the package.
 
 `memoize` keeps results by their arguments, together at most so many bytes; what was kept first goes first.
-`memoize(on=...)` keeps them on an owner, as long as it lives; `kept` does the same for a key of the caller's.
+`memoize(on=...)` keeps them on an owner, as long as it lives; `get_or_make` does the same for a key of the
+caller's.
 Two threads that ask for the same at once may both make it; both get the same one.
 """
 
@@ -57,18 +58,18 @@ def memoize(
     """A function whose results are kept. `bytes_of` says what a result holds, `key` (of its arguments) what
     it depends on; with `on` results are kept on the object that this gives for the first argument."""
     if function is not None:
-        return _bounded(function, most_bytes, bytes_of, key)
+        return _memoize_bounded(function, most_bytes, bytes_of, key)
     if on is not None:
-        return lambda function: _owned(function, on)
-    return lambda function: _bounded(function, most_bytes, bytes_of, key)
+        return lambda function: _memoize_on_owner(function, on)
+    return lambda function: _memoize_bounded(function, most_bytes, bytes_of, key)
 
 
-def itself(owner: Any) -> object:
+def first_argument(owner: Any) -> object:
     """The owner for `memoize(on=itself)`: results are kept on the first argument."""
     return owner
 
 
-def kept(values: dict[Hashable, Any], key: Hashable, make: Callable[[], V]) -> V:
+def get_or_make(values: dict[Hashable, Any], key: Hashable, make: Callable[[], V]) -> V:
     """The value of a key, made once by `make`."""
     if key not in values:
         values[key] = make()
@@ -76,21 +77,21 @@ def kept(values: dict[Hashable, Any], key: Hashable, make: Callable[[], V]) -> V
     return value
 
 
-def kept_on(owner: object, key: Hashable, make: Callable[[], V]) -> V:
+def get_or_make_on(owner: object, key: Hashable, make: Callable[[], V]) -> V:
     """The value of a key in a dictionary attached to the owner, made once by `make`."""
-    return kept(vars(owner).setdefault(_PLACE, {}), key, make)
+    return get_or_make(vars(owner).setdefault(_PLACE, {}), key, make)
 
 
-def _owned(function: Callable[..., V], on: Callable[[Any], object]) -> Callable[..., V]:
+def _memoize_on_owner(function: Callable[..., V], on: Callable[[Any], object]) -> Callable[..., V]:
     @wraps(function)
     def memoized(first: Any, /, *args: Any, **kwargs: Any) -> V:
         key = (function, args, tuple(kwargs.items()))
-        return kept_on(on(first), key, lambda: function(first, *args, **kwargs))
+        return get_or_make_on(on(first), key, lambda: function(first, *args, **kwargs))
 
     return memoized
 
 
-def _bounded(
+def _memoize_bounded(
     function: Callable[..., V],
     most_bytes: int,
     bytes_of: Callable[[Any], int],

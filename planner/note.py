@@ -84,7 +84,7 @@ class Reason:
     verb: Verb
     rest: str
 
-    def of(self, machines: int) -> str:
+    def clause(self, machines: int) -> str:
         """`has no price` for one machine, `have no price` for several."""
         first, several = self.verb.value
         return f"{first if machines == 1 else several} {self.rest}"
@@ -98,7 +98,7 @@ class LeftOut(Note):
     reason: str  # as it is said of so many
 
     @staticmethod
-    def because(machines: Sequence[str], why: Reason) -> LeftOut:
-        reason = why.of(len(machines))
+    def for_reason(machines: Sequence[str], why: Reason) -> LeftOut:
+        reason = why.clause(len(machines))
         text = f"{', '.join(machines)} {reason}."
         return LeftOut(topic=Topic.LEFT_OUT, text=text, machines=tuple(machines), reason=reason)

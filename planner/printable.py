@@ -11,12 +11,12 @@ import re
 from typing import Any
 
 _PLAIN = {"─": "-", "█": "#", "±": "+-", "×": "x", "·": ".", "–": "-", "…": "...", "→": "->", "≥": ">="}
-ASCII = "planner_ascii"  # the name under which codecs know `_plainer`
+ASCII = "planner_ascii"  # the name under which codecs know `_replace_by_ascii`
 
 
 def printable(text: str) -> str:
     """One line of text with control characters and direction marks escaped."""
-    return text if text.isprintable() else "".join(map(_shown, text))
+    return text if text.isprintable() else "".join(map(_escape_unprintable, text))
 
 
 def printable_lines(text: str) -> str:
@@ -28,28 +28,30 @@ def printable_json(text: str, *, ascii_only: bool = False) -> str:
     """JSON with equal values and control characters escaped, in ASCII if `ascii_only`."""
     acting = r"[^\n -~]" if ascii_only else r"[^\n -~]+"
 
-    def escaped(found: re.Match[str]) -> str:
+    def escape(found: re.Match[str]) -> str:
         if not ascii_only and found[0].isprintable():
             return found[0]
-        return "".join(char if char.isprintable() and not ascii_only else _units(char) for char in found[0])
+        return "".join(
+            char if char.isprintable() and not ascii_only else _json_code(char) for char in found[0]
+        )
 
-    return re.sub(acting, escaped, text)
+    return re.sub(acting, escape, text)
 
 
-def _units(char: str) -> str:
+def _json_code(char: str) -> str:
     """A character as JSON escapes it: by its UTF-16 code units."""
     units = char.encode("utf-16-be", "surrogatepass").hex()
     return "".join(f"\\u{units[at : at + 4]}" for at in range(0, len(units), 4))
 
 
-def _shown(char: str) -> str:
+def _escape_unprintable(char: str) -> str:
     return char if char.isprintable() else char.encode("unicode_escape").decode()
 
 
-def plain_where_needed(*streams: Any) -> None:
+def enable_ascii_fallback(*streams: Any) -> None:
     """Lets streams that cannot encode every character (`PYTHONIOENCODING=ascii`) write the nearest ASCII
     instead."""
-    codecs.register_error(ASCII, _plainer)
+    codecs.register_error(ASCII, _replace_by_ascii)
     for stream in streams:
         if hasattr(stream, "reconfigure") and not is_unicode(stream):
             stream.reconfigure(errors=ASCII)
@@ -60,7 +62,7 @@ def is_unicode(stream: Any) -> bool:
     return str(getattr(stream, "encoding", None) or "utf-8").lower().startswith("utf")
 
 
-def _plainer(error: UnicodeError) -> tuple[str, int]:
+def _replace_by_ascii(error: UnicodeError) -> tuple[str, int]:
     if not isinstance(error, UnicodeEncodeError):
         raise error
     chars = error.object[error.start : error.end]

@@ -75,16 +75,16 @@ def format_count(value: float) -> str:
 
 def format_seconds(value: float) -> str:
     """Seconds in three significant digits, `340 ms`, `2.10 h`, `9.80 years`, round ones as `12 h`."""
-    return " ".join(_seconds(value))
+    return " ".join(_seconds_figure_and_unit(value))
 
 
 def format_span(low: float, high: float) -> str:
     """A range of seconds as `21.8 - 39.3 min`; a common unit is written once."""
-    (least, first), (most, other) = _seconds(low), _seconds(high)
+    (least, first), (most, other) = _seconds_figure_and_unit(low), _seconds_figure_and_unit(high)
     return f"{least} - {most} {other}" if first == other else f"{least} {first} - {most} {other}"
 
 
-def _seconds(value: float) -> tuple[str, str]:
+def _seconds_figure_and_unit(value: float) -> tuple[str, str]:
     """The figure and its unit; hours up to three days, so that times near a day compare at a glance."""
     for unit, scale, least in _TIMES:
         if value >= 0.9995 * least:
@@ -126,7 +126,7 @@ def rate(value: float) -> str:
     return f"{round(value, min(0, digits)):,.0f}"
 
 
-def signed(value: float) -> str:
+def signed_rate(value: float) -> str:
     """A rate with its sign: `+1,240`, `-185`."""
     return ("-" if value < 0 else "+") + rate(abs(value))
 
@@ -175,7 +175,7 @@ def bar(share: float, width: int = 24) -> str:
     return "█" * round(width * share)
 
 
-def references(sources: Iterable[str | None]) -> dict[str | None, str | None]:
+def reference_numbers(sources: Iterable[str | None]) -> dict[str | None, str | None]:
     """Sources by number: `[1]`, in the order in which they occur."""
     named = [source for source in dict.fromkeys(sources) if source]
     return {None: None, "": None, **{source: f"[{place}]" for place, source in enumerate(named, 1)}}
@@ -186,7 +186,7 @@ def count(number: int, noun: str) -> str:
     return f"{number:,} {noun}{'s' if number != 1 else ''}"
 
 
-def listed(names: list[str], most: int = 3) -> str:
+def listing(names: list[str], most: int = 3) -> str:
     """`a, b and c`, or `a, b, c and 4 more`."""
     named, more = names[:most], len(names) - most
     if more > 0:

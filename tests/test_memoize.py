@@ -9,7 +9,7 @@ from threading import Barrier, Thread
 import numpy as np
 import pytest
 
-from planner.memoize import ENTRY_BYTES, itself, kept_on, memoize, size_bytes
+from planner.memoize import ENTRY_BYTES, first_argument, get_or_make_on, memoize, size_bytes
 
 
 def counted(most_bytes: int):
@@ -110,7 +110,7 @@ class Owner:
 def test_memoize_on_an_owner_goes_with_it():
     calls: list[int] = []
 
-    @memoize(on=itself)
+    @memoize(on=first_argument)
     def made(owner: Owner, by: int = 1) -> list[object]:
         calls.append(by)
         return [owner, by]
@@ -119,7 +119,7 @@ def test_memoize_on_an_owner_goes_with_it():
     assert made(owner, 2) is made(owner, 2)
     assert made(other, 2) is not made(owner, 2)
     assert calls == [2, 2]
-    assert kept_on(owner, "key", lambda: 1) == kept_on(owner, "key", lambda: 2) == 1
+    assert get_or_make_on(owner, "key", lambda: 1) == get_or_make_on(owner, "key", lambda: 2) == 1
     gone = weakref.ref(owner)
     del owner
     gc.collect()

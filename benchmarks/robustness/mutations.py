@@ -314,7 +314,7 @@ Field = tuple[int, int, Any]  # number, coding, value: a number, bytes or a list
 
 def _message(data: bytes, schema: dict[int, Any]) -> list[Field]:
     out: list[Field] = []
-    for number, kind, a, b in wire.fields(data, 0, len(data)):
+    for number, kind, a, b in wire.iterate_fields(data, 0, len(data)):
         if kind == wire.VARINT:
             out.append((number, kind, a))
         elif kind == wire.BYTES and number in schema:

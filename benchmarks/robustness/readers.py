@@ -152,10 +152,10 @@ def _window(path: Path) -> Any:
 def _inventory(path: Path) -> Any:
     """One file with the output of nvidia-smi, its topology, lscpu and ibstat."""
     from planner.calibrate.accelerator import to_toml
-    from planner.files.regular_file import text_of, write_file
+    from planner.files.regular_file import read_text, write_file
     from planner.hardware.inventory import MachineAnswers, machine_tables
 
-    text = text_of(path)
+    text = read_text(path)
     answers = MachineAnswers("own", nvidia_smi=text, topology=text, lscpu=text, ibstat=text)
     tables = machine_tables(answers)
     written = path.with_suffix(".toml")

@@ -98,10 +98,10 @@ class _Answer(msgspec.Struct):
 
 def chosen_plan(path: Path | str) -> ChosenPlan:
     """Reads the plan that a JSON answer recommends or simulates."""
-    from planner.files.regular_file import text_of
+    from planner.files.regular_file import read_text
 
     try:
-        answer = from_json(text_of(path).encode(), _Answer)
+        answer = from_json(read_text(path).encode(), _Answer)
     except msgspec.DecodeError as error:
         raise BadInput(
             f"{path}: not an answer of planner ({error}); write one with `planner recommend -f json -o FILE`"

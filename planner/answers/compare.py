@@ -206,7 +206,7 @@ def _missing_subjects(request: Request, rows: Sequence[ScoredPlan], space: Space
         if present.isdisjoint(machines):
             reasons = [reason for reason, names in space.left_out.items() if set(names) & set(machines)]
             its = f"{machines[0]}{', ...' if len(machines) > 1 else ''}"
-            why = reasons[0].of(len(machines)) if reasons else "no plan within the limits fits in memory"
+            why = reasons[0].clause(len(machines)) if reasons else "no plan within the limits fits in memory"
             out[subject] = f"{its} {why}" if reasons else why
     return out
 

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Unpack
 
 from planner.errors import BadInput, unknown_name
-from planner.flags import flags_of, names
+from planner.flags import flags_of, parse_names
 from planner.search.kinds import profile_paths
 from planner.search.request import Request, model_of
 
@@ -25,9 +25,9 @@ FILES = ("model", "hardware", "server_hardware", "profile")  # options that may 
 
 def read_scenario(path: Path) -> dict[str, Any]:
     """Reads the options of a TOML file; errors name file, line and key."""
-    from planner.files.tomlfile import read
+    from planner.files.tomlfile import read_toml
 
-    source = read(path)
+    source = read_toml(path)
     return options_in(source, source.data)
 
 
@@ -35,15 +35,15 @@ def options_in(source: TomlSource, values: Mapping[str, Any]) -> dict[str, Any]:
     """Checks a file's values and returns them as options, with paths relative to the file."""
     import msgspec
 
-    from planner.files.regular_file import expanded, looks_like_path
-    from planner.files.tomlfile import LONGEST_OP_NAME, decode, faulty_name
+    from planner.files.regular_file import expand_path, looks_like_path
+    from planner.files.tomlfile import LONGEST_OP_NAME, decode, find_faulty_name
     from planner.model.catalog import is_hub_name
 
-    if faulty := faulty_name(values, frozenset(("description",)), LONGEST_OP_NAME):
+    if faulty := find_faulty_name(values, frozenset(("description",)), LONGEST_OP_NAME):
         raise source.error(faulty[1], faulty[0])
 
     def from_file(path: str) -> str:
-        return os.path.join(source.path.parent, expanded(path))
+        return os.path.join(source.path.parent, expand_path(path))
 
     keys = [(flag.name, flag.kind.written | None, None) for flag in flags_of(Request)]
     kind = msgspec.defstruct("Scenario", [("description", str, ""), *keys], forbid_unknown_fields=True)
@@ -57,7 +57,9 @@ def options_in(source: TomlSource, values: Mapping[str, Any]) -> dict[str, Any]:
         here = from_file(model)
         options["model"] = here if os.path.exists(here) or not is_hub_name(model) else model
     for name in {"hardware", "server_hardware"} & options.keys():
-        options[name] = [from_file(word) if looks_like_path(word) else word for word in names(options[name])]
+        options[name] = [
+            from_file(word) if looks_like_path(word) else word for word in parse_names(options[name])
+        ]
     return options
 
 
@@ -77,7 +79,7 @@ def parse_request(model: str | None = None, **options: Unpack[Options]) -> Reque
             raise unknown_name("option", name, known, hint="".join(f"write {option}=" for option in renamed))
         if value is None:
             continue
-        for field, parsed in known[name].parsed(value).items():
+        for field, parsed in known[name].parse_fields(value).items():
             values[field] = values.get(field, {}) | parsed if field == "extra" else parsed
     if not values.get("model") and "profile" in values:
         values["model"] = values["profile"].model

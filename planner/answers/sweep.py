@@ -121,9 +121,9 @@ class _Search(msgspec.Struct):
 
 def read_sweep(path: Path) -> Sweep:
     """Reads a sweep file; errors name file, line and key."""
-    from planner.files.tomlfile import decode, read
+    from planner.files.tomlfile import decode, read_toml
 
-    source = read(path)
+    source = read_toml(path)
     search = decode(source, source.data, _Search)
     if search.search == "grid" and search.trials is not None:
         raise source.error('a grid has no trials; add search = "optuna" or leave it out', ["trials"])

@@ -19,7 +19,7 @@ from typing import Any
 
 from planner.errors import BadInput
 from planner.files import protobuf
-from planner.files.regular_file import opened
+from planner.files.regular_file import open_regular_file
 from planner.files.tomlfile import check_name
 from planner.units import format_bytes
 
@@ -87,7 +87,7 @@ def _parse_seconds(clock: Any) -> float | None:
 
 
 def _read_text(path: Path) -> str:
-    with opened(path) as file:
+    with open_regular_file(path) as file:
         data = file.read(LARGEST_LOG_BYTES + 1)
     if len(data) > LARGEST_LOG_BYTES:
         raise BadInput(f"{path}: larger than {format_bytes(LARGEST_LOG_BYTES)}; log fewer steps or metrics")
@@ -172,7 +172,7 @@ def _read_tensorboard(path: Path, files: Iterable[Path]) -> TrainingLog:
 
 def _read_records(path: Path) -> Iterator[bytes]:
     """Yields the records of a TFRecord file without an unfinished last one."""
-    with opened(path) as file:
+    with open_regular_file(path) as file:
         left = LARGEST_EVENTS_BYTES
         while len(head := file.read(12)) == 12:
             size = int.from_bytes(head[:8], "little")
@@ -192,7 +192,7 @@ Place = tuple[int, int]
 def _field_places(data: bytes, start: int, end: int) -> dict[int, list[Place]]:
     """Start and end of a message's fields by field number; for a varint its value instead of the start."""
     places: dict[int, list[Place]] = {}
-    for number, _, a, b in protobuf.fields(data, start, end):
+    for number, _, a, b in protobuf.iterate_fields(data, start, end):
         places.setdefault(number, []).append((a, b))
     return places
 
@@ -215,7 +215,7 @@ def _add_scalar(
         tensor = _field_places(event, *place)
         number = _unpack_number("<f", event, [*tensor.get(TENSOR_CONTENT, ()), *tensor.get(FLOAT_VALUES, ())])
     if TAG in value:
-        log.add(protobuf.text(event, *value[TAG][-1]), number, step, clock_s)
+        log.add(protobuf.decode_text(event, *value[TAG][-1]), number, step, clock_s)
 
 
 def _read_json(path: Path, text: str) -> TrainingLog:

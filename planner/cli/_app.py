@@ -34,7 +34,7 @@ import planner
 from planner.cli._output import say
 from planner.errors import BadInput, ClusterWarning, PlannerError, PlannerWarning
 from planner.flags import FlagSection
-from planner.printable import plain_where_needed
+from planner.printable import enable_ascii_fallback
 
 COMMANDS = {  # name -> target, one line of help
     "calibrate": (
@@ -246,7 +246,7 @@ def main() -> None:
     sys.stdout, sys.stderr = (
         stream or os.fdopen(os.open(os.devnull, os.O_WRONLY), "w") for stream in (sys.stdout, sys.stderr)
     )
-    plain_where_needed(sys.stdout, sys.stderr)
+    enable_ascii_fallback(sys.stdout, sys.stderr)
     shown: list[type] = []  # kinds of warnings
     warnings.showwarning = partial(_show_warning, shown, warnings.showwarning)
     try:

@@ -113,7 +113,7 @@ def new_hardware(
     """Write a hardware file from a few answers, or from the output of nvidia-smi, lscpu and ibstat."""
     from planner.calibrate.accelerator import write_hardware_file
     from planner.cli._output import say
-    from planner.files.regular_file import text_of, write_file
+    from planner.files.regular_file import read_text, write_file
     from planner.hardware.inventory import MachineAnswers, machine_tables
 
     if gpu is None and nvidia_smi is None:
@@ -132,10 +132,10 @@ def new_hardware(
     if path.exists() and not force:
         raise BadInput(f"{path} is there already; --force replaces it, -o FILE writes another")
     files = {"nvidia_smi": nvidia_smi, "topology": topology, "lscpu": lscpu, "ibstat": ibstat}
-    read = {key: text_of(file) for key, file in files.items() if file is not None}
+    read = {key: read_text(file) for key, file in files.items() if file is not None}
     answers = MachineAnswers(name, gpu, gpus, machines, nic, rdma, price or None, fabric, **read)
     head = "# Written by `planner hardware new`; docs/hardware.md explains the keys.\n"
-    tables, replaced = machine_tables(answers), text_of(path) if path.exists() else None
+    tables, replaced = machine_tables(answers), read_text(path) if path.exists() else None
     try:
         write_hardware_file(path, tables, head)
     except PlannerError:  # what does not load is not left behind
@@ -164,11 +164,13 @@ def import_prices(
     ),
 ) -> Answer:
     """Import prices from a list; they replace older ones of the catalog. Fetches nothing."""
-    from planner.files.regular_file import expanded
+    from planner.files.regular_file import expand_path
     from planner.hardware.prices.lists import import_lists
     from planner.report.prices import imports_table
 
-    return Answer(imports_table(import_lists(expanded(path), provider, as_of)), title="planner prices import")
+    return Answer(
+        imports_table(import_lists(expand_path(path), provider, as_of)), title="planner prices import"
+    )
 
 
 @prices_app.command("show")

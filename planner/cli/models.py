@@ -90,14 +90,14 @@ def show(
     from planner.device.activations import recompute_named
     from planner.device.memory import usual_optimizer
     from planner.device.precision import optimizer_named, precision_named
-    from planner.model.methods import trained_by, training_of
+    from planner.model.methods import apply_training, method_settings
     from planner.report.memory import TrainingSettings, memory_data, memory_table
     from planner.search.training import fine_tuning_length
 
-    method = training_of(train, rank=rank, targets=targets, base=base)
+    method = method_settings(train, rank=rank, targets=targets, base=base)
     if seq_length is None and (length := fine_tuning_length(model, method)) is not None:
         model = model.with_sequence_length(length)
-    model = trained_by(model, method)
+    model = apply_training(model, method)
     training = TrainingSettings(
         batch or model.default_batch,
         precision_named(precision or model.default_precision),

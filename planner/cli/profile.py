@@ -205,7 +205,7 @@ def compute(
         write_hardware_file,
     )
     from planner.calibrate.compute import calibrate_compute, hardware_tables
-    from planner.files.tomlfile import read
+    from planner.files.tomlfile import read_toml
     from planner.report.profile import accelerator_table, compute_table
 
     if output is not None and into is not None:
@@ -215,7 +215,7 @@ def compute(
         if output.exists():
             raise BadInput(f"{output} exists; --into {output} adds the measured figures to it")
         check_writable(output)
-    existing = copy.deepcopy(read(into).data) if into else None
+    existing = copy.deepcopy(read_toml(into).data) if into else None
     if device == UnitOption.gpu or (device == UnitOption.auto and has_accelerator()):
         gpu = calibrate_accelerator("cuda", _progress)
         tables, shown = accelerator_tables(gpu, name, usd_per_hour), accelerator_table(gpu)
@@ -247,7 +247,7 @@ def network(
     from planner.calibrate.accelerator import merge_network, write_hardware_file
     from planner.calibrate.network import calibrate_network
     from planner.calibrate.network import serve as answer
-    from planner.files.tomlfile import read
+    from planner.files.tomlfile import read_toml
     from planner.report.profile import network_table
 
     if serve:
@@ -255,7 +255,7 @@ def network(
         answer(port)
     if host is None:
         raise BadInput("name the other machine: planner calibrate network HOST; or be it: --serve")
-    tables = copy.deepcopy(read(into).data) if into else None
+    tables = copy.deepcopy(read_toml(into).data) if into else None
     measured = calibrate_network(
         host, port=port, connections=connections, progress=lambda words: _progress(0, 0, words)
     )

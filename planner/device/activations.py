@@ -35,7 +35,7 @@ import numpy.typing as npt
 from planner.errors import BadInput
 from planner.memoize import memoize
 from planner.model import Layer, Model
-from planner.model.layers import Kept, is_input, kept, kind_of, layers_with_gradient, saves_input
+from planner.model.layers import Kept, is_input, kind_of, layer_activations, layers_with_gradient, saves_input
 
 Flags = npt.NDArray[np.bool_]
 Recompute = Literal["none", "attention", "per-op", "full"]
@@ -112,7 +112,7 @@ def saved_activations(
         if kind.needs_output or layer.name in by_policy:
             for maker in makers(layer):
                 save(at, layer, maker, "output", Kept(elements=maker.output_elements))
-        if (extra := kept(layer, flash=flash)) != NOTHING and not (compiled and kind.fuses):
+        if (extra := layer_activations(layer, flash=flash)) != NOTHING and not (compiled and kind.fuses):
             save(at, layer, layer, "inside", extra)
         for source in (layers[name] for name in layer.inputs):
             if is_input(source) and kind.reads_indices:
@@ -208,7 +208,7 @@ def _autocast_copy(layer: Layer, source: Layer) -> Kept | None:
 def _workspace(layer: Layer, layers: Mapping[str, Layer]) -> Kept:
     """Workspace of a layer's backward pass: gradients of its output and inputs."""
     read = sum(layers[name].output_elements for name in layer.inputs if not is_input(layers[name]))
-    return kind_of(layer).working(layer, read)
+    return kind_of(layer).live_gradients(layer, read)
 
 
 def recompute_named(name: str, framework: str | None = None) -> Recompute:

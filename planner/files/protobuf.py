@@ -19,18 +19,18 @@ class WireError(ValueError):
     """The bytes are not a complete protobuf message."""
 
 
-def fields(data: bytes, start: int, end: int, last: int = MAX_NUMBER) -> Iterator[Field]:
+def iterate_fields(data: bytes, start: int, end: int, last: int = MAX_NUMBER) -> Iterator[Field]:
     """Iterate over the fields of a message as (number, kind, a, b): `a` is the value of a number, data[a:b]
     a string or message. Fields are written in the order of their numbers: reading ends before one above
     `last`."""
     more = True
     while more:
-        some, start = some_fields(data, start, end, last)
+        some, start = parse_fields(data, start, end, last)
         yield from some
         more = len(some) == AT_ONCE
 
 
-def some_fields(data: bytes, at: int, end: int, last: int = MAX_NUMBER) -> tuple[list[Field], int]:
+def parse_fields(data: bytes, at: int, end: int, last: int = MAX_NUMBER) -> tuple[list[Field], int]:
     """Parse up to AT_ONCE fields, and return where they end."""
     parts: list[Field] = []
     try:
@@ -39,7 +39,7 @@ def some_fields(data: bytes, at: int, end: int, last: int = MAX_NUMBER) -> tuple
             tag = data[at]
             at += 1
             if tag > 0x7F:
-                tag, at = _long_varint(data, start, end)
+                tag, at = _parse_long_varint(data, start, end)
             number, kind = tag >> 3, tag & 7
             if number > last:
                 return parts, start
@@ -49,14 +49,14 @@ def some_fields(data: bytes, at: int, end: int, last: int = MAX_NUMBER) -> tuple
                 value = data[at]
                 at += 1
                 if value > 0x7F:
-                    value, at = _long_varint(data, at - 1, end)
+                    value, at = _parse_long_varint(data, at - 1, end)
                 parts.append((number, kind, value, 0))
                 continue
             if kind == BYTES:
                 length = data[at]
                 at += 1
                 if length > 0x7F:
-                    length, at = _long_varint(data, at - 1, end)
+                    length, at = _parse_long_varint(data, at - 1, end)
             elif kind in FIXED:
                 length = FIXED[kind]
             else:
@@ -73,7 +73,7 @@ def some_fields(data: bytes, at: int, end: int, last: int = MAX_NUMBER) -> tuple
     return parts, at
 
 
-def text(data: bytes, start: int, end: int) -> str:
+def decode_text(data: bytes, start: int, end: int) -> str:
     """Decode a string field."""
     try:
         return data[start:end].decode()
@@ -81,7 +81,7 @@ def text(data: bytes, start: int, end: int) -> str:
         raise WireError(f"a name is not UTF-8 ({error.reason})") from error
 
 
-def _long_varint(data: bytes, at: int, end: int) -> tuple[int, int]:
+def _parse_long_varint(data: bytes, at: int, end: int) -> tuple[int, int]:
     value = shift = 0
     for byte in data[at : at + 10]:
         value |= (byte & 0x7F) << shift

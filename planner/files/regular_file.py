@@ -20,7 +20,7 @@ LONGEST_FILE_NAME = 255
 LARGEST_TEXT_BYTES = 2**20  # of what people write: a hundred times the largest file of the catalogue
 
 
-def opened(path: Path | str) -> IO[bytes]:
+def open_regular_file(path: Path | str) -> IO[bytes]:
     """Open a regular file for reading; pipes and devices are refused instead of waited for."""
     try:
         file = os.fdopen(os.open(path, os.O_RDONLY | os.O_NONBLOCK), "rb")
@@ -32,10 +32,10 @@ def opened(path: Path | str) -> IO[bytes]:
     return file
 
 
-def text_of(path: Path | str) -> str:
+def read_text(path: Path | str) -> str:
     """Read a text file written by people, in UTF-8."""
     try:
-        with opened(path) as file:
+        with open_regular_file(path) as file:
             data = file.read(LARGEST_TEXT_BYTES + 1)
     except OSError as error:
         raise BadInput(f"cannot read {path}: {error.strerror or error}") from error
@@ -61,7 +61,7 @@ def read_bytes(path: Path | str, max_bytes: int = MAX_BYTES) -> bytes:
     `max_bytes`."""
     too_large = f"{path}: more than {format_bytes(max_bytes)} of uncompressed data; split it by step"
     try:
-        with opened(path) as file:
+        with open_regular_file(path) as file:
             magic = file.read(2)
             file.seek(0)
             if magic != b"\x1f\x8b":
@@ -71,7 +71,7 @@ def read_bytes(path: Path | str, max_bytes: int = MAX_BYTES) -> bytes:
                 data = file.read(size)
             else:
                 with gzip.GzipFile(fileobj=file) as unpacked:
-                    data = _unpack(unpacked, path, max_bytes)
+                    data = _read_gzip(unpacked, path, max_bytes)
     except EOFError as error:
         raise BadInput(f"{path}: the gzip data is cut off; copy or record the file again") from error
     except (gzip.BadGzipFile, zlib.error) as error:
@@ -85,7 +85,7 @@ def read_bytes(path: Path | str, max_bytes: int = MAX_BYTES) -> bytes:
     return data
 
 
-def _unpack(unpacked: gzip.GzipFile, path: Path | str, max_bytes: int) -> bytes:
+def _read_gzip(unpacked: gzip.GzipFile, path: Path | str, max_bytes: int) -> bytes:
     packed_bytes = Path(path).stat().st_size
     chunks: list[bytes] = []
     total = 0
@@ -100,7 +100,7 @@ def _unpack(unpacked: gzip.GzipFile, path: Path | str, max_bytes: int) -> bytes:
     return b"".join(chunks)
 
 
-def expanded(path: Path | str) -> Path:
+def expand_path(path: Path | str) -> Path:
     """A path with `~` and `~user` expanded; names longer than file systems allow are refused."""
     if any(len(part.encode(errors="surrogatepass")) > LONGEST_FILE_NAME for part in Path(path).parts):
         limit = f"file names have at most {LONGEST_FILE_NAME} bytes"
@@ -115,12 +115,12 @@ def expanded(path: Path | str) -> Path:
 
 def write_file(path: Path | str, content: str | bytes) -> None:
     """Replace the content of a file, whole or not at all."""
-    with replacing(path) as file:
+    with open_for_replacement(path) as file:
         file.write(content.encode(errors="backslashreplace") if isinstance(content, str) else content)
 
 
 @contextmanager
-def replacing(path: Path | str) -> Iterator[IO[bytes]]:
+def open_for_replacement(path: Path | str) -> Iterator[IO[bytes]]:
     """Write to a temporary file that is synced and renamed to `path` at the end.
 
     Interruptions and full disks leave the old file as it was.
@@ -133,7 +133,7 @@ def replacing(path: Path | str) -> Iterator[IO[bytes]]:
             with target.open("wb") as file:
                 yield file
             return
-        mode = target.stat().st_mode & 0o777 if target.exists() else 0o666 & ~_umask()
+        mode = target.stat().st_mode & 0o777 if target.exists() else 0o666 & ~_current_umask()
         handle, temporary = tempfile.mkstemp(prefix=f".{target.name}.", suffix=".tmp", dir=target.parent)
         try:
             with os.fdopen(handle, "wb") as file:
@@ -150,26 +150,26 @@ def replacing(path: Path | str) -> Iterator[IO[bytes]]:
         raise BadInput(f"cannot write {path}: {error.strerror or error}") from error
 
 
-def _umask() -> int:
+def _current_umask() -> int:
     mask = os.umask(0o022)
     os.umask(mask)
     return mask
 
 
-def home() -> Path:
+def home_folder() -> Path:
     """PLANNER_HOME, or `planner` in the user's data folder; it need not exist."""
     named, data = os.environ.get("PLANNER_HOME"), os.environ.get("XDG_DATA_HOME")
-    return _folder(named) if named else _folder(data or "~/.local/share") / "planner"
+    return _expand_from_home(named) if named else _expand_from_home(data or "~/.local/share") / "planner"
 
 
-def _folder(path: str) -> Path:
-    return _expanded(path, os.environ.get("HOME"))
+def _expand_from_home(path: str) -> Path:
+    return _expand_cached(path, os.environ.get("HOME"))
 
 
 @memoize
-def _expanded(path: str, _home: str | None) -> Path:
+def _expand_cached(path: str, _home: str | None) -> Path:
     """A path with `~` expanded, cached per home folder."""
-    return expanded(path)
+    return expand_path(path)
 
 
 _PACKAGE = Path(__file__).resolve().parents[1]
@@ -183,7 +183,9 @@ def shipped_folder(kind: str) -> Path:
 
 def user_folders() -> tuple[Path, ...]:
     """The folders of PLANNER_PATH, in order."""
-    return tuple(_folder(part) for part in os.environ.get("PLANNER_PATH", "").split(os.pathsep) if part)
+    return tuple(
+        _expand_from_home(part) for part in os.environ.get("PLANNER_PATH", "").split(os.pathsep) if part
+    )
 
 
 def looks_like_path(name: str) -> bool:

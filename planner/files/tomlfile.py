@@ -1,6 +1,6 @@
 """TOML and JSON as typed values; errors are one line with file, line, key and the allowed values.
 
-`read` returns the plain values of a TOML file, `decode` turns them into a msgspec type; both raise
+`read_toml` returns the plain values of a TOML file, `decode` turns them into a msgspec type; both raise
 `BadInput`.
 
 Decoding is locked: msgspec 0.22 inspects a type at its first use and shows the unfinished result to other
@@ -25,7 +25,7 @@ from typing import Any, TypeVar
 import msgspec
 
 from planner.errors import BadInput
-from planner.files.regular_file import text_of
+from planner.files.regular_file import read_text
 
 T = TypeVar("T")
 Key = str | int
@@ -44,24 +44,24 @@ class TomlSource:
         """An error at a key of this file."""
         line = line_of(self.text, at) if at else None
         where = f"{self.path}:{line}" if line else str(self.path)
-        return BadInput(f"{where}: {dotted(at) + ': ' if at else ''}{message}")
+        return BadInput(f"{where}: {dotted_path(at) + ': ' if at else ''}{message}")
 
 
-def read(path: Path | str) -> TomlSource:
+def read_toml(path: Path | str) -> TomlSource:
     """Read a TOML file; its values are shared by all readers and must not be changed."""
     path = Path(path)
     try:
         status = path.stat()
-        return _read(path, status.st_size, status.st_mtime_ns)
+        return _read_version(path, status.st_size, status.st_mtime_ns)
     except OSError as error:
         raise BadInput(f"cannot read {path}: {error.strerror or error}") from error
     except RecursionError as error:
         raise BadInput(f"{path}: nested too deeply") from error
 
 
-def _read(path: Path, _size_bytes: int, _changed_ns: int) -> TomlSource:
+def _read_version(path: Path, _size_bytes: int, _changed_ns: int) -> TomlSource:
     """Read a file once per size and time of change."""
-    text = text_of(path)
+    text = read_text(path)
     for line, words in enumerate(text.split("\n"), 1):
         # counting dots is a tenth of the work of looking for keys
         if words.count(".") >= MOST_KEY_PARTS and _LONG_KEY.search(words):
@@ -82,8 +82,8 @@ def decode(source: TomlSource, value: Any, kind: type[T], at: Sequence[Key] = ()
     try:
         return convert(value, kind)
     except msgspec.ValidationError as error:
-        message, inner = _split(str(error))
-        inner = _named(value, kind, inner)
+        message, inner = _split_error(str(error))
+        inner = _resolve_placeholders(value, kind, inner)
         path = [*at, *inner]
         if unknown := re.fullmatch(r"Object contains unknown field `(.*)`", message):
             known = _keys_at(kind, inner)
@@ -102,25 +102,25 @@ def decode(source: TomlSource, value: Any, kind: type[T], at: Sequence[Key] = ()
         raise source.error(message, path) from error
 
 
-def dotted(at: Sequence[Key]) -> str:
+def dotted_path(at: Sequence[Key]) -> str:
     """`layers[3].kernel`, `machines."p3.2xlarge".vcpus`."""
     names = (f"[{key}]" if isinstance(key, int) else f'."{key}"' if "." in key else f".{key}" for key in at)
     return "".join(names).lstrip(".")
 
 
-def _split(message: str) -> tuple[str, list[Key]]:
+def _split_error(message: str) -> tuple[str, list[Key]]:
     """Split msgspec's message from its path: ``... - at `$.layers[3].kernel` ``."""
     text, _, path = message.partition(" - at `")
     keys = re.findall(r"\[(\d+)\]|\[(\.\.\.)\]|\.([^.\[\]`]+)", path)
     return text, [int(index) if index else some or key for index, some, key in keys]
 
 
-def _named(value: Any, kind: Any, path: list[Key]) -> list[Key]:
+def _resolve_placeholders(value: Any, kind: Any, path: list[Key]) -> list[Key]:
     """A path with the dictionary keys that msgspec writes as `...`."""
     out: list[Key] = []
     for key in path:
         if key == "..." and isinstance(value, dict):
-            key = next((k for k, v in value.items() if not _fits(v, _types_at(kind, [k]))), key)
+            key = next((k for k, v in value.items() if not _can_convert(v, _types_at(kind, [k]))), key)
         out.append(key)
         kinds = _types_at(kind, [key])
         kind = kinds[0] if kinds else object
@@ -129,7 +129,7 @@ def _named(value: Any, kind: Any, path: list[Key]) -> list[Key]:
     return out
 
 
-def _fits(value: Any, kinds: Sequence[Any]) -> bool:
+def _can_convert(value: Any, kinds: Sequence[Any]) -> bool:
     any_of: Any = typing.Union[tuple(kinds)] if kinds else Any  # noqa: UP007
     try:
         convert(value, any_of)
@@ -189,13 +189,13 @@ def line_of(text: str, at: Sequence[Key]) -> int | None:
         if len(keys) > seen and keys == list(at[: len(keys)]):
             seen, rest, start = len(keys), list(at[len(keys) :]), header.end()
             end = headers[index + 1].start() if index + 1 < len(headers) else len(text)
-    position = _descend(text, start, end, rest)
+    position = _value_position(text, start, end, rest)
     if position is None:
         return text.count("\n", 0, start) + 1 if seen else None
     return text.count("\n", 0, position) + 1
 
 
-def _descend(text: str, start: int, end: int, path: Sequence[Key]) -> int | None:
+def _value_position(text: str, start: int, end: int, path: Sequence[Key]) -> int | None:
     """The position of the value at `path` among the keys between `start` and `end`."""
     tokens = [m for m in _TOKEN.finditer(text, start, end) if not m[0].startswith("#")]
     result, at, closed = None, 0, len(tokens)
@@ -301,7 +301,7 @@ def check_names(names: Iterable[str], place: str, longest: int = LONGEST_NAME) -
         check_name(name, place, longest)
 
 
-def faulty_name(
+def find_faulty_name(
     value: Any, prose: frozenset[str], longest: int = LONGEST_NAME
 ) -> tuple[list[str | int], str] | None:
     """The path and fault of the first key or text in nested tables that cannot be a name.
@@ -320,6 +320,6 @@ def faulty_name(
             return [], fault
         if key in prose and isinstance(inner, str):
             continue
-        if result := faulty_name(inner, prose, longest):
+        if result := find_faulty_name(inner, prose, longest):
             return [key, *result[0]], result[1]
     return None

@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from typing import Any, Literal, TypeVar, cast, get_args
 
 from planner.errors import BadInput
-from planner.memoize import kept
+from planner.memoize import get_or_make
 
 T = TypeVar("T")
 
@@ -235,7 +235,7 @@ class Market:
 
     def once(self, key: Hashable, make: Callable[[], T]) -> T:
         """The result of `make()`, computed at most once per key and cached in this market."""
-        return kept(self._found, key, make)
+        return get_or_make(self._found, key, make)
 
     def find_machine(self, name: str) -> Hardware:
         """The machine with this name, from the user's files or the catalogue; unknown names are refused."""

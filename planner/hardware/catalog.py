@@ -20,8 +20,8 @@ from importlib.resources import files
 from pathlib import Path
 
 from planner.errors import BadInput, unknown_name
-from planner.files.regular_file import expanded, home, looks_like_path, shipped_folder, user_folders
-from planner.files.tomlfile import read
+from planner.files.regular_file import expand_path, home_folder, looks_like_path, shipped_folder, user_folders
+from planner.files.tomlfile import read_toml
 from planner.hardware import Device, Hardware
 from planner.hardware.build import build_machine, with_usual_fabric
 from planner.hardware.schema import Entries, add_file_entries, is_hardware_file
@@ -58,7 +58,7 @@ def load_hardware(name: str) -> Hardware:
     """Load a machine by name or file: `p3.2xlarge`, `./mine.toml`, or `./mine.toml:big` of several."""
     file, _, wanted = name.partition(".toml:")
     if wanted or looks_like_path(name):
-        return _load_from_file(expanded(file + ".toml" if wanted else name), wanted)
+        return _load_from_file(expand_path(file + ".toml" if wanted else name), wanted)
     names = _known_names()
     key = names.aliases.get(name, name)
     if key not in names.files:
@@ -69,7 +69,7 @@ def load_hardware(name: str) -> Hardware:
         return load_hardware(lower[name.lower()])
     machine = load_shipped(key)
     # prices in the user's own hardware files stay
-    if key in names.own or not os.path.isdir(os.path.join(home(), "prices")):
+    if key in names.own or not os.path.isdir(os.path.join(home_folder(), "prices")):
         return machine
     from planner.hardware.prices.book import with_own_prices
 
@@ -139,7 +139,7 @@ def _match_pattern(pattern: str) -> Iterable[Hardware]:
 def _load_from_file(path: Path, wanted: str) -> Hardware:
     """Load a machine from a file; the catalogue supplies devices, fabrics and kernels that the file lacks."""
     own = Entries()
-    add_file_entries(own, read(path))
+    add_file_entries(own, read_toml(path))
     if not own.machines:
         raise BadInput(f"{path}: defines no machine; it needs a table [machines.NAME] (docs/hardware.md)")
     name = own.aliases.get(wanted, wanted) or next(iter(own.machines))
@@ -193,7 +193,7 @@ def _entries_at(folders: tuple[Path, ...], path: Path) -> Entries:
     if any(machine.file.path == path for machine in own.machines.values()):
         return own.with_parts_from(_shared_entries(folders))
     entries = Entries()
-    add_file_entries(entries, read(path))
+    add_file_entries(entries, read_toml(path))
     return entries.with_parts_from(_shared_entries(folders))
 
 
@@ -202,7 +202,7 @@ def _shared_entries(folders: tuple[Path, ...]) -> Entries:
     """Devices, fabrics and kernels shared by all machines, the user's entries first; cached."""
     shared = Entries()
     for name in _SHARED:
-        add_file_entries(shared, read(shipped_folder("hardware") / name))
+        add_file_entries(shared, read_toml(shipped_folder("hardware") / name))
     return _own_entries(folders).with_parts_from(shared)
 
 
@@ -216,9 +216,9 @@ def _own_entries(folders: tuple[Path, ...]) -> Entries:
         for path in sorted(folder.glob("*.toml")):
             # the folder may also hold models and other files
             if is_hardware_file(path):
-                add_file_entries(own, read(path))
+                add_file_entries(own, read_toml(path))
         for path in sorted((folder / "hardware").glob("*.toml")):
-            add_file_entries(own, read(path))
+            add_file_entries(own, read_toml(path))
     return own
 
 

@@ -15,9 +15,9 @@ import msgspec
 from msgspec import Meta
 
 from planner.errors import BadInput
-from planner.files.regular_file import text_of
+from planner.files.regular_file import read_text
 from planner.files.tomlfile import TomlSource as File
-from planner.files.tomlfile import decode, faulty_name, name_fault, read
+from planner.files.tomlfile import decode, find_faulty_name, name_fault, read_toml
 from planner.hardware import Basis, Format, Link, MemoryKind, Standing, Topology
 
 FIGURES = ("on_demand", "spot", "nic_burst", "nic_baseline", "flow", "machine", "rdma", "status")
@@ -184,13 +184,13 @@ _PROSE = frozenset(("description", "source", "matmul_source", "reasoning", "stat
 def is_hardware_file(path: Path) -> bool:
     """Whether a TOML file in a user's folder contains a table of a hardware file."""
     try:
-        text = text_of(path)
+        text = read_text(path)
     except BadInput:
         return False
     # however a table is written, its name stands at the start of a line
     if not any(line.strip(" \t[\"'").startswith(_OURS) for line in text.splitlines()):
         return False
-    return bool(read(path).data.keys() & set(_OURS))
+    return bool(read_toml(path).data.keys() & set(_OURS))
 
 
 def add_file_entries(entries: Entries, file: File) -> None:
@@ -206,7 +206,7 @@ def add_file_entries(entries: Entries, file: File) -> None:
         if key in _TABLES and not isinstance(value, dict):
             raise file.error(f"must be a table, as in [{key}.NAME]", [key])
     defaults = tables.get("defaults", {})
-    if faulty := faulty_name(defaults, _PROSE):
+    if faulty := find_faulty_name(defaults, _PROSE):
         raise file.error(faulty[1], ["defaults", *faulty[0]])
     decode(file, {"device": "", **defaults}, MachineEntry, ["defaults"])
     for name, table in _named_tables(file, "machines"):
@@ -241,7 +241,7 @@ def _named_tables(file: File, kind: str) -> Iterable[tuple[str, dict[str, Any]]]
             raise file.error(f"must be a table, as in [{kind}.{name}]", [kind, name])
         if not name.strip() or any(sign in name for sign in "*?[],:/"):
             raise file.error("a name must not be empty nor hold any of * ? [ ] , : /", [kind, name])
-        if faulty := faulty_name({name: table}, _PROSE):
+        if faulty := find_faulty_name({name: table}, _PROSE):
             raise file.error(faulty[1], [kind, *faulty[0]])
         yield name, table
 

@@ -10,7 +10,7 @@ from importlib.resources import files
 from typing import Any, ClassVar, Literal
 
 from planner.errors import BadInput
-from planner.launch._text import comments
+from planner.launch._text import comment_lines
 
 NAMES: dict[str, Any] = tomllib.loads((files("planner.launch") / "names.toml").read_text("utf-8"))
 # Data-parallel strategies by the names that practitioners use.
@@ -119,7 +119,7 @@ class Target(ABC):
     def head(self, launch: Launch) -> str:
         """Comments at the top of a file."""
         start = f"{launch.name} on {launch.machines} x {launch.machine}: {self.usage}"
-        return comments([start, *launch.comments, *self.notes(launch)])
+        return comment_lines([start, *launch.comments, *self.notes(launch)])
 
 
 class ScriptTarget(Target):

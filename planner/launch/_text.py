@@ -15,14 +15,14 @@ _PLAIN_KEY = re.compile(r"[A-Za-z_][A-Za-z0-9_./-]*")
 _YAML_WORDS = frozenset(("y", "n", "yes", "no", "on", "off", "true", "false", "null"))
 
 
-def comments(lines: Sequence[str]) -> str:
+def comment_lines(lines: Sequence[str]) -> str:
     """Comment lines of a shell script or YAML file; no character of a text ends its line."""
     return "".join(f"# {printable(line)[:LONGEST_COMMENT]}\n" for line in lines)
 
 
 def to_yaml(document: Mapping[str, Any]) -> str:
     """Serialize mappings, lists, texts, numbers and booleans as one YAML document."""
-    return "".join(f"{line}\n" for line in _mapping(document, 0))
+    return "".join(f"{line}\n" for line in _mapping_lines(document, 0))
 
 
 def shell_word(text: str) -> str:
@@ -36,30 +36,30 @@ def dns_label(name: str) -> str:
     return re.sub(r"[^a-z0-9]+", "-", name.lower()).strip("-")[:63].strip("-") or "train"
 
 
-def _mapping(values: Mapping[str, Any], depth: int) -> Iterator[str]:
+def _mapping_lines(values: Mapping[str, Any], depth: int) -> Iterator[str]:
     for name, value in values.items():
         plain = _PLAIN_KEY.fullmatch(name) and name.lower() not in _YAML_WORDS
-        yield from _entry(f"{'  ' * depth}{name if plain else _scalar(name)}:", value, depth)
+        yield from _entry_lines(f"{'  ' * depth}{name if plain else _quote_text(name)}:", value, depth)
 
 
-def _entry(head: str, value: Any, depth: int) -> Iterator[str]:
+def _entry_lines(head: str, value: Any, depth: int) -> Iterator[str]:
     if isinstance(value, Mapping) and value:
         yield head
-        yield from _mapping(value, depth + 1)
+        yield from _mapping_lines(value, depth + 1)
     elif isinstance(value, list) and value and all(isinstance(item, Mapping) and item for item in value):
         yield head
         for item in value:
-            first, *rest = _mapping(item, depth + 2)
+            first, *rest = _mapping_lines(item, depth + 2)
             yield f"{'  ' * (depth + 1)}- {first.lstrip(' ')}"
             yield from rest
-    elif isinstance(value, str) and _is_block(value):
+    elif isinstance(value, str) and _can_be_block(value):
         yield f"{head} |"
         yield from (f"{'  ' * (depth + 1)}{line}" for line in value.rstrip("\n").split("\n"))
     else:
-        yield f"{head} {_flow(value)}"
+        yield f"{head} {_flow_value(value)}"
 
 
-def _is_block(text: str) -> bool:
+def _can_be_block(text: str) -> bool:
     """Whether a text can be a literal YAML block."""
     lines = text.removesuffix("\n").split("\n")
     return (
@@ -69,20 +69,22 @@ def _is_block(text: str) -> bool:
     )
 
 
-def _flow(value: Any) -> str:
+def _flow_value(value: Any) -> str:
     if isinstance(value, str):
-        return _scalar(value)
+        return _quote_text(value)
     if isinstance(value, list | tuple):
-        return f"[{', '.join(map(_flow, value))}]"
+        return f"[{', '.join(map(_flow_value, value))}]"
     if isinstance(value, Mapping):
-        return f"{{{', '.join(f'{_scalar(name)}: {_flow(inner)}' for name, inner in value.items())}}}"
+        return (
+            f"{{{', '.join(f'{_quote_text(name)}: {_flow_value(inner)}' for name, inner in value.items())}}}"
+        )
     if value is None or isinstance(value, bool | int | float):
         # YAML 1.1 reads 2e-05 as text: numbers need a point
         return re.sub(r"^(-?\d+)e", r"\1.0e", json.dumps(value))
     raise TypeError(f"{type(value).__name__} has no form in YAML here")
 
 
-def _scalar(text: str) -> str:
+def _quote_text(text: str) -> str:
     """Serialize a double-quoted YAML text; non-ASCII characters are escaped one by one, not as surrogates."""
     out = []
     for char in text:

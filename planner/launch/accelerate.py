@@ -37,10 +37,10 @@ class Accelerate(FrameworkTarget):
             yield "CPUs; set ACCELERATE_USE_CPU=true, as the launcher keeps use_cpu from its processes"
 
     def text(self, launch: Launch) -> str:
-        return self.head(launch) + to_yaml(configuration(launch))
+        return self.head(launch) + to_yaml(accelerate_config(launch))
 
 
-def configuration(launch: Launch) -> dict[str, Any]:
+def accelerate_config(launch: Launch) -> dict[str, Any]:
     """The keys of accelerate's configuration file for a launch."""
     recipe = launch.recipe
     document: dict[str, Any] = {
@@ -92,7 +92,7 @@ def environment(launch: Launch) -> dict[str, str]:
     recipe = launch.recipe
     if recipe.mesh or recipe.strategy not in STRATEGIES:
         launch = replace(launch, recipe=replace(recipe, strategy="ddp", offload=()))
-    document = configuration(launch)
+    document = accelerate_config(launch)
     variables: dict[str, Any] = {
         "ACCELERATE_MIXED_PRECISION": document["mixed_precision"],
         "ACCELERATE_GRADIENT_ACCUMULATION_STEPS": recipe.accumulate,

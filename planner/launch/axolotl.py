@@ -64,10 +64,10 @@ class Axolotl(FrameworkTarget):
         if recipe.strategy == "hsdp":
             document["dp_replicate_size"] = launch.machines
             document["dp_shard_size"] = launch.processes_per_machine
-        return self.head(launch) + to_yaml(document | _adapters(recipe))
+        return self.head(launch) + to_yaml(document | _adapter_settings(recipe))
 
 
-def _adapters(recipe: Recipe) -> dict[str, Any]:
+def _adapter_settings(recipe: Recipe) -> dict[str, Any]:
     if recipe.method == "full":
         return {}
     rank = recipe.rank or 16

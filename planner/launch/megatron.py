@@ -54,4 +54,4 @@ class Megatron(TorchRunArguments):
         elif recipe.strategy != "single":
             arguments.append("--overlap-grad-reduce")
         arguments += RECOMPUTE[recipe.recompute]
-        return self.script(launch, '"${MEGATRON:-Megatron-LM}/pretrain_gpt.py"', arguments)
+        return self.program_script(launch, '"${MEGATRON:-Megatron-LM}/pretrain_gpt.py"', arguments)

@@ -15,19 +15,19 @@ class TorchRun(ScriptTarget):
     usage: ClassVar[str] = "start `HEAD=first-machine bash FILE train.py` on every machine"
 
     def text(self, launch: Launch) -> str:
-        return script(self.head(launch), exports(launch), torchrun_line(launch), '"${@:-train.py}"')
+        return script(self.head(launch), export_lines(launch), torchrun_command(launch), '"${@:-train.py}"')
 
 
 class TorchRunArguments(FrameworkTarget):
     """A script that starts a framework's own program with arguments."""
 
-    def script(self, launch: Launch, program: str, arguments: list[str]) -> str:
+    def program_script(self, launch: Launch, program: str, arguments: list[str]) -> str:
         """The script; `program` is trusted shell text, arguments are quoted, and more may follow."""
         words = " \\\n  ".join(shell_word(argument) for argument in arguments)
-        return script(self.head(launch), "", torchrun_line(launch), f'{program} \\\n  {words} \\\n  "$@"')
+        return script(self.head(launch), "", torchrun_command(launch), f'{program} \\\n  {words} \\\n  "$@"')
 
 
-def exports(launch: Launch) -> str:
+def export_lines(launch: Launch) -> str:
     """Shell lines that set the variables of a launch."""
     return "".join(f"export {name}={shell_word(value)}\n" for name, value in environment(launch).items())
 
@@ -44,7 +44,7 @@ def script(head: str, before: str, command: str, program: str) -> str:
     )
 
 
-def torchrun_line(launch: Launch) -> str:
+def torchrun_command(launch: Launch) -> str:
     """The command that starts the processes of one machine."""
     return (
         f"torchrun --nnodes={launch.machines:d} --nproc-per-node={launch.processes_per_machine:d} \\\n"
@@ -69,5 +69,5 @@ class Slurm(ScriptTarget):
             options.append(f"--gpus-per-node={launch.processes_per_machine:d}")
         head = "".join(f"#SBATCH {option}\n" for option in options) + self.head(launch)
         first = 'HEAD=$(scontrol show hostnames "$SLURM_JOB_NODELIST" | head -n 1)\n'
-        command = f"srun {torchrun_line(launch)}"
-        return script(head, exports(launch) + first, command, '"${@:-train.py}"')
+        command = f"srun {torchrun_command(launch)}"
+        return script(head, export_lines(launch) + first, command, '"${@:-train.py}"')

@@ -52,14 +52,14 @@ class TorchTitan(TorchRunArguments):
         program = "-m torchtitan.train"
         for option, value in (("module", module), ("config", config)):
             wanted = f"torchtitan's {option} of {recipe.model}"
-            known = shell_word(value) if value else f'"${{{option.upper()}:?{_plain(wanted)}}}"'
+            known = shell_word(value) if value else f'"${{{option.upper()}:?{_shell_safe(wanted)}}}"'
             program += f" --{option} {known}"
         arguments = [f"--parallelism.{name}={value}" for name, value in parallelism.items()]
         arguments += [f"--training.{name}={value}" for name, value in training.items()]
         recompute = f"activation-checkpoint:{RECOMPUTE[recipe.recompute]}"
-        return self.script(launch, program, [*arguments, *more, recompute])
+        return self.program_script(launch, program, [*arguments, *more, recompute])
 
 
-def _plain(text: str) -> str:
+def _shell_safe(text: str) -> str:
     """Remove characters that act inside of a shell's "${NAME:?text}"."""
     return "".join(char for char in text if char.isalnum() or char in " .-_")

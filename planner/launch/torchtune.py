@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from typing import Any, ClassVar
 
 from planner.launch._base import NAMES, FrameworkTarget, Launch
-from planner.launch._text import comments, to_yaml
+from planner.launch._text import comment_lines, to_yaml
 
 OPTIMIZERS: dict[str, str] = NAMES["optimizers"]["torchtune"]
 
@@ -106,10 +106,10 @@ class TorchTune(FrameworkTarget):
         }
         if recipe.strategy == "zero2":
             document["fsdp_reshard_after_forward"] = False
-        return self.head(launch) + comments([_command(launch)]) + to_yaml(document)
+        return self.head(launch) + comment_lines([_start_command(launch)]) + to_yaml(document)
 
 
-def _command(launch: Launch) -> str:
+def _start_command(launch: Launch) -> str:
     where = "single_device" if launch.processes == 1 else "distributed"
     what = "full_finetune" if launch.recipe.method == "full" else "lora_finetune"
     ranks = f"--nnodes {launch.machines} --nproc_per_node {launch.processes_per_machine} "

@@ -50,7 +50,7 @@ class Trl(FrameworkTarget):
         }
         if recipe.optimizer in OPTIMIZERS:
             document["optim"] = OPTIMIZERS[recipe.optimizer]
-        return self.head(launch) + to_yaml(document | _adapters(recipe))
+        return self.head(launch) + to_yaml(document | _adapter_settings(recipe))
 
     def omitted(self, launch: Launch) -> Iterator[str]:
         yield from super().omitted(launch)
@@ -67,7 +67,7 @@ def unresolved_settings(recipe: Recipe, optimizers: Mapping[str, str]) -> Iterat
         yield "int4; name a checkpoint that GPTQ has quantized, bf16 weights would be loaded otherwise"
 
 
-def _adapters(recipe: Recipe) -> dict[str, Any]:
+def _adapter_settings(recipe: Recipe) -> dict[str, Any]:
     if recipe.method == "full":
         return {}
     quantized: dict[str, dict[str, Any]] = {

@@ -326,7 +326,7 @@ class Chain:
     def length(self) -> int:
         return len(self.names)
 
-    def summed(self, by_layer: npt.ArrayLike) -> Floats:
+    def sum_by_unit(self, by_layer: npt.ArrayLike) -> Floats:
         """Sums a figure of each layer over every unit."""
         weights = np.asarray(by_layer, np.float64)
         return np.bincount(self.unit, weights=weights, minlength=self.length).astype(np.float64)

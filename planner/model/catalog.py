@@ -14,8 +14,8 @@ from importlib.resources import files
 from pathlib import Path
 
 from planner.errors import BadInput, unknown_name
-from planner.files.regular_file import expanded, looks_like_path, shipped_folder, text_of, user_folders
-from planner.files.tomlfile import read
+from planner.files.regular_file import expand_path, looks_like_path, read_text, shipped_folder, user_folders
+from planner.files.tomlfile import read_toml
 from planner.memoize import memoize
 from planner.model import Model
 
@@ -31,7 +31,7 @@ def model_paths() -> dict[str, Path]:
         for path in folder.glob("models/*.toml"):
             by_name.setdefault(path.stem, path)
         for path in folder.glob("*.toml"):
-            if _is_model(path):
+            if _is_model_file(path):
                 by_name.setdefault(path.stem, path)
     for path in shipped_folder("models").glob("*.toml"):
         by_name.setdefault(path.stem, path)
@@ -80,7 +80,7 @@ def load_model(name_or_path: str | Path) -> Model:
     if not isinstance(name_or_path, Path) and is_hub_name(name):
         path = model_paths().get(catalog_name(name)) or hub_config(name)
     elif isinstance(name_or_path, Path) or looks_like_path(name) or name.endswith(IMPORTED):
-        path = expanded(name)
+        path = expand_path(name)
         if not path.exists():
             raise BadInput(f"there is no model file {name}; a bare name such as vgg11 reads the catalogue")
     else:
@@ -91,11 +91,11 @@ def load_model(name_or_path: str | Path) -> Model:
             raise unknown_name("model", name, paths, hint)
         path = paths[name]
     status = path.stat()
-    return _read(path, status.st_mtime_ns, status.st_size, os.environ.get("PLANNER_PATH", ""))
+    return _read_model_file(path, status.st_mtime_ns, status.st_size, os.environ.get("PLANNER_PATH", ""))
 
 
 @memoize
-def _read(path: Path, _changed_ns: int, _size: int, _folders: str) -> Model:
+def _read_model_file(path: Path, _changed_ns: int, _size: int, _folders: str) -> Model:
     """Read a model file, once per state of the file; configurations and ONNX files are imported."""
     if path.is_dir() or path.name.endswith(IMPORTED):
         from planner.model.importers import import_file
@@ -103,7 +103,7 @@ def _read(path: Path, _changed_ns: int, _size: int, _folders: str) -> Model:
         return import_file(path).model
     from planner.model.netlist import read_model
 
-    source = read(path)
+    source = read_toml(path)
     if "config" in source.data:
         from planner.model.importers.hugging_face import read_settings
 
@@ -111,10 +111,10 @@ def _read(path: Path, _changed_ns: int, _size: int, _folders: str) -> Model:
     return read_model(path, lambda base: model_paths().get(base))
 
 
-def _is_model(path: Path) -> bool:
+def _is_model_file(path: Path) -> bool:
     """Whether a TOML file in a user's folder is a model, not hardware or a scenario."""
     try:
-        lines = text_of(path).splitlines()
+        lines = read_text(path).splitlines()
     except BadInput:
         return False
     return any(line.replace(" ", "").startswith("layers=") for line in lines)
@@ -132,7 +132,7 @@ def is_hub_name(name: str) -> bool:
 
 def hub_config(name: str) -> Path:
     """Path of the config.json of a network on the hub, from the local cache or fetched."""
-    return _from_cache(name) or _fetch(name)
+    return _find_cached_config(name) or _fetch_config(name)
 
 
 def hub_name(config: Path) -> str | None:
@@ -141,15 +141,15 @@ def hub_name(config: Path) -> str | None:
     return folder and folder.rpartition("--")[2]
 
 
-def _cache() -> Path:
+def _hub_cache_folder() -> Path:
     if given := os.environ.get("HF_HUB_CACHE"):
         return Path(given).expanduser()
     caches = os.environ.get("XDG_CACHE_HOME", "~/.cache")
     return Path(os.environ.get("HF_HOME", f"{caches}/huggingface")).expanduser() / "hub"
 
 
-def _from_cache(name: str) -> Path | None:
-    folder = _cache() / f"models--{name.replace('/', '--')}"
+def _find_cached_config(name: str) -> Path | None:
+    folder = _hub_cache_folder() / f"models--{name.replace('/', '--')}"
     try:
         revision = (folder / "refs" / "main").read_text("utf-8").strip()
         revisions = [revision] if re.fullmatch(r"[\w.-]+", revision) else []
@@ -160,8 +160,8 @@ def _from_cache(name: str) -> Path | None:
     return next((path for path in paths if path.is_file()), None)
 
 
-def _fetch(name: str) -> Path:
-    absent = f"there is no file {name}, and no such network in the Hugging Face cache ({_cache()})"
+def _fetch_config(name: str) -> Path:
+    absent = f"there is no file {name}, and no such network in the Hugging Face cache ({_hub_cache_folder()})"
     try:
         from huggingface_hub import hf_hub_download
         from huggingface_hub.errors import EntryNotFoundError, GatedRepoError, RepositoryNotFoundError

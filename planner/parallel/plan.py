@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 from planner.device.precision import FP32, Precision, precision_named
 from planner.errors import BadInput
 from planner.hardware import Basis, Fabric, Hardware, Market, Network
-from planner.memoize import kept
+from planner.memoize import get_or_make
 from planner.parallel.mesh import WHOLE, Mesh
 from planner.units import format_bandwidth
 
@@ -64,7 +64,7 @@ class Site:
 
     def once(self, key: Hashable, make: Callable[[], T]) -> T:
         """The value stored for `key` on this site, computed by `make` on the first call."""
-        return kept(self._found, key, make)
+        return get_or_make(self._found, key, make)
 
     @property
     def devices(self) -> int:

@@ -123,7 +123,7 @@ def unit_times(
         np.where(again, layers.forward_s, 0.0),
         np.where(again, forward_sums, 0.0),
     )
-    seconds = np.array([chain.summed(row) for row in of_layers])
+    seconds = np.array([chain.sum_by_unit(row) for row in of_layers])
     forward_s, backward_s = seconds[TimeRow.FORWARD], seconds[TimeRow.BACKWARD]
     lag = costs.lag(float(forward_s.sum() + backward_s.sum()))
     seconds[[TimeRow.FORWARD_SUMS, TimeRow.BACKWARD_SUMS]] += lag * (forward_s + backward_s) / 2

@@ -51,7 +51,7 @@ def _with_this_python(command: Sequence[str]) -> Sequence[str]:
     return (sys.executable, *command[1:]) if command[0] in ("python", "python3") else command
 
 
-def begin() -> None:
+def begin_recording() -> None:
     """Record until the end of the user's process; called once torch's optimizers are imported."""
     import atexit
 
@@ -66,10 +66,10 @@ def begin() -> None:
         batch=int(batch) if batch else None,
     )
     recording.__enter__()
-    atexit.register(_finish, recording)
+    atexit.register(_finish_recording, recording)
 
 
-def _finish(recording: object) -> None:
+def _finish_recording(recording: object) -> None:
     """Write the recording at the end of the user's program, or print the reason why not."""
     from planner.errors import PlannerError
 

@@ -118,7 +118,7 @@ class LoopWatch:
             return "the model's inputs hold no tensor, so the batch is unknown: give it (--batch)"
         device = next(self.model.parameters()).device
         named = torch.cuda.get_device_name(device) if device.type == "cuda" else cpu_name()
-        strategy, bucket_bytes = _strategy(self.model)
+        strategy, bucket_bytes = _detect_strategy(self.model)
         precision = PRECISION_OF.get(self.precisions.most_common(1)[0][0], "fp32")
         if precision == "fp32" and device.type == "cuda" and _allows_tf32(torch):
             precision = "tf32"
@@ -138,7 +138,9 @@ class LoopWatch:
             world_size=_world_size(),
             compiled=_is_compiled(self.model),
             bucket_bytes=bucket_bytes,
-            parameters=tuple((_own_name(name), each.numel()) for name, each in self.model.named_parameters()),
+            parameters=tuple(
+                (_plain_name(name), each.numel()) for name, each in self.model.named_parameters()
+            ),
             input_shape=shape,
             optimizer=type(self.optimizer).__name__,
             framework=f"torch {torch.__version__}",
@@ -169,7 +171,7 @@ def _input_shape(args: Sequence[Any], kwargs: Mapping[str, Any]) -> tuple[int, .
 _WRAPPERS = {"DistributedDataParallel": "module", "OptimizedModule": "_orig_mod", "DataParallel": "module"}
 
 
-def _layers(model: Any) -> list[Any]:
+def _unwrap_models(model: Any) -> list[Any]:
     """A model and the models it wraps, the outermost first."""
     out = [model]
     while (inside := _WRAPPERS.get(type(out[-1]).__name__)) is not None:
@@ -179,11 +181,11 @@ def _layers(model: Any) -> list[Any]:
 
 def _class_name(model: Any) -> str:
     """The name of the user's own class, without the prefix that sharding adds."""
-    own = _layers(model)[-1]
+    own = _unwrap_models(model)[-1]
     return type(own).__name__.removeprefix("FSDP") if _is_sharded(own) else type(own).__name__
 
 
-def _own_name(parameter: str) -> str:
+def _plain_name(parameter: str) -> str:
     """A parameter's name without the names of wrappers."""
     return ".".join(word for word in parameter.split(".") if word not in ("module", "_orig_mod"))
 
@@ -197,8 +199,8 @@ def _allows_tf32(torch: Any) -> bool:
     return str(torch.get_float32_matmul_precision()) != "highest"
 
 
-def _strategy(model: Any) -> tuple[Strategy, int | None]:
-    for layer in _layers(model):
+def _detect_strategy(model: Any) -> tuple[Strategy, int | None]:
+    for layer in _unwrap_models(model):
         if type(layer).__name__ == "DistributedDataParallel":
             return "ddp", int(getattr(layer, "bucket_bytes_cap", 0)) or None
         if _is_sharded(layer):
@@ -230,7 +232,7 @@ def record(
     the recorded ones are timed without the profiler. Only rank 0 records. `batch` is needed where the model's
     inputs hold no tensor.
     """
-    torch = _torch()
+    torch = _import_torch()
     if steps < 1:
         raise BadInput(f"steps is {steps}; record at least 1")
     if os.environ.get("RANK", "0") != "0":
@@ -245,7 +247,7 @@ def record(
     session.write(Path(path), model, batch)
 
 
-def _torch() -> Any:
+def _import_torch() -> Any:
     try:
         import torch
     except ImportError:
@@ -284,12 +286,12 @@ class _Session:
         self.wanted = steps
         self.taken = 0
         self.trace: bytes | None = None
-        self.watch = LoopWatch(self._stepped, steps + MOST_TIMED)
+        self.watch = LoopWatch(self._on_step, steps + MOST_TIMED)
         self.profiler = profile(
             activities=kinds,
             record_shapes=True,
             schedule=schedule(wait=UNTRACED_STEPS, warmup=WARMUP_STEPS, active=steps, repeat=1),
-            on_trace_ready=self._keep,
+            on_trace_ready=self._keep_trace,
         )
 
     def begin(self) -> None:
@@ -301,17 +303,17 @@ class _Session:
         if self.trace is None and self.taken >= UNTRACED_STEPS + WARMUP_STEPS:
             self.profiler.stop()  # a short loop: its steps are kept
 
-    def _stepped(self) -> None:
+    def _on_step(self) -> None:
         self.taken += 1
         if self.trace is None:
             self.profiler.step()
 
     @property
-    def _slowed(self) -> range:
+    def _slowed_steps(self) -> range:
         """Steps slowed by the profiler, counted from 0; it writes its trace in the last of them."""
         return range(UNTRACED_STEPS, UNTRACED_STEPS + WARMUP_STEPS + self.wanted + 1)
 
-    def _keep(self, profiler: Any) -> None:
+    def _keep_trace(self, profiler: Any) -> None:
         self.watch.follow_steps_only()
         with tempfile.TemporaryDirectory() as folder:
             file = Path(folder) / "trace.json"
@@ -319,7 +321,7 @@ class _Session:
             self.trace = file.read_bytes()
 
     def write(self, path: Path, model: str, batch: int | None) -> None:
-        facts = self.watch.facts(batch, model, self._slowed)
+        facts = self.watch.facts(batch, model, self._slowed_steps)
         if isinstance(facts, str):
             raise BadInput(f"nothing was recorded: {facts}; put the training loop inside the block")
         if self.trace is None:
@@ -328,10 +330,10 @@ class _Session:
                 f"the loop took {self.taken} steps, and the first {least - 1} warm up; let it take at least "
                 f"{least}, or {least - 1 + self.wanted} to record {self.wanted}"
             )
-        save(self.trace, facts, path)
+        save_trace(self.trace, facts, path)
 
 
-def save(trace: bytes, facts: Facts, path: Path) -> None:
+def save_trace(trace: bytes, facts: Facts, path: Path) -> None:
     """Write a trace with its facts, compressed if the name ends in .gz, whole or not at all."""
     head = msgspec.json.encode({KEY: facts})
     body = trace.lstrip()

@@ -11,7 +11,7 @@ from planner.hardware.prices.cost import price_age_note
 from planner.note import Fact, LeftOut, Note, Topic
 from planner.search import machines
 from planner.search.feasibility import Offloaded
-from planner.units import count, format_bandwidth, format_bytes, format_count, limit_usd, listed, rate, usd
+from planner.units import count, format_bandwidth, format_bytes, format_count, limit_usd, listing, rate, usd
 
 SENTENCES = (Topic.WARNING, Topic.PRICES)  # shown as they are on a screen
 CLAUSES = (  # joined to one sentence
@@ -107,13 +107,13 @@ def _prices_note(prices: Sequence[facts.MachinePrice]) -> Note:
     region = {"any": "any region"}.get(terms.region, terms.region)
     where = ("spot" if terms.spot else "on demand") + (f" in {region}" if region else "")
     details = ", ".join(part for part in (terms.as_of, terms.basis) if part)
-    note = Note(Topic.PRICE, f"{listed(named, len(named))}, {where} ({details}).")
-    return replace(note, brief=f"{listed(named, FEW)} {where} ({terms.as_of or terms.basis})")
+    note = Note(Topic.PRICE, f"{listing(named, len(named))}, {where} ({details}).")
+    return replace(note, brief=f"{listing(named, FEW)} {where} ({terms.as_of or terms.basis})")
 
 
 def _unpriced(fact: machines.Unpriced) -> str:
     verb = "has" if len(fact.machines) == 1 else "have"
-    return f"{listed(list(fact.machines))} {verb} no price: plans are ranked by time; --price adds cost."
+    return f"{listing(list(fact.machines))} {verb} no price: plans are ranked by time; --price adds cost."
 
 
 def _owned(fact: machines.OwnedMachines) -> str:
@@ -138,7 +138,7 @@ def _offload(fact: Offloaded) -> str:
     of = f" of {format_bytes(fact.machine_bytes)}" if fact.machine_bytes else ""
     updates = fact.link.updates_per_s * fact.devices / 1e9
     return (
-        f"offload is slow: {listed(list(fact.parts))} in host memory, {format_bytes(fact.host_bytes)}{of} "
+        f"offload is slow: {listing(list(fact.parts))} in host memory, {format_bytes(fact.host_bytes)}{of} "
         f"per machine, whose CPUs update {updates:.2g} billion parameters per second; a device copies "
         f"{fact.link.copy_bytes_per_s / 1e9:.3g} GB/s each way during its passes."
     )
@@ -151,7 +151,7 @@ def _spot(fact: facts.CountedSpot) -> str:
 
 
 def _unknown(fact: facts.UnknownNetwork) -> str:
-    names = listed(list(fact.machines))
+    names = listing(list(fact.machines))
     return f"no network bandwidth is published for {names}: one machine only; --bandwidth allows several."
 
 

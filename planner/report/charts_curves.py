@@ -10,7 +10,7 @@ from planner.report.page import Chart, Picture, Spec, label
 from planner.report.phrases import SpeedUnit, resource_words, unit_of
 from planner.report.plots import plain_axis, row_axis
 from planner.simulator.step import DOWNLINK, HOST, PS, UPLINK, WORKER
-from planner.units import count, format_bandwidth, format_bytes, format_seconds, percent, rate, signed
+from planner.units import count, format_bandwidth, format_bytes, format_seconds, percent, rate, signed_rate
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -206,7 +206,7 @@ def workers_curve(curve: Saturation, recommended: int | None = None) -> Chart:
             "y": speed,
             "text": [
                 f"{scored_words(p.scored)}<br>efficiency {percent(p.efficiency)}, "
-                f"{signed(unit.speed(p.marginal_samples_per_s))} {unit.noun}/s over the point before"
+                f"{signed_rate(unit.speed(p.marginal_samples_per_s))} {unit.noun}/s over the point before"
                 for p in points
             ],
             "hovertemplate": "%{text}<extra></extra>",

@@ -21,7 +21,7 @@ from typing import IO, TYPE_CHECKING, Any
 import numpy as np
 import numpy.typing as npt
 
-from planner.files.regular_file import replacing
+from planner.files.regular_file import open_for_replacement
 from planner.simulator.cluster import Cluster
 from planner.simulator.sharing import max_min_rates
 from planner.simulator.step import DOWNLINK, HOST, PS, RESOURCE_KINDS, UPLINK, WORKER, resource_of
@@ -40,7 +40,7 @@ Names = dict[tuple[int, int, int], tuple[int, int, str]]  # (worker, resource, s
 
 def write_chrome(timeline: Timeline, path: Path | str) -> None:
     """Writes a timeline to a file atomically; gzipped if the name ends in .gz."""
-    with replacing(path) as file:
+    with open_for_replacement(path) as file:
         if str(path).endswith(".gz"):
             with gzip.GzipFile(fileobj=file, mode="wb", compresslevel=COMPRESSION, mtime=0) as packed:
                 _write(timeline, packed)

@@ -20,7 +20,7 @@ from planner.units import (
     format_seconds,
     format_span,
     limit_usd,
-    listed,
+    listing,
     percent,
     rate,
     ratio,
@@ -302,7 +302,7 @@ def tied_words(rivals: Sequence[ScoredPlan]) -> str:
     """Sentence that names plans statistically tied with the choice; empty string if there are none."""
     if not rivals:
         return ""
-    names = listed([rival.plan.rental_text for rival in rivals], TIED_NAMED)
+    names = listing([rival.plan.rental_text for rival in rivals], TIED_NAMED)
     return f"Statistically tied with {names}: ties go to the narrower range, then to fewer machines."
 
 

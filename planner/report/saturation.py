@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 from planner.report.page import Column, Figure, Page, Picture, Remark, Table
 from planner.report.phrases import alone_words, beside_words, busy_words, compared_words, figures, plan_page
 from planner.report.plan_rows import LABEL, MISSED, cost_columns, plan_columns, plan_row, what_if
-from planner.units import count, format_count, percent, rate, signed
+from planner.units import count, format_count, percent, rate, signed_rate
 
 if TYPE_CHECKING:
     from planner.answers.jobs import Training
@@ -38,7 +38,7 @@ def saturation_page(result: Saturation, *, energy: bool = False) -> Page:
     curve = [
         Column("efficiency", "efficiency", show=percent, spare=3),
         Column("exposed_communication", "exposed comm.", show=percent, spare=3),
-        Column("_marginal", "marginal", show=signed, spare=4),
+        Column("_marginal", "marginal", show=signed_rate, spare=4),
     ]
     first = [LABEL, Column("workers")]
     turns = any(point.scored.plan.exchange.is_asynchronous for point in result.points)

@@ -18,7 +18,7 @@ def _read_network(value: str, option: str) -> tuple[str | None, bool | None]:
     """Parses `burst`, `tcp` or `burst,tcp` into NIC bandwidth and use of RDMA."""
     known = {"baseline": 0, "burst": 0, "tcp": 1, "rdma": 1}
     chosen: list[str | None] = [None, None]
-    for word in flags.names(value):
+    for word in flags.parse_names(value):
         if word not in known:
             raise BadInput(f"{option} is {value!r}; it is baseline or burst, and tcp or rdma, as burst,tcp")
         if chosen[known[word]] not in (None, word):
@@ -34,7 +34,7 @@ def _read_exchanges(value: str | Sequence[str], option: str) -> tuple[tuple[str,
     from planner.parallel.data import ALIASES
     from planner.parallel.data import EXCHANGES as STRATEGIES
 
-    words = flags.names(value)
+    words = flags.parse_names(value)
     if words == ("all",):
         return None
     chosen = []
@@ -56,7 +56,7 @@ def _read_exchanges(value: str | Sequence[str], option: str) -> tuple[tuple[str,
 def _read_placements(value: str | Sequence[str], option: str) -> tuple[str, ...]:
     from planner.servers.placement import RULES
 
-    return _check_names("placement", flags.names(value), RULES, every=tuple(RULES))
+    return _check_names("placement", flags.parse_names(value), RULES, every=tuple(RULES))
 
 
 def _read_policies(value: str | Sequence[str], option: str) -> tuple[str, ...]:
@@ -64,7 +64,7 @@ def _read_policies(value: str | Sequence[str], option: str) -> tuple[str, ...]:
 
     known = ("multiplexed", "fifo", *(name for name in STRATEGIES if name != "fifo"))
     every = ("multiplexed", "tic", "tac", "p3", "bytescheduler", "prophet")
-    return _check_names("policy", flags.names(value), known, every=every)
+    return _check_names("policy", flags.parse_names(value), known, every=every)
 
 
 def _check_names(kind: str, words: tuple[str, ...], known: Any, every: tuple[str, ...]) -> tuple[str, ...]:
@@ -91,7 +91,7 @@ def profile_paths(value: str | Sequence[Any]) -> list[Any]:
     from os.path import exists
 
     if isinstance(value, str):
-        return [value] if exists(value) else list(flags.names(value))
+        return [value] if exists(value) else list(flags.parse_names(value))
     return list(value)
 
 
@@ -111,10 +111,10 @@ def _read_input(value: str | float, option: str) -> str | float:
 
 
 _NAMES = str | Sequence[str]
-JOINED = FlagType(_NAMES, lambda value, option: ",".join(flags.names(value)), metavar="NAMES")
+JOINED = FlagType(_NAMES, lambda value, option: ",".join(flags.parse_names(value)), metavar="NAMES")
 BATCHES = FlagType(
     int | str | Sequence[int | str],
-    lambda value, option: value if value == "auto" else flags.counts(value, option),
+    lambda value, option: value if value == "auto" else flags.parse_counts(value, option),
     metavar="N,...",
 )
 PROFILES = FlagType(_NAMES, _open_profiles, python="str | Sequence[str] | Profile")

@@ -17,7 +17,7 @@ from typing import Literal, get_args
 import msgspec
 
 from planner.errors import BadInput
-from planner.files.regular_file import home, write_file
+from planner.files.regular_file import home_folder, write_file
 from planner.files.tomlfile import check_names, from_json
 
 try:
@@ -74,18 +74,18 @@ def reach_of(workers: int, machines: int) -> Reach:
 
 
 def path_of() -> Path:
-    return home() / FILE
+    return home_folder() / FILE
 
 
 def load() -> tuple[Measured, ...]:
     """Reads all measured runs in order; empty if there is no file."""
-    from planner.files.regular_file import text_of
+    from planner.files.regular_file import read_text
 
     path = path_of()
     if not path.exists():
         return ()
     try:
-        file = from_json(text_of(path).encode(), _File)
+        file = from_json(read_text(path).encode(), _File)
     except msgspec.DecodeError as error:
         raise BadInput(f"{path}: {error}; delete it, or correct it by hand") from error
     if file.version != 1:

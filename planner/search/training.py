@@ -64,14 +64,14 @@ register(
 def training_asked(request: Request) -> MethodSettings:
     """The requested training method; raises an error for contradicting settings."""
     from planner.device.precision import optimizer_named
-    from planner.model.methods import training_of
+    from planner.model.methods import method_settings
 
     extra = request.extra
     if (optimizer := extra.get("optimizer")) is not None:
         optimizer_named(optimizer)
     names = ("rank", "targets", "base", "dropout", "optimizer")
     given = {name: extra.get(name) for name in names}
-    return training_of(extra.get("train"), **given, **_requested_memory_settings(request))
+    return method_settings(extra.get("train"), **given, **_requested_memory_settings(request))
 
 
 def _requested_memory_settings(request: Request) -> dict[str, Any]:
@@ -126,13 +126,13 @@ def apply_training(model: Model, request: Request) -> Model:
     )
     if request.extra.keys().isdisjoint(names) and request.framework != COMPILED:
         return model
-    from planner.model.methods import trained_by
+    from planner.model.methods import apply_training
 
     training = training_asked(request)
     if (length := usual_length(request)) is not None:
         model = model.with_sequence_length(length)
     model = with_mean_length(model, request.extra.get("mean_length"))
-    return trained_by(model, training, request.extra.get("dataset_tokens"))
+    return apply_training(model, training, request.extra.get("dataset_tokens"))
 
 
 def with_mean_length(model: Model, mean_length: int | None) -> Model:

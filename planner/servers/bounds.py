@@ -22,7 +22,7 @@ from typing import TYPE_CHECKING, cast
 
 import numpy as np
 
-from planner.memoize import kept_on
+from planner.memoize import get_or_make_on
 from planner.parallel.data import Job
 from planner.parallel.plan import flow_limit_bytes_per_s, host_cores
 from planner.servers.lowering import UNRANKED, replica_span, replica_step, schedule_step
@@ -226,7 +226,7 @@ def throughput_ceiling(
         return _StepDemand(least_s, host_s, update_s, down, up, float(by_server.max()))
 
     where = ("ceiling", exchange.servers, exchange.placement, site.hosts_parse)
-    asked = kept_on(computation, where, measure_demand)
+    asked = get_or_make_on(computation, where, measure_demand)
     alone = site.workers / asked.worker_s
     if not links:
         return computation.batch * alone

@@ -35,7 +35,7 @@ from planner.device.memory import USABLE, framework_bytes
 from planner.device.precision import optimizer_named
 from planner.errors import BadInput
 from planner.hardware import Hardware, Market, Network
-from planner.memoize import kept_on
+from planner.memoize import get_or_make_on
 from planner.model import BYTES_PER_ELEMENT
 from planner.parallel.collectives import Kind
 from planner.parallel.collectives.peers import peers_of
@@ -220,7 +220,7 @@ def lower_servers(exchange: ParameterServers, computation: Computation, site: Si
     if exchange.sums_inside(site):
         step = profile
         where = ("summed", id(step), site.fabric, site.devices, min(site.workers, site.devices))
-        profile = kept_on(computation, where, lambda: sum_inside_machines(step, site))
+        profile = get_or_make_on(computation, where, lambda: sum_inside_machines(step, site))
         cluster = add_fabric(cluster, site)
     return Case(profile=profile, cluster=cluster, policy=policy, mode=exchange.mode)
 
@@ -239,7 +239,7 @@ def schedule_step(exchange: ParameterServers, computation: Computation, site: Si
         return schedule(profile, policy, bandwidth_bytes_per_s=rate, seed=site.seed)
 
     where = ("schedule", exchange.servers, exchange.placement, policy, rate, site.seed)
-    ordered = kept_on(computation, where, order_transfers)
+    ordered = get_or_make_on(computation, where, order_transfers)
     return ordered.profile, ordered.policy
 
 
@@ -248,7 +248,7 @@ def replica_step(exchange: ParameterServers, computation: Computation, site: Sit
     # with one server a rule changes nothing but the parsing that its framework does
     where = ("step", exchange.servers, exchange.placement, site.hosts_parse)
 
-    profile = kept_on(
+    profile = get_or_make_on(
         computation,
         where,
         lambda: server_step(computation, exchange.servers, exchange.placement, on_host=site.hosts_parse),
@@ -258,7 +258,9 @@ def replica_step(exchange: ParameterServers, computation: Computation, site: Sit
         return profile
     from planner.servers.partition.replica import scale_profile
 
-    return kept_on(computation, (*where, site.hardware.name, span.cuts), lambda: scale_profile(profile, span))
+    return get_or_make_on(
+        computation, (*where, site.hardware.name, span.cuts), lambda: scale_profile(profile, span)
+    )
 
 
 def replica_span(exchange: ParameterServers, computation: Computation, site: Site) -> Span | None:
@@ -277,7 +279,7 @@ def replica_span(exchange: ParameterServers, computation: Computation, site: Sit
         alone = server_step(computation, 1, "greedy")
         return find_spans(network, worker, constants_for(worker, bandwidth_bytes_per_s=rate), alone, many)
 
-    spans = kept_on(computation, ("spans", worker.name, many, rate), search_spans)
+    spans = get_or_make_on(computation, ("spans", worker.name, many, rate), search_spans)
     servers = exchange.servers * (site.market.nic_bytes_per_s(exchange.machine(site)) or np.nan)
     return pick(spans, site.replicas, rate, servers)
 

@@ -15,7 +15,7 @@ from typing import Any, Literal
 
 from planner.errors import BadInput
 from planner.files.regular_file import shipped_folder
-from planner.files.tomlfile import TomlSource, read
+from planner.files.tomlfile import TomlSource, read_toml
 from planner.hardware import Device
 from planner.memoize import memoize
 from planner.model import AttentionShape, Layer, Model, Tensor
@@ -24,7 +24,7 @@ from planner.model.layers import kind_name
 from planner.model.layers.elementwise import BatchNorm
 from planner.model.layers.products import Linear
 from planner.model.layers.sequences import Attention, Embedding, Positions
-from planner.model.methods import USUAL_RANK, freeze, trained_by, training_of
+from planner.model.methods import USUAL_RANK, apply_training, freeze, method_settings
 from planner.model.netlist import build_model, read_model
 from planner.validation.row import DATA, count, figures
 from planner.validation.run import Row, has_flash_attention
@@ -59,7 +59,7 @@ class Dimensions:
 @memoize
 def transformer(of: Dimensions, tokens: int, name: str = "") -> Model:
     """Builds a decoder with the given dimensions, for samples of `tokens` tokens."""
-    base = read(shipped_folder("models") / f"{BASES[of.family]}.toml")
+    base = read_toml(shipped_folder("models") / f"{BASES[of.family]}.toml")
     values: dict[str, Any] = dict(base.data)
     inner = of.inner or 4 * of.hidden
     first, block, *rest = (dict(layer) for layer in values["layers"] if kind_name(Positions) not in layer)
@@ -115,7 +115,7 @@ def _read_network(name: str, path: Path) -> Model:
         values = tomllib.loads(text)
         return build_model(TomlSource(path, text, values), values, name)
 
-    if "config" in read(path).data:
+    if "config" in read_toml(path).data:
         return load_model(str(path))
 
     def base(name: str) -> Path | None:
@@ -133,7 +133,7 @@ def network_of(row: Row, inferred: list[str]) -> Model | str:
     rank = RANK.search(row["model"])
     if rank is None:
         inferred.append(f"rank {USUAL_RANK}")
-    return trained_by(model, training_of("lora", rank=int(rank[1]) if rank else USUAL_RANK))
+    return apply_training(model, method_settings("lora", rank=int(rank[1]) if rank else USUAL_RANK))
 
 
 def _whole_network(row: Row, inferred: list[str]) -> Model | str:
@@ -251,5 +251,5 @@ def device_named(name: str) -> Device | None:
 
 @memoize
 def _catalogue_devices() -> dict[str, Any]:
-    devices: dict[str, Any] = read(shipped_folder("hardware") / "devices.toml").data["devices"]
+    devices: dict[str, Any] = read_toml(shipped_folder("hardware") / "devices.toml").data["devices"]
     return devices

@@ -8,7 +8,7 @@ from planner import flags
 from planner.answers.scenario import merge_options, parse_request
 from planner.answers.sweep import read_sweep
 from planner.errors import BadInput
-from planner.flags import COUNTS, Flag, FlagSection, counts, duration_s, register
+from planner.flags import COUNTS, Flag, FlagSection, duration_s, parse_counts, register
 from planner.search.request import Request, model_of
 
 CONFIGS = Path(__file__).parents[2] / "configs"
@@ -19,13 +19,13 @@ CONFIGS = Path(__file__).parents[2] / "configs"
     [("4", (4,)), ("1,2,4", (1, 2, 4)), ("1-4", (1, 2, 3, 4)), ([8, 2], (2, 8)), ((1, "2-3"), (1, 2, 3))],
 )
 def test_counts(words, expected):
-    assert counts(words, "--workers") == expected
+    assert parse_counts(words, "--workers") == expected
 
 
 @pytest.mark.parametrize("words", ["0", "a", "4-1", "-3", "1.5", "1-99999"])
 def test_counts_refuse(words):
     with pytest.raises(BadInput, match="--workers"):
-        counts(words, "--workers")
+        parse_counts(words, "--workers")
 
 
 @pytest.mark.parametrize(("words", "seconds"), [("36h", 129600), ("90min", 5400), ("2d", 172800), (3, 10800)])

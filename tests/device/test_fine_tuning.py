@@ -20,7 +20,7 @@ from planner.hardware.catalog import load_hardware
 from planner.model import Model, chain_of, methods
 from planner.model.catalog import load_model
 from planner.model.layers import Kept, layers_with_gradient, workloads
-from planner.model.methods import METHODS, trained_by, training_of
+from planner.model.methods import METHODS, apply_training, method_settings
 from planner.parallel.data.fsdp import Sharded
 from planner.parallel.data.units import Unit
 from planner.parallel.plan import Site
@@ -31,7 +31,7 @@ A100 = load_hardware("p4d.24xlarge")
 
 
 def trained(method: str = "full", model: Model = LLAMA, **settings) -> Model:
-    return trained_by(model, training_of(method, **settings))
+    return apply_training(model, method_settings(method, **settings))
 
 
 def test_full_training_is_the_model_itself():
@@ -115,9 +115,9 @@ def test_dropout_saves_a_copy_and_a_mask_of_what_each_adapter_reads():
 @pytest.mark.parametrize("dropout", [-0.1, 1.0])
 def test_dropout_is_a_share_below_one(dropout):
     with pytest.raises(BadInput, match=r"--dropout is .*as 0\.05"):
-        training_of("lora", dropout=dropout)
+        method_settings("lora", dropout=dropout)
     with pytest.raises(BadInput, match="no setting of --train full"):
-        training_of("full", dropout=0.05)
+        method_settings("full", dropout=0.05)
 
 
 def test_ddp_reduces_adapter_gradients_alone():
@@ -179,7 +179,7 @@ def test_unknown_optimizer_is_refused_with_the_names():
 )
 def test_contradicting_settings_are_refused(settings, words):
     with pytest.raises(BadInput, match=words):
-        training_of(settings.pop("method"), **settings)
+        method_settings(settings.pop("method"), **settings)
 
 
 def test_targets_that_a_network_lacks_are_refused():
@@ -222,7 +222,7 @@ def test_method_is_one_file(norms):
     answer = planner.simulate("llama3-8b", hardware="g6e.xlarge", train="norms", batch=1)
     assert "norms" in answer.as_dict()["plan"]["model"]
     with pytest.raises(BadInput, match="--rank 4 is no setting of --train norms"):
-        training_of("norms", rank=4)
+        method_settings("norms", rank=4)
 
 
 def test_tensor_parallelism_of_frozen_networks_is_refused():

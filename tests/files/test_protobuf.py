@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from planner.files.protobuf import BYTES, FIXED32, FIXED64, VARINT, WireError, fields, text
+from planner.files.protobuf import BYTES, FIXED32, FIXED64, VARINT, WireError, decode_text, iterate_fields
 
 
 def varint(value: int) -> bytes:
@@ -24,7 +24,10 @@ def test_protobuf_round_trip_keeps_values(message):
             data += varint(number << 3 | VARINT) + varint(value)
         else:
             data += varint(number << 3 | BYTES) + varint(len(value)) + value
-    read = [(number, a if kind == VARINT else data[a:b]) for number, kind, a, b in fields(data, 0, len(data))]
+    read = [
+        (number, a if kind == VARINT else data[a:b])
+        for number, kind, a, b in iterate_fields(data, 0, len(data))
+    ]
     assert read == message
 
 
@@ -32,7 +35,7 @@ def test_fixed_fields_are_skipped_by_their_width():
     data = (
         varint(1 << 3 | FIXED64) + b"12345678" + varint(2 << 3 | FIXED32) + b"1234" + varint(3 << 3) + b"\x05"
     )
-    assert [(n, data[a:b] if b else a) for n, _, a, b in fields(data, 0, len(data))] == [
+    assert [(n, data[a:b] if b else a) for n, _, a, b in iterate_fields(data, 0, len(data))] == [
         (1, b"12345678"),
         (2, b"1234"),
         (3, 5),
@@ -54,9 +57,9 @@ def test_fixed_fields_are_skipped_by_their_width():
 )
 def test_broken_data_is_refused(data):
     with pytest.raises(WireError):
-        list(fields(data, 0, len(data)))
+        list(iterate_fields(data, 0, len(data)))
 
 
 def test_name_must_be_text():
     with pytest.raises(WireError, match="UTF-8"):
-        text(b"\xff\xfe", 0, 2)
+        decode_text(b"\xff\xfe", 0, 2)

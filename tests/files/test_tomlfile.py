@@ -8,7 +8,7 @@ import msgspec
 import pytest
 
 from planner.errors import BadInput
-from planner.files.tomlfile import decode, line_of, read
+from planner.files.tomlfile import decode, line_of, read_toml
 
 CHECKOUT = Path(__file__).parents[2]
 TEXT = """\
@@ -54,7 +54,7 @@ def test_line_of(at, line):
 
 @pytest.mark.parametrize("path", sorted((CHECKOUT / "models").glob("*.toml")), ids=lambda path: path.stem)
 def test_line_of_every_layer_of_the_catalogue(path):
-    source = read(path)
+    source = read_toml(path)
     lines = source.text.splitlines()
     if "config" in source.data:  # a network of a family is described by settings instead of layers
         for key, value in source.data["config"].items():
@@ -101,7 +101,7 @@ class Whole(msgspec.Struct, forbid_unknown_fields=True):
 def test_messages(tmp_path, text, said):
     path = tmp_path / "f.toml"
     path.write_text(text)
-    source = read(path)
+    source = read_toml(path)
     with pytest.raises(BadInput) as error:
         decode(source, source.data, Whole)
     assert str(error.value) == f"{path}{said}"

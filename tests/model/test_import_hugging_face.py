@@ -9,7 +9,7 @@ import pytest
 from planner.errors import BadInput
 from planner.model.catalog import load_model
 from planner.model.importers import format_toml, import_file
-from planner.model.importers.families import families
+from planner.model.importers.families import families_by_type
 
 sys.path.insert(0, str(Path(__file__).parents[2] / "benchmarks/fit"))
 
@@ -38,7 +38,7 @@ def test_every_tensor_is_that_of_the_library(tmp_path, name):
 
 
 def test_every_family_of_the_list_is_tried():
-    known = families("")
+    known = families_by_type("")
     types = (case["config"].get("model_type") or case["config"]["_class_name"] for case in CASES.values())
     tried = {known[kind] for kind in types}
     assert tried == {*known.values()} - {"gemma3"}, "gemma3 is gemma3_text inside another object"

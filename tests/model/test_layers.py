@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from planner.model import AttentionShape, Experts, Layer, Tensor
 from planner.model.catalog import load_model, model_names
-from planner.model.layers import KINDS, kept, kernel_kind, layer_workload, score_pairs, workloads
+from planner.model.layers import KINDS, kernel_kind, layer_activations, layer_workload, score_pairs, workloads
 
 sys.path.insert(0, str(Path(__file__).parents[2] / "benchmarks/fit"))
 DATA = Path(__file__).parents[1] / "data" / "models"
@@ -100,10 +100,10 @@ def test_attention_with_and_without_flash():
     assert (flash.backward.flops, plain.backward.flops) == (5120, 4096)
     assert flash.forward.moved_elements == 128 + 64
     assert plain.forward.moved_elements == 128 + 64 + 4 * 2 * 64  # scores written, normalised and read
-    assert kept(attention()).bytes(2) == 4 * 2 * 8
-    assert kept(attention(flash=False)).bytes(2) == 2 * 2 * 64
-    assert kept(attention(flash=False, dropout=True)).bytes(2) == (2 + 2 + 1) * 2 * 64
-    assert kept(attention(), flash=False) == kept(attention(flash=False))
+    assert layer_activations(attention()).bytes(2) == 4 * 2 * 8
+    assert layer_activations(attention(flash=False)).bytes(2) == 2 * 2 * 64
+    assert layer_activations(attention(flash=False, dropout=True)).bytes(2) == (2 + 2 + 1) * 2 * 64
+    assert layer_activations(attention(), flash=False) == layer_activations(attention(flash=False))
 
 
 def test_causal_mask_spares_half_and_the_count_does_not_say_so():

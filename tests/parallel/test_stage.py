@@ -62,7 +62,7 @@ def test_whole_replica_computes_what_its_layers_do() -> None:
 def test_full_recompute_computes_the_blocks_forward_again() -> None:
     model = load_model("gpt2")
     chain, once = chain_of(model), times(model, 2).forward_s
-    blocks = chain.summed(once)[chain.repeats].sum()
+    blocks = chain.sum_by_unit(once)[chain.repeats].sum()
     assert seconds(work(model, recompute="full"), RECOMPUTE) == pytest.approx(blocks)
     attention = sum(t for t, layer in zip(once, model.layers, strict=True) if layer.kind == "attention")
     assert seconds(work(model, recompute="attention"), RECOMPUTE) == pytest.approx(attention)
@@ -80,7 +80,7 @@ def test_stages_wait_as_long_as_the_schedule_says() -> None:
     model, micro = load_model("gpt2"), 8
     staged = work(model, pipeline=4)
     chain = chain_of(model)
-    each = chain.summed(times(model, 2).forward_s)
+    each = chain.sum_by_unit(times(model, 2).forward_s)
     stages = [each[a:b].sum() for a, b in pairwise(staged.schedule.ends)]
     sent = 1024 * 768 * 2 / 1e11
     whole = pipeline_s(stages, [2 * stage for stage in stages], micro, send_s=sent)

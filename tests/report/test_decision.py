@@ -101,8 +101,8 @@ def test_brief_notes_keep_prices_and_count_the_others(answer: Recommendation) ->
 
 def test_brief_notes_count_the_machines_that_were_left_out() -> None:
     left = [
-        LeftOut.because(["a", "b"], Reason(Verb.HAVE, "no price")),
-        LeftOut.because(["d", "e", "f", "g"], Reason(Verb.COST, "too much")),
+        LeftOut.for_reason(["a", "b"], Reason(Verb.HAVE, "no price")),
+        LeftOut.for_reason(["d", "e", "f", "g"], Reason(Verb.COST, "too much")),
     ]
     assert brief_notes([Note(Topic.PRICE, "a at $1.00/h."), *left])[0] == "a at $1.00/h; 6 machines left out."
 

@@ -274,11 +274,11 @@ def test_money_is_shown_with_as_many_digits_as_it_needs():
     ]  # fmt: skip
     assert [units.rate(value) for value in (21342, 1234.5, 100, 99.94)] == ["21,300", "1,230", "100", "99.9"]
     assert [units.money(value) for value in (999_999, float("inf"))] == ["999,999", "-"]
-    assert [units.listed(list("abcd"), most) for most in (1, 3, 4)] == [
+    assert [units.listing(list("abcd"), most) for most in (1, 3, 4)] == [
         "a and 3 more", "a, b, c and 1 more", "a, b, c and d",
     ]  # fmt: skip
     assert [units.ratio(value) for value in (0.42, 3.14, 12.3)] == ["0.42x", "3.1x", "12x"]
-    assert [units.signed(value) for value in (1240.0, -185.1)] == ["+1,240", "-185"]
+    assert [units.signed_rate(value) for value in (1240.0, -185.1)] == ["+1,240", "-185"]
     assert units.limit_usd(50.0) == "$50"
 
 

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from planner.errors import BadInput
 from planner.files.regular_file import write_file
-from planner.printable import plain_where_needed
+from planner.printable import enable_ascii_fallback
 from planner.report.output import Format, check_writable, emit, render
 from planner.report.page import Column, Table
 from planner.report.plan_rows import row_style
@@ -87,7 +87,7 @@ def test_stream_of_ascii_gets_the_nearest_characters_and_json_all_of_them(monkey
     def written(format):
         raw = io.BytesIO()
         stream = io.TextIOWrapper(raw, encoding="ascii")
-        plain_where_needed(stream)
+        enable_ascii_fallback(stream)
         monkeypatch.setattr("sys.stdout", stream)
         emit(Table([{"name": "\u00b15 \u2588 caf\u00e9 \U0001f600"}]), format)
         stream.flush()

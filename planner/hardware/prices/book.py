@@ -16,7 +16,7 @@ from datetime import date
 from pathlib import Path
 
 from planner.errors import BadInput
-from planner.files.regular_file import home, write_file
+from planner.files.regular_file import home_folder, write_file
 from planner.hardware import Hardware, Price, Source
 from planner.hardware.prices.formats import read_rows
 from planner.memoize import memoize
@@ -28,7 +28,7 @@ Prices = Mapping[str, Mapping[str, Price]]  # by machine of the catalogue, then 
 
 
 def folder() -> Path:
-    return home() / "prices"
+    return home_folder() / "prices"
 
 
 def save(provider: str, prices: Prices, as_of: date, source: str) -> Path:

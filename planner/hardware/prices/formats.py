@@ -25,7 +25,7 @@ from pathlib import Path
 import msgspec
 
 from planner.errors import BadInput
-from planner.files.regular_file import opened
+from planner.files.regular_file import open_regular_file
 from planner.files.tomlfile import check_name, from_json
 from planner.hardware import Hardware
 
@@ -128,7 +128,7 @@ def read_rows(path: Path, needed: Sequence[str], names: Sequence[str] | None = N
 
 def _open_text(path: Path) -> io.TextIOWrapper:
     """Open a price list as text; files larger than any published list are refused."""
-    file = opened(path)
+    file = open_regular_file(path)
     file.seek(0, io.SEEK_END)
     if file.tell() > LARGEST_BYTES:
         raise BadInput(f"{path}: larger than {LARGEST_BYTES // 2**20} MiB; no price list is")
@@ -369,7 +369,7 @@ def _read_aws(
 
 def _aws_products(path: Path) -> Iterator[tuple[_Product, Iterable[_Term], str]]:
     """Products of an AWS price list with their on-demand terms and the publication date."""
-    with opened(path) as file:
+    with open_regular_file(path) as file:
         data = file.read(LARGEST_JSON_BYTES + 1)
     if len(data) > LARGEST_JSON_BYTES:
         raise BadInput(f"{path}: larger than {LARGEST_JSON_BYTES // 2**20} MiB; take the list of one region")

@@ -11,7 +11,7 @@ from statistics import median
 from typing import Literal
 
 from planner.errors import BadInput, unknown_name
-from planner.files.regular_file import expanded, opened
+from planner.files.regular_file import expand_path, open_regular_file
 from planner.files.tomlfile import check_name
 from planner.hardware import Hardware, Price
 from planner.hardware.prices import book
@@ -39,7 +39,7 @@ FORMATS = (
 
 def detect_format(path: Path) -> PriceFormat | None:
     """Format of a price list, detected from its first bytes; None if unknown."""
-    with opened(path) as file:
+    with open_regular_file(path) as file:
         head = file.read(HEAD_BYTES)
     if head.lstrip()[:1] == b"{":
         keys = (b'"PriceList"', b'"products"', b'"offerCode"', b'"publicationDate"')
@@ -285,6 +285,6 @@ def prices_named(word: str, provider: str | None = None) -> Prices:
         machines = tuple(load(name) for name in hardware_names())
         chosen = machines if provider is None else filter_by_provider(machines, provider)
         return {machine.name: {price.region: price for price in machine.prices} for machine in chosen}
-    path = expanded(word)
+    path = expand_path(word)
     is_ours = detect_format(path) is None and set(book.COLUMNS) <= set(read_header(path))
     return book.read_file(path) if is_ours else read_list(path, provider).quotes

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from planner.errors import BadInput
-from planner.files.regular_file import expanded
+from planner.files.regular_file import expand_path
 from planner.files.tomlfile import TomlSource, toml_key, toml_value
 from planner.model import Model
 from planner.model.catalog import IMPORTED
@@ -80,7 +80,7 @@ def import_named(source: str, asked: ImportOptions) -> ImportedModel:
     """Import the network that a user names: a file, a folder, or a function of a module."""
     from planner.model.catalog import hub_config, is_hub_name
 
-    path = hub_config(source) if is_hub_name(source) else expanded(source)
+    path = hub_config(source) if is_hub_name(source) else expand_path(source)
     source = str(path) if is_hub_name(source) else source
     if path.is_dir() or source.endswith(IMPORTED):
         if not path.exists():
@@ -96,7 +96,7 @@ def import_named(source: str, asked: ImportOptions) -> ImportedModel:
             raise BadInput(f"--axis is for the open axes of an ONNX file, not for {source}")
         if asked.tokens and path.suffix == ".onnx":
             raise BadInput("--seq-length is for a config.json; an ONNX file has --axis NAME=SIZE")
-        return import_file(path, tokens=asked.tokens, shapes=_axes(asked.axes))
+        return import_file(path, tokens=asked.tokens, shapes=_parse_axes(asked.axes))
     if source.endswith(".toml"):
         raise BadInput(f"{source} is a model file already: give it to any command as --model {source}")
     if not _MODULE.fullmatch(source):
@@ -112,11 +112,15 @@ def import_named(source: str, asked: ImportOptions) -> ImportedModel:
         raise BadInput("a module of PyTorch is told its sizes with --input or --input-ids alone")
     from planner.model.importers.torch_module import import_module_function
 
-    shape = _shape(asked.input, "--input") if asked.input else _shape(asked.input_ids or "", "--input-ids")
+    shape = (
+        _parse_shape(asked.input, "--input")
+        if asked.input
+        else _parse_shape(asked.input_ids or "", "--input-ids")
+    )
     return import_module_function(source, shape, ids=asked.input_ids is not None, hooks=asked.hooks)
 
 
-def _shape(text: str, flag: str) -> tuple[int, ...]:
+def _parse_shape(text: str, flag: str) -> tuple[int, ...]:
     """Parse `32x3x224x224`."""
     parts = text.lower().split("x")
     if not all(part.isascii() and part.isdigit() and 0 < len(part) <= 9 for part in parts):
@@ -130,7 +134,7 @@ def _shape(text: str, flag: str) -> tuple[int, ...]:
     return shape
 
 
-def _axes(given: tuple[str, ...]) -> dict[str, int]:
+def _parse_axes(given: tuple[str, ...]) -> dict[str, int]:
     sizes = {}
     for text in given:
         name, _, size = text.partition("=")
@@ -148,13 +152,13 @@ def format_toml(values: dict[str, Any]) -> str:
     plain = {k: v for k, v in values.items() if k != "layers" and not isinstance(v, dict)}
     lines = [f"{toml_key(k)} = {toml_value(plain.pop(k))}" for k in _FIRST if k in plain]
     lines += [f"{toml_key(k)} = {toml_value(v)}" for k, v in plain.items()]
-    lines += ["", *_layers(values["layers"])]
+    lines += ["", *_layer_lines(values["layers"])]
     for name, table in values.items():
         if name == "blocks":
             for block, inside in table.items():
                 lines += ["", f"[blocks.{toml_key(block)}]"]
                 lines += [f"{toml_key(k)} = {toml_value(v)}" for k, v in inside.items() if k != "layers"]
-                lines += _layers(inside["layers"])
+                lines += _layer_lines(inside["layers"])
         elif isinstance(table, dict):
             lines += [
                 "",
@@ -164,5 +168,5 @@ def format_toml(values: dict[str, Any]) -> str:
     return "\n".join(lines) + "\n"
 
 
-def _layers(items: list[dict[str, Any]]) -> list[str]:
+def _layer_lines(items: list[dict[str, Any]]) -> list[str]:
     return ["layers = [", *(f"  {toml_value(item)}," for item in items), "]"]

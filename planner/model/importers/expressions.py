@@ -41,7 +41,7 @@ class ExpressionError(Exception):
 
 
 @memoize
-def parse(text: str) -> ast.expr:
+def parse_expression(text: str) -> ast.expr:
     """Parse an expression into a syntax tree."""
     if len(text) > LONGEST:
         raise ExpressionError(f"an expression of {len(text):,} characters; it has at most {LONGEST}")
@@ -54,20 +54,22 @@ def parse(text: str) -> ast.expr:
 def evaluate(text: str, look_up: Callable[[str], Any], functions: Mapping[str, Callable[..., Any]]) -> Any:
     """Evaluate an expression; `look_up` returns the value of a name, which may contain dots."""
     try:
-        return _value(parse(text), look_up, functions)
+        return _evaluate_node(parse_expression(text), look_up, functions)
     except (TypeError, ValueError, LookupError, ArithmeticError, AttributeError) as error:
         raise ExpressionError(f"{text!r}: {type(error).__name__}: {str(error)[:100]}") from None
 
 
-def _value(node: ast.expr, look_up: Callable[[str], Any], functions: Mapping[str, Callable[..., Any]]) -> Any:
+def _evaluate_node(
+    node: ast.expr, look_up: Callable[[str], Any], functions: Mapping[str, Callable[..., Any]]
+) -> Any:
     def inner(part: ast.expr) -> Any:
-        return _value(part, look_up, functions)
+        return _evaluate_node(part, look_up, functions)
 
     match node:
         case ast.Constant(value):
             return value
         case ast.Name() | ast.Attribute():
-            return look_up(_dotted(node))
+            return look_up(_dotted_name(node))
         case ast.BoolOp(op, parts):
             result: Any = None
             for part in parts:
@@ -83,7 +85,7 @@ def _value(node: ast.expr, look_up: Callable[[str], Any], functions: Mapping[str
             first, second = inner(left), inner(right)
             if isinstance(op, _NUMBERS_ONLY) and not (isinstance(first, int) and isinstance(second, int)):
                 raise TypeError("it multiplies and divides whole numbers")
-            return _apply_bounded(_OPERATORS[type(op)](first, second))
+            return _check_result_size(_OPERATORS[type(op)](first, second))
         case ast.Compare(left, [op], [right]):
             return _OPERATORS[type(op)](inner(left), inner(right))
         case ast.IfExp(test, yes, no):
@@ -97,7 +99,7 @@ def _value(node: ast.expr, look_up: Callable[[str], Any], functions: Mapping[str
     raise ExpressionError(f"{ast.unparse(node)!r} is no part of an expression")
 
 
-def _apply_bounded(result: Any) -> Any:
+def _check_result_size(result: Any) -> Any:
     """Apply an operator, unless its result would fill the memory."""
     if isinstance(result, int | float) and abs(result) > LARGEST:
         raise OverflowError("a number beyond 64 bits")
@@ -106,10 +108,10 @@ def _apply_bounded(result: Any) -> Any:
     return result
 
 
-def _dotted(node: ast.expr) -> str:
+def _dotted_name(node: ast.expr) -> str:
     match node:
         case ast.Name(name):
             return name
         case ast.Attribute(of, name):
-            return f"{_dotted(of)}.{name}"
+            return f"{_dotted_name(of)}.{name}"
     raise ExpressionError(f"{ast.unparse(node)!r} is no name")

@@ -28,7 +28,7 @@ import msgspec
 
 from planner.errors import BadInput
 from planner.files.regular_file import shipped_folder, user_folders
-from planner.files.tomlfile import decode, read
+from planner.files.tomlfile import decode, read_toml
 from planner.memoize import memoize
 from planner.model.importers.expressions import ExpressionError, evaluate
 from planner.printable import printable
@@ -87,12 +87,12 @@ def family_paths() -> dict[str, Path]:
 
 
 @memoize
-def families(_folders: str) -> dict[str, str]:
+def families_by_type(_folders: str) -> dict[str, str]:
     """Map each `model_type` to its family; cached per PLANNER_PATH."""
     by_type: dict[str, str] = {}
     for name, path in family_paths().items():
         if not name.startswith("_"):
-            source = read(path)
+            source = read_toml(path)
             types = decode(source, source.data.get("model_types", [name]), list[str], ["model_types"])
             by_type |= dict.fromkeys(types, name)
     return dict(sorted(by_type.items(), key=lambda entry: entry[0].lower()))
@@ -106,7 +106,7 @@ def load_family(name: str) -> Family:
     while current is not None:
         if current in descriptions or current not in paths:
             raise BadInput(f"{paths.get(name, name)}: base {current!r} is no other family")
-        source = read(paths[current])
+        source = read_toml(paths[current])
         descriptions[current] = decode(source, source.data, FamilyFile)
         current = descriptions[current].base
     files = list(descriptions.values())
@@ -123,7 +123,7 @@ def one_line(text: str) -> str:
     return printable(" ".join(text.split()))[:LONGEST_PROSE]
 
 
-def is_items(value: Any) -> TypeGuard[list[Item]]:
+def is_table_list(value: Any) -> TypeGuard[list[Item]]:
     """Whether a value is a list of tables, as lists of layers are."""
     return isinstance(value, list) and all(isinstance(entry, dict) for entry in value)
 
@@ -143,7 +143,7 @@ class Description:
         self.depth = self.evaluations = 0
         self.reads_index = False
         self.functions: dict[str, Callable[..., Any]] = {
-            "act": self.activation,
+            "act": self.activation_kind,
             "given": lambda name: self._find_key(name)[1] is not None,
             "len": len,
             "max": max,
@@ -154,44 +154,44 @@ class Description:
     def error(self, message: str) -> BadInput:
         return BadInput(f"{self.path}: {message}")
 
-    def file(self) -> dict[str, Any]:
+    def model_file(self) -> dict[str, Any]:
         """The values of a model file for this network."""
         tables = self.family.tables
         for condition, message in tables["refuse"].items():
-            if message and self.expression(condition, {}):
-                raise self.error(one_line(self._substitute(message, self._message_variables(message))))
-        file = {key: self.value(value, {}) for key, value in tables["file"].items() if key != "layers"}
+            if message and self.evaluate_expression(condition, {}):
+                raise self.error(one_line(self._substitute(message, self._variables_in(message))))
+        file = {key: self.evaluate(value, {}) for key, value in tables["file"].items() if key != "layers"}
         layers, length = tables["file"].get("layers"), file.get("sequence_length")
-        if not is_items(layers):
+        if not is_table_list(layers):
             raise BadInput(f"{self.family.path}: file.layers: a list of layers, each a table, is missing")
         if not isinstance(length, int | None) or isinstance(length, bool):
             raise BadInput(f"{self.family.path}: file.sequence_length: {length!r:.40} is no whole number")
-        file["layers"] = self.items(layers, {})
+        file["layers"] = self.expand_layers(layers, {})
         for key in ("tensors", "defaults", "inputs"):
-            if table := {name: self.value(value, {}) for name, value in tables[key].items()}:
+            if table := {name: self.evaluate(value, {}) for name, value in tables[key].items()}:
                 file[key] = table
         file["blocks"] = {name: {"layers": layers} for name, layers in self.blocks.items()}
         for condition, message in tables["notes"].items():
-            if self.expression(condition, {}):
-                self.notes.append(one_line(self._substitute(message, self._message_variables(message))))
+            if self.evaluate_expression(condition, {}):
+                self.notes.append(one_line(self._substitute(message, self._variables_in(message))))
         return {key: value for key, value in file.items() if value is not None}
 
-    def items(self, entries: list[Item], local: Locals) -> list[Item]:
+    def expand_layers(self, entries: list[Item], local: Locals) -> list[Item]:
         """Expand a list of layers, with the blocks that it uses."""
         out: list[Item] = []
         for entry in entries:
             keys = dict(entry)
-            if "if" in keys and not self.expression(keys.pop("if"), local):
+            if "if" in keys and not self.evaluate_expression(keys.pop("if"), local):
                 continue
             if "use" in keys:
-                name = self.value(keys.pop("use"), local)
-                inner = {**local, **{key: self.value(value, local) for key, value in keys.items()}}
-                with self._limit_nesting():
-                    out += self.items(self._block(name), inner)
+                name = self.evaluate(keys.pop("use"), local)
+                inner = {**local, **{key: self.evaluate(value, local) for key, value in keys.items()}}
+                with self._count_evaluation():
+                    out += self.expand_layers(self._block_layers(name), inner)
             elif "block" in keys:
-                out += self._repeat_block(keys, local)
+                out += self._repeated_uses(keys, local)
             else:
-                item = {key: self.value(value, local) for key, value in keys.items()}
+                item = {key: self.evaluate(value, local) for key, value in keys.items()}
                 if "kind" in item:
                     kind = item.pop("kind")
                     if not isinstance(kind, str):
@@ -200,19 +200,19 @@ class Description:
                 out.append({key: value for key, value in item.items() if value not in (None, [])})
         return out
 
-    def _repeat_block(self, use: Item, local: Locals) -> list[Item]:
+    def _repeated_uses(self, use: Item, local: Locals) -> list[Item]:
         """Uses of the model file's blocks, one for each run of equal ones."""
-        given = {key: self.value(value, local) for key, value in use.items()}
+        given = {key: self.evaluate(value, local) for key, value in use.items()}
         block, repeat, label = given.pop("block"), given.pop("repeat", None), given.pop("name", None)
         if not isinstance(label, str):
             raise self.error(f"{block}: name = {label!r:.60}; a repeated block needs a name")
         if not isinstance(repeat, int) or not 0 <= repeat <= MOST_LAYERS:
             raise self.error(f"{block}: repeat = {repeat!r:.60}; it is a whole number to {MOST_LAYERS:,}")
-        entries, variants = self._block(block), []
+        entries, variants = self._block_layers(block), []
         for index in range(repeat):
             self.reads_index = False
-            with self._limit_nesting():
-                layers = self.items(entries, {**local, **given, "i": index})
+            with self._count_evaluation():
+                layers = self.expand_layers(entries, {**local, **given, "i": index})
             variants.append(self._add_variant(block, layers))
             if not self.reads_index:
                 variants *= repeat
@@ -231,26 +231,30 @@ class Description:
         self.blocks[name] = layers
         return name
 
-    def _block(self, name: str) -> list[Item]:
+    def _block_layers(self, name: str) -> list[Item]:
         if not isinstance(name, str) or name not in self.family.tables["blocks"]:
             raise BadInput(f"{self.family.path}: there is no block {name!r}")
         layers: list[Item] = self.family.tables["blocks"][name]
         return layers
 
-    def value(self, given: Any, local: Locals) -> Any:
+    def evaluate(self, given: Any, local: Locals) -> Any:
         """Evaluate the expressions in a value."""
         if isinstance(given, str):
             is_expression = given.startswith("= ")
-            return self.expression(given[2:], local) if is_expression else self._substitute(given, local)
+            return (
+                self.evaluate_expression(given[2:], local)
+                if is_expression
+                else self._substitute(given, local)
+            )
         if isinstance(given, list):
-            return [value for entry in given if (value := self.value(entry, local)) is not None]
+            return [value for entry in given if (value := self.evaluate(entry, local)) is not None]
         if isinstance(given, dict):
-            return {key: self.value(entry, local) for key, entry in given.items()}
+            return {key: self.evaluate(entry, local) for key, entry in given.items()}
         return given
 
-    def expression(self, text: str, local: Locals) -> Any:
+    def evaluate_expression(self, text: str, local: Locals) -> Any:
         try:
-            with self._limit_nesting():
+            with self._count_evaluation():
                 return evaluate(text, lambda name: self.look_up(name, local), self.functions)
         except ExpressionError as error:
             raise self.error(f"{self.family.path.name}: {error}") from None
@@ -262,7 +266,7 @@ class Description:
             return local[name]
         tables = self.family.tables
         if name in tables["values"]:
-            return self.expression(tables["values"][name], local)
+            return self.evaluate_expression(tables["values"][name], local)
         if name not in tables["config"]:
             raise ExpressionError(f"nothing is called {name!r}")
         if name not in self.keys:
@@ -270,7 +274,7 @@ class Description:
         return self.keys[name]
 
     @contextmanager
-    def _limit_nesting(self) -> Iterator[None]:
+    def _count_evaluation(self) -> Iterator[None]:
         self.depth += 1
         self.evaluations += 1
         if self.depth > MOST_NESTED:
@@ -280,19 +284,19 @@ class Description:
         yield
         self.depth -= 1
 
-    def _message_variables(self, message: str) -> Locals:
+    def _variables_in(self, message: str) -> Locals:
         return {name: self.look_up(name, {}) for name in re.findall(r"\{(\w+)\}", message)}
 
     @staticmethod
     def _substitute(text: str, local: Locals) -> str:
         """Substitute a block's variables in a text; `{i}`, `{layer}` and the like stay."""
 
-        def of(match: re.Match[str]) -> str:
+        def substitute(match: re.Match[str]) -> str:
             return str(local[match[1]]) if match[1] in local and match[1] != "i" else match[0]
 
-        return re.sub(r"\{(\w+)\}", of, text)
+        return re.sub(r"\{(\w+)\}", substitute, text)
 
-    def activation(self, word: str) -> str:
+    def activation_kind(self, word: str) -> str:
         """The layer kind of an activation: relu, gelu, silu, tanh or sigmoid."""
         known = word.lower()
         if "gelu" in known:
@@ -329,7 +333,7 @@ class Description:
         elif isinstance(default, str):
             if raw is not None and default == "''":
                 return self._validate(key, raw, "")
-            default = self.expression(default, {})
+            default = self.evaluate_expression(default, {})
         return default if raw is None else self._validate(key, raw, default)
 
     def _validate(self, name: str, raw: Any, like: Any) -> Any:

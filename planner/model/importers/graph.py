@@ -58,9 +58,9 @@ class OperatorGraph:
     counts: dict[str, int] = field(default_factory=dict)  # by name, the last number behind it
     owners: dict[str, str] = field(default_factory=dict)  # by tensor, the layer whose first tensor it is
 
-    def add(self, kind: type[Kind], value: Any, name: str, shape: Shape, /, **keys: Any) -> Value:
+    def add_layer(self, kind: type[Kind], value: Any, name: str, shape: Shape, /, **keys: Any) -> Value:
         """Add a layer of this kind under a unique name."""
-        name = self.unique(name)
+        name = self.unique_name(name)
         unit = _UNIT.match(f"{name}.")
         given = {key.rstrip("_"): one for key, one in keys.items() if one is not None}
         self.layers.append(
@@ -68,7 +68,7 @@ class OperatorGraph:
         )
         return Value(name, shape)
 
-    def unique(self, name: str) -> str:
+    def unique_name(self, name: str) -> str:
         name = (
             "".join(c if c.isprintable() else "_" for c in name)[:LONGEST_NAME].replace("/", ".") or "layer"
         )
@@ -80,16 +80,16 @@ class OperatorGraph:
         self.taken.add(unique)
         return unique
 
-    def view(self, value: Value, shape: Shape) -> Value:
+    def add_view(self, value: Value, shape: Shape) -> Value:
         """Return a value in another shape, through a `view` where the shapes differ."""
         if value.shape == shape:
             return value
-        return self.add(View, list(shape), f"{value.layer}.view", shape, from_=value.layer)
+        return self.add_layer(View, list(shape), f"{value.layer}.view", shape, from_=value.layer)
 
-    def unary(self, kind: type[Kind], value: Value, name: str) -> Value:
-        return self.add(kind, True, name, value.shape, from_=value.layer)
+    def add_unary(self, kind: type[Kind], value: Value, name: str) -> Value:
+        return self.add_layer(kind, True, name, value.shape, from_=value.layer)
 
-    def other(
+    def add_other(
         self,
         operator: str,
         reads: list[Value],
@@ -102,7 +102,7 @@ class OperatorGraph:
         """Add an operator that moves data; `known`: it is known to do no more."""
         if not known:
             self.unknown[operator] += 1
-            self.hidden_flops += _possible_flops(
+            self.hidden_flops += _hidden_flops_bound(
                 [*(value.shape for value in reads), *tensors.values()], shape
             )
         fresh = {name: list(size) for name, size in tensors.items() if name not in self.owners}
@@ -110,11 +110,11 @@ class OperatorGraph:
             self.owners[tensor] = ""
         sources = [value.layer for value in reads] or ["input"]
         size = list(shape) or [1]
-        return self.add(
+        return self.add_layer(
             Other, operator[:100], name, tuple(size), reads=sources, shape=size, tensors=fresh or None
         )
 
-    def linear(
+    def add_linear(
         self, value: Value, weight: tuple[str, Shape], bias: str | None, transposed: bool, name: str
     ) -> Value:
         """Add a linear layer over the last axis, with its own weights or tied to another layer's."""
@@ -122,10 +122,10 @@ class OperatorGraph:
         outputs = size[1] if transposed else size[0]
         owner = self.owners.get(tensor)
         if owner == "":
-            return self.product(value, (*value.shape[:-1], outputs), value.shape[-1], name)
+            return self.add_product(value, (*value.shape[:-1], outputs), value.shape[-1], name)
         if bias is not None and self.owners.setdefault(bias, name) != name:
             bias = None  # added there, too, but counted once
-        made = self.add(
+        made = self.add_layer(
             Linear,
             outputs,
             name,
@@ -133,18 +133,20 @@ class OperatorGraph:
             from_=value.layer,
             transposed=transposed or None,
             tied=owner,
-            weights=None if owner else self.template(tensor, name),
-            biases=None if bias is None else self.template(bias, name),
+            weights=None if owner else self.name_template(tensor, name),
+            biases=None if bias is None else self.name_template(bias, name),
             bias=None if bias else False,
         )
         self.owners.setdefault(tensor, made.layer)
         return made
 
-    def product(self, value: Value, shape: Shape, depth: int, name: str) -> Value:
+    def add_product(self, value: Value, shape: Shape, depth: int, name: str) -> Value:
         """Add a product with another layer's weights, where that layer cannot share them."""
-        return self.add(Product, [value.layer, value.layer], name, shape, shape=list(shape), depth=depth)
+        return self.add_layer(
+            Product, [value.layer, value.layer], name, shape, shape=list(shape), depth=depth
+        )
 
-    def convolution(
+    def add_convolution(
         self,
         source: Value,
         weight: tuple[str, Shape],
@@ -159,19 +161,19 @@ class OperatorGraph:
         """Add a convolution; None where no padding gives its output. `padding` None: its sides differ."""
         tensor, (channels, depth, *kernel) = weight
         if tensor in self.owners:
-            return self.product(source, out, depth * math.prod(kernel), name)
+            return self.add_product(source, out, depth * math.prod(kernel), name)
         around = fitting_padding(source.shape, out, kernel, stride, padding)
         if around is None:
             return None
         self.owners |= dict.fromkeys((tensor, bias) if bias else (tensor,), "")
         keys: dict[str, Any] = {"kernel": shorten(kernel), "stride": shorten(stride), "padding": around}
         keys |= {"bias": True if bias else None, "from_": source.layer}
-        keys["weights"] = self.template(tensor, name)
+        keys["weights"] = self.name_template(tensor, name)
         if groups == source.shape[2] > 1 and channels % groups == 0:
-            return self.add(Depthwise, channels // groups, name, out, **keys)
-        return self.add(Conv, channels, name, out, groups=groups if groups > 1 else None, **keys)
+            return self.add_layer(Depthwise, channels // groups, name, out, **keys)
+        return self.add_layer(Conv, channels, name, out, groups=groups if groups > 1 else None, **keys)
 
-    def pool(
+    def add_pool(
         self,
         kind: type[Kind],
         source: Value,
@@ -186,21 +188,21 @@ class OperatorGraph:
         if not isinstance(fitting_padding(source.shape, out, kernel, stride, padding), int):
             return None
         keys = {"stride": shorten(stride), "padding": padding, "from_": source.layer}
-        return self.add(kind, shorten(kernel), name, out, **keys)
+        return self.add_layer(kind, shorten(kernel), name, out, **keys)
 
-    def embedding(self, tokens: Value, table: tuple[str, Shape], name: str) -> Value | None:
+    def add_embedding(self, tokens: Value, table: tuple[str, Shape], name: str) -> Value | None:
         """Add an embedding of tokens; None where another kind of layer owns its table."""
         tensor, (rows, features) = table
         owner = self.owners.get(tensor)
         if owner == "" or len(tokens.shape) != 1:
             return None
         keys = {"features": features, "from_": tokens.layer, "tied": owner}
-        keys["weights"] = None if owner else self.template(tensor, name)
-        made = self.add(Embedding, rows, name, (*tokens.shape, features), **keys)
+        keys["weights"] = None if owner else self.name_template(tensor, name)
+        made = self.add_layer(Embedding, rows, name, (*tokens.shape, features), **keys)
         self.owners.setdefault(tensor, made.layer)
         return made
 
-    def template(self, tensor: str, name: str) -> str | None:
+    def name_template(self, tensor: str, name: str) -> str | None:
         """The template of a tensor's name; None if it is the default one."""
         return None if tensor in (f"{name}.weight", f"{name}.bias") else tensor
 
@@ -208,9 +210,9 @@ class OperatorGraph:
         """Append a loss, if there is none."""
         losses = {kind_name(CrossEntropy), kind_name(Softmax)}
         if not any(losses & layer.keys() for layer in self.layers[-2:]):
-            self.unary(CrossEntropy if text else Softmax, value, "loss")
+            self.add_unary(CrossEntropy if text else Softmax, value, "loss")
 
-    def values(self, inputs: dict[str, Any], description: str, source: str) -> dict[str, Any]:
+    def model_file_values(self, inputs: dict[str, Any], description: str, source: str) -> dict[str, Any]:
         """The values of a model file with this graph."""
         return {
             "description": description,
@@ -227,7 +229,7 @@ class OperatorGraph:
             },
         }
 
-    def unknown_notes(self, model: Model) -> list[str]:
+    def notes_on_unknown(self, model: Model) -> list[str]:
         """Notes about unknown operators and their share of the data moved."""
         if not self.unknown:
             return ["every operator is known"]
@@ -245,7 +247,7 @@ class OperatorGraph:
         return notes
 
 
-def _possible_flops(operands: list[Shape], output: Shape) -> float:
+def _hidden_flops_bound(operands: list[Shape], output: Shape) -> float:
     """FLOPs of an operator if it were the matrix product of its two largest operands.
 
     With A of m x k, B of k x n and C of m x n these are 2 m k n = 2 sqrt(|A| |B| |C|).
@@ -293,16 +295,16 @@ def channels_last(shape: Shape) -> Shape:
 _OPERATORS = tomllib.loads((files("planner.model.importers") / "operators.toml").read_text("utf-8"))
 
 
-def _operators(framework: str, group: str) -> frozenset[str]:
+def _operator_names(framework: str, group: str) -> frozenset[str]:
     return frozenset(_OPERATORS[framework][group].split())
 
 
-def _activations(framework: str) -> dict[str, type[Kind]]:
+def _activation_kinds(framework: str) -> dict[str, type[Kind]]:
     groups = _OPERATORS[framework]["activations"].items()
     return {name: KINDS[kind] for kind, names in groups for name in names.split()}
 
 
-TORCH_VIEWS, TORCH_SAME = _operators("torch", "views"), _operators("torch", "same")
-TORCH_MOVING, TORCH_ACTIVATIONS = _operators("torch", "moving"), _activations("torch")
-ONNX_VIEWS, ONNX_MOVING = _operators("onnx", "views"), _operators("onnx", "moving")
-ONNX_ACTIVATIONS, MODULE_ACTIVATIONS = _activations("onnx"), _activations("modules")
+TORCH_VIEWS, TORCH_SAME = _operator_names("torch", "views"), _operator_names("torch", "same")
+TORCH_MOVING, TORCH_ACTIVATIONS = _operator_names("torch", "moving"), _activation_kinds("torch")
+ONNX_VIEWS, ONNX_MOVING = _operator_names("onnx", "views"), _operator_names("onnx", "moving")
+ONNX_ACTIVATIONS, MODULE_ACTIVATIONS = _activation_kinds("onnx"), _activation_kinds("modules")

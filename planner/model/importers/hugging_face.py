@@ -15,12 +15,12 @@ from pathlib import Path
 from typing import Any
 
 from planner.errors import BadInput, unknown_name
-from planner.files.regular_file import opened
+from planner.files.regular_file import open_regular_file
 from planner.files.tomlfile import LONGEST_OP_NAME, TomlSource, check_names
 from planner.model import Model
 from planner.model.catalog import hub_name
 from planner.model.importers import TORCH_NAMES, ImportedModel, build_imported
-from planner.model.importers.families import Description, families, load_family
+from planner.model.importers.families import Description, families_by_type, load_family
 from planner.model.netlist import build_model
 
 LONGEST = 8192  # tokens; configurations state the longest context, which is rarely trained on
@@ -58,7 +58,7 @@ def read_settings(source: TomlSource) -> Model:
 
 def known_types() -> dict[str, str]:
     """Map each known `model_type` to its family."""
-    return families(os.environ.get("PLANNER_PATH", ""))
+    return families_by_type(os.environ.get("PLANNER_PATH", ""))
 
 
 def model_file_values(
@@ -76,7 +76,7 @@ def model_file_values(
     network = Description(family, path, values)
     file: dict[str, Any] = {"description": f"{kind}: {family.description}", "source": str(path)}
     file |= {"layout": "torch", "separator": ".", "default_precision": _stored_precision(values)}
-    given = network.file()
+    given = network.model_file()
     file["default_batch"] = 32 if "input" in given else 1
     if longest := given.pop("sequence_length", None):
         file["sequence_length"] = tokens or min(longest, LONGEST)
@@ -93,7 +93,7 @@ def model_file_values(
 def read_json(path: Path) -> dict[str, Any]:
     """Read a file with one JSON object."""
     try:
-        with opened(path) as file:
+        with open_regular_file(path) as file:
             data = file.read(LARGEST_FILE_BYTES + 1)
         if len(data) > LARGEST_FILE_BYTES:
             raise BadInput(f"{path}: larger than 10 MB; a config.json is not")
@@ -168,7 +168,7 @@ def _compare_weights(folder: Path, model: Model) -> list[str]:
 def read_header(path: Path) -> dict[str, tuple[int, ...] | None]:
     """Read names and shapes of the tensors in a safetensors file, and nothing else."""
     try:
-        with opened(path) as file:
+        with open_regular_file(path) as file:
             size = int.from_bytes(file.read(8), "little")
             if not 2 <= size <= LARGEST_HEADER_BYTES:
                 raise BadInput(f"{path}: no safetensors file: its header would have {size:,} bytes")

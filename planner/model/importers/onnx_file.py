@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from planner.errors import BadInput
-from planner.files.regular_file import opened
+from planner.files.regular_file import open_regular_file
 from planner.model.importers import ImportedModel, build_imported
 from planner.model.importers.graph import (
     ONNX_ACTIVATIONS,
@@ -29,23 +29,23 @@ from planner.model.layers.products import Product
 
 def import_onnx(path: Path, axes: dict[str, int]) -> ImportedModel:
     """Import an ONNX file; `axes` are sizes for its open axes."""
-    onnx = _library()
-    with opened(path):
+    onnx = _import_onnx_library()
+    with open_regular_file(path):
         pass  # reported like every system error
     reading = _Reading(path, onnx.load_model_from_string(infer_shapes(path, axes)))
     try:
-        graph, given = reading.lowered()
+        graph, given = reading.lower_graph()
     except (ValueError, TypeError, IndexError, KeyError, AttributeError, ZeroDivisionError) as error:
         raise BadInput(
             f"{path}: no graph that can be read: {type(error).__name__}: {str(error)[:120]}"
         ) from error
     name = "".join(c for c in path.stem if c.isalnum() or c in "-_.")[:80] or "net"
-    values = graph.values(given, "from ONNX", str(path))
+    values = graph.model_file_values(given, "from ONNX", str(path))
     imported = build_imported(path, values, name, [])
-    return ImportedModel(values, imported.model, tuple(graph.unknown_notes(imported.model)))
+    return ImportedModel(values, imported.model, tuple(graph.notes_on_unknown(imported.model)))
 
 
-def _library() -> Any:
+def _import_onnx_library() -> Any:
     try:
         import onnx
     except ImportError as error:
@@ -53,6 +53,7 @@ def _library() -> Any:
     return onnx
 
 
+Shapes = dict[str, Shape]
 PLAIN = ("Transpose", "Identity", "Cast")
 
 
@@ -71,14 +72,14 @@ class _Reading:
         self.made_of: dict[str, Held] = {name: Held({name: size}) for name, size in self.tensors.items()}
         self.batch = 1
 
-    def shape(self, name: str) -> Shape:
+    def sample_shape(self, name: str) -> Shape:
         if name not in self.raw:
             raise BadInput(
                 f"{self.path}: the shape of {name[:60]!r} is not known, even after shape inference"
             )
         return without_batch(self.raw[name], self.batch)
 
-    def lowered(self) -> tuple[OperatorGraph, dict[str, Any]]:
+    def lower_graph(self) -> tuple[OperatorGraph, dict[str, Any]]:
         inputs = [value for value in self.proto.input if value.name not in self.tensors]
         if not inputs or not self.proto.node:
             raise BadInput(f"{self.path}: a graph without inputs or without nodes is no network")
@@ -100,7 +101,7 @@ class _Reading:
         self.known[first.name] = value
         last = value
         for node in self.proto.node:
-            made = self.node(node)
+            made = self.lower_node(node)
             if made is not None:
                 self.known[node.output[0]] = last = made
                 for more in node.output[1:]:
@@ -109,7 +110,7 @@ class _Reading:
         self.graph.append_loss(last, text=text and len(last.shape) == 2)
         return self.graph, given
 
-    def node(self, node: Any) -> Value | None:
+    def lower_node(self, node: Any) -> Value | None:
         data = [self.known[name] for name in node.input if name in self.known]
         sources = [self.made_of[name] for name in node.input if name in self.made_of]
         held = {name: size for source in sources for name, size in source.tensors.items()}
@@ -119,23 +120,23 @@ class _Reading:
                 turned = sources[0].transposed != (node.op_type == "Transpose")
                 self.made_of |= dict.fromkeys(node.output, Held(held, turned, plain))
             return None
-        name = self.name(node, held)
+        name = self.layer_name(node, held)
         lower = LOWERED.get(node.op_type)
         if lower is not None:
             made = lower(self, node, data, held, name)
             if made is not None:
                 return made
         if node.op_type in ONNX_ACTIVATIONS:
-            return self.graph.unary(ONNX_ACTIVATIONS[node.op_type], data[0], name)
-        out = self.shape(node.output[0])
+            return self.graph.add_unary(ONNX_ACTIVATIONS[node.op_type], data[0], name)
+        out = self.sample_shape(node.output[0])
         if node.op_type in ONNX_VIEWS:
             same = math.prod(out) == math.prod(data[0].shape) and channels_last(out) == data[0].shape
-            return data[0] if same else self.graph.view(data[0], out)
+            return data[0] if same else self.graph.add_view(data[0], out)
         weights = held if node.op_type not in ("Resize", "Pad") else {}
         trained = {name: size for name, size in weights.items() if size}
-        return self.graph.other(node.op_type, data, name, out, trained, known=node.op_type in ONNX_MOVING)
+        return self.graph.add_other(node.op_type, data, name, out, trained, known=node.op_type in ONNX_MOVING)
 
-    def weight(self, node: Any, index: int) -> tuple[str, Shape, bool] | None:
+    def weight_input(self, node: Any, index: int) -> tuple[str, Shape, bool] | None:
         """The parameter that a node reads unchanged, its shape, and whether transposed; None if there is
         none."""
         held = self.made_of.get(node.input[index]) if len(node.input) > index else None
@@ -144,7 +145,7 @@ class _Reading:
         ((tensor, size),) = held.tensors.items()
         return tensor, size, held.transposed
 
-    def name(self, node: Any, held: dict[str, Shape]) -> str:
+    def layer_name(self, node: Any, held: Shapes) -> str:
         """Name a layer by the module of its weights, or else by its node."""
         first = next(iter(held), "")
         if first.endswith((".weight", ".bias")):
@@ -158,12 +159,12 @@ class _Reading:
         ]
         return ".".join(kept)
 
-    def padding(self, node: Any) -> int | None:
+    def uniform_padding(self, node: Any) -> int | None:
         """The padding of a window; None where its sides differ."""
-        pads = self.attribute(node, "pads", [0, 0, 0, 0])
+        pads = self.attribute_value(node, "pads", [0, 0, 0, 0])
         return pads[0] if len(set(pads)) == 1 else None
 
-    def attribute(self, node: Any, name: str, default: Any) -> Any:
+    def attribute_value(self, node: Any, name: str, default: Any) -> Any:
         for attribute in node.attribute:
             if attribute.name == name:
                 return (
@@ -176,114 +177,117 @@ class _Reading:
         return default
 
 
-def _conv(at: _Reading, node: Any, data: list[Value], held: dict[str, Shape], name: str) -> Value | None:
-    given, out = at.weight(node, 1), at.shape(node.output[0])
+Lowering = Callable[[_Reading, Any, list[Value], Shapes, str], Value | None]
+
+
+def _lower_conv(at: _Reading, node: Any, data: list[Value], held: Shapes, name: str) -> Value | None:
+    given, out = at.weight_input(node, 1), at.sample_shape(node.output[0])
     if given is None or given[2] or len(given[1]) != 4 or len(out) != 3:
         return None
-    return at.graph.convolution(
-        at.graph.view(data[0], channels_last(at.shape(node.input[0]))),
+    return at.graph.add_convolution(
+        at.graph.add_view(data[0], channels_last(at.sample_shape(node.input[0]))),
         given[:2],
         channels_last(out),
-        stride=at.attribute(node, "strides", [1, 1]),
-        padding=at.padding(node),
-        groups=at.attribute(node, "group", 1),
+        stride=at.attribute_value(node, "strides", [1, 1]),
+        padding=at.uniform_padding(node),
+        groups=at.attribute_value(node, "group", 1),
         bias=node.input[2] if len(node.input) > 2 else None,
         name=name,
     )
 
 
-def _gemm(at: _Reading, node: Any, data: list[Value], held: dict[str, Shape], name: str) -> Value | None:
-    given = at.weight(node, 1)
+def _lower_gemm(at: _Reading, node: Any, data: list[Value], held: Shapes, name: str) -> Value | None:
+    given = at.weight_input(node, 1)
     if given is None or len(given[1]) != 2:
         return None
-    transposed = given[2] == bool(at.attribute(node, "transB", 0))
-    source = at.graph.view(data[0], at.shape(node.input[0]))
-    bias = at.weight(node, 2)
-    return at.graph.linear(source, given[:2], bias and bias[0], transposed, name)
+    transposed = given[2] == bool(at.attribute_value(node, "transB", 0))
+    source = at.graph.add_view(data[0], at.sample_shape(node.input[0]))
+    bias = at.weight_input(node, 2)
+    return at.graph.add_linear(source, given[:2], bias and bias[0], transposed, name)
 
 
-def _matmul(at: _Reading, node: Any, data: list[Value], held: dict[str, Shape], name: str) -> Value | None:
-    out = at.shape(node.output[0])
+def _lower_matmul(at: _Reading, node: Any, data: list[Value], held: Shapes, name: str) -> Value | None:
+    out = at.sample_shape(node.output[0])
     if len(data) == 2:
-        depth = at.shape(node.input[0])[-1]
+        depth = at.sample_shape(node.input[0])[-1]
         keys = {"shape": list(out), "depth": depth}
-        return at.graph.add(Product, [value.layer for value in data], name, out, **keys)
-    given = at.weight(node, 1)
+        return at.graph.add_layer(Product, [value.layer for value in data], name, out, **keys)
+    given = at.weight_input(node, 1)
     if given is None or len(given[1]) != 2:
         return None
-    source = at.graph.view(data[0], at.shape(node.input[0]))
-    return at.graph.linear(source, given[:2], None, not given[2], name)
+    source = at.graph.add_view(data[0], at.sample_shape(node.input[0]))
+    return at.graph.add_linear(source, given[:2], None, not given[2], name)
 
 
-def _norm(kind: type[Kind]) -> Callable[[_Reading, Any, list[Value], dict[str, Shape], str], Value | None]:
-    def lower(at: _Reading, node: Any, data: list[Value], held: dict[str, Shape], name: str) -> Value | None:
+def _norm_lowering(kind: type[Kind]) -> Lowering:
+    def lower(at: _Reading, node: Any, data: list[Value], held: Shapes, name: str) -> Value | None:
         size = held.get(node.input[1]) if len(node.input) > 1 else None
         if size is None or data[0].shape[-1:] != size or node.input[1] in at.graph.owners:
             return None
         if node.input[1] != f"{name}.weight":
             return None
         at.graph.owners |= dict.fromkeys(held, "")  # its bias, and its statistics, which are not trained
-        return at.graph.add(kind, True, name, data[0].shape, from_=data[0].layer)
+        return at.graph.add_layer(kind, True, name, data[0].shape, from_=data[0].layer)
 
     return lower
 
 
-def _add(at: _Reading, node: Any, data: list[Value], held: dict[str, Shape], name: str) -> Value | None:
+def _lower_add(at: _Reading, node: Any, data: list[Value], held: Shapes, name: str) -> Value | None:
     if len(data) != 2 or math.prod(data[0].shape) != math.prod(data[1].shape):
         return None
-    second = at.graph.view(data[1], data[0].shape)
-    return at.graph.add(Add, [data[0].layer, second.layer], name, data[0].shape)
+    second = at.graph.add_view(data[1], data[0].shape)
+    return at.graph.add_layer(Add, [data[0].layer, second.layer], name, data[0].shape)
 
 
-def _mul(at: _Reading, node: Any, data: list[Value], held: dict[str, Shape], name: str) -> Value | None:
+def _lower_mul(at: _Reading, node: Any, data: list[Value], held: Shapes, name: str) -> Value | None:
     if len(data) != 2 or data[0].shape != data[1].shape:
         return None
-    return at.graph.add(Multiply, [value.layer for value in data], name, data[0].shape)
+    return at.graph.add_layer(Multiply, [value.layer for value in data], name, data[0].shape)
 
 
-def _pool(kind: type[Kind]) -> Callable[[_Reading, Any, list[Value], dict[str, Shape], str], Value | None]:
-    def lower(at: _Reading, node: Any, data: list[Value], held: dict[str, Shape], name: str) -> Value | None:
-        out = at.shape(node.output[0])
-        window = at.attribute(node, "kernel_shape", None)
+def _pool_lowering(kind: type[Kind]) -> Lowering:
+    def lower(at: _Reading, node: Any, data: list[Value], held: Shapes, name: str) -> Value | None:
+        out = at.sample_shape(node.output[0])
+        window = at.attribute_value(node, "kernel_shape", None)
         if len(out) != 3 or not window:
             return None
-        return at.graph.pool(
+        return at.graph.add_pool(
             kind,
-            at.graph.view(data[0], channels_last(at.shape(node.input[0]))),
+            at.graph.add_view(data[0], channels_last(at.sample_shape(node.input[0]))),
             channels_last(out),
             kernel=window,
-            stride=at.attribute(node, "strides", [1, 1]),
-            padding=at.padding(node),
+            stride=at.attribute_value(node, "strides", [1, 1]),
+            padding=at.uniform_padding(node),
             name=name,
         )
 
     return lower
 
 
-def _global(at: _Reading, node: Any, data: list[Value], held: dict[str, Shape], name: str) -> Value | None:
-    out = at.shape(node.output[0])
+def _lower_global_pool(at: _Reading, node: Any, data: list[Value], held: Shapes, name: str) -> Value | None:
+    out = at.sample_shape(node.output[0])
     if len(out) != 3 or len(data[0].shape) != 3:
         return None
-    return at.graph.add(GlobalPool, True, name, channels_last(out), keep=True, from_=data[0].layer)
+    return at.graph.add_layer(GlobalPool, True, name, channels_last(out), keep=True, from_=data[0].layer)
 
 
-def _gather(at: _Reading, node: Any, data: list[Value], held: dict[str, Shape], name: str) -> Value | None:
+def _lower_gather(at: _Reading, node: Any, data: list[Value], held: Shapes, name: str) -> Value | None:
     table = node.input[0]
     if len(held.get(table, ())) != 2:
         return None
-    return at.graph.embedding(data[0], (table, held[table]), name)
+    return at.graph.add_embedding(data[0], (table, held[table]), name)
 
 
-LOWERED: dict[str, Callable[[_Reading, Any, list[Value], dict[str, Shape], str], Value | None]] = {
-    "Conv": _conv,
-    "Gemm": _gemm,
-    "MatMul": _matmul,
-    "BatchNormalization": _norm(BatchNorm),
-    "LayerNormalization": _norm(LayerNorm),
-    "Add": _add,
-    "Mul": _mul,
-    "MaxPool": _pool(MaxPool),
-    "AveragePool": _pool(AvgPool),
-    "GlobalAveragePool": _global,
-    "Gather": _gather,
+LOWERED: dict[str, Lowering] = {
+    "Conv": _lower_conv,
+    "Gemm": _lower_gemm,
+    "MatMul": _lower_matmul,
+    "BatchNormalization": _norm_lowering(BatchNorm),
+    "LayerNormalization": _norm_lowering(LayerNorm),
+    "Add": _lower_add,
+    "Mul": _lower_mul,
+    "MaxPool": _pool_lowering(MaxPool),
+    "AveragePool": _pool_lowering(AvgPool),
+    "GlobalAveragePool": _lower_global_pool,
+    "Gather": _lower_gather,
 }

@@ -72,9 +72,9 @@ def _main(path: Path, axes: dict[str, int]) -> int:
         import onnx
         import onnx.shape_inference
 
-        model = _load(path, onnx)
+        model = _load_onnx(path, onnx)
         check_graph(path, model)
-        fix_axes(path, model, axes)
+        set_open_axes(path, model, axes)
         drop_weights(model)
         try:
             model = onnx.shape_inference.infer_shapes(model, data_prop=True)
@@ -108,11 +108,11 @@ def _limit_memory(path: Path) -> None:
         pass
 
 
-def _load(path: Path, onnx: Any) -> Any:
-    from planner.files.regular_file import opened
+def _load_onnx(path: Path, onnx: Any) -> Any:
+    from planner.files.regular_file import open_regular_file
 
     try:
-        with opened(path) as file:
+        with open_regular_file(path) as file:
             size = os.fstat(file.fileno()).st_size
             if size >= LARGEST_FILE_BYTES:
                 raise BadInput(f"{path}: larger than 2 GiB; save its weights as external data")
@@ -266,7 +266,7 @@ def fold_sizes(model: Any) -> bool:
     return folded > 0
 
 
-def fix_axes(path: Path, model: Any, axes: Mapping[str, int]) -> None:
+def set_open_axes(path: Path, model: Any, axes: Mapping[str, int]) -> None:
     """Set the open axes of the inputs, or name the flags that would."""
     kept = {tensor.name for tensor in model.graph.initializer}
     open_axes: dict[str, None] = {}

@@ -37,10 +37,10 @@ class _Recorder:
         source = self.known.get(id(given), self.last)
         out = without_batch(tuple(output.shape), self.batch)
         reads = without_batch(tuple(given.shape), self.batch) if given is not None else source.shape
-        self.last = self.known[id(output)] = self.lower(name, module, source, reads, out)
+        self.last = self.known[id(output)] = self.lower_call(name, module, source, reads, out)
         self.alive += [given, output]
 
-    def lower(self, name: str, module: Any, source: Value, reads: Shape, out: Shape) -> Value:
+    def lower_call(self, name: str, module: Any, source: Value, reads: Shape, out: Shape) -> Value:
         graph, kind = self.graph, type(module).__name__
         held = {key: (self.names[id(one)], one) for key, one in module.named_parameters(recurse=False)}
         tensors = {tensor: tuple(one.shape) for tensor, one in held.values()}
@@ -49,12 +49,12 @@ class _Recorder:
         first = weight is not None and own not in graph.owners
         if kind in ("Linear", "Conv1D", "NonDynamicallyQuantizableLinear") and weight:
             bias = held["bias"][0] if "bias" in held else None
-            value = graph.view(source, reads)
-            return graph.linear(value, (own, weight), bias, kind == "Conv1D", name)
+            value = graph.add_view(source, reads)
+            return graph.add_linear(value, (own, weight), bias, kind == "Conv1D", name)
         if kind == "Conv2d" and first and weight and len(out) == 3:
             around = module.padding
-            made = graph.convolution(
-                graph.view(source, channels_last(reads)),
+            made = graph.add_convolution(
+                graph.add_view(source, channels_last(reads)),
                 (own, weight),
                 channels_last(out),
                 stride=module.stride,
@@ -66,26 +66,28 @@ class _Recorder:
             if made is not None:
                 return made
         if kind == "Embedding" and first and len(reads) == 1 and weight:
-            made = graph.embedding(graph.view(source, reads), (own, weight), name)
+            made = graph.add_embedding(graph.add_view(source, reads), (own, weight), name)
             if made is not None:
                 return made
         if kind == "Embedding" and first and weight and out == (1, *source.shape):  # the same for all samples
             graph.owners[own] = ""
-            return graph.add(Positions, weight[0], name, source.shape, from_=source.layer, weights=own)
+            return graph.add_layer(Positions, weight[0], name, source.shape, from_=source.layer, weights=own)
         if "Norm" in kind and first and weight:
             shape = channels_last(out) if channels_last(out)[-1:] == weight else out
             if shape[-1:] == weight:
                 graph.owners[own] = ""
                 norm = BatchNorm if "Batch" in kind else RmsNorm if "RMS" in kind else LayerNorm
                 keys = {"bias": False} if norm is LayerNorm and len(tensors) == 1 else {}
-                return graph.add(norm, True, name, shape, from_=graph.view(source, shape).layer, **keys)
+                return graph.add_layer(
+                    norm, True, name, shape, from_=graph.add_view(source, shape).layer, **keys
+                )
         if kind in MODULE_ACTIVATIONS:
             shape = source.shape if math.prod(source.shape) == math.prod(out) else out
-            return graph.unary(MODULE_ACTIVATIONS[kind], graph.view(source, shape), name)
-        return graph.other(kind, [source], name, out, tensors, known=False)
+            return graph.add_unary(MODULE_ACTIVATIONS[kind], graph.add_view(source, shape), name)
+        return graph.add_other(kind, [source], name, out, tensors, known=False)
 
 
-def _zeros(torch: Any) -> Any:
+def _read_scalars_as_zero(torch: Any) -> Any:
     """Replaces every number read from a tensor by zero, as transformers inspect their masks."""
     from torch.utils._python_dispatch import TorchDispatchMode
 
@@ -115,7 +117,7 @@ def record_modules(module: Any, example: Any, batch: int) -> OperatorGraph:
         if name and not any(True for _ in one.children())
     ]
     try:
-        with torch.no_grad(), _zeros(torch):
+        with torch.no_grad(), _read_scalars_as_zero(torch):
             module(example)
     except Exception as error:
         text_of = " ".join(str(error).split())[:200]

@@ -71,7 +71,7 @@ def import_architecture(place: Path, values: dict[str, Any], tokens: int) -> Imp
         with torch.device("meta"):
             module = make(config)
     except Exception as error:
-        raise BadInput(f"{source}: transformers cannot make its network: {_describe(error)}") from error
+        raise BadInput(f"{source}: transformers cannot make its network: {_describe_error(error)}") from error
     inner = getattr(config, "text_config", config)
     size = getattr(config, "image_size", None)
     ids = hasattr(inner, "vocab_size")
@@ -80,7 +80,7 @@ def import_architecture(place: Path, values: dict[str, Any], tokens: int) -> Imp
     length = min(getattr(inner, "max_position_embeddings", None) or tokens, tokens)
     shape: Shape = (1, length) if ids else (1, getattr(config, "num_channels", 3), size or 1, size or 1)
     name = place.resolve().parent.name
-    module = _on_meta(module, source)
+    module = _move_to_meta(module, source)
     try:
         return _import_module(module, name, source, shape, ids=ids, hooks=False)
     except BadInput:
@@ -96,18 +96,18 @@ def _import_module(
     if hooks:
         from planner.model.importers.torch_hooks import record_modules
 
-        graph = record_modules(module, _example(torch, shape, ids), TRACED_BATCH)
+        graph = record_modules(module, _example_input(torch, shape, ids), TRACED_BATCH)
     else:
-        graph = lower_program(_export(module, torch, shape, ids, source), TRACED_BATCH, ids=ids)
+        graph = lower_program(_export_program(module, torch, shape, ids, source), TRACED_BATCH, ids=ids)
     given: dict[str, Any] = {"default_batch": min(shape[0], 10_000)}
     if ids:
         given["sequence_length"] = shape[1]
     else:
         inner = channels_last(shape[1:])
         given["input"] = list(inner) if len(inner) != 2 else [inner[0] * inner[1]]
-    values = graph.values(given, f"{type(module).__name__}, from PyTorch", source)
+    values = graph.model_file_values(given, f"{type(module).__name__}, from PyTorch", source)
     imported = build_imported(Path(f"{name}.toml"), values, name, [])
-    notes = (*graph.unknown_notes(imported.model), *_unused_parameters(module, imported, hooks))
+    notes = (*graph.notes_on_unknown(imported.model), *_unused_parameters(module, imported, hooks))
     return ImportedModel(values, imported.model, notes)
 
 
@@ -137,24 +137,24 @@ def _make_module(source: str, torch: Any) -> Any:
     try:
         namespace = importlib.import_module(where)
     except Exception as error:
-        raise BadInput(f"{source}: cannot import {where}: {_describe(error)}") from error
+        raise BadInput(f"{source}: cannot import {where}: {_describe_error(error)}") from error
     make = getattr(namespace, name, None)
     if make is None:
         raise BadInput(f"{source}: {where} has no {name}")
     module = make if isinstance(make, torch.nn.Module) else _call_factory(source, make, torch)
     if not isinstance(module, torch.nn.Module):
         raise BadInput(f"{source} gives a {type(module).__name__}; it must give a torch.nn.Module")
-    return _on_meta(module, source)
+    return _move_to_meta(module, source)
 
 
-def _on_meta(module: Any, source: str) -> Any:
+def _move_to_meta(module: Any, source: str) -> Any:
     config: Any = getattr(module, "config", None)
     if hasattr(config, "use_cache"):
         config.use_cache = False  # keys and values of earlier tokens, which training does not have
     try:
         return module.to("meta").train()
     except Exception as error:
-        raise BadInput(f"{source}: cannot be moved to the meta device: {_describe(error)}") from error
+        raise BadInput(f"{source}: cannot be moved to the meta device: {_describe_error(error)}") from error
 
 
 def _call_factory(source: str, make: Any, torch: Any) -> Any:
@@ -176,26 +176,26 @@ def _call_factory(source: str, make: Any, torch: Any) -> Any:
         with torch.device("meta"):
             return make()
     except Exception as error:
-        raise BadInput(f"{source}: cannot be made on the meta device: {_describe(error)}") from error
+        raise BadInput(f"{source}: cannot be made on the meta device: {_describe_error(error)}") from error
 
 
-def _example(torch: Any, shape: Shape, ids: bool) -> Any:
+def _example_input(torch: Any, shape: Shape, ids: bool) -> Any:
     sizes = (TRACED_BATCH, *shape[1:])
     return torch.zeros(sizes, dtype=torch.long if ids else torch.float32, device="meta")
 
 
-def _export(module: Any, torch: Any, shape: Shape, ids: bool, source: str) -> Any:
+def _export_program(module: Any, torch: Any, shape: Shape, ids: bool, source: str) -> Any:
     logging.getLogger("torch").setLevel(logging.CRITICAL)
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")
-            return torch.export.export(module, (_example(torch, shape, ids),), strict=False)
+            return torch.export.export(module, (_example_input(torch, shape, ids),), strict=False)
     except Exception as error:
-        said = f"{source}: its graph cannot be exported: {_describe(error)}"
+        said = f"{source}: its graph cannot be exported: {_describe_error(error)}"
         raise BadInput(f"{said}; --hooks watches its modules instead") from error
 
 
-def _describe(error: BaseException) -> str:
+def _describe_error(error: BaseException) -> str:
     text = " ".join(str(error).split())
     return f"{type(error).__name__}: {text[:200]}" if text else type(error).__name__
 
@@ -209,14 +209,14 @@ def lower_program(program: Any, batch: int, *, ids: bool) -> OperatorGraph:
     last: Value | None = None
     for node in program.graph.nodes:
         if node.op == "placeholder":
-            at.known[node] = _placeholder(at, node, parameters, same, set(signature.user_inputs), ids)
+            at.known[node] = _placeholder_value(at, node, parameters, same, set(signature.user_inputs), ids)
         elif node.op == "call_function":
-            made = _lower(at, node)
+            made = _lower_operator(at, node)
             at.known[node] = made
             if isinstance(made, Value):
                 last = made
         elif node.op == "output":
-            outputs = [value for value in map(at.of, node.all_input_nodes) if isinstance(value, Value)]
+            outputs = [value for value in map(at.value_of, node.all_input_nodes) if isinstance(value, Value)]
             last = outputs[-1] if outputs else last
     if last is None:
         at.graph.append_loss(Value("input", (1,)), text=False)
@@ -235,7 +235,7 @@ def _first_names(program: Any, parameters: dict[str, str]) -> dict[str, str]:
     return owners
 
 
-def _placeholder(  # noqa: PLR0917
+def _placeholder_value(  # noqa: PLR0917
     at: Lowering, node: Any, parameters: dict[str, str], same: dict[str, str], inputs: set[str], ids: bool
 ) -> Value | Held | None:
     if node.name in parameters:
@@ -243,27 +243,27 @@ def _placeholder(  # noqa: PLR0917
         return Held({name: tuple(int(n) for n in node.meta["val"].shape)})
     if node.name not in inputs or node.meta.get("val") is None:
         return None
-    shape = at.shape(node)
+    shape = at.sample_shape(node)
     if ids:
         return Value("input", shape)
     inner = channels_last(shape)
     return Value("input", inner if len(inner) != 2 else (inner[0] * inner[1],))
 
 
-def _lower(at: Lowering, node: Any) -> Value | Held | None:
+def _lower_operator(at: Lowering, node: Any) -> Value | Held | None:
     """Lower one operator and return its value."""
-    if 0 in at.shape(node):
+    if 0 in at.sample_shape(node):
         return None  # a part without elements
     operator = str(getattr(node.target, "_overloadpacket", node.target))
     name = operator.rpartition(".")[2].rpartition("::")[2]
-    data, held = at.data(node), at.held(node)
+    data, held = at.data_inputs(node), at.parameter_inputs(node)
     if name == "getitem" or "getitem" in operator:
         name = "getitem"
     if not data:
         if not held:
             return None
         turned = name in ("t", "transpose", "permute", "numpy_T") and len(next(iter(held.values()))) == 2
-        result = at.of(node.all_input_nodes[0])
+        result = at.value_of(node.all_input_nodes[0])
         was = isinstance(result, Held) and result.transposed
         plain = (
             len(held) == 1
@@ -276,19 +276,21 @@ def _lower(at: Lowering, node: Any) -> Value | Held | None:
         if value is not None:
             return value
     if name in TORCH_ACTIVATIONS:
-        return at.graph.unary(TORCH_ACTIVATIONS[name], data[0], at.name(node))
+        return at.graph.add_unary(TORCH_ACTIVATIONS[name], data[0], at.layer_name(node))
     if name in TORCH_SAME or (name == "dropout" and (node.args[1] == 0 or not node.args[2])):
         return data[0]
     if name == "dropout":
-        return at.graph.unary(Dropout, data[0], at.name(node))
+        return at.graph.add_unary(Dropout, data[0], at.layer_name(node))
     if name in TORCH_VIEWS:
-        return at.graph.view(data[0], _viewed_shape(at, node, data[0]))
-    return at.graph.other(operator, data, at.name(node), at.shape(node), held, known=name in TORCH_MOVING)
+        return at.graph.add_view(data[0], _viewed_shape(at, node, data[0]))
+    return at.graph.add_other(
+        operator, data, at.layer_name(node), at.sample_shape(node), held, known=name in TORCH_MOVING
+    )
 
 
 def _viewed_shape(at: Lowering, node: Any, source: Value) -> Shape:
     """The shape of a view; an image that only loses axes of one stays an image."""
-    shape = at.shape(node)
+    shape = at.sample_shape(node)
     if math.prod(shape) == math.prod(source.shape) and channels_last(shape) == source.shape:
         return source.shape
     return shape

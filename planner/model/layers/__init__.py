@@ -5,7 +5,7 @@ A new kind is one class (`base.Kind` defines its interface) and its name in `FIL
 - `kind_of(layer)`: the class of a layer;
 - `kernel_kind(layer)`: the kernel kind of its arithmetic, by which devices have rates (`KernelKind`);
 - `layer_workload(layer)`, `workloads(model)`: FLOPs, elements moved and kernels per sample;
-- `kept(layer)`: activations saved for the backward pass besides inputs and outputs.
+- `layer_activations(layer)`: activations saved for the backward pass besides inputs and outputs.
 """
 
 from __future__ import annotations
@@ -32,10 +32,10 @@ __all__ = [
     "ShapeMisfit",
     "Workload",
     "is_input",
-    "kept",
     "kernel_kind",
     "kind_name",
     "kind_of",
+    "layer_activations",
     "layer_workload",
     "layers_with_gradient",
     "saves_input",
@@ -152,7 +152,7 @@ def kernel_kind(layer: Layer) -> KernelKind:
     return kind_of(layer).kernel_of(layer)
 
 
-def kept(layer: Layer, *, flash: bool | None = None) -> Kept:
+def layer_activations(layer: Layer, *, flash: bool | None = None) -> Kept:
     """Activations that a layer saves besides inputs and outputs. `flash` overrides the attention kernel."""
     return kind_of(layer).saved(layer, flash=flash)
 
@@ -183,9 +183,9 @@ def workloads(model: Model, *, flash: bool | None = None, training: bool = True)
         if key not in memo:
             kind, work = kind_of(layer), layer_workload(layer, reads_data=reads_data, flash=flash)
             if not passes[0]:
-                work = kind.inference(layer, work)
+                work = kind.inference_workload(layer, work)
             elif not passes[1]:
-                work = kind.frozen(layer, work)
+                work = kind.frozen_workload(layer, work)
             memo[key] = work
         out.append(memo[key])
     return tuple(out)

@@ -76,10 +76,10 @@ class Style:
     names: Any  # templates by key, as the file's table `tensors` has them
     torch: bool
 
-    def weights(self, inputs: int, outputs: int) -> Shape:
+    def weight_shape(self, inputs: int, outputs: int) -> Shape:
         return (outputs, inputs) if self.torch else (inputs, outputs)
 
-    def filters(self, kernel: Square, inputs: int, outputs: int) -> Shape:
+    def filter_shape(self, kernel: Square, inputs: int, outputs: int) -> Shape:
         return (outputs, inputs, *kernel) if self.torch else (*kernel, inputs, outputs)
 
 
@@ -172,17 +172,17 @@ class Kind(Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
         size = cls.pass_elements(layer)
         return Workload(
             cls.kernel_kind,
-            _moving(cls.forward, size, forward, 0),
-            _moving(cls.backward, size, backward, cls.gradient_table(layer)),
+            _data_movement_pass(cls.forward, size, forward, 0),
+            _data_movement_pass(cls.backward, size, backward, cls.gradient_table_elements(layer)),
         )
 
     @classmethod
-    def inference(cls, layer: Layer, training: Workload) -> Workload:
+    def inference_workload(cls, layer: Layer, training: Workload) -> Workload:
         """Work of the forward pass alone."""
         return Workload(training.kernel, training.forward)
 
     @classmethod
-    def frozen(cls, layer: Layer, training: Workload) -> Workload:
+    def frozen_workload(cls, layer: Layer, training: Workload) -> Workload:
         """Work with frozen parameters, which need no gradients."""
         return replace(training, backward=replace(training.backward, weight_elements=0))
 
@@ -192,7 +192,7 @@ class Kind(Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
         return layer.output_elements
 
     @classmethod
-    def gradient_table(cls, layer: Layer) -> int:
+    def gradient_table_elements(cls, layer: Layer) -> int:
         """Elements of a weight gradient that a kernel without arithmetic writes once per step."""
         return 0
 
@@ -202,7 +202,7 @@ class Kind(Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
         return Kept()
 
     @classmethod
-    def working(cls, layer: Layer, read: int) -> Kept:
+    def live_gradients(cls, layer: Layer, read: int) -> Kept:
         """Gradients alive in the layer's backward pass; `read`: elements of inputs that need gradients."""
         return Kept(layer.output_elements + (0 if cls.in_place else read))
 
@@ -231,7 +231,7 @@ class OneInput(Kind, frozen=True, forbid_unknown_fields=True, kw_only=True):
     from_: Name | None = field(name="from", default=None)
 
 
-def _moving(passes: Passes, size: int, kernels: int, weights: int) -> Pass:
+def _data_movement_pass(passes: Passes, size: int, kernels: int, weights: int) -> Pass:
     return Pass(0, 0, passes.reads * size, passes.writes * size, weights, kernels)
 
 
@@ -265,24 +265,24 @@ def tensor_shards(tensors: tuple[Tensor, ...], degree: int) -> tuple[Tensor, ...
     return tuple(out)
 
 
-def positions_of(layer: Layer) -> int:
+def position_count(layer: Layer) -> int:
     """Positions of a sequence, or pixels: the product of all output axes but the last."""
     return math.prod(layer.output_shape[:-1])
 
 
-def sequence_of(shape: Shape) -> Square:
+def sequence_sizes(shape: Shape) -> Square:
     """Length and features of a sequence."""
     if len(shape) != 2:
         raise ShapeMisfit(f"it reads (sequence, features), but its input is {format_shape(shape)}")
     return shape[0], shape[1]
 
 
-def window_of(pair: Pair) -> Square:
+def window_sizes(pair: Pair) -> Square:
     """Height and width of a window given as one number or two."""
     return (pair, pair) if isinstance(pair, int) else (pair[0], pair[1])
 
 
-def window_output(shape: Shape, kernel: Square, stride: Square, padding: Padding) -> Square:
+def window_output_sizes(shape: Shape, kernel: Square, stride: Square, padding: Padding) -> Square:
     """Height and width after a sliding window: TensorFlow's SAME or VALID, or padding on both sides."""
     check_image(shape)
     if padding == "same":
@@ -308,7 +308,7 @@ def format_shape(shape: Any) -> str:
     return "x".join(map(str, shape))
 
 
-def keys(**values: Any) -> Mapping[str, Any]:
+def read_only_mapping(**values: Any) -> Mapping[str, Any]:
     """A read-only mapping of keyword arguments."""
     return MappingProxyType(values)
 

@@ -25,11 +25,11 @@ from planner.model.layers.base import (
     Style,
     check_image,
     format_shape,
-    keys,
     kind_name,
-    positions_of,
-    window_of,
-    window_output,
+    position_count,
+    read_only_mapping,
+    window_output_sizes,
+    window_sizes,
 )
 from planner.model.layers.workload import Kept, Workload
 
@@ -44,30 +44,30 @@ class Pool(OneInput, frozen=True, kw_only=True):
     needs_input = True
     needs_output = True
 
-    def slide_window(self, window: Pair, shape: Shape) -> Inferred:
+    def infer_pooled(self, window: Pair, shape: Shape) -> Inferred:
         """The shape after pooling."""
-        kernel = window_of(window)
-        stride = kernel if self.stride is None else window_of(self.stride)
-        shape = (*window_output(shape, kernel, stride, self.padding), shape[2])
+        kernel = window_sizes(window)
+        stride = kernel if self.stride is None else window_sizes(self.stride)
+        shape = (*window_output_sizes(shape, kernel, stride, self.padding), shape[2])
         return Inferred(shape, kernel=kernel, stride=stride, kind=kind_name(Pool))
 
 
 class MaxPool(Pool, frozen=True, kw_only=True):
     max_pool: Pair
 
-    smallest = keys(max_pool=1)
+    smallest = read_only_mapping(max_pool=1)
 
     def infer(self, shapes: list[Shape], style: Style) -> Inferred:
-        return self.slide_window(self.max_pool, shapes[0])
+        return self.infer_pooled(self.max_pool, shapes[0])
 
 
 class AvgPool(Pool, frozen=True, kw_only=True):
     avg_pool: Pair
 
-    smallest = keys(avg_pool=1)
+    smallest = read_only_mapping(avg_pool=1)
 
     def infer(self, shapes: list[Shape], style: Style) -> Inferred:
-        return self.slide_window(self.avg_pool, shapes[0])
+        return self.infer_pooled(self.avg_pool, shapes[0])
 
 
 class GlobalPool(OneInput, frozen=True, kw_only=True):
@@ -146,7 +146,7 @@ class Dropout(_Activation, frozen=True, kw_only=True):
 class Bias(_Activation, frozen=True, kw_only=True):
     bias: bool
 
-    tensor_names = keys(bias=(Name, "{layer}/biases"))
+    tensor_names = read_only_mapping(bias=(Name, "{layer}/biases"))
     backward = Passes(1, 0)
     in_place = True
 
@@ -160,7 +160,7 @@ class Scale(_Activation, frozen=True, kw_only=True):
     scale: bool
     weights: Name | None = None
 
-    tensor_names = keys(scale=(Name, "{layer}/weights"))
+    tensor_names = read_only_mapping(scale=(Name, "{layer}/weights"))
     backward = Passes(3, 1)
     kernels = (1, 2)
     needs_input = True
@@ -175,7 +175,7 @@ class BatchNorm(OneInput, frozen=True, kw_only=True):
 
     batch_norm: bool
 
-    tensor_names = keys(
+    tensor_names = read_only_mapping(
         batch_norm=(
             Annotated[tuple[Name, ...], Meta(min_length=1, max_length=2)],
             ("{layer}/gamma", "{layer}/beta"),
@@ -191,17 +191,17 @@ class BatchNorm(OneInput, frozen=True, kw_only=True):
         return Inferred(shapes[0], tuple((name, shapes[0][-1:]) for name in style.names.batch_norm))
 
     @classmethod
-    def inference(cls, layer: Layer, training: Workload) -> Workload:
+    def inference_workload(cls, layer: Layer, training: Workload) -> Workload:
         """Work with known statistics: the input is read once."""
         size = layer.output_elements
         return Workload(training.kernel, replace(training.forward, read_elements=size))
 
     @classmethod
-    def frozen(cls, layer: Layer, training: Workload) -> Workload:
+    def frozen_workload(cls, layer: Layer, training: Workload) -> Workload:
         """With frozen statistics both passes are a product with one factor per feature."""
         size = layer.output_elements
         back = replace(training.backward, read_elements=size, written_elements=size, weight_elements=0)
-        return replace(cls.inference(layer, training), backward=back)
+        return replace(cls.inference_workload(layer, training), backward=back)
 
 
 class Lrn(OneInput, frozen=True, kw_only=True):
@@ -231,7 +231,7 @@ class _PositionNorm(OneInput, frozen=True):
     autocast_wide_output = True
     fuses = True
 
-    def norm_shape(self, shape: Shape, names: tuple[str, ...]) -> Inferred:
+    def infer_norm(self, shape: Shape, names: tuple[str, ...]) -> Inferred:
         """The unchanged shape, with these tensors."""
         given = self.features or shape[-1]
         size = (given,) if isinstance(given, int) else tuple(given)
@@ -244,28 +244,28 @@ class LayerNorm(_PositionNorm, frozen=True, kw_only=True):
     layer_norm: bool
     bias: bool = True
 
-    smallest = keys(layer_norm=True)
-    tensor_names = keys(layer_norm=(tuple[Name, Name], ("{layer}/gamma", "{layer}/beta")))
+    smallest = read_only_mapping(layer_norm=True)
+    tensor_names = read_only_mapping(layer_norm=(tuple[Name, Name], ("{layer}/gamma", "{layer}/beta")))
 
     def infer(self, shapes: list[Shape], style: Style) -> Inferred:
-        return self.norm_shape(shapes[0], style.names.layer_norm if self.bias else style.names.layer_norm[:1])
+        return self.infer_norm(shapes[0], style.names.layer_norm if self.bias else style.names.layer_norm[:1])
 
     @classmethod
     def saved(cls, layer: Layer, *, flash: bool | None = None) -> Kept:
-        return Kept(wide=2 * positions_of(layer))
+        return Kept(wide=2 * position_count(layer))
 
 
 class RmsNorm(_PositionNorm, frozen=True, kw_only=True):
     rms_norm: bool
 
-    tensor_names = keys(rms_norm=(Name, "{layer}/gamma"))
+    tensor_names = read_only_mapping(rms_norm=(Name, "{layer}/gamma"))
 
     def infer(self, shapes: list[Shape], style: Style) -> Inferred:
-        return self.norm_shape(shapes[0], (style.names.rms_norm,))
+        return self.infer_norm(shapes[0], (style.names.rms_norm,))
 
     @classmethod
     def saved(cls, layer: Layer, *, flash: bool | None = None) -> Kept:
-        return Kept(wide=positions_of(layer))
+        return Kept(wide=position_count(layer))
 
 
 class Add(Kind, frozen=True, kw_only=True):

@@ -19,12 +19,12 @@ from planner.model.layers.base import (
     Size,
     SizeOrZero,
     Style,
-    keys,
-    positions_of,
-    sequence_of,
+    position_count,
+    read_only_mapping,
+    sequence_sizes,
     tensor_shards,
 )
-from planner.model.layers.products import frozen_product, product_workload
+from planner.model.layers.products import frozen_product_workload, product_workload
 from planner.model.layers.workload import EXPERTS, Kept, Matmul, Pass, Workload
 
 _EXPERT = Annotated[tuple[Name, ...], Meta(min_length=2, max_length=3)]
@@ -43,8 +43,8 @@ class Moe(OneInput, frozen=True, kw_only=True):
     transposed: bool = False  # weights of experts are (experts, inputs, outputs) whatever the layout
     stacked: bool = False  # weights of all experts one below the other, (experts x features, width)
 
-    smallest = keys(moe=1, top_k=1, features=1)
-    tensor_names = keys(
+    smallest = read_only_mapping(moe=1, top_k=1, features=1)
+    tensor_names = read_only_mapping(
         router=(Name, "{layer}/router"),
         experts=(_EXPERT, ("{layer}/expert{e}/gate", "{layer}/expert{e}/up", "{layer}/expert{e}/down")),
         shared=(_EXPERT, ("{layer}/shared/gate", "{layer}/shared/up", "{layer}/shared/down")),
@@ -54,11 +54,11 @@ class Moe(OneInput, frozen=True, kw_only=True):
     needs_input = True
 
     def infer(self, shapes: list[Shape], style: Style) -> Inferred:
-        length, width = sequence_of(shapes[0])
+        length, width = sequence_sizes(shapes[0])
         if self.top_k > self.moe:
             raise ShapeMisfit(f"top_k = {self.top_k} is more than its {self.moe} experts")
         router = style.names.router
-        tensors: list[NamedShape] = [(router, style.weights(width, self.moe))]
+        tensors: list[NamedShape] = [(router, style.weight_shape(width, self.moe))]
         if self.router_bias:
             tensors.append((f"{router.removesuffix('weight')}bias", (self.moe,)))
         laid_out = replace(style, torch=style.torch and not self.transposed)
@@ -80,18 +80,18 @@ class Moe(OneInput, frozen=True, kw_only=True):
 
     def _feed_forward(self, names: tuple[str, ...], width: int, inner: int, style: Style) -> list[NamedShape]:
         """Weights of one expert: gate and up (separate or fused) and down; without a gate up and down."""
-        up, down = style.weights(width, inner), style.weights(inner, width)
+        up, down = style.weight_shape(width, inner), style.weight_shape(inner, width)
         if not self.gated:
             return [(names[-2], up), (names[-1], down)]
         if len(names) == 2:
-            return [(names[0], style.weights(width, 2 * inner)), (names[1], down)]
+            return [(names[0], style.weight_shape(width, 2 * inner)), (names[1], down)]
         return [(names[0], up), (names[1], up), (names[2], down)]
 
     @classmethod
     def workload(cls, layer: Layer, *, reads_data: bool = False, flash: bool | None = None) -> Workload:
         """Router, positions sorted by expert, two or three products per expert, and the weighted sum."""
-        part = _experts(layer)
-        positions, width = positions_of(layer), layer.output_shape[-1]
+        part = _expert_shape(layer)
+        positions, width = position_count(layer), layer.output_shape[-1]
         sent = positions * part.top_k
         share = sent / part.experts  # positions of one expert, if they are sent evenly
         ways = 2 if part.gated else 1
@@ -111,7 +111,7 @@ class Moe(OneInput, frozen=True, kw_only=True):
         written = 2 * sent * width + inner * (ways + 1) + positions * (width + part.experts * 2)
         weights = sum(tensor.elements for tensor in layer.tensors)
         flops = sum(product.flops for product in products)
-        backward = tuple(gradient for product in products for gradient in product.gradients())
+        backward = tuple(gradient for product in products for gradient in product.backward_products())
         return Workload(
             cls.kernel_kind,
             Pass(flops, flops, read, written, weights, cls.kernels[0], tuple(products)),
@@ -119,7 +119,7 @@ class Moe(OneInput, frozen=True, kw_only=True):
         )
 
     @classmethod
-    def frozen(cls, layer: Layer, training: Workload) -> Workload:
+    def frozen_workload(cls, layer: Layer, training: Workload) -> Workload:
         """Work with frozen experts: the products for gradients of activations remain."""
         back, ahead = training.backward, training.forward
         return replace(
@@ -137,8 +137,8 @@ class Moe(OneInput, frozen=True, kw_only=True):
 
     @classmethod
     def saved(cls, layer: Layer, *, flash: bool | None = None) -> Kept:
-        part = _experts(layer)
-        positions, width = positions_of(layer), layer.output_shape[-1]
+        part = _expert_shape(layer)
+        positions, width = position_count(layer), layer.output_shape[-1]
         inner = part.top_k * part.inner + part.shared_inner
         sent = part.top_k * 2 * width  # inputs of the experts, and outputs before they are weighted
         activated = inner * (3 if part.gated else 2)
@@ -148,7 +148,7 @@ class Moe(OneInput, frozen=True, kw_only=True):
     def shard(
         cls, layer: Layer, degree: int, *, input_sharded: bool, output_may_shard: bool, sequence: bool
     ) -> LayerShard:
-        inner = replace(_experts(layer), inner=_experts(layer).inner // degree)
+        inner = replace(_expert_shape(layer), inner=_expert_shape(layer).inner // degree)
         tensors = tensor_shards(layer.tensors, degree)
         share = replace(layer, detail=inner, tensors=tensors, macs=layer.macs // degree)
         return LayerShard(share, partial_sum=True)
@@ -162,16 +162,16 @@ class GroupedLinear(OneInput, frozen=True, kw_only=True):
     transposed: bool = False  # weights are (experts, inputs, outputs) whatever the layout
     weights: Name | None = None
 
-    tensor_names = keys(grouped_linear=(Name, "{layer}/weights"))
+    tensor_names = read_only_mapping(grouped_linear=(Name, "{layer}/weights"))
     kernel_kind = EXPERTS
     needs_input = True
     input_for_weights = True
     kernels = (1, 2)
 
     def infer(self, shapes: list[Shape], style: Style) -> Inferred:
-        rows, inputs = sequence_of(shapes[0])
+        rows, inputs = sequence_sizes(shapes[0])
         style = replace(style, torch=style.torch and not self.transposed)
-        size = (self.experts, *style.weights(inputs, self.grouped_linear))
+        size = (self.experts, *style.weight_shape(inputs, self.grouped_linear))
         tensors = ((self.weights or style.names.grouped_linear, size),)
         detail = Experts(self.experts, 1, self.grouped_linear, gated=False)
         macs = rows * inputs * self.grouped_linear
@@ -180,15 +180,15 @@ class GroupedLinear(OneInput, frozen=True, kw_only=True):
     @classmethod
     def workload(cls, layer: Layer, *, reads_data: bool = False, flash: bool | None = None) -> Workload:
         rows, columns = layer.output_shape
-        experts = _experts(layer).experts
+        experts = _expert_shape(layer).experts
         product = Matmul(rows / experts, columns, layer.macs / (rows * columns), experts)
         return product_workload(cls.kernel_kind, product, layer, reads_data)
 
     @classmethod
-    def frozen(cls, layer: Layer, training: Workload) -> Workload:
-        return frozen_product(layer, training)
+    def frozen_workload(cls, layer: Layer, training: Workload) -> Workload:
+        return frozen_product_workload(layer, training)
 
 
-def _experts(layer: Layer) -> Experts:
+def _expert_shape(layer: Layer) -> Experts:
     assert isinstance(layer.detail, Experts)
     return layer.detail

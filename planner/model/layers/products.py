@@ -24,15 +24,15 @@ from planner.model.layers.base import (
     Sizes,
     Style,
     Window,
-    keys,
     kind_name,
-    positions_of,
-    sequence_of,
+    position_count,
+    read_only_mapping,
+    sequence_sizes,
     shard_features,
     tensor_shards,
     weight_elements,
-    window_of,
-    window_output,
+    window_output_sizes,
+    window_sizes,
 )
 from planner.model.layers.workload import (
     CONV,
@@ -42,7 +42,7 @@ from planner.model.layers.workload import (
     Matmul,
     Pass,
     Workload,
-    filter_kernel,
+    conv_kernel_kind,
 )
 
 _WEIGHTS = (Name, "{layer}/weights")
@@ -56,8 +56,8 @@ class _Multiplies(OneInput, frozen=True):
     kernels = (1, 2)
 
     @classmethod
-    def frozen(cls, layer: Layer, training: Workload) -> Workload:
-        return frozen_product(layer, training)
+    def frozen_workload(cls, layer: Layer, training: Workload) -> Workload:
+        return frozen_product_workload(layer, training)
 
     @classmethod
     def workload(cls, layer: Layer, *, reads_data: bool = False, flash: bool | None = None) -> Workload:
@@ -66,7 +66,7 @@ class _Multiplies(OneInput, frozen=True):
     @classmethod
     def matmul(cls, layer: Layer) -> Matmul:
         """The equivalent matrix product."""
-        rows, columns = positions_of(layer), layer.output_shape[-1] / layer.groups
+        rows, columns = position_count(layer), layer.output_shape[-1] / layer.groups
         return Matmul(rows, columns, layer.macs / (rows * columns * layer.groups), layer.groups)
 
 
@@ -86,12 +86,12 @@ def product_workload(kernel: KernelKind, product: Matmul, layer: Layer, reads_da
             written,
             gradients * weights,
             gradients,
-            product.gradients()[:gradients],
+            product.backward_products()[:gradients],
         ),
     )
 
 
-def frozen_product(layer: Layer, training: Workload) -> Workload:
+def frozen_product_workload(layer: Layer, training: Workload) -> Workload:
     """Work with frozen weights: the gradient of the input remains, where there is one."""
     back = training.backward
     if back.kernels < 2:
@@ -104,7 +104,7 @@ def frozen_product(layer: Layer, training: Workload) -> Workload:
 class _Convolves(_Multiplies, frozen=True):
     kernel_kind = CONV
 
-    def infer_filters(
+    def filter_tensors_and_macs(
         self, filters: Shape, output: Shape, style: Style
     ) -> tuple[tuple[NamedShape, ...], int]:
         """Tensors and multiply-adds of filters that slide over an image."""
@@ -125,25 +125,25 @@ class Conv(_Convolves, frozen=True, kw_only=True):
     bias: bool = False  # added by the same kernel; a bias that is a layer of its own stands in `then`
     weights: Name | None = None  # name of the tensor, if not the usual
 
-    smallest = keys(conv=1)
-    tensor_names = keys(conv=_WEIGHTS)
+    smallest = read_only_mapping(conv=1)
+    tensor_names = read_only_mapping(conv=_WEIGHTS)
 
     def infer(self, shapes: list[Shape], style: Style) -> Inferred:
-        kernel, stride = window_of(self.kernel), window_of(self.stride)
-        height, width = window_output(shapes[0], kernel, stride, self.padding)
+        kernel, stride = window_sizes(self.kernel), window_sizes(self.stride)
+        height, width = window_output_sizes(shapes[0], kernel, stride, self.padding)
         channels = shapes[0][2]
         if channels % self.groups or self.conv % self.groups:
             raise ShapeMisfit(
                 f"groups = {self.groups} must divide both {channels} input and {self.conv} output channels"
             )
         shape = (height, width, self.conv)
-        filters = style.filters(kernel, channels // self.groups, self.conv)
-        tensors, macs = self.infer_filters(filters, shape, style)
+        filters = style.filter_shape(kernel, channels // self.groups, self.conv)
+        tensors, macs = self.filter_tensors_and_macs(filters, shape, style)
         return Inferred(shape, tensors, macs, kernel, stride, self.groups)
 
     @classmethod
     def kernel_of(cls, layer: Layer) -> KernelKind:
-        return filter_kernel(layer.kernel or (), layer.stride or (), layer.groups, layer.output_shape[-1])
+        return conv_kernel_kind(layer.kernel or (), layer.stride or (), layer.groups, layer.output_shape[-1])
 
 
 class Depthwise(_Convolves, frozen=True, kw_only=True):
@@ -156,18 +156,18 @@ class Depthwise(_Convolves, frozen=True, kw_only=True):
     bias: bool = False
     weights: Name | None = None
 
-    smallest = keys(depthwise=1)
-    tensor_names = keys(depthwise=_WEIGHTS)
+    smallest = read_only_mapping(depthwise=1)
+    tensor_names = read_only_mapping(depthwise=_WEIGHTS)
     kernel_kind = DEPTHWISE
 
     def infer(self, shapes: list[Shape], style: Style) -> Inferred:
-        kernel, stride = window_of(self.kernel), window_of(self.stride)
-        height, width = window_output(shapes[0], kernel, stride, self.padding)
+        kernel, stride = window_sizes(self.kernel), window_sizes(self.stride)
+        height, width = window_output_sizes(shapes[0], kernel, stride, self.padding)
         inputs = shapes[0][2]
         channels = inputs * self.depthwise
         filters = (channels, 1, *kernel) if style.torch else (*kernel, inputs, self.depthwise)
         shape = (height, width, channels)
-        tensors, macs = self.infer_filters(filters, shape, style)
+        tensors, macs = self.filter_tensors_and_macs(filters, shape, style)
         return Inferred(shape, tensors, macs, kernel, stride, inputs)
 
     @classmethod
@@ -185,23 +185,23 @@ class Conv1d(_Convolves, frozen=True, kw_only=True):
     bias: bool = True
     weights: Name | None = None
 
-    smallest = keys(conv1d=1)
-    tensor_names = keys(conv1d=_WEIGHTS)
+    smallest = read_only_mapping(conv1d=1)
+    tensor_names = read_only_mapping(conv1d=_WEIGHTS)
 
     def infer(self, shapes: list[Shape], style: Style) -> Inferred:
-        length, inputs = sequence_of(shapes[0])
+        length, inputs = sequence_sizes(shapes[0])
         positions = (length + 2 * self.padding - self.kernel) // self.stride + 1
         if positions < 1:
             raise ShapeMisfit(f"a window of {self.kernel} does not fit into {length} positions")
         shape, size = (positions, self.conv1d), (self.kernel, 1)
-        filters = style.filters(size, inputs, self.conv1d)
+        filters = style.filter_shape(size, inputs, self.conv1d)
         filters = filters[:-1] if style.torch else (self.kernel, *filters[2:])
-        tensors, macs = self.infer_filters(filters, shape, style)
+        tensors, macs = self.filter_tensors_and_macs(filters, shape, style)
         return Inferred(shape, tensors, macs, size, (self.stride, 1))
 
     @classmethod
     def kernel_of(cls, layer: Layer) -> KernelKind:
-        return filter_kernel(layer.kernel or (), layer.stride or (), 1, layer.output_shape[-1])
+        return conv_kernel_kind(layer.kernel or (), layer.stride or (), 1, layer.output_shape[-1])
 
 
 class Patches(_Convolves, frozen=True, kw_only=True):
@@ -212,15 +212,15 @@ class Patches(_Convolves, frozen=True, kw_only=True):
     bias: bool = True
     weights: Name | None = None
 
-    smallest = keys(patches=1, size=1)
-    tensor_names = keys(patches=_WEIGHTS)
+    smallest = read_only_mapping(patches=1, size=1)
+    tensor_names = read_only_mapping(patches=_WEIGHTS)
 
     def infer(self, shapes: list[Shape], style: Style) -> Inferred:
-        size = window_of(self.size)
-        height, width = window_output(shapes[0], size, size, "valid")
+        size = window_sizes(self.size)
+        height, width = window_output_sizes(shapes[0], size, size, "valid")
         shape = (height * width, self.patches)
-        filters = style.filters(size, shapes[0][2], self.patches)
-        tensors, macs = self.infer_filters(filters, shape, style)
+        filters = style.filter_shape(size, shapes[0][2], self.patches)
+        tensors, macs = self.filter_tensors_and_macs(filters, shape, style)
         return Inferred(shape, tensors, macs, size, size)
 
 
@@ -255,15 +255,15 @@ class Fc(_FullyConnected, frozen=True, kw_only=True):
     fc: Size  # output features
     weights: Name | None = None
 
-    smallest = keys(fc=1)
-    tensor_names = keys(fc=_WEIGHTS)
+    smallest = read_only_mapping(fc=1)
+    tensor_names = read_only_mapping(fc=_WEIGHTS)
     kernel_kind = MATMUL
     reads_all_rows = True
 
     def infer(self, shapes: list[Shape], style: Style) -> Inferred:
         elements = sum(map(math.prod, shapes))
         template = self.weights or style.names.fc
-        return Inferred((self.fc,), ((template, style.weights(elements, self.fc)),), elements * self.fc)
+        return Inferred((self.fc,), ((template, style.weight_shape(elements, self.fc)),), elements * self.fc)
 
     @classmethod
     def matmul(cls, layer: Layer) -> Matmul:
@@ -281,14 +281,14 @@ class Linear(_FullyConnected, frozen=True, kw_only=True):
     weights: Name | None = None
     biases: Name | None = None
 
-    smallest = keys(linear=1)
-    tensor_names = keys(linear=_WEIGHTS)
+    smallest = read_only_mapping(linear=1)
+    tensor_names = read_only_mapping(linear=_WEIGHTS)
     kernel_kind = MATMUL
     autocast = "narrow"
 
     def infer(self, shapes: list[Shape], style: Style) -> Inferred:
         *outer, inputs = shapes[0]
-        weights = (inputs, self.linear) if self.transposed else style.weights(inputs, self.linear)
+        weights = (inputs, self.linear) if self.transposed else style.weight_shape(inputs, self.linear)
         tensors = [] if self.tied else [(self.weights or style.names.linear, weights)]
         if self.bias:
             tensors.append((self.biases or style.names.bias, (self.linear,)))

@@ -25,9 +25,9 @@ from planner.model.layers.base import (
     SizeOrZero,
     Style,
     format_shape,
-    keys,
-    positions_of,
-    sequence_of,
+    position_count,
+    read_only_mapping,
+    sequence_sizes,
     shard_features,
     tensor_shards,
     weight_elements,
@@ -56,8 +56,8 @@ class Attention(Kind, frozen=True, kw_only=True):
     sinks: bool = False  # a learned score of each head for attending to nothing
 
     lists_inputs = True
-    smallest = keys(attention=["any"], heads=1)
-    tensor_names = keys(attention=(Name, "{layer}/distances"), sinks=(Name, "{layer}/sinks"))
+    smallest = read_only_mapping(attention=["any"], heads=1)
+    tensor_names = read_only_mapping(attention=(Name, "{layer}/distances"), sinks=(Name, "{layer}/sinks"))
     kernel_kind = ATTENTION
     kernels = (1, 2)
     needs_input = True
@@ -67,7 +67,7 @@ class Attention(Kind, frozen=True, kw_only=True):
 
     def infer(self, shapes: list[Shape], style: Style) -> Inferred:
         heads, kv_heads = self.heads, self.kv_heads or self.heads
-        length, width = sequence_of(shapes[0])
+        length, width = sequence_sizes(shapes[0])
         keys = length
         if heads % kv_heads:
             raise ShapeMisfit(f"heads = {heads} must be a multiple of kv_heads = {kv_heads}")
@@ -79,7 +79,7 @@ class Attention(Kind, frozen=True, kw_only=True):
         if width != parts * size:
             raise ShapeMisfit(f"{parts} heads of {size} features are not the {width} that it reads")
         if len(shapes) == 3:
-            keys = sequence_of(shapes[1])[0]
+            keys = sequence_sizes(shapes[1])[0]
             for shape, features in zip(shapes[1:], (size, values), strict=True):
                 if shape != (keys, kv_heads * features):
                     wanted = format_shape((keys, kv_heads * features))
@@ -98,16 +98,16 @@ class Attention(Kind, frozen=True, kw_only=True):
 
     @classmethod
     def workload(cls, layer: Layer, *, reads_data: bool = False, flash: bool | None = None) -> Workload:
-        part = _heads(layer)
-        return _fused(layer, part) if _is_flash(part, flash) else _unfused(layer, part)
+        part = _attention_shape(layer)
+        return _flash_workload(layer, part) if _is_flash(part, flash) else _unfused_workload(layer, part)
 
     @classmethod
     def saved(cls, layer: Layer, *, flash: bool | None = None) -> Kept:
         """Per-row log-sum-exp of the softmax with flash attention, else the probabilities."""
-        part = _heads(layer)
+        part = _attention_shape(layer)
         if _is_flash(part, flash):
-            return Kept(wide=part.heads * positions_of(layer))
-        scores = part.heads * positions_of(layer) * part.keys
+            return Kept(wide=part.heads * position_count(layer))
+        scores = part.heads * position_count(layer) * part.keys
         return Kept(elements=scores * (2 if part.dropout else 1), masks=scores if part.dropout else 0)
 
     @classmethod
@@ -116,12 +116,12 @@ class Attention(Kind, frozen=True, kw_only=True):
     ) -> LayerShard:
         if not input_sharded:
             return LayerShard(layer)
-        part = _heads(layer)
+        part = _attention_shape(layer)
         heads = replace(part, heads=part.heads // degree, kv_heads=max(part.kv_heads // degree, 1))
         return LayerShard(replace(shard_features(layer, degree), detail=heads), output_sharded=True)
 
 
-def _heads(layer: Layer) -> AttentionShape:
+def _attention_shape(layer: Layer) -> AttentionShape:
     assert isinstance(layer.detail, AttentionShape)
     return layer.detail
 
@@ -130,7 +130,7 @@ def _is_flash(part: AttentionShape, flash: bool | None) -> bool:
     return part.flash if flash is None else flash
 
 
-def _fused(layer: Layer, part: AttentionShape) -> Workload:
+def _flash_workload(layer: Layer, part: AttentionShape) -> Workload:
     """Attention in one kernel (FlashAttention); its backward pass recomputes scores: five products to two."""
     queries, read, out = layer.output_shape[0], layer.input_elements, layer.output_elements
     pairs = score_pairs(part, queries) * part.heads
@@ -148,7 +148,7 @@ def _fused(layer: Layer, part: AttentionShape) -> Workload:
     )
 
 
-def _unfused(layer: Layer, part: AttentionShape) -> Workload:
+def _unfused_workload(layer: Layer, part: AttentionShape) -> Workload:
     """Attention that writes its scores to memory: products, masked softmax and dropout, each a kernel."""
     queries, read, out = layer.output_shape[0], layer.input_elements, layer.output_elements
     square = queries * part.keys * part.heads
@@ -180,7 +180,7 @@ class Embedding(OneInput, frozen=True, kw_only=True):
     tied: Name | None = None
     weights: Name | None = None
 
-    tensor_names = keys(embedding=_WEIGHTS)
+    tensor_names = read_only_mapping(embedding=_WEIGHTS)
     forward = Passes(1, 1)
     backward = Passes(2, 1)
     needs_input = True
@@ -196,7 +196,7 @@ class Embedding(OneInput, frozen=True, kw_only=True):
         return Inferred(shape, ((self.weights or style.names.embedding, table),))
 
     @classmethod
-    def gradient_table(cls, layer: Layer) -> int:
+    def gradient_table_elements(cls, layer: Layer) -> int:
         return weight_elements(layer)
 
     @classmethod
@@ -214,13 +214,13 @@ class Positions(OneInput, frozen=True, kw_only=True):
     batched: bool = False  # the tensor has a first axis of one
     weights: Name | None = None
 
-    tensor_names = keys(positions=_WEIGHTS)
+    tensor_names = read_only_mapping(positions=_WEIGHTS)
     forward = Passes(2, 1)
     backward = Passes(1, 0)
     autocast_wide_output = True
 
     def infer(self, shapes: list[Shape], style: Style) -> Inferred:
-        length, features = sequence_of(shapes[0])
+        length, features = sequence_sizes(shapes[0])
         if length > self.positions:
             raise ShapeMisfit(
                 f"a sequence of {length:,} is longer than its {self.positions:,} positions;"
@@ -238,12 +238,12 @@ class ClassToken(OneInput, frozen=True, kw_only=True):
     alone: bool = False
     weights: Name | None = None
 
-    tensor_names = keys(class_token=_WEIGHTS)
+    tensor_names = read_only_mapping(class_token=_WEIGHTS)
     forward = Passes(1, 1)
     backward = Passes(1, 1)
 
     def infer(self, shapes: list[Shape], style: Style) -> Inferred:
-        length, features = sequence_of(shapes[0])
+        length, features = sequence_sizes(shapes[0])
         tensors = ((self.weights or style.names.class_token, (features,) if self.flat else (1, 1, features)),)
         return Inferred((1 if self.alone else length + 1, features), tensors)
 
@@ -282,7 +282,7 @@ class CrossEntropy(OneInput, frozen=True, kw_only=True):
         return Kept(wide=layer.input_elements)
 
     @classmethod
-    def working(cls, layer: Layer, read: int) -> Kept:
+    def live_gradients(cls, layer: Layer, read: int) -> Kept:
         """Gradients of the log-probabilities and of the logits, both in single precision."""
         return Kept(wide=2 * read)
 
@@ -297,7 +297,7 @@ class InPlaceCrossEntropy(CrossEntropy, frozen=True, kw_only=True):
     """Cross-entropy whose gradient overwrites single-precision probabilities, as in Megatron."""
 
     @classmethod
-    def working(cls, layer: Layer, read: int) -> Kept:
+    def live_gradients(cls, layer: Layer, read: int) -> Kept:
         return Kept(elements=read)
 
 
@@ -308,10 +308,10 @@ class FusedCrossEntropy(CrossEntropy, frozen=True, kw_only=True):
 
     @classmethod
     def saved(cls, layer: Layer, *, flash: bool | None = None) -> Kept:
-        return Kept(wide=positions_of(layer))
+        return Kept(wide=position_count(layer))
 
     @classmethod
-    def working(cls, layer: Layer, read: int) -> Kept:
+    def live_gradients(cls, layer: Layer, read: int) -> Kept:
         return Kept()
 
 
@@ -323,7 +323,7 @@ class ChunkedCrossEntropy(CrossEntropy, frozen=True, kw_only=True):
         return Kept()
 
     @classmethod
-    def working(cls, layer: Layer, read: int) -> Kept:
+    def live_gradients(cls, layer: Layer, read: int) -> Kept:
         return Kept()
 
 
@@ -331,5 +331,5 @@ class ChunkedLinear(Linear, frozen=True, kw_only=True):
     """The linear layer before a chunked loss: one chunk of its output exists at a time, with its gradient."""
 
     @classmethod
-    def working(cls, layer: Layer, read: int) -> Kept:
+    def live_gradients(cls, layer: Layer, read: int) -> Kept:
         return Kept(elements=read, wide=2 * layer.output_elements // CHUNKS)

@@ -17,17 +17,17 @@ from planner.model.layers.base import (
     Sizes,
     Style,
     format_shape,
-    sequence_of,
+    sequence_sizes,
 )
 
 Axis = Literal["features", "sequence"]
 
 
-def _axis(shape: Shape, along: Axis) -> int:
+def _axis_index(shape: Shape, along: Axis) -> int:
     return len(shape) - 1 if along == "features" else 0
 
 
-def _resized(shape: Shape, axis: int, size: int) -> Shape:
+def _replace_axis_size(shape: Shape, axis: int, size: int) -> Shape:
     return (*shape[:axis], size, *shape[axis + 1 :])
 
 
@@ -61,10 +61,10 @@ class Narrow(OneInput, frozen=True, kw_only=True):
     passes_shard = True
 
     def infer(self, shapes: list[Shape], style: Style) -> Inferred:
-        axis = _axis(shapes[0], self.along)
+        axis = _axis_index(shapes[0], self.along)
         if self.narrow > shapes[0][axis]:
             raise ShapeMisfit(f"it takes {self.narrow:,} of {shapes[0][axis]:,} {self.along}")
-        return Inferred(_resized(shapes[0], axis, self.narrow))
+        return Inferred(_replace_axis_size(shapes[0], axis, self.narrow))
 
 
 class Expand(OneInput, frozen=True, kw_only=True):
@@ -103,11 +103,11 @@ class Concat(Kind, frozen=True, kw_only=True):
     passes_shard = True
 
     def infer(self, shapes: list[Shape], style: Style) -> Inferred:
-        axis = _axis(shapes[0], self.along)
-        if len({_resized(shape, axis, 1) for shape in shapes}) > 1:
+        axis = _axis_index(shapes[0], self.along)
+        if len({_replace_axis_size(shape, axis, 1) for shape in shapes}) > 1:
             given = ", ".join(map(format_shape, dict.fromkeys(shapes)))
             raise ShapeMisfit(f"concat joins channels of equal height and width, not {given}")
-        return Inferred(_resized(shapes[0], axis, sum(shape[axis] for shape in shapes)))
+        return Inferred(_replace_axis_size(shapes[0], axis, sum(shape[axis] for shape in shapes)))
 
 
 class Take(OneInput, frozen=True, kw_only=True):
@@ -116,4 +116,4 @@ class Take(OneInput, frozen=True, kw_only=True):
     take: Literal[1]
 
     def infer(self, shapes: list[Shape], style: Style) -> Inferred:
-        return Inferred(sequence_of(shapes[0])[1:])
+        return Inferred(sequence_sizes(shapes[0])[1:])

@@ -41,7 +41,7 @@ class Matmul:
     def flops(self) -> float:
         return 2.0 * self.rows * self.columns * self.depth * self.times
 
-    def gradients(self) -> tuple[Matmul, Matmul]:
+    def backward_products(self) -> tuple[Matmul, Matmul]:
         """The matrix products of the backward pass: weight gradient, then input gradient."""
         rows, columns, depth, times = self.rows, self.columns, self.depth, self.times
         if self.grows == "times":
@@ -96,7 +96,7 @@ class Kept:
         return self.elements * element_bytes + self.wide * 4 + self.masks
 
 
-def filter_kernel(kernel: Sequence[int], stride: Sequence[int], groups: int, channels: int) -> KernelKind:
+def conv_kernel_kind(kernel: Sequence[int], stride: Sequence[int], groups: int, channels: int) -> KernelKind:
     """Kernel kind of a convolution with these filters and output channels."""
     if groups > 1:
         return DEPTHWISE if groups == channels else GROUPED

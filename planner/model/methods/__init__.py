@@ -113,7 +113,7 @@ BASES = {
 }
 
 
-def training_of(
+def method_settings(
     method: str | None = None,
     *,
     rank: int | None = None,
@@ -166,10 +166,10 @@ def training_of(
 
 
 @memoize
-def trained_by(model: Model, training: MethodSettings, dataset_tokens: float | None = None) -> Model:
+def apply_training(model: Model, training: MethodSettings, dataset_tokens: float | None = None) -> Model:
     """The network as a method trains it, on a dataset of this many tokens; unchanged by full training."""
     if training == MethodSettings():
-        return model if dataset_tokens is None else _on_dataset(model, dataset_tokens)
+        return model if dataset_tokens is None else _with_dataset(model, dataset_tokens)
     method = METHODS[training.method]
     changed = method.apply(model, training, BASES[training.base] if training.base else None)
     if not changed.trained_tensors:
@@ -179,11 +179,11 @@ def trained_by(model: Model, training: MethodSettings, dataset_tokens: float | N
     name = f"{model.name}-{training.label}" if training.label else model.name
     changed = replace(changed, name=name, remake=None, training=training)
     if method.fine_tunes and model.sequence_length is not None:
-        return _on_dataset(changed, dataset_tokens or USUAL_DATASET_TOKENS)
-    return changed if dataset_tokens is None else _on_dataset(changed, dataset_tokens)
+        return _with_dataset(changed, dataset_tokens or USUAL_DATASET_TOKENS)
+    return changed if dataset_tokens is None else _with_dataset(changed, dataset_tokens)
 
 
-def _on_dataset(model: Model, tokens: float) -> Model:
+def _with_dataset(model: Model, tokens: float) -> Model:
     if model.sequence_length is None:
         raise BadInput(
             f"--dataset-tokens: {model.name} reads no sequence of tokens; give --samples or --epochs"

@@ -46,7 +46,7 @@ class Lora(Method):
             frozen = replace(freeze(layer, bits), inputs=reads)
             layers.append(frozen)
             if layer.name in targets:
-                added = _adapter(frozen, training.rank, training.dropout is not None)
+                added = _adapter_layers(frozen, training.rank, training.dropout is not None)
                 layers += added
                 renamed[layer.name] = added[-1].name
         return replace(model, layers=tuple(layers))
@@ -55,7 +55,7 @@ class Lora(Method):
 def target_layers(model: Model, targets: str) -> frozenset[str]:
     """Names of the layers that get adapters."""
     linear = {layer.name: layer for layer in model.layers if layer.kind == LINEAR and layer.block is not None}
-    names = set(linear) if targets == "all-linear" else _around_attention(model, linear)
+    names = set(linear) if targets == "all-linear" else _linear_around_attention(model, linear)
     if not names:
         raise BadInput(
             f"--targets {targets}: {model.name} has no linear layer "
@@ -64,7 +64,7 @@ def target_layers(model: Model, targets: str) -> frozenset[str]:
     return frozenset(names)
 
 
-def _around_attention(model: Model, linear: dict[str, Layer]) -> set[str]:
+def _linear_around_attention(model: Model, linear: dict[str, Layer]) -> set[str]:
     """Linear layers before and after attention, through layers without weights."""
     layers = {layer.name: layer for layer in model.layers}
     present: set[str] = set()
@@ -87,7 +87,7 @@ def _around_attention(model: Model, linear: dict[str, Layer]) -> set[str]:
     return present
 
 
-def _adapter(target: Layer, rank: int, has_dropout: bool) -> list[Layer]:
+def _adapter_layers(target: Layer, rank: int, has_dropout: bool) -> list[Layer]:
     """The layers of an adapter: dropout, A, B, and the sum with the target's output."""
     *outer, outputs = target.output_shape
     positions = target.output_elements // outputs

@@ -1,7 +1,8 @@
 """Netlists: `models/*.toml` as `Model`s. The format is documented in `docs/models.md`.
 
 `_expand.File` and the kinds of `planner.model.layers` define the keys of a file, `_expand.py` unrolls blocks
-and branches into layers with names and inputs, `infer` adds shapes, parameter tensors and multiply-adds.
+and branches into layers with names and inputs, `infer_layers` adds shapes, parameter tensors and
+multiply-adds.
 """
 
 from __future__ import annotations
@@ -12,11 +13,11 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from planner.files.tomlfile import TomlSource, check_name, decode, name_fault, read
+from planner.files.tomlfile import TomlSource, check_name, decode, name_fault, read_toml
 from planner.model import Layer, Model, Tensor
 from planner.model.layers.base import Inferred, Shape, ShapeMisfit, Style, format_shape, kind_name
 from planner.model.layers.views import Input
-from planner.model.netlist._expand import File, Placed, expand
+from planner.model.netlist._expand import File, Placed, expand_layers
 
 LONGEST_NAME = 200
 INHERITED = (
@@ -40,24 +41,24 @@ INHERITED = (
 
 def read_model(path: Path | str, find: Callable[[str], Path | None] | None = None) -> Model:
     """Read a model file. `find` locates the file of its base, if that is not beside it."""
-    source = read(path)
+    source = read_toml(path)
     return build_model(source, _merge_bases(source, find or (lambda name: None)))
 
 
 def build_model(source: TomlSource, values: dict[str, Any], name: str | None = None) -> Model:
     """Build the model of a file's values and of its bases; its name is the file's by default."""
-    return _build(source, decode(source, values, File), name or source.path.stem, None)
+    return _build_for_length(source, decode(source, values, File), name or source.path.stem, None)
 
 
-def _build(source: TomlSource, file: File, name: str, tokens: int | None) -> Model:
+def _build_for_length(source: TomlSource, file: File, name: str, tokens: int | None) -> Model:
     """Build the model of a file, for samples of this many tokens if given."""
     check_name(name, f"{source.path}: the file's name is the model's")
     texts = _input_shapes(source, file, tokens)
     try:
-        placed = expand(source, file)
+        placed = expand_layers(source, file)
     except RecursionError:
         raise source.error("blocks are nested too deeply", ["layers"]) from None
-    layers = tuple(infer(source, file, placed, texts))
+    layers = tuple(infer_layers(source, file, placed, texts))
     length = None if file.sequence_length is None else tokens or file.sequence_length
     samples = file.samples_per_epoch
     if samples is None and file.tokens_per_epoch and length:
@@ -72,7 +73,7 @@ def _build(source: TomlSource, file: File, name: str, tokens: int | None) -> Mod
         default_precision=file.default_precision,
         sequence_length=length,
         tokens_per_epoch=file.tokens_per_epoch,
-        remake=None if length is None else partial(_build, source, file, name),
+        remake=None if length is None else partial(_build_for_length, source, file, name),
     )
 
 
@@ -108,7 +109,7 @@ def _merge_bases(source: TomlSource, find: Callable[[str], Path | None]) -> dict
         file = beside if len(base) <= LONGEST_NAME and beside.is_file() else find(base)
         if file is None:
             raise current.error(f"there is no model {base!r} to start from", ["base"])
-        current = read(file)
+        current = read_toml(file)
         for key in INHERITED:
             theirs, mine = current.data.get(key), values.get(key)
             if isinstance(theirs, dict) and isinstance(mine, dict):
@@ -121,7 +122,9 @@ def _merge_bases(source: TomlSource, find: Callable[[str], Path | None]) -> dict
 LARGEST_ELEMENTS = 2**40  # of one tensor or activation: more is a typing error
 
 
-def infer(source: TomlSource, file: File, placed: list[Placed], texts: dict[str, Shape]) -> list[Layer]:
+def infer_layers(
+    source: TomlSource, file: File, placed: list[Placed], texts: dict[str, Shape]
+) -> list[Layer]:
     """Infer the layers from the shapes of the inputs, `texts`."""
     style = Style(file.tensors, file.layout == "torch")
     naming = _Naming()
@@ -134,15 +137,15 @@ def infer(source: TomlSource, file: File, placed: list[Placed], texts: dict[str,
             if fault := name_fault(entry.name):
                 raise ShapeMisfit(fault)
             if key not in memo:
-                memo[key] = _made(entry, shapes, style)
+                memo[key] = _infer_within_limits(entry, shapes, style)
             made, elements = memo[key]
-            tied = naming.tied(entry, made)
+            tied = naming.tied_tensors(entry, made)
             layers[entry.name] = Layer(
                 entry.name,
                 made.kind or entry.kind,
                 entry.inputs,
                 made.shape,
-                naming.tensors(entry, made),
+                naming.new_tensors(entry, made),
                 made.macs,
                 made.kernel,
                 made.stride,
@@ -159,7 +162,7 @@ def infer(source: TomlSource, file: File, placed: list[Placed], texts: dict[str,
     return list(layers.values())
 
 
-def _made(one: Placed, shapes: list[Shape], style: Style) -> tuple[Inferred, int]:
+def _infer_within_limits(one: Placed, shapes: list[Shape], style: Style) -> tuple[Inferred, int]:
     made = one.spec.infer(shapes, style)
     if math.prod(made.shape) > LARGEST_ELEMENTS:
         raise ShapeMisfit(f"an output of {format_shape(made.shape)} is absurdly large")
@@ -177,7 +180,7 @@ class _Naming:
         self.taken: set[str] = set()
         self.owned: dict[str, tuple[Tensor, ...]] = {}  # by layer
 
-    def tensors(self, entry: Placed, made: Inferred) -> tuple[Tensor, ...]:
+    def new_tensors(self, entry: Placed, made: Inferred) -> tuple[Tensor, ...]:
         if not made.tensors:
             return ()
         count = self.counts.get(entry.kind, 0)
@@ -194,7 +197,7 @@ class _Naming:
         self.owned[entry.name] = tuple(tensors)
         return self.owned[entry.name]
 
-    def tied(self, entry: Placed, made: Inferred) -> tuple[Tensor, ...]:
+    def tied_tensors(self, entry: Placed, made: Inferred) -> tuple[Tensor, ...]:
         """The tensor of the earlier layer that this one shares, if any."""
         if not made.tied:
             return ()

@@ -137,7 +137,7 @@ class _Context:
     block: str | None = None
 
 
-def expand(source: TomlSource, file: File) -> list[Placed]:
+def expand_layers(source: TomlSource, file: File) -> list[Placed]:
     """Expand a file into its layers, in order of creation."""
     for kind, defaults in file.defaults.items():
         spot = Spot(("defaults", kind))
@@ -177,14 +177,14 @@ class _Expansion:
         for index, item in enumerate(items):
             inner = _Context(here.spot / index, here.scope, here.entry, here.block)
             if "block" in item:
-                previous = self._block(item, previous, inner)
+                previous = self._unroll_block(item, previous, inner)
             elif "branches" in item:
-                previous = self._branches(item, previous, inner)
+                previous = self._unroll_branches(item, previous, inner)
             else:
-                previous = self._layer(item, previous, inner)
+                previous = self._place_item(item, previous, inner)
         return previous
 
-    def _layer(self, item: Item, previous: str, here: _Context) -> str:
+    def _place_item(self, item: Item, previous: str, here: _Context) -> str:
         kind, spec = self._parse_item(item, lambda: self._parse_layer(item, here))
         if key := inputs_key(FILE_KINDS[kind]):
             inputs = tuple(self._resolve(name, here) for name in item[key])
@@ -219,7 +219,7 @@ class _Expansion:
             raise here.spot.error(self.source, f"{kind} = false means nothing; leave the layer out")
         return kind, spec
 
-    def _branches(self, item: Item, previous: str, here: _Context) -> str:
+    def _unroll_branches(self, item: Item, previous: str, here: _Context) -> str:
         spec, joined = self._parse_item(item, lambda: self._parse_branches(item, here))
         ends = []
         for index, branch in enumerate(spec.branches * spec.repeat):
@@ -233,7 +233,7 @@ class _Expansion:
         join: Any = FILE_KINDS[spec.join]
         return spec, join(**{spec.join: []}, name=spec.name, unit=spec.unit, then=spec.then)
 
-    def _block(self, item: Item, previous: str, here: _Context) -> str:
+    def _unroll_block(self, item: Item, previous: str, here: _Context) -> str:
         """Unroll a block, as often as its use repeats it."""
         use, layers = self._parse_item(item, lambda: self._parse_use(item, here))
         name = use.block
@@ -241,7 +241,7 @@ class _Expansion:
         for index in range(use.first, use.first + use.repeat):
             label = here.scope + use.name.replace("{i}", str(index)) if use.name else None
             scope = f"{label}{self.file.separator}" if label else here.scope
-            block = here.block or label or self._default_name(name)
+            block = here.block or label or self._next_block_name(name)
             previous = self.unroll(layers, _Context(spot, scope, previous, block))
             if label:
                 self.ends[label] = previous
@@ -269,7 +269,7 @@ class _Expansion:
         spot = Spot(("blocks", name, "layers"), (*here.spot.blocks, name))
         return use, [self._substitute(item, given, spot / index) for index, item in enumerate(block.layers)]
 
-    def _default_name(self, block: str) -> str:
+    def _next_block_name(self, block: str) -> str:
         """Name an unnamed use after its block and its count."""
         self.uses[block] = self.uses.get(block, -1) + 1
         return f"{block}{self.uses[block]}"
@@ -325,12 +325,12 @@ class _Expansion:
             full = separator.join([*parts[:depth], name])
             if full in self.ends:
                 return self.ends[full]
-        later = self._closes_cycle(name, here.spot)
+        later = self._misorder_hint(name, here.spot)
         near = difflib.get_close_matches(here.scope + name, self.ends, n=1)
         hint = f"; did you mean {near[0]!r}?" if near and not later else ""
         raise here.spot.error(self.source, f"reads {name!r}, which is no earlier layer{later or hint}")
 
-    def _closes_cycle(self, name: str, spot: Spot) -> str:
+    def _misorder_hint(self, name: str, spot: Spot) -> str:
         """Whether an unknown name stands further down in the same list, which closes a cycle."""
         *path, index = spot.at
         blocks = {name: {"layers": block.layers} for name, block in self.file.blocks.items()}
@@ -338,7 +338,7 @@ class _Expansion:
         for key in path:
             items = items[key]
         reads = {
-            item["name"]: _inputs(item, items[i - 1] if i else {})
+            item["name"]: _input_names(item, items[i - 1] if i else {})
             for i, item in enumerate(items)
             if isinstance(item.get("name"), str)
         }
@@ -356,7 +356,7 @@ class _Expansion:
         return ": it comes later; list layers in the order in which they are computed"
 
 
-def _inputs(item: Item, before: Item) -> Sequence[str]:
+def _input_names(item: Item, before: Item) -> Sequence[str]:
     """Names of the inputs that an item gives, itself or through the item before it."""
     keys = ((key, name) for name, kind in FILE_KINDS.items() if (key := inputs_key(kind)))
     listed = next((item.get(key) for key, name in keys if item.get(name)), None)

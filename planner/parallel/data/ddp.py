@@ -23,7 +23,7 @@ import numpy as np
 from planner.device.computation import BACKWARD, Computation, Parameter, layout_key
 from planner.device.memory import Shares
 from planner.device.precision import Precision
-from planner.memoize import itself, memoize
+from planner.memoize import first_argument, memoize
 from planner.model import Model
 from planner.note import Note
 from planner.parallel.collectives import Library, Peers, ring_bytes
@@ -281,6 +281,6 @@ def _all_reduces_s(sizes: Sequence[float], library: Library, peers: Peers) -> fl
     return sum(library.seconds("all_reduce", size, peers) * many for size, many in Counter(sizes).items())
 
 
-@memoize(on=itself)
+@memoize(on=first_argument)
 def _backward_s(computation: Computation) -> float:
     return float(mean_s(computation)[computation.role == BACKWARD].sum())

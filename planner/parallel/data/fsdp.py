@@ -25,7 +25,7 @@ from planner.device.computation import Computation, layout_key, unit_name
 from planner.device.memory import Shares
 from planner.device.precision import Precision
 from planner.errors import BadInput
-from planner.memoize import kept_on, memoize
+from planner.memoize import get_or_make_on, memoize
 from planner.model import Model
 from planner.parallel.collectives import Kind, Library, Peers, repeat_phases, ring_bytes
 from planner.parallel.data import Asked, ChangeKind, Exchange, Job, Labels, Variant
@@ -116,7 +116,7 @@ class Sharded(Collective):
         width = self.gradient_bytes(computation.precision)
         of: dict[str, Any] = {"each_pass": self.each_pass, "width": width, "after": self.gathers_after(site)}
         key = ("traffic", computation.precision, self.stage, self.least_unit, *of.values())
-        return kept_on(
+        return get_or_make_on(
             layout_key(computation), key, lambda: traffic_of(computation, self.stage, self.least_unit, **of)
         )
 

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from planner.device.computation import WAIT, Computation
-from planner.memoize import itself, memoize
+from planner.memoize import first_argument, memoize
 from planner.parallel.collectives import Library, Peers, Phase, alone_s
 from planner.parallel.collectives.peers import peers_of
 from planner.parallel.data import Job
@@ -132,18 +132,18 @@ def sharded_bound(exchange: Sharded, job: Job) -> float:
     return computation.batch * job.accumulate * site.workers / max(step_s, 1e-12)
 
 
-@memoize(on=itself)
+@memoize(on=first_argument)
 def _wait_s(computation: Computation) -> float:
     """Seconds per step of waiting for other pipeline stages."""
     return 0.0 if computation.work is None else float(mean_s(computation)[computation.work == WAIT].sum())
 
 
-@memoize(on=itself)
+@memoize(on=first_argument)
 def _total_s(computation: Computation) -> float:
     return float(mean_s(computation).sum())
 
 
-@memoize(on=itself)
+@memoize(on=first_argument)
 def _ready_s(computation: Computation, buckets: tuple[Bucket, ...]) -> tuple[float, tuple[float, ...], float]:
     """Seconds until the backward pass begins, until each bucket is ready, and of all ops."""
     ends = np.cumsum(mean_s(computation))

@@ -10,7 +10,7 @@ import os
 import sys
 
 
-class _Begin:
+class _OptimizerImportHook:
     """A finder that wraps the import of torch.optim.optimizer."""
 
     def find_spec(self, name, path=None, target=None):
@@ -24,13 +24,13 @@ class _Begin:
 
         def run_and_begin(module):
             run(module)
-            _arm()
+            _record_from_first_optimizer()
 
         spec.loader.exec_module = run_and_begin
         return spec
 
 
-def _arm():
+def _record_from_first_optimizer():
     """Begin to record at the first optimizer; torch is then fully imported."""
     import torch.optim.optimizer as optimizers
 
@@ -38,16 +38,16 @@ def _arm():
 
     def make_and_begin(self, *args, **kwargs):
         optimizers.Optimizer.__init__ = make
-        from planner.recorder import begin
+        from planner.recorder import begin_recording
 
-        begin()
+        begin_recording()
         make(self, *args, **kwargs)
 
     optimizers.Optimizer.__init__ = make_and_begin
 
 
 if os.environ.get("PLANNER_RECORD_PATH"):
-    sys.meta_path.insert(0, _Begin())
+    sys.meta_path.insert(0, _OptimizerImportHook())
 
 _here = os.path.dirname(os.path.abspath(__file__))
 _others = [folder for folder in sys.path if os.path.abspath(folder or ".") != _here]

@@ -14,7 +14,7 @@ from __future__ import annotations
 import msgspec
 
 from planner.errors import BadInput
-from planner.files.protobuf import BYTES, VARINT, WireError, fields, some_fields, text
+from planner.files.protobuf import BYTES, VARINT, WireError, decode_text, iterate_fields, parse_fields
 from planner.files.tomlfile import from_json
 from planner.servers.tensorflow.graph import (
     TRANSFER_LABEL,
@@ -53,7 +53,7 @@ def read_run_metadata(data: bytes, where: str, graph: bool = True) -> Recording:
     try:
         top = [
             (number, kind, a, b)
-            for number, kind, a, b in fields(data, 0, len(data))
+            for number, kind, a, b in iterate_fields(data, 0, len(data))
             if number in (STEP_STATS, PARTITION_GRAPHS)
         ]
         if any(kind != BYTES for _, kind, _, _ in top):
@@ -66,7 +66,7 @@ def read_run_metadata(data: bytes, where: str, graph: bool = True) -> Recording:
         labels = graph and not recording.complete
         for number, _, a, b in top:
             if number == STEP_STATS:
-                for inner, kind, c, d in fields(data, a, b):
+                for inner, kind, c, d in iterate_fields(data, a, b):
                     if inner == DEV_STATS and kind == BYTES:
                         kernels |= _read_device(recording, data, c, d, labels)
         recording.ran |= kernels
@@ -88,7 +88,7 @@ def _read_device(
     """Adds a device's ops and transfers to a recording; returns kernel spans by node."""
     device = ""
     stats: list[tuple[int, int]] = []
-    for number, kind, a, b in fields(data, start, end):
+    for number, kind, a, b in iterate_fields(data, start, end):
         if number == NODE_STATS and kind == BYTES:
             stats.append((a, b))
             if len(stats) > MAX_RECORDS:
@@ -96,7 +96,7 @@ def _read_device(
                     f"{recording.where}: more than {MAX_RECORDS:,} records of one device; {RECORD}"
                 )
         elif number == DEVICE and kind == BYTES:
-            device = text(data, a, b)
+            device = decode_text(data, a, b)
     on_stream = "/stream:" in device
     if on_stream and not device.endswith("/stream:all"):
         return {}  # the same kernels again, by stream
@@ -121,16 +121,16 @@ def _read_node(
     name = label = ""
     values = [0] * (ALL_END_US + 1)
     size: int | None = None
-    head, at = some_fields(data, start, end, ALL_END_US)
+    head, at = parse_fields(data, start, end, ALL_END_US)
     for number, kind, a, b in head:
         if kind == VARINT:
             values[number] = a
         elif number == NAME:
-            name = text(data, a, b)
+            name = decode_text(data, a, b)
     if labels or name == "RecvTensor":  # of the other ops, which are most, nothing else is needed
-        for number, kind, a, b in fields(data, at, end, LABEL):
+        for number, kind, a, b in iterate_fields(data, at, end, LABEL):
             if number == LABEL:
-                label = text(data, a, b)
+                label = decode_text(data, a, b)
             elif number == OUTPUT and kind == BYTES and name == "RecvTensor" and size is None:
                 size = _requested_bytes(data, a, b)
     start_us = end_us = _signed(values[ALL_START_US])
@@ -157,7 +157,7 @@ def _requested_bytes(data: bytes, start: int, end: int) -> int | None:
     allocation = _message_bounds(data, *described, ALLOCATION) if described else None
     if allocation is None:
         return None
-    for number, kind, value, _ in some_fields(data, *allocation, REQUESTED_BYTES)[0]:
+    for number, kind, value, _ in parse_fields(data, *allocation, REQUESTED_BYTES)[0]:
         if number == REQUESTED_BYTES and kind == VARINT:
             return value
     return 0  # proto3 leaves zeros out
@@ -165,28 +165,28 @@ def _requested_bytes(data: bytes, start: int, end: int) -> int | None:
 
 def _message_bounds(data: bytes, start: int, end: int, number: int) -> tuple[int, int] | None:
     """Start and end of the first embedded message with this field number; None if absent."""
-    for entry, kind, a, b in some_fields(data, start, end, number)[0]:
+    for entry, kind, a, b in parse_fields(data, start, end, number)[0]:
         if entry == number and kind == BYTES:
             return a, b
     return None
 
 
 def _read_graph(recording: Recording, data: bytes, start: int, end: int) -> None:
-    for number, kind, a, b in fields(data, start, end):
+    for number, kind, a, b in iterate_fields(data, start, end):
         if number != GRAPH_NODE or kind != BYTES:
             continue
         name = op = device = ""
         edge: str | None = None
         inputs: list[str] = []
-        for inner, _, c, d in fields(data, a, b):
+        for inner, _, c, d in iterate_fields(data, a, b):
             if inner == NODE_NAME:
-                name = text(data, c, d)
+                name = decode_text(data, c, d)
             elif inner == NODE_OP:
-                op = text(data, c, d)
+                op = decode_text(data, c, d)
             elif inner == NODE_INPUT:
-                inputs.append(node_name(text(data, c, d)))
+                inputs.append(node_name(decode_text(data, c, d)))
             elif inner == NODE_DEVICE:
-                device = text(data, c, d)
+                device = decode_text(data, c, d)
             elif inner == NODE_ATTR and op in ("_Send", "_Recv", "_HostSend", "_HostRecv"):
                 edge = edge or _tensor_name(data, c, d)
         recording.graph[name] = RecordedNode(op, device, tuple(inputs), edge)
@@ -194,13 +194,13 @@ def _read_graph(recording: Recording, data: bytes, start: int, end: int) -> None
 
 def _tensor_name(data: bytes, start: int, end: int) -> str | None:
     key = ""
-    for number, _, a, b in fields(data, start, end):
+    for number, _, a, b in iterate_fields(data, start, end):
         if number == KEY:
-            key = text(data, a, b)
+            key = decode_text(data, a, b)
         elif number == VALUE and key == "tensor_name":
-            for inner, kind, c, d in fields(data, a, b):
+            for inner, kind, c, d in iterate_fields(data, a, b):
                 if inner == STRING and kind == BYTES:
-                    return text(data, c, d) or None
+                    return decode_text(data, c, d) or None
     return None
 
 

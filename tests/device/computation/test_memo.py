@@ -10,7 +10,7 @@ import numpy as np
 import planner
 from planner.device.computation import Computation
 from planner.device.precision import FP32
-from planner.memoize import kept_on
+from planner.memoize import get_or_make_on
 from planner.parallel.data import Site
 from planner.parallel.data.ddp import AllReduce
 from planner.parallel.data.fsdp import Sharded
@@ -27,7 +27,7 @@ def made(machine: str = "p3.8xlarge") -> tuple[Computation, Site]:
 def test_computation_is_freed_though_what_was_made_of_it_holds_it() -> None:
     computation, _ = made()
     holder = [computation]
-    kept_on(computation, "itself", holder.copy)
+    get_or_make_on(computation, "itself", holder.copy)
     holder.clear()
     gone = weakref.ref(computation)
     del computation

@@ -124,10 +124,10 @@ def test_two_servers_keep_their_numbers_and_control_edges_go():
 
 def without_graphs(path):
     """The file as FULL_TRACE alone writes it: RunMetadata's field 3, the partition graphs, taken out."""
-    from planner.files.protobuf import fields
+    from planner.files.protobuf import iterate_fields
 
     data, out, at = read_bytes(path), b"", 0
-    for number, _, _, end in fields(data, 0, len(data)):
+    for number, _, _, end in iterate_fields(data, 0, len(data)):
         out += data[at:end] if number != 3 else b""
         at = end
     return out

@@ -16,7 +16,7 @@ import msgspec
 
 from planner.device.recorded.importers.events import Event, Id
 from planner.hardware import Format
-from planner.model.layers.workload import ATTENTION, MATMUL, MEMORY, filter_kernel
+from planner.model.layers.workload import ATTENTION, MATMUL, MEMORY, conv_kernel_kind
 from planner.simulator.step.recorded import OVERHEAD, Kind, OpPart
 
 ITEM_BYTES = {
@@ -232,7 +232,7 @@ def _convolution_leaf(shapes: Shapes, first: int, *, backward: bool) -> Leaf | N
         float(passes * moved),
         float(passes * fixed * width),
     )
-    kind = filter_kernel(weight[2:], stride, groups, weight[0])
+    kind = conv_kernel_kind(weight[2:], stride, groups, weight[0])
     return Leaf(kind, _float_format(shapes, tf32=True), 0.0, demand)
 
 
