@@ -8,13 +8,12 @@ from planner.printable import printable
 
 
 class PlannerError(Exception):
-    """An error that a user can act on, in one sentence. The command line prints it and exits with
-    `exit_code`."""
+    """A one-sentence error that a user can act on; the command line prints it and exits with `exit_code`."""
 
     exit_code = 2
 
     def __str__(self) -> str:
-        """One line, even if a value in the message had several."""
+        """The message as one line, even if a value in it had several."""
         return printable(" ".join(super().__str__().splitlines()))
 
 
@@ -41,7 +40,7 @@ class Interrupted(KeyboardInterrupt):
 
 
 def unknown_name(kind: str, name: str, known: Iterable[str], hint: str = "") -> BadInput:
-    """The error for a name that is not in a list, with the nearest names."""
+    """Builds the error for a name that is not in a list; the message gives the nearest names."""
     import difflib
 
     known = sorted(known)

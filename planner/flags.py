@@ -63,8 +63,7 @@ class FlagType:
 
 @dataclass(frozen=True, slots=True)
 class Flag:
-    """One flag. `name` is its key in files and Python; `fields` are the fields of `Request` that it fills
-    (the parser returns one value for each)."""
+    """One flag. `name` is its key in files and Python; the parser returns one value for each of `fields`."""
 
     name: str
     help: str  # one line with an example value
@@ -80,16 +79,16 @@ class Flag:
 
     @property
     def option(self) -> str:
-        """`--server-hardware` of `server_hardware`."""
+        """Command-line option of the flag: `--server-hardware` for `server_hardware`."""
         return option_of(self.name)
 
     @property
     def variable(self) -> str:
-        """The environment variable that sets it."""
+        """Name of the environment variable that sets the flag."""
         return "PLANNER_" + self.name.upper()
 
     def parse_fields(self, value: Any) -> dict[str, Any]:
-        """The fields of a request that a written value fills."""
+        """Parses a written value into values of request fields, by field name."""
         parsed = self.kind.parse(value, self.option)
         if not self.fields:
             return {"extra": {self.name: parsed}}
@@ -114,15 +113,14 @@ class Flag:
 
 
 def option_of(name: str) -> str:
-    """The option of a name in Python: `--seq-length` of `seq_length`."""
+    """Command-line option for a Python name: `--seq-length` for `seq_length`."""
     return "--" + name.replace("_", "-")
 
 
 def flag(
     section: FlagSection, kind: FlagType, help: str, *, default: Any = None, name: str = "", **more: Any
 ) -> Any:
-    """A field of a request that a flag fills. `name` is the name of the flag where it differs from the
-    field's."""
+    """Declares a request field that a flag fills. `name` is given if the flag is not named like the field."""
     declared = Flag(name, help, section, kind, **more)
     given: dict[str, Any] = {} if default is MISSING else {"default": default}
     return field(metadata={"flag": declared}, **given)
@@ -132,12 +130,12 @@ _CONTRIBUTED: dict[str, Flag] = {}
 
 
 def register(*contributed: Flag) -> None:
-    """Add flags of an axis or a strategy; `Request.extra` holds their values by name."""
+    """Registers flags of an axis or a strategy; `Request.extra` holds their values by name."""
     _CONTRIBUTED.update({flag.name: flag for flag in contributed})
 
 
 def flags_of(request: type) -> tuple[Flag, ...]:
-    """The flags that the fields of a request declare, then those that registries contribute."""
+    """All flags of a request type: those declared by its fields, then those added with `register`."""
     declared = _declared_flags(request)
     known = {flag.name for flag in declared}
     return (*declared, *(flag for name, flag in _CONTRIBUTED.items() if name not in known))
@@ -154,13 +152,13 @@ def _declared_flags(request: type) -> tuple[Flag, ...]:
 
 
 def parse_names(value: str | Sequence[str], option: str = "") -> tuple[str, ...]:
-    """Names from `a,b` or a list."""
+    """Parses `a,b` or a list into a tuple of stripped, non-empty names."""
     parts = value.split(",") if isinstance(value, str) else value
     return tuple(part.strip() for part in parts if part.strip())
 
 
 def parse_counts(value: str | int | Sequence[int | str], option: str) -> tuple[int, ...]:
-    """Whole numbers in ascending order from `1,2,4`, `1-8` or a list."""
+    """Parses `1,2,4`, `1-8` or a list into whole numbers in ascending order."""
     parts = str(value).split(",") if isinstance(value, str | int) else value
     out: set[int] = set()
     for part in parts:
@@ -177,7 +175,7 @@ def parse_counts(value: str | int | Sequence[int | str], option: str) -> tuple[i
 
 
 def duration_s(value: str | float, option: str) -> float:
-    """Seconds from `36h`, `90min` or `2d`; a bare number is hours."""
+    """Parses `36h`, `90min` or `2d` into seconds; a bare number is hours."""
     match = re.fullmatch(r"\s*([0-9]*\.?[0-9]+)\s*([a-z]*)\s*", str(value).lower())
     if not match or (match[2] or "h") not in _DURATION_S:
         raise BadInput(f"{option} {value!r} is not understood; write it as 36h, 90min or 2d")
@@ -188,7 +186,7 @@ def duration_s(value: str | float, option: str) -> float:
 
 
 def parse_share(value: str | float, option: str) -> float:
-    """A share from `10%` or 0.1."""
+    """Parses `10%` or 0.1 into a fraction."""
     text = str(value).strip()
     try:
         return float(text.removesuffix("%")) / (100 if text.endswith("%") else 1)
@@ -197,7 +195,7 @@ def parse_share(value: str | float, option: str) -> float:
 
 
 def usd_per_hour(value: str | float, option: str) -> float:
-    """US dollars per hour from `20`, `20/h` or `$20/h`."""
+    """Parses `20`, `20/h` or `$20/h` into US dollars per hour."""
     match = re.fullmatch(
         r"\$?\s*(-?[0-9.]+(?:e[0-9]+)?)\s*(?:usd)?\s*(?:/\s*(?:h|hr|hour))?", str(value).lower()
     )
@@ -208,7 +206,7 @@ def usd_per_hour(value: str | float, option: str) -> float:
 
 
 def token_count(value: str | float, option: str) -> float:
-    """Tokens from `15B`, `300M`, `2T` or a number."""
+    """Parses `15B`, `300M`, `2T` or a number into tokens."""
     match = re.fullmatch(r"\s*([0-9.]+(?:[eE][0-9]+)?)\s*([kKMBTG]?)\s*", str(value))
     try:
         tokens = float(match[1]) * _SUFFIXES[match[2].upper()] if match else math.nan

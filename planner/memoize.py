@@ -55,8 +55,8 @@ def memoize(
     key: Callable[..., Hashable] | None = None,
     on: Callable[[Any], object] | None = None,
 ) -> Any:
-    """A function whose results are kept. `bytes_of` says what a result holds, `key` (of its arguments) what
-    it depends on; with `on` results are kept on the object that this gives for the first argument."""
+    """Returns a function whose results are kept. `bytes_of` gives the size of a result, `key` what it depends
+    on; with `on`, results are kept on the object that `on` returns for the first argument."""
     if function is not None:
         return _memoize_bounded(function, most_bytes, bytes_of, key)
     if on is not None:
@@ -65,12 +65,12 @@ def memoize(
 
 
 def first_argument(owner: Any) -> object:
-    """The owner for `memoize(on=itself)`: results are kept on the first argument."""
+    """Returns its argument: `memoize(on=first_argument)` keeps results on the first argument."""
     return owner
 
 
 def get_or_make(values: dict[Hashable, Any], key: Hashable, make: Callable[[], V]) -> V:
-    """The value of a key, made once by `make`."""
+    """Returns the value stored under a key; on first use `make` computes and stores it."""
     if key not in values:
         values[key] = make()
     value: V = values[key]
@@ -78,11 +78,12 @@ def get_or_make(values: dict[Hashable, Any], key: Hashable, make: Callable[[], V
 
 
 def get_or_make_on(owner: object, key: Hashable, make: Callable[[], V]) -> V:
-    """The value of a key in a dictionary attached to the owner, made once by `make`."""
+    """Returns the value stored under a key on the owner; on first use `make` computes and stores it."""
     return get_or_make(vars(owner).setdefault(_PLACE, {}), key, make)
 
 
 def _memoize_on_owner(function: Callable[..., V], on: Callable[[Any], object]) -> Callable[..., V]:
+
     @wraps(function)
     def memoized(first: Any, /, *args: Any, **kwargs: Any) -> V:
         key = (function, args, tuple(kwargs.items()))

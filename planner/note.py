@@ -52,6 +52,7 @@ class Note:
 
     @property
     def heading(self) -> str:
+        """The topic and, in parentheses, its part: `Collectives (NCCL)`."""
         if self.topic is None:
             return ""
         return self.topic.value if self.of is None else f"{self.topic.value} ({self.of})"
@@ -85,7 +86,7 @@ class Reason:
     rest: str
 
     def clause(self, machines: int) -> str:
-        """`has no price` for one machine, `have no price` for several."""
+        """The reason with its verb: `has no price` for one machine, `have no price` for several."""
         first, several = self.verb.value
         return f"{first if machines == 1 else several} {self.rest}"
 

@@ -15,17 +15,17 @@ ASCII = "planner_ascii"  # the name under which codecs know `_replace_by_ascii`
 
 
 def printable(text: str) -> str:
-    """One line of text with control characters and direction marks escaped."""
+    """Returns the text with control characters and direction marks escaped, line breaks included."""
     return text if text.isprintable() else "".join(map(_escape_unprintable, text))
 
 
 def printable_lines(text: str) -> str:
-    """Several lines, each escaped as by `printable`."""
+    """Returns the text with each line escaped by `printable`."""
     return "\n".join(map(printable, text.split("\n")))
 
 
 def printable_json(text: str, *, ascii_only: bool = False) -> str:
-    """JSON with equal values and control characters escaped, in ASCII if `ascii_only`."""
+    """Escapes control characters in JSON without changing its values; `ascii_only` escapes all non-ASCII."""
     acting = r"[^\n -~]" if ascii_only else r"[^\n -~]+"
 
     def escape(found: re.Match[str]) -> str:
@@ -39,18 +39,18 @@ def printable_json(text: str, *, ascii_only: bool = False) -> str:
 
 
 def _json_code(char: str) -> str:
-    """A character as JSON escapes it: by its UTF-16 code units."""
+    r"""JSON escape of a character: `\\uXXXX` for each UTF-16 code unit."""
     units = char.encode("utf-16-be", "surrogatepass").hex()
     return "".join(f"\\u{units[at : at + 4]}" for at in range(0, len(units), 4))
 
 
 def _escape_unprintable(char: str) -> str:
+    """Returns the character, or its backslash escape if it is unprintable."""
     return char if char.isprintable() else char.encode("unicode_escape").decode()
 
 
 def enable_ascii_fallback(*streams: Any) -> None:
-    """Lets streams that cannot encode every character (`PYTHONIOENCODING=ascii`) write the nearest ASCII
-    instead."""
+    """Makes non-Unicode streams replace characters that they cannot encode by similar ASCII."""
     codecs.register_error(ASCII, _replace_by_ascii)
     for stream in streams:
         if hasattr(stream, "reconfigure") and not is_unicode(stream):
@@ -58,11 +58,12 @@ def enable_ascii_fallback(*streams: Any) -> None:
 
 
 def is_unicode(stream: Any) -> bool:
-    """Whether a stream can encode every character; assumed where it names no encoding."""
+    """Whether a stream can encode every character; True if it names no encoding."""
     return str(getattr(stream, "encoding", None) or "utf-8").lower().startswith("utf")
 
 
 def _replace_by_ascii(error: UnicodeError) -> tuple[str, int]:
+    """Codec error handler: returns similar ASCII and the position at which encoding continues."""
     if not isinstance(error, UnicodeEncodeError):
         raise error
     chars = error.object[error.start : error.end]

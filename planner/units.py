@@ -22,7 +22,7 @@ _BITS_PER_S = {"BIT": 1.0, "KBIT": 1e3, "MBIT": 1e6, "GBIT": 1e9}
 
 
 def bandwidth_bytes_per_s(text: str) -> float:
-    """Bytes per second from `3Gbit`, `100 Mbit/s` or `2.5gbps`; a bare number is refused."""
+    """Parses `3Gbit`, `100 Mbit/s` or `2.5gbps` into bytes per second; a bare number is refused."""
     match = re.fullmatch(_NUMBER + r"([KMG]?)(?:bit/s|bit|bps|b/s)", text, flags=re.IGNORECASE)
     if not match:
         raise BadInput(f"bandwidth {text!r} is not understood; write it with its unit, as 10Gbit or 100Mbit")
@@ -36,7 +36,7 @@ LARGEST_SIZE_BYTES = 2**50
 
 
 def size_bytes(text: str) -> int:
-    """Bytes from `4MiB`, `64KiB` or `4000000`."""
+    """Parses `4MiB`, `64KiB` or `4000000` into bytes."""
     match = re.fullmatch(_NUMBER + r"([KMG]?I?B?)", text, flags=re.IGNORECASE)
     if not match or match[2].upper() not in _BYTES:
         raise BadInput(f"size {text!r} is not understood; write it as 4MiB, 64KiB or a number of bytes")
@@ -49,7 +49,7 @@ def size_bytes(text: str) -> int:
 
 
 def format_bandwidth(bytes_per_s: float) -> str:
-    """Bytes per second as `10 Gbit/s`."""
+    """Formats bytes per second in bits, as `10 Gbit/s`."""
     bits = bytes_per_s * 8
     for unit, scale in (("Gbit/s", 1e9), ("Mbit/s", 1e6), ("kbit/s", 1e3)):
         if bits >= scale:
@@ -58,7 +58,7 @@ def format_bandwidth(bytes_per_s: float) -> str:
 
 
 def format_bytes(value: float) -> str:
-    """Bytes in three significant digits, `97.5 MiB`, `1,512 GiB`."""
+    """Formats bytes in three significant digits, as `97.5 MiB` or `1,512 GiB`."""
     for unit, scale in (("GiB", 2**30), ("MiB", 2**20), ("KiB", 2**10)):
         if value >= scale:
             return f"{three_digits(value / scale)} {unit}"
@@ -66,7 +66,7 @@ def format_bytes(value: float) -> str:
 
 
 def format_count(value: float) -> str:
-    """A large number as `15.6 trillion`, a small one as `61,440`."""
+    """Formats a large number as `15.6 trillion`, a small one as `61,440`."""
     for name, scale in (("trillion", 1e12), ("billion", 1e9), ("million", 1e6)):
         if value >= 0.9995 * scale:
             return f"{value / scale:.3g} {name}"
@@ -74,18 +74,18 @@ def format_count(value: float) -> str:
 
 
 def format_seconds(value: float) -> str:
-    """Seconds in three significant digits, `340 ms`, `2.10 h`, `9.80 years`, round ones as `12 h`."""
+    """Formats seconds in three significant digits: `340 ms`, `2.10 h`, `9.80 years`, `12 h`."""
     return " ".join(_seconds_figure_and_unit(value))
 
 
 def format_span(low: float, high: float) -> str:
-    """A range of seconds as `21.8 - 39.3 min`; a common unit is written once."""
+    """Formats a range of seconds as `21.8 - 39.3 min`; a common unit is written once."""
     (least, first), (most, other) = _seconds_figure_and_unit(low), _seconds_figure_and_unit(high)
     return f"{least} - {most} {other}" if first == other else f"{least} {first} - {most} {other}"
 
 
 def _seconds_figure_and_unit(value: float) -> tuple[str, str]:
-    """The figure and its unit; hours up to three days, so that times near a day compare at a glance."""
+    """Formats seconds as a figure and a unit; hours are used up to three days."""
     for unit, scale, least in _TIMES:
         if value >= 0.9995 * least:
             return three_digits(value / scale), unit
@@ -105,7 +105,7 @@ _TIMES = (  # unit, its seconds, and from how many seconds on it is used
 
 
 def three_digits(value: float) -> str:
-    """`4.30`, `22.2`, `1,250`; a whole number without decimals."""
+    """Formats a number in three significant digits: `4.30`, `22.2`, `1,250`; a whole one without decimals."""
     if not math.isfinite(value):
         return f"{value:g}"
     if value <= 0 or math.isclose(value, round(value), rel_tol=1e-9):
@@ -117,7 +117,7 @@ SIGNIFICANT = 3
 
 
 def rate(value: float) -> str:
-    """Three significant digits with thousands separators: `21,300`, `98.2`, `0.0123`."""
+    """Formats a number in three significant digits with thousands separators: `21,300`, `98.2`."""
     if not math.isfinite(value) or value == 0:
         return "-" if value else "0"
     if abs(value) < 100:
@@ -127,12 +127,12 @@ def rate(value: float) -> str:
 
 
 def signed_rate(value: float) -> str:
-    """A rate with its sign: `+1,240`, `-185`."""
+    """Formats a number like `rate`, with its sign: `+1,240`, `-185`."""
     return ("-" if value < 0 else "+") + rate(abs(value))
 
 
 def money(value: float) -> str:
-    """Dollars without the sign, for columns: `1,761`, `43.92`, `0.012`."""
+    """Formats US dollars without the dollar sign, for columns: `1,761`, `43.92`, `0.012`."""
     if not math.isfinite(value):
         return "-"
     if value >= 100:
@@ -141,53 +141,53 @@ def money(value: float) -> str:
 
 
 def usd(value: float) -> str:
-    """Dollars: `$1,761`, `$43.92`, `$0.012`."""
+    """Formats US dollars: `$1,761`, `$43.92`, `$0.012`."""
     return f"${money(value)}"
 
 
 def limit_usd(value: float) -> str:
-    """Dollars as a limit was given: `$50`, `$2.5`."""
+    """Formats a limit in US dollars in six significant digits: `$50`, `$2.5`."""
     return f"${value:,.6g}"
 
 
 def usd_span(low: float, high: float) -> str:
-    """`$59.51 - $173`."""
+    """Formats a range of US dollars: `$59.51 - $173`."""
     return f"{usd(low)} - {usd(high)}"
 
 
 def span(low: float, high: float) -> str:
-    """`17,400 - 26,100`."""
+    """Formats a range of numbers: `17,400 - 26,100`."""
     return f"{rate(low)} - {rate(high)}"
 
 
 def percent(share: float) -> str:
-    """A share without decimals: `93%`."""
+    """Formats a fraction as a whole percentage: `93%`."""
     return f"{share:.0%}"
 
 
 def signed_percent(share: float) -> str:
-    """A difference: `+12.5%`."""
+    """Formats a fraction as a percentage with its sign: `+12.5%`."""
     return f"{share:+.1%}"
 
 
 def bar(share: float, width: int = 24) -> str:
-    """A bar of characters; an HTML page draws it."""
+    """Draws a fraction of `width` as a text bar of block characters."""
     return "█" * round(width * share)
 
 
 def reference_numbers(sources: Iterable[str | None]) -> dict[str | None, str | None]:
-    """Sources by number: `[1]`, in the order in which they occur."""
+    """Maps each source to its number in order of first occurrence, as `[1]`; empty ones to None."""
     named = [source for source in dict.fromkeys(sources) if source]
     return {None: None, "": None, **{source: f"[{place}]" for place, source in enumerate(named, 1)}}
 
 
 def count(number: int, noun: str) -> str:
-    """`1 worker`, `4 workers`, `1,024 workers`."""
+    """Formats a number with its noun: `1 worker`, `4 workers`, `1,024 workers`."""
     return f"{number:,} {noun}{'s' if number != 1 else ''}"
 
 
 def listing(names: list[str], most: int = 3) -> str:
-    """`a, b and c`, or `a, b, c and 4 more`."""
+    """Joins names into one phrase: `a, b and c`, or `a, b, c and 4 more`."""
     named, more = names[:most], len(names) - most
     if more > 0:
         return f"{', '.join(named)} and {more} more"
@@ -195,7 +195,7 @@ def listing(names: list[str], most: int = 3) -> str:
 
 
 def ratio(value: float) -> str:
-    """How many times, in two significant digits from 1 on: `3.1x`, `6.0x`, `12x`, `0.42x`."""
+    """Formats a ratio in two significant digits: `3.1x`, `6.0x`, `0.42x`; above 10 as `12x`."""
     if value < 1:
         return f"{value:.2g}x"
     return f"{value:.1f}x" if value < 9.95 else f"{value:,.0f}x"

@@ -20,9 +20,7 @@ class WireError(ValueError):
 
 
 def iterate_fields(data: bytes, start: int, end: int, last: int = MAX_NUMBER) -> Iterator[Field]:
-    """Iterate over the fields of a message as (number, kind, a, b): `a` is the value of a number, data[a:b]
-    a string or message. Fields are written in the order of their numbers: reading ends before one above
-    `last`."""
+    """Yields (number, kind, a, b) per field up to `last`: `a` is a number, data[a:b] a string or message."""
     more = True
     while more:
         some, start = parse_fields(data, start, end, last)
@@ -31,7 +29,7 @@ def iterate_fields(data: bytes, start: int, end: int, last: int = MAX_NUMBER) ->
 
 
 def parse_fields(data: bytes, at: int, end: int, last: int = MAX_NUMBER) -> tuple[list[Field], int]:
-    """Parse up to AT_ONCE fields, and return where they end."""
+    """Parses up to AT_ONCE fields; returns the fields and the position after them."""
     parts: list[Field] = []
     try:
         while at < end and len(parts) < AT_ONCE:
@@ -74,7 +72,7 @@ def parse_fields(data: bytes, at: int, end: int, last: int = MAX_NUMBER) -> tupl
 
 
 def decode_text(data: bytes, start: int, end: int) -> str:
-    """Decode a string field."""
+    """Decodes a UTF-8 string field."""
     try:
         return data[start:end].decode()
     except UnicodeDecodeError as error:

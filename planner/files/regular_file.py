@@ -21,7 +21,7 @@ LARGEST_TEXT_BYTES = 2**20  # of what people write: a hundred times the largest 
 
 
 def open_regular_file(path: Path | str) -> IO[bytes]:
-    """Open a regular file for reading; pipes and devices are refused instead of waited for."""
+    """Opens a regular file for reading; pipes and devices are refused, as they could block."""
     try:
         file = os.fdopen(os.open(path, os.O_RDONLY | os.O_NONBLOCK), "rb")
     except OSError as error:
@@ -33,7 +33,7 @@ def open_regular_file(path: Path | str) -> IO[bytes]:
 
 
 def read_text(path: Path | str) -> str:
-    """Read a text file written by people, in UTF-8."""
+    """Reads a UTF-8 text file of at most `LARGEST_TEXT_BYTES`, with Windows line ends normalized."""
     try:
         with open_regular_file(path) as file:
             data = file.read(LARGEST_TEXT_BYTES + 1)
@@ -57,8 +57,7 @@ MAX_RATIO = 150
 
 
 def read_bytes(path: Path | str, max_bytes: int = MAX_BYTES) -> bytes:
-    """Content of a file, uncompressed if it is gzip. A few kilobytes that would unpack to gigabytes stop at
-    `max_bytes`."""
+    """Reads a file and uncompresses gzip; refuses more than `max_bytes` of uncompressed data."""
     too_large = f"{path}: more than {format_bytes(max_bytes)} of uncompressed data; split it by step"
     try:
         with open_regular_file(path) as file:
@@ -101,7 +100,7 @@ def _read_gzip(unpacked: gzip.GzipFile, path: Path | str, max_bytes: int) -> byt
 
 
 def expand_path(path: Path | str) -> Path:
-    """A path with `~` and `~user` expanded; names longer than file systems allow are refused."""
+    """Expands `~` and `~user` in a path; names longer than file systems allow are refused."""
     if any(len(part.encode(errors="surrogatepass")) > LONGEST_FILE_NAME for part in Path(path).parts):
         limit = f"file names have at most {LONGEST_FILE_NAME} bytes"
         raise BadInput(f"cannot read {str(path)[:60]}...: {limit}")
@@ -114,17 +113,15 @@ def expand_path(path: Path | str) -> Path:
 
 
 def write_file(path: Path | str, content: str | bytes) -> None:
-    """Replace the content of a file, whole or not at all."""
+    """Writes the whole content of a file atomically: the old file stays if writing fails."""
     with open_for_replacement(path) as file:
         file.write(content.encode(errors="backslashreplace") if isinstance(content, str) else content)
 
 
 @contextmanager
 def open_for_replacement(path: Path | str) -> Iterator[IO[bytes]]:
-    """Write to a temporary file that is synced and renamed to `path` at the end.
-
-    Interruptions and full disks leave the old file as it was.
-    """
+    """Opens a temporary file that is synced and renamed to `path` at the end. Interruptions and full disks
+    leave the old file as it was."""
     target = Path(os.path.realpath(path))
     try:
         if target.exists() and not target.is_file():  # a pipe or a device has nothing to lose
@@ -157,7 +154,7 @@ def _current_umask() -> int:
 
 
 def home_folder() -> Path:
-    """PLANNER_HOME, or `planner` in the user's data folder; it need not exist."""
+    """Path of PLANNER_HOME, or of `planner` in the user's data folder; it need not exist."""
     named, data = os.environ.get("PLANNER_HOME"), os.environ.get("XDG_DATA_HOME")
     return _expand_from_home(named) if named else _expand_from_home(data or "~/.local/share") / "planner"
 
@@ -168,7 +165,7 @@ def _expand_from_home(path: str) -> Path:
 
 @memoize
 def _expand_cached(path: str, _home: str | None) -> Path:
-    """A path with `~` expanded, cached per home folder."""
+    """Expands `~` in a path; `_home` is part of the cache key alone."""
     return expand_path(path)
 
 
@@ -176,7 +173,7 @@ _PACKAGE = Path(__file__).resolve().parents[1]
 
 
 def shipped_folder(kind: str) -> Path:
-    """The catalogue's `models`, `hardware` or `configs`, in an installed package or a checkout."""
+    """Path of the catalogue's `models`, `hardware` or `configs`, in an installed package or a checkout."""
     inside = _PACKAGE / "catalog_data" / kind
     return inside if inside.is_dir() else _PACKAGE.parent / kind
 
@@ -189,5 +186,5 @@ def user_folders() -> tuple[Path, ...]:
 
 
 def looks_like_path(name: str) -> bool:
-    """Whether a name is a file rather than a catalogue name: a slash, .toml or .toml:NAME."""
+    """Whether a name is written as a file path: it has a slash, or ends in .toml or .toml:NAME."""
     return name.endswith(".toml") or ".toml:" in name or "/" in name or os.sep in name

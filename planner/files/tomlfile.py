@@ -41,14 +41,14 @@ class TomlSource:
     data: dict[str, Any]
 
     def error(self, message: str, at: Sequence[Key] = ()) -> BadInput:
-        """An error at a key of this file."""
+        """Builds an error that names the file, the line and the key."""
         line = line_of(self.text, at) if at else None
         where = f"{self.path}:{line}" if line else str(self.path)
         return BadInput(f"{where}: {dotted_path(at) + ': ' if at else ''}{message}")
 
 
 def read_toml(path: Path | str) -> TomlSource:
-    """Read a TOML file; its values are shared by all readers and must not be changed."""
+    """Reads a TOML file; its values are shared by all readers and must not be changed."""
     path = Path(path)
     try:
         status = path.stat()
@@ -60,7 +60,7 @@ def read_toml(path: Path | str) -> TomlSource:
 
 
 def _read_version(path: Path, _size_bytes: int, _changed_ns: int) -> TomlSource:
-    """Read a file once per size and time of change."""
+    """Parses a file; its size and time of change are arguments for the cache alone."""
     text = read_text(path)
     for line, words in enumerate(text.split("\n"), 1):
         # counting dots is a tenth of the work of looking for keys
@@ -78,7 +78,7 @@ def _read_version(path: Path, _size_bytes: int, _changed_ns: int) -> TomlSource:
 
 
 def decode(source: TomlSource, value: Any, kind: type[T], at: Sequence[Key] = ()) -> T:
-    """Convert the value at a key of a file to a type."""
+    """Converts the value at a key of a file to a type; raises `BadInput` with file, line and key."""
     try:
         return convert(value, kind)
     except msgspec.ValidationError as error:
@@ -103,20 +103,20 @@ def decode(source: TomlSource, value: Any, kind: type[T], at: Sequence[Key] = ()
 
 
 def dotted_path(at: Sequence[Key]) -> str:
-    """`layers[3].kernel`, `machines."p3.2xlarge".vcpus`."""
+    """Formats a path of keys as `layers[3].kernel` or `machines."p3.2xlarge".vcpus`."""
     names = (f"[{key}]" if isinstance(key, int) else f'."{key}"' if "." in key else f".{key}" for key in at)
     return "".join(names).lstrip(".")
 
 
 def _split_error(message: str) -> tuple[str, list[Key]]:
-    """Split msgspec's message from its path: ``... - at `$.layers[3].kernel` ``."""
+    """Splits msgspec's error into its message and its path of keys: ``... - at `$.layers[3].kernel` ``."""
     text, _, path = message.partition(" - at `")
     keys = re.findall(r"\[(\d+)\]|\[(\.\.\.)\]|\.([^.\[\]`]+)", path)
     return text, [int(index) if index else some or key for index, some, key in keys]
 
 
 def _resolve_placeholders(value: Any, kind: Any, path: list[Key]) -> list[Key]:
-    """A path with the dictionary keys that msgspec writes as `...`."""
+    """Replaces `...` in msgspec's path by the dictionary key whose value does not match its type."""
     out: list[Key] = []
     for key in path:
         if key == "..." and isinstance(value, dict):
@@ -139,7 +139,7 @@ def _can_convert(value: Any, kinds: Sequence[Any]) -> bool:
 
 
 def _types_at(kind: Any, path: Sequence[Key]) -> list[Any]:
-    """The possible types at a path inside a type."""
+    """The possible types of the value at a path inside a type."""
     if isinstance(kind, types.UnionType) or typing.get_origin(kind) is typing.Union:
         return [found for option in typing.get_args(kind) for found in _types_at(option, path)]
     if typing.get_origin(kind) is typing.Annotated:
@@ -154,13 +154,13 @@ def _types_at(kind: Any, path: Sequence[Key]) -> list[Any]:
 
 
 def _keys_at(kind: Any, path: Sequence[Key]) -> list[str]:
-    """The keys of structs at a path inside a type."""
+    """The keys that structs at a path inside a type may have."""
     structs = [t for t in _types_at(kind, path) if isinstance(t, type) and issubclass(t, msgspec.Struct)]
     return [field.encode_name for struct in structs for field in msgspec.structs.fields(struct)]
 
 
 def _choices_at(kind: Any, path: Sequence[Key]) -> list[str]:
-    """The values of literals at a path inside a type."""
+    """The allowed values of literal types at a path inside a type."""
     result = _types_at(kind, path)
     return [str(v) for t in result if typing.get_origin(t) is typing.Literal for v in typing.get_args(t)]
 
@@ -175,7 +175,7 @@ _TOKEN = re.compile(
 
 
 def line_of(text: str, at: Sequence[Key]) -> int | None:
-    """The line of a key, or of the nearest enclosing table or array."""
+    """Line number of a key or of the nearest enclosing table or array; None if there is none."""
     start, end, rest, seen = 0, len(text), list(at), 0
     counts: dict[str, int] = {}
     headers = list(_HEADER.finditer(text))
@@ -196,7 +196,7 @@ def line_of(text: str, at: Sequence[Key]) -> int | None:
 
 
 def _value_position(text: str, start: int, end: int, path: Sequence[Key]) -> int | None:
-    """The position of the value at `path` among the keys between `start` and `end`."""
+    """Text position of the key or item at `path` between `start` and `end`; None if it is absent."""
     tokens = [m for m in _TOKEN.finditer(text, start, end) if not m[0].startswith("#")]
     result, at, closed = None, 0, len(tokens)
     for key in path:
@@ -235,12 +235,12 @@ BARE_KEY = re.compile(r"[A-Za-z0-9_-]+")
 
 
 def toml_key(name: str) -> str:
-    """Quote a key where TOML needs it."""
+    """Formats a key as TOML, quoted if necessary."""
     return name if BARE_KEY.fullmatch(name) else toml_value(name)
 
 
 def toml_value(value: Any) -> str:
-    """Format a value as TOML; tables inline."""
+    """Formats a value as TOML; tables are written inline."""
     if isinstance(value, bool):
         return "true" if value else "false"
     if isinstance(value, int) and value >= 10**5:
@@ -256,13 +256,13 @@ def toml_value(value: Any) -> str:
 
 
 def convert(value: Any, kind: type[T], *, strict: bool = True) -> T:
-    """`msgspec.convert`, one thread at a time."""
+    """Converts a value with `msgspec.convert`, one thread at a time."""
     with _DECODING:
         return msgspec.convert(value, kind, strict=strict)
 
 
 def from_json(data: bytes, kind: type[T]) -> T:
-    """`msgspec.json.decode`, with `DecodeError` also for deep nesting and integers of too many digits."""
+    """Decodes JSON to a type; deep nesting and oversized integers also raise `msgspec.DecodeError`."""
     with _DECODING:
         try:
             return msgspec.json.decode(data, type=kind)
@@ -279,7 +279,7 @@ LONGEST_OP_NAME = 2048  # C++ signatures of kernels; lists of names
 
 
 def name_fault(text: str, longest: int = LONGEST_NAME) -> str:
-    """The reason why a text cannot be a name; empty if it can."""
+    """Explains why a text cannot be a name; empty string if it can."""
     if len(text) > longest:
         return f"a name of {len(text):,} characters ({text[:20]!r}...); at most {longest} are read"
     if not text.isprintable():
@@ -289,14 +289,14 @@ def name_fault(text: str, longest: int = LONGEST_NAME) -> str:
 
 
 def check_name(text: str, place: str, longest: int = LONGEST_NAME) -> str:
-    """Return a name, or raise an error that begins with its place."""
+    """Returns a name; raises an error that begins with `place` if it is invalid."""
     if fault := name_fault(text, longest):
         raise BadInput(f"{place}: {fault}")
     return text
 
 
 def check_names(names: Iterable[str], place: str, longest: int = LONGEST_NAME) -> None:
-    """Check several names in one place."""
+    """Raises an error that begins with `place` if one of several names is invalid."""
     for name in names:
         check_name(name, place, longest)
 
@@ -304,9 +304,7 @@ def check_names(names: Iterable[str], place: str, longest: int = LONGEST_NAME) -
 def find_faulty_name(
     value: Any, prose: frozenset[str], longest: int = LONGEST_NAME
 ) -> tuple[list[str | int], str] | None:
-    """The path and fault of the first key or text in nested tables that cannot be a name.
-
-    Texts under keys of `prose` may have several lines."""
+    """Path and fault of the first invalid name in nested tables; texts under `prose` are skipped."""
     if isinstance(value, str):
         return ([], fault) if (fault := name_fault(value, longest)) else None
     if isinstance(value, Mapping):

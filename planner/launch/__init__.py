@@ -39,7 +39,7 @@ TARGETS: tuple[Target, ...] = (
 
 
 def target_for(path: str | PurePath) -> Target:
-    """The target with the longest ending that matches a path."""
+    """Returns the launch format whose file ending matches a path; the longest ending wins."""
     name = PurePath(path).name.lower()
     fitting = [
         (len(suffix), target) for target in TARGETS for suffix in target.suffixes if name.endswith(suffix)
@@ -51,7 +51,7 @@ def target_for(path: str | PurePath) -> Target:
 
 
 def export_text(path: str | PurePath, launch: Launch) -> str:
-    """The text of the file at a path that starts a launch."""
+    """Text of the launch file that belongs at a path; raises an error if its format cannot express it."""
     target = target_for(path)
     if refusal := target.refusal(launch):
         others = [other.suffixes[0] for other in TARGETS if not other.refusal(launch)]

@@ -57,7 +57,7 @@ class Recipe:
 
     @property
     def is_bf16(self) -> bool:
-        """Whether matrix products run in bf16, or in fp8 with bf16 omitted_settings."""
+        """Whether the configuration says bf16: the plan trains in bf16 or fp8."""
         return self.precision in {"bf16", "fp8"}
 
 
@@ -88,7 +88,7 @@ class Launch:
 
     @property
     def processes(self) -> int:
-        """All processes, one per device."""
+        """Number of processes on all machines, one per device."""
         return self.machines * self.processes_per_machine
 
 
@@ -100,7 +100,7 @@ class Target(ABC):
     usage: ClassVar[str]  # how to use the file, in a sentence
 
     def refusal(self, launch: Launch) -> str:
-        """Why the format cannot express a launch; empty if it can."""
+        """Explains why the format cannot express a launch; empty string if it can."""
         if launch.parameter_servers:
             return (
                 f"{self.name} starts equal ranks and cannot start {launch.parameter_servers} parameter "
@@ -110,14 +110,14 @@ class Target(ABC):
 
     @abstractmethod
     def text(self, launch: Launch) -> str:
-        """The text of the file."""
+        """Text of the launch file."""
 
     @abstractmethod
     def notes(self, launch: Launch) -> Iterator[str]:
-        """Comments about the plan."""
+        """Yields comments about the plan for the top of the file."""
 
     def head(self, launch: Launch) -> str:
-        """Comments at the top of a file."""
+        """Comment lines for the top of the file: usage, the launch's comments and notes."""
         start = f"{launch.name} on {launch.machines} x {launch.machine}: {self.usage}"
         return comment_lines([start, *launch.comments, *self.notes(launch)])
 
@@ -126,7 +126,7 @@ class ScriptTarget(Target):
     """A file that starts a training script on equal ranks, with the variables of accelerate."""
 
     def notes(self, launch: Launch) -> Iterator[str]:
-        """State the plan, for scripts that read no variables."""
+        """Yields comments that state the plan, for scripts that do not read accelerate's variables."""
         recipe = launch.recipe
         strategy = STRATEGIES.get(recipe.strategy, recipe.strategy)
         degrees = [f"{name} {value}" for name, value in recipe.mesh.items()]
@@ -172,7 +172,7 @@ class FrameworkTarget(Target):
         return f"{self.name} has no setting for {', '.join(lacks)}" if lacks else ""
 
     def omitted(self, launch: Launch) -> Iterator[str]:
-        """Settings that the file has no place for, each with where it belongs."""
+        """Yields settings that the file cannot hold, each with the place where they belong."""
         yield from omitted_settings(launch, self.sets)
         if launch.recipe.precision not in self.precisions:
             how = SET_PRECISION.get(launch.recipe.precision, "the script sets it")
@@ -189,14 +189,14 @@ SET_PRECISION = {
 
 
 def accelerate_settings(recipe: Recipe) -> frozenset[str]:
-    """Keys of `omitted_settings` that accelerate's settings cover."""
+    """Keys of `omitted_settings` that accelerate's own settings cover."""
     sharded = recipe.strategy in {"fsdp", "hsdp"} and not recipe.mesh
     held = {"processes", "offload optimizer", "offload parameters"}
     return frozenset(held | {"recompute"} if sharded else held)
 
 
 def omitted_settings(launch: Launch, held: Collection[str]) -> list[str]:
-    """Settings of a plan that a file does not hold, each with where it belongs."""
+    """Lists settings of a plan that are not in `held`, each with the place where it belongs."""
     recipe = launch.recipe
     notes = {
         "processes": f"processes; start {launch.processes_per_machine} on each of {launch.machines} machines",

@@ -16,23 +16,22 @@ _YAML_WORDS = frozenset(("y", "n", "yes", "no", "on", "off", "true", "false", "n
 
 
 def comment_lines(lines: Sequence[str]) -> str:
-    """Comment lines of a shell script or YAML file; no character of a text ends its line."""
+    """Formats lines as `#` comments; unprintable characters are escaped, so none ends a line."""
     return "".join(f"# {printable(line)[:LONGEST_COMMENT]}\n" for line in lines)
 
 
 def to_yaml(document: Mapping[str, Any]) -> str:
-    """Serialize mappings, lists, texts, numbers and booleans as one YAML document."""
+    """Serializes mappings, lists, texts, numbers and booleans as one YAML document."""
     return "".join(f"{line}\n" for line in _mapping_lines(document, 0))
 
 
 def shell_word(text: str) -> str:
-    """Quote a text as one shell word; unprintable characters are shown as escapes."""
+    """Quotes a text as one shell word; unprintable characters are escaped."""
     return shlex.quote(printable(text))
 
 
 def dns_label(name: str) -> str:
-    """Convert a name to at most 63 lower-case letters, digits and hyphens, as Kubernetes and Slurm
-    require."""
+    """Converts a name to at most 63 lower-case letters, digits and hyphens for Kubernetes and Slurm."""
     return re.sub(r"[^a-z0-9]+", "-", name.lower()).strip("-")[:63].strip("-") or "train"
 
 
@@ -60,7 +59,7 @@ def _entry_lines(head: str, value: Any, depth: int) -> Iterator[str]:
 
 
 def _can_be_block(text: str) -> bool:
-    """Whether a text can be a literal YAML block."""
+    """Whether a text can be written as a literal YAML block."""
     lines = text.removesuffix("\n").split("\n")
     return (
         text.endswith("\n")
@@ -85,7 +84,7 @@ def _flow_value(value: Any) -> str:
 
 
 def _quote_text(text: str) -> str:
-    """Serialize a double-quoted YAML text; non-ASCII characters are escaped one by one, not as surrogates."""
+    """Formats a text as double-quoted YAML; non-ASCII characters are escaped by code point."""
     out = []
     for char in text:
         code = ord(char)

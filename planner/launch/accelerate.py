@@ -41,7 +41,7 @@ class Accelerate(FrameworkTarget):
 
 
 def accelerate_config(launch: Launch) -> dict[str, Any]:
-    """The keys of accelerate's configuration file for a launch."""
+    """Keys and values of accelerate's configuration file for a launch."""
     recipe = launch.recipe
     document: dict[str, Any] = {
         "compute_environment": "LOCAL_MACHINE",
@@ -85,10 +85,8 @@ def accelerate_config(launch: Launch) -> dict[str, Any]:
 
 
 def environment(launch: Launch) -> dict[str, str]:
-    """The variables that `accelerate launch` gives its processes.
-
-    Strategies beside tensor or pipeline parallelism, or unknown to accelerate, are left to the script.
-    """
+    """Environment variables that `accelerate launch` would set for its processes. Strategies beside tensor or
+    pipeline parallelism, or unknown to accelerate, are left to the script."""
     recipe = launch.recipe
     if recipe.mesh or recipe.strategy not in STRATEGIES:
         launch = replace(launch, recipe=replace(recipe, strategy="ddp", offload=()))

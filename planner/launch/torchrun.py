@@ -22,18 +22,18 @@ class TorchRunArguments(FrameworkTarget):
     """A script that starts a framework's own program with arguments."""
 
     def program_script(self, launch: Launch, program: str, arguments: list[str]) -> str:
-        """The script; `program` is trusted shell text, arguments are quoted, and more may follow."""
+        """Shell script that runs `program`, which is trusted shell text, with quoted arguments."""
         words = " \\\n  ".join(shell_word(argument) for argument in arguments)
         return script(self.head(launch), "", torchrun_command(launch), f'{program} \\\n  {words} \\\n  "$@"')
 
 
 def export_lines(launch: Launch) -> str:
-    """Shell lines that set the variables of a launch."""
+    """Shell lines that export the environment variables of a launch."""
     return "".join(f"export {name}={shell_word(value)}\n" for name, value in environment(launch).items())
 
 
 def script(head: str, before: str, command: str, program: str) -> str:
-    """A shell script to start on every machine."""
+    """Shell script that runs a launch command; it is started on every machine."""
     return (
         "#!/usr/bin/env bash\n"
         f"{head}"
@@ -45,7 +45,7 @@ def script(head: str, before: str, command: str, program: str) -> str:
 
 
 def torchrun_command(launch: Launch) -> str:
-    """The command that starts the processes of one machine."""
+    """The torchrun command that starts the processes of one machine."""
     return (
         f"torchrun --nnodes={launch.machines:d} --nproc-per-node={launch.processes_per_machine:d} \\\n"
         f"  --rdzv-id={shell_word(launch.name)} --rdzv-backend=c10d "

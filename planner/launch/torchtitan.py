@@ -61,5 +61,5 @@ class TorchTitan(TorchRunArguments):
 
 
 def _shell_safe(text: str) -> str:
-    """Remove characters that act inside of a shell's "${NAME:?text}"."""
+    """Removes characters with a meaning inside a shell's "${NAME:?text}"."""
     return "".join(char for char in text if char.isalnum() or char in " .-_")

@@ -58,7 +58,7 @@ class Trl(FrameworkTarget):
 
 
 def unresolved_settings(recipe: Recipe, optimizers: Mapping[str, str]) -> Iterator[str]:
-    """Settings that a fine-tuning configuration needs and a plan does not name."""
+    """Yields settings that a fine-tuning configuration needs and the plan does not name."""
     if recipe.optimizer is not None and recipe.optimizer not in optimizers:
         yield f"the optimizer, {recipe.optimizer}; the default one is used"
     if not recipe.checkpoint:

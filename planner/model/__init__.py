@@ -54,11 +54,8 @@ class Tensor:
 
 @dataclass(frozen=True, slots=True)
 class AttentionShape:
-    """Shape of an attention layer: query heads, key-value heads, their size, and the keys each query may
-    read.
-
-    `flash`: scores are never written to memory. `window`: positions that each position attends to.
-    """
+    """Shape of an attention layer: query heads, key-value heads, their size, and keys per query. `flash`:
+    scores are never written to memory. `window`: positions that each position attends to."""
 
     heads: int
     kv_heads: int
@@ -77,8 +74,7 @@ class AttentionShape:
 
 @dataclass(frozen=True, slots=True)
 class Experts:
-    """Shape of a mixture of experts: its router sends each position to `top_k` of `experts` feed-forward
-    networks.
+    """Shape of a mixture of experts whose router sends each position to `top_k` of `experts` networks.
 
     Each has `inner` hidden features. Shared experts, which see every position, have `shared_inner` together.
     """
@@ -203,7 +199,7 @@ class Model:
 
     @cached_property
     def _hash(self) -> int:
-        """Hash of the compared fields, computed once, as models are keys of many caches."""
+        """Hash of the compared fields, computed once because models are keys of many caches."""
         return hash((self.name, self.layers, self.default_batch, self.sequence_length))
 
     @cached_property
@@ -217,7 +213,7 @@ class Model:
 
     @cached_property
     def trained_tensors(self) -> tuple[Tensor, ...]:
-        """The tensors that are not frozen."""
+        """The tensors that are not frozen, in creation order."""
         return tuple(tensor for tensor in self.tensors if tensor.frozen_bits is None)
 
     @cached_property
@@ -244,7 +240,7 @@ class Model:
 
     @cached_property
     def blocks(self) -> tuple[Block, ...]:
-        """The repeated units in order. Layers outside of them belong to none."""
+        """The repeated units in order, such as transformer blocks; layers outside of them are left out."""
         members: dict[str, list[Layer]] = {}
         for layer in self.layers:
             if layer.block is not None:
@@ -253,7 +249,7 @@ class Model:
 
     @cached_property
     def readers(self) -> dict[str, tuple[str, ...]]:
-        """The layers that read each tensor, by its name: the owner first, then layers tied to it."""
+        """Maps each tensor to the names of the layers that read it, its owner first."""
         out: dict[str, list[str]] = {tensor.name: [] for tensor in self.tensors}
         for layer in self.layers:
             for tensor in (*layer.tensors, *layer.tied):
@@ -262,12 +258,7 @@ class Model:
 
     @property
     def usual_samples(self) -> float | None:
-        """Samples of the default job: one epoch, but at most 1e9 tokens; None where the dataset is
-        unknown.
-
-        An epoch of a language model is its whole pretraining. A fine-tuning job has the usual epochs of its
-        dataset.
-        """
+        """Samples of the default job: its epochs, or one epoch of at most 1e9 tokens; None if unknown."""
         if self.training is not None and self.training.epochs is not None:
             return self.training.epochs * (self.samples_per_epoch or 0)
         if self.sequence_length is None:
@@ -276,11 +267,11 @@ class Model:
 
     @property
     def sample_tokens(self) -> int | None:
-        """Tokens per sample, padding left out; None for images."""
+        """Tokens per sample without padding; None for images."""
         return self.mean_length or self.sequence_length
 
     def with_sequence_length(self, tokens: int) -> Model:
-        """Return the same network for samples of this many tokens."""
+        """Returns the same network for samples of this many tokens."""
         if tokens == self.sequence_length:
             return self
         if self.sequence_length is None or self.remake is None:
@@ -290,7 +281,7 @@ class Model:
         return self.remake(tokens)
 
     def consumers(self) -> dict[str, list[str]]:
-        """The layers that read each layer's output, by its name."""
+        """Maps each layer to the names of the layers that read its output."""
         out: dict[str, list[str]] = {layer.name: [] for layer in self.layers}
         for layer in self.layers:
             for name in layer.inputs:
@@ -327,14 +318,14 @@ class Chain:
         return len(self.names)
 
     def sum_by_unit(self, by_layer: npt.ArrayLike) -> Floats:
-        """Sums a figure of each layer over every unit."""
+        """Sums a quantity given per layer over the layers of each unit."""
         weights = np.asarray(by_layer, np.float64)
         return np.bincount(self.unit, weights=weights, minlength=self.length).astype(np.float64)
 
 
 @memoize
 def chain_of(model: Model) -> Chain:
-    """The units of a model, in order."""
+    """Groups the layers of a model into units: its blocks, or its layers with parameters."""
     names: list[str] = []
     repeats: list[bool] = []
     unit: list[int] = []

@@ -23,7 +23,7 @@ IMPORTED = (".json", ".onnx", ".safetensors")  # files that are imported
 
 
 def model_paths() -> dict[str, Path]:
-    """Map each model's name to its file, sorted by name."""
+    """Maps each model's name to its file, sorted by name; user files hide the catalogue's."""
     by_name: dict[str, Path] = {}
     for folder in user_folders():
         if not folder.is_dir():
@@ -39,12 +39,12 @@ def model_paths() -> dict[str, Path]:
 
 
 def model_names() -> tuple[str, ...]:
-    """Names of all models."""
+    """Names of all models, sorted."""
     return tuple(model_paths())
 
 
 def normalize_name(words: str) -> str:
-    """Normalize a network's name: Llama-3-8B, LLAMA3_8B and llama3 8b are the same."""
+    """Normalizes a network's name, so that Llama-3-8B, LLAMA3_8B and llama3 8b are equal."""
     return re.sub(r"[^a-z0-9.]", "", words.lower())
 
 
@@ -59,7 +59,7 @@ def _published_names() -> dict[str, str]:
 
 
 def catalog_name(words: str) -> str:
-    """The catalogue's name of a network published under another name; the words themselves if unknown."""
+    """Catalogue name of a network published under another name; the argument itself if unknown."""
     return words if words in model_paths() else _published_names().get(normalize_name(words), words)
 
 
@@ -74,8 +74,7 @@ def checkpoint_name(words: str) -> str:
 
 
 def load_model(name_or_path: str | Path) -> Model:
-    """Load a model by catalogue name (`vgg11`), file (`./mine.toml`, `./config.json`) or hub name
-    (`Qwen/Qwen3-8B`)."""
+    """Loads a model by catalogue name (`vgg11`), file (`./mine.toml`) or hub name (`Qwen/Qwen3-8B`)."""
     name = str(name_or_path)
     if not isinstance(name_or_path, Path) and is_hub_name(name):
         path = model_paths().get(catalog_name(name)) or hub_config(name)
@@ -96,7 +95,7 @@ def load_model(name_or_path: str | Path) -> Model:
 
 @memoize
 def _read_model_file(path: Path, _changed_ns: int, _size: int, _folders: str) -> Model:
-    """Read a model file, once per state of the file; configurations and ONNX files are imported."""
+    """Reads a model file once per state of the file; configurations and ONNX files are imported."""
     if path.is_dir() or path.name.endswith(IMPORTED):
         from planner.model.importers import import_file
 
@@ -126,17 +125,17 @@ _NAME = re.compile(rf"{_PART}/{_PART}(?<!\.toml)(?<!\.json)(?<!\.onnx)(?<!\.safe
 
 
 def is_hub_name(name: str) -> bool:
-    """Whether a text is written as ORG/NAME and is no file here."""
+    """Whether a text has the form ORG/NAME and is not a local file."""
     return bool(_NAME.fullmatch(name)) and not Path(name).exists()
 
 
 def hub_config(name: str) -> Path:
-    """Path of the config.json of a network on the hub, from the local cache or fetched."""
+    """Path of the config.json of a network on the hub, from the local cache or downloaded."""
     return _find_cached_config(name) or _fetch_config(name)
 
 
 def hub_name(config: Path) -> str | None:
-    """Name of the network whose file lies in the hub's cache, without its organisation."""
+    """Name, without organization, of the network whose config lies in the hub's cache; None elsewhere."""
     folder = next((part for part in config.absolute().parts if part.startswith("models--")), None)
     return folder and folder.rpartition("--")[2]
 

@@ -28,7 +28,7 @@ PATH, STEPS, MODEL, BATCH = (f"PLANNER_RECORD_{name}" for name in ("PATH", "STEP
 def record_command(
     command: Sequence[str], path: Path, *, steps: int, model: str = "", batch: int | None = None
 ) -> int:
-    """Run a command, record the loop of its rank 0 into `path`, and return its exit status."""
+    """Runs a command, records the training loop of its rank 0 into `path`, and returns its exit status."""
     if not command:
         raise BadInput(
             "give the command to record after --, as: planner record -o step.json.gz -- python train.py"
@@ -47,12 +47,12 @@ def record_command(
 
 
 def _with_this_python(command: Sequence[str]) -> Sequence[str]:
-    """The command with planner's own interpreter for `python`."""
+    """Returns the command with `python` or `python3` replaced by planner's own interpreter."""
     return (sys.executable, *command[1:]) if command[0] in ("python", "python3") else command
 
 
 def begin_recording() -> None:
-    """Record until the end of the user's process; called once torch's optimizers are imported."""
+    """Starts a recording that ends with the user's process; called once torch's optimizers are imported."""
     import atexit
 
     path = os.environ.pop(PATH, "")
@@ -70,7 +70,7 @@ def begin_recording() -> None:
 
 
 def _finish_recording(recording: object) -> None:
-    """Write the recording at the end of the user's program, or print the reason why not."""
+    """Writes the recording at the end of the user's program, or prints why there is none."""
     from planner.errors import PlannerError
 
     try:

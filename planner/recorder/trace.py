@@ -64,7 +64,7 @@ class LoopWatch:
         ]
 
     def follow_steps_only(self) -> None:
-        """Remove the hooks of modules, whose time would count in the steps that follow."""
+        """Removes the module hooks, whose overhead would slow the timed steps that follow."""
         for handle in self._handles[:2]:
             handle.remove()
 
@@ -106,7 +106,7 @@ class LoopWatch:
             self.on_step()
 
     def facts(self, batch: int | None, model: str, traced: range) -> Facts | str:
-        """The facts of the recording, or the reason why there are none. `traced` steps are not timed."""
+        """Facts of the recorded loop, or the reason why there are none. `traced` steps are not timed."""
         import torch
 
         if self.optimizer is None:
@@ -156,7 +156,7 @@ INPUTS = ("input_ids", "pixel_values", "inputs_embeds", "input_features", "input
 
 
 def _input_shape(args: Sequence[Any], kwargs: Mapping[str, Any]) -> tuple[int, ...] | None:
-    """The shape of the first tensor among a model's arguments, those named like an input first."""
+    """Shape of the first tensor among a model's arguments, named inputs first; None if there is none."""
     named = [kwargs[name] for name in INPUTS if name in kwargs]
     for value in (*args, *named, *kwargs.values()):
         if hasattr(value, "shape") and len(value.shape):
@@ -172,7 +172,7 @@ _WRAPPERS = {"DistributedDataParallel": "module", "OptimizedModule": "_orig_mod"
 
 
 def _unwrap_models(model: Any) -> list[Any]:
-    """A model and the models it wraps, the outermost first."""
+    """Returns a model and the models that it wraps, outermost first."""
     out = [model]
     while (inside := _WRAPPERS.get(type(out[-1]).__name__)) is not None:
         out.append(getattr(out[-1], inside))
@@ -180,13 +180,13 @@ def _unwrap_models(model: Any) -> list[Any]:
 
 
 def _class_name(model: Any) -> str:
-    """The name of the user's own class, without the prefix that sharding adds."""
+    """Name of the user's model class, without wrappers and the prefix that sharding adds."""
     own = _unwrap_models(model)[-1]
     return type(own).__name__.removeprefix("FSDP") if _is_sharded(own) else type(own).__name__
 
 
 def _plain_name(parameter: str) -> str:
-    """A parameter's name without the names of wrappers."""
+    """Name of a parameter without the names of wrapper modules."""
     return ".".join(word for word in parameter.split(".") if word not in ("module", "_orig_mod"))
 
 
@@ -200,6 +200,7 @@ def _allows_tf32(torch: Any) -> bool:
 
 
 def _detect_strategy(model: Any) -> tuple[Strategy, int | None]:
+    """Data-parallel strategy of a model, and DDP's bucket size in bytes if it has one."""
     for layer in _unwrap_models(model):
         if type(layer).__name__ == "DistributedDataParallel":
             return "ddp", int(getattr(layer, "bucket_bytes_cap", 0)) or None
@@ -260,7 +261,7 @@ def _import_torch() -> Any:
 
 
 def check_version(version: str) -> None:
-    """Refuse a PyTorch that lacks what the recorder hooks into."""
+    """Raises an error if this PyTorch is too old for the recorder's hooks."""
     try:
         major, minor = (int(word) for word in version.split(".")[:2])
     except ValueError:
@@ -310,7 +311,7 @@ class _Session:
 
     @property
     def _slowed_steps(self) -> range:
-        """Steps slowed by the profiler, counted from 0; it writes its trace in the last of them."""
+        """Indices of the steps that the profiler slows; it writes its trace in the last one."""
         return range(UNTRACED_STEPS, UNTRACED_STEPS + WARMUP_STEPS + self.wanted + 1)
 
     def _keep_trace(self, profiler: Any) -> None:
@@ -334,7 +335,7 @@ class _Session:
 
 
 def save_trace(trace: bytes, facts: Facts, path: Path) -> None:
-    """Write a trace with its facts, compressed if the name ends in .gz, whole or not at all."""
+    """Writes a trace with its facts atomically; compressed if the name ends in .gz."""
     head = msgspec.json.encode({KEY: facts})
     body = trace.lstrip()
     if not body.startswith(b"{"):

@@ -43,10 +43,8 @@ class ImportedModel:
 def import_file(
     path: Path, *, tokens: int | None = None, shapes: dict[str, int] | None = None
 ) -> ImportedModel:
-    """Import the network of a Hugging Face file or folder, or of an ONNX file.
-
-    `tokens` per sample override the file's; `shapes` are sizes for the open axes of an ONNX file.
-    """
+    """Imports a network from a Hugging Face file or folder, or from an ONNX file. `tokens` per sample
+    override the file's; `shapes` are sizes for the open axes of an ONNX file."""
     if path.suffix == ".onnx":
         from planner.model.importers.onnx_file import import_onnx
 
@@ -57,7 +55,7 @@ def import_file(
 
 
 def build_imported(path: Path, values: dict[str, Any], name: str, notes: list[str]) -> ImportedModel:
-    """Build the model of imported values; errors name the file that they came from."""
+    """Builds the model of imported values; errors name the file that the values came from."""
     return ImportedModel(values, build_model(TomlSource(path, "", values), values, name), tuple(notes))
 
 
@@ -77,7 +75,7 @@ class ImportOptions:
 
 
 def import_named(source: str, asked: ImportOptions) -> ImportedModel:
-    """Import the network that a user names: a file, a folder, or a function of a module."""
+    """Imports the network that a user names: a file, a folder, or a function of a module."""
     from planner.model.catalog import hub_config, is_hub_name
 
     path = hub_config(source) if is_hub_name(source) else expand_path(source)
@@ -121,7 +119,7 @@ def import_named(source: str, asked: ImportOptions) -> ImportedModel:
 
 
 def _parse_shape(text: str, flag: str) -> tuple[int, ...]:
-    """Parse `32x3x224x224`."""
+    """Parses sizes such as `32x3x224x224`."""
     parts = text.lower().split("x")
     if not all(part.isascii() and part.isdigit() and 0 < len(part) <= 9 for part in parts):
         raise BadInput(f"{flag} {text[:40]}: sizes with x between them, as 32x3x224x224 or 8x2048")
@@ -148,7 +146,7 @@ _FIRST = ("description", "source")
 
 
 def format_toml(values: dict[str, Any]) -> str:
-    """The text of a model file with these values."""
+    """Formats the values of a model file as TOML text."""
     plain = {k: v for k, v in values.items() if k != "layers" and not isinstance(v, dict)}
     lines = [f"{toml_key(k)} = {toml_value(plain.pop(k))}" for k in _FIRST if k in plain]
     lines += [f"{toml_key(k)} = {toml_value(v)}" for k, v in plain.items()]

@@ -42,7 +42,7 @@ class ExpressionError(Exception):
 
 @memoize
 def parse_expression(text: str) -> ast.expr:
-    """Parse an expression into a syntax tree."""
+    """Parses an expression into a syntax tree."""
     if len(text) > LONGEST:
         raise ExpressionError(f"an expression of {len(text):,} characters; it has at most {LONGEST}")
     try:
@@ -52,7 +52,7 @@ def parse_expression(text: str) -> ast.expr:
 
 
 def evaluate(text: str, look_up: Callable[[str], Any], functions: Mapping[str, Callable[..., Any]]) -> Any:
-    """Evaluate an expression; `look_up` returns the value of a name, which may contain dots."""
+    """Evaluates an expression; `look_up` returns the value of a name, which may contain dots."""
     try:
         return _evaluate_node(parse_expression(text), look_up, functions)
     except (TypeError, ValueError, LookupError, ArithmeticError, AttributeError) as error:
@@ -100,7 +100,7 @@ def _evaluate_node(
 
 
 def _check_result_size(result: Any) -> Any:
-    """Apply an operator, unless its result would fill the memory."""
+    """Returns an operator's result, unless it is so large that it could fill the memory."""
     if isinstance(result, int | float) and abs(result) > LARGEST:
         raise OverflowError("a number beyond 64 bits")
     if isinstance(result, str | list) and len(result) > LONGEST_RESULT:

@@ -77,7 +77,7 @@ class Family:
 
 
 def family_paths() -> dict[str, Path]:
-    """Map each family's name to its file; a user's file hides the catalogue's."""
+    """Maps each family's name to its file; a user's file hides the catalogue's."""
     folders = [*(folder / "families" for folder in user_folders()), shipped_folder("models") / "families"]
     paths: dict[str, Path] = {}
     for folder in folders:
@@ -88,7 +88,7 @@ def family_paths() -> dict[str, Path]:
 
 @memoize
 def families_by_type(_folders: str) -> dict[str, str]:
-    """Map each `model_type` to its family; cached per PLANNER_PATH."""
+    """Maps each `model_type` to the name of its family; cached per PLANNER_PATH."""
     by_type: dict[str, str] = {}
     for name, path in family_paths().items():
         if not name.startswith("_"):
@@ -99,7 +99,7 @@ def families_by_type(_folders: str) -> dict[str, str]:
 
 
 def load_family(name: str) -> Family:
-    """Load a family by name, merged with its bases."""
+    """Loads a family by name, merged with its bases."""
     paths = family_paths()
     descriptions: dict[str, FamilyFile] = {}
     current: str | None = name
@@ -119,12 +119,12 @@ def load_family(name: str) -> Family:
 
 
 def one_line(text: str) -> str:
-    """Return a text as one line of printable characters."""
+    """Returns a text as one line of printable characters."""
     return printable(" ".join(text.split()))[:LONGEST_PROSE]
 
 
 def is_table_list(value: Any) -> TypeGuard[list[Item]]:
-    """Whether a value is a list of tables, as lists of layers are."""
+    """Whether a value is a list of tables, such as a list of layers."""
     return isinstance(value, list) and all(isinstance(entry, dict) for entry in value)
 
 
@@ -155,7 +155,7 @@ class Description:
         return BadInput(f"{self.path}: {message}")
 
     def model_file(self) -> dict[str, Any]:
-        """The values of a model file for this network."""
+        """Values of a model file for this network."""
         tables = self.family.tables
         for condition, message in tables["refuse"].items():
             if message and self.evaluate_expression(condition, {}):
@@ -177,7 +177,7 @@ class Description:
         return {key: value for key, value in file.items() if value is not None}
 
     def expand_layers(self, entries: list[Item], local: Locals) -> list[Item]:
-        """Expand a list of layers, with the blocks that it uses."""
+        """Expands a list of layers: evaluates conditions and expressions, inserts blocks."""
         out: list[Item] = []
         for entry in entries:
             keys = dict(entry)
@@ -201,7 +201,7 @@ class Description:
         return out
 
     def _repeated_uses(self, use: Item, local: Locals) -> list[Item]:
-        """Uses of the model file's blocks, one for each run of equal ones."""
+        """Uses of the model file's blocks, one for each run of equal repetitions."""
         given = {key: self.evaluate(value, local) for key, value in use.items()}
         block, repeat, label = given.pop("block"), given.pop("repeat", None), given.pop("name", None)
         if not isinstance(label, str):
@@ -225,7 +225,7 @@ class Description:
         return uses
 
     def _add_variant(self, block: str, layers: list[Item]) -> str:
-        """Name of the model file's block with these layers."""
+        """Adds a block with these layers unless there is an equal one; returns its name."""
         same = (name for name, known in self.blocks.items() if known == layers)
         name = next(same, None) or (block if block not in self.blocks else f"{block}_{len(self.blocks)}")
         self.blocks[name] = layers
@@ -238,7 +238,7 @@ class Description:
         return layers
 
     def evaluate(self, given: Any, local: Locals) -> Any:
-        """Evaluate the expressions in a value."""
+        """Returns a value with all expressions inside it evaluated."""
         if isinstance(given, str):
             is_expression = given.startswith("= ")
             return (
@@ -260,7 +260,7 @@ class Description:
             raise self.error(f"{self.family.path.name}: {error}") from None
 
     def look_up(self, name: str, local: Locals) -> Any:
-        """The value of a name: a variable of the used block, a derived value, or a key of config.json."""
+        """Value of a name: a variable of the used block, a derived value, or a key of config.json."""
         if name in local:
             self.reads_index |= name == "i"
             return local[name]
@@ -289,7 +289,7 @@ class Description:
 
     @staticmethod
     def _substitute(text: str, local: Locals) -> str:
-        """Substitute a block's variables in a text; `{i}`, `{layer}` and the like stay."""
+        """Substitutes a block's variables in a text; `{i}`, `{layer}` and the like stay."""
 
         def substitute(match: re.Match[str]) -> str:
             return str(local[match[1]]) if match[1] in local and match[1] != "i" else match[0]
@@ -297,7 +297,7 @@ class Description:
         return re.sub(r"\{(\w+)\}", substitute, text)
 
     def activation_kind(self, word: str) -> str:
-        """The layer kind of an activation: relu, gelu, silu, tanh or sigmoid."""
+        """Layer kind of an activation: relu, gelu, silu, sigmoid or tanh; unknown ones count as gelu."""
         known = word.lower()
         if "gelu" in known:
             return "gelu"
@@ -309,7 +309,7 @@ class Description:
         return "gelu"
 
     def _find_key(self, name: str) -> tuple[str, Any]:
-        """A value of config.json under any of its names, and the name found; dots lead into objects."""
+        """Finds a key of config.json under any of its names; returns the name found and the value or None."""
         for key in (*self.family.tables["aliases"].get(name, ()), name):
             value: Any = self.values
             for part in key.split("."):
@@ -319,7 +319,7 @@ class Description:
         return name, None
 
     def _config_value(self, name: str) -> Any:
-        """A validated value of config.json, or its default, whose type it must have."""
+        """Validated value of a key of config.json, or its default."""
         (key, raw), default = self._find_key(name), self.family.tables["config"][name]
         if default == "required":
             if raw is None:

@@ -32,7 +32,7 @@ _UNIT = re.compile(r"^((?:[^.]+\.)*?[^.]+\.\d+)\.")
 
 @dataclass(frozen=True, slots=True)
 class Value:
-    """The output of an operator: the layer that makes it, and its shape."""
+    """The output of an operator: the layer that computes it, and its shape."""
 
     layer: str
     shape: Shape
@@ -49,7 +49,7 @@ class Held:
 
 @dataclass
 class OperatorGraph:
-    """Layers in order; each method adds one and returns its value."""
+    """The layers of a network in order; most methods add one layer and return its output."""
 
     layers: list[Item] = field(default_factory=list)
     unknown: Counter[str] = field(default_factory=Counter)
@@ -59,7 +59,7 @@ class OperatorGraph:
     owners: dict[str, str] = field(default_factory=dict)  # by tensor, the layer whose first tensor it is
 
     def add_layer(self, kind: type[Kind], value: Any, name: str, shape: Shape, /, **keys: Any) -> Value:
-        """Add a layer of this kind under a unique name."""
+        """Adds a layer of this kind under a unique name and returns its output."""
         name = self.unique_name(name)
         unit = _UNIT.match(f"{name}.")
         given = {key.rstrip("_"): one for key, one in keys.items() if one is not None}
@@ -81,7 +81,7 @@ class OperatorGraph:
         return unique
 
     def add_view(self, value: Value, shape: Shape) -> Value:
-        """Return a value in another shape, through a `view` where the shapes differ."""
+        """Returns a value in another shape; adds a `view` if the shapes differ."""
         if value.shape == shape:
             return value
         return self.add_layer(View, list(shape), f"{value.layer}.view", shape, from_=value.layer)
@@ -99,7 +99,7 @@ class OperatorGraph:
         *,
         known: bool = False,
     ) -> Value:
-        """Add an operator that moves data; `known`: it is known to do no more."""
+        """Adds an operator that is counted as moving data; `known`: it does nothing else."""
         if not known:
             self.unknown[operator] += 1
             self.hidden_flops += _hidden_flops_bound(
@@ -117,7 +117,7 @@ class OperatorGraph:
     def add_linear(
         self, value: Value, weight: tuple[str, Shape], bias: str | None, transposed: bool, name: str
     ) -> Value:
-        """Add a linear layer over the last axis, with its own weights or tied to another layer's."""
+        """Adds a linear layer over the last axis, with its own weights or tied to another layer's."""
         tensor, size = weight
         outputs = size[1] if transposed else size[0]
         owner = self.owners.get(tensor)
@@ -141,7 +141,7 @@ class OperatorGraph:
         return made
 
     def add_product(self, value: Value, shape: Shape, depth: int, name: str) -> Value:
-        """Add a product with another layer's weights, where that layer cannot share them."""
+        """Adds a product with another layer's weights, if that layer cannot share them."""
         return self.add_layer(
             Product, [value.layer, value.layer], name, shape, shape=list(shape), depth=depth
         )
@@ -158,7 +158,7 @@ class OperatorGraph:
         bias: str | None,
         name: str,
     ) -> Value | None:
-        """Add a convolution; None where no padding gives its output. `padding` None: its sides differ."""
+        """Adds a convolution; None if no padding gives its output. `padding` None: its sides differ."""
         tensor, (channels, depth, *kernel) = weight
         if tensor in self.owners:
             return self.add_product(source, out, depth * math.prod(kernel), name)
@@ -184,14 +184,14 @@ class OperatorGraph:
         padding: int | None,
         name: str,
     ) -> Value | None:
-        """Add a pooling window; None where its padding does not give its output."""
+        """Adds a pooling layer; None if its padding does not give its output."""
         if not isinstance(fitting_padding(source.shape, out, kernel, stride, padding), int):
             return None
         keys = {"stride": shorten(stride), "padding": padding, "from_": source.layer}
         return self.add_layer(kind, shorten(kernel), name, out, **keys)
 
     def add_embedding(self, tokens: Value, table: tuple[str, Shape], name: str) -> Value | None:
-        """Add an embedding of tokens; None where another kind of layer owns its table."""
+        """Adds an embedding of tokens; None if a layer of another kind owns its table."""
         tensor, (rows, features) = table
         owner = self.owners.get(tensor)
         if owner == "" or len(tokens.shape) != 1:
@@ -203,17 +203,17 @@ class OperatorGraph:
         return made
 
     def name_template(self, tensor: str, name: str) -> str | None:
-        """The template of a tensor's name; None if it is the default one."""
+        """Template of a tensor's name; None if it is the default one."""
         return None if tensor in (f"{name}.weight", f"{name}.bias") else tensor
 
     def append_loss(self, value: Value, *, text: bool) -> None:
-        """Append a loss, if there is none."""
+        """Appends a loss unless the network already ends with one."""
         losses = {kind_name(CrossEntropy), kind_name(Softmax)}
         if not any(losses & layer.keys() for layer in self.layers[-2:]):
             self.add_unary(CrossEntropy if text else Softmax, value, "loss")
 
     def model_file_values(self, inputs: dict[str, Any], description: str, source: str) -> dict[str, Any]:
-        """The values of a model file with this graph."""
+        """Values of a model file with this graph."""
         return {
             "description": description,
             "source": source,
@@ -230,7 +230,7 @@ class OperatorGraph:
         }
 
     def notes_on_unknown(self, model: Model) -> list[str]:
-        """Notes about unknown operators and their share of the data moved."""
+        """Notes on unknown operators and their share of the elements moved."""
         if not self.unknown:
             return ["every operator is known"]
         moved = [work.forward.moved_elements + work.backward.moved_elements for work in workloads(model)]
@@ -248,10 +248,8 @@ class OperatorGraph:
 
 
 def _hidden_flops_bound(operands: list[Shape], output: Shape) -> float:
-    """FLOPs of an operator if it were the matrix product of its two largest operands.
-
-    With A of m x k, B of k x n and C of m x n these are 2 m k n = 2 sqrt(|A| |B| |C|).
-    """
+    """FLOPs of an operator if it were the matrix product of its two largest operands. With A of m x k, B of k
+    x n and C of m x n these are 2 m k n = 2 sqrt(|A| |B| |C|)."""
     sizes = sorted(map(math.prod, operands))[-2:]
     return 2.0 * math.sqrt(math.prod(sizes) * math.prod(output)) if len(sizes) == 2 else 0.0
 
@@ -259,7 +257,7 @@ def _hidden_flops_bound(operands: list[Shape], output: Shape) -> float:
 def fitting_padding(
     source: Shape, out: Shape, kernel: Sequence[int], stride: Sequence[int], padding: int | None
 ) -> int | str | None:
-    """The padding of a window over an image that gives this output: as stated, "same", or None."""
+    """Padding of a window that gives this output: the stated one, "same", or None if neither does."""
     axes = list(zip(source[:2], kernel, stride, out[:2], strict=True))
     if padding is not None and all(
         (size + 2 * padding - wide) // step + 1 == got for size, wide, step, got in axes
@@ -269,12 +267,12 @@ def fitting_padding(
 
 
 def shorten(pair: Sequence[int]) -> int | list[int]:
-    """One number for two equal ones."""
+    """Returns one number for a pair of equal ones, else the pair as a list."""
     return pair[0] if pair[0] == pair[1] else list(pair)
 
 
 def without_batch(shape: Shape, batch: int) -> Shape:
-    """The shape of one sample: the batch axis is removed, or divided where it is folded into another."""
+    """Shape of one sample: the batch axis is removed, or divided if it is folded into another axis."""
     sizes = [int(size) for size in shape]
     for at, size in enumerate(sizes):
         if size == batch:
@@ -288,7 +286,7 @@ def without_batch(shape: Shape, batch: int) -> Shape:
 
 
 def channels_last(shape: Shape) -> Shape:
-    """Convert (channels, height, width) to (height, width, channels); other ranks stay."""
+    """Converts (channels, height, width) to (height, width, channels); other shapes stay."""
     return (shape[1], shape[2], shape[0]) if len(shape) == 3 else shape
 
 

@@ -31,7 +31,7 @@ TARGETS_PER_TOKEN = 512  # sequence length that `target_length` of a family is f
 
 
 def import_config(path: Path, tokens: int | None = None) -> ImportedModel:
-    """Import the network of a config.json, of its folder, or of a safetensors file or index beside it."""
+    """Imports a network from a config.json, its folder, or a safetensors file or index in that folder."""
     place = _config_path(path)
     values = read_json(place)
     kind = values.get("model_type")
@@ -46,7 +46,7 @@ def import_config(path: Path, tokens: int | None = None) -> ImportedModel:
 
 
 def read_settings(source: TomlSource) -> Model:
-    """Read a model file whose table `config` holds the keys of a config.json."""
+    """Reads a model file whose table `config` holds the keys of a config.json."""
     settings = source.data["config"]
     if not isinstance(settings, dict):
         raise source.error("it is a table with the keys of a config.json", ["config"])
@@ -57,14 +57,14 @@ def read_settings(source: TomlSource) -> Model:
 
 
 def known_types() -> dict[str, str]:
-    """Map each known `model_type` to its family."""
+    """Maps each known `model_type` to its family."""
     return families_by_type(os.environ.get("PLANNER_PATH", ""))
 
 
 def model_file_values(
     path: Path, values: dict[str, Any], tokens: int | None
 ) -> tuple[dict[str, Any], list[str]]:
-    """The values of a model file for a configuration, and notes for the user."""
+    """Values of a model file for a configuration, and notes for the user."""
     known = known_types()
     kind = values.get("model_type") or values.get("_class_name")
     if not isinstance(kind, str):
@@ -91,7 +91,7 @@ def model_file_values(
 
 
 def read_json(path: Path) -> dict[str, Any]:
-    """Read a file with one JSON object."""
+    """Reads a file that holds one JSON object."""
     try:
         with open_regular_file(path) as file:
             data = file.read(LARGEST_FILE_BYTES + 1)
@@ -122,7 +122,7 @@ def _config_path(path: Path) -> Path:
 
 
 def _network_name(path: Path, values: dict[str, Any]) -> str:
-    """The network's name, from its configuration or its folder."""
+    """Name of the network, from the hub's cache, its configuration or its folder."""
     given = values.get("_name_or_path")
     name = given.rstrip("/").rpartition("/")[2] if isinstance(given, str) else ""
     name = hub_name(path) or name or path.resolve().parent.name
@@ -136,7 +136,7 @@ def _stored_precision(values: dict[str, Any]) -> str:
 
 
 def _compare_weights(folder: Path, model: Model) -> list[str]:
-    """Compare the model's tensors with the weights in the folder; return notes."""
+    """Compares the model's tensors with the weights in the folder and returns notes on differences."""
     ours = {tensor.name: tensor.shape for tensor in model.tensors}
     theirs: dict[str, tuple[int, ...] | None] = {}
     index = folder / "model.safetensors.index.json"
@@ -166,7 +166,7 @@ def _compare_weights(folder: Path, model: Model) -> list[str]:
 
 
 def read_header(path: Path) -> dict[str, tuple[int, ...] | None]:
-    """Read names and shapes of the tensors in a safetensors file, and nothing else."""
+    """Reads the names and shapes of the tensors in a safetensors file, without their values."""
     try:
         with open_regular_file(path) as file:
             size = int.from_bytes(file.read(8), "little")

@@ -28,7 +28,7 @@ from planner.model.layers.products import Product
 
 
 def import_onnx(path: Path, axes: dict[str, int]) -> ImportedModel:
-    """Import an ONNX file; `axes` are sizes for its open axes."""
+    """Imports an ONNX file; `axes` are sizes for its open axes."""
     onnx = _import_onnx_library()
     with open_regular_file(path):
         pass  # reported like every system error
@@ -137,8 +137,7 @@ class _Reading:
         return self.graph.add_other(node.op_type, data, name, out, trained, known=node.op_type in ONNX_MOVING)
 
     def weight_input(self, node: Any, index: int) -> tuple[str, Shape, bool] | None:
-        """The parameter that a node reads unchanged, its shape, and whether transposed; None if there is
-        none."""
+        """Name, shape and transposition of the parameter at an input; None if there is none."""
         held = self.made_of.get(node.input[index]) if len(node.input) > index else None
         if held is None or not held.plain or len(held.tensors) != 1:
             return None
@@ -146,7 +145,7 @@ class _Reading:
         return tensor, size, held.transposed
 
     def layer_name(self, node: Any, held: Shapes) -> str:
-        """Name a layer by the module of its weights, or else by its node."""
+        """Name of a layer: the module of its weights, or else its node."""
         first = next(iter(held), "")
         if first.endswith((".weight", ".bias")):
             return first.rpartition(".")[0]
@@ -160,7 +159,7 @@ class _Reading:
         return ".".join(kept)
 
     def uniform_padding(self, node: Any) -> int | None:
-        """The padding of a window; None where its sides differ."""
+        """Padding of a window; None if its sides differ."""
         pads = self.attribute_value(node, "pads", [0, 0, 0, 0])
         return pads[0] if len(set(pads)) == 1 else None
 

@@ -40,7 +40,7 @@ KEPT_ELEMENTS = 1_024  # inference reads small tensors: sizes and axes
 
 
 def infer_shapes(path: Path, axes: Mapping[str, int]) -> bytes:
-    """Infer all shapes in a child process; return the model without weights, or refuse it in one line."""
+    """Infers all shapes in a child process; returns the serialized model without weights."""
     command = [sys.executable, "-m", __name__, str(path), json.dumps(dict(axes))]
     join = os.pathsep.join(entry for entry in sys.path if entry)
     try:
@@ -97,7 +97,7 @@ def _main(path: Path, axes: dict[str, int]) -> int:
 
 
 def _limit_memory(path: Path) -> None:
-    """Limit the address space of this process, where the system can."""
+    """Limits the address space of this process, if the system supports it."""
     try:
         import resource
 
@@ -126,7 +126,7 @@ def _load_onnx(path: Path, onnx: Any) -> Any:
 
 
 def check_graph(path: Path, model: Any) -> None:
-    """Refuse graphs that are cyclic, or whose counts or sizes no network has."""
+    """Refuses graphs that are cyclic, or that have more nodes or larger tensors than any network."""
     nodes = sum(1 for _ in _all_nodes(model.graph.node, path))
     if nodes > MOST_NODES:
         raise BadInput(f"{path}: {nodes:,} nodes; at most {MOST_NODES:,} are read")
@@ -144,7 +144,7 @@ def check_graph(path: Path, model: Any) -> None:
 
 
 def _all_nodes(nodes: Any, path: Path) -> Iterator[Any]:
-    """Iterate over nodes, subgraphs included, and check each."""
+    """Yields all nodes, subgraphs included, and checks each."""
     for node in nodes:
         if len(node.output) > MOST_OUTPUTS or len(node.input) > MOST_OUTPUTS:
             raise BadInput(
@@ -162,10 +162,8 @@ def _all_nodes(nodes: Any, path: Path) -> Iterator[Any]:
 
 
 def _check_calls(path: Path, model: Any) -> None:
-    """Limit the number of nodes with every function call inlined.
-
-    f[n] = sum over its nodes of 1 + f[callee].
-    """
+    """Refuses graphs with too many nodes after inlining every function call. Nodes of a function: f[n] = sum
+    over its nodes of 1 + f[callee]."""
     functions = {(function.domain, function.name): function for function in model.functions}
     counts: dict[tuple[str, str], int] = {}
     entered: list[tuple[str, str]] = []
@@ -195,7 +193,7 @@ def _check_calls(path: Path, model: Any) -> None:
 
 
 def _check_order(path: Path, graph: Any) -> None:
-    """Refuse a graph whose nodes read outputs of later nodes: it is cyclic or not sorted."""
+    """Refuses a graph with a node that reads the output of a later node: it is cyclic or not sorted."""
     made: dict[str, int] = {}
     for index, node in enumerate(graph.node):
         for name in node.output:
@@ -211,7 +209,7 @@ def _check_order(path: Path, graph: Any) -> None:
 
 
 def drop_weights(model: Any) -> None:
-    """Drop the values of large tensors; no shape depends on them."""
+    """Removes the values of large tensors, on which no shape depends."""
     for tensor in model.graph.initializer:
         if math.prod(tensor.dims) > KEPT_ELEMENTS:
             for field in ("raw_data", "float_data", "int32_data", "int64_data", "double_data", "uint64_data"):
@@ -219,12 +217,12 @@ def drop_weights(model: Any) -> None:
 
 
 def _is_size(tensor: Any) -> bool:
-    """Whether a tensor may hold sizes or axes: a few integers, as no parameter is."""
+    """Whether a tensor may hold sizes or axes: it has a few integers, unlike parameters."""
     return tensor.data_type in WHOLE_NUMBERS and math.prod(tensor.dims) <= KEPT_ELEMENTS
 
 
 def fold_sizes(model: Any) -> bool:
-    """Fold computations of known sizes, which inference leaves open, into constants; whether any was."""
+    """Folds computations of known sizes into constants; returns whether any was folded."""
     import numpy as np
     from onnx import helper, numpy_helper
     from onnx.reference import ReferenceEvaluator
@@ -267,7 +265,7 @@ def fold_sizes(model: Any) -> bool:
 
 
 def set_open_axes(path: Path, model: Any, axes: Mapping[str, int]) -> None:
-    """Set the open axes of the inputs, or name the flags that would."""
+    """Sets the sizes of open input axes; raises an error that lists flags for missing ones."""
     kept = {tensor.name for tensor in model.graph.initializer}
     open_axes: dict[str, None] = {}
     for value in model.graph.input:

@@ -88,7 +88,7 @@ class _Recorder:
 
 
 def _read_scalars_as_zero(torch: Any) -> Any:
-    """Replaces every number read from a tensor by zero, as transformers inspect their masks."""
+    """Context in which numbers read from tensors are zero; transformers reads its masks like that."""
     from torch.utils._python_dispatch import TorchDispatchMode
 
     asked = torch.ops.aten._local_scalar_dense.default
@@ -103,7 +103,7 @@ def _read_scalars_as_zero(torch: Any) -> Any:
 
 
 def record_modules(module: Any, example: Any, batch: int) -> OperatorGraph:
-    """Record the layers that a module calls for an example on the meta device."""
+    """Records the layers that a module calls for an example on the meta device."""
     import torch
 
     shape = without_batch(tuple(example.shape), batch)

@@ -97,7 +97,7 @@ def _lower_weight_product(
 
 
 def _lower_grouped_product(at: Lowering, node: Any, data: list[Value]) -> Value | None:
-    """Lower grouped products: rows of tokens sorted by expert, times that expert's weights."""
+    """Lowers grouped products: token rows sorted by expert, times that expert's weights."""
     rows, weight = at.value_of(node.args[0]), at.value_of(node.args[1])
     if not isinstance(rows, Value) or not isinstance(weight, Held) or len(weight.tensors) != 1:
         return None
@@ -307,7 +307,7 @@ LOWERED: dict[str, Callable[[Lowering, Any, list[Value]], Value | None]] = {
 
 @dataclass
 class Lowering:
-    """State of the lowering: the graph and the values of the nodes so far."""
+    """State of the lowering: the graph so far and the value of each node."""
 
     graph: OperatorGraph
     batch: int
@@ -334,13 +334,13 @@ class Lowering:
         return by_name
 
     def count_parameters(self, value: Held) -> None:
-        """Count parameters that a layer reads besides its own, such as tables of relative positions."""
+        """Counts parameters that a layer reads besides its own, such as tables of relative positions."""
         for name, size in value.tensors.items():
             if name not in self.graph.owners:
                 self.graph.add_other("parameter", [], name, size, {name: size}, known=True)
 
     def layer_name(self, node: Any, *tensors: str) -> str:
-        """Name a layer by the module of its parameter, or else by its node."""
+        """Name of a layer: the module of its parameter, or else its node."""
         for tensor in tensors:
             if tensor.endswith((".weight", ".bias")):
                 return tensor.rpartition(".")[0]

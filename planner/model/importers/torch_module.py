@@ -40,7 +40,7 @@ TRACED_BATCH = 37
 
 
 def import_module_function(source: str, shape: Shape, *, ids: bool, hooks: bool) -> ImportedModel:
-    """Import the network that `module:function` returns, for inputs of this shape, the batch first."""
+    """Imports the network that `module:function` returns, for inputs of this shape, batch first."""
     try:
         import torch
     except ImportError as error:
@@ -51,10 +51,8 @@ def import_module_function(source: str, shape: Shape, *, ids: bool, hooks: bool)
 
 
 def import_architecture(place: Path, values: dict[str, Any], tokens: int) -> ImportedModel | None:
-    """Import a config.json of an unknown family as the module that `transformers` makes of it.
-
-    None where the library is not installed or does not know the family either.
-    """
+    """Imports a config.json of an unknown family as the module that `transformers` builds. None if the
+    library is not installed or does not know the family."""
     try:
         import torch
         import transformers
@@ -90,7 +88,7 @@ def import_architecture(place: Path, values: dict[str, Any], tokens: int) -> Imp
 def _import_module(
     module: Any, name: str, source: str, shape: Shape, *, ids: bool, hooks: bool
 ) -> ImportedModel:
-    """Import a module on the meta device, for inputs of this shape, the batch first."""
+    """Imports a module on the meta device, for inputs of this shape, batch first."""
     import torch
 
     if hooks:
@@ -112,7 +110,7 @@ def _import_module(
 
 
 def _unused_parameters(module: Any, imported: ImportedModel, hooks: bool) -> list[str]:
-    """Notes on parameters of the module that the model lacks."""
+    """Notes on parameters of the module that the imported model lacks."""
     ours = {tensor.name for tensor in imported.model.tensors}
     theirs = {name: tensor.numel() for name, tensor in module.named_parameters()}
     left = {name: size for name, size in theirs.items() if name not in ours}
@@ -130,7 +128,7 @@ def _unused_parameters(module: Any, imported: ImportedModel, hooks: bool) -> lis
 
 
 def _make_module(source: str, torch: Any) -> Any:
-    """Make the module on the meta device, without memory for its parameters."""
+    """Creates the module on the meta device, without memory for its parameters."""
     where, _, name = source.partition(":")
     if os.getcwd() not in sys.path:
         sys.path.insert(0, os.getcwd())
@@ -201,7 +199,7 @@ def _describe_error(error: BaseException) -> str:
 
 
 def lower_program(program: Any, batch: int, *, ids: bool) -> OperatorGraph:
-    """Lower an exported program to layers."""
+    """Lowers an exported program to a graph of layers."""
     at = Lowering(OperatorGraph(), batch)
     signature = program.graph_signature
     parameters = dict(signature.inputs_to_parameters)
@@ -226,7 +224,7 @@ def lower_program(program: Any, batch: int, *, ids: bool) -> OperatorGraph:
 
 
 def _first_names(program: Any, parameters: dict[str, str]) -> dict[str, str]:
-    """Map each further name of a shared parameter to its first."""
+    """Maps each name of a shared parameter to the first one."""
     first: dict[int, str] = {}
     owners = {}
     for name in parameters.values():
@@ -251,7 +249,7 @@ def _placeholder_value(  # noqa: PLR0917
 
 
 def _lower_operator(at: Lowering, node: Any) -> Value | Held | None:
-    """Lower one operator and return its value."""
+    """Lowers one operator and returns its value; None if it is a constant."""
     if 0 in at.sample_shape(node):
         return None  # a part without elements
     operator = str(getattr(node.target, "_overloadpacket", node.target))
@@ -289,7 +287,7 @@ def _lower_operator(at: Lowering, node: Any) -> Value | Held | None:
 
 
 def _viewed_shape(at: Lowering, node: Any, source: Value) -> Shape:
-    """The shape of a view; an image that only loses axes of one stays an image."""
+    """Shape of a view; an image that only loses axes of size one stays an image."""
     shape = at.sample_shape(node)
     if math.prod(shape) == math.prod(source.shape) and channels_last(shape) == source.shape:
         return source.shape

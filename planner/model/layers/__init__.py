@@ -123,7 +123,7 @@ def kind_of(layer: Layer) -> type[Kind]:
 
 @memoize
 def with_loss(model: Model, loss: str) -> Model:
-    """Return the model with its cross-entropy computed by one of `LOSSES`."""
+    """Returns the model with its cross-entropy computed by one of `LOSSES`."""
     kinds = {
         layer.name: kind_name(LOSSES[loss])
         for layer in model.layers
@@ -148,26 +148,24 @@ def is_input(layer: Layer) -> bool:
 
 
 def kernel_kind(layer: Layer) -> KernelKind:
-    """The kernel kind of a layer's arithmetic."""
+    """Kernel kind of a layer's arithmetic, which selects the device's rate."""
     return kind_of(layer).kernel_of(layer)
 
 
 def layer_activations(layer: Layer, *, flash: bool | None = None) -> Kept:
-    """Activations that a layer saves besides inputs and outputs. `flash` overrides the attention kernel."""
+    """Activations that a layer saves besides inputs and outputs; `flash` overrides the attention kernel."""
     return kind_of(layer).saved(layer, flash=flash)
 
 
 def layer_workload(layer: Layer, *, reads_data: bool = False, flash: bool | None = None) -> Workload:
-    """Workload of one layer. `reads_data`: its input is training data and needs no gradient."""
+    """Workload of one layer per sample. `reads_data`: its input is training data and needs no gradient."""
     return kind_of(layer).workload(layer, reads_data=reads_data, flash=flash)
 
 
 @memoize
 def workloads(model: Model, *, flash: bool | None = None, training: bool = True) -> tuple[Workload, ...]:
-    """Workload of each layer in order.
-
-    `flash` overrides the model's attention kernel; without `training` only the forward pass runs.
-    """
+    """Workload of each layer per sample, in order; without `training` only the forward pass runs. `flash`
+    overrides the model's attention kernel."""
     data = {layer.name for layer in model.layers if is_input(layer)}
     with_gradient = layers_with_gradient(model)
     memo: dict[tuple[object, ...], Workload] = {}
@@ -198,16 +196,14 @@ def trains_weights(layer: Layer) -> bool:
 
 
 def saves_input(layer: Layer) -> bool:
-    """Whether a layer that needs its input for weight gradients saves it.
-
-    Quantized layers save it though they compute none (bitsandbytes' MatMul4Bit).
-    """
+    """Whether a layer that needs its input for weight gradients saves it. Quantized layers save it though
+    they compute none (bitsandbytes' MatMul4Bit)."""
     return trains_weights(layer) or any((tensor.frozen_bits or 16) < 16 for tensor in layer.tensors)
 
 
 @memoize
 def layers_with_gradient(model: Model) -> frozenset[str]:
-    """Layers whose output gets a gradient: those with a trained parameter at or before them."""
+    """Names of layers whose output gets a gradient: a parameter at or before them is trained."""
     if not model.has_frozen:
         return frozenset(layer.name for layer in model.layers)
     names: set[str] = set()
@@ -220,7 +216,7 @@ def layers_with_gradient(model: Model) -> frozenset[str]:
 
 @memoize
 def modifier_kinds() -> frozenset[str]:
-    """Kinds whose names are also keys of other kinds, as `bias` is of `conv`."""
+    """Kinds whose names are also keys of other kinds, such as `bias` in `conv`."""
     return frozenset(
         name
         for name in FILE_KINDS

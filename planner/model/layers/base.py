@@ -85,11 +85,8 @@ class Style:
 
 @dataclass(frozen=True, slots=True)
 class LayerShard:
-    """A layer on one tensor-parallel rank.
-
-    `output_sharded`: the rank holds some features of the output; `partial_sum`: the group all-reduces the
-    output.
-    """
+    """A layer on one tensor-parallel rank. `output_sharded`: the rank holds some features of the output;
+    `partial_sum`: the group all-reduces the output."""
 
     layer: Layer
     output_sharded: bool = False
@@ -144,21 +141,18 @@ class Kind(Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
     reads_all_rows: ClassVar[bool] = False  # each output row needs all rows of the input
 
     def infer(self, shapes: list[Shape], style: Style) -> Inferred:
-        """Infer output shape, tensors and multiply-adds from the shapes of the inputs."""
+        """Infers output shape, tensors and multiply-adds from the keys and the input shapes."""
         return Inferred(shapes[0])
 
     @classmethod
     def kernel_of(cls, layer: Layer) -> KernelKind:
-        """Kernel kind of the layer's arithmetic, by which devices have rates."""
+        """Kernel kind of the layer's arithmetic, which selects the device's rate."""
         return cls.kernel_kind
 
     @classmethod
     def workload(cls, layer: Layer, *, reads_data: bool = False, flash: bool | None = None) -> Workload:
-        """Work per sample.
-
-        `reads_data`: the input is training data and needs no gradient; `flash` overrides the model's
-        attention kernel.
-        """
+        """Work of both passes per sample; `flash` overrides the attention kernel. `reads_data`: the input is
+        training data and needs no gradient."""
         if not cls.computes:
             return NO_WORK
         forward, backward = cls.kernels
@@ -178,43 +172,40 @@ class Kind(Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
 
     @classmethod
     def inference_workload(cls, layer: Layer, training: Workload) -> Workload:
-        """Work of the forward pass alone."""
+        """Work of the forward pass alone, derived from the training workload."""
         return Workload(training.kernel, training.forward)
 
     @classmethod
     def frozen_workload(cls, layer: Layer, training: Workload) -> Workload:
-        """Work with frozen parameters, which need no gradients."""
+        """Work of a layer with frozen parameters, derived from the training workload."""
         return replace(training, backward=replace(training.backward, weight_elements=0))
 
     @classmethod
     def pass_elements(cls, layer: Layer) -> int:
-        """Elements read or written by one of the `Passes`."""
+        """Elements that one read or write of `Passes` moves."""
         return layer.output_elements
 
     @classmethod
     def gradient_table_elements(cls, layer: Layer) -> int:
-        """Elements of a weight gradient that a kernel without arithmetic writes once per step."""
+        """Elements of a weight gradient that a data-moving kernel writes once per step."""
         return 0
 
     @classmethod
     def saved(cls, layer: Layer, *, flash: bool | None = None) -> Kept:
-        """Activations saved besides the inputs and outputs named by `needs_input` and `needs_output`."""
+        """Activations saved per sample besides those implied by `needs_input` and `needs_output`."""
         return Kept()
 
     @classmethod
     def live_gradients(cls, layer: Layer, read: int) -> Kept:
-        """Gradients alive in the layer's backward pass; `read`: elements of inputs that need gradients."""
+        """Gradients that the layer's backward pass holds; `read`: elements of inputs that need gradients."""
         return Kept(layer.output_elements + (0 if cls.in_place else read))
 
     @classmethod
     def shard(
         cls, layer: Layer, degree: int, *, input_sharded: bool, output_may_shard: bool, sequence: bool
     ) -> LayerShard:
-        """The layer on one of `degree` tensor-parallel ranks.
-
-        `output_may_shard`: all its readers can work on some of its features; `sequence`: norms and residual
-        sums are sharded along the positions.
-        """
+        """Returns the layer as one of `degree` tensor-parallel ranks computes it. `output_may_shard`: all
+        readers accept shards; `sequence`: norms and residual sums are sharded along the positions."""
         if input_sharded and (cls.passes_shard or cls.accepts_shard):
             return LayerShard(shard_features(layer, degree), output_sharded=True)
         if sequence and cls.sequence_parallel and len(layer.output_shape) == 2:
@@ -236,12 +227,12 @@ def _data_movement_pass(passes: Passes, size: int, kernels: int, weights: int) -
 
 
 def weight_elements(layer: Layer) -> int:
-    """Elements of the parameters that a layer reads, tied ones included."""
+    """Number of elements of the parameters that a layer reads, tied ones included."""
     return sum(tensor.elements for tensor in (*layer.tensors, *layer.tied))
 
 
 def shard_features(layer: Layer, degree: int) -> Layer:
-    """Return a layer with its share of input features, output features and parameters."""
+    """Returns the layer with its input, output features and parameters divided by `degree`."""
     width = max(layer.output_shape[-1] // degree, 1)
     return replace(
         layer,
@@ -253,7 +244,7 @@ def shard_features(layer: Layer, degree: int) -> Layer:
 
 
 def tensor_shards(tensors: tuple[Tensor, ...], degree: int) -> tuple[Tensor, ...]:
-    """Shard each tensor along the first dimension that the degree divides."""
+    """Returns each tensor sharded along its first dimension that the degree divides."""
     out = []
     for tensor in tensors:
         side = next((axis for axis, size in enumerate(tensor.shape) if size % degree == 0), None)
@@ -266,24 +257,24 @@ def tensor_shards(tensors: tuple[Tensor, ...], degree: int) -> tuple[Tensor, ...
 
 
 def position_count(layer: Layer) -> int:
-    """Positions of a sequence, or pixels: the product of all output axes but the last."""
+    """Number of sequence positions or pixels: the product of all output axes but the last."""
     return math.prod(layer.output_shape[:-1])
 
 
 def sequence_sizes(shape: Shape) -> Square:
-    """Length and features of a sequence."""
+    """Length and features of a sequence shape; raises `ShapeMisfit` for other shapes."""
     if len(shape) != 2:
         raise ShapeMisfit(f"it reads (sequence, features), but its input is {format_shape(shape)}")
     return shape[0], shape[1]
 
 
 def window_sizes(pair: Pair) -> Square:
-    """Height and width of a window given as one number or two."""
+    """Height and width of a window that is given as one number or two."""
     return (pair, pair) if isinstance(pair, int) else (pair[0], pair[1])
 
 
 def window_output_sizes(shape: Shape, kernel: Square, stride: Square, padding: Padding) -> Square:
-    """Height and width after a sliding window: TensorFlow's SAME or VALID, or padding on both sides."""
+    """Height and width of the output of a sliding window with this padding."""
     check_image(shape)
     if padding == "same":
         return -(-shape[0] // stride[0]), -(-shape[1] // stride[1])
@@ -298,23 +289,23 @@ def window_output_sizes(shape: Shape, kernel: Square, stride: Square, padding: P
 
 
 def check_image(shape: Shape) -> None:
-    """Refuse an input that is no image."""
+    """Raises `ShapeMisfit` unless the shape is (height, width, channels)."""
     if len(shape) != 3:
         raise ShapeMisfit(f"it reads (height, width, channels), but its input is {format_shape(shape)}")
 
 
 def format_shape(shape: Any) -> str:
-    """Format a shape as `56x56x64`."""
+    """Formats a shape as `56x56x64`."""
     return "x".join(map(str, shape))
 
 
 def read_only_mapping(**values: Any) -> Mapping[str, Any]:
-    """A read-only mapping of keyword arguments."""
+    """Read-only mapping of the keyword arguments."""
     return MappingProxyType(values)
 
 
 def inputs_key(kind: type[Kind]) -> str | None:
-    """The key that lists the inputs of a kind: `reads`, or the one that names the kind."""
+    """Key that lists a kind's inputs: `reads` or the kind's name; None if the kind has no such key."""
     if not kind.lists_inputs:
         return None
     return "reads" if "reads" in kind.__struct_fields__ else kind_name(kind)

@@ -45,7 +45,7 @@ class Pool(OneInput, frozen=True, kw_only=True):
     needs_output = True
 
     def infer_pooled(self, window: Pair, shape: Shape) -> Inferred:
-        """The shape after pooling."""
+        """Infers the output shape of pooling with this window."""
         kernel = window_sizes(window)
         stride = kernel if self.stride is None else window_sizes(self.stride)
         shape = (*window_output_sizes(shape, kernel, stride, self.padding), shape[2])
@@ -192,13 +192,13 @@ class BatchNorm(OneInput, frozen=True, kw_only=True):
 
     @classmethod
     def inference_workload(cls, layer: Layer, training: Workload) -> Workload:
-        """Work with known statistics: the input is read once."""
+        """Work of inference: statistics are known, so that the input is read once."""
         size = layer.output_elements
         return Workload(training.kernel, replace(training.forward, read_elements=size))
 
     @classmethod
     def frozen_workload(cls, layer: Layer, training: Workload) -> Workload:
-        """With frozen statistics both passes are a product with one factor per feature."""
+        """Work with frozen statistics: one factor per feature in both passes."""
         size = layer.output_elements
         back = replace(training.backward, read_elements=size, written_elements=size, weight_elements=0)
         return replace(cls.inference_workload(layer, training), backward=back)
@@ -232,7 +232,7 @@ class _PositionNorm(OneInput, frozen=True):
     fuses = True
 
     def infer_norm(self, shape: Shape, names: tuple[str, ...]) -> Inferred:
-        """The unchanged shape, with these tensors."""
+        """Infers a norm: the shape is unchanged and each name is one weight tensor."""
         given = self.features or shape[-1]
         size = (given,) if isinstance(given, int) else tuple(given)
         if shape[-1] % math.prod(size):
@@ -315,8 +315,7 @@ class Multiply(Kind, frozen=True, kw_only=True):
 
 
 class Other(Kind, frozen=True, kw_only=True):
-    """Any other operator, by name: it reads layers, writes a shape, and may have tensors. Written by
-    importers."""
+    """Any other operator, by name, with its inputs, output shape and tensors. Written by importers."""
 
     other: Name
     reads: Annotated[list[Name], Meta(min_length=1, max_length=10_000)]

@@ -79,7 +79,7 @@ class Moe(OneInput, frozen=True, kw_only=True):
         return Inferred(shapes[0], tuple(tensors), length * width * (self.moe + ways * inner), detail=detail)
 
     def _feed_forward(self, names: tuple[str, ...], width: int, inner: int, style: Style) -> list[NamedShape]:
-        """Weights of one expert: gate and up (separate or fused) and down; without a gate up and down."""
+        """Names and shapes of an expert's weights: gate and up (separate or fused), and down."""
         up, down = style.weight_shape(width, inner), style.weight_shape(inner, width)
         if not self.gated:
             return [(names[-2], up), (names[-1], down)]
@@ -89,7 +89,7 @@ class Moe(OneInput, frozen=True, kw_only=True):
 
     @classmethod
     def workload(cls, layer: Layer, *, reads_data: bool = False, flash: bool | None = None) -> Workload:
-        """Router, positions sorted by expert, two or three products per expert, and the weighted sum."""
+        """Work of router, sorting by expert, two or three products per expert, and weighted sum."""
         part = _expert_shape(layer)
         positions, width = position_count(layer), layer.output_shape[-1]
         sent = positions * part.top_k
@@ -120,7 +120,7 @@ class Moe(OneInput, frozen=True, kw_only=True):
 
     @classmethod
     def frozen_workload(cls, layer: Layer, training: Workload) -> Workload:
-        """Work with frozen experts: the products for gradients of activations remain."""
+        """Work with frozen experts: the backward pass only computes gradients of activations."""
         back, ahead = training.backward, training.forward
         return replace(
             training,

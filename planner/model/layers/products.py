@@ -65,13 +65,13 @@ class _Multiplies(OneInput, frozen=True):
 
     @classmethod
     def matmul(cls, layer: Layer) -> Matmul:
-        """The equivalent matrix product."""
+        """The matrix product that is equivalent to the layer, per sample."""
         rows, columns = position_count(layer), layer.output_shape[-1] / layer.groups
         return Matmul(rows, columns, layer.macs / (rows * columns * layer.groups), layer.groups)
 
 
 def product_workload(kernel: KernelKind, product: Matmul, layer: Layer, reads_data: bool) -> Workload:
-    """Workload of a layer that is one matrix product."""
+    """Workload per sample of a layer that is one matrix product."""
     read, out, weights = layer.input_elements, layer.output_elements, weight_elements(layer)
     gradients = 1 if reads_data else 2  # of the weights, and of the input
     flops = 2.0 * layer.macs
@@ -92,7 +92,7 @@ def product_workload(kernel: KernelKind, product: Matmul, layer: Layer, reads_da
 
 
 def frozen_product_workload(layer: Layer, training: Workload) -> Workload:
-    """Work with frozen weights: the gradient of the input remains, where there is one."""
+    """Workload of a product with frozen weights: no weight gradient."""
     back = training.backward
     if back.kernels < 2:
         return replace(training, backward=Pass())
@@ -225,8 +225,7 @@ class Patches(_Convolves, frozen=True, kw_only=True):
 
 
 class _FullyConnected(_Multiplies, frozen=True):
-    """A fully connected layer: row-parallel after a sharded layer, else column-parallel if its readers take
-    shards."""
+    """A fully connected layer, row-parallel after a sharded layer, else column-parallel if possible."""
 
     backward_reads = "input"
     recompute_policy = "alternate"

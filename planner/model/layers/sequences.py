@@ -103,7 +103,7 @@ class Attention(Kind, frozen=True, kw_only=True):
 
     @classmethod
     def saved(cls, layer: Layer, *, flash: bool | None = None) -> Kept:
-        """Per-row log-sum-exp of the softmax with flash attention, else the probabilities."""
+        """Log-sum-exp of each row with flash attention, else the probabilities."""
         part = _attention_shape(layer)
         if _is_flash(part, flash):
             return Kept(wide=part.heads * position_count(layer))
@@ -131,7 +131,7 @@ def _is_flash(part: AttentionShape, flash: bool | None) -> bool:
 
 
 def _flash_workload(layer: Layer, part: AttentionShape) -> Workload:
-    """Attention in one kernel (FlashAttention); its backward pass recomputes scores: five products to two."""
+    """Work of attention in one kernel (FlashAttention), whose backward pass recomputes scores."""
     queries, read, out = layer.output_shape[0], layer.input_elements, layer.output_elements
     pairs = score_pairs(part, queries) * part.heads
     nominal = 2.0 * layer.macs
@@ -149,7 +149,7 @@ def _flash_workload(layer: Layer, part: AttentionShape) -> Workload:
 
 
 def _unfused_workload(layer: Layer, part: AttentionShape) -> Workload:
-    """Attention that writes its scores to memory: products, masked softmax and dropout, each a kernel."""
+    """Work of attention that writes scores to memory: products, softmax and dropout are kernels."""
     queries, read, out = layer.output_shape[0], layer.input_elements, layer.output_elements
     square = queries * part.keys * part.heads
     flops = 2.0 * layer.macs
@@ -203,7 +203,7 @@ class Embedding(OneInput, frozen=True, kw_only=True):
     def shard(
         cls, layer: Layer, degree: int, *, input_sharded: bool, output_may_shard: bool, sequence: bool
     ) -> LayerShard:
-        """Vocabulary-parallel: each rank looks up the tokens of its rows."""
+        """Vocabulary-parallel shard: each rank looks up the tokens of its rows."""
         return LayerShard(replace(layer, tensors=tensor_shards(layer.tensors, degree)), partial_sum=True)
 
 

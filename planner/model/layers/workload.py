@@ -26,10 +26,8 @@ Grows = Literal["rows", "depth", "times"]
 
 @dataclass(frozen=True, slots=True)
 class Matmul:
-    """`times` matrix products of (rows x depth) by (depth x columns) per sample.
-
-    `grows`: the dimension that is multiplied by the batch.
-    """
+    """`times` matrix products of (rows x depth) by (depth x columns) per sample. `grows`: the dimension that
+    is multiplied by the batch."""
 
     rows: float
     columns: float
@@ -42,7 +40,7 @@ class Matmul:
         return 2.0 * self.rows * self.columns * self.depth * self.times
 
     def backward_products(self) -> tuple[Matmul, Matmul]:
-        """The matrix products of the backward pass: weight gradient, then input gradient."""
+        """The products of the backward pass: weight gradient, then input gradient."""
         rows, columns, depth, times = self.rows, self.columns, self.depth, self.times
         if self.grows == "times":
             return Matmul(depth, columns, rows, times, "times"), Matmul(rows, depth, columns, times, "times")
@@ -80,10 +78,8 @@ NO_WORK = Workload(MEMORY)
 
 @dataclass(frozen=True, slots=True)
 class Kept:
-    """Saved activations per sample, by width.
-
-    Elements in the run's precision, 4-byte values (statistics, logarithms) and 1-byte masks.
-    """
+    """Saved activations per sample, by width: elements in the run's precision, 4-byte values (statistics,
+    logarithms) and 1-byte masks."""
 
     elements: int = 0
     wide: int = 0
@@ -107,7 +103,7 @@ def conv_kernel_kind(kernel: Sequence[int], stride: Sequence[int], groups: int, 
 
 
 def score_pairs(part: AttentionShape, queries: int) -> float:
-    """Query-key pairs that one head of flash attention computes, masked ones left out."""
+    """Number of query-key pairs that one head of flash attention computes, masked ones excluded."""
     keys = min(part.keys, part.window or part.keys)
     if not part.causal:
         return queries * keys

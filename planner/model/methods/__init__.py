@@ -51,11 +51,11 @@ class Method(ABC):
     @classmethod
     @abstractmethod
     def apply(cls, model: Model, training: MethodSettings, base: Base | None) -> Model:
-        """The network as the method trains it."""
+        """Returns the network with frozen tensors marked and adapters added."""
 
 
 def freeze(layer: Layer, bits: Callable[[Layer, Tensor], float | None]) -> Layer:
-    """Return a layer with the bits per element of each frozen tensor; None for trained ones."""
+    """Returns a layer with the bits per element of each frozen tensor; None marks trained ones."""
     return replace(
         layer,
         tensors=tuple(replace(tensor, frozen_bits=bits(layer, tensor)) for tensor in layer.tensors),
@@ -64,7 +64,7 @@ def freeze(layer: Layer, bits: Callable[[Layer, Tensor], float | None]) -> Layer
 
 
 def unquantized_bits(model: Model) -> float:
-    """Bits of unquantized frozen weights: 16 in networks over sequences, else 32."""
+    """Bits per element of unquantized frozen weights: 16 in networks over sequences, else 32."""
     return 32.0 if model.sequence_length is None else 16.0
 
 
@@ -123,10 +123,7 @@ def method_settings(
     optimizer: str | None = None,
     **memory: Any,
 ) -> MethodSettings:
-    """The settings of a method with its defaults; refuses settings that it does not take.
-
-    `memory` are the settings of what memory holds.
-    """
+    """Settings of a method with defaults filled in; refuses settings that the method does not take."""
     name = method or "full"
     if name not in METHODS:
         raise unknown_name("training method", name, METHODS, hint="one of " + ", ".join(METHODS))
@@ -167,7 +164,8 @@ def method_settings(
 
 @memoize
 def apply_training(model: Model, training: MethodSettings, dataset_tokens: float | None = None) -> Model:
-    """The network as a method trains it, on a dataset of this many tokens; unchanged by full training."""
+    """Returns the network as a method trains it, on a dataset of `dataset_tokens` tokens. Full training
+    leaves the layers unchanged."""
     if training == MethodSettings():
         return model if dataset_tokens is None else _with_dataset(model, dataset_tokens)
     method = METHODS[training.method]

@@ -65,7 +65,7 @@ def target_layers(model: Model, targets: str) -> frozenset[str]:
 
 
 def _linear_around_attention(model: Model, linear: dict[str, Layer]) -> set[str]:
-    """Linear layers before and after attention, through layers without weights."""
+    """Names of linear layers before and after attention, through layers without weights."""
     layers = {layer.name: layer for layer in model.layers}
     present: set[str] = set()
     behind: set[str] = set()  # layers that read attention
@@ -88,7 +88,7 @@ def _linear_around_attention(model: Model, linear: dict[str, Layer]) -> set[str]
 
 
 def _adapter_layers(target: Layer, rank: int, has_dropout: bool) -> list[Layer]:
-    """The layers of an adapter: dropout, A, B, and the sum with the target's output."""
+    """The layers of an adapter: optional dropout, A, B, and the sum with the target's output."""
     *outer, outputs = target.output_shape
     positions = target.output_elements // outputs
     inputs = target.input_elements // positions

@@ -40,18 +40,18 @@ INHERITED = (
 
 
 def read_model(path: Path | str, find: Callable[[str], Path | None] | None = None) -> Model:
-    """Read a model file. `find` locates the file of its base, if that is not beside it."""
+    """Reads a model file. `find` locates the file of its base if it is not in the same folder."""
     source = read_toml(path)
     return build_model(source, _merge_bases(source, find or (lambda name: None)))
 
 
 def build_model(source: TomlSource, values: dict[str, Any], name: str | None = None) -> Model:
-    """Build the model of a file's values and of its bases; its name is the file's by default."""
+    """Builds the model of a file's merged values; its name is the file's by default."""
     return _build_for_length(source, decode(source, values, File), name or source.path.stem, None)
 
 
 def _build_for_length(source: TomlSource, file: File, name: str, tokens: int | None) -> Model:
-    """Build the model of a file, for samples of this many tokens if given."""
+    """Builds the model of a file for samples of `tokens` tokens, or of the file's length if None."""
     check_name(name, f"{source.path}: the file's name is the model's")
     texts = _input_shapes(source, file, tokens)
     try:
@@ -78,10 +78,7 @@ def _build_for_length(source: TomlSource, file: File, name: str, tokens: int | N
 
 
 def _input_shapes(source: TomlSource, file: File, tokens: int | None) -> dict[str, Shape]:
-    """Shapes of the network's inputs: an image, features, a text, or a text and its translation.
-
-    The translation grows with the text.
-    """
+    """Shapes of the network's inputs by name; the length of a translation grows with that of the text."""
     more = {name: tuple(shape) for name, shape in file.inputs.items()}
     if file.input is None and file.sequence_length is None:
         raise source.error("the key 'input' is missing; a network over text has 'sequence_length' instead")
@@ -99,7 +96,7 @@ def _input_shapes(source: TomlSource, file: File, tokens: int | None) -> dict[st
 
 
 def _merge_bases(source: TomlSource, find: Callable[[str], Path | None]) -> dict[str, Any]:
-    """Merge the values of a file with those of its bases."""
+    """Returns the values of a file merged with those inherited from its bases."""
     values, current, seen = dict(source.data), source, [source.path.stem]
     while isinstance(base := current.data.get("base"), str):
         if base in seen:
@@ -125,7 +122,7 @@ LARGEST_ELEMENTS = 2**40  # of one tensor or activation: more is a typing error
 def infer_layers(
     source: TomlSource, file: File, placed: list[Placed], texts: dict[str, Shape]
 ) -> list[Layer]:
-    """Infer the layers from the shapes of the inputs, `texts`."""
+    """Infers shapes, tensors and multiply-adds of the placed layers from the input shapes `texts`."""
     style = Style(file.tensors, file.layout == "torch")
     naming = _Naming()
     memo: dict[tuple[object, ...], tuple[Inferred, int]] = {}
@@ -163,6 +160,7 @@ def infer_layers(
 
 
 def _infer_within_limits(one: Placed, shapes: list[Shape], style: Style) -> tuple[Inferred, int]:
+    """Infers one layer; returns it with its number of input elements, or refuses absurd sizes."""
     made = one.spec.infer(shapes, style)
     if math.prod(made.shape) > LARGEST_ELEMENTS:
         raise ShapeMisfit(f"an output of {format_shape(made.shape)} is absurdly large")
@@ -198,7 +196,7 @@ class _Naming:
         return self.owned[entry.name]
 
     def tied_tensors(self, entry: Placed, made: Inferred) -> tuple[Tensor, ...]:
-        """The tensor of the earlier layer that this one shares, if any."""
+        """Returns the tensor that this layer shares with an earlier one; empty if it shares none."""
         if not made.tied:
             return ()
         name = entry.spec.tied

@@ -44,10 +44,7 @@ class BlockForm(Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
 
 
 class BlockUse(Struct, frozen=True, kw_only=True):
-    """A use of a block; its other keys are the block's parameters.
-
-    `{i}` in the name counts the repetitions from `first`.
-    """
+    """A use of a block; other keys are its parameters. `{i}` in the name counts repetitions from `first`."""
 
     block: Name
     name: Name | None = None
@@ -138,7 +135,7 @@ class _Context:
 
 
 def expand_layers(source: TomlSource, file: File) -> list[Placed]:
-    """Expand a file into its layers, in order of creation."""
+    """Expands a file into its layers in order of creation."""
     for kind, defaults in file.defaults.items():
         spot = Spot(("defaults", kind))
         smallest = FILE_KINDS[kind].smallest if kind in FILE_KINDS else None
@@ -154,7 +151,7 @@ def expand_layers(source: TomlSource, file: File) -> list[Placed]:
 
 @memoize
 def _following_keys(kind: str) -> Any:
-    """The keys of a layer that follows another by `then`."""
+    """The parsed keys of a layer that follows another by `then`."""
     return convert({kind: True}, FILE_KINDS[kind])
 
 
@@ -172,7 +169,7 @@ class _Expansion:
         self.inputs = 0
 
     def unroll(self, items: list[Item], here: _Context) -> str:
-        """Unroll a list of consecutive items; return the name of the last layer."""
+        """Unrolls a list of consecutive items; returns the name of the last layer."""
         previous = here.entry
         for index, item in enumerate(items):
             inner = _Context(here.spot / index, here.scope, here.entry, here.block)
@@ -193,14 +190,14 @@ class _Expansion:
         return self._place(kind, spec, inputs, here)
 
     def _parse_item(self, item: Item, make: Callable[[], T]) -> T:
-        """Parse an item, once for all repetitions of its block."""
+        """Parses an item once for all repetitions of its block."""
         known = self.known.get(id(item))
         if known is None:
             known = self.known[id(item)] = (item, make())
         return cast(T, known[1])
 
     def _parse_layer(self, item: Item, here: _Context) -> tuple[str, Any]:
-        """Parse the kind of a layer and its keys."""
+        """Parses a layer; returns its kind and keys."""
         kinds = [kind for kind in FILE_KINDS if kind in item]
         if len(kinds) > 1:
             kinds = [kind for kind in kinds if kind not in modifier_kinds()] or kinds
@@ -228,13 +225,13 @@ class _Expansion:
         return self._place(spec.join, joined, tuple(ends), here)
 
     def _parse_branches(self, item: Item, here: _Context) -> tuple[Branches, Any]:
-        """Parse branches and the keys of the layer that joins them."""
+        """Parses branches; returns them and the keys of the layer that joins them."""
         spec = decode(self.source, item, Branches, here.spot.at)
         join: Any = FILE_KINDS[spec.join]
         return spec, join(**{spec.join: []}, name=spec.name, unit=spec.unit, then=spec.then)
 
     def _unroll_block(self, item: Item, previous: str, here: _Context) -> str:
-        """Unroll a block, as often as its use repeats it."""
+        """Unrolls each repetition of a block; returns the last layer's name."""
         use, layers = self._parse_item(item, lambda: self._parse_use(item, here))
         name = use.block
         spot = Spot(("blocks", name, "layers"), (*here.spot.blocks, name))
@@ -248,7 +245,7 @@ class _Expansion:
         return previous
 
     def _parse_use(self, item: Item, here: _Context) -> tuple[BlockUse, list[Item]]:
-        """Parse the use of a block, and fill its parameters into the block's layers."""
+        """Parses the use of a block; returns it and the block's layers with parameters filled in."""
         own = BlockUse.__struct_fields__
         use = decode(self.source, {key: item[key] for key in own if key in item}, BlockUse, here.spot.at)
         block, name = self.file.blocks.get(use.block), use.block
@@ -270,12 +267,12 @@ class _Expansion:
         return use, [self._substitute(item, given, spot / index) for index, item in enumerate(block.layers)]
 
     def _next_block_name(self, block: str) -> str:
-        """Name an unnamed use after its block and its count."""
+        """Name of an unnamed use: the block and its count, as `stage0`."""
         self.uses[block] = self.uses.get(block, -1) + 1
         return f"{block}{self.uses[block]}"
 
     def _substitute(self, value: Any, given: dict[str, Any], spot: Spot) -> Any:
-        """Substitute `"$parameter"` in a value."""
+        """Returns a value with each `"$parameter"` replaced by its given value."""
         if isinstance(value, str) and value.startswith("$"):
             if value[1:] not in given:
                 known = ", ".join(given) or "none"
@@ -288,7 +285,7 @@ class _Expansion:
         return value
 
     def _place(self, kind: str, spec: Any, inputs: tuple[str, ...], here: _Context) -> str:
-        """Place a layer and those that follow it by `then`; return the name of the last."""
+        """Places a layer and those that follow it by `then`; returns the name of the last."""
         if spec.name is not None:
             name: str = here.scope + spec.name
         else:
@@ -316,7 +313,7 @@ class _Expansion:
         return last
 
     def _resolve(self, name: str, here: _Context) -> str:
-        """Resolve a layer's name: `input` is the input of this list; else the innermost scope wins."""
+        """Full name of the layer that a name refers to; `input` is the list's, then inner scopes win."""
         if name == "input":
             return here.entry
         separator = self.file.separator
@@ -331,7 +328,7 @@ class _Expansion:
         raise here.spot.error(self.source, f"reads {name!r}, which is no earlier layer{later or hint}")
 
     def _misorder_hint(self, name: str, spot: Spot) -> str:
-        """Whether an unknown name stands further down in the same list, which closes a cycle."""
+        """Explains that an unknown name comes later in its list or closes a cycle; empty otherwise."""
         *path, index = spot.at
         blocks = {name: {"layers": block.layers} for name, block in self.file.blocks.items()}
         items: Any = {"layers": self.file.layers, "blocks": blocks}
@@ -357,7 +354,7 @@ class _Expansion:
 
 
 def _input_names(item: Item, before: Item) -> Sequence[str]:
-    """Names of the inputs that an item gives, itself or through the item before it."""
+    """Names of the inputs that an item lists, or of the item before it."""
     keys = ((key, name) for name, kind in FILE_KINDS.items() if (key := inputs_key(kind)))
     listed = next((item.get(key) for key, name in keys if item.get(name)), None)
     names = listed or item.get("from") or before.get("name") or ()

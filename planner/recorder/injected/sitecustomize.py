@@ -11,7 +11,7 @@ import sys
 
 
 class _OptimizerImportHook:
-    """A finder that wraps the import of torch.optim.optimizer."""
+    """An import finder that arms the recorder when torch.optim.optimizer is imported."""
 
     def find_spec(self, name, path=None, target=None):
         if name != "torch.optim.optimizer":
@@ -31,7 +31,7 @@ class _OptimizerImportHook:
 
 
 def _record_from_first_optimizer():
-    """Begin to record at the first optimizer; torch is then fully imported."""
+    """Makes the first optimizer start the recording; torch is fully imported by then."""
     import torch.optim.optimizer as optimizers
 
     make = optimizers.Optimizer.__init__
