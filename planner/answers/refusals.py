@@ -35,7 +35,7 @@ FEW = 3  # names that a sentence has room for
 
 
 def left_out_notes(space: Space) -> list[LeftOut]:
-    return [LeftOut.because(names, reason) for reason, names in space.left_out.items()]
+    return [LeftOut.for_reason(names, reason) for reason, names in space.left_out.items()]
 
 
 def no_plans(space: Space, request: Request, ask: Ask | None = None) -> str:
@@ -69,7 +69,7 @@ FAILURES: dict[str, tuple[str, str]] = {
 def _failure_summary(space: Space, request: Request) -> str:
     """Reasons why plans failed, such as `all 208 candidate plans exceed the memory of T4`."""
     lost = space.dropped + space.out_of_reach
-    left_out = [f"{_few_names(names)} {reason.of(len(names))}" for reason, names in space.left_out.items()]
+    left_out = [f"{_few_names(names)} {reason.clause(len(names))}" for reason, names in space.left_out.items()]
     if not lost:
         return f"no machine can be used: {', '.join(left_out)}"
     failed = Counter[tuple[str, str]]()
