@@ -69,7 +69,7 @@ FAILURES: dict[str, tuple[str, str]] = {
 def _failure_summary(space: Space, request: Request) -> str:
     """Reasons why plans failed, such as `all 208 candidate plans exceed the memory of T4`."""
     lost = space.dropped + space.out_of_reach
-    left_out = [f"{_few_names(names)} {reason.clause(len(names))}" for reason, names in space.left_out.items()]
+    left_out = [f"{_few_names(group)} {why.clause(len(group))}" for why, group in space.left_out.items()]
     if not lost:
         return f"no machine can be used: {', '.join(left_out)}"
     failed = Counter[tuple[str, str]]()
