@@ -79,18 +79,18 @@ def test_one_simulated_worker_takes_as_long_as_the_recorded_one(name: str) -> No
     profile = testbed.profile_of(trace)
     recorded_s = np.mean([step["duration_us"] for step in trace["steps"]]) * 1e-6
     cluster = Cluster.uniform(1, profile.servers, testbed.bandwidth_bytes_per_s(trace))
-    prediction = simulate(profile, cluster, testbed.policy_of(profile) if "big" in name else None)
+    prediction = simulate(profile, cluster, testbed.recorded_policy(profile) if "big" in name else None)
     assert prediction.step_s == pytest.approx(recorded_s, rel=0.015)
 
 
 def test_window_is_read_from_the_trace() -> None:
     """The 9.8 MB tensor was sent whole, so the window had grown beyond gRPC's first 4 MiB."""
     profile = testbed.profile_of(testbed.read_trace("alexnet_big_200_ps1"))
-    assert testbed.policy_of(profile).window_bytes == profile.bytes.max() == 9766444
+    assert testbed.recorded_policy(profile).window_bytes == profile.bytes.max() == 9766444
 
 
 def test_repeats_weigh_by_their_windows() -> None:
-    points = {(p.config, p.servers, p.workers): p for p in testbed.measured()}
+    points = {(p.config, p.servers, p.workers): p for p in testbed.measured_points()}
     assert len(points) == 42
     point = points["vgg11_b8_100", 1, 2]  # 2.9052 steps/s in 28.01 s, 3.4198 in 90.00 s, batches of 8
     assert point.runs == 2
@@ -114,4 +114,4 @@ def test_window_is_fitted_only_where_the_first_one_cuts_a_transfer() -> None:
     profile = recorded_profile("resnet50_b16_100_ps1")
     fit = infer_window([profile], Wire(profile.bandwidth_bytes_per_s))
     assert min(fit.window_bytes, fit.largest_bytes) <= DEFAULT_WINDOW_BYTES
-    assert testbed.policy_of(profile).window_bytes == DEFAULT_WINDOW_BYTES
+    assert testbed.recorded_policy(profile).window_bytes == DEFAULT_WINDOW_BYTES

@@ -248,7 +248,7 @@ def main() -> int:
     if arguments.data:
         testbed.DATA = arguments.data
     known = set(testbed.traces())
-    points = [point for point in testbed.measured() if point.name in known]
+    points = [point for point in testbed.measured_points() if point.name in known]
     results = [compare(point) for point in points]
     table(results)
     holds = summary(results)

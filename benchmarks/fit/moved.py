@@ -25,7 +25,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from calibrate_rates import FLOORS, attention, decoded, unfitted, usable
+from calibrate_rates import FLOORS, attention, parse_constants, unfitted, usable
 from fit_runs import FitRun as Run
 from fit_runs import one_machine_runs, single_device_runs
 from large_fit import large_fit_runs, layout_fit_runs
@@ -138,7 +138,7 @@ class Fits:
     """Errors of all runs by fits that have not seen some of them, each made once."""
 
     def __init__(self) -> None:
-        figures = decoded(unfitted())
+        figures = parse_constants(unfitted())
         self.runs = usable((*single_device_runs(), *one_machine_runs()))
         here = {run.id for run in self.runs}
         larger = [run for run in (*large_fit_runs(), *layout_fit_runs()) if run.id not in here]

@@ -10,12 +10,19 @@ import math
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from functools import cached_property
-
-import numpy as np
-import numpy.typing as npt
+from typing import TYPE_CHECKING, Any
 
 from planner.errors import BadInput
 from planner.memoize import memoize
+
+if TYPE_CHECKING:
+    import numpy as np
+    import numpy.typing as npt
+
+    Floats = npt.NDArray[np.float64]
+    Ints = npt.NDArray[np.intp]
+else:
+    Floats = Ints = Any  # functions import numpy: commands about models start without it
 
 BYTES_PER_ELEMENT = 4  # single precision
 LONGEST_SEQUENCE = 10_000_000  # tokens
@@ -292,10 +299,6 @@ class Model:
         return iter(self.layers)
 
 
-Floats = npt.NDArray[np.float64]
-Ints = npt.NDArray[np.intp]
-
-
 @dataclass(frozen=True, eq=False)
 class Chain:
     """A model as a chain of units: the layers before its blocks, each block, and the layers after.
@@ -319,6 +322,8 @@ class Chain:
 
     def sum_by_unit(self, by_layer: npt.ArrayLike) -> Floats:
         """Sums a quantity given per layer over the layers of each unit."""
+        import numpy as np
+
         weights = np.asarray(by_layer, np.float64)
         return np.bincount(self.unit, weights=weights, minlength=self.length).astype(np.float64)
 
@@ -326,6 +331,8 @@ class Chain:
 @memoize
 def chain_of(model: Model) -> Chain:
     """Groups the layers of a model into units: its blocks, or its layers with parameters."""
+    import numpy as np
+
     names: list[str] = []
     repeats: list[bool] = []
     unit: list[int] = []

@@ -72,7 +72,7 @@ def test_device_of_the_same_name_with_other_rates_is_another_device(tmp_path: Pa
 
 def test_servers_that_cannot_hold_their_share_are_refused() -> None:
     words = {"model": "vgg19", "hardware": "p3.2xlarge", "server_hardware": "c5n.large", "servers": "1"}
-    with pytest.raises(Infeasible, match=r"64 workers needs 35\.8\d GiB, and c5n\.large has 4\.73 GiB"):
+    with pytest.raises(Infeasible, match=r"64 workers needs 35\.8 GiB, and c5n\.large has 4\.73 GiB"):
         simulation_for(asked(**words, workers=64))
     space = enumerate_plans(asked(**words, workers="1,64"), load_model("vgg19"))
     assert {plan.workers for plan in space.plans} == {1}
@@ -222,7 +222,7 @@ def test_budget_below_all_plans_names_the_cheapest() -> None:
     request = asked(
         model="alexnet", hardware="p3.2xlarge,c4.8xlarge", workers="1,2", servers="1", samples=1e9, spend=1
     )
-    with pytest.raises(Infeasible, match=r"over --spend .*; the cheapest is .*, which needs at least \$"):
+    with pytest.raises(Infeasible, match=r"over --spend; the cheapest is .*, which needs at least \$"):
         recommend_for(request)
 
 

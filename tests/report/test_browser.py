@@ -229,7 +229,7 @@ def test_page_clips_nothing_and_labels_do_not_overlap(browser, tmp_path, kind):
 def test_crowded_table_needs_no_scrolling_on_a_laptop(browser, tmp_path):
     """Of a split model: long names, tokens and costs, and the last column says why each plan lost."""
     machines = "p4de.24xlarge,p6-b200.48xlarge"
-    answer = planner.recommend("llama3-70b", budget=500, global_batch=1024, hardware=machines)
+    answer = planner.recommend("llama3-70b", budget=500, global_batch=1024, hardware=machines, pipeline=2)
     assert any("pipeline" in plan.plan.settings_text for plan in answer.plans)
     try:
         sized(browser, 1200)

@@ -151,4 +151,4 @@ def test_deadline_is_met_with_a_stated_probability(answer: Recommendation) -> No
 
 def test_input_assumption_is_stated(answer: Recommendation) -> None:
     (said,) = [note.text for note in notes_of(answer.assumptions) if note.topic is Topic.INPUT]
-    assert "each vCPU decodes 276 images/s" in said
+    assert "each vCPU decodes 304 images/s" in said
