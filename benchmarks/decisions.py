@@ -101,7 +101,7 @@ def random_options(draw: random.Random, folder: Path) -> Options:
     models = MODELS if draw.random() < 0.8 else RARE
     options: Options = {"model": draw.choice(models), "interval_width": WIDTH}
     place = draw.random()
-    if options["model"] in LARGE:  # over whole catalogues these take ten seconds each
+    if options["model"] in LARGE:  # over whole catalogs these take ten seconds each
         place *= 0.75
     if place < 0.3:
         options["hardware"] = draw.choice(MACHINES)

@@ -6,7 +6,7 @@
 The plans are spread over the spaces of all commands: machines with one and with several devices, of one's own
 and rented, servers apart and beside workers, all policies, both modes, replicas of several workers, recorded
 steps. Of every space all keys, prices and bounds count (as a digest), and of some plans the simulation too.
-Machines are frozen (`data/golden/machines.toml`), so that better figures in the catalogue move nothing here.
+Machines are frozen (`data/golden/machines.toml`), so that better figures in the catalog move nothing here.
 """
 
 from __future__ import annotations

@@ -29,7 +29,7 @@ def test_no_sources_of_the_engine():
     assert [file for file in FILES if file.suffix in (".cpp", ".hpp", ".h")] == []
 
 
-def test_whole_catalogue_is_carried():
+def test_whole_catalog_is_carried():
     carried = {"/".join(file.parts[2:]) for file in FILES if file.parts[:2] == ("planner", "catalog_data")}
     here = {
         str(path.relative_to(CHECKOUT))
@@ -40,7 +40,7 @@ def test_whole_catalogue_is_carried():
     assert carried == here
 
 
-def test_installed_planner_finds_its_catalogue(tmp_path):
+def test_installed_planner_finds_its_catalog(tmp_path):
     done = subprocess.run(
         [sys.executable, "-P", "-m", "planner", "models", "resnet50", "--format", "csv"],
         cwd=tmp_path,

@@ -1,4 +1,4 @@
-"""Writes hardware/kernels.toml: kernel rates of every device of the catalogue, fitted or estimated.
+"""Writes hardware/kernels.toml: kernel rates of every device of the catalog, fitted or estimated.
 
     python benchmarks/fit/calibrate_devices.py          prints the fit
     python benchmarks/fit/calibrate_devices.py --write  also writes hardware/kernels.toml

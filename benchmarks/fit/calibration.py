@@ -57,7 +57,7 @@ HARDWARE = Path(__file__).parents[2] / "hardware"
 REFERENCE = "TensorFlow 2.2"  # its factor is 1: TensorFlow since 1.12, with cuDNN 7
 ASSUMED_BATCH = 64  # where a source does not tell
 FITTED = ("V100-SXM2-16GB", "P100-SXM2-16GB", "K80-1GPU", "M60-1GPU")
-# Cards that differ from a catalogue device in memory size, clock by a few percent or cooling count as that.
+# Cards that differ from a catalog device in memory size, clock by a few percent or cooling count as that.
 SAME_DEVICE = {
     "V100-SXM3-32GB": "V100-SXM2-16GB",
     "P100-PCIe-16GB": "P100-SXM2-16GB",
@@ -73,7 +73,7 @@ Array = npt.NDArray[np.float64]
 
 
 def _peaks() -> dict[str, tuple[float, float]]:
-    """Single-precision FLOP/s and memory bytes/s of every GPU in the catalogue and in other_devices.toml."""
+    """Single-precision FLOP/s and memory bytes/s of every GPU in the catalog and in other_devices.toml."""
     peaks = {}
     for path in (HARDWARE / "devices.toml", DATA / "other_devices.toml"):
         for name, device in tomllib.loads(path.read_text())["devices"].items():
@@ -103,7 +103,7 @@ class Row:
 
     @property
     def same_device(self) -> str:
-        """Whose costs apply. The catalogue's A100 computes in TF32, as frameworks do unless told not to."""
+        """Whose costs apply. The catalog's A100 computes in TF32, as frameworks do unless told not to."""
         device = SAME_DEVICE.get(self.device, self.device)
         return NO_TF32 if device.startswith("A100") and self.precision == "fp32" else device
 

@@ -77,7 +77,7 @@ def alone() -> tuple[FitRun, ...]:
 
 
 def single_device_runs() -> tuple[FitRun, ...]:
-    """Runs of one device that the catalogue's networks and devices can express."""
+    """Runs of one device that the catalog's networks and devices can express."""
     return tuple(run for run in alone() if not run.communication_s)
 
 

@@ -1,7 +1,7 @@
 """What `transformers` and torch say of networks, on the meta device: tensors, parameters and FLOPs.
 
     python benchmarks/fit/model_references.py              # prints tests/data/models/transformers.csv
-    python benchmarks/fit/model_references.py --check      # compares every tensor with the catalogue's files
+    python benchmarks/fit/model_references.py --check      # compares every tensor with the catalog's files
     python benchmarks/fit/model_references.py --flops      # prints tests/data/models/flops.csv
     python benchmarks/fit/model_references.py --families   # counts families.json there again
 
@@ -244,7 +244,7 @@ def main() -> int:
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
-    parser.add_argument("--check", action="store_true", help="compare with the catalogue")
+    parser.add_argument("--check", action="store_true", help="compare with the catalog")
     parser.add_argument("--flops", action="store_true", help="count FLOPs instead")
     parser.add_argument("--families", action="store_true", help="count the families' parameters instead")
     arguments = parser.parse_args()

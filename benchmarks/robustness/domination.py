@@ -5,7 +5,7 @@ For each model and kind of machine, `recommend` chooses the fastest plan of up t
 cheapest per sample. They are compared with simulations of one device, and of all-reduce over the devices of
 one machine. An answer is dominated if a baseline is faster and cheaper per hour, or better by the objective,
 beyond the intervals. Dominated answers are listed, with exit status 1. By default a few machines per model
-are drawn from the catalogue; `--all` takes every rentable machine, `--models` some models, `--part 2/4` the
+are drawn from the catalog; `--all` takes every rentable machine, `--models` some models, `--part 2/4` the
 second quarter.
 
 One machine stands for all with equal figures (`alike`), as names and providers affect only random seeds, and

@@ -242,7 +242,7 @@ def _try_budget(request: Request, attempts: _Attempts) -> Remedy | None:
 
 
 def _try_other_machine(request: Request, attempts: _Attempts) -> Remedy | None:
-    """Tries the machine with the lowest cost per sample in the catalogue."""
+    """Tries the machine with the lowest cost per sample in the catalog."""
     if request.profile is not None or (request.hardware is None and request.gpu is None):
         return None
     result = attempts.cheapest(request, per_sample=True, hardware=None, gpu=None, sold=None)

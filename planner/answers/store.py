@@ -109,7 +109,7 @@ class Store:
                 return
             if known != asked:
                 raise BadInput(
-                    f"{self.path} holds another sweep (other keys, another catalogue or another version of "
+                    f"{self.path} holds another sweep (other keys, another catalog or another version of "
                     f"planner); {AFRESH}"
                 )
             rows = [key for (key,) in self._db.execute("SELECT key FROM plans ORDER BY number")]

@@ -1,4 +1,4 @@
-"""Opens regular files, writes whole files or none, and finds the folders of the catalogue and the user."""
+"""Opens regular files, writes whole files or none, and finds the folders of the catalog and the user."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from planner.memoize import memoize
 from planner.units import format_bytes
 
 LONGEST_FILE_NAME = 255
-LARGEST_TEXT_BYTES = 2**20  # of what people write: a hundred times the largest file of the catalogue
+LARGEST_TEXT_BYTES = 2**20  # of what people write: a hundred times the largest file of the catalog
 
 
 def open_regular_file(path: Path | str) -> IO[bytes]:
@@ -173,7 +173,7 @@ _PACKAGE = Path(__file__).resolve().parents[1]
 
 
 def shipped_folder(kind: str) -> Path:
-    """Path of the catalogue's `models`, `hardware` or `configs`, in an installed package or a checkout."""
+    """Path of the catalog's `models`, `hardware` or `configs`, in an installed package or a checkout."""
     inside = _PACKAGE / "catalog_data" / kind
     return inside if inside.is_dir() else _PACKAGE.parent / kind
 

@@ -1,4 +1,4 @@
-"""Machines, their devices and fabrics, the catalogue of hardware files, and prices.
+"""Machines, their devices and fabrics, the catalog of hardware files, and prices.
 
 This module holds the nouns: a machine with its devices, NIC, memory and price, each figure with its basis;
 and the market of a request. `planner.hardware.catalog` reads them from `hardware/*.toml`.
@@ -220,7 +220,7 @@ class Market:
     """The machines of a request by name, and the terms on which they are rented. Plans hold names of machines
     only; everything that depends on the request's network, bandwidth, region and spot is looked up here.
     `bandwidth_bytes_per_s` replaces the rate of every NIC. `own` machines (of the user's files, or of a
-    recorded profile) hide those of the same name in the catalogue. `rdma`: whether collectives between
+    recorded profile) hide those of the same name in the catalog. `rdma`: whether collectives between
     machines bypass the kernel; None: where the machine can. `own_usd_per_hour` replaces the price of one's
     own machines and of those without a price."""
 
@@ -238,7 +238,7 @@ class Market:
         return get_or_make(self._found, key, make)
 
     def find_machine(self, name: str) -> Hardware:
-        """The machine with this name, from the user's files or the catalogue; unknown names are refused."""
+        """The machine with this name, from the user's files or the catalog; unknown names are refused."""
         if name in self._found:
             return cast(Hardware, self._found[name])
         from planner.hardware.catalog import load_hardware

@@ -210,7 +210,7 @@ def _kernel_rates(name: str, device: Device, entries: Entries) -> KernelRates | 
 
 
 def with_usual_fabric(machine: Hardware, catalog: Iterable[Hardware]) -> Hardware:
-    """The machine; if its fabric is unknown, with the most common one for its device in the catalogue."""
+    """The machine; if its fabric is unknown, with the most common one for its device in the catalog."""
     if machine.fabric is not None or machine.device_count == 1:
         return machine
     alike = [kind for kind in catalog if kind.device.name == machine.device.name and kind.fabric is not None]

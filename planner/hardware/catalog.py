@@ -2,7 +2,7 @@
 
 Every file has the same form (docs/hardware.md): `[machines.*]` with their common keys in `[defaults]`,
 `[devices.*]`, `[fabrics.*]` and `[kernels.*]`. Machines name a device, which may be in any file. A name in
-the user's folders hides the same name of the catalogue.
+the user's folders hides the same name of the catalog.
 
 TOML is slow to read for hundreds of machines: names are found by the headers of files, and a file is read
 when one of its machines is needed.
@@ -27,7 +27,7 @@ from planner.hardware.build import build_machine, with_usual_fabric
 from planner.hardware.schema import Entries, add_file_entries, is_hardware_file
 from planner.memoize import memoize
 
-# files of the catalogue without machines
+# files of the catalog without machines
 _SHARED = ("devices.toml", "fabrics.toml", "kernels.toml")
 _LINE = re.compile(
     r'^\[machines\.(?:"([^"]+)"|([\w-]+))\]$|^(?:offered_as|aliases) = (.+)$|^family = "(.+)"$', re.MULTILINE
@@ -45,7 +45,7 @@ class _Names:
 
 
 def hardware_names() -> tuple[str, ...]:
-    """Names of all machines, the user's files first, then the catalogue."""
+    """Names of all machines, the user's files first, then the catalog."""
     return tuple(_known_names().files)
 
 
@@ -96,7 +96,7 @@ def _complete_user_machine(machine: Hardware) -> Hardware:
 
 
 def matching_fabric_name(device: str, count: int, kind: str, gbyte_per_s: float) -> str | None:
-    """The catalogue's fabric for this device, device count, link kind and rate; None if there is none."""
+    """The catalog's fabric for this device, device count, link kind and rate; None if there is none."""
     shared = _shared_entries(())
     for name, path in _all_names(()).files.items():
         entry = _entries_at((), path).machines[name].entry
@@ -137,7 +137,7 @@ def _match_pattern(pattern: str) -> Iterable[Hardware]:
 
 
 def _load_from_file(path: Path, wanted: str) -> Hardware:
-    """Load a machine from a file; the catalogue supplies devices, fabrics and kernels that the file lacks."""
+    """Load a machine from a file; the catalog supplies devices, fabrics and kernels that the file lacks."""
     own = Entries()
     add_file_entries(own, read_toml(path))
     if not own.machines:
@@ -157,7 +157,7 @@ def _known_names() -> _Names:
 
 @memoize
 def _all_names(folders: tuple[Path, ...]) -> _Names:
-    """Names of all machines in these user folders and the catalogue; cached."""
+    """Names of all machines in these user folders and the catalog; cached."""
     own = _own_entries(folders)
     names = _Names(
         {name: machine.file.path for name, machine in own.machines.items()},
@@ -172,7 +172,7 @@ def _all_names(folders: tuple[Path, ...]) -> _Names:
 
 
 def _add_names(names: _Names, path: Path) -> None:
-    """Add the machine names in a catalogue file, found by matching its lines without parsing TOML."""
+    """Add the machine names in a catalog file, found by matching its lines without parsing TOML."""
     family, name = path.stem, ""
     for quoted, bare, others, stated in _LINE.findall(path.read_text(encoding="utf-8")):
         if stated:
@@ -231,13 +231,13 @@ def _device_aliases() -> dict[str, str]:
 
 
 def catalog_device_name(words: str, memory_gb: str = "") -> str:
-    """The catalogue's name for a device alias, told apart by memory if ambiguous; else the input."""
+    """The catalog's name for a device alias, told apart by memory if ambiguous; else the input."""
     name = " ".join(words.lower().split())
     return _device_aliases().get(f"{name}/{memory_gb}", _device_aliases().get(name, words))
 
 
 def is_machine_name(words: str) -> bool:
-    """Whether words name a machine of the catalogue or a hardware file."""
+    """Whether words name a machine of the catalog or a hardware file."""
     return words in hardware_names() or ".toml" in words  # names of devices may hold a slash
 
 

@@ -60,7 +60,7 @@ def parse_nvidia_smi(text: str) -> Gpus:
 
 
 def catalog_gpu_name(gpus: Gpus) -> str:
-    """The catalogue's name for a GPU, told apart by memory if truncated; else the driver's name."""
+    """The catalog's name for a GPU, told apart by memory if truncated; else the driver's name."""
     known = _catalog_gpus()
     name = catalog_device_name(gpus.name)
     if name.endswith("..."):

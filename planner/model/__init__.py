@@ -1,4 +1,4 @@
-"""Networks: layers with their tensors and shapes, the catalogue's model files, and importers.
+"""Networks: layers with their tensors and shapes, the catalog's model files, and importers.
 
 Imports only files and errors. `planner.model.netlist` reads model files, `planner.model.importers` reads
 Hugging Face configurations, PyTorch modules and ONNX files.

@@ -1,6 +1,6 @@
 """Finds networks by name or path: `models/*.toml`, and configurations of the Hugging Face hub.
 
-A user's folder may hold the files itself or a folder `models`; a name there hides the catalogue's. The hub's
+A user's folder may hold the files itself or a folder `models`; a name there hides the catalog's. The hub's
 cache has a folder `models--ORG--NAME` per network, in it `refs/main` with the name of the revision and
 `snapshots/REVISION/config.json`; reading it needs no library, fetching needs `huggingface_hub`.
 """
@@ -23,7 +23,7 @@ IMPORTED = (".json", ".onnx", ".safetensors")  # files that are imported
 
 
 def model_paths() -> dict[str, Path]:
-    """Maps each model's name to its file, sorted by name; user files hide the catalogue's."""
+    """Maps each model's name to its file, sorted by name; user files hide the catalog's."""
     by_name: dict[str, Path] = {}
     for folder in user_folders():
         if not folder.is_dir():
@@ -59,7 +59,7 @@ def _published_names() -> dict[str, str]:
 
 
 def catalog_name(words: str) -> str:
-    """Catalogue name of a network published under another name; the argument itself if unknown."""
+    """Catalog name of a network published under another name; the argument itself if unknown."""
     return words if words in model_paths() else _published_names().get(normalize_name(words), words)
 
 
@@ -74,14 +74,14 @@ def checkpoint_name(words: str) -> str:
 
 
 def load_model(name_or_path: str | Path) -> Model:
-    """Loads a model by catalogue name (`vgg11`), file (`./mine.toml`) or hub name (`Qwen/Qwen3-8B`)."""
+    """Loads a model by catalog name (`vgg11`), file (`./mine.toml`) or hub name (`Qwen/Qwen3-8B`)."""
     name = str(name_or_path)
     if not isinstance(name_or_path, Path) and is_hub_name(name):
         path = model_paths().get(catalog_name(name)) or hub_config(name)
     elif isinstance(name_or_path, Path) or looks_like_path(name) or name.endswith(IMPORTED):
         path = expand_path(name)
         if not path.exists():
-            raise BadInput(f"there is no model file {name}; a bare name such as vgg11 reads the catalogue")
+            raise BadInput(f"there is no model file {name}; a bare name such as vgg11 reads the catalog")
     else:
         paths = model_paths()
         name = catalog_name(name)

@@ -223,7 +223,7 @@ def computes_in_units(model: Model, site: Site) -> bool:
 
 def uses_kernel_rates(hardware: Hardware, precision: Precision, *, fitted: bool = True) -> bool:
     """Whether the kernel rates of the hardware file are used. They are for CPUs, for a user's own file, and
-    (with `fitted`) for catalogue rates that were fitted to published throughputs, in single precision."""
+    (with `fitted`) for catalog rates that were fitted to published throughputs, in single precision."""
     known = hardware.kernels
     if known is None or precision != FP32:
         return False

@@ -1,6 +1,6 @@
 """Machines worth searching: those that can win, if the request names none.
 
-Catalogues hold many sizes of one device. Among machines with the same devices, those that cost more without
+Catalogs hold many sizes of one device. Among machines with the same devices, those that cost more without
 a better network cannot win; nor can machines on which a sample costs several times what it costs elsewhere.
 Both are left out before plans are made, and answers say so.
 """

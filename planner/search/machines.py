@@ -30,7 +30,7 @@ def machine_names(
     providers: Sequence[str] | None = None,
     sold: bool | None = None,
 ) -> tuple[str, ...]:
-    """Names of the requested machines, in catalogue order. `words` are names and patterns; `gpu`
+    """Names of the requested machines, in catalog order. `words` are names and patterns; `gpu`
     (`H100:8,A100`) selects devices of any provider unless `providers` is given; the default is AWS.
     `sold=False` includes machines that nobody rents out."""
     from planner.hardware.prices.offers import filter_by_provider, machines_with_devices
@@ -84,7 +84,7 @@ def not_rented_words(kinds: Sequence[Hardware]) -> str:
 
 
 def recorded_machine(profile: Profile) -> Hardware:
-    """The machine that a profile was recorded on, without a price if it is not in the catalogue."""
+    """The machine that a profile was recorded on, without a price if it is not in the catalog."""
     from planner.hardware.catalog import is_machine_name, load_hardware
 
     if is_machine_name(profile.hardware):
@@ -96,7 +96,7 @@ def recorded_machine(profile: Profile) -> Hardware:
 
 
 def unnamed_machine(name: str, threads: int | None = None, cores: int | None = None) -> Hardware:
-    """A machine outside the catalogue, from a recording's device name, threads and cores."""
+    """A machine outside the catalog, from a recording's device name, threads and cores."""
     device = Device(name or "recorded", "cpu", flops={}, memory_bytes=inf, cores=threads)
     vcpus = None if cores is None else 2 * cores  # as elsewhere, two for a core
     return bare_machine(device.name, device, vcpus=vcpus, still_sold=True)

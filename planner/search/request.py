@@ -346,7 +346,7 @@ class Request:
 
     @property
     def any_device(self) -> bool:
-        """Whether recordings on a catalogue device may be scaled to other machines."""
+        """Whether recordings on a catalog device may be scaled to other machines."""
         from planner.hardware.catalog import is_machine_name
 
         known = self.recordings
@@ -359,7 +359,7 @@ class Request:
 
     @cached_property
     def market(self) -> Market:
-        """The machine catalogue with the request's prices, region and network."""
+        """The machine catalog with the request's prices, region and network."""
         own = machines_from_files((*(self.hardware or ()), *(self.server_hardware or ())))
         unnamed = self.profile is not None and self.hardware is None and not self.any_device
         recorded = (self.recorded_on,) if unnamed else ()

@@ -66,7 +66,7 @@ def cluster_of(
     colocated: bool = False,
     bandwidth_bytes_per_s: float | None = None,
 ) -> Cluster:
-    """A cluster of workers and servers on machines of the catalogue.
+    """A cluster of workers and servers on machines of the catalog.
 
     `server_hardware` None means machines like the workers'. `network` picks what long training gets
     (`baseline`) or what lasts for minutes (`burst`); `network_figure` says the figure in words. Clouds limit

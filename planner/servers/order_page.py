@@ -90,7 +90,7 @@ def order_page(answer: OrderAnswer, *, energy: bool = False) -> Page:
         pictures.append(
             _step_plot(answer, best.strategy, "best", f"One step with {best.strategy}, the fastest")
         )
-    source = answer.profile.source or "synthesized from the catalogue"
+    source = answer.profile.source or "synthesized from the catalog"
     return Page(
         f"planner order: {answer.title}",
         headline=comparison.sentence(),

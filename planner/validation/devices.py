@@ -136,13 +136,13 @@ def _worst_row(
 
 def fitted_rows() -> list[Row]:
     """Errors on the throughputs that kernel rates were fitted to."""
-    how = "step time of the catalogue's kernel rates, fitted to these rows, times one factor a framework"
+    how = "step time of the catalog's kernel rates, fitted to these rows, times one factor a framework"
     return _rows("fitted", lambda item: item.role == "fit", FITTED, how)
 
 
 def unseen_rows() -> list[Row]:
     """Errors on training throughputs that were not fitted to."""
-    how = "step time of the catalogue's kernel rates; a factor only for frameworks of the fit"
+    how = "step time of the catalog's kernel rates; a factor only for frameworks of the fit"
     return _rows("unseen", lambda item: item.role == "check" and item.format != "tf32", UNSEEN, how)
 
 
@@ -154,7 +154,7 @@ def tf32_rows() -> list[Row]:
 
 def forward_rows() -> list[Row]:
     """Errors on forward-pass throughputs, which were not fitted to."""
-    how = f"forward pass by the catalogue's kernel rates, batches from {LEAST_FORWARD} on"
+    how = f"forward pass by the catalog's kernel rates, batches from {LEAST_FORWARD} on"
     return _rows("forward", lambda item: item.role == "forward" and item.batch >= LEAST_FORWARD, UNSEEN, how)
 
 
@@ -194,7 +194,7 @@ def cpu_rows() -> list[Row]:
                     name=RowName("devices", "cpus", f"{name}-{framework.replace(' ', '-')}"),
                     what=f"{name}, {framework}, {worst.model}, batch {worst.batch}, "
                     f"the worst of {len({one.model for one, _ in pairs})} networks",
-                    how="step time of the catalogue's estimated kernel rates, one factor a framework",
+                    how="step time of the catalog's estimated kernel rates, one factor a framework",
                     source=worst.source,
                 )
             )

@@ -110,7 +110,7 @@ def _layout_run(row: Row, id: str, source: str) -> Run | str:
         step_s=step_s,
         group=f"GPT {size}, {of['seq_length']} tokens, {of['gpus']} GPUs, "
         f"batch {of['global_batch']}, {device_name}",
-        unknown=() if device is not None else (f"the device {device_name} is not in the catalogue",),
+        unknown=() if device is not None else (f"the device {device_name} is not in the catalog",),
     )
 
 

@@ -149,7 +149,7 @@ def _whole_network(row: Row, inferred: list[str]) -> Model | str:
     names = (f"{row['model']}, {row.get('task', '').partition(' ')[0]}", row["model"])
     name = next((name for name in names if network_named(name) is not None), None)
     if name is None:
-        return "the network is not in the catalogue"
+        return "the network is not in the catalog"
     model = network_named(name)
     assert model is not None
     if model.sequence_length is None:
@@ -232,7 +232,7 @@ def _usual_heads(hidden: int) -> int:
 @memoize
 def device_named(name: str) -> Device | None:
     """Device from the catalog or from published runs outside it; None if unknown."""
-    entry = _catalogue_devices().get(name) or figures("reading")["other_devices"].get(name)
+    entry = _catalog_devices().get(name) or figures("reading")["other_devices"].get(name)
     if entry is None or "tflops" not in entry:
         return None
     return Device(
@@ -250,6 +250,6 @@ def device_named(name: str) -> Device | None:
 
 
 @memoize
-def _catalogue_devices() -> dict[str, Any]:
+def _catalog_devices() -> dict[str, Any]:
     devices: dict[str, Any] = read_toml(shipped_folder("hardware") / "devices.toml").data["devices"]
     return devices

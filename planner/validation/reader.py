@@ -105,7 +105,7 @@ def read_run(row: Row) -> Run | str:
     layout = _layout(row, model, devices, inferred)
     reasons = [reason for reason in (*_unmodelled(row), network, layout) if isinstance(reason, str)]
     if device is None:
-        reasons.append(f"the device {row['device']} is not in the catalogue")
+        reasons.append(f"the device {row['device']} is not in the catalog")
     stated = known["stated"].get(row["series"], {}).get(row["model"], {})
     batch = _micro_batch(row, stated, devices, inferred)
     placed = layout if isinstance(layout, Layout) else None

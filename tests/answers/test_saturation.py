@@ -230,7 +230,7 @@ def test_second_server_needs_a_good_placement():
 
 
 def test_recorded_profile_of_an_unknown_network(tmp_path):
-    """Three recorded steps of distributed TensorFlow; its model is not in the catalogue."""
+    """Three recorded steps of distributed TensorFlow; its model is not in the catalog."""
     files = sorted((Path(__file__).parents[1] / "data" / "tensorflow").glob("alexnet_ps1_step*.pb.gz"))
     profile = replace(planner.import_profile(files, batch=16), model="mine")
     request = Request(

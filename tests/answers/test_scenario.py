@@ -80,7 +80,7 @@ def test_paths_are_relative_to_the_file(tmp_path, monkeypatch, reader, where):
     assert real([options["model"], options["profile"]]) == [f"{lab}/tiny.toml", f"{lab}/mine.json.gz"]
 
 
-def test_names_of_the_catalogue_are_no_paths(tmp_path):
+def test_names_of_the_catalog_are_no_paths(tmp_path):
     path = tmp_path / "mine.toml"
     path.write_text('model = "vgg11"\nhardware = "p3.*,c4"\nserver_hardware = "cheap"\n')
     options = merge_options({"hardware": "./lab.toml"}, path)

@@ -129,7 +129,7 @@ def test_automatic_batch_of_one_plan_is_the_largest_that_fits() -> None:
 
 @pytest.fixture(scope="module")
 def profile(tmp_path_factory: pytest.TempPathFactory) -> str:
-    """Recorded on a machine that the catalogue does not hold."""
+    """Recorded on a machine that the catalog does not hold."""
     path = tmp_path_factory.mktemp("profiles") / "p.json.gz"
     save(planner.import_profile(TRACES, batch=16, model="alexnet"), path)
     return str(path)

@@ -1,4 +1,4 @@
-"""Calibrations: files the catalogue reads back, the probe over loopback, and what is said when it fails."""
+"""Calibrations: files the catalog reads back, the probe over loopback, and what is said when it fails."""
 
 from __future__ import annotations
 

@@ -142,7 +142,7 @@ def test_show_tells_what_was_recorded_and_how() -> None:
         "Mixed, batch 8, input 8x3x32x32",
         "exposed    input",
         "waits for collectives",
-        "is not in the catalogue",
+        "is not in the catalog",
     ):
         assert words in table
     data = answered("profile", "show", DATA / "accumulated.json.gz", "--format", "json")["recording"]

@@ -129,7 +129,7 @@ def test_one_bad_file_in_a_folder_leaves_the_others(tmp_path, monkeypatch, capsy
 
 
 def test_hardware_of_ones_own_with_a_mistake_is_not_passed_over(tmp_path, monkeypatch):
-    """It may hide a machine of the catalogue, whose figures would be taken instead."""
+    """It may hide a machine of the catalog, whose figures would be taken instead."""
     (tmp_path / "mine.toml").write_text('[machines.mine]\ndevice = "V100-SXM2-16GB\n')
     monkeypatch.setenv("PLANNER_PATH", str(tmp_path))
     assert "mine.toml:2: not valid TOML" in refused(load_hardware, "p3.2xlarge")

@@ -53,7 +53,7 @@ def test_line_of(at, line):
 
 
 @pytest.mark.parametrize("path", sorted((CHECKOUT / "models").glob("*.toml")), ids=lambda path: path.stem)
-def test_line_of_every_layer_of_the_catalogue(path):
+def test_line_of_every_layer_of_the_catalog(path):
     source = read_toml(path)
     lines = source.text.splitlines()
     if "config" in source.data:  # a network of a family is described by settings instead of layers

@@ -1,4 +1,4 @@
-"""The catalogue's own data: every machine has a price, a date, a source and a NIC or a stated absence, and
+"""The catalog's own data: every machine has a price, a date, a source and a NIC or a stated absence, and
 every figure is the one that was collected (tests/data/hardware, with sources)."""
 
 import csv

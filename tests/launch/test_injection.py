@@ -247,7 +247,7 @@ def read_family(folder: Path, field: str, payload: str) -> Any:
 
 
 def read_prices(folder: Path, field: str, payload: str) -> Any:
-    """A price list; of the machines that the catalogue lacks nothing is kept."""
+    """A price list; of the machines that the catalog lacks nothing is kept."""
     rows = {"machine": "p3.2xlarge", "region": "us-east-1"} | {field: payload}
     table = io.StringIO()
     writer = csv.writer(table, lineterminator="\n")

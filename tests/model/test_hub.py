@@ -63,7 +63,7 @@ def test_transformer_of_a_pipeline_is_read(cached):
     assert len(load_model("someone/tiny").blocks) == 2
 
 
-def test_catalogue_comes_before_the_cache(cached):
+def test_catalog_comes_before_the_cache(cached):
     cached("models--Qwen--Qwen3-8B")
     assert load_model("Qwen/Qwen3-8B").parameters == 8_190_735_360
     assert load_model("Qwen3-8B") == load_model("qwen3-8b") == load_model("Qwen/Qwen3-8B-Base")

@@ -56,8 +56,8 @@ def test_file_that_is_written_is_the_same_network(tmp_path, name):
 @pytest.mark.parametrize(
     "name", ["gpt2", "bert-base", "llama3-8b", "mistral-7b", "mixtral-8x7b", "mpt-7b", "t5-base"]
 )
-def test_catalogue_says_the_same(tmp_path, name):
-    """A configuration with the settings of a network of the catalogue gives its tensors and multiply-adds."""
+def test_catalog_says_the_same(tmp_path, name):
+    """A configuration with the settings of a network of the catalog gives its tensors and multiply-adds."""
     family = {"bert-base": "bert", "llama3-8b": "llama", "t5-base": "t5"}.get(name, name.partition("-")[0])
     settings = {"model_type": family, "max_position_embeddings": 512, **REFERENCES[name][1]}
     settings |= {"architectures": [REFERENCES[name][0]], "vocab_size": settings.get("vocab_size", 30522)}

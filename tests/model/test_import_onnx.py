@@ -78,7 +78,7 @@ def test_files_that_are_none(tmp_path, data):
 
 @pytest.mark.slow
 @pytest.mark.filterwarnings("ignore")
-def test_exported_resnet_is_the_network_of_the_catalogue(tmp_path):
+def test_exported_resnet_is_the_network_of_the_catalog(tmp_path):
     torch = pytest.importorskip("torch")
     from torchvision_like import resnet50
 

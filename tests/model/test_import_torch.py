@@ -1,4 +1,4 @@
-"""Modules of PyTorch: exported or watched, they are the networks of the catalogue. Skipped without torch."""
+"""Modules of PyTorch: exported or watched, they are the networks of the catalog. Skipped without torch."""
 
 import sys
 from pathlib import Path
@@ -114,7 +114,7 @@ def flops(model):
         ("mynets:gpt2", ImportOptions(input_ids="8x1024"), "gpt2"),
     ],
 )
-def test_module_is_the_network_of_the_catalogue(modules, tmp_path, source, asked, name):
+def test_module_is_the_network_of_the_catalog(modules, tmp_path, source, asked, name):
     if name == "gpt2":
         pytest.importorskip("transformers")
     result, ours = import_named(source, asked), load_model(name)

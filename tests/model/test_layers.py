@@ -57,7 +57,7 @@ def test_networks_of_torchvision(row):
     assert round(model.macs / 1e9, 3) == float(row["gmacs"])
 
 
-def test_every_kind_in_the_catalogue_is_in_the_table():
+def test_every_kind_in_the_catalog_is_in_the_table():
     kinds = {layer.kind for name in model_names() for layer in load_model(name)}
     assert kinds <= KINDS.keys()
 

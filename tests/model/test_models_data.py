@@ -1,4 +1,4 @@
-"""The catalogue of models against published and traced figures (tests/data/models/README.md)."""
+"""The catalog of models against published and traced figures (tests/data/models/README.md)."""
 
 import csv
 import json

@@ -1,4 +1,4 @@
-"""The catalogue's transformers, tensor by tensor, against those of Hugging Face
+"""The catalog's transformers, tensor by tensor, against those of Hugging Face
 (tests/data/models/README.md)."""
 
 import csv
@@ -41,7 +41,7 @@ def test_figures_kept_are_those_of_the_library(name):
 
 
 @pytest.mark.parametrize("name", ROWS)
-def test_catalogue_transformer_has_training_defaults(name):
+def test_catalog_transformer_has_training_defaults(name):
     model = load_model(name)
     assert model.default_precision == "bf16"
     assert model.sequence_length >= 512

@@ -1,4 +1,4 @@
-"""ResNet-50 in PyTorch with the modules and the names of torchvision's, for comparison with the catalogue's
+"""ResNet-50 in PyTorch with the modules and the names of torchvision's, for comparison with the catalog's
 file."""
 
 from __future__ import annotations

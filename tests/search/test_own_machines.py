@@ -74,7 +74,7 @@ def test_sweep_takes_a_file(lab, tmp_path):
     assert {row.plan.machine for row in result.rows} == {"lab-4xt4"}
 
 
-def test_file_hides_the_catalogues_machine_of_that_name(tmp_path):
+def test_file_hides_the_catalogs_machine_of_that_name(tmp_path):
     path = tmp_path / "mine.toml"
     path.write_text(MACHINE.format(name="p3.2xlarge", usd=1.5))
     request = Request(model="alexnet", hardware=("p3.2xlarge",), server_hardware=(str(path),))

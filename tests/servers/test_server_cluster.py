@@ -1,4 +1,4 @@
-"""Clusters of catalogue hardware: layout, NICs, limits of a connection, and the words for the network."""
+"""Clusters of catalog hardware: layout, NICs, limits of a connection, and the words for the network."""
 
 import dataclasses
 import math
@@ -104,6 +104,6 @@ def test_layout(worker: str, server: str, workers: int, servers: int, colocated:
         assert not set(cluster.worker_nodes) & set(cluster.server_nodes)
 
 
-def test_machine_of_ones_own_needs_no_catalogue() -> None:
+def test_machine_of_ones_own_needs_no_catalog() -> None:
     mine = dataclasses.replace(load_hardware("p3.2xlarge"), name="mine", nic_baseline_bytes_per_s=5e8)
     assert cluster_of(mine, 3).nodes[-1].ingress_bytes_per_s == 5e8

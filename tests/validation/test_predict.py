@@ -83,7 +83,7 @@ def test_run_takes_as_long_as_simulate_says(one: Run, asked: dict[str, object]) 
 
 def test_names_of_publications_are_known_to_every_command() -> None:
     assert load_model("ResNet-50 v1.5").name == "resnet50-v1.5"
-    assert load_model("resnet50").name == "resnet50"  # a name of the catalogue means its file
+    assert load_model("resnet50").name == "resnet50"  # a name of the catalog means its file
     assert load_model("Llama-3.1-8B").name == "llama3-8b"
     v100 = device_named("V100-SXM2-32GB")
     assert v100 is not None

@@ -179,7 +179,7 @@ def test_own_runs_give_the_same_figures(tmp_path: Path) -> None:
     assert (account.given, account.compared) == (3, 1)
     assert account.skipped == {
         "line 3": "micro-batch x accumulation x replicas is not the global batch",
-        "line 4": "the device TPU is not in the catalogue",
+        "line 4": "the device TPU is not in the catalog",
     }
 
 
@@ -192,8 +192,8 @@ def test_every_row_of_an_own_table_is_accounted_for(tmp_path: Path) -> None:
     assert {line["id"] for line in lines} == {f"line {number}" for number in range(2, 7)}
     assert {line["id"]: line["skipped"] for line in lines if line["skipped"]} == {
         "line 3": "the precision int3 is not modelled",
-        "line 4": "the device TPU is not in the catalogue",
-        "line 5": "the network is not in the catalogue",
+        "line 4": "the device TPU is not in the catalog",
+        "line 5": "the network is not in the catalog",
         "line 6": "devices is 'x', not a whole number from 1 on",
     }
 

@@ -197,7 +197,7 @@ class RateConstants(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     loader_images_per_s: float  # what eight processes decode
     frameworks: dict[str, Framework]
     devices: dict[str, DeviceFactors]
-    families: dict[str, str]  # device of the catalogue: whose factors it has
+    families: dict[str, str]  # device of the catalog: whose factors it has
     cache_bytes: dict[str, float]  # last level, by family or device
     errors: dict[str, dict[str, Spread]]  # basis, kind of network
 

@@ -2,7 +2,7 @@
 
 A recording is used as it is on the device that it was made on. On others it is moved by kind of op
 (`rescale`), and at other batches scaled (`rescale_batch`), where it holds op shapes; each with the error
-that published runs say such a move has. A device that the catalogue does not hold is used for itself only.
+that published runs say such a move has. A device that the catalog does not hold is used for itself only.
 
 A recorded step stays what it is for parameter servers (`Computation.step`); other exchanges take only its
 compute ops. Parsing of messages belongs to the transfers and goes with them. A tensor is read by the compute
@@ -206,7 +206,7 @@ class Recordings:
             return ""
         if source is None:
             return (
-                f"the profile was recorded on {name}, which the catalogue does not hold: its times are those "
+                f"the profile was recorded on {name}, which the catalog does not hold: its times are those "
                 f"of that device only, not of {device.name}; leave --hardware out, or import it with the "
                 "--hardware that it is"
             )

@@ -48,7 +48,7 @@ class KindSeconds:
 
 @dataclass(frozen=True, slots=True)
 class RecordingSummary:
-    """Summary of a recording. `device` is the catalogue's name, "" if it holds none."""
+    """Summary of a recording. `device` is the catalog's name, "" if it holds none."""
 
     model: str
     samples: int
@@ -135,7 +135,7 @@ def _doubts(profile: Profile, recorded: Recorded, exposed: Exposed, shares: dict
             f"{facts.micro_steps} forward passes a step were noted and {recorded.passes} are in the trace"
         )
     if facts.device and not find_device(profile.hardware):
-        out.append(f"{facts.device} is not in the catalogue: the recording speaks for that device only")
+        out.append(f"{facts.device} is not in the catalog: the recording speaks for that device only")
     return out
 
 

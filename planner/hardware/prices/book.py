@@ -1,7 +1,7 @@
-"""The user's own prices: dated files in `PLANNER_HOME/prices` that replace the catalogue's.
+"""The user's own prices: dated files in `PLANNER_HOME/prices` that replace the catalog's.
 
 A file is a CSV with one price per line, written by `planner prices import`: `aws-2026-11-16.csv`. The newest
-price of a machine in a region counts, the catalogue's included. A list without spot prices leaves those as
+price of a machine in a region counts, the catalog's included. A list without spot prices leaves those as
 they were.
 """
 
@@ -24,7 +24,7 @@ from planner.memoize import memoize
 COLUMNS = ("machine", "region", "on_demand_usd_per_hour", "spot_usd_per_hour", "as_of", "source")
 _NAME = re.compile(r"(?P<provider>[a-z0-9]+)-(?P<as_of>\d{4}-\d\d-\d\d)\.csv")
 
-Prices = Mapping[str, Mapping[str, Price]]  # by machine of the catalogue, then by region
+Prices = Mapping[str, Mapping[str, Price]]  # by machine of the catalog, then by region
 
 
 def folder() -> Path:
@@ -121,7 +121,7 @@ def _newer(old: Price, new: Price) -> Price:
 
 
 def with_own_prices(hardware: Hardware) -> Hardware:
-    """The machine with the user's prices where at least as new as the catalogue's, and in new regions."""
+    """The machine with the user's prices where at least as new as the catalog's, and in new regions."""
     mine = dict(load().get(hardware.name, {}))
     if not mine:
         return hardware

@@ -49,7 +49,7 @@ def usd_per_million_samples(usd_per_hour: float, samples_per_s: float) -> float:
 
 
 def age_days(as_of: str, today: date | None = None) -> int | None:
-    """Days since a date of the catalogue (2026-08-22, 2026-08, 2026); None if undated."""
+    """Days since a date of the catalog (2026-08-22, 2026-08, 2026); None if undated."""
     parts = as_of.split("-")
     try:
         # the last possible day of a month or year: prices are never called older than they are

@@ -5,7 +5,7 @@
   the accelerator's row holds the whole machine. Version 7 has H100 and A100-80GB far below their price.
 - gpuhunt's CSV (dstack): one row per offer, spot in separate rows; the file names the provider. Rows without
   a required column are left out, as gpuhunt does; `location` is a region or one of its zones.
-- Two columns: a machine by the catalogue's or its provider's name, and USD per hour, in its first region.
+- Two columns: a machine by the catalog's or its provider's name, and USD per hour, in its first region.
 - The AWS Price List in JSON, Linux on shared machines, on demand: the offer file of a service in a region
   (`products`, `terms.OnDemand`), and the output of `aws pricing get-products` (`PriceList`, a list of JSON
   texts). The list has its date of publication.
@@ -149,7 +149,7 @@ def _csv_lines(path: Path, text: io.TextIOWrapper) -> Iterator[list[str]]:
 
 # SkyPilot ---------------------------------------------------------------------------------------------------
 
-# accelerators as SkyPilot names them on Google Cloud, by the catalogue's names
+# accelerators as SkyPilot names them on Google Cloud, by the catalog's names
 _GCP_NAMES = {
     "A100-SXM4-40GB": "A100",
     "A100-SXM4-80GB": "A100-80GB",
@@ -237,7 +237,7 @@ def contradiction_error(row: ListedPrice, line: int) -> BadInput:
 # gpuhunt ----------------------------------------------------------------------------------------------------
 
 _HUNT_REQUIRED = ("instance_name", "location", "price", "cpu", "memory", "gpu_count", "spot")
-_HUNT_PROVIDERS = {"lambdalabs": "lambda", "datacrunch": "verda"}  # its names, by the catalogue's
+_HUNT_PROVIDERS = {"lambdalabs": "lambda", "datacrunch": "verda"}  # its names, by the catalog's
 _HUNT_ZONES = {"gcp": re.compile(r"-[a-z]$"), "aws": re.compile(r"(?<=\d)[a-z]$")}
 
 
@@ -252,7 +252,7 @@ def _read_gpuhunt(
         usd, is_spot = row.usd("price"), row["spot"].lower()
         if is_spot not in ("true", "false"):
             raise row.error("spot", f"{row['spot']!r} is neither True nor False")
-        # accelerators attached to a general host are part of the catalogue's names
+        # accelerators attached to a general host are part of the catalog's names
         attached = _plain_name(f"{row['instance_name']}+{row['gpu_count']}x{row['gpu_name']}")
         name = known.get(attached) or known.get(_plain_name(row["instance_name"]), row["instance_name"])
         location = row["location"]

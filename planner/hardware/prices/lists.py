@@ -53,7 +53,7 @@ def detect_format(path: Path) -> PriceFormat | None:
 
 @dataclass(frozen=True, slots=True)
 class PriceList:
-    """Prices of a list for machines of the catalogue; `as_of`: its own date, if any."""
+    """Prices of a list for machines of the catalog; `as_of`: its own date, if any."""
 
     path: Path
     format: str
@@ -82,12 +82,12 @@ def read_lists(path: Path, provider: str | None = None) -> tuple[PriceList, ...]
         assert kind is not None
         whose = provider or kind.provider_of(file)
         if whose not in providers:
-            continue  # a provider without machines in the catalogue
+            continue  # a provider without machines in the catalog
         if whose in lists:
             raise BadInput(f"{path}: two lists of {whose}: {lists[whose].path} and {file}; import one")
         lists[whose] = read_list(file, whose)
     if not lists:
-        raise BadInput(f"{path}: no list of a provider in the catalogue: {', '.join(sorted(providers))}")
+        raise BadInput(f"{path}: no list of a provider in the catalog: {', '.join(sorted(providers))}")
     return tuple(lists.values())
 
 
@@ -110,7 +110,7 @@ def read_list(path: Path, provider: str | None = None) -> PriceList:
     quotes = _median_prices(rows, machines, left_out, f"{kind.name} list {path.name}")
     if not quotes:
         of = f" of {whose}; is it another provider's?" if whose else "; `planner hardware` lists their names"
-        raise BadInput(f"{path}: no price of a machine that the catalogue has{of}")
+        raise BadInput(f"{path}: no price of a machine that the catalog has{of}")
     owners = {machine.provider for machine in machines.values() if machine.name in quotes}
     whose = whose or (owners.pop() if len(owners) == 1 else "several")
     dates = [row.as_of for row in rows if row.as_of]
@@ -123,7 +123,7 @@ def _median_prices(
     """Median prices over the zones of each region, by machine and region. A spot price of zero counts as
     none, as does one equal to on demand outside AWS. An on-demand price below the spot price is left out."""
     unknown = {row.name for row in rows if row.name not in machines}
-    left_out["of machines that the catalogue lacks"] += len(unknown)
+    left_out["of machines that the catalog lacks"] += len(unknown)
     regions: dict[tuple[str, str], dict[str, list[ListedPrice]]] = {}
     for row in rows:
         if row.name in machines:
@@ -162,7 +162,7 @@ def _zone_price(rows: Iterable[ListedPrice], kind: Literal["on_demand", "spot"])
 
 
 def _machines_by_provider() -> dict[str, dict[str, Hardware]]:
-    """Machines of the catalogue by provider, then by the provider's own machine name."""
+    """Machines of the catalog by provider, then by the provider's own machine name."""
     from planner.hardware.catalog import hardware_names, load_hardware
 
     by_name: dict[str, dict[str, Hardware]] = {}
@@ -180,8 +180,8 @@ class ImportedPrices:
     as_of: date
     dated_by_file: bool
     saved: Path
-    counting: int  # prices at least as new as the catalogue's
-    far: int  # on-demand prices that differ from the catalogue's by more than a factor of `FAR`
+    counting: int  # prices at least as new as the catalog's
+    far: int  # on-demand prices that differ from the catalog's by more than a factor of `FAR`
 
 
 def import_lists(
@@ -213,7 +213,7 @@ def _list_day(prices: PriceList, as_of: str | None, today: date | None) -> date:
 
 
 def _count_differences(prices: PriceList, day: date) -> tuple[int, int]:
-    """Counts of prices at least as new as the catalogue's, and of prices far from the catalogue's."""
+    """Counts of prices at least as new as the catalog's, and of prices far from the catalog's."""
     counting = far = 0
     shipped = prices_named("shipped")
     for name, regions in prices.quotes.items():

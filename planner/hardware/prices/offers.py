@@ -1,7 +1,7 @@
 """Offers of devices by price, as `sky show-gpus` lists them, and successors of retired machines.
 
 A device is named by some words of its name: `H100` is any H100, `A100-80GB` and `H100-SXM` are narrower,
-`H100:8` means machines with exactly eight. The catalogue's own names are `A100-SXM4-80GB` and the like.
+`H100:8` means machines with exactly eight. The catalog's own names are `A100-SXM4-80GB` and the like.
 """
 
 from __future__ import annotations
@@ -63,7 +63,7 @@ def offers(
     """Offers sorted by USD per device-hour, cheapest first. `gpu` names devices (`H100:8`, `A100,L4`),
     `provider` providers (`aws,gcp`). `region` is a region's name, `cheapest` for each machine's cheapest, or
     None for the first in its file. `sold` leaves out retired machines and example clusters. `spot` ranks by
-    the spot price. `machines` defaults to the catalogue. Unknown names are refused, with the nearest known
+    the spot price. `machines` defaults to the catalog. Unknown names are refused, with the nearest known
     ones."""
     kinds = tuple(match_hardware("*") if machines is None else machines)
     if provider is not None:

@@ -37,7 +37,7 @@ LARGEST = 10_000_000
 MOST_LAYERS = 2_000
 LONGEST_PROSE = 500  # characters of a description or a note
 MOST_NESTED = 30  # levels of references between values and blocks
-MOST_EVALUATIONS = 500_000  # of expressions and blocks; the largest family of the catalogue takes 2,000
+MOST_EVALUATIONS = 500_000  # of expressions and blocks; the largest family of the catalog takes 2,000
 ACTIVATIONS = {word: word for word in ("silu", "relu", "tanh", "sigmoid")} | {"swish": "silu"}
 Item = dict[str, Any]
 Locals = Mapping[str, Any]
@@ -77,7 +77,7 @@ class Family:
 
 
 def family_paths() -> dict[str, Path]:
-    """Maps each family's name to its file; a user's file hides the catalogue's."""
+    """Maps each family's name to its file; a user's file hides the catalog's."""
     folders = [*(folder / "families" for folder in user_folders()), shipped_folder("models") / "families"]
     paths: dict[str, Path] = {}
     for folder in folders:

@@ -10,7 +10,7 @@ that `benchmarks/accuracy/ordering.py` shows; Table 3 and the rest were not used
   one constant taken from the table, where P3's column is matched best.
 - "ByteScheduler, implemented using BytePS with a default credit": in that code the credit governs the local
   reduction; what waits for the network is sent first come, first served, in partitions of 4,096,000 bytes.
-Compute times are the catalogue's for the M60. P3's slices are of 4 MB, as the paper set them.
+Compute times are the catalog's for the M60. P3's slices are of 4 MB, as the paper set them.
 """
 
 from __future__ import annotations

@@ -41,7 +41,7 @@ def table(check: Section) -> Iterator[Row]:
         published = f"{given['tensors']}, {given['mib']:.2f} MiB"
         ours = f"{len(model.tensors)}, {model.bytes / MIB:.2f} MiB"
         yield check.equal(
-            name, f"{name}: parameter tensors and their size", published, ours, how="the catalogue"
+            name, f"{name}: parameter tensors and their size", published, ours, how="the catalog"
         )
 
 

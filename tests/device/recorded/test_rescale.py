@@ -175,7 +175,7 @@ def test_recordings_of_different_loops_are_not_joined() -> None:
         interpolate_batch((loaded("plain"), replace(loaded("compiled"), batch=16)), 12)
 
 
-def test_names_of_drivers_are_those_of_the_catalogue() -> None:
+def test_names_of_drivers_are_those_of_the_catalog() -> None:
     assert catalog_device_name("Tesla V100-SXM2-16GB") == "V100-SXM2-16GB"
     assert find_device("NVIDIA H100 80GB HBM3") == H100
     assert find_device("g5.xlarge") == A10G
@@ -221,7 +221,7 @@ def test_device_that_nobody_knows_is_used_for_itself_only() -> None:
     recordings = Recordings((loaded("plain"),))
     name = recordings.first.hardware
     for machine in ("g4dn.xlarge", "p5.4xlarge", "c5.xlarge"):
-        assert f"recorded on {name}, which the catalogue does not hold" in recordings.refusal(
+        assert f"recorded on {name}, which the catalog does not hold" in recordings.refusal(
             load_hardware(machine)
         )
 

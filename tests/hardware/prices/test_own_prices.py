@@ -46,13 +46,13 @@ def test_newer_prices_count_and_new_regions_are_added(home: Path) -> None:
 def test_older_prices_do_not_count() -> None:
     before = load_hardware("g5.48xlarge")
     (done,) = import_lists(DATA / "v8/aws/vms.csv", None, "2025-01-01", TODAY)
-    assert done.counting == 1  # a region that the catalogue lacks
+    assert done.counting == 1  # a region that the catalog lacks
     after = load_hardware("g5.48xlarge")
     assert after.price == before.price
     assert after.price_in("sa-east-1") is not None
 
 
-def test_prices_far_from_the_catalogue_are_counted(tmp_path: Path) -> None:
+def test_prices_far_from_the_catalog_are_counted(tmp_path: Path) -> None:
     head = "InstanceType,Price,Region\n"
     (tmp_path / "vms.csv").write_text(head + "p5.48xlarge,18,us-east-1\np4d.24xlarge,22,us-east-1\n")
     (done,) = import_lists(tmp_path / "vms.csv", "aws", "2026-11-16", TODAY)
@@ -142,7 +142,7 @@ def test_changes_by_size() -> None:
     assert (changes.same, changes.only_old, changes.only_new) == (1, 1, 1)
 
 
-def test_changes_of_a_list_against_the_catalogue() -> None:
+def test_changes_of_a_list_against_the_catalog() -> None:
     changes = changes_between(prices_named("shipped"), prices_named(str(DATA / "v8/aws/vms.csv")))
     by_name = {(c.machine, c.region, c.kind): c.relative for c in changes.changed}
     assert by_name["g5.48xlarge", "us-east-1", "spot"] == pytest.approx(7.1 / 9.6848 - 1)

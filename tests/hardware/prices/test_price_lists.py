@@ -1,4 +1,4 @@
-"""Lists of SkyPilot, gpuhunt and AWS and of two columns, as prices of the machines of the catalogue."""
+"""Lists of SkyPilot, gpuhunt and AWS and of two columns, as prices of the machines of the catalog."""
 
 import json
 import shutil
@@ -33,7 +33,7 @@ def test_spot_is_the_median_over_zones() -> None:
     assert usd(aws.quotes["g5.48xlarge"]["sa-east-1"]) == (17.9, None)
     assert aws.quotes["c5.18xlarge"]["us-east-1"].on_demand_usd_per_hour == 3.11
     assert usd(aws.quotes["p5e.48xlarge"]["us-east-2"]) == (None, 24.5)  # sold as spot alone
-    assert aws.left_out == {"of machines that the catalogue lacks": 1}
+    assert aws.left_out == {"of machines that the catalog lacks": 1}
 
 
 def test_google_sells_hosts_and_accelerators_apart() -> None:
@@ -78,7 +78,7 @@ def test_gpuhunt() -> None:
         "us-west-2": (55.04, None),
     }
     assert aws.left_out == {
-        "of machines that the catalogue lacks": 1,
+        "of machines that the catalog lacks": 1,
         "of rows that lack a required value": 1,
     }
     gcp = read_list(HUNT / "gcp.csv").quotes
@@ -241,7 +241,7 @@ def test_aws_offer_file_counts_linux_on_shared_machines() -> None:
     assert prices.left_out == {
         "of other systems, tenancies or zones": 4,
         "without a price in USD per hour": 1,
-        "of machines that the catalogue lacks": 1,
+        "of machines that the catalog lacks": 1,
     }
 
 
@@ -307,7 +307,7 @@ def test_two_columns_with_and_without_a_header(tmp_path: Path, head: str) -> Non
     assert (prices.format, prices.provider) == ("two-column", "several")
     assert by_region(prices.quotes["p5.48xlarge"]) == {"us-east-1": (50.5, None)}
     assert by_region(prices.quotes["a2-highgpu-8g"]) == {"us-central1": (28.0, None)}
-    assert prices.left_out == {"of machines that the catalogue lacks": 1}
+    assert prices.left_out == {"of machines that the catalog lacks": 1}
     only = read_list(path, "aws")
     assert (only.provider, list(only.quotes)) == ("aws", ["p5.48xlarge"])
 
@@ -321,7 +321,7 @@ TWO_BAD = {
     "no name": ("p5.48xlarge,1\n,1\n", ":2: column machine: is empty"),
     "three fields": ("p5.48xlarge,1\ng5.xlarge,1,2\n", ":2: 3 fields, the header has 2"),
     "twice": ("p5.48xlarge,1\np5.48xlarge,2\n", ":2: column usd_per_hour: another price of p5.48xlarge"),
-    "unknown": ("name,usd\na,1\n", "no price of a machine that the catalogue has"),
+    "unknown": ("name,usd\na,1\n", "no price of a machine that the catalog has"),
 }
 
 

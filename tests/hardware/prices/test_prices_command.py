@@ -25,7 +25,7 @@ def run(*words: str) -> str:
 def test_import_show_and_diff(home: Path) -> None:
     said = run("prices", "import", str(DATA / "v8"), "--as-of", "2026-11-16")
     assert str(home / "prices/gcp-2026-11-16.csv") in said
-    assert "aws: left out 1 of machines that the catalogue lacks." in said
+    assert "aws: left out 1 of machines that the catalog lacks." in said
     assert "Dated by" not in said
     shown = json.loads(run("prices", "show", "g5.48xlarge", "-f", "json"))
     assert (shown[0]["region"], shown[0]["spot_usd_per_hour"]) == ("us-east-1", 7.1)
@@ -130,7 +130,7 @@ def test_import_of_aws_json_is_dated_by_the_list_and_keeps_spot(home: Path) -> N
     assert "Dated by" not in text
     shown = json.loads(run("prices", "show", "p5.48xlarge", "-f", "json"))
     assert (shown[0]["on_demand_usd_per_hour"], shown[0]["as_of"]) == (54.5, "2026-11-12")
-    assert shown[0]["spot_usd_per_hour"] == 20.7387  # the catalogue's, as the list says nothing of spot
+    assert shown[0]["spot_usd_per_hour"] == 20.7387  # the catalog's, as the list says nothing of spot
 
 
 def test_import_of_two_columns(tmp_path: Path, home: Path) -> None:
