@@ -232,7 +232,7 @@ class Mesh:
 
     @property
     def stages(self) -> int:
-        """Number of pipeline stages: consecutive ranks in a step."""
+        """Number of pipeline stages; consecutive ranks share a stage."""
         return prod(axis.degree for axis in self.outer)
 
     def group(self, axis: Axis | None, workers: int, part: Divisible | None = None) -> Group:

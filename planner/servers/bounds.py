@@ -135,8 +135,7 @@ class _Group:
         return (self.sync_rates(steps_s) if self.is_sync else self.async_rates(steps_s)) * self.profile.batch
 
     def sync_rates(self, steps_s: Floats) -> Floats:
-        """Upper bounds in steps per second, summed over workers, where the most loaded node paces all
-        workers."""
+        """Upper bounds on steps per second of all workers together; the most loaded node paces all."""
         at_places = _elementwise_min(
             1.0 / steps_s,
             _ratio(self.nic, self.size * self.own_down),

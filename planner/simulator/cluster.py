@@ -73,7 +73,7 @@ NETWORK = Resource.link("network")  # between machines
 
 
 def as_text(used: Mapping[Resource, float]) -> dict[str, float]:
-    """Figures keyed by the text of their resource, as in files and JSON."""
+    """Figures in a dictionary keyed by resource name, as in files and JSON."""
     return {str(resource): value for resource, value in used.items()}
 
 

@@ -239,7 +239,8 @@ def _lane_core_pools(profile: Profile, cluster: Cluster, server_cores: int | Non
 
 
 def _publisher_counts(profile: Profile, leaders: Ints, joins: Joins) -> Ints:
-    """Number of op runs per step that publish each tensor: one per group for joint ops, else per worker."""
+    """How often each tensor is published per step: once per group if its op is joint, else once per
+    worker."""
     workers = leaders.shape[1]
     groups = [len(set(row.tolist())) for row in leaders]
     publishers = np.zeros(tensor_count(profile), np.int32)

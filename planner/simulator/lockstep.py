@@ -189,7 +189,7 @@ class LockstepSimulation(ReferenceSimulation):
         return used
 
     def _computed_s(self, now: float) -> Floats:
-        """Seconds that each worker has computed by now; workers ahead are at later ops."""
+        """Compute seconds that each worker has completed by now; larger for workers that are ahead."""
         start_s, end_s = self.start_s, self.end_s
         busy_s = self.busy_s + np.maximum(np.minimum(now, end_s) - start_s, 0.0)
         computing = self.workers[0].compute.chunk is not None

@@ -67,7 +67,7 @@ class Flow:
     own: Clock | None = None  # for a limit that each flow has for itself
 
     def go_by(self, clock: Clock, virtual: float, left: float) -> None:
-        """Attach the flow to a clock, from `virtual` on, with `left` bytes to send."""
+        """Attaches the flow to a clock at a virtual time, with `left` bytes still to send."""
         self.clock = clock
         self.target = self.origin = virtual + left / self.weight
         self.followed = 0.0

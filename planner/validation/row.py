@@ -267,7 +267,7 @@ def at_most(published: float, ours: float, most: float, *, unit: str = "", **abo
 
 
 def stated(published: str, ours: str, holds: bool, claim: str, **about: Unpack[About]) -> Row:
-    """Claims what a paper says about an order or a trend; the caller decides whether it holds."""
+    """Row for a paper's statement about an order or a trend; the caller passes whether it holds."""
     return _row(about, published, ours, claim, holds)
 
 

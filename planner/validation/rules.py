@@ -56,7 +56,7 @@ def _left_out_s(row: Compared) -> float:
 
 
 def smallest_runs(runs: Sequence[Run]) -> dict[str, Run]:
-    """The smallest comparable run (fewest devices) of each run, by run id."""
+    """For each run id, the comparable run with the fewest devices."""
     series: dict[tuple[object, ...], list[Run]] = defaultdict(list)
     for run in runs:
         if run.layout is None or run.model is None:

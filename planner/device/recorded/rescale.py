@@ -253,7 +253,7 @@ def rescale_errors() -> Moves:
 
 
 def device_error(source: Device, target: Device, network: str) -> Error:
-    """Error of a step recorded on one device and scaled to another."""
+    """Expected relative error of scaling a step recorded on one device to another."""
     figures = constants()
     vendors = {device.vendor or "nvidia" for device in (source, target)}
     known = figures.devices.get(family_of(target, figures))

@@ -189,7 +189,7 @@ def _product_leaf(shapes: Shapes, first: int, weights: set[tuple[int, ...]], *, 
 
 
 def _batched_leaf(shapes: Shapes, first: int, *, tf32: bool) -> Leaf | None:
-    """The leaf of batched products of activations: scores and values of explicit attention."""
+    """Leaf of a batched matmul of two activations, as in attention without fusion."""
     if (tensors := _tensor_shapes(shapes, first, 2)) is None or any(len(dims) != 3 for dims in tensors):
         return None
     (times, rows, depth), (_, _, columns) = tensors
