@@ -11,7 +11,7 @@ own). The laws, counted per request:
     marginal    the samples that the choice adds to the cheapest plan are worth their cost (unless `fastest`)
     simulate    no `simulate` of the same machines, global batch and precision is 2% faster, or
                 `planner.search.objectives.least_gain` times as fast where it takes more to set up
-    relaxed     a higher limit never gives a choice that the one before beats
+    relaxed     a higher limit never gives a choice that the one before beats, unless `faster` asks for it
     remedy      what a refusal says that works, works: of recommend, simulate, compare and saturation
     next        a change under "Next" gives what it promises when it is followed with `simulate`
     compared    everything asked of `compare` has a row or a reason
@@ -356,7 +356,11 @@ def worse_when_relaxed(answer: Recommendation, options: Options, draw: random.Ra
     )
     rule = Contenders([before, after, least], request.goal, request.min_marginal_efficiency)
     close = before.effective_samples_per_s <= after.effective_samples_per_s * (1 + LOSS)
-    if rule.score_better(1)[0] >= TIED_SCORE and not (close and request.goal == "fastest"):
+    gain, cost = rule.speed[1] / rule.speed[0] - 1, rule.cost[1] / rule.cost[0] - 1
+    is_faster_at_the_same_cost = gain >= LEAST_GAIN and cost <= NEGLIGIBLE_COST  # as `faster` asks
+    if rule.score_better(1)[0] >= TIED_SCORE and not (
+        (close and request.goal == "fastest") or is_faster_at_the_same_cost
+    ):
         yield (
             "relaxed",
             f"--{name} {more[name]} gives {words(relaxed.chosen)} instead of {words(answer.chosen)}",
