@@ -356,7 +356,7 @@ def worse_when_relaxed(answer: Recommendation, options: Options, draw: random.Ra
     )
     rule = Contenders([before, after, least], request.goal, request.min_marginal_efficiency)
     close = before.effective_samples_per_s <= after.effective_samples_per_s * (1 + LOSS)
-    gain, cost = rule.speed[1] / rule.speed[0] - 1, rule.cost[1] / rule.cost[0] - 1
+    gain, cost = rule.speed[1] / rule.speed[0] - 1, rule.cost[1] / max(rule.cost[0], 1e-300) - 1
     is_faster_at_the_same_cost = gain >= LEAST_GAIN and cost <= NEGLIGIBLE_COST  # as `faster` asks
     if rule.score_better(1)[0] >= TIED_SCORE and not (
         (close and request.goal == "fastest") or is_faster_at_the_same_cost
