@@ -1,13 +1,13 @@
 """`calibrate compute` on a GPU: what matrix products and memory passes reach by precision, by torch.
 
 The same code measures CUDA, ROCm and, in tests, the CPU build of torch. Each figure is the best of several
-timings of enough calls to fill a moment; the whole takes less than two minutes.
-
-Writes hardware files: tables as TOML, whole or not at all.
+timings of enough calls to fill a moment; all takes less than two minutes. Files are written
+whole or not at all.
 """
 
 from __future__ import annotations
 
+import copy
 import os
 import time
 from collections.abc import Callable, Mapping
@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import Any
 
 from planner.errors import BadInput
-from planner.files.tomlfile import toml_key, toml_value
+from planner.files.tomlfile import read_toml, toml_key, toml_value
 
 
 def to_toml(tables: Mapping[str, Any], where: tuple[str, ...] = ()) -> str:
@@ -59,6 +59,13 @@ def write_hardware_file(path: Path, tables: Mapping[str, Any], head: str = MEASU
     write_file(path, head + to_toml(tables))
     for name in tables.get("machines", {}):
         load_hardware(f"{path}:{name}")
+
+
+def read_tables(path: Path) -> dict[str, Any]:
+    """Reads a copy of a hardware file's tables; raises BadInput if it defines no machine."""
+    tables = copy.deepcopy(read_toml(path).data)
+    _machine_tables(tables)
+    return tables
 
 
 def merge_compute(tables: dict[str, Any], measured: Mapping[str, Any]) -> None:

@@ -5,7 +5,6 @@
 
 from __future__ import annotations
 
-import copy
 from dataclasses import asdict
 from enum import StrEnum
 from pathlib import Path
@@ -202,10 +201,10 @@ def compute(
         check_name,
         has_accelerator,
         merge_compute,
+        read_tables,
         write_hardware_file,
     )
     from planner.calibrate.compute import calibrate_compute, hardware_tables
-    from planner.files.tomlfile import read_toml
     from planner.report.profile import accelerator_table, compute_table
 
     if output is not None and into is not None:
@@ -215,7 +214,7 @@ def compute(
         if output.exists():
             raise BadInput(f"{output} exists; --into {output} adds the measured figures to it")
         check_writable(output)
-    existing = copy.deepcopy(read_toml(into).data) if into else None
+    existing = read_tables(into) if into else None
     if device == UnitOption.gpu or (device == UnitOption.auto and has_accelerator()):
         gpu = calibrate_accelerator("cuda", _progress)
         tables, shown = accelerator_tables(gpu, name, usd_per_hour), accelerator_table(gpu)
@@ -242,12 +241,9 @@ def network(
     format: FormatOption = Format.table,
 ) -> None:
     """Measure bandwidth and latency to another machine, by iperf3 or a TCP probe."""
-    from datetime import date
-
-    from planner.calibrate.accelerator import merge_network, write_hardware_file
+    from planner.calibrate.accelerator import measured_source, merge_network, read_tables, write_hardware_file
     from planner.calibrate.network import calibrate_network
     from planner.calibrate.network import serve as answer
-    from planner.files.tomlfile import read_toml
     from planner.report.profile import network_table
 
     if serve:
@@ -255,13 +251,12 @@ def network(
         answer(port)
     if host is None:
         raise BadInput("name the other machine: planner calibrate network HOST; or be it: --serve")
-    tables = copy.deepcopy(read_toml(into).data) if into else None
+    tables = read_tables(into) if into else None
     measured = calibrate_network(
         host, port=port, connections=connections, progress=lambda words: _progress(0, 0, words)
     )
     if into is not None and tables is not None:
-        origin = f"planner calibrate network {host} ({measured.method})"
-        source = {"basis": "measured", "source": origin, "as_of": date.today().isoformat()}
+        source = measured_source(f"planner calibrate network {host} ({measured.method})")
         merge_network(tables, measured.figures(), source)
         write_hardware_file(into, tables)
         say(f"wrote {into}")

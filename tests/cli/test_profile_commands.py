@@ -62,6 +62,18 @@ def test_calibrate_compute_never_replaces_a_file(tmp_path):
     assert file.read_text() == "kept"
 
 
+def test_calibrate_compute_refuses_a_file_without_machines_before_measuring(tmp_path, monkeypatch):
+    monkeypatch.setattr(
+        "planner.calibrate.compute.calibrate_compute", lambda on_progress: pytest.fail("measured")
+    )
+    file = tmp_path / "mine.toml"
+    file.write_text("[devices]\n")
+    refused = run("calibrate", "compute", "--into", file, "--device", "cpu").exception
+    assert isinstance(refused, BadInput)
+    assert "defines no machine" in str(refused)
+    assert file.read_text() == "[devices]\n"
+
+
 def test_calibrate(imported):
     fits = json.loads(run("calibrate", "overhead", DATA / "overhead_capture.csv", "--format", "json").output)
     assert [fit["direction"] for fit in fits] == ["downlink", "uplink"]
