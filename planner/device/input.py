@@ -1,9 +1,8 @@
 """The input pipeline: samples per second that a host decodes, and how long a step waits for them.
 
-Eight loader processes decode 2,429 ImageNet images per second (`loader_images_per_s`, fitted to the published
-runs that read JPEG files), that is 304 per vCPU. Decoding overlaps computing, so that a step takes the longer
-of both. Images that devices decode (DALI), synthetic data, recorded steps, text, CPU machines and unknown
-numbers of vCPUs are not limited.
+`loader_images_per_s` is fitted to published runs that read JPEG files with eight loader processes. Decoding
+overlaps computing, so a step takes the longer of both. Images that devices decode (DALI), synthetic data,
+recorded steps, text, CPU machines and unknown numbers of vCPUs are not limited.
 """
 
 from __future__ import annotations

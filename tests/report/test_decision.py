@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from pathlib import Path
 
 import pytest
 
@@ -10,6 +11,7 @@ import planner
 from planner.answers.jobs import training_of
 from planner.answers.refusals import left_out_notes
 from planner.answers.results import Recommendation
+from planner.device.input import decoded_per_s
 from planner.note import LeftOut, Note, Reason, Topic, Verb
 from planner.parallel.data.ddp import AllReduce
 from planner.parallel.mesh import Mesh
@@ -151,4 +153,7 @@ def test_deadline_is_met_with_a_stated_probability(answer: Recommendation) -> No
 
 def test_input_assumption_is_stated(answer: Recommendation) -> None:
     (said,) = [note.text for note in notes_of(answer.assumptions) if note.topic is Topic.INPUT]
-    assert "each vCPU decodes 304 images/s" in said
+    assert f"each vCPU decodes {decoded_per_s(1):.0f} images/s" in said
+    documented = (Path(__file__).parents[2] / "docs/compute.md").read_text()
+    assert f"{decoded_per_s(1):.0f} images/s per vCPU" in documented
+    assert f"{decoded_per_s(8):,.0f} images/s in published runs" in documented
