@@ -182,9 +182,10 @@ def test_closed_pipe_is_quiet():
     assert done.stderr == ""
 
 
-def test_closed_pipe_still_exports(tmp_path):
+@pytest.mark.parametrize("command", ["simulate", "recommend"])
+def test_closed_pipe_still_exports(tmp_path, command):
     plan = tmp_path / "plan.sh"
-    command = f"simulate --model alexnet --hardware g5.xlarge --quiet --export {plan}"
+    command = f"{command} --model alexnet --hardware g5.xlarge --quiet --export {plan}"
     subprocess.run(["bash", "-c", f"{sys.executable} -m planner {command} | true"], check=True)
     assert "train.py" in plan.read_text()
 
