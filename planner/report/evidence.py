@@ -14,7 +14,8 @@ from planner.validation.evidence import Compared, Evidence, Figures, Part, State
 from planner.validation.own import Account
 
 MOST_REASONS = 12
-MOST_WORST = 10
+MOST_WORST = 5
+LARGEST_ERRORS = "Largest errors"
 
 
 def percent(value: float) -> str:
@@ -39,26 +40,26 @@ def suite_lines(found: Sequence[Evidence]) -> Table:
     return Table(
         [_error_row(match.suite, match.whole) | {"_targets": _targets_met(match)} for match in found],
         [*_error_columns("Suite"), Column("_targets", "Targets reached")],
-        title="Measured and published runs beside predictions",
+        title="Predictions compared with published and measured runs",
         notes=[
-            "Errors are |predicted / measured - 1|: median / 90th percentile (p90). Source left out: with "
-            "constants chosen without the run's source, where any were chosen on such runs. In range: "
-            "published values inside the stated 90% range. Details: `planner validate --suite NAME`, every "
-            "run with `--rows`."
+            "Errors are |predicted / measured - 1|: median / 90th percentile (p90). Source left out: "
+            "the same with constants fitted without the run's source; '-' where nothing was fitted to them. "
+            "In range: share of measured values inside the stated 90% range. `planner validate --suite NAME` "
+            "has the details; `--rows` lists every run."
         ],
     )
 
 
 def suite_tables(one: Evidence) -> list[Table]:
     """Tables of one suite: errors by part, other figures, and runs that cannot be compared."""
-    notes = [f"Error of {one.quantity}. Fitted: {one.fitted}."]
+    notes = [f"Errors are those of {one.quantity}. Fitted: {one.fitted}."]
     notes += [f"Rule of thumb: {one.rule}."] if one.rule else []
     notes += [f"Others: {one.peers}."] if one.peers else []
     notes += list(one.notes)
     parts = Table(
         [_error_row(part.name, part.figures) | _target_row(part) for part in one.parts],
-        [*_error_columns("Runs of"), Column("_target", "Target"), Column("_reached", "Reached")],
-        title=f"{one.suite}: {one.title}",
+        [*_error_columns("Part"), Column("_target", "Target"), Column("_reached", "Reached")],
+        title=one.title,
         notes=notes,
     )
     tables = [parts]
@@ -84,7 +85,7 @@ def by_source(one: Evidence) -> Table:
 def worst_rows(one: Evidence) -> Table:
     """Table of the runs with the largest errors."""
     rows = sorted(one.rows, key=lambda row: -abs(row.error))[:MOST_WORST]
-    return _run_table(rows, f"The {len(rows)} runs that are furthest off")
+    return _run_table(rows, LARGEST_ERRORS)
 
 
 def all_rows(one: Evidence) -> Table:
@@ -170,38 +171,6 @@ def evidence_tables(
     return tables
 
 
-def readme_table(found: Sequence[Evidence]) -> Table:
-    """Table of errors and targets for every part of each suite."""
-    lines = []
-    for match in found:
-        for part in match.parts:
-            if part.name != "all" or len(match.parts) == 1:
-                lines.append({"suite": match.suite} | _error_row(part.name, part.figures) | _target_row(part))
-        for each in match.statements:
-            lines.append(
-                {
-                    "suite": match.suite,
-                    "_name": each.name,
-                    "_errors": _statement_value(each, each.value),
-                    "_rule": each.peer or None,
-                    "_target": None if each.target is None else _statement_value(each, each.target),
-                }
-            )
-    return Table(
-        lines,
-        [
-            Column("suite", "Suite"),
-            Column("_name", "What"),
-            Column("runs", "Runs", align="right"),
-            Column("sources", "Sources", align="right"),
-            Column("_errors", "Median / p90", align="right"),
-            Column("_left", "Source left out", align="right"),
-            Column("_rule", "Rule of thumb", align="right"),
-            Column("_target", "Target", align="right"),
-        ],
-    )
-
-
 def _error_row(name: str, of: Figures) -> dict[str, Any]:
     return figures_data(of) | {
         "_name": name,
@@ -274,8 +243,8 @@ def _refused_table(one: Evidence) -> Table:
         lines.append({"reason": "other reasons", "runs": rest})
     return Table(
         lines,
-        [Column("reason", "Not compared, because"), Column("runs", "Runs", align="right")],
-        title="Runs that cannot be compared",
+        [Column("reason", "Reason"), Column("runs", "Runs", align="right")],
+        title="Not compared",
     )
 
 

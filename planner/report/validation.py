@@ -5,7 +5,7 @@ from __future__ import annotations
 import html
 import re
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from itertools import groupby
 from pathlib import Path
 from typing import Any
@@ -13,7 +13,7 @@ from typing import Any
 import planner
 from planner.errors import BadInput
 from planner.files.regular_file import write_file
-from planner.report.evidence import by_source, readme_table, suite_lines, suite_tables, worst_rows
+from planner.report.evidence import LARGEST_ERRORS, by_source, suite_lines, suite_tables, worst_rows
 from planner.report.output import Format, render
 from planner.report.page import Column, Table
 from planner.validation.evidence import Evidence
@@ -191,81 +191,82 @@ ROWS: dict[str, Callable[[Row], bool]] = {
 _TITLE = re.compile(r"\*\*(.+)\*\*")
 
 
-def page_path(overview: Path, suite: str) -> Path:
-    """Path of a suite's page beside the overview."""
-    return overview.with_name(f"{overview.stem}-{suite}.md")
+def page_path(overview: Path, page: str) -> Path:
+    """Path of a page: the overview for "", else a page beside it."""
+    return overview.with_name(f"{overview.stem}-{page}.md") if page else overview
 
 
-def page_texts(found: Sequence[Evidence], rows: Sequence[Row]) -> dict[str, str]:
-    """Markdown text of every page by suite, with the overview under "". Without rows, the pages of
-    `papers` and `servers` omit them."""
-    made = {"": _overview(found)}
+def page_texts(found: Sequence[Evidence], rows: Sequence[Row], *, whole: bool = True) -> dict[str, str]:
+    """Markdown text by page: "" with all suites, "papers" with those that are checked row by row. The
+    overview table is included only if `whole`."""
+    pages = {"": [_overview(found)] if whole else []}
     for match in found:
         mine = [row for row in rows if match.suite in ROWS and ROWS[match.suite](row)]
-        made[match.suite] = _page(match, mine)
-    return made
+        page = "papers" if match.suite in ROWS else ""
+        pages.setdefault(page, [PAPERS_HEAD]).append(_section(match, mine))
+    return {page: "\n".join(parts) for page, parts in pages.items() if parts}
 
 
 def write_pages(found: Sequence[Evidence], rows: Sequence[Row], overview: Path) -> None:
-    for suite, text in page_texts(found, rows).items():
-        write_file(page_path(overview, suite) if suite else overview, text)
+    for page, text in page_texts(found, rows).items():
+        write_file(page_path(overview, page), text)
 
 
 def page_differences(
     found: Sequence[Evidence], rows: Sequence[Row], overview: Path, *, whole: bool = True
 ) -> list[str]:
-    """Differences between written pages and the code; includes the overview only if `whole`."""
+    """Differences between written pages and the code; covers the overview table only if `whole`."""
     lines = []
-    for suite, text in page_texts(found, rows).items():
-        if not suite and not whole:
-            continue
-        path = page_path(overview, suite) if suite else overview
+    for page, text in page_texts(found, rows, whole=whole).items():
+        path = page_path(overview, page)
         try:
             written = path.read_text("utf-8")
         except OSError:
             lines.append(f"{path.name} is missing; write it with `planner validate --document {overview}`")
             continue
-        lines += [f"{path.name}: {line}" for line in _table_differences(text, written)]
-        if suite in ROWS:
-            mine = [row for row in rows if ROWS[suite](row)]
-            lines += [f"{path.name}: {line}" for line in document_differences(mine, written)]
+        lines += [f"{path.name}: {line}" for line in _table_differences(text, written, whole=whole)]
+        if page:
+            lines += [f"{path.name}: {line}" for line in document_differences(rows, written)]
     return lines
 
 
 def _overview(found: Sequence[Evidence]) -> str:
-    lines = [
-        "# Validation",
-        "",
-        f"Made by `planner validate --document docs/validation.md`, planner {planner.__version__}. CI fails "
-        "when a figure is no longer that of the code.",
-        "",
-        _markdown([suite_lines(found)]),
-        "## Part by part, with targets",
-        "",
-        _markdown([readme_table(found)]),
-        "## Pages",
-        "",
-        *(f"- [{match.suite}](validation-{match.suite}.md): {match.title}." for match in found),
-        "",
-        "What is modelled, what is not, and where ranges come from: [accuracy](accuracy.md). A table of your "
-        "own runs gives the same figures: `planner validate --runs FILE.csv`, `--layouts FILE.csv`.",
-        "",
-    ]
-    return "\n".join(lines)
+    sections = ", ".join(
+        f"[{match.suite}]({'validation-papers.md' if match.suite in ROWS else ''}#{match.suite})"
+        for match in found
+    )
+    return "\n".join(
+        [
+            "# Validation",
+            "",
+            "Every prediction that can be compared with a published or measured run is compared here. "
+            "[Accuracy](accuracy.md) explains ranges and how to compare runs of your own.",
+            "",
+            f"Written by `planner validate --document docs/validation.md`, planner {planner.__version__}; CI "
+            "fails if the code gives other figures.",
+            "",
+            _markdown([suite_lines(found)]),
+            f"Details: {sections}.",
+            "",
+        ]
+    )
 
 
-def _page(one: Evidence, rows: Sequence[Row]) -> str:
-    lines = [f"# Validation: {one.suite}", "", f"{one.title}. [All suites](validation.md)", ""]
-    lines.append(_markdown([*suite_tables(one), by_source(one)]))
+PAPERS_HEAD = """# Validation: papers and parameter servers
+
+Every published figure of the [five papers](parameter-servers.md#the-five-papers-and-where-we-differ), and
+every measured run with parameter servers, beside the prediction. [All suites](validation.md)
+"""
+
+
+def _section(one: Evidence, rows: Sequence[Row]) -> str:
+    parts, *others = suite_tables(one)
+    lines = [f"## {one.suite}", "", f"{one.title}.", ""]
+    lines.append(_markdown([replace(parts, title=""), *others, by_source(one)]))
     if not rows:
         lines.append(_markdown([worst_rows(one)]))
         return "\n".join(lines)
-    lines += [
-        "## Row by row",
-        "",
-        summary(rows) + " A row that does not hold is never left out; the reason stands below its table.",
-        "",
-    ]
+    lines += [f"{summary(rows)} The reason for each row that does not hold is below its table.", ""]
     for source in dict.fromkeys(row.name.paper for row in rows):
         mine = [row for row in rows if row.name.paper == source]
         lines += [
@@ -280,13 +281,16 @@ def _markdown(tables: Sequence[Table]) -> str:
     return render(list(tables), Format.markdown)
 
 
-def _table_differences(now: str, written: str) -> list[str]:
-    """Differences between tables: moved figures, and rows that are new or gone. Skips the papers' rows,
-    which `drift` compares because it knows which depend on the machine, and the lists of worst runs,
-    whose order changes easily."""
+def _table_differences(now: str, written: str, *, whole: bool) -> list[str]:
+    """Differences between tables: moved figures, and rows that are new or gone; unless `whole`, in the
+    sections of `now` alone. Skips the papers' rows, which `document_differences` compares because it knows
+    which depend on the machine, and the lists of worst runs, whose order changes easily."""
     before, after = _cells_by_row(written), _cells_by_row(now)
+    sections = {section for section, _, _ in after}
     parts = []
     for key in dict.fromkeys([*after, *before]):
+        if not whole and key[0] not in sections:
+            continue
         if key not in before or key not in after:
             parts.append(f"{' / '.join(key)} is {'new' if key in after else 'gone'}")
             continue
@@ -296,15 +300,16 @@ def _table_differences(now: str, written: str) -> list[str]:
     return parts
 
 
-def _cells_by_row(text: str) -> dict[tuple[str, str], list[str]]:
-    """Cells of each row, keyed by table title and first cell."""
-    title, result = "", {}
+def _cells_by_row(text: str) -> dict[tuple[str, str, str], list[str]]:
+    """Cells of each row, keyed by section, table title and first cell."""
+    section, title, result = "", "", {}
     for line in text.splitlines():
-        if heading := _TITLE.fullmatch(line) or re.fullmatch(r"#+ (.+)", line):
+        if heading := re.fullmatch(r"## (.+)", line):
+            section, title = heading[1], ""
+        elif heading := _TITLE.fullmatch(line):
             title = heading[1]
-        if not line.startswith("| ") or re.fullmatch(r"\w+/\w+", title) or "furthest off" in title:
+        if not line.startswith("| ") or re.fullmatch(r"\w+/\w+", title) or title == LARGEST_ERRORS:
             continue
         cells = [cell.strip() for cell in line.strip().strip("|").split(" | ")]
-        name = cells[0] if title != "Part by part, with targets" else f"{cells[0]} {cells[1]}"
-        result[title, name] = cells[1:]
+        result[section, title, cells[0]] = cells[1:]
     return result

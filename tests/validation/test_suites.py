@@ -5,6 +5,7 @@ from __future__ import annotations
 import csv
 import json
 import math
+import re
 from pathlib import Path
 
 import pytest
@@ -12,7 +13,7 @@ import pytest
 from planner.cli.validate import SuitesAsked, To, answer
 from planner.device.rates import SCALING_Q90_ONE_MACHINE, SCALING_Q90_SEVERAL
 from planner.errors import BadInput
-from planner.report.evidence import evidence_data, readme_table, suite_lines
+from planner.report.evidence import evidence_data, suite_lines, suite_tables
 from planner.report.output import Format, render
 from planner.report.validation import page_differences, page_path, write_pages
 from planner.validation.evidence import Compared, Evidence, Part, add_ranges, figures_of
@@ -258,15 +259,20 @@ def small() -> Evidence:
 def test_pages_are_written_and_what_moved_is_found(tmp_path: Path) -> None:
     overview = tmp_path / "validation.md"
     write_pages([small()], [], overview)
-    page = page_path(overview, "memory")
-    assert page.name == "validation-memory.md"
+    assert page_path(overview, "papers").name == "validation-papers.md"
     assert page_differences([small()], [], overview) == []
-    text = page.read_text()
+    text = overview.read_text()
     assert "| too odd | 3 |" in text
-    assert "furthest off" in text
-    page.write_text(text.replace("10% / 10%", "14% / 10%"))
-    assert any("was 14% / 10%, is 10% / 10%" in line for line in page_differences([small()], [], overview))
-    page.unlink()
+    assert "**Largest errors**" in text
+    for whole in (True, False):
+        changed = text.replace("| p | 3 | 2 | 10% / 10%", "| p | 3 | 2 | 14% / 10%")
+        overview.write_text(changed)
+        (line,) = page_differences([small()], [], overview, whole=whole)
+        assert "memory /  / p: was 14% / 10%, is 10% / 10%" in line
+    overview.write_text(text.replace("| memory | 3 |", "| memory | 4 |"))
+    assert len(page_differences([small()], [], overview)) == 1
+    assert page_differences([small()], [], overview, whole=False) == []
+    overview.unlink()
     assert "is missing" in page_differences([small()], [], overview)[0]
 
 
@@ -276,14 +282,15 @@ def test_summary_for_programs_and_for_the_readme() -> None:
     assert (part["runs"], part["target"], part["reached"]) == (3, [0.15, 0.5], False)
     assert data["suites"]["memory"]["refused"] == {"too odd": 3}
     assert len(data["suites"]["memory"]["rows"]) == 3
-    text = render([readme_table([small()])], Format.markdown)
-    assert "| memory | p | 3 | 2 | 10% / 10% | 20% / 28% |" in text
+    text = render(suite_tables(small()), Format.markdown)
+    assert re.search(r"\| p \| 3 \| 2 \| 10% / 10% \|.*\| 20% / 28% \|.*\| 15% / 50% \| NO \|", text)
     assert "0 of 1" in render([suite_lines([small(), small()])], Format.markdown)
 
 
-def test_there_is_a_page_for_every_suite() -> None:
+def test_there_is_a_section_for_every_suite() -> None:
     docs = Path(__file__).parents[2] / "docs"
-    assert [name for name in SUITES if not (docs / f"validation-{name}.md").is_file()] == []
+    text = (docs / "validation.md").read_text() + (docs / "validation-papers.md").read_text()
+    assert [name for name in SUITES if f"\n## {name}\n" not in text] == []
     for name in ("layouts", "memory"):
         assert page_differences([evidence(name)], [], docs / "validation.md", whole=False) == []
 

@@ -12,7 +12,7 @@ from planner.validation.row import Row
 
 LEAST_HOLD = 0.9
 PAPERS = tuple(source for source in SOURCES if source not in ("testbed", "large"))
-PEERS = "Cynthia's model and a queueing model on the same points stand under `testbed/summary`"
+PEERS = "`testbed/summary` has Cynthia's model and a queueing model on the same points"
 
 
 def evidence(name: str) -> Evidence:
@@ -41,11 +41,11 @@ def servers_evidence() -> Evidence:
         suite="servers",
         title="Parameter servers: TensorFlow over bandwidth-limited links (tc)",
         quantity="throughput",
-        fitted="nothing fitted",
+        fitted="nothing",
         rule="linear scaling",
         peers=PEERS,
         rows=add_ranges(rows),
-        notes=["A source is a configuration here: model, batch and bandwidth."],
+        notes=["Each source here is one configuration: model, batch and bandwidth."],
     )
 
 
@@ -54,9 +54,9 @@ def papers_evidence(rows: Sequence[Row]) -> Evidence:
     hold = [row.holds for row in rows]
     return Evidence(
         suite="papers",
-        title="Figures of five papers, and throughputs of their devices",
-        quantity="figures of the papers",
-        fitted="kernel rates of four devices were fitted to `devices/fitted`; nothing else",
+        title="Figures of the five papers, and published throughputs of their devices",
+        quantity="the papers' figures",
+        fitted="kernel rates of four devices, to the rows of `devices/fitted`",
         rule="",
         peers="",
         rows=[compared for row in rows if (compared := _comparison(row)) is not None],
@@ -68,7 +68,7 @@ def papers_evidence(rows: Sequence[Row]) -> Evidence:
                 most=False,
             )
         ],
-        notes=[f"{sum(hold)} of {len(hold)} rows hold; words and orders count as rows, not as errors."],
+        notes=[f"{sum(hold)} of {len(hold)} rows hold. Rows about wording or order have no error figure."],
     )
 
 
