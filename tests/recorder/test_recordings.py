@@ -5,15 +5,18 @@ from __future__ import annotations
 import gzip
 import itertools
 import json
+from dataclasses import replace
 from math import prod
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
+from msgspec import structs
 from recorded_examples import CASES, DATA, ELEMENTS, SHAPES, loaded, trace_of, written
 
-from planner.device.recorded.importers import import_profile
+from planner.device.recorded.importers import import_profile, pytorch
+from planner.device.recorded.importers.tracing import TracedSteps
 from planner.device.recorded.recordings import computation_of
 from planner.device.recorded.rescale import seconds_by_kind
 from planner.errors import BadInput
@@ -270,3 +273,23 @@ def test_settings_that_cannot_be_are_refused(tmp_path: Path) -> None:
         trace["planner"][name] = 0
         with pytest.raises(BadInput, match="Expected `int` >= 1"):
             import_profile([written(tmp_path / "t.json", trace)])
+
+
+def test_waiting_for_another_rank_in_one_traced_step_does_not_shorten_the_computation(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """The untraced step is computation and communication among ranks that are ready."""
+    made: list[TracedSteps] = []
+    monkeypatch.setattr(pytorch, "TracedSteps", lambda *given: made.append(TracedSteps(*given)) or made[-1])
+    import_profile([DATA / "ddp.json.gz"])
+    steps, begin, names = made[0].steps, made[0].begin, made[0].names
+    assert made[0].facts is not None
+    facts = structs.replace(made[0].facts, step_s=0.8 * float(made[0].durations_us.sum(axis=1).mean()) * 1e-6)
+
+    def step_us(late_us: list[float]) -> float:
+        late = [replace(step, late_us=step.late_us + us) for step, us in zip(steps, late_us, strict=True)]
+        return float(TracedSteps(late, begin, names, facts).durations_us.sum(axis=1).mean())
+
+    slowest = int(np.argmax([sum(op.waited_us + op.communication_us for op in step.ops) for step in steps]))
+    assert step_us([50_000 if k == slowest else 0 for k in range(3)]) == pytest.approx(step_us([0, 0, 0]))
+    assert step_us([0, 0, 0]) - step_us([500, 500, 500]) == pytest.approx(500, rel=0.01)

@@ -31,6 +31,9 @@ MOST_OUTLIERS = 0.25  # of the steps; where more are longer, steps really differ
 TRUSTED = 5  # untraced steps: as many of them may also lengthen the traced ones
 MOST_CALL_US = 30.0  # 2 to 10 are usual; what is beyond slowed all ops
 BISECTIONS = 50
+READY = (
+    0.25  # quantile of the steps' communication: the other ranks were ready; in longer ones it waits for them
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -101,7 +104,8 @@ class TracedSteps:
             least[1:-1] = [1.0 - host_time_share(self._parts(k, traced_us)) for k in range(begin, len(names))]
             least[-1] = 1.0
         floor_us = least * traced_us
-        self.cost = tracing_cost(rows, calls, floor_us, self._mean(_communication_us), facts)
+        exposed_us = float(np.quantile([_communication_us(step) for step in steps], READY))
+        self.cost = tracing_cost(rows, calls, floor_us, exposed_us, facts)
         self.durations_us = untraced_durations(rows, calls, floor_us, self.cost)
 
     def recorded(self, passes: int) -> Recorded:
