@@ -85,6 +85,10 @@ def _input_shapes(source: TomlSource, file: File, tokens: int | None) -> dict[st
     if file.input is not None:
         if file.sequence_length is not None:
             raise source.error("give 'input' or 'sequence_length', not both", ["sequence_length"])
+        if file.target_length is not None:
+            raise source.error(
+                "'target_length' needs 'sequence_length': an image has no targets", ["target_length"]
+            )
         if len(file.input) == 2:
             raise source.error("give [height, width, channels] or [features], not two numbers", ["input"])
         return {"input": tuple(file.input)} | more
