@@ -42,10 +42,11 @@ ROWS = (  # suite and part in docs/validation.md, and what README calls them
 )
 
 
-def accuracy(document: str) -> str:
-    """Five rows from the suites' tables of docs/validation.md: left-out errors where something was fitted."""
+def accuracy() -> str:
+    """Five rows of the validation pages, with left-out errors where something was fitted."""
     suite, rows = "", {}
-    for line in document.splitlines():
+    pages = [(ROOT / "docs" / name).read_text("utf-8") for name in ("validation.md", "validation-papers.md")]
+    for line in "\n".join(pages).splitlines():
         suite = line[3:] if line.startswith("## ") else suite
         cells = [cell.strip() for cell in line.strip("|").split("|")]
         if line[:1] == "|" and len(cells) == 11:  # errors by part
@@ -59,8 +60,7 @@ def accuracy(document: str) -> str:
 
 def renewed(readme: str) -> str:
     made = EXAMPLE.sub(lambda found: found[1] + answer(found[2]) + found[4], readme)
-    table = accuracy((ROOT / "docs/validation.md").read_text("utf-8"))
-    return TABLE.sub(lambda found: found[1] + table + found[3], made)
+    return TABLE.sub(lambda found: found[1] + accuracy() + found[3], made)
 
 
 if __name__ == "__main__":
