@@ -290,6 +290,10 @@ def test_waiting_for_another_rank_in_one_traced_step_does_not_shorten_the_comput
         late = [replace(step, late_us=step.late_us + us) for step, us in zip(steps, late_us, strict=True)]
         return float(TracedSteps(late, begin, names, facts).durations_us.sum(axis=1).mean())
 
-    slowest = int(np.argmax([sum(op.waited_us + op.communication_us for op in step.ops) for step in steps]))
+    slowest = int(
+        np.argmax(
+            [step.late_us + sum(op.waited_us + op.communication_us for op in step.ops) for step in steps]
+        )
+    )
     assert step_us([50_000 if k == slowest else 0 for k in range(3)]) == pytest.approx(step_us([0, 0, 0]))
     assert step_us([0, 0, 0]) - step_us([500, 500, 500]) == pytest.approx(500, rel=0.01)
