@@ -22,9 +22,12 @@ from planner.files.tomlfile import read_toml, toml_key, toml_value
 
 
 def to_toml(tables: Mapping[str, Any], where: tuple[str, ...] = ()) -> str:
-    """Formats nested tables as TOML text, a table's values before its subtables; floats to six digits."""
+    """Formats nested tables as TOML text with floats of six digits; a table's values precede its
+    subtables."""
     lines = [
-        f"{toml_key(k)} = {toml_value(_round(v))}" for k, v in tables.items() if not isinstance(v, Mapping)
+        f"{toml_key(k)} = {toml_value(_round_floats(v))}"
+        for k, v in tables.items()
+        if not isinstance(v, Mapping)
     ]
     text = "\n".join(lines) + "\n" if lines else ""
     if where and lines:
@@ -34,42 +37,42 @@ def to_toml(tables: Mapping[str, Any], where: tuple[str, ...] = ()) -> str:
     return text + "".join(to_toml(v, (*where, k)) for k, v in tables.items() if isinstance(v, Mapping))
 
 
-def _round(value: Any) -> Any:
-    """Value with its floats, also those in lists, rounded to six significant digits."""
+def _round_floats(value: Any) -> Any:
+    """Rounds floats, also those inside lists, to six significant digits."""
     if isinstance(value, list | tuple):
-        return [_round(item) for item in value]
+        return [_round_floats(item) for item in value]
     return float(f"{value:.6g}") if isinstance(value, float) else value
 
 
 MEASURED = "# Measured by `planner calibrate`; docs/hardware.md and docs/parameter-servers.md explain it.\n"
 
 
-def check_name(path: Path) -> None:
+def check_toml_suffix(path: Path) -> None:
     """Raises BadInput unless the path ends in .toml, as hardware files must."""
     if path.suffix != ".toml":
         raise BadInput(f"a hardware file's name ends in .toml; {path} would not be recognised as one")
 
 
 def write_hardware_file(path: Path, tables: Mapping[str, Any], head: str = MEASURED) -> None:
-    """Writes a hardware file, then loads it to check that other commands accept it."""
+    """Writes a hardware file, then loads each of its machines to check that it is valid."""
     from planner.files.regular_file import write_file
     from planner.hardware.catalog import load_hardware
 
-    check_name(path)
+    check_toml_suffix(path)
     write_file(path, head + to_toml(tables))
     for name in tables.get("machines", {}):
         load_hardware(f"{path}:{name}")
 
 
-def read_tables(path: Path) -> dict[str, Any]:
-    """Reads a copy of a hardware file's tables; raises BadInput if it defines no machine."""
+def read_hardware_tables(path: Path) -> dict[str, Any]:
+    """Reads the tables of a hardware file, as a copy; raises BadInput if it defines no machine."""
     tables = copy.deepcopy(read_toml(path).data)
     _machine_tables(tables)
     return tables
 
 
 def merge_compute(tables: dict[str, Any], measured: Mapping[str, Any]) -> None:
-    """Puts a measured device, its kernel rates and its calibration into every machine of a hardware file."""
+    """Adds the measured device, kernel rates and calibration to every machine of a hardware file."""
     machines = _machine_tables(tables)
     (own,) = measured["machines"].values()
     for machine in machines.values():
@@ -80,7 +83,7 @@ def merge_compute(tables: dict[str, Any], measured: Mapping[str, Any]) -> None:
 
 
 def _machine_tables(tables: Mapping[str, Any]) -> dict[str, dict[str, Any]]:
-    """Machine tables of a hardware file; raises BadInput if there is none."""
+    """Tables of all machines in a hardware file, by machine name; raises BadInput if there is none."""
     machines: dict[str, dict[str, Any]] = tables.get("machines", {})
     if not machines:
         raise BadInput("the file defines no machine to put the figures into; it needs [machines.NAME]")
@@ -88,7 +91,7 @@ def _machine_tables(tables: Mapping[str, Any]) -> dict[str, dict[str, Any]]:
 
 
 def merge_network(tables: dict[str, Any], network: Mapping[str, Any], source: Mapping[str, str]) -> None:
-    """Puts measured bandwidth and latency into every machine of a hardware file's tables."""
+    """Sets the measured bandwidth and latency of every machine in a hardware file's tables."""
     for machine in _machine_tables(tables).values():
         machine["nic_baseline_gbit_per_s"] = network["nic_gbit_per_s"]
         machine["nic_burst_gbit_per_s"] = network["nic_gbit_per_s"]
@@ -100,7 +103,7 @@ def merge_network(tables: dict[str, Any], network: Mapping[str, Any], source: Ma
 
 
 def measured_source(source: str) -> dict[str, str]:
-    """Source entry for figures measured today."""
+    """Provenance entry (`basis`, `source`, `as_of`) for figures measured today."""
     return {"basis": "measured", "source": source, "as_of": date.today().isoformat()}
 
 
@@ -111,7 +114,7 @@ def own_machine_tables(
     source: Mapping[str, str],
     usd_per_hour: float | None,
 ) -> dict[str, Any]:
-    """Hardware-file tables for a user's own machine with one kind of device."""
+    """Hardware-file tables of a user's own machine: its family, machine and device."""
     called = f"{name}-{device['kind']}"
     price = {} if usd_per_hour is None else {"on_demand_usd_per_hour": usd_per_hour}
     return {
@@ -162,11 +165,11 @@ def calibrate_accelerator(
     memory_bytes: int = MEMORY_BYTES,
     least_s: float = LEAST_S,
 ) -> AcceleratorCalibration:
-    """Measures matrix products, copies and launches of one torch device: `cuda`, `cuda:1` or `cpu`."""
+    """Measures matrix products, memory copies and kernel launches on a torch device such as `cuda:1`."""
     torch = _import_torch(device)
     done = 0
 
-    def report(words: str) -> None:
+    def report_progress(words: str) -> None:
         nonlocal done
         done += 1
         if progress:
@@ -174,15 +177,15 @@ def calibrate_accelerator(
 
     matmul_flops = {}
     for format in FORMATS:
-        report(f"matrix products in {format}")
-        flops = _matmul_flops(torch, device, format, sizes, least_s)
+        report_progress(f"matrix products in {format}")
+        flops = _matmul_flop_per_s(torch, device, format, sizes, least_s)
         if flops is not None:
             matmul_flops[format] = flops
-    report("memory")
+    report_progress("memory")
     source = torch.empty(memory_bytes // 4, device=device).fill_(1.0)
     target = torch.empty_like(source)
     copy = 2 * memory_bytes / _seconds_per_call(torch, device, lambda: target.copy_(source), least_s)
-    report("launches")
+    report_progress("launches")
     tiny = torch.zeros(1, device=device)
     launch_s = _seconds_per_call(torch, device, lambda: tiny.add_(1.0), least_s)
     name, vendor = "CPU", ""
@@ -216,6 +219,7 @@ def accelerator_tables(
 
 
 def _import_torch(device: str) -> Any:
+    """Imports torch; raises BadInput if torch or a visible GPU is missing."""
     try:
         import torch
     except ImportError as error:
@@ -227,10 +231,10 @@ def _import_torch(device: str) -> Any:
     return torch
 
 
-def _matmul_flops(
+def _matmul_flop_per_s(
     torch: Any, device: str, format: str, sizes: tuple[int, ...], least_s: float
 ) -> float | None:
-    """Highest FLOP/s of matrix products over the sizes; None if the device lacks the format."""
+    """Highest FLOP/s of square matrix products of the given sizes; None if the device lacks the format."""
     gpu = torch.device(device).type == "cuda"
     if gpu and format == "bf16" and not torch.cuda.is_bf16_supported():
         return None
@@ -253,7 +257,7 @@ def _matmul_flops(
 
 
 def _seconds_per_call(torch: Any, device: str, call: Callable[[], Any], least_s: float) -> float:
-    """Seconds per call, the best of several rounds of at least about `least_s` each."""
+    """Seconds per call: the fastest of several rounds that take at least about `least_s` each."""
     wait: Callable[[], None] = torch.cuda.synchronize if torch.device(device).type == "cuda" else lambda: None
 
     def elapsed_s(calls: int) -> float:

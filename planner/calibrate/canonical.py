@@ -23,8 +23,8 @@ _BLOCK_ROWS = 512
 _VALUES = 16_384  # of an elementwise operation
 
 
-def _threaded_call_s(make_call: Callable[[int], Callable[[], object]], threads: int) -> float:
-    """Seconds per call when `threads` threads call at once, each on its own data."""
+def _seconds_per_threaded_call(make_call: Callable[[int], Callable[[], object]], threads: int) -> float:
+    """Seconds per call when all threads call at the same time, each on its own data."""
     work = [make_call(index) for index in range(threads)]
     for call in work:
         call()
@@ -32,13 +32,13 @@ def _threaded_call_s(make_call: Callable[[int], Callable[[], object]], threads: 
     work[0]()
     calls = max(1, int(_LEAST_S / max(time.perf_counter() - start, 1e-7)))
 
-    def loop(call: Callable[[], object]) -> None:
+    def repeat_call(call: Callable[[], object]) -> None:
         for _ in range(calls):
             call()
 
     best = float("inf")
     for _ in range(_REPEATS):
-        crew = [threading.Thread(target=loop, args=(call,)) for call in work]
+        crew = [threading.Thread(target=repeat_call, args=(call,)) for call in work]
         start = time.perf_counter()
         for thread in crew:
             thread.start()
@@ -48,8 +48,8 @@ def _threaded_call_s(make_call: Callable[[int], Callable[[], object]], threads: 
     return best
 
 
-def _training_step_call(size: int, index: int) -> Callable[[], object]:
-    """Callable that runs one training step of a fully connected layer."""
+def _make_training_step(size: int, index: int) -> Callable[[], object]:
+    """Returns a function that runs one training step of a fully connected layer."""
     rng = np.random.default_rng(index)
     weights = rng.random((size, size), dtype=np.float32)
     activations = rng.random(size, dtype=np.float32)
@@ -68,44 +68,47 @@ def _training_step_call(size: int, index: int) -> Callable[[], object]:
     return step
 
 
-def _matrix_product_call(size: int, index: int) -> Callable[[], object]:
+def _make_matrix_product(size: int, index: int) -> Callable[[], object]:
+    """Returns a function that multiplies two square matrices."""
     rng = np.random.default_rng(index)
     a, b = (rng.random((size, size), dtype=np.float32) for _ in range(2))
     return partial(np.matmul, a, b, out=np.empty((size, size), np.float32))
 
 
-def _copy_call(size: int, index: int) -> Callable[[], object]:
+def _make_copy(size: int, index: int) -> Callable[[], object]:
+    """Returns a function that copies a square matrix."""
     source = np.ones((size, size), np.float32)
     return partial(np.copyto, np.empty_like(source), source)
 
 
-def _elementwise_call(formula: Callable[[np.ndarray], object], index: int) -> Callable[[], object]:
+def _make_elementwise(formula: Callable[[np.ndarray], object], index: int) -> Callable[[], object]:
+    """Returns a function that applies an elementwise formula to a vector."""
     return partial(formula, np.random.default_rng(0).random(_VALUES, dtype=np.float32))
 
 
 def measure(cache_bytes: int, counts: list[int]) -> None:
-    """Prints the number of measurements, then each one as a JSON line as soon as it is made."""
+    """Runs all measurements and prints, as JSON lines, their number and then each result."""
     most = max(counts)
     inside = int(max(64, min(512, (cache_bytes / (2 * most) / 4) ** 0.5)))
     jobs: list[tuple[str, int, float, Callable[[int], Callable[[], object]]]] = []
     for threads in counts:
         outside = _out_of_cache_side(cache_bytes, threads)
-        jobs.append(("muladd", threads, 3.0 * inside**2, partial(_training_step_call, inside)))
-        jobs.append(("muladd_out_of_cache", threads, 3.0 * outside**2, partial(_training_step_call, outside)))
-    product = partial(_matrix_product_call, 256)
+        jobs.append(("muladd", threads, 3.0 * inside**2, partial(_make_training_step, inside)))
+        jobs.append(("muladd_out_of_cache", threads, 3.0 * outside**2, partial(_make_training_step, outside)))
+    product = partial(_make_matrix_product, 256)
     jobs += [("matrix", 1, 256.0**3, product), ("matrix", most, 256.0**3, product)]
-    jobs.append(("matrix_out_of_cache", most, outside**3 / 8, partial(_matrix_product_call, outside // 2)))
-    jobs.append(("act", 1, float(_VALUES), partial(_elementwise_call, lambda x: 1 / (1 + np.exp(-x)))))
-    jobs.append(("err", 1, float(_VALUES), partial(_elementwise_call, lambda x: x * (1 - x))))
-    jobs.append(("copy", most, 4.0 * outside * outside, partial(_copy_call, outside)))
+    jobs.append(("matrix_out_of_cache", most, outside**3 / 8, partial(_make_matrix_product, outside // 2)))
+    jobs.append(("act", 1, float(_VALUES), partial(_make_elementwise, lambda x: 1 / (1 + np.exp(-x)))))
+    jobs.append(("err", 1, float(_VALUES), partial(_make_elementwise, lambda x: x * (1 - x))))
+    jobs.append(("copy", most, 4.0 * outside * outside, partial(_make_copy, outside)))
     print(json.dumps({"measurements": len(jobs)}), flush=True)
     for name, threads, operations, make_call in jobs:
-        seconds = _threaded_call_s(make_call, threads) / operations
+        seconds = _seconds_per_threaded_call(make_call, threads) / operations
         print(json.dumps({"name": name, "threads": threads, "seconds": seconds}), flush=True)
 
 
 def _out_of_cache_side(cache_bytes: int, threads: int) -> int:
-    """Side of a square matrix such that the matrices of all threads take four times the cache."""
+    """Side of a square matrix so large that all threads' matrices take four times the cache."""
     return int(max(1024, (4 * cache_bytes / 4 / threads) ** 0.5))
 
 

@@ -46,7 +46,7 @@ class ComputeCalibration:
     copy_bytes_per_s: float  # read and written, all cores
 
     def calibration_table(self) -> dict[str, Any]:
-        """`[calibration]` table of a hardware file."""
+        """`[calibration]` table of a hardware file, with these constants in seconds."""
         names = ("muladd_s", "muladd_out_of_cache_s", "act_s", "err_s", "cache_bytes")
         curves = ("interference", "interference_out_of_cache")
         return {
@@ -58,14 +58,16 @@ class ComputeCalibration:
 
 
 def calibrate_compute(progress: Progress | None = None) -> ComputeCalibration:
-    """Measures the canonical computations on this machine, from one thread to one per core."""
+    """Measures the canonical computations on this CPU, with one thread up to one per core."""
     cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
     cache, counts = _cache_bytes(), _thread_counts(cores)
-    seconds = _run_canonical(cache, counts, progress)
+    seconds = _run_canonical_program(cache, counts, progress)
     most = counts[-1]
 
-    def slowdown(name: str) -> tuple[float, ...]:
-        return _slowdowns({count: seconds[name, count] / seconds[name, 1] for count in counts}, cores)
+    def slowdown_curve(name: str) -> tuple[float, ...]:
+        return _interpolate_slowdowns(
+            {count: seconds[name, count] / seconds[name, 1] for count in counts}, cores
+        )
 
     return ComputeCalibration(
         cpu=cpu_name(),
@@ -76,8 +78,8 @@ def calibrate_compute(progress: Progress | None = None) -> ComputeCalibration:
         cache_bytes=cache,
         muladd_s=seconds["muladd", 1],
         muladd_out_of_cache_s=seconds["muladd_out_of_cache", 1],
-        interference=slowdown("muladd"),
-        interference_out_of_cache=slowdown("muladd_out_of_cache"),
+        interference=slowdown_curve("muladd"),
+        interference_out_of_cache=slowdown_curve("muladd_out_of_cache"),
         act_s=seconds["act", 1],
         err_s=seconds["err", 1],
         matrix_s=seconds["matrix", most],
@@ -86,8 +88,10 @@ def calibrate_compute(progress: Progress | None = None) -> ComputeCalibration:
     )
 
 
-def _run_canonical(cache: int, counts: list[int], progress: Progress | None) -> dict[tuple[str, int], float]:
-    """Runs the canonical program; returns seconds per operation by name and number of threads."""
+def _run_canonical_program(
+    cache: int, counts: list[int], progress: Progress | None
+) -> dict[tuple[str, int], float]:
+    """Runs canonical.py in a subprocess; returns seconds per operation by (operation, threads)."""
     script = Path(__file__).with_name("canonical.py")
     command = [sys.executable, str(script), str(cache), ",".join(map(str, counts))]
     seconds: dict[tuple[str, int], float] = {}
@@ -112,7 +116,7 @@ def _run_canonical(cache: int, counts: list[int], progress: Progress | None) -> 
 def hardware_tables(
     measured: ComputeCalibration, name: str, usd_per_hour: float | None = None
 ) -> dict[str, Any]:
-    """Hardware-file tables of a measured CPU (docs/hardware.md)."""
+    """Hardware-file tables of a measured CPU machine (docs/hardware.md)."""
     source = measured_source("planner calibrate compute")
     machine = {
         "cores": measured.cores,
@@ -136,14 +140,14 @@ def hardware_tables(
 
 
 def _thread_counts(cores: int) -> list[int]:
-    """Thread counts to measure: all up to 16 cores, at most a dozen beyond."""
+    """Thread counts to measure: every count up to 16 cores, about a dozen on larger machines."""
     if cores <= _MOST_COUNTS:
         return list(range(1, cores + 1))
     return sorted({1, 2, 4, cores, *(round(cores * k / 8) for k in range(1, 8))})
 
 
-def _slowdowns(known: dict[int, float], cores: int) -> tuple[float, ...]:
-    """Slowdown for 1 to `cores` threads, interpolated, never below one thread's."""
+def _interpolate_slowdowns(known: dict[int, float], cores: int) -> tuple[float, ...]:
+    """Slowdown relative to one thread for 1 to `cores` threads, interpolated between measured counts."""
     import numpy as np
 
     values = np.interp(np.arange(1, cores + 1), list(known), list(known.values()))
@@ -151,7 +155,7 @@ def _slowdowns(known: dict[int, float], cores: int) -> tuple[float, ...]:
 
 
 def _cache_bytes() -> int:
-    """Bytes of last-level cache on all sockets."""
+    """Size of the last-level cache on all sockets in bytes; 8 MiB if unknown."""
     try:
         folder = Path("/sys/devices/system/cpu/cpu0/cache")
         level = max(folder.glob("index*"), key=lambda path: int((path / "level").read_text()))
@@ -167,6 +171,7 @@ def _cache_bytes() -> int:
 
 
 def _cpuinfo_value(key: str) -> str:
+    """Value of a key in /proc/cpuinfo; empty string if there is none."""
     try:
         lines = Path("/proc/cpuinfo").read_text().splitlines()
     except OSError:
@@ -176,22 +181,24 @@ def _cpuinfo_value(key: str) -> str:
 
 
 def cpu_name() -> str:
-    """The CPU's model name."""
+    """Model name of this machine's CPU."""
     return _cpuinfo_value("model name") or platform.processor() or platform.machine()
 
 
 def _clock_ghz() -> float:
+    """Clock of the CPU in GHz; 2.0 if unknown."""
     text = _cpuinfo_value("cpu MHz")
     return round(float(text) / 1000, 3) if text else 2.0
 
 
 def _flop_per_cycle() -> float:
-    """Single-precision FLOP per cycle, by the widest instruction set the CPU reports."""
+    """Single-precision FLOP per cycle and core, by the widest vector instructions of the CPU."""
     flags = _cpuinfo_value("flags").split()
     return next((flops for flag, flops in _FLOP_PER_CYCLE if flag in flags), 8.0)
 
 
 def _memory_gib() -> float:
+    """Memory of this machine in GiB; 1.0 if unknown."""
     try:
         return round(os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") / 2**30, 2)
     except (ValueError, OSError):

@@ -38,8 +38,8 @@ class NetworkCalibration:
     latency_s: tuple[float, ...]
     method: str
 
-    def figures(self) -> dict[str, object]:
-        """Bandwidth in Gbit/s and one-way latencies in seconds, for a hardware file."""
+    def hardware_keys(self) -> dict[str, object]:
+        """Bandwidth in Gbit/s and one-way latencies in seconds, under the keys of a hardware file."""
         return {"nic_gbit_per_s": self.bytes_per_s * 8 / 1e9, "latency_s": self.latency_s}
 
 
@@ -51,9 +51,9 @@ def calibrate_network(
     seconds: float = _TRANSFER_S,
     progress: Callable[[str], None] | None = None,
 ) -> NetworkCalibration:
-    """Measures bandwidth and latency from this machine to `host`."""
+    """Measures bandwidth and latency between this machine and `host`."""
     say = progress or (lambda words: None)
-    with _probe_port(host, port) as door:
+    with _serving_port(host, port) as door:
         say("bandwidth by iperf3" if shutil.which("iperf3") else "bandwidth by a TCP probe")
         rate = _iperf3_bytes_per_s(host, seconds)
         method = "iperf3" if rate else "TCP probe"
@@ -66,7 +66,7 @@ def calibrate_network(
 
 
 def serve(port: int = PORT, ready: Callable[[int], None] | None = None) -> None:
-    """Answers network probes until the process ends."""
+    """Answers bandwidth and latency probes on a port until the process ends."""
     with socket.create_server(("", port), reuse_port=False) as server:
         if ready:
             ready(server.getsockname()[1])
@@ -76,6 +76,7 @@ def serve(port: int = PORT, ready: Callable[[int], None] | None = None) -> None:
 
 
 def _answer_probe(connection: socket.socket) -> None:
+    """Serves one connection: counts the bytes of a bandwidth probe, or echoes a latency probe's messages."""
     with contextlib.suppress(OSError), connection:
         connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         if connection.recv(1) == _SINK:
@@ -89,8 +90,8 @@ def _answer_probe(connection: socket.socket) -> None:
 
 
 @contextlib.contextmanager
-def _probe_port(host: str, port: int) -> Iterator[int]:
-    """Port to probe; for this machine, a second process answers on a free port."""
+def _serving_port(host: str, port: int) -> Iterator[int]:
+    """Yields the port to probe; for localhost, a server process is started on a free port."""
     if host not in _LOCAL:
         yield port
         return
@@ -104,6 +105,7 @@ def _probe_port(host: str, port: int) -> Iterator[int]:
 
 
 def _connect(host: str, port: int, kind: bytes) -> socket.socket:
+    """Opens a TCP connection for one kind of probe; raises BadInput if nothing answers."""
     try:
         connection = socket.create_connection((host, port), timeout=10)
     except OSError as error:
@@ -117,7 +119,7 @@ def _connect(host: str, port: int, kind: bytes) -> socket.socket:
 
 
 def _tcp_bytes_per_s(host: str, port: int, seconds: float) -> float:
-    """Bytes per second received by the far side over one TCP connection."""
+    """Bandwidth in bytes per second over one TCP connection, as counted by the receiver."""
     with _connect(host, port, _SINK) as connection:
         start = time.perf_counter()
         while time.perf_counter() - start < seconds:
@@ -128,7 +130,7 @@ def _tcp_bytes_per_s(host: str, port: int, seconds: float) -> float:
 
 
 def _latency_s(host: str, port: int, connections: int) -> float:
-    """One-way latency in seconds (half the median round trip) with this many busy connections."""
+    """One-way latency in seconds (half the median round trip) while all connections are busy."""
     medians: list[float] = []
 
     def ping() -> None:
@@ -154,7 +156,7 @@ def _latency_s(host: str, port: int, connections: int) -> float:
 
 
 def _iperf3_bytes_per_s(host: str, seconds: float) -> float | None:
-    """Bytes per second measured by iperf3; None if either side lacks it."""
+    """Bandwidth in bytes per second measured by iperf3; None if it is missing or fails."""
     if not shutil.which("iperf3"):
         return None
     command = ["iperf3", "-c", host, "-J", "-t", str(max(1, round(seconds)))]

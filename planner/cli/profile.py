@@ -198,10 +198,10 @@ def compute(
     from planner.calibrate.accelerator import (
         accelerator_tables,
         calibrate_accelerator,
-        check_name,
+        check_toml_suffix,
         has_accelerator,
         merge_compute,
-        read_tables,
+        read_hardware_tables,
         write_hardware_file,
     )
     from planner.calibrate.compute import calibrate_compute, hardware_tables
@@ -210,11 +210,11 @@ def compute(
     if output is not None and into is not None:
         raise BadInput("give one of -o (a new file) and --into (an existing one)")
     if output is not None:
-        check_name(output)
+        check_toml_suffix(output)
         if output.exists():
             raise BadInput(f"{output} exists; --into {output} adds the measured figures to it")
         check_writable(output)
-    existing = read_tables(into) if into else None
+    existing = read_hardware_tables(into) if into else None
     if device == UnitOption.gpu or (device == UnitOption.auto and has_accelerator()):
         gpu = calibrate_accelerator("cuda", _progress)
         tables, shown = accelerator_tables(gpu, name, usd_per_hour), accelerator_table(gpu)
@@ -241,7 +241,12 @@ def network(
     format: FormatOption = Format.table,
 ) -> None:
     """Measure bandwidth and latency to another machine, by iperf3 or a TCP probe."""
-    from planner.calibrate.accelerator import measured_source, merge_network, read_tables, write_hardware_file
+    from planner.calibrate.accelerator import (
+        measured_source,
+        merge_network,
+        read_hardware_tables,
+        write_hardware_file,
+    )
     from planner.calibrate.network import calibrate_network
     from planner.calibrate.network import serve as answer
     from planner.report.profile import network_table
@@ -251,13 +256,13 @@ def network(
         answer(port)
     if host is None:
         raise BadInput("name the other machine: planner calibrate network HOST; or be it: --serve")
-    tables = read_tables(into) if into else None
+    tables = read_hardware_tables(into) if into else None
     measured = calibrate_network(
         host, port=port, connections=connections, progress=lambda words: _progress(0, 0, words)
     )
     if into is not None and tables is not None:
         source = measured_source(f"planner calibrate network {host} ({measured.method})")
-        merge_network(tables, measured.figures(), source)
+        merge_network(tables, measured.hardware_keys(), source)
         write_hardware_file(into, tables)
         say(f"wrote {into}")
     emit(network_table(measured), format)

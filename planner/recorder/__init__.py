@@ -38,21 +38,17 @@ def record_command(
     env["PYTHONPATH"] = os.pathsep.join(part for part in (str(INJECTED), env.get("PYTHONPATH"), root) if part)
     env[PATH], env[STEPS] = str(path.resolve()), str(steps)
     env[MODEL], env[BATCH] = model, "" if batch is None else str(batch)
+    program = sys.executable if command[0] in ("python", "python3") else command[0]
     try:
-        return subprocess.run([*_with_this_python(command)], env=env, check=False).returncode
+        return subprocess.run([program, *command[1:]], env=env, check=False).returncode
     except FileNotFoundError:
         raise BadInput(f"{command[0]}: no such command") from None
     except PermissionError:
         raise BadInput(f"{command[0]}: not a command that can be run; as `python {command[0]}`?") from None
 
 
-def _with_this_python(command: Sequence[str]) -> Sequence[str]:
-    """Returns the command with `python` or `python3` replaced by planner's own interpreter."""
-    return (sys.executable, *command[1:]) if command[0] in ("python", "python3") else command
-
-
 def begin_recording() -> None:
-    """Starts a recording that ends with the user's process; called once torch's optimizers are imported."""
+    """Starts recording this process as the PLANNER_RECORD variables say, until the process exits."""
     import atexit
 
     path = os.environ.pop(PATH, "")
@@ -70,7 +66,7 @@ def begin_recording() -> None:
 
 
 def _finish_recording(recording: object) -> None:
-    """Writes the recording at the end of the user's program, or prints why there is none."""
+    """Writes the trace when the user's program exits, or prints why there is none."""
     from planner.errors import PlannerError
 
     try:

@@ -53,27 +53,30 @@ class LoopWatch:
         self._inside = 0
         self._handles: list[Any] = []
 
-    def attach(self) -> None:
+    def register_hooks(self) -> None:
+        """Registers torch's global hooks for module calls and optimizer steps."""
         from torch.nn.modules import module as modules
         from torch.optim.optimizer import register_optimizer_step_post_hook
 
         self._handles = [
             modules.register_module_forward_pre_hook(self._before_forward),
             modules.register_module_forward_hook(self._after_forward, with_kwargs=True, always_call=True),
-            register_optimizer_step_post_hook(self._after_optimizer),
+            register_optimizer_step_post_hook(self._after_optimizer_step),
         ]
 
-    def follow_steps_only(self) -> None:
-        """Removes the module hooks, whose overhead would slow the timed steps that follow."""
+    def remove_module_hooks(self) -> None:
+        """Removes the module hooks, whose overhead would slow later steps; the optimizer hook stays."""
         for handle in self._handles[:2]:
             handle.remove()
 
-    def detach(self) -> None:
+    def remove_hooks(self) -> None:
+        """Removes all hooks from torch."""
         for handle in self._handles:
             handle.remove()
         self._handles = []
 
     def _before_forward(self, module: Any, inputs: tuple[Any, ...]) -> None:
+        """Hook before every module call: counts the model's forward passes and their precisions."""
         self._inside += 1
         if self._inside > 1 or not module.training:
             return
@@ -87,13 +90,15 @@ class LoopWatch:
             self.precisions[str((*kinds, next(module.parameters()).dtype)[0])] += 1
 
     def _after_forward(self, module: Any, args: Any, kwargs: dict[str, Any], output: Any) -> None:
+        """Hook after every module call: counts the shapes of the model's inputs."""
         self._inside -= 1
         if self._inside == 0 and module is self.model and module.training:  # compiled parts see no module
             shape = _input_shape(args, kwargs)
             if shape is not None:
                 self.shapes[shape] += 1
 
-    def _after_optimizer(self, optimizer: Any, args: Any, kwargs: Any) -> None:
+    def _after_optimizer_step(self, optimizer: Any, args: Any, kwargs: Any) -> None:
+        """Hook after every optimizer step: records its time and its number of micro-steps."""
         if self.optimizer is None:
             self.optimizer = optimizer
         if optimizer is not self.optimizer:
@@ -105,8 +110,8 @@ class LoopWatch:
             self.step_ends_s.append(time.perf_counter())
             self.on_step()
 
-    def facts(self, batch: int | None, model: str, traced: range) -> Facts | str:
-        """Facts of the recorded loop, or the reason why there are none. `traced` steps are not timed."""
+    def facts(self, batch: int | None, model: str, profiled: range) -> Facts | str:
+        """Model, batch, device and step time of the recorded loop, or text saying which fact is unknown."""
         import torch
 
         if self.optimizer is None:
@@ -120,17 +125,17 @@ class LoopWatch:
         named = torch.cuda.get_device_name(device) if device.type == "cuda" else cpu_name()
         strategy, bucket_bytes = _detect_strategy(self.model)
         precision = PRECISION_OF.get(self.precisions.most_common(1)[0][0], "fp32")
-        if precision == "fp32" and device.type == "cuda" and _allows_tf32(torch):
-            precision = "tf32"
+        if precision == "fp32" and device.type == "cuda":
+            precision = "fp32" if torch.get_float32_matmul_precision() == "highest" else "tf32"
         steps_s = [
             end - start
             for step, (start, end) in enumerate(pairwise(self.step_ends_s), 1)
-            if step > COLD_STEPS and step not in traced
+            if step > COLD_STEPS and step not in profiled
         ]
         return Facts(
             batch=batch if batch is not None else shape[0],
             micro_steps=self.micro_steps.most_common(1)[0][0] if self.micro_steps else 1,
-            model=model or _class_name(self.model),
+            model=model or _model_class_name(self.model),
             device=named,
             device_kind="gpu" if device.type == "cuda" else device.type,
             precision=precision,
@@ -139,7 +144,7 @@ class LoopWatch:
             compiled=_is_compiled(self.model),
             bucket_bytes=bucket_bytes,
             parameters=tuple(
-                (_plain_name(name), each.numel()) for name, each in self.model.named_parameters()
+                (_parameter_name(name), each.numel()) for name, each in self.model.named_parameters()
             ),
             input_shape=shape,
             optimizer=type(self.optimizer).__name__,
@@ -156,7 +161,7 @@ INPUTS = ("input_ids", "pixel_values", "inputs_embeds", "input_features", "input
 
 
 def _input_shape(args: Sequence[Any], kwargs: Mapping[str, Any]) -> tuple[int, ...] | None:
-    """Shape of the first tensor among a model's arguments, named inputs first; None if there is none."""
+    """Shape of the first tensor passed to a model, named inputs first; None if there is none."""
     named = [kwargs[name] for name in INPUTS if name in kwargs]
     for value in (*args, *named, *kwargs.values()):
         if hasattr(value, "shape") and len(value.shape):
@@ -172,44 +177,41 @@ _WRAPPERS = {"DistributedDataParallel": "module", "OptimizedModule": "_orig_mod"
 
 
 def _unwrap_models(model: Any) -> list[Any]:
-    """Returns a model and the models that it wraps, outermost first."""
+    """Lists a model and the models inside its DDP and torch.compile wrappers, outermost first."""
     out = [model]
     while (inside := _WRAPPERS.get(type(out[-1]).__name__)) is not None:
         out.append(getattr(out[-1], inside))
     return out
 
 
-def _class_name(model: Any) -> str:
-    """Name of the user's model class, without wrappers and the prefix that sharding adds."""
+def _model_class_name(model: Any) -> str:
+    """Class name of the user's model, without wrappers and FSDP's prefix."""
     own = _unwrap_models(model)[-1]
-    return type(own).__name__.removeprefix("FSDP") if _is_sharded(own) else type(own).__name__
+    return type(own).__name__.removeprefix("FSDP") if _is_fsdp(own) else type(own).__name__
 
 
-def _plain_name(parameter: str) -> str:
-    """Name of a parameter without the names of wrapper modules."""
+def _parameter_name(parameter: str) -> str:
+    """Parameter name without the `module` and `_orig_mod` parts added by wrappers."""
     return ".".join(word for word in parameter.split(".") if word not in ("module", "_orig_mod"))
 
 
-def _is_sharded(model: Any) -> bool:
+def _is_fsdp(model: Any) -> bool:
+    """Whether the module is sharded by FSDP or FSDP2."""
     return type(model).__name__ == "FullyShardedDataParallel" or hasattr(model, "set_reshard_after_forward")
 
 
-def _allows_tf32(torch: Any) -> bool:
-    """Whether fp32 matrix products may use tf32."""
-    return str(torch.get_float32_matmul_precision()) != "highest"
-
-
 def _detect_strategy(model: Any) -> tuple[Strategy, int | None]:
-    """Data-parallel strategy of a model, and DDP's bucket size in bytes if it has one."""
+    """Data-parallel strategy of a model, and its DDP bucket size in bytes (None without DDP)."""
     for layer in _unwrap_models(model):
         if type(layer).__name__ == "DistributedDataParallel":
             return "ddp", int(getattr(layer, "bucket_bytes_cap", 0)) or None
-        if _is_sharded(layer):
+        if _is_fsdp(layer):
             return "fsdp", None
     return "alone", None
 
 
 def _world_size() -> int:
+    """Number of processes in torch.distributed's default group; 1 if it is not initialized."""
     from torch import distributed
 
     if distributed.is_available() and distributed.is_initialized():
@@ -218,6 +220,7 @@ def _world_size() -> int:
 
 
 def _is_compiled(model: Any) -> bool:
+    """Whether torch.compile wraps any module of the model."""
     return any(type(part).__name__ == "OptimizedModule" for part in model.modules()) or any(
         getattr(part, "_compiled_call_impl", None) is not None for part in model.modules()
     )
@@ -227,7 +230,7 @@ def _is_compiled(model: Any) -> bool:
 def record(
     path: str | Path, *, steps: int = STEPS, model: str = "", batch: int | None = None
 ) -> Iterator[None]:
-    """Record `steps` steps of the PyTorch training loop inside the block, as a file that all commands read.
+    """Record `steps` steps of the PyTorch training loop inside the `with` block as one trace file.
 
     The loop needs no change; it must take at least `steps` + 8 steps. The first eight warm up; those after
     the recorded ones are timed without the profiler. Only rank 0 records. `batch` is needed where the model's
@@ -245,10 +248,11 @@ def record(
         yield
     finally:
         session.end()
-    session.write(Path(path), model, batch)
+    session.write_trace(Path(path), model, batch)
 
 
 def _import_torch() -> Any:
+    """Imports torch; raises an error if it is missing or too old for the recorder."""
     try:
         import torch
     except ImportError:
@@ -256,12 +260,12 @@ def _import_torch() -> Any:
             "recording needs PyTorch in the same environment; install it, or record with another tool "
             "(docs/recording.md)"
         ) from None
-    check_version(str(torch.__version__))
+    check_torch_version(str(torch.__version__))
     return torch
 
 
-def check_version(version: str) -> None:
-    """Raises an error if this PyTorch is too old for the recorder's hooks."""
+def check_torch_version(version: str) -> None:
+    """Raises an error if this PyTorch version is too old for the recorder's hooks."""
     try:
         major, minor = (int(word) for word in version.split(".")[:2])
     except ValueError:
@@ -274,7 +278,7 @@ def check_version(version: str) -> None:
 
 
 class _Session:
-    """The profiler and the watch of one recording."""
+    """Torch's profiler and the loop watch during one recording."""
 
     def __init__(self, torch: Any, steps: int) -> None:
         from torch.profiler import ProfilerActivity, profile, schedule
@@ -292,37 +296,42 @@ class _Session:
             activities=kinds,
             record_shapes=True,
             schedule=schedule(wait=UNTRACED_STEPS, warmup=WARMUP_STEPS, active=steps, repeat=1),
-            on_trace_ready=self._keep_trace,
+            on_trace_ready=self._store_trace,
         )
 
     def begin(self) -> None:
-        self.watch.attach()
+        """Registers the hooks and starts the profiler."""
+        self.watch.register_hooks()
         self.profiler.start()
 
     def end(self) -> None:
-        self.watch.detach()
+        """Removes the hooks, and stops the profiler if the loop ended before all requested steps."""
+        self.watch.remove_hooks()
         if self.trace is None and self.taken >= UNTRACED_STEPS + WARMUP_STEPS:
             self.profiler.stop()  # a short loop: its steps are kept
 
     def _on_step(self) -> None:
+        """Counts one training step, and advances the profiler until its trace is complete."""
         self.taken += 1
         if self.trace is None:
             self.profiler.step()
 
     @property
-    def _slowed_steps(self) -> range:
-        """Indices of the steps that the profiler slows; it writes its trace in the last one."""
+    def _profiled_steps(self) -> range:
+        """Indices of the steps that the profiler slows down; it writes its trace in the last one."""
         return range(UNTRACED_STEPS, UNTRACED_STEPS + WARMUP_STEPS + self.wanted + 1)
 
-    def _keep_trace(self, profiler: Any) -> None:
-        self.watch.follow_steps_only()
+    def _store_trace(self, profiler: Any) -> None:
+        """Callback of the profiler: keeps its finished trace in memory and removes the module hooks."""
+        self.watch.remove_module_hooks()
         with tempfile.TemporaryDirectory() as folder:
             file = Path(folder) / "trace.json"
             profiler.export_chrome_trace(str(file))
             self.trace = file.read_bytes()
 
-    def write(self, path: Path, model: str, batch: int | None) -> None:
-        facts = self.watch.facts(batch, model, self._slowed_steps)
+    def write_trace(self, path: Path, model: str, batch: int | None) -> None:
+        """Writes the trace with its facts; raises an error if nothing was recorded."""
+        facts = self.watch.facts(batch, model, self._profiled_steps)
         if isinstance(facts, str):
             raise BadInput(f"nothing was recorded: {facts}; put the training loop inside the block")
         if self.trace is None:
@@ -335,7 +344,7 @@ class _Session:
 
 
 def save_trace(trace: bytes, facts: Facts, path: Path) -> None:
-    """Writes a trace with its facts atomically; compressed if the name ends in .gz."""
+    """Writes a trace with its facts to a file, gzip-compressed if the name ends in .gz."""
     head = msgspec.json.encode({KEY: facts})
     body = trace.lstrip()
     if not body.startswith(b"{"):

@@ -13,7 +13,7 @@ from planner.calibrate import compute, network
 from planner.calibrate.accelerator import merge_network, to_toml, write_hardware_file
 from planner.calibrate.compute import (
     ComputeCalibration,
-    _slowdowns,
+    _interpolate_slowdowns,
     _thread_counts,
     hardware_tables,
 )
@@ -79,8 +79,8 @@ def test_toml_round_trip() -> None:
 def test_threads_between_those_measured_are_interpolated() -> None:
     assert _thread_counts(3) == [1, 2, 3]
     assert _thread_counts(64)[-1] == 64
-    assert _slowdowns({1: 1.0, 3: 2.0}, 3) == (1.0, 1.5, 2.0)
-    assert _slowdowns({1: 1.0, 2: 0.9}, 2) == (1.0, 1.0)
+    assert _interpolate_slowdowns({1: 1.0, 3: 2.0}, 3) == (1.0, 1.5, 2.0)
+    assert _interpolate_slowdowns({1: 1.0, 2: 0.9}, 2) == (1.0, 1.0)
 
 
 def test_probe_over_loopback() -> None:

@@ -20,7 +20,7 @@ from planner.device.recorded.importers.tracing import TracedSteps
 from planner.device.recorded.recordings import computation_of
 from planner.device.recorded.rescale import seconds_by_kind
 from planner.errors import BadInput
-from planner.recorder.trace import check_version
+from planner.recorder.trace import check_torch_version
 from planner.simulator.step import DOWNLINK, UPLINK, WORKER, files
 
 
@@ -244,10 +244,10 @@ def test_older_torch_is_told_what_is_needed() -> None:
     with pytest.raises(
         BadInput, match=r"needs PyTorch 2.4 or later, and this is 1.13.1; update it, or profile"
     ):
-        check_version("1.13.1+cu117".partition("+")[0])
-    check_version("2.4.0")
-    check_version("2.13.0+cpu")
-    check_version("nightly")
+        check_torch_version("1.13.1+cu117".partition("+")[0])
+    check_torch_version("2.4.0")
+    check_torch_version("2.13.0+cpu")
+    check_torch_version("nightly")
 
 
 @pytest.mark.parametrize(

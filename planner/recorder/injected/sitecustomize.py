@@ -14,6 +14,7 @@ class _OptimizerImportHook:
     """An import finder that arms the recorder when torch.optim.optimizer is imported."""
 
     def find_spec(self, name, path=None, target=None):
+        """Finds torch.optim.optimizer with a loader that prepares the recording; None for other modules."""
         if name != "torch.optim.optimizer":
             return None
         sys.meta_path.remove(self)
@@ -22,28 +23,28 @@ class _OptimizerImportHook:
             return spec
         run = spec.loader.exec_module
 
-        def run_and_begin(module):
+        def exec_and_prepare(module):
             run(module)
             _record_from_first_optimizer()
 
-        spec.loader.exec_module = run_and_begin
+        spec.loader.exec_module = exec_and_prepare
         return spec
 
 
 def _record_from_first_optimizer():
-    """Makes the first optimizer start the recording; torch is fully imported by then."""
+    """Patches `Optimizer.__init__` so that creating the first optimizer starts the recording."""
     import torch.optim.optimizer as optimizers
 
     make = optimizers.Optimizer.__init__
 
-    def make_and_begin(self, *args, **kwargs):
+    def init_and_begin(self, *args, **kwargs):
         optimizers.Optimizer.__init__ = make
         from planner.recorder import begin_recording
 
         begin_recording()
         make(self, *args, **kwargs)
 
-    optimizers.Optimizer.__init__ = make_and_begin
+    optimizers.Optimizer.__init__ = init_and_begin
 
 
 if os.environ.get("PLANNER_RECORD_PATH"):
