@@ -225,11 +225,11 @@ READERS: dict[str, tuple[str, Callable[[Path, Launch], None]]] = {
 
 def verdict(target: Target, plan: Launch, folder: Path) -> str:
     """`reads`, `schema`, or the reason for refusing the plan; errors of readers are raised."""
-    if reason := target.refusal(plan):
+    if reason := target.unsupported_reason(plan):
         return f"refused: {reason}"
     package, read = READERS[target.name]
     path = folder / f"plan{target.suffixes[0]}"
-    path.write_text(target.text(plan))
+    path.write_text(target.render(plan))
     read(path, plan)
     return "reads" if package else "schema"
 

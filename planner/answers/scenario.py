@@ -35,7 +35,7 @@ def options_in(source: TomlSource, values: Mapping[str, Any]) -> dict[str, Any]:
     """Checks a file's values and returns them as options, with paths relative to the file."""
     import msgspec
 
-    from planner.files.regular_file import expand_path, looks_like_path
+    from planner.files.regular_file import expand_path, is_path_like
     from planner.files.tomlfile import LONGEST_OP_NAME, decode, find_faulty_name
     from planner.model.catalog import is_hub_name
 
@@ -53,12 +53,12 @@ def options_in(source: TomlSource, values: Mapping[str, Any]) -> dict[str, Any]:
     if "profile" in options:
         paths = [from_file(path) for path in profile_paths(options["profile"])]
         options["profile"] = paths if len(paths) > 1 else paths[0]
-    if looks_like_path(model := options.get("model", "")):
+    if is_path_like(model := options.get("model", "")):
         here = from_file(model)
         options["model"] = here if os.path.exists(here) or not is_hub_name(model) else model
     for name in {"hardware", "server_hardware"} & options.keys():
         options[name] = [
-            from_file(word) if looks_like_path(word) else word for word in parse_names(options[name])
+            from_file(word) if is_path_like(word) else word for word in parse_names(options[name])
         ]
     return options
 

@@ -7,7 +7,6 @@ whole or not at all.
 
 from __future__ import annotations
 
-import copy
 import os
 import time
 from collections.abc import Callable, Mapping
@@ -65,8 +64,8 @@ def write_hardware_file(path: Path, tables: Mapping[str, Any], head: str = MEASU
 
 
 def read_hardware_tables(path: Path) -> dict[str, Any]:
-    """Reads the tables of a hardware file, as a copy; raises BadInput if it defines no machine."""
-    tables = copy.deepcopy(read_toml(path).data)
+    """Reads the tables of a hardware file; raises BadInput if it defines no machine."""
+    tables = read_toml(path).data
     _machine_tables(tables)
     return tables
 

@@ -92,7 +92,8 @@ def measure(cache_bytes: int, counts: list[int]) -> None:
     inside = int(max(64, min(512, (cache_bytes / (2 * most) / 4) ** 0.5)))
     jobs: list[tuple[str, int, float, Callable[[int], Callable[[], object]]]] = []
     for threads in counts:
-        outside = _out_of_cache_side(cache_bytes, threads)
+        # the matrices of all threads take four times the cache
+        outside = int(max(1024, (4 * cache_bytes / 4 / threads) ** 0.5))
         jobs.append(("muladd", threads, 3.0 * inside**2, partial(_make_training_step, inside)))
         jobs.append(("muladd_out_of_cache", threads, 3.0 * outside**2, partial(_make_training_step, outside)))
     product = partial(_make_matrix_product, 256)
@@ -105,11 +106,6 @@ def measure(cache_bytes: int, counts: list[int]) -> None:
     for name, threads, operations, make_call in jobs:
         seconds = _seconds_per_threaded_call(make_call, threads) / operations
         print(json.dumps({"name": name, "threads": threads, "seconds": seconds}), flush=True)
-
-
-def _out_of_cache_side(cache_bytes: int, threads: int) -> int:
-    """Side of a square matrix so large that all threads' matrices take four times the cache."""
-    return int(max(1024, (4 * cache_bytes / 4 / threads) ** 0.5))
 
 
 if __name__ == "__main__":

@@ -63,6 +63,7 @@ def calibrate_compute(progress: Progress | None = None) -> ComputeCalibration:
     cache, counts = _cache_bytes(), _thread_counts(cores)
     seconds = _run_canonical_program(cache, counts, progress)
     most = counts[-1]
+    mhz, flags = _cpuinfo_value("cpu MHz"), _cpuinfo_value("flags").split()
 
     def slowdown_curve(name: str) -> tuple[float, ...]:
         return _interpolate_slowdowns(
@@ -72,8 +73,8 @@ def calibrate_compute(progress: Progress | None = None) -> ComputeCalibration:
     return ComputeCalibration(
         cpu=cpu_name(),
         cores=cores,
-        clock_ghz=_clock_ghz(),
-        flop_per_cycle=_flop_per_cycle(),
+        clock_ghz=round(float(mhz) / 1000, 3) if mhz else 2.0,
+        flop_per_cycle=next((flop for flag, flop in _FLOP_PER_CYCLE if flag in flags), 8.0),
         memory_gib=_memory_gib(),
         cache_bytes=cache,
         muladd_s=seconds["muladd", 1],
@@ -183,18 +184,6 @@ def _cpuinfo_value(key: str) -> str:
 def cpu_name() -> str:
     """Model name of this machine's CPU."""
     return _cpuinfo_value("model name") or platform.processor() or platform.machine()
-
-
-def _clock_ghz() -> float:
-    """Clock of the CPU in GHz; 2.0 if unknown."""
-    text = _cpuinfo_value("cpu MHz")
-    return round(float(text) / 1000, 3) if text else 2.0
-
-
-def _flop_per_cycle() -> float:
-    """Single-precision FLOP per cycle and core, by the widest vector instructions of the CPU."""
-    flags = _cpuinfo_value("flags").split()
-    return next((flops for flag, flops in _FLOP_PER_CYCLE if flag in flags), 8.0)
 
 
 def _memory_gib() -> float:

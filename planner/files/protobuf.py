@@ -80,6 +80,7 @@ def decode_text(data: bytes, start: int, end: int) -> str:
 
 
 def _parse_long_varint(data: bytes, at: int, end: int) -> tuple[int, int]:
+    """Decodes a varint at a position; returns its value and the position after it."""
     value = shift = 0
     for byte in data[at : at + 10]:
         value |= (byte & 0x7F) << shift

@@ -85,6 +85,7 @@ def read_bytes(path: Path | str, max_bytes: int = MAX_BYTES) -> bytes:
 
 
 def _read_gzip(unpacked: gzip.GzipFile, path: Path | str, max_bytes: int) -> bytes:
+    """Uncompresses up to `max_bytes`; raises BadInput for a gzip bomb."""
     packed_bytes = Path(path).stat().st_size
     chunks: list[bytes] = []
     total = 0
@@ -120,8 +121,7 @@ def write_file(path: Path | str, content: str | bytes) -> None:
 
 @contextmanager
 def open_for_replacement(path: Path | str) -> Iterator[IO[bytes]]:
-    """Opens a temporary file that is synced and renamed to `path` at the end. Interruptions and full disks
-    leave the old file as it was."""
+    """Opens a temporary file that replaces `path` once it is complete; after an error the old file stays."""
     target = Path(os.path.realpath(path))
     try:
         if target.exists() and not target.is_file():  # a pipe or a device has nothing to lose
@@ -130,7 +130,8 @@ def open_for_replacement(path: Path | str) -> Iterator[IO[bytes]]:
             with target.open("wb") as file:
                 yield file
             return
-        mode = target.stat().st_mode & 0o777 if target.exists() else 0o666 & ~_current_umask()
+        os.umask(umask := os.umask(0o022))
+        mode = target.stat().st_mode & 0o777 if target.exists() else 0o666 & ~umask
         handle, temporary = tempfile.mkstemp(prefix=f".{target.name}.", suffix=".tmp", dir=target.parent)
         try:
             with os.fdopen(handle, "wb") as file:
@@ -147,19 +148,14 @@ def open_for_replacement(path: Path | str) -> Iterator[IO[bytes]]:
         raise BadInput(f"cannot write {path}: {error.strerror or error}") from error
 
 
-def _current_umask() -> int:
-    mask = os.umask(0o022)
-    os.umask(mask)
-    return mask
-
-
 def home_folder() -> Path:
-    """Path of PLANNER_HOME, or of `planner` in the user's data folder; it need not exist."""
+    """Folder of planner's data: PLANNER_HOME, else `planner` in the user's data folder; it may not exist."""
     named, data = os.environ.get("PLANNER_HOME"), os.environ.get("XDG_DATA_HOME")
     return _expand_from_home(named) if named else _expand_from_home(data or "~/.local/share") / "planner"
 
 
 def _expand_from_home(path: str) -> Path:
+    """Expands `~` in a path, cached until HOME changes."""
     return _expand_cached(path, os.environ.get("HOME"))
 
 
@@ -173,18 +169,18 @@ _PACKAGE = Path(__file__).resolve().parents[1]
 
 
 def shipped_folder(kind: str) -> Path:
-    """Path of the catalog's `models`, `hardware` or `configs`, in an installed package or a checkout."""
+    """Folder of the shipped `models`, `hardware` or `configs`, in an installed package or a checkout."""
     inside = _PACKAGE / "catalog_data" / kind
     return inside if inside.is_dir() else _PACKAGE.parent / kind
 
 
 def user_folders() -> tuple[Path, ...]:
-    """The folders of PLANNER_PATH, in order."""
+    """Catalog folders that PLANNER_PATH lists, in order."""
     return tuple(
         _expand_from_home(part) for part in os.environ.get("PLANNER_PATH", "").split(os.pathsep) if part
     )
 
 
-def looks_like_path(name: str) -> bool:
+def is_path_like(name: str) -> bool:
     """Whether a name is written as a file path: it has a slash, or ends in .toml or .toml:NAME."""
     return name.endswith(".toml") or ".toml:" in name or "/" in name or os.sep in name

@@ -41,26 +41,17 @@ class TomlSource:
     data: dict[str, Any]
 
     def error(self, message: str, at: Sequence[Key] = ()) -> BadInput:
-        """Builds an error that names the file, the line and the key."""
-        line = line_of(self.text, at) if at else None
+        """Builds a BadInput whose message begins with the file, the line and the key."""
+        line = line_number(self.text, at) if at else None
         where = f"{self.path}:{line}" if line else str(self.path)
-        return BadInput(f"{where}: {dotted_path(at) + ': ' if at else ''}{message}")
+        names = (f"[{k}]" if isinstance(k, int) else f'."{k}"' if "." in k else f".{k}" for k in at)
+        key = "".join(names).lstrip(".")  # as layers[3].kernel or machines."p3.2xlarge".vcpus
+        return BadInput(f"{where}: {key + ': ' if at else ''}{message}")
 
 
 def read_toml(path: Path | str) -> TomlSource:
-    """Reads a TOML file; its values are shared by all readers and must not be changed."""
+    """Reads and parses a TOML file of limited size and nesting."""
     path = Path(path)
-    try:
-        status = path.stat()
-        return _read_version(path, status.st_size, status.st_mtime_ns)
-    except OSError as error:
-        raise BadInput(f"cannot read {path}: {error.strerror or error}") from error
-    except RecursionError as error:
-        raise BadInput(f"{path}: nested too deeply") from error
-
-
-def _read_version(path: Path, _size_bytes: int, _changed_ns: int) -> TomlSource:
-    """Parses a file; its size and time of change are arguments for the cache alone."""
     text = read_text(path)
     for line, words in enumerate(text.split("\n"), 1):
         # counting dots is a tenth of the work of looking for keys
@@ -75,10 +66,12 @@ def _read_version(path: Path, _size_bytes: int, _changed_ns: int) -> TomlSource:
         raise BadInput(f"{path}:{line}: not valid TOML: {what}") from error
     except ValueError as error:  # Python reads no more than 4,300 digits as one integer
         raise BadInput(f"{path}: an integer of more than 4,300 digits; TOML has 64 bits for one") from error
+    except RecursionError as error:
+        raise BadInput(f"{path}: nested too deeply") from error
 
 
 def decode(source: TomlSource, value: Any, kind: type[T], at: Sequence[Key] = ()) -> T:
-    """Converts the value at a key of a file to a type; raises `BadInput` with file, line and key."""
+    """Converts a TOML value to a type; raises BadInput with file, line and key."""
     try:
         return convert(value, kind)
     except msgspec.ValidationError as error:
@@ -86,7 +79,9 @@ def decode(source: TomlSource, value: Any, kind: type[T], at: Sequence[Key] = ()
         inner = _resolve_placeholders(value, kind, inner)
         path = [*at, *inner]
         if unknown := re.fullmatch(r"Object contains unknown field `(.*)`", message):
-            known = _keys_at(kind, inner)
+            structs = [t for t in _types_at(kind, inner) if isinstance(t, type)]
+            structs = [t for t in structs if issubclass(t, msgspec.Struct)]
+            known = [field.encode_name for struct in structs for field in msgspec.structs.fields(struct)]
             near = difflib.get_close_matches(unknown[1], known, n=1)
             hint = f"did you mean {near[0]!r}? " if near else ""
             message = f"unknown key; {hint}allowed: {', '.join(known)}"
@@ -95,17 +90,13 @@ def decode(source: TomlSource, value: Any, kind: type[T], at: Sequence[Key] = ()
             message = f"the key {missing[1]!r} is missing"
         elif message.startswith("Invalid enum value"):
             value = message.removeprefix("Invalid enum value ")
-            message = f"{value} is not known; allowed: {', '.join(_choices_at(kind, inner))}"
+            literals = [t for t in _types_at(kind, inner) if typing.get_origin(t) is typing.Literal]
+            choices = [str(choice) for literal in literals for choice in typing.get_args(literal)]
+            message = f"{value} is not known; allowed: {', '.join(choices)}"
         else:
             message = message.replace("`", "")
             message = message[0].lower() + message[1:]
         raise source.error(message, path) from error
-
-
-def dotted_path(at: Sequence[Key]) -> str:
-    """Formats a path of keys as `layers[3].kernel` or `machines."p3.2xlarge".vcpus`."""
-    names = (f"[{key}]" if isinstance(key, int) else f'."{key}"' if "." in key else f".{key}" for key in at)
-    return "".join(names).lstrip(".")
 
 
 def _split_error(message: str) -> tuple[str, list[Key]]:
@@ -130,6 +121,7 @@ def _resolve_placeholders(value: Any, kind: Any, path: list[Key]) -> list[Key]:
 
 
 def _can_convert(value: Any, kinds: Sequence[Any]) -> bool:
+    """Whether a value converts to one of several types."""
     any_of: Any = typing.Union[tuple(kinds)] if kinds else Any  # noqa: UP007
     try:
         convert(value, any_of)
@@ -139,7 +131,7 @@ def _can_convert(value: Any, kinds: Sequence[Any]) -> bool:
 
 
 def _types_at(kind: Any, path: Sequence[Key]) -> list[Any]:
-    """The possible types of the value at a path inside a type."""
+    """Types that a value at a key path inside a type may have."""
     if isinstance(kind, types.UnionType) or typing.get_origin(kind) is typing.Union:
         return [found for option in typing.get_args(kind) for found in _types_at(option, path)]
     if typing.get_origin(kind) is typing.Annotated:
@@ -153,18 +145,6 @@ def _types_at(kind: Any, path: Sequence[Key]) -> list[Any]:
     return _types_at(arguments[-1 if typing.get_origin(kind) is dict else 0], path[1:]) if arguments else []
 
 
-def _keys_at(kind: Any, path: Sequence[Key]) -> list[str]:
-    """The keys that structs at a path inside a type may have."""
-    structs = [t for t in _types_at(kind, path) if isinstance(t, type) and issubclass(t, msgspec.Struct)]
-    return [field.encode_name for struct in structs for field in msgspec.structs.fields(struct)]
-
-
-def _choices_at(kind: Any, path: Sequence[Key]) -> list[str]:
-    """The allowed values of literal types at a path inside a type."""
-    result = _types_at(kind, path)
-    return [str(v) for t in result if typing.get_origin(t) is typing.Literal for v in typing.get_args(t)]
-
-
 _NAME = r'(?:[\w\-]+|"[^"\n]*"|\'[^\'\n]*\')'
 _LONG_KEY = re.compile(rf"{_NAME}(?:[ \t]*\.[ \t]*{_NAME}){{{MOST_KEY_PARTS}}}")
 _HEADER = re.compile(rf"^[ \t]*(\[\[?)[ \t]*({_NAME}(?:\.{_NAME})*)[ \t]*\]\]?[ \t]*(?:#.*)?$", re.MULTILINE)
@@ -174,7 +154,7 @@ _TOKEN = re.compile(
 )
 
 
-def line_of(text: str, at: Sequence[Key]) -> int | None:
+def line_number(text: str, at: Sequence[Key]) -> int | None:
     """Line number of a key or of the nearest enclosing table or array; None if there is none."""
     start, end, rest, seen = 0, len(text), list(at), 0
     counts: dict[str, int] = {}
@@ -196,7 +176,7 @@ def line_of(text: str, at: Sequence[Key]) -> int | None:
 
 
 def _value_position(text: str, start: int, end: int, path: Sequence[Key]) -> int | None:
-    """Text position of the key or item at `path` between `start` and `end`; None if it is absent."""
+    """Character position of the key or item at `path` between two positions; None if absent."""
     tokens = [m for m in _TOKEN.finditer(text, start, end) if not m[0].startswith("#")]
     result, at, closed = None, 0, len(tokens)
     for key in path:
@@ -289,14 +269,14 @@ def name_fault(text: str, longest: int = LONGEST_NAME) -> str:
 
 
 def check_name(text: str, place: str, longest: int = LONGEST_NAME) -> str:
-    """Returns a name; raises an error that begins with `place` if it is invalid."""
+    """Returns a valid name unchanged; raises BadInput, prefixed by `place`, for an invalid one."""
     if fault := name_fault(text, longest):
         raise BadInput(f"{place}: {fault}")
     return text
 
 
 def check_names(names: Iterable[str], place: str, longest: int = LONGEST_NAME) -> None:
-    """Raises an error that begins with `place` if one of several names is invalid."""
+    """Raises BadInput, prefixed by `place`, if any of the names is invalid."""
     for name in names:
         check_name(name, place, longest)
 
@@ -304,7 +284,7 @@ def check_names(names: Iterable[str], place: str, longest: int = LONGEST_NAME) -
 def find_faulty_name(
     value: Any, prose: frozenset[str], longest: int = LONGEST_NAME
 ) -> tuple[list[str | int], str] | None:
-    """Path and fault of the first invalid name in nested tables; texts under `prose` are skipped."""
+    """Path and fault of the first invalid name in nested tables, without texts under `prose` keys."""
     if isinstance(value, str):
         return ([], fault) if (fault := name_fault(value, longest)) else None
     if isinstance(value, Mapping):

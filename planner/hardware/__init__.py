@@ -318,12 +318,12 @@ class Market:
 
 def machines_from_files(words: Iterable[str]) -> tuple[Hardware, ...]:
     """Machines from the hardware files among `words`; two different ones of one name are refused."""
-    from planner.files.regular_file import looks_like_path
+    from planner.files.regular_file import is_path_like
     from planner.hardware.catalog import load_hardware
 
     own: dict[str, Hardware] = {}
     for word in ",".join(words).split(","):
-        if not looks_like_path(word):
+        if not is_path_like(word):
             continue
         machine = load_hardware(word.strip())
         if own.setdefault(machine.name, machine) != machine:

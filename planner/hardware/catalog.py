@@ -20,7 +20,7 @@ from importlib.resources import files
 from pathlib import Path
 
 from planner.errors import BadInput, unknown_name
-from planner.files.regular_file import expand_path, home_folder, looks_like_path, shipped_folder, user_folders
+from planner.files.regular_file import expand_path, home_folder, is_path_like, shipped_folder, user_folders
 from planner.files.tomlfile import read_toml
 from planner.hardware import Device, Hardware
 from planner.hardware.build import build_machine, with_usual_fabric
@@ -57,7 +57,7 @@ def own_hardware_names() -> frozenset[str]:
 def load_hardware(name: str) -> Hardware:
     """Load a machine by name or file: `p3.2xlarge`, `./mine.toml`, or `./mine.toml:big` of several."""
     file, _, wanted = name.partition(".toml:")
-    if wanted or looks_like_path(name):
+    if wanted or is_path_like(name):
         return _load_from_file(expand_path(file + ".toml" if wanted else name), wanted)
     names = _known_names()
     key = names.aliases.get(name, name)
@@ -124,7 +124,7 @@ def match_hardware(patterns: str | Iterable[str]) -> tuple[Hardware, ...]:
 
 def _match_pattern(pattern: str) -> Iterable[Hardware]:
     names = _known_names()
-    if any(sign in pattern for sign in "*?[") and not looks_like_path(pattern):
+    if any(sign in pattern for sign in "*?[") and not is_path_like(pattern):
         matching = [name for name in names.files if fnmatchcase(name.lower(), pattern.lower())]
         if not matching:
             families = ", ".join(sorted(set(names.families.values())))

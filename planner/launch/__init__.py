@@ -39,7 +39,7 @@ TARGETS: tuple[Target, ...] = (
 
 
 def target_for(path: str | PurePath) -> Target:
-    """Returns the launch format whose file ending matches a path; the longest ending wins."""
+    """Returns the launch format that a path's file ending selects; the longest ending wins."""
     name = PurePath(path).name.lower()
     fitting = [
         (len(suffix), target) for target in TARGETS for suffix in target.suffixes if name.endswith(suffix)
@@ -51,11 +51,11 @@ def target_for(path: str | PurePath) -> Target:
 
 
 def export_text(path: str | PurePath, launch: Launch) -> str:
-    """Text of the launch file that belongs at a path; raises an error if its format cannot express it."""
+    """Text of the launch file in the format of a path; raises BadInput if the format cannot express it."""
     target = target_for(path)
-    if refusal := target.refusal(launch):
-        others = [other.suffixes[0] for other in TARGETS if not other.refusal(launch)]
+    if refusal := target.unsupported_reason(launch):
+        others = [other.suffixes[0] for other in TARGETS if not other.unsupported_reason(launch)]
         if isinstance(target, FrameworkTarget) and others:
             refusal += f"; endings that can say this plan: {', '.join(others)}"
         raise BadInput(f"--export {PurePath(path).name}: {refusal}")
-    return target.text(launch)
+    return target.render(launch)

@@ -57,7 +57,7 @@ class Recipe:
 
     @property
     def is_bf16(self) -> bool:
-        """Whether the configuration says bf16: the plan trains in bf16 or fp8."""
+        """Whether the launch file says bf16, as it does for plans in bf16 and in fp8."""
         return self.precision in {"bf16", "fp8"}
 
 
@@ -99,7 +99,7 @@ class Target(ABC):
     suffixes: ClassVar[tuple[str, ...]]  # of the files it writes, the longest match decides
     usage: ClassVar[str]  # how to use the file, in a sentence
 
-    def refusal(self, launch: Launch) -> str:
+    def unsupported_reason(self, launch: Launch) -> str:
         """Explains why the format cannot express a launch; empty string if it can."""
         if launch.parameter_servers:
             return (
@@ -109,24 +109,24 @@ class Target(ABC):
         return ""
 
     @abstractmethod
-    def text(self, launch: Launch) -> str:
+    def render(self, launch: Launch) -> str:
         """Text of the launch file."""
 
     @abstractmethod
-    def notes(self, launch: Launch) -> Iterator[str]:
+    def plan_comments(self, launch: Launch) -> Iterator[str]:
         """Yields comments about the plan for the top of the file."""
 
-    def head(self, launch: Launch) -> str:
-        """Comment lines for the top of the file: usage, the launch's comments and notes."""
+    def header_comments(self, launch: Launch) -> str:
+        """Comment lines for the top of the file: how to use it, and remarks about the plan."""
         start = f"{launch.name} on {launch.machines} x {launch.machine}: {self.usage}"
-        return comment_lines([start, *launch.comments, *self.notes(launch)])
+        return comment_lines([start, *launch.comments, *self.plan_comments(launch)])
 
 
 class ScriptTarget(Target):
     """A file that starts a training script on equal ranks, with the variables of accelerate."""
 
-    def notes(self, launch: Launch) -> Iterator[str]:
-        """Yields comments that state the plan, for scripts that do not read accelerate's variables."""
+    def plan_comments(self, launch: Launch) -> Iterator[str]:
+        """Yields comments that state the plan, for scripts that ignore accelerate's variables."""
         recipe = launch.recipe
         strategy = STRATEGIES.get(recipe.strategy, recipe.strategy)
         degrees = [f"{name} {value}" for name, value in recipe.mesh.items()]
@@ -154,9 +154,10 @@ class FrameworkTarget(Target):
     language_models_only: ClassVar[bool] = False
     runs_on_cpus: ClassVar[bool] = True
 
-    def refusal(self, launch: Launch) -> str:
+    def unsupported_reason(self, launch: Launch) -> str:
+        """Lists the plan's settings that the framework lacks; empty string if it has all."""
         recipe = launch.recipe
-        if reason := super().refusal(launch):
+        if reason := super().unsupported_reason(launch):
             return reason
         lacks = [f"{name} {value}" for name, value in recipe.mesh.items() if name not in self.axes]
         if recipe.strategy not in self.strategies:
@@ -171,15 +172,16 @@ class FrameworkTarget(Target):
             lacks.append("CPU machines")
         return f"{self.name} has no setting for {', '.join(lacks)}" if lacks else ""
 
-    def omitted(self, launch: Launch) -> Iterator[str]:
-        """Yields settings that the file cannot hold, each with the place where they belong."""
+    def omission_notes(self, launch: Launch) -> Iterator[str]:
+        """Yields a note per setting that the file cannot hold: the setting and where it belongs."""
         yield from omitted_settings(launch, self.sets)
         if launch.recipe.precision not in self.precisions:
             how = SET_PRECISION.get(launch.recipe.precision, "the script sets it")
             yield f"{launch.recipe.precision}; {how}"
 
-    def notes(self, launch: Launch) -> Iterator[str]:
-        yield from (f"Not in this file: {text}" for text in self.omitted(launch))
+    def plan_comments(self, launch: Launch) -> Iterator[str]:
+        """Yields a comment for each setting that is not in the file."""
+        yield from (f"Not in this file: {text}" for text in self.omission_notes(launch))
 
 
 SET_PRECISION = {
@@ -189,14 +191,14 @@ SET_PRECISION = {
 
 
 def accelerate_settings(recipe: Recipe) -> frozenset[str]:
-    """Keys of `omitted_settings` that accelerate's own settings cover."""
+    """Keys of settings that accelerate's configuration covers, as `omitted_settings` names them."""
     sharded = recipe.strategy in {"fsdp", "hsdp"} and not recipe.mesh
     held = {"processes", "offload optimizer", "offload parameters"}
     return frozenset(held | {"recompute"} if sharded else held)
 
 
 def omitted_settings(launch: Launch, held: Collection[str]) -> list[str]:
-    """Lists settings of a plan that are not in `held`, each with the place where it belongs."""
+    """Notes about a plan's settings whose keys are not in `held`, each with the place where it belongs."""
     recipe = launch.recipe
     notes = {
         "processes": f"processes; start {launch.processes_per_machine} on each of {launch.machines} machines",

@@ -25,7 +25,7 @@ def to_yaml(document: Mapping[str, Any]) -> str:
     return "".join(f"{line}\n" for line in _mapping_lines(document, 0))
 
 
-def shell_word(text: str) -> str:
+def quote_shell_word(text: str) -> str:
     """Quotes a text as one shell word; unprintable characters are escaped."""
     return shlex.quote(printable(text))
 
@@ -36,12 +36,14 @@ def dns_label(name: str) -> str:
 
 
 def _mapping_lines(values: Mapping[str, Any], depth: int) -> Iterator[str]:
+    """Yields the YAML lines of a mapping in block style, indented by `depth`."""
     for name, value in values.items():
         plain = _PLAIN_KEY.fullmatch(name) and name.lower() not in _YAML_WORDS
-        yield from _entry_lines(f"{'  ' * depth}{name if plain else _quote_text(name)}:", value, depth)
+        yield from _key_value_lines(f"{'  ' * depth}{name if plain else _quote_text(name)}:", value, depth)
 
 
-def _entry_lines(head: str, value: Any, depth: int) -> Iterator[str]:
+def _key_value_lines(head: str, value: Any, depth: int) -> Iterator[str]:
+    """Yields the YAML lines of one key and its value, in the shortest style that can hold it."""
     if isinstance(value, Mapping) and value:
         yield head
         yield from _mapping_lines(value, depth + 1)
@@ -59,7 +61,7 @@ def _entry_lines(head: str, value: Any, depth: int) -> Iterator[str]:
 
 
 def _can_be_block(text: str) -> bool:
-    """Whether a text can be written as a literal YAML block."""
+    """Whether a text can be written as a literal YAML block (`|`)."""
     lines = text.removesuffix("\n").split("\n")
     return (
         text.endswith("\n")
@@ -69,6 +71,7 @@ def _can_be_block(text: str) -> bool:
 
 
 def _flow_value(value: Any) -> str:
+    """Formats a value as YAML in flow style, on one line."""
     if isinstance(value, str):
         return _quote_text(value)
     if isinstance(value, list | tuple):

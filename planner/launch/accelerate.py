@@ -29,15 +29,15 @@ class Accelerate(FrameworkTarget):
 
     precisions: ClassVar[frozenset[str]] = frozenset({"fp32", "bf16", "fp16", "fp8"})
 
-    def omitted(self, launch: Launch) -> Iterator[str]:
+    def omission_notes(self, launch: Launch) -> Iterator[str]:
         yield from omitted_settings(launch, accelerate_settings(launch.recipe))
         if launch.recipe.precision == "tf32":
             yield f"tf32; {SET_PRECISION['tf32']}"
         if launch.recipe.on_cpu and launch.processes > 1:
             yield "CPUs; set ACCELERATE_USE_CPU=true, as the launcher keeps use_cpu from its processes"
 
-    def text(self, launch: Launch) -> str:
-        return self.head(launch) + to_yaml(accelerate_config(launch))
+    def render(self, launch: Launch) -> str:
+        return self.header_comments(launch) + to_yaml(accelerate_config(launch))
 
 
 def accelerate_config(launch: Launch) -> dict[str, Any]:
@@ -84,7 +84,7 @@ def accelerate_config(launch: Launch) -> dict[str, Any]:
     return document
 
 
-def environment(launch: Launch) -> dict[str, str]:
+def accelerate_environment(launch: Launch) -> dict[str, str]:
     """Environment variables that `accelerate launch` would set for its processes. Strategies beside tensor or
     pipeline parallelism, or unknown to accelerate, are left to the script."""
     recipe = launch.recipe
@@ -114,6 +114,7 @@ def environment(launch: Launch) -> dict[str, str]:
 
 
 def _distributed_type(launch: Launch) -> str:
+    """Value of accelerate's `distributed_type` for a launch."""
     strategy = launch.recipe.strategy
     offloads = not {"optimizer", "parameters"}.isdisjoint(launch.recipe.offload)
     if strategy in {"zero1", "zero2"} or (offloads and strategy != "hsdp"):

@@ -25,13 +25,13 @@ class Axolotl(FrameworkTarget):
     language_models_only: ClassVar[bool] = True
     runs_on_cpus: ClassVar[bool] = False
 
-    def omitted(self, launch: Launch) -> Iterator[str]:
-        yield from super().omitted(launch)
+    def omission_notes(self, launch: Launch) -> Iterator[str]:
+        yield from super().omission_notes(launch)
         yield from unresolved_settings(launch.recipe, KNOWN)
         if launch.recipe.strategy in {"zero1", "zero2"}:
             yield "DeepSpeed's own file; `axolotl fetch deepspeed_configs` writes it"
 
-    def text(self, launch: Launch) -> str:
+    def render(self, launch: Launch) -> str:
         recipe = launch.recipe
         document: dict[str, Any] = {
             "base_model": recipe.checkpoint or recipe.model,
@@ -64,10 +64,11 @@ class Axolotl(FrameworkTarget):
         if recipe.strategy == "hsdp":
             document["dp_replicate_size"] = launch.machines
             document["dp_shard_size"] = launch.processes_per_machine
-        return self.head(launch) + to_yaml(document | _adapter_settings(recipe))
+        return self.header_comments(launch) + to_yaml(document | _adapter_settings(recipe))
 
 
 def _adapter_settings(recipe: Recipe) -> dict[str, Any]:
+    """LoRA and quantization settings under axolotl's keys; empty for full fine-tuning."""
     if recipe.method == "full":
         return {}
     rank = recipe.rank or 16

@@ -23,10 +23,12 @@ class DeepSpeed(FrameworkTarget):
 
     sets: ClassVar[frozenset[str]] = frozenset({"batch", "offload optimizer", "offload parameters"})
 
-    def text(self, launch: Launch) -> str:
+    def render(self, launch: Launch) -> str:
         recipe = launch.recipe
         document: dict[str, Any] = {
-            "_comment": [printable(line.removeprefix("# ")) for line in self.head(launch).splitlines()],
+            "_comment": [
+                printable(line.removeprefix("# ")) for line in self.header_comments(launch).splitlines()
+            ],
             "train_micro_batch_size_per_gpu": recipe.micro_batch,
             "gradient_accumulation_steps": recipe.accumulate,
             "train_batch_size": recipe.micro_batch * recipe.accumulate * launch.processes,

@@ -6,7 +6,7 @@ from typing import Any, ClassVar
 
 from planner.launch._base import Launch, ScriptTarget
 from planner.launch._text import dns_label, to_yaml
-from planner.launch.accelerate import environment
+from planner.launch.accelerate import accelerate_environment
 
 
 class Kubernetes(ScriptTarget):
@@ -16,12 +16,12 @@ class Kubernetes(ScriptTarget):
         "start it with `kubectl apply -f FILE` where Kubeflow Trainer v2 and nodes of this kind are"
     )
 
-    def text(self, launch: Launch) -> str:
+    def render(self, launch: Launch) -> str:
         trainer: dict[str, Any] = {
             "numNodes": launch.machines,
             "numProcPerNode": launch.processes_per_machine,
             "command": ["torchrun", "train.py"],
-            "env": [{"name": name, "value": value} for name, value in environment(launch).items()],
+            "env": [{"name": name, "value": value} for name, value in accelerate_environment(launch).items()],
         }
         if not launch.recipe.on_cpu:
             limits = {"nvidia.com/gpu": str(launch.processes_per_machine)}
@@ -32,4 +32,4 @@ class Kubernetes(ScriptTarget):
             "metadata": {"name": dns_label(launch.name)},
             "spec": {"runtimeRef": {"name": "torch-distributed"}, "trainer": trainer},
         }
-        return self.head(launch) + to_yaml(document)
+        return self.header_comments(launch) + to_yaml(document)

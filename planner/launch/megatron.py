@@ -33,7 +33,7 @@ class Megatron(TorchRunArguments):
     language_models_only: ClassVar[bool] = True
     runs_on_cpus: ClassVar[bool] = False
 
-    def text(self, launch: Launch) -> str:
+    def render(self, launch: Launch) -> str:
         recipe = launch.recipe
         arguments = [
             *(text.format(recipe.mesh.get(name, 1)) for name, text in DEGREES.items()),

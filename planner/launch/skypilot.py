@@ -6,7 +6,7 @@ from typing import ClassVar
 
 from planner.launch._base import Launch, ScriptTarget
 from planner.launch._text import to_yaml
-from planner.launch.accelerate import environment
+from planner.launch.accelerate import accelerate_environment
 
 # Providers that SkyPilot's task schema names (0.14); others it cannot rent.
 PROVIDERS = frozenset({"aws", "gcp", "azure", "lambda", "oci", "runpod", "nebius", "verda", "vast"})
@@ -17,16 +17,16 @@ class SkyPilot(ScriptTarget):
     suffixes: ClassVar[tuple[str, ...]] = (".sky.yaml", ".sky.yml", ".yaml", ".yml")
     usage: ClassVar[str] = "start it with `sky launch FILE`"
 
-    def refusal(self, launch: Launch) -> str:
+    def unsupported_reason(self, launch: Launch) -> str:
         if launch.provider not in PROVIDERS:
             what = f"{launch.machine} of {launch.provider}" if launch.provider else launch.machine
             return (
                 f"SkyPilot cannot rent {what}; write a torchrun script (FILE.sh) or a "
                 "Kubernetes manifest (FILE.k8s.yaml) instead"
             )
-        return super().refusal(launch)
+        return super().unsupported_reason(launch)
 
-    def text(self, launch: Launch) -> str:
+    def render(self, launch: Launch) -> str:
         region = f"/{launch.region}" if launch.region and launch.region != "any" else ""
         document = {
             "name": launch.name,
@@ -38,7 +38,7 @@ class SkyPilot(ScriptTarget):
                 # `best` turns EFA, GPUDirect-TCPX or InfiniBand on where the machine has it
                 "network_tier": "best" if launch.fast_network else "standard",
             },
-            "envs": environment(launch),
+            "envs": accelerate_environment(launch),
             "workdir": ".",
             "run": (
                 "torchrun --nnodes=$SKYPILOT_NUM_NODES \\\n"
@@ -48,4 +48,4 @@ class SkyPilot(ScriptTarget):
                 "  --master_port=8008 train.py\n"
             ),
         }
-        return self.head(launch) + to_yaml(document)
+        return self.header_comments(launch) + to_yaml(document)

@@ -6,7 +6,7 @@ from math import prod
 from typing import ClassVar
 
 from planner.launch._base import NAMES, Launch
-from planner.launch._text import shell_word
+from planner.launch._text import quote_shell_word
 from planner.launch.torchrun import TorchRunArguments
 
 RECOMPUTE = {"none": "none", "attention": "selective", "per-op": "selective", "full": "full"}
@@ -23,7 +23,7 @@ class TorchTitan(TorchRunArguments):
     language_models_only: ClassVar[bool] = True
     runs_on_cpus: ClassVar[bool] = False
 
-    def text(self, launch: Launch) -> str:
+    def render(self, launch: Launch) -> str:
         recipe = launch.recipe
         degrees = {name: recipe.mesh.get(name, 1) for name in ("tensor", "pipeline")}
         replicas = launch.processes // prod(degrees.values())
@@ -52,14 +52,12 @@ class TorchTitan(TorchRunArguments):
         program = "-m torchtitan.train"
         for option, value in (("module", module), ("config", config)):
             wanted = f"torchtitan's {option} of {recipe.model}"
-            known = shell_word(value) if value else f'"${{{option.upper()}:?{_shell_safe(wanted)}}}"'
+            wanted = "".join(
+                char for char in wanted if char.isalnum() or char in " .-_"
+            )  # inside "${NAME:?}"
+            known = quote_shell_word(value) if value else f'"${{{option.upper()}:?{wanted}}}"'
             program += f" --{option} {known}"
         arguments = [f"--parallelism.{name}={value}" for name, value in parallelism.items()]
         arguments += [f"--training.{name}={value}" for name, value in training.items()]
         recompute = f"activation-checkpoint:{RECOMPUTE[recipe.recompute]}"
         return self.program_script(launch, program, [*arguments, *more, recompute])
-
-
-def _shell_safe(text: str) -> str:
-    """Removes characters with a meaning inside a shell's "${NAME:?text}"."""
-    return "".join(char for char in text if char.isalnum() or char in " .-_")

@@ -23,9 +23,9 @@ class TorchTune(FrameworkTarget):
     )
     language_models_only: ClassVar[bool] = True
 
-    def refusal(self, launch: Launch) -> str:
+    def unsupported_reason(self, launch: Launch) -> str:
         recipe = launch.recipe
-        if reason := super().refusal(launch):
+        if reason := super().unsupported_reason(launch):
             return reason
         if recipe.model not in NAMES["torchtune"]:
             return f"torchtune has no builder that is known here for {recipe.model}"
@@ -33,15 +33,15 @@ class TorchTune(FrameworkTarget):
             return f"torchtune has no setting for base weights in {recipe.base}"
         return ""
 
-    def omitted(self, launch: Launch) -> Iterator[str]:
+    def omission_notes(self, launch: Launch) -> Iterator[str]:
         recipe = launch.recipe
-        yield from super().omitted(launch)
+        yield from super().omission_notes(launch)
         if recipe.strategy == "ddp":
             yield "DDP; its distributed recipes shard with FSDP, with more communication and less memory"
         if recipe.optimizer is not None and recipe.optimizer not in OPTIMIZERS:
             yield f"the optimizer, {recipe.optimizer}; AdamW is used"
 
-    def text(self, launch: Launch) -> str:
+    def render(self, launch: Launch) -> str:
         recipe = launch.recipe
         family, builder, kind, last = NAMES["torchtune"][recipe.model]
         folder = recipe.checkpoint.rpartition("/")[2] or recipe.model
@@ -106,11 +106,8 @@ class TorchTune(FrameworkTarget):
         }
         if recipe.strategy == "zero2":
             document["fsdp_reshard_after_forward"] = False
-        return self.head(launch) + comment_lines([_start_command(launch)]) + to_yaml(document)
-
-
-def _start_command(launch: Launch) -> str:
-    where = "single_device" if launch.processes == 1 else "distributed"
-    what = "full_finetune" if launch.recipe.method == "full" else "lora_finetune"
-    ranks = f"--nnodes {launch.machines} --nproc_per_node {launch.processes_per_machine} "
-    return f"tune run {'' if launch.processes == 1 else ranks}{what}_{where} --config FILE"
+        program = "full_finetune" if recipe.method == "full" else "lora_finetune"
+        ranks = f"--nnodes {launch.machines} --nproc_per_node {launch.processes_per_machine}"
+        start = f"{program}_single_device" if launch.processes == 1 else f"{ranks} {program}_distributed"
+        command = comment_lines([f"tune run {start} --config FILE"])
+        return self.header_comments(launch) + command + to_yaml(document)

@@ -29,7 +29,7 @@ class Trl(FrameworkTarget):
     language_models_only: ClassVar[bool] = True
     runs_on_cpus: ClassVar[bool] = False
 
-    def text(self, launch: Launch) -> str:
+    def render(self, launch: Launch) -> str:
         recipe = launch.recipe
         document: dict[str, Any] = {
             "accelerate_config": DISTRIBUTED[recipe.strategy],
@@ -50,15 +50,15 @@ class Trl(FrameworkTarget):
         }
         if recipe.optimizer in OPTIMIZERS:
             document["optim"] = OPTIMIZERS[recipe.optimizer]
-        return self.head(launch) + to_yaml(document | _adapter_settings(recipe))
+        return self.header_comments(launch) + to_yaml(document | _adapter_settings(recipe))
 
-    def omitted(self, launch: Launch) -> Iterator[str]:
-        yield from super().omitted(launch)
+    def omission_notes(self, launch: Launch) -> Iterator[str]:
+        yield from super().omission_notes(launch)
         yield from unresolved_settings(launch.recipe, OPTIMIZERS)
 
 
 def unresolved_settings(recipe: Recipe, optimizers: Mapping[str, str]) -> Iterator[str]:
-    """Yields settings that a fine-tuning configuration needs and the plan does not name."""
+    """Yields notes about settings that fine-tuning needs and the plan leaves open."""
     if recipe.optimizer is not None and recipe.optimizer not in optimizers:
         yield f"the optimizer, {recipe.optimizer}; the default one is used"
     if not recipe.checkpoint:
@@ -68,6 +68,7 @@ def unresolved_settings(recipe: Recipe, optimizers: Mapping[str, str]) -> Iterat
 
 
 def _adapter_settings(recipe: Recipe) -> dict[str, Any]:
+    """LoRA and quantization settings under TRL's keys; empty for full fine-tuning."""
     if recipe.method == "full":
         return {}
     quantized: dict[str, dict[str, Any]] = {

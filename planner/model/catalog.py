@@ -14,7 +14,7 @@ from importlib.resources import files
 from pathlib import Path
 
 from planner.errors import BadInput, unknown_name
-from planner.files.regular_file import expand_path, looks_like_path, read_text, shipped_folder, user_folders
+from planner.files.regular_file import expand_path, is_path_like, read_text, shipped_folder, user_folders
 from planner.files.tomlfile import read_toml
 from planner.memoize import memoize
 from planner.model import Model
@@ -78,7 +78,7 @@ def load_model(name_or_path: str | Path) -> Model:
     name = str(name_or_path)
     if not isinstance(name_or_path, Path) and is_hub_name(name):
         path = model_paths().get(catalog_name(name)) or hub_config(name)
-    elif isinstance(name_or_path, Path) or looks_like_path(name) or name.endswith(IMPORTED):
+    elif isinstance(name_or_path, Path) or is_path_like(name) or name.endswith(IMPORTED):
         path = expand_path(name)
         if not path.exists():
             raise BadInput(f"there is no model file {name}; a bare name such as vgg11 reads the catalog")

@@ -316,11 +316,6 @@ class _Session:
         if self.trace is None:
             self.profiler.step()
 
-    @property
-    def _profiled_steps(self) -> range:
-        """Indices of the steps that the profiler slows down; it writes its trace in the last one."""
-        return range(UNTRACED_STEPS, UNTRACED_STEPS + WARMUP_STEPS + self.wanted + 1)
-
     def _store_trace(self, profiler: Any) -> None:
         """Callback of the profiler: keeps its finished trace in memory and removes the module hooks."""
         self.watch.remove_module_hooks()
@@ -331,7 +326,9 @@ class _Session:
 
     def write_trace(self, path: Path, model: str, batch: int | None) -> None:
         """Writes the trace with its facts; raises an error if nothing was recorded."""
-        facts = self.watch.facts(batch, model, self._profiled_steps)
+        # slowed by the profiler, which writes its trace in the last one
+        profiled = range(UNTRACED_STEPS, UNTRACED_STEPS + WARMUP_STEPS + self.wanted + 1)
+        facts = self.watch.facts(batch, model, profiled)
         if isinstance(facts, str):
             raise BadInput(f"nothing was recorded: {facts}; put the training loop inside the block")
         if self.trace is None:

@@ -166,10 +166,10 @@ def _convert_to_samples(model: Model, epochs: float | None, tokens: float | None
 
 def _model_name(model: str) -> str:
     """The model's name; read from the file if a path is given."""
-    from planner.files.regular_file import looks_like_path
+    from planner.files.regular_file import is_path_like
     from planner.model.catalog import load_model
 
-    return load_model(model).name if looks_like_path(model) else model
+    return load_model(model).name if is_path_like(model) else model
 
 
 def flag_of(name: str) -> str:

@@ -8,7 +8,7 @@ import msgspec
 import pytest
 
 from planner.errors import BadInput
-from planner.files.tomlfile import decode, line_of, read_toml
+from planner.files.tomlfile import decode, line_number, read_toml
 
 CHECKOUT = Path(__file__).parents[2]
 TEXT = """\
@@ -48,17 +48,17 @@ y = 2
         (["absent"], None),
     ],
 )
-def test_line_of(at, line):
-    assert line_of(TEXT, at) == line
+def test_line_number(at, line):
+    assert line_number(TEXT, at) == line
 
 
 @pytest.mark.parametrize("path", sorted((CHECKOUT / "models").glob("*.toml")), ids=lambda path: path.stem)
-def test_line_of_every_layer_of_the_catalog(path):
+def test_line_number_every_layer_of_the_catalog(path):
     source = read_toml(path)
     lines = source.text.splitlines()
     if "config" in source.data:  # a network of a family is described by settings instead of layers
         for key, value in source.data["config"].items():
-            line = lines[line_of(source.text, ["config", key]) - 1]
+            line = lines[line_number(source.text, ["config", key]) - 1]
             assert tomllib.loads(line) == {key: value}
         return
     lists = {("layers",): source.data["layers"]}
@@ -67,7 +67,7 @@ def test_line_of_every_layer_of_the_catalog(path):
     for at, items in lists.items():
         for index, item in enumerate(items):
             key = next(iter(item))
-            line = lines[line_of(source.text, [*at, index, key]) - 1]
+            line = lines[line_number(source.text, [*at, index, key]) - 1]
             assert f"{key} = " in line
             if not isinstance(item[key], list | bool):
                 assert str(item[key]) in line.replace("_", "") or str(item[key]) in line

@@ -491,7 +491,7 @@ def run_script(script: str, folder: Path) -> dict[str, Any]:
 
 def parsed(target: Any, given: Launch, folder: Path) -> Any:
     """A launch file as what reads it sees it."""
-    text = target.text(given)
+    text = target.render(given)
     assert all(line.isprintable() for line in text.split("\n"))
     suffix = target.suffixes[0]
     if suffix.endswith(".json"):
@@ -527,9 +527,9 @@ def assert_same_shape(plain: Any, given: Any, payload: str) -> None:
 @pytest.mark.parametrize("field", LAUNCH_FIELDS)
 def test_launch_files_keep_their_shape(target: Any, field: str, tmp_path: Path) -> None:
     plain = launch(field, WORD)
-    if target.refusal(plain):  # a network that it does not know: of any name
+    if target.unsupported_reason(plain):  # a network that it does not know: of any name
         assert field == "model"
-        assert all(target.refusal(launch(field, payload)) for payload in PAYLOADS)
+        assert all(target.unsupported_reason(launch(field, payload)) for payload in PAYLOADS)
         return
     expected = parsed(target, plain, tmp_path)
     for payload in PAYLOADS:
@@ -662,7 +662,7 @@ def outputs_of(answer: Simulation, folder: Path) -> dict[str, Any]:
     out["timeline"] = [shape_of(event) for event in events]
     launch = launch_of(answer.scored, answer.request)
     for target in TARGETS:
-        if not target.refusal(launch):
+        if not target.unsupported_reason(launch):
             out[target.name] = shape_of(parsed(target, launch, folder))
     return out
 

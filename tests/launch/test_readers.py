@@ -14,7 +14,7 @@ import pytest
 
 from planner.errors import BadInput
 from planner.launch import TARGETS, Launch, Recipe, export_text, target_for
-from planner.launch.accelerate import environment
+from planner.launch.accelerate import accelerate_environment
 
 ROOT = Path(__file__).parents[2]
 sys.path.insert(0, str(ROOT / "benchmarks/robustness"))
@@ -173,7 +173,7 @@ def test_accelerate_and_torchrun_start_two_processes_on_cpus(tmp_path: Path) -> 
 def test_accelerate_reads_the_variables_of_scripts(plan: str, monkeypatch: pytest.MonkeyPatch) -> None:
     utils = pytest.importorskip("accelerate.utils")
     launch = exports.PLANS[plan]
-    for name, value in environment(launch).items():
+    for name, value in accelerate_environment(launch).items():
         monkeypatch.setenv(name, value)
     if "FSDP" in plan:
         monkeypatch.setenv("WORLD_SIZE", "16")
