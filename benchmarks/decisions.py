@@ -41,11 +41,10 @@ import numpy as np
 
 from planner.answers.compare import compare_for
 from planner.answers.jobs import within_limits
-from planner.answers.questions import simulation_for
+from planner.answers.questions import parse_request, simulation_for
 from planner.answers.recommend import recommend_for
 from planner.answers.results import Recommendation
 from planner.answers.saturation import saturation_for
-from planner.answers.scenario import parse_request
 from planner.errors import PlannerError
 from planner.parallel.plan import Plan
 from planner.search.cases import Cases

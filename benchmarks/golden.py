@@ -23,9 +23,9 @@ from typing import Any
 import numpy as np
 
 from planner.answers.compare import compare_for
+from planner.answers.questions import parse_request
 from planner.answers.recommend import recommend_for
 from planner.answers.saturation import saturation_for
-from planner.answers.scenario import parse_request
 from planner.search.cases import Cases
 from planner.search.request import Request, model_of
 from planner.search.simulations import Rung, Simulations

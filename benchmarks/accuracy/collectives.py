@@ -4,7 +4,7 @@ KIND]`.
 For every kind of link that has measured curves, the time that is estimated without any curve over the one
 that was measured, by size of the message: links inside a machine, and networks between machines. Nothing of
 the estimate is fitted to one curve; what libraries reach of a link at large messages is the mean of several
-(`planner.parallel.collectives.peers`).
+(`planner.parallel.collectives.libraries`).
 """
 
 from __future__ import annotations
@@ -19,8 +19,7 @@ from planner.hardware import Hardware, Market
 from planner.hardware.catalog import hardware_names, load_hardware
 from planner.hardware.collective_curves import Curves
 from planner.parallel.collectives import Kind
-from planner.parallel.collectives.libraries import Nccl
-from planner.parallel.collectives.peers import peers_of
+from planner.parallel.collectives.libraries import Nccl, peers_of
 from planner.parallel.data import Site, settings
 
 SIZES = tuple(float(1 << power) for power in (16, 20, 22, 24, 26, 28, 30))

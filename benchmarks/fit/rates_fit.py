@@ -48,7 +48,7 @@ from planner.device.rates import (
     matmul_flops,
 )
 from planner.device.rates.times import kernel_s, needs_conversion, smooth_max, update_bytes
-from planner.model.layers import KERNEL_KINDS
+from planner.model.layers.base import KERNEL_KINDS
 
 Array = npt.NDArray[np.float64]
 

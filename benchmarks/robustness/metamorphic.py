@@ -36,7 +36,7 @@ from planner.hardware import Hardware, Market
 from planner.parallel.data import EXCHANGES
 from planner.parallel.plan import Plan
 from planner.search.cases import Cases
-from planner.search.limits import MIN_MARGINAL_EFFICIENCY, Objective
+from planner.search.flag_values import MIN_MARGINAL_EFFICIENCY, Objective
 from planner.search.rank import TIED_SCORE, Contenders
 from planner.search.request import Request, model_of
 from planner.search.scored import ScoredPlan

@@ -85,7 +85,7 @@ def _hardware(path: Path) -> Any:
 
 
 def _config(path: Path) -> Any:
-    from planner.answers.scenario import parse_request, read_scenario
+    from planner.answers.questions import parse_request, read_scenario
 
     return parse_request(**read_scenario(path))
 

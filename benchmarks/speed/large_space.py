@@ -16,9 +16,8 @@ import time
 from collections.abc import Callable
 from typing import TypeVar
 
-from planner.answers.questions import one_plan
+from planner.answers.questions import one_plan, parse_request
 from planner.answers.recommend import recommend_for
-from planner.answers.scenario import parse_request
 from planner.search.cases import Cases
 from planner.search.field import candidate_machines
 from planner.search.request import model_of

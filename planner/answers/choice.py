@@ -24,7 +24,7 @@ from planner.note import Progress
 from planner.parallel.data import EXCHANGES, Tier
 from planner.parallel.plan import Plan
 from planner.search.feasibility import has_machines
-from planner.search.limits import MOST_WORKERS
+from planner.search.flag_values import MOST_WORKERS
 from planner.search.objectives import Contest, discounts
 from planner.search.race import Evaluate, Floats, Outcome, front
 from planner.search.rank import Candidate, Contenders, rank

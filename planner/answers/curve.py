@@ -21,7 +21,7 @@ from planner.parallel.data import EXCHANGES, Tier
 from planner.parallel.data.fsdp import memory_saving_variants
 from planner.parallel.plan import Plan
 from planner.search.cases import Cases
-from planner.search.limits import MOST_WORKERS
+from planner.search.flag_values import MOST_WORKERS
 from planner.search.request import Request
 from planner.search.scored import ScoredPlan
 from planner.search.simulations import Simulations, half_width

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from dataclasses import asdict, dataclass
 from typing import Any
 
-from planner.answers.scenario import parse_request
+from planner.answers.questions import parse_request
 from planner.device.memory import usable_bytes
 from planner.errors import BadInput
 from planner.hardware import Hardware

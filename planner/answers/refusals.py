@@ -27,7 +27,7 @@ from planner.search.sizes import allowed_strategies
 from planner.search.space import Space
 
 if TYPE_CHECKING:
-    from planner.search.limits import Objective
+    from planner.search.flag_values import Objective
     from planner.search.scored import ScoredPlan
 
 SHORT_MINUTES = 180  # below which a deadline is said in minutes

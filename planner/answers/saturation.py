@@ -39,7 +39,7 @@ from planner.model import Model
 from planner.note import Progress, ignore_progress
 from planner.parallel.plan import Plan
 from planner.search.cases import Cases
-from planner.search.limits import MOST_WORKERS, check_size
+from planner.search.flag_values import MOST_WORKERS, check_size
 from planner.search.machines import owned_machines
 from planner.search.measured import load
 from planner.search.request import Request, model_of

@@ -14,7 +14,7 @@ from typing import Any
 from planner.calibrate.accelerator import Progress, measured_source, own_machine_tables
 from planner.device.rates.times import FITTED_KINDS, FULLY_CONNECTED
 from planner.errors import PlannerError
-from planner.model.layers import workload
+from planner.model.layers.base import MEMORY
 
 _ONE_THREAD = dict.fromkeys(
     ("OPENBLAS_NUM_THREADS", "OMP_NUM_THREADS", "MKL_NUM_THREADS", "BLIS_NUM_THREADS"), "1"
@@ -134,7 +134,7 @@ def hardware_tables(
     rates = {
         **dict.fromkeys(FITTED_KINDS, measured.cores / measured.matrix_s),
         FULLY_CONNECTED: measured.cores / measured.matrix_out_of_cache_s,
-        workload.MEMORY: measured.copy_bytes_per_s,
+        MEMORY: measured.copy_bytes_per_s,
     }
     kernels = {f"{name}-cpu": {"rates": rates, "overhead_s": 2e-5, **source}}
     return {**own_machine_tables(name, machine, device, source, usd_per_hour), "kernels": kernels}

@@ -187,7 +187,7 @@ class Given:
 
     def request(self) -> Request:
         """The request that the flags and the scenario file describe."""
-        from planner.answers.scenario import merge_options, parse_request
+        from planner.answers.questions import merge_options, parse_request
 
         return parse_request(**merge_options(self.options, self.config))
 

@@ -35,7 +35,8 @@ import numpy.typing as npt
 from planner.errors import BadInput
 from planner.memoize import memoize
 from planner.model import Layer, Model
-from planner.model.layers import Kept, is_input, kind_of, layer_activations, layers_with_gradient, saves_input
+from planner.model.layers import is_input, kind_of, layer_activations, layers_with_gradient, saves_input
+from planner.model.layers.base import Kept
 
 Flags = npt.NDArray[np.bool_]
 Recompute = Literal["none", "attention", "per-op", "full"]

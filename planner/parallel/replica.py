@@ -29,7 +29,7 @@ from planner.memoize import memoize
 from planner.model import Model
 from planner.parallel._base import Axis, Communication
 from planner.parallel.collectives import Kind, Library, Peers
-from planner.parallel.collectives.peers import peers_of
+from planner.parallel.collectives.libraries import peers_of
 from planner.parallel.data import settings
 from planner.parallel.data.joint import JITTER_SPAN_S, slowest_factor, usual_sigma
 from planner.parallel.mesh import Mesh, axis_group, crosses_machines

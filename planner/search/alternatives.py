@@ -22,7 +22,7 @@ from planner.parallel.data.fsdp import memory_saving_variants
 from planner.parallel.mesh import meshes
 from planner.parallel.plan import Plan
 from planner.search.feasibility import host_bytes, largest_batch, peak_memory
-from planner.search.limits import MOST_WORKERS
+from planner.search.flag_values import MOST_WORKERS
 from planner.units import format_bytes
 
 Rates = Callable[[Sequence[Plan]], Sequence[float]]  # samples per second, at most

@@ -20,7 +20,7 @@ import numpy as np
 
 from planner.parallel.data import EXCHANGES, Exchange, Tier
 from planner.parallel.plan import Plan
-from planner.search.limits import Objective
+from planner.search.flag_values import Objective
 from planner.search.race import ALL_RUNGS, Evaluate, Floats, Goal, Outcome, race
 from planner.search.rank import LEAST_GAIN, NEGLIGIBLE_COST, worth_per_sample
 from planner.search.request import Request, model_of

@@ -32,7 +32,7 @@ from statistics import NormalDist
 import numpy as np
 import numpy.typing as npt
 
-from planner.search.limits import CONFIDENCE, MIN_MARGINAL_EFFICIENCY, Objective
+from planner.search.flag_values import CONFIDENCE, MIN_MARGINAL_EFFICIENCY, Objective
 
 Floats = npt.NDArray[np.float64]
 

@@ -27,8 +27,8 @@ from planner.hardware import Hardware, Market, Network, machines_from_files
 from planner.hardware.prices.cost import RESTART_S, SpotTerms
 from planner.parallel.data import EXCHANGES as STRATEGIES
 from planner.parallel.mesh import axis_help, degree_flags, flag_names
-from planner.search import kinds
-from planner.search.limits import (
+from planner.search import flag_values
+from planner.search.flag_values import (
     CONFIDENCE,
     MIN_MARGINAL_EFFICIENCY,
     Objective,
@@ -74,7 +74,7 @@ class Request:
     )
     profile: Profile | None = flag(
         JOB,
-        kinds.PROFILES,
+        flag_values.PROFILES,
         "Recorded training steps to use instead of predicted ones, e.g. a.json.gz,b.json.gz.",
         fields=("profile", "more_profiles"),
         metavar="FILES",
@@ -82,7 +82,7 @@ class Request:
     more_profiles: tuple[Profile, ...] = ()  # of the same loop and device, at other batches
     batches: tuple[int, ...] | Literal["auto"] | None = flag(
         JOB,
-        kinds.BATCHES,
+        flag_values.BATCHES,
         "Micro-batch: samples per worker and pass, e.g. 32, 32,64 or auto.",
         name="batch",
         spellings=("-b", "--micro-batch"),
@@ -112,7 +112,9 @@ class Request:
         metavar="NAME",
     )
     input: str | float | None = flag(
-        JOB, kinds.INPUT, "Input of image models: jpeg (default), dali, none or images/s per vCPU, e.g. 150."
+        JOB,
+        flag_values.INPUT,
+        "Input of image models: jpeg (default), dali, none or images/s per vCPU, e.g. 150.",
     )
     epochs: InitVar[float | None] = flag(
         JOB, NUMBER, "Length of the job in passes over the training set, e.g. 90.", positive=True
@@ -124,7 +126,7 @@ class Request:
     )
     gpu: str | None = flag(
         MACHINES,
-        kinds.JOINED,
+        flag_values.JOINED,
         "Machines with this device: H100, H100:8 (eight) or 'A100,L4'.",
         metavar="DEVICE",
     )
@@ -166,7 +168,7 @@ class Request:
     )
     network: Network | None = flag(
         MACHINES,
-        kinds.NETWORK,
+        flag_values.NETWORK,
         "NIC bandwidth, baseline (hours) or burst (minutes), and transport, tcp or rdma: 'burst,tcp'.",
         fields=("network", "rdma"),
     )
@@ -233,7 +235,7 @@ class Request:
     )
     exchanges: tuple[tuple[str, Mapping[str, str]], ...] | None = flag(
         PARALLELISM,
-        kinds.EXCHANGES,
+        flag_values.EXCHANGES,
         f"Data parallelism: {STRATEGIES.words} or all; options as ddp:bucket_bytes=4194304.",
         name="exchange",
     )
@@ -246,13 +248,13 @@ class Request:
     )
     placements: tuple[str, ...] | None = flag(
         SERVERS,
-        kinds.PLACEMENTS,
+        flag_values.PLACEMENTS,
         "Assignment of tensors to servers: greedy, best_fit, mxnet, p3 or all.",
         name="placement",
     )
     policies: tuple[str, ...] | None = flag(
         SERVERS,
-        kinds.POLICIES,
+        flag_values.POLICIES,
         "Order of transfers on a link: multiplexed, fifo, tic, tac, p3, bytescheduler, prophet or all.",
         name="policy",
     )

@@ -38,7 +38,7 @@ from planner.hardware import Hardware, Market, Network
 from planner.memoize import get_or_make_on
 from planner.model import BYTES_PER_ELEMENT
 from planner.parallel.collectives import Kind
-from planner.parallel.collectives.peers import peers_of
+from planner.parallel.collectives.libraries import peers_of
 from planner.parallel.data import settings
 from planner.parallel.plan import Site, flow_limit_bytes_per_s, host_cores, network_figure
 from planner.servers.synthesis import server_step

@@ -32,7 +32,7 @@ from planner.model.catalog import load_model
 from planner.note import Progress, ignore_progress
 from planner.parallel.data import EXCHANGES
 from planner.parallel.plan import flow_limit_bytes_per_s, network_figure
-from planner.search.limits import check_size
+from planner.search.flag_values import check_size
 from planner.servers import option
 from planner.servers.ordering import STRATEGIES, Setting, strategy
 from planner.servers.ordering.graph import pipeline_step, transfer_priorities

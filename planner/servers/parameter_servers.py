@@ -18,7 +18,7 @@ from planner.hardware import Hardware
 from planner.model import Model
 from planner.note import Note, Topic
 from planner.parallel._base import Asked, Axis, AxisFlag, Divisible
-from planner.parallel.collectives.peers import link_notes
+from planner.parallel.collectives.libraries import link_notes
 from planner.parallel.data import ChangeKind, Exchange, Job, Labels, Rented, Variant, settings, with_choices
 from planner.parallel.plan import Site
 from planner.search.request import SERVER_WORDS

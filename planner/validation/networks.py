@@ -20,7 +20,7 @@ from planner.hardware import Device
 from planner.memoize import memoize
 from planner.model import AttentionShape, Layer, Model, Tensor
 from planner.model.catalog import catalog_name, load_model, model_paths, normalize_name
-from planner.model.layers import kind_name
+from planner.model.layers.base import kind_name
 from planner.model.layers.elementwise import BatchNorm
 from planner.model.layers.products import Linear
 from planner.model.layers.sequences import Attention, Embedding, Positions

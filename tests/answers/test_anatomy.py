@@ -10,8 +10,7 @@ import jsonschema
 import pytest
 
 from planner.answers.anatomy import recomputed_macs
-from planner.answers.questions import Simulation, simulation_for
-from planner.answers.scenario import parse_request
+from planner.answers.questions import Simulation, parse_request, simulation_for
 from planner.model.catalog import load_model
 from planner.report.page import page_of
 from planner.search.cases import Cases

@@ -7,8 +7,7 @@ import pytest
 import planner
 from planner.answers.fit import fit_for
 from planner.answers.jobs import training_of
-from planner.answers.questions import simulation_for
-from planner.answers.scenario import parse_request
+from planner.answers.questions import parse_request, simulation_for
 from planner.errors import BadInput
 from planner.hardware.catalog import load_hardware
 from planner.report.memory import fit_page

@@ -6,8 +6,7 @@ import pytest
 
 import planner
 from planner.answers.launching import launch_of
-from planner.answers.questions import simulation_for
-from planner.answers.scenario import parse_request
+from planner.answers.questions import parse_request, simulation_for
 from planner.errors import BadInput, Infeasible
 from planner.report.assumed import notes_of
 from planner.report.page import page_of

@@ -5,8 +5,8 @@ import pytest
 
 import planner
 from planner.answers.choice import choose
+from planner.answers.questions import parse_request
 from planner.answers.recommend import recommend_for
-from planner.answers.scenario import parse_request
 from planner.errors import BadInput, Infeasible
 from planner.hardware.catalog import load_hardware
 from planner.model.catalog import load_model

@@ -7,10 +7,9 @@ from typing import Any
 
 import pytest
 
-from planner.answers.questions import simulation_for
+from planner.answers.questions import parse_request, simulation_for
 from planner.answers.recommend import recommend_for
 from planner.answers.remedies import MOST_NAMED, remedies
-from planner.answers.scenario import parse_request
 from planner.errors import Infeasible, PlannerError
 from planner.search.sizes import dividing_batches
 

@@ -7,9 +7,8 @@ import pytest
 
 import planner
 from planner.answers.curve import doublings, turns_of
-from planner.answers.questions import one_plan, simulation_for
+from planner.answers.questions import one_plan, parse_request, simulation_for
 from planner.answers.saturation import _advised_server_count, gain, saturation_for
-from planner.answers.scenario import parse_request
 from planner.errors import BadInput, Infeasible
 from planner.report.assumed import notes_of
 from planner.report.page import page_of

@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from planner import flags
-from planner.answers.scenario import merge_options, parse_request
+from planner.answers.questions import merge_options, parse_request
 from planner.answers.sweep import read_sweep
 from planner.errors import BadInput
 from planner.flags import COUNTS, Flag, FlagSection, duration_s, parse_counts, register

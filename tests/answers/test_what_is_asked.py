@@ -10,9 +10,8 @@ import pytest
 from typer.testing import CliRunner
 
 import planner
-from planner.answers.questions import one_plan, simulation_for
+from planner.answers.questions import one_plan, parse_request, simulation_for
 from planner.answers.recommend import recommend_for
-from planner.answers.scenario import parse_request
 from planner.answers.sweep import sweep
 from planner.cli._app import app
 from planner.errors import BadInput, Infeasible

@@ -19,7 +19,8 @@ from planner.errors import BadInput, Infeasible
 from planner.hardware.catalog import load_hardware
 from planner.model import Model, chain_of, methods
 from planner.model.catalog import load_model
-from planner.model.layers import Kept, layers_with_gradient, workloads
+from planner.model.layers import layers_with_gradient, workloads
+from planner.model.layers.base import Kept
 from planner.model.methods import METHODS, apply_training, method_settings
 from planner.parallel.data.fsdp import Sharded
 from planner.parallel.data.units import Unit

@@ -26,7 +26,7 @@ from planner.errors import BadInput
 from planner.hardware import Device
 from planner.model import Layer, Model, Tensor
 from planner.model.catalog import load_model
-from planner.model.layers import Kept
+from planner.model.layers.base import Kept
 
 GIB = 2**30
 PUBLISHED = list(csv.DictReader((Path(__file__).parents[1] / "data/hardware/published_batches.csv").open()))

@@ -6,7 +6,7 @@ import os
 import msgspec
 import pytest
 
-from planner.answers.scenario import read_scenario
+from planner.answers.questions import read_scenario
 from planner.answers.sweep import read_sweep
 from planner.cli import _app
 from planner.errors import BadInput

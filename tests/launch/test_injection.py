@@ -25,8 +25,7 @@ import planner
 from planner.answers.answer_files import chosen_plan
 from planner.answers.launching import launch_of
 from planner.answers.measured_speed import measured_speed
-from planner.answers.questions import Simulation
-from planner.answers.scenario import parse_request, read_scenario
+from planner.answers.questions import Simulation, parse_request, read_scenario
 from planner.answers.timeline import timeline_of
 from planner.calibrate.accelerator import to_toml
 from planner.device.recorded import open_profile

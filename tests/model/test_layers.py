@@ -11,7 +11,8 @@ from hypothesis import strategies as st
 
 from planner.model import AttentionShape, Experts, Layer, Tensor
 from planner.model.catalog import load_model, model_names
-from planner.model.layers import KINDS, kernel_kind, layer_activations, layer_workload, score_pairs, workloads
+from planner.model.layers import KINDS, kernel_kind, layer_activations, layer_workload, workloads
+from planner.model.layers.sequences import score_pairs
 
 sys.path.insert(0, str(Path(__file__).parents[2] / "benchmarks/fit"))
 DATA = Path(__file__).parents[1] / "data" / "models"

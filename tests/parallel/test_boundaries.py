@@ -15,8 +15,7 @@ from planner.model.catalog import load_model
 from planner.parallel import pipeline
 from planner.parallel._base import Asked
 from planner.parallel.collectives import Level, Peers
-from planner.parallel.collectives.libraries import Gloo
-from planner.parallel.collectives.peers import PCIE_SHARE, peers_of
+from planner.parallel.collectives.libraries import PCIE_SHARE, Gloo, peers_of
 from planner.parallel.data import Site, settings
 from planner.parallel.data.ddp import AllReduce
 from planner.parallel.data.units import units_of

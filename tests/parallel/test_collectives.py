@@ -16,8 +16,7 @@ from planner.parallel.collectives import (
     ring_hops,
     tree_hops,
 )
-from planner.parallel.collectives.libraries import CHUNK_BYTES, Gloo, Nccl
-from planner.parallel.collectives.peers import peers_of
+from planner.parallel.collectives.libraries import CHUNK_BYTES, Gloo, Nccl, peers_of
 from planner.parallel.data import Site
 
 MIB = 2**20

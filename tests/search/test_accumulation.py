@@ -5,7 +5,7 @@ from dataclasses import replace
 import pytest
 
 import planner
-from planner.answers.scenario import parse_request
+from planner.answers.questions import parse_request
 from planner.parallel.plan import Plan
 from planner.search.feasibility import Feasibility
 from planner.search.request import model_of

@@ -19,11 +19,11 @@ from planner.model.catalog import load_model
 from planner.parallel.data import EXCHANGES, Site
 from planner.parallel.data.ddp import AllReduce
 from planner.parallel.plan import Plan
-from planner.search import field, limits, measured, objectives
+from planner.search import field, flag_values, measured, objectives
 from planner.search.cases import Cases, input_samples_per_s
 from planner.search.feasibility import Exclusion, Feasibility, exclusion, has_machines
 from planner.search.field import _Single
-from planner.search.limits import check_size
+from planner.search.flag_values import check_size
 from planner.search.machines import owned_machines
 from planner.search.objectives import staleness_discount
 from planner.search.race import race
@@ -149,7 +149,7 @@ def test_check_size_takes_so_many_workers_servers_and_links(workers: int, server
         return
     with pytest.raises(BadInput, match="simulated"):
         check_size(workers, servers)
-    assert limits.MOST_PAIRS == 4096 * 32
+    assert flag_values.MOST_PAIRS == 4096 * 32
 
 
 @pytest.mark.parametrize(("fp16", "precision"), [(4.0, "fp16"), (3.99, "fp32")])

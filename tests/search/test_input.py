@@ -7,9 +7,8 @@ from typing import Any
 
 import pytest
 
-from planner.answers.questions import Simulation, simulation_for
+from planner.answers.questions import Simulation, parse_request, simulation_for
 from planner.answers.recommend import recommend_for
-from planner.answers.scenario import parse_request
 from planner.device.input import INPUT, LOADER_PROCESSES
 from planner.device.rates import constants
 from planner.errors import BadInput

@@ -7,9 +7,8 @@ from typing import Any
 
 import pytest
 
-from planner.answers.questions import simulation_for
+from planner.answers.questions import parse_request, simulation_for
 from planner.answers.recommend import recommend_for
-from planner.answers.scenario import parse_request
 from planner.device.precision import BF16
 from planner.errors import BadInput, Infeasible
 from planner.flags import token_count

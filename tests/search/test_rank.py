@@ -10,9 +10,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from planner.answers.scenario import parse_request
+from planner.answers.questions import parse_request
 from planner.errors import BadInput
-from planner.search.limits import MIN_MARGINAL_EFFICIENCY, Objective
+from planner.search.flag_values import MIN_MARGINAL_EFFICIENCY, Objective
 from planner.search.rank import (
     LEAST_GAIN,
     NEGLIGIBLE_COST,

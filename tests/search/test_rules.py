@@ -12,9 +12,8 @@ from planner.answers.advise import SHOWN, _best_of_each_kind, next_changes
 from planner.answers.choice import choose
 from planner.answers.curve import worker_counts
 from planner.answers.jobs import Training, within_limits
-from planner.answers.questions import simulation_for
+from planner.answers.questions import parse_request, simulation_for
 from planner.answers.results import Change, Recommendation
-from planner.answers.scenario import parse_request
 from planner.hardware.catalog import load_hardware
 from planner.parallel.plan import Plan
 from planner.report.assumed import notes_of

@@ -8,12 +8,12 @@ import pytest
 
 import planner
 from planner.answers.launching import launch_of
+from planner.answers.questions import parse_request
 from planner.answers.recommend import recommend_for
-from planner.answers.scenario import parse_request
 from planner.hardware import Fabric
 from planner.hardware.catalog import load_hardware
 from planner.model.catalog import load_model
-from planner.parallel.collectives.peers import _fabric_rate
+from planner.parallel.collectives.libraries import _fabric_rate
 from planner.parallel.data.ddp import AllReduce
 from planner.parallel.mesh import Mesh
 from planner.parallel.plan import Plan

@@ -9,9 +9,8 @@ import numpy as np
 import pytest
 
 from planner.answers.choice import choose
-from planner.answers.questions import simulation_for
+from planner.answers.questions import parse_request, simulation_for
 from planner.answers.recommend import recommend_for
-from planner.answers.scenario import parse_request
 from planner.errors import BadInput, Infeasible
 from planner.model.catalog import load_model
 from planner.parallel.mesh import Mesh

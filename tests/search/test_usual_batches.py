@@ -4,10 +4,9 @@ from dataclasses import replace
 
 import pytest
 
-from planner.answers.questions import one_plan, recommend, simulation_for
+from planner.answers.questions import one_plan, parse_request, recommend, simulation_for
 from planner.answers.recommend import recommend_for
 from planner.answers.refine import same_step_plans
-from planner.answers.scenario import parse_request
 from planner.errors import PlannerError
 from planner.model.catalog import load_model
 from planner.report.assumed import notes_of

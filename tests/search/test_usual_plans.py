@@ -8,13 +8,11 @@ from pathlib import Path
 import pytest
 
 import planner
-from planner.answers.questions import one_plan, simulation_for
-from planner.answers.scenario import parse_request
+from planner.answers.questions import one_plan, parse_request, simulation_for
 from planner.errors import BadInput
 from planner.hardware.catalog import load_hardware
 from planner.note import Reason, Verb
-from planner.parallel.collectives.libraries import Gloo
-from planner.parallel.collectives.peers import peers_of
+from planner.parallel.collectives.libraries import Gloo, peers_of
 from planner.parallel.data.ddp import AllReduce
 from planner.parallel.plan import Plan
 from planner.report.assumed import notes_of

@@ -14,8 +14,7 @@ from planner.hardware import Market
 from planner.hardware.catalog import load_hardware
 from planner.model import Model
 from planner.model.catalog import load_model
-from planner.parallel.collectives.libraries import Nccl
-from planner.parallel.collectives.peers import peers_of
+from planner.parallel.collectives.libraries import Nccl, peers_of
 from planner.parallel.data import Job, Site
 from planner.search.request import Request
 from planner.search.sizes import strategy_settings

@@ -29,7 +29,8 @@ from planner.files.tomlfile import convert
 from planner.hardware import Device
 from planner.memoize import memoize
 from planner.model import Model
-from planner.model.layers import KERNEL_KINDS, Matmul, Pass, workload, workloads
+from planner.model.layers import base, workloads
+from planner.model.layers.base import KERNEL_KINDS, Matmul, Pass
 
 Array = npt.NDArray[np.float64]
 Ints = npt.NDArray[np.int64]
@@ -38,9 +39,9 @@ Network = Literal["cnn", "transformer", "other"]
 
 _PLACE = {kind: place for place, kind in enumerate(KERNEL_KINDS)}
 MATMUL, ATTENTION, EXPERTS, MEMORY = (
-    _PLACE[kind] for kind in (workload.MATMUL, workload.ATTENTION, workload.EXPERTS, workload.MEMORY)
+    _PLACE[kind] for kind in (base.MATMUL, base.ATTENTION, base.EXPERTS, base.MEMORY)
 )
-CONVOLUTIONS = tuple(range(_PLACE[workload.CONV1X1], MEMORY))
+CONVOLUTIONS = tuple(range(_PLACE[base.CONV1X1], MEMORY))
 
 
 @dataclass(frozen=True, eq=False)

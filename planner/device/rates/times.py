@@ -48,7 +48,8 @@ from planner.errors import BadInput, unknown_name
 from planner.hardware import Device, KernelRates
 from planner.memoize import memoize
 from planner.model import Model
-from planner.model.layers import KERNEL_KINDS, workload
+from planner.model.layers import base
+from planner.model.layers.base import KERNEL_KINDS
 
 Input = Literal["dali", "files", "synthetic"]
 INPUTS: tuple[Input, ...] = get_args(Input)
@@ -56,17 +57,17 @@ DEFAULT_FRAMEWORK = "pytorch"
 FULLY_CONNECTED = "fc"
 # Kinds of a hardware file's rates, and which stands in for each kind of kernels; None: its traffic alone.
 FITTED_KEYS: dict[str, str | None] = {
-    workload.MATMUL: FULLY_CONNECTED,
-    workload.ATTENTION: FULLY_CONNECTED,
-    workload.EXPERTS: FULLY_CONNECTED,
-    workload.CONV1X1: workload.CONV1X1,
-    workload.CONV3X3: workload.CONV3X3,
-    workload.CONV: workload.CONV,
-    workload.GROUPED: workload.CONV3X3,
-    workload.DEPTHWISE: None,
-    workload.MEMORY: None,
+    base.MATMUL: FULLY_CONNECTED,
+    base.ATTENTION: FULLY_CONNECTED,
+    base.EXPERTS: FULLY_CONNECTED,
+    base.CONV1X1: base.CONV1X1,
+    base.CONV3X3: base.CONV3X3,
+    base.CONV: base.CONV,
+    base.GROUPED: base.CONV3X3,
+    base.DEPTHWISE: None,
+    base.MEMORY: None,
 }
-FITTED_KINDS = (workload.CONV1X1, workload.CONV3X3, workload.CONV, FULLY_CONNECTED, workload.MEMORY)
+FITTED_KINDS = (base.CONV1X1, base.CONV3X3, base.CONV, FULLY_CONNECTED, base.MEMORY)
 GRADIENT_SLOWDOWN = 1.2
 LEAST_MOVED = 0.3  # of a kernel's traffic, however large the cache: writes, and what others have evicted
 HOST_SHARPNESS = 8  # of the maximum of host and device, as both take turns at waiting
@@ -198,7 +199,7 @@ def fitted_rates(kernels: KernelRates, *, training: bool = True) -> RateRow:
     flops = [2 * kernels.rates[key] if (key := FITTED_KEYS[kind]) else np.inf for kind in KERNEL_KINDS]
     return RateRow(
         flops=np.array(flops),
-        bytes_per_s=kernels.rates[workload.MEMORY],
+        bytes_per_s=kernels.rates[base.MEMORY],
         element_bytes=FP32.activation_bytes,
         fixed_s=kernels.overhead_s,
         update_bytes=update_bytes(FP32, "sgd") if training else 0.0,

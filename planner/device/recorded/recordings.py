@@ -31,7 +31,7 @@ from planner.device.recorded.rescale import (
 from planner.errors import BadInput
 from planner.hardware import Device, Hardware
 from planner.hardware.catalog import find_device
-from planner.model.layers import KERNEL_KINDS
+from planner.model.layers.base import KERNEL_KINDS
 from planner.simulator.step import DOWNLINK, HOST, PS, UPLINK, WORKER, OpRole, Profile
 
 if TYPE_CHECKING:

@@ -33,7 +33,7 @@ from planner.errors import BadInput
 from planner.files.tomlfile import convert
 from planner.hardware import Device
 from planner.memoize import memoize
-from planner.model.layers import KERNEL_KINDS
+from planner.model.layers.base import KERNEL_KINDS
 from planner.simulator.step import PS, WORKER, Profile
 from planner.simulator.step.recorded import INPUT, OVERHEAD, OpPart, Recorded, host_time_share
 

@@ -9,22 +9,23 @@ import numpy as np
 
 from planner.device.recorded.rescale import seconds_by_kind
 from planner.hardware.catalog import find_device
-from planner.model.layers import KERNEL_KINDS, workload
+from planner.model.layers import base
+from planner.model.layers.base import KERNEL_KINDS
 from planner.simulator.step import UPLINK, Profile
 from planner.simulator.step.recorded import HOST, INPUT, OVERHEAD, Exposed, Facts, Recorded
 
 OPTIMIZER, COMMUNICATION = "optimizer", "communication"
 ORDER = (*KERNEL_KINDS, OVERHEAD, HOST, INPUT, OPTIMIZER, COMMUNICATION)
 MEANING = {
-    workload.MATMUL: "products of linear layers",
-    workload.ATTENTION: "scores and values of attention",
-    workload.EXPERTS: "products of mixtures of experts",
-    workload.CONV1X1: "convolutions 1x1",
-    workload.CONV3X3: "convolutions 3x3 and 5x5, stride 1",
-    workload.CONV: "other convolutions",
-    workload.GROUPED: "grouped convolutions",
-    workload.DEPTHWISE: "depthwise convolutions",
-    workload.MEMORY: "moves data: norms, activations, sums, copies",
+    base.MATMUL: "products of linear layers",
+    base.ATTENTION: "scores and values of attention",
+    base.EXPERTS: "products of mixtures of experts",
+    base.CONV1X1: "convolutions 1x1",
+    base.CONV3X3: "convolutions 3x3 and 5x5, stride 1",
+    base.CONV: "other convolutions",
+    base.GROUPED: "grouped convolutions",
+    base.DEPTHWISE: "depthwise convolutions",
+    base.MEMORY: "moves data: norms, activations, sums, copies",
     OVERHEAD: "too short to do anything: calls and small kernels",
     HOST: "between ops: Python, launching",
     INPUT: "before the first op of the network, and the loop's own",

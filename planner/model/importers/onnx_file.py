@@ -22,7 +22,7 @@ from planner.model.importers.graph import (
     without_batch,
 )
 from planner.model.importers.onnx_shapes import infer_shapes
-from planner.model.layers import Kind
+from planner.model.layers.base import Kind
 from planner.model.layers.elementwise import Add, AvgPool, BatchNorm, GlobalPool, LayerNorm, MaxPool, Multiply
 from planner.model.layers.products import Product
 

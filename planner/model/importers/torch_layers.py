@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from planner.model.importers.graph import Held, OperatorGraph, Shape, Value, channels_last, without_batch
-from planner.model.layers import Kind
+from planner.model.layers.base import Kind
 from planner.model.layers.elementwise import (
     Add,
     AvgPool,

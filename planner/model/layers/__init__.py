@@ -15,36 +15,14 @@ from dataclasses import replace
 from planner.memoize import memoize
 from planner.model import Layer, Model
 from planner.model.layers import elementwise, experts, products, sequences, views
-from planner.model.layers.base import Kind, LayerShard, ShapeMisfit, kind_name, tensor_shards, weight_elements
-from planner.model.layers.workload import KERNEL_KINDS, Kept, KernelKind, Matmul, Pass, Workload, score_pairs
-
-__all__ = [
-    "FILE_KINDS",
-    "KERNEL_KINDS",
-    "KINDS",
-    "LOSSES",
-    "Kept",
-    "KernelKind",
-    "Kind",
-    "LayerShard",
-    "Matmul",
-    "Pass",
-    "ShapeMisfit",
-    "Workload",
-    "is_input",
-    "kernel_kind",
-    "kind_name",
-    "kind_of",
-    "layer_activations",
-    "layer_workload",
-    "layers_with_gradient",
-    "saves_input",
-    "score_pairs",
-    "tensor_shards",
-    "trains_weights",
-    "with_loss",
-    "workloads",
-]
+from planner.model.layers.base import (
+    Kept,
+    KernelKind,
+    Kind,
+    Workload,
+    kind_name,
+    weight_elements,
+)
 
 # Implementations of the cross-entropy loss, by what its gradient costs in memory.
 LOSSES: dict[str, type[Kind]] = {

@@ -9,7 +9,9 @@ all layers of the kind; methods derive the rest:
 - `saved(layer, ...)`: activations kept for the backward pass beside inputs and outputs;
 - `shard(layer, ...)`: the layer as one rank of a tensor-parallel group computes it.
 
-Sizes are in elements: the precision of a run makes bytes of them.
+A `Workload` counts arithmetic, matrix shapes, elements moved and kernels launched for one sample, except
+`weight_elements`: parameters read, or gradients written, once per step. Sizes are in elements: the precision
+of a run makes bytes of them.
 """
 
 from __future__ import annotations
@@ -19,12 +21,92 @@ import re
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from types import MappingProxyType
-from typing import Annotated, Any, ClassVar, Literal
+from typing import Annotated, Any, ClassVar, Literal, get_args
 
 from msgspec import Meta, Struct, field
 
 from planner.model import AttentionShape, Experts, Layer, Tensor
-from planner.model.layers.workload import MEMORY, NO_WORK, Kept, KernelKind, Pass, Workload
+
+# Kinds of kernels by which devices have rates. matmul: linear and fully connected layers; attention: scores
+# and values; experts: products of a mixture of experts, grouped by expert; conv1x1: effectively matrix
+# products; conv3x3: stride 1, for which libraries have Winograd kernels in single precision; conv: other
+# filters; grouped, depthwise: few channels per filter; memory: no multiplication worth counting.
+KernelKind = Literal[
+    "matmul", "attention", "experts", "conv1x1", "conv3x3", "conv", "grouped", "depthwise", "memory"
+]
+KERNEL_KINDS: tuple[KernelKind, ...] = get_args(KernelKind)
+MATMUL, ATTENTION, EXPERTS, CONV1X1, CONV3X3, CONV, GROUPED, DEPTHWISE, MEMORY = KERNEL_KINDS
+
+Grows = Literal["rows", "depth", "times"]
+
+
+@dataclass(frozen=True, slots=True)
+class Matmul:
+    """`times` matrix products of (rows x depth) by (depth x columns) per sample. `grows`: the dimension that
+    is multiplied by the batch."""
+
+    rows: float
+    columns: float
+    depth: float
+    times: float = 1
+    grows: Grows = "rows"
+
+    @property
+    def flops(self) -> float:
+        return 2.0 * self.rows * self.columns * self.depth * self.times
+
+    def backward_products(self) -> tuple[Matmul, Matmul]:
+        """The products of the backward pass: weight gradient, then input gradient."""
+        rows, columns, depth, times = self.rows, self.columns, self.depth, self.times
+        if self.grows == "times":
+            return Matmul(depth, columns, rows, times, "times"), Matmul(rows, depth, columns, times, "times")
+        return Matmul(depth, columns, rows, times, "depth"), Matmul(rows, depth, columns, times)
+
+
+@dataclass(frozen=True, slots=True)
+class Pass:
+    """Work of one layer in one direction. `flops` leave masked pairs out, `nominal_flops` count them."""
+
+    flops: float = 0.0
+    nominal_flops: float = 0.0
+    read_elements: float = 0.0
+    written_elements: float = 0.0
+    weight_elements: float = 0.0
+    kernels: int = 0
+    matmuls: tuple[Matmul, ...] = ()
+
+    @property
+    def moved_elements(self) -> float:
+        return self.read_elements + self.written_elements
+
+
+@dataclass(frozen=True, slots=True)
+class Workload:
+    """Forward and backward work of a layer, and the kernel kind that sets its rate."""
+
+    kernel: KernelKind
+    forward: Pass = Pass()
+    backward: Pass = Pass()
+
+
+NO_WORK = Workload(MEMORY)
+
+
+@dataclass(frozen=True, slots=True)
+class Kept:
+    """Saved activations per sample, by width: elements in the run's precision, 4-byte values (statistics,
+    logarithms) and 1-byte masks."""
+
+    elements: int = 0
+    wide: int = 0
+    masks: int = 0
+
+    def __add__(self, other: Kept) -> Kept:
+        return Kept(self.elements + other.elements, self.wide + other.wide, self.masks + other.masks)
+
+    def bytes(self, element_bytes: float) -> float:
+        return self.elements * element_bytes + self.wide * 4 + self.masks
+
 
 Size = Annotated[int, Meta(ge=1, le=10_000_000)]
 SizeOrZero = Annotated[int, Meta(ge=0, le=10_000_000)]
@@ -52,6 +134,10 @@ class Passes:
 
     reads: int
     writes: int
+
+    def work(self, size: int, kernels: int, weights: int = 0) -> Pass:
+        """The passes over `size` elements as a workload."""
+        return Pass(0, 0, self.reads * size, self.writes * size, weights, kernels)
 
 
 @dataclass(frozen=True, slots=True)
@@ -166,8 +252,8 @@ class Kind(Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
         size = cls.pass_elements(layer)
         return Workload(
             cls.kernel_kind,
-            _data_movement_pass(cls.forward, size, forward, 0),
-            _data_movement_pass(cls.backward, size, backward, cls.gradient_table_elements(layer)),
+            cls.forward.work(size, forward),
+            cls.backward.work(size, backward, cls.gradient_table_elements(layer)),
         )
 
     @classmethod
@@ -220,10 +306,6 @@ class OneInput(Kind, frozen=True, forbid_unknown_fields=True, kw_only=True):
     """A kind with one input: the layer before it, or the one named by `from`."""
 
     from_: Name | None = field(name="from", default=None)
-
-
-def _data_movement_pass(passes: Passes, size: int, kernels: int, weights: int) -> Pass:
-    return Pass(0, 0, passes.reads * size, passes.writes * size, weights, kernels)
 
 
 def weight_elements(layer: Layer) -> int:

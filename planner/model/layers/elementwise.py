@@ -11,6 +11,7 @@ from msgspec import Meta, field
 from planner.model import Layer
 from planner.model.layers.base import (
     Inferred,
+    Kept,
     Kind,
     Name,
     Names,
@@ -23,6 +24,7 @@ from planner.model.layers.base import (
     Size,
     Sizes,
     Style,
+    Workload,
     check_image,
     format_shape,
     kind_name,
@@ -31,7 +33,6 @@ from planner.model.layers.base import (
     window_output_sizes,
     window_sizes,
 )
-from planner.model.layers.workload import Kept, Workload
 
 
 class Pool(OneInput, frozen=True, kw_only=True):

@@ -9,23 +9,27 @@ from msgspec import Meta
 
 from planner.model import Experts, Layer
 from planner.model.layers.base import (
+    EXPERTS,
     Inferred,
+    Kept,
     LayerShard,
+    Matmul,
     Name,
     NamedShape,
     OneInput,
+    Pass,
     Shape,
     ShapeMisfit,
     Size,
     SizeOrZero,
     Style,
+    Workload,
     position_count,
     read_only_mapping,
     sequence_sizes,
     tensor_shards,
 )
 from planner.model.layers.products import frozen_product_workload, product_workload
-from planner.model.layers.workload import EXPERTS, Kept, Matmul, Pass, Workload
 
 _EXPERT = Annotated[tuple[Name, ...], Meta(min_length=2, max_length=3)]
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from dataclasses import replace
 from typing import Annotated, Any
 
@@ -10,20 +11,30 @@ from msgspec import Meta
 
 from planner.model import Layer
 from planner.model.layers.base import (
+    CONV,
+    CONV1X1,
+    CONV3X3,
+    DEPTHWISE,
+    GROUPED,
+    MATMUL,
     Inferred,
+    KernelKind,
     Kind,
     LayerShard,
+    Matmul,
     Name,
     NamedShape,
     OneInput,
     Padding,
     Pair,
+    Pass,
     Shape,
     ShapeMisfit,
     Size,
     Sizes,
     Style,
     Window,
+    Workload,
     kind_name,
     position_count,
     read_only_mapping,
@@ -33,16 +44,6 @@ from planner.model.layers.base import (
     weight_elements,
     window_output_sizes,
     window_sizes,
-)
-from planner.model.layers.workload import (
-    CONV,
-    DEPTHWISE,
-    MATMUL,
-    KernelKind,
-    Matmul,
-    Pass,
-    Workload,
-    conv_kernel_kind,
 )
 
 _WEIGHTS = (Name, "{layer}/weights")
@@ -316,3 +317,13 @@ class Product(Kind, frozen=True, kw_only=True):
         height, width, count = shape[-2], shape[-1], math.prod(shape[:-2])
         product = Matmul(height, width, layer.macs / (height * width * count), count, "times")
         return product_workload(cls.kernel_kind, product, layer, reads_data)
+
+
+def conv_kernel_kind(kernel: Sequence[int], stride: Sequence[int], groups: int, channels: int) -> KernelKind:
+    """Kernel kind of a convolution with these filters and output channels."""
+    if groups > 1:
+        return DEPTHWISE if groups == channels else GROUPED
+    if all(side == 1 for side in kernel):
+        return CONV1X1
+    square = tuple(kernel) in ((3, 3), (5, 5))
+    return CONV3X3 if square and all(step == 1 for step in stride) else CONV

@@ -12,18 +12,23 @@ from msgspec import Meta
 
 from planner.model import AttentionShape, Layer
 from planner.model.layers.base import (
+    ATTENTION,
     Inferred,
+    Kept,
     Kind,
     LayerShard,
+    Matmul,
     Name,
     NamedShape,
     OneInput,
+    Pass,
     Passes,
     Shape,
     ShapeMisfit,
     Size,
     SizeOrZero,
     Style,
+    Workload,
     format_shape,
     position_count,
     read_only_mapping,
@@ -33,7 +38,6 @@ from planner.model.layers.base import (
     weight_elements,
 )
 from planner.model.layers.products import Linear
-from planner.model.layers.workload import ATTENTION, Kept, Matmul, Pass, Workload, score_pairs
 
 _WEIGHTS = (Name, "{layer}/weights")
 
@@ -333,3 +337,11 @@ class ChunkedLinear(Linear, frozen=True, kw_only=True):
     @classmethod
     def live_gradients(cls, layer: Layer, read: int) -> Kept:
         return Kept(elements=read, wide=2 * layer.output_elements // CHUNKS)
+
+
+def score_pairs(part: AttentionShape, queries: int) -> float:
+    """Number of query-key pairs that one head of flash attention computes, masked ones excluded."""
+    keys = min(part.keys, part.window or part.keys)
+    if not part.causal:
+        return queries * keys
+    return queries * keys - keys * (keys - 1) / 2 if queries >= keys else queries * (keys - queries / 2)

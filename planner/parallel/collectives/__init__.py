@@ -1,7 +1,7 @@
 """The cost of collectives, as pure functions: what is sent over which links, and what it waits for.
 
 Here are levels of links, phases and the algorithms; `libraries` says what NCCL and Gloo make of them: which
-algorithm, at which latency, how many at a time; `peers` says who takes part on a site. Nothing here knows
+algorithm, at which latency, how many at a time, among which ranks of a site. Nothing here knows
 plans or the simulator; data-parallel strategies lower the phases to joint ops, and axes of the mesh take
 their seconds.
 

@@ -18,7 +18,7 @@ import numpy as np
 from planner.device.computation import WAIT, Computation
 from planner.memoize import first_argument, memoize
 from planner.parallel.collectives import Library, Peers, Phase, alone_s
-from planner.parallel.collectives.peers import peers_of
+from planner.parallel.collectives.libraries import peers_of
 from planner.parallel.data import Job
 from planner.parallel.data.fsdp import overlap_loss_s, shard_and_replica_groups
 from planner.parallel.data.joint import first_backward_op, mean_s

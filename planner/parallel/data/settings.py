@@ -13,8 +13,7 @@ from planner.memoize import memoize
 from planner.model import Model
 from planner.note import Note
 from planner.parallel.collectives import Library
-from planner.parallel.collectives.libraries import Gloo, Nccl
-from planner.parallel.collectives.peers import link_notes, peers_of
+from planner.parallel.collectives.libraries import Gloo, Nccl, link_notes, peers_of
 from planner.parallel.data import Asked, Exchange
 from planner.parallel.data.joint import JITTER_S, JointSteps
 from planner.parallel.plan import Site

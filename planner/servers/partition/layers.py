@@ -36,7 +36,7 @@ from planner.device.rates.times import step_times
 from planner.errors import BadInput
 from planner.hardware import Hardware, Network
 from planner.model import BYTES_PER_ELEMENT, Model
-from planner.model.layers import workload
+from planner.model.layers.base import CONV
 from planner.servers.partition.stages import Stage
 from planner.servers.synthesis import GRPC_PARSING
 
@@ -89,7 +89,7 @@ def constants_for(
     threads = _thread_count(hardware)
     estimated = [key for key in ("muladd_s", "latency_s") if key not in given]
     rates = hardware.kernels.rates if hardware.kernels else {}
-    muladd_per_s = rates.get(workload.CONV) or _SHARE_OF_PEAK * hardware.device.fp32_flops / 2
+    muladd_per_s = rates.get(CONV) or _SHARE_OF_PEAK * hardware.device.fp32_flops / 2
     muladd = _calibrated_number(hardware, "muladd_s", threads / muladd_per_s)
     memory = hardware.device.memory_bytes_per_s
     stream = threads * BYTES_PER_ELEMENT / memory if memory and hardware.device.kind == "cpu" else muladd

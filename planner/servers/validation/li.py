@@ -10,8 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from planner.answers.questions import one_plan
-from planner.answers.scenario import parse_request
+from planner.answers.questions import one_plan, parse_request
 from planner.hardware.catalog import load_hardware
 from planner.model.catalog import load_model
 from planner.search.cases import Cases

@@ -15,7 +15,7 @@ from typing import Annotated, Literal
 import msgspec
 
 from planner.hardware import Format
-from planner.model.layers.workload import KernelKind
+from planner.model.layers.base import KernelKind
 
 KEY = "planner"
 VERSION = 1

@@ -22,7 +22,8 @@ from planner.errors import BadInput
 from planner.hardware import Device
 from planner.hardware.catalog import load_hardware
 from planner.model.catalog import load_model
-from planner.model.layers import KERNEL_KINDS, workloads
+from planner.model.layers import workloads
+from planner.model.layers.base import KERNEL_KINDS
 from planner.validation.networks import device_named
 
 V100 = load_hardware("p3.2xlarge").device

@@ -7,9 +7,8 @@ import json
 import pytest
 from typer.testing import CliRunner
 
-from planner.answers.questions import simulation_for
+from planner.answers.questions import parse_request, simulation_for
 from planner.answers.recommend import recommend_for
-from planner.answers.scenario import parse_request
 from planner.cli._app import app
 from planner.device.computation.synthesis import computation_for
 from planner.device.rates.times import step_times

@@ -11,7 +11,7 @@ import pytest
 from planner.errors import BadInput
 from planner.hardware.catalog import load_hardware
 from planner.parallel.collectives import Level, Peers, hierarchical_parts
-from planner.parallel.collectives.peers import peers_of
+from planner.parallel.collectives.libraries import peers_of
 from planner.parallel.data import Site
 from planner.parallel.data.ddp import _all_reduces_s, overlap_loss_s
 from planner.parallel.data.fsdp import Sharded

@@ -19,7 +19,7 @@ from typer.testing import CliRunner
 from planner.answers.anatomy import step_breakdown
 from planner.cli._app import app
 from planner.device.memory import Shares
-from planner.parallel.collectives.peers import peers_of
+from planner.parallel.collectives.libraries import peers_of
 from planner.parallel.data import EXCHANGES, Exchange, Labels, settings, with_choices
 from planner.parallel.data.joint import BETWEEN_WORKERS, JITTER, JITTER_S, JointSteps
 from planner.simulator.cluster import COMPUTATION, Cluster, Node

@@ -14,8 +14,7 @@ from planner.device.precision import FP32
 from planner.errors import BadInput
 from planner.hardware import Market
 from planner.hardware.catalog import load_hardware
-from planner.parallel.collectives.libraries import Nccl
-from planner.parallel.collectives.peers import peers_of
+from planner.parallel.collectives.libraries import Nccl, peers_of
 from planner.parallel.data import Job, Site
 from planner.parallel.data.ddp import AllReduce
 from planner.parallel.data.fsdp import Sharded, overlap_loss_s

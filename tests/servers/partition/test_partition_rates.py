@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from planner.answers.questions import simulation_for
-from planner.answers.scenario import parse_request
+from planner.answers.questions import parse_request, simulation_for
 from planner.errors import BadInput, Infeasible
 from planner.hardware.catalog import load_hardware
 from planner.model.catalog import load_model

@@ -16,7 +16,8 @@ import msgspec
 
 from planner.device.recorded.importers.events import Event, Id
 from planner.hardware import Format
-from planner.model.layers.workload import ATTENTION, MATMUL, MEMORY, conv_kernel_kind
+from planner.model.layers.base import ATTENTION, MATMUL, MEMORY
+from planner.model.layers.products import conv_kernel_kind
 from planner.simulator.step.recorded import OVERHEAD, Kind, OpPart
 
 ITEM_BYTES = {
