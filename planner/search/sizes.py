@@ -138,8 +138,9 @@ def _max_nodes(request: Request, worker: Hardware, model: Model) -> int:
 
 
 def recompute_options(request: Request, model: Model) -> tuple[Recompute, ...]:
-    """Recompute modes to try, from none to full."""
-    return request.recompute or (usual_recompute(request.framework) if model.sequence_length else ("none",))
+    """Recompute modes to try, from none to full. Image models take smaller batches instead, unless named."""
+    recomputes = model.sequence_length or (model.blocks and not is_batch_open(request, model))
+    return request.recompute or (usual_recompute(request.framework) if recomputes else ("none",))
 
 
 def with_workers(plan: Plan, workers: int, global_batch: int | None) -> Plan | None:

@@ -44,6 +44,14 @@ def test_global_batch_is_split_into_micro_batches_that_divide_it():
     assert {plan.batch for plan in plans} == {1, 2, 4, 8, 16, 32, 64}
 
 
+def test_named_batch_of_an_image_model_that_does_not_fit_is_recomputed():
+    words = {"hardware": ("p3.2xlarge",), "workers": (2,)}
+    named = space(model="vit-b16", batches=(256,), **words)
+    assert {plan.recompute for plan in named} & {"per-op", "full"}
+    assert all(plan.recompute == "none" for plan in space(model="vit-b16", **words))
+    assert all(plan.recompute == "none" for plan in space(model="alexnet", batches=(4096,), **words))
+
+
 def test_all_devices_take_no_more_than_people_train_with():
     plans = [
         plan
