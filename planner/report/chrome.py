@@ -236,12 +236,10 @@ def _counters(timeline: Timeline) -> Iterator[str]:
 
 
 def link_use(rows: npt.NDArray[Any], cluster: Cluster, direction: int) -> list[Use]:
-    """Per server: event times, transfers running from each time on, and percentage of its NIC in use.
-
-    Rates are max-min fair with equal weights over the running flows. With one server this is exact, because
-    the sum does not depend on how flows share; with several it omits only the unevenness of TCP's shares. A
-    flow between a worker and a server on the same node crosses no NIC. Each state is computed once.
-    """
+    """Per server: event times, transfers running from each time on, and percentage of its NIC in use. Rates
+    are max-min fair with equal weights over the running flows. With one server this is exact, because the sum
+    does not depend on how flows share; with several it omits only the unevenness of TCP's shares. A flow
+    between a worker and a server on the same node crosses no NIC. Each state is computed once."""
     servers, workers = cluster.servers, cluster.workers
     if servers == 0:
         return []

@@ -64,11 +64,9 @@ class Column:
 
 @dataclass(frozen=True)
 class Table:
-    """Rows, the columns that people see (CSV and JSON have every key), and the sentences around them.
-
-    Keys that begin with an underscore are for people only: CSV and JSON omit them. `records` replace the
-    rows in CSV and JSON. `brief` are the rows shown on a screen, which says how many more there are.
-    """
+    """Rows, the columns that people see (CSV and JSON have every key), and the sentences around them. Keys
+    that begin with an underscore are for people only: CSV and JSON omit them. `records` replace the rows in
+    CSV and JSON. `brief` are the rows shown on a screen, which says how many more there are."""
 
     rows: Sequence[Mapping[str, Any]]
     columns: Sequence[Column] = ()

@@ -6,5 +6,5 @@ from typing import Any
 
 
 def option(default: Any, spelling: str, help: str, **more: Any) -> Any:
-    """Declares a request field as a command-line option; `planner.servers.cli` reads its metadata."""
+    """Declares a dataclass field as a command-line option: its flags, help text and limits."""
     return field(default=default, metadata={"option": (spelling, help, more)})

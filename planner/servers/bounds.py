@@ -39,7 +39,7 @@ if TYPE_CHECKING:
 
 
 def server_throughput_bounds(jobs: Sequence[Job]) -> Floats:
-    """Upper bounds on long-run throughput, in samples per second, one per job."""
+    """Upper bounds on long-run throughput in samples per second, one per parameter-server job."""
     by_group: dict[Hashable, list[int]] = {}
     for index, job in enumerate(jobs):
         by_group.setdefault(_group_key(job), []).append(index)
@@ -52,7 +52,7 @@ def server_throughput_bounds(jobs: Sequence[Job]) -> Floats:
 
 
 def _group_key(job: Job) -> Hashable:
-    """Key that jobs share if one `_Group` bounds them together: same step, placement, mode and policy."""
+    """Key by which jobs are grouped: jobs with equal keys have the same step, placement, mode and policy."""
     exchange, site = _parameter_servers(job), job.site
     span = replica_span(exchange, job.computation, site)
     return (
@@ -73,7 +73,7 @@ class _Group:
         worker, market, many = site.hardware, site.market, site.mesh.size
         machines = exchange.sums_inside(site)
         self.colocated, self.is_sync = exchange.host is None, exchange.mode == "sync"
-        server_hosts = [_parameter_servers(job).machine(job.site) for job in jobs]
+        server_hosts = [_parameter_servers(job).server_machine(job.site) for job in jobs]
         workers = [job.site.machines if machines else job.site.replicas for job in jobs]
         self.workers: Floats = np.array(workers, np.float64)
         self.nic = np.full(len(jobs), (market.nic_bytes_per_s(worker) or np.nan) * many)
@@ -113,7 +113,8 @@ class _Group:
         self.step = StepBounds(self.profile, policy, self._worker_kinds(graph), random=not self.is_sync)
 
     def _worker_kinds(self, graph: OpGraph) -> Kinds:
-        """One kind of worker per flow rate and place: beside no server (-1) or beside each server."""
+        """Workers that differ in flow rate or in the server on their node, as input for `StepBounds`. Server
+        -1 means that the node holds none."""
         uses, flows = graph.uses, len(self.flows_s)
         local = np.repeat((-1, *self.hosts), flows)
         away = np.array([[use.on_link and use.channel != server for use in uses] for server in local])
@@ -129,13 +130,13 @@ class _Group:
         )
 
     def samples_per_s(self) -> Floats:
-        """Upper bounds in samples per second, one per plan. Requires `evaluate_steps` to have run."""
+        """Throughput bound of each plan in samples per second. Run `evaluate_steps` first."""
         table = self.step.least_s("mean").reshape(-1, len(self.flows_s))
         steps_s = table[:, np.asarray(self.flow_of_plan).reshape(-1)]
         return (self.sync_rates(steps_s) if self.is_sync else self.async_rates(steps_s)) * self.profile.batch
 
     def sync_rates(self, steps_s: Floats) -> Floats:
-        """Upper bounds on steps per second of all workers together; the most loaded node paces all."""
+        """Upper bounds on synchronous steps per second, summed over workers; the slowest node paces all."""
         at_places = _elementwise_min(
             1.0 / steps_s,
             _ratio(self.nic, self.size * self.own_down),
@@ -154,7 +155,7 @@ class _Group:
         return np.asarray(np.minimum(at_places.min(axis=0), at_servers.min(axis=0)) * self.workers)
 
     def async_rates(self, steps_s: Floats) -> Floats:
-        """Upper bounds in steps per second, summed over workers, for the best mix of node rates."""
+        """Upper bounds on asynchronous steps per second, summed over workers, at the best node rates."""
         limits = _ratio(self.nic, self.own_down), _ratio(self.nic, self.own_up)
         most = _elementwise_min(
             *limits, _ratio(self.cores, self.host_s)
@@ -189,7 +190,7 @@ class _Group:
 
 @dataclass(frozen=True, slots=True)
 class _StepDemand:
-    """What one step demands: seconds of its worker, its host and all servers, and bytes each way."""
+    """Resources that one step needs: seconds on its worker, host and servers, and bytes in each direction."""
 
     worker_s: float  # at least, without transfers
     host_s: float
@@ -203,14 +204,14 @@ def throughput_ceiling(
     exchange: ParameterServers, computation: Computation, site: Site, *, links: bool = True
 ) -> float:
     """Cheap upper bound on samples per second, looser than `server_throughput_bounds`. No worker is faster
-    than its step without transfers. With `links`, downloads end before the forward pass does and
-    gradients leave after it, over the machine's NIC and one connection per server; server NICs and
-    cores carry all of it. Traffic to a server on the worker's own machine is free. Infinite for
-    replicas that span workers."""
+    than its step without transfers. With `links`, downloads end before the forward pass does and gradients
+    leave after it, over the machine's NIC and one connection per server; server NICs and cores carry all of
+    it. Traffic to a server on the worker's own machine is free. Infinite for replicas that span workers."""
     if not site.mesh.is_whole or exchange.policy not in UNRANKED:
         return math.inf
 
     def measure_demand() -> _StepDemand:
+        """Sums the seconds and bytes of one replica's step by resource."""
         step = replica_step(exchange, computation, site)
         busy_s = np.where(step.is_transfer, 0.0, step.durations_s.mean(axis=0))
         cost = busy_s[:, None]
@@ -229,7 +230,7 @@ def throughput_ceiling(
     alone = site.workers / asked.worker_s
     if not links:
         return computation.batch * alone
-    host, servers = exchange.machine(site), exchange.servers
+    host, servers = exchange.server_machine(site), exchange.servers
     full = min(site.workers, site.devices)
     together = full if exchange.sums_inside(site) else 1  # devices that send as one
     senders = full // together  # of a machine
@@ -249,7 +250,7 @@ def throughput_ceiling(
 
 
 def _devices_per_worker(job: Job) -> float:
-    """Devices per bounded worker: 1, or those of a machine; in sync mode the mean over all machines."""
+    """Devices that the bounds count as one worker: 1, or a machine's. In sync mode their mean per machine."""
     site = job.site
     if not _parameter_servers(job).sums_inside(site):
         return 1.0
@@ -263,7 +264,7 @@ def _parameter_servers(job: Job) -> ParameterServers:
 
 
 def _has_cut_transfers(exchange: ParameterServers) -> bool:
-    """Whether the policy cuts transfers, as P3 and ByteScheduler do, so that the bound needs the cut step."""
+    """Whether the transfer policy splits tensors into pieces, as P3 and ByteScheduler do."""
     return exchange.policy in STRATEGIES and STRATEGIES[exchange.policy].cuts
 
 
@@ -279,8 +280,8 @@ def _ratio(capacity: Floats, demand: Floats | float) -> Floats:
 
 
 def _fractional_knapsack(capacity: Floats, kinds: Sequence[tuple[float, Floats]]) -> Floats:
-    """Largest total steps per second within a capacity, filled by the least demanding kinds of node first.
-    A kind is (demand per step, most steps per second)."""
+    """Largest total steps per second within a capacity, serving the least demanding nodes first. Each entry
+    of `kinds` is (demand per step, most steps per second)."""
     total, left = np.zeros(capacity.shape), capacity
     for ask, most in sorted(kinds, key=lambda kind: kind[0]):
         rate = np.minimum(most, _ratio(left, ask))

@@ -57,7 +57,7 @@ class Overhead:
     source: str
 
     def seconds(self, size: float) -> float:
-        """Parse overhead in seconds of a message of `size` bytes."""
+        """Seconds to parse a message of this many bytes."""
         return self.alpha_s_per_byte * size + self.beta_s
 
 
@@ -144,7 +144,7 @@ def parse_overhead(text: str) -> tuple[float, float]:
 def isolated_delays(
     profile: Profile, bandwidth_bytes_per_s: float, resource: int = DOWNLINK
 ) -> list[tuple[int, float]]:
-    """(bytes, excess seconds over bytes / bandwidth) of each transfer that had its link to itself."""
+    """Delays of transfers that had their link to themselves, as (bytes, seconds beyond bytes / bandwidth)."""
     out = []
     for step in range(profile.steps):
         streams = recorded_streams(profile, step, resource)
@@ -169,10 +169,9 @@ MAX_STEPS = 40
 
 @dataclass(frozen=True, slots=True)
 class WindowFit:
-    """Inferred flow-control window; infinite if no preemption is seen, then WIN is at least
-    `largest_bytes`. Errors are mean distances of end times relative to the time the transfers took
-    together. `step_windows_bytes` are the windows that fit single steps best: WIN moves with the
-    connection."""
+    """Inferred flow-control window; infinite if no preemption is seen, then WIN is at least `largest_bytes`.
+    Errors are mean distances of end times relative to the time the transfers took together.
+    `step_windows_bytes` are the windows that fit single steps best: WIN moves with the connection."""
 
     window_bytes: float
     largest_bytes: int
@@ -188,7 +187,7 @@ class WindowFit:
 
 
 def infer_window(profiles: Iterable[Profile], wire: Wire, resource: int = DOWNLINK) -> WindowFit:
-    """Infers the window whose reconstruction is closest to the recorded end times."""
+    """Infers the HTTP/2 flow-control window whose simulated transfers end closest to the recorded times."""
     steps = [
         streams
         for profile in profiles
@@ -230,7 +229,7 @@ DIRECTIONS = {"downlink": DOWNLINK, "uplink": UPLINK}
 
 
 def load_profiles(paths: Sequence[Path | str]) -> list[Profile]:
-    """Loads profile files; RunMetadata files become the steps of one more profile."""
+    """Loads profile files; all RunMetadata files together become the steps of one further profile."""
     profiles: list[Profile] = []
     traces: list[Path | str] = []
     for path in paths:
@@ -298,6 +297,7 @@ def calibrate_overhead(
 
 
 def _known_bandwidth(profiles: Sequence[Profile], given: float | None) -> float:
+    """Bandwidth in bytes per second: as given, else recorded in the profiles; raises BadInput if unknown."""
     if given is not None:
         return given
     known = {profile.bandwidth_bytes_per_s for profile in profiles}
@@ -309,7 +309,7 @@ def _known_bandwidth(profiles: Sequence[Profile], given: float | None) -> float:
 
 
 def overhead_table(fits: dict[str, Overhead]) -> Table:
-    """Table of fitted parse overheads."""
+    """Report table of fitted parse overheads, one row per direction."""
     columns = [
         Column("direction"),
         Column("alpha_s_per_byte", "alpha (us/MB)", lambda v: f"{v * 1e12:.1f}", "right"),
@@ -325,7 +325,7 @@ def overhead_table(fits: dict[str, Overhead]) -> Table:
 
 
 def window_table(fits: dict[str, WindowFit]) -> Table:
-    """Table of inferred flow-control windows."""
+    """Report table of inferred flow-control windows, one row per direction."""
     columns = [
         Column("direction"),
         Column("window_bytes", "WIN", format_bytes, "right"),

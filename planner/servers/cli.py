@@ -27,7 +27,7 @@ WRITTEN = ("study",)  # files: that they can be written is checked first
 
 
 def _add_options(request: type[Any], **defaults: Any) -> Callable[[Callable[..., None]], Callable[..., None]]:
-    """Decorator that adds the fields of a request to a command as options and passes them as `values`."""
+    """Decorator that turns a request's fields into options of a command, which gets a dict of values."""
     hints = get_type_hints(request)
     options = {}
     for entry in fields(request):
@@ -61,9 +61,7 @@ def order(
     output: OutputOption = None,
 ) -> None:
     """Compare orders of transfers: step time, samples/s, efficiency, overlap, stragglers; and the ideal.
-
-    planner order --model inception3 --batch 32 --hardware g3.8xlarge --workers 3 --bandwidth 3Gbit
-    """
+    planner order --model inception3 --batch 32 --hardware g3.8xlarge --workers 3 --bandwidth 3Gbit"""
     from planner.files.regular_file import write_file
     from planner.report.page import page_of
     from planner.servers.order_request import best_priorities_json, order_for

@@ -66,14 +66,12 @@ def cluster_of(
     colocated: bool = False,
     bandwidth_bytes_per_s: float | None = None,
 ) -> Cluster:
-    """A cluster of workers and servers on machines of the catalog.
-
-    `server_hardware` None means machines like the workers'. `network` picks what long training gets
-    (`baseline`) or what lasts for minutes (`burst`); `network_figure` says the figure in words. Clouds limit
-    a single connection, and a (worker, server) pair uses one in each direction; training is assumed to run in
-    a cluster placement group, where that limit is higher. `bandwidth_bytes_per_s`
-    replaces the NIC of every machine, for those whose network nobody has published.
-    """
+    """Builds the simulator's cluster of workers and servers from machines of the catalog. `server_hardware`
+    None means machines like the workers'. `network` picks what long training gets (`baseline`) or what lasts
+    for minutes (`burst`); `network_figure` says the figure in words. Clouds limit a single connection, and a
+    (worker, server) pair uses one in each direction; training is assumed to run in a cluster placement group,
+    where that limit is higher. `bandwidth_bytes_per_s` replaces the NIC of every machine, for those whose
+    network nobody has published."""
     worker_kind, server_kind = _worker_and_server_hardware(worker_hardware, server_hardware, colocated)
     machines = machine_counts(worker_kind, workers, server_kind, servers, colocated)
     kinds = [kind for kind, _ in machines]
@@ -99,7 +97,7 @@ def machine_counts(
     servers: int = 1,
     colocated: bool = False,
 ) -> tuple[tuple[Hardware, int], ...]:
-    """(machine, count) for each kind of machine a cluster rents; workers fill all devices of a machine."""
+    """Number of machines of each kind that a cluster rents; workers fill all devices of a machine."""
     for name, value in (("workers", workers), ("servers", servers)):
         if not 1 <= value <= _LIMITS[name]:
             raise BadInput(f"{name} is {value}; a cluster has between 1 and {_LIMITS[name]:,}")
@@ -130,22 +128,24 @@ def _worker_and_server_hardware(
 
 
 def host_names(worker: Hardware, market: Market, words: Sequence[str]) -> tuple[str | None, ...]:
-    """Names of priced machines with a known network that may host servers, in order; None means colocated."""
+    """Names of machines that may host servers, in the order of `words`; None means beside the workers. Each
+    has a price and a known network."""
     words = tuple(words)
     return market.once(("hosts", worker.name, words), lambda: _find_server_hosts(worker, market, words))
 
 
-def host(name: str, worker: Hardware, market: Market) -> Hardware:
+def find_server_machine(name: str, worker: Hardware, market: Market) -> Hardware:
     """Hardware of the machine with this name."""
     return worker if name == worker.name else market.find_machine(name)
 
 
 def cheap_servers(worker: Hardware, market: Market) -> tuple[Hardware, ...]:
-    """CPU machines of the worker's provider, cheaper than the worker, on the price-bandwidth frontier."""
+    """CPU machines of the worker's provider that cost less than it; more expensive ones have faster NICs."""
     return market.once(("cheap", worker.name), lambda: tuple(_frontier_cpu_machines(worker, market)))
 
 
 def _find_server_hosts(worker: Hardware, market: Market, words: Sequence[str]) -> tuple[str | None, ...]:
+    """Names of machines for the words `colocated` (None), `own`, `cheap` and machine patterns."""
     by_name: dict[str | None, None] = {}
     for word in words:
         if word == "colocated":
@@ -226,25 +226,24 @@ def lower_servers(exchange: ParameterServers, computation: Computation, site: Si
 
 
 def schedule_step(exchange: ParameterServers, computation: Computation, site: Site) -> tuple[Profile, Policy]:
-    """The plan's step after its ordering strategy has rewritten it, and the policy that orders transfers."""
+    """Step of a plan as its ordering strategy rewrites it, and the policy that orders its transfers."""
     profile = replica_step(exchange, computation, site)
     if exchange.policy in UNRANKED:
         return profile, UNRANKED[exchange.policy]
 
-    from planner.servers.ordering import Schedule, schedule
+    from planner.servers.ordering import schedule
 
     rate, policy = site.nic_bytes_per_s, exchange.policy
 
-    def order_transfers() -> Schedule:
-        return schedule(profile, policy, bandwidth_bytes_per_s=rate, seed=site.seed)
-
     where = ("schedule", exchange.servers, exchange.placement, policy, rate, site.seed)
-    ordered = get_or_make_on(computation, where, order_transfers)
+    ordered = get_or_make_on(
+        computation, where, lambda: schedule(profile, policy, bandwidth_bytes_per_s=rate, seed=site.seed)
+    )
     return ordered.profile, ordered.policy
 
 
 def replica_step(exchange: ParameterServers, computation: Computation, site: Site) -> Profile:
-    """Step of one replica, before any ordering strategy."""
+    """Step of one replica, before any ordering strategy rewrites it."""
     # with one server a rule changes nothing but the parsing that its framework does
     where = ("step", exchange.servers, exchange.placement, site.hosts_parse)
 
@@ -264,11 +263,11 @@ def replica_step(exchange: ParameterServers, computation: Computation, site: Sit
 
 
 def replica_span(exchange: ParameterServers, computation: Computation, site: Site) -> Span | None:
-    """How a replica's stages spread over its workers; None with one worker per replica."""
+    """Chooses how to split a replica's model over its workers; None if each replica has one worker."""
     many = site.mesh.size
     if many == 1:
         return None
-    from planner.servers.partition.replica import find_spans, pick
+    from planner.servers.partition.replica import fastest_span, find_spans
 
     worker, rate, network = site.hardware, site.nic_bytes_per_s, computation.network
     assert network is not None, "recorded steps are those of one worker"
@@ -280,8 +279,8 @@ def replica_span(exchange: ParameterServers, computation: Computation, site: Sit
         return find_spans(network, worker, constants_for(worker, bandwidth_bytes_per_s=rate), alone, many)
 
     spans = get_or_make_on(computation, ("spans", worker.name, many, rate), search_spans)
-    servers = exchange.servers * (site.market.nic_bytes_per_s(exchange.machine(site)) or np.nan)
-    return pick(spans, site.replicas, rate, servers)
+    servers = exchange.servers * (site.market.nic_bytes_per_s(exchange.server_machine(site)) or np.nan)
+    return fastest_span(spans, site.replicas, rate, servers)
 
 
 def plan_cluster(exchange: ParameterServers, site: Site) -> Cluster:
@@ -289,7 +288,7 @@ def plan_cluster(exchange: ParameterServers, site: Site) -> Cluster:
     cluster = cluster_of(
         site.hardware,
         site.replicas,
-        None if exchange.host is None else exchange.machine(site),
+        None if exchange.host is None else exchange.server_machine(site),
         exchange.servers,
         site.market.network,
         colocated=exchange.host is None,
@@ -321,14 +320,15 @@ def sum_inside_machines(step: Profile, site: Site) -> Profile:
     place: dict[int, int] = {}  # the new op of each op of the step
     shared: dict[int, int] = {}  # of what is received: the op after which all devices have it
 
-    def add(op: Op, source: int) -> int:
+    def add_op(op: Op, source: int) -> int:
         ops.append(op)
         like.append(source)
         return len(ops) - 1
 
     def add_collective(kind: Kind, source: int, size: int, deps: tuple[int, ...]) -> int:
+        """Appends a collective before or after the op `source`; returns its index."""
         name = f"{step.names[source]}/{WORDS[kind]}"
-        op = add(Op(name, PS, step.servers, deps=deps, scope=MACHINE), source)
+        op = add_op(Op(name, PS, step.servers, deps=deps, scope=MACHINE), source)
         seconds[op] = library.seconds(kind, size, peers)
         return op
 
@@ -341,7 +341,7 @@ def sum_inside_machines(step: Profile, site: Site) -> Profile:
         if resource == UPLINK:
             deps = (add_collective("reduce_scatter", op, own.bytes, deps),)
         scope = -1 if resource == WORKER else MACHINE
-        place[op] = add(replace(own, deps=deps, scope=scope), op)
+        place[op] = add_op(replace(own, deps=deps, scope=scope), op)
         if op in received:
             shared[op] = add_collective("all_gather", op, received[op], (place[op],))
     durations_s = step.durations_s[:, like]
@@ -351,7 +351,7 @@ def sum_inside_machines(step: Profile, site: Site) -> Profile:
 
 
 def add_fabric(cluster: Cluster, site: Site) -> Cluster:
-    """Adds the intra-machine fabric to a cluster; a machine's devices form a group led by its first."""
+    """Adds the links inside each machine to a cluster; a machine's devices form a group led by its first."""
     far = cluster.server_nodes[0]
     return replace(
         cluster,
@@ -362,7 +362,7 @@ def add_fabric(cluster: Cluster, site: Site) -> Cluster:
 
 
 def _delivered_bytes(step: Profile) -> dict[int, int]:
-    """Bytes that each op delivers to the devices; the op is a download or the host parsing one."""
+    """Bytes handed to the devices, by the op that does so: a download, or the host op that parses it."""
     out: dict[int, int] = {}
     sizes = {op: int(step.bytes[op]) for op in np.flatnonzero(step.resource == DOWNLINK).tolist()}
     for op in step.topological_order().tolist():

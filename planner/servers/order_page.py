@@ -36,10 +36,14 @@ COLUMNS = (
 
 
 def order_rows(comparison: OrderComparison) -> list[dict[str, Any]]:
-    """Table rows, one per strategy and a last one for the ideal."""
+    """Rows of the comparison table: one per ordering strategy, then the ideal."""
     best = max(comparison.results, key=lambda result: result.samples_per_s)
     out = [
-        asdict(result) | {"summary": _summary(result.strategy), "_choice": ">" if result is best else ""}
+        asdict(result)
+        | {
+            "summary": getattr(STRATEGIES.get(result.strategy), "summary", "the order of your file"),
+            "_choice": ">" if result is best else "",
+        }
         for result in comparison.results
     ]
     ideal = {
@@ -56,7 +60,7 @@ def order_rows(comparison: OrderComparison) -> list[dict[str, Any]]:
 
 
 def order_table(comparison: OrderComparison, barrier: bool, tuned: Tuned | None = None) -> Table:
-    """Table comparing strategies with the ideal; its notes say what keeps a step busy."""
+    """Table comparing ordering strategies with the ideal; its notes say which resources a step keeps busy."""
     busy = ", ".join(f"{r} {format_seconds(s)}" for r, s in comparison.bounds.resource_s.items())
     running = (
         "A barrier ends each step (TensorFlow)."
@@ -70,12 +74,7 @@ def order_table(comparison: OrderComparison, barrier: bool, tuned: Tuned | None 
     return Table(order_rows(comparison), COLUMNS, notes=notes)
 
 
-def _summary(name: str) -> str:
-    return STRATEGIES[name].summary if name in STRATEGIES else "the order of your file"
-
-
 def order_page(answer: OrderAnswer, *, energy: bool = False) -> Page:
-    """Report page for an order comparison."""
     comparison = answer.comparison
     table = order_table(comparison, answer.request.barrier, answer.tuned)
     first = comparison.results[0]
@@ -120,7 +119,7 @@ def _step_plot(answer: OrderAnswer, strategy: str, key: str, title: str) -> Pict
 
 
 def throughput_chart(comparison: OrderComparison) -> Chart:
-    """Bar chart of simulated samples per second by order, with the upper bound of any order."""
+    """Bar chart of each order's simulated samples per second, and the upper bound of any order."""
     results = comparison.results
     ideal, speed = comparison.ideal_samples_per_s, [r.samples_per_s for r in results]
     ends = [(r.samples_per_s_low, r.samples_per_s_high) for r in results]
@@ -147,10 +146,12 @@ def throughput_chart(comparison: OrderComparison) -> Chart:
     x = {"title": {"text": "samples/s"}, "rangemode": "tozero"}
     caption = f"In each bar: its gain over {results[0].strategy}. Intervals as simulated."
     data = [simulated, line]
-    return rows_chart("orders", "Throughput of each order", caption, names=_names(comparison), data=data, x=x)
+    return rows_chart(
+        "orders", "Throughput of each order", caption, names=_strategy_names(comparison), data=data, x=x
+    )
 
 
-def _names(comparison: OrderComparison) -> list[str]:
+def _strategy_names(comparison: OrderComparison) -> list[str]:
     return [result.strategy for result in comparison.results]
 
 
@@ -164,7 +165,13 @@ def _measures_chart(comparison: OrderComparison) -> Chart:
     caption = "1 is ideal: every byte travels while something computes. Bars below -1 are cut."
     x = {"range": [max(low, -1.0), 1.05]}
     return rows_chart(
-        "measures", "Efficiency and overlap", caption, names=_names(comparison), data=data, x=x, **PAIRS
+        "measures",
+        "Efficiency and overlap",
+        caption,
+        names=_strategy_names(comparison),
+        data=data,
+        x=x,
+        **PAIRS,
     )
 
 
@@ -177,4 +184,6 @@ def _waiting_chart(comparison: OrderComparison) -> Chart:
     ]
     x = {"rangemode": "tozero", "tickformat": ".0%", "title": {"text": "of a step"}}
     caption = "How long a worker's device has nothing to do, and how long it waits for the slowest worker."
-    return rows_chart("waiting", "Waiting", caption, names=_names(comparison), data=data, x=x, **PAIRS)
+    return rows_chart(
+        "waiting", "Waiting", caption, names=_strategy_names(comparison), data=data, x=x, **PAIRS
+    )

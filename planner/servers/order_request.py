@@ -76,9 +76,8 @@ def tune(
     precision: float = 0.01,
     progress: Progress = ignore_progress,
 ) -> Tuned:
-    """Searches ByteScheduler's partition and credit sizes for most samples per second, in `trials`
-    simulations. `profile` is the step to run: `pipeline_step` for frameworks without a barrier. The
-    seed is that of `setting`."""
+    """Searches ByteScheduler's partition and credit sizes for the highest simulated throughput. `profile` is
+    the step to run: `pipeline_step` for frameworks without a barrier."""
     if trials < 1:
         raise BadInput(f"trials is {trials}; tuning needs at least one simulation")
     import optuna
@@ -126,7 +125,7 @@ def _open_study(storage: Path | str | None, name: str) -> Any:
 
 
 def _fingerprint(profile: Profile, cluster: Cluster, setting: Setting, mode: Mode, seed: int) -> str:
-    """Study name that keeps trials of different jobs, clusters and seeds apart in one file."""
+    """Study name from a hash of its inputs, so that one file can hold trials of different jobs."""
     import hashlib
 
     digest = hashlib.sha256(repr((profile.names, cluster, setting, mode, seed)).encode())
@@ -189,7 +188,7 @@ class OrderRequest:
 
 @dataclass(frozen=True, slots=True)
 class OrderAnswer(Shown):
-    """Order comparison with the profile, cluster and tuning behind it."""
+    """Comparison of transfer orders, with the profile, cluster and tuning that it used."""
 
     page_maker = "planner.servers.order_page.order_page"
     comparison: OrderComparison
@@ -256,7 +255,7 @@ def order_for(request: OrderRequest, *, progress: Progress = ignore_progress) ->
 
 
 def best_priorities_json(answer: OrderAnswer) -> str:
-    """JSON for `--priorities`, taken from the fastest strategy that orders whole transfers."""
+    """Priorities of the fastest strategy that orders whole transfers, as JSON that `--priorities` reads."""
     whole = set(answer.profile.names)
     ranked = sorted(answer.comparison.results, key=lambda r: -r.samples_per_s)
     for result in ranked:
@@ -267,7 +266,7 @@ def best_priorities_json(answer: OrderAnswer) -> str:
 
 
 def _nic_and_flow_limit(request: OrderRequest) -> tuple[float, float | None]:
-    """Bytes per second of every NIC, and the limit per connection; None with --bandwidth."""
+    """Bytes per second of a NIC, and the limit per connection (None with --bandwidth)."""
     if request.bandwidth:
         return bandwidth_bytes_per_s(request.bandwidth), None
     if request.hardware is None:
@@ -277,7 +276,7 @@ def _nic_and_flow_limit(request: OrderRequest) -> tuple[float, float | None]:
 
 
 def _requested_profile(request: OrderRequest) -> Profile:
-    """Profile given by --profile, else synthesized; raises Infeasible if the batch exceeds memory."""
+    """Loads --profile or synthesizes a profile; raises Infeasible if the batch exceeds device memory."""
     if request.profile is not None:
         if request.model or request.batch:
             raise BadInput("a profile has its own model and batch: give --profile alone, or --model")
@@ -316,7 +315,7 @@ def _parse_strategies(words: str) -> list[str]:
 
 
 def _strategy_options(request: OrderRequest) -> dict[str, dict[str, Any]]:
-    """Settings of strategies by name, from --slice, --partition and --credit."""
+    """Settings from --slice, --partition and --credit, by the strategy that takes them."""
     out: dict[str, dict[str, Any]] = {}
     if request.slice_size:
         out["p3"] = {"slice_bytes": size_bytes(request.slice_size)}
@@ -348,7 +347,7 @@ class PriorityFile(msgspec.Struct, forbid_unknown_fields=True):
 
 
 def policy_priorities(policy: Policy) -> dict[str, float]:
-    """Priority of each transfer that a policy orders; for block policies, the index of its block."""
+    """Priority of each transfer by name; with a block policy, the index of its block."""
     if isinstance(policy, Ordered | Sliced | Credit):
         return dict(policy.priorities)
     if isinstance(policy, Blocks):
@@ -365,7 +364,7 @@ def priorities_json(profile: Profile, strategy: str, policy: Policy) -> str:
 
 
 def read_priorities(path: Path | str, profile: Profile) -> dict[str, float]:
-    """Reads a priority file, checks it against a profile, and adds priorities of unnamed uploads."""
+    """Reads a priority file, checks it against the profile, and adds the unnamed uploads."""
     try:
         file = from_json(read_bytes(path, MAX_BYTES), PriorityFile)
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:

@@ -71,7 +71,7 @@ def trace_run(
 
 
 def step_bounds(profile: Profile, bandwidth_bytes_per_s: float) -> Bounds:
-    """Seconds of the mean step on each resource at one worker's share of the bandwidth."""
+    """Busy seconds of each resource in a mean step, at one worker's share of the bandwidth."""
     if not bandwidth_bytes_per_s > 0:
         raise BadInput(f"bandwidth is {bandwidth_bytes_per_s} bytes a second; it must be above zero")
     cost = np.where(
@@ -98,17 +98,21 @@ def overlap_coefficient(communication_s: float, computation_s: float, step_s: fl
 
 
 def idle_s(timeline: Timeline) -> Floats:
-    """T_wait: seconds that the device idles, one value per (worker, step)."""
-    keys, inverse = _worker_steps(timeline)
+    """Idle seconds of the device in each (worker, step): T_wait of Hashemi et al."""
+    pairs = timeline["worker"].astype(np.int64) << 32 | timeline["step"].astype(np.int64)
+    keys, inverse = np.unique(pairs, return_inverse=True)
     busy = np.zeros(len(keys))
     own = timeline["resource"] == WORKER
     np.add.at(busy, inverse[own], (timeline["end_s"] - timeline["start_s"])[own])
-    return np.asarray(_elapsed_s(timeline, inverse, len(keys)) - busy)
+    begun, ended = np.full(len(keys), np.inf), np.full(len(keys), -np.inf)
+    np.minimum.at(begun, inverse, timeline["start_s"])
+    np.maximum.at(ended, inverse, timeline["end_s"])
+    return np.asarray(ended - begun - busy)
 
 
 def straggler_shares(timeline: Timeline) -> Floats:
-    """Longest wait for the slowest worker, as a fraction of each step (TicTac, section 6.3). A worker is
-    done when its last upload (or, without uploads, its last op) has ended."""
+    """Longest wait for the slowest worker in each step, as a fraction of the step (TicTac, section 6.3). A
+    worker is done when its last upload (or, without uploads, its last op) has ended."""
     resource = UPLINK if (timeline["resource"] == UPLINK).any() else WORKER
     own = timeline[timeline["resource"] == resource]
     workers = int(timeline["worker"].max()) + 1
@@ -125,7 +129,7 @@ def straggler_shares(timeline: Timeline) -> Floats:
 
 
 def count_download_orders(timeline: Timeline) -> tuple[int, int]:
-    """Number of distinct download orders in a run, and number of (worker, step) pairs counted."""
+    """Number of distinct download orders in a run, and number of complete (worker, step) pairs."""
     own = timeline[timeline["resource"] == DOWNLINK]
     own = own[np.lexsort((own["start_s"], own["step"], own["worker"]))]
     sequences: dict[tuple[int, int], list[int]] = {}
@@ -138,22 +142,6 @@ def count_download_orders(timeline: Timeline) -> tuple[int, int]:
     longest = max((len(s) for s in sequences.values()), default=0)
     whole = [tuple(s) for s in sequences.values() if len(s) == longest]
     return len(set(whole)), len(whole)
-
-
-def _worker_steps(timeline: Timeline) -> tuple[npt.NDArray[Any], npt.NDArray[np.intp]]:
-    """Distinct (worker, step) keys, and for each timeline row the index of its key."""
-    pairs = timeline["worker"].astype(np.int64) << 32 | timeline["step"].astype(np.int64)
-    keys, inverse = np.unique(pairs, return_inverse=True)
-    return keys, inverse
-
-
-def _elapsed_s(timeline: Timeline, inverse: npt.NDArray[np.intp], count: int) -> Floats:
-    """Seconds from the first start to the last end of each (worker, step)."""
-    begun = np.full(count, np.inf)
-    ended = np.full(count, -np.inf)
-    np.minimum.at(begun, inverse, timeline["start_s"])
-    np.maximum.at(ended, inverse, timeline["end_s"])
-    return np.asarray(ended - begun)
 
 
 LEAST_SPEED = 1e-3  # of a slow worker: below it nothing arrives within the steps that are traced
@@ -194,7 +182,7 @@ class OrderResult:
 
 @dataclass(frozen=True, slots=True)
 class OrderComparison:
-    """Results, schedules and bounds of all compared strategies."""
+    """Simulated results, schedules and bounds of the compared ordering strategies."""
 
     results: tuple[OrderResult, ...]
     schedules: Mapping[str, Schedule]
@@ -211,7 +199,7 @@ class OrderComparison:
         return self.workers * self.batch / self.ideal_step_s
 
     def sentence(self) -> str:
-        """Verdict in words: whether ordering can help here, and by how much at most."""
+        """Sentence saying whether ordering transfers can help here, and by how much at most."""
         n, c = self.bounds.communication_s, self.bounds.computation_s
         ratio = n / c if c > 0 else float("inf")
         possible = self.results[0].step_s / self.ideal_step_s - 1
@@ -228,14 +216,14 @@ class OrderComparison:
 
 
 def slowest_nic_bytes_per_s(cluster: Cluster, nodes: Iterable[int]) -> float:
-    """Bytes per second of the slowest NIC among these nodes, in its slower direction."""
+    """Bandwidth of the slowest NIC among these nodes, in its slower direction."""
     return min(min(cluster.nodes[n].egress_bytes_per_s, cluster.nodes[n].ingress_bytes_per_s) for n in nodes)
 
 
 def cluster_bounds(profile: Profile, cluster: Cluster, *, barrier: bool = False) -> Bounds:
-    """Bounds of a step (Hashemi et al. 2018, equation 1) for the slowest worker of a cluster. With several
-    servers the worker's own NIC is a resource too. With a barrier the two directions never overlap, so
-    they count as one link, as in TicTac's N."""
+    """Bounds of a step for the slowest worker of a cluster (Hashemi et al. 2018, equation 1). With several
+    servers the worker's own NIC is a resource too. With a barrier the two directions never overlap, so they
+    count as one link, as in TicTac's N."""
     own = slowest_nic_bytes_per_s(cluster, cluster.worker_nodes)
     server = slowest_nic_bytes_per_s(cluster, cluster.server_nodes)
     shared = min(own, server / cluster.workers, cluster.flow_bytes_per_s)  # all workers transfer at once
@@ -254,7 +242,7 @@ def cluster_bounds(profile: Profile, cluster: Cluster, *, barrier: bool = False)
 
 
 def _has_download_barrier(profile: Profile) -> bool:
-    """Whether every upload waits for every download."""
+    """Whether every upload waits for all downloads."""
     graph = StepGraph.build(profile)
     everything = (1 << len(graph.pulls)) - 1
     return all(graph.needs[op] == everything for op in np.flatnonzero(profile.resource == UPLINK).tolist())
@@ -275,10 +263,9 @@ def compare_orders(
     priorities: Mapping[str, float] | None = None,
     progress: Progress = ignore_progress,
 ) -> OrderComparison:
-    """Simulates ordering strategies on one cluster and compares their throughput. `options` maps a
-    strategy's name to its settings; `priorities` adds a row with the user's own order for the uncut
-    transfers. Without a `barrier`, tensors are downloaded right after their update, beside the next
-    forward."""
+    """Simulates ordering strategies on one cluster and compares their throughput. `options` maps a strategy's
+    name to its settings; `priorities` adds a row with the user's own order for the uncut transfers. Without a
+    `barrier`, tensors are downloaded right after their update, beside the next forward."""
     names = list(dict.fromkeys([BASELINE, *strategies]))
     running = profile if barrier else pipeline_step(profile)
     setting = Setting(
@@ -311,6 +298,7 @@ def compare_orders(
     progress("simulating", 0, len(schedules))
 
     def simulate_order(name: str) -> OrderResult:
+        """Simulates one ordering strategy: a timeline for its idle times, and its throughput."""
         plan, bounds = schedules[name], limits[name]
         options = RunOptions(seed=seed, steps=TRACED_STEPS, until="all", fairness_sigma=FAIRNESS_SIGMA)
         timeline = trace_run(plan.profile, cluster, plan.policy, mode, options)
@@ -350,7 +338,7 @@ def order_cluster(
     slow_link_bytes_per_s: float | None = None,
     flow_bytes_per_s: float | None = None,
 ) -> Cluster:
-    """Cluster with one machine per worker and per server; the last worker or its link may be slower."""
+    """Cluster with one machine per worker and per server; the last worker or its link may be slow."""
     cluster = Cluster.uniform(workers, servers, bandwidth_bytes_per_s)
     if flow_bytes_per_s is not None:
         cluster = replace(cluster, flow_bytes_per_s=flow_bytes_per_s)

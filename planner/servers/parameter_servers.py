@@ -22,7 +22,13 @@ from planner.parallel.collectives.libraries import link_notes
 from planner.parallel.data import ChangeKind, Exchange, Job, Labels, Rented, Variant, settings, with_choices
 from planner.parallel.plan import Site
 from planner.search.request import SERVER_WORDS
-from planner.servers.lowering import cheap_servers, host, host_names, lower_servers, server_memory_error
+from planner.servers.lowering import (
+    cheap_servers,
+    find_server_machine,
+    host_names,
+    lower_servers,
+    server_memory_error,
+)
 from planner.servers.placement import place_model, server_bytes
 from planner.simulator.cluster import COMPUTATION, FABRIC, HOSTS, Resource, ResourceKind
 from planner.simulator.policy import DEFAULT_WINDOW_BYTES, Mode
@@ -90,7 +96,7 @@ class ParameterServers(Exchange):
         return f"{self.servers:03d}/{place}/{self.placement}/{self.policy}/{self.mode}{together}"
 
     def sums_inside(self, site: Site) -> bool:
-        """Whether devices of a machine sum their gradients before the machine talks to the servers."""
+        """Whether a machine's devices sum their gradients first, so that one worker sends them."""
         return self.aggregate == "machine" and min(site.workers, site.devices) > 1
 
     @classmethod
@@ -101,7 +107,7 @@ class ParameterServers(Exchange):
 
     @classmethod
     def _candidate_exchanges(cls, asked: Asked, site: Site) -> Iterator[Self]:
-        """Feasible combinations of server count, host, placement and policy to search."""
+        """Feasible combinations of server count, host, placement and policy for a search."""
         whole = site.mesh.is_whole
         if settings.missing_bandwidth(site):
             return
@@ -129,7 +135,7 @@ class ParameterServers(Exchange):
 
     @classmethod
     def _requested_exchange(cls, asked: Asked, site: Site) -> Self:
-        """The one exchange a request names; raises BadInput where it names several values."""
+        """Parameter servers exactly as requested; raises BadInput if an option has several values."""
         named = asked.settings
         for flag, name in (("--policy", "policies"), ("--placement", "placements"), ("--servers", "servers")):
             _refuse_several(flag, named.get(name))
@@ -188,7 +194,7 @@ class ParameterServers(Exchange):
         return ""
 
     def _aggregation_error(self, site: Site) -> str:
-        """Explains why a machine cannot sum its devices' gradients; empty string if it can."""
+        """Explains why machines cannot sum their devices' gradients; empty string if they can."""
         remedy = "use --exchange servers:aggregate=device"
         if site.fabric is None:
             return (
@@ -204,11 +210,11 @@ class ParameterServers(Exchange):
         where = ("largest server", model.name, self.servers, self.placement)
         largest = site.market.once(where, lambda: _fullest_bytes(model, self.servers, self.placement))
         senders = site.machines if self.sums_inside(site) else site.replicas
-        return server_memory_error(self.machine(site), largest, senders)
+        return server_memory_error(self.server_machine(site), largest, senders)
 
-    def machine(self, site: Site) -> Hardware:
+    def server_machine(self, site: Site) -> Hardware:
         """Hardware of the machines that host servers."""
-        return host(self.host or site.hardware.name, site.hardware, site.market)
+        return find_server_machine(self.host or site.hardware.name, site.hardware, site.market)
 
     @property
     def is_asynchronous(self) -> bool:
@@ -218,7 +224,7 @@ class ParameterServers(Exchange):
         return () if self.host is None else (Rented("servers", self.host, self.servers),)
 
     def memory_shares(self, model: Model, precision: Precision, site: Site) -> Shares:
-        """Worker memory shares; servers hold the optimizer state."""
+        """Fraction of each kind of memory that a worker holds; servers hold the optimizer state."""
         return Shares(optimizer=0.0)
 
     def lower(self, computation: Computation, site: Site) -> Case:
@@ -226,7 +232,7 @@ class ParameterServers(Exchange):
 
     @classmethod
     def bounds(cls, jobs: Sequence[Job]) -> Floats:
-        """Upper bounds in samples per second of many plans at once, in closed form."""
+        """Upper bounds on the throughput of many plans, in samples per second, in closed form."""
         from planner.servers.bounds import server_throughput_bounds
 
         return server_throughput_bounds(jobs)
@@ -259,7 +265,7 @@ class ParameterServers(Exchange):
 
     def _faster_host_variants(self, site: Site) -> Iterator[Variant]:
         market = site.market
-        now = market.nic_bytes_per_s(self.machine(site)) or 0.0
+        now = market.nic_bytes_per_s(self.server_machine(site)) or 0.0
         for kind in [*cheap_servers(site.hardware, market), site.hardware]:
             if (market.nic_bytes_per_s(kind) or 0.0) > now and market.usd_per_hour(kind) is not None:
                 words = f"servers with a faster NIC ({kind.name})"
@@ -318,7 +324,7 @@ class ParameterServers(Exchange):
 
 
 def _aggregation(asked: str | None, policy: str, site: Site) -> Aggregate:
-    """Aggregation as requested; by default "machine" where devices can sum over a fabric."""
+    """Requested sender of gradients; by default "machine" where devices can sum over a fabric."""
     if asked is not None:
         return cast(Aggregate, asked)
     can = site.devices > 1 and site.fabric is not None and policy not in BLOCK_POLICIES
@@ -326,7 +332,7 @@ def _aggregation(asked: str | None, policy: str, site: Site) -> Aggregate:
 
 
 def _fullest_bytes(model: Model, servers: int, placement: str) -> int:
-    """Parameter bytes on the fullest server."""
+    """Parameter bytes on the server that holds the most."""
     return max(server_bytes(place_model(model, servers, placement), servers))
 
 
@@ -337,7 +343,7 @@ def _refuse_several(flag: str, values: Sequence[object] | None) -> None:
 
 @dataclass(frozen=True, slots=True)
 class FeatureSplit(Axis):
-    """`degree` CPU workers that train one replica together."""
+    """Splits each replica's features over `degree` CPU workers that train it together."""
 
     kind: ClassVar[str] = "features"
     flags: ClassVar[tuple[AxisFlag, ...]] = (

@@ -46,7 +46,7 @@ GLOBAL_STEP_BYTES = 8
 
 @dataclass(frozen=True, slots=True)
 class TensorPart:
-    """A tensor, or a part of one, on a server."""
+    """A tensor, or part of one, that a server holds."""
 
     tensor: int  # index into the tensors that were placed
     server: int
@@ -54,6 +54,7 @@ class TensorPart:
 
 
 def _place_greedy(sizes: Sequence[int], servers: int) -> Iterator[TensorPart]:
+    """Places each tensor on the server with the fewest bytes so far."""
     load = [0] * servers
     for index, size in enumerate(sizes):
         server = load.index(min(load))
@@ -62,11 +63,13 @@ def _place_greedy(sizes: Sequence[int], servers: int) -> Iterator[TensorPart]:
 
 
 def _place_round_robin(sizes: Sequence[int], servers: int) -> Iterator[TensorPart]:
+    """Places tensors on servers in turn."""
     for index, size in enumerate(sizes):
         yield TensorPart(index, index % servers, size)
 
 
 def _place_mxnet(sizes: Sequence[int], servers: int) -> Iterator[TensorPart]:
+    """Places as MXNet does: small tensors by hash, large ones divided equally over all servers."""
     for index, size in enumerate(sizes):
         elements = size // BYTES_PER_ELEMENT
         if elements < MXNET_SPLIT_ELEMENTS or servers == 1:
@@ -78,6 +81,7 @@ def _place_mxnet(sizes: Sequence[int], servers: int) -> Iterator[TensorPart]:
 
 
 def _place_p3(sizes: Sequence[int], servers: int) -> Iterator[TensorPart]:
+    """Places as P3 does: small tensors by hash, slices of large ones on servers in turn."""
     turn = 0
     slice_bytes = P3_SLICE_ELEMENTS * BYTES_PER_ELEMENT
     for index, size in enumerate(sizes):
@@ -90,6 +94,7 @@ def _place_p3(sizes: Sequence[int], servers: int) -> Iterator[TensorPart]:
 
 
 def _place_best_fit(sizes: Sequence[int], servers: int) -> Iterator[TensorPart]:
+    """Places tensors, largest first, where they leave the least room below an equal share."""
     share = sum(sizes) / servers
     room = [share] * servers
     chosen = [0] * len(sizes)
@@ -114,7 +119,7 @@ MXNET_RULES = ("mxnet", "p3")
 RULES = tuple(_RULES)
 
 
-def place(sizes_bytes: Sequence[int], servers: int, rule: str = "greedy") -> tuple[TensorPart, ...]:
+def place_tensors(sizes_bytes: Sequence[int], servers: int, rule: str = "greedy") -> tuple[TensorPart, ...]:
     """Places tensors on servers by a rule; the parts of a tensor add up to its bytes."""
     if servers < 1:
         raise BadInput(f"tensors cannot be placed on {servers} servers; at least 1 is needed")
@@ -135,18 +140,20 @@ def place_parameters(
 ) -> tuple[TensorPart, ...]:
     """Places parameters at four bytes per element; `TensorPart.tensor` indexes them."""
     if rule not in _PLACE_EVERY_VARIABLE:
-        return place([parameter.elements * BYTES_PER_ELEMENT for parameter in parameters], servers, rule)
+        return place_tensors(
+            [parameter.elements * BYTES_PER_ELEMENT for parameter in parameters], servers, rule
+        )
     sizes = [GLOBAL_STEP_BYTES]
     trained = [-1]
     for count, entry in enumerate(parameters):
         sizes += [elements * BYTES_PER_ELEMENT for elements in (entry.elements, *entry.untrained)]
         trained += [count, *(-1 for _ in entry.untrained)]
-    parts = place(sizes, servers, rule)
+    parts = place_tensors(sizes, servers, rule)
     return tuple(TensorPart(trained[p.tensor], p.server, p.bytes) for p in parts if trained[p.tensor] >= 0)
 
 
 def server_bytes(parts: Sequence[TensorPart], servers: int) -> tuple[int, ...]:
-    """Bytes of trained tensors on each server."""
+    """Bytes on each server, summed over the given parts."""
     load = [0] * servers
     for part in parts:
         load[part.server] += part.bytes
@@ -158,7 +165,7 @@ Change = dict[str, Any]  # fields of an op that a piece of it has instead
 
 
 def move_to_servers(profile: Profile, servers: int, placement: str = "greedy") -> Profile:
-    """Profile with its tensors placed on this many servers; the same object if nothing changes."""
+    """Profile with its tensors placed on this many servers; the same object if nothing moves."""
     if servers == 1 and profile.servers == 1:
         return profile
     if not profile.tensors:
@@ -210,19 +217,18 @@ def move_to_servers(profile: Profile, servers: int, placement: str = "greedy") -
 
 
 def _place_profile_tensors(profile: Profile, servers: int, placement: str) -> list[list[TensorPart]]:
-    """Parts of each tensor of a profile; a tensor is as large as its largest transfer."""
+    """Parts of each tensor of a profile, each on a server. A tensor is as large as its largest transfer."""
     sizes = np.ones(len(profile.tensors), np.int64)
     moved = profile.is_transfer & (profile.tensor >= 0)
     np.maximum.at(sizes, profile.tensor[moved], profile.bytes[moved])
     parts: list[list[TensorPart]] = [[] for _ in sizes]
-    for part in place(sizes.tolist(), servers, placement):
+    for part in place_tensors(sizes.tolist(), servers, placement):
         parts[part.tensor].append(part)
     return parts
 
 
 def cut_tensors(profile: Profile, piece_bytes: int, *, deal: bool = False) -> Profile:
-    """Cuts every tensor into pieces of at most `piece_bytes`; `deal` spreads pieces round robin over
-    servers."""
+    """Cuts every tensor into pieces of at most `piece_bytes`; with `deal`, pieces go to servers in turn."""
     if piece_bytes < 1:
         raise BadInput(f"piece_bytes is {piece_bytes}; a piece needs at least one byte")
     sizes_of = _piece_sizes(profile, piece_bytes)
@@ -274,8 +280,8 @@ def _replace_by_pieces(
     order: Sequence[int],
     **changes: Any,
 ) -> Profile:
-    """Replaces each op of a profile, in `order`, by pieces with these shares of its duration. Piece j of
-    an op waits for piece j of a dependency in the same `group`, and for all pieces of any other."""
+    """Replaces each op of a profile, in `order`, by pieces that share its duration in these fractions. Piece
+    j of an op waits for piece j of a dependency in the same `group`, and for all pieces of any other."""
     first = [0] * profile.ops
     for op, position in zip(order, accumulate((len(pieces[op]) for op in order), initial=0), strict=False):
         first[op] = position
@@ -296,14 +302,14 @@ def _replace_by_pieces(
 
 
 def _inherited_order(profile: Profile, source: Any) -> Any:
-    """Recorded transfer order of new ops, each taking the rank of its `source` op; ties by index."""
+    """Recorded transfer order of new ops, ranked as their `source` ops; ties by index."""
     if profile.order is None:
         return None
     return profile.order[:, source].argsort(axis=1, kind="stable").argsort(axis=1, kind="stable")
 
 
 def _piece_sizes(profile: Profile, piece_bytes: int) -> dict[Group, list[int]]:
-    """Piece sizes in bytes of each (tensor, server) that has one transfer per direction, all of one size."""
+    """Piece sizes of each (tensor, server) that can be cut: one transfer per direction, of equal size."""
     whole: dict[Group, list[tuple[int, int]]] = {}
     for op in np.flatnonzero(profile.is_transfer & (profile.tensor >= 0)).tolist():
         key = int(profile.tensor[op]), int(profile.server[op])
@@ -318,7 +324,7 @@ def _piece_sizes(profile: Profile, piece_bytes: int) -> dict[Group, list[int]]:
 
 
 def _cut_groups(profile: Profile, sizes_of: dict[Group, list[int]]) -> list[Group | None]:
-    """The (tensor, server) that each op is cut with; None for ops that are not cut."""
+    """The (tensor, server) of each op that is cut into pieces; None for ops that stay whole."""
     parses = parsing_ops(profile)
     cuttable = profile.is_transfer | (profile.resource == PS)
     groups: list[Group | None] = []
@@ -330,7 +336,7 @@ def _cut_groups(profile: Profile, sizes_of: dict[Group, list[int]]) -> list[Grou
 
 
 def parsing_ops(profile: Profile) -> frozenset[int]:
-    """Ops on a worker or its host that only parse one download."""
+    """Ops on a worker or its host that do nothing but parse one download."""
     return frozenset(
         op
         for op in np.flatnonzero(profile.parses).tolist()
@@ -341,7 +347,7 @@ def parsing_ops(profile: Profile) -> frozenset[int]:
 
 
 def replace_deps(profile: Profile, deps: Sequence[Sequence[int]]) -> Profile:
-    """Copy of a profile with these dependencies, one sequence per op."""
+    """Copy of a profile with new dependencies, one sequence per op."""
     start = np.zeros(profile.ops + 1, np.int32)
     np.cumsum([len(own) for own in deps], out=start[1:])
     return replace(
@@ -350,7 +356,7 @@ def replace_deps(profile: Profile, deps: Sequence[Sequence[int]]) -> Profile:
 
 
 def add_parsing(profile: Profile, alpha_s_per_byte: float, beta_s: float) -> Profile:
-    """Adds a parse op after each transfer, on its receiver; recorded transfers get shorter by that time."""
+    """Adds a parse op after each transfer, on the receiver, and shortens recorded transfers by its time."""
     ops: list[Op] = []
     source: list[int] = []  # the op of the profile that each op comes from
     place: dict[int, int] = {}  # the op after which each op of the profile is done

@@ -80,8 +80,8 @@ def server_step(
     parsing: Parsing | None = None,
     on_host: bool = False,
 ) -> Profile:
-    """Step of a computation with its parameters on servers. A recorded step keeps its own transfers and
-    updates, moved to those servers. `parsing` defaults to gRPC's, or ps-lite's for MXNet's placements;
+    """Synthesizes one worker's step with its parameters on servers. A recorded step keeps its own transfers
+    and updates, moved to those servers. `parsing` defaults to gRPC's, or ps-lite's for MXNet's placements;
     `on_host` moves it from the worker to the host beside its device."""
     if computation.step is not None:
         return move_to_servers(computation.step, servers, placement)
@@ -116,7 +116,7 @@ def server_step(
 # a search asks for the same graph with other durations again and again
 @memoize(most_bytes=8 << 20, bytes_of=lambda graph: OP_BYTES * graph.profile.ops)
 def _build_step_graph(shape: Shape, servers: int, placement: str, parsing: int | None) -> ServedGraph:
-    """Builds the graph of a step; `parsing` is the resource that parses, None for no parsing."""
+    """Builds the ops of a step, without durations; `parsing` is the resource that parses, or None."""
     parameters, precision = shape.parameters, shape.precision
     parts = place_parameters(parameters, servers, placement)
     part_names = _part_names(parameters, parts)
@@ -124,13 +124,13 @@ def _build_step_graph(shape: Shape, servers: int, placement: str, parsing: int |
     up_bytes = [_sent_bytes(part, precision.gradient_bytes) for part in parts]
     ops: list[Op] = []
 
-    def add(op: Op) -> int:
+    def add_op(op: Op) -> int:
         ops.append(op)
         return len(ops) - 1
 
     layer = [_layer_index(parameters[part.tensor], shape) for part in parts]
     down = [
-        add(
+        add_op(
             Op(
                 f"{name}/down",
                 DOWNLINK,
@@ -145,7 +145,7 @@ def _build_step_graph(shape: Shape, servers: int, placement: str, parsing: int |
         for number, (part, name, size) in enumerate(zip(parts, part_names, down_bytes, strict=True))
     ]
     parse = [
-        add(Op(f"{part_names[number]}/parse", parsing, deps=(op,), role=OpRole.PARSE, layer=layer[number]))
+        add_op(Op(f"{part_names[number]}/parse", parsing, deps=(op,), role=OpRole.PARSE, layer=layer[number]))
         for number, op in enumerate(down)
         if parsing is not None
     ]
@@ -156,15 +156,17 @@ def _build_step_graph(shape: Shape, servers: int, placement: str, parsing: int |
     first = len(ops)
     for op, name in enumerate(shape.names):
         deps = (*(first + dep for dep in shape.deps[op]), *arrived.get(op, ()))
-        add(Op(name, WORKER, deps=deps, role=shape.roles[op], layer=shape.layer[op]))
+        add_op(Op(name, WORKER, deps=deps, role=shape.roles[op], layer=shape.layer[op]))
     update: list[int] = []
     for number, (part, name, size) in enumerate(zip(parts, part_names, up_bytes, strict=True)):
         ready = parameters[part.tensor].ready
         if ready is not None:
             at = layer[number]
             deps = (first + ready,)
-            up = add(Op(f"{name}/up", UPLINK, part.server, size, deps, number, role=COMMUNICATION, layer=at))
-            update.append(add(Op(f"{name}/update", PS, part.server, 0, (up,), number, layer=at)))
+            up = add_op(
+                Op(f"{name}/up", UPLINK, part.server, size, deps, number, role=COMMUNICATION, layer=at)
+            )
+            update.append(add_op(Op(f"{name}/update", PS, part.server, 0, (up,), number, layer=at)))
     return ServedGraph(
         profile=Profile.build(
             ops,
@@ -180,28 +182,28 @@ def _build_step_graph(shape: Shape, servers: int, placement: str, parsing: int |
         update=np.array(update, np.intp),
         part_bytes=np.array(down_bytes, np.int64),
         gradient_bytes=np.array(
-            [size for size, part in zip(up_bytes, parts, strict=True) if _is_trained(parameters, part)],
+            [
+                size
+                for size, part in zip(up_bytes, parts, strict=True)
+                if parameters[part.tensor].ready is not None
+            ],
             np.int64,
         ),
     )
 
 
 def _layer_index(parameter: Parameter, shape: Shape) -> int:
-    """Layer index of a parameter: that of the first op reading it; -1 if none does."""
+    """Index of the layer whose op reads a parameter first; -1 if none does."""
     return shape.layer[parameter.readers[0]] if parameter.readers else -1
 
 
-def _is_trained(parameters: tuple[Parameter, ...], part: TensorPart) -> bool:
-    return parameters[part.tensor].ready is not None
-
-
 def _sent_bytes(part: TensorPart, element_bytes: int) -> int:
-    """Bytes on the wire for a part; its own `bytes` count four per element."""
+    """Bytes on the wire for a part of a tensor, whose own `bytes` count four per element."""
     return part.bytes * element_bytes // 4
 
 
 def _fill_server_durations(once_s: Array, graph: ServedGraph, parsing: Parsing) -> None:
-    """Fills in, in place, the seconds of worker parse ops and of server updates (parsing included)."""
+    """Writes the seconds of parse ops and server updates into `once_s`; updates include parsing."""
     if len(graph.parse):
         once_s[graph.parse] = parsing.alpha_s_per_byte * graph.part_bytes + parsing.beta_s
     if len(graph.update):
@@ -211,7 +213,7 @@ def _fill_server_durations(once_s: Array, graph: ServedGraph, parsing: Parsing) 
 
 
 def _part_names(parameters: tuple[Parameter, ...], parts: tuple[TensorPart, ...]) -> list[str]:
-    """Names of parts, such as `conv0/weights`, or `fc6/weights/part0` if the tensor is split."""
+    """Names of tensor parts, such as `conv0/weights`, or `fc6/weights/part0` if the tensor is split."""
     pieces = Counter(part.tensor for part in parts)
     seen: Counter[int] = Counter()
     names = []

@@ -40,7 +40,7 @@ NOTHING_BYTES = 1e-3  # what is left of rounding is far below
 
 @dataclass(frozen=True, slots=True)
 class Wire:
-    """Properties of the network and of the receiver."""
+    """Network and receiver: bandwidth, flow-control window, and the costs of parsing."""
 
     bandwidth_bytes_per_s: float
     window_bytes: float = inf
@@ -50,6 +50,7 @@ class Wire:
     buffer_bytes: float = 0.0  # of the port towards the worker
 
     def parse_s(self, size: float) -> float:
+        """Seconds to parse a message of this many bytes."""
         return self.alpha_s_per_byte * size + self.beta_s
 
 
@@ -66,7 +67,7 @@ class Stream:
 
 @dataclass(frozen=True, slots=True)
 class Transmission:
-    """Reconstructed transfer: when its bytes were on the wire and when it was parsed. `anchor` marks a
+    """Reconstructed transfer: when its bytes were on the wire, and when it was parsed. `anchor` marks a
     transfer whose recorded end the reconstruction used."""
 
     stream: Stream
@@ -80,7 +81,7 @@ Sent = tuple[Stream, Intervals, float]  # a transfer, when its bytes were on the
 
 @dataclass(slots=True, eq=False)
 class _Link:
-    """Connection of one server: future requests, waiting streams, and the stream being sent."""
+    """Connection from one server: requests to come, streams that wait, and the stream being sent."""
 
     share: float
     requests: deque[tuple[float, Stream]]
@@ -98,14 +99,14 @@ class _Link:
         self.next_request_s = self.requests[0][0] if self.requests else inf
 
     def admit(self, now: float) -> None:
-        """Moves streams requested by now into the ready queue."""
+        """Moves streams requested by now to the queue of streams that may be sent."""
         while self.next_request_s <= now:
             stream = self.requests.popleft()[1]
             self.ready.append((stream, float(stream.bytes), ()))
             self.next_request_s = self.requests[0][0] if self.requests else inf
 
     def start(self, now: float, window_bytes: float) -> None:
-        """Starts sending the next chunk."""
+        """Starts sending the next chunk of a queued stream."""
         self.stream, left, self.were_s = self.ready.popleft()
         self.left_bytes = left if self.were_s else min(left, window_bytes)
         self.rest_bytes = left - self.left_bytes
@@ -195,7 +196,7 @@ def simulate_links(
 
 
 def _set_rates(active: Sequence[_Link], wire: Wire, contended_bytes: float) -> float:
-    """Sets the rates of links that send at once; returns the bytes for which these rates hold."""
+    """Sets the rates of links that send at once; returns the number of bytes for which they hold."""
     weights = [link.share for link in active]
     smallest = min(weights) / sum(weights)
     equal_bytes = len(active) * smallest * wire.buffer_bytes - contended_bytes
@@ -210,7 +211,7 @@ def _set_rates(active: Sequence[_Link], wire: Wire, contended_bytes: float) -> f
 
 
 def _should_wait(link: _Link, sending: Iterable[_Link], wire: Wire) -> bool:
-    """Whether a stream must wait for another that is recorded to have arrived earlier."""
+    """Whether a stream must wait for a concurrent one that is recorded to have arrived earlier."""
     if link.rest_bytes > 0:
         return False
     rivals = [other.stream for other in sending if other.left_bytes > NOTHING_BYTES and other.rest_bytes <= 0]
@@ -221,7 +222,7 @@ def _should_wait(link: _Link, sending: Iterable[_Link], wire: Wire) -> bool:
 
 
 def _request_queue(link: Sequence[Stream], begin_s: float) -> deque[tuple[float, Stream]]:
-    """(request time, stream) in sending order; no request is later than that of a stream sent after it."""
+    """(request time, stream) in sending order; request times never decrease."""
     earliest_s = list(accumulate([stream.requested_s for stream in reversed(link)], min))
     return deque(zip([max(begin_s, time_s) for time_s in reversed(earliest_s)], link, strict=True))
 
@@ -233,7 +234,7 @@ SMALLEST_WEIGHT = 1 / 20  # against the server that ends last; TCP starves nobod
 
 
 def recorded_streams(profile: Profile, step: int, resource: int = DOWNLINK) -> list[Stream]:
-    """Transfers of one direction in one recorded step."""
+    """Transfers in one direction of one recorded step."""
     if profile.starts_s is None:
         raise BadInput(
             "the profile does not say when its transfers were requested (starts_s); give one that was "
@@ -247,9 +248,9 @@ def recorded_streams(profile: Profile, step: int, resource: int = DOWNLINK) -> l
 
 
 def reconstruct(streams: Sequence[Stream], wire: Wire, infer: bool = True) -> list[Transmission]:
-    """Reconstructs when each transfer was on the wire. With `infer`, recorded ends correct the order, and
-    the anchors' ends give each link's begin and share; without, request times alone count and shares
-    are equal (the paper's model)."""
+    """Reconstructs when the bytes of each recorded transfer were on the wire. With `infer`, recorded ends
+    correct the order, and the anchors' ends give each link's begin and share; without, request times alone
+    count and shares are equal (the paper's model)."""
     links: dict[int, list[Stream]] = {}
     for stream in sorted(streams, key=lambda s: (s.requested_s, s.op)):
         links.setdefault(stream.server, []).append(stream)
@@ -285,7 +286,7 @@ def _parsed_at_s(
     begin_s: dict[int, float],
     shares: dict[int, float],
 ) -> dict[int, float]:
-    """Simulated time in seconds at which each anchor is parsed, by op."""
+    """Simulated seconds at which each anchor has been parsed, by op."""
     sent = simulate_links(links, wire, begin_s, shares, True, until=[stream.op for stream in anchors])
     return {stream.op: end_s for stream, _, end_s in sent}
 
@@ -297,7 +298,7 @@ def _fit_shares(
     shares: dict[int, float],
     sharers: dict[int, Stream],
 ) -> dict[int, float]:
-    """Fits each server's share of the port by fixed-point iteration until its anchor ends as recorded."""
+    """Fits each server's share of the port, by fixed-point iteration, until its anchor ends as recorded."""
     shares, late_s = dict(shares), inf
     for _ in range(MAX_ROUNDS):
         if not sharers or late_s < SETTLED_S:
@@ -316,7 +317,7 @@ def _fit_shares(
 
 
 def _share_anchors(links: dict[int, list[Stream]]) -> dict[int, Stream]:
-    """Largest transfer of each server, except for the server that ends last."""
+    """Largest transfer of each server except the one that ends last, whose share follows."""
     last = max(links, key=lambda server: (max(s.recorded_end_s for s in links[server]), server), default=None)
     return {
         server: max(link, key=lambda s: (s.bytes, s.recorded_end_s))
@@ -326,10 +327,10 @@ def _share_anchors(links: dict[int, list[Stream]]) -> dict[int, Stream]:
 
 
 def sent_order(link: Sequence[Stream], wire: Wire) -> list[Stream]:
-    """Streams of a link in the order sent: that of requests, corrected by arrivals. If i was sent before
-    j, j arrives after i; if j was sent before i, i arrives after j by at least its own time on the
-    wire. Half of that time decides. Streams larger than WIN arrive late for another reason and are
-    never overtaken here."""
+    """Streams of one link in the order sent: that of their requests, corrected by their arrivals. If i was
+    sent before j, j arrives after i; if j was sent before i, i arrives after j by at least its own time on
+    the wire. Half of that time decides. Streams larger than WIN arrive late for another reason and are never
+    overtaken here."""
     order: list[Stream] = []
     for stream in link:
         at = len(order)
@@ -346,8 +347,8 @@ def sent_order(link: Sequence[Stream], wire: Wire) -> list[Stream]:
 
 
 def correct_sent_order(profile: Profile) -> Profile:
-    """Profile with its transfer order corrected by recorded arrivals (`sent_order`). Without a known
-    bandwidth, a link counts as busy from its first request to its last arrival."""
+    """Copy of a profile whose transfer order is corrected by the recorded arrivals (`sent_order`). Without a
+    known bandwidth, a link counts as busy from its first request to its last arrival."""
     if profile.starts_s is None or profile.order is None:
         return profile
     order = profile.order.copy()

@@ -56,12 +56,10 @@ MOST_SETS = 3  # of joint ops of a lane, for which the slowest member is worked 
 
 @dataclass(frozen=True, eq=False)
 class Kinds:
-    """Kinds of worker: one row per kind, one column per use of its step.
-
-    `lane` numbers the workers on whose lanes the ops of a use run, by first appearance in the row: uses of
-    the same resource and channel share a lane if their numbers are equal. `port` likewise numbers the ports
-    that the flows of a use cross: `port[kind, use, side]`, -1 for none.
-    """
+    """Kinds of worker: one row per kind, one column per use of its step. `lane` numbers the workers on whose
+    lanes the ops of a use run, by first appearance in the row: uses of the same resource and channel share a
+    lane if their numbers are equal. `port` likewise numbers the ports that the flows of a use cross:
+    `port[kind, use, side]`, -1 for none."""
 
     uses: tuple[Use, ...]
     speed: Floats

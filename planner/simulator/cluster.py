@@ -79,11 +79,8 @@ def as_text(used: Mapping[Resource, float]) -> dict[str, float]:
 
 @dataclass(frozen=True, slots=True)
 class Node:
-    """One machine, or one device's port, as the network sees it.
-
-    `cores` is the number of ops that its processors run at once for servers and for the hosts of workers
-    on this node; None means unlimited.
-    """
+    """One machine, or one device's port, as the network sees it. `cores` is the number of ops that its
+    processors run at once for servers and for the hosts of workers on this node; None means unlimited."""
 
     egress_bytes_per_s: float
     ingress_bytes_per_s: float
@@ -102,13 +99,11 @@ class Node:
 @dataclass(frozen=True, slots=True)
 class Cluster:
     """Nodes, the node of each worker and of each server, further channels, and groups of workers.
-
     `worker_speeds` multiplies how fast a worker computes (1 is the speed of the profile); empty means 1 for
     all. `flow_bytes_per_s` limits every single (worker, channel, direction) flow, as clouds do. `links[w]`
     holds the ends (near, far) of worker w's channels beyond those to the servers; empty means none for all.
     `link_resources` names these channels. `leaders[scope][w]` is the lowest worker of the group that w
-    belongs to in that scope: a joint op of the scope runs once for each group, on its leader's lane.
-    """
+    belongs to in that scope: a joint op of the scope runs once for each group, on its leader's lane."""
 
     nodes: tuple[Node, ...]
     worker_nodes: tuple[int, ...]

@@ -295,10 +295,8 @@ def _link_policy(profile: Profile, policy: Policy) -> LinkPolicy:
 
 
 def _check_blocks(profile: Profile, block: Ints) -> None:
-    """Refuse blocks that would wait for each other: a block leaves only when all its members are ready.
-
-    With the members of a block on one link merged into one op, the graph must still be free of cycles.
-    """
+    """Refuse blocks that would wait for each other: a block leaves only when all its members are ready. With
+    the members of a block on one link merged into one op, the graph must still be free of cycles."""
     merged: dict[tuple[int, int, int], int] = {}
     one_of = [
         merged.setdefault((int(block[op]), int(profile.resource[op]), int(profile.server[op])), op)
@@ -329,11 +327,9 @@ def _check_blocks(profile: Profile, block: Ints) -> None:
 def _equal_shares(
     cluster: Cluster, near: Ints, far: Ints, uneven: bool
 ) -> tuple[EqualShare, EqualShare] | None:
-    """Shares of one server's downlink and uplink if every worker has the same share; else None.
-
-    That holds if no worker's NIC can be narrower than the server's, or if each worker has a separate NIC
-    and all are alike (then shares must be even, for a limit breaks proportional weights).
-    """
+    """Shares of one server's downlink and uplink if every worker has the same share; else None. That holds if
+    no worker's NIC can be narrower than the server's, or if each worker has a separate NIC and all are alike
+    (then shares must be even, for a limit breaks proportional weights)."""
     if cluster.channels != 1 or (far != far[0]).any():
         return None
     server = int(far[0, 0])

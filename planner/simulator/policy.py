@@ -178,12 +178,10 @@ class Joins:
 
 
 def joins_of(profile: Profile, mode: Mode) -> Joins:
-    """The joins of training through parameter servers.
-
-    Asynchronous training has none. Synchronous: the update of a tensor consists of its server ops that no
-    other server op of that tensor depends on (the others, as parsing, precede it); it is gated, and publishes
-    the version that the next download awaits. A tensor without server ops is updated when its uploads are in.
-    """
+    """The joins of training through parameter servers. Asynchronous training has none. Synchronous: the
+    update of a tensor consists of its server ops that no other server op of that tensor depends on (the
+    others, as parsing, precede it); it is gated, and publishes the version that the next download awaits. A
+    tensor without server ops is updated when its uploads are in."""
     if mode not in ("async", "sync"):
         raise unknown_name("mode", str(mode), ("async", "sync"))
     n, tensors = profile.ops, tensor_count(profile)

@@ -81,18 +81,15 @@ TIMELINE_DTYPE = np.dtype(
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RunOptions:
-    """Options of a run besides the plan.
-
-    `until`: "first" cuts the run when the first worker has done its `steps`, so that all workers compete to
-    the end; "all" lets every worker finish. Integrals (busy times, bytes) count from the moment when every
-    worker has finished `warmup_steps`. `start_offsets_s` delays the first step of each worker.
-    `fairness_sigma`: how unevenly TCP divides a port where flows of several senders meet. In every step each
-    worker draws a log-normal weight of this sigma for each of its flows: one for uploads on each channel and,
-    with several channels, one for downloads on each (a lone server's NIC is shared evenly). Joint ops draw
-    none. 0 means equal shares. `server_cores` limits how many updates a server runs at once, whatever the
-    cores of its node (None: as many as the node's cores allow). `local_bytes_per_s` is the rate of a channel
-    whose ends are one node (infinite: instantly).
-    """
+    """Options of a run besides the plan. `until`: "first" cuts the run when the first worker has done its
+    `steps`, so that all workers compete to the end; "all" lets every worker finish. Integrals (busy times,
+    bytes) count from the moment when every worker has finished `warmup_steps`. `start_offsets_s` delays the
+    first step of each worker. `fairness_sigma`: how unevenly TCP divides a port where flows of several
+    senders meet. In every step each worker draws a log-normal weight of this sigma for each of its flows: one
+    for uploads on each channel and, with several channels, one for downloads on each (a lone server's NIC is
+    shared evenly). Joint ops draw none. 0 means equal shares. `server_cores` limits how many updates a server
+    runs at once, whatever the cores of its node (None: as many as the node's cores allow).
+    `local_bytes_per_s` is the rate of a channel whose ends are one node (infinite: instantly)."""
 
     seed: int = 0
     run: int = 0
@@ -126,13 +123,10 @@ class RunOptions:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RunResult:
-    """Times and integrals of a run. Integrals run from `measured_from_s` to `end_s`.
-
-    `staleness[w][k]`: how many steps the other workers completed between the start and the end of step k of
-    worker w (0 in lockstep, where gradients are never stale). `link_bytes[d, w, c]`: bytes that flowed on
-    channel c of worker w, d = 0 down, 1 up; those of a joint op flow on its leader's. `stopped` says what
-    ended the run.
-    """
+    """Times and integrals of a run. Integrals run from `measured_from_s` to `end_s`. `staleness[w][k]`: how
+    many steps the other workers completed between the start and the end of step k of worker w (0 in lockstep,
+    where gradients are never stale). `link_bytes[d, w, c]`: bytes that flowed on channel c of worker w, d = 0
+    down, 1 up; those of a joint op flow on its leader's. `stopped` says what ended the run."""
 
     step_starts_s: tuple[npt.NDArray[np.float64], ...]
     step_ends_s: tuple[npt.NDArray[np.float64], ...]

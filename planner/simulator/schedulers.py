@@ -144,11 +144,9 @@ class CreditScheduler(OrderedScheduler):
 
 
 class BlocksScheduler(Scheduler):
-    """Prophet's blocks: once all members on this link are ready, they are sent without interruption.
-
-    The first member alone has a delay. A transfer in no block is a single block, after the others. `queue`
-    holds the members of the block in progress; the heap holds the last member of each block that is ready.
-    """
+    """Prophet's blocks: once all members on this link are ready, they are sent without interruption. The
+    first member alone has a delay. A transfer in no block is a single block, after the others. `queue` holds
+    the members of the block in progress; the heap holds the last member of each block that is ready."""
 
     def __init__(self, policy: LinkPolicy, sizes: list[int], delay_s: list[float]) -> None:
         super().__init__(policy, sizes, delay_s)

@@ -258,15 +258,13 @@ class MaxMinShares:
 def max_min_limits(
     crosses: list[tuple[int, int]], weights: list[float], capacities: list[float], flow_limit: float
 ) -> list[tuple[int | None, float]]:
-    """The link that limits each flow (None: the flow limit), and its rate per unit of weight.
-
-    Max-min fair rates by filling all flows alike until some link is full (Bertsekas and Gallager, 6.5.2).
-    Each round finds the lowest share per unit of weight that a link has left for its flows. Links whose
-    shares are as low are full: a flow gets the share of the first full link that it crosses, times its
-    weight. But if the heaviest flow's own limit lies at or below that share, it gets its limit, and
-    nothing else changes in this round. Flows go in the order given. Shares that differ by rounding only
-    must not be told apart: those within a billionth are equal.
-    """
+    """The link that limits each flow (None: the flow limit), and its rate per unit of weight. Max-min fair
+    rates by filling all flows alike until some link is full (Bertsekas and Gallager, 6.5.2). Each round finds
+    the lowest share per unit of weight that a link has left for its flows. Links whose shares are as low are
+    full: a flow gets the share of the first full link that it crosses, times its weight. But if the heaviest
+    flow's own limit lies at or below that share, it gets its limit, and nothing else changes in this round.
+    Flows go in the order given. Shares that differ by rounding only must not be told apart: those within a
+    billionth are equal."""
     left = list(capacities)
     weight_left = [0.0] * len(capacities)
     limits: list[tuple[int | None, float]] = [(None, 0.0)] * len(crosses)

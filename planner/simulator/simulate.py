@@ -79,12 +79,10 @@ def simulate(
     timeline: bool = False,
     executor: Executor | None = None,
 ) -> Prediction:
-    """Predict the throughput of `profile` on `cluster`.
-
-    Runs are added until the interval's half-width is below `precision` of the mean, as long as no worker does
-    more than about `max_steps` steps over all runs; the result states the precision reached. With an
-    `executor` the runs go side by side; the result is the same. `timeline` keeps the chunks of the first run.
-    """
+    """Predict the throughput of `profile` on `cluster`. Runs are added until the interval's half-width is
+    below `precision` of the mean, as long as no worker does more than about `max_steps` steps over all runs;
+    the result states the precision reached. With an `executor` the runs go side by side; the result is the
+    same. `timeline` keeps the chunks of the first run."""
     case = Case(profile=profile, cluster=cluster, policy=policy or Multiplexed(), mode=mode, joins=joins)
     effort = Effort(
         seed=seed,

@@ -40,11 +40,8 @@ class Interval:
 
 @memoize
 def t_quantile(confidence: float, degrees_of_freedom: int) -> float:
-    """Two-sided Student t quantile: half-width of the interval in standard errors.
-
-    By bisection of Student's distribution: importing scipy for this one number would take longer than many
-    a simulation.
-    """
+    """Two-sided Student t quantile: half-width of the interval in standard errors. By bisection of Student's
+    distribution: importing scipy for this one number would take longer than many a simulation."""
     if not 0 < confidence < 1:
         raise BadInput(f"confidence is {confidence}; it must lie between 0 and 1, as 0.95")
     low, high = 0.0, math.pi / 2
@@ -75,15 +72,13 @@ def _student_probability(angle: float, degrees_of_freedom: int) -> float:
 
 @dataclass(frozen=True, slots=True)
 class TwoStage:
-    """Number of runs for a wanted precision, and the interval they give.
-
-    Stein, A two-sample test for a linear hypothesis whose power is independent of the variance, Annals of
-    Mathematical Statistics 16 (1945). A first stage of n0 runs estimates the variance s0**2; then
-    N = max(n0, ceil((t * s0 / d)**2)) runs in all give the interval mean +- t * s0 / sqrt(N), with t for
-    n0 - 1 degrees of freedom and d the wanted half-width. As N depends on s0 alone and s0 is independent of
-    the mean of normal data, the coverage is as promised; adding runs until the interval looks narrow enough
-    stops too early and covers less. We differ in taking d relative to the mean of the runs so far.
-    """
+    """Number of runs for a wanted precision, and the interval they give. Stein, A two-sample test for a
+    linear hypothesis whose power is independent of the variance, Annals of Mathematical Statistics 16 (1945).
+    A first stage of n0 runs estimates the variance s0**2; then N = max(n0, ceil((t * s0 / d)**2)) runs in all
+    give the interval mean +- t * s0 / sqrt(N), with t for n0 - 1 degrees of freedom and d the wanted
+    half-width. As N depends on s0 alone and s0 is independent of the mean of normal data, the coverage is as
+    promised; adding runs until the interval looks narrow enough stops too early and covers less. We differ in
+    taking d relative to the mean of the runs so far."""
 
     confidence: float
     precision: float
@@ -139,10 +134,8 @@ def _step_ends_and_workers(result: RunResult) -> tuple[npt.NDArray[np.float64], 
 def mean_of_slowest_s(
     rows: list[tuple[npt.NDArray[np.float64], npt.NDArray[np.float64]]], members: npt.NDArray[np.float64]
 ) -> float:
-    """Mean of the longest tail + head among independent members of each kind, in seconds.
-
-    Each kind draws a head and a tail from its rows; long lists are shortened to smaller values.
-    """
+    """Mean of the longest tail + head among independent members of each kind, in seconds. Each kind draws a
+    head and a tail from its rows; long lists are shortened to smaller values."""
     sums = [np.sort(np.add.outer(_shorten_rows(head), _shorten_rows(tail)).ravel()) for head, tail in rows]
     values = np.unique(np.concatenate(sums))
     below = np.ones(len(values))  # probability that no member takes longer
@@ -161,11 +154,9 @@ def _shorten_rows(rows: npt.NDArray[np.float64]) -> npt.NDArray[np.float64]:
 
 @dataclass(frozen=True, slots=True)
 class Prediction:
-    """Throughput of a plan with its interval, and the utilisation of each resource.
-
-    `utilisation` maps a resource to the share of time (for links: of capacity) it is used, averaged over
-    workers for `worker`; `bottleneck` is the most used one.
-    """
+    """Throughput of a plan with its interval, and the utilisation of each resource. `utilisation` maps a
+    resource to the share of time (for links: of capacity) it is used, averaged over workers for `worker`;
+    `bottleneck` is the most used one."""
 
     samples_per_s: float
     samples_per_s_low: float
@@ -211,15 +202,13 @@ class Prediction:
 def utilisation(
     cluster: Cluster, results: Sequence[RunResult], server_cores: int | None = None
 ) -> dict[Resource, float]:
-    """Fraction of its capacity that each resource used, over all runs.
-
-    `downlink[s]` and `uplink[s]` are server s's NIC out and in; `worker`, `host` and `ps[s]` are averages
-    over workers; an op that runs once for several workers counts once, and where a node has fewer cores
-    than workers, or a server has other cores, `host` and `ps[s]` are shares of those. Where a worker's NIC
-    can be the narrower end, `worker downlink` and `worker uplink` are the busiest worker node's NIC. A
-    link goes by its name, with the busiest of the ports that its flows cross; a joint op crosses its
-    leader's ports alone, so they stand for the other members'.
-    """
+    """Fraction of its capacity that each resource used, over all runs. `downlink[s]` and `uplink[s]` are
+    server s's NIC out and in; `worker`, `host` and `ps[s]` are averages over workers; an op that runs once
+    for several workers counts once, and where a node has fewer cores than workers, or a server has other
+    cores, `host` and `ps[s]` are shares of those. Where a worker's NIC can be the narrower end, `worker
+    downlink` and `worker uplink` are the busiest worker node's NIC. A link goes by its name, with the busiest
+    of the ports that its flows cross; a joint op crosses its leader's ports alone, so they stand for the
+    other members'."""
     seconds = sum(measured_s(result) for result in results)
     sent: npt.NDArray[np.float64] = np.sum([result.link_bytes for result in results], axis=0) / seconds
     busy = np.sum([result.worker_busy_s for result in results], axis=0) / seconds

@@ -49,10 +49,9 @@ class Compared:
 
 @dataclass(frozen=True, slots=True)
 class Figures:
-    """Statistics of the error, predicted / measured - 1. `median`, `ninth` (90th percentile) and `worst`
-    are of absolute errors, `bias` is the median signed error. `left_*` use predictions with the source
-    left out, `rule_*` those of the rule of thumb; `inside` is the fraction of runs within the stated
-    range."""
+    """Statistics of the error, predicted / measured - 1. `median`, `ninth` (90th percentile) and `worst` are
+    of absolute errors, `bias` is the median signed error. `left_*` use predictions with the source left out,
+    `rule_*` those of the rule of thumb; `inside` is the fraction of runs within the stated range."""
 
     runs: int
     sources: int

@@ -6,7 +6,7 @@ from hypothesis import strategies as st
 
 from planner.errors import BadInput
 from planner.model import Layer, Model, Tensor
-from planner.servers.placement import RULES, TensorPart, place, place_model, server_bytes
+from planner.servers.placement import RULES, TensorPart, place_model, place_tensors, server_bytes
 from planner.units import MIB
 
 
@@ -57,7 +57,7 @@ def test_vgg11_greedy_on_two_servers_is_the_papers_split():
 
 def test_global_step_decides_which_server_is_which():
     sizes = [tensor.bytes for tensor in VGG11.tensors]
-    assert mib(place(sizes, 2, "greedy"), 2) == [406.64, 100.21]
+    assert mib(place_tensors(sizes, 2, "greedy"), 2) == [406.64, 100.21]
 
 
 def test_vgg11_greedy_on_four_servers():
@@ -81,12 +81,12 @@ def test_tensorflow_counts_moving_averages_but_does_not_transfer_them():
 
 
 def test_round_robin_takes_turns():
-    assert [part.server for part in place([4] * 5, 3, "round_robin")] == [0, 1, 2, 0, 1]
+    assert [part.server for part in place_tensors([4] * 5, 3, "round_robin")] == [0, 1, 2, 0, 1]
 
 
 def test_mxnet_hashes_small_arrays_and_splits_large_ones():
     small, large = 4 * 999_999, 4 * 1_000_001
-    parts = place([small, small, large], 3, "mxnet")
+    parts = place_tensors([small, small, large], 3, "mxnet")
     assert parts[:2] == (TensorPart(0, 0, small), TensorPart(1, 9973 % 3, small))
     assert parts[2:] == (
         TensorPart(2, 0, 4 * 333_334),
@@ -96,7 +96,7 @@ def test_mxnet_hashes_small_arrays_and_splits_large_ones():
 
 
 def test_p3_deals_slices_over_servers_across_tensors():
-    parts = place([4 * 100_000, 4 * 39_999, 4 * 40_000], 2, "p3")
+    parts = place_tensors([4 * 100_000, 4 * 39_999, 4 * 40_000], 2, "p3")
     assert parts == (
         TensorPart(0, 0, 160_000), TensorPart(0, 1, 160_000), TensorPart(0, 0, 80_000),
         TensorPart(1, 1, 4 * 39_999),
@@ -106,8 +106,8 @@ def test_p3_deals_slices_over_servers_across_tensors():
 
 def test_best_fit_balances_what_greedy_does_not():
     sizes = [4, 4, 4, 4, 40, 24]
-    assert server_bytes(place(sizes, 2, "greedy"), 2) == (48, 32)
-    assert server_bytes(place(sizes, 2, "best_fit"), 2) == (40, 40)
+    assert server_bytes(place_tensors(sizes, 2, "greedy"), 2) == (48, 32)
+    assert server_bytes(place_tensors(sizes, 2, "best_fit"), 2) == (40, 40)
 
 
 def test_one_tensor_can_hold_more_than_an_even_share():
@@ -120,7 +120,7 @@ def test_one_tensor_can_hold_more_than_an_even_share():
     rule=st.sampled_from(RULES),
 )
 def test_every_rule_places_every_byte_once(sizes, servers, rule):
-    parts = place(sizes, servers, rule)
+    parts = place_tensors(sizes, servers, rule)
     for index, size in enumerate(sizes):
         assert sum(part.bytes for part in parts if part.tensor == index) == size
     assert all(0 <= part.server < servers and part.bytes > 0 for part in parts)
@@ -129,6 +129,6 @@ def test_every_rule_places_every_byte_once(sizes, servers, rule):
 
 def test_bad_rule_and_bad_count_are_named():
     with pytest.raises(BadInput, match="unknown placement 'gredy'; nearest: greedy"):
-        place([4], 2, "gredy")
+        place_tensors([4], 2, "gredy")
     with pytest.raises(BadInput, match="0 servers"):
-        place([4], 0, "greedy")
+        place_tensors([4], 0, "greedy")

@@ -43,26 +43,26 @@ __all__ = ["STRATEGIES", "Schedule", "Setting", "Strategy", "order", "schedule",
 
 
 def strategy(name: str, **options: Any) -> Strategy:
-    """Strategy with this name; `options` are its own settings (`slice_bytes`, `credit_bytes`, ...)."""
+    """Looks up an ordering strategy and applies its own settings (`slice_bytes`, `credit_bytes`, ...)."""
     if name not in STRATEGIES:
         raise unknown_name("strategy", name, STRATEGIES, hint="one of " + ", ".join(STRATEGIES))
     return replace(STRATEGIES[name], **options)
 
 
 def order(profile: Profile, name: str, **settings: Any) -> Policy:
-    """Policy that orders the transfers of a profile by a named strategy, without cutting them."""
+    """Policy by which a named strategy orders the transfers of a profile, without cutting them."""
     chosen, setting = _strategy_and_setting(name, settings)
     return setting.add_overhead(chosen.policy(profile, setting))
 
 
 def schedule(profile: Profile, name: str, **settings: Any) -> Schedule:
-    """Profile rewritten by a named strategy (transfers cut or held), with the policy that orders it."""
+    """Applies a named strategy to a profile: the rewritten profile (transfers cut or held) and its policy."""
     chosen, setting = _strategy_and_setting(name, settings)
     return chosen.schedule(profile, setting)
 
 
 def _strategy_and_setting(name: str, settings: dict[str, Any]) -> tuple[Strategy, Setting]:
-    """Named strategy with its own settings applied, and the settings that all strategies share."""
+    """Separates a strategy's own settings, which it is given, from those that all strategies share."""
     common = {entry.name for entry in fields(Setting)} & settings.keys()
     own = {key: value for key, value in settings.items() if key not in common}
     return strategy(name, **own), Setting(**{key: settings[key] for key in common})

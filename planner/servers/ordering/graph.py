@@ -32,7 +32,7 @@ from planner.simulator.step import DOWNLINK, PS, UPLINK, WORKER, Profile
 
 
 def bit_positions(value: int) -> Iterator[int]:
-    """Positions of the set bits of an integer, lowest first."""
+    """Positions of the 1 bits of an integer, lowest first."""
     while value:
         low = value & -value
         yield low.bit_length() - 1
@@ -40,7 +40,7 @@ def bit_positions(value: int) -> Iterator[int]:
 
 
 def dependents_by_op(profile: Profile) -> list[list[int]]:
-    """For each op, the indices of the ops that depend on it."""
+    """Ops that depend on each op, as lists of op indices."""
     start, index = profile.dependents()
     return [index[start[op] : start[op + 1]].tolist() for op in range(profile.ops)]
 
@@ -56,6 +56,7 @@ class StepGraph:
 
     @staticmethod
     def build(profile: Profile) -> StepGraph:
+        """Orders a profile's downloads by consumption and finds which downloads each op needs."""
         resource = profile.resource.tolist()
         dependents = dependents_by_op(profile)
         topological = profile.topological_order().tolist()
@@ -68,6 +69,7 @@ class StepGraph:
                 depth[dependent] = max(depth[dependent], depth[op] + own)
 
         def consumption_key(pull: int) -> tuple[int, int, int]:
+            """Sort key of a download: depth in the graph, then index, of the first op that consumes it."""
             after = download_consumers(dependents, parses, pull)
             return min(((depth[op], op, pull) for op in after), default=(profile.ops, pull, pull))
 
@@ -83,7 +85,7 @@ class StepGraph:
         return StepGraph(profile, tuple(pulls), tuple(needs), parses)
 
     def computation_ops(self) -> list[int]:
-        """Worker ops that wait for at least one download, without parse ops."""
+        """Worker ops that compute and wait for at least one download; parse ops are left out."""
         worker = np.flatnonzero(self.profile.resource == WORKER).tolist()
         return [op for op in worker if self.needs[op] and op not in self.parses]
 
@@ -99,8 +101,8 @@ def download_consumers(dependents: list[list[int]], parses: frozenset[int], pull
 def transfer_priorities(
     profile: Profile, pulls: list[int], ranks: Sequence[float] | None = None
 ) -> dict[str, float]:
-    """Priority of each transfer by name: a download's position or given rank; an upload's is its tensor's.
-    Uploads of tensors that are not downloaded come last."""
+    """Priority of each transfer by name; an upload takes that of its tensor's download. Downloads take their
+    rank, or their position without `ranks`. Uploads of tensors that are not downloaded come last."""
     rank = dict(zip(pulls, ranks if ranks is not None else range(len(pulls)), strict=True))
     of_tensor = {int(profile.tensor[op]): r for op, r in rank.items() if profile.tensor[op] >= 0}
     out = {profile.names[op]: float(r) for op, r in rank.items()}
@@ -111,7 +113,7 @@ def transfer_priorities(
 
 
 def pipeline_step(profile: Profile) -> Profile:
-    """Rewrites a step to run backward first and to download each tensor right after its update."""
+    """Rewrites a step to run backward first and to download each tensor as soon as it is updated."""
     forward = forward_ops(profile)
     backward = {op for op in range(profile.ops) if profile.resource[op] == WORKER and op not in forward}
     uploads = set(np.flatnonzero(profile.resource == UPLINK).tolist())
@@ -161,7 +163,7 @@ def forward_ops(profile: Profile) -> set[int]:
 
 
 def _update_ops(profile: Profile, dependents: list[list[int]]) -> dict[int, list[int]]:
-    """Ops that finish the update of each tensor: its last server ops, or its uploads if it has none."""
+    """Ops that finish each tensor's update: its last server ops, or its uploads if it has none."""
     out: dict[int, list[int]] = {}
     for resource in (PS, UPLINK):
         known = set(out)

@@ -30,11 +30,9 @@ GAP_FACTOR = 2.0  # the released Prophet: a step ends where a gap exceeds twice 
 
 
 def generation_times_s(profile: Profile) -> dict[int, float]:
-    """c(i) of Prophet: when each upload could start if the network never delayed the worker.
-
-    The worker runs one op at a time, the one that became ready first (then the lowest index); durations are
-    the means over the steps of the profile.
-    """
+    """Seconds at which each gradient is ready to upload if the network never delays the worker (Prophet's
+    c(i)). The worker runs one op at a time, the one that became ready first (then the lowest index);
+    durations are the means over the steps of the profile."""
     duration = np.where(profile.resource == WORKER, profile.durations_s.mean(axis=0), 0.0).tolist()
     worker = (profile.resource == WORKER).tolist()
     start, index = profile.dependents()
@@ -58,9 +56,8 @@ def generation_times_s(profile: Profile) -> dict[int, float]:
 
 
 def gradient_bursts(times_s: Sequence[float], gap_factor: float = GAP_FACTOR) -> list[list[int]]:
-    """Groups indices into bursts of gradients that arrive close together, earliest burst first. A new
-    burst begins where the gap exceeds `gap_factor` times the mean gap; evenly spaced gradients form
-    one."""
+    """Groups gradients into bursts that become ready close together, earliest burst first. A new burst begins
+    where the gap exceeds `gap_factor` times the mean gap; evenly spaced gradients form one."""
     by_time = sorted(range(len(times_s)), key=lambda i: (times_s[i], i))
     gaps = [times_s[b] - times_s[a] for a, b in pairwise(by_time)]
     mean = sum(gaps) / len(gaps) if gaps else 0.0
@@ -75,16 +72,13 @@ def gradient_bursts(times_s: Sequence[float], gap_factor: float = GAP_FACTOR) ->
 def plan_blocks(
     generated_s: Sequence[float], transfer_s: Sequence[float], gap_factor: float = GAP_FACTOR
 ) -> tuple[list[list[int]], list[int]]:
-    """Algorithm 1 of Prophet: blocks sent during backward, and gradients sent after it, by index.
-
-    `generated_s` is c(i), `transfer_s` E(i). Gradients come in steps (see `gradient_bursts`), and all
-    of a step are there when its last one is. At each step but the last, gradients that are there go into the
-    block, most urgent first, while they fit the time A until the next step. At the last step, which brings
-    gradient 0, whatever is left goes by priority.
-
-    Where we differ: A(i), printed as the distance to the nearest gradient of higher priority, would be about
-    zero inside a step; the text, and the released code, mean the time to the next step.
-    """
+    """Plans Prophet's blocks of gradients sent during backward, and the gradients sent after it, by index
+    (Algorithm 1). `generated_s` is c(i), `transfer_s` E(i). Gradients come in steps (see `gradient_bursts`),
+    and all of a step are there when its last one is. At each step but the last, gradients that are there go
+    into the block, most urgent first, while they fit the time A until the next step. At the last step, which
+    brings gradient 0, whatever is left goes by priority. Where we differ: A(i), printed as the distance to
+    the nearest gradient of higher priority, would be about zero inside a step; the text, and the released
+    code, mean the time to the next step."""
     steps = gradient_bursts(generated_s, gap_factor)
     complete = [max(generated_s[i] for i in step) for step in steps]
     waiting: list[int] = []
@@ -114,7 +108,7 @@ class Prophet(Strategy):
         return cut_tensors(profile, self.partition_bytes)
 
     def policy(self, profile: Profile, setting: Setting) -> Blocks:
-        uploads, blocks, _ = self._uploads(profile, setting)
+        uploads, blocks, _ = self._plan_uploads(profile, setting)
         in_block = {i for block in blocks for i in block}
         alone = [[i] for i in range(len(uploads)) if i not in in_block]
         by_priority = sorted(blocks + alone)  # each block is sorted: its first is its most urgent
@@ -129,14 +123,16 @@ class Prophet(Strategy):
     def schedule(self, profile: Profile, setting: Setting) -> Schedule:
         profile = self.rewrite(profile)
         policy = setting.add_overhead(self.policy(profile, setting))
-        uploads, _, held = self._uploads(profile, setting)
+        uploads, _, held = self._plan_uploads(profile, setting)
         times = generation_times_s(profile)
         last = max(uploads, key=lambda op: (times[op], op))
         ends = profile.deps(last).tolist()  # what generates the last gradient ends backward propagation
         return Schedule(_add_dependencies(profile, [uploads[i] for i in held], ends), policy)
 
-    def _uploads(self, profile: Profile, setting: Setting) -> tuple[list[int], list[list[int]], list[int]]:
-        """Uploads by priority, then the blocks and the held uploads as indices into that list."""
+    def _plan_uploads(
+        self, profile: Profile, setting: Setting
+    ) -> tuple[list[int], list[list[int]], list[int]]:
+        """Uploads by priority, then indices into them: the blocks, and those held until backward ends."""
         times = generation_times_s(profile)
         priority = layer_priorities(profile)
         uploads = sorted(
@@ -152,7 +148,7 @@ class Prophet(Strategy):
 
 
 def _add_dependencies(profile: Profile, ops: list[int], others: list[int]) -> Profile:
-    """Copy of the profile in which these ops also depend on `others`."""
+    """Copy of the profile in which each of `ops` also waits for all of `others`."""
     deps: list[list[int]] = [profile.deps(op).tolist() for op in range(profile.ops)]
     for op in ops:
         deps[op] = sorted({*deps[op], *others})

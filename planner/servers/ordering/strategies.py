@@ -49,13 +49,13 @@ class Setting:
                 )
 
     def add_overhead(self, policy: Policy) -> Policy:
-        """Copy of a policy that charges this setting's overhead per message."""
+        """Copy of a policy that charges this setting's seconds per message."""
         return replace(policy, overhead_s=self.overhead_s, download_overhead_s=self.download_overhead_s)
 
 
 @dataclass(frozen=True, slots=True)
 class Schedule:
-    """Profile as a strategy runs it, with transfers cut or held, and the policy that orders them."""
+    """Profile rewritten by a strategy (transfers cut or held), and the policy that orders its transfers."""
 
     profile: Profile
     policy: Policy
@@ -79,6 +79,7 @@ class Strategy(ABC):
         """Policy that orders the transfers of a profile."""
 
     def schedule(self, profile: Profile, setting: Setting) -> Schedule:
+        """Cuts the transfers of a profile if the strategy does so, and builds the policy that orders them."""
         rewritten = self.rewrite(profile)
         return Schedule(rewritten, setting.add_overhead(self.policy(rewritten, setting)))
 
@@ -106,7 +107,7 @@ class DownloadOrder(Strategy):
 
 
 def layer_priorities(profile: Profile) -> dict[str, float]:
-    """Priorities by name: downloads in order of consumption, uploads ranked as their tensor's download."""
+    """Priority of each transfer by name, in order of consumption; uploads have their download's."""
     return transfer_priorities(profile, list(StepGraph.build(profile).pulls))
 
 
@@ -143,12 +144,9 @@ class ByteScheduler(Strategy):
 
 
 def impending_counts(graph: StepGraph) -> list[float]:
-    """M+ of each download (by bit) if downloads cost 1 and computation nothing.
-
-    TicTac, Algorithms 1 and 2: M+ is the smallest number of downloads that an op waits for, over
-    the ops that wait for this one and at least one more; infinite if there is no such op. It is also
-    Order(read) of Hashemi et al. (2018), equation 3.
-    """
+    """M+ of TicTac: least downloads awaited by an op that needs this download and at least one more, by bit.
+    Infinite if there is no such op (TicTac, Algorithms 1 and 2). It is also Order(read) of Hashemi et al.
+    (2018), equation 3."""
     out = [float("inf")] * len(graph.pulls)
     open_bits = (1 << len(graph.pulls)) - 1
     sets = {graph.needs[op] for op in graph.computation_ops()}
@@ -160,7 +158,7 @@ def impending_counts(graph: StepGraph) -> list[float]:
 
 
 def ranks_with_ties(graph: StepGraph) -> list[int]:
-    """TIC rank of each download, by bit: the number of downloads with a smaller M+."""
+    """TIC rank of each download, by bit: how many downloads have a smaller M+."""
     counts = impending_counts(graph)
     return [sum(other < own for other in counts) for own in counts]
 
@@ -172,7 +170,8 @@ def tic_order(graph: StepGraph) -> list[int]:
 
 
 def tac_order(graph: StepGraph, bandwidth_bytes_per_s: float, overhead_s: float = 0.0) -> list[int]:
-    """Downloads (ops) ordered by TAC (TicTac, Algorithms 1 and 3).
+    """Download ops in the order of TAC, which knows transfer and computation times (TicTac, Algorithms 1
+    and 3).
 
     Of the outstanding downloads R, take again and again the one that is first under
         A before B  iff  min(P_B, M_A) < min(P_A, M_B), or these are equal and M+_A < M+_B      (equation 2)
@@ -181,9 +180,10 @@ def tac_order(graph: StepGraph, bandwidth_bytes_per_s: float, overhead_s: float 
 
     Where we differ: Algorithm 3 prints the comparison the wrong way round, equation 2 has it right. The
     comparator is not transitive, so this is one pass over R in order of consumption, in which a later
-    download replaces the best so far only if it comes strictly before it. Ops that wait for the same set are
-    one entry, and an entry shrinks as downloads are taken, so that a round costs O(sets). Time is in whole
-    femtoseconds: sums are exact and ties are ties. The oracle of an op is its least recorded duration.
+    download replaces the best so far only if it comes strictly before it. Ops that wait for the same set
+    are one entry, and an entry shrinks as downloads are taken, so that a round costs O(sets). Time is in
+    whole femtoseconds: sums are exact and ties are ties. The oracle of an op is its least recorded
+    duration.
     """
     profile = graph.profile
     least_s = profile.durations_s.min(axis=0).tolist()
@@ -199,15 +199,15 @@ def tac_order(graph: StepGraph, bandwidth_bytes_per_s: float, overhead_s: float 
     outstanding = list(range(len(transfer)))
     order = []
     while outstanding:
-        best = _first_download(outstanding, transfer, *_loads(work, cost, len(transfer)))
+        best = _first_download(outstanding, transfer, *_tac_times(work, cost, len(transfer)))
         outstanding.remove(best)
         order.append(graph.pulls[best])
         work, cost = _remove_download(1 << best, transfer[best], work, cost)
     return order
 
 
-def _loads(work: dict[int, int], cost: dict[int, int], pulls: int) -> tuple[list[int], list[float]]:
-    """P (computation unlocked by a download alone) and M+ of each download, in ticks."""
+def _tac_times(work: dict[int, int], cost: dict[int, int], pulls: int) -> tuple[list[int], list[float]]:
+    """Computation that each download unlocks alone (P), and its M+, both in femtoseconds."""
     alone = [0] * pulls
     impending = [float("inf")] * pulls
     open_bits = (1 << pulls) - 1
@@ -224,7 +224,7 @@ def _loads(work: dict[int, int], cost: dict[int, int], pulls: int) -> tuple[list
 def _first_download(
     outstanding: list[int], transfer: list[int], alone: list[int], impending: list[float]
 ) -> int:
-    """Outstanding download that TAC's comparison puts first, in one pass."""
+    """Picks the outstanding download that TAC's comparison puts first, in one pass."""
     best = outstanding[0]
     for other in outstanding[1:]:
         ours, theirs = min(alone[best], transfer[other]), min(alone[other], transfer[best])
@@ -236,7 +236,7 @@ def _first_download(
 def _remove_download(
     bit: int, time: int, work: dict[int, int], cost: dict[int, int]
 ) -> tuple[dict[int, int], dict[int, int]]:
-    """Work and cost tables after a download has arrived; entries with the same remaining set merge."""
+    """Computation and transfer times by set of missing downloads, after one download has arrived."""
     new_work: dict[int, int] = {}
     new_cost: dict[int, int] = {}
     for need, load in work.items():
@@ -248,7 +248,7 @@ def _remove_download(
 
 
 def random_order(graph: StepGraph, setting: Setting) -> list[int]:
-    """Download ops in one random order: a baseline that shows what any fixed order gains."""
+    """Download ops in a random order, the baseline for any fixed order."""
     pulls = list(graph.pulls)
     random.Random(setting.seed).shuffle(pulls)
     return pulls

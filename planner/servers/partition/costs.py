@@ -49,7 +49,7 @@ _MAX_CELLS = 50_000_000
 
 
 def elimination_order(variables: int, scopes: Sequence[tuple[int, ...]]) -> list[int]:
-    """Variables in the order to eliminate them: fewest neighbours first, lowest index on ties."""
+    """Order in which to eliminate variables: fewest neighbours first, lowest index on ties."""
     neighbours: list[set[int]] = [set() for _ in range(variables)]
     for scope in scopes:
         for v in scope:
@@ -67,12 +67,13 @@ def elimination_order(variables: int, scopes: Sequence[tuple[int, ...]]) -> list
 
 
 def minimise(order: Sequence[int], factors: Sequence[Factor]) -> tuple[float, list[int]]:
-    """Least sum of all factors, and the state of each variable that reaches it (lowest index on ties)."""
+    """Least sum of all factors, and the state of each variable that attains it (lowest index on ties)."""
     where: dict[int, list[Factor]] = {v: [] for v in order}
     rank = {v: at for at, v in enumerate(order)}
     constant = 0.0
 
     def add_factor(scope: tuple[int, ...], table: Table) -> None:
+        """Files a factor under the first of its variables to be eliminated, or adds it to the constant."""
         nonlocal constant
         if scope:
             where[min(scope, key=rank.__getitem__)].append((scope, table))
@@ -105,7 +106,7 @@ def minimise(order: Sequence[int], factors: Sequence[Factor]) -> tuple[float, li
 
 
 def _align_axes(scope: tuple[int, ...], table: Table, axes: dict[int, int]) -> Table:
-    """Table transposed to the order of `axes`, with length one for axes it does not depend on."""
+    """Transposes a table to the order of `axes`, with length one for axes that it lacks."""
     by_axis = sorted(range(len(scope)), key=lambda i: axes[scope[i]])
     shape = [1] * len(axes)
     for i in by_axis:
@@ -119,7 +120,7 @@ _ALL_DEGREES = 4
 
 @dataclass(frozen=True, slots=True)
 class StageChoice:
-    """Partitions, replications and threads of one stage in a replica."""
+    """Numbers of partitions, replications and threads of one stage in a replica."""
 
     partitions: int
     replications: int
@@ -131,13 +132,12 @@ class StageChoice:
 
     @property
     def concurrency(self) -> int:
-        """Q: samples that a replica has in progress at once."""
+        """Samples that a replica processes at once (Q)."""
         return self.replications * self.threads
 
 
 def degree_pairs(workers: int) -> list[tuple[int, int]]:
-    """Pairs (P, R) to try: all with P R <= N_wr (C3) up to four workers; beyond, (1, 1) and those with P R
-    = N_wr."""
+    """Pairs (partitions P, replications R) to try: all with P R <= N_wr (C3) up to four workers, else few."""
     up_to = range(1, workers + 1)
     if workers <= _ALL_DEGREES:
         return [(p, r) for p in up_to for r in up_to if p * r <= workers]
@@ -145,8 +145,8 @@ def degree_pairs(workers: int) -> list[tuple[int, int]]:
 
 
 def stage_split(c: PaperConstants, stage: Stage, choice: StageChoice) -> Split:
-    """Compute seconds per sample of a replica for one stage: U_f, U_b and U_w (equations 5, 7, 8 and 9)."""
-    part, threads = stage.share(choice.partitions), choice.threads
+    """Compute seconds per sample of one stage, forward, backward and update (equations 5, 7, 8 and 9)."""
+    part, threads = stage.largest_share(choice.partitions), choice.threads
     connections, neurons = stage.connections * part, stage.neurons * part
     muladd = c.muladd_seconds(stage.working_set_bytes(choice.partitions, threads), threads)
     slower = c.interference[threads - 1]
@@ -161,9 +161,10 @@ def stage_split(c: PaperConstants, stage: Stage, choice: StageChoice) -> Split:
 def link_split(
     c: PaperConstants, link: Link, traffic: Traffic, source: StageChoice, stage: StageChoice
 ) -> Split:
-    """Network seconds per sample of a replica between a source stage and this stage."""
+    """Network seconds per sample between a source stage and this stage, forward and backward."""
 
     def network_s(share: float, messages: float, at: StageChoice) -> float:
+        """Seconds to receive one stage's share of the elements, for this many messages per sample."""
         if messages <= 0:
             return 0.0
         once = receive_s(c, share / messages * link.elements, at.threads)
@@ -177,7 +178,7 @@ def link_split(
 
 @dataclass(frozen=True)
 class Memo:
-    """Cache shared by the problems of one model and machine."""
+    """Cache shared by all problems with the same model and machine."""
 
     threads: dict[tuple[object, int], list[int]] = field(default_factory=dict)
     compute: dict[tuple[object, int, int], float] = field(default_factory=dict)
@@ -213,8 +214,7 @@ class Problem:
         ]
 
     def _thread_counts(self, stage: Stage, p: int) -> list[int]:
-        """Thread counts worth trying: each trades compute time for less waiting. Memoized by stage
-        signature."""
+        """Thread counts worth trying: more compute time, but less waiting. Memoized by stage signature."""
         if self.threads is not None:
             return [self.threads]
         key = (stage.signature, p)
@@ -232,7 +232,7 @@ class Problem:
         return self.memory.threads[key]
 
     def _base_compute_s(self, stage: Stage, choice: StageChoice) -> float:
-        """Compute seconds per sample of a choice as if unreplicated, memoized over problems."""
+        """Compute seconds per sample of a choice, as if unreplicated. Memoized for all problems."""
         key = (stage.signature, choice.partitions, choice.threads)
         if key not in self.memory.compute:
             alone = StageChoice(choice.partitions, 1, choice.threads)
@@ -241,7 +241,7 @@ class Problem:
 
     @cached_property
     def compute(self) -> list[Floats]:
-        """Compute seconds per sample of a replica, one array of choices per stage."""
+        """Compute seconds per sample of a replica: for each stage an array over its choices."""
         if self.splits is not None:
             return [
                 np.array([self.compute_split(at, choice).compute_s for choice in options])
@@ -253,16 +253,16 @@ class Problem:
         ]
 
     def compute_split(self, at: int, choice: StageChoice) -> Split:
-        """Compute seconds per sample of a replica at one stage, split into passes."""
+        """Compute seconds per sample of a replica at one stage, split into forward and backward parts."""
         stage = self.stages[at]
         if self.splits is None:
             return stage_split(self.constants, stage, choice)
         used = choice.threads / self.constants.threads  # of the device
-        return self.splits[at].scale_by(stage.share(choice.partitions) / (used * choice.replications))
+        return self.splits[at].scale_by(stage.largest_share(choice.partitions) / (used * choice.replications))
 
     @cached_property
     def read_bytes(self) -> list[Floats]:
-        """Bytes of weights that a replica reads, one array of choices per stage."""
+        """Weight bytes that a replica reads: for each stage an array over its choices."""
         return [
             np.array([stage.read_bytes(*choice.pair) for choice in options])
             for stage, options in zip(self.stages, self.choices, strict=True)
@@ -270,8 +270,7 @@ class Problem:
 
     @cached_property
     def links(self) -> list[tuple[int, int, Floats]]:
-        """(source, stage, cost table in seconds) at the best mapping of segments; equal links share a
-        table."""
+        """Links as (source, stage, cost table in seconds), at the best placement; equal links share it."""
         known: dict[object, Floats] = {}
         tables = []
         for at, stage in enumerate(self.stages):
@@ -284,7 +283,7 @@ class Problem:
         return tables
 
     def _link_table(self, link: Link, before: Sequence[StageChoice], after: Sequence[StageChoice]) -> Floats:
-        """Network seconds per sample for every pair of choices, as `link_split` gives for one pair."""
+        """Network seconds per sample of a link, for every pair of choices of its two stages."""
         traffic = np.array([[best_traffic(link.geometry, a.pair, b.pair) for b in after] for a in before])
         per_element = BYTES_PER_ELEMENT * link.elements / self.constants.nic_bytes_per_s
         latency = np.array(self.constants.latency_s)
@@ -308,27 +307,27 @@ class Problem:
         return self.memory.order
 
     def factors(self, s_per_byte: float) -> list[Factor]:
-        """Cost tables of all stages and links, in seconds per sample, at a price in seconds per byte read."""
+        """Cost tables of all stages and links in seconds per sample; weight bytes cost `s_per_byte` each."""
         nodes: list[Factor] = [
             ((at,), self.compute[at] + s_per_byte * self.read_bytes[at]) for at in range(len(self.stages))
         ]
         return nodes + [((source, stage), table) for source, stage, table in self.links]
 
     def sample_s_and_read_bytes(self, states: Sequence[int]) -> tuple[float, float]:
-        """Seconds per sample at the best mapping of each link, and weight bytes read per replica."""
+        """Seconds per sample with segments placed best, and weight bytes read per replica."""
         sample_s = sum(float(self.compute[at][state]) for at, state in enumerate(states))
         sample_s += sum(float(table[states[a], states[b]]) for a, b, table in self.links)
         return sample_s, sum(float(self.read_bytes[at][state]) for at, state in enumerate(states))
 
     @property
     def combinations(self) -> float:
-        """Decimal logarithm of the number of ways to spread the stages."""
+        """Decimal logarithm of the number of combinations of all stages' choices."""
         return sum(math.log10(len(options)) for options in self.choices)
 
 
 @dataclass(frozen=True)
 class StageSpread:
-    """A choice and placement for every stage, with its cost per sample of a replica."""
+    """Choice and worker placement of every stage, with the seconds per sample of a replica."""
 
     choices: tuple[StageChoice, ...]
     placements: tuple[Placement, ...]
@@ -339,6 +338,7 @@ class StageSpread:
 
     @cached_property
     def split(self) -> Split:
+        """Seconds per sample, summed over stages and split by part of training."""
         total = Split()
         for part in self.splits:
             total += part
@@ -350,7 +350,7 @@ class StageSpread:
 
 
 def place_segments(problem: Problem, states: Sequence[int]) -> StageSpread:
-    """Places each stage's segments on the workers that hold most of their inputs. Optimal on a chain;
+    """Places the segments of each stage on the workers that hold most of their inputs. Optimal on a chain;
     where branches meet, `least_s` bounds how far it is from the optimum."""
     c = problem.constants
     choices = [options[state] for options, state in zip(problem.choices, states, strict=True)]
@@ -389,10 +389,10 @@ def place_segments(problem: Problem, states: Sequence[int]) -> StageSpread:
 def worker_bytes(
     stages: Sequence[Stage], choices: Sequence[StageChoice], placements: Sequence[Placement], workers: int
 ) -> float:
-    """Bytes on the fullest worker: weights, gradients, and activations and errors per thread."""
+    """Bytes on the fullest worker: weights, gradients, and each thread's activations and errors."""
     held = np.zeros(workers)
     for stage, choice, place in zip(stages, choices, placements, strict=True):
-        part = stage.share(choice.partitions)
+        part = stage.largest_share(choice.partitions)
         weights = stage.weight_bytes * (part if stage.dense else 1.0)
         held[place.ravel()] += (
             2 * weights + 2 * choice.threads * stage.out_elements * part * BYTES_PER_ELEMENT

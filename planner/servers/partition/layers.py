@@ -64,11 +64,11 @@ class PaperConstants:
 
     @property
     def threads(self) -> int:
-        """Most threads of a worker: one per core (constraint C2)."""
+        """Largest number of threads of a worker: one per core (constraint C2)."""
         return len(self.interference)
 
     def muladd_seconds(self, working_set_bytes: float, threads: int) -> float:
-        """Seconds per multiply-add with this many threads, interpolated between in cache and out of cache."""
+        """Seconds per multiply-add with this many threads, by how much of the data fits in cache."""
         inside = min(1.0, self.cache_bytes / working_set_bytes) if working_set_bytes > 0 else 1.0
         cached = self.muladd_s * self.interference[threads - 1]
         streamed = self.muladd_out_of_cache_s * self.interference_out_of_cache[threads - 1]
@@ -78,8 +78,8 @@ class PaperConstants:
 def constants_for(
     hardware: Hardware, network: Network = "baseline", *, bandwidth_bytes_per_s: float | None = None
 ) -> PaperConstants:
-    """Constants of a machine: from its calibration where its file has one, else estimated.
-    `bandwidth_bytes_per_s` replaces the NIC's."""
+    """Constants of a machine, from the calibration in its file or else estimated. `bandwidth_bytes_per_s`
+    replaces the NIC's bandwidth."""
     nic = bandwidth_bytes_per_s or hardware.nic_bytes_per_s(network)
     if nic is None:
         raise BadInput(
@@ -110,7 +110,7 @@ def constants_for(
 
 
 def _thread_count(hardware: Hardware) -> int:
-    """Threads of a worker: length of the calibrated curve, else a CPU's cores, else 1."""
+    """Threads of a worker: the length of its calibrated curve, else a CPU's cores, else 1."""
     curve = hardware.calibration.get("interference")
     if isinstance(curve, tuple):
         return len(curve)
@@ -118,6 +118,7 @@ def _thread_count(hardware: Hardware) -> int:
 
 
 def _calibrated_number(hardware: Hardware, key: str, default: float) -> float:
+    """A calibrated figure of a machine, or the default."""
     value = hardware.calibration.get(key, default)
     if isinstance(value, tuple) or not value >= 0 or (key == "muladd_s" and value == 0):
         raise BadInput(f"calibration of {hardware.name}: {key} must be one number, zero or above")
@@ -125,7 +126,7 @@ def _calibrated_number(hardware: Hardware, key: str, default: float) -> float:
 
 
 def _figures_by_thread(hardware: Hardware, key: str, threads: int, default: float = 1.0) -> tuple[float, ...]:
-    """Calibrated figure for each number of threads; a single number stands for all."""
+    """A calibrated figure for each number of threads; a single number applies to all."""
     value = hardware.calibration.get(key, default)
     values = value if isinstance(value, tuple) else (float(value),) * threads
     if len(values) != threads or any(not (math.isfinite(v) and v >= 0) for v in values):
@@ -137,7 +138,7 @@ def _figures_by_thread(hardware: Hardware, key: str, threads: int, default: floa
 
 @dataclass(frozen=True, slots=True)
 class Split:
-    """Seconds by part of training, as in Figure 11 of the paper."""
+    """Seconds of compute, feature exchange and weight reading by part of training (Figure 11)."""
 
     forward_compute_s: float = 0.0  # U_f
     forward_network_s: float = 0.0  # M_f
@@ -169,19 +170,19 @@ class Split:
         return Split(*map(add, self.parts, other.parts))
 
     def scale_by(self, factor: float) -> Split:
-        """Copy with every part multiplied by a factor."""
+        """Copy with every part multiplied by this factor."""
         return Split(*(part * factor for part in self.parts))
 
 
 def receive_s(c: PaperConstants, elements: float, threads: int) -> float:
-    """Seconds for one thread to receive this many activations or error terms (equation 6)."""
+    """Seconds for one thread to receive this many activations or errors (equation 6)."""
     if elements <= 0:
         return 0.0
     return c.latency_s[threads - 1] + threads * elements * BYTES_PER_ELEMENT / c.nic_bytes_per_s
 
 
 def reading_s_per_byte(c: PaperConstants, workers: int, servers: int, reading: float = 0.0) -> float:
-    """Seconds per byte of weights for a replica to read and parse them (equations 10 and 11)."""
+    """Seconds for a replica to read and parse one byte of weights (equations 10 and 11)."""
     server = c.server_nic_bytes_per_s or c.nic_bytes_per_s
     best = 1.0 / min(c.nic_bytes_per_s * workers, server * servers)
     worst = 1.0 / min(c.nic_bytes_per_s * workers, server)
@@ -189,7 +190,7 @@ def reading_s_per_byte(c: PaperConstants, workers: int, servers: int, reading: f
 
 
 def worker_constants(hardware: Hardware, network: Network = "baseline") -> PaperConstants:
-    """Constants of one device of a machine, with its share of the NIC."""
+    """Constants of one device of a machine, which gets an equal share of the NIC."""
     constants = constants_for(hardware, network)
     if not is_calibrated(hardware):
         constants = replace(
@@ -206,14 +207,14 @@ def worker_constants(hardware: Hardware, network: Network = "baseline") -> Paper
 
 
 def is_calibrated(hardware: Hardware) -> bool:
-    """Whether the machine's file has a measured time per multiply-add."""
+    """Whether the machine's file holds a measured time per multiply-add."""
     return "muladd_s" in hardware.calibration
 
 
 def stage_splits(
     model: Model, stages: tuple[Stage, ...], hardware: Hardware, batch: int
 ) -> tuple[Split, ...] | None:
-    """Compute seconds per sample of each stage on a whole device; None if the machine is calibrated."""
+    """Compute seconds per sample of each stage on one whole device; None if the machine is calibrated."""
     if is_calibrated(hardware):
         return None
     times = step_times(model, batch, kernel_rates(hardware))

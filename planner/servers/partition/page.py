@@ -54,7 +54,7 @@ _PLAN_COLUMNS = (
 def partition_tables(
     result: PartitionResult, *, runner_ups: int = 7, prediction: Prediction | None = None
 ) -> list[Table]:
-    """Tables of the best plan, its epoch time by part, its layers, and the next best plans."""
+    """Tables of a partition result: the best plan, its epoch time by part, its layers, and the runners-up."""
     best, worst, request = result.plans[0], result.plans[-1], result.request
     title = (
         f"{result.model.name} on {best.machines} x {result.hardware.name}: "
@@ -158,7 +158,7 @@ def _plan_row(plan: PartitionPlan, best: PartitionPlan) -> dict[str, Any]:
 
 
 def partition_data(result: PartitionResult, prediction: Prediction | None = None) -> dict[str, Any]:
-    """Partition result as plain values for JSON."""
+    """Partition result as plain values, for JSON."""
     best = result.plans[0]
     names = ("samples_per_s", "samples_per_s_low", "samples_per_s_high")
     simulated = prediction and {
@@ -188,7 +188,7 @@ def partition_data(result: PartitionResult, prediction: Prediction | None = None
 
 
 def partition_page(tables: Sequence[Table], model: str) -> Page:
-    """Report page of a partition, with charts of epoch time and time per layer."""
+    """Report page of a partition result, with charts of time per epoch and per layer."""
     split, layers, plans = tables
     parts = [row for row in split.rows if row["part"] != "epoch"]
     per_layer = ("layer", "compute_ms_per_sample", "network_ms_per_sample")
@@ -205,7 +205,7 @@ def partition_page(tables: Sequence[Table], model: str) -> Page:
 
 
 def _stacked_bars(key: str, title: str, unit: str, rows: Sequence[Any], keys: tuple[str, str, str]) -> Chart:
-    """Chart of stacked bars, compute and communication, one per row."""
+    """Stacked bar chart of compute and communication time."""
     name, *values = keys
     data = [
         bars(

@@ -47,7 +47,7 @@ MOST_REPLICAS = 64  # that share one server, for the highest price of a byte tha
 
 @dataclass(frozen=True, slots=True)
 class Span:
-    """Cuts of a model's stages over the workers of one replica, with the replica's step costs."""
+    """Split of a model's stages over the workers of one replica, with the seconds and bytes of its step."""
 
     workers: int
     samples: int  # a step of the replica
@@ -59,21 +59,21 @@ class Span:
     read_bytes: float  # by the replica in a step
 
     def compute_factor(self, at: int) -> float:
-        """Compute time of a stage divided by one worker's for its own batch."""
+        """Compute time of one stage, relative to that of a single worker with its own batch."""
         partitions, replications = self.cuts[at]
-        return self.stages[at].share(partitions) * self.workers / replications
+        return self.stages[at].largest_share(partitions) * self.workers / replications
 
-    def bytes_factor(self, at: int) -> float:
-        """Weight bytes the replica reads and gradient bytes it writes, divided by one worker's."""
+    def weight_traffic_factor(self, at: int) -> float:
+        """Weights read and gradients written by the replica, relative to those of a single worker."""
         return float(self.cuts[at][1] if self.stages[at].dense else self.workers)
 
-    def held_factor(self, at: int) -> float:
-        """Fraction of a stage's weights that one worker holds."""
-        return self.stages[at].share(self.cuts[at][0]) if self.stages[at].dense else 1.0
+    def held_weight_fraction(self, at: int) -> float:
+        """Fraction of a stage's weights that each worker holds."""
+        return self.stages[at].largest_share(self.cuts[at][0]) if self.stages[at].dense else 1.0
 
 
 def is_worth_spanning(model: Model, batch: int, hardware: Hardware, workers: int) -> bool:
-    """Whether the span that reads least saves 10% of the reading and fits in memory."""
+    """Whether splitting a replica over these workers can save 10% of its weight reads and fits in memory."""
     stages = stages_of(model)
     cuts = tuple((_most_parts(stage, workers), workers // _most_parts(stage, workers)) for stage in stages)
     read = sum(stage.read_bytes(*cut) for stage, cut in zip(stages, cuts, strict=True))
@@ -82,15 +82,14 @@ def is_worth_spanning(model: Model, batch: int, hardware: Hardware, workers: int
 
 
 def _most_parts(stage: Stage, workers: int) -> int:
-    """Number of parts that reads the fewest bytes: the most workers and features allow for dense stages,
-    else 1."""
+    """Number of parts that reads the fewest bytes: the most possible for dense stages, else 1."""
     return max(
         p for p in range(1, workers + 1) if workers % p == 0 and p <= (stage.rows if stage.dense else 1)
     )
 
 
 def _is_useful(span: Span, model: Model, hardware: Hardware) -> bool:
-    """Whether a span saves enough reading and fits in memory."""
+    """Whether a span saves enough weight reads and fits in memory."""
     saved = 1 - span.read_bytes / (span.workers * model.bytes)
     return saved >= WORTH_CUTTING and has_memory_for_span(model, hardware, span)
 
@@ -98,8 +97,7 @@ def _is_useful(span: Span, model: Model, hardware: Hardware) -> bool:
 def find_spans(
     model: Model, hardware: Hardware, constants: PaperConstants, profile: Profile, workers: int
 ) -> list[Span]:
-    """Worthwhile spans over `workers` machines, each optimal at some price per byte read. `profile` is the
-    step of one worker."""
+    """Worthwhile spans over `workers` machines, each optimal at some cost per byte that is read."""
     stages = stages_of(model)
     samples = workers * profile.batch
     columns = profile.layer.tolist(), profile.role.tolist(), profile.durations_s.mean(axis=0).tolist()
@@ -125,24 +123,24 @@ def find_spans(
     return [span for span in spans.values() if _is_useful(span, model, hardware)]
 
 
-def _build_span(problem: Problem, found: StageSpread, samples: int) -> Span:
+def _build_span(problem: Problem, solution: StageSpread, samples: int) -> Span:
     return Span(
         workers=problem.workers,
         samples=samples,
         stages=problem.stages,
-        cuts=tuple(choice.pair for choice in found.choices),
-        forward_s=tuple(split.forward_network_s * samples for split in found.splits),
-        backward_s=tuple(split.backward_network_s * samples for split in found.splits),
-        busy_s=found.sample_s * samples,
-        read_bytes=found.read_bytes,
+        cuts=tuple(choice.pair for choice in solution.choices),
+        forward_s=tuple(split.forward_network_s * samples for split in solution.splits),
+        backward_s=tuple(split.backward_network_s * samples for split in solution.splits),
+        busy_s=solution.sample_s * samples,
+        read_bytes=solution.read_bytes,
     )
 
 
 def has_memory_for_span(model: Model, hardware: Hardware, span: Span) -> bool:
-    """Whether each worker of the replica has memory for its share."""
+    """Whether each worker of the replica has enough memory for its part."""
     batch = span.samples // span.workers
     alone = footprint(model, FP32).peak(batch, device_kind=hardware.device.kind)
-    weights = sum(stage.weight_bytes * span.held_factor(at) for at, stage in enumerate(span.stages))
+    weights = sum(stage.weight_bytes * span.held_weight_fraction(at) for at, stage in enumerate(span.stages))
     uneven = max(span.compute_factor(at) for at in range(len(span.stages)))
     gathered = sum(
         stage.in_elements * (span.samples / cut[1] - batch)
@@ -157,14 +155,16 @@ def has_memory_for_span(model: Model, hardware: Hardware, span: Span) -> bool:
     return used * alone.least_fragmentation + alone.framework_bytes <= usable_bytes(hardware.device)
 
 
-def pick(spans: Sequence[Span], replicas: int, nic_bytes_per_s: float, servers_bytes_per_s: float) -> Span:
+def fastest_span(
+    spans: Sequence[Span], replicas: int, nic_bytes_per_s: float, servers_bytes_per_s: float
+) -> Span:
     """Picks the span with the shortest step by equation 12, where reading overlaps with nothing."""
     s_per_byte = max(replicas / servers_bytes_per_s, 1.0 / (spans[0].workers * nic_bytes_per_s))
     return min(spans, key=lambda span: (span.busy_s + span.read_bytes * s_per_byte, span.read_bytes))
 
 
 def scale_profile(profile: Profile, span: Span) -> Profile:
-    """Scales the durations and bytes of one worker's profile to those of a replica that spans several."""
+    """Scales one worker's profile to a replica that spans several: the durations and bytes of its ops."""
     stage_of = {layer: at for at, stage in enumerate(span.stages) for layer in stage.layers}
     times, sizes, extra = np.ones(profile.ops), np.ones(profile.ops), np.zeros(profile.ops)
     exchange_s = {OpRole.FORWARD: list(span.forward_s), OpRole.BACKWARD: list(span.backward_s)}
@@ -174,9 +174,9 @@ def scale_profile(profile: Profile, span: Span) -> Profile:
             times[op] = span.compute_factor(at)
             extra[op], exchange_s[role][at] = exchange_s[role][at], 0.0  # at the first op of the stage
         elif role is OpRole.PARSE:
-            times[op] = span.held_factor(at)
+            times[op] = span.held_weight_fraction(at)
         else:  # down, up, update
-            sizes[op] = times[op] = span.bytes_factor(at)
+            sizes[op] = times[op] = span.weight_traffic_factor(at)
     durations = profile.durations_s * times + extra
     parts = _exchange_role_shares(profile, durations.mean(axis=0), extra)
     size = np.rint(profile.bytes * sizes).astype(np.int64)
@@ -192,7 +192,7 @@ def scale_profile(profile: Profile, span: Span) -> Profile:
 
 
 def _exchange_role_shares(profile: Profile, mean_s: Floats, exchange_s: Floats) -> dict[int, RoleShares]:
-    """Shares of compute and communication in each op that also exchanges features inside its replica."""
+    """Compute and communication fractions of each op that also exchanges features inside its replica."""
     parts: dict[int, RoleShares] = {}
     for op in np.flatnonzero(exchange_s).tolist():
         share = float(exchange_s[op] / mean_s[op])
@@ -203,19 +203,19 @@ def _exchange_role_shares(profile: Profile, mean_s: Floats, exchange_s: Floats) 
 def replica_profile(
     plan: PartitionPlan, read_every: int = 70, *, writes: bool = True, model: str = ""
 ) -> Profile:
-    """Profile of one step of a replica of a partition plan: `read_every` samples."""
+    """Step of one replica of a partition plan, over `read_every` samples, as a simulator profile."""
     ops: list[Op] = []
     times: list[float] = []
 
-    def add(op: Op, seconds: float = 0.0) -> int:
+    def add_op(op: Op, seconds: float = 0.0) -> int:
         ops.append(op)
         times.append(float(seconds))
         return len(ops) - 1
 
     names: list[str] = []
 
-    def held(at: int, stage: Stage) -> list[tuple[int, int, int]]:
-        """(tensor, server, bytes) of a stage's weights, one for each worker and server that holds a part."""
+    def weight_parts(at: int, stage: Stage) -> list[tuple[int, int, int]]:
+        """(tensor, server, bytes) of a stage's weights for each worker and server that holds a part."""
         parts = []
         for worker, size in _read_bytes_by_worker(plan, at).items():
             for server in range(plan.servers):
@@ -224,9 +224,9 @@ def replica_profile(
                     names.append(f"{stage.name}/worker{worker}/server{server}")
         return parts
 
-    tensors = [held(at, stage) for at, stage in enumerate(plan.stages)]
+    tensors = [weight_parts(at, stage) for at, stage in enumerate(plan.stages)]
     last: tuple[int, ...] = tuple(
-        add(Op(f"{names[tensor]}/read", DOWNLINK, server, part, (), tensor))
+        add_op(Op(f"{names[tensor]}/read", DOWNLINK, server, part, (), tensor))
         for parts in tensors
         for tensor, server, part in parts
     )
@@ -234,17 +234,17 @@ def replica_profile(
     for stage, split in zip(plan.stages, splits, strict=True):
         exchange_s, work_s = split.forward_network_s * read_every, split.forward_compute_s * read_every
         if exchange_s:
-            last = (add(Op(f"{stage.name}/activations", WORKER, deps=last), exchange_s),)
-        last = (add(Op(f"{stage.name}/forward", WORKER, deps=last), work_s),)
+            last = (add_op(Op(f"{stage.name}/activations", WORKER, deps=last), exchange_s),)
+        last = (add_op(Op(f"{stage.name}/forward", WORKER, deps=last), work_s),)
     for stage, split, parts in reversed(list(zip(plan.stages, splits, tensors, strict=True))):
         work_s = (split.backward_compute_s + split.update_compute_s) * read_every
-        done = last = (add(Op(f"{stage.name}/backward", WORKER, deps=last), work_s),)
+        done = last = (add_op(Op(f"{stage.name}/backward", WORKER, deps=last), work_s),)
         if split.backward_network_s:
             exchange_s = split.backward_network_s * read_every
-            last = (add(Op(f"{stage.name}/errors", WORKER, deps=last), exchange_s),)
+            last = (add_op(Op(f"{stage.name}/errors", WORKER, deps=last), exchange_s),)
         for tensor, server, part in parts if writes else ():
-            write = add(Op(f"{names[tensor]}/write", UPLINK, server, part, done, tensor))
-            add(Op(f"{names[tensor]}/update", PS, server, 0, (write,), tensor))
+            write = add_op(Op(f"{names[tensor]}/write", UPLINK, server, part, done, tensor))
+            add_op(Op(f"{names[tensor]}/update", PS, server, 0, (write,), tensor))
     return Profile.build(
         ops,
         [times],
@@ -258,7 +258,7 @@ def replica_profile(
 
 
 def replica_cluster(plan: PartitionPlan, constants: PaperConstants) -> Cluster:
-    """Cluster for `replica_profile`: one node per server and one per replica."""
+    """Simulated cluster for `replica_profile`, with one node per server and one per replica."""
     nic = constants.nic_bytes_per_s
     own = constants.server_nic_bytes_per_s or nic
     server, replica = Node(own, own), Node(nic * plan.workers, nic * plan.workers)
@@ -270,7 +270,7 @@ def replica_cluster(plan: PartitionPlan, constants: PaperConstants) -> Cluster:
 
 
 def _read_bytes_by_worker(plan: PartitionPlan, at: int) -> dict[int, int]:
-    """Bytes of a stage's weights that each worker of the replica reads."""
+    """Bytes of one stage's weights that each worker of a replica reads."""
     stage, choice = plan.stages[at], plan.spread.choices[at]
     parts = choice.partitions if stage.dense else 1
     shares: dict[int, int] = {}
@@ -281,5 +281,5 @@ def _read_bytes_by_worker(plan: PartitionPlan, at: int) -> dict[int, int]:
 
 
 def _part_bytes(size: int, index: int, parts: int) -> int:
-    """Bytes of part `index` when `size` bytes are divided into nearly equal parts."""
+    """Bytes of one part when `size` bytes are divided nearly equally into `parts`."""
     return size * (index + 1) // parts - size * index // parts

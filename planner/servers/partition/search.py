@@ -99,7 +99,7 @@ class PartitionPlan:
 
     @property
     def split(self) -> Split:
-        """Seconds per epoch by part."""
+        """Seconds per epoch, split by part of training."""
         return (self.spread.split + Split(reading_s=self.reading_s)).scale_by(self.samples / self.replicas)
 
     @property
@@ -108,13 +108,13 @@ class PartitionPlan:
 
     @property
     def machines(self) -> int:
-        """Number of machines, servers included."""
+        """Number of machines, including servers."""
         return -(-self.workers * self.replicas // self.devices) + self.servers
 
 
 @dataclass(frozen=True)
 class PartitionResult:
-    """Plans by epoch time, best first, with search statistics and constants."""
+    """Plans by epoch time, fastest first, with search statistics and constants."""
 
     model: Model
     hardware: Hardware
@@ -135,7 +135,7 @@ def partition(
     network: Network = "baseline",
     progress: Progress = ignore_progress,
 ) -> PartitionResult:
-    """Searches all (workers, replicas, servers) that the request allows; plans are ranked by epoch time."""
+    """Searches all requested (workers per replica, replicas, servers) and ranks the plans by epoch time."""
     constants = worker_constants(hardware, network)
     if request.threads is not None and request.threads > constants.threads:
         raise Infeasible(
@@ -144,7 +144,7 @@ def partition(
         )
     samples = epoch_samples(model, request)
     devices = hardware.device_count
-    shapes = list(_shapes(request, devices))
+    shapes = list(_cluster_shapes(request, devices))
     if not shapes:
         raise _machines_error(request, devices)
     stages = stages_of(model)
@@ -194,17 +194,17 @@ def partition(
 
 
 def epoch_samples(model: Model, request: PartitionRequest) -> int:
-    """Samples per epoch: as requested, else the model's own."""
+    """Samples per epoch: as requested, or as the model's file says."""
     samples = request.samples or model.samples_per_epoch
     if samples is None:
         raise BadInput(f"{model.name} says no samples_per_epoch; give --samples")
     return samples
 
 
-def _shapes(request: PartitionRequest, devices: int = 1) -> Iterator[tuple[int, int, int]]:
-    """All (N_wr, N_mr, N_ps) within C1 and the request, by N_wr. Replicas fill the devices of their
-    machines, as a device left over would idle. A single machine has no servers: it holds one replica,
-    which reads nothing."""
+def _cluster_shapes(request: PartitionRequest, devices: int = 1) -> Iterator[tuple[int, int, int]]:
+    """All (workers per replica, replicas, servers) that constraint C1 and the request allow. Replicas fill
+    the devices of their machines, as a device left over would idle. A single machine has no servers: it holds
+    one replica, which reads nothing."""
     n = request.machines
     if n == 1 and request.servers is None and request.replicas in (None, 1):
         for workers in _count_range(request.workers, min(devices, request.max_workers or devices)):
@@ -220,6 +220,7 @@ def _shapes(request: PartitionRequest, devices: int = 1) -> Iterator[tuple[int, 
 
 
 def _count_range(asked: int | None, most: int) -> range:
+    """Counts to try: the requested one if it is at most `most`, or all from 1 to `most`."""
     return range(1, most + 1) if asked is None else range(asked, min(asked, most) + 1)
 
 
@@ -240,20 +241,21 @@ def _machines_error(request: PartitionRequest, devices: int = 1) -> Infeasible:
 def reading_price(
     c: PaperConstants, request: PartitionRequest, workers: int, replicas: int, servers: int
 ) -> float:
-    """Seconds per sample that each byte read costs, as all replicas wait while one reads (equation 12)."""
+    """Seconds per sample that each byte read costs: replicas read one after another (equation 12)."""
     if not servers:
         return 0.0
     return replicas * reading_s_per_byte(c, workers, servers, request.reading) / request.read_every
 
 
 def best_spreads(problem: Problem, low: float, high: float) -> list[StageSpread]:
-    """Spreads that are each optimal at some price between `low` and `high`, in seconds per byte read."""
+    """Placements that are optimal for some cost per byte read, between `low` and `high` seconds."""
 
     def solve_at(price: float) -> _Point:
         states = minimise(problem.order, problem.factors(price))[1]
         return _Point(tuple(states), *problem.sample_s_and_read_bytes(states))
 
     def points_between(cheap: _Point, dear: _Point) -> list[_Point]:
+        """Further solutions that are optimal at some cost between those of two others."""
         if cheap.read_bytes <= dear.read_bytes:
             return []
         price = (dear.sample_s - cheap.sample_s) / (cheap.read_bytes - dear.read_bytes)
@@ -270,7 +272,7 @@ def best_spreads(problem: Problem, low: float, high: float) -> list[StageSpread]
 
 
 class _Point(NamedTuple):
-    """Solution at one price: its states, seconds per sample, and bytes read."""
+    """Optimal solution at one cost per byte: its states, seconds per sample, and bytes read."""
 
     states: tuple[int, ...]
     sample_s: float
@@ -278,7 +280,7 @@ class _Point(NamedTuple):
 
 
 class _PlanMaker:
-    """Builds the plans of one N_wr; there may be a million, so it keeps what they share."""
+    """Builds plans with the same number of workers per replica, up to a million, from shared parts."""
 
     def __init__(
         self,
@@ -297,6 +299,7 @@ class _PlanMaker:
         self.parse_s = problem.constants.parse_s * tensors / request.read_every
 
     def make_plan(self, shape: tuple[int, int, int], price: float) -> PartitionPlan:
+        """Plan of one (workers, replicas, servers), with the placement that is fastest at this price."""
         workers, replicas, servers = shape
         parse = self.parse_s * replicas if servers else 0.0
         best_s, read_bytes, best = min(

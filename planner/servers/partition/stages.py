@@ -35,7 +35,7 @@ from planner.model.layers import is_input, kind_of
 
 @dataclass(frozen=True, slots=True)
 class Geometry:
-    """Rows of the source that each row of a stage needs: `kernel` rows every `stride`, or all."""
+    """Rows of its source that each row of a stage reads: `kernel` rows every `stride`, or all."""
 
     rows_in: int
     rows_out: int
@@ -46,7 +46,7 @@ class Geometry:
 
 @dataclass(frozen=True, slots=True)
 class Link:
-    """Input of a stage from another: elements per sample, and which rows need which."""
+    """Connection of a stage to one of its sources: elements per sample, and the rows that each row reads."""
 
     source: int
     elements: int
@@ -55,7 +55,7 @@ class Link:
 
 @dataclass(frozen=True, slots=True)
 class Stage:
-    """Layers that are cut together, the unit of the partition search; figures are per sample."""
+    """Layers that are partitioned together, the unit of the partition search; figures are per sample."""
 
     name: str
     layers: tuple[str, ...]
@@ -85,22 +85,21 @@ class Stage:
 
     @property
     def is_first(self) -> bool:
-        """Whether the stage reads only the training data, so that it passes no error back."""
+        """Whether the stage reads only training data, so it sends no errors back."""
         return not self.links
 
-    def share(self, partitions: int) -> float:
-        """Largest segment's fraction of the stage."""
+    def largest_share(self, partitions: int) -> float:
+        """Fraction of the stage in its largest segment, when it is cut into this many."""
         return math.ceil(self.rows / partitions) / self.rows
 
     def read_bytes(self, partitions: int, replications: int) -> float:
-        """Weight bytes a replica reads; stripes each read the whole kernel, feature groups only their own
-        weights."""
+        """Weight bytes that a replica reads: stripes read the whole kernel, feature groups their part."""
         copies = replications if self.dense else partitions * replications
         return float(self.weight_bytes * copies)
 
     def working_set_bytes(self, partitions: int, threads: int) -> float:
-        """Bytes of a segment's weights plus the activations and errors of each thread."""
-        part = self.share(partitions)
+        """Bytes that a segment touches: its weights, and the activations and errors of each thread."""
+        part = self.largest_share(partitions)
         weights = self.weight_bytes * (part if self.dense else 1.0)
         taken = self.in_elements * (1.0 if self.dense else part) + self.neurons * part
         return weights + 2 * threads * taken * BYTES_PER_ELEMENT
@@ -122,7 +121,7 @@ def stages_of(model: Model) -> tuple[Stage, ...]:
             home[layer.name] = source
             continue
         home[layer.name] = len(stages)
-        stages.append(_stage(layer, home, shape, stages))
+        stages.append(_new_stage(layer, home, shape, stages))
     return tuple(stages)
 
 
@@ -132,13 +131,13 @@ def _row_count(layer: Layer) -> int:
 
 
 def _is_part_of_source(layer: Layer, consumers: dict[str, list[str]]) -> bool:
-    """Whether a layer joins its source's stage: element-wise, or a pool that is its only reader."""
+    """Whether a layer joins its source's stage: it is element-wise, or a pool that alone reads it."""
     kind = kind_of(layer)
     return kind.passes_shard or (kind.is_window and len(consumers[layer.inputs[0]]) == 1)
 
 
 def _merge_layer(stage: Stage, layer: Layer, before: Layer) -> Stage:
-    """Stage extended by an element-wise layer or a pool."""
+    """Adds an element-wise layer or a pool to a stage."""
     links = stage.links
     rows = stage.rows
     if _row_count(layer) != _row_count(before) and len(layer.output_shape) == 3:
@@ -163,7 +162,7 @@ def _merge_layer(stage: Stage, layer: Layer, before: Layer) -> Stage:
 
 
 def _pooled_geometry(geometry: Geometry, rows: int, kernel: int, stride: int) -> Geometry:
-    """Geometry of a layer followed by a pool."""
+    """Row geometry of a layer and the pool that follows it."""
     if geometry.all_rows:
         return replace(geometry, rows_out=rows)
     return Geometry(
@@ -175,7 +174,10 @@ def _pooled_geometry(geometry: Geometry, rows: int, kernel: int, stride: int) ->
     )
 
 
-def _stage(layer: Layer, home: dict[str, int | None], shape: dict[str, Layer], stages: list[Stage]) -> Stage:
+def _new_stage(
+    layer: Layer, home: dict[str, int | None], shape: dict[str, Layer], stages: list[Stage]
+) -> Stage:
+    """Stage that starts with this layer."""
     dense = len(layer.output_shape) != 3
     rows = _row_count(layer)
     links = []
@@ -212,8 +214,7 @@ Placement = npt.NDArray[np.intp]  # [p, r] -> worker
 
 
 class Traffic(NamedTuple):
-    """Fraction of elements that cross to the slowest segment, and of samples with a message, per
-    direction."""
+    """Fraction of elements sent and messages per sample at the busiest segment, by direction."""
 
     forward: float
     forward_messages: float
@@ -222,13 +223,13 @@ class Traffic(NamedTuple):
 
 
 def _row_bounds(rows: int, partitions: int) -> npt.NDArray[np.float64]:
-    """First row of each partition, then the number of rows."""
+    """First row of each partition, followed by the number of rows."""
     return np.floor(np.arange(partitions + 1) * rows / partitions)
 
 
 @memoize(most_bytes=64 << 20)
 def overlap_matrix(geometry: Geometry, source_parts: int, parts: int) -> npt.NDArray[np.float64]:
-    """[p, q]: fraction of the source's rows that segment p needs from segment q of the source."""
+    """Fraction of the source's rows that segment p needs from the source's segment q, as matrix [p, q]."""
     g = geometry
     held = _row_bounds(g.rows_in, source_parts)
     if g.all_rows:
@@ -243,7 +244,7 @@ def overlap_matrix(geometry: Geometry, source_parts: int, parts: int) -> npt.NDA
 
 
 def default_placement(parts: int, copies: int) -> Placement:
-    """Placement of segments on workers 0, 1, 2, ... in order."""
+    """Places segments on workers 0, 1, 2, ... in order."""
     return np.arange(parts * copies, dtype=np.intp).reshape(parts, copies)
 
 
@@ -264,8 +265,8 @@ def best_placement(
 
 
 def _assign_columns(gain: npt.NDArray[np.float64]) -> npt.NDArray[np.intp]:
-    """Assigns each row a different column for the largest total gain. Small cases are tried exhaustively,
-    which is faster than loading scipy."""
+    """Assigns a different column to each row so that the total gain is largest. Small cases are tried
+    exhaustively, which is faster than loading scipy."""
     rows, columns = gain.shape
     if columns <= _FEW:
         every = np.array(list(permutations(range(columns), rows)), np.intp)
@@ -276,7 +277,7 @@ def _assign_columns(gain: npt.NDArray[np.float64]) -> npt.NDArray[np.intp]:
 
 
 def traffic_between(overlap: npt.NDArray[np.float64], source: Placement, stage: Placement) -> Traffic:
-    """Traffic between a source and a stage at the given placements."""
+    """Traffic from a source to a stage, both placed on workers."""
     r0, r1 = _meeting_copies(source.shape[1], stage.shape[1])
     together = stage[:, None, r1] == source[None, :, r0]  # segments p, q, meetings
     away = np.where(together, 0.0, overlap[:, :, None])
@@ -292,7 +293,7 @@ def traffic_between(overlap: npt.NDArray[np.float64], source: Placement, stage: 
 
 @memoize(most_bytes=64 << 20)
 def _meeting_copies(source_copies: int, copies: int) -> tuple[npt.NDArray[np.intp], npt.NDArray[np.intp]]:
-    """Copies of the source and of the stage that process the same sample, as two parallel arrays."""
+    """Pairs of source copy and stage copy that process the same sample, as two parallel arrays."""
     every = math.lcm(source_copies, copies)
     samples = np.arange(every)
     return samples % source_copies, samples % copies
@@ -300,7 +301,7 @@ def _meeting_copies(source_copies: int, copies: int) -> tuple[npt.NDArray[np.int
 
 @memoize(most_bytes=64 << 20)
 def best_traffic(geometry: Geometry, source: tuple[int, int], stage: tuple[int, int]) -> Traffic:
-    """Traffic between neighbours with degrees (P, R) at the best mapping of segments."""
+    """Traffic between two neighbouring stages with degrees (P, R), at the best placement of segments."""
     overlap = overlap_matrix(geometry, source[0], stage[0])
     workers = max(math.prod(source), math.prod(stage))
     before = default_placement(*source)

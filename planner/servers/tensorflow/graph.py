@@ -32,7 +32,7 @@ UNITS = {"B": 1, "KB": 1e3, "MB": 1e6, "GB": 1e9}
 
 
 class RecordedNode(NamedTuple):
-    """Node of the executed graph. `edge` names the transfer of a _Send or a _Recv."""
+    """Node of the executed graph; `edge` names the transfer of a _Send or _Recv node."""
 
     op: str
     device: str
@@ -41,7 +41,7 @@ class RecordedNode(NamedTuple):
 
 
 class RecordedSpan(NamedTuple):
-    """Start and end in microseconds on the recording machine's clock (integers stay exact)."""
+    """Start and end of an op or transfer, in integer microseconds of the recording machine's clock."""
 
     start_us: float
     end_us: float
@@ -85,6 +85,7 @@ class Task(NamedTuple):
 
     @property
     def is_server(self) -> bool:
+        """Whether the task is a parameter server (job `ps`)."""
         return self.job == "ps"
 
     def __str__(self) -> str:
@@ -92,26 +93,26 @@ class Task(NamedTuple):
 
 
 def task_of(device: str) -> Task | None:
-    """Parses the task out of "/job:ps/replica:0/task:0/device:CPU:0"; None if there is none."""
+    """Task in a device name such as "/job:ps/replica:0/task:0/device:CPU:0"; None if there is none."""
     match = TASK.match(device)
     return Task(match["job"], int(match["task"])) if match else None
 
 
 def is_server(device: str) -> bool:
-    """Whether a device belongs to a parameter server."""
+    """Whether a device name belongs to a parameter server."""
     task = task_of(device)
     return task is not None and task.is_server
 
 
 def node_name(reference: str) -> str:
-    """Node name in an input reference: "a:1" and "^a" both refer to node a."""
+    """Name of the node in an input reference: both "a:1" and "^a" refer to node a."""
     name = reference[1:] if reference.startswith("^") else reference
     head, _, port = name.rpartition(":")
     return head if head and port.isdigit() else name
 
 
 def add_op(recording: Recording, name: str, device: str, label: str, span: RecordedSpan) -> None:
-    """Adds an op's run to a recording; repeated runs (in a loop) add up."""
+    """Adds one run of an op to a recording; the times of repeated runs, as in a loop, add up."""
     before = recording.ran.get(name)
     if before is not None:
         start_us = min(before.start_us, span.start_us)
@@ -126,7 +127,7 @@ def add_op(recording: Recording, name: str, device: str, label: str, span: Recor
 
 
 def add_transfer(recording: Recording, label: str, size: int | None, span: RecordedSpan) -> None:
-    """Adds a transfer, parsed from its label, to a recording; unparsable labels are only counted."""
+    """Adds a transfer to a recording, parsed from its label; labels that cannot be parsed are counted."""
     match = TRANSFER_LABEL.search(label)
     if match is None:
         recording.unnamed_transfers += 1
@@ -159,14 +160,15 @@ RECEIVED = re.compile(
 
 
 def insert_transfers(base: Recording, transfers: dict[str, RecordedTransfer]) -> dict[str, RecordedNode]:
-    """Graph of a recording with a node per transfer between its sender and receivers. Transfer nodes have
-    an `edge` and are keyed by it."""
+    """Graph of a recording with one node per transfer, between its sender and its receivers. Transfer nodes
+    have an `edge` and are keyed by it."""
     return _join_partition_graphs(base, transfers) if base.complete else _join_labels(base, transfers)
 
 
 def _join_partition_graphs(
     base: Recording, transfers: dict[str, RecordedTransfer]
 ) -> dict[str, RecordedNode]:
+    """Joins partition graphs by the edge names of their _Send and _Recv nodes."""
     graph: dict[str, RecordedNode] = {}
     senders: dict[str, str] = {}
     receivers: dict[str, str] = {}
@@ -189,6 +191,7 @@ def _join_partition_graphs(
 
 
 def _join_labels(base: Recording, transfers: dict[str, RecordedTransfer]) -> dict[str, RecordedNode]:
+    """Joins the ops of a recording without partition graphs, by the tensor names in their labels."""
     graph: dict[str, RecordedNode] = {}
     edges: dict[tuple[str, Task | None], list[tuple[int, str]]] = defaultdict(list)  # of a tensor at a task
     for edge, transfer in transfers.items():
@@ -227,7 +230,7 @@ def kept_ops(
     worker: Task,
     notes: list[str],
 ) -> dict[str, tuple[str, ...]]:
-    """Ops to keep, in graph order, each with the kept ops it depends on."""
+    """Ops that the profile keeps, in graph order, each with the kept ops that it waits for."""
     order = topological_nodes(graph)
     carried = 0
     above: dict[str, tuple[str, ...]] = {}
@@ -269,7 +272,7 @@ def kept_ops(
 
 
 def topological_nodes(graph: dict[str, RecordedNode]) -> list[str]:
-    """Node names in topological order; a loop's back edge (NextIteration) is not a dependency."""
+    """Node names in topological order; the back edges of loops (NextIteration) are ignored."""
     waiting: dict[str, int] = {}
     consumers: dict[str, list[str]] = defaultdict(list)
     for name, node in graph.items():
@@ -292,11 +295,12 @@ def topological_nodes(graph: dict[str, RecordedNode]) -> list[str]:
 def match_variables(
     graph: dict[str, RecordedNode], kept: dict[str, tuple[str, ...]]
 ) -> tuple[list[str], dict[str, int]]:
-    """Variable names, and for each transfer and update the index of its variable."""
+    """Names of variables, and for each transfer or update op the index of its variable."""
     variables: dict[str, int] = {}
     of: dict[str, int] = {}
 
     def variable_above(name: str) -> str | None:
+        """Name of the variable that a transfer or update op reads, found by following its inputs."""
         todo, seen = [name], {name}
         for at in todo:
             node = graph[at]
@@ -323,8 +327,7 @@ def match_variables(
 
 
 def restore_lost(graph: dict[str, RecordedNode], transfers: dict[str, RecordedTransfer]) -> list[str]:
-    """Restores transfers that were not recorded, sized as another transfer of the same variable. Returns
-    their names."""
+    """Adds transfers that were not recorded, sized as others of the same variable; returns their names."""
     lost = [name for name, node in graph.items() if node.edge and name not in transfers]
     if not lost:
         return []

@@ -28,7 +28,7 @@ from planner.simulator.step import DOWNLINK, PS, UPLINK, WORKER, Op, Profile
 
 
 def shared_time_s(starts: npt.NDArray[np.float64], ends: npt.NDArray[np.float64]) -> npt.NDArray[np.float64]:
-    """Duration of each interval when overlapping intervals share time equally, in the unit of the inputs."""
+    """Duration of each interval if overlapping ones share time equally, in the unit of the inputs."""
     times = np.unique(np.concatenate([starts, ends]))
     if len(times) < 2:
         return ends - starts
@@ -48,8 +48,8 @@ def dispatch_gaps_s(
     ops: npt.NDArray[np.intp],
     deps: Sequence[Sequence[int]],
 ) -> npt.NDArray[np.float64]:
-    """Gaps (steps x ops) between an op being ready with the worker free and its start, in the input's
-    unit."""
+    """Time from when an op could start until it did, by step and op, in the unit of the inputs. An op can
+    start once its inputs are ready and the worker is free."""
     own_starts, own_ends = starts[:, ops], ends[:, ops]
     gaps = np.zeros(own_starts.shape)
     for column, needs in enumerate(deps):
@@ -113,7 +113,7 @@ def build_profile(steps: Sequence[Recording], *, dispatch: bool = True, **about:
 
 
 def _check_recording(step: Recording) -> None:
-    """Raises BadInput unless the recording is one step with transfers."""
+    """Raises BadInput unless the recording has one step and some transfers."""
     if step.repeated:
         raise BadInput(
             f"{step.where}: transfer {step.repeated!r} stands twice: several steps in one file; write one "
@@ -140,7 +140,7 @@ def _check_recording(step: Recording) -> None:
 
 
 def _check_clocks(steps: Sequence[Recording], graph: dict[str, RecordedNode]) -> None:
-    """Raises BadInput if an op starts before an input on the same device has ended."""
+    """Raises BadInput if an op starts before one of its inputs on the same device has ended."""
     ran = {name for step in steps for name in step.ran}
     pairs = [
         (name, dep)
@@ -170,7 +170,7 @@ def _named_tasks(transfers: Mapping[str, RecordedTransfer]) -> set[Task | None]:
 
 
 def _find_worker(where: str, transfers: Mapping[str, RecordedTransfer]) -> Task:
-    """The one worker of these transfers; raises BadInput unless there is exactly one."""
+    """The only worker among these transfers' tasks; raises BadInput if there are none or several."""
     named = _named_tasks(transfers)
     tasks = sorted(task for task in named if task is not None)
     if None in named:
@@ -248,7 +248,7 @@ def _assemble_profile(
 def _span_times(
     names: Sequence[str], graph: dict[str, RecordedNode], steps: Sequence[Recording]
 ) -> tuple[npt.NDArray[np.float64], npt.NDArray[np.float64]]:
-    """Starts and ends (steps x ops) in microseconds after the step's first record; NaN where missing."""
+    """Starts and ends (steps x ops) in microseconds since the step's first record; NaN where missing."""
     lost = RecordedSpan(np.nan, np.nan)
     is_transfer = [bool(graph[name].edge) for name in names]
     starts, ends = np.empty((len(steps), len(names))), np.empty((len(steps), len(names)))
@@ -271,7 +271,7 @@ def _fill_lost_records(
     steps: Sequence[Recording],
     notes: list[str],
 ) -> None:
-    """Fills records that TensorFlow lost with medians of the other steps, in place."""
+    """Replaces records that TensorFlow lost by medians over the other steps, in place."""
     lost = np.isnan(starts)
     foreign = lost.mean(axis=1) > MAX_LOST
     if foreign.any():
@@ -302,8 +302,8 @@ def _serialize_worker(
     notes: list[str],
     dispatch: bool,
 ) -> None:
-    """Serializes the worker's ops in place: overlapping ops share time, and dispatch gaps count. The gap
-    from when an op's inputs and the worker were ready is part of it: no other op can use it."""
+    """Runs the worker's ops one at a time, in place: overlapping ops share time, and dispatch gaps count. The
+    gap from when an op's inputs and the worker were ready is part of it: no other op can use it."""
     mine = np.flatnonzero([op.resource == WORKER for op in ops])
     if not len(mine):
         return

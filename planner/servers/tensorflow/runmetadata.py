@@ -46,7 +46,7 @@ RECORD = (
 
 
 def read_run_metadata(data: bytes, where: str, graph: bool = True) -> Recording:
-    """Reads one step from a serialized RunMetadata. `graph=False` skips the graph, the same in every step."""
+    """Reads one step from a serialized RunMetadata. `graph=False` skips the graph, equal in all steps."""
     if len(data) > MAX_BYTES:
         raise BadInput(f"{where}: more than {format_bytes(MAX_BYTES)} for one step; {RECORD}")
     recording = Recording(where)
@@ -85,7 +85,7 @@ def read_run_metadata(data: bytes, where: str, graph: bool = True) -> Recording:
 def _read_device(
     recording: Recording, data: bytes, start: int, end: int, labels: bool
 ) -> dict[str, RecordedSpan]:
-    """Adds a device's ops and transfers to a recording; returns kernel spans by node."""
+    """Adds a device's ops and transfers to a recording; returns the time span of each node's kernel."""
     device = ""
     stats: list[tuple[int, int]] = []
     for number, kind, a, b in iterate_fields(data, start, end):
@@ -117,7 +117,7 @@ def _read_device(
 def _read_node(
     where: str, data: bytes, start: int, end: int, labels: bool
 ) -> tuple[str, str, int | None, RecordedSpan]:
-    """Name, label, requested bytes and span of one NodeExecStats message."""
+    """Name, label, requested bytes and time span in one NodeExecStats message."""
     name = label = ""
     values = [0] * (ALL_END_US + 1)
     size: int | None = None
@@ -148,11 +148,12 @@ def _read_node(
 
 
 def _signed(value: int) -> int:
-    """Converts an unsigned varint to the int64 it encodes."""
+    """Reinterprets an unsigned 64-bit varint as a signed integer."""
     return value - 2**64 if value >= 2**63 else value
 
 
 def _requested_bytes(data: bytes, start: int, end: int) -> int | None:
+    """Bytes that a NodeOutput message says were requested; None if it says nothing."""
     described = _message_bounds(data, start, end, TENSOR_DESCRIPTION)
     allocation = _message_bounds(data, *described, ALLOCATION) if described else None
     if allocation is None:
@@ -164,7 +165,7 @@ def _requested_bytes(data: bytes, start: int, end: int) -> int | None:
 
 
 def _message_bounds(data: bytes, start: int, end: int, number: int) -> tuple[int, int] | None:
-    """Start and end of the first embedded message with this field number; None if absent."""
+    """Start and end of the first embedded message with this field number; None if there is none."""
     for entry, kind, a, b in parse_fields(data, start, end, number)[0]:
         if entry == number and kind == BYTES:
             return a, b
@@ -172,6 +173,7 @@ def _message_bounds(data: bytes, start: int, end: int, number: int) -> tuple[int
 
 
 def _read_graph(recording: Recording, data: bytes, start: int, end: int) -> None:
+    """Adds the nodes of a GraphDef message to a recording."""
     for number, kind, a, b in iterate_fields(data, start, end):
         if number != GRAPH_NODE or kind != BYTES:
             continue
@@ -193,6 +195,7 @@ def _read_graph(recording: Recording, data: bytes, start: int, end: int) -> None
 
 
 def _tensor_name(data: bytes, start: int, end: int) -> str | None:
+    """Value of the attribute `tensor_name` in one entry of a node's attributes; None if absent."""
     key = ""
     for number, _, a, b in iterate_fields(data, start, end):
         if number == KEY:

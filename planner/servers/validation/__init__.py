@@ -16,12 +16,12 @@ PEERS = "`testbed/summary` has Cynthia's model and a queueing model on the same 
 
 
 def evidence(name: str) -> Evidence:
-    """Evidence of the validation suite with this name."""
+    """Evidence of the suite `servers` or `papers`."""
     return servers_evidence() if name == "servers" else papers_evidence(validate(PAPERS))
 
 
 def servers_evidence() -> Evidence:
-    """Measured TensorFlow throughputs beside predicted ones."""
+    """Measured and predicted throughputs of real TensorFlow runs."""
     rows = []
     for entry in testbed.compared_points():
         point = entry.point
@@ -50,7 +50,7 @@ def servers_evidence() -> Evidence:
 
 
 def papers_evidence(rows: Sequence[Row]) -> Evidence:
-    """Errors of predicted figures of papers, and the fraction of rows whose claim holds."""
+    """Errors of predicted figures against papers, and the fraction of papers' claims that hold."""
     hold = [row.holds for row in rows]
     return Evidence(
         suite="papers",
@@ -73,6 +73,7 @@ def papers_evidence(rows: Sequence[Row]) -> Evidence:
 
 
 def _comparison(row: Row) -> Compared | None:
+    """Published and predicted value of one row, for the error statistics; None unless both are numbers."""
     if row.error is None or isinstance(row.published, str) or isinstance(row.ours, str) or not row.published:
         return None
     return Compared(

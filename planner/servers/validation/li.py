@@ -41,12 +41,13 @@ def _profile(case: Mapping[str, Any], hardware: str, servers: int = 1) -> Profil
 
 
 def _bandwidth(given: Mapping[str, Any]) -> float:
+    """Bytes per second at the application, given the Gbit/s of the link."""
     return float(given["bandwidth_gbit_per_s"] * GBIT_BYTES_PER_S * GOODPUT)
 
 
 @PAPER.check()
 def saturation(check: Section) -> Iterator[Row]:
-    """Saturation points of Inception-v3 by batch."""
+    """Compares the batch-dependent saturation points of Inception-v3."""
     given = check.figures
     how = "one worker after another on a synthesized profile, p3.2xlarge at its burst bandwidth"
     for batch, published in given["workers"].items():
@@ -66,7 +67,7 @@ def saturation(check: Section) -> Iterator[Row]:
 
 
 def workers_before_saturation(request: Request) -> int | None:
-    """Fewest workers after which another adds less than a tenth of one worker's throughput."""
+    """Fewest workers after which one more adds less than a tenth of a single worker's throughput."""
     plan, simulations = one_plan(request), Simulations(Cases(request, model_of(request)))
     with executor_of(None, 1) as pool:
         speeds: list[float] = []
@@ -80,7 +81,7 @@ def workers_before_saturation(request: Request) -> int | None:
 
 @PAPER.check()
 def split(check: Section) -> Iterator[Row]:
-    """Split of VGG-11's parameters over two servers."""
+    """Compares the placement of VGG-11's parameters on two servers."""
     given, how = check.figures, "TensorFlow's greedy placement, in the order of creation"
     placed = place_model(load_model(given["model"]), 2)
     ours = sorted((sum(p.bytes for p in placed if p.server == s) / MIB for s in (0, 1)), reverse=True)
@@ -91,10 +92,11 @@ def split(check: Section) -> Iterator[Row]:
 
 @PAPER.check()
 def servers(check: Section) -> Iterator[Row]:
-    """Gain of a second server once one is saturated: little for VGG-11, more for the others."""
+    """Compares the gain of a second server once one is saturated: small for VGG-11, larger for the others."""
     given = check.figures
 
-    def gain(case: dict[str, str | int]) -> float:
+    def second_server_gain(case: dict[str, str | int]) -> float:
+        """Relative gain in throughput of a second server."""
         one, two = (
             simulate(
                 _profile(case, given["hardware"], count),
@@ -107,8 +109,8 @@ def servers(check: Section) -> Iterator[Row]:
         return two / one - 1
 
     how = f"simulated, synthesized profiles, {given['workers']} workers, 10 Gbit/s, greedy placement"
-    uneven = gain(given["uneven"])
-    rest = [gain(case) for case in given["others"]]
+    uneven = second_server_gain(given["uneven"])
+    rest = [second_server_gain(case) for case in given["others"]]
     what, is_least = "VGG-11, batch 256: gain of a second server", 0 <= uneven < min(rest)
     yield check.stated(
         "vgg11-256", what, "marginal", f"{uneven:+.0%}", is_least, "smallest gain of all", how=how
@@ -121,7 +123,7 @@ def servers(check: Section) -> Iterator[Row]:
 
 @PAPER.check()
 def overhead(check: Section) -> Iterator[Row]:
-    """Share of parsing in communication at two bandwidths."""
+    """Compares the fraction of communication time spent parsing, at two bandwidths."""
     given = check.figures
     profile = profile_for(
         load_model("resnet50"),
@@ -143,7 +145,7 @@ def overhead(check: Section) -> Iterator[Row]:
 
 @PAPER.check()
 def orders(check: Section) -> Iterator[Row]:
-    """Ordered transfers against multiplexed ones, TIC against reverse and random."""
+    """Compares ordered with multiplexed transfers, and TIC with reverse and random orders."""
     given = check.figures
     bandwidth, how = _bandwidth(given), "simulated, synthesized profile of private-opteron, 1 Gbit/s, async"
     for case in given["models"]:
@@ -171,7 +173,7 @@ def orders(check: Section) -> Iterator[Row]:
 
 @PAPER.check()
 def errors(check: Section) -> Iterator[Row]:
-    """Errors of our predictions on real runs against the paper's own errors."""
+    """Compares the errors of our predictions on real runs with the paper's."""
     array = np.array([abs(point.error) for point in testbed.compared_points()])
     how = f"{len(array)} points of real TensorFlow runs (`planner validate testbed`)"
     for name, where, share, words in (
@@ -184,7 +186,7 @@ def errors(check: Section) -> Iterator[Row]:
 
 @PAPER.check()
 def speed(check: Section) -> Iterator[Row]:
-    """CPU time of simulating 1,000 steps per worker against the time of 100 training steps."""
+    """Compares the CPU time of simulating 1,000 steps per worker with the time of 100 training steps."""
     given = check.figures
     how = f"CPU time of 1,000 simulated steps a worker, {given['workers']} workers, one thread"
     cluster = Cluster.uniform(given["workers"], 1, _bandwidth(given))

@@ -37,7 +37,7 @@ GIVEN, CHECKS = PAPER.figures, PAPER.checks
 
 @dataclass(frozen=True)
 class ForwardPass:
-    """The forward pass of a model on a machine and its network, at the batch that balances the two."""
+    """Forward pass of a model on a machine, at the batch where downloads take as long as computation."""
 
     model: str
     hardware: str
@@ -96,7 +96,7 @@ class ForwardSteps:
         return float(self.step_s.mean())
 
     def overlap(self, communication_s: float) -> Floats:
-        """Overlap coefficient alpha of each step."""
+        """Overlap coefficient (alpha) of each step."""
         computation_s = self.step_s - orders.idle_s(self.timeline)
         pairs = zip(computation_s, self.step_s, strict=True)
         return np.array([orders.overlap_coefficient(communication_s, c, t) for c, t in pairs])
@@ -108,14 +108,14 @@ def _forward_pass(model: str) -> ForwardPass:
 
 
 def _speedup(model: str) -> float:
-    """Throughput with the simple order divided by throughput without an order."""
+    """Throughput under the paper's heuristic divided by throughput without an order."""
     none, ordered = (_forward_pass(model).steps(name, STEPS).mean_s for name in ("fifo", "simple"))
     return none / ordered
 
 
 @PAPER.check()
 def step_time(check: Section) -> Iterator[Row]:
-    """Step time of Inception-v2 with and without an order."""
+    """Compares the step time of Inception-v2 with and without an order."""
     given = check.figures
     forward = _forward_pass(given["model"])
     none, ordered = (forward.steps(name, GIVEN["steps"]).step_s for name in ("fifo", "simple"))
@@ -128,7 +128,7 @@ def step_time(check: Section) -> Iterator[Row]:
 
 @PAPER.check()
 def speedup(check: Section) -> Iterator[Row]:
-    """ResNet-152's gain in efficiency and throughput; the other models gain too."""
+    """Compares ResNet-152's gains in efficiency and throughput, and checks that other models gain too."""
     given = check.figures
     forward = _forward_pass(given["model"])
     none, ordered = (forward.efficiency(forward.steps(name, STEPS)) for name in ("fifo", "simple"))
@@ -146,7 +146,7 @@ def speedup(check: Section) -> Iterator[Row]:
 
 @PAPER.check()
 def simple(check: Section) -> Iterator[Row]:
-    """Compare the heuristic of equation 3 with TAC, which knows costs."""
+    """Compares the heuristic of equation 3 with TAC, which knows the costs."""
     most = 100 * check.figures["within"]
     for model in check.figures["models"]:
         ours, complete = (_forward_pass(model).steps(name, STEPS).mean_s for name in ("simple", "tac"))
@@ -156,11 +156,11 @@ def simple(check: Section) -> Iterator[Row]:
 
 @PAPER.check()
 def extremes(check: Section) -> Iterator[Row]:
-    """Efficiency of orders for a chain of layers and for parallel layers."""
+    """Compares the efficiency of orders for a chain of layers with that for parallel layers."""
     given = check.figures
 
     def efficiencies(model: str) -> tuple[float, list[float], str, float]:
-        """E of the best order, E of random orders, both as text, and the largest gap of their steps."""
+        """Efficiency of the best and of random orders, in words too, and their largest gap in step time."""
         forward = _forward_pass(model)
         best = forward.steps("tac", STEPS)
         others = [forward.steps("random", 30, seed=s) for s in range(given["random_orders"])]

@@ -54,7 +54,7 @@ GIVEN, CHECKS = PAPER.figures, PAPER.checks
 
 @memoize
 def mean_step(model: str, batch: int) -> Profile:
-    """Profile of the mean step on an M60."""
+    """Synthesized step of a model on an M60, without variation."""
     hardware = load_hardware(GIVEN["hardware"])
     return profile_for(load_model(model), batch, hardware, steps=1, variation=NO_VARIATION)
 
@@ -67,7 +67,8 @@ def system_schedule(
     push_s: float = PUSH_S,
     pull_s: float = 0.0,
 ) -> Schedule:
-    """Step as a system runs it. `bandwidth_bytes_per_s` is what Prophet's monitor would report."""
+    """Transfers of a step as Prophet, ByteScheduler, P3 or MXNet orders them. `bandwidth_bytes_per_s` is what
+    Prophet's monitor would report."""
     running = profile if system == "mxnet, barrier" else pipeline_step(profile)
     options = {"slice_bytes": P3_SLICE_BYTES} if system == "p3" else {}
     if system == "bytescheduler":
@@ -85,7 +86,7 @@ def system_schedule(
 def worker_samples_per_s(
     profile: Profile, system: str, cluster: Cluster, bandwidth_bytes_per_s: float, **costs: float
 ) -> float:
-    """Samples per second of one worker."""
+    """Throughput of one worker under a system, in samples per second."""
     outcome = system_schedule(profile, system, bandwidth_bytes_per_s, **costs)
     result = run(outcome.profile, cluster, outcome.policy, "sync", RunOptions(steps=STEPS, until="all"))
     return float(profile.batch / np.diff(result.step_ends_s[0])[WARMUP:].mean())
@@ -93,34 +94,37 @@ def worker_samples_per_s(
 
 @memoize
 def uniform_samples_per_s(model: str, batch: int, system: str, workers: int, gbit_per_s: float) -> float:
-    """Samples per second of one worker if all NICs are equal."""
+    """Throughput of one worker, in samples per second, if all NICs are equal."""
     bandwidth = gbit_per_s * GBIT_BYTES_PER_S
     return worker_samples_per_s(
         mean_step(model, batch), system, order_cluster(workers, 1, bandwidth), bandwidth
     )
 
 
-def _rate_of(given: Mapping[str, Any], system: str, gbit_per_s: float) -> float:
-    """Samples per second of one worker at a table's model, batch and number of workers."""
+def _table_samples_per_s(given: Mapping[str, Any], system: str, gbit_per_s: float) -> float:
+    """Throughput of one worker, in samples per second, at a table's model, batch and number of workers."""
     return uniform_samples_per_s(given["model"], given["batch"], system, given["workers"], gbit_per_s)
 
 
-def _near(
+def _rate_row(
     check: Section, case: str, what: str, published: float, ours: float, *, unit: str = "samples/s"
 ) -> Row:
+    """Row that holds if our figure is within the tolerance of the published one."""
     return check.near(case, what, published, ours, TOLERANCE, unit=unit)
 
 
 @PAPER.check()
 def table2(check: Section) -> Iterator[Row]:
-    """Rates of ResNet-50 at 1 to 10 Gbit/s, and their order."""
+    """Compares the throughput of ResNet-50 at 1 to 10 Gbit/s, and the ranking of systems."""
     given = check.figures
     speeds, systems, scarce = given["gbit_per_s"], given["systems"], given["scarce_gbit_per_s"]
-    ours = {(system, gbit): _rate_of(given, system, gbit) for gbit in speeds for system in systems}
+    ours = {
+        (system, gbit): _table_samples_per_s(given, system, gbit) for gbit in speeds for system in systems
+    }
     for at, gbit in enumerate(speeds):
         for system in systems:
             case, what = f"{system}-{gbit:g}", f"{TITLES[system]}, {gbit:g} Gbit/s"
-            yield _near(check, case, what, given[system][at], ours[system, gbit])
+            yield _rate_row(check, case, what, given[system][at], ours[system, gbit])
     fastest = {gbit: max(ours[system, gbit] for system in systems) for gbit in speeds}
     slowest = {gbit: min(ours[system, gbit] for system in systems) for gbit in speeds}
     ahead = min(ours["prophet", gbit] / fastest[gbit] - 1 for gbit in speeds if gbit <= scarce)
@@ -133,18 +137,18 @@ def table2(check: Section) -> Iterator[Row]:
 
 @PAPER.check()
 def table3(check: Section) -> Iterator[Row]:
-    """Rates of two networks by batch at 3 Gbit/s."""
+    """Compares the throughput of two networks by batch, at 3 Gbit/s."""
     given, there = check.figures, GIVEN["table2"]
     gains = {}
     for case in given["rows"]:
         model, batch = case["model"], case["batch"]
-        ours = {s: _rate_of(given | case, s, given["gbit_per_s"]) for s in given["systems"]}
+        ours = {s: _table_samples_per_s(given | case, s, given["gbit_per_s"]) for s in given["systems"]}
         gains[model, batch] = ours["prophet"] / ours["bytescheduler"] - 1
         if (model, batch) == (there["model"], there["batch"]):
             continue  # the same figures stand in Table 2
         for system in given["systems"]:
             name, what = f"{model}-{batch}-{system}", f"{TITLES[system]}, {model}, batch {batch}"
-            yield _near(check, name, what, case[system], ours[system])
+            yield _rate_row(check, name, what, case[system], ours[system])
     for model in ("resnet18", "resnet50"):
         mine = [gain for (name, _), gain in sorted(gains.items()) if name == model]
         words, grows = " ".join(f"{gain:+.1%}" for gain in mine), mine == sorted(mine)
@@ -154,54 +158,60 @@ def table3(check: Section) -> Iterator[Row]:
 
 @PAPER.check()
 def resnet18(check: Section) -> Iterator[Row]:
-    """Rates of ResNet-18 with default MXNet, P3 and Prophet."""
+    """Compares the throughput of ResNet-18 with default MXNet, P3 and Prophet."""
     for case in check.figures["rows"]:
         gbit = case["gbit_per_s"]
         for system, published in case["rates"].items():
             what = f"ResNet-18, {TITLES[system]}, {gbit} Gbit/s"
-            yield _near(check, f"{system}-{gbit}", what, published, _rate_of(check.figures, system, gbit))
+            yield _rate_row(
+                check, f"{system}-{gbit}", what, published, _table_samples_per_s(check.figures, system, gbit)
+            )
 
 
 @PAPER.check()
 def slow_link(check: Section) -> Iterator[Row]:
-    """Rates where one worker has a slow link."""
+    """Compares throughput where one worker has a slow link."""
     given = check.figures
     bandwidth, slow = (given[name] * GBIT_BYTES_PER_S for name in ("gbit_per_s", "slow_gbit_per_s"))
     cluster = order_cluster(given["workers"], 1, bandwidth, slow_link_bytes_per_s=slow)
     for system, published in given["rates"].items():
         ours = worker_samples_per_s(mean_step(given["model"], given["batch"]), system, cluster, slow)
         what = f"{TITLES[system]}, one worker at 500 Mbit/s"
-        yield _near(check, system.replace(", ", "-"), what, published, ours)
+        yield _rate_row(check, system.replace(", ", "-"), what, published, ours)
 
 
 @PAPER.check()
 def scaling(check: Section) -> Iterator[Row]:
-    """Rates of Prophet with 2 to 8 workers."""
+    """Compares the throughput of Prophet with 2 to 8 workers."""
     given = check.figures
     for case in given["rows"]:
-        ours = _rate_of(given | case, "prophet", given["gbit_per_s"])
-        yield _near(check, str(case["workers"]), f"Prophet, {case['workers']} workers", case["rate"], ours)
+        ours = _table_samples_per_s(given | case, "prophet", given["gbit_per_s"])
+        yield _rate_row(
+            check, str(case["workers"]), f"Prophet, {case['workers']} workers", case["rate"], ours
+        )
 
 
 @PAPER.check()
 def utilisation(check: Section) -> Iterator[Row]:
-    """GPU utilisation: computation over the length of a step."""
+    """Compares GPU utilisation: computation time divided by step time."""
     given, there = check.figures, GIVEN["table2"]
     profile = mean_step(there["model"], there["batch"])
     compute_s = float(profile.durations_s[0, profile.resource == WORKER].sum())
     for system, published in given["shares"].items():
-        busy = 100 * compute_s * _rate_of(there, system, given["gbit_per_s"]) / there["batch"]
-        yield _near(check, system, f"GPU utilisation with {TITLES[system]}", 100 * published, busy, unit="%")
+        busy = 100 * compute_s * _table_samples_per_s(there, system, given["gbit_per_s"]) / there["batch"]
+        yield _rate_row(
+            check, system, f"GPU utilisation with {TITLES[system]}", 100 * published, busy, unit="%"
+        )
 
 
 @PAPER.check()
 def waiting(check: Section) -> Iterator[Row]:
-    """How long the GPU waits in a step, and how many iterations go into 15 s."""
+    """Compares the GPU's waiting time per step, and the iterations within 15 s."""
     given, there = check.figures, GIVEN["table2"]
     for system, published in given["iterations"].items():
         what = f"iterations in {given['seconds']} s with {TITLES[system]}"
-        ours = given["seconds"] * _rate_of(there, system, given["gbit_per_s"]) / there["batch"]
-        yield _near(check, f"{system}-iterations", what, published, ours, unit="iterations")
+        ours = given["seconds"] * _table_samples_per_s(there, system, given["gbit_per_s"]) / there["batch"]
+        yield _rate_row(check, f"{system}-iterations", what, published, ours, unit="iterations")
     bandwidth = given["gbit_per_s"] * GBIT_BYTES_PER_S
     cluster, options = (order_cluster(there["workers"], 1, bandwidth), RunOptions(steps=STEPS, until="all"))
     waits = {}

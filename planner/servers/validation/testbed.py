@@ -34,7 +34,7 @@ STEPS = 100
 
 @dataclass(frozen=True, slots=True)
 class OneWorker:
-    """Step of a single worker: its length and its four phases, as seen on the wire."""
+    """Step of a worker that trains alone: its length, and the length of each of its four phases."""
 
     batch: int
     step_s: float
@@ -48,23 +48,23 @@ class OneWorker:
 
 
 def one_worker(profile: Profile, cluster: Cluster, policy: Policy | None = None) -> OneWorker:
-    """Simulates the cluster's first worker alone and measures the phases of its step."""
+    """Simulates the cluster's first worker alone and measures the four phases of its step."""
     alone = replace(cluster, worker_nodes=cluster.worker_nodes[:1], worker_speeds=cluster.worker_speeds[:1])
     options = RunOptions(steps=STEPS, timeline=True)
     result = run(profile, alone, policy or Multiplexed(), "async", options)
     assert result.timeline is not None
     chunks, starts, ends = result.timeline, result.step_starts_s[0], result.step_ends_s[0]
 
-    def edge(resource: int, column: str, pick: np.ufunc, missing: np.ndarray) -> np.ndarray:
-        """First start or last end on a resource in each step, in seconds."""
+    def phase_ends_s(resource: int, column: str, pick: np.ufunc, missing: np.ndarray) -> np.ndarray:
+        """Start of the first, or end of the last, op on a resource, in seconds, one value per step."""
         rows = chunks[chunks["resource"] == resource]
         out = np.full(len(ends), np.inf if pick is np.minimum else -np.inf)
         pick.at(out, rows["step"], rows[column])
         return np.where(np.isfinite(out), out, missing)
 
-    down_end = edge(DOWNLINK, "end_s", np.maximum, starts)
-    up_end = edge(UPLINK, "end_s", np.maximum, ends)
-    up_start = np.maximum(edge(UPLINK, "start_s", np.minimum, up_end), down_end)
+    down_end = phase_ends_s(DOWNLINK, "end_s", np.maximum, starts)
+    up_end = phase_ends_s(UPLINK, "end_s", np.maximum, ends)
+    up_start = np.maximum(phase_ends_s(UPLINK, "start_s", np.minimum, up_end), down_end)
     step_s = float((ends - starts).mean())
     transfer_s = _transfer_s(profile, alone)
     return OneWorker(
@@ -81,7 +81,7 @@ def one_worker(profile: Profile, cluster: Cluster, policy: Policy | None = None)
 
 
 def ideal_samples_per_s(one: OneWorker, workers: int) -> float:
-    """Samples per second of linear scaling: workers times one worker's throughput."""
+    """Samples per second with linear scaling: one worker's throughput times the number of workers."""
     return workers * one.batch / one.step_s
 
 
@@ -99,12 +99,10 @@ def cynthia_samples_per_s(one: OneWorker, workers: int) -> float:
 
 def queueing_samples_per_s(one: OneWorker, workers: int) -> float:
     """Samples per second of a closed queueing network, four phases per step (Li et al., section 1, on [10]).
-
     W customers go round downlink (a queue), computation (no waiting), uplink (a queue) and update (no
     waiting), with the phases of a single worker as service demands. Exact mean value analysis: with n
     customers the time at queue i is R_i = D_i * (1 + Q_i(n - 1)), throughput X = n / (Z + sum R_i), and
-    Q_i(n) = X * R_i.
-    """
+    Q_i(n) = X * R_i."""
     demands = (one.downlink_s, one.uplink_s)
     think_s = one.compute_s + one.update_s
     queues = [0.0, 0.0]
@@ -124,7 +122,7 @@ BASELINES: dict[str, Callable[[OneWorker, int], float]] = {
 
 
 def _transfer_s(profile: Profile, alone: Cluster) -> float:
-    """Seconds to send the model in one direction over the slowest link: a server's NIC or the worker's."""
+    """Seconds to send the model in one direction over the slowest NIC."""
     nodes, worker = alone.nodes, alone.nodes[alone.worker_nodes[0]]
     times = []
     for resource in (DOWNLINK, UPLINK):
@@ -145,7 +143,7 @@ SOURCE = "measured for this package (planner/validate/data/testbed/README.md)"
 
 @dataclass(frozen=True, slots=True)
 class TestbedPoint:
-    """Measured throughput of one configuration and number of workers, repeats pooled."""
+    """Measured throughput of one configuration with one number of workers, averaged over repeats."""
 
     config: str
     servers: int
@@ -177,7 +175,7 @@ def measured_points() -> list[TestbedPoint]:
 
 
 def pool_runs(lines: Iterable[Mapping[str, str]]) -> list[TestbedPoint]:
-    """Pools repeated runs into points, each run weighted by the length of its window."""
+    """Averages repeated runs of each configuration, weighted by the length of their measurement."""
     runs = defaultdict(list)
     for line in lines:
         key = line["config"], int(line["n_ps"]), int(line["W"])
@@ -202,8 +200,7 @@ def recorded_profile(name: str) -> Profile:
 
 
 def recorded_policy(recorded: Profile) -> Multiplexed:
-    """Transfer policy of a recording: gRPC's first window, or a larger one if streams beyond it were sent
-    whole."""
+    """Multiplexed policy with gRPC's first window, or a larger one if the recording shows it."""
     largest = int(recorded.bytes[recorded.resource == DOWNLINK].max(initial=0))
     if largest <= DEFAULT_WINDOW_BYTES:  # the first window already lets every stream through whole
         return Multiplexed()
@@ -214,14 +211,14 @@ def recorded_policy(recorded: Profile) -> Multiplexed:
 
 @once
 def compared_points() -> tuple[ComparedPoints, ...]:
-    """All measured points with their predictions."""
+    """All measured points, each with its prediction."""
     policies = {
         name: recorded_policy(recorded_profile(name)) for name in {point.name for point in measured_points()}
     }
-    return tuple(_compare(point, policies[point.name]) for point in measured_points())
+    return tuple(_predict_point(point, policies[point.name]) for point in measured_points())
 
 
-def _compare(point: TestbedPoint, policy: Multiplexed) -> ComparedPoints:
+def _predict_point(point: TestbedPoint, policy: Multiplexed) -> ComparedPoints:
     trace = recorded_profile(point.name)
     cluster = Cluster.uniform(point.workers, point.servers, trace.bandwidth_bytes_per_s or math.nan)
     alone = one_worker(trace, cluster, policy)
@@ -236,7 +233,7 @@ def _row_fields(check: str, case: str, what: str, how: str) -> About:
 
 
 def point_rows() -> list[Row]:
-    """One row per configuration and number of workers."""
+    """Rows comparing each measured throughput with its prediction."""
     how = "simulated from the profile of a single worker; measured without tracing, repeats pooled"
     rows = []
     for pair in compared_points():
@@ -248,7 +245,7 @@ def point_rows() -> list[Row]:
 
 
 def summary_rows() -> list[Row]:
-    """Rows with the mean error over all points, ours and that of simpler models."""
+    """Rows with the mean error over all points, for our predictions and for simpler models."""
     pairs = compared_points()
     ours = float(np.mean([abs(pair.error) for pair in pairs]))
     how = f"mean absolute error over {len(pairs)} points"

@@ -35,7 +35,7 @@ GIVEN, CHECKS = PAPER.figures, PAPER.checks
 
 @PAPER.check()
 def table(check: Section) -> Iterator[Row]:
-    """Tensors and bytes of the paper's ten networks."""
+    """Compares the number of tensors and bytes of the paper's ten networks."""
     for given in check.figures["models"]:
         name, model = given["model"], load_model(given["model"])
         published = f"{given['tensors']}, {given['mib']:.2f} MiB"
@@ -47,8 +47,8 @@ def table(check: Section) -> Iterator[Row]:
 
 @dataclass(frozen=True)
 class Gains:
-    """Gains of TIC (and TAC, at the standard batch) over no order, by batch factor. `stragglers` are the
-    largest straggler shares without and with TIC at the standard batch."""
+    """Relative gains of TIC over no order, by batch factor, and of TAC over TIC at the standard batch.
+    `stragglers` are the largest straggler shares without and with TIC at the standard batch."""
 
     model: str
     ops: int
@@ -60,7 +60,7 @@ class Gains:
 
 @once
 def measured_gains() -> tuple[Gains, ...]:
-    """Gains of every model, batch factor and workload of Figure 11."""
+    """Simulated gains of all models of Figure 11."""
     return tuple(_measure_gains(given) for given in GIVEN["table"]["models"])
 
 
@@ -104,6 +104,7 @@ def _straggler_share(timeline: Timeline) -> float:
 
 
 def _gain_rows(check: Section, workload: str) -> Iterator[Row]:
+    """Rows comparing the gains of each model with the range in the paper."""
     most, slowest = check.figures[f"{workload}_most"], -check.figures["slow_down_most"]
     by_name = {gain.model: getattr(gain, workload) for gain in measured_gains()}
     top = max(by_name, key=lambda model: max(by_name[model]))
@@ -118,13 +119,13 @@ def _gain_rows(check: Section, workload: str) -> Iterator[Row]:
 
 @PAPER.check("gains")
 def training(check: Section) -> Iterator[Row]:
-    """Gains in training."""
+    """Compares gains in training."""
     return _gain_rows(check, "training")
 
 
 @PAPER.check("gains")
 def inference(check: Section) -> Iterator[Row]:
-    """Gains in inference, which are higher than in training."""
+    """Compares gains in inference, which exceed those in training."""
     yield from _gain_rows(check, "inference")
     ours, other = (
         float(np.mean([getattr(gain, load) for gain in measured_gains()]))
@@ -137,7 +138,7 @@ def inference(check: Section) -> Iterator[Row]:
 
 @PAPER.check("gains")
 def size(check: Section) -> Iterator[Row]:
-    """Rank correlation of gains with the size of networks."""
+    """Checks the rank correlation between gains and network size."""
     from scipy.stats import spearmanr
 
     ops, values = (
@@ -156,7 +157,7 @@ def size(check: Section) -> Iterator[Row]:
 
 @PAPER.check()
 def tac(check: Section) -> Iterator[Row]:
-    """Largest gain of TAC over TIC."""
+    """Compares the largest gain of TAC over TIC."""
     most = check.figures["marginal"]
     worst = max(measured_gains(), key=lambda gain: gain.tac_over_tic)
     ours, holds = f"{worst.tac_over_tic:+.1%} ({worst.model})", worst.tac_over_tic <= most
@@ -166,7 +167,7 @@ def tac(check: Section) -> Iterator[Row]:
 
 @PAPER.check()
 def stragglers(check: Section) -> Iterator[Row]:
-    """The longest wait for the slowest worker, as a share of the step: without order and with TIC."""
+    """Compares the longest wait for the slowest worker in a step, without order and with TIC."""
     most, how = 100 * check.figures["most"], f"{HOW}; the largest of {STRAGGLER_STEPS} steps"
     claim = f"not above, to {100 * STRAGGLER_POINTS:g} point"
     for gain in measured_gains():
@@ -181,7 +182,7 @@ def stragglers(check: Section) -> Iterator[Row]:
 
 @PAPER.check()
 def overlap(check: Section) -> Iterator[Row]:
-    """Correlation of overlap with step time, and the spread of steps with TAC."""
+    """Checks the correlation of overlap with step time, and how much steps vary with TAC."""
     given = check.figures
     bandwidth = given["bandwidth_gbit_per_s"] * GBIT_BYTES_PER_S
     forward = ForwardPass(given["model"], given["hardware"], bandwidth)
@@ -203,7 +204,7 @@ def overlap(check: Section) -> Iterator[Row]:
 
 @PAPER.check()
 def orders(check: Section) -> Iterator[Row]:
-    """Distinct orders in 1,000 steps without an enforced order."""
+    """Counts distinct download orders in 1,000 steps without an enforced order."""
     given, there = check.figures, GIVEN["overlap"]
     bandwidth = there["bandwidth_gbit_per_s"] * GBIT_BYTES_PER_S
     forward = ForwardPass(given["model"], there["hardware"], bandwidth)

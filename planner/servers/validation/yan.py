@@ -36,7 +36,7 @@ HARDWARE, SMALL, LARGE = GIVEN["hardware"], GIVEN["small"], GIVEN["large"]
 
 
 def best_plan(model: str, hardware: str, shape: Sequence[int], read_every: int = 70) -> PartitionPlan:
-    """Best plan with these <workers, replicas, servers>."""
+    """Fastest plan with exactly these (workers per replica, replicas, servers)."""
     workers, replicas, servers = shape
     machines = workers * replicas + servers
     request = PartitionRequest(machines, read_every, workers=workers, replicas=replicas, servers=servers)
@@ -44,7 +44,7 @@ def best_plan(model: str, hardware: str, shape: Sequence[int], read_every: int =
 
 
 class LayerCost(NamedTuple):
-    """Seconds per sample of a replica whose one layer is partitioned or replicated."""
+    """Seconds per sample of a replica in which one layer is partitioned or replicated."""
 
     total_s: float
     activations_s: float
@@ -54,8 +54,8 @@ class LayerCost(NamedTuple):
 def layer_costs(
     model: str, hardware: str, layer: str, shape: tuple[int, int, int]
 ) -> tuple[LayerCost, LayerCost]:
-    """Costs with one layer partitioned over all workers, and with it replicated on all (Figure 14). The
-    other layers are at their best."""
+    """Costs of a replica with one layer partitioned over all workers, and with it replicated on all (Figure
+    14). The other layers are at their best."""
     workers, constants = shape[0], constants_for(load_hardware(hardware))
     stages = stages_of(load_model(model))
     names = [stage.name for stage in stages]
@@ -75,12 +75,12 @@ def layer_costs(
 
 
 def samples_within(plan: PartitionPlan, epoch_s: float) -> float:
-    """Samples that the plan trains in `epoch_s` seconds."""
+    """Number of samples that a plan trains in `epoch_s` seconds."""
     return plan.samples_per_s * epoch_s
 
 
 def most_samples_within(model: Model, hardware: Hardware, workers: int, epoch_s: float) -> float:
-    """Most samples that these workers could train in `epoch_s` seconds at peak FLOP/s with no
+    """Upper bound on the samples that these workers train in `epoch_s` seconds: peak FLOP/s, no
     communication. No plan, constants or widths of ours allow more."""
     stages = stages_of(model)
     passes = 3 * sum(s.connections for s in stages) - sum(s.connections for s in stages if s.is_first)
@@ -98,7 +98,7 @@ def _partition_results() -> dict[str, PartitionResult]:
 
 @PAPER.check()
 def best(check: Section) -> Iterator[Row]:
-    """The best of all configurations of 20 machines."""
+    """Compares the fastest configuration of 20 machines."""
     for size in ("small", "large"):
         what = f"{GIVEN[size]}: best <workers, replicas, servers> of 20 machines"
         yield check.equal(GIVEN[size], what, check.figures[size], _partition_results()[size].plans[0].name)
@@ -106,9 +106,9 @@ def best(check: Section) -> Iterator[Row]:
 
 @PAPER.check()
 def spread(check: Section) -> Iterator[Row]:
-    """How far the worst configuration is from the best, and the epoch itself. The images of the paper's epoch
-    are not printed, and cannot be the 15 million of its data set: they are taken from its worst epoch, to
-    predict its best."""
+    """Compares the epoch times of the worst and the best configuration. The images of the paper's epoch are
+    not printed, and cannot be the 15 million of its data set: they are taken from its worst epoch, to predict
+    its best."""
     given = check.figures
     best_min, worst_min, known = given["best_minutes"], given["worst_minutes"], given["data_set_images"]
     plans = _partition_results()["large"].plans
@@ -135,7 +135,7 @@ def spread(check: Section) -> Iterator[Row]:
 
 @PAPER.check()
 def ranking(check: Section) -> Iterator[Row]:
-    """Rank fixed configurations, with reading as the reason."""
+    """Compares the ranking of fixed configurations, and reading as its cause."""
     given = check.figures
     two, first = (best_plan(SMALL, HARDWARE, given[which]) for which in ("faster", "slower"))
     saved_s, ahead_s = first.split.reading_s - two.split.reading_s, first.epoch_s - two.epoch_s
@@ -172,7 +172,7 @@ SHAPES: tuple[tuple[str, str, str, str, Callable[[float, float], bool]], ...] = 
 
 @PAPER.check()
 def scaling(check: Section) -> Iterator[Row]:
-    """Speedups with 1, 2 and 4 workers per replica, replicas and servers."""
+    """Compares speedups with 1, 2 and 4 workers per replica, replicas and servers."""
     for kind, model, published, claim, holds in SHAPES:
         times_s = [best_plan(model, HARDWARE, shape).epoch_s for shape in check.figures[kind]]
         speedups = [times_s[0] / time_s for time_s in times_s]
@@ -182,7 +182,7 @@ def scaling(check: Section) -> Iterator[Row]:
 
 @PAPER.check()
 def reading(check: Section) -> Iterator[Row]:
-    """How often replicas read the weights."""
+    """Compares how often replicas read the weights."""
     given = check.figures
     times_s = [best_plan(LARGE, HARDWARE, given["shape"], every).epoch_s for every in given["every"]]
     ours = " ".join(f"{times_s[1] / time_s:.2f}" for time_s in times_s) + " of the speed at 70"
@@ -192,7 +192,7 @@ def reading(check: Section) -> Iterator[Row]:
 
 @PAPER.check()
 def layer(check: Section) -> Iterator[Row]:
-    """Partitioning against replicating the output layer."""
+    """Compares partitioning with replicating the output layer."""
     given = check.figures
     parts, copies = layer_costs(LARGE, HARDWARE, given["layer"], tuple(given["shape"]))
     for name, words, part_s, copy_s, lower in (

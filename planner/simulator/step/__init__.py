@@ -184,8 +184,7 @@ class Profile:
 
     def rebuilt(self, ops: Sequence[Op], durations_s: npt.ArrayLike, **changes: Any) -> Profile:
         """Copy of the step with other ops and durations; `changes` replaces other arrays by op (`order`,
-        `starts_s`,
-        `recorded`)."""
+        `starts_s`, `recorded`)."""
         about = {name: getattr(self, name) for name in _ABOUT}
         return Profile.build(ops, durations_s, **(about | changes))
 

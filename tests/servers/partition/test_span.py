@@ -10,10 +10,10 @@ from planner.model.catalog import load_model
 from planner.servers.partition.layers import constants_for
 from planner.servers.partition.replica import (
     Span,
+    fastest_span,
     find_spans,
     has_memory_for_span,
     is_worth_spanning,
-    pick,
     scale_profile,
 )
 from planner.servers.synthesis import profile_for
@@ -93,8 +93,8 @@ def test_exchanges_by_hand() -> None:
 
 def test_dear_bytes_are_cut_further(spans: list[Span]) -> None:
     nic = HARDWARE.nic_bytes_per_s("baseline")
-    slow = pick(spans, 16, nic, nic)
-    fast = pick(spans, 1, 1000 * nic, 1000 * nic)
+    slow = fastest_span(spans, 16, nic, nic)
+    fast = fastest_span(spans, 1, 1000 * nic, 1000 * nic)
     assert slow.read_bytes < fast.read_bytes
     assert slow.busy_s > fast.busy_s
 
