@@ -17,8 +17,7 @@ import numpy as np
 
 from planner.hardware import Hardware, Market
 from planner.hardware.catalog import hardware_names, load_hardware
-from planner.hardware.collective_curves import Curves
-from planner.parallel.collectives import Kind
+from planner.parallel.collectives import Curves, Kind
 from planner.parallel.collectives.libraries import Nccl, peers_of
 from planner.parallel.data import Site, settings
 

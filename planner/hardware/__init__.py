@@ -80,7 +80,7 @@ class Fabric:
     """The links between the devices of one machine. `bytes_per_s` is the rate of one device over all its
     links, each way. A `switch` joins all devices at that rate, a `mesh` each device to some others; traffic
     between `pairs` gets `between_bytes_per_s`; `pcie` is the host's tree. `curve` names measured collectives
-    (`planner.hardware.collective_curves`), `allreduce_bytes_per_s` is the bus bandwidth of a large all-reduce
+    (`planner.parallel.collectives`), `allreduce_bytes_per_s` is the bus bandwidth of a large all-reduce
     over all devices, `machines` the number of machines in one domain (18 in a rack of GB200)."""
 
     kind: Link

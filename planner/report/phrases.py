@@ -10,11 +10,10 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from planner.device.input import INPUT
 from planner.note import Note, Topic
 from planner.report.assumed import notes_of
 from planner.report.page import Figure, Page
-from planner.simulator.cluster import COMPUTATION, Resource
+from planner.simulator.cluster import COMPUTATION, INPUT, Resource
 from planner.units import (
     count,
     format_seconds,

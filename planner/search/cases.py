@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from planner.device.computation import Computation
-from planner.device.input import decoded_per_s, limited_by_input, reads_images
 from planner.device.memory import WHOLE, Shares
+from planner.device.rates import constants
 from planner.hardware.prices.cost import Paid, energy_per_hour, rental_cost
 from planner.model import Floats, Model
 from planner.parallel.data import EXCHANGES, Job, Site
@@ -30,6 +30,8 @@ if TYPE_CHECKING:
     from planner.simulator.statistics import Prediction
 
 
+LOADER_PROCESSES = 8  # that the published rate of JPEG files was measured with, one per vCPU
+LEAST_PIXELS = 64  # height of images that are read as JPEG files; smaller ones fit in memory decoded
 OFFLOAD_Q90 = 0.35  # of steps that wait for host memory: few runs are published, and hosts differ
 
 
@@ -156,7 +158,7 @@ class Cases:
         """Multiplies a prediction by its measured correction, or caps it at the input pipeline's rate."""
         result = self.factor(plan)
         if result is None:
-            return limited_by_input(prediction, self.input_samples_per_s(plan))
+            return prediction.limited_by_input(self.input_samples_per_s(plan))
         times = result.value
         return replace(
             prediction,
@@ -236,11 +238,24 @@ class Cases:
         return error.with_scaling(plan.machines, plan.workers)
 
 
+def reads_images(model: Model) -> bool:
+    """Whether samples are images large enough to be stored as JPEG files."""
+    if not model.layers or model.sequence_length is not None:
+        return False
+    shape = model.layers[0].output_shape
+    return len(shape) == 3 and shape[0] >= LEAST_PIXELS
+
+
 def decoded_per_vcpu(request: Request, model: Model) -> float:
-    """Samples per second that one vCPU decodes; infinite if the host decodes nothing."""
+    """Samples per second that one vCPU decodes; infinite if the host decodes nothing. The rate is fitted to
+    published runs that read JPEG files. Decoding overlaps computing, so a step takes the longer of both."""
     if request.input in ("dali", "none") or request.profile is not None or not reads_images(model):
         return inf
-    return request.input if isinstance(request.input, float) else decoded_per_s(1)
+    return (
+        request.input
+        if isinstance(request.input, float)
+        else constants().loader_images_per_s / LOADER_PROCESSES
+    )
 
 
 def input_samples_per_s(plan: Plan, request: Request, model: Model) -> float:

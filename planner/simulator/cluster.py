@@ -68,6 +68,7 @@ class Resource(NamedTuple):
 _KINDS = frozenset(kind.value for kind in ResourceKind)
 COMPUTATION = Resource(ResourceKind.WORKER)
 HOSTS = Resource(ResourceKind.HOST)
+INPUT = Resource.link("input")  # the samples that hosts decode
 FABRIC = Resource.link("fabric")  # between the devices of a machine
 NETWORK = Resource.link("network")  # between machines
 

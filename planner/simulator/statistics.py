@@ -18,7 +18,7 @@ import numpy.typing as npt
 from planner.errors import BadInput
 from planner.files.tomlfile import convert
 from planner.memoize import memoize
-from planner.simulator.cluster import COMPUTATION, HOSTS, Cluster, Resource, ResourceKind, as_text
+from planner.simulator.cluster import COMPUTATION, HOSTS, INPUT, Cluster, Resource, ResourceKind, as_text
 from planner.simulator.run import RunResult
 
 MOST_ROWS = 48  # of steps, when their sums are looked at; more are put together, each as its shortest
@@ -177,6 +177,26 @@ class Prediction:
     timeline: Any = None
     notes: tuple[str, ...] = field(default=())
     input_s: float = 0.0  # of a step, in which devices wait for their input
+
+    def limited_by_input(self, samples_per_s: float) -> Prediction:
+        """The prediction with throughput capped at the rate at which samples arrive."""
+        step_s = self.step_s * self.samples_per_s / samples_per_s
+        wait_s = step_s - self.step_s
+        if wait_s <= 0:
+            return self
+        share = self.step_s / step_s
+        return replace(
+            self,
+            samples_per_s=samples_per_s,
+            samples_per_s_low=min(self.samples_per_s_low, samples_per_s),
+            samples_per_s_high=samples_per_s,
+            step_s=step_s,
+            step_s_quantiles={name: value / share for name, value in self.step_s_quantiles.items()},
+            utilisation={name: used * share for name, used in self.utilisation.items()} | {INPUT: 1.0},
+            bottleneck=INPUT,
+            worker_samples_per_s=tuple(value * share for value in self.worker_samples_per_s),
+            input_s=wait_s,
+        )
 
     def record(self) -> dict[str, Any]:
         """The prediction as plain values for stores, studies and JSON, without its timeline."""

@@ -7,10 +7,11 @@ import pytest
 
 from planner.errors import BadInput
 from planner.hardware.catalog import load_hardware
-from planner.hardware.collective_curves import Curves, TimeCurve
 from planner.parallel.collectives import (
+    Curves,
     Level,
     Peers,
+    TimeCurve,
     hierarchical_parts,
     ring_bytes,
     ring_hops,

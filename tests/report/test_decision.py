@@ -11,7 +11,7 @@ import planner
 from planner.answers.jobs import training_of
 from planner.answers.refusals import left_out_notes
 from planner.answers.results import Recommendation
-from planner.device.input import decoded_per_s
+from planner.device.rates import constants
 from planner.note import LeftOut, Note, Reason, Topic, Verb
 from planner.parallel.data.ddp import AllReduce
 from planner.parallel.mesh import Mesh
@@ -153,7 +153,8 @@ def test_deadline_is_met_with_a_stated_probability(answer: Recommendation) -> No
 
 def test_input_assumption_is_stated(answer: Recommendation) -> None:
     (said,) = [note.text for note in notes_of(answer.assumptions) if note.topic is Topic.INPUT]
-    assert f"each vCPU decodes {decoded_per_s(1):.0f} images/s" in said
+    rate = constants().loader_images_per_s
+    assert f"each vCPU decodes {rate / 8:.0f} images/s" in said
     documented = (Path(__file__).parents[2] / "docs/compute.md").read_text()
-    assert f"{decoded_per_s(1):.0f} images/s per vCPU" in documented
-    assert f"{decoded_per_s(8):,.0f} images/s in published runs" in documented
+    assert f"{rate / 8:.0f} images/s per vCPU" in documented
+    assert f"{rate:,.0f} images/s in published runs" in documented

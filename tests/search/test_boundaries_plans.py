@@ -10,7 +10,6 @@ from typing import Any
 import numpy as np
 import pytest
 
-from planner.device.input import limited_by_input, reads_images
 from planner.device.precision import FP32
 from planner.errors import BadInput
 from planner.hardware import Device, Market, bare_machine
@@ -20,7 +19,7 @@ from planner.parallel.data import EXCHANGES, Site
 from planner.parallel.data.ddp import AllReduce
 from planner.parallel.plan import Plan
 from planner.search import field, flag_values, measured, objectives
-from planner.search.cases import Cases, input_samples_per_s
+from planner.search.cases import Cases, input_samples_per_s, reads_images
 from planner.search.feasibility import Exclusion, Feasibility, exclusion, has_machines
 from planner.search.field import _Single
 from planner.search.flag_values import check_size
@@ -311,8 +310,8 @@ def test_input_limits_a_prediction_from_below_its_throughput_on() -> None:
     simulations = Simulations(cases)
     with executor_of(jobs=1) as pool:
         prediction = simulations.predict_all([plan], pool, "glance")[0]
-    assert limited_by_input(prediction, prediction.samples_per_s) is prediction
-    capped = limited_by_input(prediction, 0.8 * prediction.samples_per_s)
+    assert prediction.limited_by_input(prediction.samples_per_s) is prediction
+    capped = prediction.limited_by_input(0.8 * prediction.samples_per_s)
     assert capped.samples_per_s == pytest.approx(0.8 * prediction.samples_per_s)
     assert capped.input_s == pytest.approx(0.25 * prediction.step_s)
 

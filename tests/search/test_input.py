@@ -9,11 +9,11 @@ import pytest
 
 from planner.answers.questions import Simulation, parse_request, simulation_for
 from planner.answers.recommend import recommend_for
-from planner.device.input import INPUT, LOADER_PROCESSES
 from planner.device.rates import constants
 from planner.errors import BadInput
 from planner.model.catalog import load_model
-from planner.search.cases import input_samples_per_s
+from planner.search.cases import LOADER_PROCESSES, input_samples_per_s
+from planner.simulator.cluster import INPUT
 
 VCPUS = 4  # of a g5.xlarge
 PER_VCPU = constants().loader_images_per_s / LOADER_PROCESSES

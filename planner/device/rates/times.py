@@ -22,7 +22,6 @@ from typing import Literal, TypedDict, get_args
 
 import numpy as np
 
-from planner.device.input import LOADER_PROCESSES, decoded_per_s, input_wait_s
 from planner.device.memory import stored_tensors
 from planner.device.precision import FP32, Precision, optimizer_named, orthogonalization_flops
 from planner.device.rates import (
@@ -363,7 +362,7 @@ def computation_s(
     )
     times = _layer_times(of, batch)
     decodes = input == "files" and model.sequence_length is None
-    waiting_s = input_wait_s(batch, times.step_s, decoded_per_s(LOADER_PROCESSES)) if decodes else 0.0
+    waiting_s = max(batch / constants().loader_images_per_s - times.step_s, 0.0) if decodes else 0.0
     basis = prediction_basis(device, precision, of.network, constants())
     return ComputationTime(
         times.forward_s,

@@ -41,10 +41,10 @@ from typing import ClassVar, Literal
 
 from planner.errors import BadInput
 from planner.hardware import Fabric
-from planner.hardware.collective_curves import Curves, nccl_latencies_us
 from planner.memoize import memoize
 from planner.note import Note, Topic
 from planner.parallel.collectives import (
+    Curves,
     Kind,
     Level,
     Library,
@@ -53,6 +53,7 @@ from planner.parallel.collectives import (
     Phase,
     Scope,
     hierarchical_parts,
+    nccl_latencies_us,
     passes,
     phase_of_duration,
     ring_bytes,

@@ -5,11 +5,11 @@ import doctest
 import pytest
 
 from planner.errors import BadInput
-from planner.hardware import collective_curves
 from planner.hardware.catalog import hardware_names, load_hardware
-from planner.hardware.collective_curves import COLLECTIVES, Curve, curves, nccl_latencies_us
+from planner.parallel import collectives
+from planner.parallel.collectives import COLLECTIVES, Curve, curves, nccl_latencies_us
 
-RUNS = [run for name in collective_curves._runs_by_name() for run in curves(name)]
+RUNS = [run for name in collectives._runs_by_name() for run in curves(name)]
 
 
 def bus_bytes_per_s(run: Curve) -> list[float]:
@@ -19,7 +19,7 @@ def bus_bytes_per_s(run: Curve) -> list[float]:
 
 
 def test_examples() -> None:
-    assert doctest.testmod(collective_curves).failed == 0
+    assert doctest.testmod(collectives).failed == 0
 
 
 @pytest.mark.parametrize("run", RUNS, ids=lambda run: run.run)
