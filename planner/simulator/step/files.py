@@ -1,4 +1,4 @@
-"""Profile files: JSON, gzip, versioned; `docs/profiles.md` describes them, `docs/profile.schema.json` is the
+"""Profile files: JSON, gzip, versioned; `docs/recording.md` describes them, `docs/profile.schema.json` is the
 schema. What is saved is loaded again exactly: floats are written with as many digits as they need.
 """
 
