@@ -1,10 +1,16 @@
-"""Errors for users. Each message says what is wrong, where, and what would be right."""
+r"""Errors for users, and text as terminals may show it.
+
+Each message says what is wrong, where, and what would be right. Names of files, paths and variables may hold
+control characters, which colour a terminal, set its title or move its cursor, and marks that turn the
+direction of writing, behind which another name hides. Both are shown as `\x1b` and `\u202e`.
+"""
 
 from __future__ import annotations
 
+import codecs
+import re
 from collections.abc import Iterable
-
-from planner.printable import printable
+from typing import Any
 
 
 class PlannerError(Exception):
@@ -49,3 +55,63 @@ def unknown_name(kind: str, name: str, known: Iterable[str], hint: str = "") -> 
     nearest = f"; nearest: {', '.join(dict.fromkeys(shown))}" if shown else ""
     shortened = name if len(name) <= 80 else f"{name[:80]}..."
     return BadInput(f"unknown {kind} {shortened!r}{nearest}{'; ' + hint if hint else ''}")
+
+
+_PLAIN = {"─": "-", "█": "#", "±": "+-", "×": "x", "·": ".", "–": "-", "…": "...", "→": "->", "≥": ">="}
+ASCII = "planner_ascii"  # the name under which codecs know `_replace_by_ascii`
+
+
+def printable(text: str) -> str:
+    """Returns the text with control characters and direction marks escaped, line breaks included."""
+    return text if text.isprintable() else "".join(map(_escape_unprintable, text))
+
+
+def printable_lines(text: str) -> str:
+    """Returns the text with each line escaped by `printable`."""
+    return "\n".join(map(printable, text.split("\n")))
+
+
+def printable_json(text: str, *, ascii_only: bool = False) -> str:
+    """Escapes control characters in JSON without changing its values; `ascii_only` escapes all non-ASCII."""
+    acting = r"[^\n -~]" if ascii_only else r"[^\n -~]+"
+
+    def escape(found: re.Match[str]) -> str:
+        if not ascii_only and found[0].isprintable():
+            return found[0]
+        return "".join(
+            char if char.isprintable() and not ascii_only else _json_code(char) for char in found[0]
+        )
+
+    return re.sub(acting, escape, text)
+
+
+def _json_code(char: str) -> str:
+    r"""JSON escape of a character: `\\uXXXX` for each UTF-16 code unit."""
+    units = char.encode("utf-16-be", "surrogatepass").hex()
+    return "".join(f"\\u{units[at : at + 4]}" for at in range(0, len(units), 4))
+
+
+def _escape_unprintable(char: str) -> str:
+    """Returns the character, or its backslash escape if it is unprintable."""
+    return char if char.isprintable() else char.encode("unicode_escape").decode()
+
+
+def enable_ascii_fallback(*streams: Any) -> None:
+    """Makes non-Unicode streams replace characters that they cannot encode by similar ASCII."""
+    codecs.register_error(ASCII, _replace_by_ascii)
+    for stream in streams:
+        if hasattr(stream, "reconfigure") and not is_unicode(stream):
+            stream.reconfigure(errors=ASCII)
+
+
+def is_unicode(stream: Any) -> bool:
+    """Whether a stream can encode every character; True if it names no encoding."""
+    return str(getattr(stream, "encoding", None) or "utf-8").lower().startswith("utf")
+
+
+def _replace_by_ascii(error: UnicodeError) -> tuple[str, int]:
+    """Codec error handler: returns similar ASCII and the position at which encoding continues."""
+    if not isinstance(error, UnicodeEncodeError):
+        raise error
+    chars = error.object[error.start : error.end]
+    return "".join(_PLAIN.get(c) or c.encode("ascii", "backslashreplace").decode() for c in chars), error.end

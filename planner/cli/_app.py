@@ -32,9 +32,8 @@ from typer.core import TyperCommand, TyperGroup
 
 import planner
 from planner.cli._output import say
-from planner.errors import BadInput, ClusterWarning, PlannerError, PlannerWarning
+from planner.errors import BadInput, ClusterWarning, PlannerError, PlannerWarning, enable_ascii_fallback
 from planner.flags import FlagSection
-from planner.printable import enable_ascii_fallback
 
 COMMANDS = {  # name -> target, one line of help
     "calibrate": (

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 import typer
 
-from planner.printable import printable
+from planner.errors import printable
 from planner.units import format_seconds
 
 if TYPE_CHECKING:

@@ -14,8 +14,7 @@ from planner.cli import _options as options
 from planner.cli import _output as out
 from planner.cli._app import arg, opt
 from planner.cli._options import Given, check_output, output_opt, with_request_flags
-from planner.errors import BadInput
-from planner.printable import printable
+from planner.errors import BadInput, printable
 from planner.report.output import Format, emit
 
 if TYPE_CHECKING:

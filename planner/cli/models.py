@@ -8,8 +8,7 @@ import typer
 
 from planner.cli._app import arg, opt
 from planner.cli._options import Answer, ShowsByDefault, check_output, with_output_flags
-from planner.errors import BadInput
-from planner.printable import printable
+from planner.errors import BadInput, printable
 from planner.report.output import Format
 from planner.report.page import Table
 

@@ -14,8 +14,7 @@ import typer
 from planner.cli._app import arg, opt
 from planner.cli._options import Answer, FormatOption, with_output_flags
 from planner.cli._output import say
-from planner.errors import BadInput
-from planner.printable import printable
+from planner.errors import BadInput, printable
 from planner.report.output import Format, check_writable, emit
 
 app = typer.Typer()

@@ -5,8 +5,8 @@ from __future__ import annotations
 import json
 from typing import Any, ClassVar
 
+from planner.errors import printable
 from planner.launch._base import FrameworkTarget, Launch
-from planner.printable import printable
 
 STAGES = {"single": 0, "ddp": 0, "zero1": 1, "zero2": 2, "fsdp": 3}
 

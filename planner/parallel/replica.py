@@ -1,43 +1,249 @@
-"""The computation of one device, from whichever source applies: the entry point for plans.
+"""The work of one device of a sharded replica in a micro-batch: its shard of a pipeline stage.
 
-Transformers and sharded networks are computed in units: `planner.parallel.stage` lists the ops of the
-device; this module adds times from `planner.device.rates`, and collectives and sends from the site. There
-is one op per unit and pass, so a transformer of a hundred blocks has a few hundred ops, whatever its
-layers. Other networks are computed layer by layer: by the kernel rates of the hardware file where these
-were fitted to published throughputs in single precision (and for CPUs), else by the rates of the device in
-the plan's number format.
+A replica of t x p devices has p stages of units, each sharded over t devices. All devices of a stage do
+the same work, and the slowest stage determines the step. So one device of that stage stands for all: its
+ops are the forward and backward passes of its units, the collectives of the mesh's axes between them,
+recomputation, and the wait of a whole step for the other stages to fill and to drain
+(`planner.parallel.pipeline`). Data-parallel strategies lower it as they lower any computation. There is one op
+per unit and pass, so a transformer of a hundred blocks has a few hundred ops, whatever its layers.
+
+The alternative, a program for every rank, would show which stage waits when; it costs p times the events for
+a step that differs by the sends between stages alone, which are a hundredth of it where stages are alike.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Hashable
-from pathlib import Path
+from dataclasses import dataclass, replace
+from enum import IntEnum
 from typing import TYPE_CHECKING
 
 import numpy as np
+import numpy.typing as npt
 
-from planner.device.activations import Recompute
-from planner.device.computation import DEFAULT_STEPS, Computation, Variation
-from planner.device.memory import WHOLE as ALL
-from planner.device.memory import Shares
-from planner.device.precision import FP32, Precision
+from planner.device.activations import Recompute, recomputed_layers
+from planner.device.computation import (
+    BACKWARD,
+    COMPUTE,
+    DEFAULT_STEPS,
+    FORWARD,
+    OTHER,
+    RECOMPUTE,
+    SUM,
+    WAIT,
+    Computation,
+    Parameter,
+    Variation,
+)
+from planner.device.precision import Precision
 from planner.device.rates import Framework
 from planner.device.rates.times import DEFAULT_FRAMEWORK, ComputationTime, computation_s, framework_named
-from planner.files.regular_file import shipped_folder
 from planner.hardware import Hardware
 from planner.memoize import memoize
-from planner.model import Model
-from planner.parallel._base import Axis, Communication
+from planner.model import Chain, Floats, Ints, Model, chain_of
+from planner.model.layers import kind_of
+from planner.parallel._base import TRANSPOSED, Axis, Communication, StageSchedule
 from planner.parallel.collectives import Kind, Library, Peers
 from planner.parallel.collectives.libraries import peers_of
 from planner.parallel.data import settings
 from planner.parallel.data.joint import JITTER_SPAN_S, slowest_factor, usual_sigma
-from planner.parallel.mesh import Mesh, axis_group, crosses_machines
+from planner.parallel.mesh import WHOLE, Mesh, axis_group, crosses_machines
 from planner.parallel.plan import Site
-from planner.parallel.stage import Costs, StageWork, UnitTimes, stage_work, unit_times
 
 if TYPE_CHECKING:
-    from planner.device.rates import Error
+    from planner.device.rates.times import ComputationTime
+
+
+class TimeRow(IntEnum):
+    """Rows of the table of times: passes of a unit, `SUMS` for the collectives after each, then waits and
+    sends of a stage."""
+
+    FORWARD = 0
+    FORWARD_SUMS = 1
+    BACKWARD = 2
+    BACKWARD_SUMS = 3
+    AGAIN = 4
+    AGAIN_SUMS = 5
+    WAITS = 6
+    SENDS = 7
+
+
+@dataclass(frozen=True, slots=True)
+class Costs:
+    """Functions that give durations. `times` gives those of a model's layers for a batch, `collective_s`
+    the seconds of one collective among the ranks of an axis. `lag` gives the relative delay of the
+    slowest rank in a pass of the given seconds, as the others wait for it at every collective."""
+
+    times: Callable[[Model, int], ComputationTime]
+    collective_s: Callable[[Axis, Communication, int, Kind], float]
+    lag: Callable[[float], float] = lambda pass_s: 0.0
+
+
+@dataclass(frozen=True, eq=False)
+class UnitTimes:
+    """Seconds of each unit of a sharded model for one micro-batch, by `TimeRow` (the first six). `held`
+    are the units as the device holds them, `sent_elements` the elements between units per micro-batch,
+    `layers` the times of all layers on one device."""
+
+    chain: Chain
+    seconds: Floats
+    held: Chain
+    layers: ComputationTime
+    sent_elements: float
+
+    @property
+    def total_s(self) -> Floats:
+        """Seconds of each unit in both passes, with recompute and collectives."""
+        forward, forward_sums, backward, backward_sums, again, again_sums = self.seconds
+        return np.asarray(forward + backward + (forward_sums + backward_sums) + (again + again_sums))
+
+
+@dataclass(frozen=True, eq=False)
+class OpPlaces:
+    """The ops of one micro-batch on a stage in order: names, roles, work, and the row (`TimeRow`) and unit
+    of their times. Micro-batches with equal ops share one object, so that caches hit."""
+
+    names: tuple[str, ...]
+    role: npt.NDArray[np.uint8]
+    work: npt.NDArray[np.uint8]
+    row: Ints
+    unit: Ints
+    parameters: tuple[Parameter, ...]
+    blocks: tuple[str, ...]
+
+
+@dataclass(frozen=True, eq=False)
+class StageWork:
+    """The ops of the slowest stage in one micro-batch, and the seconds of each."""
+
+    layout: OpPlaces
+    seconds: Floats
+    optimizer_s: float
+    schedule: StageSchedule
+
+
+def unit_times(
+    model: Model,
+    batch: int,
+    mesh: Mesh,
+    recompute: Recompute,
+    costs: Costs,
+    *,
+    stops_early: bool = False,
+) -> UnitTimes:
+    """The times of each unit on one rank of a mesh. `stops_early`: see `planner.device.activations`."""
+    part, chain = mesh.shard(model), chain_of(model)
+    layers = costs.times(part.model, batch)
+    forward_sums, backward_sums = _collective_s(model, batch, mesh, costs)
+    again = recomputed_layers(model, recompute, stops_early)
+    of_layers = (
+        layers.forward_s,
+        forward_sums,
+        layers.backward_s,
+        backward_sums,
+        np.where(again, layers.forward_s, 0.0),
+        np.where(again, forward_sums, 0.0),
+    )
+    seconds = np.array([chain.sum_by_unit(row) for row in of_layers])
+    forward_s, backward_s = seconds[TimeRow.FORWARD], seconds[TimeRow.BACKWARD]
+    lag = costs.lag(float(forward_s.sum() + backward_s.sum()))
+    seconds[[TimeRow.FORWARD_SUMS, TimeRow.BACKWARD_SUMS]] += lag * (forward_s + backward_s) / 2
+    seconds[TimeRow.AGAIN_SUMS] += lag * seconds[TimeRow.AGAIN]
+    sent = float(_boundary_elements(model)) * batch / part.boundary_split
+    return UnitTimes(chain, seconds, chain_of(part.model), layers, sent)
+
+
+def _collective_s(model: Model, batch: int, mesh: Mesh, costs: Costs) -> tuple[Floats, Floats]:
+    """Seconds of the collectives after each layer, in the forward pass and in the backward pass."""
+    forward_s, backward_s = np.zeros(len(model.layers)), np.zeros(len(model.layers))
+    for axis, each, layers in _merged_collectives(model, mesh):
+        if not each.of_gradients:
+            forward_s[layers] += costs.collective_s(axis, each, batch, each.kind)
+        kind = each.kind if each.of_gradients else TRANSPOSED[each.kind]
+        backward_s[layers] += costs.collective_s(axis, each, batch, kind)
+    return forward_s, backward_s
+
+
+@memoize
+def _merged_collectives(model: Model, mesh: Mesh) -> list[tuple[Axis, Communication, Ints]]:
+    """The distinct collectives of a mesh, with their axes and the indices of the layers before them."""
+    places = {layer.name: place for place, layer in enumerate(model.layers)}
+    layers_of: dict[tuple[Axis, Communication], list[int]] = {}
+    for axis, each in mesh.communications(model):
+        layers_of.setdefault((axis, replace(each, layer="")), []).append(places[each.layer])
+    return [(axis, each, np.array(layers, np.intp)) for (axis, each), layers in layers_of.items()]
+
+
+def _boundary_elements(model: Model) -> int:
+    """Elements per sample that one unit passes to the next."""
+    return max((layer.output_elements for layer in model.layers if kind_of(layer).joins_residual), default=0)
+
+
+def stage_work(times: UnitTimes, send_s: Callable[[float], float], mesh: Mesh = WHOLE) -> StageWork:
+    """The work of the slowest stage in one micro-batch, including a whole step's wait for other stages.
+    `send_s` gives the seconds to send that many elements to the next stage."""
+    chain, held = times.chain, times.held.elements
+    schedule = mesh.schedule(times.total_s, send_s(times.sent_elements))
+    first, last = schedule.ends[schedule.slowest : schedule.slowest + 2]
+    stage = np.full((2, chain.length), [[schedule.wait_s], [schedule.send_s]])
+    table = np.vstack([times.seconds, stage])
+    present = table[:, first:last] != 0
+    present[TimeRow.WAITS] = schedule.stages > 1
+    layout = _ordered_ops(chain, (first, last), tuple(map(tuple, present.tolist())), times.held)
+    share = float(held[first:last].sum() / max(held.sum(), 1))
+    return StageWork(layout, table[layout.row, layout.unit], times.layers.optimizer_s * share, schedule)
+
+
+@memoize
+def _ordered_ops(
+    chain: Chain, units: tuple[int, int], present: tuple[tuple[bool, ...], ...], held: Chain
+) -> OpPlaces:
+    """The ops of units `first` to `last` - 1 in running order; `present[row]` marks units with an op."""
+    first, last = units
+    ops: list[tuple[str, int, int, int, int]] = []  # name, role, work, row, unit
+    forward_at, backward_at = {}, {}
+
+    def add(name: str, role: int, work: int, row: TimeRow, unit: int) -> None:
+        if present[row][unit - first]:
+            ops.append((name, role, work, row, unit))
+
+    add("stages/wait", OTHER, WAIT, TimeRow.WAITS, first)
+    add("stages/send", OTHER, SUM, TimeRow.SENDS, first)
+    for unit in range(first, last):
+        name = chain.names[unit]
+        forward_at[unit] = len(ops)
+        ops.append((f"{name}/forward", FORWARD, COMPUTE, TimeRow.FORWARD, unit))
+        add(f"{name}/forward/sum", FORWARD, SUM, TimeRow.FORWARD_SUMS, unit)
+    for unit in reversed(range(first, last)):
+        name = chain.names[unit]
+        add(f"{name}/recompute", BACKWARD, RECOMPUTE, TimeRow.AGAIN, unit)
+        add(f"{name}/recompute/sum", BACKWARD, SUM, TimeRow.AGAIN_SUMS, unit)
+        add(f"{name}/backward/sum", BACKWARD, SUM, TimeRow.BACKWARD_SUMS, unit)
+        backward_at[unit] = len(ops)
+        ops.append((f"{name}/backward", BACKWARD, COMPUTE, TimeRow.BACKWARD, unit))
+    names, role, work, row, at = zip(*ops, strict=True)
+    parameters = tuple(
+        Parameter(
+            chain.names[unit],
+            elements,
+            (forward_at[unit],) if elements else (forward_at[unit], backward_at[unit]),
+            backward_at[unit] if elements else None,
+            unit - first,
+            matrices=held.matrices[unit],
+            frozen_bytes=float(held.frozen_bytes[unit]),
+        )
+        for unit, elements in enumerate(held.elements[first:last].tolist(), first)
+        if elements or held.frozen_bytes[unit]
+    )
+    return OpPlaces(
+        names,
+        np.array(role, np.uint8),
+        np.array(work, np.uint8),
+        np.array(row, np.intp),
+        np.array(at, np.intp),
+        parameters,
+        tuple(chain.names[first:last]),
+    )
 
 
 OPTIMIZER = "adam"
@@ -171,76 +377,3 @@ def _send_time_function(site: Site, precision: Precision) -> Callable[[float], f
     else:
         rate = fabric.bytes_per_s
     return lambda elements: elements * precision.activation_bytes / rate
-
-
-def device_computation(
-    model: Model,
-    batch: int,
-    site: Site,
-    precision: Precision,
-    *,
-    recompute: Recompute = "none",
-    framework: str | None = None,
-    brief: bool = False,
-    shares: Shares = ALL,
-) -> Computation:
-    """The computation of one micro-batch on one device of a site. `framework` is one of
-    `planner.device.rates` (None: the usual one; CPUs and user-defined rates have none). `brief` gives
-    one step without variation, for bounds. `shares` are those of the plan's memory, for offload."""
-    if computes_in_units(model, site):
-        how = framework or DEFAULT_FRAMEWORK
-        made = replica_computation(
-            model, batch, site, precision, recompute=recompute, framework=how, brief=brief
-        )
-    else:
-        from planner.device.computation.synthesis import calibrated_computation, computation_for
-
-        if uses_kernel_rates(site.hardware, precision, fitted=framework is None):
-            made = computation_for(model, batch, site.hardware, precision)
-        else:
-            made = calibrated_computation(model, batch, site.hardware, precision, framework)
-    if model.training is None:
-        return made
-    from planner.device.offload import with_memory_settings
-
-    return with_memory_settings(
-        made,
-        site.mesh.inner.shard(model).model if site.mesh.is_sharded else model,
-        site.hardware,
-        batch=batch,
-        workers=site.workers,
-        recompute=recompute,
-        shares=shares,
-    )
-
-
-def computes_in_units(model: Model, site: Site) -> bool:
-    """Whether a model is computed in units: if sharded, or over sequences on a device with rates."""
-    return site.mesh.is_sharded or (
-        model.sequence_length is not None and not uses_kernel_rates(site.hardware, FP32, fitted=False)
-    )
-
-
-def uses_kernel_rates(hardware: Hardware, precision: Precision, *, fitted: bool = True) -> bool:
-    """Whether the kernel rates of the hardware file are used. They are for CPUs, for a user's own file, and
-    (with `fitted`) for catalog rates that were fitted to published throughputs, in single precision."""
-    known = hardware.kernels
-    if known is None or precision != FP32:
-        return False
-    if hardware.device.kind == "cpu" or Path(hardware.path).parent != shipped_folder("hardware"):
-        return True
-    return fitted and known.basis != "estimated"
-
-
-def computation_error(
-    model: Model, hardware: Hardware, precision: Precision, framework: str | None = None
-) -> Error | None:
-    """The expected error of the computation time, by the basis of its rates; None if unknown."""
-    from planner.device.rates import model_error, network_of
-    from planner.device.rates.times import computation_s
-
-    if uses_kernel_rates(hardware, precision, fitted=False):
-        return None  # a CPU, or rates of the user's own
-    if uses_kernel_rates(hardware, precision, fitted=framework is None):
-        return model_error("fitted", network_of(model), experts=model.has_experts)
-    return computation_s(model, 1, hardware.device, precision).error

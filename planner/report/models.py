@@ -8,10 +8,10 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from planner.errors import printable
 from planner.model import Layer, Model
 from planner.model.layers import is_input, workloads
 from planner.note import Note, Topic
-from planner.printable import printable
 from planner.report.page import Column, Figure, Page, Table, chart, label
 from planner.units import MIB, bar, format_bytes, format_count, rate
 

@@ -15,9 +15,8 @@ from enum import Enum, StrEnum
 from pathlib import Path
 from typing import Any
 
-from planner.errors import BadInput
+from planner.errors import BadInput, is_unicode, printable, printable_json
 from planner.files.regular_file import write_file
-from planner.printable import is_unicode, printable, printable_json
 from planner.report.page import Page, Remark, Table
 
 FILE_WIDTH = 120  # of a table that no terminal shows

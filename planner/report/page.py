@@ -13,8 +13,8 @@ from html import escape
 from importlib import import_module
 from typing import Any
 
+from planner.errors import printable
 from planner.note import Note
-from planner.printable import printable
 
 CHOICE = ">"  # in the key `_choice` of a row: the plan that was chosen
 

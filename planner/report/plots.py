@@ -14,7 +14,7 @@ from html import unescape
 from itertools import pairwise
 from typing import TYPE_CHECKING, Any
 
-from planner.printable import printable
+from planner.errors import printable
 from planner.report.page import Chart, Spec, label
 from planner.report.terminal import break_cell
 from planner.units import rate

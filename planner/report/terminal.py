@@ -11,7 +11,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from textwrap import wrap
 from typing import TYPE_CHECKING, Any
 
-from planner.printable import printable, printable_lines
+from planner.errors import printable, printable_lines
 from planner.report.page import CHOICE, Column, Page, Remark, Table
 
 if TYPE_CHECKING:

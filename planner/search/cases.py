@@ -1,4 +1,9 @@
-"""Cases: what a plan is simulated as and bounded by, for one request; memoised by value."""
+"""Cases: the computation of a plan, and what it is simulated as and bounded by, for one request.
+
+Transformers and sharded networks are computed in units (`planner.parallel.replica`). Other networks are computed
+layer by layer: by the kernel rates of the hardware file where these were fitted to published throughputs in
+single precision (and for CPUs), else by the rates of the device in the plan's number format.
+"""
 
 from __future__ import annotations
 
@@ -6,18 +11,25 @@ from collections.abc import Hashable, Sequence
 from dataclasses import replace
 from functools import partial
 from math import hypot, inf
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 import numpy as np
 
+from planner.device.activations import Recompute
 from planner.device.computation import Computation
 from planner.device.memory import WHOLE, Shares
-from planner.device.rates import constants
+from planner.device.precision import FP32, Precision
+from planner.device.rates import constants, model_error, network_of
+from planner.device.rates.times import DEFAULT_FRAMEWORK, computation_s
+from planner.files.regular_file import shipped_folder
+from planner.hardware import Hardware
 from planner.hardware.prices.cost import Paid, energy_per_hour, rental_cost
 from planner.model import Floats, Model
 from planner.parallel.data import EXCHANGES, Job, Site
 from planner.parallel.mesh import data_parallel_group, step_placement
 from planner.parallel.plan import Plan
+from planner.parallel.replica import replica_computation
 from planner.search.feasibility import Feasibility
 from planner.search.rank import RANGE_SIGMAS, Candidate
 from planner.search.request import Request
@@ -90,8 +102,6 @@ class Cases:
         if self.request.recordings is not None:
             device = self.market.find_machine(plan.machine).device
             return self.request.recordings.computation(plan.batch, device)
-        from planner.parallel.replica import device_computation
-
         return device_computation(
             self.model,
             plan.batch,
@@ -224,8 +234,6 @@ class Cases:
 
     def error(self, plan: Plan) -> Error | None:
         """Error of a plan's predicted compute time; None for CPUs and user-defined rates."""
-        from planner.parallel.replica import computation_error, computes_in_units
-
         if self.request.recordings is not None:
             return self.request.recordings.error(plan.batch, self.market.find_machine(plan.machine).device)
         machine = self.market.find_machine(plan.machine)
@@ -265,3 +273,73 @@ def input_samples_per_s(plan: Plan, request: Request, model: Model) -> float:
     if per_vcpu == inf or machine.device.kind != "gpu" or machine.vcpus is None:
         return inf
     return plan.workers * machine.vcpus / machine.device_count * per_vcpu
+
+
+def device_computation(
+    model: Model,
+    batch: int,
+    site: Site,
+    precision: Precision,
+    *,
+    recompute: Recompute = "none",
+    framework: str | None = None,
+    brief: bool = False,
+    shares: Shares = WHOLE,
+) -> Computation:
+    """The computation of one micro-batch on one device of a site. `framework` is one of
+    `planner.device.rates` (None: the usual one; CPUs and user-defined rates have none). `brief` gives
+    one step without variation, for bounds. `shares` are those of the plan's memory, for offload."""
+    if computes_in_units(model, site):
+        how = framework or DEFAULT_FRAMEWORK
+        made = replica_computation(
+            model, batch, site, precision, recompute=recompute, framework=how, brief=brief
+        )
+    else:
+        from planner.device.computation.synthesis import calibrated_computation, computation_for
+
+        if uses_kernel_rates(site.hardware, precision, fitted=framework is None):
+            made = computation_for(model, batch, site.hardware, precision)
+        else:
+            made = calibrated_computation(model, batch, site.hardware, precision, framework)
+    if model.training is None:
+        return made
+    from planner.device.offload import with_memory_settings
+
+    return with_memory_settings(
+        made,
+        site.mesh.inner.shard(model).model if site.mesh.is_sharded else model,
+        site.hardware,
+        batch=batch,
+        workers=site.workers,
+        recompute=recompute,
+        shares=shares,
+    )
+
+
+def computes_in_units(model: Model, site: Site) -> bool:
+    """Whether a model is computed in units: if sharded, or over sequences on a device with rates."""
+    return site.mesh.is_sharded or (
+        model.sequence_length is not None and not uses_kernel_rates(site.hardware, FP32, fitted=False)
+    )
+
+
+def uses_kernel_rates(hardware: Hardware, precision: Precision, *, fitted: bool = True) -> bool:
+    """Whether the kernel rates of the hardware file are used. They are for CPUs, for a user's own file, and
+    (with `fitted`) for catalog rates that were fitted to published throughputs, in single precision."""
+    known = hardware.kernels
+    if known is None or precision != FP32:
+        return False
+    if hardware.device.kind == "cpu" or Path(hardware.path).parent != shipped_folder("hardware"):
+        return True
+    return fitted and known.basis != "estimated"
+
+
+def computation_error(
+    model: Model, hardware: Hardware, precision: Precision, framework: str | None = None
+) -> Error | None:
+    """The expected error of the computation time, by the basis of its rates; None if unknown."""
+    if uses_kernel_rates(hardware, precision, fitted=False):
+        return None  # a CPU, or rates of the user's own
+    if uses_kernel_rates(hardware, precision, fitted=framework is None):
+        return model_error("fitted", network_of(model), experts=model.has_experts)
+    return computation_s(model, 1, hardware.device, precision).error

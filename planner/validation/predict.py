@@ -29,7 +29,7 @@ from planner.parallel.data.joint import slowest_factor, usual_sigma
 from planner.parallel.data.owned import Owned
 from planner.parallel.data.settings import GRADIENTS
 from planner.parallel.mesh import data_parallel_group
-from planner.parallel.replica import computes_in_units, device_computation
+from planner.search.cases import computes_in_units, device_computation
 from planner.simulator.simulate import Effort, simulate_case
 from planner.validation.row import table
 from planner.validation.run import Run

@@ -28,7 +28,7 @@ from planner.model.methods import MethodSettings
 from planner.parallel.data.fsdp import Sharded
 from planner.parallel.mesh import Mesh
 from planner.parallel.plan import Site
-from planner.parallel.replica import device_computation
+from planner.search.cases import device_computation
 from planner.search.feasibility import stage_shares
 
 LLAMA = load_model("llama3-8b").with_sequence_length(2048)

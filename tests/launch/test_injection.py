@@ -30,7 +30,7 @@ from planner.answers.timeline import timeline_of
 from planner.calibrate.accelerator import to_toml
 from planner.device.recorded import open_profile
 from planner.device.recorded.importers import import_profile
-from planner.errors import BadInput
+from planner.errors import BadInput, printable
 from planner.files.tomlfile import LONGEST_NAME
 from planner.hardware.catalog import load_hardware
 from planner.hardware.inventory import MachineAnswers, machine_tables
@@ -39,7 +39,6 @@ from planner.launch import TARGETS, Launch, Recipe
 from planner.launch._text import dns_label
 from planner.model.catalog import load_model
 from planner.model.importers import import_file
-from planner.printable import printable
 from planner.report.chrome import write_chrome
 from planner.report.html import notebook_html, render_page
 from planner.report.output import Format, render

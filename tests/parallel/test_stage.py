@@ -14,7 +14,7 @@ from planner.errors import BadInput
 from planner.model import Floats, Model, chain_of
 from planner.model.catalog import load_model
 from planner.parallel.mesh import Mesh
-from planner.parallel.stage import Costs, StageWork, TimeRow, stage_work, unit_times
+from planner.parallel.replica import Costs, StageWork, TimeRow, stage_work, unit_times
 
 
 @dataclass(frozen=True)

@@ -10,9 +10,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from planner.errors import BadInput
+from planner.errors import BadInput, enable_ascii_fallback
 from planner.files.regular_file import write_file
-from planner.printable import enable_ascii_fallback
 from planner.report.output import Format, check_writable, emit, render
 from planner.report.page import Column, Table
 from planner.report.plan_rows import row_style

@@ -26,12 +26,11 @@ from typing import Any, TypeGuard
 
 import msgspec
 
-from planner.errors import BadInput
+from planner.errors import BadInput, printable
 from planner.files.regular_file import shipped_folder, user_folders
 from planner.files.tomlfile import decode, read_toml
 from planner.memoize import memoize
 from planner.model.importers.expressions import ExpressionError, evaluate
-from planner.printable import printable
 
 LARGEST = 10_000_000
 MOST_LAYERS = 2_000

@@ -15,7 +15,7 @@ from planner.parallel.data import Site
 from planner.parallel.data.ddp import AllReduce
 from planner.parallel.data.fsdp import Sharded
 from planner.parallel.data.single import Alone
-from planner.parallel.replica import device_computation
+from planner.search.cases import device_computation
 from planner.servers.parameter_servers import ParameterServers
 
 

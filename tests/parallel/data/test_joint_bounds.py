@@ -23,7 +23,8 @@ from planner.parallel.data import Exchange, Job, Site
 from planner.parallel.data.ddp import AllReduce
 from planner.parallel.data.fsdp import GATHERS, Sharded
 from planner.parallel.mesh import Mesh, data_parallel_group
-from planner.parallel.replica import device_computation, replica_computation
+from planner.parallel.replica import replica_computation
+from planner.search.cases import device_computation
 from planner.simulator.bounds import bounds_of
 
 
