@@ -1,11 +1,11 @@
 """The work of one device of a sharded replica in a micro-batch: its shard of a pipeline stage.
 
-A replica of t x p devices has p stages of units, each sharded over t devices. All devices of a stage do
-the same work, and the slowest stage determines the step. So one device of that stage stands for all: its
-ops are the forward and backward passes of its units, the collectives of the mesh's axes between them,
-recomputation, and the wait of a whole step for the other stages to fill and to drain
-(`planner.parallel.pipeline`). Data-parallel strategies lower it as they lower any computation. There is one op
-per unit and pass, so a transformer of a hundred blocks has a few hundred ops, whatever its layers.
+A replica of t x p devices has p stages of units, each sharded over t devices. All devices of a stage do the
+same work, and the slowest stage determines the step. So one device of that stage stands for all: its ops are
+the forward and backward passes of its units, the collectives of the mesh's axes between them, recomputation,
+and the wait of a whole step for the other stages to fill and to drain (`planner.parallel.pipeline`).
+Data-parallel strategies lower it as they lower any computation. There is one op per unit and pass, so a
+transformer of a hundred blocks has a few hundred ops, whatever its layers.
 
 The alternative, a program for every rank, would show which stage waits when; it costs p times the events for
 a step that differs by the sends between stages alone, which are a hundredth of it where stages are alike.

@@ -1,8 +1,8 @@
 """Cases: the computation of a plan, and what it is simulated as and bounded by, for one request.
 
-Transformers and sharded networks are computed in units (`planner.parallel.replica`). Other networks are computed
-layer by layer: by the kernel rates of the hardware file where these were fitted to published throughputs in
-single precision (and for CPUs), else by the rates of the device in the plan's number format.
+Transformers and sharded networks are computed in units (`planner.parallel.replica`). Other networks are
+computed layer by layer: by the kernel rates of the hardware file where these were fitted to published
+throughputs in single precision (and for CPUs), else by the rates of the device in the plan's number format.
 """
 
 from __future__ import annotations
