@@ -1,5 +1,4 @@
-"""One device of a sharded replica: its work adds up to the model, its waits to the schedule; and what searches
-share of it."""
+"""One device of a sharded replica: work of the model, waits of the schedule, and what searches share."""
 
 from __future__ import annotations
 
