@@ -60,7 +60,7 @@ def without_curves(machine: Hardware) -> Hardware:
 
 def compared(kind: Kind) -> Iterator[Compared]:
     for curve, machine, inside, rdma in measured_links():
-        curves = Curves.named(curve, "ranks" if inside else "machines")
+        curves = Curves.load(curve, "ranks" if inside else "machines")
         for members in sorted(curves.by_kind.get(kind, ())):
             if inside and not 1 < members <= machine.device_count:
                 continue

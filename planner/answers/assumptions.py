@@ -381,8 +381,8 @@ def _strategy_facts(plans: list[Plan], cases: Cases) -> list[Note | Fact]:
 def _retired_facts(kinds: list[Hardware]) -> list[Fact]:
     out: list[Fact] = []
     for kind in (kind for kind in kinds if not kind.still_sold):
-        from planner.hardware.prices.offers import nearest_current
+        from planner.hardware.prices.offers import find_replacement
 
-        near = nearest_current(kind)
+        near = find_replacement(kind)
         out.append(Retired(kind.name, *((near.hardware.name, near.reason) if near else ())))
     return out

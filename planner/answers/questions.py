@@ -163,7 +163,7 @@ def one_plan(request: Request, *, joined: bool = False) -> Plan:
     kind = one_machine(request)
     if request.recordings is not None and (words := request.recordings.refusal(kind)):
         raise BadInput(words)
-    if words := request.market.rdma_refusal(kind):
+    if words := request.market.missing_rdma_reason(kind):
         raise BadInput(words)
     request = _limit_unknown_network(request, kind, joined=joined)
     for flag, values in (

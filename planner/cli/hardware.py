@@ -197,8 +197,8 @@ def diff_prices(
     provider: str | None = PROVIDER,
 ) -> Answer:
     """Show what changed between two price lists."""
-    from planner.hardware.prices.lists import changes_between, prices_named
+    from planner.hardware.prices.lists import compare_prices, load_named_prices
     from planner.report.prices import changes_table
 
-    changes = changes_between(prices_named(old, provider), prices_named(new, provider))
+    changes = compare_prices(load_named_prices(old, provider), load_named_prices(new, provider))
     return Answer(changes_table(changes, old, new), title=f"planner prices: {old} and {new}")

@@ -67,6 +67,7 @@ class Device:
 
     @property
     def fp32_flops(self) -> float:
+        """Peak fp32 rate in FLOP/s."""
         return self.flops["fp32"]
 
     @property
@@ -124,6 +125,7 @@ class Ownership:
 
     @property
     def usd_per_hour(self) -> float:
+        """Cost in USD per hour: the purchase spread over its lifetime, and energy."""
         capital = self.capital_usd / (self.lifetime_years * HOURS_PER_YEAR)
         return capital + self.power_watts / 1000 * self.cooling_factor * self.energy_usd_per_kwh
 
@@ -197,6 +199,7 @@ class Hardware:
 
     @property
     def devices_memory_bytes(self) -> float:
+        """Memory of all devices together, in bytes."""
         return self.device.memory_bytes * self.device_count
 
     def nic_bytes_per_s(self, network: Network) -> float | None:
@@ -205,8 +208,8 @@ class Hardware:
         return (rates[1] or rates[0]) if network == "burst" else (rates[0] or rates[1])
 
     def price_in(self, region: str | None, *, spot: bool = False) -> Price | None:
-        """The price in a named region, the `cheapest` or the main one (None); None if not sold there. A
-        user's own machine costs the same in every region."""
+        """Price in a named region, the `cheapest` or the main one (None); None if not sold there. A user's
+        own machine costs the same in every region."""
         if region is None or self.ownership is not None:
             return self.price
         if region != CHEAPEST:
@@ -234,11 +237,12 @@ class Market:
     _found: dict[Hashable, Any] = field(default_factory=dict, init=False, repr=False, compare=False)
 
     def once(self, key: Hashable, make: Callable[[], T]) -> T:
-        """The result of `make()`, computed at most once per key and cached in this market."""
+        """Returns the result of `make()`, computed at most once per key and cached in this market."""
         return get_or_make(self._found, key, make)
 
     def find_machine(self, name: str) -> Hardware:
-        """The machine with this name, from the user's files or the catalog; unknown names are refused."""
+        """Returns the machine with this name, from the user's files or the catalog; raises BadInput if
+        unknown."""
         if name in self._found:
             return cast(Hardware, self._found[name])
         from planner.hardware.catalog import load_hardware
@@ -247,12 +251,12 @@ class Market:
         return self.once(name, lambda: next(own, None) or load_hardware(name))
 
     def select_machines(self, words: Iterable[str]) -> tuple[Hardware, ...]:
-        """Machines selected by names, patterns or files, without duplicates and in order."""
+        """Selects machines by names, patterns or files, without duplicates and in order."""
         words = tuple(words)
-        return self.once(("matching", words), lambda: self._select_machines(words))
+        return self.once(("matching", words), lambda: self._match_machines(words))
 
-    def _select_machines(self, words: tuple[str, ...]) -> tuple[Hardware, ...]:
-        """Machines selected by names, patterns or files, not cached; the user's machines come first."""
+    def _match_machines(self, words: tuple[str, ...]) -> tuple[Hardware, ...]:
+        """Selects machines by names, patterns or files; the user's own machines replace the catalog's."""
         from planner.hardware.catalog import match_hardware
 
         own = {kind.name: kind for kind in self.own}
@@ -266,29 +270,29 @@ class Market:
         return self.bandwidth_bytes_per_s or hardware.nic_bytes_per_s(self.network)
 
     def price(self, hardware: Hardware) -> Price | None:
-        """The price of a machine in the request's region; None if it is not sold there."""
+        """Price of a machine in the request's region; None if it is not sold there."""
         if self.own_usd_per_hour is not None and (hardware.standing == "own" or not hardware.has_price):
             return Price(self.own_usd_per_hour, None, "", "", "measured", GIVEN_PRICE)
         return hardware.price_in(self.region, spot=self.spot)
 
     def usd_per_hour(self, hardware: Hardware) -> float | None:
-        """US dollars per hour for one machine on the request's terms; None if it has no such price."""
+        """Price of one machine in USD per hour, with spot and region as requested; None if it has none."""
         price = self.price(hardware)
         if price is None:
             return None
         return price.on_demand_usd_per_hour if hardware.ownership is not None else self._paid_usd(price)
 
     def is_free(self, hardware: Hardware) -> bool:
-        """Whether a machine is owned and has no price, so that its plans are ranked by time."""
+        """Whether a machine is the user's own and has no price, so its plans are ranked by time."""
         return hardware.standing == "own" and not hardware.has_price and self.own_usd_per_hour is None
 
     @property
-    def missing_price_words(self) -> str:
-        """The missing price in words: `no on-demand price in region 'us-west-2'`."""
+    def missing_price_text(self) -> str:
+        """Text for a missing price, such as `no on-demand price in region 'us-west-2'`."""
         where = "" if self.region is None else f" in region {self.region!r}"
         return f"no {'' if self.spot else 'on-demand '}price{where}"
 
-    def rdma_refusal(self, hardware: Hardware) -> str:
+    def missing_rdma_reason(self, hardware: Hardware) -> str:
         """Explains why a machine lacks the requested RDMA and what to do; empty string if it has it."""
         if not self.rdma or hardware.rdma:
             return ""
@@ -298,7 +302,7 @@ class Market:
         return f"{hardware.name} is not known to have RDMA; use --network tcp, {own}"
 
     def check_prices(self, kinds: Iterable[Hardware]) -> None:
-        """Raise BadInput if none of the machines that have prices has one on the request's terms."""
+        """Raises BadInput if machines are priced, but none in the requested region and kind (spot or not)."""
         rented = [kind for kind in kinds if kind.ownership is None and kind.has_price]
         if not rented or any(self.usd_per_hour(kind) is not None for kind in rented):
             return
@@ -307,17 +311,17 @@ class Market:
             who, it = f"the {len(rented)} machines asked for, {rented[0].name} among them, have", "they have"
         regions = sorted({p.region for kind in rented for p in kind.prices if self._paid_usd(p) is not None})
         remedy = f"{it} prices in {', '.join(regions)}" if regions else "take --spot, which they have"
-        raise BadInput(f"{who} {self.missing_price_words}; {remedy}")
+        raise BadInput(f"{who} {self.missing_price_text}; {remedy}")
 
     def _paid_usd(self, price: Price) -> float | None:
-        """The lower of spot and on-demand USD per hour if spot is requested, else the on-demand price.
+        """USD per hour to pay: the lower of spot and on demand if spot is requested, else on demand.
         `planner.hardware.prices.cost` adds the cost of interruptions."""
         both = (price.on_demand_usd_per_hour, price.spot_usd_per_hour if self.spot else None)
         return min((usd for usd in both if usd is not None), default=None)
 
 
-def machines_from_files(words: Iterable[str]) -> tuple[Hardware, ...]:
-    """Machines from the hardware files among `words`; two different ones of one name are refused."""
+def load_machines_from_files(words: Iterable[str]) -> tuple[Hardware, ...]:
+    """Loads machines from the hardware files among `words`; raises BadInput if two share a name."""
     from planner.files.regular_file import is_path_like
     from planner.hardware.catalog import load_hardware
 
@@ -332,7 +336,7 @@ def machines_from_files(words: Iterable[str]) -> tuple[Hardware, ...]:
 
 
 def bare_machine(name: str, device: Device, **known: Any) -> Hardware:
-    """A machine with this device and the given figures; all other figures are unknown."""
+    """Machine with a device and the given figures; all other figures are unknown."""
     about: dict[str, Any] = dict.fromkeys(("family", "provider", "cpu"), "")
     about |= dict.fromkeys(("vcpus", "memory_bytes", "flow_bytes_per_s"))
     about |= dict.fromkeys(("nic_burst_bytes_per_s", "nic_baseline_bytes_per_s"))
@@ -342,7 +346,7 @@ def bare_machine(name: str, device: Device, **known: Any) -> Hardware:
 
 
 def devices_label(hardware: Hardware) -> str:
-    """Short text for a machine's devices: `8x T4`, or `18c Xeon-E5-2666v3` with the number of cores."""
+    """Label of a machine's devices: `8x T4`, or `18c Xeon-E5-2666v3` for a CPU with 18 cores."""
     if hardware.device.kind == "cpu":
         return f"{hardware.device.cores}c {hardware.device.name}"
     return f"{hardware.device_count}x {hardware.device.name}"

@@ -40,8 +40,8 @@ PCIE_3_BYTES_PER_S, PCIE_4_BYTES_PER_S = 15.8e9, 31e9  # x16, each way
 T = TypeVar("T")
 
 
-def _from_entry(kind: type[T], entry: msgspec.Struct, **more: Any) -> T:
-    """An instance of `kind` with the fields of a file entry, sizes and rates converted to bytes."""
+def _convert_entry(kind: type[T], entry: msgspec.Struct, **more: Any) -> T:
+    """Instance of `kind` from the fields of a file entry, with sizes and rates converted to bytes."""
     values: dict[str, Any] = {}
     for name, value in msgspec.structs.asdict(entry).items():
         units = next((units for units in _UNITS if name.endswith(units[0])), ("", "", 1))
@@ -52,7 +52,7 @@ def _from_entry(kind: type[T], entry: msgspec.Struct, **more: Any) -> T:
 
 
 def build_machine(name: str, entries: Entries) -> Hardware:
-    """Build a machine with its device, fabric, kernel rates and prices from file entries."""
+    """Builds a machine with its device, fabric, kernel rates and prices from file entries."""
     machine = entries.machines[name]
     entry, file = machine.entry, machine.file
     if entry.device not in entries.devices:
@@ -70,13 +70,13 @@ def build_machine(name: str, entries: Entries) -> Hardware:
     if entry.ownership is None:
         figures["on_demand"] = entry.on_demand_usd_per_hour
     absent = {figure for figure, value in figures.items() if value is None}
-    device = _device(name, machine, *entries.devices[entry.device])
+    device = _build_device(name, machine, *entries.devices[entry.device])
     owned = entry.ownership
     is_own = owned or entry.machines or machine.provider == "own"
     standing: Standing = "retired" if not entry.still_sold else "own" if is_own else "rentable"
-    ownership = None if owned is None else _from_entry(Ownership, owned)
-    price = _price(entry, ownership, sources, Source("estimated", f"given in {file.path.name}"))
-    return _from_entry(
+    ownership = None if owned is None else _convert_entry(Ownership, owned)
+    price = _main_price(entry, ownership, sources, Source("estimated", f"given in {file.path.name}"))
+    return _convert_entry(
         Hardware,
         entry,
         name=name,
@@ -91,16 +91,16 @@ def build_machine(name: str, entries: Entries) -> Hardware:
         ),
         ownership=ownership,
         path=str(file.path),
-        fabric=_fabric(name, machine, entries),
+        fabric=_build_fabric(name, machine, entries),
         standing=entry.standing or standing,
         machines=entry.machines or (owned.machines if owned else None),
     )
 
 
-def _price(
+def _main_price(
     entry: MachineEntry, ownership: Ownership | None, said: Mapping[str, Source], given: Source
 ) -> Price:
-    """The machine's price in its main region; owned machines get their cost per hour."""
+    """Price of a machine in its main region; for an owned machine, its cost per hour."""
     source = said.get("on_demand", given)
     usd = entry.on_demand_usd_per_hour
     if usd is None and ownership:
@@ -116,16 +116,16 @@ def _price(
 
 
 def _region_price(region: str, given: RegionEntry | tuple[float, ...], main: Price) -> Price:
-    """The price in another region; date and source default to those of the main region."""
+    """Price of a machine in another region; date and source default to those of the main region."""
     entry = given if isinstance(given, RegionEntry) else RegionEntry(given[0], (*given, None)[1])
     if entry.source or entry.as_of:
-        return _from_entry(Price, entry, region=region, spot_as_of=entry.as_of)
+        return _convert_entry(Price, entry, region=region, spot_as_of=entry.as_of)
     usd = entry.on_demand_usd_per_hour, entry.spot_usd_per_hour
     return replace(main, on_demand_usd_per_hour=usd[0], spot_usd_per_hour=usd[1], region=region)
 
 
-def _fabric(name: str, machine: MachineAt, entries: Entries) -> Fabric | None:
-    """The links between a machine's devices; None for a single device or if the file names no fabric."""
+def _build_fabric(name: str, machine: MachineAt, entries: Entries) -> Fabric | None:
+    """Links between a machine's devices; None for a single device or if the file names no fabric."""
     entry, file, at = machine.entry.fabric, machine.file, ["machines", name, "fabric"]
     if entry is None or machine.entry.device_count == 1:
         return None
@@ -142,11 +142,11 @@ def _fabric(name: str, machine: MachineAt, entries: Entries) -> Fabric | None:
         raise file.error("several pairs need between_gbyte_per_s, the rate between them", at)
     if entry.topology != "pairs" and entry.between_gbyte_per_s is not None:
         raise file.error('between_gbyte_per_s is for topology = "pairs" alone', at)
-    return _from_entry(Fabric, entry, source=entry.source or f"given in {file.path.name}")
+    return _convert_entry(Fabric, entry, source=entry.source or f"given in {file.path.name}")
 
 
-def _device(name: str, of: MachineAt, entry: DeviceEntry, file: File) -> Device:
-    """The device of a machine, with FLOP/s peaks and memory in bytes."""
+def _build_device(name: str, of: MachineAt, entry: DeviceEntry, file: File) -> Device:
+    """Device of a machine, with its peaks in FLOP/s and its memory in bytes."""
     machine = of.entry
     if entry.kind == "gpu":
         flops, memory = _gpu_peaks_and_memory(machine.device, entry, file)
@@ -159,7 +159,7 @@ def _device(name: str, of: MachineAt, entry: DeviceEntry, file: File) -> Device:
             raise of.file.error(message, ["machines", name])
         flops = {"fp32": machine.cores * round(entry.clock_ghz * 1e9) * entry.fp32_flop_per_cycle}
         memory = machine.memory_gib * GIB
-    return _from_entry(
+    return _convert_entry(
         Device,
         entry,
         name=machine.device,
@@ -171,7 +171,7 @@ def _device(name: str, of: MachineAt, entry: DeviceEntry, file: File) -> Device:
 
 
 def _gpu_peaks_and_memory(name: str, entry: DeviceEntry, file: File) -> tuple[dict[str, float], float]:
-    """FLOP/s peaks of a GPU by format, and its memory in bytes."""
+    """Peaks of a GPU in FLOP/s by number format, and its memory in bytes."""
     at = ["devices", name]
     short = {"fp32": entry.fp32_tflops, "fp16": entry.tensor_tflops}
     if entry.tflops and any(short.values()):
@@ -209,8 +209,8 @@ def _kernel_rates(name: str, device: Device, entries: Entries) -> KernelRates | 
     )
 
 
-def with_usual_fabric(machine: Hardware, catalog: Iterable[Hardware]) -> Hardware:
-    """The machine; if its fabric is unknown, with the most common one for its device in the catalog."""
+def assume_usual_fabric(machine: Hardware, catalog: Iterable[Hardware]) -> Hardware:
+    """Returns the machine; an unknown fabric becomes the catalog's most common one for its device."""
     if machine.fabric is not None or machine.device_count == 1:
         return machine
     alike = [kind for kind in catalog if kind.device.name == machine.device.name and kind.fabric is not None]
@@ -218,7 +218,7 @@ def with_usual_fabric(machine: Hardware, catalog: Iterable[Hardware]) -> Hardwar
 
 
 def _most_common_fabric(machine: Hardware, alike: Iterable[Hardware]) -> Fabric:
-    """The most common fabric among machines with the same device count or a switch; PCIe if there is none."""
+    """Most common fabric of machines with the same device count or a switch; PCIe if there is none."""
     same: Counter[str] = Counter()
     known: dict[str, tuple[Fabric, str]] = {}
     for kind in alike:
@@ -236,7 +236,7 @@ def _most_common_fabric(machine: Hardware, alike: Iterable[Hardware]) -> Fabric:
 
 
 def _assumed_pcie_fabric(device: Device) -> Fabric:
-    """A PCIe fabric of the generation assumed from the device's year."""
+    """PCIe fabric of the generation that the device's year suggests."""
     recent = device.year is None or device.year >= PCIE_4_YEAR
     rate, generation = (PCIE_4_BYTES_PER_S, "4.0") if recent else (PCIE_3_BYTES_PER_S, "3.0")
     source = f"assumed: PCIe {generation} x16, as no machine of the catalog has this device"

@@ -23,7 +23,7 @@ from planner.errors import BadInput, unknown_name
 from planner.files.regular_file import expand_path, home_folder, is_path_like, shipped_folder, user_folders
 from planner.files.tomlfile import read_toml
 from planner.hardware import Device, Hardware
-from planner.hardware.build import build_machine, with_usual_fabric
+from planner.hardware.build import assume_usual_fabric, build_machine
 from planner.hardware.schema import Entries, add_file_entries, is_hardware_file
 from planner.memoize import memoize
 
@@ -45,7 +45,7 @@ class _Names:
 
 
 def hardware_names() -> tuple[str, ...]:
-    """Names of all machines, the user's files first, then the catalog."""
+    """Names of all machines: those in the user's folders first, then the catalog's."""
     return tuple(_known_names().files)
 
 
@@ -55,7 +55,7 @@ def own_hardware_names() -> frozenset[str]:
 
 
 def load_hardware(name: str) -> Hardware:
-    """Load a machine by name or file: `p3.2xlarge`, `./mine.toml`, or `./mine.toml:big` of several."""
+    """Loads a machine by name or file: `p3.2xlarge`, `./mine.toml`, or `./mine.toml:big` of several."""
     file, _, wanted = name.partition(".toml:")
     if wanted or is_path_like(name):
         return _load_from_file(expand_path(file + ".toml" if wanted else name), wanted)
@@ -67,36 +67,37 @@ def load_hardware(name: str) -> Hardware:
             hint = "`planner hardware` lists them; a file of your own needs its path, e.g. ./mine.toml"
             raise unknown_name("hardware", name, (*names.files, *names.aliases), hint)
         return load_hardware(lower[name.lower()])
-    machine = load_shipped(key)
+    machine = load_with_file_prices(key)
     # prices in the user's own hardware files stay
     if key in names.own or not os.path.isdir(os.path.join(home_folder(), "prices")):
         return machine
-    from planner.hardware.prices.book import with_own_prices
+    from planner.hardware.prices.book import apply_own_prices
 
-    return with_own_prices(machine)
+    return apply_own_prices(machine)
 
 
-def load_shipped(name: str) -> Hardware:
-    """Load a machine by name with the prices of its hardware file, ignoring imported price lists."""
+def load_with_file_prices(name: str) -> Hardware:
+    """Loads a machine by name with the prices of its hardware file, ignoring imported price lists."""
     return _load_cached(user_folders(), name)
 
 
 @memoize
 def _load_cached(folders: tuple[Path, ...], name: str) -> Hardware:
+    """Loads a machine by name from the user's folders or the catalog; cached."""
     names = _all_names(folders)
     machine = build_machine(name, _entries_at(folders, names.files[name]))
     return _complete_user_machine(machine) if name in names.own else machine
 
 
 def _complete_user_machine(machine: Hardware) -> Hardware:
-    """A user's machine, owned if it has no price, with the usual fabric if the file names none."""
+    """Completes a user's machine: owned if it has no price, with the usual fabric if it names none."""
     if machine.standing == "rentable" and not machine.has_price:
         machine = replace(machine, standing="own")
-    return with_usual_fabric(machine, (_load_cached((), known) for known in _all_names(()).files))
+    return assume_usual_fabric(machine, (_load_cached((), known) for known in _all_names(()).files))
 
 
 def matching_fabric_name(device: str, count: int, kind: str, gbyte_per_s: float) -> str | None:
-    """The catalog's fabric for this device, device count, link kind and rate; None if there is none."""
+    """Name of the catalog's fabric for a device, its count, link kind and rate; None if there is none."""
     shared = _shared_entries(())
     for name, path in _all_names(()).files.items():
         entry = _entries_at((), path).machines[name].entry
@@ -110,7 +111,7 @@ def matching_fabric_name(device: str, count: int, kind: str, gbyte_per_s: float)
 
 
 def match_hardware(patterns: str | Iterable[str]) -> tuple[Hardware, ...]:
-    """Machines by names, patterns, families or paths (`p3.*,g5,./mine.toml`), without duplicates."""
+    """Loads machines by names, patterns, families or paths (`p3.*,g5,./mine.toml`), without duplicates."""
     parts = patterns.split(",") if isinstance(patterns, str) else list(patterns)
     parts = [part.strip() for part in parts if part.strip()]
     if not parts:
@@ -123,6 +124,7 @@ def match_hardware(patterns: str | Iterable[str]) -> tuple[Hardware, ...]:
 
 
 def _match_pattern(pattern: str) -> Iterable[Hardware]:
+    """Loads the machines that one name, pattern, family or path selects."""
     names = _known_names()
     if any(sign in pattern for sign in "*?[") and not is_path_like(pattern):
         matching = [name for name in names.files if fnmatchcase(name.lower(), pattern.lower())]
@@ -137,7 +139,7 @@ def _match_pattern(pattern: str) -> Iterable[Hardware]:
 
 
 def _load_from_file(path: Path, wanted: str) -> Hardware:
-    """Load a machine from a file; the catalog supplies devices, fabrics and kernels that the file lacks."""
+    """Loads a machine from a file; devices, fabrics and kernels may also come from the catalog."""
     own = Entries()
     add_file_entries(own, read_toml(path))
     if not own.machines:
@@ -148,16 +150,17 @@ def _load_from_file(path: Path, wanted: str) -> Hardware:
     if not wanted and len(own.machines) > 1:
         names = ", ".join(own.machines)
         raise BadInput(f"{path}: holds several machines ({names}); name one, as in {path}:{name}")
-    return _complete_user_machine(build_machine(name, own.with_parts_from(_shared_entries(user_folders()))))
+    return _complete_user_machine(build_machine(name, own.merge_parts(_shared_entries(user_folders()))))
 
 
 def _known_names() -> _Names:
+    """Machine names in the user's current folders and the catalog."""
     return _all_names(user_folders())
 
 
 @memoize
 def _all_names(folders: tuple[Path, ...]) -> _Names:
-    """Names of all machines in these user folders and the catalog; cached."""
+    """Machine names in these user folders and the catalog; cached."""
     own = _own_entries(folders)
     names = _Names(
         {name: machine.file.path for name, machine in own.machines.items()},
@@ -172,7 +175,7 @@ def _all_names(folders: tuple[Path, ...]) -> _Names:
 
 
 def _add_names(names: _Names, path: Path) -> None:
-    """Add the machine names in a catalog file, found by matching its lines without parsing TOML."""
+    """Adds the machine names in a catalog file, found by matching its lines without parsing TOML."""
     family, name = path.stem, ""
     for quoted, bare, others, stated in _LINE.findall(path.read_text(encoding="utf-8")):
         if stated:
@@ -188,27 +191,27 @@ def _add_names(names: _Names, path: Path) -> None:
 
 @memoize
 def _entries_at(folders: tuple[Path, ...], path: Path) -> Entries:
-    """Machines of one file, with the devices, fabrics and kernels of all files; cached."""
+    """Entries that build the machines of one file, with devices, fabrics and kernels of all files; cached."""
     own = _own_entries(folders)
     if any(machine.file.path == path for machine in own.machines.values()):
-        return own.with_parts_from(_shared_entries(folders))
+        return own.merge_parts(_shared_entries(folders))
     entries = Entries()
     add_file_entries(entries, read_toml(path))
-    return entries.with_parts_from(_shared_entries(folders))
+    return entries.merge_parts(_shared_entries(folders))
 
 
 @memoize
 def _shared_entries(folders: tuple[Path, ...]) -> Entries:
-    """Devices, fabrics and kernels shared by all machines, the user's entries first; cached."""
+    """Entries of devices, fabrics and kernels for all machines, the user's entries first; cached."""
     shared = Entries()
     for name in _SHARED:
         add_file_entries(shared, read_toml(shipped_folder("hardware") / name))
-    return _own_entries(folders).with_parts_from(shared)
+    return _own_entries(folders).merge_parts(shared)
 
 
 @memoize
 def _own_entries(folders: tuple[Path, ...]) -> Entries:
-    """All entries in the user's folders; earlier folders take precedence."""
+    """Entries of all files in the user's folders; earlier folders take precedence."""
     own = Entries()
     for folder in folders:
         if not folder.is_dir():
@@ -224,6 +227,7 @@ def _own_entries(folders: tuple[Path, ...]) -> Entries:
 
 @memoize
 def _device_aliases() -> dict[str, str]:
+    """Catalog names of devices by lower-case alias."""
     text = (files("planner.hardware") / "device_names.toml").read_text("utf-8")
     return {
         called.lower(): name for name, words in tomllib.loads(text)["devices"].items() for called in words
@@ -231,7 +235,7 @@ def _device_aliases() -> dict[str, str]:
 
 
 def catalog_device_name(words: str, memory_gb: str = "") -> str:
-    """The catalog's name for a device alias, told apart by memory if ambiguous; else the input."""
+    """The catalog's name for a device alias, told apart by memory if ambiguous; else the given words."""
     name = " ".join(words.lower().split())
     return _device_aliases().get(f"{name}/{memory_gb}", _device_aliases().get(name, words))
 
@@ -243,8 +247,8 @@ def is_machine_name(words: str) -> bool:
 
 @memoize
 def find_device(words: str) -> Device | None:
-    """The device with this name or in the machine with this name; None if unknown. CPUs are found by machine
-    only, because a CPU's name does not tell the number of cores."""
+    """Finds a device by its name or that of a machine; None if unknown. CPUs are found by machine only,
+    because a CPU's name does not tell the number of cores."""
     if not words:
         return None
     if is_machine_name(words):

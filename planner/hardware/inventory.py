@@ -38,7 +38,7 @@ class Nics:
 
 
 def parse_nvidia_smi(text: str) -> Gpus:
-    """GPUs listed in the output of `nvidia-smi`, `nvidia-smi -L` or `--query-gpu=name,memory.total`."""
+    """Parses the GPUs in the output of `nvidia-smi`, `nvidia-smi -L` or `--query-gpu=name,memory.total`."""
     memory: list[float] = []
     names = re.findall(r"^GPU \d+: (.+?) \(UUID", text, re.MULTILINE)
     if not names:
@@ -64,11 +64,13 @@ def catalog_gpu_name(gpus: Gpus) -> str:
     known = _catalog_gpus()
     name = catalog_device_name(gpus.name)
     if name.endswith("..."):
-        stem = _plain_name(name.removesuffix("..."))
-        alike = [device for device in known.values() if stem in _plain_name(device.name)]
+        stem = _bare_gpu_name(name.removesuffix("..."))
+        alike = [device for device in known.values() if stem in _bare_gpu_name(device.name)]
     else:
         alike = [known[name]] if name in known else []
-        alike += [device for device in known.values() if _plain_name(gpus.name) == _plain_name(device.name)]
+        alike += [
+            device for device in known.values() if _bare_gpu_name(gpus.name) == _bare_gpu_name(device.name)
+        ]
     if not alike:
         return name
     mib = gpus.memory_mib
@@ -76,16 +78,17 @@ def catalog_gpu_name(gpus: Gpus) -> str:
 
 
 def _catalog_gpus() -> dict[str, Device]:
+    """GPUs of the catalog's machines, by device name."""
     return {kind.device.name: kind.device for kind in match_hardware("*") if kind.device.kind == "gpu"}
 
 
-def _plain_name(name: str) -> str:
-    """A GPU's name in lower-case letters and digits, without vendor and brand."""
+def _bare_gpu_name(name: str) -> str:
+    """Reduces a GPU's name to lower-case letters and digits, without vendor and brand."""
     return re.sub(r"[^a-z0-9]|^(nvidia|tesla|geforce)|nvidia|tesla|geforce", "", name.lower())
 
 
 def parse_topology(text: str, device: str) -> dict[str, Any]:
-    """The fabric's keys for a hardware file, from the matrix printed by `nvidia-smi topo -m`."""
+    """Parses the matrix printed by `nvidia-smi topo -m` into the fabric keys of a hardware file."""
     plain = re.sub(r"\x1b\[[\d;]*m", "", text)
     rows = [line.split() for line in plain.splitlines() if re.match(r"\s*GPU\d+\s.*\bX\b", line)]
     count = len(rows)
@@ -110,12 +113,13 @@ def parse_topology(text: str, device: str) -> dict[str, Any]:
 
 
 def _nvlink_count(cell: str) -> int:
+    """Number of NVLinks in a matrix cell (`NV12`); 0 for other connections."""
     match = re.fullmatch(r"NV([0-9]{1,2})", cell)
     return int(match[1]) if match else 0
 
 
 def parse_lscpu(text: str) -> dict[str, Any]:
-    """CPU model and vCPU count from the output of `lscpu`, as keys of a machine."""
+    """Parses CPU model and vCPU count from the output of `lscpu`, as keys of a machine."""
     said = dict(re.findall(r"^ *([^:\n]+):[ \t]*(.+?)[ \t]*$", text, re.MULTILINE))
     if "Model name" not in said or not _COUNT.fullmatch(said.get("CPU(s)", "")):
         raise BadInput("no processor in the output of lscpu; save it with `LC_ALL=C lscpu > cpu.txt`")
@@ -123,7 +127,7 @@ def parse_lscpu(text: str) -> dict[str, Any]:
 
 
 def parse_ibstat(text: str) -> Nics:
-    """The fastest active network ports in the output of `ibstat`."""
+    """Parses the fastest active network ports from the output of `ibstat`."""
     ports = []
     for port in re.split(r"^\s*Port \d+:\s*$", text, flags=re.MULTILINE)[1:]:
         said = dict(re.findall(r"^\s*([\w ]+): *(\S+)", port, re.MULTILINE))
@@ -156,7 +160,7 @@ class MachineAnswers:
 
 
 def machine_tables(answers: MachineAnswers) -> dict[str, Any]:
-    """The contents of a hardware file for the described machine, as nested tables."""
+    """Contents of a hardware file for the described machine, as nested tables."""
     seen = parse_nvidia_smi(answers.nvidia_smi) if answers.nvidia_smi else None
     named = seen if answers.gpu is None else Gpus(answers.gpu, 1)
     if named is None:
@@ -182,7 +186,7 @@ def machine_tables(answers: MachineAnswers) -> dict[str, Any]:
 
 
 def _nic_keys(answers: MachineAnswers, sources: dict[str, Any]) -> dict[str, Any]:
-    """The machine's NIC and RDMA keys, from the answers or `ibstat`; records their source in `sources`."""
+    """NIC and RDMA keys of a machine, from the answers or `ibstat`; adds their source to `sources`."""
     out: dict[str, Any] = {}
     if answers.nic is not None:
         ports = re.fullmatch(r"(\d+) *x *(\S.*)", answers.nic.strip())

@@ -6,7 +6,7 @@ error with its place; `planner.hardware.build` makes machines of them.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Annotated, Any, Literal
@@ -167,8 +167,8 @@ class Entries:
     fabrics: dict[str, tuple[FabricEntry, File]] = field(default_factory=dict)
     aliases: dict[str, str] = field(default_factory=dict)
 
-    def with_parts_from(self, other: Entries) -> Entries:
-        """These machines with the devices, kernels and fabrics of both; on conflict these entries win."""
+    def merge_parts(self, other: Entries) -> Entries:
+        """Returns these entries plus the devices, kernels and fabrics that only `other` defines."""
         both = {
             kind: getattr(other, kind) | getattr(self, kind) for kind in ("devices", "kernels", "fabrics")
         }
@@ -182,7 +182,7 @@ _PROSE = frozenset(("description", "source", "matmul_source", "reasoning", "stat
 
 
 def is_hardware_file(path: Path) -> bool:
-    """Whether a TOML file in a user's folder contains a table of a hardware file."""
+    """Whether a TOML file in a user's folder defines machines, devices, kernels or fabrics."""
     try:
         text = read_text(path)
     except BadInput:
@@ -194,7 +194,7 @@ def is_hardware_file(path: Path) -> bool:
 
 
 def add_file_entries(entries: Entries, file: File) -> None:
-    """Add a file's entries to `entries`, except names that an earlier file defines."""
+    """Adds a file's entries to `entries`, except names that are already defined."""
     tables, path = file.data, file.path
     for key, value in tables.items():
         if key not in (*_TABLES, *_HEADS):
@@ -211,7 +211,10 @@ def add_file_entries(entries: Entries, file: File) -> None:
     decode(file, {"device": "", **defaults}, MachineEntry, ["defaults"])
     for name, table in _named_tables(file, "machines"):
         at = ["machines", name]
-        entry = decode(file, _with_defaults(table, defaults), MachineEntry, at)
+        merged = {**defaults, **table}
+        if "sources" in defaults and isinstance(table.get("sources"), dict):
+            merged["sources"] = {**defaults["sources"], **table["sources"]}
+        entry = decode(file, merged, MachineEntry, at)
         for figure in entry.sources:
             if figure not in FIGURES:
                 raise file.error(f"no such figure; allowed: {', '.join(FIGURES)}", [*at, "sources", figure])
@@ -235,7 +238,7 @@ def add_file_entries(entries: Entries, file: File) -> None:
 
 
 def _named_tables(file: File, kind: str) -> Iterable[tuple[str, dict[str, Any]]]:
-    """Names and tables of one kind in a file, after checking the names."""
+    """Yields the names and tables of one kind in a file, after checking the names."""
     for name, table in file.data.get(kind, {}).items():
         if not isinstance(table, dict):
             raise file.error(f"must be a table, as in [{kind}.{name}]", [kind, name])
@@ -244,11 +247,3 @@ def _named_tables(file: File, kind: str) -> Iterable[tuple[str, dict[str, Any]]]
         if faulty := find_faulty_name({name: table}, _PROSE):
             raise file.error(faulty[1], [kind, *faulty[0]])
         yield name, table
-
-
-def _with_defaults(table: Mapping[str, Any], defaults: Mapping[str, Any]) -> dict[str, Any]:
-    """A machine's table merged over the file's `[defaults]`; sources merge key by key."""
-    merged = {**defaults, **table}
-    if "sources" in defaults and isinstance(table.get("sources"), dict):
-        merged["sources"] = {**defaults["sources"], **table["sources"]}
-    return merged

@@ -112,10 +112,10 @@ class Site:
         return bool(self.hardware.rdma) if asked is None else asked
 
     @property
-    def rdma_refusal(self) -> str:
+    def missing_rdma_reason(self) -> str:
         """Why requested RDMA is not available, with a remedy; empty if it is."""
         market = self.market if self.rdma is None else replace(self.market, rdma=self.rdma)
-        return market.rdma_refusal(self.hardware)
+        return market.missing_rdma_reason(self.hardware)
 
     @property
     def hosts_parse(self) -> bool:

@@ -99,7 +99,7 @@ def hardware_table(machines: Sequence[Hardware]) -> Table:
 
 def hardware_page(hardware: Hardware) -> list[Table]:
     """Tables of one machine: every figure with basis, date and source, kernel rates, and sources."""
-    from planner.hardware.prices.offers import nearest_current
+    from planner.hardware.prices.offers import find_replacement
 
     figures = _figures(hardware)
     numbers = reference_numbers(source.source if source else None for _, _, source in figures)
@@ -114,7 +114,7 @@ def hardware_page(hardware: Hardware) -> list[Table]:
     notes = []
     if hardware.status:
         notes.append(f"{_state(hardware).capitalize()}: {hardware.status}.")
-    if not hardware.still_sold and (nearest := nearest_current(hardware)):
+    if not hardware.still_sold and (nearest := find_replacement(hardware)):
         notes.append(f"Nearest machine still sold: {nearest.hardware.name} ({nearest.reason}).")
     if hardware.device.note:
         notes.append(f"Device: {hardware.device.note}.")
@@ -133,9 +133,9 @@ def hardware_page(hardware: Hardware) -> list[Table]:
 
 def hardware_data(hardware: Hardware) -> dict[str, Any]:
     """One machine for JSON: plain values with their sources, other prices and kernels."""
-    from planner.hardware.prices.offers import nearest_current
+    from planner.hardware.prices.offers import find_replacement
 
-    nearest = None if hardware.still_sold else nearest_current(hardware)
+    nearest = None if hardware.still_sold else find_replacement(hardware)
     return hardware_row(hardware) | {
         "nearest_current": {"name": nearest.hardware.name, "reason": nearest.reason} if nearest else None,
         "sources": dict(hardware.sources) | {"device": _device_source(hardware)},

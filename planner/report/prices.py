@@ -70,14 +70,14 @@ def imports_table(imports: Sequence[ImportedPrices]) -> Table:
         Column("as_of", "as of", get=lambda each: each.as_of.isoformat()),
         Column("rows", get=lambda each: each.list.rows, spare=1),
         Column("machines", get=lambda each: len(each.list.quotes)),
-        Column("prices", get=lambda each: each.list.prices),
+        Column("prices", get=lambda each: each.list.price_count),
         Column("counting", "that count"),
         programs("file", lambda each: str(each.saved)),
     )
     notes = [f"Saved as {each.saved}." for each in imports]
     for each in imports:
         left = "; ".join(f"{count} {reason}" for reason, count in each.list.left_out.items())
-        older = each.list.prices - each.counting
+        older = each.list.price_count - each.counting
         said = {
             f"left out {left}.": bool(left),
             f"{older} prices are older than the catalog's, which stay.": older > 0,
@@ -102,7 +102,7 @@ def changes_table(changes: Changes, old: str, new: str) -> Table:
             "change",
             "change",
             signed_percent,
-            get=lambda change: None if change.relative is None else round(change.relative, 6),
+            get=lambda change: None if change.relative_change is None else round(change.relative_change, 6),
         ),
     )
     notes = [

@@ -23,7 +23,7 @@ from planner.flags import (
     flag,
     flags_of,
 )
-from planner.hardware import Hardware, Market, Network, machines_from_files
+from planner.hardware import Hardware, Market, Network, load_machines_from_files
 from planner.hardware.prices.cost import RESTART_S, SpotTerms
 from planner.parallel.data import EXCHANGES as STRATEGIES
 from planner.parallel.mesh import axis_help, degree_flags, flag_names
@@ -362,7 +362,7 @@ class Request:
     @cached_property
     def market(self) -> Market:
         """The machine catalog with the request's prices, region and network."""
-        own = machines_from_files((*(self.hardware or ()), *(self.server_hardware or ())))
+        own = load_machines_from_files((*(self.hardware or ()), *(self.server_hardware or ())))
         unnamed = self.profile is not None and self.hardware is None and not self.any_device
         recorded = (self.recorded_on,) if unnamed else ()
         terms = (self.network_used, self.bandwidth_bytes_per_s, self.region, self.spot)

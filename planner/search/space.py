@@ -128,8 +128,8 @@ def worker_machines(request: Request) -> tuple[Hardware, ...]:
     named = [word for word in request.server_hardware or () if word not in SERVER_WORDS]
     if named:
         market.check_prices(market.select_machines(named))
-    if all(map(market.rdma_refusal, workers)):
-        raise BadInput(market.rdma_refusal(workers[0]))
+    if all(map(market.missing_rdma_reason, workers)):
+        raise BadInput(market.missing_rdma_reason(workers[0]))
     devices = list(dict.fromkeys(kind.device.name for kind in workers))
     recordings = request.recordings
     if recordings is not None:
@@ -152,13 +152,13 @@ def why_left_out(worker: Hardware, request: Request, *, unpriced: bool = False) 
     free = market.is_free(worker) and not request.open_choice
     if market.usd_per_hour(worker) is None and not free and not (recorded and unpriced):
         meant = "; add --hardware with the machine that is meant" if recorded else ""
-        return Reason(Verb.HAVE, market.missing_price_words + meant)
+        return Reason(Verb.HAVE, market.missing_price_text + meant)
     if request.formats and not set(request.formats) & set(worker.device.formats):
         return Reason(Verb.DO, f"not compute in {' or '.join(request.formats)}")
     fewest = min(request.workers) if request.workers else 1
     if market.nic_bytes_per_s(worker) is None and fewest > worker.device_count:
         return Reason(Verb.HAVE, "no published network figure; give --bandwidth to count several in")
-    if market.rdma_refusal(worker):
+    if market.missing_rdma_reason(worker):
         return Reason(Verb.HAVE, "no RDMA; --network tcp counts them in")
     return None
 

@@ -3,7 +3,7 @@
 import pytest
 
 from planner.hardware.catalog import hardware_names, load_hardware
-from planner.hardware.prices.offers import nearest_current
+from planner.hardware.prices.offers import find_replacement
 
 RETIRED = [name for name in hardware_names() if not load_hardware(name).still_sold]
 
@@ -13,7 +13,7 @@ RETIRED = [name for name in hardware_names() if not load_hardware(name).still_so
     [("p3.2xlarge", "g5.2xlarge"), ("p3.16xlarge", "p3dn.24xlarge"), ("g3.4xlarge", "g4dn.4xlarge")],
 )
 def test_known_successors(name: str, expected: str) -> None:
-    nearest = nearest_current(load_hardware(name))
+    nearest = find_replacement(load_hardware(name))
     assert nearest is not None
     assert nearest.hardware.name == expected
 
@@ -21,7 +21,7 @@ def test_known_successors(name: str, expected: str) -> None:
 @pytest.mark.parametrize("name", RETIRED)
 def test_every_retired_machine_has_one_that_is_sold_and_not_smaller(name: str) -> None:
     old = load_hardware(name)
-    nearest = nearest_current(old)
+    nearest = find_replacement(old)
     assert nearest is not None
     new = nearest.hardware
     assert new.still_sold
@@ -33,4 +33,4 @@ def test_every_retired_machine_has_one_that_is_sold_and_not_smaller(name: str) -
 
 
 def test_nearest_current_machine_is_none_where_all_are_smaller() -> None:
-    assert nearest_current(load_hardware("p3.16xlarge"), [load_hardware("g4dn.xlarge")]) is None
+    assert find_replacement(load_hardware("p3.16xlarge"), [load_hardware("g4dn.xlarge")]) is None

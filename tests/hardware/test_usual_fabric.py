@@ -2,7 +2,7 @@
 
 import pytest
 
-from planner.hardware.catalog import hardware_names, load_hardware, load_shipped
+from planner.hardware.catalog import hardware_names, load_hardware, load_with_file_prices
 
 
 def machine(tmp_path, device, count, extra=""):
@@ -42,7 +42,9 @@ def test_named_fabric_and_single_devices_stay(tmp_path):
 
 
 def test_catalog_machines_have_no_assumed_fabric():
-    assert not any((fabric := load_shipped(name).fabric) and fabric.assumed for name in hardware_names())
+    assert not any(
+        (fabric := load_with_file_prices(name).fabric) and fabric.assumed for name in hardware_names()
+    )
 
 
 def test_own_folder_gets_the_usual_fabric(tmp_path, monkeypatch):

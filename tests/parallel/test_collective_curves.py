@@ -7,9 +7,9 @@ import pytest
 from planner.errors import BadInput
 from planner.hardware.catalog import hardware_names, load_hardware
 from planner.parallel import collectives
-from planner.parallel.collectives import COLLECTIVES, Curve, curves, nccl_latencies_us
+from planner.parallel.collectives import COLLECTIVES, Curve, collective_runs, nccl_latencies_us
 
-RUNS = [run for name in collectives._runs_by_name() for run in curves(name)]
+RUNS = [run for name in collectives._runs_by_name() for run in collective_runs(name)]
 
 
 def bus_bytes_per_s(run: Curve) -> list[float]:
@@ -50,20 +50,22 @@ def test_runs_are_told_apart_by_their_names() -> None:
     ],
 )
 def test_bus_bandwidth_is_as_published(name: str, collective: str, ranks: int, gbyte_per_s: float) -> None:
-    run = next(run for run in curves(name, collective) if run.ranks == ranks and run.machines == 1)
+    run = next(run for run in collective_runs(name, collective) if run.ranks == ranks and run.machines == 1)
     best = max(bus_bytes_per_s(run))
     assert best / 1e9 == pytest.approx(gbyte_per_s, rel=2e-3)
 
 
 def test_two_machines_exceed_the_wire_and_more_do_not() -> None:
     wire_bytes_per_s = load_hardware("p5.48xlarge").nic_bytes_per_s("baseline")
-    for run in curves("h100-efa", "all_reduce"):
+    for run in collective_runs("h100-efa", "all_reduce"):
         best = max(bus_bytes_per_s(run))
         assert (best > wire_bytes_per_s) == (run.machines == 2)  # type: ignore[operator]
 
 
 def test_tcp_is_slower_than_rdma_by_an_order() -> None:
-    slow, fast = (max(bus_bytes_per_s(run)[-1] for run in curves(name)) for name in ("a100-tcp", "a100-efa"))
+    slow, fast = (
+        max(bus_bytes_per_s(run)[-1] for run in collective_runs(name)) for name in ("a100-tcp", "a100-efa")
+    )
     assert 5 < fast / slow < 20
 
 
@@ -72,11 +74,13 @@ def test_every_curve_that_hardware_names_is_there() -> None:
         hardware = load_hardware(name)
         if hardware.fabric and hardware.fabric.curve:
             inside = [
-                run for run in curves(hardware.fabric.curve) if run.machines <= hardware.fabric.machines
+                run
+                for run in collective_runs(hardware.fabric.curve)
+                if run.machines <= hardware.fabric.machines
             ]
             assert hardware.device.name.partition("-")[0] == inside[0].device.partition("-")[0], name
         for curve in hardware.network_curves.values():
-            assert all(run.machines > 1 for run in curves(curve)), name
+            assert all(run.machines > 1 for run in collective_runs(curve)), name
 
 
 def test_constants_of_nccl() -> None:
@@ -88,6 +92,6 @@ def test_constants_of_nccl() -> None:
 
 def test_names_that_are_not_there() -> None:
     with pytest.raises(BadInput, match="nearest: h100-sxm"):
-        curves("h100-sxmm")
+        collective_runs("h100-sxmm")
     with pytest.raises(BadInput, match="nearest: all_reduce"):
-        curves("h100-sxm", "allreduce")
+        collective_runs("h100-sxm", "allreduce")

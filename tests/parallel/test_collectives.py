@@ -166,10 +166,10 @@ def test_more_machines_than_were_measured_are_not_faster_than_their_wire() -> No
 
 def test_shipped_curves_are_found_by_name() -> None:
     """8 x H100: 445 to 483 GB/s of bus bandwidth in the largest message; p5 over EFA: 357 on 4 machines."""
-    h100 = Curves.named("h100-sxm", "ranks")
+    h100 = Curves.load("h100-sxm", "ranks")
     bus = 2 * 7 / 8 * 2**29 / (h100.seconds("all_reduce", 8, 2**29) or math.nan)
     assert 440e9 < bus < 490e9
-    p5 = Curves.named("h100-efa", "machines")
+    p5 = Curves.load("h100-efa", "machines")
     bus = 2 * 31 / 32 * 2**33 / (p5.seconds("all_reduce", 4, 2**33) or math.nan)
     assert bus == pytest.approx(357e9, rel=0.01)
     assert p5.seconds("reduce_scatter", 4, 2**20) is None

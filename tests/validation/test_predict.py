@@ -6,7 +6,7 @@ import pytest
 
 import planner
 from planner.device.precision import precision_named
-from planner.hardware.prices.offers import is_called
+from planner.hardware.prices.offers import has_name
 from planner.model.catalog import load_model
 from planner.validation.networks import device_named
 from planner.validation.predict import RunStep, predicted
@@ -87,5 +87,5 @@ def test_names_of_publications_are_known_to_every_command() -> None:
     assert load_model("Llama-3.1-8B").name == "llama3-8b"
     v100 = device_named("V100-SXM2-32GB")
     assert v100 is not None
-    assert is_called(v100, "V100-SXM3")
-    assert not is_called(v100, "V100-PCIe")
+    assert has_name(v100, "V100-SXM3")
+    assert not has_name(v100, "V100-PCIe")

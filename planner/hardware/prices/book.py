@@ -27,13 +27,14 @@ _NAME = re.compile(r"(?P<provider>[a-z0-9]+)-(?P<as_of>\d{4}-\d\d-\d\d)\.csv")
 Prices = Mapping[str, Mapping[str, Price]]  # by machine of the catalog, then by region
 
 
-def folder() -> Path:
+def price_folder() -> Path:
+    """Folder of the user's price files."""
     return home_folder() / "prices"
 
 
-def save(provider: str, prices: Prices, as_of: date, source: str) -> Path:
-    """Write prices to the provider's file for that day and return its path; other prices in it stay."""
-    path = folder() / f"{provider}-{as_of.isoformat()}.csv"
+def save_prices(provider: str, prices: Prices, as_of: date, source: str) -> Path:
+    """Writes prices to the provider's file for a day and returns its path; other prices in it stay."""
+    path = price_folder() / f"{provider}-{as_of.isoformat()}.csv"
     dated = {
         name: {
             region: replace(price, as_of=as_of.isoformat(), source=source)
@@ -41,7 +42,7 @@ def save(provider: str, prices: Prices, as_of: date, source: str) -> Path:
         }
         for name, regions in prices.items()
     }
-    before = read_file(path) if path.is_file() else {}
+    before = read_price_file(path) if path.is_file() else {}
     text = io.StringIO()
     writer = csv.writer(text, lineterminator="\n")
     writer.writerow(COLUMNS)
@@ -57,17 +58,15 @@ def save(provider: str, prices: Prices, as_of: date, source: str) -> Path:
     return path
 
 
-def files() -> tuple[Path, ...]:
-    """The user's price files, oldest first."""
-    dated = [
-        (match["as_of"], path) for path in folder().glob("*.csv") if (match := _NAME.fullmatch(path.name))
-    ]
-    return tuple(path for _, path in sorted(dated))
+def price_files() -> tuple[Path, ...]:
+    """Paths of the user's price files, oldest first."""
+    named = ((path, _NAME.fullmatch(path.name)) for path in price_folder().glob("*.csv"))
+    return tuple(path for _, path in sorted((match["as_of"], path) for path, match in named if match))
 
 
-def load() -> Prices:
-    """The newest price of each machine and region in the user's files."""
-    place = folder()
+def load_prices() -> Prices:
+    """Loads the newest price of each machine and region in the user's files."""
+    place = price_folder()
     try:
         return _load_cached(place, place.stat().st_mtime_ns)
     except OSError:
@@ -76,32 +75,32 @@ def load() -> Prices:
 
 @memoize
 def _load_cached(_place: Path, _changed_ns: int) -> Prices:
-    """The newest prices in the user's files; cached until the folder changes."""
+    """Loads the newest prices in the user's files; cached until the folder changes."""
     book: dict[str, dict[str, Price]] = {}
-    for path in files():
-        for machine, regions in read_file(path).items():
+    for path in price_files():
+        for machine, regions in read_price_file(path).items():
             for region, price in regions.items():
                 before = book.setdefault(machine, {}).get(region)
-                book[machine][region] = price if before is None else _newer(before, price)
+                book[machine][region] = price if before is None else _newer_price(before, price)
     return book
 
 
-def read_file(path: Path) -> Prices:
-    """Prices in a file written by `save`, by machine and region."""
+def read_price_file(path: Path) -> Prices:
+    """Reads the prices in a file written by `save_prices`, by machine and region."""
     book: dict[str, dict[str, Price]] = {}
     for row in read_rows(path, COLUMNS):
         as_of = row["as_of"]
-        parse_day(as_of, row.place("as_of"))
+        parse_past_date(as_of, row.place("as_of"))
         if not row["machine"] or not row["region"]:
             raise row.error("machine", "a machine and a region must be given")
-        usd = row.usd("on_demand_usd_per_hour"), row.usd("spot_usd_per_hour")
+        usd = row.usd_in("on_demand_usd_per_hour"), row.usd_in("spot_usd_per_hour")
         price = Price(*usd, row["region"], as_of, "published", row["source"], as_of)
         book.setdefault(row["machine"], {})[row["region"]] = price
     return book
 
 
-def parse_day(text: str, where: str, today: date | None = None) -> date:
-    """Parse a date written as YYYY-MM-DD; a date in the future is refused."""
+def parse_past_date(text: str, where: str, today: date | None = None) -> date:
+    """Parses a date written as YYYY-MM-DD; raises BadInput if it is invalid or in the future."""
     try:
         day = date.fromisoformat(text)
     except ValueError:
@@ -111,8 +110,8 @@ def parse_day(text: str, where: str, today: date | None = None) -> date:
     return day
 
 
-def _newer(old: Price, new: Price) -> Price:
-    """The newer of two prices of a region; it keeps the older spot price if it has none."""
+def _newer_price(old: Price, new: Price) -> Price:
+    """Newer of two prices in a region; without a spot price it keeps the older one's."""
     if new.as_of < old.as_of:
         return old
     if new.spot_usd_per_hour is not None or old.spot_usd_per_hour is None:
@@ -120,17 +119,15 @@ def _newer(old: Price, new: Price) -> Price:
     return replace(new, spot_usd_per_hour=old.spot_usd_per_hour, spot_as_of=old.spot_as_of or old.as_of)
 
 
-def with_own_prices(hardware: Hardware) -> Hardware:
-    """The machine with the user's prices where at least as new as the catalog's, and in new regions."""
-    mine = dict(load().get(hardware.name, {}))
+def apply_own_prices(hardware: Hardware) -> Hardware:
+    """Returns the machine with the user's prices that are as new as the catalog's or in new regions."""
+    mine = dict(load_prices().get(hardware.name, {}))
     if not mine:
         return hardware
     if hardware.price.region == "any":
-        mine = _price_of_all_regions(mine) | mine
+        mine = _uniform_price(mine) | mine
     known = {price.region: price for price in hardware.prices}
-    merged = known | {
-        region: _newer(known[region], price) if region in known else price for region, price in mine.items()
-    }
+    merged = known | {region: _newer_price(known.get(region, new), new) for region, new in mine.items()}
     main = merged.pop(hardware.price.region)
     sources = dict(hardware.sources)
     if main is not hardware.price:
@@ -147,8 +144,8 @@ def with_own_prices(hardware: Hardware) -> Hardware:
     return replace(hardware, price=main, other_prices=tuple(merged.values()), sources=sources)
 
 
-def _price_of_all_regions(prices: Mapping[str, Price]) -> dict[str, Price]:
-    """The common price as that of region `any`; empty if regions differ in on-demand price."""
+def _uniform_price(prices: Mapping[str, Price]) -> dict[str, Price]:
+    """`{"any": price}` if all regions have the same on-demand price; else empty."""
     first = next(iter(prices.values()))
     same = all(price.on_demand_usd_per_hour == first.on_demand_usd_per_hour for price in prices.values())
     return {"any": replace(first, region="any")} if same else {}

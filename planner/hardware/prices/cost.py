@@ -42,7 +42,7 @@ SURVEYED_PUE = 1.6
 
 
 def usd_per_million_samples(usd_per_hour: float, samples_per_s: float) -> float:
-    """US dollars per million samples at a constant rate."""
+    """USD per million samples at a constant rate."""
     if not samples_per_s > 0:
         raise BadInput(f"samples_per_s is {samples_per_s}; it must be above zero")
     return 1e6 * (usd_per_hour / (SECONDS_PER_HOUR * samples_per_s))
@@ -61,7 +61,7 @@ def age_days(as_of: str, today: date | None = None) -> int | None:
 
 
 def price_age_note(dates: Iterable[str], today: date | None = None) -> str:
-    """A sentence about prices older than 90 days, with the remedy; empty string if there are none."""
+    """Sentence about prices older than 90 days, with the remedy; empty string if there are none."""
     dated = [as_of for as_of in dates if as_of]
     old = [as_of for as_of in dated if (age_days(as_of, today) or 0) > OLD_DAYS]
     if not old:
@@ -99,13 +99,14 @@ class Paid:
 
     @property
     def usd_per_useful_hour(self) -> float:
+        """USD per hour of useful work, all roles together."""
         return sum(self.usd_per_hour) * self.time_factor
 
 
 def rental_cost(
     rented: Sequence[Rented], market: Market, terms: SpotTerms | None = None, state_bytes: float = 0.0
 ) -> Paid:
-    """US dollars per hour by role, 0 for machines without a price; a checkpoint has `state_bytes`."""
+    """Hourly cost of rented machines in USD by role; runs on spot write checkpoints of `state_bytes`."""
     if not market.spot:
         kinds = [market.find_machine(role.machine) for role in rented]
         prices = (market.usd_per_hour(kind) or 0.0 for kind in kinds)
@@ -118,7 +119,7 @@ def rental_cost(
 
 
 def _cheaper_cost(rented: Sequence[Rented], market: Market, terms: SpotTerms, state_bytes: float) -> Paid:
-    """Cost on spot machines, or on demand where interruptions make spot no cheaper."""
+    """Cost on spot machines, or on demand if interruptions make spot no cheaper."""
     from planner.hardware.prices.spot import spot_course
 
     on_demand, cheapest, taken = [], [], []
@@ -167,7 +168,7 @@ class Energy:
     method: str
 
 
-def energy_of(
+def machine_energy(
     hardware: Hardware, *, hours: float, machines: int = 1, region: str | None = None
 ) -> Energy | None:
     """Energy and emissions of machines over some hours; None if their power is unknown. A user's own machines
@@ -178,7 +179,7 @@ def energy_of(
     if watts is None:
         return None
     where = region or hardware.price.region
-    grid = grid_of(hardware.provider, where)
+    grid = find_grid(hardware.provider, where)
     if hardware.ownership:
         pue, host = hardware.ownership.cooling_factor, "its file's power"
     else:
@@ -199,7 +200,8 @@ def energy_per_hour(rented: Sequence[Rented], market: Market) -> Energy | None:
     for role in rented:
         hardware = market.find_machine(role.machine)
         price = market.price(hardware)
-        energy = energy_of(hardware, hours=1.0, machines=role.count, region=price.region if price else None)
+        region = price.region if price else None
+        energy = machine_energy(hardware, hours=1.0, machines=role.count, region=region)
         if energy is None:
             return None
         drawn.append((energy, f"{role.count} x {hardware.name}: {energy.method}"))
@@ -212,7 +214,7 @@ def energy_per_hour(rented: Sequence[Rented], market: Market) -> Energy | None:
 
 
 def machine_watts(hardware: Hardware) -> float | None:
-    """Watts drawn by one machine at full load; None if unknown."""
+    """Power of one machine at full load in watts; None if unknown."""
     if hardware.ownership:
         return hardware.ownership.power_watts
     if hardware.device.power_w is None:
@@ -220,17 +222,19 @@ def machine_watts(hardware: Hardware) -> float | None:
     return hardware.device_count * hardware.device.power_w * HOST
 
 
-def grid_of(provider: str, region: str) -> PowerGrid | None:
-    """The electricity grid of a provider's region; None if unknown."""
+def find_grid(provider: str, region: str) -> PowerGrid | None:
+    """Electricity grid of a provider's region; None if unknown."""
     return _grids().get((provider, region))
 
 
 @memoize
 def _grids() -> dict[tuple[str, str], PowerGrid]:
-
-    def grid(g_co2e_per_kwh: str, pue: str, source: str, as_of: str) -> PowerGrid:
-        return PowerGrid(float(g_co2e_per_kwh), float(pue) if pue else None, source, as_of)
-
+    """Electricity grids by (provider, region)."""
     path = shipped_folder("hardware") / "prices" / "carbon.csv"
     with path.open(encoding="utf-8", newline="") as file:
-        return {(row.pop("provider"), row.pop("region")): grid(**row) for row in csv.DictReader(file)}
+        rows = list(csv.DictReader(file))
+    grids = {}
+    for row in rows:
+        grams, pue = float(row["g_co2e_per_kwh"]), float(row["pue"]) if row["pue"] else None
+        grids[row["provider"], row["region"]] = PowerGrid(grams, pue, row["source"], row["as_of"])
+    return grids

@@ -74,18 +74,20 @@ class PriceRow(dict[str, str]):
         return ""
 
     def place(self, column: str) -> str:
+        """Location of a column of this row for error messages."""
         return f"{self.path}:{self.line}: column {column}"
 
     def error(self, column: str, message: str) -> BadInput:
+        """Builds the error for a column of this row."""
         return BadInput(f"{self.place(column)}: {message}{KEPT}")
 
-    def usd(self, column: str, *, zero: bool = False) -> float | None:
-        """US dollars per hour in a column; None if the field is empty."""
-        return usd_per_hour(self[column], self.place(column), zero=zero)
+    def usd_in(self, column: str, *, zero: bool = False) -> float | None:
+        """Price in a column in USD per hour; None if the field is empty."""
+        return parse_usd_per_hour(self[column], self.place(column), zero=zero)
 
 
-def usd_per_hour(text: str, place: str, *, zero: bool = False) -> float | None:
-    """Parse a price in USD per hour; None for an empty text."""
+def parse_usd_per_hour(text: str, place: str, *, zero: bool = False) -> float | None:
+    """Parses a price in USD per hour; None for an empty text, BadInput if implausible."""
     if not text:
         return None
     try:
@@ -100,13 +102,13 @@ def usd_per_hour(text: str, place: str, *, zero: bool = False) -> float | None:
 
 
 def read_header(path: Path) -> tuple[str, ...]:
-    """Field names in the first line of a CSV file; empty for an empty file."""
+    """Column names in the first line of a CSV file; empty for an empty file."""
     with _open_text(path) as text:
         return tuple(name.strip() for name in next(_csv_lines(path, text), []))
 
 
 def read_rows(path: Path, needed: Sequence[str], names: Sequence[str] | None = None) -> Iterator[PriceRow]:
-    """Rows of a CSV file that must have the columns `needed`; `names` replaces an absent header."""
+    """Yields the rows of a CSV file with the columns `needed`; `names` replaces an absent header."""
     with _open_text(path) as text:
         lines = _csv_lines(path, text)
         header = [name.strip() for name in next(lines, [])] if names is None else list(names)
@@ -127,7 +129,7 @@ def read_rows(path: Path, needed: Sequence[str], names: Sequence[str] | None = N
 
 
 def _open_text(path: Path) -> io.TextIOWrapper:
-    """Open a price list as text; files larger than any published list are refused."""
+    """Opens a price list as text; raises BadInput if it is larger than any published list."""
     file = open_regular_file(path)
     file.seek(0, io.SEEK_END)
     if file.tell() > LARGEST_BYTES:
@@ -137,7 +139,7 @@ def _open_text(path: Path) -> io.TextIOWrapper:
 
 
 def _csv_lines(path: Path, text: io.TextIOWrapper) -> Iterator[list[str]]:
-    """Fields of each CSV line; malformed CSV and bad encoding raise BadInput."""
+    """Yields the fields of each CSV line; raises BadInput for malformed CSV and bad encoding."""
     reader = csv.reader(text, strict=True)
     try:
         yield from reader
@@ -168,12 +170,13 @@ _GCP_VERSION_7 = ("H100", "A100-80GB")
 def _read_skypilot(
     path: Path, provider: str, machines: Machines, left_out: Counter[str]
 ) -> Iterable[ListedPrice]:
+    """Reads a SkyPilot CSV; on Google Cloud, the prices of hosts and accelerators are added."""
     rows = _skypilot_rows(path, provider == "gcp", left_out)
     return _google_prices(list(rows), machines, path) if provider == "gcp" else rows
 
 
 def _skypilot_rows(path: Path, is_google: bool, left_out: Counter[str]) -> Iterator[ListedPrice]:
-    """Prices in a SkyPilot CSV row by row, without TPU slices."""
+    """Yields the prices in a SkyPilot CSV row by row, without TPU slices."""
     needed = ["InstanceType", "Price", "Region"]
     for row in read_rows(path, needed + ["AcceleratorName", "AcceleratorCount"] * is_google):
         if row["AcceleratorName"].lower().startswith("tpu"):
@@ -186,14 +189,14 @@ def _skypilot_rows(path: Path, is_google: bool, left_out: Counter[str]) -> Itera
         for column, value in (("InstanceType", name), ("Region", row["Region"])):
             if not value:
                 raise row.error(column, "is empty")
-        on_demand = row.usd("Price", zero=is_google and not is_accelerator)
-        spot = row.usd("SpotPrice", zero=True)
+        on_demand = row.usd_in("Price", zero=is_google and not is_accelerator)
+        spot = row.usd_in("SpotPrice", zero=True)
         zone = row["AvailabilityZone"]
         yield ListedPrice(row.place("Price"), row.line, name, row["Region"], zone, on_demand, spot)
 
 
 def _accelerator_count(row: PriceRow) -> int:
-    """Number of accelerators in a SkyPilot row."""
+    """Number of accelerators in a SkyPilot row; raises an error if it is no number."""
     try:
         return int(float(row["AcceleratorCount"]))
     except (ValueError, OverflowError):
@@ -201,7 +204,7 @@ def _accelerator_count(row: PriceRow) -> int:
 
 
 def _google_prices(rows: Iterable[ListedPrice], machines: Machines, path: Path) -> Iterator[ListedPrice]:
-    """Google Cloud machine prices by zone: the host's price plus that of its accelerators."""
+    """Yields Google Cloud machine prices by zone: the host's price plus that of its accelerators."""
     zones: dict[str, dict[tuple[str, str], ListedPrice]] = {}
     for row in rows:
         first = zones.setdefault(row.name, {}).setdefault((row.region, row.zone), row)
@@ -228,7 +231,7 @@ def _google_prices(rows: Iterable[ListedPrice], machines: Machines, path: Path) 
 
 
 def contradiction_error(row: ListedPrice, line: int) -> BadInput:
-    """The error for two different prices of one machine in one zone."""
+    """Builds the error for two different prices of one machine in one zone."""
     where = " ".join(filter(None, (row.region, row.zone)))
     message = f"another price of {row.name} in {where}" + (f" stands in line {line}" if line else "")
     return BadInput(f"{row.place}: {message}{KEPT}")
@@ -244,25 +247,27 @@ _HUNT_ZONES = {"gcp": re.compile(r"-[a-z]$"), "aws": re.compile(r"(?<=\d)[a-z]$"
 def _read_gpuhunt(
     path: Path, provider: str, machines: Machines, left_out: Counter[str]
 ) -> Iterator[ListedPrice]:
-    known = {_plain_name(name): name for name in machines}
+    """Reads a gpuhunt CSV: one offer per row, with accelerators added to hosts' names."""
+    known = {_normalize_machine_name(name): name for name in machines}
     for row in read_rows(path, ("instance_name", "location", "price", "spot")):
         if not all(row[column] for column in _HUNT_REQUIRED):
             left_out["of rows that lack a required value"] += 1
             continue
-        usd, is_spot = row.usd("price"), row["spot"].lower()
+        usd, is_spot = row.usd_in("price"), row["spot"].lower()
         if is_spot not in ("true", "false"):
             raise row.error("spot", f"{row['spot']!r} is neither True nor False")
         # accelerators attached to a general host are part of the catalog's names
-        attached = _plain_name(f"{row['instance_name']}+{row['gpu_count']}x{row['gpu_name']}")
-        name = known.get(attached) or known.get(_plain_name(row["instance_name"]), row["instance_name"])
+        host = row["instance_name"]
+        attached = _normalize_machine_name(f"{host}+{row['gpu_count']}x{row['gpu_name']}")
+        name = known.get(attached) or known.get(_normalize_machine_name(host), host)
         location = row["location"]
         region = _HUNT_ZONES[provider].sub("", location) if provider in _HUNT_ZONES else location
         both = (None, usd) if is_spot == "true" else (usd, None)
         yield ListedPrice(row.place("price"), row.line, name, region, location, *both)
 
 
-def _plain_name(name: str) -> str:
-    """A machine name in lower case with hyphens as the only separator: `gpu-h100-sxm-8gpu-128vcpu-1600gb`."""
+def _normalize_machine_name(name: str) -> str:
+    """Converts a machine name to lower case with hyphens as the only separator."""
     return re.sub(r"[ _]", "-", name).lower()
 
 
@@ -274,12 +279,13 @@ _TWO = ("machine", "usd_per_hour")
 def _read_two_columns(
     path: Path, _provider: str, machines: Machines, _left_out: Counter[str]
 ) -> Iterator[ListedPrice]:
+    """Reads a CSV of machine and USD per hour, with or without a header."""
     known = {called.lower(): name for name, kind in machines.items() for called in (name, kind.name)}
     for row in read_rows(path, _TWO, _TWO):
         words, name = row["usd_per_hour"].removeprefix("$"), known.get(row["machine"].lower(), row["machine"])
         if row.line == 1 and name not in machines and not re.match(r"[\d.+-]", words):
             continue  # a header
-        usd = usd_per_hour(words, row.place("usd_per_hour"))
+        usd = parse_usd_per_hour(words, row.place("usd_per_hour"))
         if not name or usd is None:
             raise row.error("usd_per_hour" if name else "machine", "is empty")
         region = machines[name].price.region if name in machines else ""
@@ -346,7 +352,7 @@ _LINUX = ("AWS Region", "Linux", "Shared", "NA", "Used", "OnDemand")
 def _read_aws(
     path: Path, _provider: str, _machines: Machines, left_out: Counter[str]
 ) -> Iterator[ListedPrice]:
-    """On-demand prices of shared Linux machines in an AWS price list."""
+    """Reads the on-demand prices of shared Linux machines in an AWS price list."""
     for product, terms, published in _aws_products(path):
         about = product.attributes
         said = (about.locationType, about.operatingSystem, about.tenancy, about.preInstalledSw)
@@ -360,7 +366,7 @@ def _read_aws(
             check_name(getattr(about, key), f"{place}: {key}")
         dimensions = [entry for term in terms for entry in term.priceDimensions.values()]
         prices = [entry.pricePerUnit.get("USD", "") for entry in dimensions if entry.unit in ("Hrs", "Hours")]
-        usd = next((usd_per_hour(price, place, zero=True) for price in prices if price), None)
+        usd = next((parse_usd_per_hour(price, place, zero=True) for price in prices if price), None)
         if not usd:
             left_out["without a price in USD per hour"] += 1
             continue
@@ -368,7 +374,7 @@ def _read_aws(
 
 
 def _aws_products(path: Path) -> Iterator[tuple[_Product, Iterable[_Term], str]]:
-    """Products of an AWS price list with their on-demand terms and the publication date."""
+    """Yields the products of an AWS price list with their on-demand terms and the publication date."""
     with open_regular_file(path) as file:
         data = file.read(LARGEST_JSON_BYTES + 1)
     if len(data) > LARGEST_JSON_BYTES:

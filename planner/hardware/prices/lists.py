@@ -38,7 +38,7 @@ FORMATS = (
 
 
 def detect_format(path: Path) -> PriceFormat | None:
-    """Format of a price list, detected from its first bytes; None if unknown."""
+    """Detects the format of a price list from its first bytes; None if unknown."""
     with open_regular_file(path) as file:
         head = file.read(HEAD_BYTES)
     if head.lstrip()[:1] == b"{":
@@ -64,12 +64,13 @@ class PriceList:
     as_of: str = ""
 
     @property
-    def prices(self) -> int:
+    def price_count(self) -> int:
+        """Number of prices of all machines and regions."""
         return sum(len(regions) for regions in self.quotes.values())
 
 
 def read_lists(path: Path, provider: str | None = None) -> tuple[PriceList, ...]:
-    """Read the price list in a file, or all lists in a folder: `aws/vms.csv`, `aws.csv`, `index.json`."""
+    """Reads the price list in a file, or all lists in a folder: `aws/vms.csv`, `aws.csv`, `index.json`."""
     if not path.is_dir():
         return (read_list(path, provider),)
     files = sorted({*path.glob("*.csv"), *path.glob("*/vms.csv"), *path.glob("*.json")})
@@ -92,7 +93,7 @@ def read_lists(path: Path, provider: str | None = None) -> tuple[PriceList, ...]
 
 
 def read_list(path: Path, provider: str | None = None) -> PriceList:
-    """Read one price list; the list or its path names the provider if none is given."""
+    """Reads one price list; its content or path names the provider if none is given."""
     kind = detect_format(path)
     if kind is None:
         raise BadInput(f"{path}:1: no price list; it may be one of {FORMATS}")
@@ -153,7 +154,7 @@ def _rounded_median(usd: list[float]) -> float | None:
 
 
 def _zone_price(rows: Iterable[ListedPrice], kind: Literal["on_demand", "spot"]) -> float | None:
-    """The price in one zone, None if there is none; two different prices are refused."""
+    """Price in one zone, None if there is none; raises BadInput for two different ones."""
     priced = [row for row in rows if getattr(row, kind) is not None]
     for row in priced[1:]:
         if getattr(row, kind) != getattr(priced[0], kind):
@@ -187,35 +188,35 @@ class ImportedPrices:
 def import_lists(
     path: Path, provider: str | None = None, as_of: str | None = None, today: date | None = None
 ) -> tuple[ImportedPrices, ...]:
-    """Import price lists into the user's folder; if one is damaged, nothing is imported."""
+    """Imports price lists into the user's folder; if one is damaged, nothing is imported."""
     lists = read_lists(path, provider)
-    days = [_list_day(prices, as_of, today) for prices in lists]
+    days = [_list_date(prices, as_of, today) for prices in lists]
     imported = []
     for prices, day in zip(lists, days, strict=True):
         source = f"{prices.format} list {prices.path.name} of {prices.provider}, imported by the user"
-        saved = book.save(prices.provider, prices.quotes, day, source)
+        saved = book.save_prices(prices.provider, prices.quotes, day, source)
         dated_by_file = as_of is None and not prices.as_of
         imported.append(ImportedPrices(prices, day, dated_by_file, saved, *_count_differences(prices, day)))
     return tuple(imported)
 
 
-def _list_day(prices: PriceList, as_of: str | None, today: date | None) -> date:
+def _list_date(prices: PriceList, as_of: str | None, today: date | None) -> date:
     """Date of a price list: as given, else as stated in the list, else the file's modification date."""
     if as_of is not None:
-        return book.parse_day(as_of, "--as-of", today)
+        return book.parse_past_date(as_of, "--as-of", today)
     if prices.as_of:
-        return book.parse_day(prices.as_of, f"{prices.path}: publicationDate", today)
+        return book.parse_past_date(prices.as_of, f"{prices.path}: publicationDate", today)
     try:
         changed = date.fromtimestamp(prices.path.stat().st_mtime)
     except OSError as error:
         raise BadInput(f"cannot read {prices.path}: {error.strerror}") from error
-    return book.parse_day(changed.isoformat(), f"{prices.path}: the day of the file", today)
+    return book.parse_past_date(changed.isoformat(), f"{prices.path}: the day of the file", today)
 
 
 def _count_differences(prices: PriceList, day: date) -> tuple[int, int]:
-    """Counts of prices at least as new as the catalog's, and of prices far from the catalog's."""
+    """Counts prices at least as new as the catalog's, and prices far from the catalog's."""
     counting = far = 0
-    shipped = prices_named("shipped")
+    shipped = load_named_prices("shipped")
     for name, regions in prices.quotes.items():
         for region, quote in regions.items():
             known = shipped[name].get(region) or shipped[name].get("any")
@@ -237,8 +238,8 @@ class PriceChange:
     new_usd_per_hour: float | None
 
     @property
-    def relative(self) -> float | None:
-        """The change as a fraction of the old price; None if either price is missing."""
+    def relative_change(self) -> float | None:
+        """Change as a fraction of the old price; None if either price is missing."""
         if self.old_usd_per_hour is None or self.new_usd_per_hour is None:
             return None
         return self.new_usd_per_hour / self.old_usd_per_hour - 1
@@ -254,8 +255,8 @@ class Changes:
     only_new: int
 
 
-def changes_between(old: Prices, new: Prices) -> Changes:
-    """Price changes of the machines and regions in both lists, with counts of the others."""
+def compare_prices(old: Prices, new: Prices) -> Changes:
+    """Compares two price lists: changed prices of common machines and regions, and counts of the rest."""
     before, after = (
         {(name, region): price for name, regions in prices.items() for region, price in regions.items()}
         for prices in (old, new)
@@ -271,20 +272,20 @@ def changes_between(old: Prices, new: Prices) -> Changes:
         if not was is now is None
     ]
     changed = [pair for pair in pairs if pair.old_usd_per_hour != pair.new_usd_per_hour]
-    changed.sort(key=lambda pair: (-abs(pair.relative or 0.0), pair.machine, pair.region, pair.kind))
+    changed.sort(key=lambda pair: (-abs(pair.relative_change or 0.0), pair.machine, pair.region, pair.kind))
     same = len(pairs) - len(changed)
     return Changes(tuple(changed), same, len(before) - len(both), len(after) - len(both))
 
 
-def prices_named(word: str, provider: str | None = None) -> Prices:
+def load_named_prices(word: str, provider: str | None = None) -> Prices:
     """Prices by machine and region from `shipped`, `now`, an imported file or a published list."""
     if word in ("shipped", "now"):
-        from planner.hardware.catalog import hardware_names, load_hardware, load_shipped
+        from planner.hardware.catalog import hardware_names, load_hardware, load_with_file_prices
 
-        load = load_hardware if word == "now" else load_shipped
+        load = load_hardware if word == "now" else load_with_file_prices
         machines = tuple(load(name) for name in hardware_names())
         chosen = machines if provider is None else filter_by_provider(machines, provider)
         return {machine.name: {price.region: price for price in machine.prices} for machine in chosen}
     path = expand_path(word)
     is_ours = detect_format(path) is None and set(book.COLUMNS) <= set(read_header(path))
-    return book.read_file(path) if is_ours else read_list(path, provider).quotes
+    return book.read_price_file(path) if is_ours else read_list(path, provider).quotes

@@ -25,15 +25,17 @@ class Offer:
 
     @property
     def usd_per_hour(self) -> float | None:
+        """Price of the machine in USD per hour, spot or on demand as the offer says; None if it has none."""
         return self.price.spot_usd_per_hour if self.spot else self.price.on_demand_usd_per_hour
 
     @property
     def usd_per_device_hour(self) -> float | None:
+        """Price per device in USD per hour; None if the offer has no price."""
         usd = self.usd_per_hour
         return None if usd is None else usd / self.hardware.device_count
 
     @property
-    def key(self) -> tuple[float, float, str]:
+    def sort_key(self) -> tuple[float, float, str]:
         """Sort key: USD per device-hour, the other price, the name; offers without a price come last."""
         other = self.price.spot_usd_per_hour or self.price.on_demand_usd_per_hour or 1e9
         return self.usd_per_device_hour or 1e9, other / self.hardware.device_count, self.hardware.name
@@ -48,7 +50,7 @@ class Wanted:
 
     def is_met_by(self, hardware: Hardware) -> bool:
         """Whether a machine has the requested device, in the requested number if one is given."""
-        return self.count in (None, hardware.device_count) and is_called(hardware.device, self.words)
+        return self.count in (None, hardware.device_count) and has_name(hardware.device, self.words)
 
 
 def offers(
@@ -76,17 +78,17 @@ def offers(
         _check_region(region, kinds)
     priced = ((kind, kind.price_in(region, spot=spot)) for kind in kinds)
     found = (Offer(kind, price, spot) for kind, price in priced if price is not None)
-    return tuple(sorted(found, key=lambda offer: offer.key))
+    return tuple(sorted(found, key=lambda offer: offer.sort_key))
 
 
 def machines_with_devices(machines: Iterable[Hardware], gpu: str) -> tuple[Hardware, ...]:
-    """Machines that have one of the requested devices: `H100:8`, `A100,L4`."""
+    """Selects machines that have one of the requested devices: `H100:8`, `A100,L4`."""
     machines = tuple(machines)
     wanted = parse_devices(gpu)
     names = {kind.device.name for kind in machines if kind.device.kind == "gpu"}
     for want in wanted:
         if not any(want.is_met_by(kind) for kind in machines):
-            counts = sorted({k.device_count for k in machines if is_called(k.device, want.words)})
+            counts = sorted({k.device_count for k in machines if has_name(k.device, want.words)})
             if counts:
                 known = ", ".join(map(str, counts))
                 raise BadInput(f"no machine has {want.count} x {want.words}; there are machines with {known}")
@@ -96,7 +98,7 @@ def machines_with_devices(machines: Iterable[Hardware], gpu: str) -> tuple[Hardw
 
 
 def parse_devices(gpu: str) -> tuple[Wanted, ...]:
-    """Requested devices and counts parsed from text: `H100:8,A100`."""
+    """Parses requested devices and their counts per machine from text: `H100:8,A100`."""
     parts = []
     for part in filter(None, (part.strip() for part in gpu.split(","))):
         words, colon, count = part.partition(":")
@@ -108,7 +110,7 @@ def parse_devices(gpu: str) -> tuple[Wanted, ...]:
     return tuple(parts)
 
 
-def is_called(device: Device, words: str) -> bool:
+def has_name(device: Device, words: str) -> bool:
     """Whether words name a GPU by the start (`H100`, `RTX4090`) or parts of its name (`A100-80GB`)."""
     if device.kind != "gpu":
         return False
@@ -123,7 +125,7 @@ def is_called(device: Device, words: str) -> bool:
 
 
 def filter_by_provider(machines: tuple[Hardware, ...], provider: str | Iterable[str]) -> tuple[Hardware, ...]:
-    """Machines offered by the named providers."""
+    """Selects machines offered by the named providers; raises BadInput for unknown providers."""
     asked = provider.split(",") if isinstance(provider, str) else list(provider)
     names = [name.strip().lower() for name in asked if name.strip()]
     known = {kind.provider for kind in machines}
@@ -134,7 +136,7 @@ def filter_by_provider(machines: tuple[Hardware, ...], provider: str | Iterable[
 
 
 def _check_region(region: str | None, machines: tuple[Hardware, ...]) -> None:
-    """Refuse a region in which none of the machines has a price."""
+    """Raises BadInput if no machine has a price in the region."""
     known = {price.region for kind in machines for price in kind.prices}
     if region not in known:
         hint = f"regions with prices: {', '.join(sorted(filter(None, known)))}"
@@ -149,12 +151,12 @@ class Nearest:
     reason: str
 
 
-def nearest_current(hardware: Hardware, candidates: Iterable[Hardware] | None = None) -> Nearest | None:
-    """The most similar machine still sold that is at least as large; None if there is none. Its devices are
-    of the same kind, have at least as much memory each, and together at least the peak and the memory. The
-    most similar machine has the least sum of |log ratio| over peak, memory and memory bandwidth of a device,
-    device count, vCPU count, and a higher price. Figures that either machine lacks do not count. Another
-    provider's machine is chosen only if the machine's own provider has none."""
+def find_replacement(hardware: Hardware, candidates: Iterable[Hardware] | None = None) -> Nearest | None:
+    """Finds the most similar machine still sold that is at least as large; None if there is none. Its
+    devices are of the same kind, have at least as much memory each, and together at least the peak and the
+    memory. The most similar machine has the least sum of |log ratio| over peak, memory and memory
+    bandwidth of a device, device count, vCPU count, and a higher price. Figures that either machine lacks
+    do not count. Another provider's machine is chosen only if the machine's own provider has none."""
     known = match_hardware("*") if candidates is None else candidates
     best = min(
         (other for other in known if _can_replace(other, hardware)),
@@ -178,7 +180,7 @@ def _can_replace(other: Hardware, hardware: Hardware) -> bool:
 
 
 def _figure_ratios(hardware: Hardware, other: Hardware) -> dict[str, float]:
-    """Ratios of the other machine's figures to this machine's, by name of the figure."""
+    """Ratio of the other machine's figure to this machine's, by name of the figure."""
     pairs = {
         "FP32 peak": (hardware.device.fp32_flops, other.device.fp32_flops),
         "memory": (hardware.device.memory_bytes, other.device.memory_bytes),
@@ -198,7 +200,7 @@ def _dissimilarity(hardware: Hardware, other: Hardware) -> float:
 
 
 def _replacement_reason(hardware: Hardware, other: Hardware) -> str:
-    """Text that compares the replacement with the retired machine: devices, figures and price."""
+    """Text that compares a replacement with the retired machine: devices, figures and price."""
     ratios = _figure_ratios(hardware, other)
     figures = ("FP32 peak", "memory", "memory bandwidth")
     changed = [f"{ratios[name]:.2g}x the {name}" for name in figures if abs(ratios.get(name, 1) - 1) > 0.02]

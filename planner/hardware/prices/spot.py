@@ -52,8 +52,8 @@ class Interruption:
     basis: str = SOURCE
 
     @property
-    def words(self) -> str:
-        """The interruption rate in words, with its basis."""
+    def description(self) -> str:
+        """Text with the interruption rate and its basis."""
         if not self.per_hour:
             return f"none is taken away ({self.basis})"
         often = f"{'at least' if self.at_least else 'at most'} one in {1 / self.per_hour / 24:.0f} days each"
@@ -69,7 +69,7 @@ class SpotRun:
     interruptions_per_hour: float  # of the whole run
 
     def usd_per_useful_hour(self, spot_usd_per_hour: float) -> float:
-        """US dollars per hour of useful work at a spot price."""
+        """USD per hour of useful work at a spot price."""
         return spot_usd_per_hour * self.time_factor
 
 
@@ -83,6 +83,7 @@ class SpotCourse:
     words: str
 
     def as_dict(self) -> dict[str, Any]:
+        """Figures and assumptions of the run under their JSON keys."""
         return {
             "interruptions_per_hour": self.run.interruptions_per_hour,
             "checkpoint_interval_s": self.run.interval_s,
@@ -96,12 +97,12 @@ class SpotCourse:
 def spot_course(
     taken: Sequence[tuple[Hardware, int, str]], terms: SpotTerms, state_bytes: float
 ) -> SpotCourse:
-    """Expected course of a run on spot machines, given as (machine, count, region)."""
+    """Expected run on spot machines, given as (machine, count, region), with its assumptions in words."""
     known = [(kind, count, _interruption(kind, region, terms)) for kind, count, region in taken]
     rate = sum(count * interruption.per_hour for _, count, interruption in known)
     write_s = checkpoint_write_s(state_bytes)
     run = spot_run(rate, checkpoint_s=write_s, restart_s=terms.restart_s, interval_s=terms.checkpoint_every_s)
-    often = "; ".join(f"{count} x {kind.name}: {interruption.words}" for kind, count, interruption in known)
+    often = "; ".join(f"{count} x {kind.name}: {rate.description}" for kind, count, rate in known)
     if not rate:
         return SpotCourse(run, write_s, terms.restart_s, f"{often}. The run is never interrupted")
     interval = "the cheapest interval" if terms.checkpoint_every_s is None else "as given"
@@ -115,16 +116,16 @@ def spot_course(
 
 
 def _interruption(kind: Hardware, region: str, terms: SpotTerms) -> Interruption:
-    """Interruptions of a machine in a region: as requested, else published, else assumed."""
+    """Interruption rate of a machine in a region: as requested, else published, else assumed."""
     if terms.interruptions is not None:
         return interruption_from_share(terms.interruptions, "as given")
-    known = interruption_of(kind.name, region)
+    known = published_interruption(kind.name, region)
     return known or interruption_from_share(UNKNOWN_SHARE, "assumed: not published")
 
 
-def interruption_of(machine: str, region: str) -> Interruption | None:
-    """Published interruptions of a machine in a region; None if unpublished, as outside AWS. The hourly rate
-    is -ln(1 - f) / 730 for a share f interrupted per month."""
+def published_interruption(machine: str, region: str) -> Interruption | None:
+    """Published interruption rate of a machine in a region; None if unpublished, as outside AWS. The hourly
+    rate is -ln(1 - f) / 730 for a share f interrupted per month."""
     share = _published_classes().get((machine, region))
     if share is None:
         return None
@@ -132,7 +133,7 @@ def interruption_of(machine: str, region: str) -> Interruption | None:
 
 
 def interruption_from_share(share: float, basis: str) -> Interruption:
-    """Interruptions for a given or assumed fraction of machines interrupted per month."""
+    """Interruption rate for a given fraction of machines interrupted per month."""
     if not 0 <= share < 1:
         raise BadInput(f"--interruptions is {share:g}; it is a share of machines a month, as 10%")
     return Interruption(f"{100 * share:.3g}%", _hourly_rate(share), False, basis)
@@ -170,7 +171,7 @@ def spot_run(
 
 
 def best_interval_s(mean_s: float, checkpoint_s: float) -> float:
-    """Seconds between checkpoints by Daly's formula, for a mean time between interruptions."""
+    """Best time between checkpoints in seconds (Daly 2006), for a mean time between interruptions."""
     if checkpoint_s >= 2 * mean_s:
         return mean_s
     ratio = checkpoint_s / (2 * mean_s)
@@ -192,6 +193,7 @@ def _time_factor(mean_s: float, interval_s: float, checkpoint_s: float, restart_
 
 @memoize
 def _published_classes() -> dict[tuple[str, str], str]:
+    """AWS's class of interruptions by (machine, region)."""
     path = shipped_folder("hardware") / "prices" / "interruptions.csv"
     with path.open(encoding="utf-8", newline="") as file:
         return {(row["machine"], row["region"]): row["share_of_month"] for row in csv.DictReader(file)}

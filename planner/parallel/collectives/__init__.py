@@ -27,9 +27,9 @@ Runs over one kind of link share a name, by which hardware files point to them: 
 machine (`h100-sxm`) and `Hardware.network_curves["rdma"]` or `["tcp"]` between machines (`h100-efa`,
 `a100-tcp`).
 
-    >>> [run.ranks for run in curves("h100-sxm", "all_gather")]
+    >>> [run.ranks for run in collective_runs("h100-sxm", "all_gather")]
     [2, 4, 8]
-    >>> run = curves("h100-efa", "all_reduce")[-1]
+    >>> run = collective_runs("h100-efa", "all_reduce")[-1]
     >>> run.machines, run.ranks, f"{run.sizes_bytes[-1] / run.seconds[-1] / 1e9:.0f} GB/s"
     (32, 256, '161 GB/s')
 
@@ -87,8 +87,8 @@ class Curve:
 
 
 @memoize
-def curves(name: str, collective: str | None = None) -> tuple[Curve, ...]:
-    """Measured runs filed under a curve name, ordered by machines and ranks; optionally of one collective."""
+def collective_runs(name: str, collective: str | None = None) -> tuple[Curve, ...]:
+    """Measured runs of a curve name, ordered by machines and ranks, optionally of one collective."""
     if name not in _runs_by_name():
         raise unknown_name("curve", name, _runs_by_name())
     if collective is not None and collective not in COLLECTIVES:
@@ -98,8 +98,8 @@ def curves(name: str, collective: str | None = None) -> tuple[Curve, ...]:
 
 @memoize
 def nccl_latencies_us() -> dict[tuple[str, str, str, str], float]:
-    """Latencies in NCCL's own cost model in microseconds, by constant, link, algorithm and protocol. They
-    give 15.2 us for a small all-reduce on 8 H100 (16.0 measured) and fail for Blackwell (15 against 26)."""
+    """Latencies of NCCL's cost model in microseconds by (constant, link, algorithm, protocol). They give
+    15.2 us for a small all-reduce on 8 H100 (16.0 measured) and fail for Blackwell (15 against 26)."""
     return {
         (row["constant"], row["link"], row["algorithm"], row["protocol"]): float(row["value"])
         for row in _read_csv("nccl.csv")
@@ -109,7 +109,7 @@ def nccl_latencies_us() -> dict[tuple[str, str, str, str], float]:
 
 @memoize
 def _runs_by_name() -> dict[str, list[Curve]]:
-    """All shipped runs, grouped by curve name."""
+    """All shipped runs grouped by curve name; cached."""
     by_name: dict[str, list[Curve]] = {}
     for row in _read_csv("curves.csv"):
         sizes = tuple(float(size) for size in row.pop("message_bytes").split())
@@ -121,7 +121,7 @@ def _runs_by_name() -> dict[str, list[Curve]]:
 
 
 def _read_csv(name: str) -> list[dict[str, str]]:
-    """Rows of a shipped CSV file in `hardware/collectives`, by column."""
+    """Reads a shipped CSV file of `hardware/collectives` into one dictionary per row."""
     path = shipped_folder("hardware") / "collectives" / name
     try:
         with path.open(encoding="utf-8", newline="") as file:
@@ -139,7 +139,7 @@ class TimeCurve:
 
     @staticmethod
     def from_points(points: Iterable[tuple[float, float]], source: str = "") -> TimeCurve:
-        """Build a curve from (bytes, seconds) pairs in any order."""
+        """Builds a curve from (bytes, seconds) pairs in any order."""
         sizes, times = zip(*sorted(points), strict=True)
         if min(*sizes, *times) <= 0 or any(a >= b for a, b in pairwise(sizes)):
             raise BadInput(f"a curve needs different sizes, and sizes and times above zero ({source})")
@@ -147,6 +147,7 @@ class TimeCurve:
 
     @cached_property
     def _logs(self) -> tuple[tuple[float, ...], tuple[float, ...]]:
+        """Natural logarithms of the sizes and of the times."""
         return tuple(map(math.log, self.sizes)), tuple(map(math.log, self.times_s))
 
     def seconds(self, size: float) -> float:
@@ -169,10 +170,10 @@ class Curves:
 
     @staticmethod
     @memoize
-    def named(name: str, members: Literal["ranks", "machines"]) -> Curves:
-        """The shipped curves with this name, by ranks for a fabric or by machines for a network."""
+    def load(name: str, members: Literal["ranks", "machines"]) -> Curves:
+        """Loads the shipped curves of a name, by ranks for a fabric or by machines for a network."""
         times_of: dict[str, dict[int, dict[float, float]]] = {}
-        for run in curves(name):
+        for run in collective_runs(name):
             count = run.ranks if members == "ranks" else run.machines
             times = times_of.setdefault(run.collective, {}).setdefault(count, {})
             for size, seconds in zip(run.sizes_bytes, run.seconds, strict=True):

@@ -333,7 +333,7 @@ def _fabric_level(site: Site, members: int, library: Library) -> Level:
     if fabric.topology == "pairs" and members > 2:
         link = "PCI"
     elif fabric.curve is not None and isinstance(library, Nccl):
-        return Level("fabric", link, members, fabric.bytes_per_s, curves=Curves.named(fabric.curve, "ranks"))
+        return Level("fabric", link, members, fabric.bytes_per_s, curves=Curves.load(fabric.curve, "ranks"))
     waits_s = 0.0 if isinstance(library, Nccl) else GLOO_ROUND_TRIP_S
     return Level("fabric", link, members, rate, round_trip_s=waits_s)
 
@@ -376,7 +376,7 @@ def _network_level(site: Site, library: Library) -> Level:
     curve = hardware.network_curves.get("rdma" if rdma else "tcp")
     channels = CHANNELS_PER_NIC * min(hardware.nics or 1, site.devices)  # NICs of one device are one
     if curve is not None and share == 1 and in_last == site.devices and not site.market.bandwidth_bytes_per_s:
-        curves = Curves.named(curve, "machines")
+        curves = Curves.load(curve, "machines")
         return Level("network", "Net", site.machines, nic, channels=channels, curves=curves)
     rate = nic * RDMA_SHARE if rdma else min(nic * TCP_SHARE, TCP_MOST_BYTES_PER_S)
     waits_s = _round_trip_s(site, library)

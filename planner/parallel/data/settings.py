@@ -114,7 +114,7 @@ def infeasibility(name: str, site: Site | None, *, within: str = "all") -> BadIn
             "its hardware file (docs/hardware.md)"
         )
     elif site.machines > 1:
-        words = site.rdma_refusal or missing_bandwidth(site)
+        words = site.missing_rdma_reason or missing_bandwidth(site)
     return BadInput(words) if words else None
 
 

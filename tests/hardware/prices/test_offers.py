@@ -5,7 +5,7 @@ import pytest
 from planner.errors import BadInput
 from planner.hardware import Device
 from planner.hardware.catalog import load_hardware, match_hardware
-from planner.hardware.prices.offers import is_called, offers, parse_devices
+from planner.hardware.prices.offers import has_name, offers, parse_devices
 
 
 def device(name: str) -> Device:
@@ -35,7 +35,7 @@ def device(name: str) -> Device:
     ],
 )
 def test_names_of_devices(name: str, asked: str, fits: bool) -> None:
-    assert is_called(device(name), asked) == fits
+    assert has_name(device(name), asked) == fits
 
 
 def test_offers_come_by_the_price_of_a_device() -> None:

@@ -11,7 +11,7 @@ from planner.hardware import Price
 from planner.hardware.catalog import load_hardware
 from planner.hardware.prices import book
 from planner.hardware.prices.cost import age_days, price_age_note
-from planner.hardware.prices.lists import changes_between, import_lists, prices_named
+from planner.hardware.prices.lists import compare_prices, import_lists, load_named_prices
 
 DATA = Path(__file__).parents[2] / "data/prices"
 TODAY = date(2026, 11, 17)
@@ -63,7 +63,7 @@ def test_newer_of_two_price_imports_counts_in_any_order() -> None:
     imported(DATA / "v8/aws/vms.csv", "2026-11-16")
     imported(DATA / "v8/aws/vms.csv", "2026-11-10")
     assert load_hardware("c5.18xlarge").price.as_of == "2026-11-16"
-    assert [path.name for path in book.files()] == ["aws-2026-11-10.csv", "aws-2026-11-16.csv"]
+    assert [path.name for path in book.price_files()] == ["aws-2026-11-10.csv", "aws-2026-11-16.csv"]
 
 
 def test_one_price_everywhere() -> None:
@@ -111,8 +111,8 @@ def test_damaged_file_of_ones_own_says_so(home: Path) -> None:
 
 def test_saved_prices_are_read_back(home: Path) -> None:
     prices = {"g5.xlarge": {"us-east-1": quote(1.0, 0.5), "eu-west-1": quote(None, 0.4)}}
-    path = book.save("aws", prices, date(2026, 1, 2), "a, list")
-    value = book.read_file(path)["g5.xlarge"]
+    path = book.save_prices("aws", prices, date(2026, 1, 2), "a, list")
+    value = book.read_price_file(path)["g5.xlarge"]
     assert {(region, p.on_demand_usd_per_hour, p.spot_usd_per_hour) for region, p in value.items()} == {
         ("us-east-1", 1.0, 0.5),
         ("eu-west-1", None, 0.4),
@@ -121,9 +121,9 @@ def test_saved_prices_are_read_back(home: Path) -> None:
 
 
 def test_lists_of_two_regions_of_one_day_are_both_kept() -> None:
-    book.save("aws", {"g5.xlarge": {"us-east-1": quote(1.0)}}, date(2026, 1, 2), "a")
-    path = book.save("aws", {"g5.xlarge": {"eu-west-1": quote(1.2)}}, date(2026, 1, 2), "b")
-    value = book.read_file(path)["g5.xlarge"]
+    book.save_prices("aws", {"g5.xlarge": {"us-east-1": quote(1.0)}}, date(2026, 1, 2), "a")
+    path = book.save_prices("aws", {"g5.xlarge": {"eu-west-1": quote(1.2)}}, date(2026, 1, 2), "b")
+    value = book.read_price_file(path)["g5.xlarge"]
     assert {region: price.on_demand_usd_per_hour for region, price in value.items()} == {
         "us-east-1": 1.0,
         "eu-west-1": 1.2,
@@ -133,22 +133,22 @@ def test_lists_of_two_regions_of_one_day_are_both_kept() -> None:
 def test_changes_by_size() -> None:
     old = {"a": {"x": quote(2.0, 1.0), "y": quote(1.0)}, "b": {"x": quote(1.0)}}
     new = {"a": {"x": quote(3.0, 1.0), "y": quote(0.9)}, "c": {"x": quote(1.0)}}
-    changes = changes_between(old, new)
+    changes = compare_prices(old, new)
     assert [(c.machine, c.region, c.kind) for c in changes.changed] == [
         ("a", "x", "on demand"),
         ("a", "y", "on demand"),
     ]
-    assert [c.relative for c in changes.changed] == [pytest.approx(0.5), pytest.approx(-0.1)]
+    assert [c.relative_change for c in changes.changed] == [pytest.approx(0.5), pytest.approx(-0.1)]
     assert (changes.same, changes.only_old, changes.only_new) == (1, 1, 1)
 
 
 def test_changes_of_a_list_against_the_catalog() -> None:
-    changes = changes_between(prices_named("shipped"), prices_named(str(DATA / "v8/aws/vms.csv")))
-    by_name = {(c.machine, c.region, c.kind): c.relative for c in changes.changed}
+    changes = compare_prices(load_named_prices("shipped"), load_named_prices(str(DATA / "v8/aws/vms.csv")))
+    by_name = {(c.machine, c.region, c.kind): c.relative_change for c in changes.changed}
     assert by_name["g5.48xlarge", "us-east-1", "spot"] == pytest.approx(7.1 / 9.6848 - 1)
     assert ("g5.48xlarge", "us-east-1", "on demand") not in by_name
     imported(DATA / "v8/aws/vms.csv")
-    again = changes_between(prices_named("shipped", "aws"), prices_named("now", "aws"))
+    again = compare_prices(load_named_prices("shipped", "aws"), load_named_prices("now", "aws"))
     assert {(c.machine, c.region, c.kind) for c in again.changed} == set(by_name)
     assert again.only_new == 1  # sa-east-1
 

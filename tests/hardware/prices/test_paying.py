@@ -9,7 +9,7 @@ import pytest
 from planner.hardware import Hardware, Market, Price
 from planner.hardware.catalog import load_hardware
 from planner.hardware.prices.cost import Paid, SpotTerms, rental_cost
-from planner.hardware.prices.spot import UNKNOWN_SHARE, interruption_of, spot_run
+from planner.hardware.prices.spot import UNKNOWN_SHARE, published_interruption, spot_run
 from planner.parallel.data import Rented
 
 
@@ -28,7 +28,7 @@ def paid(kinds: list[tuple[Hardware, int]], terms: SpotTerms | None = None, spot
 
 def test_spot_costs_its_price_times_what_interruptions_take() -> None:
     result = paid([(priced(20.0, 5.0), 16)])
-    known = interruption_of("p4d.24xlarge", "us-east-1")
+    known = published_interruption("p4d.24xlarge", "us-east-1")
     assert known is not None
     assert result.course is not None
     run = spot_run(16 * known.per_hour, checkpoint_s=2.0)

@@ -103,7 +103,7 @@ def test_provider_may_be_given(tmp_path: Path) -> None:
     shutil.copy(SKY / "aws/vms.csv", tmp_path / "mine.csv")
     with pytest.raises(BadInput, match="--provider"):
         read_list(tmp_path / "mine.csv")
-    assert read_list(tmp_path / "mine.csv", "aws").prices == 4
+    assert read_list(tmp_path / "mine.csv", "aws").price_count == 4
     with pytest.raises(BadInput, match="nearest: aws"):
         read_list(tmp_path / "mine.csv", "asw")
     with pytest.raises(BadInput, match="another provider"):

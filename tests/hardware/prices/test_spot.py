@@ -14,7 +14,7 @@ from planner.hardware.prices.spot import (
     _published_classes,
     best_interval_s,
     checkpoint_write_s,
-    interruption_of,
+    published_interruption,
     spot_run,
 )
 
@@ -27,14 +27,14 @@ def test_every_class_is_of_a_machine_that_there_is() -> None:
 
 
 def test_rates_of_classes() -> None:
-    p5 = interruption_of("p5.48xlarge", "us-east-1")
+    p5 = published_interruption("p5.48xlarge", "us-east-1")
     assert p5 is not None
     assert (p5.share_of_month, p5.at_least) == (">20%", True)
     assert p5.per_hour == pytest.approx(-math.log(0.8) / 730)
-    assert "at least one in 136 days" in p5.words
-    assert interruption_of("g5.xlarge", "nowhere") is None
-    assert interruption_of("a3-highgpu-8g", "us-central1") is None
-    rates = {share: interruption_of(*place).per_hour for place, share in _published_classes().items()}
+    assert "at least one in 136 days" in p5.description
+    assert published_interruption("g5.xlarge", "nowhere") is None
+    assert published_interruption("a3-highgpu-8g", "us-central1") is None
+    rates = {share: published_interruption(*place).per_hour for place, share in _published_classes().items()}
     assert rates["<5%"] == pytest.approx(-math.log(0.95) / 730)
     assert [rates[share] for share in CLASSES] == sorted(rates.values())
 
