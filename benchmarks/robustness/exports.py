@@ -1,7 +1,7 @@
 """Every launch format for every kind of plan, read by the package that consumes it.
 
     python benchmarks/robustness/exports.py --verdicts verdicts.json    # adds the packages installed here
-    python benchmarks/robustness/exports.py --table verdicts.json       # docs/launching.md
+    python benchmarks/robustness/exports.py --table verdicts.json       # docs/output.md
 
 Packages have conflicting requirements, so verdicts of several interpreters are collected in one file. A
 verdict is `reads`, `schema` where no package reads the format offline (Kubernetes, Slurm, Megatron-LM: stored
