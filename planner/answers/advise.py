@@ -11,6 +11,7 @@ import numpy as np
 
 from planner.answers.results import Change
 from planner.device.precision import PRECISIONS
+from planner.model import Model
 from planner.parallel.data import EXCHANGES, ChangeKind, Tier
 from planner.parallel.data.fsdp import memory_saving_variants
 from planner.parallel.plan import Plan
@@ -74,7 +75,7 @@ def next_changes(chosen: ScoredPlan, simulations: Simulations, pool: Executor) -
 def _clear_gains(
     chosen: ScoredPlan, options: list[Option], simulations: Simulations, pool: Executor
 ) -> list[Change]:
-    """Simulates the options and keeps those that are clearly faster, sorted by cost per sample."""
+    """Simulates the options and keeps those that are clearly faster, sorted by cost per sample and effort."""
     predictions = dict(_predict_by_plan([option.plan for option in options], simulations, pool, "trial"))
     now = chosen.samples_per_s
     unclear = [
@@ -84,16 +85,18 @@ def _clear_gains(
     ]
     predictions.update(_predict_by_plan(unclear, simulations, pool, "long"))
     budget = simulations.request.budget_usd_per_hour or np.inf
-    changes = []
+    ranked: list[tuple[float, str, Change]] = []
     for option in options:
         scored = simulations.cases.scored(option.plan, predictions[option.plan])
         gain = scored.samples_per_s / now - 1
-        least = max(WORTH, least_gain(setup_effort(chosen.plan), setup_effort(option.plan)) - 1)
-        if gain >= least and not is_within_error(gain * now, scored.prediction, chosen.prediction):
+        advantage = least_gain(setup_effort(chosen.plan), setup_effort(option.plan))
+        clear = not is_within_error(gain * now, scored.prediction, chosen.prediction)
+        if clear and gain >= max(WORTH, advantage - 1):
             more = scored.usd_per_hour - chosen.usd_per_hour
             within = scored.usd_per_hour <= budget
-            changes.append(Change(option.words, option.kind, scored, gain, more, within))
-    return sorted(changes, key=lambda change: (change.scored.usd_per_million_samples, change.words))
+            change = Change(option.words, option.kind, scored, gain, more, within)
+            ranked.append((scored.usd_per_million_samples * advantage, option.words, change))
+    return [change for _, _, change in sorted(ranked, key=lambda entry: entry[:2])]
 
 
 def _predict_by_plan(
@@ -166,6 +169,11 @@ def _lower_precision_options(plan: Plan, cases: Cases) -> Iterator[Option]:
     has = cases.market.find_machine(plan.machine).device.flops
     for names in LOWER[plan.precision.name]:
         first = next((name for name in names if name in has), None)
-        if first is not None and (first != "fp8" or cases.model.sequence_length is not None):
+        if first is not None and (first != "fp8" or _may_train_in_fp8(cases.model)):
             words = f"{first} instead of {plan.precision.name} (check that it converges)"
             yield Option(ChangeKind.PRECISION, words, replace(plan, precision=PRECISIONS[first]))
+
+
+def _may_train_in_fp8(model: Model) -> bool:
+    """Whether fp8 is common practice for the network: a transformer whose weights are all trained."""
+    return model.sequence_length is not None and model.training is None

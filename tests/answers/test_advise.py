@@ -3,6 +3,7 @@
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 
+import planner
 from planner.answers.advise import _change_options, next_changes
 from planner.device.precision import PRECISIONS
 from planner.parallel.data.ddp import AllReduce
@@ -73,3 +74,12 @@ def test_without_a_global_batch_each_worker_keeps_its_own():
     asked = options_of(request, plan)
     assert (asked["1 more worker"].workers, asked["1 more worker"].accumulate) == (13, 4)
     assert asked["twice the batch (4; it may need more epochs)"].accumulate == 4
+
+
+def test_adapters_are_advised_a_second_worker_with_ddp_and_not_fp8():
+    answer = planner.recommend("llama3-8b", train="qlora", budget=2, hardware="g6e.xlarge")
+    words = [change.words for change in answer.changes]
+    assert "1 more worker (DDP)" in words
+    assert not any("fp8" in text for text in words)
+    full = planner.recommend("bert-large", budget=2, hardware="g6e.xlarge")
+    assert any(change.words.startswith("fp8 instead of bf16") for change in full.changes)
