@@ -242,7 +242,7 @@ def main() -> int:
     parser.add_argument("--ddp", action="store_true", help="PyTorch runs with all-reduce and sharding")
     arguments = parser.parse_args()
     if arguments.ddp:
-        results = ddp.compare(arguments.data or ddp.DATA)
+        results = ddp.compare_points(arguments.data or ddp.DATA)
         ddp_table(results)
         return 0 if ddp_summary(results) else 1
     if arguments.data:

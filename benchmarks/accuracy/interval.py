@@ -31,7 +31,7 @@ from planner.simulator.simulate import FAIRNESS_SIGMA, Case, run_length, start_o
 from planner.simulator.statistics import steps_per_s
 from planner.simulator.step import Profile
 from planner.validation.evidence import Compared
-from planner.validation.suites import evidence
+from planner.validation.suites import suite_evidence
 
 WORKERS = (1, 4, 8, 32)
 LEAST = 90
@@ -90,7 +90,9 @@ def check_stated_times() -> int:
     """Print the share of published runs that finish in the stated time; 1 where a suite's is out of range."""
     missed = False
     for name in SUITES:
-        verdicts = [verdict for row in evidence(name).rows if (verdict := finishes_in_time(row)) is not None]
+        verdicts = [
+            verdict for row in suite_evidence(name).rows if (verdict := finishes_in_time(row)) is not None
+        ]
         share = sum(verdicts) / max(len(verdicts), 1)
         missed |= not LEAST_SHARE <= share <= MOST_SHARE
         print(f"{name:12} {len(verdicts):5} runs  {share:6.1%} finish in the time stated at {CONFIDENCE:.0%}")

@@ -61,7 +61,7 @@ def main() -> int:
     groups: dict[str, Points] = defaultdict(list)
     for run, gib in points:
         kind = "all convolutional" if run.arch == "cnn" else "all transformers"
-        for name in (memory.group_of(run), "all", kind):
+        for name in (memory.group_label(run), "all", kind):
             groups[name].append((run, gib))
     print(f"{'group':60} {'rows':>4} {'median':>7} {'90th':>6} {'worst':>6} {'bias':>6} {'refused':>8}")
     for name, members in groups.items():
@@ -75,7 +75,7 @@ def main() -> int:
         )
     if arguments.rows:
         for run, gib in points:
-            print(f"{run.id} {memory.group_of(run)}: {run.memory_gib:.2f} GiB, {gib:.2f} predicted")
+            print(f"{run.id} {memory.group_label(run)}: {run.memory_gib:.2f} GiB, {gib:.2f} predicted")
     if arguments.left_out:
         left_out(points)
     print("left out: " + "; ".join(f"{count} x {why}" for why, count in left.most_common() if count))

@@ -21,7 +21,7 @@ from planner.validation import scaling
 from planner.validation.own import read_own_rows
 from planner.validation.reader import published_runs, read_rows
 from planner.validation.run import Run
-from planner.validation.scaling import Pair, Settings, link_of, predict_s
+from planner.validation.scaling import Pair, Settings, link_label, predict_pair_s
 
 # What must hold, median and 90th percentile: in one machine, and across machines.
 ONE_MACHINE, ACROSS = (0.03, 0.12), (0.05, 0.20)
@@ -92,7 +92,7 @@ def table(results: list[ScalingResult]) -> bool:
     print(f"{'median / 90th percentile of the error':38} {'runs':>4}  {'predicted':>15}   {'linear':>15}")
     groups: dict[str, list[ScalingResult]] = defaultdict(list)
     for result in results:
-        groups[link_of(result.run)].append(result)
+        groups[link_label(result.run)].append(result)
     for name, entry in sorted(groups.items()):
         line(name, entry)
     inside = [result for result in results if result.run.machines == 1]
@@ -137,9 +137,9 @@ def main() -> int:
     parser.add_argument("--worst", type=int, default=0, help="list so many of the worst runs")
     arguments = parser.parse_args()
     runs = published_runs()[0] if arguments.data is None else read_rows(read_own_rows(arguments.data)[0])[0]
-    pairs = [pair for pair in scaling.pairs(runs, {}) if not pair.run.recalled]
+    pairs = [pair for pair in scaling.pair_runs(runs, {}) if not pair.run.recalled]
     errors = {
-        settings: [ScalingResult(pair, predict_s(pair, settings)) for pair in pairs] for settings in GRID
+        settings: [ScalingResult(pair, predict_pair_s(pair, settings)) for pair in pairs] for settings in GRID
     }
     everything = chosen(errors, lambda run: True)
     print(f"settings by all sources: {everything}\n")
@@ -151,7 +151,7 @@ def main() -> int:
     for worst in sorted(results, key=lambda result: -result.error)[: arguments.worst]:
         print(
             f"{worst.run.id} {worst.run.source} {worst.run.arch} {worst.pair.base.devices} -> "
-            f"{worst.run.devices}: {worst.predicted_s / worst.pair.run_s - 1:+.0%}, {link_of(worst.run)}"
+            f"{worst.run.devices}: {worst.predicted_s / worst.pair.run_s - 1:+.0%}, {link_label(worst.run)}"
         )
     return 0 if holds else 1
 

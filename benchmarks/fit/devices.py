@@ -27,7 +27,7 @@ from large_fit import large_fit_runs
 
 from planner.device.rates import constants, family_of
 from planner.validation.devices import framework_factor, published_rows
-from planner.validation.predict import kind_of
+from planner.validation.predict import network_kind
 
 LEFT_OUT = Path(__file__).parents[2] / "planner" / "validation" / "data" / "rates_left_out.csv"
 OLD = ("V100", "P100", "K80-1GPU", "M60-1GPU")
@@ -62,7 +62,7 @@ def read() -> list[Left]:
                 name: (float(row[name]), row[f"{name}_basis"]) if row[name] else None
                 for name in ("source", "device", "kind")
             }
-            network = LARGE if run.id in large else kind_of(run.model)
+            network = LARGE if run.id in large else network_kind(run.model)
             out.append(Left(run, network, family_of(run.device, constants()), float(row["seen"]), left))
     return out
 
@@ -103,7 +103,7 @@ def old_devices_off() -> np.ndarray[tuple[int], np.dtype[np.float64]]:
     """Errors of what plans of networks over images have in single precision on the four old devices: kernel
     rates of the hardware files, and one factor a release of a framework."""
     rows = [entry for entry in published_rows() if entry.role == "fit" and entry.format != "tf32"]
-    ratios = [row.predicted(framework_factor(row.framework)) / row.images_per_s for row in rows]
+    ratios = [row.predict(framework_factor(row.framework)) / row.images_per_s for row in rows]
     return np.abs(np.array(ratios) - 1)
 
 

@@ -18,9 +18,9 @@ from planner.device.activations import recomputed_layers
 from planner.device.rates import network_of
 from planner.device.rates.times import computation_s, framework_named
 from planner.parallel.data.joint import ACCESSES, MEMORY_SHARE, slowest_factor, usual_sigma
-from planner.validation.predict import obstacle
+from planner.validation.predict import exclusion_reason
 from planner.validation.reader import published_runs
-from planner.validation.suites import is_alone, is_excluded_from_fit
+from planner.validation.suites import is_excluded_from_fit, is_without_network
 from planner.validation.throughput import throughput_runs
 
 if TYPE_CHECKING:
@@ -73,7 +73,7 @@ class FitRun:
 @cache
 def alone() -> tuple[FitRun, ...]:
     runs = (*published_runs()[0], *throughput_runs())
-    return tuple(made for run in runs if is_alone(run) and (made := fit_run_of(run)) is not None)
+    return tuple(made for run in runs if is_without_network(run) and (made := fit_run_of(run)) is not None)
 
 
 def single_device_runs() -> tuple[FitRun, ...]:
@@ -90,7 +90,7 @@ def fit_run_of(run: Run) -> FitRun | None:
     """A run of one device, or sharded over those of a machine; None where the package cannot express it."""
     if run.model is None or run.device is None or run.precision is None or run.layout is None:
         return None
-    if run.batch is None or run.step_s is None or (not run.doubtful and obstacle(run)):
+    if run.batch is None or run.step_s is None or (not run.doubtful and exclusion_reason(run)):
         return None
     rate = FABRIC_GBYTE_PER_S.get(run.device_name.split("-")[0], 0) * 1e9
     if run.devices > 1 and not rate:

@@ -21,9 +21,9 @@ from planner.parallel.data.fsdp import Sharded
 from planner.parallel.mesh import data_parallel_group
 from planner.parallel.replica import OPTIMIZER, slowest_stage
 from planner.validation.layouts import LAYOUT_SOURCE, read_layouts
-from planner.validation.predict import RunStep, exchange_of, predicted, site_of
+from planner.validation.predict import RunStep, exchange_of, predict_step, site_of
 from planner.validation.reader import published_runs
-from planner.validation.row import packed_table
+from planner.validation.row import read_packed_table
 from planner.validation.run import LANGUAGE, Run
 
 SEVERAL_ONLY = ("mlperf",)  # frameworks without runs of one device
@@ -46,7 +46,7 @@ def data_parallel_runs() -> Iterator[FitRun]:
     of one machine whose software nobody publishes on one device; the others are predicted only."""
     for run in published_runs()[0]:
         plain = run.layout is not None and run.layout.kind == "plain" and run.arch not in LANGUAGE
-        step = predicted(run) if plain and run.devices > 1 else ""
+        step = predict_step(run) if plain and run.devices > 1 else ""
         if not isinstance(step, RunStep) or run.step_s is None:
             continue
         alone = fit_run_of(run.read_as(devices=1))
@@ -59,7 +59,7 @@ def data_parallel_runs() -> Iterator[FitRun]:
 
 def layout_fit_runs() -> Iterator[FitRun]:
     """One model sharded in every way on one machine; small models, which launches and sums take long for."""
-    for run in read_layouts(packed_table("layouts.csv.gz"), LAYOUT_SOURCE)[0]:
+    for run in read_layouts(read_packed_table("layouts.csv.gz"), LAYOUT_SOURCE)[0]:
         if (result := fit_run(run)) is not None:
             assert run.fit_id is not None
             yield replace(result, id=run.fit_id)
@@ -67,7 +67,7 @@ def layout_fit_runs() -> Iterator[FitRun]:
 
 def fit_run(run: Run) -> FitRun | None:
     """A run as one that computes a micro-batch on the layers of its slowest stage; None: not expressed."""
-    step = predicted(run)
+    step = predict_step(run)
     if not isinstance(step, RunStep) or run.model is None or run.layout is None or run.precision is None:
         return None
     assert run.batch is not None

@@ -36,7 +36,7 @@ from planner.calibrate.accelerator import to_toml
 from planner.device.rates import family_of, network_of
 from planner.device.recorded.rescale import is_comparable
 from planner.files.regular_file import write_file
-from planner.validation.predict import kind_of
+from planner.validation.predict import network_kind
 
 ROOT = Path(__file__).parents[2]
 PAIRS = ROOT / "planner" / "validation" / "data" / "moved.csv"
@@ -117,7 +117,7 @@ def rows_of(
                 "from_device": families[entry],
                 "to_device": families[other],
                 "vendors": len({a.device.vendor or "nvidia", b.device.vendor or "nvidia"}),
-                "kind_of": kind_of(b.model),
+                "kind_of": network_kind(b.model),
                 "doublings": round(math.log2(b.batch / a.batch), 3),
             }
             for left in LEFT_OUT if kind == "device" else ("source",):

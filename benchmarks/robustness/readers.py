@@ -196,12 +196,16 @@ def _runs(path: Path) -> Any:
     """Read a user's table of runs in every suite."""
     from planner.validation import memory, scaling
     from planner.validation.own import read_own_rows
-    from planner.validation.predict import obstacle
+    from planner.validation.predict import exclusion_reason
     from planner.validation.reader import read_rows
 
     rows, _ = read_own_rows(path)
     runs, _ = read_rows(rows)
-    return [obstacle(run) for run in runs], scaling.pairs(runs, {}), [memory.peak_gib(run) for run in runs]
+    return (
+        [exclusion_reason(run) for run in runs],
+        scaling.pair_runs(runs, {}),
+        [memory.peak_gib(run) for run in runs],
+    )
 
 
 def _layouts(path: Path) -> Any:

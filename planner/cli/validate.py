@@ -166,7 +166,7 @@ def _evidence_and_rows(asked: SuitesAsked) -> tuple[list[Evidence], list[Row]]:
     """Evidence of the requested suites, and the rows of those suites that are checked row by row."""
     from planner.servers import validation as of_servers
     from planner.validation import validate
-    from planner.validation.suites import SUITES, evidence
+    from planner.validation.suites import SUITES, suite_evidence
 
     chosen = asked.suites or SUITES
     evidences, rows = [], []
@@ -178,6 +178,6 @@ def _evidence_and_rows(asked: SuitesAsked) -> tuple[list[Evidence], list[Row]]:
                 evidences.append(of_servers.papers_evidence(mine))
             else:
                 rows += validate(["testbed"], jobs=asked.jobs) if name == "servers" else []
-                evidences.append(evidence(name))
+                evidences.append(suite_evidence(name))
             report(f"compared {name}", done, len(chosen))
     return evidences, rows

@@ -72,11 +72,14 @@ def suite_tables(one: Evidence) -> list[Table]:
 
 def by_source(one: Evidence) -> Table:
     """Table of a suite's errors by source."""
-    from planner.validation.evidence import figures_of
+    from planner.validation.evidence import error_statistics
 
     names = sorted({row.source for row in one.rows})
     return Table(
-        [_error_row(name, figures_of([row for row in one.rows if row.source == name])) for name in names],
+        [
+            _error_row(name, error_statistics([row for row in one.rows if row.source == name]))
+            for name in names
+        ],
         _error_columns("Source"),
         title="By source",
     )

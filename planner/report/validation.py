@@ -43,7 +43,8 @@ def validation_tables(rows: Sequence[Row], format: Format = Format.table) -> lis
         return [Table([row.record() for row in rows])]
     end = Table([], notes=[*_unexpected(rows), f"planner {planner.__version__}: {summary(rows)}"])
     checks = [
-        _check_table(str(check), list(found)) for check, found in groupby(rows, key=lambda row: row.name.of)
+        _check_table(str(check), list(found))
+        for check, found in groupby(rows, key=lambda row: row.name.check_name)
     ]
     return [*checks, end]
 
@@ -140,7 +141,7 @@ def document_differences(rows: Sequence[Row], text: str) -> list[str]:
         raise BadInput("the document holds no table of rows; write it with `planner validate --document`")
     parts = []
     for row in rows:
-        check = str(row.name.of)
+        check = str(row.name.check_name)
         cells = written.get((check, row.what))
         if cells is None:
             parts.append(f"{check}: the document lacks {row.what!r}")

@@ -33,7 +33,7 @@ SOURCES = (*OF_SERVERS, "devices", "large")
 
 @memoize
 def checks() -> dict[CheckName, Check]:
-    """All checks, in the order of the report."""
+    """All checks by name, in the order of the report."""
     by_name: dict[CheckName, Check] = {}
     for source in SOURCES:
         package = "planner.servers.validation" if source in OF_SERVERS else "planner.validation"
@@ -42,14 +42,14 @@ def checks() -> dict[CheckName, Check]:
     return by_name
 
 
-def names() -> list[str]:
-    """All names `validate` accepts: papers, checks, and `paper/check`."""
+def check_names() -> list[str]:
+    """Names that `planner validate` accepts: papers, checks, and `paper/check`."""
     return list(dict.fromkeys([*SOURCES, *(key.check for key in checks()), *map(str, checks())]))
 
 
 def select_checks(asked: Sequence[str]) -> list[CheckName]:
-    """Checks selected by names (a paper, a check, or `paper/check`); all without names."""
-    known = names()
+    """Checks that match any of these names (a paper, a check, or `paper/check`); all if none is given."""
+    known = check_names()
     for name in asked:
         if name not in known:
             raise unknown_name("validation", name, known, hint="one of " + ", ".join(known))
@@ -71,14 +71,14 @@ def validate(
             rows += entry
             progress(f"checked {key}", done, len(keys))
     known = known_rows()
-    stale = [str(name) for name in known.keys() - {row.name for row in rows} if name.of in keys]
+    stale = [str(name) for name in known.keys() - {row.name for row in rows} if name.check_name in keys]
     if stale:
         raise BadInput(
             f"planner/validation/data/known.toml lists rows that do not exist: {', '.join(sorted(stale))}"
         )
-    return [row.listed(known[row.name]) if row.name in known else row for row in rows]
+    return [row.mark_known(known[row.name]) if row.name in known else row for row in rows]
 
 
 def known_rows() -> dict[RowName, str]:
-    """Rows listed in `data/known.toml` as failing, each with its reason."""
+    """Reasons why rows fail, by row, for those that `data/known.toml` lists as failing."""
     return {RowName(*name.split("/")): reason for name, reason in figures("known").items()}

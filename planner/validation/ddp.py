@@ -40,7 +40,7 @@ SMALL_BYTES = 4096  # messages that are all latency
 
 @dataclass(frozen=True, slots=True)
 class RunConfig:
-    """One measured configuration."""
+    """Configuration of one measured run, read from its file."""
 
     name: str
     path: Path = field(compare=False)
@@ -54,7 +54,7 @@ class RunConfig:
 
     @property
     def trace(self) -> Path:
-        """Path of rank 0's profile from the one-rank run, else from the two-rank run."""
+        """Path of the one-rank run's profile, or rank 0's in the two-rank run."""
         kept = [self.path / f"trace_ws{ranks}_rank0.json.gz" for ranks in (1, 2)]
         return next((path for path in kept if path.exists()), kept[0])
 
@@ -68,7 +68,7 @@ class RunConfig:
 
     @property
     def group(self) -> str:
-        """Name of the feature that a configuration tests, such as `jitter`."""
+        """Feature that the configuration tests, such as `jitter`."""
         if self["mode"] != "ddp":
             return str(self["mode"])
         for key, name in (
@@ -87,7 +87,7 @@ class RunConfig:
 
 @dataclass(frozen=True, slots=True)
 class DdpPoint:
-    """One measured step time: of the undisturbed repeat, or else with disturbed steps excluded."""
+    """Measured step time of one configuration: of the undisturbed repeat, or without its disturbed steps."""
 
     config: str
     workers: int
@@ -95,8 +95,8 @@ class DdpPoint:
     flags: str
 
 
-def configs(data: Path) -> dict[str, RunConfig]:
-    """Reads all configurations in a folder, keyed by name."""
+def read_configs(data: Path) -> dict[str, RunConfig]:
+    """Configurations of all runs in a folder, by name."""
     by_name = {}
     for path in sorted(data.glob("*/config.json*")):
         content = json.loads(_read(path))
@@ -104,12 +104,12 @@ def configs(data: Path) -> dict[str, RunConfig]:
     return by_name
 
 
-def points(data: Path) -> list[DdpPoint]:
-    """Measured step time of each configuration and number of workers. Repeats with jitter are averaged, as
+def measured_points(data: Path) -> list[DdpPoint]:
+    """Measured step time of every configuration and number of workers. Repeats with jitter are averaged, as
     their draws differ; otherwise the second repeat is used, which ran alone."""
-    known = configs(data)
+    known = read_configs(data)
     runs: dict[tuple[str, int], list[dict[str, str]]] = defaultdict(list)
-    for line in _rows(data, "summary.csv") or _summarize_steps(known.values()):
+    for line in _read_csv(data, "summary.csv") or _summarize_steps(known.values()):
         if line["config"] in known:
             runs[line["config"], int(line["W"])].append(line)
     parts = []
@@ -127,10 +127,10 @@ def points(data: Path) -> list[DdpPoint]:
 
 @memoize
 def hop_latencies_s(data: Path) -> dict[bool, dict[int, float]]:
-    """Seconds per hop of a tiny all-reduce beyond the link delay, by whether links are delayed and by
-    number of ranks. Runs with nothing else on the machine are preferred."""
+    """Seconds per hop of a tiny all-reduce beyond the link delay, by [links are delayed][ranks]. Runs with
+    nothing else on the machine are preferred."""
     times: dict[tuple[bool, str, int], list[float]] = defaultdict(list)
-    for line in _rows(data, "collectives.csv"):
+    for line in _read_csv(data, "collectives.csv"):
         if line["op"] == "all_reduce" and int(line["bytes"]) <= SMALL_BYTES:
             ranks, delay_s = int(line["W"]), float(line["delay_us"]) * 1e-6
             hop_s = float(line["seconds"]) / (2 * (ranks - 1)) - 2 * delay_s
@@ -145,14 +145,14 @@ def hop_latencies_s(data: Path) -> dict[bool, dict[int, float]]:
 
 
 def round_trip_s(config: RunConfig, workers: int, data: Path) -> float:
-    """Seconds per message round trip: twice the link delay plus the measured overhead of hosts and relay."""
+    """Seconds per round trip: twice the link delay, plus the measured overhead of hosts and relay."""
     measured = hop_latencies_s(data)[config.delay_s > 0] or hop_latencies_s(DATA)[config.delay_s > 0]
     ranks = sorted(measured)
     extra = float(np.interp(workers, ranks, [measured[count] for count in ranks]))
     return 2 * config.delay_s + extra
 
 
-def _rows(data: Path, name: str) -> list[dict[str, str]]:
+def _read_csv(data: Path, name: str) -> list[dict[str, str]]:
     for path in (data / name, data / f"{name}.gz"):
         if path.exists():
             return list(csv.DictReader(_read(path).decode().splitlines()))
@@ -160,7 +160,7 @@ def _rows(data: Path, name: str) -> list[dict[str, str]]:
 
 
 def _summarize_steps(known: Iterable[RunConfig]) -> list[dict[str, str]]:
-    """Builds the rows of a missing summary.csv from the recorded steps of each run."""
+    """Summary rows computed from recorded steps, in place of a missing summary.csv."""
     parts = []
     for config in known:
         for path in sorted(config.path.glob("steps_w*.json.gz")):
@@ -207,13 +207,13 @@ class DdpResult:
 
 @memoize
 def computation_of(config: RunConfig, workers: int = 1) -> Computation:
-    """Computation of one step from a one-rank trace, with jitter as configured. Host work of FSDP2 grows
-    with the number of workers that share the cores."""
+    """Traced computation of one step, with jitter as configured. Host work of FSDP2 grows with the number of
+    workers that share the cores."""
     if config["mode"] == "fsdp":  # a loop without autograd: its trace has no layers
         return configured_computation(config)
     imported = import_computation([config.trace], batch=1, model=config["model"])
     if config["mode"] == "fsdp2":
-        return group_by_unit(median_steps(block_on_collectives(imported, config, workers)), config)
+        return regroup_by_fsdp_unit(median_steps(block_on_collectives(imported, config, workers)), config)
     traced = median_steps(imported)
     sigma = config.get("jitter_sigma", 0.0)
     if not sigma:
@@ -224,10 +224,10 @@ def computation_of(config: RunConfig, workers: int = 1) -> Computation:
 
 
 def configured_computation(config: RunConfig) -> Computation:
-    """Builds a chain of forward and backward passes from the layer times in the configuration."""
+    """Forward and backward passes as a chain of layers, timed as the configuration says."""
     layers = config["layers"]
     n = len(layers)
-    unit = _unit_indices(config)
+    unit = _fsdp_unit_by_layer(config)
     parameters = tuple(
         Parameter(tensor["name"], tensor["floats"], (at,), 2 * n - 1 - at, unit[layer["name"]])
         for at, layer in enumerate(layers)
@@ -252,8 +252,8 @@ def configured_computation(config: RunConfig) -> Computation:
 
 
 def block_on_collectives(computation: Computation, config: RunConfig, workers: int) -> Computation:
-    """Adjusts the traced computation for collectives that block the host. No kernel is launched ahead, so
-    each takes its configured time; host work slows down as ranks share the cores."""
+    """Retimes a traced computation for collectives that block the host. No kernel is launched ahead, so each
+    takes its configured time; host work slows down as ranks share the cores."""
     stated_s = {f"forward/{layer['name']}": layer["fwd_s"] for layer in config["layers"]}
     stated_s |= {f"backward/{layer['name']}Backward": layer["bwd_s"] for layer in config["layers"]}
     kernel_s = np.array([stated_s.get(name.rpartition("_")[0], np.nan) for name in computation.names])
@@ -261,9 +261,9 @@ def block_on_collectives(computation: Computation, config: RunConfig, workers: i
     return replace(computation, durations_s=np.where(np.isnan(kernel_s), host_s, kernel_s))
 
 
-def group_by_unit(computation: Computation, config: RunConfig) -> Computation:
-    """Assigns the traced parameters to the FSDP units of the configuration instead of to layers."""
-    unit = _unit_indices(config)
+def regroup_by_fsdp_unit(computation: Computation, config: RunConfig) -> Computation:
+    """Assigns the traced parameters to the configuration's FSDP units instead of to layers."""
+    unit = _fsdp_unit_by_layer(config)
     layer = [name.rpartition("_")[0] for name in computation.blocks]
     return replace(
         computation,
@@ -275,7 +275,7 @@ def group_by_unit(computation: Computation, config: RunConfig) -> Computation:
     )
 
 
-def _unit_indices(config: RunConfig) -> dict[str, int]:
+def _fsdp_unit_by_layer(config: RunConfig) -> dict[str, int]:
     return {name: at for at, unit in enumerate(config["ddp_buckets"]) for name in unit["tensors"]}
 
 
@@ -307,16 +307,16 @@ def site_of(config: RunConfig, workers: int, data: Path) -> Site:
     )
 
 
-def predict(config: RunConfig, workers: int, data: Path) -> float:
+def predict_step_s(config: RunConfig, workers: int, data: Path) -> float:
     """Predicted seconds per step."""
     case = exchange_of(config).lower(computation_of(config, workers), site_of(config, workers, data))
     result = simulate(case.profile, case.cluster, case.policy, precision=0.005)
     return workers * case.profile.batch / result.samples_per_s
 
 
-def compare(data: Path = DATA) -> list[DdpResult]:
-    known = configs(data)
+def compare_points(data: Path = DATA) -> list[DdpResult]:
+    known = read_configs(data)
     return [
-        DdpResult(known[point.config], point, predict(known[point.config], point.workers, data))
-        for point in points(data)
+        DdpResult(known[point.config], point, predict_step_s(known[point.config], point.workers, data))
+        for point in measured_points(data)
     ]

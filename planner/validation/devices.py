@@ -22,11 +22,11 @@ from planner.hardware.catalog import hardware_names, load_hardware
 from planner.memoize import memoize
 from planner.model.catalog import load_model, model_names
 from planner.validation import row
-from planner.validation.predict import RunStep, kind_of, predicted
+from planner.validation.predict import RunStep, network_kind, predict_step
 from planner.validation.reader import published_runs
-from planner.validation.row import DATA, Row, RowName, figures, table
+from planner.validation.row import DATA, Row, RowName, figures, read_data_table
 from planner.validation.run import Run
-from planner.validation.suites import is_alone, is_excluded_from_fit
+from planner.validation.suites import is_excluded_from_fit, is_without_network
 from planner.validation.throughput import throughput_runs
 
 FITTED, UNSEEN = 0.15, 0.25
@@ -35,7 +35,7 @@ LEAST_FORWARD = 16  # of a batch; below, the fixed cost of an op decides
 
 @dataclass(frozen=True)
 class Published:
-    """One published throughput of a catalog device, in images/s."""
+    """Published throughput of one network on one device."""
 
     model: str
     batch: int
@@ -46,8 +46,8 @@ class Published:
     source: str
     format: str
 
-    def predicted(self, factor: float = 1.0) -> float:
-        rates = kernel_rates(machine(self.device))
+    def predict(self, factor: float = 1.0) -> float:
+        rates = kernel_rates(load_machine(self.device))
         step = step_times(network(self.model), self.batch, rates, training=self.role != "forward").step_s
         return self.batch / (step * factor)
 
@@ -56,7 +56,7 @@ network = memoize(load_model)  # rows by the hundred run tens of networks
 
 
 @memoize
-def machine(device: str) -> Hardware:
+def load_machine(device: str) -> Hardware:
     name = figures("devices")["machines"].get(device, device)
     if not name.endswith(".toml"):
         return load_hardware(name)
@@ -66,9 +66,9 @@ def machine(device: str) -> Hardware:
 
 @memoize
 def published_rows() -> tuple[Published, ...]:
-    """Published rows that predictions can be compared with: known device and network, stated batch, and
-    the number format of the device's rates (fp32, or the framework's default on A100). Other image
-    sizes are excluded."""
+    """Published throughputs that predictions can be compared with. They state a known device, network and
+    batch, and the number format of the device's rates (fp32, or the framework's default on A100); other image
+    sizes are left out."""
     known, networks, formats = figures("devices")["machines"], model_names(), figures("devices")["formats"]
     return tuple(
         Published(
@@ -82,7 +82,7 @@ def published_rows() -> tuple[Published, ...]:
             line["precision"],
         )
         for file in ("throughput.csv", "throughput_forward.csv")
-        for line in table(file)
+        for line in read_data_table(file)
         if line["device"] in known
         and line["model"] in networks
         and line["batch"]
@@ -93,7 +93,7 @@ def published_rows() -> tuple[Published, ...]:
 
 @memoize
 def framework_factor(framework: str) -> float:
-    """Step time of a framework relative to the reference framework: median over its fitted rows."""
+    """Step time of a framework relative to the reference framework: the median over its fitted rows."""
     if framework == figures("devices")["reference"]["framework"]:
         return 1.0
     mine = [entry for entry in published_rows() if entry.framework == framework and entry.role == "fit"]
@@ -101,11 +101,13 @@ def framework_factor(framework: str) -> float:
 
 
 def _median_factor(mine: Sequence[Published]) -> float:
-    return float(np.exp(np.median([math.log(entry.predicted() / entry.images_per_s) for entry in mine])))
+    return float(np.exp(np.median([math.log(entry.predict() / entry.images_per_s) for entry in mine])))
 
 
-def _rows(check: str, wanted: Callable[[Published], bool], tolerance: float, how: str) -> list[Row]:
-    """One row per device, framework and network, for the batch with the largest error."""
+def _comparison_rows(
+    check: str, wanted: Callable[[Published], bool], tolerance: float, how: str
+) -> list[Row]:
+    """One row per device, framework and network, at the batch size with the largest error."""
     groups: dict[tuple[str, str, str], list[Published]] = defaultdict(list)
     for entry in published_rows():
         if wanted(entry):
@@ -118,7 +120,7 @@ def _worst_row(
 ) -> Row:
     device, framework, model = key
     factor = framework_factor(framework)
-    pairs = [(entry, entry.predicted(factor)) for entry in mine]
+    pairs = [(entry, entry.predict(factor)) for entry in mine]
     worst, ours = max(pairs, key=lambda pair: abs(math.log(pair[1] / pair[0].images_per_s)))
     batches = sorted({one.batch for one, _ in pairs})
     several = f"batch {worst.batch}, the worst of {batches[0]} to {batches[-1]}"
@@ -135,36 +137,40 @@ def _worst_row(
 
 
 def fitted_rows() -> list[Row]:
-    """Errors on the throughputs that kernel rates were fitted to."""
+    """Compares throughputs that kernel rates were fitted to."""
     how = "step time of the catalog's kernel rates, fitted to these rows, times one factor a framework"
-    return _rows("fitted", lambda item: item.role == "fit", FITTED, how)
+    return _comparison_rows("fitted", lambda item: item.role == "fit", FITTED, how)
 
 
 def unseen_rows() -> list[Row]:
-    """Errors on training throughputs that were not fitted to."""
+    """Compares training throughputs that kernel rates were not fitted to."""
     how = "step time of the catalog's kernel rates; a factor only for frameworks of the fit"
-    return _rows("unseen", lambda item: item.role == "check" and item.format != "tf32", UNSEEN, how)
+    return _comparison_rows(
+        "unseen", lambda item: item.role == "check" and item.format != "tf32", UNSEEN, how
+    )
 
 
 def tf32_rows() -> list[Row]:
-    """Errors on the A100 in TF32, whose matrix kernels share one fitted factor."""
+    """Compares throughputs of the A100 in TF32, whose matrix kernels share one fitted factor."""
     how = "the V100's share of the A100's peaks, one factor for TF32 fitted to these rows"
-    return _rows("tf32", lambda item: item.format == "tf32", UNSEEN, how)
+    return _comparison_rows("tf32", lambda item: item.format == "tf32", UNSEEN, how)
 
 
 def forward_rows() -> list[Row]:
-    """Errors on forward-pass throughputs, which were not fitted to."""
+    """Compares throughputs of forward passes, which kernel rates were not fitted to."""
     how = f"forward pass by the catalog's kernel rates, batches from {LEAST_FORWARD} on"
-    return _rows("forward", lambda item: item.role == "forward" and item.batch >= LEAST_FORWARD, UNSEEN, how)
+    return _comparison_rows(
+        "forward", lambda item: item.role == "forward" and item.batch >= LEAST_FORWARD, UNSEEN, how
+    )
 
 
 def cpu_rows() -> list[Row]:
-    """Errors on catalog CPUs, whose kernel rates are estimates: the worst network per machine and
-    framework. Each framework has one factor, the median over its rows: MXNet's forward passes with MKL
-    are faster than the TensorFlow training that the rates describe."""
+    """Compares catalog CPUs, whose kernel rates are estimates: the worst network per machine and framework.
+    Each framework has one factor, the median over its rows: MXNet's forward passes with MKL are faster than
+    the TensorFlow training that the rates describe."""
     groups: dict[str, list[Published]] = defaultdict(list)
     machines, networks = hardware_names(), model_names()
-    for line in table("throughput_cpu.csv"):
+    for line in read_data_table("throughput_cpu.csv"):
         if line["machine"] in machines and line["model"] in networks:
             groups[line["framework"]].append(
                 Published(
@@ -183,7 +189,7 @@ def cpu_rows() -> list[Row]:
         mine = [entry for entry in all_rows if entry.batch >= LEAST_FORWARD]
         factor = _median_factor(mine)
         for name in sorted({entry.device for entry in mine}):
-            pairs = [(entry, entry.predicted(factor)) for entry in mine if entry.device == name]
+            pairs = [(entry, entry.predict(factor)) for entry in mine if entry.device == name]
             worst, ours = max(pairs, key=lambda pair: abs(math.log(pair[1] / pair[0].images_per_s)))
             rows.append(
                 row.near(
@@ -202,15 +208,15 @@ def cpu_rows() -> list[Row]:
 
 
 def median_runs() -> list[Row]:
-    """The run with the median error per device family, kind of network and precision.
+    """Compares the run with the median error of each device family, kind of network and precision.
     `benchmarks/fit/devices.py` prints these errors with a source or a device left out."""
     groups: dict[tuple[str, str, str], list[tuple[float, Run, RunStep]]] = defaultdict(list)
     for run in (*published_runs()[0], *throughput_runs()):
-        step = predicted(run) if is_alone(run) else ""
+        step = predict_step(run) if is_without_network(run) else ""
         if isinstance(step, RunStep) and run.model and run.device and run.precision and run.step_s:
             if is_excluded_from_fit(run) or network_of(run.model) == "other":
                 continue
-            key = (family_of(run.device, constants()), kind_of(run.model), run.precision.name)
+            key = (family_of(run.device, constants()), network_kind(run.model), run.precision.name)
             groups[key].append((abs(math.log(step.seconds / run.step_s)), run, step))
     rows = []
     for (family, kind, precision), entry in sorted(groups.items()):

@@ -20,7 +20,7 @@ Target = tuple[float, float]  # median and nine in ten of the error
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Compared:
-    """One measured run with its prediction; `part` is the table line of the suite that counts it."""
+    """A measured run and its prediction; `part` names the line of the suite's table that counts it."""
 
     id: str
     source: str
@@ -41,7 +41,7 @@ class Compared:
 
     @property
     def inside(self) -> bool | None:
-        """Whether the measurement is in the stated range; without a range, whether the claim holds."""
+        """Whether the measurement lies in the predicted range; without a range, whether the claim holds."""
         if self.low is None or self.high is None:
             return self.claimed
         return self.low <= self.measured <= self.high
@@ -130,19 +130,19 @@ class Evidence:
 
     @property
     def parts(self) -> list[Part]:
-        """Table lines: all runs together, then each part in the order of its first run."""
+        """Lines of the suite's table: all runs together, then each part in the order of its first run."""
         names = list(dict.fromkeys(row.part for row in self.rows))
         lines = [("all", list(self.rows))] if len(names) > 1 else []
         lines += [(name, [row for row in self.rows if row.part == name]) for name in names]
-        return [Part(name, figures_of(rows), self.targets.get(name)) for name, rows in lines]
+        return [Part(name, error_statistics(rows), self.targets.get(name)) for name, rows in lines]
 
     @property
     def whole(self) -> Figures:
-        return figures_of(self.rows)
+        return error_statistics(self.rows)
 
 
-def figures_of(rows: Sequence[Compared]) -> Figures:
-    """Error statistics of the given runs; there must be at least one."""
+def error_statistics(rows: Sequence[Compared]) -> Figures:
+    """Error statistics of one or more compared runs."""
     errors = np.array([row.error for row in rows])
     sizes = abs(errors)
     left_out = _absolute_errors(rows, lambda row: row.left_out)
@@ -152,19 +152,19 @@ def figures_of(rows: Sequence[Compared]) -> Figures:
         runs=len(rows),
         sources=len({row.source for row in rows}),
         median=float(np.median(sizes)),
-        ninth=ninth(sizes),
+        ninth=percentile_90(sizes),
         worst=float(errors[int(np.argmax(sizes))]),
         bias=float(np.median(errors)),
         inside=float(np.mean(inside)) if inside else None,
         left_median=float(np.median(left_out)) if left_out else None,
-        left_ninth=ninth(left_out) if left_out else None,
+        left_ninth=percentile_90(left_out) if left_out else None,
         rule_median=float(np.median(rule)) if rule else None,
-        rule_ninth=ninth(rule) if rule else None,
+        rule_ninth=percentile_90(rule) if rule else None,
     )
 
 
-def ninth(sizes: Iterable[float]) -> float:
-    """The 90th percentile of the values."""
+def percentile_90(sizes: Iterable[float]) -> float:
+    """90th percentile of the values."""
     return float(np.quantile(np.fromiter(sizes, np.float64), 0.9))
 
 
@@ -174,8 +174,7 @@ def _absolute_errors(rows: Sequence[Compared], of: Callable[[Compared], float | 
 
 
 def add_ranges(rows: Sequence[Compared]) -> list[Compared]:
-    """Adds to each row a 90% range computed from the errors of all other sources. A row's own source never
-    contributes; with one source there is no range."""
+    """Adds a 90% range to each row from the errors of other sources; none if there is one source."""
     result = []
     for row in rows:
         others = [
@@ -184,7 +183,7 @@ def add_ranges(rows: Sequence[Compared]) -> list[Compared]:
             if entry.part == row.part and entry.source != row.source
         ]
         if others:
-            reach = math.exp(ninth(others))
+            reach = math.exp(percentile_90(others))
             centre = row.left_out or row.predicted
             row = replace(row, low=centre / reach, high=centre * reach)
         result.append(row)

@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Any
 
 from planner.errors import PlannerError
 from planner.validation.evidence import Compared, Evidence, Statement, add_ranges
-from planner.validation.row import DATA, figures, table
+from planner.validation.row import DATA, figures, read_data_table
 
 if TYPE_CHECKING:
     from planner.answers.questions import Simulation
@@ -32,7 +32,7 @@ RATIO_TARGET = 0.20  # of the error of QLoRA's time over LoRA's, by sequence len
 
 @dataclass(frozen=True, slots=True)
 class Predicted:
-    """Predicted seconds per step or micro-batch with their range, and peak memory bytes per device."""
+    """Predicted seconds per step or micro-batch with their range, and peak memory per device in bytes."""
 
     seconds: float
     low_s: float
@@ -41,42 +41,42 @@ class Predicted:
 
 
 def evidence() -> Evidence:
-    """Result of the fine-tuning suite: every row is compared, or skipped with a reason."""
-    from planner.validation.suites import evidence_from
+    """Compares every published fine-tuning run, or says why it is skipped."""
+    from planner.validation.suites import build_evidence
 
     rows, skipped = compared_rows()
-    shifts = {row["id"]: float(row["shift"]) for row in table("finetune_left_out.csv")}
+    shifts = {row["id"]: float(row["shift"]) for row in read_data_table("finetune_left_out.csv")}
     rows = [
         replace(row, left_out=row.predicted * math.exp(shifts[row.id])) if row.id in shifts else row
         for row in rows
     ]
     memory = {row.id: row for row in add_ranges([row for row in rows if row.part == MEMORY])}
     rows = [memory.get(row.id, row) for row in rows]
-    return evidence_from("fine-tuning", rows, skipped, ratio_statements(rows))
+    return build_evidence("fine-tuning", rows, skipped, ratio_statements(rows))
 
 
 def compared_rows() -> tuple[list[Compared], dict[str, str]]:
-    """Rows that could be predicted, and the reason for each skipped row by id."""
+    """Compared figures of all published runs that can be predicted, and the others' reasons by id."""
     rows: list[Compared] = []
     skipped: dict[str, str] = {}
-    for row in table("finetune.csv"):
-        result = predicted(row)
+    for row in read_data_table("finetune.csv"):
+        result = predict_row(row)
         if isinstance(result, str):
             skipped[row["id"]] = result
         else:
-            rows += _compared(row, result)
+            rows += _compare_row(row, result)
     return rows, skipped
 
 
-def _compared(row: Row, result: Predicted) -> list[Compared]:
-    """Compared step time and compared memory of a row, where it states them."""
+def _compare_row(row: Row, result: Predicted) -> list[Compared]:
+    """Compares the step time and the peak memory of a published run, as far as it states them."""
     source = figures("finetune")["sources"][row["source"]]
     method = " ".join(filter(None, (METHODS[row["method"]], row["base"])))
     tokens = f"{row['tokens']} tokens x {row['batch']}" if row["tokens"] else f"batch {row['batch']}"
     words = f"{row['network']}, {method}, {tokens}, {row['devices']} x {row['device']}"
     make = partial(Compared, source=row["source"], what=words)
     rows = []
-    if (seconds := time_of(row)) is not None:
+    if (seconds := measured_seconds(row)) is not None:
         part, ours = f"{METHODS[row['method']]}, time", result.seconds
         compared = make(id=f"{row['id']}-time", part=part, unit="s", measured=seconds, predicted=ours)
         rows.append(replace(compared, low=result.low_s, high=result.high_s))
@@ -87,16 +87,16 @@ def _compared(row: Row, result: Predicted) -> list[Compared]:
     return rows
 
 
-def time_of(row: Row) -> float | None:
+def measured_seconds(row: Row) -> float | None:
     """Measured seconds per step or micro-batch; None for whole training runs, whose tokens are not stated."""
     if row["unit"] == "tokens/s":
         return int(row["tokens"]) * int(row["batch"]) * int(row["accumulate"]) / float(row["time"])
     return float(row["time"]) if row["unit"] in ("s per step", "s per micro-batch") else None
 
 
-def predicted(row: Row) -> Predicted | str:
-    """Prediction of `planner.simulate` for a row, or the reason why there is none."""
-    if reason := obstacle(row):
+def predict_row(row: Row) -> Predicted | str:
+    """Prediction of `planner.simulate` for a published run, or the reason why there is none."""
+    if reason := exclusion_reason(row):
         return reason
     source = figures("finetune")["sources"][row["source"]]
     try:
@@ -119,8 +119,8 @@ def predicted(row: Row) -> Predicted | str:
     return Predicted(seconds, seconds * faster, seconds * slower, peak)
 
 
-def obstacle(row: Row) -> str:
-    """Explains why a row cannot be predicted; empty string if it can."""
+def exclusion_reason(row: Row) -> str:
+    """Explains why a published run cannot be predicted; empty string if it can."""
     known = figures("finetune")
     for column, reasons in known["unmodelled"].items():
         if reason := reasons.get(row[column]):
@@ -131,7 +131,7 @@ def obstacle(row: Row) -> str:
 
 
 def simulate_row(row: Row, source: Mapping[str, Any], tokens: int) -> Simulation:
-    """Runs `planner.simulate` with the options that a row describes."""
+    """Calls `planner.simulate` with the settings of a published run."""
     from planner.answers.questions import simulate
 
     batch, steps = int(row["batch"]), row["accumulate"]
@@ -163,10 +163,10 @@ def simulate_row(row: Row, source: Mapping[str, Any], tokens: int) -> Simulation
 
 
 def ratio_statements(rows: Sequence[Compared]) -> list[Statement]:
-    """Errors of the predicted QLoRA-to-LoRA time ratio: per sequence length the median over networks."""
+    """Errors of QLoRA's predicted time relative to LoRA's: by sequence length, the median over networks."""
     seconds = {row.id: row for row in rows if row.unit == "s"}
     pairs: dict[tuple[str, str], dict[str, Compared]] = defaultdict(dict)
-    for row in table("finetune.csv"):
+    for row in read_data_table("finetune.csv"):
         if f"{row['id']}-time" in seconds and row["source"] == "qwen" and row["devices"] == "1":
             pairs[row["network"], row["tokens"]][row["method"]] = seconds[f"{row['id']}-time"]
     errors: dict[str, list[float]] = defaultdict(list)

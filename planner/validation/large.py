@@ -27,12 +27,12 @@ from planner.parallel.data import Job, Site
 from planner.parallel.data.fsdp import Sharded
 from planner.parallel.replica import replica_computation
 from planner.validation import row
-from planner.validation.networks import Dimensions, transformer
-from planner.validation.predict import RunStep, machine, predicted
+from planner.validation.networks import Dimensions, build_transformer
+from planner.validation.predict import RunStep, build_machine, predict_step
 from planner.validation.reader import published_runs
 from planner.validation.row import About, Check, Row, RowName
 from planner.validation.run import Run
-from planner.validation.suites import evidence
+from planner.validation.suites import suite_evidence
 
 HOW = "closed form of the exchange that plans are bounded by"
 ZERO = "ZeRO++ (DeepSpeed, 2023), read off its figures"
@@ -54,7 +54,7 @@ def bound_per_device(
     *,
     precision: Precision = BF16,
 ) -> float:
-    """Upper bound on samples per second per device, with full recomputation."""
+    """Upper bound on samples per second per device, with every layer recomputed."""
     site = Site(hardware, devices)
     once = replica_computation(model, batch, site, precision, recompute="full")
     (rate,) = Sharded.bounds([Job(exchange, once, site)])
@@ -62,28 +62,28 @@ def bound_per_device(
 
 
 def network_rates(gbit_per_s: Sequence[float] = NETWORKS_GBIT) -> dict[float, float]:
-    """Upper bound on samples per second per device of ZeRO-3 on 384 V100, by Gbit/s per machine."""
-    model = transformer(Dimensions("gpt", 12288, 76, 96, 51200), 2048, "gpt-138b")
+    """Upper bounds on samples per second per V100 with ZeRO-3 on 384 devices, by Gbit/s per machine."""
+    model = build_transformer(Dimensions("gpt", 12288, 76, 96, 51200), 2048, "gpt-138b")
     return {
         gbit: bound_per_device(
-            model, machine("V100-SXM2-32GB", 16, gbit / 8 * 1e9), 384, 1, Sharded(), precision=FP16
+            model, build_machine("V100-SXM2-32GB", 16, gbit / 8 * 1e9), 384, 1, Sharded(), precision=FP16
         )
         for gbit in gbit_per_s
     }
 
 
 def micro_batch_rates(batches: Sequence[int] = (1, 16)) -> dict[int, list[float]]:
-    """Upper bounds on samples per second per A100 with FSDP: by micro-batch, one per entry of `DEVICES`."""
-    model, hardware = _seven_billion()
+    """Upper bounds on samples per second per A100 with FSDP, by micro-batch and count in `DEVICES`."""
+    model, hardware = _llama_7b_and_machine()
     return {
         batch: [bound_per_device(model, hardware, devices, batch, Sharded()) for devices in DEVICES]
         for batch in batches
     }
 
 
-def rates_over_all_and_inside(batch: int = 1, devices: int = 1024) -> tuple[float, float]:
-    """Upper bounds on samples per second per A100: sharded over all devices, and inside machines."""
-    model, hardware = _seven_billion()
+def global_and_local_sharding_rates(batch: int = 1, devices: int = 1024) -> tuple[float, float]:
+    """Upper bounds on samples per second per A100, sharded over all devices and inside each machine."""
+    model, hardware = _llama_7b_and_machine()
     over_all = Sharded()
     inside = replace(over_all, within="machine")
     return (
@@ -92,12 +92,12 @@ def rates_over_all_and_inside(batch: int = 1, devices: int = 1024) -> tuple[floa
     )
 
 
-def _seven_billion() -> tuple[Model, Hardware]:
+def _llama_7b_and_machine() -> tuple[Model, Hardware]:
     return load_model("llama2-7b").with_sequence_length(2048), load_hardware("p4d.24xlarge")
 
 
-def owner_pairs() -> dict[int, tuple[Run, Run]]:
-    """Pairs of published runs by number of devices: tensors sharded over all ranks, and inside machines."""
+def whole_tensor_run_pairs() -> dict[int, tuple[Run, Run]]:
+    """Two published runs by number of devices: tensors sharded over all ranks, and inside each machine."""
     alike: dict[tuple[int, int | None], dict[bool, Run]] = {}
     for run in published_runs()[0]:
         layout = run.layout
@@ -113,7 +113,7 @@ def owner_pairs() -> dict[int, tuple[Run, Run]]:
 
 
 def network_rows() -> list[Row]:
-    """ZeRO-3 rate at each network bandwidth, relative to the rate at the highest."""
+    """Compares ZeRO-3's throughput at each network bandwidth, relative to the highest."""
     rates = network_rates()
     widest = NETWORKS_GBIT[-1]
     rows = []
@@ -131,7 +131,7 @@ def network_rows() -> list[Row]:
 
 
 def micro_batch_rows() -> list[Row]:
-    """Rate per device among 1,024 devices relative to 8, by micro-batch."""
+    """Compares throughput per device on 1,024 devices, relative to 8, by micro-batch."""
     rows = []
     result = micro_batch_rates()
     for batch, rates in result.items():
@@ -149,8 +149,8 @@ def micro_batch_rows() -> list[Row]:
 
 
 def sharding_rows() -> list[Row]:
-    """Rate with sharding inside machines relative to sharding over all ranks."""
-    over_all, inside = rates_over_all_and_inside()
+    """Compares throughput sharded inside machines with that sharded over all ranks."""
+    over_all, inside = global_and_local_sharding_rates()
     about: About = {
         "name": RowName("large", "within", "1024"),
         "what": "FSDP of a 7B on 1,024 A100, micro-batch 1: shards inside machines against over all ranks",
@@ -161,11 +161,11 @@ def sharding_rows() -> list[Row]:
     return [row.stated("faster", f"{times:.2f} times", times > FASTER, f"above {FASTER:g} times", **about)]
 
 
-def owner_rows() -> list[Row]:
-    """ZeRO-1 with whole tensors: step time when sharded over all ranks relative to inside machines."""
+def whole_tensor_rows() -> list[Row]:
+    """Compares step times of ZeRO-1 with whole tensors, sharded over all ranks and inside machines."""
     rows = []
-    for devices, (over_all, inside) in owner_pairs().items():
-        ours = [step.seconds for run in (over_all, inside) if isinstance(step := predicted(run), RunStep)]
+    for devices, (over_all, inside) in whole_tensor_run_pairs().items():
+        ours = [step.seconds for run in (over_all, inside) if isinstance(step := predict_step(run), RunStep)]
         assert over_all.step_s is not None
         assert inside.step_s is not None
         about: About = {
@@ -181,9 +181,9 @@ def owner_rows() -> list[Row]:
 
 
 def rules_rows() -> list[Row]:
-    """Median error relative to that of each rule of thumb, where communication matters."""
+    """Compares our median error with that of each rule of thumb, where communication matters."""
     rows = []
-    for statement in evidence("sharded").statements:
+    for statement in suite_evidence("sharded").statements:
         assert statement.target is not None
         rule = statement.name.rsplit(" relative to a ", 1)[-1]
         about: About = {
@@ -200,6 +200,6 @@ CHECKS: dict[str, Check] = {
     "network": network_rows,
     "micro_batch": micro_batch_rows,
     "within": sharding_rows,
-    "owners": owner_rows,
+    "owners": whole_tensor_rows,
     "rules": rules_rows,
 }

@@ -17,11 +17,11 @@ from planner.device.precision import precision_named
 from planner.errors import BadInput
 from planner.hardware.catalog import catalog_device_name
 from planner.validation.evidence import Compared, Evidence, Statement
-from planner.validation.networks import Dimensions, device_named, transformer
+from planner.validation.networks import Dimensions, build_transformer, find_published_device
 from planner.validation.reader import WHOLE_POSITIONS, Refused
-from planner.validation.row import MOST_WHOLE, NUMBERS, TEXTS, WHOLE, packed_table
+from planner.validation.row import MOST_WHOLE, NUMBERS, TEXTS, WHOLE, read_packed_table
 from planner.validation.run import Layout, Row, Run, software_of
-from planner.validation.suites import compare_runs, evidence_from
+from planner.validation.suites import build_evidence, compare_runs
 
 MEAN_REGRET, WORST_REGRET = 0.04, 0.25
 # vTrain's layouts: VIA-Research/vTrain data/ground_truth_single.csv @f8dda847 (MIT), GPT models with
@@ -37,8 +37,9 @@ LAYOUT_COUNTS = (
 
 
 def read_layouts(rows: Iterable[Row], source: str) -> tuple[list[Run], list[Refused]]:
-    """Reads a table of layouts into runs and refused rows. Layouts of the same model, devices and batch
-    share a `group`. A user's table may give `device`, `precision`, `recompute` and `framework` per row."""
+    """Reads a table of parallel layouts into runs, and the rows that cannot be read. Layouts of the same
+    model, devices and batch share a `group`. A user's table may give `device`, `precision`, `recompute` and
+    `framework` per row."""
     runs: list[Run] = []
     refused: list[Refused] = []
     for line, row in enumerate(rows, 2):
@@ -51,6 +52,7 @@ def read_layouts(rows: Iterable[Row], source: str) -> tuple[list[Run], list[Refu
 
 
 def _layout_run(row: Row, id: str, source: str) -> Run | str:
+    """Run that a row of layouts describes, or the reason why it cannot be read."""
     for key in (*LAYOUT_COUNTS, "iteration_ms"):
         if not row.get(key, "").strip():
             return f"no {key} is given"
@@ -82,8 +84,8 @@ def _layout_run(row: Row, id: str, source: str) -> Run | str:
     device_name = catalog_device_name(given["device"])
     words = {"framework": text, "source_id": source, "arch": "llm", "device": device_name}
     row = dict.fromkeys((*TEXTS, *WHOLE, *NUMBERS), "") | words | {"precision_norm": given["precision"]}
-    model = transformer(dimensions, of["seq_length"], f"GPT {size}")
-    device = device_named(device_name)
+    model = build_transformer(dimensions, of["seq_length"], f"GPT {size}")
+    device = find_published_device(device_name)
     return Run(
         id=id,
         fit_id=f"layouts {id}" if source == LAYOUT_SOURCE else None,
@@ -116,7 +118,7 @@ def _layout_run(row: Row, id: str, source: str) -> Run | str:
 
 @dataclass(frozen=True, slots=True)
 class LayoutChoice:
-    """The layout choice in one group: its regret, and the rank correlation (None below three layouts)."""
+    """Regret of choosing by predicted time in one group, and the rank correlation (None below three)."""
 
     group: str
     layouts: int
@@ -125,28 +127,28 @@ class LayoutChoice:
 
 
 def shipped_evidence() -> Evidence:
-    """Result of the layouts suite on the table shipped with the package."""
-    runs, refused = read_layouts(packed_table("layouts.csv.gz"), LAYOUT_SOURCE)
+    """Result of the layouts suite on the shipped table."""
+    runs, refused = read_layouts(read_packed_table("layouts.csv.gz"), LAYOUT_SOURCE)
     return layouts_evidence(runs, {entry.id: entry.reason for entry in refused})
 
 
 def layouts_evidence(runs: Sequence[Run], skipped: dict[str, str]) -> Evidence:
-    """Result of the layouts suite: errors of step times, and the regret of choosing by predicted ones."""
+    """Result of the layouts suite: errors of step times, and regret of choosing layouts by prediction."""
     rows = compare_runs(runs, skipped, lambda run: True, lambda run: f"{run.devices} GPUs")
     rows = [replace(row, rule=None) for row in rows]
     groups = {run.id: run.group for run in runs}
-    made = choices(rows, groups)
-    apart = choices([replace(row, predicted=row.left_out or row.predicted) for row in rows], groups)
+    made = layout_choices(rows, groups)
+    apart = layout_choices([replace(row, predicted=row.left_out or row.predicted) for row in rows], groups)
     known = any(row.left_out is not None for row in rows)
     statements = [*regret_statements(made), *(regret_statements(apart, "left out: ") if known else [])]
-    evidence = evidence_from("layouts", rows, skipped, statements)
+    evidence = build_evidence("layouts", rows, skipped, statements)
     return replace(
         evidence, notes=[f"{len(made)} choices between layouts of the same model, GPUs and batch."]
     )
 
 
-def choices(rows: Sequence[Compared], groups: Mapping[str, str]) -> list[LayoutChoice]:
-    """Regret of our choice in each group of at least two layouts; `groups` maps row ids to groups."""
+def layout_choices(rows: Sequence[Compared], groups: Mapping[str, str]) -> list[LayoutChoice]:
+    """Choice by predicted time in each group of two or more layouts; `groups` maps row ids to groups."""
     members: dict[str, list[Compared]] = defaultdict(list)
     for row in rows:
         members[groups[row.id]].append(row)
@@ -156,12 +158,12 @@ def choices(rows: Sequence[Compared], groups: Mapping[str, str]) -> list[LayoutC
             continue
         chosen = min(mine, key=lambda row: row.predicted)
         best = min(row.measured for row in mine)
-        ranked = _correlation(mine) if len(mine) > 2 else None
+        ranked = _rank_correlation(mine) if len(mine) > 2 else None
         parts.append(LayoutChoice(name, len(mine), chosen.measured / best - 1, ranked))
     return parts
 
 
-def _correlation(rows: Sequence[Compared]) -> float:
+def _rank_correlation(rows: Sequence[Compared]) -> float:
     """Spearman rank correlation of predicted and measured times."""
     columns = [row.predicted for row in rows], [row.measured for row in rows]
     ranks = [np.argsort(np.argsort(values)) for values in columns]
@@ -169,6 +171,7 @@ def _correlation(rows: Sequence[Compared]) -> float:
 
 
 def regret_statements(made: Sequence[LayoutChoice], prefix: str = "") -> list[Statement]:
+    """Mean and worst regret, the share of best choices, and the mean rank correlation."""
     regrets = [entry.regret for entry in made]
     ranked = [entry.correlation for entry in made if entry.correlation is not None]
     parts = []

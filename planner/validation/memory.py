@@ -37,7 +37,7 @@ CAPPED = 0.5
 NOT_STATED = "no memory is stated"
 
 
-def obstacle(run: Run) -> str:
+def exclusion_reason(run: Run) -> str:
     """Explains why the memory of a run cannot be predicted; empty string if it can."""
     known = figures("reading")
     if reason := known["doubtful_memory"].get(run.id):
@@ -57,10 +57,10 @@ def obstacle(run: Run) -> str:
 
 @memoize
 def peak_gib(run: Run) -> float | str:
-    """Predicted peak memory in GiB of the fullest device, or the reason why there is none."""
+    """Predicted peak memory of the fullest device in GiB, or the reason why there is none."""
     if run.memory_gib is None:
         return NOT_STATED
-    if reason := obstacle(run):
+    if reason := exclusion_reason(run):
         return reason
     try:
         return peak_memory(run).total_bytes / GIB
@@ -69,8 +69,8 @@ def peak_gib(run: Run) -> float | str:
 
 
 def is_refused(run: Run) -> bool | None:
-    """Whether we reject a published run for lack of memory under every reading of it; None if undecidable."""
-    if run.device_gib is None or obstacle(run):
+    """Whether we predict out of memory for a published run under every reading; None if unknown."""
+    if run.device_gib is None or exclusion_reason(run):
         return None
     try:
         required = [peak_memory(reading).required_bytes for reading in (run, *run.readings)]
@@ -80,7 +80,7 @@ def is_refused(run: Run) -> bool | None:
 
 
 def left_out_peaks_gib(runs: Sequence[Run]) -> list[float]:
-    """Predicted peaks in GiB with constants chosen without each run's own source. The constants are
+    """Predicted peaks in GiB, each with constants chosen without its run's source. The constants are
     fragmentation and buffer bytes per process group; all other sources weigh the same."""
     peaks = [peak_memory(run) for run in runs]
     allocated = np.array([peak.allocated_bytes for peak in peaks]) / GIB
@@ -109,7 +109,7 @@ def peak_memory(run: Run) -> PeakMemory:
         return _peak_of_shards(run, run.model, run.layout)
     optimizer = "adam" if run.software.optimizer == "adam" else "momentum"
     memory = footprint(
-        run.model, run.precision, optimizer=optimizer, autocast=_has_autocast(run), loss=_loss(run)
+        run.model, run.precision, optimizer=optimizer, autocast=_has_autocast(run), loss=_loss_name(run)
     )
     return memory.peak(run.batch, Shares(communicators=int(run.devices > 1)))
 
@@ -119,10 +119,10 @@ def _has_autocast(run: Run) -> bool:
     return not (run.arch == "bert" and run.software.tier == "ngc") and "DeepSpeed" not in run.software.text
 
 
-def _loss(run: Run) -> str:
-    """Name of the run's cross-entropy implementation in `planner.model.layers.LOSSES`. milabench keeps the
-    model's output until the step ends; llm-foundry, InternEvo and TinyLlama use flash-attn's; nanotron
-    took over Megatron's."""
+def _loss_name(run: Run) -> str:
+    """Name in `planner.model.layers.LOSSES` of the run's cross-entropy implementation. milabench keeps the
+    model's output until the step ends; llm-foundry, InternEvo and TinyLlama use flash-attn's; nanotron took
+    over Megatron's."""
     text = run.software.text
     if text.startswith("milabench"):
         return "held"
@@ -133,7 +133,7 @@ def _loss(run: Run) -> str:
 
 
 def _gradient_bytes(run: Run) -> int | None:
-    """Bytes per gradient element if the software differs from the precision's default; otherwise None."""
+    """Bytes per gradient element where the software departs from the precision's default, else None."""
     if run.precision is None or run.precision.name not in ("bf16", "fp8"):
         return None
     if run.software.tier == "megatron-deepspeed" or "nanotron" in run.software.text:
@@ -142,7 +142,7 @@ def _gradient_bytes(run: Run) -> int | None:
 
 
 def _peak_of_shards(run: Run, model: Model, layout: Layout) -> PeakMemory:
-    """Peak memory of the fullest pipeline stage (the first holds most micro-batches, the last the logits)."""
+    """Peak memory of the fullest pipeline stage: the first holds most micro-batches, the last the logits."""
     assert run.batch is not None
     assert run.precision is not None
     mesh = layout.mesh
@@ -170,15 +170,15 @@ def _peak_of_shards(run: Run, model: Model, layout: Layout) -> PeakMemory:
             optimizer="adam",
             recompute=run.recompute,
             gradient_bytes=_gradient_bytes(run),
-            loss=_loss(run),
-            only=None if share.layers is None else _stage(shard, last, mesh.stages),
+            loss=_loss_name(run),
+            only=None if share.layers is None else _stage_layers(shard, last, mesh.stages),
         )
         parts.append(memory.peak(run.batch, shares))
     return max(parts, key=lambda match: match.total_bytes)
 
 
-def _stage(model: Model, stage: int, stages: int) -> frozenset[str]:
-    """Names of the layers in a pipeline stage, with blocks divided evenly."""
+def _stage_layers(model: Model, stage: int, stages: int) -> frozenset[str]:
+    """Names of the layers in a pipeline stage, if blocks are divided evenly."""
     names = [block.name for block in model.blocks]
     first, last = (len(names) * index // stages for index in (stage, stage + 1))
     mine = set(names[first:last])
@@ -194,8 +194,8 @@ def _stage(model: Model, stage: int, stages: int) -> frozenset[str]:
     return frozenset(out)
 
 
-def group_of(run: Run) -> str:
-    """Label of a run in tables: source, network, precision and ZeRO stage."""
+def group_label(run: Run) -> str:
+    """Group of a run in error tables: source, network, precision and ZeRO stage."""
     network = "GPT 176B to 205B" if run.source == "bigscience-a100" else run.network
     precision = "" if run.precision is None else run.precision.name
     sharding = "" if run.layout is None else (f"ZeRO-{run.layout.stage}" if run.layout.stage else "")
@@ -203,7 +203,7 @@ def group_of(run: Run) -> str:
 
 
 def widen_range(row: Compared, run: Run) -> Compared:
-    """Widens a row's range to cover every reading of unpublished settings."""
+    """Widens a row's range to cover all readings of the run's unpublished settings."""
     peaks = [gib for other in run.readings if not isinstance(gib := peak_gib(other), str)]
     if row.low is None or row.high is None or not peaks:
         return row

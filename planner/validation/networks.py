@@ -26,7 +26,7 @@ from planner.model.layers.products import Linear
 from planner.model.layers.sequences import Attention, Embedding, Positions
 from planner.model.methods import USUAL_RANK, apply_training, freeze, method_settings
 from planner.model.netlist import build_model, read_model
-from planner.validation.row import DATA, count, figures
+from planner.validation.row import DATA, figures, parse_count
 from planner.validation.run import Row, has_flash_attention
 
 Family = Literal["gpt", "llama", "mpt"]
@@ -42,8 +42,8 @@ LONGEST = 10**7  # tokens of a sequence
 
 @dataclass(frozen=True, slots=True)
 class Dimensions:
-    """Dimensions of a decoder. `flash`: attention keeps its scores on chip. `tied`: whether the output
-    layer shares the embedding (None: as usual in its family)."""
+    """Dimensions of a transformer decoder. `flash`: attention keeps its scores on chip. `tied`: whether the
+    output layer shares the embedding (None: as usual in its family)."""
 
     family: Family
     hidden: int
@@ -57,8 +57,8 @@ class Dimensions:
 
 
 @memoize
-def transformer(of: Dimensions, tokens: int, name: str = "") -> Model:
-    """Builds a decoder with the given dimensions, for samples of `tokens` tokens."""
+def build_transformer(of: Dimensions, tokens: int, name: str = "") -> Model:
+    """Builds a transformer decoder of these dimensions, for samples of `tokens` tokens."""
     base = read_toml(shipped_folder("models") / f"{BASES[of.family]}.toml")
     values: dict[str, Any] = dict(base.data)
     inner = of.inner or 4 * of.hidden
@@ -86,8 +86,8 @@ def transformer(of: Dimensions, tokens: int, name: str = "") -> Model:
 
 
 @memoize
-def network_named(name: str) -> Model | None:
-    """Model from the catalog or `data/networks/` by any of its names; None if unknown."""
+def find_network(name: str) -> Model | None:
+    """Looks up a network in the catalog or `data/networks/` by any of its names; None if unknown."""
     known = catalog_name(name)
     if known in model_paths():
         return load_model(known)
@@ -97,16 +97,16 @@ def network_named(name: str) -> Model | None:
 
 
 def _freeze_layers(model: Model) -> Model:
-    """Freezes the layers that the network's published recipe does not train."""
+    """Freezes the layers that the published recipe of this network does not train."""
     recipe = figures("networks")["frozen"].get(model.name)
     if recipe is None:
         return model
 
-    def bits(layer: Layer, tensor: Tensor) -> float | None:
+    def frozen_bits(layer: Layer, tensor: Tensor) -> float | None:
         norm = layer.kind == kind_name(BatchNorm) and recipe["batch_norms"]
         return FROZEN_BITS if norm or layer.name.startswith(tuple(recipe["layers"])) else None
 
-    return replace(model, layers=tuple(freeze(layer, bits) for layer in model.layers))
+    return replace(model, layers=tuple(freeze(layer, frozen_bits) for layer in model.layers))
 
 
 def _read_network(name: str, path: Path) -> Model:
@@ -118,16 +118,16 @@ def _read_network(name: str, path: Path) -> Model:
     if "config" in read_toml(path).data:
         return load_model(str(path))
 
-    def base(name: str) -> Path | None:
+    def find_base(name: str) -> Path | None:
         beside = path.with_name(f"{name}.toml")
         return beside if beside.is_file() else model_paths().get(name)
 
-    return read_model(path, base)
+    return read_model(path, find_base)
 
 
 def network_of(row: Row, inferred: list[str]) -> Model | str:
-    """Network of a row under its training method, or the reason why there is none."""
-    model = _whole_network(row, inferred)
+    """Network that a row trains, with adapters if it uses them, or the reason why it is unknown."""
+    model = _base_network(row, inferred)
     if isinstance(model, str) or row["arch"] != "llm-lora":
         return model
     rank = RANK.search(row["model"])
@@ -136,21 +136,21 @@ def network_of(row: Row, inferred: list[str]) -> Model | str:
     return apply_training(model, method_settings("lora", rank=int(rank[1]) if rank else USUAL_RANK))
 
 
-def _whole_network(row: Row, inferred: list[str]) -> Model | str:
-    """Network of a row at its sequence length before any adapters, or the reason why there is none."""
-    dimensions = _dimensions(row, inferred)
+def _base_network(row: Row, inferred: list[str]) -> Model | str:
+    """Network of a row at its sequence length, before adapters, or the reason why it is unknown."""
+    dimensions = _transformer_dimensions(row, inferred)
     if dimensions is not None:
         if not row["seq_or_image"].isdigit():
             return "no sequence length is stated"
         try:
-            return transformer(dimensions, min(int(row["seq_or_image"]), LONGEST), row["model"])
+            return build_transformer(dimensions, min(int(row["seq_or_image"]), LONGEST), row["model"])
         except BadInput as error:
             return f"its dimensions give no network: {error}"
     names = (f"{row['model']}, {row.get('task', '').partition(' ')[0]}", row["model"])
-    name = next((name for name in names if network_named(name) is not None), None)
+    name = next((name for name in names if find_network(name) is not None), None)
     if name is None:
         return "the network is not in the catalog"
-    model = network_named(name)
+    model = find_network(name)
     assert model is not None
     if model.sequence_length is None:
         return model
@@ -158,15 +158,15 @@ def _whole_network(row: Row, inferred: list[str]) -> Model | str:
     if length is None:
         return "no sequence length is stated"
     headless = model.name.startswith("bert") and not row["framework"].startswith(WHOLE_HEAD)
-    return _at_length(name, length, headless, has_flash_attention(row))
+    return _network_at_length(name, length, headless, has_flash_attention(row))
 
 
 def _sequence_length(row: Row, inferred: list[str]) -> int | None:
-    """Sequence length of a row: stated as a number, or looked up from its description; None if not stated."""
+    """Tokens per sequence, as a number in the row or looked up from its words; None if not stated."""
     text = row["seq_or_image"]
     if known := figures("reading")["lengths"].get(text):
         if isinstance(known, dict):
-            known = _padded_length(known["median"], known["sigma"], count(row["micro_batch"]) or 1)
+            known = _padded_length(known["median"], known["sigma"], parse_count(row["micro_batch"]) or 1)
         inferred.append(f"{known} tokens per sequence")
         return int(known)
     stated = LENGTH.match(text)
@@ -175,11 +175,11 @@ def _sequence_length(row: Row, inferred: list[str]) -> int | None:
 
 
 @memoize  # hundreds of rows ran tens of networks
-def _at_length(name: str, tokens: int, headless: bool, flash: bool) -> Model:
+def _network_at_length(name: str, tokens: int, headless: bool, flash: bool) -> Model:
     """Network with `tokens` tokens per sequence. `headless`: without BERT's vocabulary head, which
-    fine-tuning lacks; NVIDIA's and DeepSpeed's pre-training applies it to masked positions alone (15%,
-    one percent of the arithmetic)."""
-    model = network_named(name)
+    fine-tuning lacks; NVIDIA's and DeepSpeed's pre-training applies it to masked positions alone (15%, one
+    percent of the arithmetic)."""
+    model = find_network(name)
     assert model is not None
     layers = model.with_sequence_length(tokens).layers
     if headless:
@@ -196,12 +196,13 @@ def _at_length(name: str, tokens: int, headless: bool, flash: bool) -> Model:
 
 
 def _padded_length(median: float, sigma: float, batch: int) -> int:
-    """Expected longest sequence in a batch of log-normal lengths (Blom's quantile of the maximum)."""
+    """Expected length of the longest of `batch` sequences with log-normal lengths (Blom's quantile)."""
     largest = NormalDist().inv_cdf((batch - 0.375) / (batch + 0.25))
     return round(median * math.exp(sigma * largest))
 
 
-def _dimensions(row: Row, inferred: list[str]) -> Dimensions | None:
+def _transformer_dimensions(row: Row, inferred: list[str]) -> Dimensions | None:
+    """Dimensions of a row's decoder, from its flags or by the network's name; None if unknown."""
     if row["arch"] != "llm":
         return None
     flash = has_flash_attention(row)
@@ -215,23 +216,23 @@ def _dimensions(row: Row, inferred: list[str]) -> Dimensions | None:
             inferred.append(f"{layers} layers")
         heads = int(stated["heads"] or 0) or _usual_heads(hidden)
         return Dimensions("gpt", hidden, layers, heads, vocabulary, flash=flash) if layers > 0 else None
-    value = _by_name().get(normalize_name(row["model"]))
+    value = _dimensions_by_name().get(normalize_name(row["model"]))
     return None if value is None else Dimensions(**value, flash=flash)
 
 
 @memoize
-def _by_name() -> dict[str, dict[str, Any]]:
+def _dimensions_by_name() -> dict[str, dict[str, Any]]:
     return {normalize_name(name): of for name, of in figures("networks")["models"].items()}
 
 
 def _usual_heads(hidden: int) -> int:
-    """Number of attention heads that brings the head size closest to 128 features."""
+    """Number of attention heads whose size is closest to 128 features."""
     return min((n for n in range(1, hidden + 1) if hidden % n == 0), key=lambda n: abs(hidden / n - 128))
 
 
 @memoize
-def device_named(name: str) -> Device | None:
-    """Device from the catalog or from published runs outside it; None if unknown."""
+def find_published_device(name: str) -> Device | None:
+    """Looks up a device in the catalog or among published runs' devices; None if unknown."""
     entry = _catalog_devices().get(name) or figures("reading")["other_devices"].get(name)
     if entry is None or "tflops" not in entry:
         return None

@@ -19,13 +19,13 @@ from planner.validation.layouts import layouts_evidence, read_layouts
 from planner.validation.reader import Refused, published_runs, read_rows
 from planner.validation.row import figure_problem, fill_columns, read_table
 from planner.validation.run import Row, Run
-from planner.validation.suites import OF_RUNS, evidence_of
+from planner.validation.suites import OF_RUNS, evidence_from_runs
 
 NEEDED = ("model", "device", "devices")
 
 
 def read_own_rows(path: Path) -> tuple[list[Row], list[Refused]]:
-    """Reads a user's file: rows with all columns (derived if possible), and refused rows."""
+    """Reads a user's table: complete rows, with derived columns, and the rows that cannot be read."""
     rows = read_table(path)
     if not rows:
         raise BadInput(f"{path} has no rows; give a CSV file with a header and a run a line")
@@ -45,7 +45,7 @@ def read_own_rows(path: Path) -> tuple[list[Row], list[Refused]]:
 
 @dataclass(frozen=True, slots=True)
 class Account:
-    """Counts of a user's rows given and compared, and the reason for each skipped row."""
+    """Number of a user's rows, how many were compared, and why each other row was skipped."""
 
     given: int
     compared: int
@@ -53,14 +53,16 @@ class Account:
 
 
 def own_evidence(path: Path) -> tuple[list[Evidence], Account]:
-    """Results of all suites that can compare any of a user's runs, and the account of every row."""
+    """Results of all suites that can compare some of a user's runs, with an account of every row."""
     rows, unread = read_own_rows(path)
     runs, refused = read_rows(rows)
     runs = [replace(run, fit_id=_fit_id(run)) for run in runs]
     reasons = {entry.id: entry.reason for entry in (*unread, *refused)}
-    results = [evidence_of(name, runs, reasons) for name in OF_RUNS]
+    results = [evidence_from_runs(name, runs, reasons) for name in OF_RUNS]
     compared = {row.id for match in results for row in match.rows}
-    skipped = {id: _reason(id, results) for match in results for id in match.skipped if id not in compared}
+    skipped = {
+        id: _skip_reason(id, results) for match in results for id in match.skipped if id not in compared
+    }
     account = Account(len(rows) + len(unread), len(compared), skipped)
     kept = [match for match in results if match.rows]
     if not kept:
@@ -68,8 +70,8 @@ def own_evidence(path: Path) -> tuple[list[Evidence], Account]:
     return kept, account
 
 
-def _reason(id: str, found: Sequence[Evidence]) -> str:
-    """The reason why no suite compares a row, from the suite it fits best."""
+def _skip_reason(id: str, found: Sequence[Evidence]) -> str:
+    """Reason why no suite compares a row, taken from the suite that it fits best."""
     reasons = [match.skipped[id] for match in found if id in match.skipped]
     reasons = [reason for reason in reasons if reason not in (OTHER_KIND, "no memory is stated")]
     general = ("not plain data parallelism", "no smaller run of its series", scaling.FIRST)
@@ -83,13 +85,13 @@ def _frequent_reasons(skipped: Mapping[str, str]) -> str:
 
 
 @memoize
-def _shipped() -> Mapping[str, Run]:
+def _shipped_runs() -> Mapping[str, Run]:
     return {run.id: run for run in published_runs()[0]}
 
 
 def _fit_id(run: Run) -> str | None:
-    """Id in the rate fit if a user's run equals a shipped one; otherwise None."""
-    same = _shipped().get(run.id)
+    """Id of the shipped run that a user's run repeats; None if there is none."""
+    same = _shipped_runs().get(run.id)
     alike = same is not None and (same.source, same.series, same.step_s) == (
         run.source,
         run.series,
@@ -99,7 +101,7 @@ def _fit_id(run: Run) -> str | None:
 
 
 def own_layouts(path: Path) -> tuple[list[Evidence], Account]:
-    """Result of the layouts suite on a user's table, without corrections from our fit."""
+    """Result of the layouts suite on a user's table, predicted without corrections from our fit."""
     runs, refused = read_layouts(read_table(path), path.stem)
     result = layouts_evidence(
         [replace(run, fit_id=None) for run in runs], {entry.id: entry.reason for entry in refused}

@@ -31,7 +31,7 @@ from planner.parallel.data.settings import GRADIENTS
 from planner.parallel.mesh import data_parallel_group
 from planner.search.cases import computes_in_units, device_computation
 from planner.simulator.simulate import Effort, simulate_case
-from planner.validation.row import table
+from planner.validation.row import read_data_table
 from planner.validation.run import Run
 
 ALIKE = Effort(max_steps=20, first_runs=2)
@@ -63,7 +63,7 @@ FABRICS = {
 
 @dataclass(frozen=True, slots=True)
 class RunStep:
-    """Predicted seconds per step and their error. `slower` is the factor of the slowest replica over the
+    """Predicted seconds per step with their error. `slower` is the factor of the slowest replica over the
     mean, included in the seconds; `exposed` the fraction of the step spent in communication that no
     computation hides."""
 
@@ -73,8 +73,8 @@ class RunStep:
     exposed: float = 0.0
 
 
-def obstacle(run: Run) -> str:
-    """Explains why the step of a run cannot be predicted; empty string if it can."""
+def exclusion_reason(run: Run) -> str:
+    """Explains why the step time of a run cannot be predicted; empty string if it can."""
     if run.unknown or run.doubtful:
         return run.doubtful or run.unknown[0]
     assert run.device is not None
@@ -87,9 +87,9 @@ def obstacle(run: Run) -> str:
 
 
 @memoize
-def predicted(run: Run) -> RunStep | str:
-    """Predicted step of a run, or the reason why there is none."""
-    if reason := obstacle(run):
+def predict_step(run: Run) -> RunStep | str:
+    """Predicts the step of a run, or gives the reason why it cannot be predicted."""
+    if reason := exclusion_reason(run):
         return reason
     try:
         return _single_device_step(run) if run.devices == 1 else _distributed_step(run)
@@ -97,7 +97,7 @@ def predicted(run: Run) -> RunStep | str:
         return f"refused by the package: {error}"
 
 
-def _error(run: Run, basis: str | None = None) -> Error:
+def _model_error(run: Run, basis: str | None = None) -> Error:
     assert run.model is not None
     assert run.device is not None
     assert run.precision is not None
@@ -106,7 +106,7 @@ def _error(run: Run, basis: str | None = None) -> Error:
 
 
 def _single_device_step(run: Run) -> RunStep:
-    """Predicted step on a single device: its micro-batches and one optimizer update."""
+    """Predicted step on one device: its micro-batches and the optimizer update."""
     assert run.model is not None
     assert run.device is not None
     assert run.precision is not None
@@ -128,10 +128,11 @@ def _single_device_step(run: Run) -> RunStep:
         site = Site(machine_of(run), 1)
         plain = micro_batch_of(run.read_as(recompute="none"), site)
         once_s += float(micro_batch_of(run, site).durations_s.sum() - plain.durations_s.sum())
-    return RunStep(once_s * run.accumulate + time.optimizer_s, _error(run))
+    return RunStep(once_s * run.accumulate + time.optimizer_s, _model_error(run))
 
 
 def _distributed_step(run: Run) -> RunStep:
+    """Predicted step on several devices, from a simulation with identical steps."""
     assert run.model is not None
     site = site_of(run)
     computation = repeat_passes(micro_batch_of(run, site), run.accumulate)
@@ -148,14 +149,14 @@ def _distributed_step(run: Run) -> RunStep:
         parts = step_breakdown(case.profile, result)
         exposed = parts.communication_s / max(parts.step_s, 1e-12)
     slower = slowest_factor(usual_sigma(seconds, run.accumulate), run.layout.replicas, run.layout.mesh.stages)
-    error = _error(run)
+    error = _model_error(run)
     if not computes_in_units(run.model, site):
         error = error.with_scaling(site.machines, site.workers)
     return RunStep(seconds * slower, error, slower, exposed)
 
 
 def micro_batch_of(run: Run, site: Site) -> Computation:
-    """Computation of one micro-batch on a device of the slowest pipeline stage, with mean durations."""
+    """Computation of one micro-batch on a device of the slowest pipeline stage, at mean durations."""
     assert run.model is not None
     assert run.precision is not None
     assert run.batch is not None
@@ -191,7 +192,7 @@ def site_of(run: Run) -> Site:
 
 
 def exchange_of(run: Run, site: Site) -> AllReduce | Owned | Sharded:
-    """Data-parallel exchange that a run uses."""
+    """Data-parallel strategy that a run uses: all-reduce, ZeRO-1 or sharded."""
     assert run.layout is not None
     assert run.precision is not None
     layout, software = run.layout, run.software
@@ -199,13 +200,13 @@ def exchange_of(run: Run, site: Site) -> AllReduce | Owned | Sharded:
         if run.arch == "llm":
             # Megatron's gradients are made in the buffers that are sent; NVIDIA's published recipes reduce
             # them in 16 bits (NeMo's grad_reduce_in_fp32=False), DDP by default in fp32
-            return AllReduce(copied=False, gradients=_sent_format(run))
+            return AllReduce(copied=False, gradients=_gradient_format(run))
         plain = AllReduce(cycle_s=software.cycle_s)
         if software.gradient_bytes == 2:
             plain = replace(plain, gradients="fp16")
         whole = 10**12  # a single bucket, after the backward pass
         return plain if software.overlaps else replace(plain, bucket_bytes=whole, first_bucket_bytes=whole)
-    gradients = _sent_format(run)
+    gradients = _gradient_format(run)
     exchange: Owned | Sharded
     if layout.whole_tensors and layout.stage == 1:
         exchange = Owned(bucket_bytes=BUCKET_BYTES, gradients=gradients)
@@ -217,21 +218,23 @@ def exchange_of(run: Run, site: Site) -> AllReduce | Owned | Sharded:
     return inside if layout.within_machine and inside.infeasibility(site) is None else exchange
 
 
-def _sent_format(run: Run) -> str:
-    """Number format of exchanged gradients: the framework's default, else that of the parameters."""
+def _gradient_format(run: Run) -> str:
+    """Number format of exchanged gradients: the framework's default, else the parameters' format."""
     assert run.precision is not None
     usual = "fp32" if run.precision.gradient_bytes == GRADIENTS["fp32"] else "bf16"
     return framework_named(run.software.tier).gradients.get(run.precision.compute, usual)
 
 
 def machine_of(run: Run) -> Hardware:
-    """Machine of a run: the largest in the catalog with its device, with the network of the run."""
+    """Machine of a run: the largest in the catalog with its device, on the run's network."""
     rate = run.links.network_bytes_per_s
     sockets = run.links.sockets
-    return machine(run.device_name, run.devices_per_machine, rate, run.links.fabric, sockets=sockets, run=run)
+    return build_machine(
+        run.device_name, run.devices_per_machine, rate, run.links.fabric, sockets=sockets, run=run
+    )
 
 
-def machine(
+def build_machine(
     device: str,
     devices: int,
     network_bytes_per_s: float | None = None,
@@ -240,9 +243,9 @@ def machine(
     sockets: bool = False,
     run: Run | None = None,
 ) -> Hardware:
-    """Machine with `devices` devices and a given or usual network, with RDMA unless `sockets`. A device
-    that no catalog machine has gets a bare one with the given class of fabric."""
-    base = _largest().get(device)
+    """Machine with `devices` devices on a given or usual network, with RDMA unless `sockets`. If no catalog
+    machine has the device, `fabric` names the links between devices."""
+    base = _largest_machines().get(device)
     if base is None:
         assert run is not None
         assert run.device is not None
@@ -269,8 +272,8 @@ def machine(
 
 
 @memoize
-def _largest() -> dict[str, Hardware]:
-    """Largest catalog machine of each GPU; ties go to AWS, whose fabrics are measured."""
+def _largest_machines() -> dict[str, Hardware]:
+    """Largest catalog machine with each GPU; ties go to AWS, whose fabrics are measured."""
     by_name: dict[str, Hardware] = {}
     for entry in match_hardware(("*",)):
         best = by_name.get(entry.device.name)
@@ -285,19 +288,19 @@ def _largest() -> dict[str, Hardware]:
 
 
 @memoize
-def _left_out() -> dict[str, tuple[float, str]]:
-    """By run: change of log(predicted) and the basis when its source is left out of the fit."""
+def _left_out_shifts() -> dict[str, tuple[float, str]]:
+    """By run, the change of log(predicted) and the basis when the run's source is left out of the fit."""
     return {
         row["id"]: (float(row["source"]) - float(row["seen"]), row["source_basis"])
-        for row in table("rates_left_out.csv")
+        for row in read_data_table("rates_left_out.csv")
         if row["source"]
     }
 
 
 @dataclass(frozen=True, slots=True)
 class RangedStep:
-    """A predicted step with its 90% range from `low_s` to `high_s`. `left_s` are the seconds from a fit
-    without the run's source; None if no fit used the run."""
+    """Predicted step with its 90% range from `low_s` to `high_s`. `left_s` are the seconds from a fit without
+    the run's source; None if no fit used the run."""
 
     step: RunStep
     left_s: float | None
@@ -305,18 +308,18 @@ class RangedStep:
     high_s: float
 
 
-def with_range(run: Run) -> RangedStep | str:
-    """Predicted step with its range, or the reason why there is none. The range covers every reading of
-    important settings that are not published."""
-    step = predicted(run)
+def predict_range(run: Run) -> RangedStep | str:
+    """Predicts the step of a run with its range, or gives the reason why it cannot. The range covers every
+    reading of important settings that are not published."""
+    step = predict_step(run)
     if isinstance(step, str):
         return step
-    shift, basis = _left_out().get(run.fit_id or "", (None, None))
+    shift, basis = _left_out_shifts().get(run.fit_id or "", (None, None))
     left_s = None if shift is None else step.seconds * math.exp(shift)
-    error = step.error if run.devices > 1 or basis is None else _error(run, basis)
+    error = step.error if run.devices > 1 or basis is None else _model_error(run, basis)
     centres = [step.seconds]
     for other in run.readings:
-        if isinstance(found := predicted(other), RunStep):  # its rate may be read another way, too
+        if isinstance(found := predict_step(other), RunStep):  # its rate may be read another way, too
             centres.append(found.seconds * (run.step_s or 1.0) / (other.step_s or 1.0))
     ranges = [error.range_of(math.exp(-(shift or 0.0)) / seconds) for seconds in centres]
     low_s, high_s = 1 / max(high for _, high in ranges), 1 / min(low for low, _ in ranges)
@@ -337,7 +340,7 @@ def rule_of_thumb_s(run: Run) -> float | None:
     return passes * each * run.samples_per_step / (RULE_SHARE * peak * run.devices)
 
 
-def kind_of(model: Model) -> str:
+def network_kind(model: Model) -> str:
     """Kind of network in error tables: CNN, BERT, LLM or other networks."""
     network = network_of(model)
     if network == "transformer":

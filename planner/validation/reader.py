@@ -21,8 +21,8 @@ from planner.hardware.catalog import catalog_device_name
 from planner.memoize import memoize
 from planner.model import Model
 from planner.parallel.mesh import Mesh
-from planner.validation.networks import device_named, network_of
-from planner.validation.row import count, figure_problem, figures, number, packed_table
+from planner.validation.networks import find_published_device, network_of
+from planner.validation.row import figure_problem, figures, parse_count, parse_number, read_packed_table
 from planner.validation.run import (
     LANGUAGE,
     TENSORS,
@@ -51,7 +51,7 @@ MICRO_BATCH = "micro-batch x accumulation x replicas is not the global batch"
 
 @dataclass(frozen=True, slots=True)
 class Refused:
-    """A row that cannot be read, and the reason why."""
+    """A row that cannot be read, with the reason."""
 
     id: str
     source: str
@@ -60,19 +60,19 @@ class Refused:
 
 @memoize
 def training_rows() -> tuple[Row, ...]:
-    """All rows of `training.csv.gz`, as collected."""
-    return tuple(packed_table("training.csv.gz"))
+    """Rows of `training.csv.gz`, as collected."""
+    return tuple(read_packed_table("training.csv.gz"))
 
 
 @memoize
 def published_runs() -> tuple[tuple[Run, ...], tuple[Refused, ...]]:
-    """Runs of `training.csv.gz`, and its unreadable rows with reasons."""
+    """Runs of `training.csv.gz`, and its rows that cannot be read."""
     runs, refused = read_rows(training_rows())
     return tuple(replace(run, fit_id=run.id) for run in runs), tuple(refused)
 
 
 def read_rows(rows: Iterable[Row]) -> tuple[list[Run], list[Refused]]:
-    """Converts complete rows into runs; rows that cannot be read are returned as `Refused`."""
+    """Converts complete rows into runs; also returns the rows that cannot be read."""
     runs: list[Run] = []
     refused: list[Refused] = []
     for row in rows:
@@ -85,10 +85,10 @@ def read_rows(rows: Iterable[Row]) -> tuple[list[Run], list[Refused]]:
 
 
 def read_run(row: Row) -> Run | str:
-    """Converts a row into a run, or returns the reason why it cannot be read."""
+    """Run that a row describes, or the reason why it cannot be read."""
     if wrong := figure_problem(row):
         return wrong
-    devices = count(row["devices"])
+    devices = parse_count(row["devices"])
     if devices is None:
         return "no number of devices is stated"
     try:
@@ -97,17 +97,17 @@ def read_run(row: Row) -> Run | str:
         return f"the precision {row['precision_norm']} is not modelled"
     known = figures("reading")
     inferred: list[str] = []
-    row = _with_sequences(row, inferred)
+    row = _as_single_sequences(row, inferred)
     network = network_of(row, inferred)
     model = None if isinstance(network, str) else network
     device_name = catalog_device_name(row["device"], row["device_mem_gb"])
-    device = device_named(device_name)
-    layout = _layout(row, model, devices, inferred)
-    reasons = [reason for reason in (*_unmodelled(row), network, layout) if isinstance(reason, str)]
+    device = find_published_device(device_name)
+    layout = _parse_layout(row, model, devices, inferred)
+    reasons = [reason for reason in (*_unmodelled_features(row), network, layout) if isinstance(reason, str)]
     if device is None:
         reasons.append(f"the device {row['device']} is not in the catalog")
     stated = known["stated"].get(row["series"], {}).get(row["model"], {})
-    batch = _micro_batch(row, stated, devices, inferred)
+    batch = _parse_micro_batch(row, stated, devices, inferred)
     placed = layout if isinstance(layout, Layout) else None
     accumulate = _micro_batches_per_step(row, model, batch, placed)
     if isinstance(accumulate, str):
@@ -122,24 +122,25 @@ def read_run(row: Row) -> Run | str:
         arch=row["arch"],
         network=row["model"],
         model=model,
-        parameters=_parameters(row),
-        tensors=_tensors(row, model),
+        parameters=_parameter_count(row),
+        tensors=_tensor_count(row, model),
         device_name=device_name,
         device=device,
         devices=devices,
-        machines=count(row["nodes"]) or -(-devices // (count(row["devices_per_node"]) or devices)),
-        devices_per_machine=count(row["devices_per_node"]) or 8,
-        links=_links(row),
+        machines=parse_count(row["nodes"])
+        or -(-devices // (parse_count(row["devices_per_node"]) or devices)),
+        devices_per_machine=parse_count(row["devices_per_node"]) or 8,
+        links=_parse_links(row),
         layout=placed,
         batch=batch,
         accumulate=accumulate,
         precision=precision,
-        recompute=_recompute(row, inferred),
+        recompute=_parse_recompute(row, inferred),
         software=software_of(row, model),
-        memory_gib=number(row["memory_gib"]),
-        device_gib=number(row["device_mem_gb"]),
+        memory_gib=parse_number(row["memory_gib"]),
+        device_gib=parse_number(row["device_mem_gb"]),
         note=row["note"],
-        doubtful=_doubtful(row),
+        doubtful=_doubt_reason(row),
         unknown=tuple(dict.fromkeys(reasons)),
         inferred=tuple(inferred),
     )
@@ -148,11 +149,11 @@ def read_run(row: Row) -> Run | str:
         run = replace(run, unknown=(*run.unknown, "no rate that can be turned into seconds"))
     recalled = not (row["samples_per_s_global"] and row["params_total"])
     run = replace(run, step_s=step_s, rate_per_s=_rate_per_s(row), recalled=recalled)
-    return replace(run, readings=tuple(_readings(row, run)))
+    return replace(run, readings=tuple(_alternative_readings(row, run)))
 
 
-def _with_sequences(row: Row, inferred: list[str]) -> Row:
-    """Treats the micro-batch as one sequence if the row states only its tokens."""
+def _as_single_sequences(row: Row, inferred: list[str]) -> Row:
+    """Reads a micro-batch stated in tokens as one sequence of that length."""
     stated = TOKENS.match(row["micro_batch"])
     if row["arch"] not in LANGUAGE or stated is None or row["seq_or_image"].isdigit():
         return row
@@ -163,9 +164,8 @@ def _with_sequences(row: Row, inferred: list[str]) -> Row:
     return {**row, "seq_or_image": stated[1], "micro_batch": "1", "global_batch": batch}
 
 
-def _readings(row: Row, run: Run) -> Iterable[Run]:
-    """Yields other readings of a run whose important settings are not published. These are recompute of
-    large models, the definition of their rate, and the compiler of TensorFlow."""
+def _alternative_readings(row: Row, run: Run) -> Iterable[Run]:
+    """Other readings of a run that leaves its recompute, rate or TensorFlow compiler unpublished."""
     if row["ckpt_norm"] == "unknown" and row["arch"] in LANGUAGE and run.device is not None:
         yield run.read_as(recompute="full")
     if run.step_s and row["arch"] in LANGUAGE and not (row["global_batch"] or row["grad_accum"]):
@@ -176,8 +176,8 @@ def _readings(row: Row, run: Run) -> Iterable[Run]:
         yield run.read_as(software=replace(run.software, tier=tier))
 
 
-def _doubtful(row: Row) -> str:
-    """Explains why no known settings reproduce a row; empty string if they do."""
+def _doubt_reason(row: Row) -> str:
+    """Explains why no known settings reproduce a row; empty string if some do."""
     known = figures("reading")
     if reason := known["doubtful"].get(row["id"]):
         return str(reason)
@@ -194,7 +194,8 @@ def _doubtful(row: Row) -> str:
     return ""
 
 
-def _unmodelled(row: Row) -> Iterable[str]:
+def _unmodelled_features(row: Row) -> Iterable[str]:
+    """Reasons why we cannot model a row: features that we lack."""
     if row["precision_norm"] == "fp4":
         yield "four-bit training is not modelled"
     if row["cp"] not in ("", "1"):
@@ -207,9 +208,10 @@ def _unmodelled(row: Row) -> Iterable[str]:
         yield "compressed collectives and offloading are not modelled"
 
 
-def _layout(row: Row, model: Model | None, devices: int, inferred: list[str]) -> Layout | str:
-    tensor, pipeline = (count(row[key]) or 1 for key in ("tp", "pp"))
-    replicas = count(row["dp"]) or devices // (tensor * pipeline)
+def _parse_layout(row: Row, model: Model | None, devices: int, inferred: list[str]) -> Layout | str:
+    """Degrees of parallelism and sharding of a row, or the reason why they contradict each other."""
+    tensor, pipeline = (parse_count(row[key]) or 1 for key in ("tp", "pp"))
+    replicas = parse_count(row["dp"]) or devices // (tensor * pipeline)
     if tensor * pipeline * replicas != devices:
         return f"degrees {tensor} x {pipeline} x {replicas} are not its {devices} devices"
     if row["arch"] not in LANGUAGE and row["strategy_norm"] not in STAGES:
@@ -225,7 +227,7 @@ def _layout(row: Row, model: Model | None, devices: int, inferred: list[str]) ->
         replicas=replicas,
         tensor=tensor,
         pipeline=pipeline,
-        interleave=_interleave(row, blocks, pipeline, inferred),
+        interleave=_virtual_stages(row, blocks, pipeline, inferred),
         stage=stage,
         within_machine=bool(IN_MACHINE.search(text)),
         whole_tensors=bool(WHOLE_TENSORS.search(row["framework"])),
@@ -233,9 +235,10 @@ def _layout(row: Row, model: Model | None, devices: int, inferred: list[str]) ->
     )
 
 
-def _interleave(row: Row, blocks: int, pipeline: int, inferred: list[str]) -> int:
-    """Virtual pipeline stages per device. Megatron's own tables and NVIDIA's configurations interleave
-    whenever there is a pipeline; those that state it have one to four blocks per stage, mostly two."""
+def _virtual_stages(row: Row, blocks: int, pipeline: int, inferred: list[str]) -> int:
+    """Virtual pipeline stages per device, as stated or usual. Megatron's own tables and NVIDIA's
+    configurations interleave whenever there is a pipeline; those that state it have one to four blocks per
+    stage, mostly two."""
     if not Mesh.of(pipeline=pipeline).outer:
         return 1
     known = figures("reading")["stated"].get(row["series"], {}).get(row["model"], {})
@@ -251,40 +254,40 @@ def _interleave(row: Row, blocks: int, pipeline: int, inferred: list[str]) -> in
     return stages
 
 
-def _micro_batch(row: Row, stated: Mapping[str, Any], devices: int, inferred: list[str]) -> int | None:
-    batch = count(row["micro_batch"]) or stated.get("micro_batch")
+def _parse_micro_batch(row: Row, stated: Mapping[str, Any], devices: int, inferred: list[str]) -> int | None:
+    batch = parse_count(row["micro_batch"]) or stated.get("micro_batch")
     if batch is not None:
         return int(batch)
     if row["arch"] in LANGUAGE:
         if not row["micro_batch"]:
             inferred.append("micro-batch 1")
         return 1
-    whole = count(row["global_batch"])
-    accumulate = count(row["grad_accum"]) or 1
+    whole = parse_count(row["global_batch"])
+    accumulate = parse_count(row["grad_accum"]) or 1
     return whole // (devices * accumulate) or None if whole else None
 
 
 def _micro_batches_per_step(
     row: Row, model: Model | None, batch: int | None, layout: Layout | None
 ) -> int | str:
-    """Micro-batches per step, or the reason why they are unknown. Image training on one device has one:
-    such a table accumulates the batch of several devices."""
+    """Micro-batches per step, or the reason why they are unknown. Image training on one device has one: such
+    a table accumulates the batch of several devices."""
     if row["arch"] in LANGUAGE:
-        whole = count(row["global_batch"])
+        whole = parse_count(row["global_batch"])
         if whole is None:
-            return count(row["grad_accum"]) or 1 if row["micro_batch"] else "no global batch is stated"
+            return parse_count(row["grad_accum"]) or 1 if row["micro_batch"] else "no global batch is stated"
         if layout is None or batch is None:
             return 1
         return MICRO_BATCH if whole % (batch * layout.replicas) else whole // (batch * layout.replicas)
     if series := figures("reading")["accumulated"].get(row["series"].split("|")[0]):
         return int(series["batches"])
     text = model is not None and model.sequence_length is not None
-    return count(row["grad_accum"]) or 1 if text or row["devices"] != "1" else 1
+    return parse_count(row["grad_accum"]) or 1 if text or row["devices"] != "1" else 1
 
 
-def _links(row: Row) -> Links:
+def _parse_links(row: Row) -> Links:
     network = row["inter_net"].lower()
-    rate = number(row["inter_gbps_per_node"])
+    rate = parse_number(row["inter_gbps_per_node"])
     if row["arch"] == "llm" and (known := figures("reading")["network_rates"].get(row["source_id"])):
         rate = float(known["gbit_per_s"])
     return Links(
@@ -296,17 +299,17 @@ def _links(row: Row) -> Links:
     )
 
 
-def _tensors(row: Row, model: Model | None) -> int:
-    """Number of exchanged tensors; a usual value unless the network is a known CNN or BERT."""
+def _tensor_count(row: Row, model: Model | None) -> int:
+    """Number of tensors that are exchanged; a usual value unless the network is a known CNN or BERT."""
     return len(model.tensors) if model is not None and row["arch"] in ("cnn", "bert") else TENSORS
 
 
-def _parameters(row: Row) -> float | None:
-    known = number(row["params_total"])
+def _parameter_count(row: Row) -> float | None:
+    known = parse_number(row["params_total"])
     return known or figures("networks")["parameters"].get(row["model"])
 
 
-def _recompute(row: Row, inferred: list[str]) -> Recompute:
+def _parse_recompute(row: Row, inferred: list[str]) -> Recompute:
     mode = row["ckpt_norm"]
     if mode == "unknown":
         inferred.append("no recompute")
@@ -314,19 +317,18 @@ def _recompute(row: Row, inferred: list[str]) -> Recompute:
 
 
 def _step_s(row: Row, run: Run) -> float | None:
-    """Seconds per step as printed, or derived from a rate; None if neither is possible. Published FLOP/s
-    are the model's (6 per parameter and token, plus attention), or the hardware's, which include
-    recomputation."""
-    samples, tokens = number(row["samples_per_s_global"]), number(row["tokens_per_s_global"])
+    """Seconds per step, as printed or from a published rate; None if unknown. Published FLOP/s are the
+    model's (6 per parameter and token, plus attention), or the hardware's, which include recomputation."""
+    samples, tokens = parse_number(row["samples_per_s_global"]), parse_number(row["tokens_per_s_global"])
     if samples and run.arch not in LANGUAGE:
         return run.samples_per_step / samples
-    if seconds := number(row["step_time_s"]):
+    if seconds := parse_number(row["step_time_s"]):
         return seconds
     if tokens and run.model is not None and run.model.sequence_length:
         return run.tokens_per_step / tokens
     if samples:
         return run.samples_per_step / samples
-    unit, value = row["metric_unit"], number(row["metric_value"])
+    unit, value = row["metric_unit"], parse_number(row["metric_value"])
     if value is None or run.model is None:
         return None
     flops = 6.0 * run.model.macs * run.samples_per_step  # forward and twice backward, two a multiply-add
@@ -334,25 +336,24 @@ def _step_s(row: Row, run: Run) -> float | None:
         if ("hardware" in unit or UNSTATED in unit) and run.recompute == "full":
             flops *= 4 / 3
         return flops / (value * 1e12 * run.devices)
-    if unit == "MFU %" and (peak := number(row["peak_tflops"])):
+    if unit == "MFU %" and (peak := parse_number(row["peak_tflops"])):
         return flops / (value / 100 * peak * 1e12 * run.devices)
     return None
 
 
 def _rate_per_s(row: Row) -> float | None:
-    """Samples per second of all devices; None unless the rate counts samples or a known number of parts
-    per sample."""
-    if rate := number(row["samples_per_s_global"]):
+    """Samples per second over all devices; None unless the rate can be converted to samples."""
+    if rate := parse_number(row["samples_per_s_global"]):
         return rate
-    value, unit = number(row["tokens_per_s_global"]), "tokens/s"
+    value, unit = parse_number(row["tokens_per_s_global"]), "tokens/s"
     if value is None:
-        value, unit = number(row["metric_value"]), row["metric_unit"].partition(" (")[0]
+        value, unit = parse_number(row["metric_value"]), row["metric_unit"].partition(" (")[0]
     if value is None or not unit.endswith(("/s", "/ms", "/s/GPU")):
         return None
     if unit.endswith("/GPU"):
         value *= int(row["devices"])
     if unit.startswith(("samples", "sequences", "images", "volumes")):
         return value
-    parts = number(row["seq_or_image"]) if unit.startswith("tokens") else None
+    parts = parse_number(row["seq_or_image"]) if unit.startswith("tokens") else None
     parts = parts or figures("reading")["parts_of_a_sample"].get(row["model"])
     return value / parts if parts else None

@@ -27,16 +27,16 @@ DATA: Traversable = files("planner.validation") / "data"
 
 @memoize
 def figures(name: str) -> dict[str, Any]:
-    """Parsed contents of `data/<name>.toml`."""
+    """Contents of `data/<name>.toml`."""
     return tomllib.loads((DATA / f"{name}.toml").read_text("utf-8"))
 
 
-def table(*path: str) -> list[dict[str, str]]:
+def read_data_table(*path: str) -> list[dict[str, str]]:
     """Rows of a CSV file in `data/`."""
     return list(csv.DictReader(DATA.joinpath(*path).read_text("utf-8").splitlines()))
 
 
-def packed_table(name: str) -> list[dict[str, str]]:
+def read_packed_table(name: str) -> list[dict[str, str]]:
     """Rows of a gzipped CSV file in `data/`."""
     return list(csv.DictReader(gzip.decompress((DATA / name).read_bytes()).decode().splitlines()))
 
@@ -71,7 +71,7 @@ def load_profile(*path: str) -> Profile:
 
 
 def once(make: Callable[[], T]) -> Callable[[], T]:
-    """Wraps `make` so that it is called at first use only, even from several threads."""
+    """Wraps a function without arguments so that its first call, from any thread, makes the only value."""
     lock, made = Lock(), memoize(make)
 
     def get() -> T:
@@ -104,25 +104,24 @@ SHARDED = {
 
 
 def fill_columns(row: Mapping[str, str], line: int, name: str) -> dict[str, str]:
-    """Completes a row with every column; missing ones are derived from others if possible."""
+    """Completes a user's row with every column, deriving missing ones from others where possible."""
     full = dict.fromkeys((*TEXTS, *WHOLE, *NUMBERS), "") | {key: text.strip() for key, text in row.items()}
     full["id"] = full["id"] or f"line {line}"
     full["source_id"] = full["source_id"] or name
     full["arch"] = full["arch"] or ("llm" if full["seq_or_image"].isdigit() else "cnn")
     full["precision_norm"] = full["precision_norm"] or full.get("precision", "").lower() or "fp32"
     full["ckpt_norm"] = full["ckpt_norm"] or full.get("act_ckpt", "").lower() or "none"
-    full["strategy_norm"] = full["strategy_norm"] or _strategy(full)
+    full["strategy_norm"] = full["strategy_norm"] or _infer_strategy(full)
     return full
 
 
 def figure_problem(row: Mapping[str, str]) -> str:
-    """Describes the first malformed count or number in a row; empty string if there is none. Batches
-    described in words ("1024 tokens") are accepted."""
+    """Describes the first malformed number in a row, if any. Batches in words ("1024 tokens") pass."""
     for name in (*WHOLE, *NUMBERS):
         text = row[name]
         if not text or (name in ("micro_batch", "global_batch") and " " in text):
             continue
-        value = number(text)
+        value = parse_number(text)
         if name in WHOLE and not (value is not None and 1 <= value <= MOST_WHOLE and value == int(value)):
             return f"{name} is {text[:40]!r}, not a whole number from 1 on"
         if value is None or not 1e-9 <= value <= MOST:
@@ -130,20 +129,21 @@ def figure_problem(row: Mapping[str, str]) -> str:
     return ""
 
 
-def number(text: str) -> float | None:
+def parse_number(text: str) -> float | None:
+    """Parses a number; None if the text is not one."""
     try:
         return float(text)
     except ValueError:
         return None
 
 
-def count(text: str) -> int | None:
+def parse_count(text: str) -> int | None:
     """Parses a positive whole number; None if the text is not one."""
-    value = number(text)
+    value = parse_number(text)
     return int(value) if value is not None and value == value // 1 and 1 <= value <= MOST_WHOLE else None
 
 
-def _strategy(row: Mapping[str, str]) -> str:
+def _infer_strategy(row: Mapping[str, str]) -> str:
     words = row["strategy"].lower()
     for word, strategy in SHARDED.items():
         if word in words:
@@ -174,7 +174,8 @@ class RowName(NamedTuple):
     case: str
 
     @property
-    def of(self) -> CheckName:
+    def check_name(self) -> CheckName:
+        """Name of the check that the row belongs to."""
         return CheckName(self.paper, self.check)
 
     def __str__(self) -> str:
@@ -182,7 +183,7 @@ class RowName(NamedTuple):
 
 
 class About(TypedDict):
-    """Description of a row: what is compared, how our value is computed, and the source."""
+    """Description of a row: what it compares, how we compute our value, and its source."""
 
     name: RowName
     what: str
@@ -217,20 +218,20 @@ class Row:
 
     @property
     def as_claimed(self) -> bool:
-        """Whether the row holds or is listed as failing. A listed row that holds is outdated."""
+        """Whether the row holds or is listed as failing."""
         return self.holds or self.known
 
     def record(self) -> dict[str, Any]:
-        """The row as a dictionary for JSON and CSV."""
+        """Fields of the row by name, for JSON and CSV."""
         return asdict(self) | {"name": str(self.name)}
 
-    def listed(self, reason: str) -> Row:
-        """Marks the row as listed in known.toml; the reason is kept only if the claim fails."""
+    def mark_known(self, reason: str) -> Row:
+        """Copy of a row that known.toml lists as failing; the reason is kept only if it fails."""
         return replace(self, known=True, reason="" if self.holds else reason)
 
 
 def near(published: float, ours: float, tolerance: float, *, unit: str = "", **about: Unpack[About]) -> Row:
-    """Claims that our value is within `tolerance` (a fraction) of the published one."""
+    """Row that holds if our value is within `tolerance` (a fraction) of the published one."""
     error = ours / published - 1
     return _row(
         about, published, ours, f"within {tolerance:.0%}", abs(error) <= tolerance, error=error, unit=unit
@@ -238,7 +239,7 @@ def near(published: float, ours: float, tolerance: float, *, unit: str = "", **a
 
 
 def close(published: float, ours: float, distance: float, *, unit: str = "", **about: Unpack[About]) -> Row:
-    """Claims that our value differs by at most `distance`, in the unit of the figure."""
+    """Row that holds if our value differs by at most `distance`, in the unit of the figure."""
     claim = "equal" if distance == 0 else f"within {distance:g} {unit if distance != 1 else unit.rstrip('s')}"
     return _row(
         about,
@@ -252,27 +253,27 @@ def close(published: float, ours: float, distance: float, *, unit: str = "", **a
 
 
 def equal(published: str, ours: str, **about: Unpack[About]) -> Row:
-    """Claims that our text equals the published one."""
+    """Row that holds if our text equals the published one."""
     return _row(about, published, ours, "equal", published == ours)
 
 
 def at_least(published: float, ours: float, least: float, *, unit: str = "", **about: Unpack[About]) -> Row:
-    """Claims that our value is at least `least`."""
+    """Row that holds if our value is at least `least`."""
     return _row(about, published, ours, f"at least {least:g}", ours >= least, unit=unit)
 
 
 def at_most(published: float, ours: float, most: float, *, unit: str = "", **about: Unpack[About]) -> Row:
-    """Claims that our value is at most `most`."""
+    """Row that holds if our value is at most `most`."""
     return _row(about, published, ours, f"at most {most:g}", ours <= most, unit=unit)
 
 
 def stated(published: str, ours: str, holds: bool, claim: str, **about: Unpack[About]) -> Row:
-    """Row for a paper's statement about an order or a trend; the caller passes whether it holds."""
+    """Row for a paper's statement about an order or a trend, which the caller has judged."""
     return _row(about, published, ours, claim, holds)
 
 
-def workers(count: int) -> str:
-    """Number of workers in words: `1 worker`, `4 workers`."""
+def workers_label(count: int) -> str:
+    """Count and noun: `1 worker`, `4 workers`."""
     return f"{count} worker" + ("s" if count != 1 else "")
 
 
@@ -302,7 +303,7 @@ Check = Callable[[], list[Row]]
 
 
 def _section_method(claim: Callable[..., Row]) -> Callable[..., Row]:
-    """Turns a claim function into a method of `Section`."""
+    """Method of `Section` that makes a row with a function such as `near`, and describes its source."""
 
     def make(section: Section, case: str, what: str, *values: Value, how: str = "", **more: str) -> Row:
         return claim(*values, **more, **section.about(case, what, how))
@@ -312,7 +313,7 @@ def _section_method(claim: Callable[..., Row]) -> Callable[..., Row]:
 
 @dataclass(frozen=True)
 class Section:
-    """One check of a paper: its published figures and the source its rows cite."""
+    """One check of a paper: its published figures, and the source that its rows cite."""
 
     name: CheckName
     figures: dict[str, Any]
@@ -323,13 +324,13 @@ class Section:
     at_least, at_most, stated = _section_method(at_least), _section_method(at_most), _section_method(stated)
 
     def about(self, case: str, what: str, how: str = "") -> About:
-        """Description of a row, with the section's source."""
+        """Description of a row, with this section's source."""
         name = RowName(*self.name, case)
         return {"name": name, "what": what, "how": how or self.how, "source": self.source}
 
 
 class Paper:
-    """All checks of one paper, with published figures from `data/<name>.toml`."""
+    """Checks of one paper, with published figures from `data/<name>.toml`."""
 
     def __init__(self, name: str, how: str = "") -> None:
         self.name, self.how, self.figures = name, how, figures(name)
@@ -338,7 +339,7 @@ class Paper:
     def check(
         self, figures_of: str = ""
     ) -> Callable[[Callable[[Section], Iterable[Row]]], Callable[[Section], Iterable[Row]]]:
-        """Decorator that registers a generator of rows as a check under the function's name."""
+        """Decorator that registers a generator of rows as a check, named after the function."""
 
         def register(rows: Callable[[Section], Iterable[Row]]) -> Callable[[Section], Iterable[Row]]:
             given = self.figures[figures_of or rows.__name__]

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from statistics import median
 
 from planner.validation.evidence import Compared, Statement
-from planner.validation.predict import RunStep, predicted
+from planner.validation.predict import RunStep, predict_step
 from planner.validation.run import Run
 
 MATTERS, MOST_SHARE = 0.1, 0.5  # communication of a step; of a rule's error that ours may be there
@@ -27,12 +27,12 @@ class RuleErrors:
 
 
 def rule_errors(runs: Sequence[Run], rows: Sequence[Compared]) -> list[RuleErrors]:
-    """Errors on each run that spends more than a tenth of its predicted step on exposed communication."""
+    """Errors on each run whose predicted step spends over a tenth of its time on exposed communication."""
     by_id = {row.id: row for row in rows}
     smallest = smallest_runs(runs)
     parts = []
     for run in runs:
-        row, step = by_id[run.id], predicted(run)
+        row, step = by_id[run.id], predict_step(run)
         if not isinstance(step, RunStep) or step.exposed <= MATTERS:
             continue
         ours = abs(_left_out_s(row) / row.measured - 1)
@@ -56,7 +56,7 @@ def _left_out_s(row: Compared) -> float:
 
 
 def smallest_runs(runs: Sequence[Run]) -> dict[str, Run]:
-    """For each run id, the comparable run with the fewest devices."""
+    """Comparable run with the fewest devices, by the id of each larger run."""
     series: dict[tuple[object, ...], list[Run]] = defaultdict(list)
     for run in runs:
         if run.layout is None or run.model is None:
@@ -71,7 +71,7 @@ def smallest_runs(runs: Sequence[Run]) -> dict[str, Run]:
 
 
 def relative_errors(runs: Sequence[Run], rows: Sequence[Compared]) -> list[Statement]:
-    """Our median error divided by the median error of each rule, on the same runs."""
+    """Our median error relative to each rule's, on the same runs."""
     result = rule_errors(runs, rows)
     out = []
     for rule, ours, theirs in (

@@ -76,7 +76,7 @@ class Layout:
 
     @property
     def mesh(self) -> Mesh:
-        """Tensor and pipeline mesh of one replica."""
+        """Mesh of one replica: its tensor and pipeline degrees."""
         from planner.parallel.mesh import Mesh
         from planner.parallel.pipeline import PipelineParallel
         from planner.parallel.tensor import TensorParallel
@@ -152,7 +152,7 @@ class Run:
         return self.samples_per_step / (self.step_s or float("inf"))
 
     def read_as(self, **changes: object) -> Run:
-        """Copy of the run with open settings interpreted differently."""
+        """Copy of the run with other values for settings that are not published."""
         return replace(self, readings=(), **changes)  # type: ignore[arg-type]
 
 
@@ -181,7 +181,7 @@ NVIDIA_EXAMPLES = ("nvidia-dle", "lambda")  # their own code, with fused norms a
 
 
 def year_of(text: str) -> int | None:
-    """Release year: as printed, or from a container version ("22.11"); None if neither is given."""
+    """Release year, as printed or from a container version ("22.11"); None if neither is given."""
     if match := YEAR.search(text):
         return int(match[1])
     container = CONTAINER.search(text)
@@ -189,13 +189,13 @@ def year_of(text: str) -> int | None:
 
 
 def tier_of(row: Row) -> str:
-    """Software tier of a row, such as `ngc` or `megatron`."""
-    tier = _tier_of(row)
+    """Software that rates are known for, such as `ngc` or `megatron`, as inferred from a row."""
+    tier = _framework_tier(row)
     engine = row["arch"] in LANGUAGE and row["device"].startswith(HOPPER_AND_LATER)
     return "transformer-engine" if engine and tier in ("megatron", "mlperf") else tier
 
 
-def _tier_of(row: Row) -> str:
+def _framework_tier(row: Row) -> str:
     text, flags = row["framework"], row.get("flags", "")
     if TIERS[0][1].search(text):
         return TIERS[0][0]
@@ -212,13 +212,12 @@ def _tier_of(row: Row) -> str:
 
 
 def other_tier(row: Row) -> str | None:
-    """Alternative tier if flags are not printed: TensorFlow may have run with XLA. None if there is no
-    doubt."""
-    return "xla" if _tier_of(row) == "tensorflow" and not row.get("flags") else None
+    """Other software that may have run: "xla" for TensorFlow without printed flags; None if no doubt."""
+    return "xla" if _framework_tier(row) == "tensorflow" and not row.get("flags") else None
 
 
 def has_flash_attention(row: Row) -> bool:
-    """Whether attention is one fused kernel: language models since 2023, on devices that support it."""
+    """Whether attention ran as one fused kernel: language models since 2023, on devices that support it."""
     text = row["framework"]
     if row["arch"] not in LANGUAGE:
         return text.startswith("milabench")
@@ -227,47 +226,47 @@ def has_flash_attention(row: Row) -> bool:
 
 
 def software_of(row: Row, model: Model | None) -> Software:
-    """Software of a row, with its settings."""
+    """Software that a row ran, with its settings."""
     return Software(
         tier=tier_of(row),
         text=row["framework"],
-        optimizer=_optimizer(row, model),
-        input=_input(row),
-        channels_last=_channels_last(row),
+        optimizer=_optimizer_name(row, model),
+        input=_input_source(row),
+        channels_last=_is_channels_last(row),
         flash=has_flash_attention(row) if model is not None and model.sequence_length else None,
         gradient_bytes=_gradient_bytes(row),
-        overlaps=_overlaps(row),
+        overlaps=_has_overlapped_exchange(row),
         cycle_s=_cycle_s(row),
     )
 
 
-def _optimizer(row: Row, model: Model | None) -> str:
+def _optimizer_name(row: Row, model: Model | None) -> str:
     if "no optimizer" in row["optimizer"]:
         return "none"
     return "adam" if model is not None and model.sequence_length else "momentum"
 
 
-def _input(row: Row) -> str:
+def _input_source(row: Row) -> str:
     if "reads JPEG" in row["note"]:
         return "files"
     return "synthetic" if "no input pipeline" in row["note"] else "dali"
 
 
-def _channels_last(row: Row) -> bool:
-    """Whether images are stored channels-last; NVIDIA's examples do so in 16 bits."""
+def _is_channels_last(row: Row) -> bool:
+    """Whether images are stored channels-last, as in NVIDIA's 16-bit examples."""
     if row["source_id"] == "nvidia-dle" or row["source_id"].startswith("mlperf"):
         return row["precision_norm"] in ("fp16", "bf16")
     return "NHWC" in row["flags"] or "channels_last" in row["note"]
 
 
-def _overlaps(row: Row) -> bool:
-    """Whether gradients are exchanged during the backward pass. DeepSpeed without ZeRO reduces them after
-    it. XLA compiles the pass into one cluster, whose results appear at its end."""
+def _has_overlapped_exchange(row: Row) -> bool:
+    """Whether gradients are exchanged during the backward pass. DeepSpeed without ZeRO reduces them after it.
+    XLA compiles the pass into one cluster, whose results appear at its end."""
     return "deepspeed" not in row["framework"].lower() and "XLA" not in row["flags"]
 
 
 def _cycle_s(row: Row) -> float:
-    """Seconds of Horovod's default cycle: 5 ms, 1 ms since 0.21 (November 2020; #2468); 0 without it."""
+    """Seconds of Horovod's default cycle: 5 ms, or 1 ms since 0.21 (November 2020; #2468); else 0."""
     if row["strategy"] != "horovod":
         return 0.0
     container = CONTAINER.search(row["framework"])

@@ -34,7 +34,7 @@ FIRST = "a single device: where its series begins"  # compared with nothing, as 
 
 @dataclass(frozen=True, slots=True)
 class Settings:
-    """Settings that no row states, chosen on other sources."""
+    """Settings that no published row states; they are chosen on other sources."""
 
     jitter: float
     jitter_s: float
@@ -43,8 +43,7 @@ class Settings:
 
 @dataclass(frozen=True, slots=True)
 class Pair:
-    """A run and the smallest run of its series, with their seconds per step (up to a factor that a series
-    shares)."""
+    """A run and the smallest run of its series."""
 
     base: Run
     run: Run
@@ -59,35 +58,35 @@ class Pair:
 
     @property
     def linear_s(self) -> float:
-        """Seconds per step under linear scaling."""
+        """Seconds per step of the larger run if scaling were linear."""
         return self.base_s / micro_batches_per_step(self.base) * micro_batches_per_step(self.run)
 
 
 def micro_batches_per_step(run: Run) -> int:
-    """Micro-batches per step; 1 on a single device, which exchanges nothing."""
+    """Micro-batches between two exchanges of gradients; 1 on a single device."""
     return run.accumulate if run.devices > 1 else 1
 
 
 def _step_s(run: Run) -> float:
-    """Seconds per step, up to a factor that a series shares (samples or tokens)."""
+    """Seconds per step, up to a factor that is the same throughout a series (samples or tokens)."""
     assert run.rate_per_s is not None
     assert run.batch is not None
     return run.batch * micro_batches_per_step(run) * run.devices / run.rate_per_s
 
 
 def devices_per_machine(run: Run) -> int:
-    """Number of participating devices per machine."""
+    """Number of devices per machine that take part."""
     return max(run.devices // run.machines, 1)
 
 
 def fabric_of(run: Run) -> Fabric | None:
-    """Fabric between the participating devices of a machine; None if unknown."""
+    """Links between the devices of a machine; None if unknown."""
     part = FABRICS.get(f"{run.links.fabric} of {devices_per_machine(run)}") if run.links.meshed else None
     return part or FABRICS.get(run.links.fabric)
 
 
-def link_of(run: Run) -> str:
-    """Label of the network between devices, by which tables group runs."""
+def link_label(run: Run) -> str:
+    """Group of a run in error tables, by the links between its devices."""
     if run.machines == 1:
         fabric = fabric_of(run)
         if fabric is None:
@@ -100,7 +99,7 @@ def link_of(run: Run) -> str:
 
 
 def machine_of(run: Run) -> Hardware:
-    """Machine of a run, built from its device, fabric and network."""
+    """Machine built from a run's device, links and network."""
     rate = run.links.network_bytes_per_s
     return bare_machine(
         f"{run.links.fabric or 'one device'} x {devices_per_machine(run)}",
@@ -113,8 +112,8 @@ def machine_of(run: Run) -> Hardware:
     )
 
 
-def obstacle(run: Run) -> str:
-    """Explains why the scaling of a run cannot be judged; empty string if it can."""
+def exclusion_reason(run: Run) -> str:
+    """Explains why a run says nothing about scaling; empty string if it does."""
     if run.layout is None or run.layout.kind != "plain":
         return "not plain data parallelism"
     if run.doubtful.startswith("micro-batch x"):
@@ -129,12 +128,12 @@ def obstacle(run: Run) -> str:
     return ""
 
 
-def pairs(runs: Iterable[Run], refused: dict[str, str]) -> list[Pair]:
-    """Pairs each run with the smallest of its series, micro-batch and number format. Unpaired runs are
+def pair_runs(runs: Iterable[Run], refused: dict[str, str]) -> list[Pair]:
+    """Pairs each run with the smallest run of its series, micro-batch and number format. Unpaired runs are
     added to `refused` with the reason."""
     by_series: dict[str, list[Run]] = defaultdict(list)
     for run in runs:
-        if reason := obstacle(run):
+        if reason := exclusion_reason(run):
             refused[run.id] = reason
         else:
             by_series[run.series].append(run)
@@ -165,7 +164,7 @@ def _has_network(run: Run) -> bool:
 
 
 def computation_of(run: Run, pass_s: float, settings: Settings) -> Computation:
-    """Computation of one step: micro-batches without exchange, then one with it (equal layers)."""
+    """Computation of one step with equal layers: micro-batches without exchange, then one with it."""
     n = LAYERS
     assert run.parameters is not None
     forward, backward = pass_s * FORWARD_SHARE / n, pass_s * (1 - FORWARD_SHARE) / n
@@ -196,13 +195,13 @@ def computation_of(run: Run, pass_s: float, settings: Settings) -> Computation:
 
 
 @memoize
-def step_s(run: Run, pass_s: float, settings: Settings) -> float:
-    """Predicted seconds per step of a run, given the seconds of one micro-batch on a single device."""
+def predict_step_s(run: Run, pass_s: float, settings: Settings) -> float:
+    """Predicted seconds per step, given the seconds of one micro-batch on a single device."""
     if run.devices == 1:
         return pass_s * micro_batches_per_step(run)
     width = run.software.gradient_bytes
     if width and settings.width != width:
-        return step_s(run, pass_s, replace(settings, width=width))
+        return predict_step_s(run, pass_s, replace(settings, width=width))
     exchange = AllReduce(
         jitter=settings.jitter,
         jitter_s=settings.jitter_s,
@@ -217,10 +216,10 @@ def step_s(run: Run, pass_s: float, settings: Settings) -> float:
     return run.devices / result.samples_per_s
 
 
-def predict_s(pair: Pair, settings: Settings) -> float:
-    """Predicted seconds per step of the larger run, from the computation that the smaller one implies."""
+def predict_pair_s(pair: Pair, settings: Settings) -> float:
+    """Predicted seconds per step of the larger run, with computation inferred from the smaller one."""
     base, run = pair.base, pair.run
     pass_s = pair.base_s / micro_batches_per_step(base)
     if base.devices > 1:
-        pass_s -= (step_s(base, pass_s, settings) - pair.base_s) / micro_batches_per_step(base)
-    return step_s(run, max(pass_s, pair.base_s / micro_batches_per_step(base) / 2), settings)
+        pass_s -= (predict_step_s(base, pass_s, settings) - pair.base_s) / micro_batches_per_step(base)
+    return predict_step_s(run, max(pass_s, pair.base_s / micro_batches_per_step(base) / 2), settings)

@@ -19,10 +19,10 @@ import numpy as np
 from planner.device.rates import constants, family_of, network_of
 from planner.errors import unknown_name
 from planner.validation import ddp, memory, scaling
-from planner.validation.evidence import OTHER_KIND, Compared, Evidence, Statement, add_ranges, ninth
-from planner.validation.predict import kind_of, rule_of_thumb_s, with_range
+from planner.validation.evidence import OTHER_KIND, Compared, Evidence, Statement, add_ranges, percentile_90
+from planner.validation.predict import network_kind, predict_range, rule_of_thumb_s
 from planner.validation.reader import published_runs
-from planner.validation.row import figures, table
+from planner.validation.row import figures, read_data_table
 from planner.validation.rules import relative_errors
 from planner.validation.run import LANGUAGE, Run
 from planner.validation.throughput import throughput_runs
@@ -38,8 +38,8 @@ APART = "adapters, frozen parts, inferred lengths"
 SHAPED = "PyTorch over bandwidth-limited links (tc)"
 
 
-def evidence(name: str) -> Evidence:
-    """Result of a suite on the shipped runs."""
+def suite_evidence(name: str) -> Evidence:
+    """Runs a suite on the shipped runs."""
     if name not in SUITES:
         raise unknown_name("suite", name, SUITES)
     if name in ("papers", "servers"):
@@ -52,19 +52,19 @@ def evidence(name: str) -> Evidence:
         return layouts.shipped_evidence() if name == "layouts" else fine_tuning.evidence()
     published, unread = published_runs()
     skipped = {entry.id: entry.reason for entry in unread}
-    return evidence_of(name, (*published, *throughput_runs()), skipped, shipped=True)
+    return evidence_from_runs(name, (*published, *throughput_runs()), skipped, shipped=True)
 
 
-def evidence_of(
+def evidence_from_runs(
     name: str, runs: Sequence[Run], skipped: Mapping[str, str] | None = None, *, shipped: bool = False
 ) -> Evidence:
-    """Result of a suite on the given runs; `skipped` has the rows that could not be read."""
+    """Runs a suite on these runs; `skipped` has the rows that could not be read."""
     make = {
-        "allreduce": _allreduce,
-        "throughput": _throughput,
-        "sharded": _sharded,
-        "devices": _devices,
-        "memory": _memory,
+        "allreduce": _allreduce_evidence,
+        "throughput": _throughput_evidence,
+        "sharded": _sharded_evidence,
+        "devices": _devices_evidence,
+        "memory": _memory_evidence,
     }[name]
     result = make(runs, dict(skipped or {}))
     if name == "allreduce" and shipped:
@@ -72,9 +72,10 @@ def evidence_of(
     return result
 
 
-def evidence_from(
+def build_evidence(
     name: str, rows: Sequence[Compared], skipped: Mapping[str, str], statements: Sequence[Statement] = ()
 ) -> Evidence:
+    """Result of a suite, with its titles and targets from `data/suites.toml`."""
     spec = figures("suites")[name]
     targets = {part: (values[0], values[1]) for part, values in spec.get("targets", {}).items()}
     return Evidence(
@@ -98,13 +99,13 @@ def compare_runs(
     takes: Callable[[Run], bool],
     part_of: Callable[[Run], str],
 ) -> list[Compared]:
-    """Predicts the runs that a suite takes; the reasons for all others are added to `skipped`."""
+    """Predicts the runs that a suite accepts; adds the reasons for all others to `skipped`."""
     rows = []
     for run in runs:
         if not takes(run):
             skipped[run.id] = OTHER_KIND
             continue
-        result = with_range(run)
+        result = predict_range(run)
         if isinstance(result, str):
             skipped[run.id] = result
             continue
@@ -145,8 +146,8 @@ def run_label(run: Run) -> str:
 # devices
 
 
-def is_alone(run: Run) -> bool:
-    """Whether a run measures devices without a network: one device, or a language model sharded in one
+def is_without_network(run: Run) -> bool:
+    """Whether a run measures devices rather than a network: on one device, or a language model in one
     machine. Nobody publishes large models on one device."""
     if run.devices == 1:
         return True
@@ -155,7 +156,7 @@ def is_alone(run: Run) -> bool:
 
 
 def is_excluded_from_fit(run: Run) -> bool:
-    """Whether layers are frozen or the sequence length is inferred; the fit excludes such runs."""
+    """Whether the fit of kernel rates leaves a run out: frozen layers, or an inferred sequence length."""
     frozen = run.model is not None and run.model.has_frozen
     return frozen or any("tokens" in setting for setting in run.inferred)
 
@@ -165,21 +166,23 @@ def _device_part(run: Run) -> str:
     assert run.model is not None
     if run.device.vendor not in NVIDIA:
         return "other vendors"
-    return APART if is_excluded_from_fit(run) else kind_of(run.model)
+    return APART if is_excluded_from_fit(run) else network_kind(run.model)
 
 
-def _devices(runs: Sequence[Run], skipped: dict[str, str]) -> Evidence:
-    rows = compare_runs(runs, skipped, is_alone, _device_part)
+def _devices_evidence(runs: Sequence[Run], skipped: dict[str, str]) -> Evidence:
+    rows = compare_runs(runs, skipped, is_without_network, _device_part)
     by_id = {run.id: run for run in runs}
     mine = [by_id[row.id] for row in rows]
-    return evidence_from(
+    return build_evidence(
         "devices", rows, skipped, [*_left_out_device_errors(mine), *_largest_bias(mine, rows)]
     )
 
 
 def _left_out_device_errors(runs: Sequence[Run]) -> list[Statement]:
-    """Errors on NVIDIA devices whose family was left out of the fit."""
-    known = {row["id"]: float(row["device"]) for row in table("rates_left_out.csv") if row["device"]}
+    """Errors on NVIDIA devices when their family is left out of the fit."""
+    known = {
+        row["id"]: float(row["device"]) for row in read_data_table("rates_left_out.csv") if row["device"]
+    }
     off = [
         abs(float(np.expm1(known[run.fit_id])))
         for run in runs
@@ -190,12 +193,12 @@ def _left_out_device_errors(runs: Sequence[Run]) -> list[Statement]:
     name = "NVIDIA device left out"
     return [
         Statement(name=f"{name}: median error", value=median(off), target=DEVICE_TARGET[0]),
-        Statement(name=f"{name}: nine in ten", value=ninth(off), target=DEVICE_TARGET[1]),
+        Statement(name=f"{name}: nine in ten", value=percentile_90(off), target=DEVICE_TARGET[1]),
     ]
 
 
 def _largest_bias(runs: Sequence[Run], rows: Sequence[Compared]) -> list[Statement]:
-    """Largest median signed error of the most rented devices in any number format."""
+    """Largest median signed error over the most rented devices and their number formats."""
     by: dict[tuple[str, str], list[float]] = defaultdict(list)
     for run, row in zip(runs, rows, strict=True):
         assert run.device is not None
@@ -215,40 +218,40 @@ def _largest_bias(runs: Sequence[Run], rows: Sequence[Compared]) -> list[Stateme
 # throughput: data-parallel runs from scratch
 
 
-def _throughput(runs: Sequence[Run], skipped: dict[str, str]) -> Evidence:
-    def takes(run: Run) -> bool:
+def _throughput_evidence(runs: Sequence[Run], skipped: dict[str, str]) -> Evidence:
+    def takes_run(run: Run) -> bool:
         plain = run.layout is None or run.layout.kind == "plain"
         return run.devices > 1 and run.arch not in LANGUAGE and plain
 
-    def part(run: Run) -> str:
+    def part_of(run: Run) -> str:
         machines = "one machine" if run.machines == 1 else "several machines"
         return f"{_device_part(run)}, {machines}"
 
-    return evidence_from("throughput", compare_runs(runs, skipped, takes, part), skipped)
+    return build_evidence("throughput", compare_runs(runs, skipped, takes_run, part_of), skipped)
 
 
 # large models
 
 
-def _sharded(runs: Sequence[Run], skipped: dict[str, str]) -> Evidence:
-    def takes(run: Run) -> bool:
+def _sharded_evidence(runs: Sequence[Run], skipped: dict[str, str]) -> Evidence:
+    def takes_run(run: Run) -> bool:
         stage = run.layout is not None and run.layout.stage > 0
         return run.arch in LANGUAGE or (stage and run.devices > 1)
 
-    def part(run: Run) -> str:
+    def part_of(run: Run) -> str:
         return APART if is_excluded_from_fit(run) or run.layout is None else KINDS[run.layout.kind]
 
-    rows = compare_runs(runs, skipped, takes, part)
+    rows = compare_runs(runs, skipped, takes_run, part_of)
     by_id = {run.id: run for run in runs}
-    return evidence_from("sharded", rows, skipped, relative_errors([by_id[row.id] for row in rows], rows))
+    return build_evidence("sharded", rows, skipped, relative_errors([by_id[row.id] for row in rows], rows))
 
 
 # all-reduce
 
 
 def _measured_ddp() -> list[Compared]:
-    """Compared DDP and FSDP steps over bandwidth-limited links, predicted from the trace of one rank."""
-    results = ddp.compare()
+    """Compared steps of DDP and FSDP over bandwidth-limited links, predicted from a trace of one rank."""
+    results = ddp.compare_points()
     alone = {result.config.name: result.point.step_s for result in results if result.point.workers == 1}
     return [
         Compared(
@@ -265,13 +268,13 @@ def _measured_ddp() -> list[Compared]:
     ]
 
 
-def _allreduce(runs: Sequence[Run], skipped: dict[str, str]) -> Evidence:
-    """Result of predicting the larger runs of a series from its smallest. Settings that no row states are
-    chosen on all sources, and with the run's own left out."""
+def _allreduce_evidence(runs: Sequence[Run], skipped: dict[str, str]) -> Evidence:
+    """Compares the larger runs of each series, predicted from its smallest run. Settings that no row states
+    are chosen on all sources, and with the run's own left out."""
     stored = figures("scaling")
     everything = scaling.Settings(**stored["all"])
     rows = []
-    for pair in scaling.pairs(runs, skipped):
+    for pair in scaling.pair_runs(runs, skipped):
         run, base = pair.run, pair.base
         without = stored["without"].get(run.source)
         assert run.precision is not None
@@ -281,15 +284,15 @@ def _allreduce(runs: Sequence[Run], skipped: dict[str, str]) -> Evidence:
                 source=run.source,
                 part=_scaling_part(run),
                 what=f"{run.network} {run.precision.name}, {base.devices} to {run.devices} devices, "
-                f"{scaling.link_of(run)}",
+                f"{scaling.link_label(run)}",
                 unit="s",
                 measured=pair.run_s,
-                predicted=scaling.predict_s(pair, everything),
-                left_out=scaling.predict_s(pair, scaling.Settings(**without)) if without else None,
+                predicted=scaling.predict_pair_s(pair, everything),
+                left_out=scaling.predict_pair_s(pair, scaling.Settings(**without)) if without else None,
                 rule=pair.linear_s,
             )
         )
-    return evidence_from("allreduce", add_ranges(rows), skipped)
+    return build_evidence("allreduce", add_ranges(rows), skipped)
 
 
 def _scaling_part(run: Run) -> str:
@@ -313,7 +316,7 @@ def _memory_part(run: Run) -> str:
     ]
 
 
-def _memory(runs: Sequence[Run], skipped: dict[str, str]) -> Evidence:
+def _memory_evidence(runs: Sequence[Run], skipped: dict[str, str]) -> Evidence:
     compared = []
     for run in runs:
         gib = memory.peak_gib(run)
@@ -327,7 +330,7 @@ def _memory(runs: Sequence[Run], skipped: dict[str, str]) -> Evidence:
             id=run.id,
             source=run.source,
             part=_memory_part(run),
-            what=memory.group_of(run),
+            what=memory.group_label(run),
             unit="GiB",
             measured=run.memory_gib or 0.0,
             predicted=gib,
@@ -345,4 +348,4 @@ def _memory(runs: Sequence[Run], skipped: dict[str, str]) -> Evidence:
     if refused:
         name = f"runs that fitted and are refused, of {len(refused):,}"
         statements.append(Statement(name=name, value=sum(refused) / len(refused), target=MOST_REFUSED))
-    return evidence_from("memory", rows, skipped, statements)
+    return build_evidence("memory", rows, skipped, statements)

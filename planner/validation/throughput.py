@@ -6,15 +6,15 @@ from planner.device.precision import Precision, precision_named
 from planner.errors import BadInput
 from planner.hardware.catalog import catalog_device_name
 from planner.memoize import memoize
-from planner.validation.networks import device_named, network_named
-from planner.validation.row import figures, table
+from planner.validation.networks import find_network, find_published_device
+from planner.validation.row import figures, read_data_table
 from planner.validation.run import Row, Run, Software
 
 
 @memoize
 def throughput_runs() -> tuple[Run, ...]:
-    """Runs of throughput.csv, except rows without a batch or with other image sizes or frameworks."""
-    runs = (_throughput_run(row, line) for line, row in enumerate(table("throughput.csv"), 2))
+    """Runs of throughput.csv that state a batch and use a known framework and the usual image size."""
+    runs = (_throughput_run(row, line) for line, row in enumerate(read_data_table("throughput.csv"), 2))
     return tuple(run for run in runs if run is not None)
 
 
@@ -26,7 +26,7 @@ def _throughput_run(row: Row, line: int) -> Run | None:
     if name == "Torch7":
         tier = "torch7"
     device_name = catalog_device_name(row["device"])
-    model, device, precision = network_named(row["model"]), device_named(device_name), _format(row)
+    model, device, precision = find_network(row["model"]), find_published_device(device_name), _format(row)
     if model is None or device is None or tier is None or not row["batch"] or "256" in row["note"]:
         return None
     if precision is None or precision.compute not in device.flops:  # half precision without units for it

@@ -38,7 +38,7 @@ def checked(monkeypatch: pytest.MonkeyPatch) -> list[object]:
         return [GOOD]
 
     monkeypatch.setattr("planner.validation.validate", validate)
-    monkeypatch.setattr("planner.validation.suites.evidence", small)
+    monkeypatch.setattr("planner.validation.suites.suite_evidence", small)
     monkeypatch.setattr(of_servers, "papers_evidence", lambda _: small("papers"))
     return asked
 
@@ -82,7 +82,7 @@ def test_page_that_says_otherwise_is_told_and_decides_the_exit(checked, monkeypa
     capsys.readouterr()
     assert answer(suites("memory"), to(check=document)) is False
     assert capsys.readouterr().err == ""
-    monkeypatch.setattr("planner.validation.suites.evidence", lambda name: small(name, 14.0))
+    monkeypatch.setattr("planner.validation.suites.suite_evidence", lambda name: small(name, 14.0))
     assert answer(suites("memory"), to(check=document)) is True
     assert "is 40%" in capsys.readouterr().err
 

@@ -8,10 +8,16 @@ from pathlib import Path
 import pytest
 
 from planner.validation.evidence import Compared, Evidence
-from planner.validation.fine_tuning import evidence, obstacle, predicted, ratio_statements, time_of
-from planner.validation.row import table
+from planner.validation.fine_tuning import (
+    evidence,
+    exclusion_reason,
+    measured_seconds,
+    predict_row,
+    ratio_statements,
+)
+from planner.validation.row import read_data_table
 
-ROWS = {row["id"]: row for row in table("finetune.csv")}
+ROWS = {row["id"]: row for row in read_data_table("finetune.csv")}
 
 
 @pytest.fixture(scope="module")
@@ -41,7 +47,7 @@ def test_stated_ranges_hold_nine_of_ten_runs(suite: Evidence, parts: tuple[str, 
 def test_left_out_figures_are_those_of_the_rows_compared(suite: Evidence) -> None:
     """`benchmarks/fit/fine_tuning.py` writes them; a row that is new must be in them, too."""
     timed = {row.id for row in suite.rows if row.part in ("LoRA, time", "QLoRA, time")}
-    assert {row["id"] for row in table("finetune_left_out.csv")} == timed
+    assert {row["id"] for row in read_data_table("finetune_left_out.csv")} == timed
 
 
 def test_row_is_predicted_as_simulate_answers_it() -> None:
@@ -50,7 +56,7 @@ def test_row_is_predicted_as_simulate_answers_it() -> None:
     row = next(
         row for row in ROWS.values() if row["network"] == "llama2-7b" and row["source"] == "llamafactory"
     )
-    result = predicted(row)
+    result = predict_row(row)
     assert not isinstance(result, str)
     answer = planner.simulate(
         "llama2-7b", hardware="p4d.24xlarge", workers=1, train="lora", rank=8, targets="attention", batch=4,
@@ -73,7 +79,7 @@ def test_row_is_predicted_as_simulate_answers_it() -> None:
     ],
 )
 def test_row_that_no_option_expresses_has_a_reason(changes: dict[str, str], reason: str) -> None:
-    words = obstacle(ROWS["F001"] | changes)
+    words = exclusion_reason(ROWS["F001"] | changes)
     assert reason in words
     assert bool(words) == bool(reason)
 
@@ -82,7 +88,7 @@ def test_row_that_no_option_expresses_has_a_reason(changes: dict[str, str], reas
     ("unit", "seconds"), [("s per step", 2.0), ("tokens/s", 8 * 256 / 2.0), ("s per run", None)]
 )
 def test_units_of_time_are_read(unit: str, seconds: float | None) -> None:
-    assert time_of(ROWS["F001"] | {"unit": unit, "time": "2.0"}) == seconds
+    assert measured_seconds(ROWS["F001"] | {"unit": unit, "time": "2.0"}) == seconds
 
 
 def test_ratio_of_methods_is_judged_by_sequence_length() -> None:

@@ -11,16 +11,16 @@ from planner.parallel.data.fsdp import Sharded
 from planner.parallel.data.owned import Owned
 from planner.parallel.mesh import data_parallel_group
 from planner.simulator.simulate import Effort, simulate_case
-from planner.validation.networks import Dimensions, transformer
+from planner.validation.networks import Dimensions, build_transformer
 from planner.validation.predict import (
     RunStep,
     exchange_of,
+    exclusion_reason,
     machine_of,
     micro_batch_of,
-    obstacle,
-    predicted,
+    predict_range,
+    predict_step,
     site_of,
-    with_range,
 )
 from planner.validation.reader import published_runs, read_rows, read_run
 from planner.validation.row import figures, fill_columns
@@ -78,7 +78,7 @@ def test_row_is_read_as_a_plan() -> None:
         1,
     )
     assert result.accumulate == 96
-    assert not obstacle(result)
+    assert not exclusion_reason(result)
     assert result.model.parameters == pytest.approx(145e9, rel=0.01)
     assert result.links.network_bytes_per_s == 200e9
     assert (layout.kind, result.device_name) == ("cut", "A100-SXM4-80GB")
@@ -115,7 +115,7 @@ def test_unstated_settings_are_inferred_and_stated() -> None:
 )
 def test_unreadable_rows_state_the_reason(changes: dict[str, str], reason: str) -> None:
     result = read_run(fill_columns(ROW | changes, 2, "mine"))
-    assert reason in (result if isinstance(result, str) else obstacle(result))
+    assert reason in (result if isinstance(result, str) else exclusion_reason(result))
 
 
 def test_row_with_an_unknown_name_costs_that_row_only() -> None:
@@ -128,11 +128,11 @@ def test_row_with_an_unknown_name_costs_that_row_only() -> None:
     runs, refused = read_rows(rows)
     assert [entry.id for entry in runs] == ["0", "2", "3"]
     assert [(entry.id, entry.reason) for entry in refused] == [("1", "the precision int3 is not modelled")]
-    assert [bool(obstacle(entry)) for entry in runs] == [False, True, True]
+    assert [bool(exclusion_reason(entry)) for entry in runs] == [False, True, True]
 
 
 def test_transformer_of_given_dimensions_has_the_published_size() -> None:
-    llama = transformer(Dimensions("llama", 4096, 32, 32, 128256, 8, 14336), 8192)
+    llama = build_transformer(Dimensions("llama", 4096, 32, 32, 128256, 8, 14336), 8192)
     assert llama.parameters == 8_030_261_248
     assert len(llama.blocks) == 32
 
@@ -170,7 +170,7 @@ def test_attention_is_one_kernel_where_software_and_device_have_it(
 def test_sizes_that_stand_for_a_network_are_those_of_its_dimensions() -> None:
     for name, published in (("1.34B", 1.34e9), ("3.57B", 3.57e9), ("8.86B", 8.86e9), ("80B", 80e9)):
         of = figures("networks")["models"][f"Llama-style {name}"]
-        assert transformer(Dimensions(**of), 4096).parameters == pytest.approx(published, rel=2e-3)
+        assert build_transformer(Dimensions(**of), 4096).parameters == pytest.approx(published, rel=2e-3)
 
 
 def test_gradients_are_exchanged_as_wide_as_the_software_keeps_them() -> None:
@@ -214,7 +214,7 @@ def test_networks_are_known_however_their_names_are_written(written: str, size: 
 def test_run_is_predicted_as_plans_are(id: str) -> None:
     """By the simulation of unlike steps, as `planner simulate` does it: the slowest is waited for once."""
     first = next(run for run in published_runs()[0] if run.id == id)
-    step, site = predicted(first), site_of(first)
+    step, site = predict_step(first), site_of(first)
     assert isinstance(step, RunStep)
     group = data_parallel_group(site)
     computation = repeat_passes(micro_batch_of(first, site), first.accumulate)
@@ -224,8 +224,8 @@ def test_run_is_predicted_as_plans_are(id: str) -> None:
 
 
 def test_open_setting_widens_the_range_to_both_readings() -> None:
-    stated, left_open = with_range(run()), with_range(run(ckpt_norm="unknown"))
-    none = with_range(run(ckpt_norm="none"))
+    stated, left_open = predict_range(run()), predict_range(run(ckpt_norm="unknown"))
+    none = predict_range(run(ckpt_norm="none"))
     assert not isinstance(stated, str)
     assert not isinstance(left_open, str)
     assert not isinstance(none, str)

@@ -9,7 +9,7 @@ import pytest
 
 from planner.validation import large, validate
 from planner.validation.evidence import Compared
-from planner.validation.predict import RunStep, predicted
+from planner.validation.predict import RunStep, predict_step
 from planner.validation.reader import published_runs
 from planner.validation.rules import rule_errors, smallest_runs
 from planner.validation.run import Run
@@ -30,9 +30,9 @@ def test_small_micro_batches_fall_with_the_number_of_devices_and_large_ones_do_n
 
 
 def test_shards_inside_machines_beat_shards_over_a_thousand_ranks() -> None:
-    over_all, inside = large.rates_over_all_and_inside()
+    over_all, inside = large.global_and_local_sharding_rates()
     assert inside > 1.2 * over_all
-    over_few, inside_few = large.rates_over_all_and_inside(batch=16, devices=16)
+    over_few, inside_few = large.global_and_local_sharding_rates(batch=16, devices=16)
     assert inside_few == pytest.approx(over_few, rel=0.1)
 
 
@@ -42,7 +42,7 @@ RUNS = [
     for run in published_runs()[0]
     if run.layout is not None and run.layout.kind == "sharded" and run.arch == "llm"
 ]
-SLOW = next(run for run in RUNS if isinstance(step := predicted(run), RunStep) and step.exposed > 0.1)
+SLOW = next(run for run in RUNS if isinstance(step := predict_step(run), RunStep) and step.exposed > 0.1)
 
 
 def some_run(devices: int) -> Run:
@@ -78,7 +78,7 @@ def test_both_predictions_of_a_pair_have_their_source_left_out() -> None:
 
 
 def test_rules_are_held_against_runs_in_which_communication_matters() -> None:
-    few = next(run for run in RUNS if isinstance(step := predicted(run), RunStep) and step.exposed < 0.1)
+    few = next(run for run in RUNS if isinstance(step := predict_step(run), RunStep) and step.exposed < 0.1)
     assert rule_errors([few], [row(few, 1.0, 1.0)]) == []
 
 
@@ -100,7 +100,7 @@ def test_shapes_are_checks_that_can_be_asked_for() -> None:
 
 
 def test_owners_among_all_fall_behind_as_published() -> None:
-    pairs = large.owner_pairs()
+    pairs = large.whole_tensor_run_pairs()
     assert list(pairs) == [16, 128, 1024]
     assert all((a.step_s or 0.0) > (b.step_s or 1e9) for a, b in pairs.values())
     assert all(row.holds for row in validate(["large/owners", "large/rules"]))
@@ -108,8 +108,8 @@ def test_owners_among_all_fall_behind_as_published() -> None:
 
 def test_page_has_the_figures_of_owners() -> None:
     page = (Path(__file__).parents[2] / "docs" / "communication.md").read_text()
-    for devices, (over_all, inside) in large.owner_pairs().items():
-        ours = [step.seconds for run in (over_all, inside) if isinstance(step := predicted(run), RunStep)]
+    for devices, (over_all, inside) in large.whole_tensor_run_pairs().items():
+        ours = [step.seconds for run in (over_all, inside) if isinstance(step := predict_step(run), RunStep)]
         assert over_all.step_s is not None
         assert inside.step_s is not None
         published = over_all.step_s / inside.step_s

@@ -5,11 +5,15 @@ from __future__ import annotations
 import numpy as np
 
 from planner.device.recorded.rescale import rescale_errors
-from planner.validation.row import table
+from planner.validation.row import read_data_table
 
 
 def off(column: str, **wanted: str) -> np.ndarray:
-    rows = [row for row in table("moved.csv") if all(row[name] == value for name, value in wanted.items())]
+    rows = [
+        row
+        for row in read_data_table("moved.csv")
+        if all(row[name] == value for name, value in wanted.items())
+    ]
     return np.abs([float(row[column]) for row in rows if row[column]])
 
 

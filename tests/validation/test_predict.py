@@ -8,8 +8,8 @@ import planner
 from planner.device.precision import precision_named
 from planner.hardware.prices.offers import has_name
 from planner.model.catalog import load_model
-from planner.validation.networks import device_named
-from planner.validation.predict import RunStep, predicted
+from planner.validation.networks import find_published_device
+from planner.validation.predict import RunStep, predict_step
 from planner.validation.run import Layout, Run, Software
 
 
@@ -22,7 +22,7 @@ def run(model: str, device: str, precision: str, batch: int, **settings: object)
         "network": model,
         "model": load_model(model),
         "device_name": device,
-        "device": device_named(device),
+        "device": find_published_device(device),
         "precision": precision_named(precision),
         "batch": batch,
         "step_s": 1.0,
@@ -75,7 +75,7 @@ def run(model: str, device: str, precision: str, batch: int, **settings: object)
     ],
 )
 def test_run_takes_as_long_as_simulate_says(one: Run, asked: dict[str, object]) -> None:
-    step = predicted(one)
+    step = predict_step(one)
     assert isinstance(step, RunStep), step
     answer = planner.simulate(one.network, **asked)  # type: ignore[arg-type]
     assert step.seconds == pytest.approx(one.samples_per_step / answer.scored.samples_per_s, rel=0.015)
@@ -85,7 +85,7 @@ def test_names_of_publications_are_known_to_every_command() -> None:
     assert load_model("ResNet-50 v1.5").name == "resnet50-v1.5"
     assert load_model("resnet50").name == "resnet50"  # a name of the catalog means its file
     assert load_model("Llama-3.1-8B").name == "llama3-8b"
-    v100 = device_named("V100-SXM2-32GB")
+    v100 = find_published_device("V100-SXM2-32GB")
     assert v100 is not None
     assert has_name(v100, "V100-SXM3")
     assert not has_name(v100, "V100-PCIe")

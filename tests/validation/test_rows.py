@@ -43,7 +43,7 @@ def made(holds: bool) -> Row:
 
 
 def test_listed_row_may_fail_and_says_why() -> None:
-    listed = made(False).listed("the paper says less")
+    listed = made(False).mark_known("the paper says less")
     assert listed.as_claimed
     assert (listed.status, listed.reason) == ("does not hold", "the paper says less")
     assert not made(False).as_claimed
@@ -51,6 +51,6 @@ def test_listed_row_may_fail_and_says_why() -> None:
 
 
 def test_listed_row_that_holds_is_reported() -> None:
-    listed = made(True).listed("the paper says less")
+    listed = made(True).mark_known("the paper says less")
     assert listed.status == "holds, listed as failing"
     assert listed.reason == ""

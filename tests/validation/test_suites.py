@@ -16,13 +16,13 @@ from planner.errors import BadInput
 from planner.report.evidence import evidence_data, suite_lines, suite_tables
 from planner.report.output import Format, render
 from planner.report.validation import page_differences, page_path, write_pages
-from planner.validation.evidence import Compared, Evidence, Part, add_ranges, figures_of
-from planner.validation.layouts import LayoutChoice, choices, read_layouts, regret_statements
+from planner.validation.evidence import Compared, Evidence, Part, add_ranges, error_statistics
+from planner.validation.layouts import LayoutChoice, layout_choices, read_layouts, regret_statements
 from planner.validation.own import own_evidence, own_layouts
-from planner.validation.predict import RunStep, predicted, rule_of_thumb_s
+from planner.validation.predict import RunStep, predict_step, rule_of_thumb_s
 from planner.validation.reader import published_runs
-from planner.validation.row import fill_columns, packed_table
-from planner.validation.suites import SUITES, evidence
+from planner.validation.row import fill_columns, read_packed_table
+from planner.validation.suites import SUITES, suite_evidence
 
 
 def one(id: str, source: str, measured: float, predicted: float, **more: float) -> Compared:
@@ -39,7 +39,7 @@ ROWS = [
 
 
 def test_figures_are_those_of_the_runs() -> None:
-    of = figures_of(ROWS)
+    of = error_statistics(ROWS)
     assert (of.runs, of.sources) == (3, 2)
     assert of.median == pytest.approx(0.1)
     assert of.worst == pytest.approx(0.1)
@@ -50,7 +50,7 @@ def test_figures_are_those_of_the_runs() -> None:
 
 
 def test_target_is_held_against_what_was_left_out() -> None:
-    of = figures_of(ROWS)
+    of = error_statistics(ROWS)
     assert of.median < 0.15
     assert Part("p", of, (0.15, 0.5)).reached is False
     assert Part("p", of, (0.25, 0.5)).reached is True
@@ -69,7 +69,7 @@ def test_range_never_knows_the_source_that_it_is_held_against() -> None:
 
 def test_regret_is_that_of_the_layout_that_is_predicted_to_be_fastest() -> None:
     rows = [one("a", "s", 10, 5), one("b", "s", 8, 6), one("c", "s", 20, 30), one("d", "s", 1, 1)]
-    made = choices(rows, {"a": "g", "b": "g", "c": "g", "d": "alone"})
+    made = layout_choices(rows, {"a": "g", "b": "g", "c": "g", "d": "alone"})
     assert [choice.group for choice in made] == ["g"]
     assert made[0].regret == pytest.approx(0.25)
     assert made[0].correlation == pytest.approx(0.5)
@@ -80,7 +80,7 @@ def test_regret_is_that_of_the_layout_that_is_predicted_to_be_fastest() -> None:
 
 
 def test_every_shipped_layout_is_read_and_the_choice_is_better_than_peers() -> None:
-    result = evidence("layouts")
+    result = suite_evidence("layouts")
     assert len(result.rows) == 720
     assert not result.refused
     stated = {each.name: each.value for each in result.statements}
@@ -99,7 +99,7 @@ LEFT_OUT = {  # median and nine in ten, just above what is reached; targets are 
 
 @pytest.mark.parametrize("suite", ["devices", "sharded"])
 def test_runs_of_sources_that_no_fit_has_seen_are_met_as_well_as_was_asked(suite: str) -> None:
-    parts = {part.name: part.figures for part in evidence(suite).parts if part.target is not None}
+    parts = {part.name: part.figures for part in suite_evidence(suite).parts if part.target is not None}
     assert parts.keys() == LEFT_OUT[suite].keys()
     for name, (median, ninth) in LEFT_OUT[suite].items():
         of = parts[name]
@@ -110,7 +110,7 @@ def test_runs_of_sources_that_no_fit_has_seen_are_met_as_well_as_was_asked(suite
 
 
 def test_devices_that_no_fit_has_seen_are_met_as_well_as_was_asked_and_none_is_off_on_the_whole() -> None:
-    stated = {each.name: each for each in evidence("devices").statements}
+    stated = {each.name: each for each in suite_evidence("devices").statements}
     assert set(stated) == {
         "NVIDIA device left out: median error",
         "NVIDIA device left out: nine in ten",
@@ -122,7 +122,7 @@ def test_devices_that_no_fit_has_seen_are_met_as_well_as_was_asked_and_none_is_o
 
 
 def test_layouts_that_cannot_be_read_are_counted() -> None:
-    shipped = packed_table("layouts.csv.gz")[0]
+    shipped = read_packed_table("layouts.csv.gz")[0]
     broken = [shipped | {"tensor": "3"}, shipped | {"iteration_ms": ""}, shipped | {"hidden": "many"}]
     runs, refused = read_layouts(broken, "mine")
     assert runs == []
@@ -137,7 +137,7 @@ def test_hopper_run_with_transformer_engine_has_its_own_framework() -> None:
     runs = {run.id: run for run in published_runs()[0]}
     assert runs["T1895"].software.tier == "transformer-engine"
     assert runs["T1760"].software.tier == "megatron-deepspeed"
-    step, rule = predicted(runs["T1895"]), rule_of_thumb_s(runs["T1895"])
+    step, rule = predict_step(runs["T1895"]), rule_of_thumb_s(runs["T1895"])
     assert isinstance(step, RunStep)
     assert runs["T1895"].step_s is not None
     assert step.seconds == pytest.approx(runs["T1895"].step_s, rel=0.15)
@@ -201,8 +201,8 @@ def test_every_row_of_an_own_table_is_accounted_for(tmp_path: Path) -> None:
 
 def test_own_table_of_layouts_is_not_corrected_by_ours(tmp_path: Path) -> None:
     """Ids are numbers of lines, which say nothing of a line of ours."""
-    rows = packed_table("layouts.csv.gz")[:40]
-    shipped = {row.id: row for row in evidence("layouts").rows}
+    rows = read_packed_table("layouts.csv.gz")[:40]
+    shipped = {row.id: row for row in suite_evidence("layouts").rows}
     (result,), account = own_layouts(own_table(tmp_path / "mine.csv", rows[20:]))
     assert (account.given, account.compared) == (20, 20)
     assert all(row.left_out is None for row in result.rows)
@@ -292,7 +292,7 @@ def test_there_is_a_section_for_every_suite() -> None:
     text = (docs / "validation.md").read_text() + (docs / "validation-papers.md").read_text()
     assert [name for name in SUITES if f"\n## {name}\n" not in text] == []
     for name in ("layouts", "memory"):
-        assert page_differences([evidence(name)], [], docs / "validation.md", whole=False) == []
+        assert page_differences([suite_evidence(name)], [], docs / "validation.md", whole=False) == []
 
 
 def test_figure_that_is_none_costs_its_row_and_no_other(tmp_path: Path) -> None:
@@ -314,6 +314,6 @@ def test_figure_that_is_none_costs_its_row_and_no_other(tmp_path: Path) -> None:
 
 def test_ranges_of_several_devices_hold_the_error_of_scaling() -> None:
     """The constants by which ranges widen are the left-out errors of the suite of published scaling."""
-    parts = {part.name: part.figures.left_ninth for part in evidence("allreduce").parts}
+    parts = {part.name: part.figures.left_ninth for part in suite_evidence("allreduce").parts}
     assert parts["one machine"] == pytest.approx(SCALING_Q90_ONE_MACHINE, rel=0.1)
     assert parts["several machines, gradients' width known"] == pytest.approx(SCALING_Q90_SEVERAL, rel=0.1)

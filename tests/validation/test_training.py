@@ -8,19 +8,19 @@ import numpy as np
 
 from planner.device.rates import network_of
 from planner.model import Layer
-from planner.validation.predict import RunStep, predicted
+from planner.validation.predict import RunStep, predict_step
 from planner.validation.reader import published_runs, training_rows
 from planner.validation.run import Run
-from planner.validation.suites import is_alone, is_excluded_from_fit
+from planner.validation.suites import is_excluded_from_fit, is_without_network
 from planner.validation.throughput import throughput_runs
 
-ALONE = [run for run in (*published_runs()[0], *throughput_runs()) if is_alone(run)]
+ALONE = [run for run in (*published_runs()[0], *throughput_runs()) if is_without_network(run)]
 KNOWN = [run for run in ALONE if run.model is not None and run.device is not None]
 RUNS = [run for run in KNOWN if run.devices == 1]
 
 
 def errors_of(runs: list[Run]) -> np.ndarray:
-    steps = [(run, step) for run in runs if isinstance(step := predicted(run), RunStep)]
+    steps = [(run, step) for run in runs if isinstance(step := predict_step(run), RunStep)]
     return np.array([abs(run.step_s / step.seconds - 1) for run, step in steps if run.step_s is not None])
 
 

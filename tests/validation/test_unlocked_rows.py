@@ -8,24 +8,24 @@ import pytest
 
 from planner.device.rates import model_error, network_of
 from planner.model.layers import workloads
-from planner.validation.networks import network_named
-from planner.validation.predict import RunStep, predicted
+from planner.validation.networks import find_network
+from planner.validation.predict import RunStep, predict_step
 from planner.validation.reader import published_runs, read_run, training_rows
 from planner.validation.run import Run
-from planner.validation.suites import OF_RUNS, evidence
+from planner.validation.suites import OF_RUNS, suite_evidence
 
 RUNS: dict[str, Run] = {run.id: run for run in published_runs()[0]}
 ROWS = {row["id"]: row for row in training_rows()}
 
 
 def seconds(run: Run) -> float:
-    step = predicted(run)
+    step = predict_step(run)
     assert isinstance(step, RunStep), step
     return step.seconds
 
 
 def test_at_least_85_percent_of_the_published_rows_are_compared() -> None:
-    compared = {row.id for name in OF_RUNS for row in evidence(name).rows} & ROWS.keys()
+    compared = {row.id for name in OF_RUNS for row in suite_evidence(name).rows} & ROWS.keys()
     assert len(compared) >= 0.85 * len(ROWS)
 
 
@@ -42,7 +42,7 @@ def test_at_least_85_percent_of_the_published_rows_are_compared() -> None:
     ],
 )
 def test_networks_are_of_three_kinds(name: str, kind: str) -> None:
-    model = network_named(name)
+    model = find_network(name)
     assert model is not None
     assert network_of(model) == kind
 
@@ -53,7 +53,7 @@ def test_networks_of_another_kind_have_wider_ranges() -> None:
 
 
 def test_frozen_layers_of_a_recipe_have_no_backward_pass() -> None:
-    model = network_named("RetinaNet ResNeXt50")
+    model = find_network("RetinaNet ResNeXt50")
     assert model is not None
     work = dict(zip((layer.name for layer in model.layers), workloads(model), strict=True))
     assert work["backbone.body.layer1.0.conv1"].backward.flops == 0

@@ -12,7 +12,7 @@ import pytest
 from planner.errors import BadInput
 from planner.report.output import Format, render
 from planner.report.validation import document_differences, summary, validation_tables
-from planner.validation import Row, checks, known_rows, names, validate
+from planner.validation import Row, check_names, checks, known_rows, validate
 from planner.validation.row import figures
 
 DOCS = Path(__file__).parents[2] / "docs"
@@ -51,12 +51,12 @@ def test_prophet_at_1_gbit_is_at_most_18_percent_below(fast: list[Row]) -> None:
 
 def test_every_row_has_one_name_and_says_how_and_whence(fast: list[Row]) -> None:
     assert len({row.name for row in fast}) == len(fast)
-    assert all(row.name.of in checks() for row in fast)
+    assert all(row.name.check_name in checks() for row in fast)
     assert all(row.how and row.source and row.claim for row in fast)
 
 
 def test_list_of_failing_rows_names_checks_that_exist() -> None:
-    assert [name for name in known_rows() if name.of not in checks()] == []
+    assert [name for name in known_rows() if name.check_name not in checks()] == []
 
 
 def test_document_is_that_of_the_code(fast: list[Row]) -> None:
@@ -90,7 +90,7 @@ def test_figure_that_moved_is_found() -> None:
 def test_names_choose_papers_and_checks() -> None:
     assert {row.name.check for row in validate(["overhead"])} == {"overhead"}
     assert [str(row.name) for row in validate(["li/split"])] == ["li/split/larger", "li/split/smaller"]
-    assert {"li", "saturation", "testbed/points"} <= set(names())
+    assert {"li", "saturation", "testbed/points"} <= set(check_names())
     with pytest.raises(BadInput, match="nearest: split"):
         validate(["splitt"])
 
@@ -118,7 +118,7 @@ def test_end_names_what_is_not_as_claimed() -> None:
     text = render(validation_tables(broken), Format.table)
     assert "li/split/larger FAILS: 407 MiB, ours 406.6 MiB, claimed: within 0.5 MiB." in text
     assert "failing although claimed to hold: 2" in text
-    listed = [row.listed("a reason") for row in validate(["li/split"])]
+    listed = [row.mark_known("a reason") for row in validate(["li/split"])]
     assert "holding although listed as failing: 2" in summary(listed)
 
 

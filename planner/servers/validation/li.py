@@ -165,7 +165,7 @@ def orders(check: Section) -> Iterator[Row]:
             }
             for rivals in (("multiplexed",), ("reverse", "random")):
                 rival, gain = " and ".join(rivals), rate["tic"] / max(rate[name] for name in rivals)
-                what = f"{model}, batch {batch}, {row.workers(workers)}: TIC over {rival}"
+                what = f"{model}, batch {batch}, {row.workers_label(workers)}: TIC over {rival}"
                 claimed, holds = f"TIC at or above {rival}", gain >= AS_GOOD
                 name, claim = f"{model}-w{workers}-{rivals[0]}", "at or above, to 2%"
                 yield check.stated(name, what, claimed, f"{gain - 1:+.1%}", holds, claim, how=how)

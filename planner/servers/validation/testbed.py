@@ -27,7 +27,7 @@ from planner.simulator.policy import DEFAULT_WINDOW_BYTES, Multiplexed, Policy
 from planner.simulator.run import RunOptions, run
 from planner.simulator.step import DOWNLINK, UPLINK, Profile
 from planner.validation import row
-from planner.validation.row import About, Row, RowName, load_profile, once, table
+from planner.validation.row import About, Row, RowName, load_profile, once, read_data_table
 
 STEPS = 100
 
@@ -171,7 +171,7 @@ class ComparedPoints:
 
 def measured_points() -> list[TestbedPoint]:
     """All measured points that ship with the package."""
-    return pool_runs(table("testbed", "measured.csv"))
+    return pool_runs(read_data_table("testbed", "measured.csv"))
 
 
 def pool_runs(lines: Iterable[Mapping[str, str]]) -> list[TestbedPoint]:
@@ -238,7 +238,7 @@ def point_rows() -> list[Row]:
     rows = []
     for pair in compared_points():
         point, ours = pair.point, pair.prediction.samples_per_s
-        what = f"{point.name}, {row.workers(point.workers)}"
+        what = f"{point.name}, {row.workers_label(point.workers)}"
         about = _row_fields("points", f"{point.name}-w{point.workers}", what, how)
         rows.append(row.near(point.samples_per_s, ours, TOLERANCE, unit="samples/s", **about))
     return rows

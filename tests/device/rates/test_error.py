@@ -64,11 +64,15 @@ def test_ranges_hold_nine_of_ten_figures_that_no_fit_had_seen() -> None:
 def _networks() -> dict[str, str]:
     from planner.device.rates import network_of
     from planner.validation.reader import published_runs
-    from planner.validation.suites import is_alone, is_excluded_from_fit
+    from planner.validation.suites import is_excluded_from_fit, is_without_network
     from planner.validation.throughput import throughput_runs
 
     runs = (*published_runs()[0], *throughput_runs())
-    fitted = (run for run in runs if (is_alone(run) or run.arch == "llm") and not is_excluded_from_fit(run))
+    fitted = (
+        run
+        for run in runs
+        if (is_without_network(run) or run.arch == "llm") and not is_excluded_from_fit(run)
+    )
     return {run.id: network_of(run.model) for run in fitted if run.model is not None}
 
 

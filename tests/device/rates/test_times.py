@@ -24,7 +24,7 @@ from planner.hardware.catalog import load_hardware
 from planner.model.catalog import load_model
 from planner.model.layers import workloads
 from planner.model.layers.base import KERNEL_KINDS
-from planner.validation.networks import device_named
+from planner.validation.networks import find_published_device
 
 V100 = load_hardware("p3.2xlarge").device
 A100 = load_hardware("p4de.24xlarge").device
@@ -138,7 +138,7 @@ def test_files_limit_fast_devices_and_leave_slow_ones_alone() -> None:
     limit = constants().loader_images_per_s
     assert 256 / files.step_s == pytest.approx(limit)
     assert limit < 256 / synthetic.step_s
-    k80 = device_named("K80-1GPU")
+    k80 = find_published_device("K80-1GPU")
     assert k80 is not None
     slow = computation_s(RESNET, 32, k80, FP32, "tensorflow", input="files")
     assert slow.waiting_s == 0
@@ -154,7 +154,7 @@ def test_images_with_channels_first_cost_conversions_in_sixteen_bits_alone() -> 
 
 def test_device_of_ones_own_needs_nothing_but_its_peaks() -> None:
     mine = Device("mine", "gpu", {"fp32": 82.6e12, "bf16": 165.2e12}, 24e9, 1008e9)
-    known = device_named("RTX-4090")
+    known = find_published_device("RTX-4090")
     assert known is not None
     time = computation_s(BERT, 16, mine, BF16)
     assert time.basis == "peaks"

@@ -6,8 +6,8 @@ import pytest
 
 from planner.validation import ddp
 
-CONFIGS = ddp.configs(ddp.DATA)
-POINTS = {(point.config, point.workers): point for point in ddp.points(ddp.DATA)}
+CONFIGS = ddp.read_configs(ddp.DATA)
+POINTS = {(point.config, point.workers): point for point in ddp.measured_points(ddp.DATA)}
 
 
 @pytest.mark.parametrize(
@@ -26,7 +26,7 @@ POINTS = {(point.config, point.workers): point for point in ddp.points(ddp.DATA)
     ],
 )
 def test_measured_step_is_predicted(config: str, workers: int, within: float) -> None:
-    predicted_s = ddp.predict(CONFIGS[config], workers, ddp.DATA)
+    predicted_s = ddp.predict_step_s(CONFIGS[config], workers, ddp.DATA)
     assert predicted_s == pytest.approx(POINTS[config, workers].step_s, rel=within)
 
 
