@@ -40,7 +40,6 @@ from typing import Any
 import numpy as np
 
 from planner.answers.compare import compare_for
-from planner.answers.jobs import within_limits
 from planner.answers.questions import parse_request, simulation_for
 from planner.answers.recommend import recommend_for
 from planner.answers.results import Recommendation
@@ -59,7 +58,7 @@ from planner.search.rank import (
     Contenders,
 )
 from planner.search.request import model_of
-from planner.search.scored import ScoredPlan
+from planner.search.scored import ScoredPlan, within_limits
 from planner.search.simulations import Simulations, cautious_interval, executor_of, half_width
 from planner.search.sizes import dividing_batches
 

@@ -23,7 +23,8 @@ from dataclasses import replace
 import numpy as np
 import testbed
 
-from planner.search.rank import CONFIDENCE, RANGE_SIGMAS, confident_share
+from planner.search.flag_values import CONFIDENCE
+from planner.search.scored import RANGE_SIGMAS, confident_share
 from planner.simulator import simulate
 from planner.simulator.cluster import Cluster
 from planner.simulator.run import RunOptions, run

@@ -33,8 +33,9 @@ from planner.parallel.data.ddp import AllReduce
 from planner.parallel.data.single import Alone
 from planner.parallel.mesh import WHOLE
 from planner.search.cases import Cases
+from planner.search.flag_values import Objective
 from planner.search.objectives import discounts
-from planner.search.request import Objective, Request, model_of
+from planner.search.request import Request, model_of
 from planner.search.scored import ScoredPlan
 from planner.search.simulations import Simulations
 from planner.servers.lowering import cheap_servers

@@ -10,7 +10,6 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from math import isinf
 
-from planner.answers.jobs import usual_job
 from planner.hardware import GIVEN_PRICE, Hardware
 from planner.model import Experts
 from planner.note import Fact, Note, Topic
@@ -19,6 +18,7 @@ from planner.search.cases import Cases, decoded_per_vcpu
 from planner.search.feasibility import offloaded
 from planner.search.machines import own_machine_facts
 from planner.search.request import Request
+from planner.search.scored import usual_job
 from planner.search.sizes import MOST_SAMPLES, MOST_TOKENS, is_batch_open
 from planner.search.training import usual_length
 

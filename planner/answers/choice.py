@@ -14,7 +14,6 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from planner.answers.advise import next_changes
-from planner.answers.jobs import within_limits
 from planner.answers.results import Change, Saturation
 from planner.answers.saturation import most_step_samples, saturation_of, strategy_error
 from planner.device.precision import FP32
@@ -27,9 +26,9 @@ from planner.search.feasibility import has_machines
 from planner.search.flag_values import MOST_WORKERS
 from planner.search.objectives import Contest, discounts
 from planner.search.race import Evaluate, Floats, Outcome, front
-from planner.search.rank import Candidate, Contenders, rank
+from planner.search.rank import Contenders, rank
 from planner.search.request import Request
-from planner.search.scored import ScoredPlan
+from planner.search.scored import Candidate, ScoredPlan, within_limits
 from planner.search.simulations import Simulations, cautious_interval
 from planner.search.sizes import with_micro_batches
 

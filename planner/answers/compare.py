@@ -11,7 +11,6 @@ from typing import TYPE_CHECKING
 from planner.answers.assumptions import assumptions
 from planner.answers.baseline import baseline_of
 from planner.answers.choice import choose, interrupted
-from planner.answers.jobs import best_of, missed_limit, training_of, within_limits
 from planner.answers.refusals import left_out_notes, no_plans
 from planner.answers.results import Comparison
 from planner.errors import Infeasible
@@ -26,7 +25,7 @@ from planner.search.measured import load
 from planner.search.objectives import discounts, merge_outcomes
 from planner.search.race import Evaluate, Floats, Goal, Outcome, race
 from planner.search.request import Request, model_of
-from planner.search.scored import ScoredPlan
+from planner.search.scored import ScoredPlan, best_of, missed_limit, training_of, within_limits
 from planner.search.simulations import Rung, Simulations, executor_of
 from planner.search.sizes import LARGE_PARAMETERS, MAX_LARGE_WORKERS
 from planner.search.space import Space, enumerate_plans

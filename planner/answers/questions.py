@@ -16,7 +16,6 @@ from typing import TYPE_CHECKING, Any, Unpack
 from planner.answers.anatomy import Anatomy, anatomy_of
 from planner.answers.assumptions import UsualMachine, assumptions
 from planner.answers.baseline import single_device_plan
-from planner.answers.jobs import with_job
 from planner.answers.results import VERSION, Shown, sentences
 from planner.errors import BadInput, Infeasible, PlannerError, unknown_name
 from planner.flags import flags_of, option_of, parse_names
@@ -30,7 +29,7 @@ from planner.search.feasibility import Feasibility
 from planner.search.flag_values import profile_paths
 from planner.search.measured import load
 from planner.search.request import Request, model_of
-from planner.search.scored import ScoredPlan
+from planner.search.scored import ScoredPlan, with_job
 from planner.search.simulations import Simulations
 from planner.search.sizes import (
     LARGE_PARAMETERS,

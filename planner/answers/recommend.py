@@ -13,7 +13,6 @@ import numpy.typing as npt
 from planner.answers.assumptions import assumptions
 from planner.answers.baseline import baseline_of
 from planner.answers.choice import choose, fp32_variant, interrupted, look_further, settle_ties
-from planner.answers.jobs import within_limits
 from planner.answers.refine import refine_decision
 from planner.answers.refusals import left_out_notes, limits_missed, no_plans
 from planner.answers.remedies import Ask
@@ -25,9 +24,8 @@ from planner.search.field import candidate_machines
 from planner.search.measured import load
 from planner.search.objectives import BETWEEN, CHOICE, OTHER_END, Contest, discounts, run_races
 from planner.search.race import Floats, Outcome
-from planner.search.rank import confident_share
 from planner.search.request import Request, model_of
-from planner.search.scored import ScoredPlan
+from planner.search.scored import ScoredPlan, confident_share, within_limits
 from planner.search.screening import screened_space
 from planner.search.simulations import Rung, Simulations, executor_of
 from planner.search.space import Space, enumerate_plans

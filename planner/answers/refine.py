@@ -14,14 +14,13 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from planner.answers.choice import Decision, choose
-from planner.answers.jobs import within_limits
 from planner.device.activations import RECOMPUTE_MODES
 from planner.parallel.data import EXCHANGES, Tier
 from planner.parallel.plan import Plan
 from planner.search.feasibility import Feasibility, exclusion
 from planner.search.objectives import LEAST_GAIN_OVER, Contest, discounts, least_gain, setup_effort
 from planner.search.rank import LEAST_GAIN, Contenders, worth_per_sample
-from planner.search.scored import ScoredPlan
+from planner.search.scored import ScoredPlan, within_limits
 from planner.search.simulations import Simulations, cautious_interval, is_within_error
 from planner.search.sizes import (
     DOUBLING,

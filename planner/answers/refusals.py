@@ -13,7 +13,6 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from planner.answers.jobs import training_of
 from planner.answers.remedies import Ask, Remedy, price_words, remedy_words
 from planner.errors import BadInput, Infeasible, PlannerError
 from planner.model import Floats
@@ -23,6 +22,7 @@ from planner.parallel.plan import Site
 from planner.search.feasibility import OUT_OF_MEMORY, Exclusion
 from planner.search.machines import uses_own_machines
 from planner.search.request import MAX_WORKERS, Request, model_of
+from planner.search.scored import training_of
 from planner.search.sizes import allowed_strategies
 from planner.search.space import Space
 

@@ -20,8 +20,8 @@ from planner.errors import PlannerError
 from planner.model import Floats
 from planner.search.cases import Cases
 from planner.search.field import candidate_machines
-from planner.search.rank import confident_share
 from planner.search.request import Request, model_of
+from planner.search.scored import confident_share
 from planner.search.space import Space, enumerate_plans
 
 if TYPE_CHECKING:

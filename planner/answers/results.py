@@ -8,12 +8,19 @@ from pathlib import Path
 from typing import Any, ClassVar
 
 from planner.answers.anatomy import StepParts
-from planner.answers.jobs import best_of, missed_limit, ranking_of, training_of, with_job, within_limits
 from planner.errors import BadInput
 from planner.note import Fact, Note
 from planner.parallel.plan import Plan
 from planner.search.request import Request
-from planner.search.scored import ScoredPlan
+from planner.search.scored import (
+    ScoredPlan,
+    best_of,
+    missed_limit,
+    ranking_of,
+    training_of,
+    with_job,
+    within_limits,
+)
 from planner.simulator.cluster import Resource
 
 VERSION = 2

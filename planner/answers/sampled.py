@@ -16,7 +16,6 @@ from typing import TYPE_CHECKING, Any, TypeVar
 from planner.answers.assumptions import assumptions
 from planner.answers.baseline import baseline_of
 from planner.answers.choice import choose, look_further
-from planner.answers.jobs import within_limits
 from planner.answers.results import Change, Recommendation
 from planner.errors import BadInput, Infeasible, Interrupted
 from planner.hardware import Hardware
@@ -28,7 +27,7 @@ from planner.search.cases import Cases
 from planner.search.feasibility import exclusion
 from planner.search.field import candidate_machines
 from planner.search.request import MAX_WORKERS
-from planner.search.scored import ScoredPlan
+from planner.search.scored import ScoredPlan, within_limits
 from planner.search.simulations import Simulations
 from planner.search.sizes import (
     LARGE_PARAMETERS,

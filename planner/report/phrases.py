@@ -29,10 +29,9 @@ from planner.units import (
 )
 
 if TYPE_CHECKING:
-    from planner.answers.jobs import Training
     from planner.parallel.plan import Plan
     from planner.search.request import Request
-    from planner.search.scored import ScoredPlan
+    from planner.search.scored import ScoredPlan, Training
 
 FULL = 0.8  # a resource used less is not what limits
 CLOSE = 0.02  # a difference in speed or cost that nobody chooses by
@@ -44,7 +43,7 @@ def plan_page(
 ) -> Page:
     """Page of an answer about one plan, with its headline, figures and assumptions. `parts` are further
     fields of `Page`; `word` stands before the headline."""
-    from planner.answers.jobs import training_of
+    from planner.search.scored import training_of
 
     request, words = result.request, energy_words(scored)
     training = training_of(request)
@@ -224,7 +223,7 @@ def _deadline_words(training: Training, scored: ScoredPlan, request: Request) ->
 
 def missed_words(scored: ScoredPlan, request: Request, training: Training | None) -> str:
     """Sentence about the limit that a plan misses; empty string if none."""
-    from planner.answers.jobs import Limit, missed_limit
+    from planner.search.scored import Limit, missed_limit
 
     limit = missed_limit(scored, request, training)
     words = {
@@ -347,7 +346,7 @@ def energy_words(scored: ScoredPlan) -> str:
 
 def figures(scored: ScoredPlan, request: Request) -> list[Figure]:
     """Figures for the boxes of a page: speed, time, cost and bottleneck."""
-    from planner.answers.jobs import training_of
+    from planner.search.scored import training_of
 
     training, top = training_of(request), scored.prediction.bottleneck
     speed, _, between = speed_words(scored).partition(" (")

@@ -15,9 +15,8 @@ from planner.report.phrases import busy_words, price_words, run_words, speed_wor
 from planner.units import format_bandwidth, format_seconds, money, rate, span, usd
 
 if TYPE_CHECKING:
-    from planner.answers.jobs import Training
     from planner.search.request import Request
-    from planner.search.scored import ScoredPlan
+    from planner.search.scored import ScoredPlan, Training
 
 ENERGY = (
     Column("kwh_per_million_samples", "kWh/M", show=lambda v: f"{v:.3g}"),
@@ -42,7 +41,7 @@ def plan_row(
     scored: ScoredPlan, chosen: ScoredPlan, request: Request, training: Training | None
 ) -> dict[str, Any]:
     """Row of a plan: the PLAN object of JSON, plus keys for people that begin with an underscore."""
-    from planner.answers.jobs import missed_limit
+    from planner.search.scored import missed_limit
 
     scale = scored.sample_tokens or 1
     row = scored.as_dict() | {
@@ -130,7 +129,7 @@ def what_if(
     plans: Sequence[ScoredPlan], chosen: ScoredPlan, request: Request, goal: str = "balanced"
 ) -> Spec:
     """Data for `assets/what_if.js`; empty if there is nothing to choose."""
-    from planner.answers.jobs import training_of
+    from planner.search.scored import training_of
 
     training = training_of(request)
     wanted = chosen.plan.precision

@@ -60,7 +60,7 @@ def recommendation_page(result: Recommendation, *, energy: bool = False) -> Page
 
 def comparison_page(result: Comparison, *, energy: bool = False) -> Page:
     """Page of a comparison: the best plan per machine."""
-    from planner.answers.jobs import training_of
+    from planner.search.scored import training_of
 
     request, best = result.request, result.chosen
     training = training_of(request)
@@ -124,7 +124,7 @@ def _spot_column(rows: Sequence[dict[str, Any]]) -> Column:
 
 def _plan_rows(plans: Sequence[ScoredPlan], result: Recommendation | Comparison) -> list[dict[str, Any]]:
     """Rows of plans, each labelled: recommended, cheapest, fastest, tied, or the missed limit."""
-    from planner.answers.jobs import training_of
+    from planner.search.scored import training_of
 
     request, training = result.request, training_of(result.request)
     tied, rows = {rival.plan.key for rival in result.tied}, []
@@ -164,7 +164,7 @@ def _shown_offers(result: Comparison) -> Sequence[ScoredPlan]:
 
 def _cheapest_and_fastest(result: Comparison) -> tuple[ScoredPlan, ScoredPlan]:
     """Cheapest and fastest plan within all limits; the choice if there is none."""
-    from planner.answers.jobs import missed_limit, training_of
+    from planner.search.scored import missed_limit, training_of
 
     training = training_of(result.request)
     rows = [row for row in _shown_offers(result) if not missed_limit(row, result.request, training)] or [
@@ -193,7 +193,7 @@ def _compare_ends(
 
 def _why_sentences(result: Recommendation) -> list[str]:
     """Sentences on why the plan was chosen: against the cheapest, the fastest, tied plans and one device."""
-    from planner.answers.jobs import best_of, training_of
+    from planner.search.scored import best_of, training_of
 
     request, chosen, training = result.request, result.chosen, training_of(result.request)
     mine = " way to use your machines" if request.goal == "fastest" and not chosen.priced else ""
@@ -213,7 +213,7 @@ def _why_sentences(result: Recommendation) -> list[str]:
 
 def _alternatives(result: Recommendation) -> list[ScoredPlan]:
     """Plans for the table: the choice, named and tied plans and the Pareto frontier, then other machines."""
-    from planner.answers.jobs import missed_limit, training_of
+    from planner.search.scored import missed_limit, training_of
 
     request, chosen = result.request, result.chosen
     first = [plan for plan in result.plans if plan.plan == chosen.plan] or [chosen]

@@ -13,8 +13,8 @@ from planner.report.plan_rows import LABEL, MISSED, cost_columns, plan_columns, 
 from planner.units import count, format_count, percent, rate, signed_rate
 
 if TYPE_CHECKING:
-    from planner.answers.jobs import Training
     from planner.answers.results import Saturation, SaturationPoint
+    from planner.search.scored import Training
     from planner.search.simulations import Score
 
 FEW_POINTS = 14  # rows that a screen has room for
@@ -22,7 +22,7 @@ FEW_POINTS = 14  # rows that a screen has room for
 
 def saturation_page(result: Saturation, *, energy: bool = False) -> Page:
     """Page of a saturation curve."""
-    from planner.answers.jobs import training_of
+    from planner.search.scored import training_of
 
     request, chosen = result.request, result.chosen.scored
     training = training_of(request)
@@ -113,7 +113,7 @@ def _cheapest_sentences(result: Saturation, training: Training | None) -> list[s
 
 def _label(point: SaturationPoint, result: Saturation) -> str:
     """Label of a row: the choice, a turning point, or the missed limit."""
-    from planner.answers.jobs import missed_limit, training_of
+    from planner.search.scored import missed_limit, training_of
 
     if point is result.chosen:
         return "> recommended"

@@ -74,7 +74,7 @@ SHARE = Column("share", "share", show=lambda share: f"{share:.1%}", align="right
 
 def simulation_page(result: Simulation, *, energy: bool = False) -> Page:
     """Page of one simulated plan."""
-    from planner.answers.jobs import training_of
+    from planner.search.scored import training_of
 
     scored, prediction, request = result.scored, result.scored.prediction, result.request
     used = [
@@ -160,7 +160,7 @@ def _figure_rows(result: Simulation) -> list[tuple[str, str]]:
 
 def _record(result: Simulation) -> dict[str, Any]:
     """Row of a simulation for CSV."""
-    from planner.answers.jobs import training_of
+    from planner.search.scored import training_of
 
     scored, prediction = result.scored, result.scored.prediction
     record = scored.as_dict() | {

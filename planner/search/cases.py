@@ -31,9 +31,8 @@ from planner.parallel.mesh import data_parallel_group, step_placement
 from planner.parallel.plan import Plan
 from planner.parallel.replica import replica_computation
 from planner.search.feasibility import Feasibility
-from planner.search.rank import RANGE_SIGMAS, Candidate
 from planner.search.request import Request
-from planner.search.scored import Cost, ScoredPlan
+from planner.search.scored import RANGE_SIGMAS, Candidate, Cost, ScoredPlan
 
 if TYPE_CHECKING:
     from planner.device.rates import Error

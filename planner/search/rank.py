@@ -26,13 +26,13 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from math import exp, log
 from statistics import NormalDist
 
 import numpy as np
 import numpy.typing as npt
 
-from planner.search.flag_values import CONFIDENCE, MIN_MARGINAL_EFFICIENCY, Objective
+from planner.search.flag_values import MIN_MARGINAL_EFFICIENCY, Objective
+from planner.search.scored import Candidate
 
 Floats = npt.NDArray[np.float64]
 
@@ -41,34 +41,7 @@ NEGLIGIBLE_COST = 0.01  # per sample, for a plan that is faster by `LEAST_GAIN`
 TIED_BELOW = 0.75  # probability of being better
 SAME_WIDTH = 0.02  # by which two sigmas differ at most that count as equally certain
 MUCH_WIDER = 0.1  # by which a sigma must be larger so that being faster and as cheap does not decide
-RANGE_SIGMAS = NormalDist().inv_cdf(0.95)  # half a 90% range, in standard deviations
 TIED_SCORE = NormalDist().inv_cdf(TIED_BELOW)  # the same, in standard deviations
-
-
-@dataclass(frozen=True, slots=True)
-class Candidate:
-    """A feasible plan. `sigma` is the log-speed error shared on a `device`, `own_sigma` that of the
-    simulation."""
-
-    device: str
-    samples_per_s: float
-    usd_per_hour: float
-    sigma: float = 0.0
-    own_sigma: float = 0.0
-    machines: int = 1
-
-    @property
-    def total_sigma(self) -> float:
-        return float(np.hypot(self.sigma, self.own_sigma))
-
-    @property
-    def effective_samples_per_s(self) -> float:
-        """Inverse of the expected time per sample."""
-        return self.samples_per_s * exp(-(self.total_sigma**2) / 2)
-
-    @property
-    def expected_usd_per_sample(self) -> float:
-        return self.usd_per_hour / 3600 / self.effective_samples_per_s
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,18 +52,6 @@ class Ranking:
     cheapest: int
     fastest: int
     tied: tuple[int, ...]
-
-
-def confident_share(sigma: float, confidence: float = CONFIDENCE) -> float:
-    """Fraction of its predicted speed that a plan reaches with this probability."""
-    return exp(-sigma * NormalDist().inv_cdf(confidence))
-
-
-def probability_of_reaching(samples_per_s: float, predicted: float, sigma: float) -> float:
-    """Probability that a plan with speed `predicted` runs at `samples_per_s` or faster."""
-    if sigma <= 0:
-        return 1.0 if predicted >= samples_per_s else 0.0
-    return NormalDist().cdf(log(predicted / samples_per_s) / sigma) if samples_per_s > 0 else 1.0
 
 
 def rank(

@@ -1,24 +1,33 @@
-"""A plan that was simulated: its price, its bound, its prediction and the range that both give."""
+"""A simulated plan: its price, bound, prediction and range; and what the job of a request takes on it."""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
-from math import inf, log1p
+from enum import StrEnum
+from math import exp, inf, log, log1p
 from statistics import NormalDist
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
+
 from planner.hardware.prices.cost import usd_per_million_samples
 from planner.parallel.plan import Plan
-from planner.search.rank import RANGE_SIGMAS, Candidate
+from planner.search.flag_values import CONFIDENCE
 from planner.simulator.cluster import as_text
 from planner.simulator.statistics import Prediction
+from planner.units import format_count
 
 if TYPE_CHECKING:
     from planner.device.rates import Error
     from planner.hardware.prices.cost import Energy
     from planner.hardware.prices.spot import SpotCourse
     from planner.search.measured import Factor
+    from planner.search.rank import Ranking
+    from planner.search.request import Request
 
+
+RANGE_SIGMAS = NormalDist().inv_cdf(0.95)  # half a 90% range, in standard deviations
 FLAT = ("mode", "policy", "server_hardware", "servers", "colocated", "placement")  # of version 1
 
 
@@ -29,6 +38,32 @@ def _version_1_settings(plan: Plan) -> dict[str, Any]:
         return dict.fromkeys(FLAT)
     record |= {"server_hardware": record["host"] or plan.machine, "colocated": record["host"] is None}
     return {name: record[name] for name in FLAT}
+
+
+@dataclass(frozen=True, slots=True)
+class Candidate:
+    """A feasible plan. `sigma` is the log-speed error shared on a `device`, `own_sigma` that of the
+    simulation."""
+
+    device: str
+    samples_per_s: float
+    usd_per_hour: float
+    sigma: float = 0.0
+    own_sigma: float = 0.0
+    machines: int = 1
+
+    @property
+    def total_sigma(self) -> float:
+        return float(np.hypot(self.sigma, self.own_sigma))
+
+    @property
+    def effective_samples_per_s(self) -> float:
+        """Inverse of the expected time per sample."""
+        return self.samples_per_s * exp(-(self.total_sigma**2) / 2)
+
+    @property
+    def expected_usd_per_sample(self) -> float:
+        return self.usd_per_hour / 3600 / self.effective_samples_per_s
 
 
 @dataclass(frozen=True, slots=True)
@@ -195,3 +230,147 @@ class ScoredPlan:
             "fits_memory": self.fits_memory,
             "marks": list(self.marks),
         }
+
+
+def confident_share(sigma: float, confidence: float = CONFIDENCE) -> float:
+    """Fraction of its predicted speed that a plan reaches with this probability."""
+    return exp(-sigma * NormalDist().inv_cdf(confidence))
+
+
+def probability_of_reaching(samples_per_s: float, predicted: float, sigma: float) -> float:
+    """Probability that a plan with speed `predicted` runs at `samples_per_s` or faster."""
+    if sigma <= 0:
+        return 1.0 if predicted >= samples_per_s else 0.0
+    return NormalDist().cdf(log(predicted / samples_per_s) / sigma) if samples_per_s > 0 else 1.0
+
+
+class Limit(StrEnum):
+    """A limit of the request that a plan misses."""
+
+    LATE = "misses the deadline"
+    SLOW = "below --min-throughput"
+    SPEND = "over --spend"
+    BUDGET = "over the budget"
+
+
+@dataclass(frozen=True, slots=True)
+class Training:
+    """A job in samples; `words` describe it as requested (`90 epochs`)."""
+
+    samples: float
+    words: str
+    tokens: float | None = None  # of networks over sequences
+
+    def seconds(self, scored: ScoredPlan) -> float:
+        """Duration of the job in seconds, spot interruptions included."""
+        return self.samples / scored.samples_per_s * scored.time_factor
+
+    def usd(self, scored: ScoredPlan) -> float | None:
+        """Cost of the job in USD; None without prices."""
+        return self.seconds(scored) / 3600 * scored.usd_per_hour if scored.priced else None
+
+    def confident_s(self, scored: ScoredPlan, confidence: float) -> float:
+        """Seconds within which the job ends with probability `confidence`."""
+        return self.seconds(scored) / confident_share(scored.candidate().total_sigma, confidence)
+
+    def probability_within(self, scored: ScoredPlan, limit_s: float) -> float:
+        """Probability that the job ends within `limit_s` seconds."""
+        needed = self.samples * scored.time_factor / limit_s
+        return probability_of_reaching(needed, scored.samples_per_s, scored.candidate().total_sigma)
+
+    def figures(self, scored: ScoredPlan) -> dict[str, Any]:
+        """The job's length, duration and cost by JSON key."""
+        return {
+            "job_samples": self.samples,
+            "job_tokens": self.tokens,
+            "job_s": self.seconds(scored),
+            "job_usd": self.usd(scored),
+        }
+
+
+def missed_limit(scored: ScoredPlan, request: Request, training: Training | None) -> Limit | None:
+    """The first limit that a plan misses, deadline and spend at the request's confidence; None if none."""
+    if request.budget_usd_per_hour is not None and scored.usd_per_hour > request.budget_usd_per_hour:
+        return Limit.BUDGET
+    if request.min_samples_per_s is not None and scored.samples_per_s < request.min_samples_per_s:
+        return Limit.SLOW
+    if training is None:
+        return None
+    time_s = training.confident_s(scored, request.confidence)
+    if request.deadline_s is not None and time_s > request.deadline_s:
+        return Limit.LATE
+    over = request.spend_usd is not None and time_s / 3600 * scored.usd_per_hour > request.spend_usd
+    return Limit.SPEND if over else None
+
+
+def within_limits(rows: Sequence[ScoredPlan], request: Request) -> list[ScoredPlan]:
+    """Plans that meet the limits of the request."""
+    training = training_of(request)
+    return [row for row in rows if missed_limit(row, request, training) is None]
+
+
+def ranking_of(rows: Sequence[ScoredPlan], request: Request) -> Ranking:
+    """Applies the decision rule to plans, without discounts for staleness or large batches."""
+    from planner.search.rank import rank
+
+    candidates = [row.candidate() for row in rows]
+    return rank(candidates, request.goal, min_marginal_efficiency=request.min_marginal_efficiency)
+
+
+def best_of(rows: Sequence[ScoredPlan], request: Request) -> ScoredPlan:
+    """The plan that the decision rule picks among feasible plans, or among all if none is feasible."""
+    possible = within_limits(rows, request) or rows
+    return possible[ranking_of(possible, request).recommended]
+
+
+def with_job(scored: ScoredPlan, request: Request) -> dict[str, Any]:
+    """The JSON object of a plan, with the job's time and cost and the limit that it misses."""
+    training = training_of(request)
+    names = ("job_samples", "job_tokens", "job_s", "job_usd")
+    figures = dict.fromkeys(names) if training is None else training.figures(scored)
+    return scored.as_dict() | figures | {"misses": missed_limit(scored, request, training)}
+
+
+def training_of(request: Request) -> Training | None:
+    """The requested or default job; None if the samples per epoch are unknown."""
+    from planner.search.request import model_of
+
+    if request.samples is None and request.profile is not None:
+        return None
+    model = model_of(request)
+    samples = model.usual_samples if request.samples is None else request.samples
+    if samples is None:
+        return None
+    tokens = None if model.sample_tokens is None else samples * model.sample_tokens
+    per_epoch = None if request.profile is not None else model.samples_per_epoch
+    epochs = 0.0 if per_epoch is None else samples / per_epoch
+    if _is_whole(epochs):
+        count = round(epochs)
+        words = "1 epoch" if count == 1 else f"{count:,} epochs"
+        return Training(samples, words, tokens=tokens)
+    words = f"{samples:,.0f} samples"
+    if tokens is not None and _is_whole(tokens / 1e6):
+        words = f"{format_count(tokens)} tokens"
+    return Training(samples, words, tokens=tokens)
+
+
+def _is_whole(value: float) -> bool:
+    return value > 0.5 and abs(value - round(value)) < 1e-9 * max(value, 1.0)
+
+
+def usual_job(request: Request) -> tuple[str, str, float | None] | None:
+    """The default job in words, the model's name and tokens per epoch; None if the request names a job."""
+    from planner.search.request import model_of
+
+    training = training_of(request)
+    if training is None or request.profile is not None:
+        return None
+    model = model_of(request)
+    if training.tokens is None or training.samples != model.usual_samples:
+        return None
+    if training.samples == model.samples_per_epoch:
+        return None
+    epoch = model.tokens_per_epoch or (model.samples_per_epoch or 0) * (model.sample_tokens or 0)
+    if epoch and training.words.endswith("epochs"):  # of a fine-tuning job
+        return f"{training.words} over {format_count(epoch)} tokens", model.name, None
+    return training.words, model.name, epoch or None

@@ -6,12 +6,12 @@ import pytest
 
 import planner
 from planner.answers.fit import fit_for
-from planner.answers.jobs import training_of
 from planner.answers.questions import parse_request, simulation_for
 from planner.errors import BadInput
 from planner.hardware.catalog import load_hardware
 from planner.report.memory import fit_page
 from planner.search.request import model_of
+from planner.search.scored import training_of
 
 
 @pytest.fixture(scope="module")

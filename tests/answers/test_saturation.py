@@ -8,12 +8,13 @@ import pytest
 import planner
 from planner.answers.curve import doublings, turns_of
 from planner.answers.questions import one_plan, parse_request, simulation_for
-from planner.answers.saturation import _advised_server_count, gain, saturation_for
+from planner.answers.saturation import _advised_server_count, saturation_for
 from planner.errors import BadInput, Infeasible
 from planner.report.assumed import notes_of
 from planner.report.page import page_of
 from planner.report.saturation import saturation_sentence
 from planner.search.request import Request
+from planner.search.simulations import gain
 from planner.simulator.cluster import COMPUTATION, ResourceKind
 
 

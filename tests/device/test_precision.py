@@ -2,8 +2,9 @@ from typing import get_args
 
 import pytest
 
-from planner.device.precision import PRECISIONS, Format, precision_named
+from planner.device.precision import PRECISIONS, precision_named
 from planner.errors import BadInput
+from planner.hardware import Format
 
 
 def test_precision_is_found_by_its_name() -> None:

@@ -8,7 +8,6 @@ from pathlib import Path
 import pytest
 
 import planner
-from planner.answers.jobs import training_of
 from planner.answers.refusals import left_out_notes
 from planner.answers.results import Recommendation
 from planner.device.rates import constants
@@ -19,6 +18,7 @@ from planner.report.assumed import brief_notes, notes_of
 from planner.report.page import page_of
 from planner.report.phrases import alone_words, run_words, strategy_words
 from planner.report.recommend import _next_sentences
+from planner.search.scored import training_of
 from planner.search.space import Space
 from planner.units import ratio, usd
 

@@ -11,7 +11,6 @@ import pytest
 
 import planner
 from planner.answers.assumptions import UsualJob
-from planner.answers.jobs import Limit, Training, missed_limit, training_of, usual_job
 from planner.answers.questions import Simulation, simulation_for
 from planner.answers.results import Comparison, Recommendation, Saturation
 from planner.model.catalog import load_model
@@ -19,8 +18,9 @@ from planner.note import Topic
 from planner.report.assumed import notes_of, sentence
 from planner.report.output import to_json
 from planner.report.page import page_of
-from planner.search.rank import CONFIDENCE
+from planner.search.flag_values import CONFIDENCE
 from planner.search.request import Request
+from planner.search.scored import Limit, Training, missed_limit, training_of, usual_job
 from planner.units import usd
 
 SCHEMA = json.loads((Path(__file__).parents[2] / "docs" / "answers.schema.json").read_text())

@@ -9,7 +9,8 @@ import numpy as np
 import pytest
 
 from planner.search.race import Frontier, alternating_order, front, race
-from planner.search.rank import Candidate, Contenders, confident_share, probability_of_reaching, rank
+from planner.search.rank import Contenders, rank
+from planner.search.scored import Candidate, confident_share, probability_of_reaching
 from planner.search.simulations import RUNGS, cautious_interval, gain, is_within_error
 
 

@@ -13,8 +13,9 @@ from planner.parallel.data.ddp import AllReduce
 from planner.parallel.data.single import Alone
 from planner.parallel.plan import Plan
 from planner.search.objectives import BETWEEN, CHOICE, CLOSE, OTHER_END, Contest, discounts, run_races
-from planner.search.rank import Candidate, rank
+from planner.search.rank import rank
 from planner.search.request import Request
+from planner.search.scored import Candidate
 from planner.servers.parameter_servers import ParameterServers
 
 REQUEST = Request(model="resnet50")

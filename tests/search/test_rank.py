@@ -19,12 +19,10 @@ from planner.search.rank import (
     SAME_WIDTH,
     TIED_BELOW,
     TIED_SCORE,
-    Candidate,
     Contenders,
-    confident_share,
-    probability_of_reaching,
     rank,
 )
+from planner.search.scored import Candidate, confident_share, probability_of_reaching
 
 
 def contenders(candidates: list[Candidate], objective: Objective = "balanced") -> Contenders:

@@ -11,16 +11,15 @@ import planner
 from planner.answers.advise import SHOWN, _best_of_each_kind, next_changes
 from planner.answers.choice import choose
 from planner.answers.curve import worker_counts
-from planner.answers.jobs import Training, within_limits
 from planner.answers.questions import parse_request, simulation_for
 from planner.answers.results import Change, Recommendation
 from planner.hardware.catalog import load_hardware
 from planner.parallel.plan import Plan
 from planner.report.assumed import notes_of
 from planner.search.cases import Cases
-from planner.search.rank import CONFIDENCE
+from planner.search.flag_values import CONFIDENCE
 from planner.search.request import Request, model_of
-from planner.search.scored import ScoredPlan
+from planner.search.scored import ScoredPlan, Training, within_limits
 from planner.search.simulations import Simulations
 from planner.servers.parameter_servers import ParameterServers
 

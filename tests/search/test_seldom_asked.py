@@ -8,7 +8,6 @@ import pytest
 
 from planner.answers.answer_files import _shown_text
 from planner.answers.assumptions import _provider_facts
-from planner.answers.jobs import Limit, Training, missed_limit
 from planner.answers.questions import one_plan, simulation_for
 from planner.answers.recommend import recommend_for
 from planner.errors import Infeasible
@@ -16,7 +15,7 @@ from planner.hardware.catalog import load_hardware
 from planner.model.catalog import load_model
 from planner.report.assumed import sentence
 from planner.search.request import Request
-from planner.search.scored import ScoredPlan
+from planner.search.scored import Limit, ScoredPlan, Training, missed_limit
 from planner.search.sizes import MICRO_BATCHES, batches
 from planner.servers.order_request import OrderRequest, _strategy_options
 

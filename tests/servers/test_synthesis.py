@@ -5,6 +5,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from planner.device.computation import Variation
 from planner.device.computation.synthesis import computation_for
 from planner.device.rates.times import FITTED_KINDS, step_times
 from planner.errors import BadInput
@@ -17,7 +18,6 @@ from planner.servers.synthesis import (
     NO_PARSING,
     NO_VARIATION,
     Parsing,
-    Variation,
     profile_for,
     server_step,
 )
