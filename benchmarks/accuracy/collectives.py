@@ -19,7 +19,7 @@ from planner.hardware import Hardware, Market
 from planner.hardware.catalog import hardware_names, load_hardware
 from planner.parallel.collectives import Curves, Kind
 from planner.parallel.collectives.libraries import Nccl, peers_of
-from planner.parallel.data import Site, settings
+from planner.parallel.data import Site, collective
 
 SIZES = tuple(float(1 << power) for power in (16, 20, 22, 24, 26, 28, 30))
 OTHERS = (("a10g-tcp", "g5.xlarge", False),)  # measured on a machine whose file names no curve
@@ -67,7 +67,7 @@ def compared(kind: Kind) -> Iterator[Compared]:
             workers = members if inside else members * machine.device_count
             market = Market(network="burst" if curve in BURST else "baseline")
             site = Site(without_curves(machine), workers, market, rdma=rdma)
-            if not inside and settings.infeasibility("nccl", site):
+            if not inside and collective.infeasibility("nccl", site):
                 continue  # its network's figure is not published
             ratios = []
             for size in SIZES:

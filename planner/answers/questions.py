@@ -22,7 +22,7 @@ from planner.flags import flags_of, option_of, parse_names
 from planner.hardware import Hardware
 from planner.model import Model
 from planner.note import Fact, Note, Progress, ignore_progress
-from planner.parallel.data import EXCHANGES, Site, settings
+from planner.parallel.data import EXCHANGES, Site, collective
 from planner.parallel.plan import Plan
 from planner.search.cases import Cases
 from planner.search.feasibility import Feasibility
@@ -190,7 +190,7 @@ def one_plan(request: Request, *, joined: bool = False) -> Plan:
         usual = f"--exchange {chosen}{choices} is not possible with {workers} x {kind.name}"
         meant = EXCHANGES[chosen]()
         if all(getattr(meant, name, None) is not None for name in of_strategy.choices):
-            meant = settings.strategy_with_settings(EXCHANGES[chosen], tuple(of_strategy.choices.items()))
+            meant = collective.strategy_with_settings(EXCHANGES[chosen], tuple(of_strategy.choices.items()))
         raise meant.infeasibility(site) or BadInput(usual)
     possible = _allowed_micro_batches(request, model, site)
     if not possible:

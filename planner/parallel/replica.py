@@ -45,7 +45,7 @@ from planner.model.layers import kind_of
 from planner.parallel._base import TRANSPOSED, Axis, Communication, StageSchedule
 from planner.parallel.collectives import Kind, Library, Peers
 from planner.parallel.collectives.libraries import peers_of
-from planner.parallel.data import settings
+from planner.parallel.data import collective
 from planner.parallel.data.joint import JITTER_SPAN_S, slowest_factor, usual_sigma
 from planner.parallel.mesh import WHOLE, Mesh, axis_group, crosses_machines
 from planner.parallel.plan import Site
@@ -353,7 +353,7 @@ def _collective_time_function(
 
     def group_of(axis: Axis) -> tuple[Library, Peers]:
         group = axis_group(site, axis)
-        library = settings.library("auto", "auto", group)
+        library = collective.library("auto", "auto", group)
         return library, peers_of(group, library)
 
     def seconds(axis: Axis, communication: Communication, batch: int, kind: Kind) -> float:

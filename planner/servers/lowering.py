@@ -39,7 +39,7 @@ from planner.memoize import get_or_make_on
 from planner.model import BYTES_PER_ELEMENT
 from planner.parallel.collectives import Kind
 from planner.parallel.collectives.libraries import peers_of
-from planner.parallel.data import settings
+from planner.parallel.data import collective
 from planner.parallel.plan import Site, flow_limit_bytes_per_s, host_cores, network_figure
 from planner.servers.synthesis import server_step
 from planner.simulator.cluster import FABRIC, Cluster, Node
@@ -312,7 +312,7 @@ WORDS: dict[Kind, str] = {"reduce_scatter": "sum", "all_gather": "share"}
 
 def sum_inside_machines(step: Profile, site: Site) -> Profile:
     """Adds reduce-scatter and all-gather inside each machine to the step of one of its devices."""
-    library = settings.library("auto", "auto", site)
+    library = collective.library("auto", "auto", site)
     peers = peers_of(replace(site, workers=min(site.workers, site.devices)), library)
     ops: list[Op] = []
     like: list[int] = []  # the op of the step whose place in the order each new one has

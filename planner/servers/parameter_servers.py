@@ -19,7 +19,7 @@ from planner.model import Model
 from planner.note import Note, Topic
 from planner.parallel._base import Asked, Axis, AxisFlag, Divisible
 from planner.parallel.collectives.libraries import link_notes
-from planner.parallel.data import ChangeKind, Exchange, Job, Labels, Rented, Variant, settings, with_choices
+from planner.parallel.data import ChangeKind, Exchange, Job, Labels, Rented, Variant, collective, with_choices
 from planner.parallel.plan import Site
 from planner.search.request import SERVER_WORDS
 from planner.servers.lowering import (
@@ -109,7 +109,7 @@ class ParameterServers(Exchange):
     def _candidate_exchanges(cls, asked: Asked, site: Site) -> Iterator[Self]:
         """Feasible combinations of server count, host, placement and policy for a search."""
         whole = site.mesh.is_whole
-        if settings.missing_bandwidth(site):
+        if collective.missing_bandwidth(site):
             return
         named, aggregate = asked.settings, asked.choices.get("aggregate")
         rules = named.get("placements") or (FEW_PLACEMENTS if asked.brief else PLACEMENTS)
@@ -139,7 +139,7 @@ class ParameterServers(Exchange):
         named = asked.settings
         for flag, name in (("--policy", "policies"), ("--placement", "placements"), ("--servers", "servers")):
             _refuse_several(flag, named.get(name))
-        if unknown := settings.missing_bandwidth(site):
+        if unknown := collective.missing_bandwidth(site):
             raise BadInput(unknown)
         words = named.get("server_hardware") or ("own",)
         names = [word for word in words if word not in SERVER_WORDS]
@@ -320,7 +320,7 @@ class ParameterServers(Exchange):
         if not self.sums_inside(site):
             return pair
         inside = replace(site, workers=min(site.workers, site.devices))
-        return (*pair, *link_notes(inside, settings.library("auto", "auto", site)))
+        return (*pair, *link_notes(inside, collective.library("auto", "auto", site)))
 
 
 def _aggregation(asked: str | None, policy: str, site: Site) -> Aggregate:

@@ -23,11 +23,11 @@ from planner.hardware.catalog import match_hardware
 from planner.memoize import memoize
 from planner.model import Model
 from planner.parallel.data import Site
+from planner.parallel.data.collective import GRADIENTS
 from planner.parallel.data.ddp import AllReduce
 from planner.parallel.data.fsdp import Sharded
 from planner.parallel.data.joint import slowest_factor, usual_sigma
 from planner.parallel.data.owned import Owned
-from planner.parallel.data.settings import GRADIENTS
 from planner.parallel.mesh import data_parallel_group
 from planner.search.cases import computes_in_units, device_computation
 from planner.simulator.simulate import Effort, simulate_case

@@ -16,7 +16,7 @@ from planner.parallel import pipeline
 from planner.parallel._base import Asked
 from planner.parallel.collectives import Level, Peers
 from planner.parallel.collectives.libraries import PCIE_SHARE, Gloo, peers_of
-from planner.parallel.data import Site, settings
+from planner.parallel.data import Site, collective
 from planner.parallel.data.ddp import AllReduce
 from planner.parallel.data.units import units_of
 from planner.parallel.pipeline import PipelineParallel
@@ -64,12 +64,12 @@ def test_jitter_is_a_share(jitter: float, good: bool) -> None:
 
 @pytest.mark.parametrize(("workers", "whole"), [(8, False), (12, False), (16, True)])
 def test_sharding_inside_machines_needs_several_whole_machines(workers: int, whole: bool) -> None:
-    assert settings.can_shard_within_machines(Site(P5, workers)) is whole
+    assert collective.can_shard_within_machines(Site(P5, workers)) is whole
 
 
 @pytest.mark.parametrize(("workers", "refused"), [(1, False), (2, True)])
 def test_unknown_fabric_refuses_collectives_of_two_devices(workers: int, refused: bool) -> None:
-    error = settings.infeasibility("auto", Site(replace(P5, fabric=None), workers))
+    error = collective.infeasibility("auto", Site(replace(P5, fabric=None), workers))
     assert (error is not None) is refused
 
 
@@ -77,7 +77,7 @@ def test_unknown_fabric_refuses_collectives_of_two_devices(workers: int, refused
 def test_fabric_of_two_machines_is_one_level_up_to_two_machines(workers: int, levels: int) -> None:
     assert P5.fabric is not None
     rack = replace(P5, fabric=replace(P5.fabric, machines=2))
-    peers = peers_of(Site(rack, workers), settings.library("auto", "auto", Site(rack, workers)))
+    peers = peers_of(Site(rack, workers), collective.library("auto", "auto", Site(rack, workers)))
     assert len([level for level in (peers.inside, peers.between) if level]) == levels
 
 
@@ -86,7 +86,7 @@ def test_pcie_share_is_that_of_the_next_measured_count(members: int, share: int)
     fabric = replace(load_hardware("g5.48xlarge").fabric, allreduce_bytes_per_s=None, curve=None)  # type: ignore[type-var]
     assert fabric.topology == "pcie"
     here = Site(replace(load_hardware("g5.48xlarge"), device_count=16, fabric=fabric), members)
-    level = peers_of(here, settings.library("auto", "auto", here)).inside
+    level = peers_of(here, collective.library("auto", "auto", here)).inside
     assert level is not None
     assert level.bytes_per_s == pytest.approx(fabric.bytes_per_s * PCIE_SHARE[share])
 
@@ -121,6 +121,6 @@ def test_units_of_exactly_the_least_elements_stand_alone(least: int, units: int)
 def test_pairs_of_devices_are_as_fast_as_their_link(members: int, share: float) -> None:
     fabric = replace(load_hardware("p3.16xlarge").fabric, topology="pairs", curve=None)  # type: ignore[type-var]
     here = Site(replace(load_hardware("p3.16xlarge"), fabric=fabric), members)
-    level = peers_of(here, settings.library("auto", "auto", here)).inside
+    level = peers_of(here, collective.library("auto", "auto", here)).inside
     assert level is not None
     assert level.bytes_per_s == pytest.approx(share * fabric.bytes_per_s)

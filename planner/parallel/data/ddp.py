@@ -28,6 +28,7 @@ from planner.model import Model
 from planner.note import Note
 from planner.parallel.collectives import Library, Peers, ring_bytes
 from planner.parallel.data import Asked, ChangeKind, Job, Labels, Variant
+from planner.parallel.data.collective import GRADIENTS, Collective, allreduce_bound
 from planner.parallel.data.joint import (
     ACCESSES,
     BETWEEN_WORKERS,
@@ -39,7 +40,6 @@ from planner.parallel.data.joint import (
     contention_s,
     mean_s,
 )
-from planner.parallel.data.settings import GRADIENTS, Collective
 from planner.parallel.plan import Site
 
 if TYPE_CHECKING:
@@ -133,8 +133,6 @@ class AllReduce(Collective):
     @classmethod
     def bounds(cls, jobs: Sequence[Job]) -> Floats:
         """Upper bounds in closed form: the shortest possible chain of buckets."""
-        from planner.parallel.data.joint_bounds import allreduce_bound
-
         return np.array([allreduce_bound(cast(AllReduce, job.exchange), job) for job in jobs])
 
     def variants(self, site: Site) -> Iterator[Variant]:

@@ -27,10 +27,17 @@ from planner.device.precision import Precision
 from planner.errors import BadInput
 from planner.memoize import get_or_make_on, memoize
 from planner.model import Model
-from planner.parallel.collectives import Kind, Library, Peers, repeat_phases, ring_bytes
+from planner.parallel.collectives import Kind, Library, Peers, repeat_phases
 from planner.parallel.data import Asked, ChangeKind, Exchange, Job, Labels, Variant
-from planner.parallel.data.joint import ACCESSES, BETWEEN_WORKERS, JITTER, JointSteps, contention_s, mean_s
-from planner.parallel.data.settings import Collective, E, can_shard_within_machines
+from planner.parallel.data.collective import (
+    Collective,
+    E,
+    can_shard_within_machines,
+    overlap_loss_s,
+    shard_and_replica_groups,
+    sharded_bound,
+)
+from planner.parallel.data.joint import ACCESSES, BETWEEN_WORKERS, JITTER, JointSteps, mean_s
 from planner.parallel.data.units import Stretch, Unit, stretches, units_of
 from planner.parallel.plan import Site
 
@@ -107,8 +114,6 @@ class Sharded(Collective):
     @classmethod
     def bounds(cls, jobs: Sequence[Job]) -> Floats:
         """Upper bounds in closed form, from computation plus exposed collectives or from all traffic."""
-        from planner.parallel.data.joint_bounds import sharded_bound
-
         return np.array([sharded_bound(cast(Sharded, job.exchange), job) for job in jobs])
 
     def traffic(self, computation: Computation, site: Site) -> ShardTraffic:
@@ -307,13 +312,6 @@ class _Lowering:
         return self.steps.phases(name, phases, deps)
 
 
-def shard_and_replica_groups(exchange: Sharded, peers: Peers) -> tuple[Peers, Peers | None]:
-    """The ranks that share a unit's shards, and those that sum equal shards (None: no other rank)."""
-    if exchange.within == "all" or peers.inside is None or peers.between is None:
-        return peers, None
-    return Peers.of(inside=peers.inside), Peers.of(between=peers.between)
-
-
 def compute_slowdown(
     exchange: Sharded, computation: Computation, library: Library, peers: Peers, site: Site
 ) -> float:
@@ -323,22 +321,3 @@ def compute_slowdown(
         return 1.0
     taken = overlap_loss_s(exchange, exchange.traffic(computation, site), library, peers, site)
     return 1 + min(sum(taken) / compute_s, 1.0)
-
-
-def overlap_loss_s(
-    exchange: Sharded, traffic: ShardTraffic, library: Library, peers: Peers, site: Site
-) -> tuple[float, float]:
-    """Seconds that computation loses to gathers and to scatters (`planner.parallel.data.joint`)."""
-    whole, across = shard_and_replica_groups(exchange, peers)
-
-    def lost_s(kind: Kind, size: float, group: Peers, devices: int = 1) -> float:
-        sent_bytes = ring_bytes(kind, size, group.ranks) / devices
-        return contention_s(exchange.accesses, sent_bytes, library.seconds(kind, size, group), site)
-
-    gathers_s = sum(lost_s("all_gather", size, whole) * times for size, times in traffic.gathers)
-    scatters_s = sum(lost_s("reduce_scatter", size, whole) * times for size, times in traffic.scatters)
-    if across is not None:  # what a machine sends is sent by its devices together
-        scatters_s += sum(
-            lost_s("all_reduce", size, across, site.devices) * times for size, times in traffic.scatters
-        )
-    return gathers_s, scatters_s

@@ -24,6 +24,7 @@ from planner.memoize import memoize
 from planner.model import Model
 from planner.parallel.collectives import Library, Peers, ring_bytes
 from planner.parallel.data import Asked, ChangeKind, Labels, Variant
+from planner.parallel.data.collective import Collective, can_shard_within_machines
 from planner.parallel.data.ddp import (
     CAP_BYTES,
     MIB,
@@ -42,7 +43,6 @@ from planner.parallel.data.joint import (
     first_backward_op,
     mean_s,
 )
-from planner.parallel.data.settings import Collective, can_shard_within_machines
 from planner.parallel.plan import Site
 
 if TYPE_CHECKING:

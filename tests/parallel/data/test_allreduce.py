@@ -15,6 +15,7 @@ from planner.hardware import Market
 from planner.hardware.catalog import load_hardware
 from planner.parallel.collectives.libraries import Nccl, peers_of
 from planner.parallel.data import Site
+from planner.parallel.data.collective import strategy_with_settings
 from planner.parallel.data.ddp import COPIES, COPY_S, AllReduce, overlap_loss_s
 from planner.parallel.data.joint import (
     CPU_COPY_S_PER_BYTE,
@@ -25,7 +26,6 @@ from planner.parallel.data.joint import (
     step_sigma,
     usual_sigma,
 )
-from planner.parallel.data.settings import strategy_with_settings
 from planner.search.machines import unnamed_machine
 from planner.simulator import simulate
 from planner.simulator.cluster import FABRIC, NETWORK

@@ -13,10 +13,10 @@ from planner.hardware.catalog import load_hardware
 from planner.parallel.collectives import Level, Peers, hierarchical_parts
 from planner.parallel.collectives.libraries import peers_of
 from planner.parallel.data import Site
+from planner.parallel.data.collective import _parse_setting, library
 from planner.parallel.data.ddp import _all_reduces_s, overlap_loss_s
 from planner.parallel.data.fsdp import Sharded
 from planner.parallel.data.joint import SHARE_UNKNOWN, slowest_factor, step_factors
-from planner.parallel.data.settings import _parse_setting, library
 from planner.parallel.plan import Plan
 from planner.search.scored import _version_1_settings
 from planner.servers.parameter_servers import ParameterServers

@@ -20,7 +20,7 @@ from planner.answers.anatomy import step_breakdown
 from planner.cli._app import app
 from planner.device.memory import Shares
 from planner.parallel.collectives.libraries import peers_of
-from planner.parallel.data import EXCHANGES, Exchange, Labels, settings, with_choices
+from planner.parallel.data import EXCHANGES, Exchange, Labels, collective, with_choices
 from planner.parallel.data.joint import BETWEEN_WORKERS, JITTER, JITTER_S, JointSteps
 from planner.simulator.cluster import COMPUTATION, Cluster, Node
 from planner.simulator.simulate import simulate
@@ -46,7 +46,7 @@ class LocalSGD(Exchange):
         return Shares()
 
     def lower(self, computation, site):
-        library = settings.library("auto", "auto", site)
+        library = collective.library("auto", "auto", site)
         steps = JointSteps(computation, site, library, peers_of(site, library), JITTER, JITTER_S)
         last = ()
         for step in range(self.period):

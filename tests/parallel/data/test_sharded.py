@@ -16,8 +16,9 @@ from planner.hardware import Market
 from planner.hardware.catalog import load_hardware
 from planner.parallel.collectives.libraries import Nccl, peers_of
 from planner.parallel.data import Job, Site
+from planner.parallel.data.collective import overlap_loss_s
 from planner.parallel.data.ddp import AllReduce
-from planner.parallel.data.fsdp import Sharded, overlap_loss_s
+from planner.parallel.data.fsdp import Sharded
 from planner.parallel.data.joint import MEMORY_SHARE
 from planner.parallel.data.units import stretches, units_of
 from planner.parallel.mesh import Mesh
