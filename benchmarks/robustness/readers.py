@@ -109,9 +109,9 @@ def _trace(path: Path) -> Any:
 
 
 def _hugging_face(path: Path) -> Any:
-    from planner.model.importers import format_toml, import_file
+    from planner.model.importers import format_model_file, import_file
 
-    return format_toml(import_file(path).values)
+    return format_model_file(import_file(path).values)
 
 
 def _family(path: Path) -> Any:
@@ -171,13 +171,13 @@ def _simulated(path: Path) -> Any:
 
 
 def _safetensors(path: Path) -> Any:
-    from planner.model.importers.hugging_face import read_header
+    from planner.model.importers.hugging_face import read_safetensors_header
 
     text = path.read_bytes()
     with tempfile.NamedTemporaryFile(suffix=path.suffix) as whole:  # what is replayed stays as it is
         whole.write(len(text).to_bytes(8, "little") + text)
         whole.flush()
-        return read_header(Path(whole.name))
+        return read_safetensors_header(Path(whole.name))
 
 
 def _onnx(path: Path) -> Any:

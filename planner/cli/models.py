@@ -126,14 +126,14 @@ def import_(
 ) -> None:
     """Convert a network to a model file, which all commands accept; reports what was not recognized."""
     from planner.files.regular_file import write_file
-    from planner.model.importers import ImportOptions, format_toml, import_named
+    from planner.model.importers import ImportOptions, format_model_file, import_named
     from planner.report.models import imported_lines
 
     imported = import_named(source, ImportOptions(input, input_ids, seq_length, tuple(axis or ()), hooks))
     file = output or Path(f"{imported.model.name}.toml")
     if output is None and file.exists():
         raise BadInput(f"{file} is there already; name another with --output")
-    write_file(file, format_toml(imported.values))
+    write_file(file, format_model_file(imported.values))
     for line in imported_lines(imported, file):
         typer.echo(printable(line))
 

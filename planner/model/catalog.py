@@ -104,9 +104,9 @@ def _read_model_file(path: Path, _changed_ns: int, _size: int, _folders: str) ->
 
     source = read_toml(path)
     if "config" in source.data:
-        from planner.model.importers.hugging_face import read_settings
+        from planner.model.importers.hugging_face import read_config_table
 
-        return read_settings(source)
+        return read_config_table(source)
     return read_model(path, lambda base: model_paths().get(base))
 
 

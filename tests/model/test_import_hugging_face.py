@@ -8,7 +8,7 @@ import pytest
 
 from planner.errors import BadInput
 from planner.model.catalog import load_model
-from planner.model.importers import format_toml, import_file
+from planner.model.importers import format_model_file, import_file
 from planner.model.importers.families import families_by_type
 
 sys.path.insert(0, str(Path(__file__).parents[2] / "benchmarks/fit"))
@@ -47,7 +47,7 @@ def test_every_family_of_the_list_is_tried():
 @pytest.mark.parametrize("name", SMALL)
 def test_file_that_is_written_is_the_same_network(tmp_path, name):
     imported = import_file(config(tmp_path, name))
-    (tmp_path / "mine.toml").write_text(format_toml(imported.values))
+    (tmp_path / "mine.toml").write_text(format_model_file(imported.values))
     again = load_model(tmp_path / "mine.toml")
     assert again.layers == imported.model.layers
     assert again.sequence_length == imported.model.sequence_length

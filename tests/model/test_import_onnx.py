@@ -7,7 +7,7 @@ import pytest
 
 from planner.errors import BadInput
 from planner.model.catalog import load_model
-from planner.model.importers import ImportOptions, format_toml, import_file, import_named
+from planner.model.importers import ImportOptions, format_model_file, import_file, import_named
 from planner.model.layers import workloads
 
 DATA = Path(__file__).parents[1] / "data" / "models" / "onnx"
@@ -40,7 +40,7 @@ def test_small_network(tmp_path):
         ["input", "conv", "batch_norm", "relu", "add", "pool", "global_pool", "view", "linear", "softmax"]
     )
     assert imported.notes == ("every operator is known",)
-    (tmp_path / "mine.toml").write_text(format_toml(imported.values))
+    (tmp_path / "mine.toml").write_text(format_model_file(imported.values))
     assert load_model(tmp_path / "mine.toml").layers == model.layers
     assert load_model(DATA / "tiny.onnx").parameters == 145
 

@@ -7,7 +7,7 @@ import pytest
 
 from planner.errors import BadInput
 from planner.model.catalog import load_model
-from planner.model.importers import ImportOptions, format_toml, import_named
+from planner.model.importers import ImportOptions, format_model_file, import_named
 from planner.model.layers import workloads
 
 BENCHMARKS = Path(__file__).parent
@@ -122,7 +122,7 @@ def test_module_is_the_network_of_the_catalog(modules, tmp_path, source, asked, 
     assert flops(result.model) == flops(ours)
     assert len(result.model.blocks) == len(ours.blocks)
     assert result.notes == ("every operator is known",)
-    (tmp_path / "mine.toml").write_text(format_toml(result.values))
+    (tmp_path / "mine.toml").write_text(format_model_file(result.values))
     assert load_model(tmp_path / "mine.toml").layers == result.model.layers
 
 

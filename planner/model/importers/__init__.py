@@ -1,7 +1,7 @@
 """Importers of networks from Hugging Face configurations, PyTorch modules and ONNX files.
 
-Each returns the values of a model file, which `planner.model.netlist` reads and `format_toml` writes, and
-notes on what it did not recognize. Only their own importers load torch and onnx.
+Each returns the values of a model file, which `planner.model.netlist` reads and `format_model_file` writes,
+and notes on what it did not recognize. Only their own importers load torch and onnx.
 """
 
 from __future__ import annotations
@@ -119,7 +119,7 @@ def import_named(source: str, asked: ImportOptions) -> ImportedModel:
 
 
 def _parse_shape(text: str, flag: str) -> tuple[int, ...]:
-    """Parses sizes such as `32x3x224x224`."""
+    """Parses sizes such as `32x3x224x224` and checks their number and product."""
     parts = text.lower().split("x")
     if not all(part.isascii() and part.isdigit() and 0 < len(part) <= 9 for part in parts):
         raise BadInput(f"{flag} {text[:40]}: sizes with x between them, as 32x3x224x224 or 8x2048")
@@ -133,6 +133,7 @@ def _parse_shape(text: str, flag: str) -> tuple[int, ...]:
 
 
 def _parse_axes(given: tuple[str, ...]) -> dict[str, int]:
+    """Parses `NAME=SIZE` texts into sizes of ONNX axes by name."""
     sizes = {}
     for text in given:
         name, _, size = text.partition("=")
@@ -145,7 +146,7 @@ def _parse_axes(given: tuple[str, ...]) -> dict[str, int]:
 _FIRST = ("description", "source")
 
 
-def format_toml(values: dict[str, Any]) -> str:
+def format_model_file(values: dict[str, Any]) -> str:
     """Formats the values of a model file as TOML text."""
     plain = {k: v for k, v in values.items() if k != "layers" and not isinstance(v, dict)}
     lines = [f"{toml_key(k)} = {toml_value(plain.pop(k))}" for k in _FIRST if k in plain]
@@ -167,4 +168,5 @@ def format_toml(values: dict[str, Any]) -> str:
 
 
 def _layer_lines(items: list[dict[str, Any]]) -> list[str]:
+    """TOML lines of a list of layers."""
     return ["layers = [", *(f"  {toml_value(item)}," for item in items), "]"]

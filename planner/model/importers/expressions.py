@@ -51,7 +51,9 @@ def parse_expression(text: str) -> ast.expr:
         raise ExpressionError(f"{text!r} is no expression") from None
 
 
-def evaluate(text: str, look_up: Callable[[str], Any], functions: Mapping[str, Callable[..., Any]]) -> Any:
+def evaluate_text(
+    text: str, look_up: Callable[[str], Any], functions: Mapping[str, Callable[..., Any]]
+) -> Any:
     """Evaluates an expression; `look_up` returns the value of a name, which may contain dots."""
     try:
         return _evaluate_node(parse_expression(text), look_up, functions)
@@ -62,7 +64,9 @@ def evaluate(text: str, look_up: Callable[[str], Any], functions: Mapping[str, C
 def _evaluate_node(
     node: ast.expr, look_up: Callable[[str], Any], functions: Mapping[str, Callable[..., Any]]
 ) -> Any:
-    def inner(part: ast.expr) -> Any:
+    """Evaluates one node of an expression's syntax tree."""
+
+    def evaluate_part(part: ast.expr) -> Any:
         return _evaluate_node(part, look_up, functions)
 
     match node:
@@ -73,34 +77,34 @@ def _evaluate_node(
         case ast.BoolOp(op, parts):
             result: Any = None
             for part in parts:
-                result = inner(part)
+                result = evaluate_part(part)
                 if bool(result) is isinstance(op, ast.Or):
                     break
             return result
         case ast.UnaryOp(ast.Not(), part):
-            return not inner(part)
+            return not evaluate_part(part)
         case ast.UnaryOp(ast.USub(), part):
-            return -inner(part)
+            return -evaluate_part(part)
         case ast.BinOp(left, op, right) if type(op) in _OPERATORS:
-            first, second = inner(left), inner(right)
+            first, second = evaluate_part(left), evaluate_part(right)
             if isinstance(op, _NUMBERS_ONLY) and not (isinstance(first, int) and isinstance(second, int)):
                 raise TypeError("it multiplies and divides whole numbers")
             return _check_result_size(_OPERATORS[type(op)](first, second))
         case ast.Compare(left, [op], [right]):
-            return _OPERATORS[type(op)](inner(left), inner(right))
+            return _OPERATORS[type(op)](evaluate_part(left), evaluate_part(right))
         case ast.IfExp(test, yes, no):
-            return inner(yes) if inner(test) else inner(no)
+            return evaluate_part(yes) if evaluate_part(test) else evaluate_part(no)
         case ast.Subscript(part, index):
-            return inner(part)[inner(index)]
+            return evaluate_part(part)[evaluate_part(index)]
         case ast.List(parts) | ast.Tuple(parts):
-            return [inner(part) for part in parts]
+            return [evaluate_part(part) for part in parts]
         case ast.Call(ast.Name(name), parts, []) if name in functions:
-            return functions[name](*map(inner, parts))
+            return functions[name](*map(evaluate_part, parts))
     raise ExpressionError(f"{ast.unparse(node)!r} is no part of an expression")
 
 
 def _check_result_size(result: Any) -> Any:
-    """Returns an operator's result, unless it is so large that it could fill the memory."""
+    """Returns an operator's result; raises OverflowError if it could fill the memory."""
     if isinstance(result, int | float) and abs(result) > LARGEST:
         raise OverflowError("a number beyond 64 bits")
     if isinstance(result, str | list) and len(result) > LONGEST_RESULT:
@@ -109,6 +113,7 @@ def _check_result_size(result: Any) -> Any:
 
 
 def _dotted_name(node: ast.expr) -> str:
+    """Name that a node spells, with dots for attributes."""
     match node:
         case ast.Name(name):
             return name

@@ -30,7 +30,7 @@ from planner.errors import BadInput, printable
 from planner.files.regular_file import shipped_folder, user_folders
 from planner.files.tomlfile import decode, read_toml
 from planner.memoize import memoize
-from planner.model.importers.expressions import ExpressionError, evaluate
+from planner.model.importers.expressions import ExpressionError, evaluate_text
 
 LARGEST = 10_000_000
 MOST_LAYERS = 2_000
@@ -76,7 +76,7 @@ class Family:
 
 
 def family_paths() -> dict[str, Path]:
-    """Maps each family's name to its file; a user's file hides the catalog's."""
+    """Path of each model family's file by name; a user's file hides the catalog's."""
     folders = [*(folder / "families" for folder in user_folders()), shipped_folder("models") / "families"]
     paths: dict[str, Path] = {}
     for folder in folders:
@@ -87,7 +87,7 @@ def family_paths() -> dict[str, Path]:
 
 @memoize
 def families_by_type(_folders: str) -> dict[str, str]:
-    """Maps each `model_type` to the name of its family; cached per PLANNER_PATH."""
+    """Name of the model family for each `model_type`; cached per PLANNER_PATH."""
     by_type: dict[str, str] = {}
     for name, path in family_paths().items():
         if not name.startswith("_"):
@@ -98,7 +98,7 @@ def families_by_type(_folders: str) -> dict[str, str]:
 
 
 def load_family(name: str) -> Family:
-    """Loads a family by name, merged with its bases."""
+    """Loads a model family by name, merged with the families that it extends."""
     paths = family_paths()
     descriptions: dict[str, FamilyFile] = {}
     current: str | None = name
@@ -114,11 +114,11 @@ def load_family(name: str) -> Family:
         for table in TABLES
     }
     inside = next((file.inside for file in files if file.inside is not None), None)
-    return Family(name, paths[name], one_line(files[0].description or name), inside, tables)
+    return Family(name, paths[name], to_one_line(files[0].description or name), inside, tables)
 
 
-def one_line(text: str) -> str:
-    """Returns a text as one line of printable characters."""
+def to_one_line(text: str) -> str:
+    """Joins a text to one line of printable characters."""
     return printable(" ".join(text.split()))[:LONGEST_PROSE]
 
 
@@ -151,14 +151,15 @@ class Description:
         }
 
     def error(self, message: str) -> BadInput:
+        """Builds an error that names the config.json."""
         return BadInput(f"{self.path}: {message}")
 
-    def model_file(self) -> dict[str, Any]:
+    def model_file_values(self) -> dict[str, Any]:
         """Values of a model file for this network."""
         tables = self.family.tables
         for condition, message in tables["refuse"].items():
             if message and self.evaluate_expression(condition, {}):
-                raise self.error(one_line(self._substitute(message, self._variables_in(message))))
+                raise self.error(to_one_line(self._fill_in(message, self._message_variables(message))))
         file = {key: self.evaluate(value, {}) for key, value in tables["file"].items() if key != "layers"}
         layers, length = tables["file"].get("layers"), file.get("sequence_length")
         if not is_table_list(layers):
@@ -172,11 +173,11 @@ class Description:
         file["blocks"] = {name: {"layers": layers} for name, layers in self.blocks.items()}
         for condition, message in tables["notes"].items():
             if self.evaluate_expression(condition, {}):
-                self.notes.append(one_line(self._substitute(message, self._variables_in(message))))
+                self.notes.append(to_one_line(self._fill_in(message, self._message_variables(message))))
         return {key: value for key, value in file.items() if value is not None}
 
     def expand_layers(self, entries: list[Item], local: Locals) -> list[Item]:
-        """Expands a list of layers: evaluates conditions and expressions, inserts blocks."""
+        """Expands a list of layers: evaluates conditions and expressions, and inserts blocks."""
         out: list[Item] = []
         for entry in entries:
             keys = dict(entry)
@@ -188,7 +189,7 @@ class Description:
                 with self._count_evaluation():
                     out += self.expand_layers(self._block_layers(name), inner)
             elif "block" in keys:
-                out += self._repeated_uses(keys, local)
+                out += self._expand_repeated_block(keys, local)
             else:
                 item = {key: self.evaluate(value, local) for key, value in keys.items()}
                 if "kind" in item:
@@ -199,8 +200,8 @@ class Description:
                 out.append({key: value for key, value in item.items() if value not in (None, [])})
         return out
 
-    def _repeated_uses(self, use: Item, local: Locals) -> list[Item]:
-        """Uses of the model file's blocks, one for each run of equal repetitions."""
+    def _expand_repeated_block(self, use: Item, local: Locals) -> list[Item]:
+        """Expands a repeated block into block uses, one for each run of equal repetitions."""
         given = {key: self.evaluate(value, local) for key, value in use.items()}
         block, repeat, label = given.pop("block"), given.pop("repeat", None), given.pop("name", None)
         if not isinstance(label, str):
@@ -212,7 +213,7 @@ class Description:
             self.reads_index = False
             with self._count_evaluation():
                 layers = self.expand_layers(entries, {**local, **given, "i": index})
-            variants.append(self._add_variant(block, layers))
+            variants.append(self._add_block(block, layers))
             if not self.reads_index:
                 variants *= repeat
                 break
@@ -223,7 +224,7 @@ class Description:
             first += count
         return uses
 
-    def _add_variant(self, block: str, layers: list[Item]) -> str:
+    def _add_block(self, block: str, layers: list[Item]) -> str:
         """Adds a block with these layers unless there is an equal one; returns its name."""
         same = (name for name, known in self.blocks.items() if known == layers)
         name = next(same, None) or (block if block not in self.blocks else f"{block}_{len(self.blocks)}")
@@ -231,20 +232,18 @@ class Description:
         return name
 
     def _block_layers(self, name: str) -> list[Item]:
+        """Layers of one of the family's blocks; raises BadInput if there is none of this name."""
         if not isinstance(name, str) or name not in self.family.tables["blocks"]:
             raise BadInput(f"{self.family.path}: there is no block {name!r}")
         layers: list[Item] = self.family.tables["blocks"][name]
         return layers
 
     def evaluate(self, given: Any, local: Locals) -> Any:
-        """Returns a value with all expressions inside it evaluated."""
+        """Evaluates all expressions inside a value, also in nested lists and tables."""
+        if isinstance(given, str) and given.startswith("= "):
+            return self.evaluate_expression(given[2:], local)
         if isinstance(given, str):
-            is_expression = given.startswith("= ")
-            return (
-                self.evaluate_expression(given[2:], local)
-                if is_expression
-                else self._substitute(given, local)
-            )
+            return self._fill_in(given, local)
         if isinstance(given, list):
             return [value for entry in given if (value := self.evaluate(entry, local)) is not None]
         if isinstance(given, dict):
@@ -252,9 +251,10 @@ class Description:
         return given
 
     def evaluate_expression(self, text: str, local: Locals) -> Any:
+        """Evaluates one expression; errors name the family's file."""
         try:
             with self._count_evaluation():
-                return evaluate(text, lambda name: self.look_up(name, local), self.functions)
+                return evaluate_text(text, lambda name: self.look_up(name, local), self.functions)
         except ExpressionError as error:
             raise self.error(f"{self.family.path.name}: {error}") from None
 
@@ -274,6 +274,7 @@ class Description:
 
     @contextmanager
     def _count_evaluation(self) -> Iterator[None]:
+        """Context of one evaluation; raises BadInput if evaluations nest in a circle or are too many."""
         self.depth += 1
         self.evaluations += 1
         if self.depth > MOST_NESTED:
@@ -283,17 +284,15 @@ class Description:
         yield
         self.depth -= 1
 
-    def _variables_in(self, message: str) -> Locals:
+    def _message_variables(self, message: str) -> Locals:
+        """Values of the names in braces in a message."""
         return {name: self.look_up(name, {}) for name in re.findall(r"\{(\w+)\}", message)}
 
     @staticmethod
-    def _substitute(text: str, local: Locals) -> str:
-        """Substitutes a block's variables in a text; `{i}`, `{layer}` and the like stay."""
-
-        def substitute(match: re.Match[str]) -> str:
-            return str(local[match[1]]) if match[1] in local and match[1] != "i" else match[0]
-
-        return re.sub(r"\{(\w+)\}", substitute, text)
+    def _fill_in(text: str, local: Locals) -> str:
+        """Fills a block's variables into a text; `{i}`, `{layer}` and the like stay."""
+        known = local.keys() - {"i"}
+        return re.sub(r"\{(\w+)\}", lambda name: str(local[name[1]]) if name[1] in known else name[0], text)
 
     def activation_kind(self, word: str) -> str:
         """Layer kind of an activation: relu, gelu, silu, sigmoid or tanh; unknown ones count as gelu."""
@@ -318,7 +317,7 @@ class Description:
         return name, None
 
     def _config_value(self, name: str) -> Any:
-        """Validated value of a key of config.json, or its default."""
+        """Value of a key of config.json, or its default; raises BadInput if it is invalid."""
         (key, raw), default = self._find_key(name), self.family.tables["config"][name]
         if default == "required":
             if raw is None:
@@ -336,6 +335,7 @@ class Description:
         return default if raw is None else self._validate(key, raw, default)
 
     def _validate(self, name: str, raw: Any, like: Any) -> Any:
+        """Returns a config.json value if it has the type of `like` and is in range; else raises BadInput."""
         most = MOST_LAYERS if name.endswith("layers") else LARGEST
         least = 0 if like == 0 else 1
         match like:

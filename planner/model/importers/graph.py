@@ -61,7 +61,7 @@ class OperatorGraph:
 
     def add_layer(self, kind: type[Kind], value: Any, name: str, shape: Shape, /, **keys: Any) -> Value:
         """Adds a layer of this kind under a unique name and returns its output."""
-        name = self.unique_name(name)
+        name = self.reserve_name(name)
         unit = _UNIT.match(f"{name}.")
         given = {key.rstrip("_"): one for key, one in keys.items() if one is not None}
         self.layers.append(
@@ -69,7 +69,8 @@ class OperatorGraph:
         )
         return Value(name, shape)
 
-    def unique_name(self, name: str) -> str:
+    def reserve_name(self, name: str) -> str:
+        """Reserves a printable layer name, numbered if another layer has it, and returns it."""
         name = (
             "".join(c if c.isprintable() else "_" for c in name)[:LONGEST_NAME].replace("/", ".") or "layer"
         )
@@ -82,12 +83,13 @@ class OperatorGraph:
         return unique
 
     def add_view(self, value: Value, shape: Shape) -> Value:
-        """Returns a value in another shape; adds a `view` if the shapes differ."""
+        """Reshapes a value, by a layer of kind `view` if the shapes differ."""
         if value.shape == shape:
             return value
         return self.add_layer(View, list(shape), f"{value.layer}.view", shape, from_=value.layer)
 
     def add_unary(self, kind: type[Kind], value: Value, name: str) -> Value:
+        """Adds a layer whose output has its input's shape."""
         return self.add_layer(kind, True, name, value.shape, from_=value.layer)
 
     def add_other(
@@ -142,7 +144,7 @@ class OperatorGraph:
         return made
 
     def add_product(self, value: Value, shape: Shape, depth: int, name: str) -> Value:
-        """Adds a product with another layer's weights, if that layer cannot share them."""
+        """Adds a matrix product for weights that belong to a layer unable to share them."""
         return self.add_layer(
             Product, [value.layer, value.layer], name, shape, shape=list(shape), depth=depth
         )
@@ -167,7 +169,11 @@ class OperatorGraph:
         if around is None:
             return None
         self.owners |= dict.fromkeys((tensor, bias) if bias else (tensor,), "")
-        keys: dict[str, Any] = {"kernel": shorten(kernel), "stride": shorten(stride), "padding": around}
+        keys: dict[str, Any] = {
+            "kernel": collapse_pair(kernel),
+            "stride": collapse_pair(stride),
+            "padding": around,
+        }
         keys |= {"bias": True if bias else None, "from_": source.layer}
         keys["weights"] = self.name_template(tensor, name)
         if groups == source.shape[2] > 1 and channels % groups == 0:
@@ -185,11 +191,11 @@ class OperatorGraph:
         padding: int | None,
         name: str,
     ) -> Value | None:
-        """Adds a pooling layer; None if its padding does not give its output."""
+        """Adds a pooling layer; None if no padding gives its output."""
         if not isinstance(fitting_padding(source.shape, out, kernel, stride, padding), int):
             return None
-        keys = {"stride": shorten(stride), "padding": padding, "from_": source.layer}
-        return self.add_layer(kind, shorten(kernel), name, out, **keys)
+        keys = {"stride": collapse_pair(stride), "padding": padding, "from_": source.layer}
+        return self.add_layer(kind, collapse_pair(kernel), name, out, **keys)
 
     def add_embedding(self, tokens: Value, table: tuple[str, Shape], name: str) -> Value | None:
         """Adds an embedding of tokens; None if a layer of another kind owns its table."""
@@ -204,17 +210,17 @@ class OperatorGraph:
         return made
 
     def name_template(self, tensor: str, name: str) -> str | None:
-        """Template of a tensor's name; None if it is the default one."""
+        """Template of a tensor's name for the model file; None for a default name."""
         return None if tensor in (f"{name}.weight", f"{name}.bias") else tensor
 
     def append_loss(self, value: Value, *, text: bool) -> None:
-        """Appends a loss unless the network already ends with one."""
+        """Appends a loss layer unless the network already ends with one."""
         losses = {kind_name(CrossEntropy), kind_name(Softmax)}
         if not any(losses & layer.keys() for layer in self.layers[-2:]):
             self.add_unary(CrossEntropy if text else Softmax, value, "loss")
 
     def model_file_values(self, inputs: dict[str, Any], description: str, source: str) -> dict[str, Any]:
-        """Values of a model file with this graph."""
+        """Values of a model file for this graph."""
         return {
             "description": description,
             "source": source,
@@ -230,8 +236,8 @@ class OperatorGraph:
             },
         }
 
-    def notes_on_unknown(self, model: Model) -> list[str]:
-        """Notes on unknown operators and their share of the elements moved."""
+    def unknown_operator_notes(self, model: Model) -> list[str]:
+        """Notes that list unknown operators and their share of the data moved."""
         if not self.unknown:
             return ["every operator is known"]
         moved = [work.forward.moved_elements + work.backward.moved_elements for work in workloads(model)]
@@ -249,8 +255,8 @@ class OperatorGraph:
 
 
 def _hidden_flops_bound(operands: list[Shape], output: Shape) -> float:
-    """FLOPs of an operator if it were the matrix product of its two largest operands. With A of m x k, B of k
-    x n and C of m x n these are 2 m k n = 2 sqrt(|A| |B| |C|)."""
+    """FLOPs of an operator if it were the matrix product of its two largest operands. With A of m x k, B
+    of k x n and C of m x n these are 2 m k n = 2 sqrt(|A| |B| |C|)."""
     sizes = sorted(map(math.prod, operands))[-2:]
     return 2.0 * math.sqrt(math.prod(sizes) * math.prod(output)) if len(sizes) == 2 else 0.0
 
@@ -267,13 +273,13 @@ def fitting_padding(
     return "same" if all(-(-size // step) == got for size, _, step, got in axes) else None
 
 
-def shorten(pair: Sequence[int]) -> int | list[int]:
-    """Returns one number for a pair of equal ones, else the pair as a list."""
+def collapse_pair(pair: Sequence[int]) -> int | list[int]:
+    """Returns one number for a pair of equal numbers, else the pair as a list."""
     return pair[0] if pair[0] == pair[1] else list(pair)
 
 
-def without_batch(shape: Shape, batch: int) -> Shape:
-    """Shape of one sample: the batch axis is removed, or divided if it is folded into another axis."""
+def remove_batch(shape: Shape, batch: int) -> Shape:
+    """Shape of one sample: removes the batch axis, or divides the axis that it is folded into."""
     sizes = [int(size) for size in shape]
     for at, size in enumerate(sizes):
         if size == batch:
@@ -295,10 +301,12 @@ _OPERATORS = tomllib.loads((files("planner.model.importers") / "operators.toml")
 
 
 def _operator_names(framework: str, group: str) -> frozenset[str]:
+    """Operators of a framework in one group of operators.toml."""
     return frozenset(_OPERATORS[framework][group].split())
 
 
 def _activation_kinds(framework: str) -> dict[str, type[Kind]]:
+    """Layer kind of each activation operator of a framework."""
     groups = _OPERATORS[framework]["activations"].items()
     return {name: KINDS[kind] for kind, names in groups for name in names.split()}
 

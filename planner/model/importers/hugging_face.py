@@ -33,7 +33,7 @@ TARGETS_PER_TOKEN = 512  # sequence length that `target_length` of a family is f
 def import_config(path: Path, tokens: int | None = None) -> ImportedModel:
     """Imports a network from a config.json, its folder, or a safetensors file or index in that folder."""
     place = _config_path(path)
-    values = read_json(place)
+    values = read_json_object(place)
     kind = values.get("model_type")
     if isinstance(kind, str) and kind not in known_types() and find_spec("transformers"):
         from planner.model.importers.torch_module import import_architecture
@@ -45,7 +45,7 @@ def import_config(path: Path, tokens: int | None = None) -> ImportedModel:
     return replace(imported, notes=(*imported.notes, *_compare_weights(place.parent, imported.model)))
 
 
-def read_settings(source: TomlSource) -> Model:
+def read_config_table(source: TomlSource) -> Model:
     """Reads a model file whose table `config` holds the keys of a config.json."""
     settings = source.data["config"]
     if not isinstance(settings, dict):
@@ -57,14 +57,14 @@ def read_settings(source: TomlSource) -> Model:
 
 
 def known_types() -> dict[str, str]:
-    """Maps each known `model_type` to its family."""
+    """Name of the model family for each known `model_type`."""
     return families_by_type(os.environ.get("PLANNER_PATH", ""))
 
 
 def model_file_values(
     path: Path, values: dict[str, Any], tokens: int | None
 ) -> tuple[dict[str, Any], list[str]]:
-    """Values of a model file for a configuration, and notes for the user."""
+    """Values of a model file for a config.json, and notes for the user."""
     known = known_types()
     kind = values.get("model_type") or values.get("_class_name")
     if not isinstance(kind, str):
@@ -75,8 +75,10 @@ def model_file_values(
     family = load_family(known[kind])
     network = Description(family, path, values)
     file: dict[str, Any] = {"description": f"{kind}: {family.description}", "source": str(path)}
-    file |= {"layout": "torch", "separator": ".", "default_precision": _stored_precision(values)}
-    given = network.model_file()
+    stored = values.get("dtype") or values.get("torch_dtype")
+    file |= {"layout": "torch", "separator": "."}
+    file["default_precision"] = "fp16" if stored == "float16" else "bf16"
+    given = network.model_file_values()
     file["default_batch"] = 32 if "input" in given else 1
     if longest := given.pop("sequence_length", None):
         file["sequence_length"] = tokens or min(longest, LONGEST)
@@ -90,8 +92,8 @@ def model_file_values(
     return file | given | {"tensors": TORCH_NAMES | given.get("tensors", {})}, network.notes
 
 
-def read_json(path: Path) -> dict[str, Any]:
-    """Reads a file that holds one JSON object."""
+def read_json_object(path: Path) -> dict[str, Any]:
+    """Reads a file that holds one JSON object; raises BadInput otherwise."""
     try:
         with open_regular_file(path) as file:
             data = file.read(LARGEST_FILE_BYTES + 1)
@@ -112,6 +114,7 @@ def read_json(path: Path) -> dict[str, Any]:
 
 
 def _config_path(path: Path) -> Path:
+    """Path of the config.json for a folder, or for weights beside it."""
     folder = path if path.is_dir() else path.parent
     if path.is_dir() or path.suffix == ".safetensors" or path.name.endswith(".safetensors.index.json"):
         place = folder / "config.json"
@@ -130,23 +133,18 @@ def _network_name(path: Path, values: dict[str, Any]) -> str:
     return letters.strip(".") or "network"
 
 
-def _stored_precision(values: dict[str, Any]) -> str:
-    kept = values.get("dtype") or values.get("torch_dtype")
-    return "fp16" if kept == "float16" else "bf16"
-
-
 def _compare_weights(folder: Path, model: Model) -> list[str]:
-    """Compares the model's tensors with the weights in the folder and returns notes on differences."""
+    """Compares the model's tensors with the weights in the folder; returns notes on differences."""
     ours = {tensor.name: tensor.shape for tensor in model.tensors}
     theirs: dict[str, tuple[int, ...] | None] = {}
     index = folder / "model.safetensors.index.json"
     if index.is_file():
-        names = read_json(index).get("weight_map")
+        names = read_json_object(index).get("weight_map")
         if not isinstance(names, dict):
             raise BadInput(f"{index}: the key 'weight_map' is missing; is the file whole?")
         theirs.update(dict.fromkeys(names))
     for file in sorted(folder.glob("*.safetensors"))[:1000]:
-        theirs.update(read_header(file))
+        theirs.update(read_safetensors_header(file))
     check_names(theirs, f"{folder}: tensors of the weights", LONGEST_OP_NAME)
     if not theirs:
         return []
@@ -165,7 +163,7 @@ def _compare_weights(folder: Path, model: Model) -> list[str]:
     return [f"tensors differ from the weights beside it: {'; '.join(parts)}"]
 
 
-def read_header(path: Path) -> dict[str, tuple[int, ...] | None]:
+def read_safetensors_header(path: Path) -> dict[str, tuple[int, ...] | None]:
     """Reads the names and shapes of the tensors in a safetensors file, without their values."""
     try:
         with open_regular_file(path) as file:

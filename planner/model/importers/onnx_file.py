@@ -19,7 +19,7 @@ from planner.model.importers.graph import (
     Shape,
     Value,
     channels_last,
-    without_batch,
+    remove_batch,
 )
 from planner.model.importers.onnx_shapes import infer_shapes
 from planner.model.layers.base import Kind
@@ -29,7 +29,10 @@ from planner.model.layers.products import Product
 
 def import_onnx(path: Path, axes: dict[str, int]) -> ImportedModel:
     """Imports an ONNX file; `axes` are sizes for its open axes."""
-    onnx = _import_onnx_library()
+    try:
+        import onnx
+    except ImportError as error:
+        raise BadInput("reading ONNX needs onnx: pip install 'dnn-planner[onnx]'") from error
     with open_regular_file(path):
         pass  # reported like every system error
     reading = _Reading(path, onnx.load_model_from_string(infer_shapes(path, axes)))
@@ -42,15 +45,7 @@ def import_onnx(path: Path, axes: dict[str, int]) -> ImportedModel:
     name = "".join(c for c in path.stem if c.isalnum() or c in "-_.")[:80] or "net"
     values = graph.model_file_values(given, "from ONNX", str(path))
     imported = build_imported(path, values, name, [])
-    return ImportedModel(values, imported.model, tuple(graph.notes_on_unknown(imported.model)))
-
-
-def _import_onnx_library() -> Any:
-    try:
-        import onnx
-    except ImportError as error:
-        raise BadInput("reading ONNX needs onnx: pip install 'dnn-planner[onnx]'") from error
-    return onnx
+    return ImportedModel(values, imported.model, tuple(graph.unknown_operator_notes(imported.model)))
 
 
 Shapes = dict[str, Shape]
@@ -73,13 +68,15 @@ class _Reading:
         self.batch = 1
 
     def sample_shape(self, name: str) -> Shape:
+        """Shape of a value for one sample; raises BadInput if it is unknown."""
         if name not in self.raw:
             raise BadInput(
                 f"{self.path}: the shape of {name[:60]!r} is not known, even after shape inference"
             )
-        return without_batch(self.raw[name], self.batch)
+        return remove_batch(self.raw[name], self.batch)
 
     def lower_graph(self) -> tuple[OperatorGraph, dict[str, Any]]:
+        """Converts all nodes to layers; returns the graph and the model file's input keys."""
         inputs = [value for value in self.proto.input if value.name not in self.tensors]
         if not inputs or not self.proto.node:
             raise BadInput(f"{self.path}: a graph without inputs or without nodes is no network")
@@ -111,6 +108,7 @@ class _Reading:
         return self.graph, given
 
     def lower_node(self, node: Any) -> Value | None:
+        """Converts a node to a layer and returns its output; None for computations on parameters alone."""
         data = [self.known[name] for name in node.input if name in self.known]
         sources = [self.made_of[name] for name in node.input if name in self.made_of]
         held = {name: size for source in sources for name, size in source.tensors.items()}
@@ -130,8 +128,7 @@ class _Reading:
             return self.graph.add_unary(ONNX_ACTIVATIONS[node.op_type], data[0], name)
         out = self.sample_shape(node.output[0])
         if node.op_type in ONNX_VIEWS:
-            same = math.prod(out) == math.prod(data[0].shape) and channels_last(out) == data[0].shape
-            return data[0] if same else self.graph.add_view(data[0], out)
+            return data[0] if channels_last(out) == data[0].shape else self.graph.add_view(data[0], out)
         weights = held if node.op_type not in ("Resize", "Pad") else {}
         trained = {name: size for name, size in weights.items() if size}
         return self.graph.add_other(node.op_type, data, name, out, trained, known=node.op_type in ONNX_MOVING)
@@ -145,7 +142,7 @@ class _Reading:
         return tensor, size, held.transposed
 
     def layer_name(self, node: Any, held: Shapes) -> str:
-        """Name of a layer: the module of its weights, or else its node."""
+        """Name of a layer: the module that has its weights, or else its node's path."""
         first = next(iter(held), "")
         if first.endswith((".weight", ".bias")):
             return first.rpartition(".")[0]
@@ -159,11 +156,12 @@ class _Reading:
         return ".".join(kept)
 
     def uniform_padding(self, node: Any) -> int | None:
-        """Padding of a window; None if its sides differ."""
+        """Padding of a convolution or pooling window; None if its sides differ."""
         pads = self.attribute_value(node, "pads", [0, 0, 0, 0])
         return pads[0] if len(set(pads)) == 1 else None
 
     def attribute_value(self, node: Any, name: str, default: Any) -> Any:
+        """Value of a node's attribute, or the default."""
         for attribute in node.attribute:
             if attribute.name == name:
                 return (
@@ -196,6 +194,7 @@ def _lower_conv(at: _Reading, node: Any, data: list[Value], held: Shapes, name: 
 
 
 def _lower_gemm(at: _Reading, node: Any, data: list[Value], held: Shapes, name: str) -> Value | None:
+    """Adds a linear layer for a Gemm node; None if its weight is no parameter."""
     given = at.weight_input(node, 1)
     if given is None or len(given[1]) != 2:
         return None
@@ -219,7 +218,9 @@ def _lower_matmul(at: _Reading, node: Any, data: list[Value], held: Shapes, name
 
 
 def _norm_lowering(kind: type[Kind]) -> Lowering:
-    def lower(at: _Reading, node: Any, data: list[Value], held: Shapes, name: str) -> Value | None:
+    """Returns a function that converts a normalization node to a layer of this kind."""
+
+    def lower_norm(at: _Reading, node: Any, data: list[Value], held: Shapes, name: str) -> Value | None:
         size = held.get(node.input[1]) if len(node.input) > 1 else None
         if size is None or data[0].shape[-1:] != size or node.input[1] in at.graph.owners:
             return None
@@ -228,7 +229,7 @@ def _norm_lowering(kind: type[Kind]) -> Lowering:
         at.graph.owners |= dict.fromkeys(held, "")  # its bias, and its statistics, which are not trained
         return at.graph.add_layer(kind, True, name, data[0].shape, from_=data[0].layer)
 
-    return lower
+    return lower_norm
 
 
 def _lower_add(at: _Reading, node: Any, data: list[Value], held: Shapes, name: str) -> Value | None:
@@ -245,7 +246,9 @@ def _lower_mul(at: _Reading, node: Any, data: list[Value], held: Shapes, name: s
 
 
 def _pool_lowering(kind: type[Kind]) -> Lowering:
-    def lower(at: _Reading, node: Any, data: list[Value], held: Shapes, name: str) -> Value | None:
+    """Returns a function that converts a pooling node to a layer of this kind."""
+
+    def lower_pool(at: _Reading, node: Any, data: list[Value], held: Shapes, name: str) -> Value | None:
         out = at.sample_shape(node.output[0])
         window = at.attribute_value(node, "kernel_shape", None)
         if len(out) != 3 or not window:
@@ -260,7 +263,7 @@ def _pool_lowering(kind: type[Kind]) -> Lowering:
             name=name,
         )
 
-    return lower
+    return lower_pool
 
 
 def _lower_global_pool(at: _Reading, node: Any, data: list[Value], held: Shapes, name: str) -> Value | None:
@@ -271,6 +274,7 @@ def _lower_global_pool(at: _Reading, node: Any, data: list[Value], held: Shapes,
 
 
 def _lower_gather(at: _Reading, node: Any, data: list[Value], held: Shapes, name: str) -> Value | None:
+    """Adds an embedding for a Gather node that reads a two-dimensional parameter."""
     table = node.input[0]
     if len(held.get(table, ())) != 2:
         return None

@@ -67,6 +67,7 @@ def infer_shapes(path: Path, axes: Mapping[str, int]) -> bytes:
 
 
 def _main(path: Path, axes: dict[str, int]) -> int:
+    """Runs in the child process: writes the model with shapes to stdout; returns the exit status."""
     try:
         _limit_memory(path)
         import onnx
@@ -109,6 +110,7 @@ def _limit_memory(path: Path) -> None:
 
 
 def _load_onnx(path: Path, onnx: Any) -> Any:
+    """Loads an ONNX model; raises BadInput if it is too large or damaged."""
     from planner.files.regular_file import open_regular_file
 
     try:
@@ -126,7 +128,7 @@ def _load_onnx(path: Path, onnx: Any) -> Any:
 
 
 def check_graph(path: Path, model: Any) -> None:
-    """Refuses graphs that are cyclic, or that have more nodes or larger tensors than any network."""
+    """Raises BadInput for graphs that are cyclic or larger than any network."""
     nodes = sum(1 for _ in _all_nodes(model.graph.node, path))
     if nodes > MOST_NODES:
         raise BadInput(f"{path}: {nodes:,} nodes; at most {MOST_NODES:,} are read")
@@ -144,7 +146,7 @@ def check_graph(path: Path, model: Any) -> None:
 
 
 def _all_nodes(nodes: Any, path: Path) -> Iterator[Any]:
-    """Yields all nodes, subgraphs included, and checks each."""
+    """Yields all nodes, those of subgraphs included, and checks each."""
     for node in nodes:
         if len(node.output) > MOST_OUTPUTS or len(node.input) > MOST_OUTPUTS:
             raise BadInput(
@@ -162,13 +164,13 @@ def _all_nodes(nodes: Any, path: Path) -> Iterator[Any]:
 
 
 def _check_calls(path: Path, model: Any) -> None:
-    """Refuses graphs with too many nodes after inlining every function call. Nodes of a function: f[n] = sum
-    over its nodes of 1 + f[callee]."""
+    """Raises BadInput if inlining every function call gives too many nodes. Nodes of a function: f[n] =
+    sum over its nodes of 1 + f[callee]."""
     functions = {(function.domain, function.name): function for function in model.functions}
     counts: dict[tuple[str, str], int] = {}
     entered: list[tuple[str, str]] = []
 
-    def count(nodes: Any) -> int:
+    def count_inlined(nodes: Any) -> int:
         total = 0
         for node in _all_nodes(nodes, path):
             total += 1
@@ -181,19 +183,19 @@ def _check_calls(path: Path, model: Any) -> None:
                 )
             if key not in counts:
                 entered.append(key)
-                counts[key] = count(functions[key].node)
+                counts[key] = count_inlined(functions[key].node)
                 entered.pop()
             total += counts[key]
         return total
 
-    if (called := count(model.graph.node)) > MOST_CALLED_NODES:
+    if (called := count_inlined(model.graph.node)) > MOST_CALLED_NODES:
         raise BadInput(
             f"{path}: {called:,} nodes with every call of a function; at most {MOST_CALLED_NODES:,} are read"
         )
 
 
 def _check_order(path: Path, graph: Any) -> None:
-    """Refuses a graph with a node that reads the output of a later node: it is cyclic or not sorted."""
+    """Raises BadInput if a node reads the output of a later node: the graph is cyclic or not sorted."""
     made: dict[str, int] = {}
     for index, node in enumerate(graph.node):
         for name in node.output:
@@ -209,27 +211,25 @@ def _check_order(path: Path, graph: Any) -> None:
 
 
 def drop_weights(model: Any) -> None:
-    """Removes the values of large tensors, on which no shape depends."""
+    """Removes the values of large tensors, which do not affect shapes."""
     for tensor in model.graph.initializer:
         if math.prod(tensor.dims) > KEPT_ELEMENTS:
             for field in ("raw_data", "float_data", "int32_data", "int64_data", "double_data", "uint64_data"):
                 tensor.ClearField(field)
 
 
-def _is_size(tensor: Any) -> bool:
-    """Whether a tensor may hold sizes or axes: it has a few integers, unlike parameters."""
-    return tensor.data_type in WHOLE_NUMBERS and math.prod(tensor.dims) <= KEPT_ELEMENTS
-
-
 def fold_sizes(model: Any) -> bool:
-    """Folds computations of known sizes into constants; returns whether any was folded."""
+    """Replaces computations on known sizes by constants; returns whether any was replaced."""
     import numpy as np
     from onnx import helper, numpy_helper
     from onnx.reference import ReferenceEvaluator
 
     graph, folded = model.graph, 0
-    kept = filter(_is_size, graph.initializer)
-    known: dict[str, Any] = {tensor.name: numpy_helper.to_array(tensor) for tensor in kept}
+    known: dict[str, Any] = {
+        tensor.name: numpy_helper.to_array(tensor)
+        for tensor in graph.initializer
+        if tensor.data_type in WHOLE_NUMBERS and math.prod(tensor.dims) <= KEPT_ELEMENTS
+    }  # a few integers may be sizes or axes
     shapes: dict[str, list[int]] = {}
     for value in (*graph.input, *graph.value_info, *graph.output):
         axes = value.type.tensor_type.shape.dim
@@ -265,7 +265,7 @@ def fold_sizes(model: Any) -> bool:
 
 
 def set_open_axes(path: Path, model: Any, axes: Mapping[str, int]) -> None:
-    """Sets the sizes of open input axes; raises an error that lists flags for missing ones."""
+    """Sets the sizes of open input axes; raises BadInput with the flags for missing ones."""
     kept = {tensor.name for tensor in model.graph.initializer}
     open_axes: dict[str, None] = {}
     for value in model.graph.input:

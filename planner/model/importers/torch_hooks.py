@@ -17,7 +17,7 @@ from planner.model.importers.graph import (
     Shape,
     Value,
     channels_last,
-    without_batch,
+    remove_batch,
 )
 from planner.model.layers.elementwise import BatchNorm, LayerNorm, RmsNorm
 from planner.model.layers.sequences import Positions
@@ -30,17 +30,19 @@ class _Recorder:
         self.known: dict[int, Value] = {}
         self.alive: list[Any] = []  # so that no two tensors have one identity
 
-    def on_call(self, name: str, module: Any, inputs: tuple[Any, ...], output: Any) -> None:
+    def record_call(self, name: str, module: Any, inputs: tuple[Any, ...], output: Any) -> None:
+        """Forward hook that records a module's call as a layer."""
         if not hasattr(output, "shape"):
             return
         given = next((tensor for tensor in inputs if hasattr(tensor, "shape")), None)
         source = self.known.get(id(given), self.last)
-        out = without_batch(tuple(output.shape), self.batch)
-        reads = without_batch(tuple(given.shape), self.batch) if given is not None else source.shape
+        out = remove_batch(tuple(output.shape), self.batch)
+        reads = remove_batch(tuple(given.shape), self.batch) if given is not None else source.shape
         self.last = self.known[id(output)] = self.lower_call(name, module, source, reads, out)
         self.alive += [given, output]
 
     def lower_call(self, name: str, module: Any, source: Value, reads: Shape, out: Shape) -> Value:
+        """Adds the layer for a module's call, of kind `other` if no kind matches; returns its output."""
         graph, kind = self.graph, type(module).__name__
         held = {key: (self.names[id(one)], one) for key, one in module.named_parameters(recurse=False)}
         tensors = {tensor: tuple(one.shape) for tensor, one in held.values()}
@@ -88,7 +90,8 @@ class _Recorder:
 
 
 def _read_scalars_as_zero(torch: Any) -> Any:
-    """Context in which numbers read from tensors are zero; transformers reads its masks like that."""
+    """Returns a context in which numbers read from tensors are zero. transformers reads its masks like
+    that."""
     from torch.utils._python_dispatch import TorchDispatchMode
 
     asked = torch.ops.aten._local_scalar_dense.default
@@ -103,16 +106,16 @@ def _read_scalars_as_zero(torch: Any) -> Any:
 
 
 def record_modules(module: Any, example: Any, batch: int) -> OperatorGraph:
-    """Records the layers that a module calls for an example on the meta device."""
+    """Runs a module on the meta device and records the layers that it calls, by forward hooks."""
     import torch
 
-    shape = without_batch(tuple(example.shape), batch)
+    shape = remove_batch(tuple(example.shape), batch)
     text = not example.is_floating_point()
     first = shape if text else channels_last(shape)
     names = {id(one): name for name, one in module.named_parameters()}
     watch = _Recorder(batch, Value("input", first if len(first) != 2 else (first[0] * first[1],)), names)
     handles = [
-        one.register_forward_hook(lambda m, i, o, name=name: watch.on_call(name, m, i, o))
+        one.register_forward_hook(lambda m, i, o, name=name: watch.record_call(name, m, i, o))
         for name, one in module.named_modules()
         if name and not any(True for _ in one.children())
     ]

@@ -11,7 +11,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
 
-from planner.model.importers.graph import Held, OperatorGraph, Shape, Value, channels_last, without_batch
+from planner.model.importers.graph import Held, OperatorGraph, Shape, Value, channels_last, remove_batch
 from planner.model.layers.base import Kind
 from planner.model.layers.elementwise import (
     Add,
@@ -31,13 +31,13 @@ from planner.model.layers.views import Concat
 
 
 def _lower_conv2d(at: Lowering, node: Any, data: list[Value]) -> Value | None:
-    weight, out = at.value_of(node.args[1]), at.sample_shape(node)
+    weight, out = at.argument_value(node.args[1]), at.sample_shape(node)
     if not isinstance(weight, Held) or not weight.plain or len(out) != 3:
         return None
     tensor, size = next(iter(weight.tensors.items()))
     if len(size) != 4:
         return None
-    bias = at.value_of(node.args[2]) if len(node.args) > 2 else None
+    bias = at.argument_value(node.args[2]) if len(node.args) > 2 else None
     padding = node.args[4] if len(node.args) > 4 else 0
     dilation = _height_and_width(node.args[5] if len(node.args) > 5 else 1)
     around = None if isinstance(padding, str) or dilation != (1, 1) else _height_and_width(padding)
@@ -54,19 +54,20 @@ def _lower_conv2d(at: Lowering, node: Any, data: list[Value]) -> Value | None:
 
 
 def _lower_linear(at: Lowering, node: Any, data: list[Value]) -> Value | None:
-    bias = at.value_of(node.args[2]) if len(node.args) > 2 and node.args[2] is not None else None
-    return _lower_weight_product(at, node, data[0], at.value_of(node.args[1]), bias, turned=False)
+    bias = at.argument_value(node.args[2]) if len(node.args) > 2 and node.args[2] is not None else None
+    return _lower_weight_product(at, node, data[0], at.argument_value(node.args[1]), bias, turned=False)
 
 
 def _lower_addmm(at: Lowering, node: Any, data: list[Value]) -> Value | None:
-    bias = at.value_of(node.args[0])
+    """Adds a linear layer for bias + value x weight."""
+    bias = at.argument_value(node.args[0])
     if not isinstance(bias, Held):
         return None
-    return _lower_weight_product(at, node, data[0], at.value_of(node.args[2]), bias, turned=True)
+    return _lower_weight_product(at, node, data[0], at.argument_value(node.args[2]), bias, turned=True)
 
 
 def _lower_matmul(at: Lowering, node: Any, data: list[Value]) -> Value | None:
-    first, second = at.value_of(node.args[0]), at.value_of(node.args[1])
+    first, second = at.argument_value(node.args[0]), at.argument_value(node.args[1])
     if isinstance(first, Value) and isinstance(second, Held):
         return _lower_weight_product(at, node, first, second, None, turned=True)
     if not isinstance(first, Value) or not isinstance(second, Value):
@@ -79,13 +80,14 @@ def _lower_matmul(at: Lowering, node: Any, data: list[Value]) -> Value | None:
 def _lower_weight_product(
     at: Lowering, node: Any, value: Value, weight: Any, bias: Any, *, turned: bool
 ) -> Value | None:
+    """Adds a linear layer for a product with a parameter; None if no layer matches."""
     if not isinstance(weight, Held) or not weight.plain:
         return None
     tensor, size = next(iter(weight.tensors.items()))
     if len(size) != 2 or (bias is not None and not isinstance(bias, Held)):
         return None
     transposed = turned != weight.transposed  # PyTorch's linear multiplies by the transpose itself
-    raw = at.sample_shape(next(n for n in node.all_input_nodes if isinstance(at.value_of(n), Value)))
+    raw = at.sample_shape(next(n for n in node.all_input_nodes if isinstance(at.argument_value(n), Value)))
     source = at.graph.add_view(value, raw)
     inputs = size[0] if transposed else size[1]
     if source.shape[-1] != inputs:
@@ -97,8 +99,8 @@ def _lower_weight_product(
 
 
 def _lower_grouped_product(at: Lowering, node: Any, data: list[Value]) -> Value | None:
-    """Lowers grouped products: token rows sorted by expert, times that expert's weights."""
-    rows, weight = at.value_of(node.args[0]), at.value_of(node.args[1])
+    """Adds the expert layer for a grouped product: token rows sorted by expert, times its weights."""
+    rows, weight = at.argument_value(node.args[0]), at.argument_value(node.args[1])
     if not isinstance(rows, Value) or not isinstance(weight, Held) or len(weight.tensors) != 1:
         return None
     (tensor, size), out = next(iter(weight.tensors.items())), at.sample_shape(node)
@@ -113,7 +115,7 @@ def _lower_grouped_product(at: Lowering, node: Any, data: list[Value]) -> Value 
 
 
 def _lower_embedding(at: Lowering, node: Any, data: list[Value]) -> Value | None:
-    weight = at.value_of(node.args[0])
+    weight = at.argument_value(node.args[0])
     if not isinstance(weight, Held):
         return None
     table = next(iter(weight.tensors.items()))
@@ -121,15 +123,17 @@ def _lower_embedding(at: Lowering, node: Any, data: list[Value]) -> Value | None
 
 
 def _norm_lowering(kind: type[Kind], weight_at: int) -> Callable[[Lowering, Any, list[Value]], Value | None]:
-    def lower(at: Lowering, node: Any, data: list[Value]) -> Value | None:
-        weight = at.value_of(node.args[weight_at]) if len(node.args) > weight_at else None
+    """Returns a function that converts a normalization to a layer of this kind."""
+
+    def lower_norm(at: Lowering, node: Any, data: list[Value]) -> Value | None:
+        weight = at.argument_value(node.args[weight_at]) if len(node.args) > weight_at else None
         if not isinstance(weight, Held):
             return at.graph.add_other(
                 str(node.target), data, at.layer_name(node), data[0].shape, {}, known=True
             )
         tensor, size = next(iter(weight.tensors.items()))
         bias = (
-            at.value_of(node.args[weight_at + 1])
+            at.argument_value(node.args[weight_at + 1])
             if len(node.args) > weight_at + 1 and kind is not RmsNorm
             else None
         )
@@ -144,7 +148,7 @@ def _norm_lowering(kind: type[Kind], weight_at: int) -> Callable[[Lowering, Any,
         without = {"bias": False} if kind is LayerNorm and bias is None else {}
         return at.graph.add_layer(kind, True, name, wanted, from_=source.layer, **without)
 
-    return lower
+    return lower_norm
 
 
 def _lower_attention(at: Lowering, node: Any, data: list[Value]) -> Value | None:
@@ -157,11 +161,13 @@ def _lower_attention(at: Lowering, node: Any, data: list[Value]) -> Value | None
     if heads % kv_heads:
         return None
     for argument in node.args[3:4]:
-        if isinstance(mask := at.value_of(argument), Held):
+        if isinstance(mask := at.argument_value(argument), Held):
             at.count_parameters(mask)
     reads = [
         at.graph.add_view(value, (shape[1], shape[0] * shape[2]))
-        for value, shape in zip((at.value_of(argument) for argument in node.args[:3]), shapes, strict=True)
+        for value, shape in zip(
+            (at.argument_value(argument) for argument in node.args[:3]), shapes, strict=True
+        )
         if isinstance(value, Value)
     ]
     if len(reads) != 3:
@@ -179,6 +185,7 @@ def _lower_attention(at: Lowering, node: Any, data: list[Value]) -> Value | None
 
 
 def _lower_add(at: Lowering, node: Any, data: list[Value]) -> Value | None:
+    """Adds a sum of two values, or learned positions added to a value."""
     held = at.parameter_inputs(node)
     fresh = {name: size for name, size in held.items() if name not in at.graph.owners}
     if len(data) == 2 and math.prod(data[0].shape) == math.prod(data[1].shape):
@@ -195,6 +202,7 @@ def _lower_add(at: Lowering, node: Any, data: list[Value]) -> Value | None:
 
 
 def _lower_mul(at: Lowering, node: Any, data: list[Value]) -> Value | None:
+    """Adds a product of two values, or a learned scale of one."""
     if len(data) == 2:
         first, second = data
         if first.shape == second.shape or {1} == set(second.shape[:-1]) or {1} == set(first.shape[:-1]):
@@ -212,7 +220,9 @@ def _lower_mul(at: Lowering, node: Any, data: list[Value]) -> Value | None:
 
 
 def _pool_lowering(kind: type[Kind]) -> Callable[[Lowering, Any, list[Value]], Value | None]:
-    def lower(at: Lowering, node: Any, data: list[Value]) -> Value | None:
+    """Returns a function that converts a pooling operator to a layer of this kind."""
+
+    def lower_pool(at: Lowering, node: Any, data: list[Value]) -> Value | None:
         out, window = at.sample_shape(node), _height_and_width(node.args[1])
         if len(out) != 3:
             return None
@@ -227,7 +237,7 @@ def _pool_lowering(kind: type[Kind]) -> Callable[[Lowering, Any, list[Value]], V
             name=at.layer_name(node),
         )
 
-    return lower
+    return lower_pool
 
 
 def _lower_adaptive_pool(at: Lowering, node: Any, data: list[Value]) -> Value | None:
@@ -241,6 +251,7 @@ def _lower_adaptive_pool(at: Lowering, node: Any, data: list[Value]) -> Value | 
 
 
 def _lower_cat(at: Lowering, node: Any, data: list[Value]) -> Value | None:
+    """Adds a concatenation of values, or a class token put before a sequence."""
     out, held = at.sample_shape(node), at.parameter_inputs(node)
     if len(data) == 1 and data[0].shape == out:
         return data[0]  # joined with nothing
@@ -270,6 +281,7 @@ def _lower_loss(at: Lowering, node: Any, data: list[Value]) -> Value | None:
 
 
 def _height_and_width(value: Any) -> tuple[int, int]:
+    """Height and width from one number or a sequence."""
     if isinstance(value, int):
         return value, value
     sizes = [int(n) for n in value]
@@ -315,32 +327,32 @@ class Lowering:
     known: dict[Any, Value | Held | None] = field(default_factory=dict)
 
     def sample_shape(self, node: Any) -> Shape:
+        """Shape of a node's output for one sample."""
         meta = node.meta.get("val")
         if isinstance(meta, list | tuple):
             meta = meta[0] if meta else None
-        return without_batch(tuple(int(n) for n in getattr(meta, "shape", ())), self.batch)
+        return remove_batch(tuple(int(n) for n in getattr(meta, "shape", ())), self.batch)
 
-    def value_of(self, argument: Any) -> Value | Held | None:
+    def argument_value(self, argument: Any) -> Value | Held | None:
+        """Value of an argument that is a node; None for constants."""
         return self.known.get(argument) if hasattr(argument, "meta") else None
 
-    def data_inputs(self, node: Any) -> list[Value]:
-        return [value for value in map(self.value_of, node.all_input_nodes) if isinstance(value, Value)]
-
     def parameter_inputs(self, node: Any) -> dict[str, Shape]:
+        """Shapes of the parameters that a node's inputs are computed from, by name."""
         by_name: dict[str, Shape] = {}
-        for value in map(self.value_of, node.all_input_nodes):
+        for value in map(self.argument_value, node.all_input_nodes):
             if isinstance(value, Held):
                 by_name |= value.tensors
         return by_name
 
     def count_parameters(self, value: Held) -> None:
-        """Counts parameters that a layer reads besides its own, such as tables of relative positions."""
+        """Adds parameters that a layer reads besides its own, such as tables of relative positions."""
         for name, size in value.tensors.items():
             if name not in self.graph.owners:
                 self.graph.add_other("parameter", [], name, size, {name: size}, known=True)
 
     def layer_name(self, node: Any, *tensors: str) -> str:
-        """Name of a layer: the module of its parameter, or else its node."""
+        """Name of a layer: the module that has its parameter, or else its node's path."""
         for tensor in tensors:
             if tensor.endswith((".weight", ".bias")):
                 return tensor.rpartition(".")[0]

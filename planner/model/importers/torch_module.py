@@ -13,7 +13,6 @@ from __future__ import annotations
 import importlib
 import inspect
 import logging
-import math
 import os
 import sys
 import warnings
@@ -88,7 +87,7 @@ def import_architecture(place: Path, values: dict[str, Any], tokens: int) -> Imp
 def _import_module(
     module: Any, name: str, source: str, shape: Shape, *, ids: bool, hooks: bool
 ) -> ImportedModel:
-    """Imports a module on the meta device, for inputs of this shape, batch first."""
+    """Imports a module that is on the meta device, for inputs of this shape, batch first."""
     import torch
 
     if hooks:
@@ -105,11 +104,11 @@ def _import_module(
         given["input"] = list(inner) if len(inner) != 2 else [inner[0] * inner[1]]
     values = graph.model_file_values(given, f"{type(module).__name__}, from PyTorch", source)
     imported = build_imported(Path(f"{name}.toml"), values, name, [])
-    notes = (*graph.notes_on_unknown(imported.model), *_unused_parameters(module, imported, hooks))
+    notes = (*graph.unknown_operator_notes(imported.model), *_unused_parameter_notes(module, imported, hooks))
     return ImportedModel(values, imported.model, notes)
 
 
-def _unused_parameters(module: Any, imported: ImportedModel, hooks: bool) -> list[str]:
+def _unused_parameter_notes(module: Any, imported: ImportedModel, hooks: bool) -> list[str]:
     """Notes on parameters of the module that the imported model lacks."""
     ours = {tensor.name for tensor in imported.model.tensors}
     theirs = {name: tensor.numel() for name, tensor in module.named_parameters()}
@@ -128,7 +127,7 @@ def _unused_parameters(module: Any, imported: ImportedModel, hooks: bool) -> lis
 
 
 def _make_module(source: str, torch: Any) -> Any:
-    """Creates the module on the meta device, without memory for its parameters."""
+    """Creates the module named by `module:name` on the meta device, without memory for parameters."""
     where, _, name = source.partition(":")
     if os.getcwd() not in sys.path:
         sys.path.insert(0, os.getcwd())
@@ -146,6 +145,7 @@ def _make_module(source: str, torch: Any) -> Any:
 
 
 def _move_to_meta(module: Any, source: str) -> Any:
+    """Moves a module to the meta device in training mode; raises BadInput if it fails."""
     config: Any = getattr(module, "config", None)
     if hasattr(config, "use_cache"):
         config.use_cache = False  # keys and values of earlier tokens, which training does not have
@@ -156,6 +156,7 @@ def _move_to_meta(module: Any, source: str) -> Any:
 
 
 def _call_factory(source: str, make: Any, torch: Any) -> Any:
+    """Calls the user's function that creates the module; raises BadInput if it fails."""
     if not callable(make):
         raise BadInput(
             f"{source} is a {type(make).__name__}; it must be a function that makes a torch.nn.Module"
@@ -178,11 +179,13 @@ def _call_factory(source: str, make: Any, torch: Any) -> Any:
 
 
 def _example_input(torch: Any, shape: Shape, ids: bool) -> Any:
+    """Zeros of the input shape on the meta device, with the traced batch size."""
     sizes = (TRACED_BATCH, *shape[1:])
     return torch.zeros(sizes, dtype=torch.long if ids else torch.float32, device="meta")
 
 
 def _export_program(module: Any, torch: Any, shape: Shape, ids: bool, source: str) -> Any:
+    """Exports the module's graph by torch.export; raises BadInput if it fails."""
     logging.getLogger("torch").setLevel(logging.CRITICAL)
     try:
         with warnings.catch_warnings():
@@ -194,16 +197,17 @@ def _export_program(module: Any, torch: Any, shape: Shape, ids: bool, source: st
 
 
 def _describe_error(error: BaseException) -> str:
+    """Type and message of an exception on one line, shortened."""
     text = " ".join(str(error).split())
     return f"{type(error).__name__}: {text[:200]}" if text else type(error).__name__
 
 
 def lower_program(program: Any, batch: int, *, ids: bool) -> OperatorGraph:
-    """Lowers an exported program to a graph of layers."""
+    """Converts a program of torch.export to a graph of layers."""
     at = Lowering(OperatorGraph(), batch)
     signature = program.graph_signature
     parameters = dict(signature.inputs_to_parameters)
-    same = _first_names(program, parameters)
+    same = _shared_parameter_names(program, parameters)
     last: Value | None = None
     for node in program.graph.nodes:
         if node.op == "placeholder":
@@ -214,7 +218,9 @@ def lower_program(program: Any, batch: int, *, ids: bool) -> OperatorGraph:
             if isinstance(made, Value):
                 last = made
         elif node.op == "output":
-            outputs = [value for value in map(at.value_of, node.all_input_nodes) if isinstance(value, Value)]
+            outputs = [
+                value for value in map(at.argument_value, node.all_input_nodes) if isinstance(value, Value)
+            ]
             last = outputs[-1] if outputs else last
     if last is None:
         at.graph.append_loss(Value("input", (1,)), text=False)
@@ -223,8 +229,8 @@ def lower_program(program: Any, batch: int, *, ids: bool) -> OperatorGraph:
     return at.graph
 
 
-def _first_names(program: Any, parameters: dict[str, str]) -> dict[str, str]:
-    """Maps each name of a shared parameter to the first one."""
+def _shared_parameter_names(program: Any, parameters: dict[str, str]) -> dict[str, str]:
+    """First name of each parameter by each of its names, as modules may share one."""
     first: dict[int, str] = {}
     owners = {}
     for name in parameters.values():
@@ -236,6 +242,7 @@ def _first_names(program: Any, parameters: dict[str, str]) -> dict[str, str]:
 def _placeholder_value(  # noqa: PLR0917
     at: Lowering, node: Any, parameters: dict[str, str], same: dict[str, str], inputs: set[str], ids: bool
 ) -> Value | Held | None:
+    """Value of a graph input: a parameter, a sample, or None for a constant."""
     if node.name in parameters:
         name = same[parameters[node.name]]
         return Held({name: tuple(int(n) for n in node.meta["val"].shape)})
@@ -249,19 +256,20 @@ def _placeholder_value(  # noqa: PLR0917
 
 
 def _lower_operator(at: Lowering, node: Any) -> Value | Held | None:
-    """Lowers one operator and returns its value; None if it is a constant."""
+    """Converts one operator to a layer and returns its value; None if it is a constant."""
     if 0 in at.sample_shape(node):
         return None  # a part without elements
     operator = str(getattr(node.target, "_overloadpacket", node.target))
     name = operator.rpartition(".")[2].rpartition("::")[2]
-    data, held = at.data_inputs(node), at.parameter_inputs(node)
+    inputs, held = map(at.argument_value, node.all_input_nodes), at.parameter_inputs(node)
+    data = [value for value in inputs if isinstance(value, Value)]  # what depends on the batch
     if name == "getitem" or "getitem" in operator:
         name = "getitem"
     if not data:
         if not held:
             return None
         turned = name in ("t", "transpose", "permute", "numpy_T") and len(next(iter(held.values()))) == 2
-        result = at.value_of(node.all_input_nodes[0])
+        result = at.argument_value(node.all_input_nodes[0])
         was = isinstance(result, Held) and result.transposed
         plain = (
             len(held) == 1
@@ -280,15 +288,9 @@ def _lower_operator(at: Lowering, node: Any) -> Value | Held | None:
     if name == "dropout":
         return at.graph.add_unary(Dropout, data[0], at.layer_name(node))
     if name in TORCH_VIEWS:
-        return at.graph.add_view(data[0], _viewed_shape(at, node, data[0]))
+        shape = at.sample_shape(node)
+        # an image that only loses axes of size one stays an image
+        return data[0] if channels_last(shape) == data[0].shape else at.graph.add_view(data[0], shape)
     return at.graph.add_other(
         operator, data, at.layer_name(node), at.sample_shape(node), held, known=name in TORCH_MOVING
     )
-
-
-def _viewed_shape(at: Lowering, node: Any, source: Value) -> Shape:
-    """Shape of a view; an image that only loses axes of size one stays an image."""
-    shape = at.sample_shape(node)
-    if math.prod(shape) == math.prod(source.shape) and channels_last(shape) == source.shape:
-        return source.shape
-    return shape

@@ -51,7 +51,7 @@ def build_model(source: TomlSource, values: dict[str, Any], name: str | None = N
 
 
 def _build_for_length(source: TomlSource, file: File, name: str, tokens: int | None) -> Model:
-    """Builds the model of a file for samples of `tokens` tokens, or of the file's length if None."""
+    """Builds the model of a file for samples of `tokens` tokens (None: the file's own length)."""
     check_name(name, f"{source.path}: the file's name is the model's")
     texts = _input_shapes(source, file, tokens)
     try:
@@ -100,7 +100,7 @@ def _input_shapes(source: TomlSource, file: File, tokens: int | None) -> dict[st
 
 
 def _merge_bases(source: TomlSource, find: Callable[[str], Path | None]) -> dict[str, Any]:
-    """Returns the values of a file merged with those inherited from its bases."""
+    """Merges the values of a file with those that it inherits from its bases."""
     values, current, seen = dict(source.data), source, [source.path.stem]
     while isinstance(base := current.data.get("base"), str):
         if base in seen:
@@ -126,7 +126,7 @@ LARGEST_ELEMENTS = 2**40  # of one tensor or activation: more is a typing error
 def infer_layers(
     source: TomlSource, file: File, placed: list[Placed], texts: dict[str, Shape]
 ) -> list[Layer]:
-    """Infers shapes, tensors and multiply-adds of the placed layers from the input shapes `texts`."""
+    """Infers shapes, parameter tensors and multiply-adds of the layers, given the input shapes `texts`."""
     style = Style(file.tensors, file.layout == "torch")
     naming = _Naming()
     memo: dict[tuple[object, ...], tuple[Inferred, int]] = {}
@@ -146,7 +146,7 @@ def infer_layers(
                 made.kind or entry.kind,
                 entry.inputs,
                 made.shape,
-                naming.new_tensors(entry, made),
+                naming.name_tensors(entry, made),
                 made.macs,
                 made.kernel,
                 made.stride,
@@ -164,7 +164,7 @@ def infer_layers(
 
 
 def _infer_within_limits(one: Placed, shapes: list[Shape], style: Style) -> tuple[Inferred, int]:
-    """Infers one layer; returns it with its number of input elements, or refuses absurd sizes."""
+    """Infers one layer and counts its input elements; raises ShapeMisfit for absurd sizes."""
     made = one.spec.infer(shapes, style)
     if math.prod(made.shape) > LARGEST_ELEMENTS:
         raise ShapeMisfit(f"an output of {format_shape(made.shape)} is absurdly large")
@@ -182,7 +182,8 @@ class _Naming:
         self.taken: set[str] = set()
         self.owned: dict[str, tuple[Tensor, ...]] = {}  # by layer
 
-    def new_tensors(self, entry: Placed, made: Inferred) -> tuple[Tensor, ...]:
+    def name_tensors(self, entry: Placed, made: Inferred) -> tuple[Tensor, ...]:
+        """Names the parameter tensors of a layer and marks the names as taken."""
         if not made.tensors:
             return ()
         count = self.counts.get(entry.kind, 0)
@@ -200,7 +201,7 @@ class _Naming:
         return self.owned[entry.name]
 
     def tied_tensors(self, entry: Placed, made: Inferred) -> tuple[Tensor, ...]:
-        """Returns the tensor that this layer shares with an earlier one; empty if it shares none."""
+        """Tensor that a layer shares with an earlier one, as a tuple; empty if it shares none."""
         if not made.tied:
             return ()
         name = entry.spec.tied

@@ -107,6 +107,7 @@ class Spot:
         return Spot((*self.at, key), self.blocks)
 
     def error(self, source: TomlSource, message: str) -> BadInput:
+        """Builds an error at this place of the file."""
         used = f" (in block {' > '.join(self.blocks)})" if self.blocks else ""
         return source.error(message + used, self.at)
 
@@ -135,7 +136,7 @@ class _Context:
 
 
 def expand_layers(source: TomlSource, file: File) -> list[Placed]:
-    """Expands a file into its layers in order of creation."""
+    """Expands a model file into its layers in order of creation."""
     for kind, defaults in file.defaults.items():
         spot = Spot(("defaults", kind))
         smallest = FILE_KINDS[kind].smallest if kind in FILE_KINDS else None
@@ -145,13 +146,13 @@ def expand_layers(source: TomlSource, file: File) -> list[Placed]:
         decode(source, {**smallest, **defaults}, FILE_KINDS[kind], spot.at)
     expansion = _Expansion(source, file)
     scope = f"{file.scope}{file.separator}" if file.scope else ""
-    expansion.unroll(file.layers, _Context(Spot(("layers",)), scope, "input"))
+    expansion.unroll_items(file.layers, _Context(Spot(("layers",)), scope, "input"))
     return expansion.placed
 
 
 @memoize
-def _following_keys(kind: str) -> Any:
-    """The parsed keys of a layer that follows another by `then`."""
+def _parse_following_layer(kind: str) -> Any:
+    """Parsed keys of a layer that another one lists in `then`."""
     return convert({kind: True}, FILE_KINDS[kind])
 
 
@@ -168,8 +169,8 @@ class _Expansion:
         self.uses: dict[str, int] = {}  # counts of unnamed uses, by block
         self.inputs = 0
 
-    def unroll(self, items: list[Item], here: _Context) -> str:
-        """Unrolls a list of consecutive items; returns the name of the last layer."""
+    def unroll_items(self, items: list[Item], here: _Context) -> str:
+        """Unrolls consecutive layers, blocks and branches; returns the name of the last layer."""
         previous = here.entry
         for index, item in enumerate(items):
             inner = _Context(here.spot / index, here.scope, here.entry, here.block)
@@ -182,22 +183,23 @@ class _Expansion:
         return previous
 
     def _place_item(self, item: Item, previous: str, here: _Context) -> str:
+        """Parses one layer of a list and places it; returns the name of its last layer."""
         kind, spec = self._parse_item(item, lambda: self._parse_layer(item, here))
         if key := inputs_key(FILE_KINDS[kind]):
-            inputs = tuple(self._resolve(name, here) for name in item[key])
+            inputs = tuple(self._resolve_name(name, here) for name in item[key])
         else:
-            inputs = (previous if spec.from_ is None else self._resolve(spec.from_, here),)
-        return self._place(kind, spec, inputs, here)
+            inputs = (previous if spec.from_ is None else self._resolve_name(spec.from_, here),)
+        return self._place_layer(kind, spec, inputs, here)
 
     def _parse_item(self, item: Item, make: Callable[[], T]) -> T:
-        """Parses an item once for all repetitions of its block."""
+        """Parses an item by `make`, once for all repetitions of its block."""
         known = self.known.get(id(item))
         if known is None:
             known = self.known[id(item)] = (item, make())
         return cast(T, known[1])
 
     def _parse_layer(self, item: Item, here: _Context) -> tuple[str, Any]:
-        """Parses a layer; returns its kind and keys."""
+        """Parses a layer; returns its kind and its keys."""
         kinds = [kind for kind in FILE_KINDS if kind in item]
         if len(kinds) > 1:
             kinds = [kind for kind in kinds if kind not in modifier_kinds()] or kinds
@@ -217,12 +219,13 @@ class _Expansion:
         return kind, spec
 
     def _unroll_branches(self, item: Item, previous: str, here: _Context) -> str:
+        """Unrolls branches and places the layer that joins them; returns its name."""
         spec, joined = self._parse_item(item, lambda: self._parse_branches(item, here))
         ends = []
         for index, branch in enumerate(spec.branches * spec.repeat):
             spot = here.spot / "branches" / (index % len(spec.branches))
-            ends.append(self.unroll(branch, _Context(spot, here.scope, previous, here.block)))
-        return self._place(spec.join, joined, tuple(ends), here)
+            ends.append(self.unroll_items(branch, _Context(spot, here.scope, previous, here.block)))
+        return self._place_layer(spec.join, joined, tuple(ends), here)
 
     def _parse_branches(self, item: Item, here: _Context) -> tuple[Branches, Any]:
         """Parses branches; returns them and the keys of the layer that joins them."""
@@ -231,20 +234,23 @@ class _Expansion:
         return spec, join(**{spec.join: []}, name=spec.name, unit=spec.unit, then=spec.then)
 
     def _unroll_block(self, item: Item, previous: str, here: _Context) -> str:
-        """Unrolls each repetition of a block; returns the last layer's name."""
-        use, layers = self._parse_item(item, lambda: self._parse_use(item, here))
+        """Unrolls each repetition of a block; returns the name of the last layer."""
+        use, layers = self._parse_item(item, lambda: self._parse_block_use(item, here))
         name = use.block
         spot = Spot(("blocks", name, "layers"), (*here.spot.blocks, name))
         for index in range(use.first, use.first + use.repeat):
             label = here.scope + use.name.replace("{i}", str(index)) if use.name else None
             scope = f"{label}{self.file.separator}" if label else here.scope
-            block = here.block or label or self._next_block_name(name)
-            previous = self.unroll(layers, _Context(spot, scope, previous, block))
+            block = here.block or label
+            if block is None:  # an unnamed use is counted, as `stage0`
+                self.uses[name] = self.uses.get(name, -1) + 1
+                block = f"{name}{self.uses[name]}"
+            previous = self.unroll_items(layers, _Context(spot, scope, previous, block))
             if label:
                 self.ends[label] = previous
         return previous
 
-    def _parse_use(self, item: Item, here: _Context) -> tuple[BlockUse, list[Item]]:
+    def _parse_block_use(self, item: Item, here: _Context) -> tuple[BlockUse, list[Item]]:
         """Parses the use of a block; returns it and the block's layers with parameters filled in."""
         own = BlockUse.__struct_fields__
         use = decode(self.source, {key: item[key] for key in own if key in item}, BlockUse, here.spot.at)
@@ -266,13 +272,8 @@ class _Expansion:
         spot = Spot(("blocks", name, "layers"), (*here.spot.blocks, name))
         return use, [self._substitute(item, given, spot / index) for index, item in enumerate(block.layers)]
 
-    def _next_block_name(self, block: str) -> str:
-        """Name of an unnamed use: the block and its count, as `stage0`."""
-        self.uses[block] = self.uses.get(block, -1) + 1
-        return f"{block}{self.uses[block]}"
-
     def _substitute(self, value: Any, given: dict[str, Any], spot: Spot) -> Any:
-        """Returns a value with each `"$parameter"` replaced by its given value."""
+        """Replaces each `"$parameter"` inside a value by its given value."""
         if isinstance(value, str) and value.startswith("$"):
             if value[1:] not in given:
                 known = ", ".join(given) or "none"
@@ -284,8 +285,8 @@ class _Expansion:
             return [self._substitute(inner, given, spot) for inner in value]
         return value
 
-    def _place(self, kind: str, spec: Any, inputs: tuple[str, ...], here: _Context) -> str:
-        """Places a layer and those that follow it by `then`; returns the name of the last."""
+    def _place_layer(self, kind: str, spec: Any, inputs: tuple[str, ...], here: _Context) -> str:
+        """Places a layer and those that it lists in `then`; returns the name of the last."""
         if spec.name is not None:
             name: str = here.scope + spec.name
         else:
@@ -307,13 +308,15 @@ class _Expansion:
             raise here.spot.error(self.source, f"more than {LARGEST_NETWORK:,} layers")
         for after in spec.then:
             part = f"{name}/{after}"
-            self.placed.append(Placed(after, _following_keys(after), part, name, (last,), here.spot, block))
+            self.placed.append(
+                Placed(after, _parse_following_layer(after), part, name, (last,), here.spot, block)
+            )
             last = self.ends[part] = part
         self.ends[name] = last
         return last
 
-    def _resolve(self, name: str, here: _Context) -> str:
-        """Full name of the layer that a name refers to; `input` is the list's, then inner scopes win."""
+    def _resolve_name(self, name: str, here: _Context) -> str:
+        """Full name of the layer that an input refers to; `input` is the list's, then inner scopes win."""
         if name == "input":
             return here.entry
         separator = self.file.separator
@@ -328,7 +331,7 @@ class _Expansion:
         raise here.spot.error(self.source, f"reads {name!r}, which is no earlier layer{later or hint}")
 
     def _misorder_hint(self, name: str, spot: Spot) -> str:
-        """Explains that an unknown name comes later in its list or closes a cycle; empty otherwise."""
+        """Explains that an unknown input comes later or closes a cycle; empty string otherwise."""
         *path, index = spot.at
         blocks = {name: {"layers": block.layers} for name, block in self.file.blocks.items()}
         items: Any = {"layers": self.file.layers, "blocks": blocks}
@@ -354,7 +357,7 @@ class _Expansion:
 
 
 def _input_names(item: Item, before: Item) -> Sequence[str]:
-    """Names of the inputs that an item lists, or of the item before it."""
+    """Names of the inputs that an entry lists, or else of the entry before it."""
     keys = ((key, name) for name, kind in FILE_KINDS.items() if (key := inputs_key(kind)))
     listed = next((item.get(key) for key, name in keys if item.get(name)), None)
     names = listed or item.get("from") or before.get("name") or ()
