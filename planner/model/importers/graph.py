@@ -20,10 +20,9 @@ from planner.model import Model
 from planner.model.importers import TORCH_NAMES
 from planner.model.layers import KINDS, workloads
 from planner.model.layers.base import Kind, kind_name
-from planner.model.layers.elementwise import BatchNorm, Other, Scale, Softmax
+from planner.model.layers.elementwise import BatchNorm, Other, Scale, Softmax, View
 from planner.model.layers.products import Conv, Depthwise, Linear, Product
 from planner.model.layers.sequences import CrossEntropy, Embedding
-from planner.model.layers.views import View
 
 Shape = tuple[int, ...]
 Item = dict[str, Any]

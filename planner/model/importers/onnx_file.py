@@ -23,8 +23,8 @@ from planner.model.importers.graph import (
 )
 from planner.model.importers.onnx_shapes import infer_shapes
 from planner.model.layers.base import Kind
-from planner.model.layers.elementwise import Add, AvgPool, BatchNorm, GlobalPool, LayerNorm, MaxPool, Multiply
-from planner.model.layers.products import Product
+from planner.model.layers.elementwise import Add, BatchNorm, LayerNorm, Multiply
+from planner.model.layers.products import AvgPool, GlobalPool, MaxPool, Product
 
 
 def import_onnx(path: Path, axes: dict[str, int]) -> ImportedModel:

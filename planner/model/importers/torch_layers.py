@@ -13,21 +13,10 @@ from typing import Any
 
 from planner.model.importers.graph import Held, OperatorGraph, Shape, Value, channels_last, remove_batch
 from planner.model.layers.base import Kind
-from planner.model.layers.elementwise import (
-    Add,
-    AvgPool,
-    BatchNorm,
-    GlobalPool,
-    LayerNorm,
-    MaxPool,
-    Multiply,
-    RmsNorm,
-    Scale,
-)
+from planner.model.layers.elementwise import Add, BatchNorm, Concat, LayerNorm, Multiply, RmsNorm, Scale
 from planner.model.layers.experts import GroupedLinear
-from planner.model.layers.products import Product
+from planner.model.layers.products import AvgPool, GlobalPool, MaxPool, Product
 from planner.model.layers.sequences import Attention, ClassToken, CrossEntropy, Positions
-from planner.model.layers.views import Concat
 
 
 def _lower_conv2d(at: Lowering, node: Any, data: list[Value]) -> Value | None:

@@ -14,7 +14,7 @@ from dataclasses import replace
 
 from planner.memoize import memoize
 from planner.model import Layer, Model
-from planner.model.layers import elementwise, experts, products, sequences, views
+from planner.model.layers import elementwise, experts, products, sequences
 from planner.model.layers.base import (
     Kept,
     KernelKind,
@@ -41,17 +41,17 @@ FILE_KINDS: dict[str, type[Kind]] = {
         products.Conv1d,
         products.Depthwise,
         products.Fc,
-        elementwise.MaxPool,
-        elementwise.AvgPool,
-        elementwise.GlobalPool,
+        products.MaxPool,
+        products.AvgPool,
+        products.GlobalPool,
         elementwise.BatchNorm,
         elementwise.Bias,
         elementwise.Relu,
         elementwise.Lrn,
         elementwise.Dropout,
         elementwise.Softmax,
-        views.Flatten,
-        views.Concat,
+        elementwise.Flatten,
+        elementwise.Concat,
         elementwise.Add,
         elementwise.Multiply,
         products.Linear,
@@ -65,23 +65,23 @@ FILE_KINDS: dict[str, type[Kind]] = {
         sequences.Attention,
         experts.Moe,
         experts.GroupedLinear,
-        views.Take,
+        elementwise.Take,
         sequences.Rotary,
         elementwise.Gelu,
         elementwise.Silu,
         elementwise.Sigmoid,
         elementwise.Tanh,
         sequences.CrossEntropy,
-        views.View,
-        views.Narrow,
-        views.Expand,
+        elementwise.View,
+        elementwise.Narrow,
+        elementwise.Expand,
         products.Product,
         elementwise.Other,
     )
 }
 KINDS: dict[str, type[Kind]] = {
     **FILE_KINDS,
-    **{kind_name(kind): kind for kind in (views.Input, elementwise.Pool)},
+    **{kind_name(kind): kind for kind in (elementwise.Input, products.Pool)},
     **{kind_name(kind): kind for kind in LOSSES.values()},
     kind_name(sequences.ChunkedLinear): sequences.ChunkedLinear,
 }
@@ -122,7 +122,7 @@ def with_loss(model: Model, loss: str) -> Model:
 
 def is_input(layer: Layer) -> bool:
     """Whether a layer is an input of the network."""
-    return kind_of(layer) is views.Input
+    return kind_of(layer) is elementwise.Input
 
 
 def kernel_kind(layer: Layer) -> KernelKind:

@@ -1,10 +1,10 @@
-"""Layers without matrix products: pooling, activations, norms, sums and products of elements."""
+"""Layers without windows and weight matrices: activations, norms, sums of elements, inputs and views."""
 
 from __future__ import annotations
 
 import math
 from dataclasses import replace
-from typing import Annotated
+from typing import Annotated, Literal
 
 from msgspec import Meta, field
 
@@ -16,8 +16,6 @@ from planner.model.layers.base import (
     Name,
     Names,
     OneInput,
-    Padding,
-    Pair,
     Passes,
     Shape,
     ShapeMisfit,
@@ -25,63 +23,11 @@ from planner.model.layers.base import (
     Sizes,
     Style,
     Workload,
-    check_image,
     format_shape,
-    kind_name,
     position_count,
     read_only_mapping,
-    window_output_sizes,
-    window_sizes,
+    sequence_sizes,
 )
-
-
-class Pool(OneInput, frozen=True, kw_only=True):
-    """A pooling window; files name it `max_pool` or `avg_pool`."""
-
-    stride: Pair | None = None  # the window itself
-    padding: Padding = "valid"
-
-    is_window = True
-    needs_input = True
-    needs_output = True
-
-    def infer_pooled(self, window: Pair, shape: Shape) -> Inferred:
-        """Infers the output shape of pooling with this window."""
-        kernel = window_sizes(window)
-        stride = kernel if self.stride is None else window_sizes(self.stride)
-        shape = (*window_output_sizes(shape, kernel, stride, self.padding), shape[2])
-        return Inferred(shape, kernel=kernel, stride=stride, kind=kind_name(Pool))
-
-
-class MaxPool(Pool, frozen=True, kw_only=True):
-    max_pool: Pair
-
-    smallest = read_only_mapping(max_pool=1)
-
-    def infer(self, shapes: list[Shape], style: Style) -> Inferred:
-        return self.infer_pooled(self.max_pool, shapes[0])
-
-
-class AvgPool(Pool, frozen=True, kw_only=True):
-    avg_pool: Pair
-
-    smallest = read_only_mapping(avg_pool=1)
-
-    def infer(self, shapes: list[Shape], style: Style) -> Inferred:
-        return self.infer_pooled(self.avg_pool, shapes[0])
-
-
-class GlobalPool(OneInput, frozen=True, kw_only=True):
-    """The mean of each channel."""
-
-    global_pool: bool
-    keep: bool = False  # one pixel is left instead of a vector
-
-    reads_all_rows = True
-
-    def infer(self, shapes: list[Shape], style: Style) -> Inferred:
-        check_image(shapes[0])
-        return Inferred((1, 1, shapes[0][2]) if self.keep else shapes[0][2:])
 
 
 class _Activation(OneInput, frozen=True):
@@ -332,3 +278,102 @@ class Other(Kind, frozen=True, kw_only=True):
         return Inferred(
             tuple(self.shape), tuple((name, tuple(shape)) for name, shape in self.tensors.items())
         )
+
+
+Axis = Literal["features", "sequence"]
+
+
+def _axis_index(shape: Shape, along: Axis) -> int:
+    return len(shape) - 1 if along == "features" else 0
+
+
+def _replace_axis_size(shape: Shape, axis: int, size: int) -> Shape:
+    return (*shape[:axis], size, *shape[axis + 1 :])
+
+
+class Input(Kind, frozen=True):
+    """An input of the network: an image, features or a text."""
+
+    computes = False
+
+
+class View(OneInput, frozen=True, kw_only=True):
+    """The input, or part of it, in another shape, without computation. Written by importers."""
+
+    view: Sizes
+
+    computes = False
+    in_place = True
+    passes_shard = True
+
+    def infer(self, shapes: list[Shape], style: Style) -> Inferred:
+        return Inferred(tuple(self.view))
+
+
+class Narrow(OneInput, frozen=True, kw_only=True):
+    """Some features of each position, or some positions, as a view."""
+
+    narrow: Size
+    along: Axis = "features"
+
+    computes = False
+    in_place = True
+    passes_shard = True
+
+    def infer(self, shapes: list[Shape], style: Style) -> Inferred:
+        axis = _axis_index(shapes[0], self.along)
+        if self.narrow > shapes[0][axis]:
+            raise ShapeMisfit(f"it takes {self.narrow:,} of {shapes[0][axis]:,} {self.along}")
+        return Inferred(_replace_axis_size(shapes[0], axis, self.narrow))
+
+
+class Expand(OneInput, frozen=True, kw_only=True):
+    """The features of each position repeated side by side, as a view."""
+
+    expand: Size
+
+    computes = False
+    in_place = True
+    passes_shard = True
+
+    def infer(self, shapes: list[Shape], style: Style) -> Inferred:
+        return Inferred((*shapes[0][:-1], shapes[0][-1] * self.expand))
+
+
+class Flatten(OneInput, frozen=True, kw_only=True):
+    flatten: bool
+
+    computes = False
+    in_place = True
+    passes_shard = True
+
+    def infer(self, shapes: list[Shape], style: Style) -> Inferred:
+        return Inferred((math.prod(shapes[0]),))
+
+
+class Concat(Kind, frozen=True, kw_only=True):
+    """Branches concatenated along features or positions."""
+
+    concat: Names
+    along: Axis = "features"
+
+    lists_inputs = True
+    forward = Passes(1, 1)
+    backward = Passes(1, 1)
+    passes_shard = True
+
+    def infer(self, shapes: list[Shape], style: Style) -> Inferred:
+        axis = _axis_index(shapes[0], self.along)
+        if len({_replace_axis_size(shape, axis, 1) for shape in shapes}) > 1:
+            given = ", ".join(map(format_shape, dict.fromkeys(shapes)))
+            raise ShapeMisfit(f"concat joins channels of equal height and width, not {given}")
+        return Inferred(_replace_axis_size(shapes[0], axis, sum(shape[axis] for shape in shapes)))
+
+
+class Take(OneInput, frozen=True, kw_only=True):
+    """The first position of a sequence."""
+
+    take: Literal[1]
+
+    def infer(self, shapes: list[Shape], style: Style) -> Inferred:
+        return Inferred(sequence_sizes(shapes[0])[1:])

@@ -1,4 +1,4 @@
-"""Layers that multiply by a weight matrix: convolutions and fully connected layers."""
+"""Layers with windows or weight matrices: convolutions, pooling and fully connected layers."""
 
 from __future__ import annotations
 
@@ -35,6 +35,7 @@ from planner.model.layers.base import (
     Style,
     Window,
     Workload,
+    check_image,
     kind_name,
     position_count,
     read_only_mapping,
@@ -317,6 +318,55 @@ class Product(Kind, frozen=True, kw_only=True):
         height, width, count = shape[-2], shape[-1], math.prod(shape[:-2])
         product = Matmul(height, width, layer.macs / (height * width * count), count, "times")
         return product_workload(cls.kernel_kind, product, layer, reads_data)
+
+
+class Pool(OneInput, frozen=True, kw_only=True):
+    """A pooling window; files name it `max_pool` or `avg_pool`."""
+
+    stride: Pair | None = None  # the window itself
+    padding: Padding = "valid"
+
+    is_window = True
+    needs_input = True
+    needs_output = True
+
+    def infer_pooled(self, window: Pair, shape: Shape) -> Inferred:
+        """Infers the output shape of pooling with this window."""
+        kernel = window_sizes(window)
+        stride = kernel if self.stride is None else window_sizes(self.stride)
+        shape = (*window_output_sizes(shape, kernel, stride, self.padding), shape[2])
+        return Inferred(shape, kernel=kernel, stride=stride, kind=kind_name(Pool))
+
+
+class MaxPool(Pool, frozen=True, kw_only=True):
+    max_pool: Pair
+
+    smallest = read_only_mapping(max_pool=1)
+
+    def infer(self, shapes: list[Shape], style: Style) -> Inferred:
+        return self.infer_pooled(self.max_pool, shapes[0])
+
+
+class AvgPool(Pool, frozen=True, kw_only=True):
+    avg_pool: Pair
+
+    smallest = read_only_mapping(avg_pool=1)
+
+    def infer(self, shapes: list[Shape], style: Style) -> Inferred:
+        return self.infer_pooled(self.avg_pool, shapes[0])
+
+
+class GlobalPool(OneInput, frozen=True, kw_only=True):
+    """The mean of each channel."""
+
+    global_pool: bool
+    keep: bool = False  # one pixel is left instead of a vector
+
+    reads_all_rows = True
+
+    def infer(self, shapes: list[Shape], style: Style) -> Inferred:
+        check_image(shapes[0])
+        return Inferred((1, 1, shapes[0][2]) if self.keep else shapes[0][2:])
 
 
 def conv_kernel_kind(kernel: Sequence[int], stride: Sequence[int], groups: int, channels: int) -> KernelKind:

@@ -16,7 +16,7 @@ from typing import Any
 from planner.files.tomlfile import TomlSource, check_name, decode, name_fault, read_toml
 from planner.model import Layer, Model, Tensor
 from planner.model.layers.base import Inferred, Shape, ShapeMisfit, Style, format_shape, kind_name
-from planner.model.layers.views import Input
+from planner.model.layers.elementwise import Input
 from planner.model.netlist._expand import File, Placed, expand_layers
 
 LONGEST_NAME = 200
