@@ -129,9 +129,10 @@ def _change_options(plan: Plan, cases: Cases) -> Iterator[Option]:
 
 
 def _more_workers_options(plan: Plan, cases: Cases) -> Iterator[Option]:
-    """Yields the plan with one more machine, or the next worker count that divides the global batch."""
+    """Yields the plan with full machines or one more; with a global batch, the next count that divides."""
     step = max(plan.workers_per_machine, plan.mesh.size)
-    counts = range(plan.workers + step, max(2 * plan.workers, plan.workers + step) + 1, step)
+    following = (plan.workers // step + 1) * step
+    counts = range(following, max(2 * plan.workers, following) + 1, step)
     sized = (with_workers(plan, workers, cases.request.global_batch) for workers in counts)
     more = next((entry for entry in sized if entry is not None), None)
     if more is None:

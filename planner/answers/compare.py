@@ -213,7 +213,9 @@ def _missing_subjects(request: Request, rows: Sequence[ScoredPlan], space: Space
 def _narrow_request(request: Request, model: Model) -> Request:
     """The request with few worker counts, since a comparison needs a good plan per machine, not the best."""
     workers = LARGE_WORKERS if model.parameters >= LARGE_PARAMETERS else DEFAULT_WORKERS
-    return replace(request, workers=request.workers or workers, brief=True)
+    if request.workers is None:
+        request = replace(request, workers=workers, fills_machines=True)
+    return replace(request, brief=True)
 
 
 def _no_plan_reason(kind: Hardware, request: Request) -> Reason:

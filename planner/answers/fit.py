@@ -163,7 +163,7 @@ def _leanest_plan(cases: Cases) -> tuple[Hardware, Plan, bool, float]:
     machines = offers(request)
     tried = []
     for machine in machines if request.extra.get("offload") else machines[:1]:
-        site = site_of(request, machine, 0 if machine.device_count > 1 else 1)
+        site = site_of(request, machine, 1)
         for plan in _try_plans(cases, site):
             peak_bytes = peak_memory(plan, model, site).required_bytes
             if largest_batch(plan, model, site) >= plan.batch:

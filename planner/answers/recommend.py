@@ -203,6 +203,8 @@ def with_cheaper_baseline(
     """The shown plans and the cheapest, which may be the baseline (the search discounts large batches)."""
     if baseline is None or baseline.charged_share < 1 or not within_limits([baseline], request):
         return shown, cheapest
+    if 1 not in (request.workers or (1,)):
+        return shown, cheapest
     asked = request.market.select_machines(request.hardware_words)
     if baseline.plan.machine not in {kind.name for kind in asked}:
         return shown, cheapest

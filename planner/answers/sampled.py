@@ -35,10 +35,10 @@ from planner.search.sizes import (
     largest_alone,
     meshes_on,
     micro_batches,
-    node_counts,
     plan_of,
     precisions,
     recompute_options,
+    worker_counts,
 )
 from planner.search.space import site_of, usual_strategies, why_left_out, worker_machines
 from planner.simulator.statistics import Prediction
@@ -89,10 +89,10 @@ class _Walk:
             return []
         for name, worker in self.workers.items():
             replicas = {
-                (nodes, nodes * worker.device_count // mesh.size)
-                for nodes in node_counts(request, worker, self.cases.model)
+                (workers // worker.device_count, workers // mesh.size)
+                for workers in worker_counts(request, worker, self.cases.model)
                 for mesh in self.meshes[name]
-                if nodes * worker.device_count % mesh.size == 0
+                if workers % mesh.size == 0
             }
             counts |= {nodes for nodes, many in replicas if request.global_batch % max(many, 1) == 0}
         return sorted(counts)
@@ -103,7 +103,7 @@ class _Walk:
         for worker in self.workers.values():
             for mesh in self.meshes[worker.name]:
                 for nodes in {mesh.size, max(mesh.size, MAX_WORKERS // worker.device_count)}:
-                    site = site_of(self.request, worker, nodes, mesh)
+                    site = site_of(self.request, worker, nodes * worker.device_count, mesh)
                     for exchange in usual_strategies(self.request, site, self.cases.model):
                         values = by_name.setdefault(exchange.kind, {})
                         for name, value in exchange.record().items():
@@ -116,21 +116,22 @@ class _Walk:
         request = self.request
         worker = self.workers[_draw(trial, "worker_hardware", sorted(self.workers))]
         if request.workers:
-            nodes = -(-_draw(trial, "workers", request.workers) // worker.device_count)
+            workers = _draw(trial, "workers", request.workers)
         elif self.counts:
-            nodes = _draw(trial, "machines", self.counts)
+            workers = _draw(trial, "machines", self.counts) * worker.device_count
         else:
             nodes = trial.suggest_int("machines", 1, MAX_WORKERS, log=True)
             if nodes > max(1, MAX_WORKERS // worker.device_count):
                 return "over the number of machines"
-        if nodes > 1 and not can_span_machines(request, worker):
+            workers = nodes * worker.device_count
+        if workers > worker.device_count and not can_span_machines(request, worker):
             return "over the number of machines"
         batch = self._sample_batch(trial, worker)
         mesh = _draw(trial, "workers_per_replica", self.ways, lambda item: item.key or item.size)
-        spans = mesh in self.meshes[worker.name] and nodes * worker.device_count % mesh.size == 0
+        spans = mesh in self.meshes[worker.name] and workers % mesh.size == 0
         if not spans or self.cases.feasibility.infeasible_mesh(mesh, batch, worker) is not None:
             return "replicas that cannot span so many workers"
-        site = site_of(request, worker, nodes, mesh)
+        site = site_of(request, worker, workers, mesh)
         exchange = self._sample_exchange(trial, site)
         if exchange is None:
             return "that their machines do not allow"

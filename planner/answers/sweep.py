@@ -253,8 +253,8 @@ def _possible_machines(request: Request) -> list[Hardware]:
     hosts = {
         rented.machine: None
         for worker in workers
-        for exchange in allowed_exchanges(request, site_of(request, worker, 1), model)
-        for rented in exchange.rented(site_of(request, worker, 1))
+        for exchange in allowed_exchanges(request, site_of(request, worker, worker.device_count), model)
+        for rented in exchange.rented(site_of(request, worker, worker.device_count))
     }
     return [*workers, *(market.find_machine(name) for name in hosts)]
 

@@ -296,6 +296,15 @@ def alone_words(scored: ScoredPlan, baseline: ScoredPlan | None, training: Train
     return f"{alone}; {scored.plan.workers:,} devices are {compared_words(scored, baseline)}."
 
 
+def idle_words(scored: ScoredPlan) -> str:
+    """Sentence on devices of the plan's machines that no worker uses; empty string if all are used."""
+    plan = scored.plan
+    devices = plan.machines * plan.workers_per_machine
+    idle = devices - plan.workers
+    charged = " but charged" if scored.priced else ""
+    return f"{idle:,} of the {devices:,} devices are idle{charged}." if idle > 0 else ""
+
+
 def tied_words(rivals: Sequence[ScoredPlan]) -> str:
     """Sentence that names plans statistically tied with the choice; empty string if there are none."""
     if not rivals:

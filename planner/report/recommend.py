@@ -14,6 +14,7 @@ from planner.report.phrases import (
     beside_words,
     bottleneck_words,
     compared_words,
+    idle_words,
     is_async,
     plan_page,
     strategy_words,
@@ -87,7 +88,7 @@ def comparison_page(result: Comparison, *, energy: bool = False) -> Page:
     if not request.all_offers and len(request.hardware_words) > candidates:
         of = f"{len(request.hardware_words):,}"
         why.append(f"Each row is the best of several offers; --all-offers lists all {of} machines.")
-    why += [tied_words(result.tied), alone_words(best, result.baseline, training)]
+    why += [idle_words(best), tied_words(result.tied), alone_words(best, result.baseline, training)]
     dropped = [f"{number:,} {reason}" for reason, number in result.left_out.items()]
     searched = ", ".join([f"{result.considered:,} plans considered", *dropped])
     marked = replace(best, marks=("choice",))
@@ -199,7 +200,7 @@ def _why_sentences(result: Recommendation) -> list[str]:
     mine = " way to use your machines" if request.goal == "fastest" and not chosen.priced else ""
     head = f"{BEST[request.goal]}{mine}{_budget_words(request) if chosen.priced else ''}"
     out = _compare_ends(head, chosen, result.cheapest or chosen, result.fastest or chosen, request)
-    out.append(tied_words(result.tied))
+    out += [idle_words(chosen), tied_words(result.tied)]
     if (gain := result.gain_over_fp32) is not None:
         faster = f"{ratio(1 + gain)} as fast as" if gain >= 1 else f"{percent(gain)} faster than"
         out.append(f"Mixed {chosen.plan.precision.name} is {faster} fp32.")

@@ -60,8 +60,9 @@ class Request:
     `server_hardware` holds names and patterns, and the words `own` (the workers' hardware), `cheap` (CPU
     machines that no other beats in price and NIC) and `colocated` (on the worker nodes). `batches` are
     micro-batches, or "auto": powers of two up to what fits. `exchanges` are strategies with the options that
-    they fix; `brief` searches fewer options where none is named. A profile without a named machine runs on a
-    machine without a price. `extra` has the values of flags that registries contribute.
+    they fix; `brief` searches fewer options where none is named, and `fills_machines` rounds workers up to
+    whole machines. A profile without a named machine runs on a machine without a price. `extra` has the
+    values of flags that registries contribute.
     """
 
     model: str = flag(
@@ -279,6 +280,7 @@ class Request:
     )
     extra: Mapping[str, Any] = field(default_factory=dict)
     brief: bool = field(default=False, repr=False)
+    fills_machines: bool = field(default=False, repr=False)
 
     def __post_init__(self, epochs: float | None, tokens: float | None) -> None:
         job = {"epochs": epochs, "samples": self.samples, "tokens": tokens}
@@ -378,7 +380,7 @@ class Request:
 
     def as_dict(self) -> dict[str, Any]:
         """The `request` object of the JSON answers, with profiles by the name of their source."""
-        hidden = ("brief", "more_profiles", "extra", "max_workers")
+        hidden = ("brief", "fills_machines", "more_profiles", "extra", "max_workers")
         out = {entry.name: getattr(self, entry.name) for entry in fields(self) if entry.name not in hidden}
         out |= self.extra
         given = () if self.profile is None else (self.profile, *self.more_profiles)

@@ -55,7 +55,7 @@ def screened_space(
         return enumerate_plans(request, cases.model, machines=machines)
     space = enumerate_plans(request, cases.model, machines=machines, only=few)
     contenders = tuple(kind for kind in asked if kind not in few)
-    small = [site_of(request, machine, 2 if machine.device_count == 1 else 1) for machine in machines]
+    small = [site_of(request, machine, max(machine.device_count, 2)) for machine in machines]
     if not any(
         is_considered(request, kind, site, cases.model, asked) for kind in contenders for site in small
     ):

@@ -91,11 +91,21 @@ def dividing_batches(samples: int, limits: Iterable[int]) -> list[int]:
     return sorted({max(each for each in divisors if each <= limit) for limit in limits if limit >= 1})
 
 
-def node_counts(request: Request, worker: Hardware, model: Model) -> list[int]:
-    """Numbers of machines to try: the requested ones, else every count up to 64 and fewer above."""
+def worker_counts(request: Request, worker: Hardware, model: Model) -> list[int]:
+    """Numbers of workers to try: the requested ones, else those of full machines.
+    Of several requested ones, those that fill machines suffice."""
+    devices = worker.device_count
     if request.workers is not None:
-        asked = {-(-count // worker.device_count) for count in request.workers}
-        return sorted(asked if can_span_machines(request, worker) else asked & {1})
+        asked = set(request.workers)
+        if request.fills_machines:
+            asked = {-(-count // devices) * devices for count in asked}
+        full = {count for count in asked if count % devices == 0} or asked
+        return sorted(full if can_span_machines(request, worker) else {n for n in full if n <= devices})
+    return [nodes * devices for nodes in _node_counts(request, worker, model)]
+
+
+def _node_counts(request: Request, worker: Hardware, model: Model) -> list[int]:
+    """Numbers of machines to try: every count up to 64 and fewer above."""
     counts, count = [], 1
     most = _max_nodes(request, worker, model)
     while count <= most:

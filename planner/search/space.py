@@ -1,8 +1,8 @@
 """The space of plans: everything a request allows that can be rented, afforded and held in memory.
 
 `enumerate_plans` makes every plan; `planner.answers.sampled` lets optuna pick. A plan combines a machine, a
-number of them, a batch, a mesh and a strategy. Machines are always filled: one with four accelerators holds
-four workers, so worker counts are multiples of its devices.
+number of them, a batch, a mesh and a strategy. Machines are filled: one with four accelerators holds four
+workers, so worker counts are multiples of its devices, unless the request names another.
 """
 
 from __future__ import annotations
@@ -33,13 +33,13 @@ from planner.search.sizes import (
     may_accumulate,
     meshes_on,
     micro_batches,
-    node_counts,
     plan_of,
     precisions,
     recompute_options,
     smaller_batches,
     strategy_settings,
     with_micro_batches,
+    worker_counts,
 )
 
 
@@ -187,9 +187,9 @@ def plans_on(
         for batch in (*micro_batches(request, model, worker), *fewer):
             if own is not None and keeps_own and batch != own:
                 continue
-            counts = [*one_device(request, worker, only), *node_counts(request, worker, model)]
+            counts = sorted({*one_device(request, worker, only), *worker_counts(request, worker, model)})
             if pruner is not None:
-                whole = {nodes: site_of(request, worker, nodes) for nodes in counts}
+                whole = {workers: site_of(request, worker, workers) for workers in counts}
                 counts = [n for n in counts if pruner.machines_may_win(whole[n], batch, precision)]
             spread = [
                 mesh
@@ -197,22 +197,23 @@ def plans_on(
                 if feasibility.infeasible_mesh(mesh, batch, worker) is None
             ]
             undivided = False
-            for nodes in counts:
-                for mesh in spread if nodes else [WHOLE]:
-                    if nodes * worker.device_count % mesh.size or full.get((nodes, mesh), batch) < batch:
+            for workers in counts:
+                single = workers == 1 < worker.device_count and "alone" in asked
+                for mesh in [WHOLE] if single else spread:
+                    if workers % mesh.size or full.get((workers, mesh), batch) < batch:
                         continue
-                    if batch in fewer and (nodes, mesh) in held:
+                    if batch in fewer and (workers, mesh) in held:
                         continue
-                    if (site := sites.get((nodes, mesh))) is None:
-                        site = sites[nodes, mesh] = site_of(request, worker, nodes, mesh)
+                    if (site := sites.get((workers, mesh))) is None:
+                        site = sites[workers, mesh] = site_of(request, worker, workers, mesh)
                     divided = divides_global_batch(request, batch, site)
                     if divided and pruner is not None and not pruner.site_may_win(site, batch, precision):
-                        held.add((nodes, mesh))
+                        held.add((workers, mesh))
                         continue
-                    if (nodes, mesh) not in known:
-                        named = only if nodes else ("alone",)
-                        known[nodes, mesh] = tuple(usual_strategies(request, site, model, named, asked))
-                    choices = known[nodes, mesh]
+                    if (workers, mesh) not in known:
+                        named = ("alone",) if single else only
+                        known[workers, mesh] = tuple(usual_strategies(request, site, model, named, asked))
+                    choices = known[workers, mesh]
                     if own is not None:
                         most = not exceeds_max_step(request, model, batch, site.replicas)
                         choices = tuple(
@@ -235,9 +236,9 @@ def plans_on(
                         plainly = plainly or (holds and not again)
                         yield plan
                     if tried and not fits:
-                        full[nodes, mesh] = batch
+                        full[workers, mesh] = batch
                     if plainly:
-                        held.add((nodes, mesh))
+                        held.add((workers, mesh))
 
 
 def plans_at(
@@ -282,16 +283,16 @@ def plans_at(
                 yield plan
 
 
-def site_of(request: Request, worker: Hardware, nodes: int, mesh: Mesh = WHOLE) -> Site:
-    """A site of `nodes` machines with all devices in use; 0 means one device of one machine."""
-    return Site(worker, nodes * worker.device_count or 1, request.market, mesh, seed=request.seed)
+def site_of(request: Request, worker: Hardware, workers: int, mesh: Mesh = WHOLE) -> Site:
+    """A site of this many workers on machines of one kind."""
+    return Site(worker, workers, request.market, mesh, seed=request.seed)
 
 
 def one_device(request: Request, worker: Hardware, only: Kinds = None) -> tuple[int, ...]:
-    """(0,) if one device of a larger machine is tried alone, since its links may be slow; else empty."""
+    """(1,) if one device of a larger machine is tried alone, since its links may be slow; else empty."""
     several = worker.device_count > 1 and "alone" in (allowed_strategies(request) if only is None else only)
     whole = not request.names_mesh
-    return (0,) if several and whole and (request.workers is None or 1 in request.workers) else ()
+    return (1,) if several and whole and (request.workers is None or 1 in request.workers) else ()
 
 
 def allowed_exchanges(request: Request, site: Site, model: Model) -> Iterator[Exchange]:

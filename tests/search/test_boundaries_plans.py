@@ -35,10 +35,10 @@ from planner.search.sizes import (
     exceeds_max_step,
     is_batch_open,
     max_step_samples,
-    node_counts,
     smaller_batches,
     usual_precision,
     with_workers,
+    worker_counts,
 )
 from planner.search.space import enumerate_plans
 from planner.servers.parameter_servers import ParameterServers
@@ -164,17 +164,17 @@ def test_dividing_batches_are_the_largest_divisors_up_to_each_limit() -> None:
     assert dividing_batches(7, [0, 6, 7]) == [1, 7]
 
 
-def test_node_counts_take_every_count_to_64_then_eighths() -> None:
-    counts = node_counts(replace(ASKED, workers=None, machines=100), load_hardware("p3.2xlarge"), RESNET)
+def test_worker_counts_take_every_count_to_64_then_eighths() -> None:
+    counts = worker_counts(replace(ASKED, workers=None, machines=100), load_hardware("p3.2xlarge"), RESNET)
     assert counts[:64] == list(range(1, 65))
     assert counts[64:] == [72, 81, 91]
-    assert node_counts(replace(ASKED, workers=None), load_hardware("p3.2xlarge"), RESNET)[-1] <= 128
+    assert worker_counts(replace(ASKED, workers=None), load_hardware("p3.2xlarge"), RESNET)[-1] <= 128
 
 
 @pytest.mark.parametrize(("budget", "most"), [(3.06 * 4, 5), (3.06 * 4 - 0.01, 4)])
-def test_node_counts_look_at_one_machine_above_the_budget(budget: float, most: int) -> None:
+def test_worker_counts_look_at_one_machine_above_the_budget(budget: float, most: int) -> None:
     request = replace(ASKED, workers=None, budget_usd_per_hour=budget)
-    assert node_counts(request, load_hardware("p3.2xlarge"), RESNET)[-1] == most
+    assert worker_counts(request, load_hardware("p3.2xlarge"), RESNET)[-1] == most
 
 
 def test_with_workers_keeps_the_global_batch_or_says_that_it_cannot() -> None:

@@ -20,7 +20,7 @@ from planner.search.cases import Cases
 from planner.search.feasibility import Feasibility
 from planner.search.field import candidate_machines
 from planner.search.request import Request, model_of
-from planner.search.sizes import meshes_on, node_counts, plan_of
+from planner.search.sizes import meshes_on, plan_of, worker_counts
 from planner.search.space import enumerate_plans, usual_strategies, worker_machines
 
 
@@ -337,7 +337,7 @@ def test_empty_space_names_the_replicas_or_the_global_batch_that_would_do() -> N
 
 def test_large_models_are_tried_on_powers_of_two_machines_too() -> None:
     request = asked(model="llama3-8b", hardware="g5.xlarge", budget=1000.0)
-    counts = node_counts(request, request.market.find_machine("g5.xlarge"), model_of(request))
+    counts = worker_counts(request, request.market.find_machine("g5.xlarge"), model_of(request))
     assert {128, 256, 512} <= set(counts)
     assert counts == sorted(set(counts))
 

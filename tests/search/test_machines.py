@@ -7,17 +7,19 @@ from pathlib import Path
 
 import pytest
 
+import planner
 from planner.answers.recommend import recommend_for
 from planner.errors import BadInput, Infeasible, PlannerError
 from planner.hardware import Market
 from planner.hardware.catalog import load_hardware
 from planner.note import Reason, Verb
 from planner.report.assumed import notes_of
+from planner.report.recommend import recommendation_page
 from planner.search.cases import Cases
 from planner.search.field import candidate_machines
 from planner.search.machines import machine_names
 from planner.search.request import Request, model_of
-from planner.search.sizes import node_counts
+from planner.search.sizes import worker_counts
 from planner.search.space import enumerate_plans
 
 
@@ -100,8 +102,9 @@ def test_one_machine_is_counted_where_nobody_has_published_its_network() -> None
         ("lambda-8x-h100-sxm5", 8), ("lambda-8x-h100-sxm5", 1), ("lambda-1x-a10", 1)
     }  # fmt: skip
     assert "servers" not in {plan.exchange.kind for plan in space.plans}
-    assert {name: node_counts(request, load_hardware(name), model_of(request)) for name in names} == {
-        name: [1] for name in names
+    assert {name: worker_counts(request, load_hardware(name), model_of(request)) for name in names} == {
+        "lambda-8x-h100-sxm5": [8],
+        "lambda-1x-a10": [1],
     }  # others would be made to be refused
     told = enumerate_plans(
         replace(request, bandwidth_bytes_per_s=12.5e9, budget_usd_per_hour=100.0), model_of(request)
@@ -119,3 +122,26 @@ def test_one_machine_is_counted_where_nobody_has_published_its_network() -> None
         assert {scored.plan.workers for scored in answer.everything} <= {1, 8}
     texts = [note.text for note in notes_of(answer.assumptions)]
     assert any("no network bandwidth is published for lambda-" in text for text in texts)
+
+
+def test_worker_counts_keep_the_requested_number() -> None:
+    """Of several requested numbers, those that fill machines suffice."""
+    p4d, model = load_hardware("p4d.24xlarge"), model_of(Request(model="resnet50"))
+    asked = {
+        workers: worker_counts(Request(model="resnet50", workers=workers), p4d, model)
+        for workers in ((1,), (3,), (12,), (8, 16), (1, 2, 4, 8))
+    }
+    assert asked == {(1,): [1], (3,): [3], (12,): [12], (8, 16): [8, 16], (1, 2, 4, 8): [8]}
+    request = Request(model="resnet50", workers=(3, 9), fills_machines=True)
+    assert worker_counts(request, p4d, model) == [8, 16]
+
+
+def test_recommend_three_workers_of_eight_states_idle_devices() -> None:
+    answer = planner.recommend("resnet50", hardware="p4d.24xlarge", workers=3)
+    assert (answer.chosen.plan.workers, answer.chosen.plan.machines) == (3, 1)
+    assert "5 of the 8 devices are idle but charged." in " ".join(recommendation_page(answer).why[0].sentences)
+    filled = next(change for change in answer.changes if change.kind == "workers")
+    assert filled.scored.plan.workers == 8
+    assert filled.usd_per_hour == 0
+    compared = planner.compare("resnet50", hardware="p4d.24xlarge", workers=3)
+    assert {row.plan.workers for row in compared.rows} == {3}
