@@ -104,9 +104,9 @@ def cost_columns(rows: Sequence[Mapping[str, Any]], request: Request | None) -> 
     return [
         *([time] if job else []),
         *([Column("job_usd", "job cost", show=usd)] if job and priced else []),
-        *([Column("usd_per_hour", "$/h", show=money, spare=2 * job)] if priced else []),
+        *([Column("usd_per_hour", "$/h", show=money, spare=1 * job)] if priced else []),
         *([Column("_paid", "paid")] if request is not None and request.spot and "_paid" in rows[0] else []),
-        *([Column(*per, show=money, spare=1 * job)] if priced else []),
+        *([Column(*per, show=money)] if priced else []),
     ]
 
 

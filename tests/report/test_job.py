@@ -18,6 +18,7 @@ from planner.note import Topic
 from planner.report.assumed import notes_of, sentence
 from planner.report.output import to_json
 from planner.report.page import page_of
+from planner.report.terminal import fitting_columns, table_text
 from planner.search.flag_values import CONFIDENCE
 from planner.search.request import Request
 from planner.search.scored import Limit, Training, missed_limit, training_of, usual_job
@@ -232,3 +233,16 @@ def test_close_call_is_said_in_a_curve_and_one_device_is_not_set_beside_itself(c
     assert not any("One device" in text for remark in page.why for text in remark.sentences)
     easy = page_of(replace(near, request=replace(asked, deadline_s=1e9)))
     assert easy.facts[1][0].endswith(": >99%")
+
+
+def test_recommend_job_at_80_columns_keeps_the_cost_columns() -> None:
+    answer = planner.recommend(
+        "resnet50", hardware="g5.2xlarge,g4dn.12xlarge", epochs=90, deadline="48h", budget=20, **ROUGH
+    )
+    (table,) = page_of(answer).tables
+    keys = {column.key for column in fitting_columns(table, 80)}
+    assert {"job_s", "job_usd", "usd_per_million_samples", "samples_per_s"} <= keys
+    assert not keys & {"_range", "batch", "_limit"}
+    wide = {column.key for column in fitting_columns(table, 120)}
+    assert keys | {"usd_per_hour", "_range"} <= wide
+    assert all(len(line.plain) <= 80 for line in table_text(table, 80))
