@@ -139,7 +139,7 @@ def test_worker_counts_keep_the_requested_number() -> None:
 def test_recommend_three_workers_of_eight_states_idle_devices() -> None:
     answer = planner.recommend("resnet50", hardware="p4d.24xlarge", workers=3)
     assert (answer.chosen.plan.workers, answer.chosen.plan.machines) == (3, 1)
-    assert "5 of the 8 devices are idle but charged." in " ".join(recommendation_page(answer).why[0].sentences)
+    assert "5 of the 8 devices are idle but charged." in recommendation_page(answer).why[0].sentences
     filled = next(change for change in answer.changes if change.kind == "workers")
     assert filled.scored.plan.workers == 8
     assert filled.usd_per_hour == 0
