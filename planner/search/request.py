@@ -47,7 +47,6 @@ if TYPE_CHECKING:
 
 JOB, MACHINES, LIMITS, PARALLELISM, SERVERS, OUTPUT = FlagSection
 
-DEFAULT_PER_REPLICA = (1, 2, 4)  # above 1 on CPU machines only
 SERVER_WORDS = ("own", "cheap", "colocated")  # hardware of servers that is no machine's name
 MAX_WORKERS = 128  # per plan, where neither budget nor machines limit them
 OBJECTIVES, MODES = get_args(Objective), ("async", "sync")
@@ -59,10 +58,9 @@ class Request:
 
     `server_hardware` holds names and patterns, and the words `own` (the workers' hardware), `cheap` (CPU
     machines that no other beats in price and NIC) and `colocated` (on the worker nodes). `batches` are
-    micro-batches, or "auto": powers of two up to what fits. `exchanges` are strategies with the options that
-    they fix; `brief` searches fewer options where none is named, and `fills_machines` rounds workers up to
-    whole machines. A profile without a named machine runs on a machine without a price. `extra` has the
-    values of flags that registries contribute.
+    micro-batches, or "auto": powers of two up to what fits. `exchanges` are strategies and the options they
+    fix; `brief` searches fewer options where none is named; `fills_machines` rounds workers up. A profile
+    without a named machine runs on a machine without a price. `extra` holds flags of registries.
     """
 
     model: str = flag(
@@ -383,7 +381,7 @@ class Request:
         hidden = ("brief", "fills_machines", "more_profiles", "extra", "max_workers")
         out = {entry.name: getattr(self, entry.name) for entry in fields(self) if entry.name not in hidden}
         out |= self.extra
-        given = () if self.profile is None else (self.profile, *self.more_profiles)
+        given = [self.profile, *self.more_profiles] if self.profile else []
         out["profile"] = "; ".join(entry.source or entry.model for entry in given) or None
         out["objective"], out["network"] = self.goal, self.network_used
         out["hardware"], out["mode"] = self.hardware_words, self.mode or "async"

@@ -24,8 +24,9 @@ from planner.parallel.data import EXCHANGES, Asked, Exchange, Site, Tier
 from planner.parallel.mesh import Mesh, meshes, strategy_axis
 from planner.parallel.plan import Plan
 from planner.search.machines import owned_machines
-from planner.search.request import DEFAULT_PER_REPLICA, MAX_WORKERS, Request
+from planner.search.request import MAX_WORKERS, Request
 
+DEFAULT_PER_REPLICA = (1, 2, 4)  # above 1 on CPU machines only
 MICRO_BATCHES = 6  # powers of two, from 1 on
 MAX_LARGE_WORKERS = 1024  # of a large model, where money or machines limit them
 MATRIX_UNITS = 4.0  # times the fp32 peak, which devices without them do not reach in fp16
