@@ -9,8 +9,8 @@ from operator import attrgetter
 from typing import TYPE_CHECKING
 
 from planner.answers.assumptions import assumptions
-from planner.answers.baseline import baseline_of
 from planner.answers.choice import choose, interrupted
+from planner.answers.parts import baseline_of
 from planner.answers.refusals import left_out_notes, no_plans
 from planner.answers.results import Comparison
 from planner.errors import Infeasible

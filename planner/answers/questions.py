@@ -13,10 +13,8 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Unpack
 
-from planner.answers.anatomy import Anatomy, anatomy_of
 from planner.answers.assumptions import UsualMachine, assumptions
-from planner.answers.baseline import single_device_plan
-from planner.answers.results import VERSION, Shown, sentences
+from planner.answers.parts import VERSION, Anatomy, Shown, anatomy_of, sentences, single_device_plan
 from planner.errors import BadInput, Infeasible, PlannerError, unknown_name
 from planner.flags import flags_of, option_of, parse_names
 from planner.hardware import Hardware

@@ -11,8 +11,8 @@ import numpy as np
 import numpy.typing as npt
 
 from planner.answers.assumptions import assumptions
-from planner.answers.baseline import baseline_of
 from planner.answers.choice import choose, fp32_variant, interrupted, look_further, settle_ties
+from planner.answers.parts import baseline_of
 from planner.answers.refine import refine_decision
 from planner.answers.refusals import left_out_notes, limits_missed, no_plans
 from planner.answers.remedies import Ask

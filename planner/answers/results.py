@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from pathlib import Path
-from typing import Any, ClassVar
+from typing import Any
 
-from planner.answers.anatomy import StepParts
-from planner.errors import BadInput
+from planner.answers.parts import VERSION, Shown, StepParts, sentences
 from planner.note import Fact, Note
 from planner.parallel.plan import Plan
 from planner.search.request import Request
@@ -22,49 +20,6 @@ from planner.search.scored import (
     within_limits,
 )
 from planner.simulator.cluster import Resource
-
-VERSION = 2
-
-
-class Shown:
-    """An answer that renders itself in terminals and notebooks."""
-
-    page_maker: ClassVar[str]  # the dotted name of the function that makes its page
-
-    def __rich_console__(self, console: Any, options: Any) -> Any:
-        from planner.report.page import page_of
-        from planner.report.terminal import screen_lines
-
-        yield from screen_lines(page_of(self), options.max_width)
-
-    def _repr_html_(self) -> str:
-        from planner.report.html import notebook_html
-
-        return notebook_html(self)
-
-    def to_html(self, path: Path | str) -> None:
-        """Writes the answer as one page with charts, as `--html` does."""
-        from planner.report.html import write_page
-        from planner.report.page import page_of
-
-        write_page(page_of(self), path)
-
-    def to_pandas(self) -> Any:
-        """The alternatives as a DataFrame, with the rows and columns of `--format csv`."""
-        try:
-            import pandas  # type: ignore[import-untyped,unused-ignore]
-        except ImportError as error:
-            raise BadInput("to_pandas needs pandas, which is not installed: pip install pandas") from error
-        from planner.report.page import page_of
-
-        return pandas.json_normalize(page_of(self).tables[0].plain_rows())
-
-
-def sentences(assumed: Iterable[Note | Fact]) -> list[str]:
-    """Assumptions as sentences for the JSON answers."""
-    from planner.report.assumed import notes_of
-
-    return list(map(str, notes_of(assumed)))
 
 
 @dataclass(frozen=True, slots=True)

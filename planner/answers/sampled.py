@@ -14,8 +14,8 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from planner.answers.assumptions import assumptions
-from planner.answers.baseline import baseline_of
 from planner.answers.choice import choose, look_further
+from planner.answers.parts import baseline_of
 from planner.answers.results import Change, Recommendation
 from planner.errors import BadInput, Infeasible, Interrupted
 from planner.hardware import Hardware

@@ -15,9 +15,7 @@ from dataclasses import replace
 from itertools import pairwise, product
 from math import inf
 
-from planner.answers.anatomy import step_breakdown
 from planner.answers.assumptions import assumptions
-from planner.answers.baseline import baseline_of
 from planner.answers.curve import (
     WorkersCurve,
     fewest_workers,
@@ -31,6 +29,7 @@ from planner.answers.curve import (
     turns_of,
     worker_counts,
 )
+from planner.answers.parts import baseline_of, step_breakdown
 from planner.answers.questions import one_plan, unnamed_machine
 from planner.answers.results import Saturation, SaturationPoint
 from planner.errors import BadInput, Infeasible, Interrupted

@@ -22,9 +22,9 @@ from typing import Annotated, Any, Literal
 
 import msgspec
 
+from planner.answers.parts import VERSION, Shown
 from planner.answers.questions import options_in, parse_request
 from planner.answers.refusals import no_plans
-from planner.answers.results import VERSION, Shown
 from planner.answers.store import Store, StoredSimulations, decode_result, run_pending
 from planner.errors import BadInput, Infeasible
 from planner.hardware import Hardware

@@ -28,7 +28,7 @@ from planner.search.race import front
 from planner.units import percent, rate, usd
 
 if TYPE_CHECKING:
-    from planner.answers.anatomy import DeviceMemory
+    from planner.answers.parts import DeviceMemory
     from planner.parallel.plan import Plan
     from planner.search.scored import ScoredPlan
 

@@ -172,7 +172,7 @@ def memory_bars(request: Request, plans: Sequence[ScoredPlan], names: Sequence[s
     """Chart of memory per device for each plan where it is known; no chart if none is."""
 
     def draw() -> Chart | None:
-        from planner.answers.anatomy import memory_of
+        from planner.answers.parts import memory_of
         from planner.search.cases import Cases
         from planner.search.request import model_of
 

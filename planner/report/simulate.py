@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
 
-from planner.answers.anatomy import Anatomy
+from planner.answers.parts import Anatomy
 from planner.note import Note, Topic
 from planner.report.page import Column, Page, Picture, Remark, Table
 from planner.report.phrases import alone_words, bottleneck_words, plan_page, resource_words

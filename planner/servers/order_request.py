@@ -21,7 +21,7 @@ from typing import Any, cast
 import msgspec
 import numpy as np
 
-from planner.answers.results import Shown
+from planner.answers.parts import Shown
 from planner.device.memory import Shares, footprint
 from planner.device.precision import FP32
 from planner.errors import BadInput, Infeasible, unknown_name

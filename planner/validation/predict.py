@@ -12,7 +12,7 @@ import math
 from dataclasses import dataclass, replace
 from typing import Any
 
-from planner.answers.anatomy import step_breakdown
+from planner.answers.parts import step_breakdown
 from planner.device.computation import Computation, median_steps, repeat_passes
 from planner.device.computation.synthesis import calibrated_computation
 from planner.device.rates import Error, constants, model_error, network_of, prediction_basis

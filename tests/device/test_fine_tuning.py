@@ -9,7 +9,7 @@ import pytest
 from typer.testing import CliRunner
 
 import planner
-from planner.answers.anatomy import training_passes
+from planner.answers.parts import training_passes
 from planner.cli._app import app
 from planner.device.activations import saved_activations
 from planner.device.memory import footprint

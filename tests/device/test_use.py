@@ -2,7 +2,7 @@
 
 import pytest
 
-from planner.answers.anatomy import model_flops_utilization
+from planner.answers.parts import model_flops_utilization
 from planner.device.precision import BF16, FP32, TF32
 from planner.hardware.catalog import load_hardware
 from planner.model.catalog import load_model

@@ -16,7 +16,7 @@ import pytest
 from jsonschema import Draft202012Validator
 from typer.testing import CliRunner
 
-from planner.answers.anatomy import step_breakdown
+from planner.answers.parts import step_breakdown
 from planner.cli._app import app
 from planner.device.memory import Shares
 from planner.parallel.collectives.libraries import peers_of

@@ -1,4 +1,4 @@
-"""Step breakdown, memory and utilization of a plan.
+"""What answers share: how they are shown, step breakdown, memory, utilization, single-device baseline.
 
 The step breakdown is read from the simulated case: the simulator measures the share of time that workers are
 busy, and the roles of their ops (`planner.simulator.step.OpRole`) divide it into compute, recompute,
@@ -8,21 +8,78 @@ slower workers, which is exposed communication too.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import asdict, dataclass
-from typing import Any
+from collections.abc import Iterable, Iterator, Mapping
+from concurrent.futures import Executor
+from dataclasses import asdict, dataclass, replace
+from math import inf
+from pathlib import Path
+from typing import Any, ClassVar
+
+import numpy as np
 
 from planner.device.activations import Recompute, recomputed_layers
 from planner.device.precision import Precision
 from planner.device.rates.times import framework_named
-from planner.hardware import Device
+from planner.errors import BadInput
+from planner.hardware import Device, Hardware
 from planner.model import Model
 from planner.model.layers import layers_with_gradient, trains_weights
+from planner.note import Fact, Note
+from planner.parallel.data.single import Alone
+from planner.parallel.mesh import WHOLE
+from planner.parallel.plan import Plan
 from planner.search.cases import Cases
+from planner.search.machines import single_device_machines
 from planner.search.scored import ScoredPlan
+from planner.search.simulations import Simulations
+from planner.search.sizes import is_batch_open, micro_batches, recompute_options, smaller_batches
 from planner.simulator.cluster import COMPUTATION
 from planner.simulator.statistics import Prediction
 from planner.simulator.step import OpRole, Profile
+
+VERSION = 2
+
+
+class Shown:
+    """An answer that renders itself in terminals and notebooks."""
+
+    page_maker: ClassVar[str]  # the dotted name of the function that makes its page
+
+    def __rich_console__(self, console: Any, options: Any) -> Any:
+        from planner.report.page import page_of
+        from planner.report.terminal import screen_lines
+
+        yield from screen_lines(page_of(self), options.max_width)
+
+    def _repr_html_(self) -> str:
+        from planner.report.html import notebook_html
+
+        return notebook_html(self)
+
+    def to_html(self, path: Path | str) -> None:
+        """Writes the answer as one page with charts, as `--html` does."""
+        from planner.report.html import write_page
+        from planner.report.page import page_of
+
+        write_page(page_of(self), path)
+
+    def to_pandas(self) -> Any:
+        """The alternatives as a DataFrame, with the rows and columns of `--format csv`."""
+        try:
+            import pandas  # type: ignore[import-untyped,unused-ignore]
+        except ImportError as error:
+            raise BadInput("to_pandas needs pandas, which is not installed: pip install pandas") from error
+        from planner.report.page import page_of
+
+        return pandas.json_normalize(page_of(self).tables[0].plain_rows())
+
+
+def sentences(assumed: Iterable[Note | Fact]) -> list[str]:
+    """Assumptions as sentences for the JSON answers."""
+    from planner.report.assumed import notes_of
+
+    return list(map(str, notes_of(assumed)))
+
 
 FLOPS_A_MAC = 2
 PASSES = 3  # forward, and twice as much backward; recompute does not count
@@ -170,3 +227,82 @@ def memory_of(scored: ScoredPlan, cases: Cases) -> DeviceMemory | None:
     """Peak memory of one of the plan's devices, in bytes by part; None if unknown."""
     result = cases.feasibility.memory(scored.plan)
     return None if result is None else DeviceMemory(*result)
+
+
+def single_device_plan(plan: Plan, cases: Cases) -> Plan | None:
+    """One device of the plan's kind on the cheapest machine that has it; None if the model does not fit."""
+    alone = _single_device_variant(plan, _find_cheapest(cases.market.find_machine(plan.machine), cases))
+    return alone if cases.feasibility.is_possible(alone) else None
+
+
+def best_single_device_plan(plan: Plan, cases: Cases) -> Plan | None:
+    """The fastest single-device plan, over batches and recompute modes; None if the model does not fit."""
+    same = single_device_plan(plan, cases)
+    machine = _find_cheapest(cases.market.find_machine(plan.machine), cases)
+    tried = _settings_to_try(_single_device_variant(plan, machine), machine, cases)
+    options = {option.key: option for option in tried if cases.feasibility.is_possible(option)}
+    if same is not None:
+        options.setdefault(same.key, same)
+    if not options:
+        return None
+    plans = [options[key] for key in sorted(options)]
+    return plans[int(np.argmax(cases.bounds(plans)))]
+
+
+def _single_device_variant(plan: Plan, machine: Hardware) -> Plan:
+    return replace(
+        plan,
+        machine=machine.name,
+        workers=1,
+        workers_per_machine=machine.device_count,
+        exchange=Alone(),
+        mesh=WHOLE,
+        accumulate=1,
+    )
+
+
+def _settings_to_try(one: Plan, machine: Hardware, cases: Cases) -> Iterator[Plan]:
+    """Yields the single-device plan with each batch and recompute mode that a search would try."""
+    request, model = cases.request, cases.model
+    if not is_batch_open(request, model):
+        return
+    for batch in {*micro_batches(request, model, machine), *smaller_batches(request, model)}:
+        for recompute in recompute_options(request, model):
+            yield replace(one, batch=batch, recompute=recompute)
+
+
+def _find_cheapest(machine: Hardware, cases: Cases) -> Hardware:
+    """The cheapest machine with the same device, among the requested and single-device machines."""
+    request, market = cases.request, cases.market
+    if request.profile is not None or machine.device_count == 1 or machine.standing == "own":
+        return machine
+    known = [*market.select_machines(request.hardware_words), *single_device_machines(request, machine)]
+    alike = [
+        kind
+        for kind in known
+        if kind.device == machine.device and kind.kernels == machine.kernels and market.usd_per_hour(kind)
+    ]
+    return min([machine, *alike], key=lambda kind: (market.usd_per_hour(kind) or inf, kind.name))
+
+
+def baseline_of(
+    scored: ScoredPlan, simulations: Simulations, pool: Executor, *, searched: bool = False
+) -> ScoredPlan | None:
+    """Scores one device alone, to compare a plan with; at its best batch if the answer `searched`."""
+    cases = simulations.cases
+    alone = (
+        best_single_device_plan(scored.plan, cases) if searched else single_device_plan(scored.plan, cases)
+    )
+    if alone is None or alone == scored.plan:
+        return None if alone is None else scored
+    return _charge_device_share(simulations.scored([alone], pool, "medium")[0], cases)
+
+
+def _charge_device_share(baseline: ScoredPlan, cases: Cases) -> ScoredPlan:
+    """Charges one device's share of an own machine's price; rented machines are charged in full."""
+    machine = cases.market.find_machine(baseline.plan.machine)
+    if machine.standing != "own" or machine.device_count == 1:
+        return baseline
+    share = 1 / machine.device_count
+    costs = tuple(replace(cost, usd_per_hour=cost.usd_per_hour * share) for cost in baseline.costs)
+    return replace(baseline, costs=costs, charged_share=share)
