@@ -16,7 +16,7 @@ from fit_runs import FitRun, fit_run_of, is_fitted, predicted_step_s
 
 from planner.device.computation import WAIT
 from planner.errors import BadInput
-from planner.model import chain_of
+from planner.model import group_into_units
 from planner.parallel.data.fsdp import Sharded
 from planner.parallel.mesh import data_parallel_group
 from planner.parallel.replica import OPTIMIZER, slowest_stage
@@ -80,7 +80,9 @@ def fit_run(run: Run) -> FitRun | None:
     schedule = work.schedule
     first, last = schedule.ends[schedule.slowest : schedule.slowest + 2]
     layers = [
-        layer for layer, unit in zip(part.layers, chain_of(part).unit, strict=True) if first <= unit < last
+        layer
+        for layer, unit in zip(part.layers, group_into_units(part).unit, strict=True)
+        if first <= unit < last
     ]
     waits = work.layout.work == WAIT
     repeated = run.accumulate + float(work.seconds[waits].sum() / work.seconds[~waits].sum())

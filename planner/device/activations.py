@@ -35,7 +35,13 @@ import numpy.typing as npt
 from planner.errors import BadInput
 from planner.memoize import memoize
 from planner.model import Layer, Model
-from planner.model.layers import is_input, kind_of, layer_activations, layers_with_gradient, saves_input
+from planner.model.layers import (
+    is_input,
+    layer_activations,
+    layer_class,
+    layers_with_gradient,
+    should_save_input,
+)
 from planner.model.layers.base import Kept
 
 Flags = npt.NDArray[np.bool_]
@@ -93,7 +99,7 @@ def saved_activations(
 
     def makers(producer: Layer) -> list[Layer]:
         """Layers whose outputs are saved when the backward pass reads that of a layer."""
-        if not compiled or not kind_of(producer).fuses:
+        if not compiled or not layer_class(producer).fuses:
             return [producer]
         return [maker for name in producer.inputs for maker in makers(layers[name])]
 
@@ -108,8 +114,8 @@ def saved_activations(
     for at, layer in enumerate(stage):
         if layer.name not in with_gradient:
             continue
-        kind = kind_of(layer)
-        needs_input = kind.needs_input and (saves_input(layer) or not kind.input_for_weights)
+        kind = layer_class(layer)
+        needs_input = kind.needs_input and (should_save_input(layer) or not kind.input_for_weights)
         if kind.needs_output or layer.name in by_policy:
             for maker in makers(layer):
                 save(at, layer, maker, "output", Kept(elements=maker.output_elements))
@@ -198,10 +204,10 @@ def _alive_sums(tensors: _Tensors, length: int) -> dict[int, Kept]:
 
 def _autocast_copy(layer: Layer, source: Layer) -> Kept | None:
     """Copy of its input that a layer saves under autocast; None if it saves the input itself."""
-    kind = kind_of(layer)
+    kind = layer_class(layer)
     if kind.autocast == "widen":
         return Kept(wide=layer.input_elements)
-    if kind.autocast == "narrow" and kind_of(source).autocast_wide_output:
+    if kind.autocast == "narrow" and layer_class(source).autocast_wide_output:
         return Kept(elements=layer.input_elements)
     return None
 
@@ -209,7 +215,7 @@ def _autocast_copy(layer: Layer, source: Layer) -> Kept | None:
 def _workspace(layer: Layer, layers: Mapping[str, Layer]) -> Kept:
     """Workspace of a layer's backward pass: gradients of its output and inputs."""
     read = sum(layers[name].output_elements for name in layer.inputs if not is_input(layers[name]))
-    return kind_of(layer).live_gradients(layer, read)
+    return layer_class(layer).live_gradients(layer, read)
 
 
 def recompute_named(name: str, framework: str | None = None) -> Recompute:
@@ -231,7 +237,7 @@ def recompute_region(layer: Layer, recompute: Recompute) -> str | None:
     """Name of the region in which a layer is recomputed; None if its activations are saved."""
     if recompute in {"full", "per-op"}:
         return layer.block
-    return layer.name if recompute == "attention" and kind_of(layer).recompute_policy == "save" else None
+    return layer.name if recompute == "attention" and layer_class(layer).recompute_policy == "save" else None
 
 
 @memoize
@@ -241,7 +247,7 @@ def policy_saved(model: Model, recompute: Recompute) -> frozenset[str]:
         return frozenset()
     saved, products = set(), Counter[str]()
     for layer in model.layers:
-        policy = kind_of(layer).recompute_policy
+        policy = layer_class(layer).recompute_policy
         if layer.block is None or policy == "recompute":
             continue
         if policy == "alternate":
@@ -270,7 +276,7 @@ def _block_outputs(model: Model) -> list[int]:
         layer = model.layers[index]
         if layer.block != block:
             block, is_open = layer.block, layer.block is not None
-        reads = kind_of(layer).backward_reads
+        reads = layer_class(layer).backward_reads
         if is_open and reads != "all":
             outputs.append(index)
         is_open = is_open and reads == "nothing"

@@ -41,8 +41,8 @@ from planner.device.precision import Precision, optimizer_named, state_bytes
 from planner.errors import BadInput
 from planner.hardware import Device, Hardware
 from planner.memoize import memoize
-from planner.model import MethodSettings, Model, Tensor, chain_of
-from planner.model.layers import with_loss
+from planner.model import MethodSettings, Model, Tensor, group_into_units
+from planner.model.layers import replace_loss
 
 DeviceKind = Literal["gpu", "cpu"]
 
@@ -266,7 +266,7 @@ def footprint(
     width = precision.activation_bytes
     narrow = autocast and width < _FP32_BYTES
     if loss != "eager":
-        model = with_loss(model, loss)
+        model = replace_loss(model, loss)
     method = method_settings(model)
     offload = method.offload
     saved = saved_activations(
@@ -306,7 +306,7 @@ def footprint(
 
 def _units_at_work_bytes(model: Model, parameter_bytes: float) -> float:
     """Parameter bytes of the two largest neighbouring units: one computes while the next is fetched."""
-    chain = chain_of(model)
+    chain = group_into_units(model)
     sizes = chain.elements * parameter_bytes + chain.frozen_bytes
     return float((sizes[:-1] + sizes[1:]).max()) if chain.length > 1 else float(sizes.sum())
 

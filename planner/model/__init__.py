@@ -47,6 +47,7 @@ class Tensor:
 
     @property
     def bytes(self) -> int:
+        """Size in bytes in single precision."""
         return self.elements * BYTES_PER_ELEMENT
 
     @property
@@ -76,6 +77,7 @@ class AttentionShape:
 
     @property
     def value_features(self) -> int:
+        """Features of one head's values."""
         return self.value_size or self.head_size
 
 
@@ -128,6 +130,7 @@ class Layer:
 
     @property
     def bytes(self) -> int:
+        """Bytes of its parameters in single precision."""
         return sum(tensor.bytes for tensor in self.tensors)
 
 
@@ -168,7 +171,7 @@ class MethodSettings:
 
     @property
     def label(self) -> str:
-        """Suffix of model and plan names, such as `qlora-r16-adamw`."""
+        """Suffix of model and plan names, such as `qlora-r16-adamw`; empty for full training."""
         rank = None if self.rank is None else f"r{self.rank}"
         method = None if self.method == "full" else self.method
         loss = None if self.cross_entropy is None else f"{self.cross_entropy}-loss"
@@ -239,32 +242,25 @@ class Model:
 
     @property
     def bytes(self) -> int:
+        """Bytes of all parameters in single precision."""
         return self.parameters * BYTES_PER_ELEMENT
 
     @cached_property
     def macs(self) -> int:
+        """Forward multiply-adds per sample."""
         return sum(layer.macs for layer in self.layers)
 
     @cached_property
     def blocks(self) -> tuple[Block, ...]:
-        """The repeated units in order, such as transformer blocks; layers outside of them are left out."""
+        """Repeated units in order, such as transformer blocks, without the layers outside them."""
         members: dict[str, list[Layer]] = {}
         for layer in self.layers:
             if layer.block is not None:
                 members.setdefault(layer.block, []).append(layer)
         return tuple(Block(name, tuple(layers)) for name, layers in members.items())
 
-    @cached_property
-    def readers(self) -> dict[str, tuple[str, ...]]:
-        """Maps each tensor to the names of the layers that read it, its owner first."""
-        out: dict[str, list[str]] = {tensor.name: [] for tensor in self.tensors}
-        for layer in self.layers:
-            for tensor in (*layer.tensors, *layer.tied):
-                out[tensor.name].append(layer.name)
-        return {name: tuple(layers) for name, layers in out.items()}
-
     @property
-    def usual_samples(self) -> float | None:
+    def default_job_samples(self) -> float | None:
         """Samples of the default job: its epochs, or one epoch of at most 1e9 tokens; None if unknown."""
         if self.training is not None and self.training.epochs is not None:
             return self.training.epochs * (self.samples_per_epoch or 0)
@@ -287,8 +283,8 @@ class Model:
             raise BadInput(f"a sequence of {tokens:,} tokens; it has 1 to {LONGEST_SEQUENCE:,}")
         return self.remake(tokens)
 
-    def consumers(self) -> dict[str, list[str]]:
-        """Maps each layer to the names of the layers that read its output."""
+    def consumers_by_layer(self) -> dict[str, list[str]]:
+        """Names of the layers that read each layer's output, by layer name."""
         out: dict[str, list[str]] = {layer.name: [] for layer in self.layers}
         for layer in self.layers:
             for name in layer.inputs:
@@ -329,7 +325,7 @@ class Chain:
 
 
 @memoize
-def chain_of(model: Model) -> Chain:
+def group_into_units(model: Model) -> Chain:
     """Groups the layers of a model into units: its blocks, or its layers with parameters."""
     import numpy as np
 

@@ -23,7 +23,7 @@ IMPORTED = (".json", ".onnx", ".safetensors")  # files that are imported
 
 
 def model_paths() -> dict[str, Path]:
-    """Maps each model's name to its file, sorted by name; user files hide the catalog's."""
+    """Path of each model's file by model name, sorted; user files hide the catalog's."""
     by_name: dict[str, Path] = {}
     for folder in user_folders():
         if not folder.is_dir():
@@ -43,24 +43,25 @@ def model_names() -> tuple[str, ...]:
     return tuple(model_paths())
 
 
-def normalize_name(words: str) -> str:
+def normalize_network_name(words: str) -> str:
     """Normalizes a network's name, so that Llama-3-8B, LLAMA3_8B and llama3 8b are equal."""
     return re.sub(r"[^a-z0-9.]", "", words.lower())
 
 
 @memoize
 def _published_names() -> dict[str, str]:
+    """Catalog names of networks by the normalized names under which they are published."""
     text = (files("planner.model") / "network_names.toml").read_text("utf-8")
     names = tomllib.loads(text)["networks"]
     shipped = (path.stem for path in shipped_folder("models").glob("*.toml"))
-    return {normalize_name(name): name for name in shipped} | {
-        normalize_name(called): name for name, words in names.items() for called in words
+    return {normalize_network_name(name): name for name in shipped} | {
+        normalize_network_name(called): name for name, words in names.items() for called in words
     }
 
 
 def catalog_name(words: str) -> str:
-    """Catalog name of a network published under another name; the argument itself if unknown."""
-    return words if words in model_paths() else _published_names().get(normalize_name(words), words)
+    """Catalog name of a network published under another name; unknown names are returned unchanged."""
+    return words if words in model_paths() else _published_names().get(normalize_network_name(words), words)
 
 
 def checkpoint_name(words: str) -> str:
@@ -77,7 +78,7 @@ def load_model(name_or_path: str | Path) -> Model:
     """Loads a model by catalog name (`vgg11`), file (`./mine.toml`) or hub name (`Qwen/Qwen3-8B`)."""
     name = str(name_or_path)
     if not isinstance(name_or_path, Path) and is_hub_name(name):
-        path = model_paths().get(catalog_name(name)) or hub_config(name)
+        path = model_paths().get(catalog_name(name)) or find_hub_config(name)
     elif isinstance(name_or_path, Path) or is_path_like(name) or name.endswith(IMPORTED):
         path = expand_path(name)
         if not path.exists():
@@ -95,7 +96,7 @@ def load_model(name_or_path: str | Path) -> Model:
 
 @memoize
 def _read_model_file(path: Path, _changed_ns: int, _size: int, _folders: str) -> Model:
-    """Reads a model file once per state of the file; configurations and ONNX files are imported."""
+    """Reads or imports a model file; cached until the file changes."""
     if path.is_dir() or path.name.endswith(IMPORTED):
         from planner.model.importers import import_file
 
@@ -129,18 +130,19 @@ def is_hub_name(name: str) -> bool:
     return bool(_NAME.fullmatch(name)) and not Path(name).exists()
 
 
-def hub_config(name: str) -> Path:
+def find_hub_config(name: str) -> Path:
     """Path of the config.json of a network on the hub, from the local cache or downloaded."""
     return _find_cached_config(name) or _fetch_config(name)
 
 
 def hub_name(config: Path) -> str | None:
-    """Name, without organization, of the network whose config lies in the hub's cache; None elsewhere."""
+    """Name, without organization, of a network whose config lies in the hub's cache; None elsewhere."""
     folder = next((part for part in config.absolute().parts if part.startswith("models--")), None)
     return folder and folder.rpartition("--")[2]
 
 
 def _hub_cache_folder() -> Path:
+    """Folder of the Hugging Face hub's local cache."""
     if given := os.environ.get("HF_HUB_CACHE"):
         return Path(given).expanduser()
     caches = os.environ.get("XDG_CACHE_HOME", "~/.cache")
@@ -148,6 +150,7 @@ def _hub_cache_folder() -> Path:
 
 
 def _find_cached_config(name: str) -> Path | None:
+    """Path of a network's configuration in the hub's cache; None if it is not there."""
     folder = _hub_cache_folder() / f"models--{name.replace('/', '--')}"
     try:
         revision = (folder / "refs" / "main").read_text("utf-8").strip()
@@ -160,6 +163,7 @@ def _find_cached_config(name: str) -> Path | None:
 
 
 def _fetch_config(name: str) -> Path:
+    """Downloads a network's configuration from the hub; raises BadInput if it fails."""
     absent = f"there is no file {name}, and no such network in the Hugging Face cache ({_hub_cache_folder()})"
     try:
         from huggingface_hub import hf_hub_download

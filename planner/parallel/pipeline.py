@@ -112,17 +112,17 @@ class PipelineParallel(Axis):
 
 def unit_count(model: Model) -> int:
     """Number of units of a model: its blocks, and the layers before and after them."""
-    from planner.model import chain_of
+    from planner.model import group_into_units
 
-    return chain_of(model).length
+    return group_into_units(model).length
 
 
 @memoize
 def stage_layers(model: Model, stages: int, stage: int = 0) -> frozenset[str]:
     """Names of the layers in one of `stages` stages with equal unit counts; the last holds the rest."""
-    from planner.model import chain_of
+    from planner.model import group_into_units
 
-    chain = chain_of(model)
+    chain = group_into_units(model)
     each = -(-chain.length // stages)
     ends = (min(stage * each, chain.length - 1), (stage + 1) * each if stage < stages - 1 else chain.length)
     return frozenset(

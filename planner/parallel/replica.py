@@ -40,8 +40,8 @@ from planner.device.rates import Framework
 from planner.device.rates.times import DEFAULT_FRAMEWORK, ComputationTime, computation_s, framework_named
 from planner.hardware import Hardware
 from planner.memoize import memoize
-from planner.model import Chain, Floats, Ints, Model, chain_of
-from planner.model.layers import kind_of
+from planner.model import Chain, Floats, Ints, Model, group_into_units
+from planner.model.layers import layer_class
 from planner.parallel._base import TRANSPOSED, Axis, Communication, StageSchedule
 from planner.parallel.collectives import Kind, Library, Peers
 from planner.parallel.collectives.libraries import peers_of
@@ -132,7 +132,7 @@ def unit_times(
     stops_early: bool = False,
 ) -> UnitTimes:
     """The times of each unit on one rank of a mesh. `stops_early`: see `planner.device.activations`."""
-    part, chain = mesh.shard(model), chain_of(model)
+    part, chain = mesh.shard(model), group_into_units(model)
     layers = costs.times(part.model, batch)
     forward_sums, backward_sums = _collective_s(model, batch, mesh, costs)
     again = recomputed_layers(model, recompute, stops_early)
@@ -150,7 +150,7 @@ def unit_times(
     seconds[[TimeRow.FORWARD_SUMS, TimeRow.BACKWARD_SUMS]] += lag * (forward_s + backward_s) / 2
     seconds[TimeRow.AGAIN_SUMS] += lag * seconds[TimeRow.AGAIN]
     sent = float(_boundary_elements(model)) * batch / part.boundary_split
-    return UnitTimes(chain, seconds, chain_of(part.model), layers, sent)
+    return UnitTimes(chain, seconds, group_into_units(part.model), layers, sent)
 
 
 def _collective_s(model: Model, batch: int, mesh: Mesh, costs: Costs) -> tuple[Floats, Floats]:
@@ -176,7 +176,9 @@ def _merged_collectives(model: Model, mesh: Mesh) -> list[tuple[Axis, Communicat
 
 def _boundary_elements(model: Model) -> int:
     """Elements per sample that one unit passes to the next."""
-    return max((layer.output_elements for layer in model.layers if kind_of(layer).joins_residual), default=0)
+    return max(
+        (layer.output_elements for layer in model.layers if layer_class(layer).joins_residual), default=0
+    )
 
 
 def stage_work(times: UnitTimes, send_s: Callable[[float], float], mesh: Mesh = WHOLE) -> StageWork:

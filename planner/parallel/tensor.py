@@ -108,7 +108,7 @@ def _machine_shortfall(model: Model, degree: int, hardware: Hardware) -> str:
 @memoize
 def _shard(model: Model, degree: int, sequence_parallel: bool) -> tuple[Model, tuple[Communication, ...]]:
     """The shard of one of `degree` ranks, and the all-reduces of the group."""
-    from planner.model.layers import kind_of
+    from planner.model.layers import layer_class
 
     if reason := _indivisibility(model, degree):
         raise BadInput(reason)
@@ -119,7 +119,7 @@ def _shard(model: Model, degree: int, sequence_parallel: bool) -> tuple[Model, t
     layers: list[Layer] = []
     reduced: list[Communication] = []
     for layer in model.layers:
-        sharded = kind_of(layer).shard(
+        sharded = layer_class(layer).shard(
             layer,
             degree,
             input_sharded=any(is_sharded.get(name, False) for name in layer.inputs),
@@ -135,10 +135,10 @@ def _shard(model: Model, degree: int, sequence_parallel: bool) -> tuple[Model, t
 
 def _can_shard_output(model: Model) -> dict[str, bool]:
     """Whether all consumers of each layer accept a part of its features, by layer name."""
-    from planner.model.layers import kind_of
+    from planner.model.layers import layer_class
 
-    readers = model.consumers()
-    kind = {layer.name: kind_of(layer) for layer in model.layers}
+    readers = model.consumers_by_layer()
+    kind = {layer.name: layer_class(layer) for layer in model.layers}
     out: dict[str, bool] = {}
     for layer in reversed(model.layers):
         out[layer.name] = bool(readers[layer.name]) and all(

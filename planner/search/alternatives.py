@@ -16,7 +16,7 @@ from planner.device.activations import RECOMPUTE_MODES
 from planner.device.memory import OFFLOADED as PARTS
 from planner.device.memory import PeakMemory, host_memory_bytes, method_settings, usable_bytes, with_offload
 from planner.flags import option_of
-from planner.model import Model, chain_of
+from planner.model import Model, group_into_units
 from planner.parallel.data import Site
 from planner.parallel.data.fsdp import memory_saving_variants
 from planner.parallel.mesh import meshes
@@ -193,7 +193,7 @@ def _more_workers_changes(plan: Plan, model: Model, site: Site) -> Iterator[Alte
 
 def _largest_unit_clause(plan: Plan, model: Model, memory: PeakMemory) -> str:
     """Clause with the size of the largest gathered unit (FSDP) and the number of units gathered at once."""
-    chain = chain_of(model)
+    chain = group_into_units(model)
     largest = int(chain.elements.argmax())
     size = int(chain.elements[largest]) * plan.precision.parameter_bytes
     units = round(memory.buffers_bytes * plan.mesh.size / max(size, 1))

@@ -276,7 +276,7 @@ def _convert_to_samples(model: Model, epochs: float | None, tokens: float | None
         if model.samples_per_epoch is None:
             raise BadInput(f"{model.name} has no samples_per_epoch; give --samples instead of --epochs")
         return epochs * model.samples_per_epoch
-    return model.usual_samples
+    return model.default_job_samples
 
 
 def _model_name(model: str) -> str:

@@ -338,7 +338,7 @@ def training_of(request: Request) -> Training | None:
     if request.samples is None and request.profile is not None:
         return None
     model = model_of(request)
-    samples = model.usual_samples if request.samples is None else request.samples
+    samples = model.default_job_samples if request.samples is None else request.samples
     if samples is None:
         return None
     tokens = None if model.sample_tokens is None else samples * model.sample_tokens
@@ -366,7 +366,7 @@ def usual_job(request: Request) -> tuple[str, str, float | None] | None:
     if training is None or request.profile is not None:
         return None
     model = model_of(request)
-    if training.tokens is None or training.samples != model.usual_samples:
+    if training.tokens is None or training.samples != model.default_job_samples:
         return None
     if training.samples == model.samples_per_epoch:
         return None

@@ -19,12 +19,12 @@ from planner.files.tomlfile import TomlSource, read_toml
 from planner.hardware import Device
 from planner.memoize import memoize
 from planner.model import AttentionShape, Layer, Model, Tensor
-from planner.model.catalog import catalog_name, load_model, model_paths, normalize_name
+from planner.model.catalog import catalog_name, load_model, model_paths, normalize_network_name
 from planner.model.layers.base import kind_name
 from planner.model.layers.elementwise import BatchNorm
 from planner.model.layers.products import Linear
 from planner.model.layers.sequences import Attention, Embedding, Positions
-from planner.model.methods import USUAL_RANK, apply_training, freeze, method_settings
+from planner.model.methods import USUAL_RANK, apply_training, freeze_layer, method_settings
 from planner.model.netlist import build_model, read_model
 from planner.validation.row import DATA, figures, parse_count
 from planner.validation.run import Row, has_flash_attention
@@ -106,7 +106,7 @@ def _freeze_layers(model: Model) -> Model:
         norm = layer.kind == kind_name(BatchNorm) and recipe["batch_norms"]
         return FROZEN_BITS if norm or layer.name.startswith(tuple(recipe["layers"])) else None
 
-    return replace(model, layers=tuple(freeze(layer, frozen_bits) for layer in model.layers))
+    return replace(model, layers=tuple(freeze_layer(layer, frozen_bits) for layer in model.layers))
 
 
 def _read_network(name: str, path: Path) -> Model:
@@ -216,13 +216,13 @@ def _transformer_dimensions(row: Row, inferred: list[str]) -> Dimensions | None:
             inferred.append(f"{layers} layers")
         heads = int(stated["heads"] or 0) or _usual_heads(hidden)
         return Dimensions("gpt", hidden, layers, heads, vocabulary, flash=flash) if layers > 0 else None
-    value = _dimensions_by_name().get(normalize_name(row["model"]))
+    value = _dimensions_by_name().get(normalize_network_name(row["model"]))
     return None if value is None else Dimensions(**value, flash=flash)
 
 
 @memoize
 def _dimensions_by_name() -> dict[str, dict[str, Any]]:
-    return {normalize_name(name): of for name, of in figures("networks")["models"].items()}
+    return {normalize_network_name(name): of for name, of in figures("networks")["models"].items()}
 
 
 def _usual_heads(hidden: int) -> int:

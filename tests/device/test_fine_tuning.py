@@ -17,7 +17,7 @@ from planner.device.precision import BF16, OPTIMIZERS, optimizer_named
 from planner.device.rates.times import computation_s
 from planner.errors import BadInput, Infeasible
 from planner.hardware.catalog import load_hardware
-from planner.model import Model, chain_of, methods
+from planner.model import Model, group_into_units, methods
 from planner.model.catalog import load_model
 from planner.model.layers import layers_with_gradient, workloads
 from planner.model.layers.base import Kept
@@ -129,7 +129,7 @@ def test_ddp_reduces_adapter_gradients_alone():
 
 
 def test_fsdp_gathers_the_frozen_base_in_its_own_width():
-    block = chain_of(trained("qlora"))
+    block = group_into_units(trained("qlora"))
     unit = Unit("block", int(block.elements[1]), float(block.frozen_bytes[1]))
     frozen = unit.gathered_bytes(BF16, stage=3) - unit.gathered_bytes(BF16, stage=2)
     elements = LLAMA.blocks[0].parameters
@@ -191,7 +191,7 @@ def test_targets_that_a_network_lacks_are_refused():
 NORMS = """
 from dataclasses import replace
 
-from planner.model.methods import Method, freeze
+from planner.model.methods import Method, freeze_layer
 
 
 class Norms(Method):
@@ -202,7 +202,7 @@ class Norms(Method):
         def bits(layer, tensor):
             return 16.0 if len(tensor.shape) > 1 else None
 
-        return replace(model, layers=tuple(freeze(layer, bits) for layer in model.layers))
+        return replace(model, layers=tuple(freeze_layer(layer, bits) for layer in model.layers))
 """
 
 

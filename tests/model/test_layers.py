@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from planner.model import AttentionShape, Experts, Layer, Tensor
 from planner.model.catalog import load_model, model_names
 from planner.model.layers import KINDS, kernel_kind, layer_activations, layer_workload, workloads
-from planner.model.layers.sequences import score_pairs
+from planner.model.layers.sequences import score_pair_count
 
 sys.path.insert(0, str(Path(__file__).parents[2] / "benchmarks/fit"))
 DATA = Path(__file__).parents[1] / "data" / "models"
@@ -119,7 +119,7 @@ def test_pairs_are_those_that_a_mask_leaves(length, window, causal):
         seen = sum(1 for i in range(length) for j in range(length) if 0 <= i - j < window)
     else:
         seen = length * min(length, window)
-    assert score_pairs(part, length) == seen
+    assert score_pair_count(part, length) == seen
 
 
 def test_experts_compute_for_those_that_are_asked_and_hold_all():

@@ -68,7 +68,7 @@ def test_branches_read_the_same_layer_and_are_joined(net):
     )
     assert shapes(model) == [(8, 8, 4), (8, 8, 5), (8, 8, 4), (8, 8, 13), (8, 8, 13)]
     assert model.layers[-2].inputs == ("conv0", "conv1", "max_pool0")
-    assert model.consumers()["conv0"] == ["conv1", "max_pool0", "concat0"]
+    assert model.consumers_by_layer()["conv0"] == ["conv1", "max_pool0", "concat0"]
 
 
 def test_blocks_repeat_with_names_and_parameters(net):

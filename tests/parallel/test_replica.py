@@ -14,7 +14,7 @@ from planner.device.precision import BF16
 from planner.errors import BadInput
 from planner.hardware import Market
 from planner.hardware.catalog import load_hardware
-from planner.model import Floats, Model, chain_of
+from planner.model import Floats, Model, group_into_units
 from planner.model.catalog import load_model
 from planner.parallel import replica
 from planner.parallel.data import Site
@@ -150,7 +150,7 @@ def test_whole_replica_computes_what_its_layers_do() -> None:
 
 def test_full_recompute_computes_the_blocks_forward_again() -> None:
     model = load_model("gpt2")
-    chain, once = chain_of(model), times(model, 2).forward_s
+    chain, once = group_into_units(model), times(model, 2).forward_s
     blocks = chain.sum_by_unit(once)[chain.repeats].sum()
     assert seconds(work(model, recompute="full"), RECOMPUTE) == pytest.approx(blocks)
     attention = sum(t for t, layer in zip(once, model.layers, strict=True) if layer.kind == "attention")
@@ -168,7 +168,7 @@ def test_layers_that_are_shared_are_summed_in_every_pass() -> None:
 def test_stages_wait_as_long_as_the_schedule_says() -> None:
     model, micro = load_model("gpt2"), 8
     staged = work(model, pipeline=4)
-    chain = chain_of(model)
+    chain = group_into_units(model)
     each = chain.sum_by_unit(times(model, 2).forward_s)
     stages = [each[a:b].sum() for a, b in pairwise(staged.schedule.ends)]
     sent = 1024 * 768 * 2 / 1e11

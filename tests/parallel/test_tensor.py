@@ -8,7 +8,7 @@ from planner.errors import BadInput
 from planner.hardware.catalog import load_hardware
 from planner.model import Model
 from planner.model.catalog import load_model
-from planner.model.layers import kind_of
+from planner.model.layers import layer_class
 from planner.parallel._base import Shard
 from planner.parallel.mesh import meshes
 from planner.parallel.plan import Site
@@ -21,7 +21,7 @@ def shardings(mine: Model, whole: Model) -> dict[str, str]:
     for part, layer in zip(mine.layers, whole.layers, strict=True):
         if part == layer:
             out[layer.name] = "whole"
-        elif kind_of(layer).sequence_parallel and part.tensors == layer.tensors:
+        elif layer_class(layer).sequence_parallel and part.tensors == layer.tensors:
             out[layer.name] = "positions"
         else:
             out[layer.name] = "features"

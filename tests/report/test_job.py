@@ -202,9 +202,9 @@ def test_job_of_a_language_model_is_a_billion_tokens_where_none_is_named(
 
 def test_epoch_of_fewer_tokens_is_the_job() -> None:
     few = replace(load_model("gpt2"), samples_per_epoch=50_000)
-    assert few.usual_samples == 50_000
-    assert replace(few, samples_per_epoch=None).usual_samples == 1e9 / 1024
-    assert replace(few, samples_per_epoch=None, sequence_length=None).usual_samples is None
+    assert few.default_job_samples == 50_000
+    assert replace(few, samples_per_epoch=None).default_job_samples == 1e9 / 1024
+    assert replace(few, samples_per_epoch=None, sequence_length=None).default_job_samples is None
 
 
 def test_energy_is_a_column_on_request_and_in_json_always(sequences: Recommendation) -> None:

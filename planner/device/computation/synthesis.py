@@ -37,7 +37,7 @@ from planner.errors import BadInput
 from planner.hardware import Hardware, KernelRates
 from planner.memoize import memoize
 from planner.model import Layer, Model, Tensor
-from planner.model.layers import kind_of
+from planner.model.layers import layer_class
 
 Ints = npt.NDArray[np.int32]
 
@@ -74,7 +74,7 @@ def compute_graph(model: Model, *, training: bool = True) -> ComputeGraph:
 
     forward: dict[str, int] = {}
     for layer in model:
-        if kind_of(layer).computes:
+        if layer_class(layer).computes:
             inputs = tuple(forward[read] for read in reads[layer.name])
             forward[layer.name] = add(layer.name, FORWARD, "forward", inputs)
     if not forward:
@@ -112,13 +112,13 @@ def compute_graph(model: Model, *, training: bool = True) -> ComputeGraph:
 
 def _moving_averages(layer: Layer, tensor: Tensor) -> tuple[int, ...]:
     """Element counts of a layer's moving mean and variance, created after its last tensor."""
-    last = kind_of(layer).moving_averages and tensor is layer.tensors[-1]
+    last = layer_class(layer).moving_averages and tensor is layer.tensors[-1]
     return (layer.tensors[0].elements,) * 2 if last else ()
 
 
 def _kernel_inputs(model: Model) -> dict[str, tuple[str, ...]]:
     """For each layer, the layers with a kernel whose output it reads."""
-    computes = {layer.name: kind_of(layer).computes for layer in model}
+    computes = {layer.name: layer_class(layer).computes for layer in model}
     reads: dict[str, tuple[str, ...]] = {}
     for layer in model:
         by_name: dict[str, None] = {}
@@ -137,13 +137,13 @@ def _gradient_order(model: Model, reads: dict[str, tuple[str, ...]]) -> list[tup
         own = any(tensor.frozen_bits is None for tensor in (*layer.tensors, *layer.tied))
         if own or any(read in trained for read in reads[layer.name]):
             trained.add(layer.name)
-        if kind_of(layer).computes:
+        if layer_class(layer).computes:
             for read in reads[layer.name]:
                 readers[read].append(layer.name)
     return [
         (layer.name, tuple(readers[layer.name]))
         for layer in reversed(model.layers)
-        if layer.name in trained and kind_of(layer).computes
+        if layer.name in trained and layer_class(layer).computes
     ]
 
 

@@ -76,9 +76,9 @@ class ImportOptions:
 
 def import_named(source: str, asked: ImportOptions) -> ImportedModel:
     """Imports the network that a user names: a file, a folder, or a function of a module."""
-    from planner.model.catalog import hub_config, is_hub_name
+    from planner.model.catalog import find_hub_config, is_hub_name
 
-    path = hub_config(source) if is_hub_name(source) else expand_path(source)
+    path = find_hub_config(source) if is_hub_name(source) else expand_path(source)
     source = str(path) if is_hub_name(source) else source
     if path.is_dir() or source.endswith(IMPORTED):
         if not path.exists():

@@ -2,7 +2,7 @@
 
 A new kind is one class (`base.Kind` defines its interface) and its name in `FILE_KINDS`. Others ask for
 
-- `kind_of(layer)`: the class of a layer;
+- `layer_class(layer)`: the class of a layer;
 - `kernel_kind(layer)`: the kernel kind of its arithmetic, by which devices have rates (`KernelKind`);
 - `layer_workload(layer)`, `workloads(model)`: FLOPs, elements moved and kernels per sample;
 - `layer_activations(layer)`: activations saved for the backward pass besides inputs and outputs.
@@ -94,18 +94,18 @@ class _Unknown(Kind, frozen=True):
     needs_output = True
 
 
-def kind_of(layer: Layer) -> type[Kind]:
-    """The class of a layer's kind."""
+def layer_class(layer: Layer) -> type[Kind]:
+    """Class of a layer's kind; `_Unknown` for kinds without a class."""
     return KINDS.get(layer.kind, _Unknown)
 
 
 @memoize
-def with_loss(model: Model, loss: str) -> Model:
+def replace_loss(model: Model, loss: str) -> Model:
     """Returns the model with its cross-entropy computed by one of `LOSSES`."""
     kinds = {
         layer.name: kind_name(LOSSES[loss])
         for layer in model.layers
-        if issubclass(kind_of(layer), sequences.CrossEntropy)
+        if issubclass(layer_class(layer), sequences.CrossEntropy)
     }
     if loss == "chunked":
         heads = {name for layer in model.layers if layer.name in kinds for name in layer.inputs}
@@ -122,22 +122,22 @@ def with_loss(model: Model, loss: str) -> Model:
 
 def is_input(layer: Layer) -> bool:
     """Whether a layer is an input of the network."""
-    return kind_of(layer) is elementwise.Input
+    return layer_class(layer) is elementwise.Input
 
 
 def kernel_kind(layer: Layer) -> KernelKind:
     """Kernel kind of a layer's arithmetic, which selects the device's rate."""
-    return kind_of(layer).kernel_of(layer)
+    return layer_class(layer).kernel_of(layer)
 
 
 def layer_activations(layer: Layer, *, flash: bool | None = None) -> Kept:
     """Activations that a layer saves besides inputs and outputs; `flash` overrides the attention kernel."""
-    return kind_of(layer).saved(layer, flash=flash)
+    return layer_class(layer).saved_activations(layer, flash=flash)
 
 
 def layer_workload(layer: Layer, *, reads_data: bool = False, flash: bool | None = None) -> Workload:
     """Workload of one layer per sample. `reads_data`: its input is training data and needs no gradient."""
-    return kind_of(layer).workload(layer, reads_data=reads_data, flash=flash)
+    return layer_class(layer).workload(layer, reads_data=reads_data, flash=flash)
 
 
 @memoize
@@ -157,7 +157,7 @@ def workloads(model: Model, *, flash: bool | None = None, training: bool = True)
             *(layer.stride, layer.groups, reads_data, weight_elements(layer), passes),
         )
         if key not in memo:
-            kind, work = kind_of(layer), layer_workload(layer, reads_data=reads_data, flash=flash)
+            kind, work = layer_class(layer), layer_workload(layer, reads_data=reads_data, flash=flash)
             if not passes[0]:
                 work = kind.inference_workload(layer, work)
             elif not passes[1]:
@@ -173,7 +173,7 @@ def trains_weights(layer: Layer) -> bool:
     return not weights or any(tensor.frozen_bits is None for tensor in weights)
 
 
-def saves_input(layer: Layer) -> bool:
+def should_save_input(layer: Layer) -> bool:
     """Whether a layer that needs its input for weight gradients saves it. Quantized layers save it though
     they compute none (bitsandbytes' MatMul4Bit)."""
     return trains_weights(layer) or any((tensor.frozen_bits or 16) < 16 for tensor in layer.tensors)

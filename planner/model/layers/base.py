@@ -4,9 +4,9 @@ A subclass of `Kind` is both the schema of the kind in a model file (its fields 
 names the kind) and everything the planner knows about such layers. Class attributes hold what is the same for
 all layers of the kind; methods derive the rest:
 
-- `infer(shapes, style)`: output shape, parameter tensors and multiply-adds, from the keys and input shapes;
+- `infer_shape(shapes, style)`: output shape, parameter tensors and multiply-adds, by keys and input shapes;
 - `workload(layer, ...)`: FLOPs, elements and kernels, forward and backward;
-- `saved(layer, ...)`: activations kept for the backward pass beside inputs and outputs;
+- `saved_activations(layer, ...)`: activations kept for the backward pass beside inputs and outputs;
 - `shard(layer, ...)`: the layer as one rank of a tensor-parallel group computes it.
 
 A `Workload` counts arithmetic, matrix shapes, elements moved and kernels launched for one sample, except
@@ -53,6 +53,7 @@ class Matmul:
 
     @property
     def flops(self) -> float:
+        """Forward FLOPs per sample, two per multiply-add."""
         return 2.0 * self.rows * self.columns * self.depth * self.times
 
     def backward_products(self) -> tuple[Matmul, Matmul]:
@@ -105,6 +106,7 @@ class Kept:
         return Kept(self.elements + other.elements, self.wide + other.wide, self.masks + other.masks)
 
     def bytes(self, element_bytes: float) -> float:
+        """Bytes per sample if elements of the run's precision have `element_bytes`."""
         return self.elements * element_bytes + self.wide * 4 + self.masks
 
 
@@ -135,8 +137,8 @@ class Passes:
     reads: int
     writes: int
 
-    def work(self, size: int, kernels: int, weights: int = 0) -> Pass:
-        """The passes over `size` elements as a workload."""
+    def to_pass(self, size: int, kernels: int, weights: int = 0) -> Pass:
+        """Work of these reads and writes of `size` elements, as a `Pass`."""
         return Pass(0, 0, self.reads * size, self.writes * size, weights, kernels)
 
 
@@ -163,9 +165,11 @@ class Style:
     torch: bool
 
     def weight_shape(self, inputs: int, outputs: int) -> Shape:
+        """Shape of a weight matrix in the file's layout."""
         return (outputs, inputs) if self.torch else (inputs, outputs)
 
     def filter_shape(self, kernel: Square, inputs: int, outputs: int) -> Shape:
+        """Shape of convolution filters in the file's layout."""
         return (outputs, inputs, *kernel) if self.torch else (*kernel, inputs, outputs)
 
 
@@ -190,10 +194,8 @@ class Kind(Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
     lists_inputs: ClassVar[bool] = False  # a key lists its inputs; else `from` names one
     smallest: ClassVar[Mapping[str, Any] | None] = None  # its least keys, where all have defaults
     moving_averages: ClassVar[bool] = False  # it has untrained means and variances
-    tensor_names: ClassVar[Mapping[str, tuple[Any, Any]]] = MappingProxyType(
-        {}
-    )  # key in `tensors`: type, default template
-
+    # key in the table `tensors`: type, default template
+    tensor_names: ClassVar[Mapping[str, tuple[Any, Any]]] = MappingProxyType({})
     is_window: ClassVar[bool] = False  # slides over an image without weights
     # Workload: kernel kind of its rate; passes over the output by kernels that only move data, None: reads
     # its input once and writes its output once, and twice that backward; kernels launched per direction.
@@ -226,7 +228,7 @@ class Kind(Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
     joins_residual: ClassVar[bool] = False  # its output is the residual stream
     reads_all_rows: ClassVar[bool] = False  # each output row needs all rows of the input
 
-    def infer(self, shapes: list[Shape], style: Style) -> Inferred:
+    def infer_shape(self, shapes: list[Shape], style: Style) -> Inferred:
         """Infers output shape, tensors and multiply-adds from the keys and the input shapes."""
         return Inferred(shapes[0])
 
@@ -252,8 +254,8 @@ class Kind(Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
         size = cls.pass_elements(layer)
         return Workload(
             cls.kernel_kind,
-            cls.forward.work(size, forward),
-            cls.backward.work(size, backward, cls.gradient_table_elements(layer)),
+            cls.forward.to_pass(size, forward),
+            cls.backward.to_pass(size, backward, cls.gradient_table_elements(layer)),
         )
 
     @classmethod
@@ -277,7 +279,7 @@ class Kind(Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
         return 0
 
     @classmethod
-    def saved(cls, layer: Layer, *, flash: bool | None = None) -> Kept:
+    def saved_activations(cls, layer: Layer, *, flash: bool | None = None) -> Kept:
         """Activations saved per sample besides those implied by `needs_input` and `needs_output`."""
         return Kept()
 
@@ -309,7 +311,7 @@ class OneInput(Kind, frozen=True, forbid_unknown_fields=True, kw_only=True):
 
 
 def weight_elements(layer: Layer) -> int:
-    """Number of elements of the parameters that a layer reads, tied ones included."""
+    """Number of parameters that a layer reads, tied ones included."""
     return sum(tensor.elements for tensor in (*layer.tensors, *layer.tied))
 
 
@@ -321,12 +323,12 @@ def shard_features(layer: Layer, degree: int) -> Layer:
         output_shape=(*layer.output_shape[:-1], width),
         input_elements=layer.input_elements // degree,
         macs=layer.macs // degree,
-        tensors=tensor_shards(layer.tensors, degree),
+        tensors=shard_tensors(layer.tensors, degree),
     )
 
 
-def tensor_shards(tensors: tuple[Tensor, ...], degree: int) -> tuple[Tensor, ...]:
-    """Returns each tensor sharded along its first dimension that the degree divides."""
+def shard_tensors(tensors: tuple[Tensor, ...], degree: int) -> tuple[Tensor, ...]:
+    """Shards each tensor along its first dimension that the degree divides."""
     out = []
     for tensor in tensors:
         side = next((axis for axis, size in enumerate(tensor.shape) if size % degree == 0), None)
@@ -377,7 +379,7 @@ def check_image(shape: Shape) -> None:
 
 
 def format_shape(shape: Any) -> str:
-    """Formats a shape as `56x56x64`."""
+    """Formats a shape as text such as `56x56x64`."""
     return "x".join(map(str, shape))
 
 
@@ -387,7 +389,7 @@ def read_only_mapping(**values: Any) -> Mapping[str, Any]:
 
 
 def inputs_key(kind: type[Kind]) -> str | None:
-    """Key that lists a kind's inputs: `reads` or the kind's name; None if the kind has no such key."""
+    """Key that lists a kind's inputs in files: `reads` or the kind's name; None if it lists none."""
     if not kind.lists_inputs:
         return None
     return "reads" if "reads" in kind.__struct_fields__ else kind_name(kind)

@@ -86,7 +86,7 @@ class Dropout(_Activation, frozen=True, kw_only=True):
     sequence_parallel = True
 
     @classmethod
-    def saved(cls, layer: Layer, *, flash: bool | None = None) -> Kept:
+    def saved_activations(cls, layer: Layer, *, flash: bool | None = None) -> Kept:
         return Kept(masks=layer.output_elements)
 
 
@@ -97,7 +97,7 @@ class Bias(_Activation, frozen=True, kw_only=True):
     backward = Passes(1, 0)
     in_place = True
 
-    def infer(self, shapes: list[Shape], style: Style) -> Inferred:
+    def infer_shape(self, shapes: list[Shape], style: Style) -> Inferred:
         return Inferred(shapes[0], ((style.names.bias, shapes[0][-1:]),))
 
 
@@ -112,7 +112,7 @@ class Scale(_Activation, frozen=True, kw_only=True):
     kernels = (1, 2)
     needs_input = True
 
-    def infer(self, shapes: list[Shape], style: Style) -> Inferred:
+    def infer_shape(self, shapes: list[Shape], style: Style) -> Inferred:
         shape = (shapes[0][-1], 1, 1) if style.torch and len(shapes[0]) == 3 else shapes[0][-1:]
         return Inferred(shapes[0], ((self.weights or style.names.scale, shape),))
 
@@ -134,7 +134,7 @@ class BatchNorm(OneInput, frozen=True, kw_only=True):
     needs_input = True
     passes_shard = True
 
-    def infer(self, shapes: list[Shape], style: Style) -> Inferred:
+    def infer_shape(self, shapes: list[Shape], style: Style) -> Inferred:
         return Inferred(shapes[0], tuple((name, shapes[0][-1:]) for name in style.names.batch_norm))
 
     @classmethod
@@ -194,11 +194,11 @@ class LayerNorm(_PositionNorm, frozen=True, kw_only=True):
     smallest = read_only_mapping(layer_norm=True)
     tensor_names = read_only_mapping(layer_norm=(tuple[Name, Name], ("{layer}/gamma", "{layer}/beta")))
 
-    def infer(self, shapes: list[Shape], style: Style) -> Inferred:
+    def infer_shape(self, shapes: list[Shape], style: Style) -> Inferred:
         return self.infer_norm(shapes[0], style.names.layer_norm if self.bias else style.names.layer_norm[:1])
 
     @classmethod
-    def saved(cls, layer: Layer, *, flash: bool | None = None) -> Kept:
+    def saved_activations(cls, layer: Layer, *, flash: bool | None = None) -> Kept:
         return Kept(wide=2 * position_count(layer))
 
 
@@ -207,11 +207,11 @@ class RmsNorm(_PositionNorm, frozen=True, kw_only=True):
 
     tensor_names = read_only_mapping(rms_norm=(Name, "{layer}/gamma"))
 
-    def infer(self, shapes: list[Shape], style: Style) -> Inferred:
+    def infer_shape(self, shapes: list[Shape], style: Style) -> Inferred:
         return self.infer_norm(shapes[0], (style.names.rms_norm,))
 
     @classmethod
-    def saved(cls, layer: Layer, *, flash: bool | None = None) -> Kept:
+    def saved_activations(cls, layer: Layer, *, flash: bool | None = None) -> Kept:
         return Kept(wide=position_count(layer))
 
 
@@ -228,7 +228,7 @@ class Add(Kind, frozen=True, kw_only=True):
     sequence_parallel = True
     autocast_wide_output = True
 
-    def infer(self, shapes: list[Shape], style: Style) -> Inferred:
+    def infer_shape(self, shapes: list[Shape], style: Style) -> Inferred:
         if len(set(shapes)) > 1:
             raise ShapeMisfit(
                 f"add needs inputs of one shape, not {', '.join(map(format_shape, dict.fromkeys(shapes)))}"
@@ -248,7 +248,7 @@ class Multiply(Kind, frozen=True, kw_only=True):
     needs_input = True
     passes_shard = True
 
-    def infer(self, shapes: list[Shape], style: Style) -> Inferred:
+    def infer_shape(self, shapes: list[Shape], style: Style) -> Inferred:
         largest = max(shapes, key=math.prod)
         for shape in shapes:
             padded = (1,) * (len(largest) - len(shape)) + shape
@@ -274,7 +274,7 @@ class Other(Kind, frozen=True, kw_only=True):
     backward = Passes(2, 1)
     needs_input = True
 
-    def infer(self, shapes: list[Shape], style: Style) -> Inferred:
+    def infer_shape(self, shapes: list[Shape], style: Style) -> Inferred:
         return Inferred(
             tuple(self.shape), tuple((name, tuple(shape)) for name, shape in self.tensors.items())
         )
@@ -284,6 +284,7 @@ Axis = Literal["features", "sequence"]
 
 
 def _axis_index(shape: Shape, along: Axis) -> int:
+    """Index of the features or sequence axis of a shape."""
     return len(shape) - 1 if along == "features" else 0
 
 
@@ -306,7 +307,7 @@ class View(OneInput, frozen=True, kw_only=True):
     in_place = True
     passes_shard = True
 
-    def infer(self, shapes: list[Shape], style: Style) -> Inferred:
+    def infer_shape(self, shapes: list[Shape], style: Style) -> Inferred:
         return Inferred(tuple(self.view))
 
 
@@ -320,7 +321,7 @@ class Narrow(OneInput, frozen=True, kw_only=True):
     in_place = True
     passes_shard = True
 
-    def infer(self, shapes: list[Shape], style: Style) -> Inferred:
+    def infer_shape(self, shapes: list[Shape], style: Style) -> Inferred:
         axis = _axis_index(shapes[0], self.along)
         if self.narrow > shapes[0][axis]:
             raise ShapeMisfit(f"it takes {self.narrow:,} of {shapes[0][axis]:,} {self.along}")
@@ -336,7 +337,7 @@ class Expand(OneInput, frozen=True, kw_only=True):
     in_place = True
     passes_shard = True
 
-    def infer(self, shapes: list[Shape], style: Style) -> Inferred:
+    def infer_shape(self, shapes: list[Shape], style: Style) -> Inferred:
         return Inferred((*shapes[0][:-1], shapes[0][-1] * self.expand))
 
 
@@ -347,7 +348,7 @@ class Flatten(OneInput, frozen=True, kw_only=True):
     in_place = True
     passes_shard = True
 
-    def infer(self, shapes: list[Shape], style: Style) -> Inferred:
+    def infer_shape(self, shapes: list[Shape], style: Style) -> Inferred:
         return Inferred((math.prod(shapes[0]),))
 
 
@@ -362,7 +363,7 @@ class Concat(Kind, frozen=True, kw_only=True):
     backward = Passes(1, 1)
     passes_shard = True
 
-    def infer(self, shapes: list[Shape], style: Style) -> Inferred:
+    def infer_shape(self, shapes: list[Shape], style: Style) -> Inferred:
         axis = _axis_index(shapes[0], self.along)
         if len({_replace_axis_size(shape, axis, 1) for shape in shapes}) > 1:
             given = ", ".join(map(format_shape, dict.fromkeys(shapes)))
@@ -375,5 +376,5 @@ class Take(OneInput, frozen=True, kw_only=True):
 
     take: Literal[1]
 
-    def infer(self, shapes: list[Shape], style: Style) -> Inferred:
+    def infer_shape(self, shapes: list[Shape], style: Style) -> Inferred:
         return Inferred(sequence_sizes(shapes[0])[1:])

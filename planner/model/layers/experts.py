@@ -27,7 +27,7 @@ from planner.model.layers.base import (
     position_count,
     read_only_mapping,
     sequence_sizes,
-    tensor_shards,
+    shard_tensors,
 )
 from planner.model.layers.products import frozen_product_workload, product_workload
 
@@ -57,7 +57,7 @@ class Moe(OneInput, frozen=True, kw_only=True):
     kernels = (12, 20)
     needs_input = True
 
-    def infer(self, shapes: list[Shape], style: Style) -> Inferred:
+    def infer_shape(self, shapes: list[Shape], style: Style) -> Inferred:
         length, width = sequence_sizes(shapes[0])
         if self.top_k > self.moe:
             raise ShapeMisfit(f"top_k = {self.top_k} is more than its {self.moe} experts")
@@ -66,7 +66,7 @@ class Moe(OneInput, frozen=True, kw_only=True):
         if self.router_bias:
             tensors.append((f"{router.removesuffix('weight')}bias", (self.moe,)))
         laid_out = replace(style, torch=style.torch and not self.transposed)
-        for name, shape in self._feed_forward(style.names.experts, width, self.features, laid_out):
+        for name, shape in self._expert_tensors(style.names.experts, width, self.features, laid_out):
             if "{e}" in name:
                 tensors += [(name.replace("{e}", str(expert)), shape) for expert in range(self.moe)]
             elif self.stacked:
@@ -76,13 +76,15 @@ class Moe(OneInput, frozen=True, kw_only=True):
             if self.bias:
                 tensors.append((f"{name}_bias", (self.moe, shape[1 if self.transposed else 0])))
         if self.shared_features:
-            tensors += self._feed_forward(style.names.shared, width, self.shared_features, style)
+            tensors += self._expert_tensors(style.names.shared, width, self.shared_features, style)
         ways = 3 if self.gated else 2
         inner = self.top_k * self.features + self.shared_features
         detail = Experts(self.moe, self.top_k, self.features, self.shared_features, self.gated)
         return Inferred(shapes[0], tuple(tensors), length * width * (self.moe + ways * inner), detail=detail)
 
-    def _feed_forward(self, names: tuple[str, ...], width: int, inner: int, style: Style) -> list[NamedShape]:
+    def _expert_tensors(
+        self, names: tuple[str, ...], width: int, inner: int, style: Style
+    ) -> list[NamedShape]:
         """Names and shapes of an expert's weights: gate and up (separate or fused), and down."""
         up, down = style.weight_shape(width, inner), style.weight_shape(inner, width)
         if not self.gated:
@@ -140,7 +142,7 @@ class Moe(OneInput, frozen=True, kw_only=True):
         )
 
     @classmethod
-    def saved(cls, layer: Layer, *, flash: bool | None = None) -> Kept:
+    def saved_activations(cls, layer: Layer, *, flash: bool | None = None) -> Kept:
         part = _expert_shape(layer)
         positions, width = position_count(layer), layer.output_shape[-1]
         inner = part.top_k * part.inner + part.shared_inner
@@ -153,7 +155,7 @@ class Moe(OneInput, frozen=True, kw_only=True):
         cls, layer: Layer, degree: int, *, input_sharded: bool, output_may_shard: bool, sequence: bool
     ) -> LayerShard:
         inner = replace(_expert_shape(layer), inner=_expert_shape(layer).inner // degree)
-        tensors = tensor_shards(layer.tensors, degree)
+        tensors = shard_tensors(layer.tensors, degree)
         share = replace(layer, detail=inner, tensors=tensors, macs=layer.macs // degree)
         return LayerShard(share, partial_sum=True)
 
@@ -172,7 +174,7 @@ class GroupedLinear(OneInput, frozen=True, kw_only=True):
     input_for_weights = True
     kernels = (1, 2)
 
-    def infer(self, shapes: list[Shape], style: Style) -> Inferred:
+    def infer_shape(self, shapes: list[Shape], style: Style) -> Inferred:
         rows, inputs = sequence_sizes(shapes[0])
         style = replace(style, torch=style.torch and not self.transposed)
         size = (self.experts, *style.weight_shape(inputs, self.grouped_linear))
@@ -194,5 +196,6 @@ class GroupedLinear(OneInput, frozen=True, kw_only=True):
 
 
 def _expert_shape(layer: Layer) -> Experts:
+    """Shape of a layer that is a mixture of experts."""
     assert isinstance(layer.detail, Experts)
     return layer.detail

@@ -41,7 +41,7 @@ from planner.model.layers.base import (
     read_only_mapping,
     sequence_sizes,
     shard_features,
-    tensor_shards,
+    shard_tensors,
     weight_elements,
     window_output_sizes,
     window_sizes,
@@ -130,7 +130,7 @@ class Conv(_Convolves, frozen=True, kw_only=True):
     smallest = read_only_mapping(conv=1)
     tensor_names = read_only_mapping(conv=_WEIGHTS)
 
-    def infer(self, shapes: list[Shape], style: Style) -> Inferred:
+    def infer_shape(self, shapes: list[Shape], style: Style) -> Inferred:
         kernel, stride = window_sizes(self.kernel), window_sizes(self.stride)
         height, width = window_output_sizes(shapes[0], kernel, stride, self.padding)
         channels = shapes[0][2]
@@ -162,7 +162,7 @@ class Depthwise(_Convolves, frozen=True, kw_only=True):
     tensor_names = read_only_mapping(depthwise=_WEIGHTS)
     kernel_kind = DEPTHWISE
 
-    def infer(self, shapes: list[Shape], style: Style) -> Inferred:
+    def infer_shape(self, shapes: list[Shape], style: Style) -> Inferred:
         kernel, stride = window_sizes(self.kernel), window_sizes(self.stride)
         height, width = window_output_sizes(shapes[0], kernel, stride, self.padding)
         inputs = shapes[0][2]
@@ -190,7 +190,7 @@ class Conv1d(_Convolves, frozen=True, kw_only=True):
     smallest = read_only_mapping(conv1d=1)
     tensor_names = read_only_mapping(conv1d=_WEIGHTS)
 
-    def infer(self, shapes: list[Shape], style: Style) -> Inferred:
+    def infer_shape(self, shapes: list[Shape], style: Style) -> Inferred:
         length, inputs = sequence_sizes(shapes[0])
         positions = (length + 2 * self.padding - self.kernel) // self.stride + 1
         if positions < 1:
@@ -217,7 +217,7 @@ class Patches(_Convolves, frozen=True, kw_only=True):
     smallest = read_only_mapping(patches=1, size=1)
     tensor_names = read_only_mapping(patches=_WEIGHTS)
 
-    def infer(self, shapes: list[Shape], style: Style) -> Inferred:
+    def infer_shape(self, shapes: list[Shape], style: Style) -> Inferred:
         size = window_sizes(self.size)
         height, width = window_output_sizes(shapes[0], size, size, "valid")
         shape = (height * width, self.patches)
@@ -237,14 +237,14 @@ class _FullyConnected(_Multiplies, frozen=True):
     def shard(
         cls, layer: Layer, degree: int, *, input_sharded: bool, output_may_shard: bool, sequence: bool
     ) -> LayerShard:
-        tensors = tensor_shards(layer.tensors, degree)
+        tensors = shard_tensors(layer.tensors, degree)
         if input_sharded:
             inputs, macs = layer.input_elements // degree, layer.macs // degree
             return LayerShard(
                 replace(layer, input_elements=inputs, macs=macs, tensors=tensors), partial_sum=True
             )
         if output_may_shard:
-            tied = tensor_shards(layer.tied, degree)
+            tied = shard_tensors(layer.tied, degree)
             columns = replace(shard_features(layer, degree), input_elements=layer.input_elements, tied=tied)
             return LayerShard(columns, output_sharded=True)
         return LayerShard(layer)
@@ -261,7 +261,7 @@ class Fc(_FullyConnected, frozen=True, kw_only=True):
     kernel_kind = MATMUL
     reads_all_rows = True
 
-    def infer(self, shapes: list[Shape], style: Style) -> Inferred:
+    def infer_shape(self, shapes: list[Shape], style: Style) -> Inferred:
         elements = sum(map(math.prod, shapes))
         template = self.weights or style.names.fc
         return Inferred((self.fc,), ((template, style.weight_shape(elements, self.fc)),), elements * self.fc)
@@ -287,7 +287,7 @@ class Linear(_FullyConnected, frozen=True, kw_only=True):
     kernel_kind = MATMUL
     autocast = "narrow"
 
-    def infer(self, shapes: list[Shape], style: Style) -> Inferred:
+    def infer_shape(self, shapes: list[Shape], style: Style) -> Inferred:
         *outer, inputs = shapes[0]
         weights = (inputs, self.linear) if self.transposed else style.weight_shape(inputs, self.linear)
         tensors = [] if self.tied else [(self.weights or style.names.linear, weights)]
@@ -309,7 +309,7 @@ class Product(Kind, frozen=True, kw_only=True):
     needs_input = True
     kernels = (1, 2)
 
-    def infer(self, shapes: list[Shape], style: Style) -> Inferred:
+    def infer_shape(self, shapes: list[Shape], style: Style) -> Inferred:
         return Inferred(tuple(self.shape), macs=math.prod(self.shape) * self.depth)
 
     @classmethod
@@ -343,7 +343,7 @@ class MaxPool(Pool, frozen=True, kw_only=True):
 
     smallest = read_only_mapping(max_pool=1)
 
-    def infer(self, shapes: list[Shape], style: Style) -> Inferred:
+    def infer_shape(self, shapes: list[Shape], style: Style) -> Inferred:
         return self.infer_pooled(self.max_pool, shapes[0])
 
 
@@ -352,7 +352,7 @@ class AvgPool(Pool, frozen=True, kw_only=True):
 
     smallest = read_only_mapping(avg_pool=1)
 
-    def infer(self, shapes: list[Shape], style: Style) -> Inferred:
+    def infer_shape(self, shapes: list[Shape], style: Style) -> Inferred:
         return self.infer_pooled(self.avg_pool, shapes[0])
 
 
@@ -364,7 +364,7 @@ class GlobalPool(OneInput, frozen=True, kw_only=True):
 
     reads_all_rows = True
 
-    def infer(self, shapes: list[Shape], style: Style) -> Inferred:
+    def infer_shape(self, shapes: list[Shape], style: Style) -> Inferred:
         check_image(shapes[0])
         return Inferred((1, 1, shapes[0][2]) if self.keep else shapes[0][2:])
 

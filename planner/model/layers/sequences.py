@@ -34,7 +34,7 @@ from planner.model.layers.base import (
     read_only_mapping,
     sequence_sizes,
     shard_features,
-    tensor_shards,
+    shard_tensors,
     weight_elements,
 )
 from planner.model.layers.products import Linear
@@ -69,7 +69,7 @@ class Attention(Kind, frozen=True, kw_only=True):
     recompute_policy = "save"
     accepts_shard = True
 
-    def infer(self, shapes: list[Shape], style: Style) -> Inferred:
+    def infer_shape(self, shapes: list[Shape], style: Style) -> Inferred:
         heads, kv_heads = self.heads, self.kv_heads or self.heads
         length, width = sequence_sizes(shapes[0])
         keys = length
@@ -106,7 +106,7 @@ class Attention(Kind, frozen=True, kw_only=True):
         return _flash_workload(layer, part) if _is_flash(part, flash) else _unfused_workload(layer, part)
 
     @classmethod
-    def saved(cls, layer: Layer, *, flash: bool | None = None) -> Kept:
+    def saved_activations(cls, layer: Layer, *, flash: bool | None = None) -> Kept:
         """Log-sum-exp of each row with flash attention, else the probabilities."""
         part = _attention_shape(layer)
         if _is_flash(part, flash):
@@ -126,18 +126,20 @@ class Attention(Kind, frozen=True, kw_only=True):
 
 
 def _attention_shape(layer: Layer) -> AttentionShape:
+    """Heads, sizes and mask of an attention layer."""
     assert isinstance(layer.detail, AttentionShape)
     return layer.detail
 
 
 def _is_flash(part: AttentionShape, flash: bool | None) -> bool:
+    """Whether attention runs as one FlashAttention kernel; `flash` overrides the layer's setting."""
     return part.flash if flash is None else flash
 
 
 def _flash_workload(layer: Layer, part: AttentionShape) -> Workload:
     """Work of attention in one kernel (FlashAttention), whose backward pass recomputes scores."""
     queries, read, out = layer.output_shape[0], layer.input_elements, layer.output_elements
-    pairs = score_pairs(part, queries) * part.heads
+    pairs = score_pair_count(part, queries) * part.heads
     nominal = 2.0 * layer.macs
     scores = Matmul(queries, pairs / (queries * part.heads), part.head_size, part.heads, "times")
     values = Matmul(queries, part.value_features, scores.columns, part.heads, "times")
@@ -191,7 +193,7 @@ class Embedding(OneInput, frozen=True, kw_only=True):
     reads_indices = True
     autocast_wide_output = True
 
-    def infer(self, shapes: list[Shape], style: Style) -> Inferred:
+    def infer_shape(self, shapes: list[Shape], style: Style) -> Inferred:
         if len(shapes[0]) != 1:
             raise ShapeMisfit(f"it reads a text, (sequence,), but its input is {format_shape(shapes[0])}")
         shape, table = (*shapes[0], self.features), (self.embedding, self.features)
@@ -208,7 +210,7 @@ class Embedding(OneInput, frozen=True, kw_only=True):
         cls, layer: Layer, degree: int, *, input_sharded: bool, output_may_shard: bool, sequence: bool
     ) -> LayerShard:
         """Vocabulary-parallel shard: each rank looks up the tokens of its rows."""
-        return LayerShard(replace(layer, tensors=tensor_shards(layer.tensors, degree)), partial_sum=True)
+        return LayerShard(replace(layer, tensors=shard_tensors(layer.tensors, degree)), partial_sum=True)
 
 
 class Positions(OneInput, frozen=True, kw_only=True):
@@ -223,7 +225,7 @@ class Positions(OneInput, frozen=True, kw_only=True):
     backward = Passes(1, 0)
     autocast_wide_output = True
 
-    def infer(self, shapes: list[Shape], style: Style) -> Inferred:
+    def infer_shape(self, shapes: list[Shape], style: Style) -> Inferred:
         length, features = sequence_sizes(shapes[0])
         if length > self.positions:
             raise ShapeMisfit(
@@ -246,7 +248,7 @@ class ClassToken(OneInput, frozen=True, kw_only=True):
     forward = Passes(1, 1)
     backward = Passes(1, 1)
 
-    def infer(self, shapes: list[Shape], style: Style) -> Inferred:
+    def infer_shape(self, shapes: list[Shape], style: Style) -> Inferred:
         length, features = sequence_sizes(shapes[0])
         tensors = ((self.weights or style.names.class_token, (features,) if self.flat else (1, 1, features)),)
         return Inferred((1 if self.alone else length + 1, features), tensors)
@@ -273,7 +275,7 @@ class CrossEntropy(OneInput, frozen=True, kw_only=True):
     kernels = (3, 2)
     accepts_shard = True
 
-    def infer(self, shapes: list[Shape], style: Style) -> Inferred:
+    def infer_shape(self, shapes: list[Shape], style: Style) -> Inferred:
         return Inferred((1,))
 
     @classmethod
@@ -281,7 +283,7 @@ class CrossEntropy(OneInput, frozen=True, kw_only=True):
         return layer.input_elements
 
     @classmethod
-    def saved(cls, layer: Layer, *, flash: bool | None = None) -> Kept:
+    def saved_activations(cls, layer: Layer, *, flash: bool | None = None) -> Kept:
         """Log-probabilities in single precision; the logits themselves are freed."""
         return Kept(wide=layer.input_elements)
 
@@ -311,7 +313,7 @@ class FusedCrossEntropy(CrossEntropy, frozen=True, kw_only=True):
     needs_input = True
 
     @classmethod
-    def saved(cls, layer: Layer, *, flash: bool | None = None) -> Kept:
+    def saved_activations(cls, layer: Layer, *, flash: bool | None = None) -> Kept:
         return Kept(wide=position_count(layer))
 
     @classmethod
@@ -323,7 +325,7 @@ class ChunkedCrossEntropy(CrossEntropy, frozen=True, kw_only=True):
     """Cross-entropy fused with the last linear layer, a chunk of positions at a time (Liger)."""
 
     @classmethod
-    def saved(cls, layer: Layer, *, flash: bool | None = None) -> Kept:
+    def saved_activations(cls, layer: Layer, *, flash: bool | None = None) -> Kept:
         return Kept()
 
     @classmethod
@@ -339,7 +341,7 @@ class ChunkedLinear(Linear, frozen=True, kw_only=True):
         return Kept(elements=read, wide=2 * layer.output_elements // CHUNKS)
 
 
-def score_pairs(part: AttentionShape, queries: int) -> float:
+def score_pair_count(part: AttentionShape, queries: int) -> float:
     """Number of query-key pairs that one head of flash attention computes, masked ones excluded."""
     keys = min(part.keys, part.window or part.keys)
     if not part.causal:

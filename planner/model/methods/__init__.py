@@ -18,7 +18,7 @@ from typing import Any, ClassVar
 from planner.errors import BadInput, unknown_name
 from planner.memoize import memoize
 from planner.model import Layer, MethodSettings, Model, Tensor
-from planner.model.layers import with_loss
+from planner.model.layers import replace_loss
 
 USUAL_DATASET_TOKENS = 10_000_000  # of a fine-tuning job without --dataset-tokens
 USUAL_EPOCHS = 3
@@ -54,8 +54,8 @@ class Method(ABC):
         """Returns the network with frozen tensors marked and adapters added."""
 
 
-def freeze(layer: Layer, bits: Callable[[Layer, Tensor], float | None]) -> Layer:
-    """Returns a layer with the bits per element of each frozen tensor; None marks trained ones."""
+def freeze_layer(layer: Layer, bits: Callable[[Layer, Tensor], float | None]) -> Layer:
+    """Returns a layer whose tensors are frozen at `bits` per element, or trained where that is None."""
     return replace(
         layer,
         tensors=tuple(replace(tensor, frozen_bits=bits(layer, tensor)) for tensor in layer.tensors),
@@ -123,7 +123,7 @@ def method_settings(
     optimizer: str | None = None,
     **memory: Any,
 ) -> MethodSettings:
-    """Settings of a method with defaults filled in; refuses settings that the method does not take."""
+    """Settings of a training method with defaults filled in; raises BadInput for foreign settings."""
     name = method or "full"
     if name not in METHODS:
         raise unknown_name("training method", name, METHODS, hint="one of " + ", ".join(METHODS))
@@ -164,24 +164,25 @@ def method_settings(
 
 @memoize
 def apply_training(model: Model, training: MethodSettings, dataset_tokens: float | None = None) -> Model:
-    """Returns the network as a method trains it, on a dataset of `dataset_tokens` tokens. Full training
+    """Returns the model with frozen tensors, adapters and dataset size of a training method. Full training
     leaves the layers unchanged."""
     if training == MethodSettings():
-        return model if dataset_tokens is None else _with_dataset(model, dataset_tokens)
+        return model if dataset_tokens is None else _set_dataset(model, dataset_tokens)
     method = METHODS[training.method]
     changed = method.apply(model, training, BASES[training.base] if training.base else None)
     if not changed.trained_tensors:
         raise BadInput(f"--train {training.method}: {model.name} has no layer that it could train")
     if training.cross_entropy is not None:
-        changed = with_loss(changed, training.cross_entropy)
+        changed = replace_loss(changed, training.cross_entropy)
     name = f"{model.name}-{training.label}" if training.label else model.name
     changed = replace(changed, name=name, remake=None, training=training)
     if method.fine_tunes and model.sequence_length is not None:
-        return _with_dataset(changed, dataset_tokens or USUAL_DATASET_TOKENS)
-    return changed if dataset_tokens is None else _with_dataset(changed, dataset_tokens)
+        return _set_dataset(changed, dataset_tokens or USUAL_DATASET_TOKENS)
+    return changed if dataset_tokens is None else _set_dataset(changed, dataset_tokens)
 
 
-def _with_dataset(model: Model, tokens: float) -> Model:
+def _set_dataset(model: Model, tokens: float) -> Model:
+    """Returns the model with an epoch of this many tokens; raises BadInput for image models."""
     if model.sequence_length is None:
         raise BadInput(
             f"--dataset-tokens: {model.name} reads no sequence of tokens; give --samples or --epochs"

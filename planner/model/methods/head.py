@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 from planner.model import Layer, MethodSettings, Model, Tensor
-from planner.model.methods import Base, Method, freeze, unquantized_bits
+from planner.model.methods import Base, Method, freeze_layer, unquantized_bits
 
 
 class Head(Method):
@@ -19,7 +19,7 @@ class Head(Method):
         trained = {tensor.name for layer in last for tensor in (*layer.tensors, *layer.tied)}
         frozen_bits = unquantized_bits(model)
 
-        def bits(layer: Layer, tensor: Tensor) -> float | None:
+        def tensor_bits(layer: Layer, tensor: Tensor) -> float | None:
             return None if tensor.name in trained else frozen_bits
 
-        return replace(model, layers=tuple(freeze(layer, bits) for layer in model.layers))
+        return replace(model, layers=tuple(freeze_layer(layer, tensor_bits) for layer in model.layers))

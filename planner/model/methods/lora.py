@@ -14,7 +14,7 @@ from typing import ClassVar
 
 from planner.errors import BadInput
 from planner.model import Layer, MethodSettings, Model, Tensor
-from planner.model.methods import Base, Method, freeze, unquantized_bits
+from planner.model.methods import Base, Method, freeze_layer, unquantized_bits
 
 LINEAR = "linear"  # kind of the layers that get adapters
 ATTENTION = "attention"
@@ -34,7 +34,7 @@ class Lora(Method):
         targets = target_layers(model, training.targets)
         whole = unquantized_bits(model)
 
-        def bits(layer: Layer, tensor: Tensor) -> float:
+        def tensor_bits(layer: Layer, tensor: Tensor) -> float:
             # Quantization libraries convert the linear layers of blocks alone.
             quantized = layer.block is not None and layer.macs and len(tensor.shape) > 1
             return min(base.bits, whole) if quantized else whole
@@ -43,7 +43,7 @@ class Lora(Method):
         renamed: dict[str, str] = {}  # from a target to the sum with its adapter
         for layer in model.layers:
             reads = tuple(renamed.get(name, name) for name in layer.inputs)
-            frozen = replace(freeze(layer, bits), inputs=reads)
+            frozen = replace(freeze_layer(layer, tensor_bits), inputs=reads)
             layers.append(frozen)
             if layer.name in targets:
                 added = _adapter_layers(frozen, training.rank, training.dropout is not None)
@@ -55,7 +55,7 @@ class Lora(Method):
 def target_layers(model: Model, targets: str) -> frozenset[str]:
     """Names of the layers that get adapters."""
     linear = {layer.name: layer for layer in model.layers if layer.kind == LINEAR and layer.block is not None}
-    names = set(linear) if targets == "all-linear" else _linear_around_attention(model, linear)
+    names = set(linear) if targets == "all-linear" else _linear_layers_at_attention(model, linear)
     if not names:
         raise BadInput(
             f"--targets {targets}: {model.name} has no linear layer "
@@ -64,8 +64,8 @@ def target_layers(model: Model, targets: str) -> frozenset[str]:
     return frozenset(names)
 
 
-def _linear_around_attention(model: Model, linear: dict[str, Layer]) -> set[str]:
-    """Names of linear layers before and after attention, through layers without weights."""
+def _linear_layers_at_attention(model: Model, linear: dict[str, Layer]) -> set[str]:
+    """Names of the linear layers before and after attention, through layers without weights."""
     layers = {layer.name: layer for layer in model.layers}
     present: set[str] = set()
     behind: set[str] = set()  # layers that read attention
@@ -88,7 +88,7 @@ def _linear_around_attention(model: Model, linear: dict[str, Layer]) -> set[str]
 
 
 def _adapter_layers(target: Layer, rank: int, has_dropout: bool) -> list[Layer]:
-    """The layers of an adapter: optional dropout, A, B, and the sum with the target's output."""
+    """Layers of an adapter: optional dropout, A, B, and the sum with the target's output."""
     *outer, outputs = target.output_shape
     positions = target.output_elements // outputs
     inputs = target.input_elements // positions

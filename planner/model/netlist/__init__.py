@@ -165,7 +165,7 @@ def infer_layers(
 
 def _infer_within_limits(one: Placed, shapes: list[Shape], style: Style) -> tuple[Inferred, int]:
     """Infers one layer and counts its input elements; raises ShapeMisfit for absurd sizes."""
-    made = one.spec.infer(shapes, style)
+    made = one.spec.infer_shape(shapes, style)
     if math.prod(made.shape) > LARGEST_ELEMENTS:
         raise ShapeMisfit(f"an output of {format_shape(made.shape)} is absurdly large")
     for _, shape in made.tensors:

@@ -30,7 +30,7 @@ import numpy.typing as npt
 
 from planner.memoize import memoize
 from planner.model import BYTES_PER_ELEMENT, Layer, Model
-from planner.model.layers import is_input, kind_of
+from planner.model.layers import is_input, layer_class
 
 
 @dataclass(frozen=True, slots=True)
@@ -107,7 +107,7 @@ class Stage:
 
 def stages_of(model: Model) -> tuple[Stage, ...]:
     """Stages of a model in topological order."""
-    consumers = model.consumers()
+    consumers = model.consumers_by_layer()
     stages: list[Stage] = []
     home: dict[str, int | None] = {}  # layer -> its stage; None: the data
     shape: dict[str, Layer] = {layer.name: layer for layer in model}
@@ -132,7 +132,7 @@ def _row_count(layer: Layer) -> int:
 
 def _is_part_of_source(layer: Layer, consumers: dict[str, list[str]]) -> bool:
     """Whether a layer joins its source's stage: it is element-wise, or a pool that alone reads it."""
-    kind = kind_of(layer)
+    kind = layer_class(layer)
     return kind.passes_shard or (kind.is_window and len(consumers[layer.inputs[0]]) == 1)
 
 
@@ -190,7 +190,7 @@ def _new_stage(
             rows,
             layer.kernel[0] if layer.kernel else 1,
             layer.stride[0] if layer.stride else 1,
-            kind_of(layer).reads_all_rows,
+            layer_class(layer).reads_all_rows,
         )
         links.append(Link(source, shape[name].output_elements, geometry))
     return Stage(
