@@ -189,7 +189,7 @@ def check_run(
 
     Later answers for that device are scaled by the measured factor and say so; `--forget` removes it.
     """
-    from planner.report.simulate import check_page, kept_lines
+    from planner.report.simulate import check_page, kept_run_lines
 
     if forget is not None:
         from planner.search.measured import remove
@@ -203,7 +203,7 @@ def check_run(
         typer.echo(f"{gone} run{'s' if gone > 1 else ''} forgotten")
         return
     if listed:
-        for line in kept_lines():
+        for line in kept_run_lines():
             typer.echo(printable(line))
         return
     if answer is None or (measured is None) == (log is None):

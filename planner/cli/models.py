@@ -76,7 +76,7 @@ def show(
                 models.append(load_model(entry))
             except BadInput as error:  # of the user's own folder: the others are there all the same
                 unread.append(str(error))
-        return Answer(report.list_table(models, unread), title="planner models")
+        return Answer(report.models_table(models, unread), title="planner models")
     model = load_model(name)
     if seq_length:
         model = model.with_sequence_length(seq_length)
@@ -127,14 +127,14 @@ def import_(
     """Convert a network to a model file, which all commands accept; reports what was not recognized."""
     from planner.files.regular_file import write_file
     from planner.model.importers import ImportOptions, format_model_file, import_named
-    from planner.report.models import imported_lines
+    from planner.report.models import import_summary_lines
 
     imported = import_named(source, ImportOptions(input, input_ids, seq_length, tuple(axis or ()), hooks))
     file = output or Path(f"{imported.model.name}.toml")
     if output is None and file.exists():
         raise BadInput(f"{file} is there already; name another with --output")
     write_file(file, format_model_file(imported.values))
-    for line in imported_lines(imported, file):
+    for line in import_summary_lines(imported, file):
         typer.echo(printable(line))
 
 

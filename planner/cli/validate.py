@@ -143,13 +143,13 @@ def _compare_own(asked: SuitesAsked, to: To) -> None:
 
 
 def _run_suites(asked: SuitesAsked, to: To) -> bool:
-    from planner.report.evidence import evidence_data, evidence_tables, suite_lines, suite_tables
+    from planner.report.evidence import evidence_data, evidence_tables, suite_summary_table, suite_tables
     from planner.report.validation import page_differences, write_pages
 
     evidence, rows = _evidence_and_rows(asked)
     shown = evidence_tables(evidence, rows=asked.rows, format=to.format)
     emit(shown, to.format, to.output, data=evidence_data(evidence, rows=asked.rows))
-    tables = [suite_lines(evidence), *(table for each in evidence for table in suite_tables(each))]
+    tables = [suite_summary_table(evidence), *(table for each in evidence for table in suite_tables(each))]
     write_html(tables, to.html, "planner validate: published and measured runs, and predictions")
     if to.document is not None:
         write_pages(evidence, rows, to.document)

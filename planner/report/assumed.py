@@ -37,7 +37,7 @@ BASES = {  # of the rates of a device
 
 
 def notes_of(assumed: Iterable[Note | Fact]) -> list[Note]:
-    """Converts facts to notes, with the prices of machines on equal terms in one note."""
+    """Converts the facts among assumptions to notes; machines priced on equal terms share one note."""
     assumed = list(assumed)
     out = []
     prices = [item for item in assumed if isinstance(item, facts.MachinePrice)]
@@ -47,14 +47,16 @@ def notes_of(assumed: Iterable[Note | Fact]) -> list[Note]:
             if item is alike[0]:
                 out.append(_prices_note(alike))
             continue
-        note = item if isinstance(item, Note) else Note(item.topic, sentence(item), brief=clause(item))
+        note = (
+            item if isinstance(item, Note) else Note(item.topic, fact_sentence(item), brief=fact_clause(item))
+        )
         if note.text:
             out.append(note)
     return out
 
 
 def brief_notes(notes: Sequence[Note], *, energy: bool = False) -> list[str]:
-    """Assumptions for a screen: the clauses joined in one sentence, then warnings and prices."""
+    """Assumptions for a terminal: one sentence of short clauses, then warnings and prices."""
     computes = [
         note for note in notes if note.topic is Topic.COMPUTE
     ]  # one for each device, the choice first
@@ -73,31 +75,31 @@ def brief_notes(notes: Sequence[Note], *, energy: bool = False) -> list[str]:
     return [*said, f"--explain lists all {len(notes)} assumptions."] if said and more > 0 else said
 
 
-def sentence(fact: Fact) -> str:
-    """Sentence for a fact; empty string if it needs none."""
+def fact_sentence(fact: Fact) -> str:
+    """Sentence that states a fact; empty string if it needs none."""
     return _WORDS[type(fact)](fact)
 
 
-def clause(fact: Fact) -> str | None:
-    """Short clause for a fact on screens: empty if omitted there, None if its sentence is short enough."""
+def fact_clause(fact: Fact) -> str | None:
+    """Short clause for terminals: empty if omitted there, None if the fact's sentence is short enough."""
     words = _CLAUSES.get(type(fact))
     return None if words is None else words(fact)
 
 
-def _job(fact: facts.UsualJob) -> str:
+def _default_job_sentence(fact: facts.UsualJob) -> str:
     epoch = f"; an epoch of {fact.model} has {format_count(fact.epoch_tokens)}" if fact.epoch_tokens else ""
     length = f", in samples of {fact.sample_tokens:,} (--seq-length)" if fact.sample_tokens else ""
     return f"{fact.words} by default (--tokens, --samples, --epochs){epoch}{length}."
 
 
-def _whose(fact: facts.MachinesOf) -> str:
+def _machine_sources_sentence(fact: facts.MachinesOf) -> str:
     if fact.device is not None:
         return f"of every provider with {fact.device}; --provider aws narrows them."
     return "of AWS, and your own; --provider gcp,azure or --gpu A100 adds others."
 
 
 def _prices_note(prices: Sequence[facts.MachinePrice]) -> Note:
-    """One note that lists machines whose prices have the same terms."""
+    """Note that lists machines whose prices have the same terms."""
     terms = prices[0].terms
     named = [f"{price.machine} {usd(price.usd_per_hour)}/h" for price in prices]
     if terms.given:
@@ -111,18 +113,18 @@ def _prices_note(prices: Sequence[facts.MachinePrice]) -> Note:
     return replace(note, brief=f"{listing(named, FEW)} {where} ({terms.as_of or terms.basis})")
 
 
-def _unpriced(fact: machines.Unpriced) -> str:
+def _unpriced_sentence(fact: machines.Unpriced) -> str:
     verb = "has" if len(fact.machines) == 1 else "have"
     return f"{listing(list(fact.machines))} {verb} no price: plans are ranked by time; --price adds cost."
 
 
-def _owned(fact: machines.OwnedMachines) -> str:
+def _owned_machines_sentence(fact: machines.OwnedMachines) -> str:
     if fact.given:
         return f"{fact.count:,} x {fact.machine}, as its file says; fewer only where as fast."
     return f"one {fact.machine}, as its file does not say how many; --machines 4 allows more."
 
 
-def _fabric(fact: machines.AssumedFabric) -> str:
+def _assumed_fabric_sentence(fact: machines.AssumedFabric) -> str:
     from planner.report.hardware import LINKS
 
     fabric = fact.fabric
@@ -134,7 +136,7 @@ def _fabric(fact: machines.AssumedFabric) -> str:
     )
 
 
-def _offload(fact: Offloaded) -> str:
+def _offload_sentence(fact: Offloaded) -> str:
     of = f" of {format_bytes(fact.machine_bytes)}" if fact.machine_bytes else ""
     updates = fact.link.updates_per_s * fact.devices / 1e9
     return (
@@ -144,25 +146,25 @@ def _offload(fact: Offloaded) -> str:
     )
 
 
-def _spot(fact: facts.CountedSpot) -> str:
+def _spot_sentence(fact: facts.CountedSpot) -> str:
     first = fact.course or f"{fact.machines} on demand: {fact.refused}"
     others = f" On demand, as spot does not pay there: {', '.join(fact.on_demand)}." if fact.on_demand else ""
     return f"{first}.{others}"
 
 
-def _unknown(fact: facts.UnknownNetwork) -> str:
+def _unknown_network_sentence(fact: facts.UnknownNetwork) -> str:
     names = listing(list(fact.machines))
     return f"no network bandwidth is published for {names}: one machine only; --bandwidth allows several."
 
 
-def _experts(fact: facts.AllExperts) -> str:
+def _experts_sentence(fact: facts.AllExperts) -> str:
     return (
         f"expert parallelism is not modelled: every replica holds all {fact.experts} experts. Their times "
         "are not validated with published runs, so ranges are wider."
     )
 
 
-def _framework(fact: facts.FrameworkHint) -> str:
+def _framework_sentence(fact: facts.FrameworkHint) -> str:
     if fact.cpus:
         return "--framework does not apply to CPUs, which have rates of their own."
     return (
@@ -171,7 +173,7 @@ def _framework(fact: facts.FrameworkHint) -> str:
     )
 
 
-def _batch(fact: facts.ChosenBatch) -> str:
+def _batch_sentence(fact: facts.ChosenBatch) -> str:
     own = fact.own
     if not fact.searched:
         fewer = ", ".join(map(str, fact.fewer))
@@ -184,7 +186,7 @@ def _batch(fact: facts.ChosenBatch) -> str:
     )
 
 
-def _input(fact: facts.InputPipeline) -> str:
+def _input_sentence(fact: facts.InputPipeline) -> str:
     if fact.images_per_s is None:
         return "the input pipeline keeps up, as with DALI or synthetic data."
     if fact.unknown:
@@ -196,14 +198,14 @@ def _input(fact: facts.InputPipeline) -> str:
     )
 
 
-def _model_parallel(fact: facts.ModelParallel) -> str:
+def _model_parallel_sentence(fact: facts.ModelParallel) -> str:
     return (
         f"{fact.devices} devices per replica: {fact.roles}; the slowest stage is simulated, with its "
         "wait for the others."
     )
 
 
-def _partitioned(fact: facts.PartitionedReplica) -> str:
+def _shared_replica_sentence(fact: facts.PartitionedReplica) -> str:
     samples = " or ".join(map(str, fact.samples))
     return (
         f"{fact.workers} workers share a replica as the partition search splits it and take {samples} "
@@ -211,26 +213,26 @@ def _partitioned(fact: facts.PartitionedReplica) -> str:
     )
 
 
-def _retired(fact: facts.Retired) -> str:
+def _retired_sentence(fact: facts.Retired) -> str:
     instead = f"; the nearest current machine is {fact.nearest} ({fact.reason})" if fact.nearest else ""
     return f"{fact.machine} is no longer sold{instead}."
 
 
 _WORDS: dict[type[Fact], Callable[[Any], str]] = {
-    facts.UsualJob: _job,
-    facts.MachinesOf: _whose,
+    facts.UsualJob: _default_job_sentence,
+    facts.MachinesOf: _machine_sources_sentence,
     facts.UsualMachine: lambda fact: f"{fact.machine} by default; --hardware or --gpu chooses another.",
     facts.BudgetLimit: lambda fact: (
         f"at most {limit_usd(fact.usd_per_hour)}/h for the whole cluster, servers included."
     ),
-    machines.Unpriced: _unpriced,
-    machines.OwnedMachines: _owned,
-    machines.AssumedFabric: _fabric,
-    Offloaded: _offload,
+    machines.Unpriced: _unpriced_sentence,
+    machines.OwnedMachines: _owned_machines_sentence,
+    machines.AssumedFabric: _assumed_fabric_sentence,
+    Offloaded: _offload_sentence,
     facts.PriceDates: lambda fact: price_age_note(fact.as_of),
-    facts.CountedSpot: _spot,
+    facts.CountedSpot: _spot_sentence,
     facts.GivenBandwidth: lambda fact: f"{format_bandwidth(fact.bytes_per_s)} for every NIC, as given.",
-    facts.UnknownNetwork: _unknown,
+    facts.UnknownNetwork: _unknown_network_sentence,
     facts.FlowLimit: lambda fact: (
         f"one connection carries at most {format_bandwidth(fact.bytes_per_s)} "
         "(machines in one cluster placement group)."
@@ -240,14 +242,14 @@ _WORDS: dict[type[Fact], Callable[[Any], str]] = {
         f"({fact.source or 'the given profile'}): {fact.scaled}."
     ),
     facts.ComputeSource: lambda fact: f"{fact.source or 'synthesized from the catalog'} ({fact.basis}).",
-    facts.AllExperts: _experts,
-    facts.FrameworkHint: _framework,
-    facts.ChosenBatch: _batch,
-    facts.InputPipeline: _input,
+    facts.AllExperts: _experts_sentence,
+    facts.FrameworkHint: _framework_sentence,
+    facts.ChosenBatch: _batch_sentence,
+    facts.InputPipeline: _input_sentence,
     facts.Corrected: lambda fact: f"{fact.device}, {fact.factor} (`planner check --list`).",
-    facts.ModelParallel: _model_parallel,
-    facts.PartitionedReplica: _partitioned,
-    facts.Retired: _retired,
+    facts.ModelParallel: _model_parallel_sentence,
+    facts.PartitionedReplica: _shared_replica_sentence,
+    facts.Retired: _retired_sentence,
 }
 _CLAUSES: dict[type[Fact], Callable[[Any], str]] = {
     facts.UsualJob: lambda fact: f"{fact.words} by default (--tokens, --epochs)",
@@ -260,7 +262,7 @@ _CLAUSES: dict[type[Fact], Callable[[Any], str]] = {
         f"{fact.device} rates {BASES[fact.basis]}" if fact.device and fact.basis in BASES else fact.basis
     ),
     facts.ChosenBatch: lambda fact: (
-        f"batches up to {4 * fact.own} per GPU (--batch)" if fact.searched else _batch(fact)
+        f"batches up to {4 * fact.own} per GPU (--batch)" if fact.searched else _batch_sentence(fact)
     ),
     facts.InputPipeline: lambda fact: (
         f"JPEG input at {rate(fact.images_per_s)} images/s per vCPU (--input)"

@@ -6,22 +6,22 @@ from a file is escaped by `label`.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 
 import numpy as np
 
 from planner.hardware.prices.cost import usd_per_million_samples
-from planner.report.page import Chart, Spec, label
+from planner.report.page import Chart, Spec, safe_text
 from planner.report.phrases import (
     SpeedUnit,
     busiest_label,
     is_full,
     price_words,
     resource_words,
+    speed_unit,
     speed_words,
     strategy_words,
-    unit_of,
 )
 from planner.report.plots import CROWD, PlotScale, bars, plain_axis, rows_chart
 from planner.search.race import front
@@ -43,16 +43,16 @@ MOST_LABELS = 4
 Box = tuple[float, float, float, float]  # left, top, right, bottom in pixels
 
 
-def place_labels(plans: Sequence[ScoredPlan], x: PlotScale, y: PlotScale) -> list[Spec]:
-    """Plotly annotations for the marked plans, placed inside the plot without overlaps."""
+def label_annotations(plans: Sequence[ScoredPlan], x: PlotScale, y: PlotScale) -> list[Spec]:
+    """Plotly annotations that label the marked plans, inside the plot and without overlaps."""
     out: list[Spec] = []
     taken: list[Box] = []
     for scored in {scored.plan.key: scored for scored in plans if scored.marks}.values():
         words, (speed, cost) = ", ".join(scored.marks), speed_and_cost(scored)
-        share = x.at(speed)
+        share = x.position(speed)
         anchor = "left" if share < 0.3 else "right" if share > 0.7 else "center"
         for height in HEIGHTS:
-            box = _label_box(words, share, y.at(cost), anchor, height)
+            box = _label_box(words, share, y.position(cost), anchor, height)
             if box[1] > 0 and box[3] < PLOT[1] and not any(_has_overlap(box, other) for other in taken):
                 break
         else:
@@ -60,9 +60,9 @@ def place_labels(plans: Sequence[ScoredPlan], x: PlotScale, y: PlotScale) -> lis
         taken.append(box)
         out.append(
             {
-                "x": x.place(speed),
-                "y": y.place(cost),
-                "text": label(words),
+                "x": x.plotly_coordinate(speed),
+                "y": y.plotly_coordinate(cost),
+                "text": safe_text(words),
                 "showarrow": True,
                 "arrowhead": 0,
                 "arrowcolor": "@soft",
@@ -77,7 +77,7 @@ def place_labels(plans: Sequence[ScoredPlan], x: PlotScale, y: PlotScale) -> lis
 
 
 def _label_box(words: str, share: float, up: float, anchor: str, height: float) -> Box:
-    """Rectangle of a label in pixels on the narrowest plot."""
+    """Left, top, right and bottom of a label, in pixels of the narrowest plot."""
     long = CHARACTER[0] * len(words)
     left = share * PLOT[0] - {"left": 0.0, "center": 0.5, "right": 1.0}[anchor] * long
     middle = (1 - up) * PLOT[1] + height
@@ -96,42 +96,42 @@ LETTERS = "abcdefgh"  # by which a terminal shows the named machines
 
 
 def plan_words(plan: Plan) -> str:
-    """Two lines of hover text for a plan: its cluster, and its strategy and batch."""
-    strategy = label(strategy_words(plan) or "one device")
-    return f"<b>{label(plan.cluster_text)}</b><br>{strategy}, batch {plan.batch}"
+    """Hover text for a plan, in two lines: its cluster, then its strategy and batch."""
+    strategy = safe_text(strategy_words(plan) or "one device")
+    return f"<b>{safe_text(plan.cluster_text)}</b><br>{strategy}, batch {plan.batch}"
 
 
 def scored_words(scored: ScoredPlan) -> str:
     """Hover text for a simulated plan: speed, price, busiest resource and marks."""
     prediction = scored.prediction
-    marks = f"<br><b>{label(', '.join(scored.marks))}</b>" if scored.marks else ""
+    marks = f"<br><b>{safe_text(', '.join(scored.marks))}</b>" if scored.marks else ""
     price = "".join(f"{words}, " for words in price_words(scored)).removesuffix(", ")
     return (
         f"{plan_words(scored.plan)}<br>{speed_words(scored)}, {percent(scored.bound_share)} of its bound<br>"
         f"{price + '<br>' if price else ''}"
-        f"{busiest_label(scored)}: {label(resource_words(prediction.bottleneck, scored.plan))}{marks}"
+        f"{busiest_label(scored)}: {safe_text(resource_words(prediction.bottleneck, scored.plan))}{marks}"
     )
 
 
-def _bounded_words(bounded: tuple[Plan, float, float], unit: SpeedUnit) -> str:
+def _bounded_plan_words(bounded: tuple[Plan, float, float], unit: SpeedUnit) -> str:
     plan, usd_per_hour, bound = bounded
     speed = f"{rate(unit.speed(bound))} {unit.noun}/s"
     return f"{plan_words(plan)}<br>at most {speed}, {usd(usd_per_hour)}/h; not simulated"
 
 
 def speed_and_cost(scored: ScoredPlan) -> tuple[float, float]:
-    """Coordinates of a plan in the cost-against-speed chart, in its unit of samples or tokens."""
-    unit = unit_of(scored)
+    """Speed and cost of a plan, per sample or per token, as coordinates of the Pareto chart."""
+    unit = speed_unit(scored)
     return unit.speed(scored.samples_per_s), unit.cost(scored.usd_per_million_samples)
 
 
 def speed_range(scored: ScoredPlan) -> tuple[float, float]:
-    """The 90% range of a plan's speed; the speed itself twice if it has no range."""
+    """Ends of the 90% range of a plan's speed; the speed itself twice if there is no range."""
     low, high = scored.range or (scored.samples_per_s,) * 2
-    return unit_of(scored).speed(low), unit_of(scored).speed(high)
+    return speed_unit(scored).speed(low), speed_unit(scored).speed(high)
 
 
-def pareto(
+def pareto_chart(
     simulated: Sequence[ScoredPlan],
     bounded: Sequence[tuple[Plan, float, float]] = (),
     screened: Sequence[ScoredPlan] = (),
@@ -143,7 +143,7 @@ def pareto(
     """Chart of cost against speed with every plan considered and the Pareto front. `further` are plans
     outside the search that the answer names, such as the choice with more workers."""
     data: list[Spec] = []
-    unit = unit_of(simulated[0])
+    unit = speed_unit(simulated[0])
     price = [unit.cost(usd_per_million_samples(usd, bound)) for _, usd, bound in bounded]
     kept = sorted(np.argsort(price, kind="stable")[:MOST_BOUNDED].tolist())
     if kept:
@@ -152,20 +152,20 @@ def pareto(
                 "upper bound (not simulated)",
                 [unit.speed(bounded[i][2]) for i in kept],
                 [price[i] for i in kept],
-                [_bounded_words(bounded[i], unit) for i in kept],
+                [_bounded_plan_words(bounded[i], unit) for i in kept],
                 {"symbol": "circle-open", "size": 5, "color": "@faint", "opacity": 0.35},
                 meta=CROWD,
             )
         )
     if screened:
         data.append(
-            _scored(
+            _plan_points(
                 "simulated roughly", screened, {"symbol": "circle", "size": 6, "color": "@faint"}, meta=CROWD
             )
         )
     if further:
         data.append(
-            _scored(
+            _plan_points(
                 "the choice at other sizes",
                 further,
                 {"symbol": "diamond-open", "size": 7, "color": "@soft"},
@@ -174,17 +174,23 @@ def pareto(
         )
     speed, cost = np.array([speed_and_cost(scored) for scored in simulated]).T
     on_front = front(speed, cost)
-    named = _named([*([chosen] if chosen else []), *marked, *(simulated[i] for i in on_front), *simulated])
+    first = [*([chosen] if chosen else []), *marked, *(simulated[i] for i in on_front), *simulated]
+    named = sorted(list(dict.fromkeys(scored.plan.machine for scored in first))[:MOST_NAMED])
     others = [scored for scored in simulated if scored.plan.machine not in named]
     if others:
         count = len({scored.plan.machine for scored in others})
         words = f"{count} other machine{'s' if count > 1 else ''}"
-        data.append(_scored(words, others, {"symbol": "diamond", "size": 7, "color": "@soft"}, meta="+"))
+        data.append(_plan_points(words, others, {"symbol": "diamond", "size": 7, "color": "@soft"}, meta="+"))
     for index, hardware in enumerate(named):
         mine = [scored for scored in simulated if scored.plan.machine == hardware]
         symbol, colour = SYMBOLS[index % len(SYMBOLS)], f"@c{index % COLOURS + 1}"
         look = {"symbol": symbol, "size": 9, "color": colour}
-        data.append({**_scored(label(hardware), mine, look, meta=LETTERS[index]), **_ranges(mine, colour)})
+        data.append(
+            {
+                **_plan_points(safe_text(hardware), mine, look, meta=LETTERS[index]),
+                **_range_bars(mine, colour),
+            }
+        )
     if len(on_front) > 1:
         data.append(
             {
@@ -200,14 +206,14 @@ def pareto(
         )
     if chosen is not None:
         ring = {"symbol": "circle-open", "size": 18, "color": "@mark", "line": {"width": 3}}
-        data.append(_scored("chosen", [chosen], ring, meta="X"))
+        data.append(_plan_points("chosen", [chosen], ring, meta="X"))
     x, y = (PlotScale.spanning([value for trace in data for value in trace[axis]]) for axis in "xy")
-    data.append(_what_if_ring())
+    data.append(_what_if_marker())
     layout = {
         "height": 460,
         "xaxis": x.axis(f"{unit.noun}/s", wide=True),
         "yaxis": y.axis(f"$ per {unit.priced_amount}", wide=True),
-        "annotations": place_labels([*marked, *([chosen] if chosen else [])], x, y),
+        "annotations": label_annotations([*marked, *([chosen] if chosen else [])], x, y),
         "margin": {"l": 64, "r": 24, "t": 30, "b": 48},
     }
     narrow = {"xaxis": x.axis(f"{unit.noun}/s"), "yaxis": y.axis(f"$ per {unit.priced_amount}")}
@@ -221,8 +227,8 @@ def pareto(
     return Chart("pareto", "Cost against speed", caption, spec, hint=hint)
 
 
-def _ranges(plans: Sequence[ScoredPlan], colour: str) -> Spec:
-    """Error bars for the marked plans: the 90% range of the prediction."""
+def _range_bars(plans: Sequence[ScoredPlan], colour: str) -> Spec:
+    """Error bars for the 90% range of each marked plan; empty if there are none."""
     if not any(plan.marks and plan.range for plan in plans):
         return {}
     speed = [speed_and_cost(plan)[0] for plan in plans]
@@ -244,25 +250,20 @@ def error_bars(values: Sequence[float], ends: Sequence[tuple[float, float]], col
     }
 
 
-def _named(plans: Iterable[ScoredPlan]) -> list[str]:
-    """Names of the machines that get a colour of their own, in alphabetical order."""
-    return sorted(list(dict.fromkeys(scored.plan.machine for scored in plans))[:MOST_NAMED])
-
-
-def _what_if_ring() -> Spec:
-    """Plotly trace of the marker for the what-if plan; without points at first."""
+def _what_if_marker() -> Spec:
+    """Trace of the marker for the what-if plan; it has no point until a reader moves a slider."""
     marker = {"symbol": "circle-open", "size": 26, "color": "@c7", "line": {"width": 3}}
     return {**_points("what-if", [], [], [], marker, meta="skip"), "showlegend": False, "hoverinfo": "skip"}
 
 
-def _scored(name: str, plans: Sequence[ScoredPlan], marker: Spec, *, meta: str) -> Spec:
+def _plan_points(name: str, plans: Sequence[ScoredPlan], marker: Spec, *, meta: str) -> Spec:
     places = [speed_and_cost(scored) for scored in plans]
     words = [scored_words(scored) for scored in plans]
     return _points(name, [x for x, _ in places], [y for _, y in places], words, marker, meta=meta)
 
 
 def _points(name: str, x: list[float], y: list[float], text: list[str], marker: Spec, *, meta: str) -> Spec:
-    """Plotly trace of points; `meta` is the character for them in a terminal."""
+    """Plotly trace of points; `meta` is the character that stands for them in a terminal."""
     return {
         "type": "scatter",
         "mode": "markers",
@@ -276,10 +277,10 @@ def _points(name: str, x: list[float], y: list[float], text: list[str], marker: 
     }
 
 
-def cost_split(plans: Sequence[ScoredPlan], names: Sequence[str], wide: bool = False) -> Chart:
-    """Bar chart of cost per plan, split by the roles of machines."""
+def cost_chart(plans: Sequence[ScoredPlan], names: Sequence[str], wide: bool = False) -> Chart:
+    """Bar chart of each plan's cost, split by the roles of machines."""
     roles = dict.fromkeys(cost.role for scored in plans for cost in scored.costs)
-    unit = unit_of(plans[0])
+    unit = speed_unit(plans[0])
     hourly = {role: [scored.usd_of(role) or 0.0 for scored in plans] for role in roles}
     data = [
         bars(
@@ -302,8 +303,8 @@ def cost_split(plans: Sequence[ScoredPlan], names: Sequence[str], wide: bool = F
     return rows_chart("cost", title, caption, names=names, data=data, x=x, wide=wide)
 
 
-def memory(held: Mapping[str, DeviceMemory]) -> Chart:
-    """Bar chart of memory per device by kind, with the usable memory marked."""
+def memory_chart(held: Mapping[str, DeviceMemory]) -> Chart:
+    """Bar chart of memory per device by kind, with a mark at the usable memory."""
     kinds = dict.fromkeys(kind for memory in held.values() for kind in memory.bytes_by_kind)
     data = [
         bars(
@@ -323,15 +324,15 @@ def memory(held: Mapping[str, DeviceMemory]) -> Chart:
     return rows_chart("memory", "Memory per device", caption, names=list(held), data=data, x=x)
 
 
-def utilisation(scored: ScoredPlan, wide: bool = False) -> Chart:
-    """Bar chart of a plan's utilization per resource."""
+def utilisation_chart(scored: ScoredPlan, wide: bool = False) -> Chart:
+    """Bar chart of how busy each resource of a plan is."""
     shares, top = scored.prediction.utilisation, scored.prediction.bottleneck
     data = bars(
         "busy",
         list(shares.values()),
         ["@mark" if name == top and is_full(scored) else "@c1" for name in shares],
         "%{customdata}: %{x:.1%} busy",
-        customdata=[label(str(name)) for name in shares],
+        customdata=[safe_text(str(name)) for name in shares],
         text=[f"{share:.0%}" for share in shares.values()],
         textposition="auto",
         showlegend=False,

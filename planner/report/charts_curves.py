@@ -5,9 +5,9 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
-from planner.report.charts import COLOURS, error_bars, memory, scored_words, speed_range
-from planner.report.page import Chart, Picture, Spec, label
-from planner.report.phrases import SpeedUnit, resource_words, unit_of
+from planner.report.charts import COLOURS, error_bars, memory_chart, scored_words, speed_range
+from planner.report.page import Chart, Picture, Spec, safe_text
+from planner.report.phrases import SpeedUnit, resource_words, speed_unit
 from planner.report.plots import plain_axis, row_axis
 from planner.simulator.step import DOWNLINK, HOST, PS, UPLINK, WORKER
 from planner.units import count, format_bandwidth, format_bytes, format_seconds, percent, rate, signed_rate
@@ -35,8 +35,8 @@ KINDS = {
 LANES = {DOWNLINK: "from server {}", UPLINK: "to server {}", PS: "server {} updates", HOST: "host"}
 
 
-def step_timeline(timeline: Timeline, key: str = "step", title: str = "One step, by resource") -> Chart:
-    """Chart of one step of worker 0 as a timeline, one row per resource."""
+def step_timeline_chart(timeline: Timeline, key: str = "step", title: str = "One step, by resource") -> Chart:
+    """Timeline of one step of worker 0, with one row per resource."""
     rows = timeline.rows
     mine = rows[(rows["worker"] == 0) & (rows["step"] == timeline.step)]
     lanes = sorted({(int(r), int(s)) for r, s in zip(mine["resource"], mine["server"], strict=True)})
@@ -58,7 +58,7 @@ def step_timeline(timeline: Timeline, key: str = "step", title: str = "One step,
                 "y": [index] * len(bars),
                 "base": [1e3 * (bar.start_s - start_s) for bar in bars],
                 "x": [1e3 * (bar.end_s - bar.start_s) for bar in bars],
-                "text": [bar.words for bar in bars],
+                "text": [bar.hover_text for bar in bars],
                 "textposition": "none",
                 "hovertemplate": "%{text}<extra></extra>",
                 "marker": {
@@ -74,7 +74,7 @@ def step_timeline(timeline: Timeline, key: str = "step", title: str = "One step,
         "height": 120 + 40 * len(lanes),
         "barmode": "overlay",
         "xaxis": {**plain_axis("ms since the step began"), "rangemode": "tozero"},
-        "yaxis": {**row_axis([label(_lane_name(timeline, *lane)) for lane in lanes]), "fixedrange": True},
+        "yaxis": {**row_axis([safe_text(_lane_name(timeline, *lane)) for lane in lanes]), "fixedrange": True},
         "dragmode": "zoom",
     }
     others = timeline.cluster.workers - 1
@@ -95,18 +95,20 @@ def step_timeline(timeline: Timeline, key: str = "step", title: str = "One step,
 
 
 def _is_link(timeline: Timeline, resource: int, channel: int) -> bool:
-    """Whether a lane is a link between workers rather than one to a server."""
+    """Whether a timeline row is a link between workers, and not one to a server."""
     return resource in (DOWNLINK, UPLINK) and channel >= timeline.cluster.servers
 
 
 def _lane_kind(timeline: Timeline, resource: int, channel: int) -> tuple[str, str]:
-    """Legend name of the work on a lane, and its colour."""
+    """Legend name and colour of the work in one row of the timeline."""
     if not _is_link(timeline, resource, channel):
         return KINDS[resource]
     place = channel - timeline.cluster.servers
-    return f"exchange over the {label(str(timeline.cluster.link_resource(channel)))}", ("@c2", "@c1", "@c7")[
-        place % 3
-    ]
+    return f"exchange over the {safe_text(str(timeline.cluster.link_resource(channel)))}", (
+        "@c2",
+        "@c1",
+        "@c7",
+    )[place % 3]
 
 
 def _lane_name(timeline: Timeline, resource: int, channel: int) -> str:
@@ -117,7 +119,7 @@ def _lane_name(timeline: Timeline, resource: int, channel: int) -> str:
 
 @dataclass
 class Bar:
-    """A bar on one resource's row: one chunk, or a time bin that is busy for `busy_s`."""
+    """A bar in a timeline row: one chunk of an op, or a time bin that is busy for `busy_s`."""
 
     start_s: float
     end_s: float
@@ -126,9 +128,9 @@ class Bar:
     parts: list[tuple[float, str]] = field(default_factory=list)  # seconds here, op
 
     @property
-    def words(self) -> str:
+    def hover_text(self) -> str:
         first = sorted(self.parts, key=lambda part: -part[0])[:NAMES_SHOWN]
-        out = "<br>".join(f"<b>{label(name)}</b>" for _, name in first)
+        out = "<br>".join(f"<b>{safe_text(name)}</b>" for _, name in first)
         if len(self.parts) > NAMES_SHOWN:
             out += f"<br>and {len(self.parts) - NAMES_SHOWN} more"
         lasts = self.end_s - self.start_s
@@ -141,7 +143,7 @@ class Bar:
 
 
 def _bars(rows: Any, names: tuple[str, ...]) -> list[Bar]:
-    """Bars for the chunks of one resource: one per chunk, or shaded time bins if there are too many."""
+    """Bars for the chunks of one resource; if there are too many, time bins shaded by how busy they are."""
     columns = [rows[name].tolist() for name in ("start_s", "end_s", "op", "bytes")]
     if len(rows) <= MOST_BARS:
         return [
@@ -162,16 +164,16 @@ def _bars(rows: Any, names: tuple[str, ...]) -> list[Bar]:
 
 
 def step_picture(request: Request, scored: ScoredPlan) -> Picture:
-    """Timeline chart of a plan's step, simulated when it is drawn."""
+    """Timeline of one step of a plan, simulated when it is drawn."""
     from planner.answers.timeline import timeline_of
 
-    return Picture(lambda: step_timeline(timeline_of(request, scored.plan, steps=1)))
+    return Picture(lambda: step_timeline_chart(timeline_of(request, scored.plan, steps=1)))
 
 
-def memory_bars(request: Request, plans: Sequence[ScoredPlan], names: Sequence[str]) -> Picture:
-    """Chart of memory per device for each plan where it is known; no chart if none is."""
+def memory_picture(request: Request, plans: Sequence[ScoredPlan], names: Sequence[str]) -> Picture:
+    """Chart of memory per device for all plans whose memory is known; nothing to draw if none is."""
 
-    def draw() -> Chart | None:
+    def draw_memory() -> Chart | None:
         from planner.answers.parts import memory_of
         from planner.search.cases import Cases
         from planner.search.request import model_of
@@ -181,23 +183,25 @@ def memory_bars(request: Request, plans: Sequence[ScoredPlan], names: Sequence[s
         cases = Cases(request, model_of(request))
         known = {name: memory_of(plan, cases) for name, plan in zip(names, plans, strict=True)}
         held = {name: found for name, found in known.items() if found is not None}
-        return memory(held) if held else None
+        return memory_chart(held) if held else None
 
-    return Picture(draw)
+    return Picture(draw_memory)
 
 
-def workers_curve(curve: Saturation, recommended: int | None = None) -> Chart:
-    """Chart of throughput against workers, with ranges, the upper bound and linear scaling."""
+def workers_chart(curve: Saturation, recommended: int | None = None) -> Chart:
+    """Chart of throughput against workers, with its ranges, upper bound and linear scaling."""
     points = curve.points
     workers = [point.workers for point in points]
-    unit = unit_of(points[0].scored)
+    unit = speed_unit(points[0].scored)
     speed = [unit.speed(point.scored.samples_per_s) for point in points]
     first, ceiling = speed[0] / workers[0], unit.speed(curve.ceiling_samples_per_s)
     bounds = [unit.speed(point.scored.bound_samples_per_s) for point in points]
     ends = [speed_range(point.scored) for point in points]
     data: list[Spec] = [
-        _line("linear scaling", workers, [first * w for w in workers], unit, color="@faint", dash="dot"),
-        _line("bound", workers, bounds, unit, color="@c2", dash="dash"),
+        _line_trace(
+            "linear scaling", workers, [first * w for w in workers], unit, color="@faint", dash="dot"
+        ),
+        _line_trace("bound", workers, bounds, unit, color="@c2", dash="dash"),
         {
             "type": "scatter",
             "mode": "lines+markers",
@@ -217,10 +221,10 @@ def workers_curve(curve: Saturation, recommended: int | None = None) -> Chart:
     ]
     chosen, saturated = recommended or curve.chosen.workers, curve.saturation_workers
     marked = [point for point in points if point.workers == chosen]
-    data.append(_ringed_points(f"recommended: {chosen}", marked, "X", "@mark"))
+    data.append(_ring_trace(f"recommended: {chosen}", marked, "X", "@mark"))
     if saturated not in (None, chosen):
         at_saturation = [point for point in points if point.workers == saturated]
-        data.append(_ringed_points(f"worth its cost up to {saturated}", at_saturation, "S", "@c1"))
+        data.append(_ring_trace(f"worth its cost up to {saturated}", at_saturation, "S", "@c1"))
     top = 1.04 * max([*(high for _, high in ends), *bounds])
     layout: Spec = {
         "height": 380,
@@ -230,9 +234,9 @@ def workers_curve(curve: Saturation, recommended: int | None = None) -> Chart:
         "annotations": [],
     }
     if ceiling <= top:
-        layout["shapes"].append(_rule_line("y", ceiling, "@c2"))
+        layout["shapes"].append(_dashed_line("y", ceiling, "@c2"))
         layout["annotations"].append(
-            _rule_label(
+            _line_label(
                 f"ceiling: {rate(ceiling)}",
                 x=0.01,
                 xref="paper",
@@ -242,9 +246,9 @@ def workers_curve(curve: Saturation, recommended: int | None = None) -> Chart:
             )
         )
     if curve.saturation_workers is not None:
-        layout["shapes"].append(_rule_line("x", curve.saturation_workers, "@mark"))
+        layout["shapes"].append(_dashed_line("x", curve.saturation_workers, "@mark"))
         layout["annotations"].append(
-            _rule_label(
+            _line_label(
                 f"worth its cost up to {curve.saturation_workers}",
                 x=curve.saturation_workers,
                 y=0.04,
@@ -260,11 +264,11 @@ def workers_curve(curve: Saturation, recommended: int | None = None) -> Chart:
     return Chart("workers", "Throughput against workers", caption, {"data": data, "layout": layout})
 
 
-def utilisation_curve(curve: Saturation) -> Chart:
-    """Chart of each resource's utilization against workers."""
+def utilisation_by_workers_chart(curve: Saturation) -> Chart:
+    """Chart of each resource's utilization against the number of workers."""
     workers = [point.workers for point in curve.points]
     last = curve.points[-1].scored
-    words = {name: label(resource_words(name, last.plan)) for name in last.prediction.utilisation}
+    words = {name: safe_text(resource_words(name, last.plan)) for name in last.prediction.utilisation}
     data = [
         {
             "type": "scatter",
@@ -286,8 +290,8 @@ def utilisation_curve(curve: Saturation) -> Chart:
     return Chart("busy", "Utilization against workers", caption, {"data": data, "layout": layout})
 
 
-def sizes_curve(curve: Saturation) -> Chart:
-    """Chart of throughput against the number of servers, or whatever else the strategy scales."""
+def servers_chart(curve: Saturation) -> Chart:
+    """Chart of throughput against the number of servers, or of another part that the strategy scales."""
     plans = [scored for _, scored in curve.sizes]
     words = plans[0].plan.exchange.labels()
     data = [
@@ -318,21 +322,21 @@ def sizes_curve(curve: Saturation) -> Chart:
     return Chart("servers", title, caption, {"data": data, "layout": layout}, False)
 
 
-def _ringed_points(name: str, points: Sequence[SaturationPoint], meta: str, colour: str) -> Spec:
-    """Plotly trace that circles points of the curve; `meta` is their character in a terminal."""
+def _ring_trace(name: str, points: Sequence[SaturationPoint], meta: str, colour: str) -> Spec:
+    """Plotly trace that circles points of a curve; `meta` stands for them in a terminal."""
     return {
         "type": "scatter",
         "mode": "markers",
         "name": name,
         "x": [point.workers for point in points],
-        "y": [unit_of(point.scored).speed(point.scored.samples_per_s) for point in points],
+        "y": [speed_unit(point.scored).speed(point.scored.samples_per_s) for point in points],
         "hoverinfo": "skip",
         "marker": {"symbol": "circle-open", "size": 16, "color": colour, "line": {"width": 3}},
         "meta": meta,
     }
 
 
-def _line(name: str, x: list[Any], y: list[float], unit: SpeedUnit, **line: str) -> Spec:
+def _line_trace(name: str, x: list[Any], y: list[float], unit: SpeedUnit, **line: str) -> Spec:
     return {
         "type": "scatter",
         "mode": "lines",
@@ -344,7 +348,7 @@ def _line(name: str, x: list[Any], y: list[float], unit: SpeedUnit, **line: str)
     }
 
 
-def _rule_line(axis: str, at: float, colour: str) -> Spec:
+def _dashed_line(axis: str, at: float, colour: str) -> Spec:
     across = {"x": ("yref", "y0", "y1"), "y": ("xref", "x0", "x1")}[axis]
     return {
         "type": "line",
@@ -357,5 +361,10 @@ def _rule_line(axis: str, at: float, colour: str) -> Spec:
     }
 
 
-def _rule_label(text: str, **where: Any) -> Spec:
-    return {"text": f" {label(text)} ", "showarrow": False, "font": {"color": "@soft", "size": 12}, **where}
+def _line_label(text: str, **where: Any) -> Spec:
+    return {
+        "text": f" {safe_text(text)} ",
+        "showarrow": False,
+        "font": {"color": "@soft", "size": 12},
+        **where,
+    }

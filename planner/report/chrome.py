@@ -43,44 +43,44 @@ def write_chrome(timeline: Timeline, path: Path | str) -> None:
     with open_for_replacement(path) as file:
         if str(path).endswith(".gz"):
             with gzip.GzipFile(fileobj=file, mode="wb", compresslevel=COMPRESSION, mtime=0) as packed:
-                _write(timeline, packed)
+                _write_trace(timeline, packed)
         else:
-            _write(timeline, file)
+            _write_trace(timeline, file)
 
 
-def _write(timeline: Timeline, file: IO[bytes] | gzip.GzipFile) -> None:
+def _write_trace(timeline: Timeline, file: IO[bytes] | gzip.GzipFile) -> None:
     last = timeline.step + timeline.steps - 1
     about = {**timeline.about, "steps of worker 0": f"{timeline.step} to {last}"}
     file.write(b'{"displayTimeUnit":"ms","otherData":' + json.dumps(about).encode() + b',"traceEvents":[\n')
     first = True
-    for text in _events(timeline):
+    for text in _trace_events(timeline):
         file.write((text if first else ",\n" + text).encode())
         first = False
     file.write(b"\n]}\n")
 
 
-def _events(timeline: Timeline) -> Iterator[str]:
-    """Yields the trace events as JSON text, one or more events per piece."""
-    tracks = _tracks(timeline)
-    yield ",\n".join(_metadata(timeline, tracks))
+def _trace_events(timeline: Timeline) -> Iterator[str]:
+    """JSON text of all trace events, in pieces of one or more events."""
+    tracks = _track_ids(timeline)
+    yield ",\n".join(_track_metadata(timeline, tracks))
     flow = 0
     for worker in range(timeline.cluster.workers):
         mine = timeline.rows[timeline.rows["worker"] == worker]
         if len(mine):
-            yield from _slices(timeline, mine, worker, tracks)
-            arrows = _arrows(timeline, mine)
+            yield from _slice_events(timeline, mine, worker, tracks)
+            arrows = _dependency_rows(timeline, mine)
             where = {
                 (resource, server): f'"pid":{pid},"tid":{tid}'
                 for (who, resource, server), (pid, tid, _) in tracks.items()
                 if who == worker
             }
-            yield from _flows(timeline, mine, arrows, where=where, number=flow)
+            yield from _flow_events(timeline, mine, arrows, where=where, number=flow)
             flow += len(arrows[0])
-    yield from _counters(timeline)
+    yield from _counter_events(timeline)
 
 
-def _tracks(timeline: Timeline) -> Names:
-    """Process id, track id and name for each (worker, resource, channel). A transfer is drawn at the
+def _track_ids(timeline: Timeline) -> Names:
+    """Process id, track id and track name of each (worker, resource, channel). A transfer is drawn at the
     worker, an update at the server; track numbers restart in each process."""
     cluster, profile = timeline.cluster, timeline.profile
     used_lanes = sorted(set(zip(profile.resource.tolist(), profile.server.tolist(), strict=True)))
@@ -107,7 +107,7 @@ def _tracks(timeline: Timeline) -> Names:
     return out
 
 
-def _metadata(timeline: Timeline, tracks: Names) -> Iterator[str]:
+def _track_metadata(timeline: Timeline, tracks: Names) -> Iterator[str]:
     cluster = timeline.cluster
     for node, machine in enumerate(cluster.nodes):
         lives = [f"server {s}" for s, at in enumerate(cluster.server_nodes) if at == node]
@@ -115,19 +115,19 @@ def _metadata(timeline: Timeline, tracks: Names) -> Iterator[str]:
         if not lives:  # a port of a device: drawn at the worker
             continue
         name = f"node {node}: {', '.join(lives)}" + (f" ({machine.hardware})" if machine.hardware else "")
-        yield _meta_event("process_name", node + 1, 0, name=name)
-        yield _meta_event("process_sort_index", node + 1, 0, sort_index=node)
+        yield _metadata_event("process_name", node + 1, 0, name=name)
+        yield _metadata_event("process_sort_index", node + 1, 0, sort_index=node)
     for pid, tid, name in tracks.values():
-        yield _meta_event("thread_name", pid, tid, name=name)
-        yield _meta_event("thread_sort_index", pid, tid, sort_index=tid)
+        yield _metadata_event("thread_name", pid, tid, name=name)
+        yield _metadata_event("thread_sort_index", pid, tid, sort_index=tid)
 
 
-def _meta_event(kind: str, pid: int, tid: int, **args: Any) -> str:
+def _metadata_event(kind: str, pid: int, tid: int, **args: Any) -> str:
     return json.dumps({"name": kind, "ph": "M", "ts": 0, "pid": pid, "tid": tid, "args": args})
 
 
-def _slices(timeline: Timeline, mine: npt.NDArray[Any], worker: int, tracks: Names) -> Iterator[str]:
-    """Yields one X event per chunk of one worker, with its op, step and bytes."""
+def _slice_events(timeline: Timeline, mine: npt.NDArray[Any], worker: int, tracks: Names) -> Iterator[str]:
+    """Complete (X) events for the chunks of one worker, with op, step and bytes."""
     profile = timeline.profile
     heads = []
     for name, resource, server in zip(
@@ -157,13 +157,13 @@ def _slices(timeline: Timeline, mine: npt.NDArray[Any], worker: int, tracks: Nam
 
 
 def _to_ns(times_s: npt.NDArray[np.float64], timeline: Timeline) -> npt.NDArray[np.float64]:
-    """Whole nanoseconds since the first chunk. Durations are differences of these, so chunks that abut
-    also abut in the trace."""
+    """Times in whole nanoseconds since the first chunk. Durations are differences of these, so chunks that
+    abut also abut in the trace."""
     return np.round((times_s - timeline.first_s) * 1e9)
 
 
 def _to_us(whole_ns: npt.NDArray[np.float64]) -> list[float]:
-    """Nanoseconds converted to microseconds, the unit of the trace format."""
+    """Converts nanoseconds to microseconds, the unit of the trace format."""
     return (whole_ns / 1e3).tolist()  # type: ignore[no-any-return]
 
 
@@ -171,8 +171,8 @@ Where = dict[tuple[int, int], str]  # (resource, server) of one worker: its trac
 Arrows = tuple[npt.NDArray[np.intp], npt.NDArray[np.intp]]  # rows of `mine`: from the transfer, to the op
 
 
-def _arrows(timeline: Timeline, mine: npt.NDArray[Any]) -> Arrows:
-    """Row indices per step: a transfer's last chunk, and the first chunk of an op that depends on it."""
+def _dependency_rows(timeline: Timeline, mine: npt.NDArray[Any]) -> Arrows:
+    """Rows of each transfer's last chunk, and of the first chunk of each op that depends on it, by step."""
     profile = timeline.profile
     consumer = np.repeat(np.arange(profile.ops), np.diff(profile.dep_start))
     wanted = profile.is_transfer[profile.dep_index]
@@ -189,10 +189,10 @@ def _arrows(timeline: Timeline, mine: npt.NDArray[Any]) -> Arrows:
     return source[both], target[both]
 
 
-def _flows(
+def _flow_events(
     timeline: Timeline, mine: npt.NDArray[Any], arrows: Arrows, *, where: Where, number: int
 ) -> Iterator[str]:
-    """Yields flow events from each transfer to the ops that waited for it."""
+    """Flow events (arrows) from each transfer to the ops that waited for it."""
     for at in range(0, len(arrows[0]), BATCH):
         out = []
         source, target = (mine[end[at : at + BATCH]] for end in arrows)
@@ -215,11 +215,11 @@ def _track_fields(rows: npt.NDArray[Any], where: Where) -> list[str]:
     return [where[lane] for lane in zip(rows["resource"].tolist(), servers, strict=True)]
 
 
-def _counters(timeline: Timeline) -> Iterator[str]:
-    """Yields counter events: transfers per server NIC and direction, and the percentage of it in use."""
+def _counter_events(timeline: Timeline) -> Iterator[str]:
+    """Counter events for each server NIC and direction: running transfers, and percentage in use."""
     for direction in (DOWNLINK, UPLINK):
         for server, (times_s, active, share) in enumerate(
-            link_use(timeline.rows, timeline.cluster, direction)
+            server_nic_use(timeline.rows, timeline.cluster, direction)
         ):
             pid = timeline.cluster.server_nodes[server] + 1
             times = _to_us(_to_ns(times_s, timeline))
@@ -235,7 +235,7 @@ def _counters(timeline: Timeline) -> Iterator[str]:
                 )
 
 
-def link_use(rows: npt.NDArray[Any], cluster: Cluster, direction: int) -> list[Use]:
+def server_nic_use(rows: npt.NDArray[Any], cluster: Cluster, direction: int) -> list[Use]:
     """Per server: event times, transfers running from each time on, and percentage of its NIC in use. Rates
     are max-min fair with equal weights over the running flows. With one server this is exact, because the sum
     does not depend on how flows share; with several it omits only the unevenness of TCP's shares. A flow
@@ -255,7 +255,9 @@ def link_use(rows: npt.NDArray[Any], cluster: Cluster, direction: int) -> list[U
     order = np.lexsort((change, times))  # at the same moment ends come before starts
     times, change, server, lane = times[order], change[order], server[order], lane[order]
     states, state = np.unique(np.cumsum(change * lane), return_inverse=True)
-    percent = np.array([_nic_use(int(lanes), cluster, direction) for lanes in states]).reshape(-1, servers)
+    percent = np.array([_nic_use_percent(int(lanes), cluster, direction) for lanes in states]).reshape(
+        -1, servers
+    )
     settled = np.append(times[1:] != times[:-1], True) if len(times) else np.zeros(0, bool)
     out = []
     for here in range(servers):
@@ -268,8 +270,8 @@ def link_use(rows: npt.NDArray[Any], cluster: Cluster, direction: int) -> list[U
     return out
 
 
-def _nic_use(state: int, cluster: Cluster, direction: int) -> list[float]:
-    """Percentage of each server's NIC used by the flows of a state."""
+def _nic_use_percent(state: int, cluster: Cluster, direction: int) -> list[float]:
+    """Percentage of each server's NIC used by the transfers that run, one bit of `state` each."""
     down = direction == DOWNLINK
     capacities = [c for n in cluster.nodes for c in (n.egress_bytes_per_s, n.ingress_bytes_per_s)]
     servers, crosses = [], []

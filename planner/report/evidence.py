@@ -18,27 +18,27 @@ MOST_WORST = 5
 LARGEST_ERRORS = "Largest errors"
 
 
-def percent(value: float) -> str:
-    """Formats an error in percent, with one decimal below 10%."""
+def format_percent(value: float) -> str:
+    """Formats a fraction as percent, with one decimal below 10%."""
     return f"{100 * value:.1f}%" if abs(value) < 0.0995 else f"{100 * value:.0f}%"
 
 
-def signed(value: float) -> str:
-    return f"{'+' if value >= 0 else '-'}{percent(abs(value))}"
+def format_signed_percent(value: float) -> str:
+    return f"{'+' if value >= 0 else '-'}{format_percent(abs(value))}"
 
 
-def error_pair(median: float | None, ninth: float | None) -> str | None:
-    return None if median is None or ninth is None else f"{percent(median)} / {percent(ninth)}"
+def median_and_p90(median: float | None, ninth: float | None) -> str | None:
+    return None if median is None or ninth is None else f"{format_percent(median)} / {format_percent(ninth)}"
 
 
 def yes_or_no(value: bool | None) -> str | None:
     return None if value is None else ("yes" if value else "NO")
 
 
-def suite_lines(found: Sequence[Evidence]) -> Table:
-    """Summary table with one row per suite."""
+def suite_summary_table(found: Sequence[Evidence]) -> Table:
+    """Table with one row per suite."""
     return Table(
-        [_error_row(match.suite, match.whole) | {"_targets": _targets_met(match)} for match in found],
+        [_error_cells(match.suite, match.whole) | {"_targets": _targets_met_words(match)} for match in found],
         [*_error_columns("Suite"), Column("_targets", "Targets reached")],
         title="Predictions compared with published and measured runs",
         notes=[
@@ -51,13 +51,13 @@ def suite_lines(found: Sequence[Evidence]) -> Table:
 
 
 def suite_tables(one: Evidence) -> list[Table]:
-    """Tables of one suite: errors by part, other figures, and runs that cannot be compared."""
+    """Tables of one suite: errors by part, other figures, and runs that could not be compared."""
     notes = [f"Errors are those of {one.quantity}. Fitted: {one.fitted}."]
     notes += [f"Rule of thumb: {one.rule}."] if one.rule else []
     notes += [f"Others: {one.peers}."] if one.peers else []
     notes += list(one.notes)
     parts = Table(
-        [_error_row(part.name, part.figures) | _target_row(part) for part in one.parts],
+        [_error_cells(part.name, part.figures) | _target_cells(part) for part in one.parts],
         [*_error_columns("Part"), Column("_target", "Target"), Column("_reached", "Reached")],
         title=one.title,
         notes=notes,
@@ -70,14 +70,14 @@ def suite_tables(one: Evidence) -> list[Table]:
     return tables
 
 
-def by_source(one: Evidence) -> Table:
-    """Table of a suite's errors by source."""
+def source_table(one: Evidence) -> Table:
+    """Table of one suite's errors, by source."""
     from planner.validation.evidence import error_statistics
 
     names = sorted({row.source for row in one.rows})
     return Table(
         [
-            _error_row(name, error_statistics([row for row in one.rows if row.source == name]))
+            _error_cells(name, error_statistics([row for row in one.rows if row.source == name]))
             for name in names
         ],
         _error_columns("Source"),
@@ -85,19 +85,19 @@ def by_source(one: Evidence) -> Table:
     )
 
 
-def worst_rows(one: Evidence) -> Table:
+def worst_runs_table(one: Evidence) -> Table:
     """Table of the runs with the largest errors."""
     rows = sorted(one.rows, key=lambda row: -abs(row.error))[:MOST_WORST]
     return _run_table(rows, LARGEST_ERRORS)
 
 
-def all_rows(one: Evidence) -> Table:
-    """Table of every run in a suite."""
+def all_runs_table(one: Evidence) -> Table:
+    """Table of all compared runs."""
     return _run_table(one.rows, f"{one.suite}: every run")
 
 
 def row_data(suite: str, row: Compared) -> dict[str, Any]:
-    """One run as a dictionary for CSV and JSON."""
+    """Fields of one compared run, for CSV and JSON."""
     return {"suite": suite, **asdict(row), "error": row.error, "inside": row.inside}
 
 
@@ -106,7 +106,7 @@ def figures_data(of: Figures) -> dict[str, Any]:
 
 
 def account_table(account: Account) -> Table:
-    """Table of how many rows of a user's file were compared, and why others were skipped."""
+    """Table of how many of a user's rows were compared, and why others were skipped."""
     reasons = Counter(account.skipped.values()).most_common()
     lines = [{"what": "compared", "rows": account.compared}]
     lines += [{"what": f"skipped: {reason}", "rows": count} for reason, count in reasons]
@@ -121,7 +121,7 @@ def account_table(account: Account) -> Table:
 def evidence_data(
     found: Sequence[Evidence], *, rows: bool = False, accounts: Sequence[Account] = ()
 ) -> dict[str, Any]:
-    """Suites, parts and statements as a dictionary for JSON."""
+    """Suites with their parts, statements and runs as plain values, for JSON."""
     return {
         "version": planner.__version__,
         **({"accounts": [asdict(account) for account in accounts]} if accounts else {}),
@@ -156,7 +156,7 @@ def evidence_tables(
     format: Format = Format.table,
     accounts: Sequence[Account] = (),
 ) -> list[Table]:
-    """Tables that the command prints: a line per suite if there are several, else the suite's tables. CSV
+    """Tables that `validate` prints: one row per suite if there are several, else the suite's tables. CSV
     lists every run, then the rows that no suite compares with the reason."""
     if format is Format.csv:
         lines = [row_data(match.suite, row) for match in found for row in match.rows]
@@ -166,30 +166,30 @@ def evidence_tables(
             skipped = (item for account in accounts for item in account.skipped.items())
             lines += [empty | {"id": id, "skipped": reason} for id, reason in skipped]
         return [Table(lines)]
-    tables = [suite_lines(found)] if len(found) > 1 else []
+    tables = [suite_summary_table(found)] if len(found) > 1 else []
     if len(found) == 1 or rows:
         for match in found:
             tables += suite_tables(match)
-            tables += [all_rows(match)] if rows else []
+            tables += [all_runs_table(match)] if rows else []
     return tables
 
 
-def _error_row(name: str, of: Figures) -> dict[str, Any]:
+def _error_cells(name: str, of: Figures) -> dict[str, Any]:
     return figures_data(of) | {
         "_name": name,
-        "_errors": error_pair(of.median, of.ninth),
-        "_left": error_pair(of.left_median, of.left_ninth),
-        "_rule": error_pair(of.rule_median, of.rule_ninth),
+        "_errors": median_and_p90(of.median, of.ninth),
+        "_left": median_and_p90(of.left_median, of.left_ninth),
+        "_rule": median_and_p90(of.rule_median, of.rule_ninth),
     }
 
 
-def _target_row(part: Part) -> dict[str, Any]:
-    target = None if part.target is None else error_pair(*part.target)
+def _target_cells(part: Part) -> dict[str, Any]:
+    target = None if part.target is None else median_and_p90(*part.target)
     return {"_target": target, "_reached": yes_or_no(part.reached)}
 
 
-def _targets_met(one: Evidence) -> str | None:
-    """Number of met targets as `5 of 7`; None if there are none."""
+def _targets_met_words(one: Evidence) -> str | None:
+    """How many targets are met, as `5 of 7`; None without targets."""
     each = [part.reached for part in one.parts] + [statement.reached for statement in one.statements]
     asked = [value for value in each if value is not None]
     return f"{sum(asked)} of {len(asked)}" if asked else None
@@ -201,8 +201,8 @@ def _error_columns(first: str) -> list[Column]:
         Column("runs", "Runs", align="right"),
         Column("sources", "Sources", align="right", spare=6),
         Column("_errors", "Median / p90", align="right"),
-        Column("worst", "Worst", signed, align="right", spare=4),
-        Column("bias", "Bias", signed, align="right", spare=5),
+        Column("worst", "Worst", format_signed_percent, align="right", spare=4),
+        Column("bias", "Bias", format_signed_percent, align="right", spare=5),
         Column("inside", "In range", lambda share: f"{share:.0%}", align="right", spare=2),
         Column("_left", "Source left out", align="right"),
         Column("_rule", "Rule of thumb", align="right", spare=3),
@@ -210,7 +210,7 @@ def _error_columns(first: str) -> list[Column]:
 
 
 def _statement_value(each: Statement, value: float) -> str:
-    return percent(value) if each.percent else f"{value:.2f}"
+    return format_percent(value) if each.percent else f"{value:.2f}"
 
 
 def _statement_table(statements: Sequence[Statement]) -> Table:
@@ -255,7 +255,7 @@ def _run_table(rows: Sequence[Compared], title: str) -> Table:
     lines = [
         asdict(row)
         | {
-            "_error": signed(row.error),
+            "_error": format_signed_percent(row.error),
             "_measured": f"{row.measured:.4g}",
             "_predicted": f"{row.predicted:.4g}",
             "_inside": yes_or_no(row.inside),

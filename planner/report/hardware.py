@@ -9,7 +9,7 @@ from typing import Any
 from planner.hardware import FORMATS, Hardware, Source, devices_label
 from planner.hardware.prices.cost import price_age_note
 from planner.hardware.prices.offers import Offer
-from planner.report.page import Column, Table, programs
+from planner.report.page import Column, Table, hidden_column
 from planner.units import GBIT_BYTES_PER_S, format_bandwidth, money, rate, reference_numbers, usd
 
 GIB = 2.0**30
@@ -18,7 +18,7 @@ LINKS = {"nvswitch": "NVSwitch", "nvlink": "NVLink", "xgmi": "xGMI", "pcie": "PC
 
 
 def hardware_row(hardware: Hardware) -> dict[str, Any]:
-    """One machine as a dictionary of plain values, in the units of hardware files."""
+    """Plain values of one machine, in the units of hardware files."""
     device, price, fabric = hardware.device, hardware.price, hardware.fabric
     gbit_per_s = {
         key: _in_unit(value, GBIT_BYTES_PER_S)
@@ -60,7 +60,7 @@ def hardware_row(hardware: Hardware) -> dict[str, Any]:
         "price_basis": price.basis,
         "offered_as": hardware.offered_as or hardware.name,
         "still_sold": hardware.still_sold,
-        "state": _state(hardware),
+        "state": STATES[hardware.standing],
         "status": hardware.status or None,
     }
 
@@ -91,29 +91,33 @@ def hardware_table(machines: Sequence[Hardware]) -> Table:
         notes.append(old)
     rows = [
         hardware_row(hardware)
-        | {"_devices": devices_label(hardware), "_nic": nic_words(hardware), "_usd": _list_price(hardware)}
+        | {
+            "_devices": devices_label(hardware),
+            "_nic": nic_words(hardware),
+            "_usd": _list_price(hardware),
+        }
         for hardware in machines
     ]
     return Table(rows, columns, notes=notes)
 
 
 def hardware_page(hardware: Hardware) -> list[Table]:
-    """Tables of one machine: every figure with basis, date and source, kernel rates, and sources."""
+    """Tables of one machine: each figure with basis, date and source; kernel rates; sources."""
     from planner.hardware.prices.offers import find_replacement
 
-    figures = _figures(hardware)
+    figures = _machine_figures(hardware)
     numbers = reference_numbers(source.source if source else None for _, _, source in figures)
     columns = (
         Column("figure", get=lambda figure: figure[0]),
         Column("value", get=lambda figure: figure[1]),
         Column("basis", get=lambda figure: figure[2] and figure[2].basis, spare=2),
         Column("as_of", "as of", get=lambda figure: (figure[2] and figure[2].as_of) or None, spare=3),
-        programs("source", lambda figure: figure[2] and figure[2].source),
+        hidden_column("source", lambda figure: figure[2] and figure[2].source),
         Column("_ref", "source", get=lambda figure: numbers[figure[2] and figure[2].source]),
     )
     notes = []
     if hardware.status:
-        notes.append(f"{_state(hardware).capitalize()}: {hardware.status}.")
+        notes.append(f"{STATES[hardware.standing].capitalize()}: {hardware.status}.")
     if not hardware.still_sold and (nearest := find_replacement(hardware)):
         notes.append(f"Nearest machine still sold: {nearest.hardware.name} ({nearest.reason}).")
     if hardware.device.note:
@@ -132,7 +136,7 @@ def hardware_page(hardware: Hardware) -> list[Table]:
 
 
 def hardware_data(hardware: Hardware) -> dict[str, Any]:
-    """One machine for JSON: plain values with their sources, other prices and kernels."""
+    """Plain values of one machine with their sources, other prices and kernel rates, for JSON."""
     from planner.hardware.prices.offers import find_replacement
 
     nearest = None if hardware.still_sold else find_replacement(hardware)
@@ -148,17 +152,17 @@ def hardware_data(hardware: Hardware) -> dict[str, Any]:
 
 
 def offers_table(offers: Sequence[Offer]) -> Table:
-    """Table of offers, in the given order."""
+    """Table of rental offers, in the given order."""
 
     def per_device(offer: Offer, usd_per_hour: float | None) -> float | None:
         return None if usd_per_hour is None else round(usd_per_hour / offer.hardware.device_count, 6)
 
     columns = [
         Column("name", "machine", get=lambda o: o.hardware.name),
-        programs("provider", lambda o: o.hardware.provider),
-        programs("device", lambda o: o.hardware.device.name),
-        programs("device_count", lambda o: o.hardware.device_count),
-        programs("device_memory_gib", lambda o: round(o.hardware.device.memory_bytes / GIB, 9)),
+        hidden_column("provider", lambda o: o.hardware.provider),
+        hidden_column("device", lambda o: o.hardware.device.name),
+        hidden_column("device_count", lambda o: o.hardware.device_count),
+        hidden_column("device_memory_gib", lambda o: round(o.hardware.device.memory_bytes / GIB, 9)),
         Column("_devices", "devices", short_devices, get=lambda o: devices_label(o.hardware)),
         Column(
             "usd_per_device_hour",
@@ -170,16 +174,16 @@ def offers_table(offers: Sequence[Offer]) -> Table:
             "spot_usd_per_device_hour", "spot", money, get=lambda o: per_device(o, o.price.spot_usd_per_hour)
         ),
         Column("on_demand_usd_per_hour", "$/h", money, get=lambda o: o.price.on_demand_usd_per_hour),
-        programs("spot_usd_per_hour", lambda o: o.price.spot_usd_per_hour),
+        hidden_column("spot_usd_per_hour", lambda o: o.price.spot_usd_per_hour),
         Column("region", get=lambda o: o.price.region or None, spare=2),
         Column("_nic", "Gbit/s", align="right", spare=1, get=lambda o: nic_words(o.hardware)),
         Column("price_as_of", "as of", get=lambda o: o.price.as_of or None, spare=3),
-        programs("price_source", lambda o: o.price.source or None),
-        programs("fabric", lambda o: o.hardware.fabric.kind if o.hardware.fabric else None),
-        programs("rdma_kind", lambda o: o.hardware.rdma_kind or None),
+        hidden_column("price_source", lambda o: o.price.source or None),
+        hidden_column("fabric", lambda o: o.hardware.fabric.kind if o.hardware.fabric else None),
+        hidden_column("rdma_kind", lambda o: o.hardware.rdma_kind or None),
         Column(
             "state",
-            get=lambda o: _state(o.hardware),
+            get=lambda o: STATES[o.hardware.standing],
             hidden=all(offer.hardware.standing == "rentable" for offer in offers),
         ),
     ]
@@ -194,8 +198,8 @@ def offers_table(offers: Sequence[Offer]) -> Table:
 Figure = tuple[str, str, Source | None]  # name, value, where it comes from
 
 
-def _figures(hardware: Hardware) -> list[Figure]:
-    """Name, value and source of each figure of a machine; unknown values say so."""
+def _machine_figures(hardware: Hardware) -> list[Figure]:
+    """Name, value and source of each figure of a machine, including those that are not known."""
     device, price, sources = hardware.device, hardware.price, hardware.sources
     speed = f", {rate(device.memory_bytes_per_s / 1e9)} GB/s" if device.memory_bytes_per_s else ""
     host = [hardware.cpu or None, f"{hardware.vcpus} vCPUs" if hardware.vcpus else None]
@@ -221,21 +225,27 @@ def _figures(hardware: Hardware) -> list[Figure]:
     own = hardware.ownership is not None
     region = "" if own else price.region
     on_demand = Source(price.basis, price.source, price.as_of)
-    rows.append(("price" if own else "on demand", _usd(price.on_demand_usd_per_hour, region), on_demand))
+    rows.append(
+        (
+            "price" if own else "on demand",
+            _usd_words(price.on_demand_usd_per_hour, region),
+            on_demand,
+        )
+    )
     if not own:
-        rows.append(("spot", _usd(price.spot_usd_per_hour, region), sources.get("spot")))
+        rows.append(("spot", _usd_words(price.spot_usd_per_hour, region), sources.get("spot")))
     for other in hardware.other_prices:
-        words = [_usd(other.on_demand_usd_per_hour, "")] if other.on_demand_usd_per_hour else []
-        words += [f"spot {_usd(other.spot_usd_per_hour, '')}"] if other.spot_usd_per_hour else []
+        words = [_usd_words(other.on_demand_usd_per_hour, "")] if other.on_demand_usd_per_hour else []
+        words += [f"spot {_usd_words(other.spot_usd_per_hour, '')}"] if other.spot_usd_per_hour else []
         source = Source(other.basis, other.source, other.as_of)
         rows.append((f"in {other.region}", ", ".join(words), source))
     if "status" in sources:
-        rows.append(("state", _state(hardware), sources["status"]))
+        rows.append(("state", STATES[hardware.standing], sources["status"]))
     return rows
 
 
 def _network_figures(hardware: Hardware) -> list[Figure]:
-    """Figures of the network; baseline and burst share a row if they are equal."""
+    """Network figures of a machine; baseline and burst bandwidth share a row if equal."""
     baseline, burst = hardware.nic_baseline_bytes_per_s, hardware.nic_burst_bytes_per_s
     label = f" ({hardware.nic_label})" if hardware.nic_label else ""
     if baseline is None and burst is None:
@@ -258,7 +268,7 @@ def _network_figures(hardware: Hardware) -> list[Figure]:
 
 
 def _peak_words(flops: Mapping[str, float]) -> str:
-    """Peak rates by number format, `8.1 TFLOP/s fp32, 65 fp16`; equal peaks as `989 fp16 and bf16`."""
+    """Peak rates by number format: `8.1 TFLOP/s fp32, 65 fp16`, or `989 fp16 and bf16` if equal."""
     small = flops.get("fp32", 1e12) < 1e12
     parts: list[tuple[float, list[str]]] = []
     for name in FORMATS:
@@ -274,7 +284,7 @@ def _peak_words(flops: Mapping[str, float]) -> str:
 
 
 def _fabric_figures(hardware: Hardware) -> list[Figure]:
-    """Figure of the fabric between a machine's devices; empty list if it has one device."""
+    """Links between a machine's devices, as a list of one figure; empty with a single device."""
     fabric = hardware.fabric
     if fabric is None:
         return [("fabric", "not published", None)] if hardware.device_count > 1 else []
@@ -303,7 +313,7 @@ def _kernel_table(hardware: Hardware) -> Table:
 
 
 def nic_words(hardware: Hardware) -> str | None:
-    """Network in Gbit/s: `2.5-10` for baseline and burst, `80 +3200` with RDMA; None if unknown."""
+    """NIC bandwidth in Gbit/s: `2.5-10` for baseline and burst, `80 +3200` with RDMA; None if unknown."""
     baseline, burst, rdma = (
         _in_unit(value, GBIT_BYTES_PER_S)
         for value in (
@@ -320,16 +330,12 @@ def nic_words(hardware: Hardware) -> str | None:
     return " ".join(figures) or None
 
 
-def _state(hardware: Hardware) -> str:
-    return STATES[hardware.standing]
-
-
 def _device_source(hardware: Hardware) -> Source:
     return Source(hardware.device.basis, hardware.device.source, hardware.device.as_of)
 
 
 def short_devices(devices: str) -> str:
-    """Device names shortened for lists: `8x V100-SXM2` for `8x V100-SXM2-16GB`."""
+    """Shortens device names for lists: `8x V100-SXM2-16GB` becomes `8x V100-SXM2`."""
     return re.sub(r"-(\d+GB|1GPU)$|Xeon-(?=[E\d])", "", devices)
 
 
@@ -352,5 +358,5 @@ def _in_unit(value: float | None, unit: float) -> float | None:
     return None if value is None else round(value / unit, 9)
 
 
-def _usd(value: float | None, region: str) -> str:
+def _usd_words(value: float | None, region: str) -> str:
     return "not known" if value is None else f"{usd(value)}/h" + (f" in {region}" if region else "")

@@ -39,7 +39,7 @@ _LEADING = re.compile(r"[-+]?\$?\s*([\d,]*\.?\d+(?:e[-+]?\d+)?)", re.IGNORECASE)
 
 
 def tables_page(tables: Table | Sequence[Table], title: str, command: str = "") -> Page:
-    """Page made of tables: the first table's title is the headline, tables without rows become remarks."""
+    """Page made of tables: the title of the first is the headline; tables without rows become remarks."""
     first, *others = [tables] if isinstance(tables, Table) else tables
     lines = first.title.splitlines() or [title]
     remarks = [Remark("", first.notes)] if not first.rows else []
@@ -55,32 +55,32 @@ def tables_page(tables: Table | Sequence[Table], title: str, command: str = "") 
 
 
 def render_page(page: Page) -> str:
-    """A page as the text of one HTML file."""
-    first, *others = [_table(_truncate(table)) for table in page.tables if table.rows] or [""]
+    """HTML file of a page, as text."""
+    first, *others = [_table_section(_truncate_table(table)) for table in page.tables if table.rows] or [""]
     charts = page.charts
     what_if = page.what_if() if page.what_if is not None else {}
     made = f"Made by planner {planner.__version__}" + ("; charts drawn by plotly.js." if charts else ".")
     body = [
         f"<h1>{escape(page.title)}</h1>",
-        *_answer(page),
-        _figures(page.figures),
-        _remarks(page.why),
+        *_answer_html(page),
+        _figures_html(page.figures),
+        _remarks_html(page.why),
         first,
-        _remarks(page.then),
+        _remarks_html(page.then),
         _WHAT_IF if what_if else "",
-        *_charts(charts),
+        *_charts_html(charts),
         *others,
-        _assumptions(page.assumptions),
-        _command(page.command),
+        _assumptions_html(page.assumptions),
+        _command_section(page.command),
         f'<ul class="about"><li>{escape(made)}</li></ul>',
     ]
     data = {"charts": {chart.key: chart.spec for chart in charts}, "what-if": what_if}
-    scripts = [_asset("plotly-basic.min.js"), _asset("page.js")] if charts else []
-    scripts += [_asset("tables.js")]
-    scripts += [_asset("what_if.js")] if what_if else []
+    scripts = [_read_asset("plotly-basic.min.js"), _read_asset("page.js")] if charts else []
+    scripts += [_read_asset("tables.js")]
+    scripts += [_read_asset("what_if.js")] if what_if else []
     policy = (
         "default-src 'none'; base-uri 'none'; form-action 'none'; style-src 'unsafe-inline'; "
-        f"img-src data: blob:; script-src {' '.join(repr(_hash(script)) for script in scripts)}"
+        f"img-src data: blob:; script-src {' '.join(repr(_csp_hash(script)) for script in scripts)}"
     )
     held = [
         f'<script type="application/json" id="{key}">{script_json(value)}</script>'
@@ -95,7 +95,7 @@ def render_page(page: Page) -> str:
 <meta name="viewport" content="width=device-width, initial-scale=1">
 <meta name="color-scheme" content="light dark">
 <title>{escape(page.title)}</title>
-<style>{_asset("page.css")}</style>
+<style>{_read_asset("page.css")}</style>
 </head>
 <body>
 <main>
@@ -113,13 +113,13 @@ def write_page(page: Page, path: Path | str) -> None:
 
 
 def script_json(value: Any) -> str:
-    """JSON text that is safe inside an HTML script element."""
+    """JSON text that cannot end the HTML script element it is placed in."""
     text = json.dumps(_replace_non_finite(value), separators=(",", ":"), allow_nan=False)
     return text.replace("<", "\\u003c").replace(">", "\\u003e").replace("&", "\\u0026")
 
 
 def _replace_non_finite(value: Any) -> Any:
-    """Copy of the value with numbers that JSON lacks (NaN, infinity) replaced by None."""
+    """Copy of a value with None in place of NaN and infinity, which JSON lacks."""
     if isinstance(value, float):
         return float(f"{value:.6g}") if math.isfinite(value) else None
     if isinstance(value, dict):
@@ -130,21 +130,21 @@ def _replace_non_finite(value: Any) -> Any:
 
 
 @memoize
-def _asset(name: str) -> str:
+def _read_asset(name: str) -> str:
     return files("planner.report").joinpath("assets", name).read_text("utf-8")
 
 
-def _hash(script: str) -> str:
+def _csp_hash(script: str) -> str:
     return "sha256-" + base64.b64encode(hashlib.sha256(script.encode()).digest()).decode()
 
 
-def _answer(page: Page) -> list[str]:
+def _answer_html(page: Page) -> list[str]:
     others = [" · ".join(cells) for cells in page.facts]
     rest = f'<p class="also">{"<br>".join(map(escape, others))}</p>' if others else ""
     return [f'<p class="answer">{escape(page.answer)}</p>', rest]
 
 
-def _remarks(remarks: Sequence[Remark]) -> str:
+def _remarks_html(remarks: Sequence[Remark]) -> str:
     """HTML of labelled paragraphs; empty string if there are none."""
     rows = "".join(
         f"<div><dt>{escape(remark.label)}</dt><dd>"
@@ -156,14 +156,14 @@ def _remarks(remarks: Sequence[Remark]) -> str:
     return f'<dl class="remarks">{rows}</dl>' if rows else ""
 
 
-def _truncate(table: Table) -> Table:
+def _truncate_table(table: Table) -> Table:
     if len(table.rows) <= MOST_ROWS:
         return table
     left = f"The first {MOST_ROWS:,} of {len(table.rows):,} rows; JSON and CSV have all."
     return replace(table, rows=table.rows[:MOST_ROWS], notes=[*table.notes, left])
 
 
-def _figures(figures: Sequence[Figure]) -> str:
+def _figures_html(figures: Sequence[Figure]) -> str:
     if not figures:
         return ""
     items = "".join(
@@ -175,7 +175,7 @@ def _figures(figures: Sequence[Figure]) -> str:
     return f'<dl class="figures">{items}</dl>'
 
 
-def _charts(charts: Sequence[Chart]) -> list[str]:
+def _charts_html(charts: Sequence[Chart]) -> list[str]:
     if not charts:
         return []
     out = [
@@ -194,21 +194,21 @@ def _charts(charts: Sequence[Chart]) -> list[str]:
     return [*out, "</div>"]
 
 
-def _table(table: Table) -> str:
+def _table_section(table: Table) -> str:
     title = f"<h2>{escape(table.title)}</h2>" if table.title else ""
     notes = "".join(f"<p>{escape(note)}</p>" for note in table.notes)
     return f'<section>{title}<div class="table">{table_html(table)}</div>{notes}</section>'
 
 
-def _assumptions(assumptions: Sequence[Note]) -> str:
-    """HTML of the assumptions as a table with one row per topic; long lists are folded."""
+def _assumptions_html(assumptions: Sequence[Note]) -> str:
+    """HTML of the assumptions, by topic; long lists are folded."""
     if not assumptions:
         return ""
     about: dict[str, list[str]] = {}
     for note in assumptions:
         about.setdefault(note.heading, []).append(note.text)
     rows = "".join(
-        f'<tr><th scope="row">{escape(name)}</th><td>{_sentences(texts)}</td></tr>'
+        f'<tr><th scope="row">{escape(name)}</th><td>{_sentences_html(texts)}</td></tr>'
         for name, texts in about.items()
     )
     return (
@@ -217,14 +217,14 @@ def _assumptions(assumptions: Sequence[Note]) -> str:
     )
 
 
-def _sentences(texts: Sequence[str]) -> str:
+def _sentences_html(texts: Sequence[str]) -> str:
     shown = [f"<p>{escape(text)}</p>" for text in texts]
     if len(texts) <= FEW_ALIKE:
         return "".join(shown)
     return f"{shown[0]}<details><summary>and {len(texts) - 1} more</summary>{''.join(shown[1:])}</details>"
 
 
-def _command(command: str) -> str:
+def _command_section(command: str) -> str:
     if not command:
         return ""
     return f"<section><h2>Command</h2><pre><code>{escape(command)}</code></pre></section>"
@@ -232,15 +232,15 @@ def _command(command: str) -> str:
 
 def table_html(table: Table) -> str:
     """HTML of a table without its title and notes."""
-    columns = table.shown()
+    columns = table.visible_columns()
     kinds = [column_classes(column, table.rows) for column in columns]
     head = "".join(
         f'<th role="columnheader" scope="col" class="{kind}">{escape(column.heading)}</th>'
         for column, kind in zip(columns, kinds, strict=True)
     )
     body = "\n".join(
-        f'<tr role="row"{_choice_class(row)}>'
-        + "".join(_cell(column, row, kind) for column, kind in zip(columns, kinds, strict=True))
+        ('<tr role="row" class="choice">' if row.get("_choice") == CHOICE else '<tr role="row">')
+        + "".join(_cell_html(column, row, kind) for column, kind in zip(columns, kinds, strict=True))
         + "</tr>"
         for row in table.rows
     )
@@ -252,12 +252,12 @@ def table_html(table: Table) -> str:
 
 
 def table_classes(columns: int) -> str:
-    """CSS classes of a table with this number of columns."""
+    """CSS classes of a table with this many columns."""
     return "many crowded" if columns > CROWDED else "many"
 
 
 def sort_value(column: Column, row: Mapping[str, Any], figure: bool) -> float | None:
-    """Number by which a cell sorts: its value, or the first number in its text; None for words."""
+    """Number by which a cell sorts: its value, or the number at the start of its text; None for words."""
     value = row.get(column.key)
     if isinstance(value, int | float) and not isinstance(value, bool):
         return float(value)
@@ -268,10 +268,10 @@ def sort_value(column: Column, row: Mapping[str, Any], figure: bool) -> float | 
 
 
 def column_classes(column: Column, rows: Sequence[Mapping[str, Any]]) -> str:
-    """CSS classes of a column: a number, words that stay on one line, words that may wrap, names that wrap
-    last, or a single sign; `spare` if a narrow window hides it."""
+    """CSS classes of a column by its content: a number, short or long words, a name, or a single sign.
+    `spare` marks a column that a narrow window hides."""
     spare = column.spare >= SPARE
-    if column.side(rows) == "right":
+    if column.alignment(rows) == "right":
         return "number spare" if spare else "number"
     longest = max(len(column.cell(row)) for row in rows)
     if longest <= 1 and not column.heading:
@@ -285,23 +285,19 @@ def column_classes(column: Column, rows: Sequence[Mapping[str, Any]]) -> str:
     return " ".join(word for word, holds in kinds if holds)
 
 
-def _cell(column: Column, row: Mapping[str, Any], kind: str) -> str:
+def _cell_html(column: Column, row: Mapping[str, Any], kind: str) -> str:
     number = sort_value(column, row, kind.startswith("number"))
     value = "" if number is None else f' data-value="{number:.12g}"'
     name = f' data-label="{escape(column.heading)}"' if column.heading else ""
-    return f'<td role="cell" class="{kind}"{name}{value}>{_cell_content(column.cell(row))}</td>'
+    return f'<td role="cell" class="{kind}"{name}{value}>{_cell_content_html(column.cell(row))}</td>'
 
 
-def _cell_content(text: str) -> str:
-    """HTML content of a cell; bars of block characters become graphic bars."""
+def _cell_content_html(text: str) -> str:
+    """HTML of a cell's text; a bar of block characters becomes a drawn bar."""
     if not text or set(text) != {"█"}:
         return escape(text)
     look = f"display:inline-block;height:0.75em;width:{0.6 * len(text):.1f}em;background:{BAR}"
     return f'<span aria-hidden="true" style="{look}"></span>'
-
-
-def _choice_class(row: Mapping[str, Any]) -> str:
-    return ' class="choice"' if row.get("_choice") == CHOICE else ""
 
 
 _WHAT_IF = """<section id="what-if-section" hidden><h2>What if</h2>
@@ -319,7 +315,7 @@ MOST_NOTEBOOK_ROWS = 40  # of a sweep, say; the rest is in `as_dict()`
 
 
 def notebook_html(result: Any) -> str:
-    """An answer as an HTML fragment for notebooks: no charts, assumptions folded."""
+    """HTML of an answer for notebooks, without charts and with folded assumptions."""
     page = page_of(result)
     first, *others = page.tables
     parts = [f"<p><b>{escape(page.answer)}</b></p>"]

@@ -12,7 +12,7 @@ from planner.device.precision import Precision
 from planner.hardware.prices.cost import price_age_note
 from planner.model import Model
 from planner.parallel.data.fsdp import gathered_bytes
-from planner.report.page import Column, Page, Remark, Table, programs
+from planner.report.page import Column, Page, Remark, Table, hidden_column
 from planner.units import bar, count, format_count, format_seconds, rate, usd
 
 if TYPE_CHECKING:
@@ -33,7 +33,7 @@ ALWAYS = ("parameters", "gradients", "optimizer", "fragmentation")  # have a row
 
 @dataclass(frozen=True, slots=True)
 class TrainingSettings:
-    """Settings of a training that its memory depends on."""
+    """Training settings that determine memory use."""
 
     batch: int
     precision: Precision
@@ -43,8 +43,8 @@ class TrainingSettings:
     autocast: bool = False
 
 
-def layouts(model: Model, training: TrainingSettings) -> dict[str, PeakMemory]:
-    """Peak memory per device by layout: replicated, and each ZeRO stage."""
+def memory_by_layout(model: Model, training: TrainingSettings) -> dict[str, PeakMemory]:
+    """Peak memory per device for each layout: replicated, and every ZeRO stage."""
     share, buffers = 1 / training.devices, gathered_bytes(model, training.precision)
     ways = {"alone": Shares()} if training.devices == 1 else {
         "replicated": Shares(communicators=1),
@@ -63,11 +63,12 @@ def layouts(model: Model, training: TrainingSettings) -> dict[str, PeakMemory]:
 
 
 def _bytes_getter(part: str) -> Callable[[PeakMemory], float]:
+    """Function that returns one kind of memory, in bytes."""
     return lambda memory: float(getattr(memory, f"{part}_bytes"))
 
 
 def memory_data(model: Model, training: TrainingSettings) -> dict[str, Any]:
-    """Memory per device and layout as a dictionary of plain values, for JSON."""
+    """Memory per device and layout as plain values, for JSON."""
     return {
         "model": model.name,
         "batch": training.batch,
@@ -79,14 +80,14 @@ def memory_data(model: Model, training: TrainingSettings) -> dict[str, Any]:
         "layouts": {
             name: {f"{part}_bytes": _bytes_getter(part)(memory) for part in (*PARTS, "activations", "total")}
             | {"activations_by_kind_bytes": dict(memory.activations_by_kind)}
-            for name, memory in layouts(model, training).items()
+            for name, memory in memory_by_layout(model, training).items()
         },
     }
 
 
 def memory_table(model: Model, training: TrainingSettings) -> Table:
-    """Table of memory with a row per part, a column per layout, and a bar for the last layout."""
-    by_layout = layouts(model, training)
+    """Table of memory with a row per kind, a column per layout, and bars for the last layout."""
+    by_layout = memory_by_layout(model, training)
     name, last = list(by_layout.items())[-1]
     held = {label: _bytes_getter(part) for part, label in PARTS.items()}
     kinds = sorted(last.activations_by_kind, key=lambda kind: -last.activations_by_kind[kind])
@@ -121,19 +122,22 @@ def memory_table(model: Model, training: TrainingSettings) -> Table:
         f"Fragmentation is {FRAGMENTATION - 1:.0%} of the rest; the framework's share is an average of "
         "published peaks (docs/models.md)."
     )
-    columns = [Column("part", "part"), *(Column(name, name, _gib, align="right") for name in by_layout)]
+    columns = [
+        Column("part", "part"),
+        *(Column(name, name, _format_gib, align="right") for name in by_layout),
+    ]
     bars = Column("bar", name if len(by_layout) > 1 else "", spare=1)
     return Table(rows, [*columns, bars], title=title, notes=[note])
 
 
-def _gib(value: float) -> str:
+def _format_gib(value: float) -> str:
     return "-" if not value else f"{value / GIB:,.2f}" if value >= GIB / 100 else "<0.01"
 
 
 def fit_page(fit: Fit) -> Page:
-    """Page of training methods by GPU: memory, speed, cost, and the cheapest that fits."""
+    """Page of `planner fit`: memory, speed and cost by method and GPU, and the cheapest GPU that fits."""
     numbers = [
-        programs(key)
+        hidden_column(key)
         for key in ("peak_bytes", "usable_bytes", "precision", "tokens_per_s_low", "tokens_per_s_high")
     ]
     columns = [
@@ -148,9 +152,9 @@ def fit_page(fit: Fit) -> Page:
         Column("tokens_per_s", "tokens/s", show=rate, align="right"),
         Column("job_s", "job time", show=format_seconds, align="right", spare=1),
         Column("job_usd", "job cost", show=usd, align="right"),
-        programs("machine"),
-        programs("usd_per_hour"),
-        programs("price_as_of"),
+        hidden_column("machine"),
+        hidden_column("usd_per_hour"),
+        hidden_column("price_as_of"),
         Column("_offer", "cheapest offer", get=_offer_words, spare=4, enough=22),
     ]
     job = f"{fit.epochs:g} epoch{'' if fit.epochs == 1 else 's'}"

@@ -12,7 +12,7 @@ from planner.errors import printable
 from planner.model import Layer, Model
 from planner.model.layers import is_input, workloads
 from planner.note import Note, Topic
-from planner.report.page import Column, Figure, Page, Table, chart, label
+from planner.report.page import Column, Figure, Page, Table, drawn_picture, safe_text
 from planner.units import MIB, bar, format_bytes, format_count, rate
 
 if TYPE_CHECKING:
@@ -22,8 +22,8 @@ LARGEST = 10  # tensors that are listed one by one
 BAR = 20  # characters
 
 
-def summary(model: Model) -> dict[str, Any]:
-    """One model as a row: counts of layers, tensors, parameters, bytes and multiply-adds."""
+def model_summary(model: Model) -> dict[str, Any]:
+    """Row of the models table: counts of layers, tensors, parameters, bytes and multiply-adds."""
     return {
         "model": model.name,
         "layers": len(layer_rows(model)),  # as people count them: with its bias and activation one
@@ -41,10 +41,10 @@ def summary(model: Model) -> dict[str, Any]:
     }
 
 
-def list_table(models: Iterable[Model], unread: Iterable[str] = ()) -> Table:
-    """Table of models, one per row; its notes give the errors of unreadable ones."""
+def models_table(models: Iterable[Model], unread: Iterable[str] = ()) -> Table:
+    """Table with one row per model; its notes list files that could not be read."""
     return Table(
-        [summary(model) for model in models],
+        [model_summary(model) for model in models],
         [
             Column("model"),
             Column("parameters", show=format_count, align="right"),
@@ -63,13 +63,13 @@ def list_table(models: Iterable[Model], unread: Iterable[str] = ()) -> Table:
 
 
 def model_tables(model: Model, *, folded: bool = False) -> list[Table]:
-    """Tables of one model: layers and largest tensors. `folded`: equal consecutive blocks appear once."""
-    about = summary(model)
+    """Tables of one model's layers and largest tensors; with `folded`, equal blocks appear once."""
+    about = model_summary(model)
     words = [
         f"{model.name}: {model.description}" if model.description else model.name,
         f"{about['layers']:,} layers, {about['tensors']:,} tensors, {model.parameters:,} parameters,"
         f" {format_bytes(model.bytes)}; {rate(model.macs / 1e9)} GMACs forward for one sample of "
-        f"{_shape(model.layers[0].output_shape)}",
+        f"{_format_shape(model.layers[0].output_shape)}",
     ]
     kinds: dict[str, int] = {}
     for layer in model.layers:
@@ -84,17 +84,17 @@ def model_tables(model: Model, *, folded: bool = False) -> list[Table]:
         f"Names stand here without {scope} before them.": bool(scope),
     }
 
-    def short(name: str) -> str:
+    def without_scope(name: str) -> str:
         return name.removeprefix(scope)
 
     layers = Table(
         folded_rows(model) if folded else layer_rows(model),
         [
-            Column("layer", show=short),
+            Column("layer", show=without_scope),
             Column("what"),
-            Column("output_shape", "output", _shape, align="right", spare=1),
+            Column("output_shape", "output", _format_shape, align="right", spare=1),
             Column("tensors", spare=2),
-            Column("bytes", "MiB", _mib),
+            Column("bytes", "MiB", _format_mib),
             Column("macs", "MMACs", lambda macs: f"{macs / 1e6:,.2f}" if macs else "-"),
         ],
         title="\n".join(words),
@@ -102,11 +102,11 @@ def model_tables(model: Model, *, folded: bool = False) -> list[Table]:
     largest = Table(
         largest_tensors(model),
         [
-            Column("tensor", show=short),
-            Column("shape", show=_shape, align="right", spare=2),
-            Column("bytes", "MiB", _mib),
-            Column("share", show=_percent),
-            Column("cumulative_share", "running", _percent, spare=3),
+            Column("tensor", show=without_scope),
+            Column("shape", show=_format_shape, align="right", spare=2),
+            Column("bytes", "MiB", _format_mib),
+            Column("share", show=_format_percent),
+            Column("cumulative_share", "running", _format_percent, spare=3),
             Column("bar", "", spare=1),
         ],
         title="Where the bytes are",
@@ -116,7 +116,7 @@ def model_tables(model: Model, *, folded: bool = False) -> list[Table]:
 
 
 def model_data(model: Model) -> dict[str, Any]:
-    """One model with every layer and tensor as a dictionary, for JSON."""
+    """One model with all layers and tensors as plain values, for JSON."""
     layers = [
         {
             "name": layer.name,
@@ -130,11 +130,11 @@ def model_data(model: Model) -> dict[str, Any]:
         }
         for layer in model.layers
     ]
-    return {**summary(model), "layer_list": layers}
+    return {**model_summary(model), "layer_list": layers}
 
 
-def imported_lines(found: ImportedModel, file: Path) -> list[str]:
-    """Lines that report an import: parameters, layers by kind, FLOPs, and what was not recognized."""
+def import_summary_lines(found: ImportedModel, file: Path) -> list[str]:
+    """Lines on an imported model: parameters, layers by kind, FLOPs, and what was not recognized."""
     model = found.model
     asked = workloads(model)
     flops = [sum(getattr(layer, way).nominal_flops for layer in asked) for way in ("forward", "backward")]
@@ -146,7 +146,9 @@ def imported_lines(found: ImportedModel, file: Path) -> list[str]:
         f"{count:,} {kind}" for kind, count in sorted(kinds.items(), key=lambda k: (-k[1], k[0]))
     )
     of = (
-        f"{model.sequence_length:,} tokens" if model.sequence_length else _shape(model.layers[0].output_shape)
+        f"{model.sequence_length:,} tokens"
+        if model.sequence_length
+        else _format_shape(model.layers[0].output_shape)
     )
     lines = [
         f"{file}: {model.name}, {model.parameters:,} parameters in {len(model.tensors):,} tensors",
@@ -158,7 +160,7 @@ def imported_lines(found: ImportedModel, file: Path) -> list[str]:
 
 
 def layer_rows(model: Model) -> list[dict[str, Any]]:
-    """One row per layer; biases, norms and activations count with the layer before them."""
+    """Rows of layers; biases, norms and activations count with the layer before them."""
     rows: dict[str, dict[str, Any]] = {}
     stands_in: dict[str, str] = {}
     for layer in model.layers[1:]:
@@ -168,7 +170,7 @@ def layer_rows(model: Model) -> list[dict[str, Any]]:
         else:
             row = rows[layer.name] = {
                 "layer": layer.name,
-                "what": _what(layer),
+                "what": _layer_kind_words(layer),
                 "reads": [stands_in.get(name, name) for name in layer.inputs],
                 "tensors": 0,
                 "parameters": 0,
@@ -185,7 +187,7 @@ def layer_rows(model: Model) -> list[dict[str, Any]]:
 
 
 def folded_rows(model: Model) -> list[dict[str, Any]]:
-    """Rows of layers, with equal consecutive blocks folded into one row."""
+    """Rows of layers, with one row for all repetitions of a block."""
     rows = layer_rows(model)
     block = {layer.name: layer.block for layer in model.layers}
     alike = {
@@ -219,7 +221,7 @@ def folded_rows(model: Model) -> list[dict[str, Any]]:
 
 
 def largest_tensors(model: Model) -> list[dict[str, Any]]:
-    """Rows of the largest tensors with their share of all bytes; the rest in one row."""
+    """Rows of the largest tensors and their shares of all bytes; one row for the rest."""
     ranked = sorted(model.tensors, key=lambda tensor: -tensor.bytes)
     rows: list[dict[str, Any]] = [
         {"tensor": tensor.name, "shape": tensor.shape, "bytes": tensor.bytes} for tensor in ranked[:LARGEST]
@@ -236,45 +238,54 @@ def largest_tensors(model: Model) -> list[dict[str, Any]]:
 
 
 def _common_scope(model: Model) -> str:
-    """Prefix shared by all tensor names, with its slash; empty string if there is none."""
+    """Scope that starts every tensor's name, such as `model/`; empty string if there is none."""
     scopes = {tensor.name.partition("/")[0] for tensor in model.tensors}
     nested = all(tensor.name.count("/") > 1 for tensor in model.tensors)
     return f"{scopes.pop()}/" if len(scopes) == 1 and nested and len(model.tensors) > 1 else ""
 
 
-def _what(layer: Layer) -> str:
+def _layer_kind_words(layer: Layer) -> str:
     if layer.kernel is None:
         return layer.kind
     stride = layer.stride or (1, 1)
-    step = "" if stride == (1, 1) else f"/{stride[0]}" if stride[0] == stride[1] else f"/{_shape(stride)}"
-    return f"{layer.kind} {_shape(layer.kernel)}{step}"
+    step = (
+        "" if stride == (1, 1) else f"/{stride[0]}" if stride[0] == stride[1] else f"/{_format_shape(stride)}"
+    )
+    return f"{layer.kind} {_format_shape(layer.kernel)}{step}"
 
 
-def _mib(value: int) -> str:
+def _format_mib(value: int) -> str:
     return "-" if not value else f"{value / MIB:,.2f}" if value >= MIB / 100 else "<0.01"
 
 
-def _shape(shape: Iterable[int]) -> str:
+def _format_shape(shape: Iterable[int]) -> str:
     return "x".join(map(str, shape))
 
 
-def _percent(share: float) -> str:
+def _format_percent(share: float) -> str:
     return f"{share:.1%}"
 
 
 def model_page(model: Model) -> Page:
-    """Page of a model: bytes, multiply-adds and activations layer by layer."""
-    from planner.report.profile import bars_in_order
+    """Page of a model: its bytes, multiply-adds and activations by layer."""
+    from planner.report.profile import ranked_bars_chart
 
     rows, tables = layer_rows(model), model_tables(model)
+    names = [row["layer"] for row in rows]
+    words = [f"<b>{safe_text(row['layer'])}</b><br>{safe_text(row['what'])}" for row in rows]
+    others = [replace(table, columns=[c for c in table.columns if c.key != "bar"]) for table in tables[1:]]
     pictures = [
-        bars_in_order(
-            key, title, unit, [(row["layer"], _layer_words(row), size(row)) for row in rows], colour
-        )
+        ranked_bars_chart(key, title, unit, list(zip(names, words, map(size, rows), strict=True)), colour)
         for key, title, unit, size, colour in (
             ("bytes", "Parameters, layer by layer", "MiB", lambda r: r["bytes"] / MIB, "@c1"),
             ("macs", "Multiply-adds forward, layer by layer", "MMACs", lambda r: r["macs"] / 1e6, "@c2"),
-            ("outputs", "Outputs of one sample, layer by layer", "MiB", _output_mib, "@c3"),
+            (
+                "outputs",
+                "Outputs of one sample, layer by layer",
+                "MiB",
+                lambda r: 4 * math.prod(r["output_shape"]) / MIB,
+                "@c3",
+            ),
         )
     ]
     heaviest = max(rows, key=lambda row: row["bytes"])
@@ -296,20 +307,7 @@ def model_page(model: Model) -> Page:
             Figure("forward, one sample", f"{model.macs / 1e9:,.3g} GMACs"),
         ],
         facts=[[model.description]] if model.description else [],
-        pictures=lambda: list(map(chart, pictures)),
-        tables=[*map(_without_bars, tables[1:]), replace(tables[0], title="Layers")],
+        pictures=lambda: list(map(drawn_picture, pictures)),
+        tables=[*others, replace(tables[0], title="Layers")],
         assumptions=[Note(Topic.SOURCE, model.source)] if model.source else [],
     )
-
-
-def _without_bars(table: Table) -> Table:
-    """Copy of the table without its column of text bars."""
-    return replace(table, columns=[column for column in table.columns if column.key != "bar"])
-
-
-def _layer_words(row: dict[str, Any]) -> str:
-    return f"<b>{label(row['layer'])}</b><br>{label(row['what'])}"
-
-
-def _output_mib(row: dict[str, Any]) -> float:
-    return float(4 * math.prod(row["output_shape"])) / MIB

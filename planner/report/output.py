@@ -40,11 +40,11 @@ def emit(
     data: Any = None,
     explain: bool = True,
 ) -> None:
-    """Writes a result to stdout, or atomically to the file `output` (`-` is stdout). `explain`: list all
+    """Writes a result to stdout, or to the file `output` in one step (`-` is stdout). `explain`: list all
     assumptions instead of the most relevant."""
     to_stdout = output is None or str(output) == "-"
     if to_stdout and Format(format) is Format.table:
-        _print(result, sys.stdout, explain=explain)
+        _print_screen(result, sys.stdout, explain=explain)
     elif to_stdout:
         text = render(result, format, data=data, explain=explain)
         plain = Format(format) is Format.json and not is_unicode(sys.stdout)
@@ -55,40 +55,42 @@ def emit(
 
 
 def render(result: Result, format: Format | str, *, data: Any = None, explain: bool = True) -> str:
-    """A result as text that ends with a newline."""
-    tables = _tables(result)
+    """Text of a result in an output format, ending with a newline."""
+    tables = _result_tables(result)
     match Format(format):
         case Format.json:
             if data is None and isinstance(result, Page) and result.data is not None:
                 data = result.data()
             return to_json(data if data is not None else tables[0].plain_rows())
         case Format.csv:
-            return _csv(tables[0])
+            return _to_csv(tables[0])
         case Format.markdown:
-            return _markdown(result, explain=explain)
+            return _to_markdown(result, explain=explain)
         case Format.table:
             text = io.StringIO()
-            _print(result, text, explain=explain)
+            _print_screen(result, text, explain=explain)
             return text.getvalue()
 
 
-def _tables(result: Result) -> Sequence[Table]:
+def _result_tables(result: Result) -> Sequence[Table]:
     if isinstance(result, Page):
         return result.tables
     return [result] if isinstance(result, Table) else list(result)
 
 
 def to_json(data: Any) -> str:
-    """JSON of plain values, dataclasses, msgspec structs and numpy values; NaN and infinity become null."""
+    """JSON text of plain values, dataclasses, msgspec structs and numpy values; NaN becomes null."""
     import msgspec
 
-    def known(value: Any) -> Any:
+    def to_plain_value(value: Any) -> Any:
         if hasattr(value, "tolist"):  # numpy, which need not be imported to be recognised
             return value.tolist()
         return str(value)
 
     try:
-        text = msgspec.json.format(msgspec.json.encode(data, enc_hook=known), indent=2).decode() + "\n"
+        text = (
+            msgspec.json.format(msgspec.json.encode(data, enc_hook=to_plain_value), indent=2).decode() + "\n"
+        )
     except UnicodeEncodeError as error:  # bytes of a file's name that are no text
         raise BadInput(
             f"{error.object}: no text in UTF-8, so JSON cannot hold it; rename the file"
@@ -107,7 +109,7 @@ def check_writable(path: Path | str) -> None:
         raise BadInput(f"cannot write {path}: no permission to write in {folder}")
 
 
-def _csv(table: Table) -> str:
+def _to_csv(table: Table) -> str:
     text = io.StringIO()
     rows = [_flatten(row) for row in table.plain_rows()]
     keys = dict.fromkeys(key for row in rows for key in row)
@@ -119,7 +121,7 @@ def _csv(table: Table) -> str:
 
 
 def _flatten(row: Mapping[str, Any]) -> dict[str, Any]:
-    """A row with nested dictionaries flattened to columns such as `utilisation.worker`."""
+    """Flattens nested dictionaries to keys such as `utilisation.worker`."""
     out: dict[str, Any] = {}
     for key, value in row.items():
         nested = _flatten(value) if isinstance(value, dict) else None
@@ -140,20 +142,20 @@ def _csv_value(value: Any) -> Any:
 
 
 def _csv_text(text: str) -> str:
-    """Text that a spreadsheet shows instead of computing: a leading quote marks what looks like a formula."""
+    """Prefixes a quote to text that a spreadsheet would run as a formula."""
     return ("'" if text[:1] in ("=", "+", "-", "@") else "") + printable(text)
 
 
-def _markdown(result: Result, *, explain: bool) -> str:
-    """Markdown of a page in reading order, or of tables one below the other."""
+def _to_markdown(result: Result, *, explain: bool) -> str:
+    """Markdown of a page, or of tables one after another."""
     from planner.report.terminal import assumption_sentences
 
     if not isinstance(result, Page):
-        return "\n".join(map(_markdown_table, _tables(result)))
+        return "\n".join(map(_markdown_table, _result_tables(result)))
     lines = [f"**{_one_line(result.answer)}**", ""] if result.answer else []
     lines += [line for cells in result.facts for line in (_one_line("; ".join(cells)), "")]
     lines += _markdown_remarks(result.why)
-    lines += [_markdown_table(table.short()) for table in result.tables]
+    lines += [_markdown_table(table.for_screen()) for table in result.tables]
     lines += _markdown_remarks(result.then)
     lines += [f"- {_one_line(note)}" for note in assumption_sentences(result, explain=explain)]
     return "\n".join(lines).rstrip("\n") + "\n"
@@ -174,9 +176,9 @@ def _markdown_remarks(remarks: Sequence[Remark]) -> list[str]:
 def _markdown_table(table: Table) -> str:
     lines = [f"**{_one_line(table.title)}**", ""] if table.title else []
     if table.rows:
-        columns = table.shown()
+        columns = table.visible_columns()
         lines.append("| " + " | ".join(_escape(column.heading) for column in columns) + " |")
-        sides = ["---:" if column.side(table.rows) == "right" else "---" for column in columns]
+        sides = ["---:" if column.alignment(table.rows) == "right" else "---" for column in columns]
         lines.append("|" + "|".join(sides) + "|")
         for row in table.rows:
             lines.append("| " + " | ".join(_escape(column.cell(row)) for column in columns) + " |")
@@ -190,19 +192,19 @@ _BLOCK_STARTS = ("#", ">", "-", "+", "=", "~~~", "```")
 
 
 def _one_line(text: str) -> str:
-    """Text as one Markdown paragraph, escaped so that names cannot add markup, HTML or lines."""
+    """Joins text to one Markdown line, escaped so that names cannot add markup, HTML or lines."""
     words = _escape(printable(" ".join(text.split())))
     return f"\\{words}" if words.startswith(_BLOCK_STARTS) else words
 
 
 def _escape(text: str) -> str:
-    """Text with HTML, links and column separators escaped; backticks stay, as they mark commands."""
+    """Escapes HTML, links and column separators; keeps backticks, which mark commands."""
     for sign in "\\|[]":
         text = text.replace(sign, f"\\{sign}")
     return text.replace("<", "&lt;")
 
 
-def _print(result: Result, file: Any, *, explain: bool) -> None:
+def _print_screen(result: Result, file: Any, *, explain: bool) -> None:
     from rich.console import Console
 
     from planner.report.terminal import screen_lines

@@ -25,9 +25,9 @@ Spec = dict[str, Any]
 
 @dataclass(frozen=True, slots=True)
 class Column:
-    """One column: `key` names the value in JSON and CSV (with its unit), `title` is the heading for people
-    (the key by default), `show` formats a value for people. Numbers are right-aligned unless `align` is
-    given."""
+    """Column of a table: `key` names the value in JSON and CSV (with its unit), `title` is the heading for
+    people (the key by default), `show` formats a value for people. Numbers are right-aligned unless `align`
+    is given."""
 
     key: str
     title: str | None = None
@@ -41,7 +41,7 @@ class Column:
     hidden: bool = False  # of programs only
 
     def value(self, item: Any) -> Any:
-        """Value of this column for an object or mapping."""
+        """This column's value of an object or mapping."""
         if self.get is not None:
             return self.get(item)
         return item.get(self.key) if isinstance(item, Mapping) else getattr(item, self.key)
@@ -56,7 +56,7 @@ class Column:
             return "-"
         return printable(self.show(value) if self.show else plain_text(value))
 
-    def side(self, rows: Sequence[Mapping[str, Any]]) -> str:
+    def alignment(self, rows: Sequence[Mapping[str, Any]]) -> str:
         values = [row[self.key] for row in rows if row.get(self.key) is not None]
         numbers = values and all(isinstance(v, int | float) and not isinstance(v, bool) for v in values)
         return self.align or ("right" if numbers else "left")
@@ -79,11 +79,11 @@ class Table:
     def of(
         items: Iterable[Any], columns: Sequence[Column], title: str = "", notes: Sequence[str] = ()
     ) -> Table:
-        """Table with one row per item; hidden columns are for CSV and JSON only."""
+        """Table with one row per item; hidden columns appear in CSV and JSON only."""
         rows = [{column.key: column.value(item) for column in columns} for item in items]
         return Table(rows, [column for column in columns if not column.hidden], title, notes)
 
-    def shown(self) -> Sequence[Column]:
+    def visible_columns(self) -> Sequence[Column]:
         return self.columns or [Column(key) for key in self.keys()]
 
     def keys(self) -> list[str]:
@@ -91,12 +91,12 @@ class Table:
         return list(keys) or [column.key for column in self.columns if not column.key.startswith("_")]
 
     def plain_rows(self) -> list[dict[str, Any]]:
-        """Rows for JSON and CSV, without keys that begin with an underscore."""
+        """Rows for JSON and CSV, without the keys that begin with an underscore."""
         rows = self.records or self.rows
         return [{key: value for key, value in row.items() if key[:1] != "_"} for row in rows]
 
-    def short(self) -> Table:
-        """The table for a screen: its brief rows, with a note of how many more there are."""
+    def for_screen(self) -> Table:
+        """Table reduced to its brief rows, with a note on how many others there are."""
         if self.brief is None:
             return self
         more = len(self.rows) - len(self.brief)
@@ -114,8 +114,7 @@ class Remark:
 
 @dataclass(frozen=True, slots=True)
 class Chart:
-    """A plotly chart: `caption` says how to read it, `hint` what a reader can do with it on a page;
-    `wide`: it takes the page's whole width."""
+    """Plotly chart; `caption` explains how to read it, `hint` how to use it, `wide` gives it a whole row."""
 
     key: str
     title: str
@@ -127,7 +126,7 @@ class Chart:
 
 @dataclass(frozen=True, slots=True)
 class Picture:
-    """A chart drawn on request: HTML pages draw all of them, terminals those that are `plotted`."""
+    """Chart that is drawn when a renderer asks: HTML pages draw all, terminals those that are `plotted`."""
 
     draw: Callable[[], Chart | None]  # None: there is nothing to draw
     plotted: bool = False
@@ -163,32 +162,32 @@ class Page:
 
     @property
     def answer(self) -> str:
-        """The verdict and the headline in one line."""
+        """Verdict and headline in one line."""
         return f"{self.verdict}: {self.headline}" if self.verdict and self.headline else self.headline
 
     @property
     def charts(self) -> list[Chart]:
-        """All charts of the page, drawn."""
+        """All charts of the page, drawn now."""
         return list(filter(None, (picture.draw() for picture in self.pictures())))
 
 
-def programs(key: str, get: Callable[[Any], Any] | None = None) -> Column:
-    """A column for JSON and CSV only."""
+def hidden_column(key: str, get: Callable[[Any], Any] | None = None) -> Column:
+    """Column that appears in JSON and CSV only."""
     return Column(key, get=get, hidden=True)
 
 
-def chart(drawn: Chart) -> Picture:
-    """A picture of a chart that is already drawn."""
+def drawn_picture(drawn: Chart) -> Picture:
+    """Picture of a chart that is already drawn."""
     return Picture(lambda: drawn)
 
 
-def label(text: str) -> str:
-    """Text for plotly, with its markup escaped."""
+def safe_text(text: str) -> str:
+    """Text with its markup escaped for plotly."""
     return escape(" ".join(text.split()), quote=False)
 
 
 def plain_text(value: Any) -> str:
-    """A value without a unit, formatted for people."""
+    """Formats a value without a unit for people."""
     if isinstance(value, bool):
         return "yes" if value else "no"
     if isinstance(value, int):
@@ -201,7 +200,7 @@ def plain_text(value: Any) -> str:
 
 
 def page_of(result: Any, command: str = "", *, energy: bool = False) -> Page:
-    """Page of an answer; `command` is the command line that reproduces it."""
+    """Builds the page of an answer; `command` is the command line that reproduces it."""
     module, _, name = result.page_maker.rpartition(".")
     page: Page = getattr(import_module(module), name)(result, energy=energy)
     return replace(page, command=command)

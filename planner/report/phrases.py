@@ -41,15 +41,15 @@ TIED_NAMED = 2  # tied plans that a sentence names
 def plan_page(
     result: Any, scored: ScoredPlan, word: str, *, energy: bool, notes: Sequence[Note] = (), **parts: Any
 ) -> Page:
-    """Page of an answer about one plan, with its headline, figures and assumptions. `parts` are further
-    fields of `Page`; `word` stands before the headline."""
+    """Builds the page of an answer about one plan, with headline, figures and assumptions. `parts` are
+    further fields of `Page`; `word` stands before the headline."""
     from planner.search.scored import training_of
 
     request, words = result.request, energy_words(scored)
     training = training_of(request)
     return Page(
         verdict="Use" if request.market.find_machine(scored.plan.machine).standing == "own" else word,
-        headline=headline(scored.plan, request),
+        headline=plan_headline(scored.plan, request),
         facts=fact_lines(scored, request, training),
         assumptions=[
             Note(Topic.PLAN, f"{scored.plan.exchange.labels().plan}."),
@@ -59,20 +59,19 @@ def plan_page(
         ],
         energy=energy,
         data=result.as_dict,
-        **{"figures": figures(scored, request), **parts},
+        **{"figures": plan_figures(scored, request), **parts},
     )
 
 
 def resource_words(resource: Resource, plan: Plan) -> str:
-    """Name of a resource in the strategy's terms: `gradients arriving at server 0` for `uplink[0]`."""
+    """A resource in the strategy's own terms: `gradients arriving at server 0` for `uplink[0]`."""
     words = {**plan.exchange.labels().resources, COMPUTATION: "compute", INPUT: "the input pipeline"}
     known = words.get(resource.unnumbered)
     return str(resource) if known is None else known.format(resource.number)
 
 
 def strategy_words(plan: Plan) -> str:
-    """Name of a plan's strategy: `DDP`, `FSDP`, `async, 2 servers on c5n.large`, `DDP + TP8 + PP4`; empty
-    string for one device."""
+    """Name of a plan's strategy, such as `DDP + TP8 + PP4` or `FSDP`; empty string for one device."""
     words = plan.exchange.labels()
     single = plan.workers == 1 and not words.added
     name = "" if single else words.name or words.run.partition("{}")[0].strip() or words.cell
@@ -82,26 +81,26 @@ def strategy_words(plan: Plan) -> str:
 
 
 def run_words(plan: Plan, request: Request) -> str:
-    """Strategy and devices: `DDP, 16 GPUs`; `1 GPU`; `DDP + TP8 + PP8, 128 GPUs`."""
+    """Strategy and device count: `DDP, 16 GPUs`; `1 GPU`; `DDP + TP8 + PP8, 128 GPUs`."""
     kind = request.market.find_machine(plan.machine).device.kind
     devices = count(plan.workers, "GPU" if kind == "gpu" else "CPU machine")
     return ", ".join(filter(None, [strategy_words(plan), devices]))
 
 
 def batch_words(plan: Plan) -> str:
-    """Batch in words: `batch 64`, or `global batch 2,048 (256 per replica)` for synchronous replicas."""
+    """Batch of a plan: `batch 64`, or `global batch 2,048 (256 per replica)` for synchronous replicas."""
     together = plan.replicas > 1 and not plan.exchange.is_asynchronous
     if not together:
         return f"batch {plan.samples_per_step:,}"
     return f"global batch {plan.samples_per_step * plan.replicas:,} ({plan.samples_per_step:,} per replica)"
 
 
-def headline(plan: Plan, request: Request) -> str:
+def plan_headline(plan: Plan, request: Request) -> str:
     """Headline of a plan: `2 x p4d.24xlarge (16 x A100-SXM4-40GB), DDP, bf16, global batch 2,048`."""
     from planner.answers.assumptions import no_longer_sold
 
     device, added = request.market.find_machine(plan.machine).device, plan.exchange.labels().added
-    devices = f" ({plan.workers} x {device_words(device.name)})" if device.kind == "gpu" else ""
+    devices = f" ({plan.workers} x {device.name.partition('-Blackwell')[0]})" if device.kind == "gpu" else ""
     strategy = strategy_words(plan).removesuffix(f", {added.removeprefix(' + ')}")
     machines = f"{plan.machines} x {plan.machine}{devices}{added}"
     retired = [f"{name} is retired" for name in no_longer_sold(plan, request)]
@@ -109,11 +108,6 @@ def headline(plan: Plan, request: Request) -> str:
     return ", ".join(
         filter(None, [machines, strategy, virtual, plan.compute_text, batch_words(plan), *retired])
     )
-
-
-def device_words(name: str) -> str:
-    """Device name without its marketing suffix: `RTX-PRO-6000` for `RTX-PRO-6000-Blackwell-Server`."""
-    return name.partition("-Blackwell")[0]
 
 
 def model_words(name: str) -> str:
@@ -151,25 +145,25 @@ class SpeedUnit:
         return usd_per_million_samples * (1000 / self.sample_tokens if self.sample_tokens else 1)
 
 
-def unit_of(scored: ScoredPlan) -> SpeedUnit:
+def speed_unit(scored: ScoredPlan) -> SpeedUnit:
     return SpeedUnit(scored.sample_tokens)
 
 
 def speed_words(scored: ScoredPlan) -> str:
-    """Speed with its range: `21,300 samples/s (17,400 - 26,100)`, or tokens/s for models with sequences."""
-    unit = unit_of(scored)
+    """Speed and its range: `21,300 samples/s (17,400 - 26,100)`; in tokens/s for models with sequences."""
+    unit = speed_unit(scored)
     ranged = "" if scored.range is None else f" ({span(*map(unit.speed, scored.range))})"
     return f"{rate(unit.speed(scored.samples_per_s))} {unit.noun}/s{ranged}"
 
 
 def cost_words(scored: ScoredPlan) -> str:
-    """Cost: `$0.71 per million samples`, or per billion tokens for models with sequences."""
-    unit = unit_of(scored)
+    """Cost of training: `$0.71 per million samples`; per billion tokens for models with sequences."""
+    unit = speed_unit(scored)
     return f"{usd(unit.cost(scored.usd_per_million_samples))} per {unit.priced_amount}"
 
 
 def price_words(scored: ScoredPlan) -> list[str]:
-    """Price and cost: `$43.92/h` and `$0.57 per million samples`; empty list if the plan has no price."""
+    """Price and cost: `$43.92/h` and `$0.57 per million samples`; empty list for a plan without a price."""
     if not scored.priced:
         return []
     spot = " (spot)" if scored.spot is not None else ""
@@ -177,21 +171,23 @@ def price_words(scored: ScoredPlan) -> list[str]:
 
 
 def best_so_far(scored: ScoredPlan, request: Request) -> str:
-    """Description of the best plan so far, for a progress line."""
+    """Machines, speed and price of the best plan so far, for a progress line."""
     return ", ".join([scored.plan.rental_text, speed_words(scored), *price_words(scored)])
 
 
 def fact_lines(scored: ScoredPlan, request: Request, training: Training | None) -> list[list[str]]:
-    """Lines below a headline: speed and price, the job, the missed limit, and staleness."""
+    """Lines below a headline: speed and price, the job, a missed limit, and staleness."""
     lines = [[speed_words(scored), *price_words(scored)]]
     if training is not None:
         lines.append([job_words(training, scored, request)])
-    lines += [[text] for text in (missed_words(scored, request, training), staleness_words(scored)) if text]
+    lines += [
+        [text] for text in (missed_limit_sentence(scored, request, training), staleness_words(scored)) if text
+    ]
     return lines
 
 
 def _job_figures(training: Training, scored: ScoredPlan) -> tuple[str, str, str, str]:
-    """Time, its range, cost and its range for a job; unknown ones are empty strings."""
+    """Time of a job, its range, cost and its range, as text; unknown ones are empty strings."""
     took, cost = training.seconds(scored), training.usd(scored)
     spent = "" if cost is None else usd(cost)
     if scored.range is None:
@@ -221,8 +217,8 @@ def _deadline_words(training: Training, scored: ScoredPlan, request: Request) ->
     return f"; meets {format_seconds(request.deadline_s)}: {chance}"
 
 
-def missed_words(scored: ScoredPlan, request: Request, training: Training | None) -> str:
-    """Sentence about the limit that a plan misses; empty string if none."""
+def missed_limit_sentence(scored: ScoredPlan, request: Request, training: Training | None) -> str:
+    """Sentence on the limit that a plan misses; empty string if it meets all."""
     from planner.search.scored import Limit, missed_limit
 
     limit = missed_limit(scored, request, training)
@@ -240,7 +236,7 @@ def is_async(scored: ScoredPlan) -> bool:
 
 
 def staleness_words(scored: ScoredPlan) -> str:
-    """Sentence about the stale gradients of asynchronous training; empty string if synchronous."""
+    """Sentence on the stale gradients of asynchronous training; empty string if synchronous."""
     stale = scored.prediction.staleness_mean
     if not is_async(scored) or not stale:
         return ""
@@ -250,8 +246,8 @@ def staleness_words(scored: ScoredPlan) -> str:
     )
 
 
-def beside_words(name: str, training: Training | None, other: ScoredPlan, aside: str = "") -> str:
-    """Sentence about another plan: `The cheapest plan (1 x g5.xlarge): 626 samples/s, 34.1 min, $0.57.`"""
+def other_plan_sentence(name: str, training: Training | None, other: ScoredPlan, aside: str = "") -> str:
+    """Sentence on another plan: `The cheapest plan (1 x g5.xlarge): 626 samples/s, 34.1 min, $0.57.`"""
     figures = [speed_words(other).partition(" (")[0]]
     if training is not None:
         cost = training.usd(other)
@@ -261,8 +257,8 @@ def beside_words(name: str, training: Training | None, other: ScoredPlan, aside:
     return f"{name} ({other.plan.rental_text}{aside}): {', '.join(figures)}."
 
 
-def compared_words(scored: ScoredPlan, other: ScoredPlan, than: str = "") -> str:
-    """Compares two plans in speed and cost: `3.1x faster for 4% more per sample`; `than` names the other."""
+def comparison_words(scored: ScoredPlan, other: ScoredPlan, than: str = "") -> str:
+    """Speed and cost of one plan against another, named `than`: `3.1x faster for 4% more per sample`."""
     times = scored.samples_per_s / other.samples_per_s
     if abs(times - 1) < CLOSE:
         faster, conjunction = "as fast", "as"
@@ -285,15 +281,15 @@ def compared_words(scored: ScoredPlan, other: ScoredPlan, than: str = "") -> str
     return f"{faster} for {percent(abs(cost - 1))} {'more' if cost > 1 else 'less'} per {unit}"
 
 
-def alone_words(scored: ScoredPlan, baseline: ScoredPlan | None, training: Training | None) -> str:
-    """Sentence that compares a plan with one device; empty string for plans with one device."""
+def single_device_sentence(scored: ScoredPlan, baseline: ScoredPlan | None, training: Training | None) -> str:
+    """Sentence comparing a plan with a single device; empty string if it uses one."""
     if baseline is None or scored.plan.workers == 1:
         return ""
     devices, charge = baseline.plan.workers_per_machine, ""
     if devices > 1 and baseline.priced:
         charge = ", its share charged" if baseline.charged_share < 1 else f", all {devices} charged"
-    alone = beside_words("One device", training, baseline, charge).removesuffix(".")
-    return f"{alone}; {scored.plan.workers:,} devices are {compared_words(scored, baseline)}."
+    alone = other_plan_sentence("One device", training, baseline, charge).removesuffix(".")
+    return f"{alone}; {scored.plan.workers:,} devices are {comparison_words(scored, baseline)}."
 
 
 def idle_words(scored: ScoredPlan) -> str:
@@ -305,8 +301,8 @@ def idle_words(scored: ScoredPlan) -> str:
     return f"{idle:,} of the {devices:,} devices are idle{charged}." if idle > 0 else ""
 
 
-def tied_words(rivals: Sequence[ScoredPlan]) -> str:
-    """Sentence that names plans statistically tied with the choice; empty string if there are none."""
+def tied_plans_sentence(rivals: Sequence[ScoredPlan]) -> str:
+    """Sentence naming the plans that tie with the choice; empty string if there are none."""
     if not rivals:
         return ""
     names = listing([rival.plan.rental_text for rival in rivals], TIED_NAMED)
@@ -314,7 +310,7 @@ def tied_words(rivals: Sequence[ScoredPlan]) -> str:
 
 
 def bottleneck_words(scored: ScoredPlan) -> str:
-    """Bottleneck of a plan in words: a saturated resource, or latency."""
+    """Bottleneck of a plan: a saturated resource, or latency."""
     top = scored.prediction.bottleneck
     used = percent(scored.prediction.utilisation.get(top, 0.0))
     what = resource_words(top, scored.plan)
@@ -327,16 +323,16 @@ def bottleneck_words(scored: ScoredPlan) -> str:
 
 
 def is_full(scored: ScoredPlan) -> bool:
-    """Whether the busiest resource is saturated; if not, latency limits the step."""
+    """Whether the busiest resource is saturated; otherwise latency limits the step."""
     return scored.prediction.utilisation.get(scored.prediction.bottleneck, 0.0) >= FULL
 
 
 def busiest_label(scored: ScoredPlan) -> str:
-    """Label for the busiest resource: `bottleneck` if it is saturated, else `busiest`."""
+    """Label of the busiest resource: `bottleneck` if it is saturated, else `busiest`."""
     return "bottleneck" if is_full(scored) else "busiest"
 
 
-def busy_words(scored: ScoredPlan) -> str:
+def busiest_resource_words(scored: ScoredPlan) -> str:
     """Busiest resource and its utilization: `compute, 76%`."""
     top = scored.prediction.bottleneck
     used = scored.prediction.utilisation.get(top)
@@ -344,7 +340,7 @@ def busy_words(scored: ScoredPlan) -> str:
 
 
 def energy_words(scored: ScoredPlan) -> str:
-    """Energy and emissions per million samples with the method; empty string if the power is unknown."""
+    """Energy and emissions per million samples, and how counted; empty string if power is unknown."""
     row = scored.as_dict()
     kwh, kg = row["kwh_per_million_samples"], row["kg_co2e_per_million_samples"]
     if kwh is None:
@@ -353,8 +349,8 @@ def energy_words(scored: ScoredPlan) -> str:
     return f"{kwh:.3g} kWh{carbon} per million samples: {row['energy_method']}."
 
 
-def figures(scored: ScoredPlan, request: Request) -> list[Figure]:
-    """Figures for the boxes of a page: speed, time, cost and bottleneck."""
+def plan_figures(scored: ScoredPlan, request: Request) -> list[Figure]:
+    """Boxed figures of a page: speed, time, cost and bottleneck."""
     from planner.search.scored import training_of
 
     training, top = training_of(request), scored.prediction.bottleneck

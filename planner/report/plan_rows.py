@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from planner.report.html import column_classes, table_classes
 from planner.report.page import CHOICE, Column, Spec
-from planner.report.phrases import busy_words, price_words, run_words, speed_words, unit_of
+from planner.report.phrases import busiest_resource_words, price_words, run_words, speed_unit, speed_words
 from planner.units import format_bandwidth, format_seconds, money, rate, span, usd
 
 if TYPE_CHECKING:
@@ -40,7 +40,7 @@ MOST = 400  # plans; the page would grow and nobody slides through more
 def plan_row(
     scored: ScoredPlan, chosen: ScoredPlan, request: Request, training: Training | None
 ) -> dict[str, Any]:
-    """Row of a plan: the PLAN object of JSON, plus keys for people that begin with an underscore."""
+    """Table row of a plan: the PLAN object of JSON, plus keys for people that begin with an underscore."""
     from planner.search.scored import missed_limit
 
     scale = scored.sample_tokens or 1
@@ -51,7 +51,7 @@ def plan_row(
         "_how": scored.plan.compute_text or "fp32",
         "_paid": "on demand" if scored.spot is None else "spot",
         "_range": None if scored.range is None else span(*(scale * end for end in scored.range)),
-        "_limit": busy_words(scored),
+        "_limit": busiest_resource_words(scored),
     }
     if training is not None:
         row |= training.figures(scored)
@@ -66,8 +66,8 @@ def plan_columns(
     first: Sequence[Column] = (),
     between: Sequence[Column] = (),
 ) -> list[Column]:
-    """Columns for a table of plans: batch and number format if they differ, tokens for models with
-    sequences, job time and cost if a job was given. Costs are always shown."""
+    """Columns of a table of plans. Batch and number format appear if they differ, tokens for models with
+    sequences, job time and cost if a job was given; costs always."""
     differ = [
         Column(key, title, spare=spare)
         for key, title, spare in (("batch", "batch", 4), ("_how", "precision", 4))
@@ -88,13 +88,13 @@ def plan_columns(
 
 
 def speed_column(rows: Sequence[Mapping[str, Any]]) -> Column:
-    """Column of `samples/s`, or `tokens/s` for models with sequences."""
+    """Column of samples/s, or of tokens/s for models with sequences."""
     unit = "samples" if rows[0]["tokens_per_s"] is None else "tokens"
     return Column(f"{unit}_per_s", f"{unit}/s", rate)
 
 
 def cost_columns(rows: Sequence[Mapping[str, Any]], request: Request | None) -> list[Column]:
-    """Columns of price and cost, and of the job if one was given; empty list without prices."""
+    """Columns of price and cost, and of the job's cost if one was given; empty list without prices."""
     priced = any(row["usd_per_hour"] is not None for row in rows)
     job = request is not None and "job_s" in rows[0] and asks_for_job(request)
     per = ("usd_per_billion_tokens", "$/B tokens")
@@ -111,12 +111,12 @@ def cost_columns(rows: Sequence[Mapping[str, Any]], request: Request | None) -> 
 
 
 def asks_for_job(request: Request) -> bool:
-    """Whether the length of the job, its deadline or its cost was given."""
+    """Whether the request states the length of a job, its deadline or its cost."""
     return any(value is not None for value in (request.samples, request.deadline_s, request.spend_usd))
 
 
 def row_style(row: Mapping[str, Any]) -> str:
-    """The style of a row: the choice, a missed limit, or neither."""
+    """Terminal style of a plan's row: bold green for the choice, red for a missed limit."""
     if row.get("_choice") == CHOICE:
         return "bold green"
     return "red" if row.get("misses") else "dim"
@@ -125,10 +125,10 @@ def row_style(row: Mapping[str, Any]) -> str:
 LABEL = Column("_label", "", style=row_style, enough=13)
 
 
-def what_if(
+def what_if_spec(
     plans: Sequence[ScoredPlan], chosen: ScoredPlan, request: Request, goal: str = "balanced"
 ) -> Spec:
-    """Data for `assets/what_if.js`; empty if there is nothing to choose."""
+    """Data of the page's sliders, for `assets/what_if.js`; empty if there is nothing to choose."""
     from planner.search.scored import training_of
 
     training = training_of(request)
@@ -142,7 +142,7 @@ def what_if(
     kept = sorted(alike.values(), key=lambda scored: scored.usd_per_million_samples)[:MOST]
     at = [_slider_values(scored, request) for scored in kept]
     limits = {"usd": request.budget_usd_per_hour}
-    sliders = [slider for slider in (_slider(key, at, limits.get(key)) for key in _NAMES) if slider]
+    sliders = [slider for slider in (_slider_spec(key, at, limits.get(key)) for key in _NAMES) if slider]
     if len(kept) < 2 or not sliders:
         return {}
     rows = [plan_row(scored, chosen, request, training) for scored in kept]
@@ -160,14 +160,14 @@ def what_if(
         "size": table_classes(len(columns)),
         "columns": [{"title": c.heading, "kind": column_classes(c, rows)} for c in columns],
         "points": [
-            _point(scored, here, row, columns, request)
+            _what_if_point(scored, here, row, columns, request)
             for scored, here, row in zip(kept, at, rows, strict=True)
         ],
     }
 
 
 def _slider_values(scored: ScoredPlan, request: Request) -> dict[str, float | None]:
-    """Values of a plan for each slider, by its key."""
+    """Position of a plan on each slider, by the slider's key."""
     machine = request.market.find_machine(scored.plan.machine)
     return {
         "workers": scored.plan.workers,
@@ -188,8 +188,8 @@ def _limit_words(key: str, value: float) -> str:
     return f"{'' if key == 'batch' else 'at most '}{value:,.0f}"
 
 
-def _slider(key: str, at: Sequence[dict[str, float | None]], asked: float | None) -> Spec:
-    """Slider over the plans' values, starting at the request's limit; empty if all values are equal."""
+def _slider_spec(key: str, at: Sequence[dict[str, float | None]], asked: float | None) -> Spec:
+    """Slider over the values of all plans, set to the request's limit; empty if all are equal."""
     values = sorted({value for scored in at if (value := scored[key]) is not None})
     if len(values) < 2:
         return {}
@@ -206,7 +206,7 @@ def _slider(key: str, at: Sequence[dict[str, float | None]], asked: float | None
     }
 
 
-def _point(
+def _what_if_point(
     scored: ScoredPlan,
     at: dict[str, float | None],
     row: dict[str, Any],
@@ -215,7 +215,7 @@ def _point(
 ) -> Spec:
     how = f", {scored.plan.compute_text}" if scored.plan.compute_text else ""
     speed, cost = -scored.samples_per_s, scored.usd_per_million_samples
-    chosen, unit = row["_choice"] == CHOICE, unit_of(scored)
+    chosen, unit = row["_choice"] == CHOICE, speed_unit(scored)
     return {
         "at": at,
         "x": unit.speed(scored.samples_per_s),

@@ -15,7 +15,7 @@ from itertools import pairwise
 from typing import TYPE_CHECKING, Any
 
 from planner.errors import printable
-from planner.report.page import Chart, Spec, label
+from planner.report.page import Chart, Spec, safe_text
 from planner.report.terminal import break_cell
 from planner.units import rate
 
@@ -35,7 +35,7 @@ DASHES = {"dash": "dashed", "dot": "dotted"}
 
 @dataclass(frozen=True, slots=True)
 class Series:
-    """Points drawn as `glyph`, or the line through them."""
+    """Points drawn as the character `glyph`, or a line through them."""
 
     name: str
     points: Sequence[tuple[float, float]]
@@ -46,15 +46,15 @@ class Series:
 
 @dataclass(frozen=True, slots=True)
 class PlotScale:
-    """An axis that maps values to positions from 0 to 1."""
+    """Linear or logarithmic axis that maps values to positions from 0 to 1."""
 
     low: float
     high: float
     log: bool = False
 
     @staticmethod
-    def over(values: Iterable[float], log: bool = False) -> PlotScale:
-        """Scale that covers the values with a margin, from zero unless it is logarithmic."""
+    def covering(values: Iterable[float], log: bool = False) -> PlotScale:
+        """Scale that covers all values with a margin; a linear one starts at zero."""
         numbers = list(values)
         if not log:
             return PlotScale(0.0, max(numbers) * 1.02 or 1.0)
@@ -62,24 +62,24 @@ class PlotScale:
 
     @staticmethod
     def spanning(values: Iterable[float]) -> PlotScale:
-        """Scale from zero to the largest value, or logarithmic if the range of values is wide."""
+        """Scale up to the largest value: from zero, or logarithmic if values differ widely."""
         numbers = [value for value in values if value > 0 and math.isfinite(value)] or [1.0]
         low, high = min(numbers), max(numbers)
         log = high > WIDE_RATIO * low
         return PlotScale(low if log else 0.0, high, log)
 
-    def at(self, value: float) -> float:
-        """Position of a value, from 0 to 1."""
+    def position(self, value: float) -> float:
+        """Position of a value on the axis, from 0 to 1."""
         if self.log:
             return math.log(value / self.low) / math.log(self.high / self.low)
         return (value - self.low) / (self.high - self.low)
 
-    def place(self, value: float) -> float:
-        """Plotly annotation coordinate of a value: its logarithm on a logarithmic axis."""
+    def plotly_coordinate(self, value: float) -> float:
+        """Coordinate of a value in plotly annotations: its logarithm on a logarithmic axis."""
         return math.log10(value) if self.log else value
 
     def axis(self, title: str, *, wide: bool = False) -> Spec:
-        """Plotly axis with a title, with ticks at 1, 2 and 5 times powers of ten if logarithmic."""
+        """Plotly axis with a title; a logarithmic one has ticks at 1, 2 and 5 times powers of ten."""
         if not self.log:
             return {**plain_axis(title), "rangemode": "tozero"}
         digits = (1, 2, 5) if math.log10(self.high / self.low) < (2.5 if wide else 1.2) else (1,)
@@ -89,7 +89,7 @@ class PlotScale:
         return {**plain_axis(title), "type": "log", **ticks}
 
     def ticks(self, most: int) -> list[float]:
-        """At most `most` round values on the axis: 1, 2 and 5 times powers of ten."""
+        """Round values on the axis, at most `most`: 1, 2 and 5 times powers of ten."""
         if self.log and self.high > 6 * self.low:  # over less the ticks of a linear axis are apart too
             tens = range(math.floor(math.log10(self.low)), math.ceil(math.log10(self.high)) + 1)
             for digits in ((1, 2, 5), (1, 3), (1,)):
@@ -143,19 +143,21 @@ def rows_chart(
     wide: bool = True,
     barmode: str = "stack",
 ) -> Chart:
-    """Chart of named horizontal bars, stacked or grouped."""
+    """Bar chart with one named row per bar, stacked or grouped."""
     layout = {
         "barmode": barmode,
         "bargap": 0.35,
         "height": max(180, 110 + 28 * len(names)),
         "xaxis": x,
-        "yaxis": row_axis([label(_shorten(name)) for name in names]),
+        "yaxis": row_axis([safe_text(_shorten(name)) for name in names]),
     }
-    return Chart(key, title, caption, {"data": data, "layout": layout, "narrow": narrow_rows(names)}, wide)
+    return Chart(
+        key, title, caption, {"data": data, "layout": layout, "narrow": narrow_rows_layout(names)}, wide
+    )
 
 
 def row_axis(names: list[str]) -> Spec:
-    """Plotly axis of named rows from top to bottom; names may repeat."""
+    """Plotly axis for named rows from top to bottom; names may repeat."""
     return {
         "autorange": "reversed",
         "tickmode": "array",
@@ -165,11 +167,11 @@ def row_axis(names: list[str]) -> Spec:
     }
 
 
-def narrow_rows(names: Sequence[str]) -> Spec:
-    """Layout of a rows chart for narrow screens: names in at most two lines."""
+def narrow_rows_layout(names: Sequence[str]) -> Spec:
+    """Layout of a bar chart on narrow screens, with names in at most two lines."""
     lines = [break_cell(name, NARROW) for name in names]
     short = [
-        label(first) + (f"<br>{label(_shorten(' '.join(rest), NARROW))}" if rest else "")
+        safe_text(first) + (f"<br>{safe_text(_shorten(' '.join(rest), NARROW))}" if rest else "")
         for first, *rest in lines
     ]
     return {
@@ -184,27 +186,31 @@ def _shorten(text: str, most: int = 44) -> str:
 
 
 def chart_plot(chart: Chart, width: int = WIDTH) -> Text:
-    """A chart of points and lines as terminal text."""
+    """Draws a chart of points and lines as terminal text."""
     layout = chart.spec["layout"]
     traces = [trace for trace in chart.spec["data"] if trace.get("meta") != "skip" and len(trace["x"])]
-    series = [part for trace in traces for part in _series(trace)]
+    series = [part for trace in traces for part in _trace_series(trace)]
     solid = [part for part in series if part.glyph != CROWD] or series
-    x, y = (_axis(layout[f"{key}axis"], solid, place) for place, key in enumerate("xy"))
+    x, y = (_axis_scale(layout[f"{key}axis"], solid, place) for place, key in enumerate("xy"))
     inside = [
-        Series(part.name, [at for at in part.points if _inside(at, x, y)], part.glyph, part.style, part.line)
+        Series(
+            part.name, [at for at in part.points if _is_inside(at, x, y)], part.glyph, part.style, part.line
+        )
         for part in series
     ]
     whole = all(float(value) == int(value) for part in solid for value, _ in part.points)
     titles = axis_title(layout["xaxis"]), axis_title(layout["yaxis"])
-    return _plot(inside, x, y, width, titles, whole=whole and not x.log)
+    return _plot_text(inside, x, y, width, titles, whole=whole and not x.log)
 
 
-def _series(trace: Spec) -> Iterable[Series]:
-    """Yields the line and the points of a plotly trace."""
+def _trace_series(trace: Spec) -> Iterable[Series]:
+    """Line and points of a plotly trace."""
     points = [(float(x), float(y)) for x, y in zip(trace["x"], trace["y"], strict=True)]
     name, look = unescape(trace.get("name", "")), trace.get("line") or trace.get("marker") or {}
     marks = "markers" in trace["mode"]
-    style = _style(look.get("color", "@c1"))
+    colour = look.get("color", "@c1")
+    style = {"@mark": CHOICE, "@faint": GREY, "@soft": OTHERS}.get(colour)
+    style = style or COLOURS[(int(colour[2:]) - 1) % len(COLOURS)]
     if "lines" in trace["mode"]:
         line = DASHES.get(look.get("dash", ""), "solid")
         yield Series("" if marks else name, points, "", style, line)
@@ -212,25 +218,20 @@ def _series(trace: Spec) -> Iterable[Series]:
         yield Series(name, points, trace.get("meta", "o"), style)
 
 
-def _style(colour: str) -> str:
-    named = {"@mark": CHOICE, "@faint": GREY, "@soft": OTHERS}
-    return named.get(colour) or COLOURS[(int(colour[2:]) - 1) % len(COLOURS)]
-
-
-def _axis(spec: Spec, series: Sequence[Series], place: int) -> PlotScale:
+def _axis_scale(spec: Spec, series: Sequence[Series], place: int) -> PlotScale:
     values = [point[place] for part in series for point in part.points]
     if spec.get("type") == "log":
-        return PlotScale.over([value for value in values if value > 0], log=True)
+        return PlotScale.covering([value for value in values if value > 0], log=True)
     if spec.get("tickformat") == "d":
         return PlotScale(min(values) - 0.5, max(values) + 0.5)
-    return PlotScale.over([spec["range"][1] if "range" in spec else max(values)])
+    return PlotScale.covering([spec["range"][1] if "range" in spec else max(values)])
 
 
-def _inside(point: tuple[float, float], x: PlotScale, y: PlotScale) -> bool:
+def _is_inside(point: tuple[float, float], x: PlotScale, y: PlotScale) -> bool:
     return x.low <= point[0] <= x.high and y.low <= point[1] <= y.high
 
 
-def _plot(
+def _plot_text(
     series: Sequence[Series],
     x: PlotScale,
     y: PlotScale,
@@ -239,14 +240,14 @@ def _plot(
     *,
     whole: bool = False,
 ) -> Text:
-    """The plot as text of at most `width` columns; `whole`: integer ticks on the x axis."""
+    """Plot as text of at most `width` columns; `whole`: integer ticks on the x axis."""
     from rich.text import Text
 
     y_ticks = y.ticks(HEIGHT // 3)
-    margin = max(len(_number(tick)) for tick in y_ticks)
+    margin = max(len(_format_tick(tick)) for tick in y_ticks)
     columns = max(20, width - margin - 2)
-    cells = _cells(series, x, y, columns)
-    names = {_row(y.at(tick)): _number(tick) for tick in y_ticks}
+    cells = _plot_cells(series, x, y, columns)
+    names = {_row_index(y.position(tick)): _format_tick(tick) for tick in y_ticks}
     out = Text(f"{'':>{margin}} {titles[1]}\n", style="")
     for row in range(HEIGHT):
         tick = names.get(row, "")
@@ -256,7 +257,9 @@ def _plot(
             out.append(glyph, style)
         out.append("\n")
     x_ticks = [tick for tick in x.ticks(columns // 8) if not whole or tick == int(tick)]
-    places = {min(columns - 1, round(x.at(tick) * (columns - 1))): _number(tick) for tick in x_ticks}
+    places = {
+        min(columns - 1, round(x.position(tick) * (columns - 1))): _format_tick(tick) for tick in x_ticks
+    }
     out.append(f"{'':>{margin}} └" + "".join("┬" if c in places else "─" for c in range(columns)) + "\n")
     line = [" "] * columns
     for place, text in places.items():
@@ -267,30 +270,30 @@ def _plot(
     return _legend(out, [part for part in series if part.points and part.name], margin, width)
 
 
-def _cells(
+def _plot_cells(
     series: Sequence[Series], x: PlotScale, y: PlotScale, columns: int
 ) -> dict[tuple[int, int], tuple[str, str]]:
-    """Character and style by (row, column); later series cover earlier ones, points cover lines."""
+    """Character and style of each (row, column) of a plot; later series cover earlier, points lines."""
     cells: dict[tuple[int, int], tuple[str, str]] = {}
     for part in series:
         if not part.line:
             continue
         dots: dict[tuple[int, int], int] = {}
-        for across, down in _line(part, x, y, columns):
+        for across, down in _line_dots(part, x, y, columns):
             cell = down // 4, across // 2
             dots[cell] = dots.get(cell, 0) | BRAILLE[down % 4][across % 2]
         cells |= {cell: (chr(0x2800 + bits), part.style) for cell, bits in dots.items()}
     for part in series:
         for px, py in part.points if part.glyph else ():
-            cells[_row(y.at(py)), round(x.at(px) * (columns - 1))] = part.glyph, part.style
+            cells[_row_index(y.position(py)), round(x.position(px) * (columns - 1))] = part.glyph, part.style
     return cells
 
 
-def _line(part: Series, x: PlotScale, y: PlotScale, columns: int) -> Iterable[tuple[int, int]]:
-    """Yields the dots of a line, thinned by its pattern."""
+def _line_dots(part: Series, x: PlotScale, y: PlotScale, columns: int) -> Iterable[tuple[int, int]]:
+    """(column, row) of each dot of a line, in braille dots; dashed patterns leave some out."""
     every = PATTERNS[part.line]
     wide, high = 2 * columns - 1, 4 * HEIGHT - 1
-    dots = [(x.at(px) * wide, (1 - y.at(py)) * high) for px, py in part.points]
+    dots = [(x.position(px) * wide, (1 - y.position(py)) * high) for px, py in part.points]
     drawn = 0
     for (x0, y0), (x1, y1) in pairwise(dots):
         steps = max(1, math.ceil(max(abs(x1 - x0), abs(y1 - y0))))
@@ -301,11 +304,11 @@ def _line(part: Series, x: PlotScale, y: PlotScale, columns: int) -> Iterable[tu
             drawn += 1
 
 
-def _row(share: float) -> int:
+def _row_index(share: float) -> int:
     return min(HEIGHT - 1, max(0, round((1 - share) * (HEIGHT - 1))))
 
 
-def _number(value: float) -> str:
+def _format_tick(value: float) -> str:
     return rate(value) if value >= 100 else f"{value:g}"
 
 

@@ -8,7 +8,7 @@ from typing import Any
 from planner.hardware import Hardware, Price
 from planner.hardware.prices.cost import age_days, price_age_note
 from planner.hardware.prices.lists import FAR, Changes, ImportedPrices
-from planner.report.page import Column, Table, programs
+from planner.report.page import Column, Table, hidden_column
 from planner.units import money, reference_numbers, signed_percent
 
 
@@ -31,7 +31,7 @@ def providers_table(machines: Sequence[Hardware]) -> Table:
         Column("imported", get=lambda name: sum("imported by" in p.source for p in by_provider[name])),
         Column("oldest", get=lambda name: dates[name][0]),
         Column("newest", get=lambda name: dates[name][-1]),
-        programs("oldest_days", lambda name: dates[name][0] and age_days(dates[name][0])),
+        hidden_column("oldest_days", lambda name: dates[name][0] and age_days(dates[name][0])),
     )
     notes = ["A price is one machine in one region. `planner prices show NAME` lists those of a machine."]
     old = price_age_note(price.as_of for prices in by_provider.values() for price in prices)
@@ -54,7 +54,7 @@ def prices_table(machines: Sequence[Hardware]) -> Table:
         Column("spot_usd_per_hour", "spot", money, get=lambda row: row[1].spot_usd_per_hour),
         Column("as_of", "as of", get=lambda row: row[1].as_of or None),
         Column("age_days", "days", get=lambda row: age_days(row[1].as_of), spare=2),
-        programs("source", lambda row: row[1].source or None),
+        hidden_column("source", lambda row: row[1].source or None),
         Column("_ref", "source", get=lambda row: numbers[row[1].source], spare=1),
     )
     notes = [f"{number} {source}" for source, number in numbers.items() if number]
@@ -63,7 +63,7 @@ def prices_table(machines: Sequence[Hardware]) -> Table:
 
 
 def imports_table(imports: Sequence[ImportedPrices]) -> Table:
-    """Table of imported price lists; its notes say what was left out."""
+    """Table of imported price lists; its notes list what was left out."""
     columns = (
         Column("provider", get=lambda each: each.list.provider),
         Column("format", get=lambda each: each.list.format),
@@ -72,7 +72,7 @@ def imports_table(imports: Sequence[ImportedPrices]) -> Table:
         Column("machines", get=lambda each: len(each.list.quotes)),
         Column("prices", get=lambda each: each.list.price_count),
         Column("counting", "that count"),
-        programs("file", lambda each: str(each.saved)),
+        hidden_column("file", lambda each: str(each.saved)),
     )
     notes = [f"Saved as {each.saved}." for each in imports]
     for each in imports:

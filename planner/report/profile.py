@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from planner.note import Note, Topic
-from planner.report.page import Chart, Column, Figure, Page, Remark, Spec, Table, chart, label
+from planner.report.page import Chart, Column, Figure, Page, Remark, Spec, Table, drawn_picture, safe_text
 from planner.report.plots import bars, plain_axis, rows_chart
 from planner.simulator.cluster import ResourceKind
 from planner.simulator.step import DOWNLINK, PS, UPLINK, WORKER, resource_of
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
 
 def profile_tables(summary: Summary) -> list[Table]:
-    """Tables of a profile: resources, slowest ops with the critical path, and warnings."""
+    """Tables of a profile: its resources, its slowest ops with the critical path, and warnings."""
     bytes_column = Column("bytes", "size", lambda v: format_bytes(v) if v else "", "right")
     time_column = Column("time_s", "time a step", format_seconds, "right")
     spread_column = Column("std_s", "spread", lambda v: format_seconds(v) if v else "", "right")
@@ -55,7 +55,7 @@ def profile_tables(summary: Summary) -> list[Table]:
 
 
 def recording_tables(told: RecordingSummary, summary: Summary) -> list[Table]:
-    """Tables of a recording: its facts, time by kind of op, and warnings."""
+    """Tables of a recorded step: its facts, time by kind of op, and warnings."""
     facts, exposed = told.facts, told.exposed
     step_s = exposed.untraced_s or exposed.step_s
     lines = [
@@ -111,7 +111,7 @@ def _share_of_step(spent_s: float, step_s: float) -> str:
 
 
 def comparison_tables(found: RecordingsBeside, names: tuple[str, str]) -> list[Table]:
-    """Tables that compare two recordings by kind of op and by settings."""
+    """Tables comparing two recordings, by kind of op and by settings."""
     settings = [
         Column("setting"),
         Column("first", names[0]),
@@ -157,7 +157,7 @@ def _critical_path_words(summary: Summary) -> str:
 
 
 def compute_table(fitted: ComputeCalibration) -> Table:
-    """Table of seconds per multiply-add by number of threads, in and out of cache."""
+    """Table of seconds per multiply-add by number of threads, with data in and out of cache."""
     rows = [
         {
             "threads": at + 1,
@@ -187,7 +187,7 @@ def compute_table(fitted: ComputeCalibration) -> Table:
 
 
 def network_table(fitted: NetworkCalibration) -> Table:
-    """Table of latency by number of connections, titled with the bandwidth."""
+    """Table of latency by number of connections; its title states the bandwidth."""
     rows = [{"connections": at + 1, "latency_s": value} for at, value in enumerate(fitted.latency_s)]
     columns = [Column("connections"), Column("latency_s", "one-way latency", format_seconds, "right")]
     return Table(rows, columns, f"{fitted.host}: {format_bandwidth(fitted.bytes_per_s)} by {fitted.method}")
@@ -205,7 +205,7 @@ def accelerator_table(fitted: AcceleratorCalibration) -> Table:
 
 
 def profile_page(profile: Profile, summary: Summary) -> Page:
-    """Page of a profile: time by resource, its ops and its tensors."""
+    """Page of a profile: its time by resource, its ops and its tensors."""
     tables = profile_tables(summary)
     mean, spread = profile.durations_s.mean(axis=0), profile.durations_s.std(axis=0)
     order = profile.topological_order()
@@ -223,9 +223,9 @@ def profile_page(profile: Profile, summary: Summary) -> Page:
             spent = f"± {format_seconds(float(spread[i]))} between steps"
             words = spent if timed else str(resource_of(kind, int(profile.server[i])))
             size = 1e3 * float(mean[i]) if timed else float(profile.bytes[i]) / MIB
-            sized.append((profile.names[i], f"<b>{label(profile.names[i])}</b><br>{words}", size))
+            sized.append((profile.names[i], f"<b>{safe_text(profile.names[i])}</b><br>{words}", size))
         if sized:
-            pictures.append(bars_in_order(key, title, unit, sized, colour))
+            pictures.append(ranked_bars_chart(key, title, unit, sized, colour))
     ratio = summary.communication_to_computation
     answer = (
         f"A step of {summary.model or 'this profile'} (batch {summary.batch}) computes "
@@ -245,7 +245,7 @@ def profile_page(profile: Profile, summary: Summary) -> Page:
             Figure("critical path", format_seconds(summary.critical_path_s)),
         ],
         then=[Remark("Suspicious", summary.suspicious)],
-        pictures=lambda: list(map(chart, pictures)),
+        pictures=lambda: list(map(drawn_picture, pictures)),
         tables=[replace(table, title=table.title.capitalize()) for table in tables[1:] if table.rows],
         assumptions=[
             Note(Topic.SOURCE, f"{summary.source or 'unknown'} ({summary.basis})"),
@@ -282,14 +282,14 @@ FEW, VERY_FEW = 24, 16  # bars that are named below the axis; where there is lit
 MOST = 3000  # bars
 
 
-def bars_in_order(
+def ranked_bars_chart(
     key: str,
     title: str,
     unit: str,
     bars: Sequence[tuple[str, str, float]],
     colour: str = "@c1",
 ) -> Chart:
-    """Chart of (name, hover text, value) bars in the given order, with the running share of the total."""
+    """Chart of (name, hover text, value) bars in the given order, with their running share."""
     names, words, values = (list(column) for column in zip(*bars[:MOST], strict=True))
     total = sum(values) or 1.0
     places = list(range(len(names)))
@@ -322,7 +322,7 @@ def bars_in_order(
     named = {
         "tickmode": "array",
         "tickvals": places,
-        "ticktext": [label(n) for n in names],
+        "ticktext": [safe_text(n) for n in names],
         "tickangle": -90,
         "showticklabels": True,
     }

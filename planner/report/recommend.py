@@ -10,17 +10,17 @@ from planner.note import Note, Topic
 from planner.report.page import Chart, Column, Page, Picture, Remark, Table
 from planner.report.phrases import (
     CLOSE,
-    alone_words,
-    beside_words,
     bottleneck_words,
-    compared_words,
+    comparison_words,
     idle_words,
     is_async,
+    other_plan_sentence,
     plan_page,
+    single_device_sentence,
     strategy_words,
-    tied_words,
+    tied_plans_sentence,
 )
-from planner.report.plan_rows import LABEL, MISSED, plan_columns, plan_row, what_if
+from planner.report.plan_rows import LABEL, MISSED, plan_columns, plan_row, what_if_spec
 from planner.report.saturation import saturation_sentence
 from planner.units import count, limit_usd, money, percent, ratio, usd
 
@@ -40,8 +40,8 @@ BEST = {"fastest": "Fastest", "cheapest": "Cheapest per sample", "balanced": "Be
 def recommendation_page(result: Recommendation, *, energy: bool = False) -> Page:
     """Page of a recommendation."""
     chosen, request = result.chosen, result.request
-    rows = _plan_rows(_alternatives(result), result)
-    shown = _with_baseline(rows, result)
+    rows = _plan_rows(_alternative_plans(result), result)
+    shown = _add_baseline_row(rows, result)
     lost = "".join(f", {number:,} {reason}" for reason, number in result.pruned.items())
     searched = f"{result.considered:,} plans considered{lost}; {result.simulated:,} simulated."
     return plan_page(
@@ -54,7 +54,7 @@ def recommendation_page(result: Recommendation, *, energy: bool = False) -> Page
         why=[Remark("Why", _why_sentences(result))],
         tables=[Table(shown, plan_columns(shown, request, energy=energy, first=[LABEL]), records=rows)],
         then=[Remark("Bottleneck", [bottleneck_words(chosen)]), Remark("Next", _next_sentences(result))],
-        what_if=lambda: what_if([*result.plans, *result.everything], chosen, request, request.goal),
+        what_if=lambda: what_if_spec([*result.plans, *result.everything], chosen, request, request.goal),
         pictures=lambda: _pictures(result),
     )
 
@@ -75,20 +75,26 @@ def comparison_page(result: Comparison, *, energy: bool = False) -> Page:
     simulated = [replace(scored, marks=()) for scored in result.everything]
     known = zip(_plan_rows(named, result), result.as_dict()["plans"], strict=True)
     records = [{**row, **record} for row, record in known]
-    offers = {scored.plan.key for scored in _shown_offers(result)}
+    offers = {scored.plan.key for scored in _offers_for_screen(result)}
     brief = [row for scored, row in zip(result.rows, records, strict=True) if scored.plan.key in offers]
     candidates = len(brief)
-    rows, brief = _with_baseline(records, result), _with_baseline(brief, result)
+    rows, brief = _add_baseline_row(records, result), _add_baseline_row(brief, result)
     columns = plan_columns(rows, request, energy=energy, first=[LABEL])
     if any(row.get("usd_per_million_samples_spot") for row in rows):
         columns.insert(-1, _spot_column(rows))
     of = f" of {count(candidates, 'candidate')}" if candidates > 1 else ""
-    why = _compare_ends(f"{BEST[request.goal]}{of}{_budget_words(request)}", best, cheapest, fastest, request)
+    why = _cheapest_fastest_sentences(
+        f"{BEST[request.goal]}{of}{_budget_words(request)}", best, cheapest, fastest, request
+    )
     why += [f"No row for {subject}: {reason}." for subject, reason in result.missing.items()]
     if not request.all_offers and len(request.hardware_words) > candidates:
         of = f"{len(request.hardware_words):,}"
         why.append(f"Each row is the best of several offers; --all-offers lists all {of} machines.")
-    why += [idle_words(best), tied_words(result.tied), alone_words(best, result.baseline, training)]
+    why += [
+        idle_words(best),
+        tied_plans_sentence(result.tied),
+        single_device_sentence(best, result.baseline, training),
+    ]
     dropped = [f"{number:,} {reason}" for reason, number in result.left_out.items()]
     searched = ", ".join([f"{result.considered:,} plans considered", *dropped])
     marked = replace(best, marks=("choice",))
@@ -102,7 +108,7 @@ def comparison_page(result: Comparison, *, energy: bool = False) -> Page:
         why=[Remark("Why", why)],
         tables=[Table(rows, columns, records=records, brief=brief)],
         then=[Remark("Bottleneck", [bottleneck_words(best)])],
-        what_if=lambda: what_if([*result.rows, *result.everything], best, request, request.goal),
+        what_if=lambda: what_if_spec([*result.rows, *result.everything], best, request, request.goal),
         pictures=lambda: [
             Picture(
                 lambda: _pareto_chart(replace(result, everything=[*simulated, *unmarked]), marked, ()),
@@ -114,7 +120,7 @@ def comparison_page(result: Comparison, *, energy: bool = False) -> Page:
 
 
 def _spot_column(rows: Sequence[dict[str, Any]]) -> Column:
-    """Column of the cost per sample or token at spot prices."""
+    """Column of cost at spot prices, per sample or token."""
     if not rows or rows[0]["usd_per_billion_tokens"] is None:
         return Column("usd_per_million_samples_spot", "spot $/M", show=money, spare=4)
     for row in rows:
@@ -124,7 +130,7 @@ def _spot_column(rows: Sequence[dict[str, Any]]) -> Column:
 
 
 def _plan_rows(plans: Sequence[ScoredPlan], result: Recommendation | Comparison) -> list[dict[str, Any]]:
-    """Rows of plans, each labelled: recommended, cheapest, fastest, tied, or the missed limit."""
+    """Rows of plans with a label each: recommended, cheapest, fastest, tied, or the missed limit."""
     from planner.search.scored import training_of
 
     request, training = result.request, training_of(result.request)
@@ -139,8 +145,10 @@ def _plan_rows(plans: Sequence[ScoredPlan], result: Recommendation | Comparison)
     return rows
 
 
-def _with_baseline(rows: list[dict[str, Any]], result: Recommendation | Comparison) -> list[dict[str, Any]]:
-    """Adds the row of one device to the rows, ordered by cost."""
+def _add_baseline_row(
+    rows: list[dict[str, Any]], result: Recommendation | Comparison
+) -> list[dict[str, Any]]:
+    """Adds the row of a single device, if any, keeping rows ordered by cost."""
     if result.baseline is None:
         return rows
     (row,) = _plan_rows([replace(result.baseline, marks=())], result)
@@ -158,62 +166,64 @@ def _budget_words(request: Request) -> str:
     return f" under {limit_usd(budget)}/h" if budget is not None else ""
 
 
-def _shown_offers(result: Comparison) -> Sequence[ScoredPlan]:
-    """Plans shown on a screen: the best offer per machine or GPU, or every row."""
+def _offers_for_screen(result: Comparison) -> Sequence[ScoredPlan]:
+    """Plans that a terminal shows: the best offer per machine or GPU, or every row."""
     return result.rows if result.request.all_offers else result.best_offers
 
 
 def _cheapest_and_fastest(result: Comparison) -> tuple[ScoredPlan, ScoredPlan]:
-    """Cheapest and fastest plan within all limits; the choice if there is none."""
+    """Cheapest and fastest plan within all limits; the choice itself if there is none."""
     from planner.search.scored import missed_limit, training_of
 
     training = training_of(result.request)
-    rows = [row for row in _shown_offers(result) if not missed_limit(row, result.request, training)] or [
+    rows = [row for row in _offers_for_screen(result) if not missed_limit(row, result.request, training)] or [
         result.chosen
     ]
     cheapest = min(rows, key=lambda row: row.usd_per_million_samples)
     return cheapest, max(rows, key=lambda row: row.samples_per_s)
 
 
-def _compare_ends(
+def _cheapest_fastest_sentences(
     head: str, chosen: ScoredPlan, cheapest: ScoredPlan, fastest: ScoredPlan, request: Request
 ) -> list[str]:
-    """Sentences, beginning with `head`, that compare the choice with the cheapest and the fastest plan."""
+    """Sentences comparing the choice with the cheapest and the fastest plan; the first begins with `head`."""
     cheapest = cheapest if chosen.priced else chosen
     if cheapest.plan.key != chosen.plan.key:
         name = f"the cheapest plan ({cheapest.plan.rental_text})"
-        head = f"{head}: {compared_words(chosen, cheapest, name)}"
+        head = f"{head}: {comparison_words(chosen, cheapest, name)}"
     elif chosen.priced and request.goal != "cheapest":
         fast = " and none is faster" if fastest.plan.key == chosen.plan.key else ""
         head = f"{head}: no plan costs less per sample{fast}"
     out = [f"{head}."]
     if fastest.plan.key not in (chosen.plan.key, cheapest.plan.key):
-        out.append(f"The fastest plan ({fastest.plan.rental_text}) is {compared_words(fastest, chosen)}.")
+        out.append(f"The fastest plan ({fastest.plan.rental_text}) is {comparison_words(fastest, chosen)}.")
     return out
 
 
 def _why_sentences(result: Recommendation) -> list[str]:
-    """Sentences on why the plan was chosen: against the cheapest, the fastest, tied plans and one device."""
+    """Sentences on why this plan was chosen over the cheapest, the fastest, tied plans and one device."""
     from planner.search.scored import best_of, training_of
 
     request, chosen, training = result.request, result.chosen, training_of(result.request)
     mine = " way to use your machines" if request.goal == "fastest" and not chosen.priced else ""
     head = f"{BEST[request.goal]}{mine}{_budget_words(request) if chosen.priced else ''}"
-    out = _compare_ends(head, chosen, result.cheapest or chosen, result.fastest or chosen, request)
-    out += [idle_words(chosen), tied_words(result.tied)]
+    out = _cheapest_fastest_sentences(
+        head, chosen, result.cheapest or chosen, result.fastest or chosen, request
+    )
+    out += [idle_words(chosen), tied_plans_sentence(result.tied)]
     if (gain := result.gain_over_fp32) is not None:
         faster = f"{ratio(1 + gain)} as fast as" if gain >= 1 else f"{percent(gain)} faster than"
         out.append(f"Mixed {chosen.plan.precision.name} is {faster} fp32.")
     synchronous = [plan for plan in (*result.plans, *result.everything) if not is_async(plan)]
     if is_async(chosen) and synchronous:
         rival = best_of(synchronous, request)
-        out.append(beside_words("The best synchronous plan", training, rival))
-    out.append(alone_words(chosen, result.baseline, training))
+        out.append(other_plan_sentence("The best synchronous plan", training, rival))
+    out.append(single_device_sentence(chosen, result.baseline, training))
     return [sentence for sentence in out if sentence]
 
 
-def _alternatives(result: Recommendation) -> list[ScoredPlan]:
-    """Plans for the table: the choice, named and tied plans and the Pareto frontier, then other machines."""
+def _alternative_plans(result: Recommendation) -> list[ScoredPlan]:
+    """Plans in the table: the choice, named and tied plans, the Pareto front, then other machines."""
     from planner.search.scored import missed_limit, training_of
 
     request, chosen = result.request, result.chosen
@@ -230,7 +240,7 @@ def _alternatives(result: Recommendation) -> list[ScoredPlan]:
 
 
 def _pareto_front(plans: Sequence[ScoredPlan]) -> list[ScoredPlan]:
-    """Pareto frontier of cost and speed, cheapest first."""
+    """Plans on the Pareto front of cost and speed, cheapest first."""
     front: list[ScoredPlan] = []
     for plan in sorted(plans, key=lambda plan: (plan.usd_per_million_samples, -plan.samples_per_s)):
         if not front or plan.samples_per_s > (1 + CLOSE) * front[-1].samples_per_s:
@@ -239,13 +249,13 @@ def _pareto_front(plans: Sequence[ScoredPlan]) -> list[ScoredPlan]:
 
 
 def _distinct_plans(plans: Sequence[ScoredPlan], most: int) -> list[ScoredPlan]:
-    """The first `most` distinct plans, ordered by cost."""
+    """First `most` distinct plans, ordered by cost."""
     kept = list({plan.plan.key: plan for plan in plans}.values())[:most]
     return sorted(kept, key=lambda plan: (plan.usd_per_million_samples, plan.plan.key))
 
 
 def _next_sentences(result: Recommendation) -> list[str]:
-    """Sentences on changes that would pay, and on where adding workers stops paying."""
+    """Sentences on changes that would pay, and on the number of workers where adding more stops paying."""
     out = [f"{change_words(change)}." for change in result.changes]
     if not out and not result.partial:
         out.append("No single change makes it at least 2% faster.")
@@ -255,7 +265,7 @@ def _next_sentences(result: Recommendation) -> list[str]:
 
 
 def change_words(change: Change) -> str:
-    """Describes a change: `1 more worker: 16% faster for $3.36/h more (over budget)`."""
+    """Change and its effect: `1 more worker: 16% faster for $3.36/h more (over budget)`."""
     more = change.usd_per_hour
     price = f"for {usd(abs(more))}/h {'more' if more >= 0 else 'less'}"
     cost = "at no extra cost" if abs(more) < 0.005 else price
@@ -264,7 +274,7 @@ def change_words(change: Change) -> str:
 
 
 def _pictures(result: Recommendation) -> list[Picture]:
-    from planner.report.charts_curves import workers_curve
+    from planner.report.charts_curves import workers_chart
 
     chosen, curve = result.chosen, result.saturation
     named = [plan for plan in result.plans if plan.marks]
@@ -272,21 +282,21 @@ def _pictures(result: Recommendation) -> list[Picture]:
     # what was simulated to say how the choice scales and what to change next
     return [
         Picture(lambda: _pareto_chart(result, chosen, result.plans, _extra_plans(result)), plotted=True),
-        *([] if curve is None else [Picture(lambda: workers_curve(curve, chosen.plan.workers))]),
+        *([] if curve is None else [Picture(lambda: workers_chart(curve, chosen.plan.workers))]),
         *_plan_charts(result.request, chosen, bars),
     ]
 
 
 def _plan_charts(request: Request, chosen: ScoredPlan, plans: Sequence[ScoredPlan]) -> list[Picture]:
-    """Charts of cost, memory, utilization and one step."""
+    """Charts of cost, memory, utilization and one step of the plans."""
     from planner.report import charts
-    from planner.report.charts_curves import memory_bars, step_picture
+    from planner.report.charts_curves import memory_picture, step_picture
 
     names = [", ".join(filter(None, [p.plan.rental_text, strategy_words(p.plan)])) for p in plans]
     return [
-        Picture(lambda: charts.cost_split(plans, names, wide=True)),
-        memory_bars(request, plans, names),
-        Picture(lambda: charts.utilisation(chosen, wide=True)),
+        Picture(lambda: charts.cost_chart(plans, names, wide=True)),
+        memory_picture(request, plans, names),
+        Picture(lambda: charts.utilisation_chart(chosen, wide=True)),
         step_picture(request, chosen),
     ]
 
@@ -297,13 +307,13 @@ def _pareto_chart(
     marked: Sequence[ScoredPlan],
     further: Sequence[ScoredPlan] = (),
 ) -> Chart:
-    """Chart of the Pareto frontier with every plan considered."""
+    """Chart of cost against speed with all considered plans and the Pareto front."""
     from planner.report import charts
 
     drawn = {plan.plan.key: plan for plan in [*result.everything, *marked, chosen]}
     others = {plan.plan.key: plan for plan in further if plan.plan.key not in drawn}
     known = drawn.keys() | others.keys()
-    return charts.pareto(
+    return charts.pareto_chart(
         list(drawn.values()),
         [bounded for bounded in result.bounded if bounded[0].key not in known],
         [plan for plan in result.screened if plan.plan.key not in known],
@@ -314,6 +324,6 @@ def _pareto_chart(
 
 
 def _extra_plans(result: Recommendation) -> list[ScoredPlan]:
-    """Plans simulated beyond the search: for the scaling curve and for the suggested changes."""
+    """Plans simulated besides the search, for the scaling curve and the suggested changes."""
     curve = [] if result.saturation is None else [point.scored for point in result.saturation.points]
     return [*curve, *(change.scored for change in result.changes)]

@@ -8,8 +8,15 @@ from itertools import pairwise
 from typing import TYPE_CHECKING, Any
 
 from planner.report.page import Column, Figure, Page, Picture, Remark, Table
-from planner.report.phrases import alone_words, beside_words, busy_words, compared_words, figures, plan_page
-from planner.report.plan_rows import LABEL, MISSED, cost_columns, plan_columns, plan_row, what_if
+from planner.report.phrases import (
+    busiest_resource_words,
+    comparison_words,
+    other_plan_sentence,
+    plan_figures,
+    plan_page,
+    single_device_sentence,
+)
+from planner.report.plan_rows import LABEL, MISSED, cost_columns, plan_columns, plan_row, what_if_spec
 from planner.units import count, format_count, percent, rate, signed_rate
 
 if TYPE_CHECKING:
@@ -30,7 +37,7 @@ def saturation_page(result: Saturation, *, energy: bool = False) -> Page:
         {
             **plan_row(point.scored, chosen, request, training),
             **point.as_dict(request),
-            "_label": _label(point, result),
+            "_label": _row_label(point, result),
             "_marginal": point.marginal_samples_per_s * (point.scored.sample_tokens or 1),
         }
         for point in result.points
@@ -46,7 +53,7 @@ def saturation_page(result: Saturation, *, energy: bool = False) -> Page:
         _choice_words(result),
         *_cheapest_sentences(result, training),
         _beyond_owned_sentence(result),
-        alone_words(chosen, result.baseline, training),
+        single_device_sentence(chosen, result.baseline, training),
         slowdown_sentence([(p.workers, p.scored.prediction) for p in result.points], is_asynchronous=turns),
     ]
     columns = plan_columns(rows, request, energy=energy, first=first, between=curve)
@@ -58,18 +65,18 @@ def saturation_page(result: Saturation, *, energy: bool = False) -> Page:
         title=f"planner saturation: {chosen.plan.model}",
         why=[
             Remark("Saturation", [saturation_sentence(result, chosen.plan.machine)]),
-            Remark("Limit", [_limit_words(result)]),
+            Remark("Limit", [_limiting_part_words(result)]),
             Remark("Why", why),
         ],
         tables=[
             Table(rows, columns, brief=_rows_for_screen(rows)),
-            *([_sizes_table(result)] if result.sizes else []),
+            *([_server_counts_table(result)] if result.sizes else []),
         ],
         figures=[
             Figure("worth its cost up to", _worker_count_words(result.saturation_workers)),
-            *figures(chosen, request),
+            *plan_figures(chosen, request),
         ],
-        what_if=lambda: what_if(
+        what_if=lambda: what_if_spec(
             [*(p.scored for p in result.points), *(s for _, s in result.sizes)], chosen, request
         ),
         pictures=lambda: _pictures(result),
@@ -77,7 +84,7 @@ def saturation_page(result: Saturation, *, energy: bool = False) -> Page:
 
 
 def _rows_for_screen(rows: list[dict[str, Any]]) -> list[dict[str, Any]] | None:
-    """Rows of a long curve for a screen: its ends, labelled rows, others evenly spread; None if short."""
+    """Rows of a long curve for a terminal: both ends, labelled rows, others evenly spread; None if short."""
     if len(rows) <= FEW_POINTS:
         return None
     kept = {0, len(rows) - 1, *(place for place, row in enumerate(rows) if row["_label"])}
@@ -88,31 +95,35 @@ def _rows_for_screen(rows: list[dict[str, Any]]) -> list[dict[str, Any]] | None:
 
 
 def _choice_words(result: Saturation) -> str:
-    """Why this number of workers was chosen; empty string if the saturation sentence says it."""
+    """Sentence on why this number of workers was chosen; empty string if already said."""
     if result.chosen.workers == (result.saturation_workers or result.points[-1].workers):
         return ""
     return "The nearest to it within the limits."
 
 
 def _beyond_owned_sentence(result: Saturation) -> str:
-    """Sentence on the effect of twice the user's machines; empty string if not computed."""
+    """Sentence on what twice the user's machines would gain; empty string if not computed."""
     if (more := result.beyond_owned) is None:
         return ""
     last = result.points[-1].scored
     there = f"These are all {count(last.plan.machines, 'machine')} that you have"
-    return f"{there}; {more.plan.machines} would be {compared_words(more, last)}."
+    return f"{there}; {more.plan.machines} would be {comparison_words(more, last)}."
 
 
 def _cheapest_sentences(result: Saturation, training: Training | None) -> list[str]:
-    """Sentence on the workers with the lowest cost per sample; empty list if that is the choice."""
+    """Sentence on the number of workers with the lowest cost per sample; empty list if chosen."""
     if not result.points[0].scored.priced:
         return []
     best = min(result.points, key=lambda point: point.scored.usd_per_million_samples)
-    return [] if best is result.chosen else [beside_words("The cheapest per sample", training, best.scored)]
+    return (
+        []
+        if best is result.chosen
+        else [other_plan_sentence("The cheapest per sample", training, best.scored)]
+    )
 
 
-def _label(point: SaturationPoint, result: Saturation) -> str:
-    """Label of a row: the choice, a turning point, or the missed limit."""
+def _row_label(point: SaturationPoint, result: Saturation) -> str:
+    """Label of a row: the choice, a turning point of the curve, or the missed limit."""
     from planner.search.scored import missed_limit, training_of
 
     if point is result.chosen:
@@ -131,7 +142,7 @@ def _label(point: SaturationPoint, result: Saturation) -> str:
 
 
 def saturation_sentence(curve: Saturation, hardware: str) -> str:
-    """Sentences on the curve's turning points: last worker worth its cost, doubled cost, peak."""
+    """Sentences on the curve's turning points: where workers stop paying, where cost doubles, its peak."""
     last, batch = curve.points[-1], curve.request.global_batch
     priced, least = last.scored.priced, curve.request.min_marginal_efficiency
     if curve.saturation_workers is None or curve.most_step_samples is not None:
@@ -163,16 +174,15 @@ def saturation_sentence(curve: Saturation, hardware: str) -> str:
     return f"{begin}. {turns.removesuffix('; ')}{'.' if turns else ''}".strip()
 
 
-def _limit_words(curve: Saturation) -> str:
-    """Largest part of the step besides compute just beyond saturation, with its share."""
+def _limiting_part_words(curve: Saturation) -> str:
+    """Part of the step, besides compute, that takes most beyond saturation, with its share."""
     share = curve.limit_s / max(curve.breakdown.step_s, 1e-12)
     return f"{curve.limit}, {percent(share)} of the step beyond that point."
 
 
 def slowdown_sentence(points: Iterable[tuple[int, Score]], *, is_asynchronous: bool = True) -> str:
-    """Sentence on the first increase in workers that lowers throughput beyond both intervals; empty string
-    if none does. `is_asynchronous`: workers reach servers independently and can fall into lockstep
-    (docs/simulator.md)."""
+    """Sentence on the first increase in workers that clearly lowers throughput; empty string if none.
+    `is_asynchronous`: workers reach servers independently and can fall into lockstep (docs/simulator.md)."""
     for (few, before), (more, after) in pairwise(points):
         if after.samples_per_s_high < before.samples_per_s_low:
             share = 1 - after.samples_per_s / before.samples_per_s
@@ -186,14 +196,14 @@ def slowdown_sentence(points: Iterable[tuple[int, Score]], *, is_asynchronous: b
     return ""
 
 
-def _sizes_table(result: Saturation) -> Table:
-    """Table of throughput by number of servers (or what the strategy scales), and how many suffice."""
+def _server_counts_table(result: Saturation) -> Table:
+    """Table of throughput by number of servers, and how many are enough."""
     words = result.sizes[0][1].plan.exchange.labels()
     rows = [
         {
             **scored.as_dict(),
             "_count": number,
-            "_limit": busy_words(scored),
+            "_limit": busiest_resource_words(scored),
             "_placed": scored.plan.exchange.record().get(words.size_choice),
         }
         for number, scored in result.sizes
@@ -238,25 +248,25 @@ def _worker_count_words(workers: int | None) -> str:
 def _pictures(result: Saturation) -> list[Picture]:
     from planner.report import charts
     from planner.report.charts_curves import (
-        memory_bars,
-        sizes_curve,
+        memory_picture,
+        servers_chart,
         step_picture,
-        utilisation_curve,
-        workers_curve,
+        utilisation_by_workers_chart,
+        workers_chart,
     )
 
     points, chosen = result.points, result.chosen
     bars, names = [point.scored for point in points], [_worker_count_words(point.workers) for point in points]
     busy = f"Utilization of each resource with {_worker_count_words(chosen.workers)}"
-    out = [Picture(lambda: workers_curve(result), plotted=True)]
+    out = [Picture(lambda: workers_chart(result), plotted=True)]
     if result.sizes:
-        out.append(Picture(lambda: sizes_curve(result)))
+        out.append(Picture(lambda: servers_chart(result)))
     out += [
-        Picture(lambda: replace(charts.utilisation(chosen.scored), title=busy)),
-        Picture(lambda: utilisation_curve(result)),
+        Picture(lambda: replace(charts.utilisation_chart(chosen.scored), title=busy)),
+        Picture(lambda: utilisation_by_workers_chart(result)),
     ]
     if chosen.scored.priced:
-        out.append(Picture(lambda: charts.pareto(bars, chosen=chosen.scored)))
-        out.append(Picture(lambda: charts.cost_split(bars, names, wide=True)))
-    held = memory_bars(result.request, [chosen.scored], [_worker_count_words(chosen.workers)])
+        out.append(Picture(lambda: charts.pareto_chart(bars, chosen=chosen.scored)))
+        out.append(Picture(lambda: charts.cost_chart(bars, names, wide=True)))
+    held = memory_picture(result.request, [chosen.scored], [_worker_count_words(chosen.workers)])
     return [*out, held, step_picture(result.request, chosen.scored)]

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 from planner.answers.parts import Anatomy
 from planner.note import Note, Topic
 from planner.report.page import Column, Page, Picture, Remark, Table
-from planner.report.phrases import alone_words, bottleneck_words, plan_page, resource_words
+from planner.report.phrases import bottleneck_words, plan_page, resource_words, single_device_sentence
 from planner.search.measured import Measured, factor_for, load
 from planner.units import bar, format_bytes, format_seconds, percent, rate, ratio, signed_percent, span
 
@@ -94,10 +94,10 @@ def simulation_page(result: Simulation, *, energy: bool = False) -> Page:
         title=f"planner simulate: {scored.plan.model}",
         why=[
             Remark("Bottleneck", [bottleneck_words(scored)]),
-            Remark("Scaling", [alone_words(scored, result.baseline, training_of(request))]),
+            Remark("Scaling", [single_device_sentence(scored, result.baseline, training_of(request))]),
         ],
         tables=[
-            Table(figures, [Column("figure", ""), Column("value", "")], records=[_record(result)]),
+            Table(figures, [Column("figure", ""), Column("value", "")], records=[_csv_record(result)]),
             *anatomy_tables(result.anatomy),
             Table(used, [Column("what", "resource"), Column("used", "busy", show=percent)]),
         ],
@@ -107,20 +107,20 @@ def simulation_page(result: Simulation, *, energy: bool = False) -> Page:
 
 def _pictures(result: Simulation) -> list[Picture]:
     from planner.report import charts
-    from planner.report.charts_curves import memory_bars, step_picture
+    from planner.report.charts_curves import memory_picture, step_picture
 
     scored, names = result.scored, [result.scored.plan.cluster_text]
-    cost = Picture(lambda: charts.cost_split([scored], names))
+    cost = Picture(lambda: charts.cost_chart([scored], names))
     return [
         *([cost] if scored.priced else []),
-        Picture(lambda: charts.utilisation(scored)),
-        memory_bars(result.request, [scored], names),
+        Picture(lambda: charts.utilisation_chart(scored)),
+        memory_picture(result.request, [scored], names),
         step_picture(result.request, scored),
     ]
 
 
 def _figure_rows(result: Simulation) -> list[tuple[str, str]]:
-    """Names and values of a prediction's figures."""
+    """Names and values of all figures of a prediction."""
     scored, prediction = result.scored, result.scored.prediction
     quantiles = ", ".join(
         f"{name} {format_seconds(value)}" for name, value in prediction.step_s_quantiles.items()
@@ -158,8 +158,8 @@ def _figure_rows(result: Simulation) -> list[tuple[str, str]]:
     return rows
 
 
-def _record(result: Simulation) -> dict[str, Any]:
-    """Row of a simulation for CSV."""
+def _csv_record(result: Simulation) -> dict[str, Any]:
+    """Fields of a simulated plan, for CSV."""
     from planner.search.scored import training_of
 
     scored, prediction = result.scored, result.scored.prediction
@@ -197,7 +197,7 @@ def check_page(
     asked: bool = False,
     source: str = "",
 ) -> Page:
-    """Page that compares a run with its prediction, with likely causes and the kept correction. `asked`:
+    """Page comparing a measured run with its prediction, with likely causes and the kept correction. `asked`:
     whether the user wanted the run kept; `source`: the part of a log that gave the measured rate."""
     where = "inside" if checked.inside else "outside"
     rows = [
@@ -225,12 +225,12 @@ def check_page(
         ],
         [Remark("Cause", causes)] if causes else [],
         [Table(rows, [Column("what", ""), Column("samples_per_s", "samples/s", show=rate)])],
-        [Remark("Kept", _kept_words(checked, kept, asked))],
+        [Remark("Kept", _kept_run_words(checked, kept, asked))],
     )
 
 
 def suspect_words(suspect: Suspect) -> str:
-    """Change of an assumption that would explain the run, in words."""
+    """How an assumption would have to change to explain the run."""
     if suspect.name == "input":
         times = percent(suspect.wait_share)
     elif suspect.name == "network":
@@ -242,7 +242,7 @@ def suspect_words(suspect: Suspect) -> str:
     return SUSPECTS[suspect.name].format(times=times)
 
 
-def _kept_words(checked: Check, kept: Measured | None, asked: bool) -> list[str]:
+def _kept_run_words(checked: Check, kept: Measured | None, asked: bool) -> list[str]:
     if kept is None:
         if not (asked and checked.absurd):
             return []
@@ -258,8 +258,8 @@ def _kept_words(checked: Check, kept: Measured | None, asked: bool) -> list[str]
     ]
 
 
-def kept_lines() -> Iterator[str]:
-    """Yields one numbered line per kept run."""
+def kept_run_lines() -> Iterator[str]:
+    """One numbered line per kept run."""
     runs = load()
     if not runs:
         yield "no runs are kept; `planner check ANSWER.json --measured RATE` keeps one"
@@ -273,7 +273,7 @@ def kept_lines() -> Iterator[str]:
 
 
 def diff_page(difference: Difference, title: str = "planner diff") -> Page:
-    """Page of `diff`: changed figures, then changed settings."""
+    """Page of `diff`: figures that changed, then settings that changed."""
     columns = [Column("name", ""), Column("old", align="right"), Column("new", align="right")]
     change = Column("ratio", "change", lambda value: signed_percent(value - 1), "right")
     changes = [

@@ -6,8 +6,8 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from planner.report.page import Chart, Column, Figure, Page, Picture, Remark, Table
-from planner.report.phrases import beside_words, busy_words, cost_words, run_words
-from planner.report.plan_rows import cost_columns, what_if
+from planner.report.phrases import busiest_resource_words, cost_words, other_plan_sentence, run_words
+from planner.report.plan_rows import cost_columns, what_if_spec
 from planner.units import rate, span
 
 if TYPE_CHECKING:
@@ -64,12 +64,12 @@ def sweep_page(result: SweepResult, *, energy: bool = False) -> Page:
             Figure("cheapest per sample", best.plan.machine, best.plan.cluster_text),
         ],
         what_if=(
-            (lambda: what_if(result.rows, best, request, "cheapest"))
+            (lambda: what_if_spec(result.rows, best, request, "cheapest"))
             if len(models) == 1 and request is not None
             else None
         ),
         pictures=lambda: [
-            Picture(lambda place=place, priced=priced: _model_front(place, priced, len(models)))  # type: ignore[misc]
+            Picture(lambda place=place, priced=priced: _model_pareto_chart(place, priced, len(models)))  # type: ignore[misc]
             for place, model in enumerate(models[:FEW_MODELS])
             if len(priced := [plan for plan in result.rows if plan.priced and plan.plan.model == model]) > 1
         ],
@@ -77,11 +77,11 @@ def sweep_page(result: SweepResult, *, energy: bool = False) -> Page:
     )
 
 
-def _model_front(place: int, plans: list[ScoredPlan], models: int) -> Chart:
-    """Chart of cost against speed for one of the models."""
+def _model_pareto_chart(place: int, plans: list[ScoredPlan], models: int) -> Chart:
+    """Chart of cost against speed for the plans of one model."""
     from planner.report import charts
 
-    chart = charts.pareto(plans)
+    chart = charts.pareto_chart(plans)
     if models == 1:
         return chart
     return replace(chart, key=f"pareto-{place}", title=f"{chart.title}: {plans[0].plan.model}")
@@ -94,12 +94,12 @@ def _grid_row(scored: ScoredPlan, result: SweepResult) -> dict[str, Any]:
         "_run": plan.exchange.labels().cell if request is None else run_words(plan, request),
         "precision": plan.settings_text or "fp32",
         "_range": None if scored.range is None else span(*scored.range),
-        "_limit": busy_words(scored),
+        "_limit": busiest_resource_words(scored),
     }
 
 
 def _best_words(result: SweepResult, models: list[str]) -> list[str]:
-    """Sentences on the cheapest and the fastest plan of each model."""
+    """Sentences on each model's cheapest and fastest plan."""
     lines = []
     for model in models[:FEW_MODELS]:
         plans = [plan for plan in result.rows if plan.plan.model == model]
@@ -107,8 +107,8 @@ def _best_words(result: SweepResult, models: list[str]) -> list[str]:
         cheapest = min(plans, key=lambda plan: plan.usd_per_million_samples)
         fastest = max(plans, key=lambda plan: plan.samples_per_s)
         if cheapest is fastest:
-            lines.append(beside_words(f"Cheapest per sample and fastest{of}", None, cheapest))
+            lines.append(other_plan_sentence(f"Cheapest per sample and fastest{of}", None, cheapest))
             continue
-        lines.append(beside_words(f"Cheapest per sample{of}", None, cheapest))
-        lines.append(beside_words(f"Fastest{of}", None, fastest))
+        lines.append(other_plan_sentence(f"Cheapest per sample{of}", None, cheapest))
+        lines.append(other_plan_sentence(f"Fastest{of}", None, fastest))
     return lines

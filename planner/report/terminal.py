@@ -32,7 +32,7 @@ WHOLE: dict[str, Any] = {"break_long_words": False, "break_on_hyphens": False}  
 
 
 def page_text(page: Page, width: int, *, explain: bool = True) -> list[Text]:
-    """Lines of a page for a terminal of this width."""
+    """Lines of a page, for a terminal of this width."""
     from rich.text import Text
 
     lines: list[Text] = []
@@ -43,7 +43,7 @@ def page_text(page: Page, width: int, *, explain: bool = True) -> list[Text]:
     for cells in page.facts:
         lines += _figure_lines(cells, width)
     blocks = [_remark_lines(page.why, width)]
-    blocks += [table_text(table.short(), width) for table in page.tables]
+    blocks += [table_text(table.for_screen(), width) for table in page.tables]
     said = assumption_sentences(page, explain=explain)
     blocks.append(_remark_lines([*page.then, *([Remark("Assumes", said)] if said else [])], width))
     for block in filter(None, blocks):
@@ -52,7 +52,7 @@ def page_text(page: Page, width: int, *, explain: bool = True) -> list[Text]:
 
 
 def assumption_sentences(page: Page, *, explain: bool) -> list[str]:
-    """Assumptions of a page: all of them, or the most relevant."""
+    """Assumptions to print: all of them, or the most relevant."""
     if explain:
         return list(map(str, page.assumptions))
     from planner.report.assumed import brief_notes
@@ -61,7 +61,7 @@ def assumption_sentences(page: Page, *, explain: bool) -> list[str]:
 
 
 def _figure_lines(cells: Sequence[str], width: int) -> list[Text]:
-    """Lines of figures, with as many side by side as fit."""
+    """Lines with as many figures side by side as fit."""
     from rich.text import Text
 
     lines = [""]
@@ -75,7 +75,7 @@ def _figure_lines(cells: Sequence[str], width: int) -> list[Text]:
 
 
 def _remark_lines(remarks: Iterable[Remark], width: int) -> list[Text]:
-    """Lines of labelled paragraphs: labels on the left, sentences on the right."""
+    """Lines of labelled paragraphs, labels on the left."""
     from rich.text import Text
 
     out: list[Text] = []
@@ -95,7 +95,7 @@ def _pad_label(label: str) -> str:
 
 
 def _wrap_lines(text: str, width: int) -> list[str]:
-    """Wraps a sentence at `width`. Words are never split; figures stay with their units if they fit."""
+    """Wraps a sentence at `width` without splitting words; figures stay with their units if they fit."""
     lines: list[str] = []
     for line in printable_lines(text).split("\n"):
         if len(line) <= width:
@@ -111,7 +111,7 @@ def _wrap_lines(text: str, width: int) -> list[str]:
 
 
 def table_text(table: Table, width: int) -> list[Text]:
-    """Lines of a table with its title and notes."""
+    """Lines of a table, with title and notes."""
     from rich.text import Text
 
     lines: list[Text] = []
@@ -127,9 +127,9 @@ def table_text(table: Table, width: int) -> list[Text]:
 
 
 def fitting_columns(table: Table, width: int) -> list[Column]:
-    """Columns that fit in `width`: spare ones are dropped first, then cells may break. Empty list if not
-    even the mandatory columns fit."""
-    columns = list(table.shown())
+    """Columns that fit in `width`: spare ones are dropped first, then cells may wrap. Empty list if not even
+    the mandatory columns fit."""
+    columns = list(table.visible_columns())
     spares = sorted((c for c in reversed(columns) if c.spare), key=lambda c: -c.spare)
     for place, spare in enumerate([None, *spares]):
         columns = [column for column in columns if column is not spare]
@@ -142,7 +142,7 @@ def fitting_columns(table: Table, width: int) -> list[Column]:
 
 
 def _preferred_width(column: Column, rows: Sequence[Mapping[str, Any]], *, breaks: bool) -> int:
-    """Preferred width of a column in characters; its heading may break between words."""
+    """Width in characters that a column needs, with its heading wrapped between words."""
     cells = [column.cell(row) for row in rows]
     widest = max(map(len, cells))
     if breaks and column.enough is not None:
@@ -155,23 +155,23 @@ def _least_column_width(column: Column, rows: Sequence[Mapping[str, Any]]) -> in
 
 
 def _least_cell_width(column: Column, row: Mapping[str, Any], rows: Sequence[Mapping[str, Any]]) -> int:
-    """Minimum width of a cell in characters; a figure stays with its unit."""
+    """Smallest width of a cell in characters, keeping a figure with its unit."""
     cell = column.cell(row)
-    figure = column.side(rows) == "right" and _UNIT.match(cell)
+    figure = column.alignment(rows) == "right" and _UNIT.match(cell)
     return len(cell) if figure else _longest_word_length(cell)
 
 
 def _longest_word_length(text: str) -> int:
-    return max((len(word) for word in _words(text)), default=0)
+    return max((len(word) for word in _unbreakable_words(text)), default=0)
 
 
-def _words(text: str) -> list[str]:
-    """Unbreakable parts of a cell; a count stays with its noun."""
+def _unbreakable_words(text: str) -> list[str]:
+    """Parts of a cell that stay on one line, such as a count with its noun."""
     return _PARTS.findall(text)
 
 
 def column_widths(table: Table, columns: Sequence[Column], width: int) -> list[int]:
-    """Width per column so that all fit; the widest column shrinks first, `whole` ones last."""
+    """Widths of columns that fit together: the widest shrink first, `whole` ones last."""
     widths = [_preferred_width(column, table.rows, breaks=False) for column in columns]
     floors = [_least_column_width(column, table.rows) for column in columns]
     room = width - GAP * (len(columns) - 1)
@@ -192,10 +192,10 @@ def _grid_lines(table: Table, columns: Sequence[Column], width: int) -> list[Tex
     from rich.text import Text
 
     widths = column_widths(table, columns, width)
-    sides = [column.side(table.rows) for column in columns]
+    sides = [column.alignment(table.rows) for column in columns]
     lines: list[Text] = []
 
-    def add(cells: Sequence[str], styles: Sequence[str], bottom: bool = False) -> None:
+    def add_row_lines(cells: Sequence[str], styles: Sequence[str], bottom: bool = False) -> None:
         broken = [break_cell(cell, room) for cell, room in zip(cells, widths, strict=True)]
         height = max(map(len, broken))
         for number in range(height):
@@ -210,21 +210,21 @@ def _grid_lines(table: Table, columns: Sequence[Column], width: int) -> list[Tex
             lines.append(line)
 
     if any(column.heading for column in columns):
-        add([column.heading for column in columns], ["bold"] * len(columns), bottom=True)
+        add_row_lines([column.heading for column in columns], ["bold"] * len(columns), bottom=True)
         lines.append(Text("─" * min(width, sum(widths) + GAP * (len(widths) - 1)), style="dim"))
     for row in table.rows:
         strong = "bold " if row.get("_choice") == CHOICE else ""
         styles = [strong + (c.style(row) if callable(c.style) else c.style) for c in columns]
-        add([column.cell(row) for column in columns], styles)
+        add_row_lines([column.cell(row) for column in columns], styles)
     return lines
 
 
 def break_cell(text: str, width: int) -> list[str]:
-    """Lines of a cell, at most `width` wide, broken between words."""
+    """Wraps a cell between words to lines of at most `width` characters."""
     if len(text) <= width:
         return [text]
     lines: list[str] = []
-    for word in _words(text):
+    for word in _unbreakable_words(text):
         if lines and len(lines[-1]) + 1 + len(word) <= width:
             lines[-1] += f" {word}"
         else:
@@ -233,10 +233,10 @@ def break_cell(text: str, width: int) -> list[str]:
 
 
 def _row_blocks(table: Table, width: int) -> list[Text]:
-    """Lines of rows as `heading value` pairs, for panes too narrow for a grid."""
+    """Rows as lines of `heading value`, for terminals too narrow for a table."""
     from rich.text import Text
 
-    columns = [column for column in table.shown() if column.spare <= 1]
+    columns = [column for column in table.visible_columns() if column.spare <= 1]
     leading = [column for column in columns if column.whole or not column.heading] or columns[:1]
     lines: list[Text] = []
     for row in table.rows:
@@ -256,7 +256,7 @@ def _row_blocks(table: Table, width: int) -> list[Text]:
 
 
 def _unbreakable_pair(heading: str, value: str, room: int) -> str:
-    """A heading and its value joined by non-breaking spaces, as far as they fit."""
+    """Joins a heading and its value by non-breaking spaces, as far as they fit in `room`."""
     for first, between, last in ((_HARD, _HARD, _HARD), (" ", " ", _HARD)):
         text = between.join([heading.replace(" ", first), value.replace(" ", last)])
         if max(map(len, text.split(" "))) <= room:
@@ -265,7 +265,7 @@ def _unbreakable_pair(heading: str, value: str, room: int) -> str:
 
 
 def screen_lines(result: Page | Table | Sequence[Table], width: int, *, explain: bool = True) -> list[Text]:
-    """Lines of a page, or of several tables."""
+    """Lines of a page or of several tables, for a terminal of this width."""
     from rich.text import Text
 
     if isinstance(result, Page):
@@ -273,13 +273,13 @@ def screen_lines(result: Page | Table | Sequence[Table], width: int, *, explain:
     tables = [result] if isinstance(result, Table) else result
     lines: list[Text] = []
     for table in tables:
-        block = table_text(table.short(), width)
+        block = table_text(table.for_screen(), width)
         lines += [*([Text()] if lines and block else []), *block]
     return lines
 
 
 def show_plots(page: Page, most: int = 80) -> None:
-    """Prints the page's plots if stdout is a terminal."""
+    """Prints up to `most` plots of a page if stdout is a terminal."""
     import sys
 
     if not sys.stdout.isatty() or not (sys.stdout.encoding or "").lower().startswith("utf"):

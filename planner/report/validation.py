@@ -13,7 +13,13 @@ from typing import Any
 import planner
 from planner.errors import BadInput
 from planner.files.regular_file import write_file
-from planner.report.evidence import LARGEST_ERRORS, by_source, suite_lines, suite_tables, worst_rows
+from planner.report.evidence import (
+    LARGEST_ERRORS,
+    source_table,
+    suite_summary_table,
+    suite_tables,
+    worst_runs_table,
+)
 from planner.report.output import Format, render
 from planner.report.page import Column, Table
 from planner.validation.evidence import Evidence
@@ -23,8 +29,8 @@ FEW_SOURCES = 2
 WIDEST = 10_000  # above which a figure is shown without decimals
 
 
-def summary(rows: Sequence[Row]) -> str:
-    """Sentence with the number of rows that hold, fail as listed, or fail unexpectedly."""
+def outcome_sentence(rows: Sequence[Row]) -> str:
+    """Sentence counting the rows that hold, fail as listed, or fail unexpectedly."""
     held = sum(row.holds for row in rows)
     broken = [row for row in rows if not row.as_claimed]
     better = [row for row in rows if row.holds and row.known]
@@ -38,10 +44,12 @@ def summary(rows: Sequence[Row]) -> str:
 
 
 def validation_tables(rows: Sequence[Row], format: Format = Format.table) -> list[Table]:
-    """One table per check for people; for CSV one table with every row."""
+    """One table per check for people; a single table of all rows for CSV."""
     if format is Format.csv:
         return [Table([row.record() for row in rows])]
-    end = Table([], notes=[*_unexpected(rows), f"planner {planner.__version__}: {summary(rows)}"])
+    end = Table(
+        [], notes=[*_unexpected_outcomes(rows), f"planner {planner.__version__}: {outcome_sentence(rows)}"]
+    )
     checks = [
         _check_table(str(check), list(found))
         for check, found in groupby(rows, key=lambda row: row.name.check_name)
@@ -49,18 +57,18 @@ def validation_tables(rows: Sequence[Row], format: Format = Format.table) -> lis
     return [*checks, end]
 
 
-def _unexpected(rows: Sequence[Row]) -> list[str]:
-    """One line per row whose outcome contradicts its listing."""
+def _unexpected_outcomes(rows: Sequence[Row]) -> list[str]:
+    """One line for each row that fails unexpectedly, or holds although listed as failing."""
     return [
-        f"{row.name} {row.status}: {figure(row.published, row.unit)}, ours {figure(row.ours, row.unit)}, "
-        f"claimed: {row.claim}."
+        f"{row.name} {row.status}: {format_figure(row.published, row.unit)}, "
+        f"ours {format_figure(row.ours, row.unit)}, claimed: {row.claim}."
         for row in rows
         if not row.as_claimed or (row.holds and row.known)
     ]
 
 
 def rows_data(rows: Sequence[Row]) -> dict[str, Any]:
-    """All rows as a dictionary for JSON."""
+    """All rows as plain values, for JSON."""
     return {
         "version": planner.__version__,
         "rows": [row.record() | {"status": row.status} for row in rows],
@@ -71,7 +79,7 @@ def rows_data(rows: Sequence[Row]) -> dict[str, Any]:
 
 def _check_table(key: str, rows: Sequence[Row]) -> Table:
     notes = [f"How: {'; '.join(dict.fromkeys(row.how for row in rows))}."]
-    notes += [f"Source: {_sources(rows)}."]
+    notes += [f"Source: {_source_words(rows)}."]
     for row in rows:
         if row.status != "holds":
             why = f": {row.reason}" if row.reason else ""
@@ -79,8 +87,8 @@ def _check_table(key: str, rows: Sequence[Row]) -> Table:
     shown = [
         asdict(row)
         | {
-            "_published": figure(row.published, row.unit),
-            "_ours": figure(row.ours, row.unit),
+            "_published": format_figure(row.published, row.unit),
+            "_ours": format_figure(row.ours, row.unit),
             "_error": row.error,
             "_status": "yes" if row.holds else "NO",
         }
@@ -101,8 +109,8 @@ def _check_table(key: str, rows: Sequence[Row]) -> Table:
     )
 
 
-def _sources(rows: Sequence[Row]) -> str:
-    """Sources of a check; many files are summarized by folder."""
+def _source_words(rows: Sequence[Row]) -> str:
+    """Sources of a check's rows; many files are summarized by folder."""
     each = list(dict.fromkeys(row.source for row in rows))
     if len(each) <= FEW_SOURCES:
         return "; ".join(each)
@@ -110,8 +118,8 @@ def _sources(rows: Sequence[Row]) -> str:
     return f"{', '.join(places)} (each row's own stands in --format csv)"
 
 
-def figure(value: Value, unit: str) -> str:
-    """A figure with its unit, in four significant digits."""
+def format_figure(value: Value, unit: str) -> str:
+    """Formats a figure with its unit, to four significant digits."""
     if isinstance(value, str):
         return value
     digits = f"{value:,.0f}" if abs(value) >= WIDEST or value == int(value) else f"{value:.4g}"
@@ -133,9 +141,9 @@ _NUMBER = re.compile(r"[-+]?\d[\d,]*\.?\d*%?")
 
 
 def document_differences(rows: Sequence[Row], text: str) -> list[str]:
-    """Differences between a document and the rows: figures that moved by more than 2% (percentages: by 1.5
-    points), missing rows, changed outcomes. Skips figures that depend on the machine, and rows of the
-    document that were not asked for."""
+    """Differences between a document and the rows: moved figures, missing rows, changed outcomes. A figure
+    moves by more than 2% (percentages: by 1.5 points). Skips figures that depend on the machine, and rows of
+    the document that were not asked for."""
     written = {(check, cells[0]): cells for check, cells in _table_rows(text)}
     if not written:
         raise BadInput("the document holds no table of rows; write it with `planner validate --document`")
@@ -150,25 +158,25 @@ def document_differences(rows: Sequence[Row], text: str) -> list[str]:
         if (holds == "yes") != row.holds:
             parts.append(f"{check}: {row.what!r} {'holds' if row.holds else 'does not hold'} now")
         for before, now in ((published, row.published), (ours, row.ours)):
-            shown = figure(now, row.unit)
+            shown = format_figure(now, row.unit)
             if not row.varies and has_moved(before, shown):
                 parts.append(f"{check}: {row.what!r} was {before}, is {shown}")
     return parts
 
 
 def _table_rows(text: str) -> Iterator[tuple[str, list[str]]]:
-    """Yields the check and the cells of every row in the document's tables."""
+    """Check and cells of every row in the document's tables."""
     check = ""
     for line in text.splitlines():
         if heading := re.fullmatch(r"\*\*(\w+/\w+)\*\*", line):
             check = heading[1]
-        cells = [_unescape(cell.strip()) for cell in line.strip("|").split(" | ")]
+        cells = [_unescape_markdown(cell.strip()) for cell in line.strip("|").split(" | ")]
         if line.startswith("| ") and len(cells) == 6 and cells[0] != "What":
             yield check, cells
 
 
-def _unescape(cell: str) -> str:
-    """Plain text of a Markdown cell."""
+def _unescape_markdown(cell: str) -> str:
+    """Text of a Markdown cell without escapes."""
     return re.sub(r"\\([\\\[\]()_*`#|!<>~-])", r"\1", html.unescape(cell))
 
 
@@ -193,18 +201,18 @@ _TITLE = re.compile(r"\*\*(.+)\*\*")
 
 
 def page_path(overview: Path, page: str) -> Path:
-    """Path of a page: the overview for "", else a page beside it."""
+    """Path of a page of the validation: the overview for "", else a file beside it."""
     return overview.with_name(f"{overview.stem}-{page}.md") if page else overview
 
 
 def page_texts(found: Sequence[Evidence], rows: Sequence[Row], *, whole: bool = True) -> dict[str, str]:
-    """Markdown text by page: "" with all suites, "papers" with those that are checked row by row. The
-    overview table is included only if `whole`."""
-    pages = {"": [_overview(found)] if whole else []}
+    """Markdown text of each page: "" has all suites, "papers" those checked row by row. The overview table is
+    included only if `whole`."""
+    pages = {"": [_overview_markdown(found)] if whole else []}
     for match in found:
         mine = [row for row in rows if match.suite in ROWS and ROWS[match.suite](row)]
         page = "papers" if match.suite in ROWS else ""
-        pages.setdefault(page, [PAPERS_HEAD]).append(_section(match, mine))
+        pages.setdefault(page, [PAPERS_HEAD]).append(_suite_section(match, mine))
     return {page: "\n".join(parts) for page, parts in pages.items() if parts}
 
 
@@ -216,7 +224,7 @@ def write_pages(found: Sequence[Evidence], rows: Sequence[Row], overview: Path) 
 def page_differences(
     found: Sequence[Evidence], rows: Sequence[Row], overview: Path, *, whole: bool = True
 ) -> list[str]:
-    """Differences between written pages and the code; covers the overview table only if `whole`."""
+    """Differences between the written pages and the code's; the overview table counts only if `whole`."""
     lines = []
     for page, text in page_texts(found, rows, whole=whole).items():
         path = page_path(overview, page)
@@ -231,7 +239,7 @@ def page_differences(
     return lines
 
 
-def _overview(found: Sequence[Evidence]) -> str:
+def _overview_markdown(found: Sequence[Evidence]) -> str:
     sections = ", ".join(
         f"[{match.suite}]({'validation-papers.md' if match.suite in ROWS else ''}#{match.suite})"
         for match in found
@@ -246,7 +254,7 @@ def _overview(found: Sequence[Evidence]) -> str:
             f"Written by `planner validate --document docs/validation.md`, planner {planner.__version__}; CI "
             "fails if the code gives other figures.",
             "",
-            _markdown([suite_lines(found)]),
+            _tables_markdown([suite_summary_table(found)]),
             f"Details: {sections}.",
             "",
         ]
@@ -260,14 +268,14 @@ every measured run with parameter servers, beside the prediction. [All suites](v
 """
 
 
-def _section(one: Evidence, rows: Sequence[Row]) -> str:
+def _suite_section(one: Evidence, rows: Sequence[Row]) -> str:
     parts, *others = suite_tables(one)
     lines = [f"## {one.suite}", "", f"{one.title}.", ""]
-    lines.append(_markdown([replace(parts, title=""), *others, by_source(one)]))
+    lines.append(_tables_markdown([replace(parts, title=""), *others, source_table(one)]))
     if not rows:
-        lines.append(_markdown([worst_rows(one)]))
+        lines.append(_tables_markdown([worst_runs_table(one)]))
         return "\n".join(lines)
-    lines += [f"{summary(rows)} The reason for each row that does not hold is below its table.", ""]
+    lines += [f"{outcome_sentence(rows)} The reason for each row that does not hold is below its table.", ""]
     for source in dict.fromkeys(row.name.paper for row in rows):
         mine = [row for row in rows if row.name.paper == source]
         lines += [
@@ -278,13 +286,13 @@ def _section(one: Evidence, rows: Sequence[Row]) -> str:
     return "\n".join(lines)
 
 
-def _markdown(tables: Sequence[Table]) -> str:
+def _tables_markdown(tables: Sequence[Table]) -> str:
     return render(list(tables), Format.markdown)
 
 
 def _table_differences(now: str, written: str, *, whole: bool) -> list[str]:
-    """Differences between tables: moved figures, and rows that are new or gone; unless `whole`, in the
-    sections of `now` alone. Skips the papers' rows, which `document_differences` compares because it knows
+    """Differences between tables: moved figures, and rows that are new or gone. Unless `whole`, only the
+    sections of `now` count. Skips the papers' rows, which `document_differences` compares because it knows
     which depend on the machine, and the lists of worst runs, whose order changes easily."""
     before, after = _cells_by_row(written), _cells_by_row(now)
     sections = {section for section, _, _ in after}
@@ -302,7 +310,7 @@ def _table_differences(now: str, written: str, *, whole: bool) -> list[str]:
 
 
 def _cells_by_row(text: str) -> dict[tuple[str, str, str], list[str]]:
-    """Cells of each row, keyed by section, table title and first cell."""
+    """Cells of each table row, by section, table title and first cell."""
     section, title, result = "", "", {}
     for line in text.splitlines():
         if heading := re.fullmatch(r"## (.+)", line):

@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING, Any, cast
 
 from planner.note import Note, Topic
 from planner.report.charts import error_bars
-from planner.report.charts_curves import step_timeline
-from planner.report.page import Chart, Column, Figure, Page, Picture, Table, label
+from planner.report.charts_curves import step_timeline_chart
+from planner.report.page import Chart, Column, Figure, Page, Picture, Table, safe_text
 from planner.report.plots import bars, rows_chart
 from planner.servers.order_request import Tuned
 from planner.servers.ordering import STRATEGIES
@@ -115,7 +115,7 @@ def _step_plot(answer: OrderAnswer, strategy: str, key: str, title: str) -> Pict
     mode = cast(Mode, answer.request.mode)
     case = Case(profile=schedule.profile, cluster=answer.cluster, policy=schedule.policy, mode=mode)
     seed = answer.request.seed
-    return Picture(lambda: step_timeline(simulate_window(case, seed=seed, steps=1), key, title))
+    return Picture(lambda: step_timeline_chart(simulate_window(case, seed=seed, steps=1), key, title))
 
 
 def throughput_chart(comparison: OrderComparison) -> Chart:
@@ -128,7 +128,7 @@ def throughput_chart(comparison: OrderComparison) -> Chart:
         speed,
         "@c1",
         "%{customdata}: %{x:,.4~g} samples/s, %{text}",
-        customdata=[label(r.strategy) for r in results],
+        customdata=[safe_text(r.strategy) for r in results],
         text=[f"{r.gain:+.1%}" for r in results],
         textposition="inside",
         insidetextanchor="start",

@@ -113,7 +113,7 @@ def test_recompute_counts_for_hardware_utilization_and_not_for_model() -> None:
 
 def test_screen_shows_parts_and_memory() -> None:
     result = simulated(**EIGHT, workers=16, recompute="full")
-    tables = {table.shown()[0].heading: table for table in page_of(result).tables}
+    tables = {table.visible_columns()[0].heading: table for table in page_of(result).tables}
     names = [row["part"] for row in tables["step breakdown"].rows]
     assert names[0].startswith("compute (")
     assert names[1:] == ["communication, exposed", "optimizer", "step"]

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from planner.model.catalog import load_model, model_names
-from planner.report.models import summary
+from planner.report.models import model_summary
 from planner.units import MIB
 
 DATA = Path(__file__).parents[1] / "data" / "models"
@@ -104,7 +104,7 @@ def test_every_model_loads_and_says_where_it_is_from(name):
         assert set(layer.inputs) <= seen, layer.name
         seen.add(layer.name)
     assert len({tensor.name for tensor in model.tensors}) == len(model.tensors)
-    assert json.loads(json.dumps(summary(model)))["bytes"] == 4 * model.parameters
+    assert json.loads(json.dumps(model_summary(model)))["bytes"] == 4 * model.parameters
 
 
 def test_all_that_was_promised_is_there():

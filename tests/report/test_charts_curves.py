@@ -4,7 +4,7 @@ from dataclasses import replace
 
 from report_answers import saturated, simulated
 
-from planner.report.charts_curves import sizes_curve, utilisation_curve
+from planner.report.charts_curves import servers_chart, utilisation_by_workers_chart
 
 
 def with_sizes(advised, workers):
@@ -23,7 +23,7 @@ def with_sizes(advised, workers):
 
 def test_as_many_servers_as_pay_off_are_coloured():
     curve = with_sizes(2, workers=1)
-    chart = sizes_curve(curve)
+    chart = servers_chart(curve)
     (bars,) = chart.spec["data"]
     assert bars["x"] == [1, 2, 3]
     assert bars["y"] == [scored.samples_per_s for _, scored in curve.sizes]
@@ -31,23 +31,25 @@ def test_as_many_servers_as_pay_off_are_coloured():
     assert chart.caption.startswith("With 1 worker, each number of servers")
     assert chart.caption.endswith("Coloured: 2, as many as pay off.")
     assert chart.title == "Throughput against servers"
-    assert sizes_curve(with_sizes(2, workers=2)).caption.startswith("With 2 workers, each number of servers")
+    assert servers_chart(with_sizes(2, workers=2)).caption.startswith(
+        "With 2 workers, each number of servers"
+    )
 
 
 def test_saturation_chart_within_error_has_no_coloured_points():
-    chart = sizes_curve(with_sizes(None, workers=2))
+    chart = servers_chart(with_sizes(None, workers=2))
     assert set(chart.spec["data"][0]["marker"]["color"]) == {"@faint"}
     assert chart.caption.endswith("How many pay off is within the error.")
 
 
 def test_every_worker_has_a_tick_up_to_twelve():
     result = saturated()
-    ticks = utilisation_curve(result).spec["layout"]["xaxis"]["dtick"]
+    ticks = utilisation_by_workers_chart(result).spec["layout"]["xaxis"]["dtick"]
     assert ticks == (1 if result.points[-1].workers <= 12 else None)
     for workers, tick in ((12, 1), (13, None)):
         last = replace(result.points[-1], workers=workers)
         curve = replace(result, points=[*result.points[:1], last])
-        assert utilisation_curve(curve).spec["layout"]["xaxis"]["dtick"] == tick
-    for trace in utilisation_curve(result).spec["data"]:
+        assert utilisation_by_workers_chart(curve).spec["layout"]["xaxis"]["dtick"] == tick
+    for trace in utilisation_by_workers_chart(result).spec["data"]:
         assert trace["x"] == [point.workers for point in result.points]
         assert trace["line"]["color"] in {f"@c{n}" for n in range(1, 9)}

@@ -10,7 +10,7 @@ import pytest
 from report_answers import simulated
 
 from planner.answers.timeline import simulate_window, timeline_of
-from planner.report.chrome import link_use, write_chrome
+from planner.report.chrome import server_nic_use, write_chrome
 from planner.simulator.cluster import FABRIC, Cluster, Node
 from planner.simulator.policy import Fifo
 from planner.simulator.simulate import Case
@@ -131,7 +131,7 @@ def test_link_counters_equal_sent_bytes(timeline, direction):
     rows, cluster = timeline.rows, timeline.cluster
     sent = rows["bytes"][rows["resource"] == direction].sum()
     carried = 0.0
-    for server, (times, _, percent) in enumerate(link_use(rows, cluster, direction)):
+    for server, (times, _, percent) in enumerate(server_nic_use(rows, cluster, direction)):
         node = cluster.nodes[cluster.server_nodes[server]]
         rate = node.egress_bytes_per_s if direction == DOWNLINK else node.ingress_bytes_per_s
         carried += float((np.diff(times) * percent[:-1]).sum()) / 100 * rate

@@ -16,7 +16,7 @@ from planner.parallel.data.ddp import AllReduce
 from planner.parallel.mesh import Mesh
 from planner.report.assumed import brief_notes, notes_of
 from planner.report.page import page_of
-from planner.report.phrases import alone_words, run_words, strategy_words
+from planner.report.phrases import run_words, single_device_sentence, strategy_words
 from planner.report.recommend import _next_sentences
 from planner.search.scored import training_of
 from planner.search.space import Space
@@ -132,7 +132,7 @@ def test_one_device_alone_is_rented_where_it_is_cheapest() -> None:
     assert answer.baseline is not None
     assert answer.baseline.plan.machine == "g4dn.xlarge"  # not one of the four of the other
     several = next(row for row in answer.rows if row.plan.machine == "g4dn.12xlarge")
-    words = alone_words(several, answer.baseline, None)
+    words = single_device_sentence(several, answer.baseline, None)
     assert words.endswith("per sample.")
     times = several.samples_per_s / answer.baseline.samples_per_s
     assert f"; 4 devices are {ratio(times)} faster " in words

@@ -33,8 +33,8 @@ from planner.report import charts, charts_curves, phrases
 from planner.report.charts_curves import BINS, _bars
 from planner.report.html import MOST_ROWS, render_page, script_json, tables_page, write_page
 from planner.report.models import model_page
-from planner.report.page import label, page_of
-from planner.report.profile import bars_in_order, profile_page
+from planner.report.page import page_of, safe_text
+from planner.report.profile import profile_page, ranked_bars_chart
 from planner.report.recommend import _extra_plans
 from planner.servers.partition.page import partition_page
 from planner.simulator.cluster import COMPUTATION
@@ -105,7 +105,7 @@ def test_hostile_name_is_text_everywhere():
     text = render_page(page("recommend"))
     data = re.search(r'<script type="application/json" id="charts">(.*?)</script>', text, re.DOTALL)[1]
     assert HOSTILE not in text
-    assert label(HOSTILE) == "&lt;img src=x onerror=alert(1)&gt;"  # as plotly must get it
+    assert safe_text(HOSTILE) == "&lt;img src=x onerror=alert(1)&gt;"  # as plotly must get it
     assert json.loads(data).keys() == {"pareto", "workers", "cost", "memory", "utilisation", "step"}
 
 
@@ -195,14 +195,14 @@ def test_step_that_is_drawn_says_how_long_it_is_and_who_shares_the_links():
     for workers, words in ((1, "It is alone."), (2, "Another shares the links"), (5, "4 others share")):
         plan = replace(result.scored.plan, workers=workers)
         timeline = timeline_of(result.request, plan, steps=1)
-        caption = charts_curves.step_timeline(timeline).caption
+        caption = charts_curves.step_timeline_chart(timeline).caption
         assert words in caption
         assert f", {format_seconds(timeline.end_s - timeline.start_s)} long" in caption
 
 
 @pytest.mark.parametrize("count", [16, 17, 24, 25])
 def test_bars_are_named_where_there_is_room(count):
-    chart = bars_in_order("key", "title", "MiB", [(f"layer{i}", "words", 1.0) for i in range(count)])
+    chart = ranked_bars_chart("key", "title", "MiB", [(f"layer{i}", "words", 1.0) for i in range(count)])
     assert ("ticktext" in chart.spec["layout"]["xaxis"]) == (count <= 24)
     assert ("ticktext" in chart.spec["narrow"]["xaxis"]) == (count <= 16)
 
@@ -218,8 +218,8 @@ def test_many_short_chunks_become_bins_as_dark_as_they_are_busy():
     assert sum(bar.busy_s for bar in bars) == pytest.approx(0.5)
     assert sum(bar.bytes for bar in bars) == pytest.approx(2e6)
     assert all(bar.busy_s <= 1.01 * (bar.end_s - bar.start_s) for bar in bars)
-    assert "% of it busy" in bars[5].words
-    assert [bar.words.split("<br>")[0] for bar in _bars(rows[:2], names)] == ["<b>a</b>", "<b>b</b>"]
+    assert "% of it busy" in bars[5].hover_text
+    assert [bar.hover_text.split("<br>")[0] for bar in _bars(rows[:2], names)] == ["<b>a</b>", "<b>b</b>"]
 
 
 def test_thousand_plans_weigh_less_than_six_megabytes(tmp_path):
@@ -236,10 +236,10 @@ def test_resource_below_capacity_is_called_busiest_and_not_red():
         scored = replace(
             result, prediction=replace(result.prediction, utilisation=used, bottleneck=COMPUTATION)
         )
-        chart = charts.utilisation(scored)
+        chart = charts.utilisation_chart(scored)
         cards = {
             figure.name: (figure.value, figure.more)
-            for figure in phrases.figures(scored, simulated().request)
+            for figure in phrases.plan_figures(scored, simulated().request)
         }
         return cards, chart.caption, chart.spec["data"][0]["marker"]["color"], charts.scored_words(scored)
 

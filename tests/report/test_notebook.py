@@ -30,7 +30,7 @@ def test_answer_shows_the_words_of_the_terminal(kind):
     assert all(sentence in plain for sentence in sentences)
     for table in page.tables:
         assert all(sentence in plain for sentence in [*table.title.splitlines(), *table.notes])
-        cells = [column.cell(row) for row in table.rows for column in table.shown()]
+        cells = [column.cell(row) for row in table.rows for column in table.visible_columns()]
         assert all(cell in plain for cell in cells if set(cell) != {"█"})
 
 

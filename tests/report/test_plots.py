@@ -10,17 +10,17 @@ import pytest
 from report_answers import recommended, saturated
 from rich.text import Text
 
-from planner.report.charts import LETTERS, pareto
+from planner.report.charts import LETTERS, pareto_chart
 from planner.report.page import Page, Picture, page_of
 from planner.report.plots import (
     CHOICE,
     COLOURS,
     PlotScale,
     Series,
+    _format_tick,
     _legend,
-    _line,
-    _number,
-    _plot,
+    _line_dots,
+    _plot_text,
     chart_plot,
 )
 from planner.report.terminal import show_plots
@@ -144,7 +144,7 @@ def test_with_many_machines_the_legend_stays_short():
         replace(scored, plan=replace(scored.plan, machine=f"kind{index}.xlarge"))
         for index, scored in enumerate((list(result.everything) * 30)[:30])
     ]
-    drawn = chart_plot(pareto(many, chosen=result.chosen, marked=many[:12]), 80).plain
+    drawn = chart_plot(pareto_chart(many, chosen=result.chosen, marked=many[:12]), 80).plain
     assert len(drawn.splitlines()) <= 26
     legend = drawn.split("└")[1]
     assert " other machines" in legend
@@ -206,19 +206,19 @@ def test_legend_breaks_where_the_terminal_ends_and_only_there():
 
 
 def test_axes_begin_at_zero_unless_they_are_logarithmic():
-    plain = PlotScale.over([3, 10, 5])
+    plain = PlotScale.covering([3, 10, 5])
     assert (plain.low, plain.high, plain.log) == (0.0, pytest.approx(10.2), False)
-    assert plain.at(5.1) == pytest.approx(0.5)
-    assert PlotScale.over([0]).high == 1.0
-    log = PlotScale.over([3, 300], log=True)
+    assert plain.position(5.1) == pytest.approx(0.5)
+    assert PlotScale.covering([0]).high == 1.0
+    log = PlotScale.covering([3, 300], log=True)
     assert (log.low, log.high, log.log) == (pytest.approx(3 / 1.1), pytest.approx(330), True)
-    assert log.at(30) == pytest.approx(0.5)
+    assert log.position(30) == pytest.approx(0.5)
 
 
 def test_dashed_lines_leave_dots_out_and_solid_ones_do_not():
     axis = PlotScale(0, 1)
     dots = {
-        line: set(_line(Series("one", [(0, 0), (1, 1)], line=line), axis, axis, 40))
+        line: set(_line_dots(Series("one", [(0, 0), (1, 1)], line=line), axis, axis, 40))
         for line in ("solid", "dashed", "dotted")
     }
     assert {x for x, _ in dots["solid"]} == set(range(80))
@@ -255,9 +255,9 @@ def test_legend_shows_lines_as_they_are_drawn_and_cuts_names_that_no_line_holds(
 def test_numbers_below_an_axis_do_not_touch(high):
     for width in range(40, 101):
         x = PlotScale(0, high)  # of large numbers some have no room
-        plot = _plot([Series("one", [(1, 1)], "o")], x, PlotScale(0, 1), width).plain
+        plot = _plot_text([Series("one", [(1, 1)], "o")], x, PlotScale(0, 1), width).plain
         shown = plot.split("└")[1].splitlines()[1].split()
         assert shown
-        assert set(shown) <= {_number(tick) for tick in x.ticks(100)} | {
-            _number(tick) for most in range(1, 20) for tick in x.ticks(most)
+        assert set(shown) <= {_format_tick(tick) for tick in x.ticks(100)} | {
+            _format_tick(tick) for most in range(1, 20) for tick in x.ticks(most)
         }

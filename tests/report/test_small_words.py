@@ -12,7 +12,7 @@ from planner.answers.answer_files import ChangedFigure, Difference
 from planner.model.catalog import load_model
 from planner.report import simulate as check
 from planner.report.charts_curves import _lane_kind, _lane_name
-from planner.report.html import FEW_ALIKE, _sentences
+from planner.report.html import FEW_ALIKE, _sentences_html
 from planner.report.models import model_tables
 from planner.report.output import to_json
 from planner.report.page import plain_text
@@ -36,8 +36,8 @@ def test_json_holds_what_numpy_and_paths_hold():
 
 def test_many_sentences_alike_are_folded_behind_the_first():
     few = [f"{n} & more" for n in range(FEW_ALIKE)]
-    assert _sentences(few) == "".join(f"<p>{n} &amp; more</p>" for n in range(FEW_ALIKE))
-    text = _sentences([*few, "last"])
+    assert _sentences_html(few) == "".join(f"<p>{n} &amp; more</p>" for n in range(FEW_ALIKE))
+    text = _sentences_html([*few, "last"])
     assert text.startswith("<p>0 &amp; more</p><details>")
     assert f"<summary>and {FEW_ALIKE} more</summary>" in text
     assert text.endswith("<p>last</p></details>")
@@ -57,7 +57,7 @@ def test_ticks_of_many_powers_of_ten_are_the_powers():
 
 def test_no_kept_runs_are_said_so_and_kept_ones_are_numbered(monkeypatch):
     monkeypatch.setattr(check, "load", list)
-    assert list(check.kept_lines()) == [
+    assert list(check.kept_run_lines()) == [
         "no runs are kept; `planner check ANSWER.json --measured RATE` keeps one"
     ]
     run = SimpleNamespace(
@@ -73,7 +73,7 @@ def test_no_kept_runs_are_said_so_and_kept_ones_are_numbered(monkeypatch):
     )
     monkeypatch.setattr(check, "load", lambda: [run, SimpleNamespace(**vars(run) | {"note": "at night"})])
     first = "2026-11-18  T4, one machine, alexnet in fp32: 900 of 1,000 samples/s, factor 0.9"
-    assert list(check.kept_lines()) == [f"1  {first}", f"2  {first} (at night)"]
+    assert list(check.kept_run_lines()) == [f"1  {first}", f"2  {first} (at night)"]
 
 
 def test_figure_has_moved_by_two_percent_or_in_words():
@@ -108,7 +108,7 @@ def imported(prices, counting, far=0, left_out=None):
             format="csv",
             rows=9,
             quotes=[1, 2],
-            prices=prices,
+            price_count=prices,
             left_out=left_out or {},
         ),
         as_of=date(2026, 11, 18),

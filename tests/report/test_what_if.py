@@ -5,7 +5,7 @@ from dataclasses import replace
 from report_answers import compared, recommended, saturated, simulated
 
 from planner.report.page import page_of
-from planner.report.plan_rows import what_if
+from planner.report.plan_rows import what_if_spec
 from planner.units import usd
 
 
@@ -40,7 +40,7 @@ def test_what_if_begins_within_the_requested_budget():
     result = recommended()
     prices = sorted(scored.usd_per_hour for scored in result.everything)
     asked = (prices[0] + prices[-1]) / 2
-    spec = what_if(result.everything, result.chosen, replace(result.request, budget_usd_per_hour=asked))
+    spec = what_if_spec(result.everything, result.chosen, replace(result.request, budget_usd_per_hour=asked))
     slider = next(entry for entry in spec["sliders"] if entry["key"] == "usd")
     assert slider["values"][slider["start"]] == max(price for price in prices if price <= asked)
 
@@ -64,5 +64,5 @@ def test_words_and_cells_are_those_of_the_answer():
 
 def test_one_plan_leaves_nothing_to_ask():
     result = simulated()
-    assert what_if([result.scored], result.scored, result.request) == {}
+    assert what_if_spec([result.scored], result.scored, result.request) == {}
     assert page_of(result).what_if is None

@@ -8,7 +8,7 @@ from planner.device.precision import precision_named
 from planner.model.catalog import load_model
 from planner.note import Note, Topic
 from planner.report.assumed import brief_notes
-from planner.report.memory import TrainingSettings, layouts
+from planner.report.memory import TrainingSettings, memory_by_layout
 from planner.report.page import Page
 from planner.report.terminal import page_text
 
@@ -16,7 +16,7 @@ from planner.report.terminal import page_text
 def test_devices_share_what_their_stage_shares_and_gather_two_blocks_ahead() -> None:
     model = load_model("gpt2")
     training = TrainingSettings(8, precision_named(model.default_precision), devices=8)
-    result = layouts(model, training)
+    result = memory_by_layout(model, training)
     whole = result["replicated"]
     # the loss is the worst moment, before there are gradients
     assert all(memory.gradients_bytes == 0 for memory in result.values())

@@ -13,7 +13,7 @@ import pytest
 from planner.cli.validate import SuitesAsked, To, answer
 from planner.device.rates import SCALING_Q90_ONE_MACHINE, SCALING_Q90_SEVERAL
 from planner.errors import BadInput
-from planner.report.evidence import evidence_data, suite_lines, suite_tables
+from planner.report.evidence import evidence_data, suite_summary_table, suite_tables
 from planner.report.output import Format, render
 from planner.report.validation import page_differences, page_path, write_pages
 from planner.validation.evidence import Compared, Evidence, Part, add_ranges, error_statistics
@@ -284,7 +284,7 @@ def test_summary_for_programs_and_for_the_readme() -> None:
     assert len(data["suites"]["memory"]["rows"]) == 3
     text = render(suite_tables(small()), Format.markdown)
     assert re.search(r"\| p \| 3 \| 2 \| 10% / 10% \|.*\| 20% / 28% \|.*\| 15% / 50% \| NO \|", text)
-    assert "0 of 1" in render([suite_lines([small(), small()])], Format.markdown)
+    assert "0 of 1" in render([suite_summary_table([small(), small()])], Format.markdown)
 
 
 def test_there_is_a_section_for_every_suite() -> None:

@@ -11,7 +11,7 @@ import pytest
 
 from planner.errors import BadInput
 from planner.report.output import Format, render
-from planner.report.validation import document_differences, summary, validation_tables
+from planner.report.validation import document_differences, outcome_sentence, validation_tables
 from planner.validation import Row, check_names, checks, known_rows, validate
 from planner.validation.row import figures
 
@@ -109,8 +109,8 @@ def test_rows_do_not_depend_on_the_number_of_threads() -> None:
 
 def test_summary_counts(fast: list[Row]) -> None:
     failing = [row for row in fast if not row.holds]
-    assert summary(fast).startswith(f"{len(fast) - len(failing)} of {len(fast)} rows hold")
-    assert f"listed as not holding, with the reason: {len(failing)}" in summary(fast)
+    assert outcome_sentence(fast).startswith(f"{len(fast) - len(failing)} of {len(fast)} rows hold")
+    assert f"listed as not holding, with the reason: {len(failing)}" in outcome_sentence(fast)
 
 
 def test_end_names_what_is_not_as_claimed() -> None:
@@ -119,7 +119,7 @@ def test_end_names_what_is_not_as_claimed() -> None:
     assert "li/split/larger FAILS: 407 MiB, ours 406.6 MiB, claimed: within 0.5 MiB." in text
     assert "failing although claimed to hold: 2" in text
     listed = [row.mark_known("a reason") for row in validate(["li/split"])]
-    assert "holding although listed as failing: 2" in summary(listed)
+    assert "holding although listed as failing: 2" in outcome_sentence(listed)
 
 
 def test_formats(fast: list[Row]) -> None:

@@ -6,7 +6,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from typing import Any
 
-from planner.report.page import Chart, Column, Page, Remark, Table, chart
+from planner.report.page import Chart, Column, Page, Remark, Table, drawn_picture
 from planner.report.plots import bars, rows_chart
 from planner.servers.partition.search import PartitionPlan, PartitionResult, epoch_samples
 from planner.simulator.statistics import Prediction
@@ -198,8 +198,12 @@ def partition_page(tables: Sequence[Table], model: str) -> Page:
         tables=[replace(plans, notes=()), replace(split, title="Time of an epoch", notes=()), layers],
         then=[Remark("Notes", [*split.notes, *plans.notes])],
         pictures=lambda: [
-            chart(_stacked_bars("split", "Time of an epoch", "s", parts, ("part", "compute_s", "network_s"))),
-            chart(_stacked_bars("layers", "Time per sample, layer by layer", "ms", layers.rows, per_layer)),
+            drawn_picture(
+                _stacked_bars("split", "Time of an epoch", "s", parts, ("part", "compute_s", "network_s"))
+            ),
+            drawn_picture(
+                _stacked_bars("layers", "Time per sample, layer by layer", "ms", layers.rows, per_layer)
+            ),
         ],
     )
 
