@@ -1,4 +1,5 @@
-"""Finds machines by name, pattern or path: in the user's folders first, then in `hardware/*.toml`.
+"""Finds machines by name, pattern or path, and reads their files: in the user's folders first, then in
+`hardware/*.toml`.
 
 Every file has the same form (docs/hardware.md): `[machines.*]` with their common keys in `[defaults]`,
 `[devices.*]`, `[fabrics.*]` and `[kernels.*]`. Machines name a device, which may be in any file. A name in
@@ -13,20 +14,44 @@ from __future__ import annotations
 import os
 import re
 import tomllib
+from collections import Counter
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from fnmatch import fnmatchcase
 from importlib.resources import files
 from pathlib import Path
+from typing import Any
 
 from planner.errors import BadInput, unknown_name
-from planner.files.regular_file import expand_path, home_folder, is_path_like, shipped_folder, user_folders
-from planner.files.tomlfile import read_toml
-from planner.hardware import Device, Hardware
-from planner.hardware.build import assume_usual_fabric, build_machine
-from planner.hardware.schema import Entries, add_file_entries, is_hardware_file
+from planner.files.regular_file import (
+    expand_path,
+    home_folder,
+    is_path_like,
+    read_text,
+    shipped_folder,
+    user_folders,
+)
+from planner.files.tomlfile import TomlSource as File
+from planner.files.tomlfile import decode, find_faulty_name, name_fault, read_toml
+from planner.hardware import Device, Fabric, Hardware
+from planner.hardware.schema import (
+    FIGURES,
+    DeviceEntry,
+    Entries,
+    FabricEntry,
+    KernelsEntry,
+    MachineAt,
+    MachineEntry,
+    build_machine,
+)
 from planner.memoize import memoize
 
+PCIE_4_YEAR = 2020  # devices of this year and later use PCIe 4.0 or faster
+PCIE_3_BYTES_PER_S, PCIE_4_BYTES_PER_S = 15.8e9, 31e9  # x16, each way
+_OURS = ("machines", "devices", "kernels", "fabrics")
+_TABLES = ("defaults", *_OURS)
+_HEADS = ("family", "provider", "description")
+_PROSE = frozenset(("description", "source", "matmul_source", "reasoning", "status", "note"))  # not names
 # files of the catalog without machines
 _SHARED = ("devices.toml", "fabrics.toml", "kernels.toml")
 _LINE = re.compile(
@@ -257,3 +282,105 @@ def find_device(words: str) -> Device | None:
     kinds = (kind for kind in match_hardware("*") if kind.device.name == name and kind.device.kind == "gpu")
     first = next(kinds, None)
     return None if first is None else first.device
+
+
+def assume_usual_fabric(machine: Hardware, catalog: Iterable[Hardware]) -> Hardware:
+    """Returns the machine; an unknown fabric becomes the catalog's most common one for its device."""
+    if machine.fabric is not None or machine.device_count == 1:
+        return machine
+    alike = [kind for kind in catalog if kind.device.name == machine.device.name and kind.fabric is not None]
+    return replace(machine, fabric=_most_common_fabric(machine, alike))
+
+
+def _most_common_fabric(machine: Hardware, alike: Iterable[Hardware]) -> Fabric:
+    """Most common fabric of machines with the same device count or a switch; PCIe if there is none."""
+    same: Counter[str] = Counter()
+    known: dict[str, tuple[Fabric, str]] = {}
+    for kind in alike:
+        assert kind.fabric is not None
+        if kind.device_count == machine.device_count or kind.fabric.topology == "switch":
+            key = repr(replace(kind.fabric, machines=1))
+            same[key] += 1 + 1000 * (kind.device_count == machine.device_count)
+            known.setdefault(key, (kind.fabric, kind.name))
+    if not same:
+        return _assumed_pcie_fabric(machine.device)
+    # of equally frequent ones the slowest
+    fabric, name = known[min(same, key=lambda key: (-same[key], known[key][0].bytes_per_s, key))]
+    source = f"assumed: that of {name}, which has the same devices"
+    return replace(fabric, machines=1, basis="estimated", source=source, as_of="", assumed=True)
+
+
+def _assumed_pcie_fabric(device: Device) -> Fabric:
+    """PCIe fabric of the generation that the device's year suggests."""
+    recent = device.year is None or device.year >= PCIE_4_YEAR
+    rate, generation = (PCIE_4_BYTES_PER_S, "4.0") if recent else (PCIE_3_BYTES_PER_S, "3.0")
+    source = f"assumed: PCIe {generation} x16, as no machine of the catalog has this device"
+    return Fabric("pcie", "pcie", rate, "estimated", source, assumed=True)
+
+
+def is_hardware_file(path: Path) -> bool:
+    """Whether a TOML file in a user's folder defines machines, devices, kernels or fabrics."""
+    try:
+        text = read_text(path)
+    except BadInput:
+        return False
+    # however a table is written, its name stands at the start of a line
+    if not any(line.strip(" \t[\"'").startswith(_OURS) for line in text.splitlines()):
+        return False
+    return bool(read_toml(path).data.keys() & set(_OURS))
+
+
+def add_file_entries(entries: Entries, file: File) -> None:
+    """Adds a file's entries to `entries`, except names that are already defined."""
+    tables, path = file.data, file.path
+    for key, value in tables.items():
+        if key not in (*_TABLES, *_HEADS):
+            raise file.error(f"unknown key; allowed: {', '.join((*_HEADS, *_TABLES))}", [key])
+        if key in _HEADS and not isinstance(value, str):
+            raise file.error("must be a text", [key])
+        if key in ("family", "provider") and (fault := name_fault(value)):
+            raise file.error(fault, [key])
+        if key in _TABLES and not isinstance(value, dict):
+            raise file.error(f"must be a table, as in [{key}.NAME]", [key])
+    defaults = tables.get("defaults", {})
+    if faulty := find_faulty_name(defaults, _PROSE):
+        raise file.error(faulty[1], ["defaults", *faulty[0]])
+    decode(file, {"device": "", **defaults}, MachineEntry, ["defaults"])
+    for name, table in _named_tables(file, "machines"):
+        at = ["machines", name]
+        merged = {**defaults, **table}
+        if "sources" in defaults and isinstance(table.get("sources"), dict):
+            merged["sources"] = {**defaults["sources"], **table["sources"]}
+        entry = decode(file, merged, MachineEntry, at)
+        for figure in entry.sources:
+            if figure not in FIGURES:
+                raise file.error(f"no such figure; allowed: {', '.join(FIGURES)}", [*at, "sources", figure])
+        baseline, burst = entry.nic_baseline_gbit_per_s, entry.nic_burst_gbit_per_s
+        if baseline and burst and burst < baseline:
+            message = f"{burst:g} is below nic_baseline_gbit_per_s, {baseline:g}"
+            raise file.error(message, [*at, "nic_burst_gbit_per_s"])
+        machine = MachineAt(entry, tables.get("family", path.stem), tables.get("provider", "own"), file)
+        if name not in entries.machines:
+            entries.machines[name] = machine
+            for alias in filter(None, (*entry.aliases, entry.offered_as)):
+                entries.aliases.setdefault(alias, name)
+    for kind, entry_type in (("devices", DeviceEntry), ("fabrics", FabricEntry)):
+        for name, table in _named_tables(file, kind):
+            getattr(entries, kind).setdefault(name, (decode(file, table, entry_type, [kind, name]), file))
+    for name, table in _named_tables(file, "kernels"):
+        kernels = decode(file, table, KernelsEntry, ["kernels", name])
+        if bool(kernels.rates) == bool(kernels.like):
+            raise file.error('needs either rates or like = "OTHER DEVICE"', ["kernels", name])
+        entries.kernels.setdefault(name, (kernels, file))
+
+
+def _named_tables(file: File, kind: str) -> Iterable[tuple[str, dict[str, Any]]]:
+    """Yields the names and tables of one kind in a file, after checking the names."""
+    for name, table in file.data.get(kind, {}).items():
+        if not isinstance(table, dict):
+            raise file.error(f"must be a table, as in [{kind}.{name}]", [kind, name])
+        if not name.strip() or any(sign in name for sign in "*?[],:/"):
+            raise file.error("a name must not be empty nor hold any of * ? [ ] , : /", [kind, name])
+        if faulty := find_faulty_name({name: table}, _PROSE):
+            raise file.error(faulty[1], [kind, *faulty[0]])
+        yield name, table

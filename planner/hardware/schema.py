@@ -1,24 +1,37 @@
-"""The tables of hardware files: one struct per kind of table, with the bounds of every figure.
+"""Hardware files: one struct per kind of table, with the bounds of every figure, and the machines built of
+them.
 
-docs/hardware.md explains the keys. Reading gives entries with known keys and figures within bounds, or an
-error with its place; `planner.hardware.build` makes machines of them.
+docs/hardware.md explains the keys.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-from dataclasses import dataclass, field, replace
-from pathlib import Path
-from typing import Annotated, Any, Literal
+from collections.abc import Mapping
+from dataclasses import dataclass, field, fields, replace
+from typing import Annotated, Any, Literal, TypeVar
 
 import msgspec
 from msgspec import Meta
 
-from planner.errors import BadInput
-from planner.files.regular_file import read_text
+from planner.errors import unknown_name
 from planner.files.tomlfile import TomlSource as File
-from planner.files.tomlfile import decode, find_faulty_name, name_fault, read_toml
-from planner.hardware import Basis, Format, Link, MemoryKind, Standing, Topology
+from planner.hardware import (
+    FORMATS,
+    Basis,
+    Device,
+    Fabric,
+    Format,
+    Hardware,
+    KernelRates,
+    Link,
+    MemoryKind,
+    Ownership,
+    Price,
+    Source,
+    Standing,
+    Topology,
+)
+from planner.units import GBIT_BYTES_PER_S
 
 FIGURES = ("on_demand", "spot", "nic_burst", "nic_baseline", "flow", "machine", "rdma", "status")
 
@@ -175,75 +188,183 @@ class Entries:
         return replace(self, **both)
 
 
-_OURS = ("machines", "devices", "kernels", "fabrics")
-_TABLES = ("defaults", *_OURS)
-_HEADS = ("family", "provider", "description")
-_PROSE = frozenset(("description", "source", "matmul_source", "reasoning", "status", "note"))  # not names
+GIB = 2.0**30
+# the end of a key, that of the field in bytes, and the factor
+_UNITS = (
+    ("gbit_per_s", "bytes_per_s", GBIT_BYTES_PER_S),
+    ("gbyte_per_s", "bytes_per_s", 1e9),
+    ("gbyte", "bytes", 1e9),
+    ("gib", "bytes", GIB),
+)
 
 
-def is_hardware_file(path: Path) -> bool:
-    """Whether a TOML file in a user's folder defines machines, devices, kernels or fabrics."""
-    try:
-        text = read_text(path)
-    except BadInput:
-        return False
-    # however a table is written, its name stands at the start of a line
-    if not any(line.strip(" \t[\"'").startswith(_OURS) for line in text.splitlines()):
-        return False
-    return bool(read_toml(path).data.keys() & set(_OURS))
+T = TypeVar("T")
 
 
-def add_file_entries(entries: Entries, file: File) -> None:
-    """Adds a file's entries to `entries`, except names that are already defined."""
-    tables, path = file.data, file.path
-    for key, value in tables.items():
-        if key not in (*_TABLES, *_HEADS):
-            raise file.error(f"unknown key; allowed: {', '.join((*_HEADS, *_TABLES))}", [key])
-        if key in _HEADS and not isinstance(value, str):
-            raise file.error("must be a text", [key])
-        if key in ("family", "provider") and (fault := name_fault(value)):
-            raise file.error(fault, [key])
-        if key in _TABLES and not isinstance(value, dict):
-            raise file.error(f"must be a table, as in [{key}.NAME]", [key])
-    defaults = tables.get("defaults", {})
-    if faulty := find_faulty_name(defaults, _PROSE):
-        raise file.error(faulty[1], ["defaults", *faulty[0]])
-    decode(file, {"device": "", **defaults}, MachineEntry, ["defaults"])
-    for name, table in _named_tables(file, "machines"):
-        at = ["machines", name]
-        merged = {**defaults, **table}
-        if "sources" in defaults and isinstance(table.get("sources"), dict):
-            merged["sources"] = {**defaults["sources"], **table["sources"]}
-        entry = decode(file, merged, MachineEntry, at)
-        for figure in entry.sources:
-            if figure not in FIGURES:
-                raise file.error(f"no such figure; allowed: {', '.join(FIGURES)}", [*at, "sources", figure])
-        baseline, burst = entry.nic_baseline_gbit_per_s, entry.nic_burst_gbit_per_s
-        if baseline and burst and burst < baseline:
-            message = f"{burst:g} is below nic_baseline_gbit_per_s, {baseline:g}"
-            raise file.error(message, [*at, "nic_burst_gbit_per_s"])
-        machine = MachineAt(entry, tables.get("family", path.stem), tables.get("provider", "own"), file)
-        if name not in entries.machines:
-            entries.machines[name] = machine
-            for alias in filter(None, (*entry.aliases, entry.offered_as)):
-                entries.aliases.setdefault(alias, name)
-    for kind, entry_type in (("devices", DeviceEntry), ("fabrics", FabricEntry)):
-        for name, table in _named_tables(file, kind):
-            getattr(entries, kind).setdefault(name, (decode(file, table, entry_type, [kind, name]), file))
-    for name, table in _named_tables(file, "kernels"):
-        kernels = decode(file, table, KernelsEntry, ["kernels", name])
-        if bool(kernels.rates) == bool(kernels.like):
-            raise file.error('needs either rates or like = "OTHER DEVICE"', ["kernels", name])
-        entries.kernels.setdefault(name, (kernels, file))
+def _convert_entry(kind: type[T], entry: msgspec.Struct, **more: Any) -> T:
+    """Instance of `kind` from the fields of a file entry, with sizes and rates converted to bytes."""
+    values: dict[str, Any] = {}
+    for name, value in msgspec.structs.asdict(entry).items():
+        units = next((units for units in _UNITS if name.endswith(units[0])), ("", "", 1))
+        factor = 1 if value is None else units[2]
+        values[name.removesuffix(units[0]) + units[1]] = value if factor == 1 else value * factor
+    names = (each.name for each in fields(kind))  # type: ignore[arg-type]
+    return kind(**{name: values[name] for name in names if name in values} | more)
 
 
-def _named_tables(file: File, kind: str) -> Iterable[tuple[str, dict[str, Any]]]:
-    """Yields the names and tables of one kind in a file, after checking the names."""
-    for name, table in file.data.get(kind, {}).items():
-        if not isinstance(table, dict):
-            raise file.error(f"must be a table, as in [{kind}.{name}]", [kind, name])
-        if not name.strip() or any(sign in name for sign in "*?[],:/"):
-            raise file.error("a name must not be empty nor hold any of * ? [ ] , : /", [kind, name])
-        if faulty := find_faulty_name({name: table}, _PROSE):
-            raise file.error(faulty[1], [kind, *faulty[0]])
-        yield name, table
+def build_machine(name: str, entries: Entries) -> Hardware:
+    """Builds a machine with its device, fabric, kernel rates and prices from file entries."""
+    machine = entries.machines[name]
+    entry, file = machine.entry, machine.file
+    if entry.device not in entries.devices:
+        unknown = unknown_name("device", entry.device, entries.devices)
+        raise file.error(str(unknown), ["machines", name, "device"])
+    sources = {key: Source(given.basis, given.source, given.as_of) for key, given in entry.sources.items()}
+    figures = {
+        "nic_burst": entry.nic_burst_gbit_per_s,
+        "nic_baseline": entry.nic_baseline_gbit_per_s,
+        "flow": entry.flow_gbit_per_s,
+        "spot": entry.spot_usd_per_hour,
+        "rdma": entry.rdma,
+        "machine": entry.vcpus or entry.memory_gib,
+    }
+    if entry.ownership is None:
+        figures["on_demand"] = entry.on_demand_usd_per_hour
+    absent = {figure for figure, value in figures.items() if value is None}
+    device = _build_device(name, machine, *entries.devices[entry.device])
+    owned = entry.ownership
+    is_own = owned or entry.machines or machine.provider == "own"
+    standing: Standing = "retired" if not entry.still_sold else "own" if is_own else "rentable"
+    ownership = None if owned is None else _convert_entry(Ownership, owned)
+    price = _main_price(entry, ownership, sources, Source("estimated", f"given in {file.path.name}"))
+    return _convert_entry(
+        Hardware,
+        entry,
+        name=name,
+        family=machine.family,
+        provider=machine.provider,
+        device=device,
+        price=price,
+        kernels=_kernel_rates(entry.device, device, entries),
+        sources={key: source for key, source in sources.items() if key not in absent},
+        other_prices=tuple(
+            _region_price(region, given, price) for region, given in entry.other_regions.items()
+        ),
+        ownership=ownership,
+        path=str(file.path),
+        fabric=_build_fabric(name, machine, entries),
+        standing=entry.standing or standing,
+        machines=entry.machines or (owned.machines if owned else None),
+    )
+
+
+def _main_price(
+    entry: MachineEntry, ownership: Ownership | None, said: Mapping[str, Source], given: Source
+) -> Price:
+    """Price of a machine in its main region; for an owned machine, its cost per hour."""
+    source = said.get("on_demand", given)
+    usd = entry.on_demand_usd_per_hour
+    if usd is None and ownership:
+        usd = ownership.usd_per_hour
+        if "on_demand" not in said:
+            source = Source("estimated", "capital cost over lifetime, plus energy")
+    elif usd is None and "spot" in said:
+        source = said["spot"]
+    spot_as_of = said["spot"].as_of if "spot" in said else source.as_of
+    return Price(
+        usd, entry.spot_usd_per_hour, entry.region, source.as_of, source.basis, source.source, spot_as_of
+    )
+
+
+def _region_price(region: str, given: RegionEntry | tuple[float, ...], main: Price) -> Price:
+    """Price of a machine in another region; date and source default to those of the main region."""
+    entry = given if isinstance(given, RegionEntry) else RegionEntry(given[0], (*given, None)[1])
+    if entry.source or entry.as_of:
+        return _convert_entry(Price, entry, region=region, spot_as_of=entry.as_of)
+    usd = entry.on_demand_usd_per_hour, entry.spot_usd_per_hour
+    return replace(main, on_demand_usd_per_hour=usd[0], spot_usd_per_hour=usd[1], region=region)
+
+
+def _build_fabric(name: str, machine: MachineAt, entries: Entries) -> Fabric | None:
+    """Links between a machine's devices; None for a single device or if the file names no fabric."""
+    entry, file, at = machine.entry.fabric, machine.file, ["machines", name, "fabric"]
+    if entry is None or machine.entry.device_count == 1:
+        return None
+    if isinstance(entry, str):
+        if entry not in entries.fabrics:
+            raise file.error(str(unknown_name("fabric", entry, entries.fabrics)), at)
+        at = ["fabrics", entry]
+        entry, file = entries.fabrics[entry]
+    if entry.gbyte_per_s is None:
+        message = "needs gbyte_per_s, the rate of one device each way (NVLink 3: 300, PCIe 4.0 x16: 31)"
+        raise file.error(message, at)
+    several = entry.topology == "pairs" and machine.entry.device_count > 2
+    if several and entry.between_gbyte_per_s is None:
+        raise file.error("several pairs need between_gbyte_per_s, the rate between them", at)
+    if entry.topology != "pairs" and entry.between_gbyte_per_s is not None:
+        raise file.error('between_gbyte_per_s is for topology = "pairs" alone', at)
+    return _convert_entry(Fabric, entry, source=entry.source or f"given in {file.path.name}")
+
+
+def _build_device(name: str, of: MachineAt, entry: DeviceEntry, file: File) -> Device:
+    """Device of a machine, with its peaks in FLOP/s and its memory in bytes."""
+    machine = of.entry
+    if entry.kind == "gpu":
+        flops, memory = _gpu_peaks_and_memory(machine.device, entry, file)
+    else:
+        if entry.clock_ghz is None or entry.fp32_flop_per_cycle is None:
+            message = "a cpu needs clock_ghz and fp32_flop_per_cycle (of one core)"
+            raise file.error(message, ["devices", machine.device])
+        if machine.cores is None or machine.memory_gib is None or machine.device_count != 1:
+            message = "a machine that computes on its cpu needs cores, memory_gib and no device_count"
+            raise of.file.error(message, ["machines", name])
+        flops = {"fp32": machine.cores * round(entry.clock_ghz * 1e9) * entry.fp32_flop_per_cycle}
+        memory = machine.memory_gib * GIB
+    return _convert_entry(
+        Device,
+        entry,
+        name=machine.device,
+        flops=flops,
+        memory_bytes=memory,
+        cores=machine.cores if entry.kind == "cpu" else None,
+        matmul_flops={format: value * 1e12 for format, value in entry.matmul_tflops.items()},
+    )
+
+
+def _gpu_peaks_and_memory(name: str, entry: DeviceEntry, file: File) -> tuple[dict[str, float], float]:
+    """Peaks of a GPU in FLOP/s by number format, and its memory in bytes."""
+    at = ["devices", name]
+    short = {"fp32": entry.fp32_tflops, "fp16": entry.tensor_tflops}
+    if entry.tflops and any(short.values()):
+        raise file.error("has its peaks twice: in tflops and in fp32_tflops or tensor_tflops", at)
+    if entry.memory_bytes is not None and entry.memory_gib is not None:
+        raise file.error("has its memory twice: in memory_bytes and in memory_gib", at)
+    tflops: Mapping[str, float | None] = {str(f): peak for f, peak in entry.tflops.items()} or short
+    memory = entry.memory_bytes or (entry.memory_gib or 0) * GIB or None
+    if tflops.get("fp32") is None or memory is None:
+        raise file.error("a gpu needs fp32_tflops (or tflops.fp32) and memory_gib (or memory_bytes)", at)
+    for format in entry.matmul_tflops:
+        if tflops.get(format) is None:
+            raise file.error(f"measured in {format}, a format for which tflops has no peak", at)
+    return {f: peak * 1e12 for f in FORMATS if (peak := tflops.get(f))}, float(memory)
+
+
+def _kernel_rates(name: str, device: Device, entries: Entries) -> KernelRates | None:
+    """Kernel rates of a device, scaled from another device's if the file says so; None if it has none."""
+    if name not in entries.kernels:
+        return None
+    entry, file = entries.kernels[name]
+    base = entry
+    if entry.like:
+        if entry.like not in entries.kernels or entries.kernels[entry.like][0].like:
+            raise file.error(f"{entry.like!r} has no rates of its own", ["kernels", name, "like"])
+        base = entries.kernels[entry.like][0]
+    factor = entry.scale * (device.cores or 1 if base.per_core else 1)
+    return KernelRates(
+        rates={kind: rate * factor for kind, rate in base.rates.items()},
+        overhead_s=base.overhead_s,
+        basis=entry.basis,
+        source=entry.source or base.source,
+        median_error=entry.median_error if entry.median_error is not None else base.median_error,
+        as_of=entry.as_of or base.as_of,
+    )

@@ -96,7 +96,7 @@ def usual_length(request: Request) -> int | None:
     """Default tokens per sample of a fine-tuning job; None for the model's own length."""
     from planner.model.catalog import load_model
 
-    if request.sequence_length is not None or request.profile is not None:
+    if request.sequence_length is not None or request.profile is not None or "train" not in request.extra:
         return None
     return fine_tuning_length(load_model(request.model), training_asked(request))
 

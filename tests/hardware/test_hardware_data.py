@@ -10,8 +10,8 @@ from pathlib import Path
 import pytest
 
 from planner.hardware import Hardware
-from planner.hardware.build import GIB
 from planner.hardware.catalog import hardware_names, load_hardware
+from planner.hardware.schema import GIB
 from planner.units import GBIT_BYTES_PER_S
 
 DATA = Path(__file__).parents[1] / "data/hardware"
