@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 import planner
-from planner.cli._app import COMMANDS, load
+from planner.cli._app import COMMANDS, load_command
 from planner.flags import FlagSection, flags_of
 from planner.search.request import Request
 from planner.simulator.step.files import schema
@@ -108,7 +108,7 @@ def flags_page() -> str:
         section: {} for section in ("Common", *FlagSection)
     }
     for name in ANSWERS:
-        for param in _options_of(load(name)):
+        for param in _options_of(load_command(name)):
             rows = answers[param.rich_help_panel]
             rows.setdefault(_spelling(param), (param.help, []))[1].append(name)
     parts = [INTRODUCTION]
@@ -120,7 +120,7 @@ def flags_page() -> str:
         parts.append("")
     for name in COMMANDS:
         if name not in ANSWERS:
-            for title, command in _leaves(name, load(name)):
+            for title, command in _leaves(name, load_command(name)):
                 parts.append(f"## planner {title}\n\n| flag | meaning |\n|---|---|")
                 parts += [f"| `{_spelling(param)}` | {param.help} |" for param in _options_of(command)]
                 parts.append("")

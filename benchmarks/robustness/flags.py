@@ -109,9 +109,9 @@ class Case:
 
 def options_of(words: list[str]) -> list[Any]:
     """The options of a command."""
-    from planner.cli._app import load
+    from planner.cli._app import load_command
 
-    command = load(words[0])
+    command = load_command(words[0])
     inner = getattr(command, "commands", {})
     if inner:
         command = inner[words[1]]

@@ -55,7 +55,10 @@ COMMANDS = {  # name -> target, one line of help
     "saturation": ("planner.cli.answers:saturation", "Find the number of workers worth their cost."),
     "simulate": ("planner.cli.answers:simulate", "Predict speed, cost and memory of one plan."),
     "sweep": ("planner.cli.answers:sweep", "Score a grid of plans; resumable."),
-    "validate": ("planner.cli.validate:command", "Compare predictions with published and measured runs."),
+    "validate": (
+        "planner.cli.validate:validate_command",
+        "Compare predictions with published and measured runs.",
+    ),
 }
 
 
@@ -70,43 +73,39 @@ def _one_line_usage_errors(ctx: Any = None) -> Iterator[None]:
     except UsageError as error:
         if type(error).show is not UsageError.show:  # help, where a command is given nothing at all
             raise
-        message = _unknown_option(error) or error.format_message().rstrip(".")
+        message = _unknown_flag_message(error) or error.format_message().rstrip(".")
         message = message.replace("Value error, ", "").replace(
             "Got unexpected extra argument", "Unexpected argument"
         )
         if error.ctx:
-            message = _name_variables(message, error.ctx)
+            message = _add_variable_names(message, error.ctx)
         # where a flag lacks its value, typer does not say in which command
         command = error.ctx.command_path if error.ctx else f"planner {ctx.invoked_subcommand if ctx else ''}"
         see = " See" if message.endswith("?") else "; see"
         raise BadInput(f"{message[:1].lower()}{message[1:]}{see} `{command.strip()} --help`") from error
 
 
-def _unknown_option(error: Any) -> str:
-    """Message for an unknown flag: similar flags, or commands that have it; empty string for other errors."""
+def _unknown_flag_message(error: Any) -> str:
+    """Message for an unknown flag: similar flags, or commands that have it; empty for other errors."""
     name: str = getattr(error, "option_name", "")
     if not hasattr(error, "possibilities") or not name.startswith("-"):
         return ""
     import difflib
 
-    def flags(command: Any) -> list[str]:
+    def flag_spellings(command: Any) -> list[str]:
         return [flag for param in command.params for flag in (*param.opts, *param.secondary_opts)]
 
-    own = [flag for flag in flags(error.ctx.command) if flag.startswith("--")] if error.ctx else []
+    own = [flag for flag in flag_spellings(error.ctx.command) if flag.startswith("--")] if error.ctx else []
     near = difflib.get_close_matches(name, [*own, "--help"], n=2, cutoff=0.75)
     if near:
         return f"there is no flag {name}; did you mean {' or '.join(near)}?"
-    others = [command for command in COMMANDS if name in flags(load(command))]
-    return f"there is no flag {name}" + (f" here; {_command_words(others)} has it" if others else "")
+    others = [command for command in COMMANDS if name in flag_spellings(load_command(command))]
+    owners = " or ".join(f"`planner {command}`" for command in others[:2])
+    return f"there is no flag {name}" + (f" here; {owners} has it" if others else "")
 
 
-def _command_words(commands: list[str]) -> str:
-    """Up to two commands in words: `planner recommend` or `planner compare`."""
-    return " or ".join(f"`planner {command}`" for command in commands[:2])
-
-
-def _name_variables(message: str, ctx: Any) -> str:
-    """Adds to the message the environment variable that set a flag, after the flag's name."""
+def _add_variable_names(message: str, ctx: Any) -> str:
+    """Adds to an error message the environment variable that set a flag, after the flag's name."""
     for param in ctx.command.params:
         source = ctx.get_parameter_source(param.name)
         if param.envvar and source is not None and source.name == "ENVIRONMENT":
@@ -133,7 +132,7 @@ class Command(TyperCommand):
         try:
             return super().invoke(ctx)
         except PlannerError as error:
-            error.args = (_name_variables(str(error), ctx),)
+            error.args = (_add_variable_names(str(error), ctx),)
             raise
 
     def format_options(self, ctx: Any, formatter: Any) -> None:
@@ -175,10 +174,10 @@ class LazyGroup(TyperGroup):
     def resolve_command(self, ctx: Any, args: list[str]) -> Any:
         self.commands = {name: self.get_command(ctx, name) for name in COMMANDS}  # for "did you mean"
         name, command, rest = super().resolve_command(ctx, args)
-        return name, load(name) if command is not None and name else command, rest
+        return name, load_command(name) if command is not None and name else command, rest
 
 
-def load(name: str) -> Any:
+def load_command(name: str) -> Any:
     """Imports a command's module and returns its click command."""
     module, _, attribute = COMMANDS[name][0].partition(":")
     target = getattr(importlib.import_module(module), attribute)
@@ -194,11 +193,12 @@ def load(name: str) -> Any:
     app._add_completion = False
     command = typer.main.get_command(app)
     command.name = name
-    speed_up(command)
+    use_plain_converters(command)
     return command
 
 
-def _version(value: bool) -> None:
+def _print_version(value: bool) -> None:
+    """Option callback that prints the version and exits."""
     if value:
         print(f"planner {planner.__version__}")
         raise typer.Exit
@@ -233,7 +233,7 @@ def arg(metavar: str, help: str, default: Any = ..., **more: Any) -> Any:
 @app.callback()
 def _root(
     version: bool = opt(
-        "--version", "Print the version and exit.", default=False, callback=_version, is_eager=True
+        "--version", "Print the version and exit.", default=False, callback=_print_version, is_eager=True
     ),
 ) -> None:
     """What to rent and how to run it, before you spend money on training a neural network."""
@@ -251,32 +251,33 @@ def main() -> None:
     try:
         try:
             command = typer.main.get_command(app)
-            speed_up(command)
+            use_plain_converters(command)
             command(prog_name="planner")
         finally:
             sys.stdout.flush()
     except PlannerError as error:
-        _leave(str(error), error.exit_code)
+        _exit_with_message(str(error), error.exit_code)
     except KeyboardInterrupt as stop:
-        _leave(str(stop) or "interrupted", 130)
+        _exit_with_message(str(stop) or "interrupted", 130)
     except SystemExit as leaving:  # typer turns Ctrl-C into this
         if leaving.code == 130 and ClusterWarning in shown:  # nobody pressed Ctrl-C, and why is said
             sys.exit(PlannerError.exit_code)
         if leaving.code == 130:
-            say(_interruption(leaving))
+            say(_interruption_message(leaving))
         raise
     except BrokenPipeError:  # the reader, `head` perhaps, has enough
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         sys.exit(1)
     except MemoryError:
-        _leave("out of memory; ask for less at once (fewer workers, servers or --jobs)", 2)
+        _exit_with_message("out of memory; ask for less at once (fewer workers, servers or --jobs)", 2)
     except OSError as error:
-        _leave(f"{error.filename or ''}: {error.strerror or error}".lstrip(": "), 2)
+        _exit_with_message(f"{error.filename or ''}: {error.strerror or error}".lstrip(": "), 2)
 
 
 def _show_warning(
     shown: list[type], usual: Any, message: Any, category: type, *where: Any, **more: Any
 ) -> None:
+    """Prints planner's warnings on one line, others as usual; records their kinds in `shown`."""
     shown.append(category)
     if issubclass(category, PlannerWarning):
         say(str(message))
@@ -284,7 +285,7 @@ def _show_warning(
         usual(message, category, *where, **more)
 
 
-def _interruption(leaving: BaseException) -> str:
+def _interruption_message(leaving: BaseException) -> str:
     """Message of the KeyboardInterrupt that caused an exit."""
     cause: BaseException | None = leaving
     while cause is not None and not isinstance(cause, KeyboardInterrupt):
@@ -292,7 +293,8 @@ def _interruption(leaving: BaseException) -> str:
     return str(cause or "") or "interrupted"
 
 
-def _leave(message: str, code: int) -> None:
+def _exit_with_message(message: str, code: int) -> None:
+    """Prints a message on stderr and exits with this status."""
     say(message)
     sys.exit(code)
 
@@ -302,10 +304,10 @@ _LATER = object()
 _PATH_CHECKS = ("exists", "resolve_path", "writable", "path_type", "allow_dash")
 
 
-def speed_up(command: Any) -> None:
+def use_plain_converters(command: Any) -> None:
     """Replaces typer's value converters with plain ones, in a command and its subcommands."""
     if is_tested_typer():
-        _speed_up(command)
+        _replace_converters(command)
 
 
 def is_tested_typer() -> bool:
@@ -313,20 +315,22 @@ def is_tested_typer() -> bool:
     return typer.__version__.rpartition(".")[0] in PATCHED
 
 
-def _speed_up(command: Any) -> None:
+def _replace_converters(command: Any) -> None:
+    """Replaces the converters of a command and its subcommands."""
     for param in command.params:
-        _use_plain_converter(param)
+        _replace_converter(param)
     make_help = command.get_help_option
 
     def get_help_option(ctx: Any) -> Any:  # the option --help is made when the command runs
-        return _use_plain_converter(make_help(ctx))
+        return _replace_converter(make_help(ctx))
 
     command.get_help_option = get_help_option
     for inner in getattr(command, "commands", {}).values():
-        _speed_up(inner)
+        _replace_converters(inner)
 
 
-def _use_plain_converter(param: Any) -> Any:
+def _replace_converter(param: Any) -> Any:
+    """Replaces the converter of one parameter, and returns the parameter."""
     if hasattr(param, "_runtime_param") and hasattr(param, "type_descriptor"):
         param._runtime_param = _Plain(param)
     return param
@@ -340,15 +344,17 @@ class _Plain:
         self.info = param.type_descriptor.parameter_info
 
     def coerce(self, value: Any, param: Any, ctx: Any) -> Any:
+        """Converts a value from the command line, by typer if it is not plain."""
         done = _LATER
         if not (param.multiple or param.nargs != 1 or getattr(self.info, "parser", None)):
-            done = None if value is None else self._converted(value)
+            done = None if value is None else self._convert(value)
         if done is _LATER:
             param._runtime_param = None  # typer builds its own
             done = param.get_runtime_param().coerce(value, param=param, ctx=ctx)
         return done
 
-    def _converted(self, value: Any) -> Any:
+    def _convert(self, value: Any) -> Any:
+        """Converted value, or `_LATER` if typer must convert it."""
         kind, info = self.kind, self.info
         if not isinstance(kind, type):
             return _LATER
@@ -361,11 +367,12 @@ class _Plain:
         if issubclass(kind, Enum):
             return next((member for member in kind if value in (member, member.value)), _LATER)
         if kind in (int, float) and not isinstance(value, bool):
-            return _number(kind, value, getattr(info, "min", None), getattr(info, "max", None))
+            return _parse_number(kind, value, getattr(info, "min", None), getattr(info, "max", None))
         return _LATER
 
 
-def _number(kind: Any, value: Any, low: float | None, high: float | None) -> Any:
+def _parse_number(kind: Any, value: Any, low: float | None, high: float | None) -> Any:
+    """Number within its bounds, or `_LATER` if typer must refuse it."""
     try:
         number = kind(value)
     except ValueError:

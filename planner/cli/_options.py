@@ -42,7 +42,8 @@ def check_output(ctx: typer.Context, param: typer.CallbackParam, path: Path | No
     return path
 
 
-def _picture(ctx: typer.Context, param: typer.CallbackParam, path: Path | None) -> Path | None:
+def _check_report_file(ctx: typer.Context, param: typer.CallbackParam, path: Path | None) -> Path | None:
+    """Option callback of --html and --timeline that raises BadInput for stdout and other suffixes."""
     if path is not None and str(path) == "-":
         raise BadInput("--html and --timeline need a file; '-' is stdout, which has the table")
     named = path is None or path.name.endswith((".json", ".json.gz")) or path.is_char_device()
@@ -51,7 +52,8 @@ def _picture(ctx: typer.Context, param: typer.CallbackParam, path: Path | None) 
     return check_output(ctx, param, path)
 
 
-def _launch_file(ctx: typer.Context, param: typer.CallbackParam, path: Path | None) -> Path | None:
+def _check_launch_file(ctx: typer.Context, param: typer.CallbackParam, path: Path | None) -> Path | None:
+    """Option callback that raises BadInput early for unknown launch formats."""
     if path is not None:
         from planner.launch import target_for
 
@@ -59,7 +61,8 @@ def _launch_file(ctx: typer.Context, param: typer.CallbackParam, path: Path | No
     return check_output(ctx, param, path)
 
 
-def _no_color(value: bool) -> bool:
+def _disable_color(value: bool) -> bool:
+    """Option callback that sets NO_COLOR, which rich and everything else obeys."""
     if value:
         os.environ["NO_COLOR"] = "1"  # which rich and everything else obeys
     return value
@@ -101,7 +104,10 @@ ClusterOption = Annotated[
 HtmlOption = Annotated[
     Path | None,
     _output_option(
-        "--html", "Also write a report with charts, e.g. report.html.", metavar="FILE", callback=_picture
+        "--html",
+        "Also write a report with charts, e.g. report.html.",
+        metavar="FILE",
+        callback=_check_report_file,
     ),
 ]
 TimelineOption = Annotated[
@@ -110,14 +116,14 @@ TimelineOption = Annotated[
         "--timeline",
         "Also write a Chrome trace of the step for Perfetto, e.g. step.json.gz.",
         metavar="FILE",
-        callback=_picture,
+        callback=_check_report_file,
     ),
 ]
 TimelineStepsOption = Annotated[
     int, _output_option("--timeline-steps", "Steps of worker 0 in the timeline, e.g. 3.", min=1, max=1000)
 ]
 ExportOption = Annotated[
-    Path | None, _output_option("--export", EXPORT, metavar="FILE", callback=_launch_file)
+    Path | None, _output_option("--export", EXPORT, metavar="FILE", callback=_check_launch_file)
 ]
 FailOverOption = Annotated[
     float | None,
@@ -126,7 +132,7 @@ FailOverOption = Annotated[
     ),
 ]
 NoColorOption = Annotated[
-    bool, _output_option("--no-color", "Disable colour, as NO_COLOR does.", callback=_no_color)
+    bool, _output_option("--no-color", "Disable colour, as NO_COLOR does.", callback=_disable_color)
 ]
 QuietOption = Annotated[bool, _output_option("--quiet", "-q", "Do not show progress on stderr.")]
 FormatOption = Annotated[
@@ -156,7 +162,7 @@ SHOWN: dict[str, tuple[Any, Any]] = {  # with what it is if not given
 }
 
 
-def option_for(flag: Flag) -> Any:
+def request_option(flag: Flag) -> Any:
     """Annotated type that typer reads as the option of a request flag."""
     switch = any("/" in spelling for spelling in flag.spellings)
     return typed_opt(
@@ -213,13 +219,13 @@ def with_request_flags(command: Callable[..., None]) -> Callable[..., None]:
     flags = [flag for flag in flags_of(Request) if command.__name__ in flag.commands]
     flags.sort(key=lambda flag: COMMON.index(flag.name) if flag.name in COMMON else len(COMMON))
 
-    def with_flags(**values: Any) -> None:
+    def run_with_request(**values: Any) -> None:
         options = {flag.name: values.pop(flag.name) for flag in flags}
         shown = {name: values.pop(name) for name in SHOWN}
         command(Given(options, **shown), **values)
 
-    before = {flag.name: (option_for(flag), None) for flag in flags}
-    return with_signature(with_flags, command, before, SHOWN)
+    before = {flag.name: (request_option(flag), None) for flag in flags}
+    return set_signature(run_with_request, command, before, SHOWN)
 
 
 @dataclass(frozen=True)
@@ -248,7 +254,7 @@ class ShowsByDefault(TyperGroup):
 def with_output_flags(command: Callable[..., Answer | None]) -> Callable[..., None]:
     """Decorator that adds --format, --output and --html to a command that returns an `Answer`."""
 
-    def with_output(**values: Any) -> None:
+    def run_with_output(**values: Any) -> None:
         html, format, output = (values.pop(name) for name in ("html", "format", "output"))
         answer = command(**values)
         if answer is None:
@@ -257,12 +263,12 @@ def with_output_flags(command: Callable[..., Answer | None]) -> Callable[..., No
         emit(shown, format, output, data=answer.data)
         write_html(answer.page() if answer.page is not None else shown, html, answer.title)
 
-    return with_signature(
-        with_output, command, {}, {name: SHOWN[name] for name in ("html", "format", "output")}
+    return set_signature(
+        run_with_output, command, {}, {name: SHOWN[name] for name in ("html", "format", "output")}
     )
 
 
-def with_signature(
+def set_signature(
     function: Callable[..., None],
     command: Callable[..., Any],
     before: Mapping[str, tuple[Any, Any]],

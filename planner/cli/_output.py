@@ -50,17 +50,17 @@ class Meter:
         self.share = max(self.share, self._start + (end - self._start) * part)
 
     @property
-    def left_s(self) -> float | None:
-        """Seconds left at the speed so far; None during the first 5%."""
+    def remaining_s(self) -> float | None:
+        """Estimated seconds until the end, at the speed so far; None during the first 5%."""
         if self.share < EARLY:
             return None
         return (self.clock() - self.began_s) * (1 - self.share) / self.share
 
     @property
-    def words(self) -> str:
-        """Progress in words: `simulating, 40%, about 3 s left`."""
-        left_s = self.left_s
-        left = "" if left_s is None else f", about {format_seconds(max(1.0, round(left_s)))} left"
+    def progress_text(self) -> str:
+        """Progress as text: `simulating, 40%, about 3 s left`."""
+        remaining_s = self.remaining_s
+        left = "" if remaining_s is None else f", about {format_seconds(max(1.0, round(remaining_s)))} left"
         return f"{self.stage}, {self.share:.0%}{left}"
 
 
@@ -97,10 +97,11 @@ class ProgressLines(ProgressLog):
         self.last_s = self.meter.began_s
 
     def update(self) -> None:
+        """Prints the progress if the last line is some seconds old."""
         now = self.meter.clock()
         if now - self.last_s >= LOG_EVERY_S and self.meter.stage:
             self.last_s = now
-            say(self.meter.words + (f"; best so far: {self.best}" if self.best else ""))
+            say(self.meter.progress_text + (f"; best so far: {self.best}" if self.best else ""))
 
 
 class ProgressBar(ProgressLog):
@@ -114,12 +115,12 @@ class ProgressBar(ProgressLog):
 
         bar = progress_bar.ProgressBar(total=1.0, completed=self.meter.share, width=40)
         row = Table.grid(padding=(0, 1))
-        row.add_row(bar, Text(self.meter.words))
+        row.add_row(bar, Text(self.meter.progress_text))
         return Group(*([Text(f"Best so far: {self.best}")] if self.best else []), row)
 
 
 @contextmanager
-def progress(quiet: bool, ends: Mapping[str, float] | None = None) -> Iterator[ProgressLog]:
+def show_progress(quiet: bool, ends: Mapping[str, float] | None = None) -> Iterator[ProgressLog]:
     """Context manager that yields a progress callback for stderr; `ends` are the stages of `Meter`."""
     if quiet:
         yield ProgressLog(ends)
@@ -157,7 +158,7 @@ def write_html(shown: Page | Table | Sequence[Table], html: Path | None, title: 
         from planner.report.page import Page
 
         page = shown if isinstance(shown, Page) else tables_page(shown, title)
-        write_page(replace(page, command=command_line()), html)
+        write_page(replace(page, command=reproducing_command()), html)
         say(f"report in {html}")
 
 
@@ -173,7 +174,9 @@ def export_plan(scored: ScoredPlan, request: Any, path: Path | None) -> None:
     say(f"launch in {path}; {target_for(path).usage.replace('FILE', str(path))}")
 
 
-def exit_if_over(usd_per_million_samples: float | None, limit_usd: float | None, name: object = "") -> None:
+def exit_if_over_cost(
+    usd_per_million_samples: float | None, limit_usd: float | None, name: object = ""
+) -> None:
     """Exits with status 3 if a plan costs more per million samples than the limit."""
     cost = usd_per_million_samples
     if limit_usd is not None and cost is not None and cost > limit_usd:
@@ -182,7 +185,7 @@ def exit_if_over(usd_per_million_samples: float | None, limit_usd: float | None,
         raise typer.Exit(3)
 
 
-def command_line() -> str:
-    """The command line that reproduces this answer, including PLANNER_* variables."""
+def reproducing_command() -> str:
+    """Command line that reproduces this answer, including PLANNER_* variables."""
     variables = [f"{k}={shlex.quote(v)}" for k, v in sorted(os.environ.items()) if k.startswith("PLANNER_")]
     return " ".join([*variables, shlex.join(["planner", *sys.argv[1:]])])

@@ -22,6 +22,7 @@ if TYPE_CHECKING:
 
 
 def _check_study(ctx: typer.Context, param: typer.CallbackParam, study: str | None) -> str | None:
+    """Option callback that checks the file of an Optuna study; URLs are not checked."""
     if study is not None and "://" not in study:
         check_output(ctx, param, Path(study))
     return study
@@ -60,7 +61,7 @@ def recommend(
     request = given.request()
     sampled = (trials or 500) if search == "optuna" else None
     stages = None if sampled else STAGES
-    with out.progress(given.quiet, stages) as on_progress, executor_of(None, jobs, cluster) as pool:
+    with out.show_progress(given.quiet, stages) as on_progress, executor_of(None, jobs, cluster) as pool:
 
         def on_improvement(best: ScoredPlan) -> None:
             on_progress.on_improvement(best_so_far(best, request))
@@ -79,7 +80,7 @@ def recommend(
         out.write_timeline(result.request, result.chosen, timeline, timeline_steps)
         out.export_plan(result.chosen, request, export)
     out.exit_if_interrupted(result.partial)
-    out.exit_if_over(result.chosen.usd_per_million_samples, fail_over)
+    out.exit_if_over_cost(result.chosen.usd_per_million_samples, fail_over)
 
 
 @with_request_flags
@@ -92,7 +93,7 @@ def compare(given: Given, *, jobs: options.JobsOption = None, cluster: options.C
     from planner.search.simulations import executor_of
 
     request = given.request()
-    with out.progress(given.quiet) as on_progress, executor_of(None, jobs, cluster) as pool:
+    with out.show_progress(given.quiet) as on_progress, executor_of(None, jobs, cluster) as pool:
         result = compare_for(request, executor=pool, progress=on_progress)
     given.emit(result)
     out.exit_if_interrupted(result.partial)
@@ -107,7 +108,7 @@ def saturation(given: Given, *, jobs: options.JobsOption = None) -> None:
     from planner.answers.saturation import saturation_for
 
     request = given.request()
-    with out.progress(given.quiet) as on_progress:
+    with out.show_progress(given.quiet) as on_progress:
         result = saturation_for(request, jobs=jobs, progress=on_progress)
     given.emit(result)
     out.exit_if_interrupted(result.partial)
@@ -128,7 +129,7 @@ def simulate(
     from planner.answers.questions import simulation_for
 
     request = given.request()
-    with out.progress(given.quiet) as on_progress:
+    with out.show_progress(given.quiet) as on_progress:
         result = simulation_for(request, progress=on_progress)
     try:
         given.emit(result)
@@ -160,7 +161,7 @@ def sweep(
     from planner.answers.sweep import sweep as score_grid
     from planner.report.page import page_of
 
-    with out.progress(quiet) as on_progress:
+    with out.show_progress(quiet) as on_progress:
         result = score_grid(config, store, jobs=jobs, cluster=cluster, progress=on_progress)
     page = page_of(result)
     emit(page, format, output)
@@ -226,7 +227,7 @@ def check_run(
         from planner.search.measured import Measured, add, reach_of
 
         kept = Measured(
-            device=device_of(plan.device, plan.worker_hardware),
+            device=answer_device(plan.device, plan.worker_hardware),
             reach=reach_of(plan.workers, plan.machines),
             model=plan.model,
             precision=plan.number_format,
@@ -242,8 +243,8 @@ def check_run(
     out.write_html(page, html)
 
 
-def device_of(device: str | None, machine: str) -> str:
-    """Device name in an answer, or else the device of its machine."""
+def answer_device(device: str | None, machine: str) -> str:
+    """Device name stated in an answer, or else the device of its machine."""
     if device is not None:
         return device
     from planner.hardware.catalog import load_hardware
@@ -268,4 +269,4 @@ def diff(
     page = diff_page(difference(before, after), f"planner diff: {old.name} and {new.name}")
     emit(page, format, output)
     out.write_html(page, html)
-    out.exit_if_over(after.usd_per_million_samples, fail_over, new)
+    out.exit_if_over_cost(after.usd_per_million_samples, fail_over, new)

@@ -16,7 +16,8 @@ from planner.cli._options import Answer, ShowsByDefault, with_output_flags
 from planner.errors import BadInput, Infeasible, PlannerError
 
 
-def _complete(incomplete: str) -> list[str]:
+def _complete_machine_name(incomplete: str) -> list[str]:
+    """Machine names that start with the typed text, for shell completion."""
     from planner.hardware.catalog import hardware_names
 
     return [name for name in ("new", *hardware_names()) if name.startswith(incomplete)]
@@ -33,7 +34,7 @@ def show_hardware(
         "NAME|PATTERN",
         "A machine, e.g. p3.2xlarge, a .toml file, or a pattern to list, e.g. 'g5.*,p4d.*'.",
         None,
-        autocompletion=_complete,
+        autocompletion=_complete_machine_name,
     ),
     *,
     gpu: str | None = opt(
@@ -83,10 +84,12 @@ def show_hardware(
 
 
 def _is_terminal() -> bool:
+    """Whether stdin is a terminal, so that questions can be asked."""
     return sys.stdin.isatty()
 
 
 def _text_option(name: str, command: str) -> Any:
+    """Option for a file with a command's output, read instead of asking."""
     return opt(name, f"Output of `{command}`, read instead of asking.", metavar="FILE")
 
 

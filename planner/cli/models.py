@@ -16,7 +16,8 @@ app = typer.Typer(cls=ShowsByDefault)
 FIT_GPUS = "RTX-4090,L4,A100,H100"
 
 
-def _complete(incomplete: str) -> list[str]:
+def _complete_model_name(incomplete: str) -> list[str]:
+    """Model names that start with the typed text, for shell completion."""
     from planner.model.catalog import model_names
 
     return [name for name in ("import", *model_names()) if name.startswith(incomplete)]
@@ -26,7 +27,10 @@ def _complete(incomplete: str) -> list[str]:
 @with_output_flags
 def show(
     name: str | None = arg(
-        "NAME", "A name, e.g. vgg11, or a .toml file or config.json.", None, autocompletion=_complete
+        "NAME",
+        "A name, e.g. vgg11, or a .toml file or config.json.",
+        None,
+        autocompletion=_complete_model_name,
     ),
     *,
     memory: bool = opt("--memory", "Show what training holds in a device's memory.", default=False),
@@ -110,7 +114,7 @@ def show(
 
 
 @app.command("import")
-def import_(
+def import_model(
     source: str = arg("SOURCE", "A config.json or its folder, a .onnx file, or MODULE:FUNCTION of PyTorch."),
     *,
     input: str | None = opt("--input", "Input of a PyTorch module, e.g. 8x3x224x224.", metavar="NxCxHxW"),

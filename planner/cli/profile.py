@@ -26,7 +26,7 @@ BANDWIDTH = opt("--bandwidth", "Bandwidth of the link, e.g. 10Gbit or 100Mbit.",
 
 
 @app.command("import")
-def import_(
+def import_traces(
     files: list[Path] = arg("FILE...", TRACES),
     *,
     output: Path = opt(
@@ -141,9 +141,9 @@ def record(
     typer.echo(printable(f"{output}: recorded; see `planner profile show {output}`"), err=True)
 
 
-@calibrate_app.command()
+@calibrate_app.command("overhead")
 @with_output_flags
-def overhead(files: list[Path] = arg("FILE...", TABLES), bandwidth: str | None = BANDWIDTH) -> Answer:
+def fit_overhead(files: list[Path] = arg("FILE...", TABLES), bandwidth: str | None = BANDWIDTH) -> Answer:
     """Fit the parse overhead of received tensors, alpha * bytes + beta, and report its error."""
     from planner.servers.calibration import calibrate_overhead, overhead_table
     from planner.units import bandwidth_bytes_per_s
@@ -152,9 +152,9 @@ def overhead(files: list[Path] = arg("FILE...", TABLES), bandwidth: str | None =
     return Answer(overhead_table(fits), title="planner calibrate overhead")
 
 
-@calibrate_app.command()
+@calibrate_app.command("window")
 @with_output_flags
-def window(
+def infer_window(
     files: list[Path] = arg("FILE...", "One-worker profiles, or TensorFlow RunMetadata (a step each)."),
     bandwidth: str | None = BANDWIDTH,
     overhead: str | None = opt(
@@ -179,8 +179,8 @@ class UnitOption(StrEnum):
     gpu = "gpu"
 
 
-@calibrate_app.command()
-def compute(
+@calibrate_app.command("compute")
+def measure_compute(
     *,
     output: Path | None = opt(
         "--output", "-o", "New hardware file to write, e.g. mine.toml.", metavar="FILE"
@@ -215,10 +215,10 @@ def compute(
         check_writable(output)
     existing = read_hardware_tables(into) if into else None
     if device == UnitOption.gpu or (device == UnitOption.auto and has_accelerator()):
-        gpu = calibrate_accelerator("cuda", _progress)
+        gpu = calibrate_accelerator("cuda", _print_progress)
         tables, shown = accelerator_tables(gpu, name, usd_per_hour), accelerator_table(gpu)
     else:
-        measured = calibrate_compute(_progress)
+        measured = calibrate_compute(_print_progress)
         tables, shown = hardware_tables(measured, name, usd_per_hour), compute_table(measured)
     if into is not None and existing is not None:
         merge_compute(existing, tables)
@@ -229,8 +229,8 @@ def compute(
     emit(shown, format)
 
 
-@calibrate_app.command()
-def network(
+@calibrate_app.command("network")
+def measure_network(
     *,
     host: str | None = arg("HOST", "The other machine, e.g. 10.0.0.2.", None),
     into: Path | None = opt("--into", "Hardware file to put the figures into.", metavar="FILE"),
@@ -257,7 +257,7 @@ def network(
         raise BadInput("name the other machine: planner calibrate network HOST; or be it: --serve")
     tables = read_hardware_tables(into) if into else None
     measured = calibrate_network(
-        host, port=port, connections=connections, progress=lambda words: _progress(0, 0, words)
+        host, port=port, connections=connections, progress=lambda words: _print_progress(0, 0, words)
     )
     if into is not None and tables is not None:
         source = measured_source(f"planner calibrate network {host} ({measured.method})")
@@ -267,5 +267,6 @@ def network(
     emit(network_table(measured), format)
 
 
-def _progress(done: int, total: int, words: str) -> None:
+def _print_progress(done: int, total: int, words: str) -> None:
+    """Prints progress on stderr as `done/total message`."""
     say((f"{done}/{total} " if total else "") + words)

@@ -10,7 +10,7 @@ import typer
 
 from planner.cli._app import arg, opt
 from planner.cli._options import FormatOption, JobsOption, OutputOption, QuietOption, check_output
-from planner.cli._output import progress, write_html
+from planner.cli._output import show_progress, write_html
 from planner.errors import BadInput, unknown_name
 from planner.report.output import Format, emit
 
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from planner.validation.evidence import Evidence
 
 
-def command(
+def validate_command(
     names: list[str] | None = arg(
         "[NAME]...",
         "Papers or checks row by row, e.g. li or li/saturation; all suites if none is given.",
@@ -56,7 +56,7 @@ def command(
     planner validate --suite sharded --rows
     """
     asked = SuitesAsked(tuple(names or ()), tuple(suite or ()), rows, runs, layouts, jobs, quiet)
-    broken = answer(asked, To(format, output, html, document, check))
+    broken = run_validation(asked, To(format, output, html, document, check))
     if broken:
         raise typer.Exit(1)
 
@@ -95,34 +95,36 @@ class To:
     check: Path | None
 
 
-def answer(asked: SuitesAsked, to: To) -> bool:
-    """Prints the answer and writes files; returns True if any claim fails."""
+def run_validation(asked: SuitesAsked, to: To) -> bool:
+    """Runs the requested comparisons and prints them; returns whether any claim fails."""
     if asked.names:
         if to.document or to.check:
             raise BadInput("--document and --check compare whole suites; leave the names out")
-        return _run_checks(asked, to)
+        return _check_rows(asked, to)
     if asked.runs or asked.layouts:
         if to.document or to.check or to.html:
             raise BadInput(
                 "--document, --check and --html are for what ships; use --output for your own runs"
             )
-        _compare_own(asked, to)
+        _compare_user_runs(asked, to)
         return False
-    return _run_suites(asked, to)
+    return _compare_suites(asked, to)
 
 
-def _run_checks(asked: SuitesAsked, to: To) -> bool:
+def _check_rows(asked: SuitesAsked, to: To) -> bool:
+    """Compares papers row by row and prints the rows; returns whether any claim fails."""
     from planner.report.validation import rows_data, validation_tables
     from planner.validation import validate
 
-    with progress(asked.quiet) as report:
+    with show_progress(asked.quiet) as report:
         rows = validate(asked.names, jobs=asked.jobs, progress=report)
     emit(validation_tables(rows, to.format), to.format, to.output, data=rows_data(rows))
     write_html(validation_tables(rows), to.html, "planner validate: published figures and ours")
     return not all(row.as_claimed for row in rows)
 
 
-def _compare_own(asked: SuitesAsked, to: To) -> None:
+def _compare_user_runs(asked: SuitesAsked, to: To) -> None:
+    """Compares the user's own runs or layouts with predictions, and prints the errors."""
     from planner.report.evidence import account_table, evidence_data, evidence_tables
     from planner.validation.own import own_evidence, own_layouts
 
@@ -142,11 +144,12 @@ def _compare_own(asked: SuitesAsked, to: To) -> None:
     emit(shown, to.format, data=evidence_data(evidence, rows=asked.rows, accounts=accounts))
 
 
-def _run_suites(asked: SuitesAsked, to: To) -> bool:
+def _compare_suites(asked: SuitesAsked, to: To) -> bool:
+    """Compares whole suites, prints and writes them; returns whether a claim fails or figures changed."""
     from planner.report.evidence import evidence_data, evidence_tables, suite_summary_table, suite_tables
     from planner.report.validation import page_differences, write_pages
 
-    evidence, rows = _evidence_and_rows(asked)
+    evidence, rows = _suite_evidence(asked)
     shown = evidence_tables(evidence, rows=asked.rows, format=to.format)
     emit(shown, to.format, to.output, data=evidence_data(evidence, rows=asked.rows))
     tables = [suite_summary_table(evidence), *(table for each in evidence for table in suite_tables(each))]
@@ -162,7 +165,7 @@ def _run_suites(asked: SuitesAsked, to: To) -> bool:
     return bool(moved or broken)
 
 
-def _evidence_and_rows(asked: SuitesAsked) -> tuple[list[Evidence], list[Row]]:
+def _suite_evidence(asked: SuitesAsked) -> tuple[list[Evidence], list[Row]]:
     """Evidence of the requested suites, and the rows of those suites that are checked row by row."""
     from planner.servers import validation as of_servers
     from planner.validation import validate
@@ -170,7 +173,7 @@ def _evidence_and_rows(asked: SuitesAsked) -> tuple[list[Evidence], list[Row]]:
 
     chosen = asked.suites or SUITES
     evidences, rows = [], []
-    with progress(asked.quiet) as report:
+    with show_progress(asked.quiet) as report:
         for done, name in enumerate(chosen, 1):
             if name == "papers":
                 mine = validate(of_servers.PAPERS, jobs=asked.jobs)

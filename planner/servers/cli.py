@@ -15,9 +15,9 @@ from planner.cli._options import (
     OutputOption,
     QuietOption,
     check_output,
-    with_signature,
+    set_signature,
 )
-from planner.cli._output import progress, write_html
+from planner.cli._output import show_progress, write_html
 from planner.errors import BadInput
 from planner.report.output import Format, emit
 from planner.servers.order_request import OrderRequest
@@ -42,7 +42,7 @@ def _add_options(request: type[Any], **defaults: Any) -> Callable[[Callable[...,
             own = {name: values.pop(name, default) for name, (_, default) in options.items()}
             command(own, **values)
 
-        return with_signature(with_options, command, options, {})
+        return set_signature(with_options, command, options, {})
 
     return decorate
 
@@ -66,7 +66,7 @@ def order(
     from planner.report.page import page_of
     from planner.servers.order_request import best_priorities_json, order_for
 
-    with progress(quiet) as report:
+    with show_progress(quiet) as report:
         answer = order_for(OrderRequest(**values), progress=report)
     if export is not None:
         write_file(export, best_priorities_json(answer))
@@ -105,7 +105,7 @@ def partition(
         raise BadInput(f"--network is {network!r}; allowed: baseline, burst")
     request = PartitionRequest(**values | {"max_workers": values["max_workers"] or None})
     dnn, machine = load_model(model), load_hardware(hardware)
-    with progress(quiet) as report:
+    with show_progress(quiet) as report:
         result = partitions.partition(dnn, machine, request, network=cast(Network, network), progress=report)
     prediction = None
     if simulated:

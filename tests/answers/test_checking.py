@@ -204,7 +204,7 @@ def test_notes_do_not_act_on_a_terminal(tmp_path: Path, capsys: pytest.CaptureFi
     )
     measured.add(kept)
     with pytest.raises(SystemExit):
-        _app.load("check")(["--list"], prog_name="planner check")
+        _app.load_command("check")(["--list"], prog_name="planner check")
     out = capsys.readouterr().out
     assert "\\x1b[31mred\\u202e" in out
     assert all(line.isprintable() for line in out.splitlines())

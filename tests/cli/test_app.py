@@ -59,7 +59,7 @@ def test_help_of_an_answer_groups_flags_by_section_without_heavy_imports(command
 
 def test_every_command_has_help():
     for name in _app.COMMANDS:
-        assert _app.load(name).help
+        assert _app.load_command(name).help
 
 
 def test_misspelt_command_suggests_and_exits_2():
@@ -206,7 +206,7 @@ def test_ctrl_c_exits_130(monkeypatch, capsys):
     def interrupted(_: object) -> None:
         raise KeyboardInterrupt
 
-    monkeypatch.setattr(_app, "speed_up", interrupted)
+    monkeypatch.setattr(_app, "use_plain_converters", interrupted)
     with pytest.raises(SystemExit) as done:
         _app.main()
     assert done.value.code == 130
@@ -229,7 +229,7 @@ def test_lost_cluster_is_no_ctrl_c(monkeypatch, capsys, kind, code, left):
         warnings.warn("nobody is left", kind, stacklevel=1)
         raise SystemExit(code)
 
-    monkeypatch.setattr(_app, "speed_up", interrupted)
+    monkeypatch.setattr(_app, "use_plain_converters", interrupted)
     with pytest.raises(SystemExit) as done:
         _app.main()
     assert (done.value.code, capsys.readouterr().err) == left
@@ -237,7 +237,7 @@ def test_lost_cluster_is_no_ctrl_c(monkeypatch, capsys, kind, code, left):
 
 def test_interruption_prints_its_message():
     leaving = SystemExit(130)
-    assert _app._interruption(leaving) == "interrupted"
+    assert _app._interruption_message(leaving) == "interrupted"
     leaving.__context__ = ValueError("typer's")
     leaving.__context__.__context__ = KeyboardInterrupt("12 of 30 plans are in the store")
-    assert _app._interruption(leaving) == "12 of 30 plans are in the store"
+    assert _app._interruption_message(leaving) == "12 of 30 plans are in the store"

@@ -41,11 +41,11 @@ def test_exit_if_interrupted_exits_130_for_partial_answers():
 
 
 def test_exit_if_over_exits_3_above_the_limit(capsys):
-    _output.exit_if_over(2.5, None)
-    _output.exit_if_over(2.5, 2.5)
+    _output.exit_if_over_cost(2.5, None)
+    _output.exit_if_over_cost(2.5, 2.5)
     assert capsys.readouterr().err == ""
     with pytest.raises(typer.Exit) as left:
-        _output.exit_if_over(2.5, 2.0)
+        _output.exit_if_over_cost(2.5, 2.0)
     assert left.value.exit_code == 3
     assert capsys.readouterr().err == "planner: $2.50 per million samples is over the limit of $2.00\n"
 
@@ -56,4 +56,6 @@ def test_command_that_asks_again_has_its_variables_and_quotes(monkeypatch):
     monkeypatch.setenv("PLANNER_MODEL", "a b")
     monkeypatch.setenv("PLANNER_BATCH", "3")
     monkeypatch.setattr(sys, "argv", ["/bin/planner", "recommend", "--model", "c d"])
-    assert _output.command_line() == "PLANNER_BATCH=3 PLANNER_MODEL='a b' planner recommend --model 'c d'"
+    assert (
+        _output.reproducing_command() == "PLANNER_BATCH=3 PLANNER_MODEL='a b' planner recommend --model 'c d'"
+    )

@@ -9,7 +9,7 @@ from typing import Annotated
 import pytest
 import typer
 
-from planner.cli._app import is_tested_typer, load, speed_up
+from planner.cli._app import is_tested_typer, load_command, use_plain_converters
 
 
 class Colour(StrEnum):
@@ -61,7 +61,7 @@ def test_same_as_typer(arguments):
         seen = []
         command = typer.main.get_command(build(seen))
         if short:
-            speed_up(command)
+            use_plain_converters(command)
         with pytest.raises(SystemExit) as done:
             command(arguments, prog_name="run")
         outcomes.append((done.value.code, seen, [type(value) for row in seen for value in row]))
@@ -88,5 +88,5 @@ def test_plain_values_need_no_pydantic(words):
 
 def test_typer_that_was_not_tried_is_left_alone(monkeypatch):
     monkeypatch.setattr(typer, "__version__", "99.1.0")
-    for param in load("simulate").params:
+    for param in load_command("simulate").params:
         assert type(getattr(param, "_runtime_param", None)).__module__ != "planner.cli._app"

@@ -5,7 +5,7 @@ import json
 import pytest
 from typer.testing import CliRunner
 
-from planner.cli._app import COMMANDS, app, load
+from planner.cli._app import COMMANDS, app, load_command
 from planner.units import rate
 
 ANSWERS = {"check", "compare", "diff", "hardware", "models", "order", "partition", "prices", "profile"}
@@ -24,7 +24,7 @@ def flags_of(command):
 def test_every_command_that_answers_has_the_flag():
     assert set(COMMANDS) == ANSWERS | OTHERS
     for name in ANSWERS:
-        command = load(name)
+        command = load_command(name)
         subcommands = getattr(command, "commands", {name: command}).values()
         assert any("--html" in flags_of(leaf) for leaf in subcommands), name
 

@@ -17,7 +17,7 @@ NET = "input = [8, 8, 3]\nlayers = [{ conv = 4, kernel = 3 }, { fc = 2 }]\n"
 
 
 def run(capsys, *args):
-    command = _app.load("models")
+    command = _app.load_command("models")
     with pytest.raises(SystemExit) as done:
         command(list(args), prog_name="planner models")
     return done.value.code, capsys.readouterr().out
@@ -184,7 +184,7 @@ def test_memory_of_impossible_settings_is_refused(args, said):
     from planner.errors import BadInput
 
     with pytest.raises(BadInput, match=said):
-        _app.load("models")(args, prog_name="planner models")
+        _app.load_command("models")(args, prog_name="planner models")
 
 
 def test_import_writes_a_file_that_shows_the_same(capsys, tmp_path, monkeypatch):

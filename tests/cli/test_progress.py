@@ -40,11 +40,11 @@ def test_time_left_is_that_of_the_rest_at_the_same_pace() -> None:
     now = 0.0
     meter = Meter(ENDS, clock=lambda: now)
     meter("first", 0, 1)
-    assert meter.left_s is None
+    assert meter.remaining_s is None
     now = 10.0
     meter("first", 1, 1)
-    assert meter.left_s == pytest.approx(30.0)
-    assert meter.words == "first, 25%, about 30 s left"
+    assert meter.remaining_s == pytest.approx(30.0)
+    assert meter.progress_text == "first, 25%, about 30 s left"
 
 
 def test_without_a_terminal_a_line_comes_every_few_seconds(
@@ -52,7 +52,7 @@ def test_without_a_terminal_a_line_comes_every_few_seconds(
 ) -> None:
     now = 0.0
     monkeypatch.setattr(_output, "Meter", lambda ends: Meter(ends, clock=lambda: now))
-    with _output.progress(quiet=False, ends=ENDS) as watch:
+    with _output.show_progress(quiet=False, ends=ENDS) as watch:
         for second in range(13):
             now = float(second)
             watch("first", second, 24)
@@ -65,7 +65,7 @@ def test_without_a_terminal_a_line_comes_every_few_seconds(
 
 def test_quiet_says_nothing(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
     monkeypatch.setattr(_output, "LOG_EVERY_S", 0.0)
-    with _output.progress(quiet=True) as watch:
+    with _output.show_progress(quiet=True) as watch:
         watch("first", 1, 2)
         watch.on_improvement("something")
     assert capsys.readouterr().err == ""

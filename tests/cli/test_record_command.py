@@ -15,7 +15,9 @@ def record(monkeypatch, status, *, writes=None):
 
     def run(output):
         with pytest.raises(SystemExit) as left:
-            _app.load("record")(["-o", str(output), "--", "python", "train.py"], prog_name="planner record")
+            _app.load_command("record")(
+                ["-o", str(output), "--", "python", "train.py"], prog_name="planner record"
+            )
         return left.value.code
 
     return run

@@ -117,7 +117,7 @@ def test_one_bad_file_in_a_folder_leaves_the_others(tmp_path, monkeypatch, capsy
 
     def listed(*flags):
         with pytest.raises(SystemExit) as left:
-            _app.load("models")(list(flags), prog_name="planner models")
+            _app.load_command("models")(list(flags), prog_name="planner models")
         assert left.value.code == 0
         return capsys.readouterr().out
 

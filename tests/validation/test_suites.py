@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from planner.cli.validate import SuitesAsked, To, answer
+from planner.cli.validate import SuitesAsked, To, run_validation
 from planner.device.rates import SCALING_Q90_ONE_MACHINE, SCALING_Q90_SEVERAL
 from planner.errors import BadInput
 from planner.report.evidence import evidence_data, suite_summary_table, suite_tables
@@ -188,7 +188,7 @@ def test_every_row_of_an_own_table_is_accounted_for(tmp_path: Path) -> None:
     strange = [{"precision": "int3"}, {"device": "TPU"}, {"model": "nothing"}, {"devices": "x"}]
     path = own_table(tmp_path / "mine.csv", [OWN, *(OWN | change for change in strange)])
     out = tmp_path / "out.csv"
-    answer(SuitesAsked((), (), False, path, None, None, True), To(Format.csv, out, None, None, None))
+    run_validation(SuitesAsked((), (), False, path, None, None, True), To(Format.csv, out, None, None, None))
     lines = list(csv.DictReader(out.open(newline="")))
     assert {line["id"] for line in lines} == {f"line {number}" for number in range(2, 7)}
     assert {line["id"]: line["skipped"] for line in lines if line["skipped"]} == {
@@ -213,12 +213,12 @@ def test_predictions_of_own_runs_go_to_a_file(tmp_path: Path) -> None:
     path = own_table(tmp_path / "mine.csv", [OWN])
     out = tmp_path / "out.csv"
     asked = SuitesAsked((), (), False, path, None, None, True)
-    assert answer(asked, To(Format.table, out, None, None, None)) is False
+    assert run_validation(asked, To(Format.table, out, None, None, None)) is False
     lines = list(csv.DictReader(out.open(newline="")))
     assert {line["id"] for line in lines} == {"line 2"}
     assert float(lines[0]["measured"]) == 4.2
     assert float(lines[0]["predicted"]) > 0
-    answer(asked, To(Format.json, out, None, None, None))
+    run_validation(asked, To(Format.json, out, None, None, None))
     (run,) = json.loads(out.read_text())["suites"]["sharded"]["rows"]
     assert (run["id"], run["measured"]) == ("line 2", 4.2)
 
