@@ -23,7 +23,7 @@ from planner.parallel.data.owned import Owned
 from planner.parallel.mesh import Mesh, data_parallel_group
 from planner.parallel.replica import replica_computation
 from planner.servers.parameter_servers import ParameterServers
-from planner.simulator.bounds import bounds_of
+from planner.simulator.bounds import throughput_bounds
 
 STORED = Path(__file__).parent / "data" / "gate.json"
 CHANGELOG = Path(__file__).parent.parent / "CHANGELOG.md"
@@ -69,7 +69,7 @@ def predicted() -> dict[str, float]:
                         else:
                             case = exchange.lower(computation, data_parallel_group(site))
                         key = f"{name} b{batch}, {workers} x {hardware.device.name}{said}, {exchange_name}"
-                        by_name[key] = float(bounds_of([case], "fastest")[0])
+                        by_name[key] = float(throughput_bounds([case], "fastest")[0])
     return by_name
 
 

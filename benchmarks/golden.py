@@ -30,7 +30,7 @@ from planner.search.cases import Cases
 from planner.search.request import Request, model_of
 from planner.search.simulations import Rung, Simulations
 from planner.search.space import enumerate_plans
-from planner.simulator.cluster import as_text
+from planner.simulator.cluster import figures_by_name
 
 DATA = Path(__file__).absolute().parent / "data" / "golden"
 FILE = DATA / "plans.json.gz"
@@ -165,7 +165,7 @@ def space_figures(request: Request, pool: ThreadPoolExecutor) -> dict[str, Any]:
                 "samples_per_s": [entry.samples_per_s, entry.samples_per_s_low, entry.samples_per_s_high],
                 "step_s": [entry.step_s, *entry.step_s_quantiles.values()],
                 "staleness": [entry.staleness_mean, entry.staleness_max],
-                "utilisation": as_text(entry.utilisation),
+                "utilisation": figures_by_name(entry.utilisation),
                 "bottleneck": str(entry.bottleneck),
                 "events": entry.events,
             }

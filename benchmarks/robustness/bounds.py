@@ -15,7 +15,7 @@ from dataclasses import replace
 import numpy as np
 
 from planner.simulator import Case, simulate
-from planner.simulator.bounds import bounds_of
+from planner.simulator.bounds import throughput_bounds
 from planner.simulator.cluster import Cluster, Node
 from planner.simulator.policy import Blocks, Credit, Fifo, Mode, Multiplexed, Ordered, Policy, Sliced
 from planner.simulator.run import RunOptions, run
@@ -232,7 +232,7 @@ def share_of_bound(seed: int, steps: int = 30) -> float:
     """Throughput of one run, in whole steps of every worker, over the bound."""
     profile, cluster, policy, mode = random_case(seed)
     case = Case(profile=profile, cluster=cluster, policy=policy, mode=mode)
-    bound = float(bounds_of([case], "fastest")[0])
+    bound = float(throughput_bounds([case], "fastest")[0])
     result = run(profile, cluster, policy, mode, options=RunOptions(seed=seed, steps=steps))
     done = sum(len(ends) for ends in result.step_ends_s)
     last = max(float(ends[-1]) for ends in result.step_ends_s if len(ends))
@@ -242,7 +242,7 @@ def share_of_bound(seed: int, steps: int = 30) -> float:
 def share_of_mean_bound(seed: int) -> float:
     """The lower end of a prediction's 99.9% interval over the bound, less the window's tolerance."""
     profile, cluster, policy, mode = random_case(seed)
-    bound = float(bounds_of([Case(profile=profile, cluster=cluster, policy=policy, mode=mode)])[0])
+    bound = float(throughput_bounds([Case(profile=profile, cluster=cluster, policy=policy, mode=mode)])[0])
     result = simulate(profile, cluster, policy, mode, seed=seed, max_steps=2000, confidence=0.999)
     return (
         result.samples_per_s_low / bound / (1 + window_tolerance(result.steps, cluster.workers, result.runs))
@@ -252,7 +252,7 @@ def share_of_mean_bound(seed: int) -> float:
 def share_of_joint_bound(seed: int, steps: int = 20) -> float:
     """Throughput of one run with joint ops over its bound; n steps have n - 1 periods."""
     case = random_joint_case(seed)
-    bound = float(bounds_of([case], "fastest")[0])
+    bound = float(throughput_bounds([case], "fastest")[0])
     result = run(case.profile, case.cluster, case.policy, options=RunOptions(seed=seed, steps=steps))
     done = sum(len(ends) for ends in result.step_ends_s)
     last = max(float(ends[-1]) for ends in result.step_ends_s if len(ends))
@@ -263,7 +263,7 @@ def share_of_mean_joint_bound(case: Case, seed: int) -> float:
     """The lower end of a prediction with joint ops over its bound."""
     result = simulate_case(case, Effort(seed=seed, max_steps=2000, confidence=0.999))
     tolerance = window_tolerance(result.steps, case.cluster.workers, result.runs)
-    return result.samples_per_s_low / float(bounds_of([case])[0]) / (1 + tolerance)
+    return result.samples_per_s_low / float(throughput_bounds([case])[0]) / (1 + tolerance)
 
 
 def joint(count: int) -> None:

@@ -278,7 +278,7 @@ def check_plan(request: Request, counts: Counts, relations: Sequence[str] = tupl
 
 
 def is_asynchronous(plan: Plan, cases: Cases) -> bool:
-    return plan.exchange.is_asynchronous and not cases.case(plan).lockstep()
+    return plan.exchange.is_asynchronous and not cases.case(plan).is_lockstep()
 
 
 def has_priorities(case: Case) -> bool:

@@ -23,9 +23,9 @@ import numpy as np
 
 from planner.simulator import reference
 from planner.simulator.cluster import Cluster
-from planner.simulator.inputs import Inputs, prepare
+from planner.simulator.inputs import Inputs, prepare_inputs
 from planner.simulator.policy import Joins, Multiplexed
-from planner.simulator.run import RunOptions, compiled_run
+from planner.simulator.run import RunOptions, run_with_engine
 from planner.simulator.step import DOWNLINK, PS, UPLINK, WORKER, Op, Profile
 
 REPEATS = 5
@@ -113,7 +113,7 @@ def cpu_s(action: Callable[[], object]) -> float:
 def inputs_for(profile: Profile, workers: int, steps: int, **options: object) -> Inputs:
     cluster = Cluster.uniform(workers, profile.servers, BANDWIDTH_BYTES_PER_S)
     run = RunOptions(steps=steps, **options)  # type: ignore[arg-type]
-    return prepare(profile, cluster, Multiplexed(), Joins.none(profile.ops), run)
+    return prepare_inputs(profile, cluster, Multiplexed(), Joins.none(profile.ops), run)
 
 
 def engine_s_per_event(inputs: Inputs) -> float:
@@ -121,7 +121,7 @@ def engine_s_per_event(inputs: Inputs) -> float:
 
     def go() -> None:
         nonlocal events
-        events = compiled_run(inputs).events
+        events = run_with_engine(inputs).events
 
     seconds = cpu_s(go)
     return seconds / events
@@ -143,7 +143,7 @@ def against_reference() -> Iterator[dict[str, object]]:
             for workers in (1, 8, 32):
                 slow = inputs_for(profile, workers, steps_for(profile, workers, 20_000))
                 fast = inputs_for(profile, workers, steps_for(profile, workers, 3_000_000))
-                path = compiled_run(slow).path
+                path = run_with_engine(slow).path
 
                 def ratio(slow: Inputs = slow, fast: Inputs = fast) -> float:
                     events = 0
@@ -187,7 +187,7 @@ def growth() -> Iterator[dict[str, object]]:
 
     def seconds(workers: int) -> float:
         inputs = inputs_for(profile, workers, 10)
-        return cpu_s(lambda: compiled_run(inputs)) / (workers * math.log2(workers))
+        return cpu_s(lambda: run_with_engine(inputs)) / (workers * math.log2(workers))
 
     for workers in (128, 512):
         yield {
@@ -216,7 +216,7 @@ def threads() -> Iterator[dict[str, object]]:
 
     def wall_s(pool: ThreadPoolExecutor) -> float:
         start = time.perf_counter()
-        list(pool.map(compiled_run, jobs))
+        list(pool.map(run_with_engine, jobs))
         return time.perf_counter() - start
 
     with ThreadPoolExecutor(1) as handle, ThreadPoolExecutor(2) as two:

@@ -66,7 +66,7 @@ def simulate_window(
 
     if steps < 1:
         raise BadInput(f"a timeline of {steps} steps is empty; ask for at least 1")
-    offsets = () if case.lockstep() else start_offsets_s(profile, cluster, seed, 0)
+    offsets = () if case.is_lockstep() else start_offsets_s(profile, cluster, seed, 0)
     total = _with_margin(WARMUP_STEPS + steps)
     while True:
         options = RunOptions(

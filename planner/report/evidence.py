@@ -101,10 +101,6 @@ def row_data(suite: str, row: Compared) -> dict[str, Any]:
     return {"suite": suite, **asdict(row), "error": row.error, "inside": row.inside}
 
 
-def figures_data(of: Figures) -> dict[str, Any]:
-    return asdict(of)
-
-
 def account_table(account: Account) -> Table:
     """Table of how many of a user's rows were compared, and why others were skipped."""
     reasons = Counter(account.skipped.values()).most_common()
@@ -132,9 +128,9 @@ def evidence_data(
                 "fitted": match.fitted,
                 "rule_of_thumb": match.rule,
                 "peers": match.peers,
-                "all": figures_data(match.whole) if match.rows else None,
+                "all": asdict(match.whole) if match.rows else None,
                 "parts": {
-                    part.name: figures_data(part.figures) | {"target": part.target, "reached": part.reached}
+                    part.name: asdict(part.figures) | {"target": part.target, "reached": part.reached}
                     for part in match.parts
                 },
                 "statements": {
@@ -175,7 +171,7 @@ def evidence_tables(
 
 
 def _error_cells(name: str, of: Figures) -> dict[str, Any]:
-    return figures_data(of) | {
+    return asdict(of) | {
         "_name": name,
         "_errors": median_and_p90(of.median, of.ninth),
         "_left": median_and_p90(of.left_median, of.left_ninth),

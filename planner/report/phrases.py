@@ -66,7 +66,7 @@ def plan_page(
 def resource_words(resource: Resource, plan: Plan) -> str:
     """A resource in the strategy's own terms: `gradients arriving at server 0` for `uplink[0]`."""
     words = {**plan.exchange.labels().resources, COMPUTATION: "compute", INPUT: "the input pipeline"}
-    known = words.get(resource.unnumbered)
+    known = words.get(resource.without_number)
     return str(resource) if known is None else known.format(resource.number)
 
 

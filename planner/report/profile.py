@@ -29,6 +29,9 @@ def profile_tables(summary: Summary) -> list[Table]:
     bytes_column = Column("bytes", "size", lambda v: format_bytes(v) if v else "", "right")
     time_column = Column("time_s", "time a step", format_seconds, "right")
     spread_column = Column("std_s", "spread", lambda v: format_seconds(v) if v else "", "right")
+    path = summary.critical_path
+    if len(path) > 8:
+        path = (*path[:4], f"({len(path) - 8} more)", *path[-4:])
     tables = [
         Table(
             [asdict(use) | {"resource": str(use.resource)} for use in summary.resources],
@@ -41,7 +44,7 @@ def profile_tables(summary: Summary) -> list[Table]:
             [asdict(use) for use in summary.slowest],
             [Column("name", "op"), Column("resource"), time_column, spread_column, bytes_column],
             "slowest ops",
-            [_critical_path_words(summary)],
+            [f"critical path: {format_seconds(summary.critical_path_s)}: {' > '.join(path)}"],
         ),
         Table(
             [],
@@ -147,13 +150,6 @@ def _summary_facts(summary: Summary) -> list[str]:
     if summary.recorded_step_s is not None:
         facts.append(f"recorded step: {format_seconds(summary.recorded_step_s)}")
     return facts
-
-
-def _critical_path_words(summary: Summary) -> str:
-    path = summary.critical_path
-    if len(path) > 8:
-        path = (*path[:4], f"({len(path) - 8} more)", *path[-4:])
-    return f"critical path: {format_seconds(summary.critical_path_s)}: {' > '.join(path)}"
 
 
 def compute_table(fitted: ComputeCalibration) -> Table:

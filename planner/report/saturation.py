@@ -49,8 +49,9 @@ def saturation_page(result: Saturation, *, energy: bool = False) -> Page:
     ]
     first = [LABEL, Column("workers")]
     turns = any(point.scored.plan.exchange.is_asynchronous for point in result.points)
+    last_that_pays = result.saturation_workers or result.points[-1].workers  # the sentence above says it
     why = [
-        _choice_words(result),
+        "" if result.chosen.workers == last_that_pays else "The nearest to it within the limits.",
         *_cheapest_sentences(result, training),
         _beyond_owned_sentence(result),
         single_device_sentence(chosen, result.baseline, training),
@@ -92,13 +93,6 @@ def _rows_for_screen(rows: list[dict[str, Any]]) -> list[dict[str, Any]] | None:
         width, low = max((high - low, low) for low, high in pairwise(sorted(kept)))
         kept.add(low + width // 2)
     return [rows[place] for place in sorted(kept)]
-
-
-def _choice_words(result: Saturation) -> str:
-    """Sentence on why this number of workers was chosen; empty string if already said."""
-    if result.chosen.workers == (result.saturation_workers or result.points[-1].workers):
-        return ""
-    return "The nearest to it within the limits."
 
 
 def _beyond_owned_sentence(result: Saturation) -> str:

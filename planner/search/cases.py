@@ -167,7 +167,7 @@ class Cases:
         """Multiplies a prediction by its measured correction, or caps it at the input pipeline's rate."""
         result = self.factor(plan)
         if result is None:
-            return prediction.limited_by_input(self.input_samples_per_s(plan))
+            return prediction.limit_by_input(self.input_samples_per_s(plan))
         times = result.value
         return replace(
             prediction,

@@ -14,7 +14,7 @@ import numpy as np
 from planner.hardware.prices.cost import usd_per_million_samples
 from planner.parallel.plan import Plan
 from planner.search.flag_values import CONFIDENCE
-from planner.simulator.cluster import as_text
+from planner.simulator.cluster import figures_by_name
 from planner.simulator.statistics import Prediction
 from planner.units import format_count
 
@@ -224,7 +224,7 @@ class ScoredPlan:
             "spot": None if self.spot is None else self.spot.as_dict(),
             "rented": {cost.role: {"machine": cost.machine, "machines": cost.count} for cost in self.costs},
             "bottleneck": str(prediction.bottleneck),
-            "utilisation": as_text(prediction.utilisation),
+            "utilisation": figures_by_name(prediction.utilisation),
             "step_s": prediction.step_s,
             "staleness_mean": prediction.staleness_mean,
             "fits_memory": self.fits_memory,

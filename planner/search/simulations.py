@@ -170,11 +170,11 @@ class Simulations:
 
     def predict(self, plan: Plan, progress: Progress = ignore_progress) -> Prediction:
         """Simulates one plan in full in this thread and reports each run as progress."""
-        from planner.simulator.simulate import begin
+        from planner.simulator.simulate import begin_simulation
 
         case, effort = self._case_and_effort(plan, LONG)
         progress("simulating", 0, effort.first_runs)
-        begun = begin(case, effort, runs=1)
+        begun = begin_simulation(case, effort, runs=1)
         progress("simulating", 1, effort.first_runs)
         return self.cases.adjusted(plan, begun.finish(_InlineExecutor(progress, done=1)))
 
@@ -215,12 +215,12 @@ class Simulations:
         self, plans: Iterable[Plan], executor: Executor, rung: Rung, effort: RungEffort, runs: int
     ) -> None:
         """Starts or continues the first `runs` of a rung and stores the predictions."""
-        from planner.simulator.simulate import begin, resume
+        from planner.simulator.simulate import begin_simulation, resume_simulation
 
         tasks = {
-            plan: executor.submit(resume, self._begun[plan, effort], runs)
+            plan: executor.submit(resume_simulation, self._begun[plan, effort], runs)
             if (plan, effort) in self._begun
-            else executor.submit(begin, *self._case_and_effort(plan, effort), runs)
+            else executor.submit(begin_simulation, *self._case_and_effort(plan, effort), runs)
             for plan in plans
         }
         for plan, begun in _yield_results(tasks):

@@ -7,7 +7,7 @@ a node is known by the server that it holds, -1 for none. A step of a worker the
 `async` mode the bound of a shared NIC is the best mix: maximise the sum of the rates x_n of nodes subject to
 sum a_n x_n <= capacity and x_n <= u_n, a fractional knapsack solved by taking the least demanding first. In
 `sync` mode all run at one rate, and the bound is capacity / sum of demands. Tests hold it to
-`planner.simulator.bounds.bounds_of` of the same plans.
+`planner.simulator.bounds.throughput_bounds` of the same plans.
 
 Where the devices of a machine sum their gradients first, the machine is a worker: its step lasts at least as
 long as that of one device whose sums take no time.

@@ -347,7 +347,7 @@ def sum_inside_machines(step: Profile, site: Site) -> Profile:
     durations_s = step.durations_s[:, like]
     durations_s[:, list(seconds)] = list(seconds.values())
     order = None if step.order is None else step.order[:, like]
-    return step.rebuilt(ops, durations_s, servers=step.servers + 1, order=order)
+    return step.with_ops(ops, durations_s, servers=step.servers + 1, order=order)
 
 
 def add_fabric(cluster: Cluster, site: Site) -> Cluster:

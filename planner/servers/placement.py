@@ -296,7 +296,7 @@ def _replace_by_pieces(
             ops.append(replace(whole, deps=tuple(deps), **change))
     source = np.repeat(order, [len(pieces[op]) for op in order])
     share = np.array([share for op in order for share in shares[op]])
-    return profile.rebuilt(
+    return profile.with_ops(
         ops, profile.durations_s[:, source] * share, order=_inherited_order(profile, source), **changes
     )
 
@@ -382,7 +382,7 @@ def add_parsing(profile: Profile, alpha_s_per_byte: float, beta_s: float) -> Pro
     if starts_s is not None:
         starts_s[:, parsed] = starts_s[:, sent] + durations_s[:, sent]
     note = f"parsing is an op after each transfer: {alpha_s_per_byte:.3g} s a byte and {beta_s:.3g} s"
-    return profile.rebuilt(
+    return profile.with_ops(
         ops,
         durations_s,
         order=_inherited_order(profile, source),

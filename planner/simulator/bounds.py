@@ -43,7 +43,7 @@ import numpy as np
 from planner.simulator.cluster import Cluster
 from planner.simulator.inputs import party_by_worker
 from planner.simulator.paths import Floats, Ints, OpGraph, Releases, Use, graph_of
-from planner.simulator.policy import Blocks, Credit, Policy, chunk_overhead_s, joins_of
+from planner.simulator.policy import Blocks, Credit, Policy, chunk_overhead_s, mode_joins
 from planner.simulator.simulate import Case
 from planner.simulator.statistics import mean_of_slowest_s
 from planner.simulator.step import DOWNLINK, HOST, PS, UPLINK, Profile
@@ -56,10 +56,10 @@ MOST_SETS = 3  # of joint ops of a lane, for which the slowest member is worked 
 
 @dataclass(frozen=True, eq=False)
 class Kinds:
-    """Kinds of worker: one row per kind, one column per use of its step. `lane` numbers the workers on whose
-    lanes the ops of a use run, by first appearance in the row: uses of the same resource and channel share a
-    lane if their numbers are equal. `port` likewise numbers the ports that the flows of a use cross:
-    `port[kind, use, side]`, -1 for none."""
+    """Kinds of worker: one row per kind, one column per use (resource, channel and scope) in its step. `lane`
+    numbers the workers on whose lanes the ops of a use run, by first appearance in the row: uses of the same
+    resource and channel share a lane if their numbers are equal. `port` likewise numbers the ports that the
+    flows of a use cross: `port[kind, use, side]`, -1 for none."""
 
     uses: tuple[Use, ...]
     speed: Floats
@@ -73,7 +73,7 @@ class Kinds:
 
 
 class StepBounds:
-    """Lower bounds in seconds on the steps of some kinds of worker, one column per kind and step."""
+    """Lower bounds on the seconds of a step, one column for each kind of worker and recorded step."""
 
     def __init__(
         self, profile: Profile, policy: Policy | None, kinds: Kinds, *, random: bool = False
@@ -110,7 +110,8 @@ class StepBounds:
         return np.ascontiguousarray(costs.reshape(profile.ops, -1))
 
     def bound_by_paths(self, cost: Floats, heads: Floats, tails: Floats) -> None:
-        """Bound each step by its longest paths; joint ops also wait for the computation before them."""
+        """Computes the bound of each step, given the longest paths before and after each op. Joint ops, which
+        a group runs once, also wait for the computation before them."""
         joint = self.graph.joint_ops
         if len(joint):
             before, after = self.graph.joint_work
@@ -123,13 +124,13 @@ class StepBounds:
             self.cost = self.heads = self.tails = np.zeros(0)
 
     def least_s(self, steps: Steps) -> Floats:
-        """Least seconds per step for each kind of worker."""
+        """Least seconds per step of each kind of worker: its fastest step, or the mean over steps."""
         table = self.by_step_s
         least_s = table.min(axis=1) if steps == "fastest" else table.mean(axis=1)
         return np.asarray(np.maximum(least_s, LEAST_S))
 
     def _least_step_s(self) -> Floats:
-        """Least seconds of each step: the longest path, the busiest lane or the busiest port, by column."""
+        """Least seconds of each step, by column: its longest path, busiest lane or busiest NIC port."""
         least = np.asarray((self.heads + self.cost + self.tails).max(axis=0))
         by_use = self.graph.ops_by_use
         head = np.array([self.heads[ops].min(axis=0) for ops in by_use])
@@ -141,11 +142,11 @@ class StepBounds:
             last = np.where(together, tail, np.inf).min(axis=0)
             np.maximum(least, busy_s + first + last, out=least, where=together.any(axis=0))
         if self.releases is not None:
-            np.maximum(least, self._random_order_s(self.releases), out=least)
+            np.maximum(least, self._random_order_step_s(self.releases), out=least)
         return least
 
     def _shared_lanes(self, total: Floats) -> Iterator[tuple[np.ndarray, Floats]]:
-        """Yields the lanes that several uses share, by column, and their busy seconds."""
+        """Lanes that several uses share, as a mask of uses x columns, and their busy seconds."""
         uses, lane = self.kinds.uses, self.kinds.lane
         for at, use in enumerate(uses):
             same = np.array([other[:2] == use[:2] for other in uses])
@@ -154,32 +155,32 @@ class StepBounds:
                 yield here, np.where(here, total, 0.0).sum(axis=0)
 
     def _shared_ports(self) -> Iterator[tuple[np.ndarray, Floats]]:
-        """Yields the ports that several uses share, by column, and their busy seconds."""
+        """NIC ports that several uses share, as a mask of uses x columns, and their busy seconds."""
         for here, s_per_byte in self._ports():
             if (here.sum(axis=0) > 1).any():  # else its lane says as much
                 busy_s = self.graph.bytes_by_use @ here * s_per_byte
                 yield np.repeat(here, self.steps, axis=1), np.repeat(busy_s, self.steps)
 
     def _ports(self) -> Iterator[tuple[np.ndarray, Floats]]:
-        """Yields, for each port, the mask of uses x kinds that cross it, and its seconds per byte by kind."""
+        """NIC ports: a mask of the uses x kinds that cross each, and its seconds per byte by kind."""
         port = self.kinds.port
         for number in np.unique(port[port >= 0]).tolist():
             sides = port == number
             rates = np.where(sides, self.kinds.port_s_per_byte, 0.0).max(axis=(1, 2))
             yield sides.any(axis=2).T, rates
 
-    def _random_order_s(self, releases: Releases) -> Floats:
-        """Least seconds of a step that waits for downloads in random order, by column."""
+    def _random_order_step_s(self, releases: Releases) -> Floats:
+        """Least seconds of a step whose downloads arrive in random order, by column."""
         after, before_uploads = releases.work_s(self.cost[self.graph.worker_ops])
         then = after + self.tails[self.graph.worker_ops].min(axis=0)
         uploads = np.flatnonzero(self.profile.resource == UPLINK)
         if len(uploads):
-            upload_s = self._wire_s(UPLINK, self.graph.bytes_by_server(UPLINK)[None, :])
+            upload_s = self._transfer_s(UPLINK, self.graph.bytes_by_server(UPLINK)[None, :])
             then = np.maximum(then, before_uploads + upload_s + self.tails[uploads].min(axis=0))
-        return np.asarray((self._wire_s(DOWNLINK, releases.delivered_bytes) + then).max(axis=0))
+        return np.asarray((self._transfer_s(DOWNLINK, releases.delivered_bytes) + then).max(axis=0))
 
-    def _wire_s(self, direction: int, sizes: Floats) -> Floats:
-        """Least seconds to send these bytes (any x servers) in a direction: any x columns."""
+    def _transfer_s(self, direction: int, sizes: Floats) -> Floats:
+        """Least seconds to send `sizes` (any rows x servers, in bytes) in one direction, by column."""
         mine = [at for at, use in enumerate(self.kinds.uses) if use.resource == direction]
         sent = sizes[:, [self.kinds.uses[at].channel for at in mine]]
         least = (sent[:, :, None] * self.kinds.s_per_byte[:, mine].T).max(axis=1)
@@ -188,7 +189,7 @@ class StepBounds:
         return np.repeat(least, self.steps, axis=1)
 
     def period_s(self, ops: Ints, members: Floats, steps: Steps) -> float:
-        """Least seconds per step of a group, by the joint ops of one lane; `members` counts each kind."""
+        """Least seconds per step of workers that share joint ops; `members` counts workers by kind."""
         present = np.flatnonzero(members)
         columns = [slice(kind * self.steps, (kind + 1) * self.steps) for kind in present.tolist()]
         order = ops[np.argsort(self.heads[ops, columns[0]].mean(axis=1), kind="stable")]
@@ -217,7 +218,7 @@ class StepBounds:
 
 
 def evaluate_steps(steps: Sequence[StepBounds]) -> None:
-    """Bound many steps; steps with the same graph share the search for longest paths."""
+    """Computes the bounds of many steps; those with the same graph share the search for longest paths."""
     groups: dict[OpGraph, list[StepBounds]] = {}
     for step in steps:
         groups.setdefault(step.graph, []).append(step)
@@ -235,28 +236,28 @@ def evaluate_steps(steps: Sequence[StepBounds]) -> None:
                 step.bound_by_paths(*tables)
 
 
-def bounds_of(cases: Sequence[Case], steps: Steps = "mean") -> Floats:
-    """Upper bounds on the samples per second of each case."""
+def throughput_bounds(cases: Sequence[Case], steps: Steps = "mean") -> Floats:
+    """Upper bounds on samples per second, one per case."""
     placed = [_PlacedCase(case, steps) for case in cases]
     evaluate_steps([entry.step for entry in placed])
     return np.array([entry.samples_per_s() for entry in placed])
 
 
 class _PlacedCase:
-    """A case with its workers grouped by kind, and the ports that they cross."""
+    """A case with its workers grouped by kind, and the NIC ports that their transfers cross."""
 
     def __init__(self, case: Case, steps: Steps) -> None:
         self.case = case
         self.steps = steps
         self.uses = graph_of(case.profile).uses
-        self._place(case.cluster)
-        kinds, self.kind_of_worker = self._kinds(case.cluster)
+        self._locate_uses(case.cluster)
+        kinds, self.kind_of_worker = self._group_workers(case.cluster)
         random = steps == "mean" and case.mode == "async" and case.joins is None
         self.step = StepBounds(case.profile, case.policy, kinds, random=random)
 
-    def _place(self, cluster: Cluster) -> None:
-        """Set, per worker and use, the worker whose lane runs the ops, the ports (2 * node egress, 2 *
-        node + 1 ingress) that the flows cross, and the node of scarce cores; -1: none."""
+    def _locate_uses(self, cluster: Cluster) -> None:
+        """Finds where each use of each worker runs: the worker that owns the lane, the ports crossed, and the
+        node with scarce cores. Ports are 2 * node (egress) and 2 * node + 1 (ingress); -1 is none."""
         workers = cluster.workers
         ends = np.array(cluster.ends, np.intp).reshape(workers, cluster.channels, 2)
         self.lane_worker = np.empty((workers, len(self.uses)), np.intp)
@@ -279,14 +280,17 @@ class _PlacedCase:
         rates = [(node.egress_bytes_per_s, node.ingress_bytes_per_s) for node in cluster.nodes]
         self.capacity: Floats = np.array(rates, np.float64).reshape(-1)
 
-    def _kinds(self, cluster: Cluster) -> tuple[Kinds, Ints]:
-        """Group workers that bounds cannot tell apart; returns the kinds and each worker's kind."""
+    def _group_workers(self, cluster: Cluster) -> tuple[Kinds, Ints]:
+        """Groups workers with equal bounds into kinds; returns the kinds and the kind of each worker."""
         workers, crossed = cluster.workers, self.crossed
         speed = np.array(cluster.worker_speeds or (1.0,) * workers)
         port_s_per_byte = np.append(1.0 / self.capacity, 0.0)[crossed]  # -1 is no port
         flow_s = 0.0 if np.isinf(cluster.flow_bytes_per_s) else 1.0 / cluster.flow_bytes_per_s
         s_per_byte = np.where(crossed[:, :, 0] >= 0, np.maximum(port_s_per_byte.max(axis=2), flow_s), 0.0)
-        lane, port = _first_equal(self.lane_worker), _first_equal(crossed.reshape(workers, -1))
+        lane, port = (
+            _first_equal_columns(self.lane_worker),
+            _first_equal_columns(crossed.reshape(workers, -1)),
+        )
         port[crossed.reshape(workers, -1) < 0] = -1
         rates = port_s_per_byte.reshape(workers, -1)
         table = np.concatenate([speed[:, None], s_per_byte, lane, port, rates], axis=1)
@@ -296,24 +300,24 @@ class _PlacedCase:
         return kinds, np.asarray(of, np.intp).reshape(-1)
 
     def samples_per_s(self) -> float:
-        """Upper bound on samples per second of all workers; parties with equal demand form one class."""
+        """Upper bound on samples per second of all workers; groups with equal demand form one class."""
         case, profile, kind_of = self.case, self.case.profile, self.kind_of_worker
-        party = party_by_worker(profile, case.cluster, case.joins or joins_of(profile, case.mode))
+        party = party_by_worker(profile, case.cluster, case.joins or mode_joins(profile, case.mode))
         least_s = np.zeros(party.max() + 1)
         np.maximum.at(least_s, party, self.step.least_s(self.steps)[kind_of])
         for scope in np.unique(profile.scope[self.step.graph.joint_ops]).tolist():
             leaders = np.array(case.cluster.leaders[scope], np.intp)
-            np.maximum.at(least_s, party, self._periods_s(scope, leaders)[leaders])
+            np.maximum.at(least_s, party, self._group_periods_s(scope, leaders)[leaders])
         if party.max() + 1 < len(party):
-            return self._mixed_rate(party, np.bincount(party).astype(np.float64), 1.0 / least_s)
+            return self._best_mix_samples_per_s(party, np.bincount(party).astype(np.float64), 1.0 / least_s)
         own = self.lane_worker == np.arange(len(party))[:, None]
         key = np.concatenate([own, self.crossed.reshape(len(party), -1), self.core_node], axis=1)
         _, first, of = np.unique(key, axis=0, return_index=True, return_inverse=True)
         most = np.bincount(np.asarray(of).reshape(-1), 1.0 / least_s, len(first)).astype(np.float64)
-        return self._mixed_rate(np.arange(len(first)), np.ones(len(first)), most, first)
+        return self._best_mix_samples_per_s(np.arange(len(first)), np.ones(len(first)), most, first)
 
-    def _periods_s(self, scope: int, leaders: Ints) -> Floats:
-        """Least seconds per step of each leader's group, by its joint ops; 0 for other workers."""
+    def _group_periods_s(self, scope: int, leaders: Ints) -> Floats:
+        """Least seconds per step of each group that runs joint ops, at its leader; 0 for other workers."""
         table = np.zeros((len(leaders), len(self.step.kinds)))
         np.add.at(table, (leaders, self.kind_of_worker), 1.0)
         first = np.unique(leaders)
@@ -325,7 +329,7 @@ class _PlacedCase:
         out[first] = np.array(least)[np.asarray(which).reshape(-1)]
         return out
 
-    def _mixed_rate(
+    def _best_mix_samples_per_s(
         self, place: Ints, size: Floats, most: Floats, counted: Ints | slice = slice(None)
     ) -> float:
         """Samples per second of the best mix of classes. `place` is the class of each counted worker, `size`
@@ -339,7 +343,8 @@ class _PlacedCase:
         return best * self.case.profile.batch
 
     def _demand_and_capacity(self, place: Ints, classes: int, counted: Ints | slice) -> tuple[Floats, Floats]:
-        """Port bytes and core seconds per step of each class, and capacities; last, the far ends together."""
+        """Bytes per port and core seconds per step of each class, and the capacities. The last two rows are
+        the far ends of all links together."""
         durations_s, nodes = self.case.profile.durations_s, self.case.cluster.nodes
         op_s = durations_s.min(axis=0) if self.steps == "fastest" else durations_s.mean(axis=0)
         busy_s = np.bincount(self.step.graph.use_of_op, op_s, len(self.uses))
@@ -363,7 +368,7 @@ class _PlacedCase:
 
 
 def _knapsack_bounds(asked: Floats, capacity: Floats, size: Floats, most: Floats) -> Floats:
-    """Maximum worker steps per second at each port, if workers with the least demand go first."""
+    """Largest number of worker steps per second at each port, serving the least demanding workers first."""
     order = np.argsort(asked / size, axis=1, kind="stable")
     asked = np.take_along_axis(asked, order, axis=1)
     before = np.cumsum(asked * most[order], axis=1) - asked * most[order]
@@ -373,8 +378,8 @@ def _knapsack_bounds(asked: Floats, capacity: Floats, size: Floats, most: Floats
     return np.asarray((np.minimum(share, most[order]) * size[order]).sum(axis=1))
 
 
-def _first_equal(table: Ints) -> Ints:
-    """Each entry replaced by the first column of its row with the same value."""
+def _first_equal_columns(table: Ints) -> Ints:
+    """Replaces each entry by the first column of its row that holds the same value."""
     out = np.zeros_like(table)
     for column in range(table.shape[1]):
         out[:, column] = (table[:, : column + 1] == table[:, column : column + 1]).argmax(axis=1)

@@ -23,7 +23,7 @@ from planner.errors import BadInput
 
 
 class ResourceKind(StrEnum):
-    """Kinds of resource; the values appear in files and JSON."""
+    """Kinds of resource; their values appear in files and JSON."""
 
     DOWNLINK = "downlink"
     WORKER = "worker"
@@ -36,8 +36,8 @@ class ResourceKind(StrEnum):
 
 
 class Resource(NamedTuple):
-    """A resource of a run: `uplink[0]` is the uplink of server 0, `worker` the computation of all workers.
-    A link between workers may have a name (`fabric`), and a number where several links share the name."""
+    """Resource of a run: `uplink[0]` is the uplink of server 0, `worker` the computation of all workers. A
+    link between workers may have a name (`fabric`), and a number where several links share the name."""
 
     kind: ResourceKind
     number: int | None = None
@@ -48,8 +48,8 @@ class Resource(NamedTuple):
         return word if self.number is None else f"{word}[{self.number}]"
 
     @property
-    def unnumbered(self) -> Resource:
-        """The resource without its number."""
+    def without_number(self) -> Resource:
+        """The resource without its number: `uplink` for `uplink[0]`."""
         return self._replace(number=None)
 
     @staticmethod
@@ -58,7 +58,7 @@ class Resource(NamedTuple):
 
     @staticmethod
     def read(text: str) -> Resource:
-        """Parse the text of a resource, as stores and studies write it."""
+        """Parses a resource from its text in files and JSON."""
         word, bracket, digits = text.removesuffix("]").rpartition("[")
         numbered = bool(bracket) and digits.isdigit()
         word, number = (word, int(digits)) if numbered else (text, None)
@@ -73,15 +73,15 @@ FABRIC = Resource.link("fabric")  # between the devices of a machine
 NETWORK = Resource.link("network")  # between machines
 
 
-def as_text(used: Mapping[Resource, float]) -> dict[str, float]:
-    """Figures in a dictionary keyed by resource name, as in files and JSON."""
+def figures_by_name(used: Mapping[Resource, float]) -> dict[str, float]:
+    """Figures by the name of their resource, as files and JSON hold them."""
     return {str(resource): value for resource, value in used.items()}
 
 
 @dataclass(frozen=True, slots=True)
 class Node:
-    """One machine, or one device's port, as the network sees it. `cores` is the number of ops that its
-    processors run at once for servers and for the hosts of workers on this node; None means unlimited."""
+    """Machine, or one device's port, as the network sees it. `cores` is the number of ops that its processors
+    run at once for servers and for the hosts of workers on this node; None means unlimited."""
 
     egress_bytes_per_s: float
     ingress_bytes_per_s: float
@@ -167,12 +167,12 @@ class Cluster:
 
     @property
     def channels(self) -> int:
-        """Channels per worker: one to each server, then the links."""
+        """Number of channels per worker: one to each server, then its links to other workers."""
         return self.servers + (len(self.links[0]) if self.links else 0)
 
     @property
     def ends(self) -> tuple[tuple[tuple[int, int], ...], ...]:
-        """`ends[worker][channel]`: the nodes (near, far) between which a channel runs."""
+        """Nodes (near, far) at the ends of each channel, as `ends[worker][channel]`."""
         links = self.links or ((),) * self.workers
         return tuple(
             (*((node, server) for server in self.server_nodes), *row)
@@ -180,13 +180,13 @@ class Cluster:
         )
 
     def link_resource(self, channel: int) -> Resource:
-        """The resource of a channel beyond those to the servers."""
+        """Resource of a channel that is a link between workers."""
         place = channel - self.servers
         return self.link_resources[place] if self.link_resources else Resource(ResourceKind.LINK, place)
 
     @staticmethod
     def uniform(workers: int, servers: int = 1, bandwidth_bytes_per_s: float = 1.25e9) -> Cluster:
-        """A cluster with every worker and every server on a separate node, all NICs alike."""
+        """Cluster with every worker and every server on a node of its own, all with equal NICs."""
         if workers < 1 or servers < 1:
             raise BadInput(f"a cluster needs at least one worker and one server, not {workers} and {servers}")
         node = Node(bandwidth_bytes_per_s, bandwidth_bytes_per_s)

@@ -36,7 +36,7 @@ Floats = npt.NDArray[np.float64]
 
 @dataclass(frozen=True, slots=True)
 class LinkPolicy:
-    """A policy that names ops by index. `rank` and `block` have one entry per op."""
+    """A transfer policy as arrays; `rank` and `block` have one entry per op."""
 
     kind: str
     overhead_s: tuple[float, float]  # on downlinks, on uplinks
@@ -50,7 +50,7 @@ class LinkPolicy:
 
 @dataclass(frozen=True, slots=True)
 class EqualShare:
-    """A direction in which n flows each get min(capacity / n, flow limit): one server, equal NICs."""
+    """Direction in which n flows each get min(capacity / n, flow limit): one server, equal NICs."""
 
     capacity_bytes_per_s: float
     flow_bytes_per_s: float
@@ -58,7 +58,7 @@ class EqualShare:
 
 @dataclass(frozen=True, slots=True)
 class Inputs:
-    """The checked input arrays of a run."""
+    """Checked input arrays of a run."""
 
     profile: Profile
     cluster: Cluster
@@ -89,8 +89,10 @@ class Inputs:
     flow_bytes_per_s: float  # at most, for max-min; infinite if every NIC limits flows as much
 
 
-def prepare(profile: Profile, cluster: Cluster, policy: Policy, joins: Joins, options: RunOptions) -> Inputs:
-    """Check that the parts of a plan fit together, and return them as arrays."""
+def prepare_inputs(
+    profile: Profile, cluster: Cluster, policy: Policy, joins: Joins, options: RunOptions
+) -> Inputs:
+    """Checks that the parts of a case fit together, and returns them as arrays."""
     _check_channels(profile, cluster)
     joins.check(profile)
     workers = cluster.workers
@@ -112,14 +114,15 @@ def prepare(profile: Profile, cluster: Cluster, policy: Policy, joins: Joins, op
     leaders = np.array(cluster.leaders, np.int32).reshape(len(cluster.leaders), workers)
     own_transfers = profile.is_transfer & (profile.scope < 0)
     sigma = options.fairness_sigma if own_transfers.any() else 0.0
-    pool_cores, server_pool, host_pool = _lane_core_pools(profile, cluster, options.server_cores)
+    pool_cores, server_pool, host_pool = _core_pools(profile, cluster, options.server_cores)
+    widest = max(max(node.egress_bytes_per_s, node.ingress_bytes_per_s) for node in cluster.nodes)
     return Inputs(
         profile=profile,
         cluster=cluster,
         options=options,
         tied=joins.has_joins or bool((profile.scope >= 0).any()),
         lockstep=is_lockstep(profile, cluster, joins),
-        policy=_link_policy(profile, policy),
+        policy=_link_policy_arrays(profile, policy),
         waiting=waiting,
         dependent_start=start,
         dependent_index=index.astype(np.int32),
@@ -140,12 +143,12 @@ def prepare(profile: Profile, cluster: Cluster, policy: Policy, joins: Joins, op
         local=near == far,
         fairness_sigma=sigma,
         equal_shares=_equal_shares(cluster, near, far, uneven=sigma > 0),
-        flow_bytes_per_s=_flow_limit(cluster),
+        flow_bytes_per_s=cluster.flow_bytes_per_s if cluster.flow_bytes_per_s < widest else math.inf,
     )
 
 
 def inputs_for_rerun(inputs: Inputs, options: RunOptions) -> Inputs | None:
-    """Inputs of another run of the same plan; None if its options need another layout."""
+    """Inputs for a run of the same case with other options; None if these need other arrays."""
     before = inputs.options
     if (options.fairness_sigma, options.server_cores) != (before.fairness_sigma, before.server_cores):
         return None
@@ -180,13 +183,13 @@ def _check_channels(profile: Profile, cluster: Cluster) -> None:
 
 
 def is_lockstep(profile: Profile, cluster: Cluster, joins: Joins) -> bool:
-    """Whether joins or joint ops make all workers wait for each other."""
+    """Whether synchronization makes all workers wait for each other in every step."""
     tied = joins.has_joins or bool((profile.scope >= 0).any())
     return tied and not party_by_worker(profile, cluster, joins).any()
 
 
 def party_by_worker(profile: Profile, cluster: Cluster, joins: Joins) -> npt.NDArray[np.intp]:
-    """Index of each worker's party: the workers that joins and joint ops tie together."""
+    """Index of each worker's party: the workers that wait for each other, directly or through others."""
     scopes = set(profile.scope[profile.scope >= 0].tolist())
     if joins.has_joins or any(not any(cluster.leaders[scope]) for scope in scopes):
         return np.zeros(cluster.workers, np.intp)
@@ -200,23 +203,23 @@ def party_by_worker(profile: Profile, cluster: Cluster, joins: Joins) -> npt.NDA
 
 
 def _lowest_tied_worker(root: list[int], worker: int) -> int:
-    """The representative of a worker's party (union-find with path halving)."""
+    """Lowest worker in the same party (union-find with path halving)."""
     while root[worker] != worker:
         root[worker] = root[root[worker]]
         worker = root[worker]
     return worker
 
 
-def _lane_core_pools(profile: Profile, cluster: Cluster, server_cores: int | None) -> tuple[Ints, Ints, Ints]:
-    """Core counts of the pools, the pool of each server channel, and the pool of each worker's host (-1:
-    none). A node's cores serve its servers and its workers' hosts; `server_cores` gives every server
-    its own pool. Pools with a core for every lane that could ask at once are left out."""
+def _core_pools(profile: Profile, cluster: Cluster, server_cores: int | None) -> tuple[Ints, Ints, Ints]:
+    """Number of cores in each pool, the pool of each server channel, and that of each worker's host (-1:
+    none). A node's cores serve its servers and its workers' hosts; `server_cores` gives every server its own
+    pool. Pools with a core for every lane that could ask at once are left out."""
     server_pool = np.full(cluster.channels, -1, np.int32)
     host_pool = np.full(cluster.workers, -1, np.int32)
     updates = sorted(set(profile.server[(profile.resource == PS)].tolist()) & set(range(cluster.servers)))
     cores: list[int] = []
 
-    def add(count: int, servers: list[int], workers: list[int]) -> None:
+    def add_pool(count: int, servers: list[int], workers: list[int]) -> None:
         if count < len(servers) * cluster.workers + len(workers):
             server_pool[servers], host_pool[workers] = len(cores), len(cores)
             cores.append(count)
@@ -224,7 +227,7 @@ def _lane_core_pools(profile: Profile, cluster: Cluster, server_cores: int | Non
     servers_on: dict[int, list[int]] = {}
     for server in updates:
         if server_cores is not None:
-            add(server_cores, [server], [])
+            add_pool(server_cores, [server], [])
         else:
             servers_on.setdefault(cluster.server_nodes[server], []).append(server)
     hosts_on: dict[int, list[int]] = {}
@@ -234,13 +237,12 @@ def _lane_core_pools(profile: Profile, cluster: Cluster, server_cores: int | Non
     for node in sorted({*servers_on, *hosts_on}):
         count = cluster.nodes[node].cores
         if count is not None:
-            add(count, servers_on.get(node, []), hosts_on.get(node, []))
+            add_pool(count, servers_on.get(node, []), hosts_on.get(node, []))
     return np.array(cores, np.int32), server_pool, host_pool
 
 
 def _publisher_counts(profile: Profile, leaders: Ints, joins: Joins) -> Ints:
-    """How often each tensor is published per step: once per group if its op is joint, else once per
-    worker."""
+    """Number of updates that complete a tensor's new version: one per worker, or per group for joint ops."""
     workers = leaders.shape[1]
     groups = [len(set(row.tolist())) for row in leaders]
     publishers = np.zeros(tensor_count(profile), np.int32)
@@ -250,11 +252,12 @@ def _publisher_counts(profile: Profile, leaders: Ints, joins: Joins) -> Ints:
     return publishers
 
 
-def _link_policy(profile: Profile, policy: Policy) -> LinkPolicy:
+def _link_policy_arrays(profile: Profile, policy: Policy) -> LinkPolicy:
     index = {name: op for op, name in enumerate(profile.names)}
     transfer = profile.is_transfer
 
     def transfer_op(name: str) -> int:
+        """Index of the transfer with this name; raises BadInput if there is none."""
         if name not in index:
             raise unknown_name(
                 "op in the policy", name, (profile.names[op] for op in np.flatnonzero(transfer))
@@ -295,8 +298,8 @@ def _link_policy(profile: Profile, policy: Policy) -> LinkPolicy:
 
 
 def _check_blocks(profile: Profile, block: Ints) -> None:
-    """Refuse blocks that would wait for each other: a block leaves only when all its members are ready. With
-    the members of a block on one link merged into one op, the graph must still be free of cycles."""
+    """Raises BadInput if blocks would wait for each other, as a block leaves only when all members are ready.
+    With the members of a block on one link merged into one op, the graph must still be free of cycles."""
     merged: dict[tuple[int, int, int], int] = {}
     one_of = [
         merged.setdefault((int(block[op]), int(profile.resource[op]), int(profile.server[op])), op)
@@ -327,9 +330,9 @@ def _check_blocks(profile: Profile, block: Ints) -> None:
 def _equal_shares(
     cluster: Cluster, near: Ints, far: Ints, uneven: bool
 ) -> tuple[EqualShare, EqualShare] | None:
-    """Shares of one server's downlink and uplink if every worker has the same share; else None. That holds if
-    no worker's NIC can be narrower than the server's, or if each worker has a separate NIC and all are alike
-    (then shares must be even, for a limit breaks proportional weights)."""
+    """Equal shares of one server's downlink and uplink, if all workers always get the same; else None. They
+    do if no worker's NIC can be narrower than the server's, or if each worker has a separate NIC and all are
+    alike (then shares must be even, for a limit breaks proportional weights)."""
     if cluster.channels != 1 or (far != far[0]).any():
         return None
     server = int(far[0, 0])
@@ -348,9 +351,3 @@ def _equal_shares(
         else:
             return None
     return out[0], out[1]
-
-
-def _flow_limit(cluster: Cluster) -> float:
-    """The limit of a single flow in bytes per second; infinite if no NIC is wider."""
-    widest = max(max(node.egress_bytes_per_s, node.ingress_bytes_per_s) for node in cluster.nodes)
-    return cluster.flow_bytes_per_s if cluster.flow_bytes_per_s < widest else math.inf

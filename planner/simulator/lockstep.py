@@ -24,7 +24,7 @@ Floats = npt.NDArray[np.float64]
 
 
 def run(inputs: Inputs) -> RunResult | None:
-    """Simulate inputs in lockstep; None if workers have no single compute order, or do more than that."""
+    """Simulates synchronous workers as vectors; None unless the case has a single compute order."""
     options, profile = inputs.options, inputs.profile
     limited = options.timeline or options.max_events is not None or math.isfinite(options.max_time_s)
     if inputs.cluster.workers < 2 or options.until != "all" or len(inputs.pool_cores) or limited:
@@ -40,7 +40,7 @@ def run(inputs: Inputs) -> RunResult | None:
 
 
 def compute_order(inputs: Inputs) -> list[int]:
-    """Computation ops in order, if dependencies allow only one order; else an empty list."""
+    """Computation ops in the only order that dependencies allow; empty list if they allow several."""
     start, index = inputs.dependent_start.tolist(), inputs.dependent_index.tolist()
     computes, waiting = (inputs.profile.resource == WORKER).tolist(), inputs.waiting.tolist()
     order: list[int] = []
@@ -61,7 +61,7 @@ def compute_order(inputs: Inputs) -> list[int]:
 
 
 def inputs_of_first_worker(inputs: Inputs) -> Inputs:
-    """Inputs reduced to the first worker, whose lanes run the joint ops."""
+    """Inputs reduced to worker 0, whose lanes run the ops that all workers share."""
     cluster = inputs.cluster
     alone = replace(
         cluster,
@@ -76,7 +76,7 @@ def inputs_of_first_worker(inputs: Inputs) -> Inputs:
 
 
 class LockstepSimulation(ReferenceSimulation):
-    """The reference on the first worker's lanes, with vectors for all workers' computation."""
+    """The reference on worker 0's lanes, with one vector entry per worker for computation."""
 
     def __init__(self, inputs: Inputs, order: list[int]) -> None:
         super().__init__(inputs_of_first_worker(inputs))
@@ -88,7 +88,7 @@ class LockstepSimulation(ReferenceSimulation):
         self.start_s: Floats = np.array(inputs.start_offsets_s)  # of the op that workers are at
         self.end_s = self.start_s.copy()
         self.busy_s = np.zeros(self.count)  # in the ops before it
-        self.last = self._latest_worker()  # the worker at which the last event was
+        self.last = self._last_worker_to_finish()  # the worker at which the last event was
         self.rows = np.zeros(self.count, np.intp)
         self.compute_s = np.zeros((self.count, 0))  # workers x ops, in this step
         self.joined_s = [0.0] * len(self.sizes)  # when the last joint op ended that an op waits for
@@ -114,7 +114,8 @@ class LockstepSimulation(ReferenceSimulation):
             path="lockstep",
         )
 
-    def _latest_worker(self) -> int:
+    def _last_worker_to_finish(self) -> int:
+        """Index of the worker whose current op ends last; the highest index on ties."""
         return self.count - 1 - int(np.argmax(self.end_s[::-1]))
 
     def start_random_step(self, worker: Worker, now: float) -> None:
@@ -132,10 +133,10 @@ class LockstepSimulation(ReferenceSimulation):
         worker.unfinished = len(self.dependencies)
         self._copy_order_to(worker)
         for op in sorted(self.roots, key=worker.order.__getitem__):
-            self.ready(worker, op)
+            self.queue_ready_op(worker, op)
 
     def _copy_order_to(self, worker: Worker) -> None:
-        """Give `worker` the op order of the worker that had the last event."""
+        """Gives `worker` the op order drawn by the worker that had the last event."""
         if self.orders is not None:
             worker.order = self.orders[self.rows[self.last]]
             return
@@ -156,14 +157,14 @@ class LockstepSimulation(ReferenceSimulation):
         heapq.heappush(self.queue, (float(self.end_s.max()), *lane.key))
 
     def _advance_workers(self, from_s: float) -> None:
-        """Add each worker's op time to its busy time; no worker continues before `from_s`."""
+        """Adds the time of the current op to each worker's busy time; none continues before `from_s`."""
         self.busy_s += self.end_s - self.start_s
         self.start_s = self.end_s = np.maximum(self.end_s, from_s)
 
-    def end_of_op(self, worker: Worker, op: int, now: float) -> None:
+    def finish_op(self, worker: Worker, op: int, now: float) -> None:
         if self.scope[op] < 0:
             self.events += self.count - 1
-            self.last = self._latest_worker()
+            self.last = self._last_worker_to_finish()
         else:
             self.joint_s, self.last = now, self.count - 1  # it ends at all workers, one after the other
             for dependent in self.dependents[op]:
@@ -171,9 +172,9 @@ class LockstepSimulation(ReferenceSimulation):
                 self.waiting_for_joint[dependent] -= 1
         if self.several[op]:
             self._copy_order_to(worker)
-        super().end_of_op(worker, op, now)
+        super().finish_op(worker, op, now)
 
-    def end_of_step(self, worker: Worker, now: float) -> None:
+    def finish_step(self, worker: Worker, now: float) -> None:
         self._advance_workers(self.joint_s)
         self.ended_s.append(self.end_s.copy())
         worker.ends_s.append(now)
@@ -189,7 +190,7 @@ class LockstepSimulation(ReferenceSimulation):
         return used
 
     def _computed_s(self, now: float) -> Floats:
-        """Compute seconds that each worker has completed by now; larger for workers that are ahead."""
+        """Seconds of computation that each worker has completed by now; more for workers that are ahead."""
         start_s, end_s = self.start_s, self.end_s
         busy_s = self.busy_s + np.maximum(np.minimum(now, end_s) - start_s, 0.0)
         computing = self.workers[0].compute.chunk is not None

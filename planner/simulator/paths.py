@@ -41,7 +41,7 @@ MOST_RELEASES = 24  # ops v that are looked at; each gives a bound of its own
 
 
 class Use(NamedTuple):
-    """The resource, channel and scope (-1: not joint) that ops use."""
+    """Resource, channel and scope that an op uses (scope -1: the op is not joint)."""
 
     resource: int
     channel: int
@@ -54,15 +54,16 @@ class Use(NamedTuple):
 
 @dataclass(frozen=True, eq=False)
 class Releases:
-    """Facts on some worker ops: mean bytes that each server has delivered before the op starts, and which
-    worker ops run later: all that follow, and those that every upload waits for."""
+    """Facts on some worker ops in a step with randomly ordered downloads: mean bytes that each server has
+    delivered before the op starts, and which worker ops run later: all that follow, and those that every
+    upload waits for."""
 
     delivered_bytes: Floats  # ops x servers
     follow: Floats  # ops x worker's ops, 0 or 1
     precede_uploads: Floats  # likewise
 
     def work_s(self, durations_s: Floats) -> Floats:
-        """Seconds of the worker's ops (ops x columns) after each release, and before any upload."""
+        """Seconds of the worker ops after each of these ops, and of those that precede all uploads."""
         which = np.stack([self.follow, self.precede_uploads])
         return np.asarray(
             np.einsum("kvo,os->kvs", which, durations_s)
@@ -71,7 +72,7 @@ class Releases:
 
 @dataclass(frozen=True, eq=False)
 class OpGraph:
-    """Ops, their uses and dependencies, for profiles that differ in durations only."""
+    """Ops of a step, with their uses and dependencies, for profiles that differ in durations only."""
 
     profile: Profile  # one of them, with one step of its durations
 
@@ -81,15 +82,15 @@ class OpGraph:
 
     @cached_property
     def deps(self) -> list[list[int]]:
-        return _rows_of_indices(self.profile.dep_start, self.profile.dep_index)
+        return _index_lists(self.profile.dep_start, self.profile.dep_index)
 
     @cached_property
     def dependents(self) -> list[list[int]]:
-        return _rows_of_indices(*self.profile.dependents())
+        return _index_lists(*self.profile.dependents())
 
     @cached_property
     def uses(self) -> tuple[Use, ...]:
-        """The distinct uses, in order."""
+        """Distinct uses in the step, sorted."""
         return self._uses[0]
 
     @cached_property
@@ -131,29 +132,29 @@ class OpGraph:
         return first, last
 
     def bytes_by_server(self, resource: int) -> Floats:
-        """Bytes per step and server in one direction."""
+        """Bytes per step to or from each server, in one direction."""
         p, ops = self.profile, np.flatnonzero(self.profile.resource == resource)
         return np.bincount(p.server[ops], p.bytes[ops], p.servers).astype(np.float64)
 
     def heads_s(self, cost: Floats) -> Floats:
-        """Seconds of the longest path that ends just before each op; `cost` is ops x any."""
+        """Seconds of the longest path that ends just before each op; `cost` has a row of seconds per op."""
         return _longest_path_before(self.order, self.deps, cost)
 
     def tails_s(self, cost: Floats) -> Floats:
-        """Seconds of the longest path that begins just after each op."""
+        """Seconds of the longest path that starts just after each op; `cost` has a row of seconds per op."""
         return _longest_path_before(self.order[::-1], self.dependents, cost)
 
     def bits_before(self, own: Mapping[int, int]) -> list[int]:
-        """For each op, a bit set: the bits in `own` of the op and of everything before it."""
-        return _united_bits(self.order, self.deps, own)
+        """Union of the bits in `own` over each op and all ops before it."""
+        return _bits_up_to(self.order, self.deps, own)
 
     def bits_after(self, own: Mapping[int, int]) -> list[int]:
-        """For each op, a bit set: the bits in `own` of the op and of everything after it."""
-        return _united_bits(self.order[::-1], self.dependents, own)
+        """Union of the bits in `own` over each op and all ops after it."""
+        return _bits_up_to(self.order[::-1], self.dependents, own)
 
     @cached_property
     def is_without_queue(self) -> bool:
-        """Whether no downloads queue when a step starts: they are joint, absent, or wait for other ops."""
+        """Whether no downloads queue when a step starts: they are joint, absent or wait for other ops."""
         p = self.profile
         downloads = p.resource == DOWNLINK
         joint = bool((p.scope[downloads] >= 0).any())
@@ -164,35 +165,29 @@ class OpGraph:
         return {}
 
     def releases(self, profile: Profile, policy: Policy | None) -> Releases | None:
-        """Bytes that randomly ordered downloads deliver before worker ops; None if they are ordered."""
+        """Bytes that randomly ordered downloads deliver before worker ops; None if their order is fixed."""
         if profile.order is not None or not isinstance(policy, Fifo | Multiplexed) or self.is_without_queue:
             return None
         window_bytes = policy.window_bytes if isinstance(policy, Multiplexed) else None
         if window_bytes not in self._releases:
-            self._releases[window_bytes] = _releases(self, window_bytes)
+            self._releases[window_bytes] = _compute_releases(self, window_bytes)
         return self._releases[window_bytes]
 
 
 def _graph_key(p: Profile) -> Hashable:
-    """Cache key of a profile, without its durations."""
+    """Cache key of a profile that ignores its durations."""
     columns = (p.dep_start, p.dep_index, p.resource, p.server, p.scope, p.bytes)
     return (p.servers, *(column.tobytes() for column in columns))
 
 
 @memoize(most_bytes=8 << 20, bytes_of=lambda graph: OP_BYTES * graph.profile.ops, key=_graph_key)
 def graph_of(profile: Profile) -> OpGraph:
-    """The op graph of a profile, cached for all profiles that differ in durations only."""
-    return OpGraph(_without_tables(profile))
+    """Op graph of a profile, shared by all profiles that differ in durations only."""
+    once_s = profile.durations_s[:1].copy()  # the other tables are large, and the graph does not need them
+    return OpGraph(replace(profile, durations_s=once_s, order=None, starts_s=None, recorded=None))
 
 
-def _without_tables(profile: Profile) -> Profile:
-    """The profile without the large columns that the graph does not use."""
-    return replace(
-        profile, durations_s=profile.durations_s[:1].copy(), order=None, starts_s=None, recorded=None
-    )
-
-
-def _releases(graph: OpGraph, window_bytes: int | None) -> Releases:
+def _compute_releases(graph: OpGraph, window_bytes: int | None) -> Releases:
     profile = graph.profile
     downloads, uploads = (np.flatnonzero(profile.resource == link) for link in (DOWNLINK, UPLINK))
     needs = graph.bits_before(_bit_by_op(downloads))
@@ -219,7 +214,7 @@ def _releases(graph: OpGraph, window_bytes: int | None) -> Releases:
 
 
 def _pick_release_ops(graph: OpGraph, needs: list[int]) -> list[int]:
-    """Worker ops to look at: the first op for each of some evenly spread download counts."""
+    """Worker ops to bound: the first op that needs each of some evenly spread numbers of downloads."""
     first: dict[int, int] = {}
     for op in graph.order:
         if graph.profile.resource[op] == WORKER and needs[op]:
@@ -230,13 +225,13 @@ def _pick_release_ops(graph: OpGraph, needs: list[int]) -> list[int]:
 
 
 def _mean_bytes_sent(waited: Bits, sizes: Floats) -> Floats:
-    """Mean bytes sent until the last awaited stream ends, with streams in random order."""
+    """Mean bytes sent until the last awaited stream has ended, if streams go in random order."""
     count, own = waited.sum(axis=1), waited @ sizes
     return np.asarray(own + count / (count + 1.0) * (sizes.sum() - own))
 
 
 def _bit_by_op(ops: Ints) -> dict[int, int]:
-    """A distinct bit for each op."""
+    """A different bit for each op."""
     return {op: 1 << at for at, op in enumerate(ops.tolist())}
 
 
@@ -248,14 +243,14 @@ def _bit_rows(sets: Iterable[int], width: int) -> Bits:
     return np.unpackbits(table, axis=1, count=width, bitorder="little").astype(np.bool_)
 
 
-def _rows_of_indices(start: npt.NDArray[np.int32], index: npt.NDArray[np.int32]) -> list[list[int]]:
-    """Index rows of a compressed sparse table, as lists."""
+def _index_lists(start: npt.NDArray[np.int32], index: npt.NDArray[np.int32]) -> list[list[int]]:
+    """Rows of a compressed sparse table (CSR), as lists of indices."""
     starts, flat = start.tolist(), index.tolist()
     return [flat[a:b] for a, b in pairwise(starts)]
 
 
 def _longest_path_before(order: Sequence[int], before: Sequence[Sequence[int]], cost: Floats) -> Floats:
-    """Length of the longest path that ends just before each op. `order` lists dependencies first."""
+    """Length of the longest path that ends just before each op; `order` lists dependencies first."""
     ends = cost.copy()
     rows = list(ends)  # views, made once: indexing would take as long as adding
     for op in order:
@@ -268,8 +263,8 @@ def _longest_path_before(order: Sequence[int], before: Sequence[Sequence[int]], 
     return ends - cost
 
 
-def _united_bits(order: Iterable[int], before: Sequence[Sequence[int]], own: Mapping[int, int]) -> list[int]:
-    """For each op, the union of the bits in `own` over the op and all ops before it."""
+def _bits_up_to(order: Iterable[int], before: Sequence[Sequence[int]], own: Mapping[int, int]) -> list[int]:
+    """Union of the bits in `own` over each op and all ops before it, by op."""
     out = [0] * len(before)
     for op in order:
         bits = own.get(op, 0)

@@ -49,8 +49,8 @@ class Fifo(_MessageCost):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Multiplexed(_MessageCost):
-    """HTTP/2 as gRPC does it: a stream's first chunk is at most `window_bytes`; the rest requeues at the
-    tail and is sent in one piece (file 000, section 3.2.2)."""
+    """HTTP/2 streams as in gRPC: the first chunk has at most `window_bytes`; the rest requeues at the tail
+    and is sent in one piece (file 000, section 3.2.2)."""
 
     kind: ClassVar[str] = "multiplexed"
     window_bytes: int = DEFAULT_WINDOW_BYTES
@@ -69,7 +69,7 @@ class Ordered(_MessageCost):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Sliced(_MessageCost):
-    """P3: fixed slices; at each slice boundary the waiting transfer of lowest rank goes on."""
+    """P3: fixed slices; at each slice boundary the waiting transfer with the lowest rank continues."""
 
     kind: ClassVar[str] = "sliced"
     slice_bytes: int
@@ -119,14 +119,14 @@ Policy = Fifo | Multiplexed | Ordered | Sliced | Credit | Blocks
 
 
 def overheads_s(policy: Policy) -> tuple[float, float]:
-    """Seconds of overhead per chunk on a downlink and on an uplink."""
+    """Seconds of overhead per chunk, on a downlink and on an uplink."""
     down = policy.download_overhead_s
     return policy.overhead_s if down is None else down, policy.overhead_s
 
 
 def chunk_overhead_s(profile: Profile, policy: Policy | None) -> npt.NDArray[np.float64]:
-    """Seconds that each transfer spends on its link besides its bytes. Blocks and Credit share the
-    overhead between transfers; 0 for them and for an unknown policy, which keeps bounds valid."""
+    """Seconds that each transfer occupies its link besides its bytes. Blocks and Credit share the overhead
+    between transfers; 0 for them and for an unknown policy, which keeps bounds valid."""
     if policy is None:
         return np.zeros(profile.ops)
     chunks = np.zeros(profile.ops)
@@ -143,7 +143,7 @@ def chunk_overhead_s(profile: Profile, policy: Policy | None) -> npt.NDArray[np.
 
 @dataclass(frozen=True, eq=False, slots=True)
 class Joins:
-    """Ties between workers, one entry per op; -1 in `publishes` and `awaits` means no tensor."""
+    """Synchronization between workers, one entry per op; -1 in `publishes` and `awaits` means no tensor."""
 
     gated: npt.NDArray[np.bool_]
     publishes: npt.NDArray[np.int32]
@@ -151,17 +151,17 @@ class Joins:
 
     @staticmethod
     def none(ops: int) -> Joins:
-        """Columns without any join."""
+        """Entries for ops that never wait for other workers."""
         nothing = np.full(ops, -1, np.int32)
         return Joins(np.zeros(ops, np.bool_), nothing, nothing)
 
     @property
     def has_joins(self) -> bool:
-        """Whether any op ties workers together."""
+        """Whether any op waits for other workers."""
         return bool(self.gated.any() or (self.publishes >= 0).any() or (self.awaits >= 0).any())
 
     def check(self, profile: Profile) -> None:
-        """Refuse columns that do not fit a step."""
+        """Raises BadInput if the entries do not fit the step."""
         for name in ("gated", "publishes", "awaits"):
             if len(getattr(self, name)) != profile.ops:
                 raise BadInput(f"{name} has {len(getattr(self, name))} entries for {profile.ops} ops")
@@ -177,11 +177,11 @@ class Joins:
             raise BadInput(f"a join names a tensor beyond the {tensors} of the step")
 
 
-def joins_of(profile: Profile, mode: Mode) -> Joins:
-    """The joins of training through parameter servers. Asynchronous training has none. Synchronous: the
-    update of a tensor consists of its server ops that no other server op of that tensor depends on (the
-    others, as parsing, precede it); it is gated, and publishes the version that the next download awaits. A
-    tensor without server ops is updated when its uploads are in."""
+def mode_joins(profile: Profile, mode: Mode) -> Joins:
+    """Synchronization of training through parameter servers in `sync` or `async` mode (where there is none).
+    Synchronous: the update of a tensor consists of its server ops that no other server op of that tensor
+    depends on (the others, as parsing, precede it); it is gated, and publishes the version that the next
+    download awaits. A tensor without server ops is updated when its uploads are in."""
     if mode not in ("async", "sync"):
         raise unknown_name("mode", str(mode), ("async", "sync"))
     n, tensors = profile.ops, tensor_count(profile)
@@ -213,5 +213,5 @@ def joins_of(profile: Profile, mode: Mode) -> Joins:
 
 
 def tensor_count(profile: Profile) -> int:
-    """Number of tensors that ops may belong to, named or not."""
+    """Number of tensors that ops refer to by index."""
     return max(len(profile.tensors), int(profile.tensor.max(initial=-1)) + 1)

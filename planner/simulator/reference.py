@@ -46,7 +46,7 @@ from planner.simulator.step import DOWNLINK, HOST, PS, UPLINK, WORKER
 
 
 class Lane:
-    """The queue of one worker on one resource, with at most one running chunk."""
+    """Queue of one worker's ops on one resource, which runs one chunk at a time."""
 
     def __init__(self, resource: int, worker: int, server: int, scheduler: Scheduler) -> None:
         self.resource = resource
@@ -62,7 +62,7 @@ class Lane:
 
 
 class Worker:
-    """The current step of a worker."""
+    """State of one worker: its lanes, and the step that it runs."""
 
     def __init__(self, index: int, inputs: Inputs, sizes: list[int]) -> None:
         channels = inputs.cluster.channels
@@ -102,7 +102,7 @@ class Worker:
 
 
 class ReferenceSimulation:
-    """GenerateTrace of the paper: one run, event by event."""
+    """One run, event by event: GenerateTrace of the paper."""
 
     def __init__(self, inputs: Inputs) -> None:
         profile, cluster = inputs.profile, inputs.cluster
@@ -145,7 +145,7 @@ class ReferenceSimulation:
         self.trace: list[tuple[float | int, ...]] = []
 
     def make_links(self) -> dict[int, EqualShares | MaxMinShares]:
-        """Bandwidth sharing by direction; one object for both if a node is both a near and a far end."""
+        """Network shares by direction; one object serves both if a node is both a near and a far end."""
         shares, near, far = self.inputs.equal_shares, self.inputs.near, self.inputs.far
         if shares:
             return {
@@ -180,7 +180,7 @@ class ReferenceSimulation:
                 self.start_random_step(worker, now)
             else:
                 lane = worker.compute if resource == WORKER else worker.lanes[resource][server]  # host: -1
-                self.end_of_chunk(worker, lane, now)
+                self.finish_chunk(worker, lane, now)
             for lane in self.idle:
                 if lane.chunk is None:
                     self.start_chunk(lane, now)
@@ -217,7 +217,7 @@ class ReferenceSimulation:
         )
 
     def start_random_step(self, worker: Worker, now: float) -> None:
-        """StartRandomStep: sample a step with replacement and queue all ops without dependencies."""
+        """Draws a recorded step for the worker and queues its ops without dependencies (StartRandomStep)."""
         worker.step += 1
         worker.row = worker.generator.below(len(self.durations))
         if self.orders is None:
@@ -235,10 +235,10 @@ class ReferenceSimulation:
         worker.starts_s.append(now)
         worker.steps_of_others = self.completed_steps - len(worker.ends_s)
         for op in sorted(self.roots, key=worker.order.__getitem__):
-            self.ready(worker, op)
+            self.queue_ready_op(worker, op)
 
-    def ready(self, worker: Worker, op: int) -> None:
-        """Queue an op whose dependencies are met, unless it waits for other workers."""
+    def queue_ready_op(self, worker: Worker, op: int) -> None:
+        """Queues an op whose dependencies are met, unless it has to wait for other workers."""
         scope = self.scope[op]
         if scope >= 0:
             leader = self.leaders[scope][worker.index]
@@ -270,7 +270,7 @@ class ReferenceSimulation:
             self.idle.append(lane)
 
     def start_chunk(self, lane: Lane, now: float) -> None:
-        """Start the next chunk of an idle lane, if one is queued."""
+        """Starts the next chunk of an idle lane, if one is queued."""
         if lane.pool >= 0 and not (lane.scheduler.has_queued_ops() and self.take_core(lane)):
             return
         lane.chunk = chunk = lane.scheduler.take(now)
@@ -292,7 +292,7 @@ class ReferenceSimulation:
         heapq.heappush(self.queue, (now + duration, *lane.key))
 
     def take_core(self, lane: Lane) -> bool:
-        """Reserve a core of the lane's pool; False if the lane has to stand in line."""
+        """Reserves a core for a lane; False if none is free and the lane has to wait."""
         if lane.waits_for_core:
             return False
         if self.free_cores[lane.pool] < 1:
@@ -303,7 +303,7 @@ class ReferenceSimulation:
         return True
 
     def release_core(self, pool: int) -> None:
-        """Free a core; the first lane in line may start."""
+        """Frees a core; the first waiting lane may start."""
         self.free_cores[pool] += 1
         if self.core_lines[pool]:
             lane = self.core_lines[pool].popleft()
@@ -320,7 +320,7 @@ class ReferenceSimulation:
             weight = lane.weight if self.scope[chunk.op] < 0 else 1.0
             self.links[lane.resource].start(now, lane.key, chunk.size, weight)
 
-    def end_of_chunk(self, worker: Worker, lane: Lane, now: float) -> None:
+    def finish_chunk(self, worker: Worker, lane: Lane, now: float) -> None:
         chunk = lane.chunk
         assert chunk is not None
         if not chunk.flowing:  # only its overhead is over
@@ -336,31 +336,31 @@ class ReferenceSimulation:
             times = (chunk.start_s, chunk.flow_s, now)
             self.trace.append((lane.worker, lane.resource, lane.server, chunk.op, worker.step, size, *times))
         lane.chunk = None
-        lane.scheduler.done(chunk, now)
+        lane.scheduler.end_chunk(chunk, now)
         self.idle.append(lane)
         if lane.pool >= 0:
             self.release_core(lane.pool)
         if not chunk.last:
             return
-        self.publish(chunk.op)
+        self.publish_tensor(chunk.op)
         scope = self.scope[chunk.op]
         for member in [worker.index] if scope < 0 else self.members[scope][worker.index]:
-            self.end_of_op(self.workers[member], chunk.op, now)
+            self.finish_op(self.workers[member], chunk.op, now)
 
-    def end_of_op(self, worker: Worker, op: int, now: float) -> None:
+    def finish_op(self, worker: Worker, op: int, now: float) -> None:
         dependents = self.dependents[op]
         if self.several[op]:
             dependents = sorted(dependents, key=worker.order.__getitem__)
         for dependent in dependents:
             worker.waiting[dependent] -= 1
             if worker.waiting[dependent] == 0:
-                self.ready(worker, dependent)
+                self.queue_ready_op(worker, dependent)
         worker.unfinished -= 1
         if worker.unfinished == 0:
-            self.end_of_step(worker, now)
+            self.finish_step(worker, now)
 
-    def publish(self, op: int) -> None:
-        """Release the ops that await a tensor once its new version is complete."""
+    def publish_tensor(self, op: int) -> None:
+        """Queues the ops that await a tensor once all its updates are in."""
         tensor = self.publishes[op]
         if tensor < 0:
             return
@@ -369,7 +369,7 @@ class ReferenceSimulation:
             for w, held in sorted(self.held.pop(tensor, []), key=lambda pair: pair[0]):
                 self.enqueue(self.workers[w], held)
 
-    def end_of_step(self, worker: Worker, now: float) -> None:
+    def finish_step(self, worker: Worker, now: float) -> None:
         worker.ends_s.append(now)
         others = self.completed_steps - (len(worker.ends_s) - 1)
         worker.staleness.append(0 if self.inputs.lockstep else others - worker.steps_of_others)
@@ -379,10 +379,10 @@ class ReferenceSimulation:
             self.start_random_step(worker, now)
 
     def use_by_lane(self, now: float) -> np.ndarray[tuple[int, ...], np.dtype[np.float64]]:
-        """Bytes or busy seconds of each lane so far, running chunks included; one row per worker."""
-        return np.array([[self.lane_use(lane, now) for lane in w.all_lanes()] for w in self.workers])
+        """Bytes or busy seconds of each lane so far, including running chunks; one row per worker."""
+        return np.array([[self.lane_used(lane, now) for lane in w.all_lanes()] for w in self.workers])
 
-    def lane_use(self, lane: Lane, now: float) -> float:
+    def lane_used(self, lane: Lane, now: float) -> float:
         chunk = lane.chunk
         if chunk is None or not chunk.flowing:
             return lane.used
@@ -394,5 +394,5 @@ class ReferenceSimulation:
 
 
 def run(inputs: Inputs) -> RunResult:
-    """Run GenerateTrace for prepared inputs."""
+    """Runs the reference simulation on prepared inputs."""
     return ReferenceSimulation(inputs).run()

@@ -31,7 +31,7 @@ import numpy.typing as npt
 from planner.errors import BadInput, PlannerWarning
 from planner.memoize import memoize
 from planner.simulator.cluster import Cluster
-from planner.simulator.policy import Joins, Mode, Policy, joins_of
+from planner.simulator.policy import Joins, Mode, Policy, mode_joins
 from planner.simulator.step import Profile
 
 if TYPE_CHECKING:
@@ -42,14 +42,14 @@ _stop: ContextVar[threading.Event | None] = ContextVar("stop", default=None)
 
 
 def raise_if_stopped() -> None:
-    """Raise CancelledError if this thread's simulations were stopped."""
+    """Raises CancelledError if the simulations of this thread were stopped."""
     stop = _stop.get()
     if stop is not None and stop.is_set():
         raise CancelledError("the simulation was stopped")
 
 
 def call_stoppable(stop: threading.Event, function: Callable[..., T], *args: Any, **kwargs: Any) -> T:
-    """Call `function`, ending its simulations once `stop` is set."""
+    """Calls a function; setting the event `stop` ends the simulations in it."""
     token = _stop.set(stop)
     try:
         raise_if_stopped()
@@ -153,7 +153,7 @@ def run(
     joins: Joins | None = None,
     path: Path = "engine",
 ) -> RunResult:
-    """Simulate one sample path of `profile` on `cluster`; `joins` are those of `mode` unless given."""
+    """Simulates one sample path of `profile` on `cluster`; `joins` follow from `mode` unless given."""
     return run_all(profile, cluster, policy, mode, [options or RunOptions()], joins=joins, path=path)[0]
 
 
@@ -167,27 +167,27 @@ def run_all(
     joins: Joins | None = None,
     path: Path = "engine",
 ) -> list[RunResult]:
-    """One run result per entry of `options`; runs with the same array layout share the checks of the plan."""
-    from planner.simulator.inputs import inputs_for_rerun, prepare
+    """Simulates one run per entry of `options`, checking the inputs once for runs with equal arrays."""
+    from planner.simulator.inputs import inputs_for_rerun, prepare_inputs
 
     if path == "reference":
         from planner.simulator.reference import run
     else:
-        run = compiled_run
+        run = run_with_engine
 
-    joins = joins or joins_of(profile, mode)
+    joins = joins or mode_joins(profile, mode)
     inputs, results = None, []
     for option in options:
         raise_if_stopped()  # a short run ends before the engine asks
         inputs = inputs and inputs_for_rerun(inputs, option)
-        inputs = inputs or prepare(profile, cluster, policy, joins, option)
+        inputs = inputs or prepare_inputs(profile, cluster, policy, joins, option)
         results.append(run(inputs))
     return results
 
 
 @memoize  # one warning is enough
-def _engine() -> Callable[[Inputs, Callable[[], None]], dict[str, Any]] | None:
-    """The `run` function of the compiled engine; None if it is not installed."""
+def _load_engine() -> Callable[[Inputs, Callable[[], None]], dict[str, Any]] | None:
+    """`run` function of the compiled engine; None if it is not installed."""
     try:
         from planner.simulator._engine import run as engine_run
     except ImportError as error:
@@ -202,9 +202,9 @@ def _engine() -> Callable[[Inputs, Callable[[], None]], dict[str, Any]] | None:
     return engine_run
 
 
-def compiled_run(inputs: Inputs) -> RunResult:
-    """One run by the compiled engine; without it, by `lockstep.run` or `reference.run`."""
-    engine_run = _engine()
+def run_with_engine(inputs: Inputs) -> RunResult:
+    """Runs the compiled engine; without it, `lockstep.run` or `reference.run`."""
+    engine_run = _load_engine()
     if engine_run is None:
         from planner.simulator import lockstep, reference
 
@@ -239,7 +239,7 @@ _GOLDEN = 0x9E3779B97F4A7C15
 
 
 def splitmix64(value: int) -> int:
-    """SplitMix64's output for the state `value + golden`."""
+    """Output of the SplitMix64 generator for the state `value + golden`."""
     value = (value + _GOLDEN) & _MASK
     value = ((value ^ (value >> 30)) * 0xBF58476D1CE4E5B9) & _MASK
     value = ((value ^ (value >> 27)) * 0x94D049BB133111EB) & _MASK
@@ -247,34 +247,34 @@ def splitmix64(value: int) -> int:
 
 
 class Generator:
-    """The random number stream of one worker in one run."""
+    """Random number stream of one worker in one run."""
 
     def __init__(self, seed: int, run: int, worker: int) -> None:
         self.state = splitmix64((splitmix64((splitmix64(seed & _MASK) + run) & _MASK) + worker) & _MASK)
 
     def next(self) -> int:
-        """A random integer of 64 bits."""
+        """Random 64-bit integer."""
         value = splitmix64(self.state)
         self.state = (self.state + _GOLDEN) & _MASK
         return value
 
     def below(self, n: int) -> int:
-        """A random integer from 0 to n - 1 (n < 2**32; the bias is below n / 2**32)."""
+        """Random integer from 0 to n - 1 (n < 2**32; the bias is below n / 2**32)."""
         return ((self.next() >> 32) * n) >> 32
 
     def shuffle(self, items: MutableSequence[Any]) -> None:
-        """Shuffle in place (Fisher and Yates), from the last item down."""
+        """Shuffles in place, from the last item down (Fisher and Yates)."""
         for i in range(len(items) - 1, 0, -1):
             j = self.below(i + 1)
             items[i], items[j] = items[j], items[i]
 
     def normal(self) -> float:
-        """A standard normal number (Box and Muller, the cosine half)."""
+        """Random number with a standard normal distribution (Box and Muller, the cosine half)."""
         u = ((self.next() >> 11) + 1) * 2.0**-53
         v = (self.next() >> 11) * 2.0**-53
         return math.sqrt(-2.0 * math.log(u)) * math.cos(2.0 * math.pi * v)
 
     def weight(self, sigma: float) -> float:
-        """A log-normal weight, from 2**-20 to 2**20 in multiples of 2**-20: sums are exact in any order."""
+        """Random log-normal weight, from 2**-20 to 2**20 in steps of 2**-20: sums are exact in any order."""
         scaled = math.floor(math.exp(sigma * self.normal()) * 2.0**20 + 0.5)
         return min(max(scaled, 1), 2**40) * 2.0**-20

@@ -19,7 +19,7 @@ from planner.simulator.inputs import LinkPolicy
 
 @dataclass(slots=True)
 class Chunk:
-    """A piece of an op that runs without interruption. `size` is in bytes; 0 for computation."""
+    """Part of an op that runs without interruption. `size` is in bytes; 0 for computation."""
 
     op: int
     size: int
@@ -31,7 +31,7 @@ class Chunk:
 
 
 class Scheduler(ABC):
-    """The queue of a lane. Sizes (bytes) and delays (seconds) are indexed by op."""
+    """Queue of one lane. Sizes (bytes) and delays (seconds) are indexed by op."""
 
     def __init__(self, policy: LinkPolicy, sizes: list[int], delay_s: list[float]) -> None:
         self.policy = policy
@@ -45,24 +45,24 @@ class Scheduler(ABC):
 
     @abstractmethod
     def add(self, op: int) -> None:
-        """Queue an op."""
+        """Queues an op."""
 
     @abstractmethod
     def take(self, now: float) -> Chunk | None:
-        """Remove and return the chunk that runs next; None if there is none."""
+        """Removes and returns the chunk to run next; None if there is none."""
 
     def has_queued_ops(self) -> bool:
         return bool(self.queue or self.heap)
 
-    def done(self, chunk: Chunk, now: float) -> None:
-        """Mark the chunk taken last as ended, and requeue the rest of its op."""
+    def end_chunk(self, chunk: Chunk, now: float) -> None:
+        """Records that the chunk taken last has ended, and requeues the rest of its op."""
         if self.sliced:
             heapq.heappush(self.heap, self.sliced)
             self.sliced = None
 
 
 class FifoScheduler(Scheduler):
-    """Whole ops in the order of arrival: computation, and the policy `fifo`."""
+    """Whole ops in order of arrival: computation, and the policy `fifo`."""
 
     def add(self, op: int) -> None:
         self.queue.append(op)
@@ -88,7 +88,7 @@ class MultiplexedScheduler(FifoScheduler):
             chunk.size, chunk.last = self.policy.chunk_bytes, False
         return chunk
 
-    def done(self, chunk: Chunk, now: float) -> None:
+    def end_chunk(self, chunk: Chunk, now: float) -> None:
         if not chunk.last:
             self.queue.append(chunk.op)
 
@@ -106,7 +106,7 @@ class OrderedScheduler(Scheduler):
         return self.rest.get(op, self.sizes[op])
 
     def take(self, now: float) -> Chunk | None:
-        """The next slice of the first transfer, which keeps its place in the queue until it is complete."""
+        """Returns the next slice of the first transfer, which keeps its place until it is complete."""
         if not self.heap:
             return None
         entry, left = self.heap[0], self.bytes_left()
@@ -120,7 +120,7 @@ class OrderedScheduler(Scheduler):
 
 
 class CreditScheduler(OrderedScheduler):
-    """Slices pass from the priority queue to a first-in-first-out pipe while its credit lasts."""
+    """Moves slices from the priority queue to a first-in-first-out pipe while its credit lasts."""
 
     def __init__(self, policy: LinkPolicy, sizes: list[int], delay_s: list[float]) -> None:
         super().__init__(policy, sizes, delay_s)
@@ -128,18 +128,18 @@ class CreditScheduler(OrderedScheduler):
         self.in_flight = 0
 
     def take(self, now: float) -> Chunk | None:
-        """The first slice of the pipe, once it is filled. Slices of one transfer follow each other."""
+        """Fills the pipe and returns its first slice. Slices of one transfer follow each other."""
         while self.heap and (
             self.in_flight + min(self.bytes_left(), self.policy.chunk_bytes) <= self.policy.credit_bytes
         ):
             chunk = super().take(now)
             assert chunk is not None
-            super().done(chunk, now)
+            super().end_chunk(chunk, now)
             self.in_flight += chunk.size
             self.pipe.append(chunk)
         return self.pipe.popleft() if self.pipe else None
 
-    def done(self, chunk: Chunk, now: float) -> None:
+    def end_chunk(self, chunk: Chunk, now: float) -> None:
         self.in_flight -= chunk.size
 
 

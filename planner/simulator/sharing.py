@@ -29,7 +29,7 @@ Event = tuple[float, int, int, int]  # time, then the lane
 
 @dataclass(slots=True, eq=False)
 class Clock:
-    """The virtual time of flows that share a limit: `virtual` at the time `since`, growing at `level`."""
+    """Virtual time of flows that share a limit: `virtual` at the time `since`, growing at `level`."""
 
     virtual: float = 0.0
     since: float = 0.0
@@ -37,26 +37,26 @@ class Clock:
     pace: float = math.nan  # 1 / level
     flows: int = 0
 
-    def virtual_at(self, now: float) -> float:
+    def virtual_time(self, now: float) -> float:
         """Virtual time (bytes per unit of weight) at a moment."""
         return self.virtual + (now - self.since) * self.level
 
     def end(self, target: float) -> float:
-        """The moment at which virtual time reaches a target, in seconds."""
+        """Seconds at which virtual time reaches a target."""
         return max(self.since + (target - self.virtual) * self.pace, self.since)
 
     def set(self, now: float, virtual: float) -> None:
         self.virtual, self.since = virtual, now
 
-    def run_at(self, level: float) -> None:
-        """Change the rate of a flow of weight 1."""
+    def set_rate(self, level: float) -> None:
+        """Sets the bytes per second of a flow with weight 1."""
         if level != self.level:
             self.level, self.pace = level, 1.0 / level
 
 
 @dataclass(slots=True, eq=False)
 class Flow:
-    """The chunk that a lane is sending; it has arrived when the clock reaches `target`."""
+    """Chunk that a lane is sending; it has arrived when the clock reaches `target`."""
 
     size: float
     weight: float
@@ -66,25 +66,25 @@ class Flow:
     clock: Clock | None = None
     own: Clock | None = None  # for a limit that each flow has for itself
 
-    def go_by(self, clock: Clock, virtual: float, left: float) -> None:
+    def attach(self, clock: Clock, virtual: float, left: float) -> None:
         """Attaches the flow to a clock at a virtual time, with `left` bytes still to send."""
         self.clock = clock
         self.target = self.origin = virtual + left / self.weight
         self.followed = 0.0
 
     def follow(self, size: float) -> None:
-        """Continue at once with the next chunk of the lane."""
+        """Continues at once with the lane's next chunk."""
         self.size = size
         self.followed += size
         self.target = self.origin + self.followed / self.weight
 
     def delivered(self, now: float) -> float:
         assert self.clock is not None
-        return self.size - (self.target - self.clock.virtual_at(now)) * self.weight
+        return self.size - (self.target - self.clock.virtual_time(now)) * self.weight
 
 
 class EqualShares:
-    """Running flows of one direction of one server, which share its NIC equally."""
+    """Flows in one direction of one server, which share its NIC equally."""
 
     def __init__(self, resource: int, capacity: float, flow_limit: float) -> None:
         self.resource = resource
@@ -106,47 +106,47 @@ class EqualShares:
             flow.follow(size)
         else:
             self.leave(now)
-            self.clock.set(now, self.clock.virtual_at(now) if self.flows else 0.0)
+            self.clock.set(now, self.clock.virtual_time(now) if self.flows else 0.0)
             flow = self.flows[worker] = Flow(size, weight)
-            flow.go_by(self.clock, self.clock.virtual, size)
+            flow.attach(self.clock, self.clock.virtual, size)
             self.weights += weight
-            self.clock.run_at(min(self.capacity / self.weights, self.flow_limit))
+            self.clock.set_rate(min(self.capacity / self.weights, self.flow_limit))
         heapq.heappush(self.targets, (flow.target, worker))
 
     def finish(self, now: float, lane: Lane) -> None:
-        """Mark a chunk as arrived. If its lane starts no other in this event, the flow is over."""
+        """Records that a lane's chunk has arrived; its flow ends unless another chunk starts now."""
         self.ended = lane[1]
         self.touched = True
 
     def leave(self, now: float) -> None:
-        """Remove the flow that ended in this event, if its lane started no other chunk."""
+        """Removes the flow that ended in this event, unless its lane started another chunk."""
         if self.ended is None:
             return
         flow, self.ended = self.flows.pop(self.ended), None
         self.clock.set(now, flow.target)
         self.weights = self.weights - flow.weight if self.flows else 0.0
         if self.flows:
-            self.clock.run_at(min(self.capacity / self.weights, self.flow_limit))
+            self.clock.set_rate(min(self.capacity / self.weights, self.flow_limit))
 
     def commit(self, now: float) -> None:
-        """Update rates and the next end after an event."""
+        """Updates rates, and the next end of a flow, after an event."""
         if not self.touched:
             return
         self.touched = False
         self.leave(now)
         targets, end = self.targets, self.clock.end
-        while targets and self.is_outdated(*targets[0]):
+        while targets and self.is_outdated_target(*targets[0]):
             heapq.heappop(targets)
         self.first = None
         if targets:
             target, worker = targets[0]
             end_s = end(target)
             if len(targets) > 1 and end(min(targets[1:3])[0]) <= end_s:  # at the same time: by worker
-                worker = min(w for t, w in targets if end(t) <= end_s and not self.is_outdated(t, w))
+                worker = min(w for t, w in targets if end(t) <= end_s and not self.is_outdated_target(t, w))
             self.first = (end_s, self.resource, worker, 0)
 
-    def is_outdated(self, target: float, worker: int) -> bool:
-        """Whether a target in the heap is no longer that of its worker."""
+    def is_outdated_target(self, target: float, worker: int) -> bool:
+        """Whether an entry of the heap is no longer the target of its worker's flow."""
         flow = self.flows.get(worker)
         return flow is None or flow.target != target
 
@@ -159,7 +159,7 @@ class EqualShares:
 
 
 class MaxMinShares:
-    """Running flows between any nodes at max-min fair rates, which change only when a flow starts or ends."""
+    """Flows between any nodes at max-min fair rates, which change when a flow starts or ends."""
 
     def __init__(self, inputs: Inputs) -> None:
         self.near: list[list[int]] = inputs.near.tolist()
@@ -176,7 +176,7 @@ class MaxMinShares:
         self.changed = False
 
     def crossed_nics(self, lane: Lane) -> tuple[int, int]:
-        """The NICs at the near and the far end (2 * node: egress, 2 * node + 1: ingress)."""
+        """NIC ports at the near and the far end (2 * node: egress, 2 * node + 1: ingress)."""
         resource, worker, channel = lane
         here, there = self.near[worker][channel], self.far[worker][channel]
         return (2 * here + 1, 2 * there) if resource == DOWNLINK else (2 * here, 2 * there + 1)
@@ -191,11 +191,11 @@ class MaxMinShares:
             self.changed = True
 
     def finish(self, now: float, lane: Lane) -> None:
-        """Mark a chunk as arrived. If its lane starts no other in this event, the flow is over."""
+        """Records that a lane's chunk has arrived; its flow ends unless another chunk starts now."""
         self.ended = lane
 
     def leave(self, now: float) -> None:
-        """Remove the flow that ended in this event, if its lane started no other chunk."""
+        """Removes the flow that ended in this event, unless its lane started another chunk."""
         if self.ended is None:
             return
         flow, self.ended = self.flows.pop(self.ended), None
@@ -205,8 +205,7 @@ class MaxMinShares:
         self.changed = True
 
     def commit(self, now: float) -> None:
-        """Update rates after an event. A clock whose level stays, and a flow whose clock stays, do not
-        change."""
+        """Updates rates after an event. Clocks whose level stays, and their flows, do not change."""
         self.leave(now)
         if not self.changed:
             return
@@ -231,17 +230,17 @@ class MaxMinShares:
                 continue
             left = flow.size
             if flow.clock is not None:
-                left = max(0.0, (flow.target - flow.clock.virtual_at(now)) * flow.weight)
+                left = max(0.0, (flow.target - flow.clock.virtual_time(now)) * flow.weight)
                 flow.clock.flows -= 1
             moving.append((flow, clock, left))
         for clock, level in levels.items():
             if clock.flows == 0:
                 clock.set(now, 0.0)
             elif level != clock.level:
-                clock.set(now, clock.virtual_at(now))
-            clock.run_at(level)
+                clock.set(now, clock.virtual_time(now))
+            clock.set_rate(level)
         for flow, clock, left in moving:
-            flow.go_by(clock, clock.virtual_at(now), left)
+            flow.attach(clock, clock.virtual_time(now), left)
             clock.flows += 1
 
     def next(self) -> Event | None:
@@ -298,7 +297,7 @@ def max_min_limits(
 def max_min_rates(
     crosses: list[tuple[int, int]], weights: list[float], capacities: list[float], flow_limit: float
 ) -> list[float]:
-    """Max-min fair bytes per second of each flow."""
+    """Max-min fair rates of flows, in bytes per second."""
     limits = max_min_limits(crosses, weights, capacities, flow_limit)
     return [
         flow_limit if link is None else level * weight

@@ -48,7 +48,7 @@ FIRST_RUNS = 6
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Case:
-    """One plan as the simulator's input. `joins` default to those of `mode`."""
+    """Input of a simulation for one plan. `joins` default to those of `mode`."""
 
     profile: Profile
     cluster: Cluster
@@ -56,8 +56,8 @@ class Case:
     mode: Mode = "async"
     joins: Joins | None = None
 
-    def lockstep(self) -> bool:
-        """Whether joins or joint ops make all workers wait for each other."""
+    def is_lockstep(self) -> bool:
+        """Whether synchronization makes all workers wait for each other in every step."""
         if self.joins is None and self.mode == "sync":
             return True
         return is_lockstep(self.profile, self.cluster, self.joins or Joins.none(self.profile.ops))
@@ -79,10 +79,10 @@ def simulate(
     timeline: bool = False,
     executor: Executor | None = None,
 ) -> Prediction:
-    """Predict the throughput of `profile` on `cluster`. Runs are added until the interval's half-width is
-    below `precision` of the mean, as long as no worker does more than about `max_steps` steps over all runs;
-    the result states the precision reached. With an `executor` the runs go side by side; the result is the
-    same. `timeline` keeps the chunks of the first run."""
+    """Predicts the throughput of `profile` on `cluster`, with a confidence interval. Runs are added until the
+    interval's half-width is below `precision` of the mean, as long as no worker does more than about
+    `max_steps` steps over all runs; the result states the precision reached. With an `executor` the runs go
+    side by side; the result is the same. `timeline` keeps the chunks of the first run."""
     case = Case(profile=profile, cluster=cluster, policy=policy or Multiplexed(), mode=mode, joins=joins)
     effort = Effort(
         seed=seed,
@@ -92,12 +92,12 @@ def simulate(
         fairness_sigma=fairness_sigma,
         server_cores=server_cores,
     )
-    return begin(case, effort, runs=1, timeline=timeline).finish(executor)
+    return begin_simulation(case, effort, runs=1, timeline=timeline).finish(executor)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Effort:
-    """Settings of `simulate`: seed, precision and limits."""
+    """Seed, precision and limits of a simulation."""
 
     seed: int = 0
     precision: float = PRECISION
@@ -116,7 +116,7 @@ class Effort:
 
 @dataclass(frozen=True, slots=True)
 class PartialSimulation:
-    """A simulation after some of its runs. Another process can receive and continue it."""
+    """Simulation after some of its runs, which another process can continue."""
 
     case: Case
     effort: Effort
@@ -129,32 +129,34 @@ class PartialSimulation:
         return _summarize_runs(self.case, self.results, stages, self.effort)
 
     def finish(self, executor: Executor | None = None) -> Prediction:
-        """Do the remaining runs and return the full prediction."""
+        """Makes the remaining runs and returns the full prediction."""
         more = partial(_simulate_runs, executor=executor)
         first = self.effort.first_runs
         results = [*self.results, *more(self.case, self.options, range(len(self.results), first))]
         stages = TwoStage(self.effort.confidence, self.effort.precision, _run_rates(results[:first]))
         most = self.effort.max_steps // self.options.steps
-        while (runs := stages.runs(most, _run_rates(results))) > len(results):  # again if the mean has fallen
+        while (runs := stages.required_runs(most, _run_rates(results))) > len(
+            results
+        ):  # again if the mean has fallen
             results += more(self.case, self.options, range(len(results), runs))
         return _summarize_runs(self.case, results, stages, self.effort)
 
 
-def begin(case: Case, effort: Effort, runs: int, *, timeline: bool = False) -> PartialSimulation:
-    """Start a simulation with up to `runs` runs."""
+def begin_simulation(case: Case, effort: Effort, runs: int, *, timeline: bool = False) -> PartialSimulation:
+    """Starts a simulation with up to `runs` runs."""
     options, pilot = _run_pilot(case, _run_options(case, effort), timeline)
-    return resume(PartialSimulation(case, effort, options, (pilot,)), runs)
+    return resume_simulation(PartialSimulation(case, effort, options, (pilot,)), runs)
 
 
-def resume(begun: PartialSimulation, runs: int) -> PartialSimulation:
-    """Add runs to a simulation, up to `runs` in all."""
+def resume_simulation(begun: PartialSimulation, runs: int) -> PartialSimulation:
+    """Adds runs to a simulation, up to `runs` in all."""
     numbers = range(len(begun.results), min(runs, begun.effort.first_runs))
     return replace(begun, results=(*begun.results, *_simulate_runs(begun.case, begun.options, numbers)))
 
 
 def simulate_case(case: Case, effort: Effort | None = None) -> Prediction:
-    """Simulate a case; case and effort can be sent to another process."""
-    return begin(case, effort or Effort(), runs=1).finish()
+    """Simulates a case; both arguments can be sent to another process."""
+    return begin_simulation(case, effort or Effort(), runs=1).finish()
 
 
 def _run_rates(results: Sequence[RunResult]) -> tuple[float, ...]:
@@ -164,7 +166,7 @@ def _run_rates(results: Sequence[RunResult]) -> tuple[float, ...]:
 def simulate_many(
     cases: Iterable[Case], *, executor: Executor | None = None, jobs: int | None = None, **settings: Any
 ) -> Iterator[Prediction]:
-    """Simulate each case with the same settings, in threads or on any `concurrent.futures.Executor`.
+    """Simulates many cases with the same settings, in threads or on a `concurrent.futures.Executor`.
     Predictions come in the order of the cases and do not depend on the number of threads."""
     call = partial(simulate_case, effort=Effort(**settings))
     if executor is not None:
@@ -177,7 +179,7 @@ def simulate_many(
 
 
 def run_length(workers: int, *, lockstep: bool = False, joint: bool = False) -> tuple[int, int]:
-    """Warm-up steps and measured steps of each worker in a run. A single worker has no start pattern to
+    """Warm-up steps and measured steps of each worker per run. A single worker has no start pattern to
     forget, nor have workers in lockstep, whose steps hardly depend on each other (docs/simulator.md). Joint
     ops synchronize all members; the slowest of many members varies little, so that fewer steps suffice."""
     if lockstep and joint:
@@ -190,9 +192,9 @@ def run_length(workers: int, *, lockstep: bool = False, joint: bool = False) -> 
 
 
 def _run_options(case: Case, effort: Effort) -> RunOptions:
-    """Options of every run. A small `max_steps` shortens warm-up and measured steps in proportion."""
+    """Options of every run; a small `max_steps` shortens warm-up and measurement in proportion."""
     joint = bool((case.profile.scope >= 0).any())
-    warmup, measured = run_length(case.cluster.workers, lockstep=case.lockstep(), joint=joint)
+    warmup, measured = run_length(case.cluster.workers, lockstep=case.is_lockstep(), joint=joint)
     steps = min(warmup + measured, max(2, effort.max_steps // FIRST_RUNS))
     return RunOptions(
         seed=effort.seed,
@@ -204,7 +206,7 @@ def _run_options(case: Case, effort: Effort) -> RunOptions:
 
 
 def _run_pilot(case: Case, options: RunOptions, timeline: bool = False) -> tuple[RunOptions, RunResult]:
-    """The first run and its options, with more steps if a slow worker would not finish its warm-up."""
+    """First run and its options, with more steps if a slow worker would not finish its warm-up."""
     while True:
         (result,) = _simulate_runs(case, options, [0], timeline)
         slowest = min(len(ends) for ends in result.step_ends_s)
@@ -220,12 +222,12 @@ def _simulate_runs(
     timeline: bool = False,
     executor: Executor | None = None,
 ) -> list[RunResult]:
-    """Results of the runs with these numbers, computed in parallel if there is an executor."""
+    """Simulates the runs with these numbers, in parallel if there is an executor."""
     if executor is not None:
         batches = executor.map(partial(_simulate_runs, case, options), [[number] for number in numbers])
         return [result for batch in batches for result in batch]
     options = replace(options, timeline=timeline)
-    if case.lockstep():  # all end a step together; cutting at the first would lose the others' last one
+    if case.is_lockstep():  # all end a step together; cutting at the first would lose the others' last one
         each = [replace(options, run=number, until="all") for number in numbers]
     else:
         step_s, workers = _serial_step_s(case.profile, case.cluster) if numbers else 0.0, case.cluster.workers
@@ -238,7 +240,7 @@ def _simulate_runs(
 
 
 def start_offsets_s(profile: Profile, cluster: Cluster, seed: int, number: int) -> tuple[float, ...]:
-    """Random start of each worker in seconds, within the time of one step without overlap."""
+    """Random start of each worker in seconds, within one step's time without overlap."""
     return _random_offsets_s(_serial_step_s(profile, cluster), cluster.workers, seed, number)
 
 
@@ -248,7 +250,7 @@ def _random_offsets_s(step_s: float, workers: int, seed: int, number: int) -> tu
 
 
 def _serial_step_s(profile: Profile, cluster: Cluster) -> float:
-    """Seconds per step if nothing overlapped: computation plus all bytes over the slowest link."""
+    """Seconds per step without any overlap: computation plus all bytes over the slowest link."""
     busy_s = float(profile.durations_s[:, ~profile.is_transfer].sum(1).mean())
     used = [cluster.nodes[n] for n in {n for row in cluster.ends for ends in row for n in ends}]
     slowest = min(
@@ -260,8 +262,8 @@ def _serial_step_s(profile: Profile, cluster: Cluster) -> float:
     return busy_s + float(profile.bytes[profile.is_transfer].sum()) / slowest
 
 
-def _staleness(case: Case, steps_of_others: npt.NDArray[np.int32]) -> npt.NDArray[np.int32]:
-    """Updates by others during each step; workers tied by joint ops make one update together."""
+def _staleness_in_updates(case: Case, steps_of_others: npt.NDArray[np.int32]) -> npt.NDArray[np.int32]:
+    """Updates by others during each step; workers that step together make one update."""
     parties = party_by_worker(case.profile, case.cluster, case.joins or Joins.none(case.profile.ops))
     if parties.max() + 1 == case.cluster.workers:
         return steps_of_others
@@ -276,7 +278,7 @@ def _summarize_runs(case: Case, results: Sequence[RunResult], stages: TwoStage, 
     mean, half_width = interval.mean * batch, interval.half_width * batch
     pooled = [measured_steps(result) for result in results]
     lengths = np.concatenate([length for length, _ in pooled])
-    staleness = _staleness(case, np.concatenate([stale for _, stale in pooled]))
+    staleness = _staleness_in_updates(case, np.concatenate([stale for _, stale in pooled]))
     used = utilisation(case.cluster, results, effort.server_cores)
     notes = []
     if interval.precision > stages.precision:

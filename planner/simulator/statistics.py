@@ -18,7 +18,15 @@ import numpy.typing as npt
 from planner.errors import BadInput
 from planner.files.tomlfile import convert
 from planner.memoize import memoize
-from planner.simulator.cluster import COMPUTATION, HOSTS, INPUT, Cluster, Resource, ResourceKind, as_text
+from planner.simulator.cluster import (
+    COMPUTATION,
+    HOSTS,
+    INPUT,
+    Cluster,
+    Resource,
+    ResourceKind,
+    figures_by_name,
+)
 from planner.simulator.run import RunResult
 
 MOST_ROWS = 48  # of steps, when their sums are looked at; more are put together, each as its shortest
@@ -27,14 +35,14 @@ QUANTILES = {"p5": 0.05, "p50": 0.50, "p95": 0.95}
 
 @dataclass(frozen=True, slots=True)
 class Interval:
-    """A mean and the half-width of its confidence interval."""
+    """Mean and half-width of its confidence interval."""
 
     mean: float
     half_width: float
 
     @property
     def precision(self) -> float:
-        """The half-width divided by the mean."""
+        """Half-width divided by the mean."""
         return self.half_width / self.mean if self.mean > 0 else math.inf
 
 
@@ -55,8 +63,8 @@ def t_quantile(confidence: float, degrees_of_freedom: int) -> float:
 
 
 def _student_probability(angle: float, degrees_of_freedom: int) -> float:
-    """The probability that |T| <= sqrt(degrees) * tan(angle): a finite sum for whole degrees of freedom
-    (Abramowitz and Stegun, 26.7.3 and 26.7.4). Beyond a few thousand degrees T is as good as normal."""
+    """Probability that Student's |T| <= sqrt(degrees) * tan(angle), for whole degrees of freedom. A finite
+    sum (Abramowitz and Stegun, 26.7.3 and 26.7.4). Beyond a few thousand degrees T is as good as normal."""
     if degrees_of_freedom > 5000:
         return math.erf(math.tan(angle) * math.sqrt(degrees_of_freedom / 2))
     odd = degrees_of_freedom % 2
@@ -86,12 +94,12 @@ class TwoStage:
 
     @property
     def run_half_width(self) -> float:
-        """t * s0: half-width of the interval from a single run."""
+        """Half-width of the interval from a single run: t * s0."""
         spread = float(np.std(self.first, ddof=1))
         return t_quantile(self.confidence, len(self.first) - 1) * spread
 
-    def runs(self, most: int, values: Sequence[float] = ()) -> int:
-        """Total number of runs needed, at least those of the first stage and at most `most`."""
+    def required_runs(self, most: int, values: Sequence[float] = ()) -> int:
+        """Number of runs needed for the precision: at least the first stage's, at most `most`."""
         wanted = self.precision * float(np.mean(values or self.first))
         needed = math.inf if wanted <= 0 < self.run_half_width else 0.0
         if wanted > 0:
@@ -99,17 +107,17 @@ class TwoStage:
         return max(len(self.first), math.ceil(min(needed, most)))
 
     def interval(self, values: Sequence[float]) -> Interval:
-        """The confidence interval from all runs."""
+        """Confidence interval from all runs."""
         return Interval(float(np.mean(values)), self.run_half_width / math.sqrt(len(values)))
 
 
 def measured_s(result: RunResult) -> float:
-    """Seconds from the end of every worker's warm-up to the end of a run."""
+    """Length of a run's measured part in seconds: from the end of the last worker's warm-up."""
     return result.end_s - result.measured_from_s
 
 
 def steps_per_s(result: RunResult) -> npt.NDArray[np.float64]:
-    """Steps per second of each worker during the measured part of a run."""
+    """Steps per second of each worker in the measured part of a run."""
     ends, worker = _step_ends_and_workers(result)
     inside = (ends > result.measured_from_s) & (ends <= result.end_s)
     counts = np.bincount(worker[inside], minlength=len(result.step_ends_s))
@@ -117,7 +125,7 @@ def steps_per_s(result: RunResult) -> npt.NDArray[np.float64]:
 
 
 def measured_steps(result: RunResult) -> tuple[npt.NDArray[np.float64], npt.NDArray[np.int32]]:
-    """Length in seconds and staleness of every step that ended in the measured part of a run."""
+    """Seconds and staleness of each step that ended in the measured part of a run."""
     ends, _ = _step_ends_and_workers(result)
     rows = zip(result.step_starts_s, result.step_ends_s, strict=True)
     starts = np.concatenate([starts[: len(ends)] for starts, ends in rows])
@@ -126,7 +134,7 @@ def measured_steps(result: RunResult) -> tuple[npt.NDArray[np.float64], npt.NDAr
 
 
 def _step_ends_and_workers(result: RunResult) -> tuple[npt.NDArray[np.float64], npt.NDArray[np.intp]]:
-    """Ends of all steps in one array, and the worker of each."""
+    """End times of all steps in one array, and their workers in another."""
     counts = [len(ends) for ends in result.step_ends_s]
     return np.concatenate(result.step_ends_s), np.repeat(np.arange(len(counts)), counts)
 
@@ -134,8 +142,8 @@ def _step_ends_and_workers(result: RunResult) -> tuple[npt.NDArray[np.float64], 
 def mean_of_slowest_s(
     rows: list[tuple[npt.NDArray[np.float64], npt.NDArray[np.float64]]], members: npt.NDArray[np.float64]
 ) -> float:
-    """Mean of the longest tail + head among independent members of each kind, in seconds. Each kind draws a
-    head and a tail from its rows; long lists are shortened to smaller values."""
+    """Mean seconds of the slowest among independent workers, each taking a random tail plus a random head.
+    Each kind draws a head and a tail from its rows; long lists are shortened to smaller values."""
     sums = [np.sort(np.add.outer(_shorten_rows(head), _shorten_rows(tail)).ravel()) for head, tail in rows]
     values = np.unique(np.concatenate(sums))
     below = np.ones(len(values))  # probability that no member takes longer
@@ -145,7 +153,7 @@ def mean_of_slowest_s(
 
 
 def _shorten_rows(rows: npt.NDArray[np.float64]) -> npt.NDArray[np.float64]:
-    """At most MOST_ROWS equally likely values, each the smallest of those that it replaces."""
+    """At most MOST_ROWS equally likely values, each the smallest of the values that it stands for."""
     if len(rows) <= MOST_ROWS:
         return rows
     share = len(rows) / MOST_ROWS
@@ -178,8 +186,8 @@ class Prediction:
     notes: tuple[str, ...] = field(default=())
     input_s: float = 0.0  # of a step, in which devices wait for their input
 
-    def limited_by_input(self, samples_per_s: float) -> Prediction:
-        """The prediction with throughput capped at the rate at which samples arrive."""
+    def limit_by_input(self, samples_per_s: float) -> Prediction:
+        """Prediction with throughput capped at the rate at which the input pipeline delivers samples."""
         step_s = self.step_s * self.samples_per_s / samples_per_s
         wait_s = step_s - self.step_s
         if wait_s <= 0:
@@ -199,9 +207,9 @@ class Prediction:
         )
 
     def record(self) -> dict[str, Any]:
-        """The prediction as plain values for stores, studies and JSON, without its timeline."""
+        """Plain values of the prediction, without its timeline, for stores, studies and JSON."""
         record = asdict(replace(self, timeline=None)) | {
-            "utilisation": as_text(self.utilisation),
+            "utilisation": figures_by_name(self.utilisation),
             "bottleneck": str(self.bottleneck),
         }
         if not self.input_s:
@@ -210,7 +218,7 @@ class Prediction:
 
     @staticmethod
     def read(record: Mapping[str, Any]) -> Prediction:
-        """Restore a prediction from its record."""
+        """Restores a prediction from its record."""
         used = convert(record.get("utilisation"), dict[str, float])
         typed = {
             "utilisation": {Resource.read(text): share for text, share in used.items()},
@@ -269,7 +277,7 @@ def utilisation(
 
 
 def _host_utilisation(cluster: Cluster, parsing: npt.NDArray[np.float64]) -> float:
-    """Fraction of time that hosts parse, or of their node's cores where these are fewer."""
+    """Fraction of time that hosts parse, relative to their node's cores where these are fewer."""
     there = np.array(cluster.worker_nodes)
     shares = []
     for node in np.unique(there).tolist():
@@ -282,7 +290,7 @@ def _host_utilisation(cluster: Cluster, parsing: npt.NDArray[np.float64]) -> flo
 def _busiest_port(
     cluster: Cluster, ends: npt.NDArray[np.int64], sent: npt.NDArray[np.float64], channel: int
 ) -> float:
-    """Fraction of capacity used by this channel at its busiest port."""
+    """Fraction of capacity that this channel used at its busiest port."""
     shares = [0.0]
     near, far, nodes = ends[:, channel, 0], ends[:, channel, 1], len(cluster.nodes)
     down, up = sent[0, :, channel], sent[1, :, channel]

@@ -108,15 +108,10 @@ def peak_memory(run: Run) -> PeakMemory:
     if run.arch in LANGUAGE or run.layout.stage:
         return _peak_of_shards(run, run.model, run.layout)
     optimizer = "adam" if run.software.optimizer == "adam" else "momentum"
-    memory = footprint(
-        run.model, run.precision, optimizer=optimizer, autocast=_has_autocast(run), loss=_loss_name(run)
-    )
+    # NVIDIA's BERT and DeepSpeed train in 16 bits throughout, without casts per layer
+    cast = not (run.arch == "bert" and run.software.tier == "ngc") and "DeepSpeed" not in run.software.text
+    memory = footprint(run.model, run.precision, optimizer=optimizer, autocast=cast, loss=_loss_name(run))
     return memory.peak(run.batch, Shares(communicators=int(run.devices > 1)))
-
-
-def _has_autocast(run: Run) -> bool:
-    """Whether torch.autocast casts per layer; NVIDIA's BERT and DeepSpeed train in 16 bits throughout."""
-    return not (run.arch == "bert" and run.software.tier == "ngc") and "DeepSpeed" not in run.software.text
 
 
 def _loss_name(run: Run) -> str:

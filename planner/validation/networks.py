@@ -166,7 +166,11 @@ def _sequence_length(row: Row, inferred: list[str]) -> int | None:
     text = row["seq_or_image"]
     if known := figures("reading")["lengths"].get(text):
         if isinstance(known, dict):
-            known = _padded_length(known["median"], known["sigma"], parse_count(row["micro_batch"]) or 1)
+            batch = (
+                parse_count(row["micro_batch"]) or 1
+            )  # padded to its longest: Blom's quantile of the maximum
+            largest = NormalDist().inv_cdf((batch - 0.375) / (batch + 0.25))
+            known = round(known["median"] * math.exp(known["sigma"] * largest))
         inferred.append(f"{known} tokens per sequence")
         return int(known)
     stated = LENGTH.match(text)
@@ -195,12 +199,6 @@ def _network_at_length(name: str, tokens: int, headless: bool, flash: bool) -> M
     return replace(model.with_sequence_length(tokens), layers=layers)
 
 
-def _padded_length(median: float, sigma: float, batch: int) -> int:
-    """Expected length of the longest of `batch` sequences with log-normal lengths (Blom's quantile)."""
-    largest = NormalDist().inv_cdf((batch - 0.375) / (batch + 0.25))
-    return round(median * math.exp(sigma * largest))
-
-
 def _transformer_dimensions(row: Row, inferred: list[str]) -> Dimensions | None:
     """Dimensions of a row's decoder, from its flags or by the network's name; None if unknown."""
     if row["arch"] != "llm":
@@ -214,7 +212,9 @@ def _transformer_dimensions(row: Row, inferred: list[str]) -> Dimensions | None:
         if not layers and row["params_total"]:  # a layer has twelve times the square of its width
             layers = round((float(row["params_total"]) - vocabulary * hidden) / (12 * hidden**2))
             inferred.append(f"{layers} layers")
-        heads = int(stated["heads"] or 0) or _usual_heads(hidden)
+        heads = int(stated["heads"] or 0) or min(
+            (n for n in range(1, hidden + 1) if hidden % n == 0), key=lambda n: abs(hidden / n - 128)
+        )
         return Dimensions("gpt", hidden, layers, heads, vocabulary, flash=flash) if layers > 0 else None
     value = _dimensions_by_name().get(normalize_network_name(row["model"]))
     return None if value is None else Dimensions(**value, flash=flash)
@@ -223,11 +223,6 @@ def _transformer_dimensions(row: Row, inferred: list[str]) -> Dimensions | None:
 @memoize
 def _dimensions_by_name() -> dict[str, dict[str, Any]]:
     return {normalize_network_name(name): of for name, of in figures("networks")["models"].items()}
-
-
-def _usual_heads(hidden: int) -> int:
-    """Number of attention heads whose size is closest to 128 features."""
-    return min((n for n in range(1, hidden + 1) if hidden % n == 0), key=lambda n: abs(hidden / n - 128))
 
 
 @memoize

@@ -123,7 +123,7 @@ def read_run(row: Row) -> Run | str:
         network=row["model"],
         model=model,
         parameters=_parameter_count(row),
-        tensors=_tensor_count(row, model),
+        tensors=len(model.tensors) if model is not None and row["arch"] in ("cnn", "bert") else TENSORS,
         device_name=device_name,
         device=device,
         devices=devices,
@@ -297,11 +297,6 @@ def _parse_links(row: Row) -> Links:
         sockets="tcp" in network or ("ethernet" in network and "ib" not in network),
         meshed=row["device"] == "V100-SXM2",  # those of DGX-2, SXM3, have a switch
     )
-
-
-def _tensor_count(row: Row, model: Model | None) -> int:
-    """Number of tensors that are exchanged; a usual value unless the network is a known CNN or BERT."""
-    return len(model.tensors) if model is not None and row["arch"] in ("cnn", "bert") else TENSORS
 
 
 def _parameter_count(row: Row) -> float | None:

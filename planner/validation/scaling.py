@@ -150,17 +150,15 @@ def pair_runs(runs: Iterable[Run], refused: dict[str, str]) -> list[Pair]:
                 refused[run.id] = FIRST
             elif not alike:
                 refused[run.id] = "no smaller run of its series"
-            elif not _has_network(run):
+            elif (
+                run.links.fabric not in FABRICS
+                if run.machines == 1
+                else run.links.network_bytes_per_s is None
+            ):
                 refused[run.id] = "the network is not stated"
             else:
                 parts.append(Pair(min(alike, key=lambda entry: entry.devices), run))
     return parts
-
-
-def _has_network(run: Run) -> bool:
-    if run.machines == 1:
-        return run.links.fabric in FABRICS
-    return run.links.network_bytes_per_s is not None
 
 
 def computation_of(run: Run, pass_s: float, settings: Settings) -> Computation:

@@ -310,8 +310,8 @@ def test_input_limits_a_prediction_from_below_its_throughput_on() -> None:
     simulations = Simulations(cases)
     with executor_of(jobs=1) as pool:
         prediction = simulations.predict_all([plan], pool, "glance")[0]
-    assert prediction.limited_by_input(prediction.samples_per_s) is prediction
-    capped = prediction.limited_by_input(0.8 * prediction.samples_per_s)
+    assert prediction.limit_by_input(prediction.samples_per_s) is prediction
+    capped = prediction.limit_by_input(0.8 * prediction.samples_per_s)
     assert capped.samples_per_s == pytest.approx(0.8 * prediction.samples_per_s)
     assert capped.input_s == pytest.approx(0.25 * prediction.step_s)
 

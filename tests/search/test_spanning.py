@@ -20,7 +20,7 @@ from planner.search.cases import Cases
 from planner.search.request import Request
 from planner.search.space import enumerate_plans
 from planner.servers.parameter_servers import ParameterServers
-from planner.simulator.bounds import bounds_of
+from planner.simulator.bounds import throughput_bounds
 
 WIDE = """
 description = "Fully connected layers, wide"
@@ -81,7 +81,7 @@ def test_bounds_of_the_grid_are_those_of_each_plan(request_wide: Request) -> Non
     cases = Cases(request_wide, model)
     plans = [plan for plan in enumerate_plans(request_wide, model).plans if plan.mesh.size > 1]
     assert {plan.mesh.size for plan in plans} == {2, 4}
-    one_by_one = bounds_of([cases.case(plan) for plan in plans])
+    one_by_one = throughput_bounds([cases.case(plan) for plan in plans])
     raised = 1 + request_wide.interval_width
     np.testing.assert_allclose(cases.bounds(plans), one_by_one * raised, rtol=1e-9)
 

@@ -20,7 +20,7 @@ from planner.search.request import Request
 from planner.search.sizes import strategy_settings
 from planner.servers.parameter_servers import ParameterServers
 from planner.simulator import simulate
-from planner.simulator.bounds import bounds_of
+from planner.simulator.bounds import throughput_bounds
 from planner.simulator.cluster import COMPUTATION, HOSTS, Resource, ResourceKind
 from planner.simulator.run import RunOptions, run
 from planner.simulator.simulate import Case
@@ -114,7 +114,7 @@ def test_bound_of_machines_holds_and_is_near(mode: str, workers: int) -> None:
     computation = small(batch=64)
     (quick,) = ParameterServers.bounds([Job(exchange, computation, where)])
     case = exchange.lower(computation, where)
-    (general,) = bounds_of([case])
+    (general,) = throughput_bounds([case])
     result = rate(case)
     assert result <= min(quick, general) * 1.02
     assert result >= 0.5 * quick
@@ -204,7 +204,7 @@ def test_server_runs_out_of_cores() -> None:
     assert result.utilisation[Resource(ResourceKind.PS, 0)] == pytest.approx(1.0, abs=0.02)
     (bound,) = ParameterServers.bounds([Job(exchange, computation, where)])
     assert bound == pytest.approx(8 / update_s, rel=1e-9)
-    assert bounds_of([case])[0] == pytest.approx(bound, rel=1e-9)
+    assert throughput_bounds([case])[0] == pytest.approx(bound, rel=1e-9)
 
 
 def test_server_beside_its_workers_shares_their_cores() -> None:

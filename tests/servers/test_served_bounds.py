@@ -14,7 +14,7 @@ from planner.search.cases import Cases
 from planner.search.request import Request, model_of
 from planner.search.simulations import Simulations
 from planner.servers.parameter_servers import ParameterServers
-from planner.simulator.bounds import bounds_of
+from planner.simulator.bounds import throughput_bounds
 
 
 def asked(policy, mode, machine="g4dn.12xlarge", **more):
@@ -48,7 +48,7 @@ def test_no_prediction_exceeds_its_bound(policy, mode, servers):
 def test_served_bound_is_that_of_the_simulated_case(policy):
     plan, cases = asked(policy, "sync", "g4dn.xlarge", servers=(1,))
     raised = 1 + cases.request.interval_width
-    assert cases.bound(plan) / raised == pytest.approx(bounds_of([cases.case(plan)])[0])
+    assert cases.bound(plan) / raised == pytest.approx(throughput_bounds([cases.case(plan)])[0])
 
 
 MACHINES = ("p3.2xlarge", "p3.8xlarge", "c5.2xlarge")
@@ -75,7 +75,7 @@ def test_closed_form_equals_the_evaluator(machine, workers, exchange, bandwidth)
     assume(exchange.host is not None or exchange.servers <= site.machines)
     computation = computation_for(load_model("alexnet"), 32, hardware, steps=3)
     closed = float(ParameterServers.bounds([Job(exchange, computation, site)])[0])
-    evaluated = float(bounds_of([exchange.lower(computation, site)])[0])
+    evaluated = float(throughput_bounds([exchange.lower(computation, site)])[0])
     assert evaluated <= closed * (1 + 1e-9)
     if exchange.host is not None and exchange.policy in (
         "multiplexed",

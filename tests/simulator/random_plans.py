@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from planner.errors import BadInput
 from planner.simulator.cluster import Cluster, Node
-from planner.simulator.inputs import prepare
+from planner.simulator.inputs import prepare_inputs
 from planner.simulator.policy import (
     Blocks,
     Credit,
@@ -22,7 +22,7 @@ from planner.simulator.policy import (
     Ordered,
     Policy,
     Sliced,
-    joins_of,
+    mode_joins,
 )
 from planner.simulator.run import RunOptions
 from planner.simulator.step import DOWNLINK, HOST, PS, UPLINK, WORKER, Op, Profile
@@ -220,7 +220,7 @@ def plans(draw: st.DrawFn, max_workers: int = 6, max_servers: int = 3) -> Plan:
     )
     policy = draw(policies(profile))
     try:
-        prepare(profile, cluster, policy, joins_of(profile, "async"), RunOptions())
+        prepare_inputs(profile, cluster, policy, mode_joins(profile, "async"), RunOptions())
     except BadInput:  # blocks that wait for each other
         policy = Fifo()
     mode: Mode = draw(st.sampled_from(["async", "sync"])) if syncable else "async"
@@ -267,7 +267,7 @@ def joint_plans(draw: st.DrawFn) -> Plan:
     joins = draw(joins_of_any_op(profile)) if draw(st.booleans()) else None
     policy = draw(policies(profile))
     try:
-        prepare(profile, cluster, policy, joins_of(profile, "async"), RunOptions())
+        prepare_inputs(profile, cluster, policy, mode_joins(profile, "async"), RunOptions())
     except BadInput:  # blocks that wait for each other, or with joint ops
         policy = Fifo()
     return Plan(profile, cluster, policy, "async", draw(options(cluster.workers)), joins)

@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from planner.simulator import Case
-from planner.simulator.bounds import bounds_of
+from planner.simulator.bounds import throughput_bounds
 from planner.simulator.cluster import Cluster, Node
 from planner.simulator.policy import Fifo, Multiplexed, Ordered, Sliced
 from planner.simulator.run import RunOptions, run
@@ -24,7 +24,7 @@ ANY_ORDER = Ordered(priorities={})
 
 
 def most_samples_per_s(profile, cluster, policy=ANY_ORDER, mode="async", steps="fastest") -> float:
-    return bounds_of([Case(profile=profile, cluster=cluster, policy=policy, mode=mode)], steps)[0]
+    return throughput_bounds([Case(profile=profile, cluster=cluster, policy=policy, mode=mode)], steps)[0]
 
 
 def one_tensor(size: int = 1_000_000, compute_s: float = 0.1, batch: int = 10, servers: int = 1) -> Profile:

@@ -12,7 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from planner.simulator import Case
-from planner.simulator.bounds import bounds_of
+from planner.simulator.bounds import throughput_bounds
 from planner.simulator.cluster import Cluster, Node
 from planner.simulator.policy import Fifo
 from planner.simulator.run import RunOptions, run
@@ -39,7 +39,7 @@ def case(ops: list[Op], durations: list[list[float]], cluster: Cluster = RING) -
 
 def fastest(found: Case) -> float:
     """The bound that no run exceeds."""
-    return float(bounds_of([found], "fastest")[0])
+    return float(throughput_bounds([found], "fastest")[0])
 
 
 def all_reduce(scope: int = 0, buckets: int = 1) -> list[Op]:
@@ -66,14 +66,14 @@ def test_buckets_on_one_lane_count_from_each_one_on() -> None:
 def test_slowest_of_the_members_decides() -> None:
     result = case(all_reduce(), [[1.0, 2.0, 0.0, 0.5], [1.0, 6.0, 0.0, 0.5]])
     expected = 4 * 10 / (2.25 + 1 + 0.5 + 6 - 4 / 2**4)
-    assert bounds_of([result])[0] == pytest.approx(expected)
+    assert throughput_bounds([result])[0] == pytest.approx(expected)
     assert fastest(result) == pytest.approx(4 * 10 / 5.75)  # any run
     assert simulate_case(result, Effort(precision=0.005)).samples_per_s == pytest.approx(expected, rel=0.01)
 
 
 def test_groups_go_their_own_ways_unless_they_meet_at_a_port() -> None:
     durations = [[0.25, 0.25, 0.0, 0.25]]
-    assert bounds_of([case(all_reduce(scope=1), durations)])[0] == pytest.approx(4 * 10 / 3.0)
+    assert throughput_bounds([case(all_reduce(scope=1), durations)])[0] == pytest.approx(4 * 10 / 3.0)
     # Both groups' leaders send into node 3.
     meeting = replace(RING, links=(((0, 3),), ((1, 3),), ((2, 3),), ((3, 0),)))
     assert fastest(case(all_reduce(scope=1), durations, meeting)) == pytest.approx(10 * 2 * 100 / 200)
@@ -81,21 +81,21 @@ def test_groups_go_their_own_ways_unless_they_meet_at_a_port() -> None:
 
 def test_slow_rank_holds_all() -> None:
     slow = replace(RING, worker_speeds=(1.0, 1.0, 1.0, 0.5))
-    bound = bounds_of([case(all_reduce(), [[1.0, 2.0, 0.0, 0.5]], slow)])[0]
+    bound = throughput_bounds([case(all_reduce(), [[1.0, 2.0, 0.0, 0.5]], slow)])[0]
     assert bound == pytest.approx(4 * 10 / (2 * 3.5 + 2.25))
 
 
 def test_joint_ops_of_a_known_duration_count_with_their_mean() -> None:
     ops = [Op("backward", WORKER), Op("collective", PS, 0, 0, (0,), scope=0)]
     result = case(ops, [[1.0, 2.0], [1.0, 4.0]])
-    assert bounds_of([result])[0] == pytest.approx(4 * 10 / 4.0)
+    assert throughput_bounds([result])[0] == pytest.approx(4 * 10 / 4.0)
     assert fastest(result) == pytest.approx(4 * 10 / 3.0)
 
 
 def test_device_alone_computes_one_op_at_a_time() -> None:
     alone = Cluster((Node(1.0, 1.0),), (0,), ())
     ops = [Op("a", WORKER), Op("b", WORKER), Op("c", WORKER, -1, 0, (0, 1))]
-    assert bounds_of([case(ops, [[1.0, 2.0, 1.0]], alone)])[0] == pytest.approx(10 / 4)
+    assert throughput_bounds([case(ops, [[1.0, 2.0, 1.0]], alone)])[0] == pytest.approx(10 / 4)
 
 
 def test_mean_of_the_slowest() -> None:
@@ -125,12 +125,12 @@ def test_no_long_run_with_joint_ops_exceeds_the_bound_in_the_mean(seed: int, equ
     result = cases["allreduce_case" if equal else "random_joint_case"](seed)
     prediction = simulate_case(result, Effort(seed=seed, max_steps=1000, confidence=0.9999))
     tolerance = window_tolerance(prediction.steps, result.cluster.workers, prediction.runs)
-    assert prediction.samples_per_s_low <= bounds_of([result])[0] * (1 + tolerance)
+    assert prediction.samples_per_s_low <= throughput_bounds([result])[0] * (1 + tolerance)
 
 
 def test_bound_is_tight_for_all_reduce_on_equal_ranks() -> None:
     kept_range = [cases["allreduce_case"](seed) for seed in range(30)]
-    shares = [simulate_case(match).samples_per_s for match in kept_range] / bounds_of(kept_range)
+    shares = [simulate_case(match).samples_per_s for match in kept_range] / throughput_bounds(kept_range)
     assert np.median(shares) > 0.99
     assert shares.min() > 0.9
 
@@ -140,4 +140,4 @@ def test_many_at_once_are_what_each_is_alone() -> None:
     kept_range += [
         replace(match, cluster=replace(match.cluster, flow_bytes_per_s=1e6)) for match in kept_range
     ]
-    assert bounds_of(kept_range).tolist() == [bounds_of([match])[0] for match in kept_range]
+    assert throughput_bounds(kept_range).tolist() == [throughput_bounds([match])[0] for match in kept_range]

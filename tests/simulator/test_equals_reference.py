@@ -19,8 +19,8 @@ from random_plans import (
 
 from planner.simulator import lockstep
 from planner.simulator.cluster import Cluster, Node
-from planner.simulator.inputs import prepare
-from planner.simulator.policy import Fifo, Multiplexed, Sliced, joins_of
+from planner.simulator.inputs import prepare_inputs
+from planner.simulator.policy import Fifo, Multiplexed, Sliced, mode_joins
 from planner.simulator.run import RunOptions, RunResult, run
 from planner.simulator.step import DOWNLINK, PS, UPLINK, WORKER, Op, Profile
 
@@ -82,8 +82,10 @@ def test_fast_path_equals_the_reference(plan: Plan) -> None:
 @given(unison_plans())
 def test_workers_in_unison_equal_the_reference(plan: Plan) -> None:
     reference = check_path(plan, "unison")
-    joins = joins_of(plan.profile, plan.mode)
-    without_engine = lockstep.run(prepare(plan.profile, plan.cluster, plan.policy, joins, plan.options))
+    joins = mode_joins(plan.profile, plan.mode)
+    without_engine = lockstep.run(
+        prepare_inputs(plan.profile, plan.cluster, plan.policy, joins, plan.options)
+    )
     assert without_engine is not None
     assert_equal(without_engine, reference)
 

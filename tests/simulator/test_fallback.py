@@ -39,10 +39,10 @@ def test_in_python_it_is_a_warning():
     code = (
         "import warnings, planner\n"
         "from planner.errors import PlannerWarning\n"
-        "from planner.simulator.run import _engine\n"
+        "from planner.simulator.run import _load_engine\n"
         "with warnings.catch_warnings(record=True) as seen:\n"
         "    warnings.simplefilter('always')\n"
-        "    print([_engine() is None, _engine() is None])\n"
+        "    print([_load_engine() is None, _load_engine() is None])\n"
         "print([warning.category is PlannerWarning for warning in seen])"
     )
     assert run(WITHOUT + code).stdout == "[True, True]\n[True]\n"

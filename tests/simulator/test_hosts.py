@@ -6,7 +6,7 @@ import pytest
 
 from planner.errors import BadInput
 from planner.simulator import Case, simulate
-from planner.simulator.bounds import bounds_of
+from planner.simulator.bounds import throughput_bounds
 from planner.simulator.cluster import HOSTS, Cluster, Node
 from planner.simulator.policy import Fifo
 from planner.simulator.run import RunOptions, RunResult, run
@@ -73,7 +73,7 @@ def test_server_beside_its_workers_runs_out_of_cores(cores: int | None, last_s: 
     assert max(float(ends[0]) for ends in result.step_ends_s) == last_s
     outcome = simulate(step, beside)
     assert outcome.samples_per_s == pytest.approx(4 / last_s, rel=0.02)
-    assert bounds_of([Case(profile=step, cluster=beside)], "fastest")[0] == pytest.approx(4 / last_s)
+    assert throughput_bounds([Case(profile=step, cluster=beside)], "fastest")[0] == pytest.approx(4 / last_s)
 
 
 def test_cores_of_a_server_can_be_given_for_a_run() -> None:
@@ -96,7 +96,7 @@ def test_upload_can_wait_for_its_gradient_to_be_serialised() -> None:
     )
     result = both(case.profile, case.cluster)
     assert result.step_ends_s[0].tolist() == [2.5]
-    assert bounds_of([case])[0] == pytest.approx(1 / 2.5)
+    assert throughput_bounds([case])[0] == pytest.approx(1 / 2.5)
     assert simulate(case.profile, case.cluster, Fifo()).utilisation[HOSTS] == pytest.approx(0.2)
 
 

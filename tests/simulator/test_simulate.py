@@ -9,7 +9,7 @@ import pytest
 
 from planner.errors import BadInput
 from planner.simulator import Case, Prediction, simulate, simulate_many
-from planner.simulator.cluster import COMPUTATION, Cluster, Node, Resource, ResourceKind, as_text
+from planner.simulator.cluster import COMPUTATION, Cluster, Node, Resource, ResourceKind, figures_by_name
 from planner.simulator.policy import Fifo, Multiplexed, Ordered
 from planner.simulator.run import RunOptions, run, run_all
 from planner.simulator.simulate import FIRST_RUNS, run_length, start_offsets_s
@@ -47,7 +47,7 @@ def test_one_worker_by_hand() -> None:
     assert prediction.step_s == pytest.approx(5)
     assert prediction.step_s_quantiles == pytest.approx({"p5": 5, "p50": 5, "p95": 5})
     used = {"downlink[0]": 0.2, "worker": 0.4, "uplink[0]": 0.2, "ps[0]": 0.2}
-    assert as_text(prediction.utilisation) == pytest.approx(used)
+    assert figures_by_name(prediction.utilisation) == pytest.approx(used)
     assert prediction.bottleneck == COMPUTATION
     assert (prediction.staleness_mean, prediction.staleness_max) == (0, 0)
     assert prediction.timeline is None

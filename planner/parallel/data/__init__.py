@@ -130,9 +130,9 @@ class Exchange(Parallelism):
     def bounds(cls, jobs: Sequence[Job]) -> Floats:
         """Upper bounds on the samples per second of each job in the long run. The default holds for every
         step and cluster; override it only for speed, and test that both agree."""
-        from planner.simulator.bounds import bounds_of
+        from planner.simulator.bounds import throughput_bounds
 
-        return bounds_of([job.case() for job in jobs])
+        return throughput_bounds([job.case() for job in jobs])
 
     @property
     def key(self) -> str:

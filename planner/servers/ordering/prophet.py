@@ -127,7 +127,10 @@ class Prophet(Strategy):
         times = generation_times_s(profile)
         last = max(uploads, key=lambda op: (times[op], op))
         ends = profile.deps(last).tolist()  # what generates the last gradient ends backward propagation
-        return Schedule(_add_dependencies(profile, [uploads[i] for i in held], ends), policy)
+        deps: list[list[int]] = [profile.deps(op).tolist() for op in range(profile.ops)]
+        for op in (uploads[i] for i in held):
+            deps[op] = sorted({*deps[op], *ends})
+        return Schedule(replace_deps(profile, deps), policy)
 
     def _plan_uploads(
         self, profile: Profile, setting: Setting
@@ -145,11 +148,3 @@ class Prophet(Strategy):
             self.gap_factor,
         )
         return uploads, blocks, held
-
-
-def _add_dependencies(profile: Profile, ops: list[int], others: list[int]) -> Profile:
-    """Copy of the profile in which each of `ops` also waits for all of `others`."""
-    deps: list[list[int]] = [profile.deps(op).tolist() for op in range(profile.ops)]
-    for op in ops:
-        deps[op] = sorted({*deps[op], *others})
-    return replace_deps(profile, deps)

@@ -45,7 +45,7 @@ DOWNLINK, WORKER, UPLINK, PS, HOST = 0, 1, 2, 3, 4
 
 
 class OpRole(IntEnum):
-    """Purpose of an op, by which step breakdowns sum a worker's seconds."""
+    """Purpose of an op, by which step breakdowns add up a worker's seconds."""
 
     FORWARD = 0
     BACKWARD = 1
@@ -70,7 +70,7 @@ MAX_STEP_S = 1e9  # of all ops of a step together: thirty years are a slip of th
 
 @dataclass(frozen=True, slots=True)
 class Op:
-    """One op, for building and reading profiles."""
+    """One op of a step, for building and reading profiles."""
 
     name: str
     resource: int
@@ -86,7 +86,7 @@ class Op:
 
 
 def resource_of(code: int, server: int) -> Resource:
-    """The resource with a code and a server number."""
+    """Resource with this code (`WORKER`, `UPLINK`, ...) and server number."""
     return Resource(RESOURCE_KINDS[code], None if server < 0 else server)
 
 
@@ -103,13 +103,13 @@ def _read_only(values: Any, dtype: Any) -> npt.NDArray[Any]:
 
 
 def _steps_by_ops(values: npt.ArrayLike, dtype: Any) -> npt.NDArray[Any]:
-    """A read-only table of steps x ops, from one row or many."""
+    """Read-only table of steps x ops, from one row or many."""
     return _read_only(np.atleast_2d(np.asarray(values, np.float64 if dtype is np.float64 else None)), dtype)
 
 
 @dataclass(frozen=True, eq=False)
 class Profile:
-    """The training step of one worker, for one (model, batch, hardware). Build it with `Profile.build`."""
+    """Training step of one worker, for one (model, batch, hardware). Build it with `Profile.build`."""
 
     model: str
     batch: int
@@ -152,7 +152,7 @@ class Profile:
         starts_s: npt.ArrayLike | None = None,
         **about: Any,
     ) -> Profile:
-        """Build a profile from a list of ops and their durations (one row per step)."""
+        """Builds a profile from a list of ops and their durations in seconds (one row per step)."""
         wrong = next((op for op in ops if op.bytes < 0), None)
         if wrong is not None:
             raise BadInput(f"op {wrong.name!r} has {wrong.bytes} bytes; a size is not negative")
@@ -182,9 +182,8 @@ class Profile:
             **about,
         )
 
-    def rebuilt(self, ops: Sequence[Op], durations_s: npt.ArrayLike, **changes: Any) -> Profile:
-        """Copy of the step with other ops and durations; `changes` replaces other arrays by op (`order`,
-        `starts_s`, `recorded`)."""
+    def with_ops(self, ops: Sequence[Op], durations_s: npt.ArrayLike, **changes: Any) -> Profile:
+        """Copy of the step with other ops and durations; `changes` replaces further arrays by op."""
         about = {name: getattr(self, name) for name in _ABOUT}
         return Profile.build(ops, durations_s, **(about | changes))
 
@@ -272,17 +271,17 @@ class Profile:
 
     @property
     def parses(self) -> npt.NDArray[np.bool_]:
-        """Mask of ops that only turn a message into a tensor."""
+        """Mask of the ops that only parse a message into a tensor."""
         return np.asarray(self.role == OpRole.PARSE, np.bool_)
 
     def op(self, at: int) -> Op:
-        """One op as an `Op` value."""
+        """Op with this index, as an `Op` value."""
         columns = {name: getattr(self, name)[at].item() for name in COLUMNS}
         deps = tuple(self.deps(at).tolist())
         return Op(self.names[at], deps=deps, parts=self.parts.get(at, ()), **columns)
 
     def worker_s_by_role(self) -> dict[OpRole, float]:
-        """Mean seconds per step of the worker's ops, by role."""
+        """Mean seconds per step of the worker's ops, by their purpose."""
         seconds = dict.fromkeys(OpRole, 0.0)
         mean_s = self.durations_s.mean(axis=0).tolist()
         for op in np.flatnonzero(self.resource == WORKER).tolist():
@@ -294,11 +293,11 @@ class Profile:
         return self.dep_index[self.dep_start[op] : self.dep_start[op + 1]]
 
     def dependents(self) -> tuple[npt.NDArray[np.int32], npt.NDArray[np.int32]]:
-        """The reversed dependencies as (start, index), in ascending order."""
+        """Ops that depend on each op, as CSR arrays (start, index) in ascending order."""
         return _reversed_edges(self.dep_start, self.dep_index)
 
     def topological_order(self) -> npt.NDArray[np.int32]:
-        """Indices of the ops, dependencies first (Kahn, lowest index first in each wave)."""
+        """Indices of all ops, dependencies first; the lowest index goes first (Kahn's algorithm)."""
         order = _topological_order(self.dep_start.tobytes(), self.dep_index.tobytes())
         if len(order) != self.ops:
             stuck = self.names[min(set(range(self.ops)) - set(order.tolist()))]
@@ -329,7 +328,7 @@ def _topological_order(dep_start: bytes, dep_index: bytes) -> npt.NDArray[np.int
 def _reversed_edges(
     dep_start: npt.NDArray[np.int32], dep_index: npt.NDArray[np.int32]
 ) -> tuple[npt.NDArray[np.int32], npt.NDArray[np.int32]]:
-    """The dependents of each op as (start, index)."""
+    """Ops that depend on each op, as CSR arrays (start, index)."""
     n = len(dep_start) - 1
     consumer = np.repeat(np.arange(n, dtype=np.int32), np.diff(dep_start))
     by_producer = np.argsort(dep_index, kind="stable")

@@ -27,7 +27,7 @@ from planner.simulator.step.recorded import Recorded
 
 
 def reject_oversized_json(data: bytes, where: str, sign: bytes, most: int, what: str) -> None:
-    """Refuse JSON in which `sign` (a comma or brace) occurs more than `most` times, before decoding it."""
+    """Raises BadInput if JSON text contains `sign` (a comma or brace) more than `most` times."""
     count = data.count(sign)
     if count > most:
         raise BadInput(f"{where}: {count:,} {what}; at most {most:,} can be held, split it by step")
@@ -62,7 +62,7 @@ Ranks = Annotated[list[Index], msgspec.Meta(max_length=MAX_OPS)]
 
 
 class OpRecord(msgspec.Struct, forbid_unknown_fields=True, omit_defaults=True):
-    """One op in a profile file."""
+    """One op in a profile file, as written."""
 
     name: str
     resource: Literal["downlink", "worker", "uplink", "ps"]
@@ -74,7 +74,7 @@ class OpRecord(msgspec.Struct, forbid_unknown_fields=True, omit_defaults=True):
 
 
 class ProfileRecord(msgspec.Struct, forbid_unknown_fields=True, kw_only=True):
-    """A profile file."""
+    """Contents of a profile file."""
 
     format: Literal["planner-profile"]
     version: Literal[1]
@@ -101,18 +101,18 @@ class _Head(msgspec.Struct):
 
 
 def save(profile: Profile, path: Path | str) -> None:
-    """Write a profile; equal profiles give equal bytes. The file is replaced whole or not at all."""
+    """Writes a profile to a file in one step; equal profiles give equal bytes."""
     data = encode(profile)
     write_file(path, data if str(path).endswith(".json") else gzip.compress(data, 6, mtime=0))
 
 
 def load(path: Path | str) -> Profile:
-    """Read a profile that `save` wrote, gzip or not."""
+    """Reads a profile file that `save` wrote, gzipped or not."""
     return decode(read_bytes(path), str(path))
 
 
 def missing_for_training(profile: Profile) -> str:
-    """Text on what a profile lacks to be a training step; empty if nothing is missing."""
+    """Explains what a profile lacks to be a training step; empty string if nothing is missing."""
     for resource, words in ((DOWNLINK, "download of parameters"), (UPLINK, "upload of gradients")):
         if not (profile.resource == resource).any():
             return f"it has no {words}"
@@ -123,7 +123,7 @@ def missing_for_training(profile: Profile) -> str:
 
 
 def encode(profile: Profile) -> bytes:
-    """A profile as JSON bytes."""
+    """Encodes a profile as JSON."""
     if (profile.scope >= 0).any() or profile.latency_s.any() or (profile.resource == HOST).any():
         raise BadInput(
             "a profile file holds no joint ops, no latencies and no ops of the host; save the profile that "
@@ -154,7 +154,7 @@ def encode(profile: Profile) -> bytes:
 
 
 def decode(data: bytes, where: str = "profile") -> Profile:
-    """A profile from JSON; `where` names the file in messages."""
+    """Decodes a profile from JSON; `where` names the file in messages."""
     reject_oversized_json(data, where, b",", MAX_VALUES, "values")
     try:
         head = from_json(data, _Head) if data.lstrip()[:1] == b"{" else _Head()
@@ -196,7 +196,7 @@ def decode(data: bytes, where: str = "profile") -> Profile:
 
 
 def check_profile_names(profile: Profile, where: str) -> Profile:
-    """The profile, if all its names are single lines of printable text; raises BadInput otherwise."""
+    """Returns the profile; raises BadInput unless all its names are single lines of printable text."""
     for key in ("model", "hardware", "basis"):
         check_name(getattr(profile, key), f"{where}: {key}")
     check_names(profile.tensors, f"{where}: tensors")
@@ -210,7 +210,7 @@ def check_profile_names(profile: Profile, where: str) -> Profile:
 
 
 def schema() -> bytes:
-    """The JSON schema of the format, as `docs/profile.schema.json` holds it."""
+    """JSON schema of profile files, as in `docs/profile.schema.json`."""
     result = msgspec.json.schema(ProfileRecord)
     result = {"$schema": "https://json-schema.org/draft/2020-12/schema", "title": "planner profile", **result}
     return msgspec.json.format(msgspec.json.encode(result), indent=2) + b"\n"

@@ -63,7 +63,7 @@ Amount = Annotated[float, msgspec.Meta(ge=0)]
 
 
 class OpPart(msgspec.Struct, frozen=True, array_like=True, forbid_unknown_fields=True):
-    """The kernels of one kind inside one op. `share` is of the op's recorded time. `flops`, `edge_flops` and
+    """Kernels of one kind inside one op. `share` is of the op's recorded time. `flops`, `edge_flops` and
     `moved_bytes` grow with the batch, `row_flops` and `weight_bytes` do not (`planner.device.rates`). A
     format `tf32` means single precision, in tf32 where the device has it."""
 
@@ -79,7 +79,7 @@ class OpPart(msgspec.Struct, frozen=True, array_like=True, forbid_unknown_fields
 
 
 class Exposed(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """Seconds of a mean step in which the device did not compute, or waited."""
+    """Seconds of a mean step in which the device did not compute or had to wait."""
 
     step_s: Amount
     input_s: Amount = 0.0
@@ -89,9 +89,9 @@ class Exposed(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class Recorded(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True):
-    """Facts in a recording besides times: `work` maps ops to their parts, `launch_s` to the seconds in
-    which the host issued them to a separate device. `passes` of the trace add up to one step; None in
-    files older than the count."""
+    """Facts in a recording besides times: `work` maps ops to their parts, `launch_s` to the seconds in which
+    the host issued them to a separate device. `passes` of the trace add up to one step; None in files older
+    than the count."""
 
     facts: Facts
     work: dict[str, tuple[OpPart, ...]] = {}
@@ -101,5 +101,5 @@ class Recorded(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_def
 
 
 def host_time_share(parts: Iterable[OpPart]) -> float:
-    """Fraction of an op's time that its kernels do not explain."""
+    """Fraction of an op's time not spent in its kernels."""
     return max(1.0 - sum(part.share for part in parts), 0.0)

@@ -20,7 +20,7 @@ _AS_IT_IS = ("model", "batch", "servers", "hardware", "basis", "source", "steps"
 
 @dataclass(frozen=True, slots=True)
 class ResourceUse:
-    """One resource in a mean step. A link's time is bytes / bandwidth; None if the bandwidth is unknown."""
+    """Use of one resource in a mean step. A link's time is bytes / bandwidth, if that is known."""
 
     resource: Resource
     ops: int
@@ -30,7 +30,7 @@ class ResourceUse:
 
 @dataclass(frozen=True, slots=True)
 class OpUse:
-    """One op in a mean step, with its standard deviation over steps."""
+    """Time of one op in a mean step, with its standard deviation over steps."""
 
     name: str
     resource: ResourceKind
@@ -41,7 +41,7 @@ class OpUse:
 
 @dataclass(frozen=True, slots=True)
 class Summary:
-    """The summary of a profile; times are means over steps."""
+    """Summary of a profile; times are means over steps."""
 
     model: str
     batch: int
@@ -66,7 +66,7 @@ class Summary:
 
 
 def summarize(profile: Profile, bandwidth_bytes_per_s: float | None = None, slowest: int = 10) -> Summary:
-    """Summarize a profile at this bandwidth, or at the recorded one."""
+    """Summarizes a profile at this bandwidth, or at the recorded one."""
     bandwidth = bandwidth_bytes_per_s or profile.bandwidth_bytes_per_s
     if bandwidth is not None and not bandwidth > 0:
         raise BadInput(f"bandwidth is {bandwidth}; it must be above zero")
@@ -110,12 +110,12 @@ def summarize(profile: Profile, bandwidth_bytes_per_s: float | None = None, slow
             )
             for i in ranked.tolist()
         ),
-        suspicious=tuple(_warnings(profile, bandwidth)),
+        suspicious=tuple(_profile_warnings(profile, bandwidth)),
     )
 
 
 def critical_path(profile: Profile, lasts_s: npt.NDArray[np.float64]) -> list[int]:
-    """Indices of the ops of the longest chain of dependencies, first to last."""
+    """Op indices of the longest chain of dependencies, first to last."""
     end = np.zeros(profile.ops)
     before = np.full(profile.ops, -1)
     for i in profile.topological_order().tolist():
@@ -130,8 +130,8 @@ def critical_path(profile: Profile, lasts_s: npt.NDArray[np.float64]) -> list[in
     return path[::-1]
 
 
-def _warnings(profile: Profile, bandwidth: float | None) -> list[str]:
-    """Warnings about values that make a prediction from this profile doubtful, each with a remedy."""
+def _profile_warnings(profile: Profile, bandwidth: float | None) -> list[str]:
+    """Warnings about values that make predictions from this profile doubtful, each with a remedy."""
     out = []
     measured = profile.basis == "measured"
     if measured and profile.steps == 1:

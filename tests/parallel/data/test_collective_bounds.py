@@ -25,7 +25,7 @@ from planner.parallel.data.fsdp import GATHERS, Sharded
 from planner.parallel.mesh import Mesh, data_parallel_group
 from planner.parallel.replica import replica_computation
 from planner.search.cases import device_computation
-from planner.simulator.bounds import bounds_of
+from planner.simulator.bounds import throughput_bounds
 
 
 def random_job(seed: int) -> Job:
@@ -179,6 +179,6 @@ def test_closed_forms_agree_with_the_evaluator(exchange, machine, workers, model
     assume(exchange.infeasibility(where) is None)
     steady = median_steps(device_computation(load_model(model), 8, where, FP32), Variation(0.0, 0.0))
     job = Job(exchange, steady, where, accumulate)
-    closed, evaluated = float(type(exchange).bounds([job])[0]), float(bounds_of([job.case()])[0])
+    closed, evaluated = float(type(exchange).bounds([job])[0]), float(throughput_bounds([job.case()])[0])
     assert evaluated <= closed * (1 + 1e-6)
     assert evaluated >= closed * (0.95 if isinstance(exchange, AllReduce) else 0.6)
