@@ -4,22 +4,29 @@
 
 OLD and NEW are virtual environments or their python executables, each with planner installed. Lists every
 plan whose throughput or price per hour moved by more than the threshold, or that only one version accepts,
-and exits with 1 if there are any. Each version is asked by itself (`gate_plans.py`), in a process that sees
-nothing of the other and nothing of this checkout. Steps through servers by the Python API, and every
-exchange and cut as `planner simulate` answers. About two minutes of CPU for each.
+and exits with 1 if there are any. Each version runs this file with `--predict`, in a process that sees
+nothing of the other and nothing of this checkout, and only what is documented and what both versions share:
+steps through servers by the Python API, every exchange and mesh as `planner simulate` answers. About two
+minutes of CPU for each.
 """
 
 from __future__ import annotations
 
 import argparse
+import itertools
 import json
 import subprocess
 import sys
 import tempfile
+from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import Any
 
-PLANS = Path(__file__).absolute().parent / "gate_plans.py"
+import planner
+from planner.hardware.catalog import load_hardware
+from planner.servers.ordering import order
+from planner.simulator import simulate
 
 
 def ask(where: Path, precision: float, seed: int, only: str = "") -> dict[str, Any]:
@@ -29,7 +36,15 @@ def ask(where: Path, precision: float, seed: int, only: str = "") -> dict[str, A
         sys.exit(f"gate: no python at {python}; give a virtual environment or its python")
     with tempfile.TemporaryDirectory() as nowhere:
         done = subprocess.run(
-            [python.absolute(), "-I", PLANS, str(precision), str(seed), only],
+            [
+                python.absolute(),
+                "-I",
+                Path(__file__).absolute(),
+                "--predict",
+                str(precision),
+                str(seed),
+                only,
+            ],
             capture_output=True,
             text=True,
             check=False,
@@ -68,6 +83,130 @@ def _changed(name: str, before: dict[str, Any], now: dict[str, Any], threshold: 
     return lines
 
 
+MODELS = {"alexnet": 128, "vgg11": 64, "googlenet": 32, "inception3": 32, "resnet50": 64, "resnet152": 16}
+MACHINES = ("p3.2xlarge", "g4dn.xlarge", "g5.xlarge", "c5.4xlarge")
+SHAPES = ((1, 1), (2, 1), (4, 1), (8, 1), (8, 2))  # workers, servers
+ORDERED_ON, ORDERED_SHAPE = "p3.2xlarge", (4, 1)
+RUNS = {  # model: batch, number format
+    "resnet50": (64, "fp16"),
+    "bert-large": (16, "bf16"),
+    "gpt2-xl": (2, "bf16"),
+}
+SITES = {"g5.12xlarge": (4, 8), "p4d.24xlarge": (8, 32), "p5.48xlarge": (8, 64)}
+EXCHANGES = ("servers", "allreduce", "sharded", "sharded:stage=1", "owned")
+CUT = ("llama3-8b", "1", "bf16", "p5.48xlarge", "32")
+CUTS = (("--tensor", "8"), ("--pipeline", "2", "--accumulate", "8"), ("--tensor", "2", "--pipeline", "4"))
+
+Inputs = tuple[Any, Any, Any, Any]
+
+
+def plan(model: str, machine: str, shape: tuple[int, int], policy: str, mode: str) -> Inputs:
+    workers, servers = shape
+    hardware = planner.load_hardware(machine)
+    profile = planner.profile_for(planner.load_model(model), MODELS[model], hardware, servers=servers)
+    cluster = planner.cluster_of(hardware, workers, servers=servers)
+    bandwidth = cluster.nodes[0].egress_bytes_per_s
+    chosen = None if policy == "multiplexed" else order(profile, policy, bandwidth_bytes_per_s=bandwidth)
+    return profile, cluster, chosen, mode
+
+
+def grid() -> dict[str, Callable[[], Inputs]]:
+    """What is predicted, by a name that says everything."""
+    chosen = [
+        *((*entry, "multiplexed", "async") for entry in itertools.product(MODELS, MACHINES, SHAPES)),
+        *itertools.product(
+            MODELS, (ORDERED_ON,), (ORDERED_SHAPE,), ("fifo", "tic", "tac"), ("async", "sync")
+        ),
+    ]
+    return {
+        f"{model} b{MODELS[model]}, {shape[0]} x {machine}, {shape[1]} server(s), {policy}, {mode}": partial(
+            plan, model, machine, shape, policy, mode
+        )
+        for model, machine, shape, policy, mode in chosen
+    }
+
+
+def commands() -> dict[str, list[str]]:
+    """What `planner simulate` is asked, by a name that says everything."""
+
+    def asked(model: str, batch: str, kind: str, machine: str, workers: str, *flags: str) -> list[str]:
+        given = {"--model": model, "--batch": batch, "--precision": kind, "--hardware": machine}
+        return [*itertools.chain(*given.items()), "--workers", workers, *flags]
+
+    chosen = [
+        *(
+            asked(model, str(batch), kind, machine, "1", "--exchange", "alone")
+            for model, (batch, kind) in RUNS.items()
+            for machine in SITES
+        ),
+        *(
+            asked(model, str(batch), kind, machine, str(workers), "--exchange", exchange)
+            for (model, (batch, kind)), (machine, sizes), exchange in itertools.product(
+                RUNS.items(), SITES.items(), EXCHANGES
+            )
+            for workers in sizes
+        ),
+        *(asked(*CUT, "--exchange", "sharded:stage=1", "--recompute", "full", *cut) for cut in CUTS),
+    ]
+    return {"simulate " + " ".join(entry): entry for entry in chosen}
+
+
+def answered(asked: list[str], precision: float, seed: int) -> dict[str, Any]:
+    done = subprocess.run(
+        [
+            sys.executable,
+            "-I",
+            "-m",
+            "planner",
+            "simulate",
+            *asked,
+            "--format",
+            "json",
+            "--quiet",
+            "--interval-width",
+            str(precision),
+            "--seed",
+            str(seed),
+        ],
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    if done.returncode:
+        return {"refused": done.stderr.strip()}
+    load = json.loads(done.stdout)["plan"]
+    return {
+        "samples_per_s": load["samples_per_s"],
+        "low": load["samples_per_s_low"],
+        "high": load["samples_per_s_high"],
+        "usd_per_hour": load["usd_per_hour"],
+    }
+
+
+def predicted(make: Callable[[], Inputs], precision: float, seed: int) -> dict[str, Any]:
+    try:
+        profile, cluster, policy, mode = make()
+        result = simulate(profile, cluster, policy, mode, seed=seed, precision=precision)
+        price = sum(
+            load_hardware(node.hardware or "").price.on_demand_usd_per_hour or 0.0 for node in cluster.nodes
+        )
+    except planner.PlannerError as error:
+        return {"refused": str(error)}
+    return {
+        "samples_per_s": result.samples_per_s,
+        "low": result.samples_per_s_low,
+        "high": result.samples_per_s_high,
+        "usd_per_hour": price,
+    }
+
+
+def print_predictions(precision: float, seed: int, only: str) -> None:
+    """What the installed version predicts, as JSON on stdout."""
+    plans = {name: predicted(make, precision, seed) for name, make in grid().items() if only in name}
+    plans |= {name: answered(asked, precision, seed) for name, asked in commands().items() if only in name}
+    json.dump({"version": planner.__version__, "plans": plans}, sys.stdout)
+
+
 def main() -> int:
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
@@ -95,4 +234,7 @@ def main() -> int:
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    if sys.argv[1:2] == ["--predict"]:
+        print_predictions(float(sys.argv[2]), int(sys.argv[3]), sys.argv[4])
+    else:
+        sys.exit(main())

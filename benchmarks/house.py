@@ -120,7 +120,7 @@ def files_with_layer_kinds(paths: Iterable[Path]) -> list[str]:
                 hit = lists_kinds(key for key in node.keys if key)
             else:
                 hit = isinstance(node, ast.Tuple | ast.Set | ast.List) and lists_kinds([node])
-            if hit:
+            if hit and isinstance(node, ast.expr):
                 found.append(f"{path.relative_to(ROOT)}:{node.lineno}")
                 break
     return found

@@ -10,7 +10,6 @@ BENCHMARKS = Path(__file__).parents[1] / "benchmarks"
 sys.path.insert(0, str(BENCHMARKS))
 
 import gate  # noqa: E402
-import gate_plans  # noqa: E402
 
 from planner.parallel.data import EXCHANGES  # noqa: E402
 
@@ -59,12 +58,12 @@ def test_environment_without_python_is_one_line(tmp_path: Path) -> None:
 
 
 def test_every_exchange_and_both_cuts_are_asked() -> None:
-    asked = list(gate_plans.commands().values())
+    asked = list(gate.commands().values())
     assert {entry[entry.index("--exchange") + 1].partition(":")[0] for entry in asked} == set(EXCHANGES)
     assert {"--tensor", "--pipeline"} <= {word for entry in asked for word in entry}
 
 
 def test_command_that_is_refused_is_told_apart() -> None:
-    answered = gate_plans.answered(["--model", "resnet50", "--hardware", "nosuch", "--workers", "1"], 0.01, 0)
+    answered = gate.answered(["--model", "resnet50", "--hardware", "nosuch", "--workers", "1"], 0.01, 0)
     assert answered.keys() == {"refused"}
     assert "nosuch" in answered["refused"]

@@ -25,10 +25,8 @@ from typing import Any
 
 import numpy as np
 from fit_runs import FitRun as Run
-from fit_runs import one_machine_runs, single_device_runs
-from large_fit import data_parallel_runs, large_fit_runs, layout_fit_runs
-from rates_fit import FRAMEWORKS, Array, Prior, Problem, of_framework, prior
-from rates_solver import Solver
+from fit_runs import data_parallel_runs, large_fit_runs, layout_fit_runs, one_machine_runs, single_device_runs
+from rates_fit import FRAMEWORKS, Array, Prior, Problem, Solver, of_framework, prior
 
 from planner.calibrate.accelerator import to_toml
 from planner.device.rates import CLASS, RateConstants, basis_from_rows, family_of, network_of, parse_constants

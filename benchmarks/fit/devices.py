@@ -22,8 +22,7 @@ from pathlib import Path
 
 import numpy as np
 from fit_runs import FitRun as Run
-from fit_runs import one_machine_runs, predicted_step_s, single_device_runs
-from large_fit import large_fit_runs
+from fit_runs import large_fit_runs, one_machine_runs, predicted_step_s, single_device_runs
 
 from planner.device.rates import constants, family_of
 from planner.validation.devices import framework_factor, published_rows

@@ -25,15 +25,13 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from calibrate_rates import FLOORS, attention, parse_constants, unfitted, usable
+from calibrate_rates import FLOORS, attention, unfitted, usable
 from fit_runs import FitRun as Run
-from fit_runs import one_machine_runs, single_device_runs
-from large_fit import large_fit_runs, layout_fit_runs
-from rates_fit import Array, prior
-from rates_solver import Solver
+from fit_runs import large_fit_runs, layout_fit_runs, one_machine_runs, single_device_runs
+from rates_fit import Array, Solver, prior
 
 from planner.calibrate.accelerator import to_toml
-from planner.device.rates import family_of, network_of
+from planner.device.rates import family_of, network_of, parse_constants
 from planner.device.recorded.rescale import is_comparable
 from planner.files.regular_file import write_file
 from planner.validation.predict import network_kind

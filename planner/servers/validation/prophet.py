@@ -1,7 +1,7 @@
 """Prophet beside ours: Prophet, ByteScheduler, P3 and default MXNet on M60 workers.
 
 How we read the paper, in four choices. The last two were made with Table 2 in view, among the alternatives
-that `benchmarks/accuracy/ordering.py` shows; Table 3 and the rest were not used:
+that `benchmarks/accuracy/papers.py` shows; Table 3 and the rest were not used:
 - Rates are of one worker (section 5.4 says so), one GPU a worker, synchronous, and every NIC, the server's
   too, is limited to the table's bandwidth: with a fast server 1 Gbit/s would give twice the rates shown.
 - A tensor is pulled as soon as it is updated, beside the next forward pass (equation 1).

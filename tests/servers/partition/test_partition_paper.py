@@ -1,4 +1,4 @@
-"""What Yan et al. (KDD 2015) found on 20 machines; benchmarks/accuracy/partition.py prints it all, with what
+"""What Yan et al. (KDD 2015) found on 20 machines; benchmarks/accuracy/papers.py prints it all, with what
 fails."""
 
 from __future__ import annotations
