@@ -37,7 +37,7 @@ from planner.validation.suites import suite_evidence
 WORKERS = (1, 4, 8, 32)
 LEAST = 90
 SEEDS_OF_TRUTH = 10**6  # none of the seeds tested
-SUITES = ("devices", "sharded", "throughput")
+SUITES = ("devices", "sharded", "throughput", "allreduce", "layouts")
 LEAST_SHARE, MOST_SHARE = 0.85, 0.97
 
 
