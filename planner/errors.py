@@ -14,7 +14,7 @@ from typing import Any
 
 
 class PlannerError(Exception):
-    """A one-sentence error that a user can act on; the command line prints it and exits with `exit_code`."""
+    """One-sentence error that a user can act on; the command line prints it and exits with `exit_code`."""
 
     exit_code = 2
 
@@ -46,7 +46,7 @@ class Interrupted(KeyboardInterrupt):
 
 
 def unknown_name(kind: str, name: str, known: Iterable[str], hint: str = "") -> BadInput:
-    """Builds the error for a name that is not in a list; the message gives the nearest names."""
+    """Error for a name that is not in a list; its message gives the nearest names."""
     import difflib
 
     known = sorted(known)
@@ -62,17 +62,17 @@ ASCII = "planner_ascii"  # the name under which codecs know `_replace_by_ascii`
 
 
 def printable(text: str) -> str:
-    """Returns the text with control characters and direction marks escaped, line breaks included."""
+    """Text with control characters, direction marks and line breaks escaped."""
     return text if text.isprintable() else "".join(map(_escape_unprintable, text))
 
 
 def printable_lines(text: str) -> str:
-    """Returns the text with each line escaped by `printable`."""
+    """Text with each line escaped by `printable`."""
     return "\n".join(map(printable, text.split("\n")))
 
 
 def printable_json(text: str, *, ascii_only: bool = False) -> str:
-    """Escapes control characters in JSON without changing its values; `ascii_only` escapes all non-ASCII."""
+    """JSON text with control characters escaped, its values unchanged; `ascii_only` escapes all non-ASCII."""
     acting = r"[^\n -~]" if ascii_only else r"[^\n -~]+"
 
     def escape(found: re.Match[str]) -> str:
@@ -92,12 +92,12 @@ def _json_code(char: str) -> str:
 
 
 def _escape_unprintable(char: str) -> str:
-    """Returns the character, or its backslash escape if it is unprintable."""
+    """The character itself, or its backslash escape if it is unprintable."""
     return char if char.isprintable() else char.encode("unicode_escape").decode()
 
 
 def enable_ascii_fallback(*streams: Any) -> None:
-    """Makes non-Unicode streams replace characters that they cannot encode by similar ASCII."""
+    """Makes streams with other encodings than Unicode write similar ASCII for what they cannot encode."""
     codecs.register_error(ASCII, _replace_by_ascii)
     for stream in streams:
         if hasattr(stream, "reconfigure") and not is_unicode(stream):
@@ -110,7 +110,7 @@ def is_unicode(stream: Any) -> bool:
 
 
 def _replace_by_ascii(error: UnicodeError) -> tuple[str, int]:
-    """Codec error handler: returns similar ASCII and the position at which encoding continues."""
+    """Codec error handler that gives similar ASCII, and the position at which encoding continues."""
     if not isinstance(error, UnicodeEncodeError):
         raise error
     chars = error.object[error.start : error.end]

@@ -1,7 +1,7 @@
 """Declaring a flag: its help, how its value is written and parsed, and its section of `--help`.
 
 A flag is declared once: as the default of the field of `planner.search.request.Request` that holds its value,
-or as a `Flag` that a registry contributes (`register`). Command-line options, `PLANNER_*` variables, keys of
+or as a `Flag` that a registry contributes (`add_flags`). Command-line options, `PLANNER_*` variables, keys of
 scenario files, the keyword arguments of `planner.recommend` and docs/flags.md are generated from it.
 """
 
@@ -16,7 +16,7 @@ from typing import Any
 
 from planner.errors import BadInput
 from planner.memoize import memoize
-from planner.units import bandwidth_bytes_per_s
+from planner.units import parse_bandwidth
 
 MAX_COUNTS = 4096  # numbers that one range may name
 SMALLEST, LARGEST = 1e-9, 1e18  # of a positive number: what lies outside is a slip of the pen
@@ -40,7 +40,7 @@ COMMON = (
 
 
 class FlagSection(StrEnum):
-    """Groups of flags, in the order of `--help`."""
+    """Sections of `--help`, in its order."""
 
     JOB = "Job"
     MACHINES = "Machines"
@@ -52,7 +52,7 @@ class FlagSection(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class FlagType:
-    """How the value of a flag is written in files and in Python, its parser, and its type for typer."""
+    """Type of a flag's value: how files and Python write it, its parser, and its type for typer."""
 
     written: Any
     parse: Callable[[Any, str], Any] = lambda value, option: value  # of the value and the option's name
@@ -63,7 +63,7 @@ class FlagType:
 
 @dataclass(frozen=True, slots=True)
 class Flag:
-    """One flag. `name` is its key in files and Python; the parser returns one value for each of `fields`."""
+    """Command-line flag. `name` is its key in files and Python; its parser gives one value per field."""
 
     name: str
     help: str  # one line with an example value
@@ -79,12 +79,12 @@ class Flag:
 
     @property
     def option(self) -> str:
-        """Command-line option of the flag: `--server-hardware` for `server_hardware`."""
-        return option_of(self.name)
+        """The flag on a command line: `--server-hardware` for `server_hardware`."""
+        return option_name(self.name)
 
     @property
     def variable(self) -> str:
-        """Name of the environment variable that sets the flag."""
+        """Environment variable that sets the flag: `PLANNER_WORKERS` for `workers`."""
         return "PLANNER_" + self.name.upper()
 
     def parse_fields(self, value: Any) -> dict[str, Any]:
@@ -95,7 +95,7 @@ class Flag:
         return dict(zip(self.fields, parsed if len(self.fields) > 1 else (parsed,), strict=True))
 
     def check(self, value: Any) -> None:
-        """Raises `BadInput` for a parsed value out of range."""
+        """Raises BadInput if a parsed value is out of range."""
         if value is None:
             return
         if isinstance(value, int) and abs(value) > LARGEST:  # perhaps beyond floats
@@ -112,15 +112,15 @@ class Flag:
             raise BadInput(f"{self.option} is empty; name at least one, or leave it out")
 
 
-def option_of(name: str) -> str:
-    """Command-line option for a Python name: `--seq-length` for `seq_length`."""
+def option_name(name: str) -> str:
+    """Command-line option of a Python name: `--seq-length` for `seq_length`."""
     return "--" + name.replace("_", "-")
 
 
 def flag(
     section: FlagSection, kind: FlagType, help: str, *, default: Any = None, name: str = "", **more: Any
 ) -> Any:
-    """Declares a request field that a flag fills. `name` is given if the flag is not named like the field."""
+    """Declares a dataclass field that a flag fills. `name` is given if the flag is named differently."""
     declared = Flag(name, help, section, kind, **more)
     given: dict[str, Any] = {} if default is MISSING else {"default": default}
     return field(metadata={"flag": declared}, **given)
@@ -129,13 +129,13 @@ def flag(
 _CONTRIBUTED: dict[str, Flag] = {}
 
 
-def register(*contributed: Flag) -> None:
-    """Registers flags of an axis or a strategy; `Request.extra` holds their values by name."""
+def add_flags(*contributed: Flag) -> None:
+    """Adds the flags of a mesh axis or a strategy; `Request.extra` holds their values by name."""
     _CONTRIBUTED.update({flag.name: flag for flag in contributed})
 
 
 def flags_of(request: type) -> tuple[Flag, ...]:
-    """All flags of a request type: those declared by its fields, then those added with `register`."""
+    """All flags of a request type: those declared by its fields, then those added with `add_flags`."""
     declared = _declared_flags(request)
     known = {flag.name for flag in declared}
     return (*declared, *(flag for name, flag in _CONTRIBUTED.items() if name not in known))
@@ -174,7 +174,7 @@ def parse_counts(value: str | int | Sequence[int | str], option: str) -> tuple[i
     return tuple(sorted(out))
 
 
-def duration_s(value: str | float, option: str) -> float:
+def parse_duration_s(value: str | float, option: str) -> float:
     """Parses `36h`, `90min` or `2d` into seconds; a bare number is hours."""
     match = re.fullmatch(r"\s*([0-9]*\.?[0-9]+)\s*([a-z]*)\s*", str(value).lower())
     if not match or (match[2] or "h") not in _DURATION_S:
@@ -194,7 +194,7 @@ def parse_share(value: str | float, option: str) -> float:
         raise BadInput(f"{option} is {value!r}; write a share, as 10%") from None
 
 
-def usd_per_hour(value: str | float, option: str) -> float:
+def parse_usd_per_hour(value: str | float, option: str) -> float:
     """Parses `20`, `20/h` or `$20/h` into US dollars per hour."""
     match = re.fullmatch(
         r"\$?\s*(-?[0-9.]+(?:e[0-9]+)?)\s*(?:usd)?\s*(?:/\s*(?:h|hr|hour))?", str(value).lower()
@@ -205,7 +205,7 @@ def usd_per_hour(value: str | float, option: str) -> float:
         raise BadInput(f"{option} is {value!r}; write US dollars per hour, as 20 or 20/h") from None
 
 
-def token_count(value: str | float, option: str) -> float:
+def parse_tokens(value: str | float, option: str) -> float:
     """Parses `15B`, `300M`, `2T` or a number into tokens."""
     match = re.fullmatch(r"\s*([0-9.]+(?:[eE][0-9]+)?)\s*([kKMBTG]?)\s*", str(value))
     try:
@@ -223,8 +223,8 @@ WHOLE = FlagType(int, option=int, metavar="N")
 SWITCH = FlagType(bool, option=bool, metavar="")
 NAMES = FlagType(str | Sequence[str], parse_names, metavar="NAMES")
 COUNTS = FlagType(str | int | Sequence[int | str], parse_counts, metavar="N,...")
-DURATION = FlagType(str | float, duration_s, metavar="TIME")
+DURATION = FlagType(str | float, parse_duration_s, metavar="TIME")
 SHARE = FlagType(str | float, parse_share, metavar="SHARE")
-USD_PER_HOUR = FlagType(str | float, usd_per_hour, metavar="USD")
-TOKENS = FlagType(str | float, token_count, metavar="TOKENS")
-BANDWIDTH = FlagType(str, lambda value, option: bandwidth_bytes_per_s(value), metavar="RATE")
+USD_PER_HOUR = FlagType(str | float, parse_usd_per_hour, metavar="USD")
+TOKENS = FlagType(str | float, parse_tokens, metavar="TOKENS")
+BANDWIDTH = FlagType(str, lambda value, option: parse_bandwidth(value), metavar="RATE")

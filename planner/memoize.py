@@ -20,8 +20,8 @@ MOST_BYTES = 4 << 20
 _PLACE = "_memoized"
 
 
-def size_bytes(value: Any) -> int:
-    """Approximate bytes that a value holds besides its cache entry."""
+def approximate_bytes(value: Any) -> int:
+    """Approximate size of a value in bytes."""
     if (array_bytes := getattr(value, "nbytes", None)) is not None:
         return int(array_bytes)
     if isinstance(value, str | bytes):
@@ -29,7 +29,7 @@ def size_bytes(value: Any) -> int:
     if isinstance(value, tuple | list | dict | frozenset | set):
         return 200 * len(value)
     fields = getattr(value, "__dataclass_fields__", ())
-    return sum(size_bytes(part) for name in fields if _has_size(part := getattr(value, name)))
+    return sum(approximate_bytes(part) for name in fields if _has_size(part := getattr(value, name)))
 
 
 def _has_size(value: Any) -> bool:
@@ -42,7 +42,7 @@ def memoize(function: Callable[P, V], /) -> Callable[P, V]: ...
 def memoize(
     *,
     most_bytes: int = MOST_BYTES,
-    bytes_of: Callable[[Any], int] = size_bytes,
+    bytes_of: Callable[[Any], int] = approximate_bytes,
     key: Callable[..., Hashable] | None = None,
     on: Callable[[Any], object] | None = None,
 ) -> Callable[[Callable[P, V]], Callable[P, V]]: ...
@@ -51,7 +51,7 @@ def memoize(
     /,
     *,
     most_bytes: int = MOST_BYTES,
-    bytes_of: Callable[[Any], int] = size_bytes,
+    bytes_of: Callable[[Any], int] = approximate_bytes,
     key: Callable[..., Hashable] | None = None,
     on: Callable[[Any], object] | None = None,
 ) -> Any:
@@ -70,7 +70,7 @@ def first_argument(owner: Any) -> object:
 
 
 def get_or_make(values: dict[Hashable, Any], key: Hashable, make: Callable[[], V]) -> V:
-    """Returns the value stored under a key; on first use `make` computes and stores it."""
+    """Value stored under a key; on first use `make` computes it."""
     if key not in values:
         values[key] = make()
     value: V = values[key]
@@ -78,7 +78,7 @@ def get_or_make(values: dict[Hashable, Any], key: Hashable, make: Callable[[], V
 
 
 def get_or_make_on(owner: object, key: Hashable, make: Callable[[], V]) -> V:
-    """Returns the value stored under a key on the owner; on first use `make` computes and stores it."""
+    """Value stored under a key on the owner; on first use `make` computes it."""
     return get_or_make(vars(owner).setdefault(_PLACE, {}), key, make)
 
 

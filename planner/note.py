@@ -15,7 +15,7 @@ def ignore_progress(stage: str, done: int, of: int) -> None:
 
 
 class Topic(StrEnum):
-    """The subject of a sentence, as the word before its colon."""
+    """Subject of an assumption, as the word before its colon."""
 
     PLAN = "Plan"
     MEMORY = "Memory"
@@ -43,7 +43,7 @@ class Topic(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Note:
-    """`Collectives (NCCL): ...`: a topic, optionally a part of it, and the sentence."""
+    """Sentence with a topic and optionally a part of it: `Collectives (NCCL): ...`."""
 
     topic: Topic | None
     text: str
@@ -52,7 +52,7 @@ class Note:
 
     @property
     def heading(self) -> str:
-        """The topic and, in parentheses, its part: `Collectives (NCCL)`."""
+        """Topic and, in parentheses, its part: `Collectives (NCCL)`."""
         if self.topic is None:
             return ""
         return self.topic.value if self.of is None else f"{self.topic.value} ({self.of})"
@@ -62,7 +62,7 @@ class Note:
 
 
 class Fact:
-    """A value that an answer assumes; `report.assumed` turns it into a sentence."""
+    """Value that an answer assumes; `report.assumed` turns it into a sentence."""
 
     __slots__ = ()
     topic: ClassVar[Topic]
@@ -80,13 +80,13 @@ class Verb(Enum):
 
 @dataclass(frozen=True, slots=True)
 class Reason:
-    """Why machines were left out."""
+    """Reason why machines were left out, as a verb and the rest of a clause."""
 
     verb: Verb
     rest: str
 
     def clause(self, machines: int) -> str:
-        """The reason with its verb: `has no price` for one machine, `have no price` for several."""
+        """The reason as a clause: `has no price` for one machine, `have no price` for several."""
         first, several = self.verb.value
         return f"{first if machines == 1 else several} {self.rest}"
 

@@ -21,8 +21,8 @@ _BYTES = {"": 1.0, "B": 1.0, "KB": 1e3, "MB": 1e6, "GB": 1e9, "KIB": 2.0**10, "M
 _BITS_PER_S = {"BIT": 1.0, "KBIT": 1e3, "MBIT": 1e6, "GBIT": 1e9}
 
 
-def bandwidth_bytes_per_s(text: str) -> float:
-    """Parses `3Gbit`, `100 Mbit/s` or `2.5gbps` into bytes per second; a bare number is refused."""
+def parse_bandwidth(text: str) -> float:
+    """Parses `3Gbit`, `100 Mbit/s` or `2.5gbps` into bytes per second; refuses a bare number."""
     match = re.fullmatch(_NUMBER + r"([KMG]?)(?:bit/s|bit|bps|b/s)", text, flags=re.IGNORECASE)
     if not match:
         raise BadInput(f"bandwidth {text!r} is not understood; write it with its unit, as 10Gbit or 100Mbit")
@@ -35,7 +35,7 @@ def bandwidth_bytes_per_s(text: str) -> float:
 LARGEST_SIZE_BYTES = 2**50
 
 
-def size_bytes(text: str) -> int:
+def parse_size(text: str) -> int:
     """Parses `4MiB`, `64KiB` or `4000000` into bytes."""
     match = re.fullmatch(_NUMBER + r"([KMG]?I?B?)", text, flags=re.IGNORECASE)
     if not match or match[2].upper() not in _BYTES:
@@ -74,18 +74,18 @@ def format_count(value: float) -> str:
 
 
 def format_seconds(value: float) -> str:
-    """Formats seconds in three significant digits: `340 ms`, `2.10 h`, `9.80 years`, `12 h`."""
+    """Formats seconds to three significant digits: `340 ms`, `2.10 h`, `9.80 years`, `12 h`."""
     return " ".join(_seconds_figure_and_unit(value))
 
 
 def format_span(low: float, high: float) -> str:
-    """Formats a range of seconds as `21.8 - 39.3 min`; a common unit is written once."""
+    """Formats a range of seconds as `21.8 - 39.3 min`, writing a common unit once."""
     (least, first), (most, other) = _seconds_figure_and_unit(low), _seconds_figure_and_unit(high)
     return f"{least} - {most} {other}" if first == other else f"{least} {first} - {most} {other}"
 
 
 def _seconds_figure_and_unit(value: float) -> tuple[str, str]:
-    """Formats seconds as a figure and a unit; hours are used up to three days."""
+    """Figure and unit of a number of seconds; hours are used up to three days."""
     for unit, scale, least in _TIMES:
         if value >= 0.9995 * least:
             return three_digits(value / scale), unit
@@ -105,7 +105,7 @@ _TIMES = (  # unit, its seconds, and from how many seconds on it is used
 
 
 def three_digits(value: float) -> str:
-    """Formats a number in three significant digits: `4.30`, `22.2`, `1,250`; a whole one without decimals."""
+    """Number to three significant digits: `4.30`, `22.2`, `1,250`; whole ones without decimals."""
     if not math.isfinite(value):
         return f"{value:g}"
     if value <= 0 or math.isclose(value, round(value), rel_tol=1e-9):
@@ -117,7 +117,7 @@ SIGNIFICANT = 3
 
 
 def rate(value: float) -> str:
-    """Formats a number in three significant digits with thousands separators: `21,300`, `98.2`."""
+    """Rate as text, to three significant digits: `21,300`, `98.2`."""
     if not math.isfinite(value) or value == 0:
         return "-" if value else "0"
     if abs(value) < 100:
@@ -127,12 +127,12 @@ def rate(value: float) -> str:
 
 
 def signed_rate(value: float) -> str:
-    """Formats a number like `rate`, with its sign: `+1,240`, `-185`."""
+    """Rate as text with its sign: `+1,240`, `-185`."""
     return ("-" if value < 0 else "+") + rate(abs(value))
 
 
 def money(value: float) -> str:
-    """Formats US dollars without the dollar sign, for columns: `1,761`, `43.92`, `0.012`."""
+    """US dollars as text without the dollar sign, for columns: `1,761`, `43.92`, `0.012`."""
     if not math.isfinite(value):
         return "-"
     if value >= 100:
@@ -141,53 +141,53 @@ def money(value: float) -> str:
 
 
 def usd(value: float) -> str:
-    """Formats US dollars: `$1,761`, `$43.92`, `$0.012`."""
+    """US dollars as text: `$1,761`, `$43.92`, `$0.012`."""
     return f"${money(value)}"
 
 
 def limit_usd(value: float) -> str:
-    """Formats a limit in US dollars in six significant digits: `$50`, `$2.5`."""
+    """Limit in US dollars as text, to six significant digits: `$50`, `$2.5`."""
     return f"${value:,.6g}"
 
 
 def usd_span(low: float, high: float) -> str:
-    """Formats a range of US dollars: `$59.51 - $173`."""
+    """Range of US dollars as text: `$59.51 - $173`."""
     return f"{usd(low)} - {usd(high)}"
 
 
 def span(low: float, high: float) -> str:
-    """Formats a range of numbers: `17,400 - 26,100`."""
+    """Range of numbers as text: `17,400 - 26,100`."""
     return f"{rate(low)} - {rate(high)}"
 
 
 def percent(share: float) -> str:
-    """Formats a fraction as a whole percentage: `93%`."""
+    """Fraction as a whole percentage: `93%`."""
     return f"{share:.0%}"
 
 
 def signed_percent(share: float) -> str:
-    """Formats a fraction as a percentage with its sign: `+12.5%`."""
+    """Fraction as a percentage with its sign: `+12.5%`."""
     return f"{share:+.1%}"
 
 
-def bar(share: float, width: int = 24) -> str:
-    """Draws a fraction of `width` as a text bar of block characters."""
+def text_bar(share: float, width: int = 24) -> str:
+    """Fraction of `width` as a text bar of block characters."""
     return "█" * round(width * share)
 
 
-def reference_numbers(sources: Iterable[str | None]) -> dict[str | None, str | None]:
-    """Maps each source to its number in order of first occurrence, as `[1]`; empty ones to None."""
+def number_sources(sources: Iterable[str | None]) -> dict[str | None, str | None]:
+    """Numbers sources in order of first occurrence, as `[1]`; empty ones map to None."""
     named = [source for source in dict.fromkeys(sources) if source]
     return {None: None, "": None, **{source: f"[{place}]" for place, source in enumerate(named, 1)}}
 
 
 def count(number: int, noun: str) -> str:
-    """Formats a number with its noun: `1 worker`, `4 workers`, `1,024 workers`."""
+    """Number and noun: `1 worker`, `4 workers`, `1,024 workers`."""
     return f"{number:,} {noun}{'s' if number != 1 else ''}"
 
 
 def listing(names: list[str], most: int = 3) -> str:
-    """Joins names into one phrase: `a, b and c`, or `a, b, c and 4 more`."""
+    """Names as one phrase: `a, b and c`, or `a, b, c and 4 more`."""
     named, more = names[:most], len(names) - most
     if more > 0:
         return f"{', '.join(named)} and {more} more"
@@ -195,7 +195,7 @@ def listing(names: list[str], most: int = 3) -> str:
 
 
 def ratio(value: float) -> str:
-    """Formats a ratio in two significant digits: `3.1x`, `6.0x`, `0.42x`; above 10 as `12x`."""
+    """Ratio as text, to two significant digits: `3.1x`, `6.0x`, `0.42x`; from 10 on as `12x`."""
     if value < 1:
         return f"{value:.2g}x"
     return f"{value:.1f}x" if value < 9.95 else f"{value:,.0f}x"

@@ -9,7 +9,7 @@ from threading import Barrier, Thread
 import numpy as np
 import pytest
 
-from planner.memoize import ENTRY_BYTES, first_argument, get_or_make_on, memoize, size_bytes
+from planner.memoize import ENTRY_BYTES, approximate_bytes, first_argument, get_or_make_on, memoize
 
 
 def counted(most_bytes: int):
@@ -127,7 +127,7 @@ def test_memoize_on_an_owner_goes_with_it():
 
 
 def test_size_bytes_counts_arrays_and_containers():
-    assert size_bytes(np.zeros(10)) == 80
-    assert size_bytes("abc") == 3
-    assert size_bytes((1, 2)) == 400
-    assert size_bytes(1.0) == 0
+    assert approximate_bytes(np.zeros(10)) == 80
+    assert approximate_bytes("abc") == 3
+    assert approximate_bytes((1, 2)) == 400
+    assert approximate_bytes(1.0) == 0

@@ -1,14 +1,14 @@
 import pytest
 
 from planner.errors import BadInput
-from planner.units import bandwidth_bytes_per_s, size_bytes
+from planner.units import parse_bandwidth, parse_size
 
 
 @pytest.mark.parametrize(
     ("text", "value"), [("3Gbit", 3.75e8), ("100 Mbit/s", 1.25e7), ("2.5gbps", 3.125e8), ("8kbit", 1e3)]
 )
 def test_bandwidth(text, value):
-    assert bandwidth_bytes_per_s(text) == value
+    assert parse_bandwidth(text) == value
 
 
 @pytest.mark.parametrize(
@@ -16,14 +16,14 @@ def test_bandwidth(text, value):
 )
 def test_bandwidth_refuses(text):
     with pytest.raises(BadInput):
-        bandwidth_bytes_per_s(text)
+        parse_bandwidth(text)
 
 
 @pytest.mark.parametrize(
     ("text", "value"), [("4MiB", 4 * 2**20), ("64 KiB", 65536), ("1000", 1000), ("4MB", 4_000_000)]
 )
 def test_size(text, value):
-    assert size_bytes(text) == value
+    assert parse_size(text) == value
 
 
 def test_large_numbers_are_words():

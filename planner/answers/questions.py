@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any, Unpack
 from planner.answers.assumptions import UsualMachine, assumptions
 from planner.answers.parts import VERSION, Anatomy, Shown, anatomy_of, sentences, single_device_plan
 from planner.errors import BadInput, Infeasible, PlannerError, unknown_name
-from planner.flags import flags_of, option_of, parse_names
+from planner.flags import flags_of, option_name, parse_names
 from planner.hardware import Hardware
 from planner.model import Model
 from planner.note import Fact, Note, Progress, ignore_progress
@@ -169,7 +169,7 @@ def one_plan(request: Request, *, joined: bool = False) -> Plan:
         ("--workers-per-replica", request.workers_per_replica),
         ("--precision", request.formats),
         ("--recompute", request.recompute),
-        *((option_of(name), values) for name, values in request.axis_settings.items()),
+        *((option_name(name), values) for name, values in request.axis_settings.items()),
         ("--exchange", request.exchanges and [name for name, _ in request.exchanges]),
     ):
         if values is not None and len(values) > 1:

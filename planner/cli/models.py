@@ -162,7 +162,7 @@ def show_fit(
     planner fit --model llama3-8b --gpu RTX-4090,L4,A100
     """
     from planner.answers.fit import fit_for
-    from planner.flags import token_count
+    from planner.flags import parse_tokens
     from planner.report.memory import fit_page
 
     if epochs is not None and not epochs > 0:
@@ -175,7 +175,7 @@ def show_fit(
         mean_length=mean_length,
         rank=rank,
         targets=targets,
-        dataset_tokens=None if dataset_tokens is None else token_count(dataset_tokens, "--dataset-tokens"),
+        dataset_tokens=None if dataset_tokens is None else parse_tokens(dataset_tokens, "--dataset-tokens"),
         epochs=epochs,
     )
     return Answer(fit_page(fit), fit.as_dict())

@@ -47,10 +47,10 @@ def import_traces(
     from planner.servers.calibration import parse_overhead
     from planner.servers.placement import add_parsing
     from planner.simulator.step.files import save
-    from planner.units import bandwidth_bytes_per_s
+    from planner.units import parse_bandwidth
 
     check_writable(output)
-    rate = bandwidth_bytes_per_s(bandwidth) if bandwidth else None
+    rate = parse_bandwidth(bandwidth) if bandwidth else None
     constants = parse_overhead(overhead) if overhead else None
     profile = import_profile(files, batch=batch, model=model, hardware=hardware, bandwidth_bytes_per_s=rate)
     if constants:
@@ -75,9 +75,9 @@ def show(
     from planner.device.recorded.summary import summarize_recording
     from planner.report.profile import profile_page, profile_tables, recording_tables
     from planner.simulator.step.summary import summarize
-    from planner.units import bandwidth_bytes_per_s
+    from planner.units import parse_bandwidth
 
-    rate = bandwidth_bytes_per_s(bandwidth) if bandwidth else None
+    rate = parse_bandwidth(bandwidth) if bandwidth else None
     profile = open_profile(file)
     summary = summarize(profile, rate, slowest)
     recording = summarize_recording(profile)
@@ -146,9 +146,9 @@ def record(
 def fit_overhead(files: list[Path] = arg("FILE...", TABLES), bandwidth: str | None = BANDWIDTH) -> Answer:
     """Fit the parse overhead of received tensors, alpha * bytes + beta, and report its error."""
     from planner.servers.calibration import calibrate_overhead, overhead_table
-    from planner.units import bandwidth_bytes_per_s
+    from planner.units import parse_bandwidth
 
-    fits = calibrate_overhead(files, bandwidth_bytes_per_s(bandwidth) if bandwidth else None)
+    fits = calibrate_overhead(files, parse_bandwidth(bandwidth) if bandwidth else None)
     return Answer(overhead_table(fits), title="planner calibrate overhead")
 
 
@@ -163,10 +163,10 @@ def infer_window(
 ) -> Answer:
     """Infer the HTTP/2 flow-control window from recorded end times; report the error with and without."""
     from planner.servers.calibration import calibrate_window, parse_overhead, window_table
-    from planner.units import bandwidth_bytes_per_s
+    from planner.units import parse_bandwidth
 
     alpha, beta = parse_overhead(overhead) if overhead else (0.0, 0.0)
-    rate = bandwidth_bytes_per_s(bandwidth) if bandwidth else None
+    rate = parse_bandwidth(bandwidth) if bandwidth else None
     fits = calibrate_window(files, rate, alpha_s_per_byte=alpha, beta_s=beta)
     return Answer(window_table(fits), title="planner calibrate window")
 

@@ -10,7 +10,7 @@ from typing import Any
 from planner.errors import BadInput, unknown_name
 from planner.hardware import Device
 from planner.hardware.catalog import catalog_device_name, match_hardware, matching_fabric_name
-from planner.units import GBIT_BYTES_PER_S, bandwidth_bytes_per_s
+from planner.units import GBIT_BYTES_PER_S, parse_bandwidth
 
 NVLINK_GBYTE_PER_S = {"B": 50.0}  # of one link, each way, by the first letter of the device
 NVLINK_USUAL_GBYTE_PER_S = 25.0
@@ -190,7 +190,7 @@ def _nic_keys(answers: MachineAnswers, sources: dict[str, Any]) -> dict[str, Any
     out: dict[str, Any] = {}
     if answers.nic is not None:
         ports = re.fullmatch(r"(\d+) *x *(\S.*)", answers.nic.strip())
-        each = bandwidth_bytes_per_s(ports[2] if ports else answers.nic) / GBIT_BYTES_PER_S
+        each = parse_bandwidth(ports[2] if ports else answers.nic) / GBIT_BYTES_PER_S
         count = int(ports[1]) if ports else 1
         out["nic_baseline_gbit_per_s"] = count * each
         if count > 1:

@@ -41,7 +41,7 @@ AxisT = TypeVar("AxisT", bound=Axis)
 
 
 def _contribute_flags(axis: type[Axis]) -> None:
-    flags.register(
+    flags.add_flags(
         *(
             flags.Flag(flag.name, flag.help, flags.FlagSection.PARALLELISM, flags.COUNTS)
             for flag in axis.flags
@@ -87,9 +87,9 @@ def reject_settings_without_degree(asked: Mapping[str, tuple[int, ...]]) -> None
         degree, *others = (flag.name for flag in axis.flags)
         for name in others:
             if max(asked.get(name, (1,))) > max(asked.get(degree, (1,))) == 1:
-                option = flags.option_of(name)
+                option = flags.option_name(name)
                 raise BadInput(
-                    f"{option} needs {flags.option_of(degree)} of at least 2; add it, or drop {option}"
+                    f"{option} needs {flags.option_name(degree)} of at least 2; add it, or drop {option}"
                 )
 
 

@@ -10,7 +10,7 @@ from planner.hardware import FORMATS, Hardware, Source, devices_label
 from planner.hardware.prices.cost import price_age_note
 from planner.hardware.prices.offers import Offer
 from planner.report.page import Column, Table, hidden_column
-from planner.units import GBIT_BYTES_PER_S, format_bandwidth, money, rate, reference_numbers, usd
+from planner.units import GBIT_BYTES_PER_S, format_bandwidth, money, number_sources, rate, usd
 
 GIB = 2.0**30
 STATES = {"rentable": "sold", "retired": "retired", "example": "example cluster", "own": "own"}
@@ -106,7 +106,7 @@ def hardware_page(hardware: Hardware) -> list[Table]:
     from planner.hardware.prices.offers import find_replacement
 
     figures = _machine_figures(hardware)
-    numbers = reference_numbers(source.source if source else None for _, _, source in figures)
+    numbers = number_sources(source.source if source else None for _, _, source in figures)
     columns = (
         Column("figure", get=lambda figure: figure[0]),
         Column("value", get=lambda figure: figure[1]),

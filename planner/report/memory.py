@@ -13,7 +13,7 @@ from planner.hardware.prices.cost import price_age_note
 from planner.model import Model
 from planner.parallel.data.fsdp import gathered_bytes
 from planner.report.page import Column, Page, Remark, Table, hidden_column
-from planner.units import bar, count, format_count, format_seconds, rate, usd
+from planner.units import count, format_count, format_seconds, rate, text_bar, usd
 
 if TYPE_CHECKING:
     from planner.answers.fit import Fit, FitRow
@@ -106,7 +106,7 @@ def memory_table(model: Model, training: TrainingSettings) -> Table:
     }
     rows = [
         {"part": label, **{layout: size(memory) for layout, memory in by_layout.items()}}
-        | {"bar": bar(size(last) / last.total_bytes)}
+        | {"bar": text_bar(size(last) / last.total_bytes)}
         for label, size in shown.items()
     ]
     rows.append({"part": "total", **{layout: memory.total_bytes for layout, memory in by_layout.items()}})

@@ -13,7 +13,7 @@ from planner.model import Layer, Model
 from planner.model.layers import is_input, workloads
 from planner.note import Note, Topic
 from planner.report.page import Column, Figure, Page, Table, drawn_picture, safe_text
-from planner.units import MIB, bar, format_bytes, format_count, rate
+from planner.units import MIB, format_bytes, format_count, rate, text_bar
 
 if TYPE_CHECKING:
     from planner.model.importers import ImportedModel
@@ -233,7 +233,7 @@ def largest_tensors(model: Model) -> list[dict[str, Any]]:
         running += row["bytes"]
         row["share"] = row["bytes"] / model.bytes
         row["cumulative_share"] = running / model.bytes
-        row["bar"] = bar(row["share"], BAR)
+        row["bar"] = text_bar(row["share"], BAR)
     return rows
 
 

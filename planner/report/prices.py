@@ -9,7 +9,7 @@ from planner.hardware import Hardware, Price
 from planner.hardware.prices.cost import age_days, price_age_note
 from planner.hardware.prices.lists import FAR, Changes, ImportedPrices
 from planner.report.page import Column, Table, hidden_column
-from planner.units import money, reference_numbers, signed_percent
+from planner.units import money, number_sources, signed_percent
 
 
 def providers_table(machines: Sequence[Hardware]) -> Table:
@@ -46,7 +46,7 @@ def prices_table(machines: Sequence[Hardware]) -> Table:
         if machine.ownership is None
         for price in sorted(machine.prices, key=lambda price: price.region != machine.price.region)
     ]
-    numbers = reference_numbers(price.source for _, price in shown)
+    numbers = number_sources(price.source for _, price in shown)
     columns = (
         Column("name", "machine", get=lambda row: row[0]),
         Column("region", get=lambda row: row[1].region or None),

@@ -11,7 +11,7 @@ from planner.note import Note, Topic
 from planner.report.page import Column, Page, Picture, Remark, Table
 from planner.report.phrases import bottleneck_words, plan_page, resource_words, single_device_sentence
 from planner.search.measured import Measured, factor_for, load
-from planner.units import bar, format_bytes, format_seconds, percent, rate, ratio, signed_percent, span
+from planner.units import format_bytes, format_seconds, percent, rate, ratio, signed_percent, span, text_bar
 
 if TYPE_CHECKING:
     from planner.answers.answer_files import ChosenPlan, Difference
@@ -37,7 +37,7 @@ def anatomy_tables(anatomy: Anatomy | None) -> list[Table]:
         again = parts.recompute_s / max(parts.compute_s, 1e-12)
         spent = {f"compute ({percent(again)} of it recompute)": spent.pop("compute"), **spent}
     rows = [
-        {"part": words, "seconds": seconds, "share": seconds / whole, "bar": bar(seconds / whole)}
+        {"part": words, "seconds": seconds, "share": seconds / whole, "bar": text_bar(seconds / whole)}
         for words, seconds in spent.items()
     ]
     rows.append({"part": "step", "seconds": whole, "share": 1.0, "bar": ""})
@@ -51,7 +51,7 @@ def anatomy_tables(anatomy: Anatomy | None) -> list[Table]:
     if (memory := anatomy.memory) is not None:
         total = memory.total_bytes
         rows = [
-            {"part": kind, "bytes": size, "share": size / memory.usable_bytes, "bar": bar(size / total)}
+            {"part": kind, "bytes": size, "share": size / memory.usable_bytes, "bar": text_bar(size / total)}
             for kind, size in memory.bytes_by_kind.items()
         ]
         usable = format_bytes(memory.usable_bytes)

@@ -15,7 +15,7 @@ from typing import Any
 from planner.device.activations import RECOMPUTE_MODES
 from planner.device.memory import OFFLOADED as PARTS
 from planner.device.memory import PeakMemory, host_memory_bytes, method_settings, usable_bytes, with_offload
-from planner.flags import option_of
+from planner.flags import option_name
 from planner.model import Model, group_into_units
 from planner.parallel.data import Site
 from planner.parallel.data.fsdp import memory_saving_variants
@@ -179,7 +179,7 @@ def _mesh_changes(plan: Plan, model: Model, site: Site) -> Iterator[Alternative]
         if mesh.is_whole or plan.workers % mesh.size or not mesh.composes_with(plan.exchange.kind):
             continue
         sharded = replace(plan, mesh=mesh, accumulate=plan.accumulate * mesh.size)
-        flags = {option_of(name): str(value) for name, value in mesh.nondefault_settings.items()}
+        flags = {option_name(name): str(value) for name, value in mesh.nondefault_settings.items()}
         for option in (Alternative({}, sharded), _leanest_change(sharded)):
             yield Alternative({**flags, **option.flags, BATCH: str(option.plan.batch)}, option.plan)
 

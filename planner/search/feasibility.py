@@ -24,7 +24,7 @@ from planner.device.memory import (
 )
 from planner.device.precision import optimizer_named, state_bytes
 from planner.errors import BadInput, Infeasible, PlannerError
-from planner.flags import option_of
+from planner.flags import option_name
 from planner.hardware import Device, Hardware
 from planner.hardware.prices.cost import Paid, rental_cost
 from planner.model import BYTES_PER_ELEMENT, Model
@@ -177,7 +177,7 @@ class Feasibility:
         mesh = plan.mesh
         if mesh.is_whole:
             return
-        flags = " ".join(f"{option_of(name)} {value}" for name, value in mesh.nondefault_settings.items())
+        flags = " ".join(f"{option_name(name)} {value}" for name, value in mesh.nondefault_settings.items())
         if not mesh.composes_with(plan.exchange.kind):
             raise Infeasible(f"{flags} is not possible with --exchange {plan.exchange.kind}; take 1")
         if self.request.profile is not None:

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from planner import flags
 from planner.errors import BadInput, unknown_name
-from planner.flags import FlagType, flags_of, option_of
+from planner.flags import FlagType, flags_of, option_name
 from planner.parallel.mesh import reject_settings_without_degree
 
 if TYPE_CHECKING:
@@ -292,4 +292,4 @@ def flag_of(name: str) -> str:
     from planner.search.request import Request
 
     declared = (flag_ for flag_ in flags_of(Request) if name in flag_.fields)
-    return next((flag_.option for flag_ in declared), option_of(name))
+    return next((flag_.option for flag_ in declared), option_name(name))

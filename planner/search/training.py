@@ -6,7 +6,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from planner.errors import BadInput
-from planner.flags import NAMES, NUMBER, TEXT, TOKENS, WHOLE, Flag, FlagSection, option_of, register
+from planner.flags import NAMES, NUMBER, TEXT, TOKENS, WHOLE, Flag, FlagSection, add_flags, option_name
 
 if TYPE_CHECKING:
     from planner.model import MethodSettings, Model
@@ -18,7 +18,7 @@ LOSS_KINDS, ACTIVATION_FORMATS = ("eager", "fused", "chunked"), ("fp8",)
 COMPILED = "pytorch-compiled"  # the framework whose graphs save what fused kernels read
 MEMORY = ("offload", "cross_entropy", "activations")
 
-register(
+add_flags(
     Flag("train", "Training method: full (default), lora, qlora or head.", JOB, TEXT, metavar="METHOD"),
     Flag("rank", "Rank of LoRA adapters, e.g. 16 (default).", JOB, WHOLE),
     Flag(
@@ -85,7 +85,7 @@ def _requested_memory_settings(request: Request) -> dict[str, Any]:
     for name, known in (("cross_entropy", LOSS_KINDS), ("activations", ACTIVATION_FORMATS)):
         if (value := extra.get(name)) is not None:
             if value not in known:
-                raise BadInput(f"{option_of(name)} is {value!r}; it is one of {', '.join(known)}")
+                raise BadInput(f"{option_name(name)} is {value!r}; it is one of {', '.join(known)}")
             asked[name] = value
     if request.framework == COMPILED:
         asked["compiled"] = True

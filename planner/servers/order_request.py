@@ -48,7 +48,7 @@ from planner.simulator import simulate
 from planner.simulator.cluster import Cluster
 from planner.simulator.policy import Blocks, Credit, Fifo, Mode, Ordered, Policy, Sliced
 from planner.simulator.step import DOWNLINK, Profile
-from planner.units import bandwidth_bytes_per_s, format_bandwidth, size_bytes
+from planner.units import format_bandwidth, parse_bandwidth, parse_size
 
 PARTITION_BYTES = (2**18, 2**24)
 CREDIT_PARTITIONS = (1, 16)
@@ -216,7 +216,7 @@ def order_for(request: OrderRequest, *, progress: Progress = ignore_progress) ->
         profile.servers,
         nic,
         slow_worker=request.slow_worker,
-        slow_link_bytes_per_s=bandwidth_bytes_per_s(request.slow_link) if request.slow_link else None,
+        slow_link_bytes_per_s=parse_bandwidth(request.slow_link) if request.slow_link else None,
         flow_bytes_per_s=flow,
     )
     download_ms, mode = request.download_overhead_ms, cast(Mode, request.mode)
@@ -268,7 +268,7 @@ def best_priorities_json(answer: OrderAnswer) -> str:
 def _nic_and_flow_limit(request: OrderRequest) -> tuple[float, float | None]:
     """Bytes per second of a NIC, and the limit per connection (None with --bandwidth)."""
     if request.bandwidth:
-        return bandwidth_bytes_per_s(request.bandwidth), None
+        return parse_bandwidth(request.bandwidth), None
     if request.hardware is None:
         raise BadInput("no bandwidth is known: give --bandwidth, as 3Gbit, or --hardware")
     hardware = load_hardware(request.hardware)
@@ -318,13 +318,13 @@ def _strategy_options(request: OrderRequest) -> dict[str, dict[str, Any]]:
     """Settings from --slice, --partition and --credit, by the strategy that takes them."""
     out: dict[str, dict[str, Any]] = {}
     if request.slice_size:
-        out["p3"] = {"slice_bytes": size_bytes(request.slice_size)}
+        out["p3"] = {"slice_bytes": parse_size(request.slice_size)}
     if request.partition_size:
-        partition = size_bytes(request.partition_size)
+        partition = parse_size(request.partition_size)
         out["prophet"] = {"partition_bytes": partition}
         out["bytescheduler"] = {"partition_bytes": partition, "credit_bytes": 5 * partition}
     if request.credit_size:
-        out.setdefault("bytescheduler", {})["credit_bytes"] = size_bytes(request.credit_size)
+        out.setdefault("bytescheduler", {})["credit_bytes"] = parse_size(request.credit_size)
     return out
 
 

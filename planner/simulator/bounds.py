@@ -189,7 +189,7 @@ class StepBounds:
         return np.repeat(least, self.steps, axis=1)
 
     def period_s(self, ops: Ints, members: Floats, steps: Steps) -> float:
-        """Least seconds per step of workers that share joint ops; `members` counts workers by kind."""
+        """Least seconds per step of workers with joint ops (collectives); `members` counts each kind."""
         present = np.flatnonzero(members)
         columns = [slice(kind * self.steps, (kind + 1) * self.steps) for kind in present.tolist()]
         order = ops[np.argsort(self.heads[ops, columns[0]].mean(axis=1), kind="stable")]
@@ -332,8 +332,9 @@ class _PlacedCase:
     def _best_mix_samples_per_s(
         self, place: Ints, size: Floats, most: Floats, counted: Ints | slice = slice(None)
     ) -> float:
-        """Samples per second of the best mix of classes. `place` is the class of each counted worker, `size`
-        the number of workers per party, `most` the steps per second of a class by its step times."""
+        """Upper bound on samples per second with the best mix of rates over classes of equal workers. `place`
+        is the class of each counted worker, `size` the number of workers per party, `most` the steps per
+        second of a class by its step times."""
         asked, capacity = self._demand_and_capacity(place, len(size), counted)
         with np.errstate(divide="ignore"):
             most = np.minimum(most, (capacity[:, None] / asked).min(axis=0, initial=np.inf))

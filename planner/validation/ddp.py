@@ -280,6 +280,7 @@ def _fsdp_unit_by_layer(config: RunConfig) -> dict[str, int]:
 
 
 def exchange_of(config: RunConfig) -> Exchange:
+    """Strategy that a configuration trains with: DDP, or FSDP as blocking or overlapped collectives."""
     if config["mode"] != "ddp":
         blocking = config["mode"] == "fsdp2"
         return Sharded(library="gloo", blocking=blocking, least_unit=0, accesses=0.0, jitter=0.0)
@@ -294,6 +295,7 @@ def exchange_of(config: RunConfig) -> Exchange:
 
 
 def site_of(config: RunConfig, workers: int, data: Path) -> Site:
+    """Machines and network of a configuration, with its slow workers and links."""
     slow = {int(rank): factor for rank, factor in config.get("slow_worker", {}).items()}
     narrow = {int(rank): mbit for rank, mbit in config.get("slow_link", {}).items()}
     return Site(

@@ -138,6 +138,7 @@ class Evidence:
 
     @property
     def whole(self) -> Figures:
+        """Error statistics of all runs together."""
         return error_statistics(self.rows)
 
 

@@ -35,7 +35,7 @@ def rule_errors(runs: Sequence[Run], rows: Sequence[Compared]) -> list[RuleError
         row, step = by_id[run.id], predict_step(run)
         if not isinstance(step, RunStep) or step.exposed <= MATTERS:
             continue
-        ours = abs(_left_out_s(row) / row.measured - 1)
+        ours = abs(_predicted_or_left_out_s(row) / row.measured - 1)
         rule = None if row.rule is None else abs(row.rule / row.measured - 1)
         start = by_id.get(smallest[run.id].id) if run.id in smallest else None
         if start is None:
@@ -44,14 +44,14 @@ def rule_errors(runs: Sequence[Run], rows: Sequence[Compared]) -> list[RuleError
         base = smallest[run.id]
         each, base_each = (entry.tokens_per_step / entry.devices for entry in (run, base))
         linear_s = start.measured * each / base_each
-        anchored_s = start.measured * _left_out_s(row) / _left_out_s(start)
+        anchored_s = start.measured * _predicted_or_left_out_s(row) / _predicted_or_left_out_s(start)
         parts.append(
             RuleErrors(ours, rule, abs(linear_s / row.measured - 1), abs(anchored_s / row.measured - 1))
         )
     return parts
 
 
-def _left_out_s(row: Compared) -> float:
+def _predicted_or_left_out_s(row: Compared) -> float:
     return row.predicted if row.left_out is None else row.left_out
 
 

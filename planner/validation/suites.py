@@ -162,6 +162,7 @@ def is_excluded_from_fit(run: Run) -> bool:
 
 
 def _device_part(run: Run) -> str:
+    """Line of the suite's table that counts a run on devices, such as `CNN`."""
     assert run.device is not None
     assert run.model is not None
     if run.device.vendor not in NVIDIA:

@@ -8,7 +8,7 @@ from planner import flags
 from planner.answers.questions import merge_options, parse_request
 from planner.answers.sweep import read_sweep
 from planner.errors import BadInput
-from planner.flags import COUNTS, Flag, FlagSection, duration_s, parse_counts, register
+from planner.flags import COUNTS, Flag, FlagSection, add_flags, parse_counts, parse_duration_s
 from planner.search.request import Request, model_of
 
 CONFIGS = Path(__file__).parents[2] / "configs"
@@ -30,13 +30,13 @@ def test_counts_refuse(words):
 
 @pytest.mark.parametrize(("words", "seconds"), [("36h", 129600), ("90min", 5400), ("2d", 172800), (3, 10800)])
 def test_durations(words, seconds):
-    assert duration_s(words, "--deadline") == seconds
+    assert parse_duration_s(words, "--deadline") == seconds
 
 
 @pytest.mark.parametrize("words", ["soon", "-1h", "0h", "3 weeks"])
 def test_durations_refuse(words):
     with pytest.raises(BadInput, match="--deadline"):
-        duration_s(words, "--deadline")
+        parse_duration_s(words, "--deadline")
 
 
 @pytest.mark.parametrize("path", sorted(CONFIGS.glob("*.toml")), ids=lambda path: path.stem)
@@ -195,7 +195,7 @@ def test_request_takes_the_length_of_a_job_in_any_unit():
 def test_contributed_flag_reaches_scenario_files_requests_and_json(monkeypatch, tmp_path):
     expert = Flag("expert", "Expert-parallel degree, as 8.", FlagSection.PARALLELISM, COUNTS)
     monkeypatch.setattr(flags, "_CONTRIBUTED", {})
-    register(expert)
+    add_flags(expert)
     (tmp_path / "moe.toml").write_text('model = "vgg11"\nexpert = [2, 4]\n')
     request = parse_request(**merge_options({}, tmp_path / "moe.toml"))
     assert request.extra == {"expert": (2, 4)}

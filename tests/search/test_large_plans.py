@@ -11,7 +11,7 @@ from planner.answers.questions import parse_request, simulation_for
 from planner.answers.recommend import recommend_for
 from planner.device.precision import BF16
 from planner.errors import BadInput, Infeasible
-from planner.flags import token_count
+from planner.flags import parse_tokens
 from planner.parallel.data import EXCHANGES, Site, Tier
 from planner.parallel.data.fsdp import Sharded
 from planner.parallel.mesh import Mesh
@@ -207,12 +207,17 @@ def test_range_is_wider_than_the_simulation() -> None:
 
 
 def test_tokens_are_samples_of_a_length() -> None:
-    assert [token_count(words, "--tokens") for words in ("15B", "300M", "2e12", 5)] == [15e9, 3e8, 2e12, 5]
+    assert [parse_tokens(words, "--tokens") for words in ("15B", "300M", "2e12", 5)] == [
+        15e9,
+        3e8,
+        2e12,
+        5,
+    ]
     assert asked(model="gpt2", tokens="1024M").samples == 1e6
     assert asked(model="gpt2", tokens="1024M", seq_length=512).samples == 2e6
     for wrong in ("many", "-3B", "0"):
         with pytest.raises(BadInput, match="--tokens"):
-            token_count(wrong, "--tokens")
+            parse_tokens(wrong, "--tokens")
     with pytest.raises(BadInput, match="no sequence"):
         asked(model="resnet50", tokens="1B")
 
