@@ -33,7 +33,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from planner.device.computation import Computation
-from planner.device.computation.synthesis import computation_for
+from planner.device.computation.synthesis import synthesize_computation
 from planner.hardware import Market
 from planner.hardware.catalog import load_hardware
 from planner.model import BYTES_PER_ELEMENT
@@ -331,11 +331,11 @@ def rows() -> list[dict[str, str]]:
 def computation(model: str, batch: int, machine: str, images_per_s: float) -> Computation:
     """The step of one GPU, as long as it was measured."""
     hardware = load_hardware(machine)
-    once = computation_for(load_model(model), batch, hardware)
+    once = synthesize_computation(load_model(model), batch, hardware)
     assert once.once_s is not None
     seconds = float(once.once_s.sum()) + once.optimizer_s
     factor = batch / images_per_s / seconds
-    return computation_for(load_model(model), batch, hardware, compute_factor=factor)
+    return synthesize_computation(load_model(model), batch, hardware, compute_factor=factor)
 
 
 def predict(row: dict[str, str], alone: float, choices: dict[str, Any]) -> float:

@@ -29,7 +29,14 @@ from fit_runs import data_parallel_runs, large_fit_runs, layout_fit_runs, one_ma
 from rates_fit import FRAMEWORKS, Array, Prior, Problem, Solver, of_framework, prior
 
 from planner.calibrate.accelerator import to_toml
-from planner.device.rates import CLASS, RateConstants, basis_from_rows, family_of, network_of, parse_constants
+from planner.device.rates import (
+    CLASS,
+    RateConstants,
+    basis_from_rows,
+    device_family,
+    network_class,
+    parse_rate_constants,
+)
 from planner.files.regular_file import shipped_folder, write_file
 
 HERE = Path(__file__).parent
@@ -155,7 +162,7 @@ def fitted_tables(z: Array, prior: Prior, runs: Sequence[Run], figures: RateCons
 
 def known_rows(runs: Sequence[Run], figures: RateConstants) -> Counter[tuple[str, str, str]]:
     return Counter(
-        (family_of(run.device, figures), CLASS[run.precision.compute], network_of(run.model))
+        (device_family(run.device, figures), CLASS[run.precision.compute], network_class(run.model))
         for run in runs
         if run.fitted
     )
@@ -191,10 +198,10 @@ def bases_without(key: Key, runs: Sequence[Run], figures: RateConstants) -> list
 
 
 def _basis(run: Run, rows: Counter[tuple[str, str, str]], figures: RateConstants) -> str:
-    family, kind_class = family_of(run.device, figures), CLASS[run.precision.compute]
+    family, kind_class = device_family(run.device, figures), CLASS[run.precision.compute]
     left = {network: rows[family, kind_class, network] for network in ("cnn", "transformer")}
     known = {network: number for network, number in left.items() if number}
-    return basis_from_rows(run.device, run.precision, network_of(run.model), known)
+    return basis_from_rows(run.device, run.precision, network_class(run.model), known)
 
 
 def summary(errors: Array) -> str:
@@ -212,10 +219,10 @@ def spreads(runs: Sequence[Run], found: dict[str, Array], bases: dict[str, list[
     recorded = {"median": RECORDED_SIGMA * 0.674, "q90": RECORDED_SIGMA * 1.645, "rows": 0, "sources": 0}
     tables: dict[str, Any] = {"recorded": {"all": recorded}}
     rows = [
-        (bases[name][at], network_of(run.model), run.source, abs(float(found[name][at])))
+        (bases[name][at], network_class(run.model), run.source, abs(float(found[name][at])))
         for name in found
         for at, run in enumerate(runs)
-        if (run.fitted or network_of(run.model) == "other") and not np.isnan(found[name][at])
+        if (run.fitted or network_class(run.model) == "other") and not np.isnan(found[name][at])
     ]
     for basis in sorted({row[0] for row in rows}):
         for network in ("all", "cnn", "transformer", "other"):
@@ -252,15 +259,15 @@ def group_keys(runs: Sequence[Run], figures: RateConstants) -> dict[str, Key]:
 
     def kind(run: Run) -> str:
         """ "": the family has runs of no other kind in the format, or too few of this."""
-        family, kind_class = family_of(run.device, figures), CLASS[run.precision.compute]
-        network = network_of(run.model)
+        family, kind_class = device_family(run.device, figures), CLASS[run.precision.compute]
+        network = network_class(run.model)
         other = "transformer" if network == "cnn" else "cnn"
         both = rows[family, kind_class, other] and rows[family, kind_class, network] >= LEAST_OF_A_KIND
         return f"{family} {kind_class} {network}" if both else ""
 
     return {
         "source": lambda run: run.source,
-        "device": lambda run: family_of(run.device, figures),
+        "device": lambda run: device_family(run.device, figures),
         "kind": kind,
     }
 
@@ -275,7 +282,7 @@ def main() -> None:
     known = {run.id for run in all_runs}
     larger = [run for run in large_fit_runs() if run.id not in known]
     runs = usable((*all_runs, *larger, *layout_fit_runs(), *data_parallel_runs()))
-    figures = parse_constants(unfitted())
+    figures = parse_rate_constants(unfitted())
     every = prior(runs, figures, attention(), FLOORS)
     solver = Solver(runs, every, figures)
     seen = np.array([run.fitted for run in runs])
@@ -300,7 +307,7 @@ def main() -> None:
     bases = {name: bases_without(key, runs, figures) for name, key in group_keys(runs, figures).items()}
     tables = fitted_tables(z, every, runs, figures)
     tables |= {"loader_images_per_s": loader, "errors": spreads(runs, by_name, bases)}
-    parse_constants(tables)
+    parse_rate_constants(tables)
     write_file(TARGET, HEAD + to_toml(tables))
     write_left_out(runs, errors, by_name, bases)
     print(f"wrote {TARGET} and {LEFT_OUT}")

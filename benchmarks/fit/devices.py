@@ -24,7 +24,7 @@ import numpy as np
 from fit_runs import FitRun as Run
 from fit_runs import large_fit_runs, one_machine_runs, predicted_step_s, single_device_runs
 
-from planner.device.rates import constants, family_of
+from planner.device.rates import constants, device_family
 from planner.validation.devices import framework_factor, published_rows
 from planner.validation.predict import network_kind
 
@@ -62,7 +62,7 @@ def read() -> list[Left]:
                 for name in ("source", "device", "kind")
             }
             network = LARGE if run.id in large else network_kind(run.model)
-            out.append(Left(run, network, family_of(run.device, constants()), float(row["seen"]), left))
+            out.append(Left(run, network, device_family(run.device, constants()), float(row["seen"]), left))
     return out
 
 

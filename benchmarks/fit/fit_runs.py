@@ -18,10 +18,10 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from planner.device.activations import recomputed_layers
+from planner.device.activations import recompute_flags
 from planner.device.computation import WAIT
-from planner.device.rates import network_of
-from planner.device.rates.times import computation_s, framework_named
+from planner.device.rates import network_class
+from planner.device.rates.times import computation_s, find_framework
 from planner.errors import BadInput
 from planner.model import group_into_units
 from planner.parallel.data.fsdp import Sharded
@@ -144,7 +144,7 @@ def fit_run_of(run: Run) -> FitRun | None:
 def is_fitted(run: Run) -> bool:
     """Whether the fit may see a run: not those of other networks, nor those that suites list apart."""
     assert run.model is not None
-    return network_of(run.model) != "other" and not is_excluded_from_fit(run)
+    return network_class(run.model) != "other" and not is_excluded_from_fit(run)
 
 
 def predicted_step_s(run: FitRun) -> float:
@@ -162,7 +162,7 @@ def predicted_step_s(run: FitRun) -> float:
         flash=run.flash,
     )
     step_s = time.step_s - (1 - run.update_share) * time.optimizer_s
-    again = recomputed_layers(run.model, run.recompute, framework_named(run.framework).stops_early)
+    again = recompute_flags(run.model, run.recompute, find_framework(run.framework).stops_early)
     step_s += float(time.forward_s[again].sum())
     beside_s = run.communication_s
     step_s = max(step_s, beside_s) + run.taken * min(step_s, beside_s)

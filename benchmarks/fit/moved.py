@@ -31,7 +31,7 @@ from fit_runs import large_fit_runs, layout_fit_runs, one_machine_runs, single_d
 from rates_fit import Array, Solver, prior
 
 from planner.calibrate.accelerator import to_toml
-from planner.device.rates import family_of, network_of, parse_constants
+from planner.device.rates import device_family, network_class, parse_rate_constants
 from planner.device.recorded.rescale import is_comparable
 from planner.files.regular_file import write_file
 from planner.validation.predict import network_kind
@@ -109,7 +109,7 @@ def rows_of(
             row: dict[str, Any] = {
                 "kind": kind,
                 "source": b.source,
-                "network": network_of(b.model),
+                "network": network_class(b.model),
                 "from": a.id,
                 "to": b.id,
                 "from_device": families[entry],
@@ -136,12 +136,12 @@ class Fits:
     """Errors of all runs by fits that have not seen some of them, each made once."""
 
     def __init__(self) -> None:
-        figures = parse_constants(unfitted())
+        figures = parse_rate_constants(unfitted())
         self.runs = usable((*single_device_runs(), *one_machine_runs()))
         here = {run.id for run in self.runs}
         larger = [run for run in (*large_fit_runs(), *layout_fit_runs()) if run.id not in here]
         fitted = (*self.runs, *usable(larger))
-        self.families = [family_of(run.device, figures) for run in fitted]
+        self.families = [device_family(run.device, figures) for run in fitted]
         self.sources = [run.source for run in fitted]
         self.solver = Solver(fitted, prior(fitted, figures, attention(), FLOORS), figures)
         self.start = self.solver.fit()

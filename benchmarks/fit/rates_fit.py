@@ -39,7 +39,7 @@ import numpy as np
 import numpy.typing as npt
 from fit_runs import FitRun as Run
 
-from planner.device.activations import recomputed_layers
+from planner.device.activations import recompute_flags
 from planner.device.rates import (
     CLASS,
     CONVOLUTIONS,
@@ -48,14 +48,14 @@ from planner.device.rates import (
     MOST_FITTED,
     ON_BOARDS,
     RateConstants,
-    family_of,
+    device_family,
     is_graphics_board,
-    is_old,
-    kernels_of,
+    is_pre_volta,
     matmul_flops,
-    network_of,
+    model_kernels,
+    network_class,
 )
-from planner.device.rates.times import kernel_s, needs_conversion, smooth_max, update_bytes
+from planner.device.rates.times import has_layout_conversion, kernel_s, smooth_max, update_bytes
 from planner.model.layers.base import KERNEL_KINDS
 
 Array = npt.NDArray[np.float64]
@@ -154,7 +154,7 @@ def prior(
     known[f"matmul/{ENGINE}"] = (0.0, ENGINE_MATMUL_SIGMA)
     known["share/half/attention"] = (math.log(SHARES["half"]["attention"]), ATTENTION_SIGMA)
     for run in runs:
-        family, kind_class = family_of(run.device, figures), CLASS[run.precision.compute]
+        family, kind_class = device_family(run.device, figures), CLASS[run.precision.compute]
         other = run.device.vendor not in MOST_FITTED
         for entry in ("fp8", "half") if kind_class == "fp8" else (kind_class,):
             for kind in SHARES[entry]:
@@ -178,7 +178,7 @@ class Problem:
         self.runs, self.overlap = runs, figures.overlap
         self.log_step_s = np.log([run.step_s for run in runs])
         self.bandwidth = np.array([run.device.memory_bytes_per_s or 1.0 for run in runs])
-        self.old = np.array([is_old(run.device) for run in runs]).astype(float)
+        self.old = np.array([is_pre_volta(run.device) for run in runs]).astype(float)
         self.communication_s = np.array([run.communication_s for run in runs])
         self.taken = np.array([run.taken for run in runs])
         self.repeated = np.array([run.repeated for run in runs])
@@ -193,7 +193,7 @@ class Problem:
         for run in runs:
             unique, counts = _unique(run, figures)
             kind = unique[:, 0].astype(int)
-            family = family_of(run.device, figures)
+            family = device_family(run.device, figures)
             class_of, reach = _classes(run, kind, figures)
             width = run.precision.activation_bytes
             bandwidth = run.device.memory_bytes_per_s or 1.0
@@ -201,7 +201,7 @@ class Problem:
             last_channels = figures.frameworks[run.framework].channels_last
             if run.channels_last is not None:
                 last_channels = run.channels_last
-            converts = needs_conversion(run.precision, last_channels) & np.isin(kind, CONVOLUTIONS)
+            converts = has_layout_conversion(run.precision, last_channels) & np.isin(kind, CONVOLUTIONS)
             values = (
                 unique[:, 1] * run.batch / reach,
                 unique[:, 2] / reach,
@@ -222,7 +222,7 @@ class Problem:
             places[2].append(_places(where, traffic, last))
             own = [f"{KERNEL_KINDS[i]}/{run.framework}" for i in kind]  # of a framework's own kernels
             places[3].append(_places(where, own, last))
-            kernels = kernels_of(run.model, run.flash)
+            kernels = model_kernels(run.model, run.flash)
             updates = 0.0 if run.optimizer == "none" else kernels.tensors * figures.update_launches
             per_run.append(
                 (
@@ -329,7 +329,7 @@ def _on_board(run: Run, kind: npt.NDArray[np.int64]) -> Array:
 
 
 def _unique(run: Run, figures: RateConstants) -> tuple[Array, Array]:
-    kernels = kernels_of(run.model, run.flash)
+    kernels = model_kernels(run.model, run.flash)
     table = np.stack(
         [
             kernels.kind,
@@ -342,7 +342,7 @@ def _unique(run: Run, figures: RateConstants) -> tuple[Array, Array]:
         ],
         1,
     )
-    again = recomputed_layers(run.model, run.recompute, figures.frameworks[run.framework].stops_early)
+    again = recompute_flags(run.model, run.recompute, figures.frameworks[run.framework].stops_early)
     times = 1.0 + (again[kernels.layer] & ~kernels.backward)
     unique, place = np.unique(table, axis=0, return_inverse=True)
     return unique, np.bincount(place.ravel(), weights=times)
@@ -374,7 +374,7 @@ class Solver:
         runs = [run for run in runs if run.fitted]
         self.problem = Problem(runs, prior, figures)
         self._series = [(run.source, run.series) for run in runs]
-        self._sigma = np.array([ROW_SIGMA[network_of(run.model)] for run in runs])
+        self._sigma = np.array([ROW_SIGMA[network_class(run.model)] for run in runs])
         self._groups = _groups(prior, runs, figures)
         # one device may be far from the mean of all
         self._odd = np.array([name.startswith("device/") for name in prior.names])
@@ -446,7 +446,7 @@ def _soft(values: Array) -> Array:
 def _groups(prior: Prior, runs: Sequence[Run], figures: RateConstants) -> list[list[tuple[int, Flags]]]:
     """Parameters that no run has two of, together, with the runs that have each: one difference gives the
     derivatives by all of a group."""
-    families = np.array([family_of(run.device, figures) for run in runs])
+    families = np.array([device_family(run.device, figures) for run in runs])
     classes = np.array([CLASS[run.precision.compute] for run in runs])
     frameworks = np.array([run.framework for run in runs])
     everyone = np.ones(len(runs), np.bool_)

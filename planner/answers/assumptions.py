@@ -321,7 +321,8 @@ def _compute_facts(plans: list[Plan], cases: Cases) -> list[Fact]:
     experts: list[Fact] = [AllExperts(most)] if most else []
     if request.profile is not None and (recordings := request.recordings) is not None:
         scaled = dict.fromkeys(
-            recordings.words(plan.batch, request.market.find_machine(plan.machine).device) for plan in plans
+            recordings.origin_text(plan.batch, request.market.find_machine(plan.machine).device)
+            for plan in plans
         )
         source = request.profile.source
         return [*experts, *(ProfileTimes(source, request.profile.steps, words) for words in scaled)]

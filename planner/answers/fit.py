@@ -126,7 +126,7 @@ def _fit_row(request: Request, label: str, tokens: float) -> FitRow:
     if fits:
         rate = _tokens_per_s(cases, plan, model)
         error = cases.error(plan)
-        low, high = (rate, rate) if error is None else error.range_of(rate)
+        low, high = (rate, rate) if error is None else error.range_around(rate)
         job_s = tokens / rate
     return FitRow(
         machine.device.name,

@@ -17,9 +17,9 @@ from typing import Any, ClassVar
 
 import numpy as np
 
-from planner.device.activations import Recompute, recomputed_layers
+from planner.device.activations import Recompute, recompute_flags
 from planner.device.precision import Precision
-from planner.device.rates.times import framework_named
+from planner.device.rates.times import find_framework
 from planner.errors import BadInput
 from planner.hardware import Device, Hardware
 from planner.model import Model
@@ -125,7 +125,7 @@ def hardware_flops_utilization(
 
 def recomputed_macs(model: Model, recompute: Recompute, stops_early: bool = False) -> int:
     """Multiply-adds per sample that are recomputed in the backward pass."""
-    again = recomputed_layers(model, recompute, stops_early)
+    again = recompute_flags(model, recompute, stops_early)
     return sum(layer.macs for layer, twice in zip(model.layers, again.tolist(), strict=True) if twice)
 
 
@@ -198,7 +198,7 @@ def anatomy_of(scored: ScoredPlan, cases: Cases) -> Anatomy:
                 rate,
                 *of,
                 recompute=plan.recompute,
-                stops_early=framework_named(cases.request.framework).stops_early,
+                stops_early=find_framework(cases.request.framework).stops_early,
             )
     parts = step_breakdown(cases.case(plan).profile, scored.prediction)
     return Anatomy(parts, memory_of(scored, cases), mfu, hfu)

@@ -158,7 +158,7 @@ def one_plan(request: Request, *, joined: bool = False) -> Plan:
     follow, so devices are connected even for one worker."""
     model = model_of(request)
     kind = one_machine(request)
-    if request.recordings is not None and (words := request.recordings.refusal(kind)):
+    if request.recordings is not None and (words := request.recordings.mismatch_reason(kind)):
         raise BadInput(words)
     if words := request.market.missing_rdma_reason(kind):
         raise BadInput(words)
@@ -296,7 +296,7 @@ def one_machine(request: Request) -> Hardware:
     kinds = request.market.select_machines(words)
     recordings = request.recordings
     if recordings is not None and request.hardware is None and request.any_device and not by_device:
-        kinds = tuple(kind for kind in kinds if recordings.same(kind.device)) or kinds
+        kinds = tuple(kind for kind in kinds if recordings.is_recorded_on(kind.device)) or kinds
         by_device = True
     if by_device:  # the cheapest machine that has the device
         market = request.market

@@ -90,9 +90,9 @@ def show(
             return report.model_tables(model, folded=format in (Format.table, Format.markdown))
 
         return Answer(tables, report.model_data(model), page=lambda: report.model_page(model))
-    from planner.device.activations import recompute_named
-    from planner.device.memory import usual_optimizer
-    from planner.device.precision import optimizer_named, precision_named
+    from planner.device.activations import find_recompute_mode
+    from planner.device.memory import default_optimizer
+    from planner.device.precision import find_optimizer, find_precision
     from planner.model.methods import apply_training, method_settings
     from planner.report.memory import TrainingSettings, memory_data, memory_table
     from planner.search.training import fine_tuning_length
@@ -103,10 +103,10 @@ def show(
     model = apply_training(model, method)
     training = TrainingSettings(
         batch or model.default_batch,
-        precision_named(precision or model.default_precision),
+        find_precision(precision or model.default_precision),
         devices or 1,
-        optimizer_named(optimizer or (usual_optimizer(model) if train else "adam")).name,
-        recompute_named(recompute or "none"),
+        find_optimizer(optimizer or (default_optimizer(model) if train else "adam")).name,
+        find_recompute_mode(recompute or "none"),
         autocast,
     )
     title = f"planner models: training memory of {model.name}"

@@ -93,17 +93,18 @@ def saved_activations(
     layers = {layer.name: layer for layer in model.layers}
     region = {layer.name: recompute_region(layer, recompute) for layer in model.layers}
     stage = [layer for layer in model.layers if only is None or layer.name in only]
-    by_policy = policy_saved(model, recompute)
+    by_policy = policy_saved_layers(model, recompute)
     saved: dict[tuple[str, str], tuple[Kept, int]] = {}  # by producer and part, with the first reader
     inside: dict[str, dict[tuple[str, str], tuple[Kept, int]]] = {}  # the same by recomputed region
 
-    def makers(producer: Layer) -> list[Layer]:
-        """Layers whose outputs are saved when the backward pass reads that of a layer."""
+    def layers_to_save(producer: Layer) -> list[Layer]:
+        """Layers whose outputs are saved when the backward pass reads a layer's output."""
         if not compiled or not layer_class(producer).fuses:
             return [producer]
-        return [maker for name in producer.inputs for maker in makers(layers[name])]
+        return [maker for name in producer.inputs for maker in layers_to_save(layers[name])]
 
-    def save(at: int, reader: Layer, producer: Layer, part: str, size: Kept) -> None:
+    def save_tensor(at: int, reader: Layer, producer: Layer, part: str, size: Kept) -> None:
+        """Saves a tensor that a layer's backward pass reads, inside the layer's recomputed region if any."""
         own = region[reader.name]
         if own is None or region[producer.name] != own or (part == "output" and producer.name in by_policy):
             saved.setdefault((producer.name, part), (size, at))
@@ -117,20 +118,20 @@ def saved_activations(
         kind = layer_class(layer)
         needs_input = kind.needs_input and (should_save_input(layer) or not kind.input_for_weights)
         if kind.needs_output or layer.name in by_policy:
-            for maker in makers(layer):
-                save(at, layer, maker, "output", Kept(elements=maker.output_elements))
+            for maker in layers_to_save(layer):
+                save_tensor(at, layer, maker, "output", Kept(elements=maker.output_elements))
         if (extra := layer_activations(layer, flash=flash)) != NOTHING and not (compiled and kind.fuses):
-            save(at, layer, layer, "inside", extra)
+            save_tensor(at, layer, layer, "inside", extra)
         for source in (layers[name] for name in layer.inputs):
             if is_input(source) and kind.reads_indices:
                 continue  # tokens: a few bytes
             output = Kept(elements=source.output_elements)
             copy = _autocast_copy(layer, source) if autocast and not compiled else None
             if needs_input and copy is not None:
-                save(at, layer, layer, "copy", copy)
+                save_tensor(at, layer, layer, "copy", copy)
             elif needs_input:
-                for maker in makers(source):
-                    save(at, layer, maker, "output", Kept(elements=maker.output_elements))
+                for maker in layers_to_save(source):
+                    save_tensor(at, layer, maker, "output", Kept(elements=maker.output_elements))
             if region[layer.name] not in (None, region[source.name]):
                 # recompute starts from it
                 saved.setdefault((source.name, "output"), (output, at))
@@ -147,14 +148,14 @@ def saved_activations(
 
 
 def _tensors_on_host(saved: _Tensors, stage: Sequence[Layer], layers: Mapping[str, Layer]) -> _Tensors:
-    """Saved tensors held in host memory: those of all blocks except the last two, at work on the device."""
+    """Saved tensors held in host memory: those of all blocks but the last two, at work on the device."""
     blocks = list(dict.fromkeys(layer.block for layer in stage if layer.block is not None))
     resident = {None, *blocks[-2:]}
     return {key: size for key, size in saved.items() if layers[key[0]].block not in resident}
 
 
 def _alive_by_kind(saved: _Tensors, layers: Mapping[str, Layer], at: int) -> dict[str, Kept]:
-    """Tensors alive while the backward pass is at layer `at`, by the kind of layer that made them."""
+    """Activations alive while the backward pass is at layer `at`, by kind of the layer that made them."""
     by_name: dict[str, Kept] = {}
     for (name, _), (size, first) in saved.items():
         if first <= at:
@@ -169,7 +170,7 @@ def _worst_moments(
     saved: _Tensors,
     inside: Mapping[str, _Tensors],
 ) -> tuple[Alive, ...]:
-    """Moments of peak memory in the backward pass: after the last block, and in the rest."""
+    """Moments of peak memory in the backward pass: one after the last block, one in the rest."""
     freed_at = _alive_sums(saved, len(stage))
     regions = {name: _alive_sums(tensors, len(stage)) for name, tensors in inside.items()}
     blocks = [at for at, layer in enumerate(stage) if layer.block is not None]
@@ -191,7 +192,7 @@ def _worst_moments(
 
 
 def _alive_sums(tensors: _Tensors, length: int) -> dict[int, Kept]:
-    """Total of tensors alive while the backward pass is at each layer."""
+    """Total of the activations alive while the backward pass is at each layer, by index of the layer."""
     first_read: dict[int, Kept] = {}
     for size, first in tensors.values():
         first_read[first] = first_read.get(first, NOTHING) + size
@@ -213,13 +214,13 @@ def _autocast_copy(layer: Layer, source: Layer) -> Kept | None:
 
 
 def _workspace(layer: Layer, layers: Mapping[str, Layer]) -> Kept:
-    """Workspace of a layer's backward pass: gradients of its output and inputs."""
+    """Workspace of a layer's backward pass: gradients of its output and of its inputs."""
     read = sum(layers[name].output_elements for name in layer.inputs if not is_input(layers[name]))
     return layer_class(layer).live_gradients(layer, read)
 
 
-def recompute_named(name: str, framework: str | None = None) -> Recompute:
-    """Recompute mode with this name; `selective` depends on the training software, PyTorch by default."""
+def find_recompute_mode(name: str, framework: str | None = None) -> Recompute:
+    """Recompute mode of this name; `selective` depends on the training framework, PyTorch by default."""
     if name == "selective":
         return "attention" if framework in MEGATRON else "per-op"
     for mode in RECOMPUTE_MODES:
@@ -228,9 +229,9 @@ def recompute_named(name: str, framework: str | None = None) -> Recompute:
     raise BadInput(f"recompute is {name!r}; allowed: selective, {', '.join(RECOMPUTE_MODES)}")
 
 
-def usual_recompute(framework: str | None = None) -> tuple[Recompute, ...]:
-    """Recompute modes offered by a training software, those that recompute least first."""
-    return ("none", recompute_named("selective", framework), "full")
+def framework_recompute_modes(framework: str | None = None) -> tuple[Recompute, ...]:
+    """Recompute modes that a training framework offers, those that recompute least first."""
+    return ("none", find_recompute_mode("selective", framework), "full")
 
 
 def recompute_region(layer: Layer, recompute: Recompute) -> str | None:
@@ -241,8 +242,8 @@ def recompute_region(layer: Layer, recompute: Recompute) -> str | None:
 
 
 @memoize
-def policy_saved(model: Model, recompute: Recompute) -> frozenset[str]:
-    """Names of layers inside recomputed regions whose output is saved, so that they run once."""
+def policy_saved_layers(model: Model, recompute: Recompute) -> frozenset[str]:
+    """Names of layers in recomputed regions whose output is saved, so that they run once."""
     if recompute != "per-op":
         return frozenset()
     saved, products = set(), Counter[str]()
@@ -257,9 +258,9 @@ def policy_saved(model: Model, recompute: Recompute) -> frozenset[str]:
     return frozenset(saved)
 
 
-def recomputed_layers(model: Model, recompute: Recompute, stops_early: bool = False) -> Flags:
+def recompute_flags(model: Model, recompute: Recompute, stops_early: bool = False) -> Flags:
     """Boolean flag for each layer: whether its forward pass runs twice."""
-    saved = policy_saved(model, recompute)
+    saved = policy_saved_layers(model, recompute)
     flags = np.array(
         [recompute_region(layer, recompute) is not None and layer.name not in saved for layer in model.layers]
     )
@@ -270,7 +271,7 @@ def recomputed_layers(model: Model, recompute: Recompute, stops_early: bool = Fa
 
 
 def _block_outputs(model: Model) -> list[int]:
-    """Indices of layers whose only use is to produce the output of their block."""
+    """Indices of layers that only produce the output of their block."""
     outputs, block, is_open = [], None, False
     for index in reversed(range(len(model.layers))):
         layer = model.layers[index]

@@ -37,7 +37,7 @@ from dataclasses import dataclass, replace
 from typing import Literal
 
 from planner.device.activations import NOTHING, RECOMPUTE_MODES, Alive, Recompute, saved_activations
-from planner.device.precision import Precision, optimizer_named, state_bytes
+from planner.device.precision import Precision, find_optimizer, optimizer_state_bytes
 from planner.errors import BadInput
 from planner.hardware import Device, Hardware
 from planner.memoize import memoize
@@ -95,10 +95,12 @@ class PeakMemory:
 
     @property
     def states_bytes(self) -> float:
+        """Bytes of parameters, gradients and optimizer state."""
         return self.parameters_bytes + self.gradients_bytes + self.optimizer_bytes
 
     @property
     def allocated_bytes(self) -> float:
+        """Bytes of all tensors at the peak, without fragmentation and the framework's own."""
         return self.states_bytes + self.buffers_bytes + self.activations_bytes + self.workspace_bytes
 
     @property
@@ -162,15 +164,15 @@ class Footprint:
         if batch < 1:
             raise BadInput(f"batch is {batch}; it must be at least one sample")
         samples = batch * shares.activations
-        totals = [fixed + batch * slope for fixed, slope in self.affine(shares, device_kind)]
+        totals = [fixed + batch * slope for fixed, slope in self.bytes_by_moment(shares, device_kind)]
         moment = self.moments[totals.index(max(totals))]
         by_kind = {kind: size * samples for kind, size in moment.activations_by_kind.items()}
         if shares.in_flight > 1:
             for kind, size in self.saved_by_kind.items():
                 by_kind[kind] = by_kind.get(kind, 0.0) + size * samples * (shares.in_flight - 1)
-        gradients, optimizer = self._states(moment, shares)
+        gradients, optimizer = self._state_bytes(moment, shares)
         return PeakMemory(
-            parameters_bytes=self._parameters(shares),
+            parameters_bytes=self._parameters_bytes(shares),
             gradients_bytes=gradients,
             optimizer_bytes=optimizer,
             activations_bytes=sum(by_kind.values()),
@@ -181,28 +183,28 @@ class Footprint:
             least_fragmentation=self.least_fragmentation,
         )
 
-    def affine(
+    def bytes_by_moment(
         self, shares: Shares = WHOLE, device_kind: DeviceKind = "gpu"
     ) -> tuple[tuple[float, float], ...]:
         """(fixed bytes, bytes per sample) for each moment; the largest sum is the peak's `required_bytes`."""
         waste, framework = self.least_fragmentation, framework_bytes(device_kind, shares.communicators)
-        states = self._parameters(shares) + shares.buffers_bytes
+        states = self._parameters_bytes(shares) + shares.buffers_bytes
         others = self.saved_bytes * (max(shares.in_flight, 1.0) - 1)  # of other micro-batches
         return tuple(
             (
-                (states + sum(self._states(moment, shares))) * waste + framework,
+                (states + sum(self._state_bytes(moment, shares))) * waste + framework,
                 (others + moment.activations_bytes + moment.workspace_bytes) * shares.activations * waste,
             )
             for moment in self.moments
         )
 
-    def _parameters(self, shares: Shares) -> float:
+    def _parameters_bytes(self, shares: Shares) -> float:
         """Bytes of parameters on the device; units gathered from shards count as buffers."""
         units = self.units_bytes if shares.parameters == 1 else 0.0
         return self.parameters_bytes * shares.parameters + units
 
-    def _states(self, moment: Moment, shares: Shares) -> tuple[float, float]:
-        """(Gradient bytes, optimizer state bytes) on the device at a moment."""
+    def _state_bytes(self, moment: Moment, shares: Shares) -> tuple[float, float]:
+        """Bytes of gradients and of optimizer state on the device at a moment."""
         has_gradients = moment.gradients or shares.accumulates
         # FSDP's shards of parameters are the master copy, and those of gradients are in fp32 as they are.
         converts = moment.fp32_gradients and shares.optimizer < 1 and shares.parameters == 1
@@ -217,7 +219,9 @@ class Footprint:
         fixed = self.host_bytes(0, shares)
         limits = [(fixed, self.host_bytes(1, shares) - fixed, host_bytes)]
         usable = usable_bytes(device)
-        limits += [(fixed, per_sample, usable) for fixed, per_sample in self.affine(shares, device.kind)]
+        limits += [
+            (fixed, per_sample, usable) for fixed, per_sample in self.bytes_by_moment(shares, device.kind)
+        ]
         largest = math.inf
         for fixed, per_sample, limit in limits:
             if fixed > limit:
@@ -237,7 +241,7 @@ def usable_bytes(device: Device) -> float:
     return device.memory_bytes * USABLE[device.kind]
 
 
-def usual_optimizer(model: Model) -> str:
+def default_optimizer(model: Model) -> str:
     """Name of the default optimizer: the training method's, else Adam for sequences, else momentum SGD."""
     if model.training is not None and model.training.optimizer is not None:
         return model.training.optimizer
@@ -257,17 +261,17 @@ def footprint(
     loss: str = "eager",
     only: frozenset[str] | None = None,
 ) -> Footprint:
-    """The memory footprint of a model, or of the layers in `only` (a pipeline stage). `optimizer` defaults
-    to the usual one of the network. `flash` overrides the model's attention, `gradient_bytes` the
-    precision's width of accumulated gradients; `loss` is one of `planner.model.layers.LOSSES`."""
-    row = optimizer_named(optimizer or usual_optimizer(model))
+    """Memory footprint of a model, or of the layers in `only` (a pipeline stage). `optimizer` defaults to
+    the usual one of the network. `flash` overrides the model's attention, `gradient_bytes` the precision's
+    width of accumulated gradients; `loss` is one of `planner.model.layers.LOSSES`."""
+    row = find_optimizer(optimizer or default_optimizer(model))
     if recompute not in RECOMPUTE_MODES:
         raise BadInput(f"recompute is {recompute!r}; allowed: {', '.join(RECOMPUTE_MODES)}")
     width = precision.activation_bytes
     narrow = autocast and width < _FP32_BYTES
     if loss != "eager":
         model = replace_loss(model, loss)
-    method = method_settings(model)
+    method = training_settings(model)
     offload = method.offload
     saved = saved_activations(
         model, recompute, flash, narrow, only, compiled=method.compiled, offloaded="activations" in offload
@@ -283,7 +287,7 @@ def footprint(
     count = sum(tensor.trained_elements for tensor in (*hidden, *others))
     frozen_bytes = sum(tensor.frozen_bytes for tensor in (*hidden, *others))
     parameters_bytes = float(count * parameter) + frozen_bytes
-    state = state_bytes(row, hidden, others)
+    state = optimizer_state_bytes(row, hidden, others)
     on_host = "optimizer" in offload
     moves_parameters = "parameters" in offload
     return Footprint(
@@ -293,7 +297,7 @@ def footprint(
         fp32_gradients_bytes=float(count * _FP32_BYTES if converts and not on_host else 0),
         saved_by_kind=by_kind,
         saved_bytes=sum(by_kind.values()),
-        moments=(*(_moment(alive, width, saved_width) for alive in saved.moments), _OPTIMIZER_STEP),
+        moments=(*(_to_moment(alive, width, saved_width) for alive in saved.moments), _OPTIMIZER_STEP),
         # Convolutions use what the allocator would return for their own workspaces.
         least_fragmentation=FRAGMENTATION if model.sequence_length is None else LEAST_FRAGMENTATION,
         units_bytes=_units_at_work_bytes(model, parameter) if moves_parameters else 0.0,
@@ -311,8 +315,8 @@ def _units_at_work_bytes(model: Model, parameter_bytes: float) -> float:
     return float((sizes[:-1] + sizes[1:]).max()) if chain.length > 1 else float(sizes.sum())
 
 
-def _moment(alive: Alive, width: float, saved_width: float) -> Moment:
-    """Bytes per sample at one moment of the backward pass."""
+def _to_moment(alive: Alive, width: float, saved_width: float) -> Moment:
+    """Converts the activations alive at one moment of the backward pass to bytes per sample."""
     by_kind = {kind: part.bytes(saved_width) for kind, part in alive.by_kind.items()}
     if alive.recomputed != NOTHING:
         by_kind[RECOMPUTED] = alive.recomputed.bytes(width)
@@ -322,7 +326,7 @@ def _moment(alive: Alive, width: float, saved_width: float) -> Moment:
 def stored_tensors(
     model: Model, only: frozenset[str] | None = None
 ) -> tuple[tuple[Tensor, ...], tuple[Tensor, ...]]:
-    """Trained and frozen tensors of a model in two tuples: inside its blocks, and outside of them."""
+    """Parameter tensors of a model in two tuples: those inside its blocks, and the others."""
     places: dict[str, tuple[Tensor, str | None]] = {}
     for layer in model:
         if only is None or layer.name in only:
@@ -334,17 +338,18 @@ def stored_tensors(
 
 def host_memory_bytes(model: Model, hardware: Hardware, workers: int) -> float:
     """Host memory in bytes for each worker's offload; infinite if unlimited or unknown, 0 on CPU devices."""
-    if not method_settings(model).offload or hardware.memory_bytes is None:
+    if not training_settings(model).offload or hardware.memory_bytes is None:
         return math.inf
     if hardware.device.kind == "cpu":
         return 0.0
     return hardware.memory_bytes * USABLE_HOST / min(workers, hardware.device_count)
 
 
-def with_offload(model: Model, parts: tuple[str, ...]) -> Model:
-    """The model with these parts of its training state offloaded to host memory."""
-    return replace(model, training=replace(method_settings(model), offload=parts))
+def set_offload(model: Model, parts: tuple[str, ...]) -> Model:
+    """Returns the model with these parts of its training state offloaded to host memory."""
+    return replace(model, training=replace(training_settings(model), offload=parts))
 
 
-def method_settings(model: Model) -> MethodSettings:
+def training_settings(model: Model) -> MethodSettings:
+    """Settings of the model's training method; those of full training by default."""
     return model.training or MethodSettings()

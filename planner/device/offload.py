@@ -23,7 +23,7 @@ from typing import TYPE_CHECKING
 
 from planner.device.activations import Recompute
 from planner.device.computation import BACKWARD, FORWARD, Computation
-from planner.device.memory import OFFLOADED, WHOLE, Shares, footprint, method_settings
+from planner.device.memory import OFFLOADED, WHOLE, Shares, footprint, training_settings
 from planner.errors import BadInput
 from planner.model import Model
 
@@ -57,7 +57,7 @@ class OffloadTimes:
 
 
 def offload_parts(names: Sequence[str]) -> tuple[str, ...]:
-    """Validated parts to offload, in order; offloading parameters adds the optimizer."""
+    """Validates the parts to offload and orders them; offloading parameters adds the optimizer."""
     for name in names:
         if name not in OFFLOADED:
             raise BadInput(f"--offload is {name!r}; it is one or several of {', '.join(OFFLOADED)}")
@@ -82,7 +82,7 @@ def host_link(hardware: Hardware, workers: int) -> HostLink:
     return HostLink(COPY_SHARE * pcie_bytes_per_s(hardware.device), updates_per_s)
 
 
-def with_memory_settings(
+def add_offload_times(
     computation: Computation,
     shard: Model,
     hardware: Hardware,
@@ -92,9 +92,9 @@ def with_memory_settings(
     recompute: Recompute = "none",
     shares: Shares = WHOLE,
 ) -> Computation:
-    """The computation of a micro-batch, lengthened by its offload and eight-bit activations. `shard` holds
-    the layers of a replica as one device has them, of which a pipeline stage computes some."""
-    settings = method_settings(shard)
+    """Returns the computation lengthened by offload copies and by packing eight-bit activations. `shard`
+    holds the layers of a replica as one device has them, of which a pipeline stage computes some."""
+    settings = training_settings(shard)
     if not settings.offload and settings.activations is None:
         return computation
     memory = footprint(shard, computation.precision, recompute=recompute)
@@ -107,7 +107,7 @@ def with_memory_settings(
         saved_bytes = (memory.saved_bytes + memory.host_saved_bytes) * batch * stage
         packing_s = PACKING_PASSES * saved_bytes / hardware.device.memory_bytes_per_s
         times = OffloadTimes(times.forward_s + packing_s, times.backward_s + packing_s, times.update_s)
-    return _with_exposed_copies(computation, settings.offload, times)
+    return _add_exposed_copies(computation, settings.offload, times)
 
 
 def offload_times(
@@ -131,8 +131,8 @@ def offload_times(
     return OffloadTimes(max(exposed_forward, 0.0), max(exposed_backward, 0.0), update_s)
 
 
-def _with_exposed_copies(computation: Computation, parts: Sequence[str], times: OffloadTimes) -> Computation:
-    """The computation with exposed copies added to its passes, and with the host's optimizer time."""
+def _add_exposed_copies(computation: Computation, parts: Sequence[str], times: OffloadTimes) -> Computation:
+    """Returns the computation with exposed copies in its passes and the host's optimizer time."""
     factors = computation.role.astype(float) * 0 + 1
     for role, added_s in ((FORWARD, times.forward_s), (BACKWARD, times.backward_s)):
         if added_s:

@@ -56,8 +56,8 @@ FP8 = Precision("fp8", "fp8", parameter_bytes=2, gradient_bytes=2, activation_by
 PRECISIONS = {precision.name: precision for precision in (FP32, TF32, FP16, BF16, FP8)}
 
 
-def precision_named(name: str) -> Precision:
-    """The precision with this name; unknown names are refused with a list of known ones."""
+def find_precision(name: str) -> Precision:
+    """Precision of this name; raises BadInput with the known names if there is none."""
     if name not in PRECISIONS:
         raise unknown_name("precision", name, PRECISIONS)
     return PRECISIONS[name]
@@ -97,14 +97,14 @@ OPTIMIZERS = {
 }
 
 
-def optimizer_named(name: str) -> Optimizer:
-    """The optimizer with this name; unknown names are refused with a list of known ones."""
+def find_optimizer(name: str) -> Optimizer:
+    """Optimizer of this name; raises BadInput with the known names if there is none."""
     if name not in OPTIMIZERS:
         raise unknown_name("optimizer", name, OPTIMIZERS, hint="one of " + ", ".join(OPTIMIZERS))
     return OPTIMIZERS[name]
 
 
-def state_bytes(optimizer: Optimizer, hidden: Iterable[Tensor], others: Iterable[Tensor]) -> float:
+def optimizer_state_bytes(optimizer: Optimizer, hidden: Iterable[Tensor], others: Iterable[Tensor]) -> float:
     """Bytes of optimizer state for trained tensors; `hidden` are those inside the model's blocks."""
     total = sum(optimizer.state_bytes * tensor.trained_elements for tensor in others)
     for tensor in hidden:

@@ -12,7 +12,7 @@ from collections.abc import Callable, Hashable, Mapping
 from dataclasses import dataclass, field, fields, replace
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from planner.device.precision import FP32, Precision, precision_named
+from planner.device.precision import FP32, Precision, find_precision
 from planner.errors import BadInput
 from planner.hardware import Basis, Fabric, Hardware, Market, Network
 from planner.memoize import get_or_make
@@ -247,7 +247,7 @@ def plan_from(values: Mapping[str, Any]) -> Plan:
         **given
         | {
             "exchange": exchange(**chosen),
-            "precision": precision_named(given["precision"]),
+            "precision": find_precision(given["precision"]),
             "mesh": Mesh.of(**given.get("mesh", {})),
         }
     )

@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 import numpy.typing as npt
 
-from planner.device.activations import Recompute, recomputed_layers
+from planner.device.activations import Recompute, recompute_flags
 from planner.device.computation import (
     BACKWARD,
     COMPUTE,
@@ -37,7 +37,7 @@ from planner.device.computation import (
 )
 from planner.device.precision import Precision
 from planner.device.rates import Framework
-from planner.device.rates.times import DEFAULT_FRAMEWORK, ComputationTime, computation_s, framework_named
+from planner.device.rates.times import DEFAULT_FRAMEWORK, ComputationTime, computation_s, find_framework
 from planner.hardware import Hardware
 from planner.memoize import memoize
 from planner.model import Chain, Floats, Ints, Model, group_into_units
@@ -135,7 +135,7 @@ def unit_times(
     part, chain = mesh.shard(model), group_into_units(model)
     layers = costs.times(part.model, batch)
     forward_sums, backward_sums = _collective_s(model, batch, mesh, costs)
-    again = recomputed_layers(model, recompute, stops_early)
+    again = recompute_flags(model, recompute, stops_early)
     of_layers = (
         layers.forward_s,
         forward_sums,
@@ -330,7 +330,7 @@ def _cached_unit_times(
     framework: str,
 ) -> tuple[Hardware, UnitTimes]:
     """The times of a sharded model's units, with the machine, which keeps its id from reuse."""
-    hardware, inner, tier = site.hardware, site.mesh.inner, framework_named(framework)
+    hardware, inner, tier = site.hardware, site.mesh.inner, find_framework(framework)
 
     def times(of: Model, samples: int) -> ComputationTime:
         return computation_s(of, samples, hardware.device, precision, framework, optimizer=OPTIMIZER)

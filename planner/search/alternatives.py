@@ -14,7 +14,7 @@ from typing import Any
 
 from planner.device.activations import RECOMPUTE_MODES
 from planner.device.memory import OFFLOADED as PARTS
-from planner.device.memory import PeakMemory, host_memory_bytes, method_settings, usable_bytes, with_offload
+from planner.device.memory import PeakMemory, host_memory_bytes, set_offload, training_settings, usable_bytes
 from planner.flags import option_name
 from planner.model import Model, group_into_units
 from planner.parallel.data import Site
@@ -117,10 +117,10 @@ def cheapest_alternative(
 
 def _offload_words(plan: Plan, model: Model, site: Site) -> str:
     """Clause that names the smallest --offload that makes a plan fit; empty string if none does."""
-    if site.hardware.device.kind == "cpu" or method_settings(model).offload:
+    if site.hardware.device.kind == "cpu" or training_settings(model).offload:
         return ""
     for parts in (PARTS[:1], (PARTS[0], PARTS[2]), PARTS[:2], PARTS):
-        changed = with_offload(model, parts)
+        changed = set_offload(model, parts)
         for mode in dict.fromkeys((plan.recompute, RECOMPUTE_MODES[-1])):
             if plan.batch <= largest_batch(replace(plan, recompute=mode), changed, site):
                 recompute = "" if mode == plan.recompute else f" --recompute {mode}"

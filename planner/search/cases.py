@@ -20,7 +20,7 @@ from planner.device.activations import Recompute
 from planner.device.computation import Computation
 from planner.device.memory import WHOLE, Shares
 from planner.device.precision import FP32, Precision
-from planner.device.rates import constants, model_error, network_of
+from planner.device.rates import constants, model_error, network_class
 from planner.device.rates.times import DEFAULT_FRAMEWORK, computation_s
 from planner.files.regular_file import shipped_folder
 from planner.hardware import Hardware
@@ -242,7 +242,7 @@ class Cases:
             error = replace(error, q90=hypot(error.q90, OFFLOAD_Q90))
         if error is None or computes_in_units(self.model, self.site(plan)):
             return error  # of networks in units whole steps were compared, exchanges included
-        return error.with_scaling(plan.machines, plan.workers)
+        return error.add_scaling_error(plan.machines, plan.workers)
 
 
 def reads_images(model: Model) -> bool:
@@ -294,17 +294,17 @@ def device_computation(
             model, batch, site, precision, recompute=recompute, framework=how, brief=brief
         )
     else:
-        from planner.device.computation.synthesis import calibrated_computation, computation_for
+        from planner.device.computation.synthesis import calibrated_computation, synthesize_computation
 
         if uses_kernel_rates(site.hardware, precision, fitted=framework is None):
-            made = computation_for(model, batch, site.hardware, precision)
+            made = synthesize_computation(model, batch, site.hardware, precision)
         else:
             made = calibrated_computation(model, batch, site.hardware, precision, framework)
     if model.training is None:
         return made
-    from planner.device.offload import with_memory_settings
+    from planner.device.offload import add_offload_times
 
-    return with_memory_settings(
+    return add_offload_times(
         made,
         site.mesh.inner.shard(model).model if site.mesh.is_sharded else model,
         site.hardware,
@@ -340,5 +340,5 @@ def computation_error(
     if uses_kernel_rates(hardware, precision, fitted=False):
         return None  # a CPU, or rates of the user's own
     if uses_kernel_rates(hardware, precision, fitted=framework is None):
-        return model_error("fitted", network_of(model), experts=model.has_experts)
+        return model_error("fitted", network_class(model), experts=model.has_experts)
     return computation_s(model, 1, hardware.device, precision).error

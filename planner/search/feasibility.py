@@ -15,14 +15,14 @@ from planner.device.memory import (
     Footprint,
     PeakMemory,
     Shares,
+    default_optimizer,
     footprint,
     host_memory_bytes,
-    method_settings,
     stored_tensors,
+    training_settings,
     usable_bytes,
-    usual_optimizer,
 )
-from planner.device.precision import optimizer_named, state_bytes
+from planner.device.precision import find_optimizer, optimizer_state_bytes
 from planner.errors import BadInput, Infeasible, PlannerError
 from planner.flags import option_name
 from planner.hardware import Device, Hardware
@@ -84,7 +84,9 @@ class Feasibility:
     @cached_property
     def state_bytes(self) -> float:
         """Bytes of a checkpoint: trained parameters and optimizer state in fp32."""
-        states = state_bytes(optimizer_named(usual_optimizer(self.model)), *stored_tensors(self.model))
+        states = optimizer_state_bytes(
+            find_optimizer(default_optimizer(self.model)), *stored_tensors(self.model)
+        )
         return float(self.model.trained_parameters) * BYTES_PER_ELEMENT + states
 
     def out_of_memory(self, plan: Plan) -> str | None:
@@ -260,7 +262,7 @@ class Offloaded(Fact):
 
 def offloaded(plan: Plan, model: Model, site: Site) -> Offloaded | None:
     """Training state that a plan keeps in host memory; None if nothing is offloaded."""
-    parts = method_settings(model).offload
+    parts = training_settings(model).offload
     if not parts:
         return None
     from planner.device.offload import host_link

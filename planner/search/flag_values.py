@@ -178,14 +178,14 @@ def check_ranges(request: Request) -> None:
     if request.formats is not None:
         _check_precisions(request.formats)
     if request.recompute is not None:
-        from planner.device.activations import recompute_named
+        from planner.device.activations import find_recompute_mode
 
-        modes = tuple(recompute_named(name, request.framework) for name in request.recompute)
+        modes = tuple(find_recompute_mode(name, request.framework) for name in request.recompute)
         object.__setattr__(request, "recompute", modes)  # `selective` depends on the framework
     if request.framework is not None:
-        from planner.device.rates.times import framework_named
+        from planner.device.rates.times import find_framework
 
-        framework_named(request.framework)
+        find_framework(request.framework)
 
 
 def job_samples(request: Request, epochs: float | None, tokens: float | None) -> float | None:
@@ -255,7 +255,7 @@ def check_profile(request: Request, profile: Profile) -> None:
 
 
 def _check_precisions(names: Sequence[str]) -> None:
-    from planner.device.precision import PRECISIONS, precision_named
+    from planner.device.precision import PRECISIONS, find_precision
 
     for name in names:
         if name.replace(".", "", 1).isdigit():
@@ -263,7 +263,7 @@ def _check_precisions(names: Sequence[str]) -> None:
                 f"--precision is {name}; it names number formats ({', '.join(PRECISIONS)}), and "
                 f"--interval-width {name} is the width of the simulation's interval"
             )
-        precision_named(name)
+        find_precision(name)
 
 
 def _convert_to_samples(model: Model, epochs: float | None, tokens: float | None) -> float | None:

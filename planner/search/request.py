@@ -344,7 +344,7 @@ class Request:
         recordings = self.recordings
         if recordings is None or self.hardware is not None or self.gpu is not None:
             return names
-        return tuple(name for name in names if not recordings.refusal(self.market.find_machine(name)))
+        return tuple(name for name in names if not recordings.mismatch_reason(self.market.find_machine(name)))
 
     @property
     def any_device(self) -> bool:

@@ -15,7 +15,7 @@ from collections.abc import Iterable
 from dataclasses import replace
 from math import inf, isqrt, log2
 
-from planner.device.activations import Recompute, usual_recompute
+from planner.device.activations import Recompute, framework_recompute_modes
 from planner.device.memory import Shares, footprint
 from planner.device.precision import BF16, FP16, FP32, PRECISIONS, Precision
 from planner.hardware import Device, Hardware
@@ -151,7 +151,7 @@ def _max_nodes(request: Request, worker: Hardware, model: Model) -> int:
 def recompute_options(request: Request, model: Model) -> tuple[Recompute, ...]:
     """Recompute modes to try, from none to full. Image models take smaller batches instead, unless named."""
     recomputes = model.sequence_length or (model.blocks and not is_batch_open(request, model))
-    return request.recompute or (usual_recompute(request.framework) if recomputes else ("none",))
+    return request.recompute or (framework_recompute_modes(request.framework) if recomputes else ("none",))
 
 
 def with_workers(plan: Plan, workers: int, global_batch: int | None) -> Plan | None:

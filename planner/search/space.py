@@ -133,7 +133,7 @@ def worker_machines(request: Request) -> tuple[Hardware, ...]:
     devices = list(dict.fromkeys(kind.device.name for kind in workers))
     recordings = request.recordings
     if recordings is not None:
-        refused = next((words for kind in workers if (words := recordings.refusal(kind))), "")
+        refused = next((words for kind in workers if (words := recordings.mismatch_reason(kind))), "")
         if refused:
             raise BadInput(refused)
     if recordings is not None and not recordings.first.hardware and len(devices) > 1:

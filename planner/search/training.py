@@ -63,12 +63,12 @@ add_flags(
 
 def training_asked(request: Request) -> MethodSettings:
     """The requested training method; raises an error for contradicting settings."""
-    from planner.device.precision import optimizer_named
+    from planner.device.precision import find_optimizer
     from planner.model.methods import method_settings
 
     extra = request.extra
     if (optimizer := extra.get("optimizer")) is not None:
-        optimizer_named(optimizer)
+        find_optimizer(optimizer)
     names = ("rank", "targets", "base", "dropout", "optimizer")
     given = {name: extra.get(name) for name in names}
     return method_settings(extra.get("train"), **given, **_requested_memory_settings(request))

@@ -29,7 +29,7 @@ import msgspec
 import numpy as np
 import numpy.typing as npt
 
-from planner.device.recorded.importers import RUN_METADATA, detect_kind, import_profile
+from planner.device.recorded.importers import RUN_METADATA, detect_trace_kind, import_profile
 from planner.errors import BadInput
 from planner.files.regular_file import read_bytes
 from planner.files.tomlfile import convert, from_json
@@ -236,7 +236,7 @@ def load_profiles(paths: Sequence[Path | str]) -> list[Profile]:
         data = read_bytes(path)
         if FORMAT.encode() in data[:4096]:
             profiles.append(decode(data, str(path)))
-        elif detect_kind(data, str(path)) == RUN_METADATA:
+        elif detect_trace_kind(data, str(path)) == RUN_METADATA:
             traces.append(path)
         else:
             raise BadInput(

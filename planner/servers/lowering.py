@@ -32,7 +32,7 @@ import numpy as np
 
 from planner.device.computation import Computation
 from planner.device.memory import USABLE, framework_bytes
-from planner.device.precision import optimizer_named
+from planner.device.precision import find_optimizer
 from planner.errors import BadInput
 from planner.hardware import Hardware, Market, Network
 from planner.memoize import get_or_make_on
@@ -190,7 +190,7 @@ def server_memory_bytes(parameter_bytes: float, workers: int) -> float:
     """Peak memory of a server in bytes: parameters, momentum, one gradient per worker, and the framework."""
     if workers < 1:
         raise BadInput(f"workers is {workers}; a server serves at least one")
-    copies = 1 + optimizer_named("momentum").state_bytes / BYTES_PER_ELEMENT + workers
+    copies = 1 + find_optimizer("momentum").state_bytes / BYTES_PER_ELEMENT + workers
     return parameter_bytes * copies + framework_bytes("cpu")
 
 

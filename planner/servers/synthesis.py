@@ -17,7 +17,7 @@ import numpy as np
 import numpy.typing as npt
 
 from planner.device.computation import DEFAULT_STEPS, Computation, Parameter, Shape, Variation
-from planner.device.computation.synthesis import computation_for
+from planner.device.computation.synthesis import synthesize_computation
 from planner.errors import BadInput
 from planner.hardware import Hardware
 from planner.memoize import memoize
@@ -96,7 +96,7 @@ def server_step(
         once_s[graph.compute] = computation.once_s
     _fill_server_durations(once_s, graph, parsing)
     if computation.once_s is not None:
-        durations_s = computation.varied(once_s)
+        durations_s = computation.vary_durations(once_s)
     else:
         durations_s = np.tile(once_s, (computation.steps, 1))
         durations_s[:, graph.compute] = computation.durations_s
@@ -244,7 +244,7 @@ def profile_for(
     """Synthesizes the profile of one worker on one device of `hardware`. `training=False` gives the
     forward pass only. `parsing` defaults to gRPC's, or ps-lite's for MXNet's placements; the worker
     parses, as in the papers, or with `on_host` the host beside its accelerator, as in plans."""
-    computation = computation_for(
+    computation = synthesize_computation(
         model, batch, hardware, steps=steps, seed=seed, training=training, variation=variation
     )
     return server_step(computation, servers, placement, parsing=parsing, on_host=on_host)

@@ -206,7 +206,7 @@ class DdpResult:
 
 
 @memoize
-def computation_of(config: RunConfig, workers: int = 1) -> Computation:
+def recorded_computation(config: RunConfig, workers: int = 1) -> Computation:
     """Traced computation of one step, with jitter as configured. Host work of FSDP2 grows with the number of
     workers that share the cores."""
     if config["mode"] == "fsdp":  # a loop without autograd: its trace has no layers
@@ -311,7 +311,7 @@ def site_of(config: RunConfig, workers: int, data: Path) -> Site:
 
 def predict_step_s(config: RunConfig, workers: int, data: Path) -> float:
     """Predicted seconds per step."""
-    case = exchange_of(config).lower(computation_of(config, workers), site_of(config, workers, data))
+    case = exchange_of(config).lower(recorded_computation(config, workers), site_of(config, workers, data))
     result = simulate(case.profile, case.cluster, case.policy, precision=0.005)
     return workers * case.profile.batch / result.samples_per_s
 

@@ -15,7 +15,7 @@ from importlib.resources import as_file
 import numpy as np
 
 from planner.device.computation.synthesis import kernel_rates
-from planner.device.rates import constants, family_of, network_of
+from planner.device.rates import constants, device_family, network_class
 from planner.device.rates.times import step_times
 from planner.hardware import Hardware
 from planner.hardware.catalog import hardware_names, load_hardware
@@ -214,9 +214,9 @@ def median_runs() -> list[Row]:
     for run in (*published_runs()[0], *throughput_runs()):
         step = predict_step(run) if is_without_network(run) else ""
         if isinstance(step, RunStep) and run.model and run.device and run.precision and run.step_s:
-            if is_excluded_from_fit(run) or network_of(run.model) == "other":
+            if is_excluded_from_fit(run) or network_class(run.model) == "other":
                 continue
-            key = (family_of(run.device, constants()), network_kind(run.model), run.precision.name)
+            key = (device_family(run.device, constants()), network_kind(run.model), run.precision.name)
             groups[key].append((abs(math.log(step.seconds / run.step_s)), run, step))
     rows = []
     for (family, kind, precision), entry in sorted(groups.items()):

@@ -12,8 +12,8 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from planner.device.activations import recompute_named
-from planner.device.precision import precision_named
+from planner.device.activations import find_recompute_mode
+from planner.device.precision import find_precision
 from planner.errors import BadInput
 from planner.hardware.catalog import catalog_device_name
 from planner.validation.evidence import Compared, Evidence, Statement
@@ -64,7 +64,7 @@ def _layout_run(row: Row, id: str, source: str) -> Run | str:
     except (ValueError, OverflowError):
         return "a figure is no number"
     try:
-        precision = precision_named(given["precision"])
+        precision = find_precision(given["precision"])
     except BadInput:
         return f"the precision {given['precision']} is not modelled"
     if not (min(*of.values(), step_s) > 0 and max(*of.values(), step_s) <= MOST_WHOLE):
@@ -74,7 +74,7 @@ def _layout_run(row: Row, id: str, source: str) -> Run | str:
     if of["global_batch"] % (of["micro_batch"] * of["data"]):
         return "micro-batch x data does not divide the global batch"
     try:
-        recompute = recompute_named(given["recompute"], "megatron-deepspeed")
+        recompute = find_recompute_mode(given["recompute"], "megatron-deepspeed")
     except BadInput:
         return f"recompute {given['recompute']!r} is not known"
     text = row.get("framework") or LAYOUT_FRAMEWORK

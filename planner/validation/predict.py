@@ -15,8 +15,8 @@ from typing import Any
 from planner.answers.parts import step_breakdown
 from planner.device.computation import Computation, median_steps, repeat_passes
 from planner.device.computation.synthesis import calibrated_computation
-from planner.device.rates import Error, constants, model_error, network_of, prediction_basis
-from planner.device.rates.times import computation_s, framework_named
+from planner.device.rates import Error, constants, model_error, network_class, prediction_basis
+from planner.device.rates.times import computation_s, find_framework
 from planner.errors import BadInput
 from planner.hardware import Fabric, Hardware, bare_machine
 from planner.hardware.catalog import match_hardware
@@ -101,7 +101,7 @@ def _model_error(run: Run, basis: str | None = None) -> Error:
     assert run.model is not None
     assert run.device is not None
     assert run.precision is not None
-    network = network_of(run.model)
+    network = network_class(run.model)
     return model_error(basis or prediction_basis(run.device, run.precision, network, constants()), network)
 
 
@@ -151,7 +151,7 @@ def _distributed_step(run: Run) -> RunStep:
     slower = slowest_factor(usual_sigma(seconds, run.accumulate), run.layout.replicas, run.layout.mesh.stages)
     error = _model_error(run)
     if not computes_in_units(run.model, site):
-        error = error.with_scaling(site.machines, site.workers)
+        error = error.add_scaling_error(site.machines, site.workers)
     return RunStep(seconds * slower, error, slower, exposed)
 
 
@@ -222,7 +222,7 @@ def _gradient_format(run: Run) -> str:
     """Number format of exchanged gradients: the framework's default, else the parameters' format."""
     assert run.precision is not None
     usual = "fp32" if run.precision.gradient_bytes == GRADIENTS["fp32"] else "bf16"
-    return framework_named(run.software.tier).gradients.get(run.precision.compute, usual)
+    return find_framework(run.software.tier).gradients.get(run.precision.compute, usual)
 
 
 def machine_of(run: Run) -> Hardware:
@@ -321,7 +321,7 @@ def predict_range(run: Run) -> RangedStep | str:
     for other in run.readings:
         if isinstance(found := predict_step(other), RunStep):  # its rate may be read another way, too
             centres.append(found.seconds * (run.step_s or 1.0) / (other.step_s or 1.0))
-    ranges = [error.range_of(math.exp(-(shift or 0.0)) / seconds) for seconds in centres]
+    ranges = [error.range_around(math.exp(-(shift or 0.0)) / seconds) for seconds in centres]
     low_s, high_s = 1 / max(high for _, high in ranges), 1 / min(low for low, _ in ranges)
     return RangedStep(step, left_s, low_s, high_s)
 
@@ -342,7 +342,7 @@ def rule_of_thumb_s(run: Run) -> float | None:
 
 def network_kind(model: Model) -> str:
     """Kind of network in error tables: CNN, BERT, LLM or other networks."""
-    network = network_of(model)
+    network = network_class(model)
     if network == "transformer":
         return "BERT" if model.name.startswith(BERTS) else "LLM"
     return "CNN" if network == "cnn" else "other networks"

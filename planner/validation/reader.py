@@ -14,8 +14,8 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
-from planner.device.activations import Recompute, recompute_named
-from planner.device.precision import precision_named
+from planner.device.activations import Recompute, find_recompute_mode
+from planner.device.precision import find_precision
 from planner.errors import BadInput
 from planner.hardware.catalog import catalog_device_name
 from planner.memoize import memoize
@@ -92,7 +92,7 @@ def read_run(row: Row) -> Run | str:
     if devices is None:
         return "no number of devices is stated"
     try:
-        precision = precision_named(row["precision_norm"])
+        precision = find_precision(row["precision_norm"])
     except BadInput:
         return f"the precision {row['precision_norm']} is not modelled"
     known = figures("reading")
@@ -308,7 +308,7 @@ def _parse_recompute(row: Row, inferred: list[str]) -> Recompute:
     mode = row["ckpt_norm"]
     if mode == "unknown":
         inferred.append("no recompute")
-    return recompute_named(mode, tier_of(row)) if mode in {"selective", "full"} else "none"
+    return find_recompute_mode(mode, tier_of(row)) if mode in {"selective", "full"} else "none"
 
 
 def _step_s(row: Row, run: Run) -> float | None:

@@ -161,7 +161,7 @@ def pair_runs(runs: Iterable[Run], refused: dict[str, str]) -> list[Pair]:
     return parts
 
 
-def computation_of(run: Run, pass_s: float, settings: Settings) -> Computation:
+def recorded_computation(run: Run, pass_s: float, settings: Settings) -> Computation:
     """Computation of one step with equal layers: micro-batches without exchange, then one with it."""
     n = LAYERS
     assert run.parameters is not None
@@ -209,7 +209,7 @@ def predict_step_s(run: Run, pass_s: float, settings: Settings) -> float:
     if not run.software.overlaps:
         exchange = replace(exchange, bucket_bytes=ONE_BUCKET, first_bucket_bytes=ONE_BUCKET)
     site = Site(machine_of(run), run.devices)
-    case = exchange.lower(computation_of(run, pass_s, settings), site)
+    case = exchange.lower(recorded_computation(run, pass_s, settings), site)
     result = simulate(case.profile, case.cluster, case.policy, joins=case.joins, max_steps=300)
     return run.devices / result.samples_per_s
 

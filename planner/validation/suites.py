@@ -16,7 +16,7 @@ from statistics import median
 
 import numpy as np
 
-from planner.device.rates import constants, family_of, network_of
+from planner.device.rates import constants, device_family, network_class
 from planner.errors import unknown_name
 from planner.validation import ddp, memory, scaling
 from planner.validation.evidence import OTHER_KIND, Compared, Evidence, Statement, add_ranges, percentile_90
@@ -204,7 +204,7 @@ def _largest_bias(runs: Sequence[Run], rows: Sequence[Compared]) -> list[Stateme
     for run, row in zip(runs, rows, strict=True):
         assert run.device is not None
         assert run.precision is not None
-        by[family_of(run.device, constants()), run.precision.name].append(row.error)
+        by[device_family(run.device, constants()), run.precision.name].append(row.error)
     biases = [
         abs(median(errors))
         for (family, _), errors in by.items()
@@ -313,7 +313,7 @@ def _memory_part(run: Run) -> str:
     if is_excluded_from_fit(run):
         return APART
     return {"cnn": "convolutional", "transformer": "transformers", "other": "other networks"}[
-        network_of(run.model)
+        network_class(run.model)
     ]
 
 

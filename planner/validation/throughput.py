@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from planner.device.precision import Precision, precision_named
+from planner.device.precision import Precision, find_precision
 from planner.errors import BadInput
 from planner.hardware.catalog import catalog_device_name
 from planner.memoize import memoize
@@ -59,6 +59,6 @@ def _throughput_run(row: Row, line: int) -> Run | None:
 
 def _format(row: Row) -> Precision | None:
     try:
-        return precision_named(row["precision"])
+        return find_precision(row["precision"])
     except BadInput:
         return None

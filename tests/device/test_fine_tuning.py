@@ -13,7 +13,7 @@ from planner.answers.parts import training_passes
 from planner.cli._app import app
 from planner.device.activations import saved_activations
 from planner.device.memory import footprint
-from planner.device.precision import BF16, OPTIMIZERS, optimizer_named
+from planner.device.precision import BF16, OPTIMIZERS, find_optimizer
 from planner.device.rates.times import computation_s
 from planner.errors import BadInput, Infeasible
 from planner.hardware.catalog import load_hardware
@@ -163,7 +163,7 @@ def test_muon_keeps_momentum_alone_inside_blocks_and_takes_longer():
 
 def test_unknown_optimizer_is_refused_with_the_names():
     with pytest.raises(BadInput, match="one of sgd, momentum, adam"):
-        optimizer_named("lamb")
+        find_optimizer("lamb")
     assert set(OPTIMIZERS) >= {"adamw", "adamw-8bit", "muon"}
 
 

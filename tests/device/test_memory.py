@@ -221,7 +221,7 @@ def test_shares_and_stages_add_up() -> None:
     short = footprint(model, BF16, recompute="full", loss="fused", flash=True)
     converted = max(memory.peak(1, Shares(optimizer=1 / 8)).states_bytes for memory in (memory, short))
     # of the part that is updated, gradients in single precision beside
-    assert short.affine(Shares(optimizer=1 / 8))[-1][0] == pytest.approx(
+    assert short.bytes_by_moment(Shares(optimizer=1 / 8))[-1][0] == pytest.approx(
         (4 + 16 / 8) * model.parameters * LEAST_FRAGMENTATION + framework_bytes("gpu")
     )
     assert converted <= (4 + 16 / 8) * model.parameters
@@ -260,7 +260,7 @@ def test_affine_equals_the_sum_of_the_parts(batch, name, mode, shares, kind) -> 
     waste = LEAST_FRAGMENTATION if has_sequences else FRAGMENTATION
     required = parts * waste + peak.framework_bytes
     assert peak.required_bytes == pytest.approx(required)
-    moments = [fixed + batch * per_sample for fixed, per_sample in memory.affine(shares, kind)]
+    moments = [fixed + batch * per_sample for fixed, per_sample in memory.bytes_by_moment(shares, kind)]
     assert max(moments) == pytest.approx(required)
 
 

@@ -9,7 +9,7 @@ import pytest
 
 import planner
 from planner.device.computation import BACKWARD, FORWARD
-from planner.device.memory import USABLE_HOST, Shares, footprint, host_memory_bytes, with_offload
+from planner.device.memory import USABLE_HOST, Shares, footprint, host_memory_bytes, set_offload
 from planner.device.offload import (
     COPY_SHARE,
     MOST_UPDATES_PER_S,
@@ -37,7 +37,7 @@ GIB = 2**30
 
 
 def offloaded(*parts: str):  # type: ignore[no-untyped-def]
-    return footprint(with_offload(LLAMA, offload_parts(parts)), BF16, recompute="full")
+    return footprint(set_offload(LLAMA, offload_parts(parts)), BF16, recompute="full")
 
 
 def test_optimizer_state_leaves_the_device() -> None:
@@ -75,9 +75,9 @@ def test_host_memory_limits_the_batch() -> None:
     assert moved.largest_batch(P5.device, shares, 0.5 * per_sample) == 0
     assert moved.largest_batch(P5.device, shares) > 2
     machine = replace(P5, memory_bytes=1000.0)
-    assert host_memory_bytes(with_offload(LLAMA, ("optimizer",)), machine, 8) == 1000 * USABLE_HOST / 8
+    assert host_memory_bytes(set_offload(LLAMA, ("optimizer",)), machine, 8) == 1000 * USABLE_HOST / 8
     assert host_memory_bytes(LLAMA, machine, 8) == np.inf
-    assert host_memory_bytes(with_offload(LLAMA, ("optimizer",)), load_hardware("c5.4xlarge"), 1) == 0
+    assert host_memory_bytes(set_offload(LLAMA, ("optimizer",)), load_hardware("c5.4xlarge"), 1) == 0
 
 
 def test_rates_of_a_host() -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from planner.device.activations import recompute_named, recomputed_layers, usual_recompute
+from planner.device.activations import find_recompute_mode, framework_recompute_modes, recompute_flags
 from planner.errors import BadInput
 from planner.model.catalog import load_model
 
@@ -21,7 +21,7 @@ from planner.model.catalog import load_model
 )
 def test_last_product_of_a_block_is_not_recomputed(model: str, left_out: list[str]) -> None:
     of = load_model(model)
-    whole, early = recomputed_layers(of, "full"), recomputed_layers(of, "full", stops_early=True)
+    whole, early = recompute_flags(of, "full"), recompute_flags(of, "full", stops_early=True)
     assert whole.tolist() == [layer.block is not None for layer in of.layers]
     first = next(layer.block for layer in of.layers if layer.block)
     less = [
@@ -35,13 +35,13 @@ def test_attention_recompute_runs_attention_again_and_none_nothing() -> None:
     of = load_model("llama3-8b")
     scores = [layer.kind == "attention" for layer in of.layers]
     for early in (False, True):
-        assert recomputed_layers(of, "attention", early).tolist() == scores
-        assert not recomputed_layers(of, "none", early).any()
+        assert recompute_flags(of, "attention", early).tolist() == scores
+        assert not recompute_flags(of, "none", early).any()
 
 
 def test_per_op_recompute_runs_every_second_product_again() -> None:
     of = load_model("llama3-8b")
-    again = recomputed_layers(of, "per-op")
+    again = recompute_flags(of, "per-op")
     block = next(layer.block for layer in of.layers if layer.block)
     mine = [
         (layer, bool(twice)) for layer, twice in zip(of.layers, again, strict=True) if layer.block == block
@@ -57,7 +57,7 @@ def test_per_op_recompute_runs_every_second_product_again() -> None:
     [(None, "per-op"), ("pytorch", "per-op"), ("megatron", "attention"), ("transformer-engine", "attention")],
 )
 def test_selective_is_what_the_framework_means_by_it(framework: str | None, mode: str) -> None:
-    assert recompute_named("selective", framework) == mode
-    assert usual_recompute(framework) == ("none", mode, "full")
+    assert find_recompute_mode("selective", framework) == mode
+    assert framework_recompute_modes(framework) == ("none", mode, "full")
     with pytest.raises(BadInput, match="allowed: selective, none, attention"):
-        recompute_named("some")
+        find_recompute_mode("some")

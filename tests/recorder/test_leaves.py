@@ -10,7 +10,13 @@ from recorded_examples import loaded
 
 from planner.device.recorded.importers import kineto, pytorch
 from planner.device.recorded.importers.events import Spans
-from planner.device.recorded.importers.leaves import Leaf, Shapes, moving_leaf, multiplying_leaf, parts_of
+from planner.device.recorded.importers.leaves import (
+    Leaf,
+    Shapes,
+    moving_leaf,
+    multiplying_leaf,
+    split_op_time,
+)
 from planner.simulator.step import WORKER
 from planner.simulator.step.recorded import Facts
 
@@ -84,14 +90,14 @@ def test_short_kernels_are_overhead_and_shares_belong_to_the_op() -> None:
             Leaf("matmul", "bf16", 30.0, (1, 9.0, 0, 0, 0, 0)),
         ]
 
-    on_cpu = {part.kind: part for part in parts_of([leaves(10.0)], 50.0, "cpu")}
-    on_gpu = {part.kind: part for part in parts_of([leaves(10.0)], 50.0, "gpu")}
+    on_cpu = {part.kind: part for part in split_op_time([leaves(10.0)], 50.0, "cpu")}
+    on_gpu = {part.kind: part for part in split_op_time([leaves(10.0)], 50.0, "gpu")}
     assert set(on_cpu) == {"overhead", "matmul"}
     assert set(on_gpu) == {"memory", "matmul"}
     assert on_gpu["memory"].share == pytest.approx(0.2)
     assert on_gpu["matmul"].share == pytest.approx(0.6)
     assert on_cpu["overhead"].moved_bytes == 0
-    twice = {part.kind: part for part in parts_of([leaves(10.0), leaves(30.0)], 50.0, "gpu")}
+    twice = {part.kind: part for part in split_op_time([leaves(10.0), leaves(30.0)], 50.0, "gpu")}
     assert twice["memory"].share == pytest.approx(0.4)
     assert twice["memory"].moved_bytes == 400.0
 
@@ -135,7 +141,7 @@ def step() -> list[Any]:
 
 
 def read(events: list[Any]) -> kineto.Step:
-    (result,) = kineto.read(json.dumps({"traceEvents": events}).encode(), "hand")
+    (result,) = kineto.read_steps(json.dumps({"traceEvents": events}).encode(), "hand")
     return result
 
 
@@ -149,7 +155,7 @@ def test_call_has_the_time_that_it_spends_itself() -> None:
 
 def test_communication_between_two_ops_is_neither_s() -> None:
     result = read(step())
-    profile = pytorch.build([result], batch=4, model="m", facts=Facts(batch=4))
+    profile = pytorch.build_profile([result], batch=4, model="m", facts=Facts(batch=4))
     lasts = dict(zip(profile.names, (profile.durations_s[0] * 1e6).tolist(), strict=True))
     assert lasts["forward/linear_0"] == pytest.approx(100)
     assert lasts["forward/outer_sum_0"] == pytest.approx(360 - 200 - 50)
@@ -191,7 +197,7 @@ def test_issue_time_excludes_waits_for_the_device() -> None:
     assert outer.launch_us == 360 - 200 - 30
     assert back.launch_us == 100
     assert outer.waited_us == 90  # the device had nothing to do but to wait for the collective
-    profile = pytorch.build([result], batch=4, model="m", facts=Facts(batch=4, device_kind="gpu"))
+    profile = pytorch.build_profile([result], batch=4, model="m", facts=Facts(batch=4, device_kind="gpu"))
     lasts = dict(zip(profile.names, (profile.durations_s[0] * 1e6).tolist(), strict=True))
     assert lasts["forward/outer_sum_0"] == pytest.approx(750 - 600 - 90)
     assert profile.recorded is not None

@@ -15,7 +15,7 @@ import pytest
 
 import planner
 from planner.device.recorded.importers import import_profile
-from planner.device.recorded.recordings import computation_of
+from planner.device.recorded.recordings import recorded_computation
 from planner.errors import BadInput
 from planner.simulator.step import DOWNLINK, UPLINK
 
@@ -112,7 +112,7 @@ def test_loop_is_recorded_with_its_settings(
     assert (profile.batch, profile.steps) == (4 * expected.get("micro_steps", 1), 4)
     for resource in (DOWNLINK, UPLINK):
         assert sorted(profile.bytes[profile.resource == resource].tolist()) == BYTES
-    assert computation_of(profile).precision.compute == expected.get("precision", "fp32")
+    assert recorded_computation(profile).precision.compute == expected.get("precision", "fp32")
 
 
 def command(script: Path, output: Path, *words: str) -> subprocess.CompletedProcess[str]:

@@ -17,7 +17,7 @@ from recorded_examples import CASES, DATA, ELEMENTS, SHAPES, loaded, trace_of, w
 
 from planner.device.recorded.importers import import_profile, pytorch
 from planner.device.recorded.importers.tracing import TracedSteps
-from planner.device.recorded.recordings import computation_of
+from planner.device.recorded.recordings import recorded_computation
 from planner.device.recorded.rescale import seconds_by_kind
 from planner.errors import BadInput
 from planner.recorder.trace import check_torch_version
@@ -110,7 +110,7 @@ def test_shares_of_kinds_explain_the_step() -> None:
 
 
 def test_gradients_of_autocast_stay_in_single_precision() -> None:
-    made = computation_of(loaded("autocast"))
+    made = recorded_computation(loaded("autocast"))
     assert (made.precision.compute, made.precision.gradient_bytes) == ("bf16", 4)
     assert made.elements == ELEMENTS
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from planner.device.precision import precision_named
+from planner.device.precision import find_precision
 from planner.model.catalog import load_model
 from planner.note import Note, Topic
 from planner.report.assumed import brief_notes
@@ -15,7 +15,7 @@ from planner.report.terminal import page_text
 
 def test_devices_share_what_their_stage_shares_and_gather_two_blocks_ahead() -> None:
     model = load_model("gpt2")
-    training = TrainingSettings(8, precision_named(model.default_precision), devices=8)
+    training = TrainingSettings(8, find_precision(model.default_precision), devices=8)
     result = memory_by_layout(model, training)
     whole = result["replicated"]
     # the loss is the worst moment, before there are gradients

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from planner.device.computation import Computation
-from planner.device.computation.synthesis import computation_for
+from planner.device.computation.synthesis import synthesize_computation
 from planner.errors import BadInput
 from planner.hardware import Market
 from planner.hardware.catalog import load_hardware
@@ -36,7 +36,7 @@ def site(workers: int, machine: str = P3, **more: object) -> Site:
 
 def small(machine: str = P3, batch: int = 8) -> Computation:
     model: Model = load_model("alexnet")
-    return computation_for(model, batch, load_hardware(machine))
+    return synthesize_computation(model, batch, load_hardware(machine))
 
 
 def rate(case: Case, **more: object) -> float:

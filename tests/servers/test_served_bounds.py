@@ -5,7 +5,7 @@ from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
 from planner.answers.questions import one_plan
-from planner.device.computation.synthesis import computation_for
+from planner.device.computation.synthesis import synthesize_computation
 from planner.hardware import Market
 from planner.hardware.catalog import load_hardware
 from planner.model.catalog import load_model
@@ -73,7 +73,7 @@ def test_closed_form_equals_the_evaluator(machine, workers, exchange, bandwidth)
     hardware = load_hardware(machine)
     site = Site(hardware, workers, Market(bandwidth_bytes_per_s=bandwidth))
     assume(exchange.host is not None or exchange.servers <= site.machines)
-    computation = computation_for(load_model("alexnet"), 32, hardware, steps=3)
+    computation = synthesize_computation(load_model("alexnet"), 32, hardware, steps=3)
     closed = float(ParameterServers.bounds([Job(exchange, computation, site)])[0])
     evaluated = float(throughput_bounds([exchange.lower(computation, site)])[0])
     assert evaluated <= closed * (1 + 1e-9)

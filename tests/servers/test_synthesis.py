@@ -6,7 +6,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from planner.device.computation import Variation
-from planner.device.computation.synthesis import computation_for
+from planner.device.computation.synthesis import synthesize_computation
 from planner.device.rates.times import FITTED_KINDS, step_times
 from planner.errors import BadInput
 from planner.hardware import Device, Hardware, KernelRates, bare_machine
@@ -232,12 +232,14 @@ def test_compute_factor_scales_computation_only():
     model = branching()
     once, twice = (
         server_step(
-            computation_for(model, 4, hardware(), compute_factor=factor, variation=NO_VARIATION, steps=1)
+            synthesize_computation(
+                model, 4, hardware(), compute_factor=factor, variation=NO_VARIATION, steps=1
+            )
         )
         for factor in (1.0, 2.0)
     )
     with pytest.raises(BadInput, match="compute_factor is 0"):
-        computation_for(model, 4, hardware(), compute_factor=0.0)
+        synthesize_computation(model, 4, hardware(), compute_factor=0.0)
     ratio = np.divide(
         twice.durations_s[0], once.durations_s[0], where=once.durations_s[0] > 0, out=np.ones(once.ops)
     )

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from planner.device.computation import repeat_passes
-from planner.device.rates.times import framework_named
+from planner.device.rates.times import find_framework
 from planner.model import AttentionShape
 from planner.parallel.data.fsdp import Sharded
 from planner.parallel.data.owned import Owned
@@ -193,7 +193,7 @@ def test_checkpoints_are_those_of_the_software() -> None:
         ("Composer/PyTorch (2023-24)", True),
         ("Megatron-LM", False),
     ):
-        assert framework_named(run(framework=name).software.tier).stops_early == early
+        assert find_framework(run(framework=name).software.tier).stops_early == early
 
 
 @pytest.mark.parametrize(

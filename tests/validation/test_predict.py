@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 import planner
-from planner.device.precision import precision_named
+from planner.device.precision import find_precision
 from planner.hardware.prices.offers import has_name
 from planner.model.catalog import load_model
 from planner.validation.networks import find_published_device
@@ -23,7 +23,7 @@ def run(model: str, device: str, precision: str, batch: int, **settings: object)
         "model": load_model(model),
         "device_name": device,
         "device": find_published_device(device),
-        "precision": precision_named(precision),
+        "precision": find_precision(precision),
         "batch": batch,
         "step_s": 1.0,
     }

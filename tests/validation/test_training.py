@@ -6,7 +6,7 @@ from collections import Counter, defaultdict
 
 import numpy as np
 
-from planner.device.rates import network_of
+from planner.device.rates import network_class
 from planner.model import Layer
 from planner.validation.predict import RunStep, predict_step
 from planner.validation.reader import published_runs, training_rows
@@ -35,7 +35,7 @@ def test_runs_are_of_many_sources_devices_and_precisions() -> None:
     assert len({run.source for run in RUNS}) >= 15
     assert len({run.device_name for run in RUNS}) >= 15
     assert {run.precision.name for run in RUNS if run.precision} >= {"fp32", "tf32", "fp16", "bf16"}
-    assert Counter(network_of(run.model) for run in RUNS if run.model)["transformer"] > 100
+    assert Counter(network_class(run.model) for run in RUNS if run.model)["transformer"] > 100
     assert len({run.id for run in RUNS}) == len(RUNS)
 
 
@@ -76,7 +76,9 @@ def layers_of(run: Run) -> tuple[Layer, ...]:
 def test_published_runs_are_met() -> None:
     kinds = ("cnn", "transformer")
     known = [
-        run for run in KNOWN if run.model and network_of(run.model) in kinds and not is_excluded_from_fit(run)
+        run
+        for run in KNOWN
+        if run.model and network_class(run.model) in kinds and not is_excluded_from_fit(run)
     ]
     off = errors_of([run for run in known if run.software.input != "files"])
     assert len(off) > 500

@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import pytest
 
-from planner.device.rates import model_error, network_of
+from planner.device.rates import model_error, network_class
 from planner.model.layers import workloads
 from planner.validation.networks import find_network
 from planner.validation.predict import RunStep, predict_step
@@ -44,7 +44,7 @@ def test_at_least_85_percent_of_the_published_rows_are_compared() -> None:
 def test_networks_are_of_three_kinds(name: str, kind: str) -> None:
     model = find_network(name)
     assert model is not None
-    assert network_of(model) == kind
+    assert network_class(model) == kind
 
 
 def test_networks_of_another_kind_have_wider_ranges() -> None:

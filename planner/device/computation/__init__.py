@@ -146,10 +146,12 @@ class Computation:
 
     @property
     def ops(self) -> int:
+        """Number of ops."""
         return len(self.names)
 
     @property
     def steps(self) -> int:
+        """Number of steps."""
         return len(self.durations_s)
 
     @property
@@ -158,6 +160,7 @@ class Computation:
         return sum(parameter.elements for parameter in self.parameters)
 
     def deps(self, op: int) -> tuple[int, ...]:
+        """Indices of the ops that an op waits for."""
         return tuple(self.dep_index[self.dep_start[op] : self.dep_start[op + 1]].tolist())
 
     @cached_property
@@ -171,18 +174,19 @@ class Computation:
 
     @cached_property
     def shape(self) -> Shape:
+        """Names, dependencies, roles and parameters without durations, as a cache key."""
         deps = tuple(self.deps(op) for op in range(self.ops))
         columns = tuple(self.op_roles.tolist()), tuple(self.layer.tolist())
         return Shape(self.names, deps, self.parameters, self.precision, *columns, self.layers)
 
-    def varied(self, once_s: Sequence[float] | Floats) -> Floats:
-        """Durations in seconds by step and op, from durations without variation."""
+    def vary_durations(self, once_s: Sequence[float] | Floats) -> Floats:
+        """Random durations in seconds, as steps x ops, from the durations of one step."""
         once = np.asarray(once_s, np.float64)
         return once * self.variation.factors(self.steps, len(once), self.seed)
 
 
 def unit_name(layer: Layer) -> str:
-    """Name of the unit that a layer belongs to: its block, else its scope, else the layer that it follows."""
+    """Name of the unit of a layer: its block, else its scope, else the layer that it follows."""
     return layer.block or layer.scope or layer.follows or layer.name
 
 
@@ -197,11 +201,11 @@ ROWS = 64  # steps that stand for a distribution of durations
 
 
 def repeat_passes(computation: Computation, micro_batches: int, most: int = MOST_RUNS) -> Computation:
-    """The same forward and backward pass repeated for each micro-batch before the optimizer. Beyond `most`
+    """Repeats the forward and backward pass for each micro-batch before the optimizer. Beyond `most`
     passes, the first and the last stay as they are, because exchanges overlap with them, and `most - 2`
-    longer ones represent the rest. Where collectives run in every pass they are longer by the same
-    factor; only what is exposed at the ends of a pass, one unit's collective, is counted too often. The
-    pipeline's wait is per step and divided among its micro-batches."""
+    longer ones represent the rest. Where collectives run in every pass they are longer by the same factor;
+    only what is exposed at the ends of a pass, one unit's collective, is counted too often. The pipeline's
+    wait is per step and divided among its micro-batches."""
     if micro_batches < 1:
         raise BadInput(f"accumulate is {micro_batches}; a step has at least one micro-batch")
     if micro_batches == 1:
@@ -270,8 +274,8 @@ def _repeated_durations(computation: Computation, times: int) -> np.ndarray:
 def median_steps(
     computation: Computation, variation: Variation | None = None, *, steps: int = ROWS, seed: int = 0
 ) -> Computation:
-    """Steps in which every op takes its median recorded time, optionally varied by `variation`. Few steps,
-    some disturbed by the recording, say little about how steps vary."""
+    """Replaces recorded steps by steps in which every op takes its median time, varied by `variation`. Few
+    steps, some disturbed by the recording, say little about how steps vary."""
     once_s = np.median(computation.durations_s, axis=0)
     vary = variation or Variation(0.0, 0.0)
     rows = steps if vary.step_sigma or vary.op_sigma else 1

@@ -65,7 +65,7 @@ def compute_graph(model: Model, *, training: bool = True) -> ComputeGraph:
     layers: list[int] = []
     deps: list[tuple[int, ...]] = []
 
-    def add(layer: str, role: int, what: str, waits: tuple[int, ...]) -> int:
+    def add_op(layer: str, role: int, what: str, waits: tuple[int, ...]) -> int:
         names.append(f"{layer}/{what}")
         roles.append(role)
         layers.append(place[layer])
@@ -76,13 +76,13 @@ def compute_graph(model: Model, *, training: bool = True) -> ComputeGraph:
     for layer in model:
         if layer_class(layer).computes:
             inputs = tuple(forward[read] for read in reads[layer.name])
-            forward[layer.name] = add(layer.name, FORWARD, "forward", inputs)
+            forward[layer.name] = add_op(layer.name, FORWARD, "forward", inputs)
     if not forward:
         raise BadInput(f"model {model.name!r} has no layer that computes; a profile needs at least one")
     backward: dict[str, int] = {}
     for name, readers in _gradient_order(model, reads) if training else ():
         waits = tuple(backward[reader] for reader in readers) or (forward[name],)
-        backward[name] = add(name, BACKWARD, "backward", waits)
+        backward[name] = add_op(name, BACKWARD, "backward", waits)
     blocks = tuple(dict.fromkeys(unit_name(layer) for layer in model if layer.tensors)) or ("",)
     place_of_block = {name: at for at, name in enumerate(blocks)}
     start = np.zeros(len(deps) + 1, np.int32)
@@ -117,7 +117,7 @@ def _moving_averages(layer: Layer, tensor: Tensor) -> tuple[int, ...]:
 
 
 def _kernel_inputs(model: Model) -> dict[str, tuple[str, ...]]:
-    """For each layer, the layers with a kernel whose output it reads."""
+    """Names of the layers with a kernel whose output each layer reads, by layer name."""
     computes = {layer.name: layer_class(layer).computes for layer in model}
     reads: dict[str, tuple[str, ...]] = {}
     for layer in model:
@@ -129,7 +129,7 @@ def _kernel_inputs(model: Model) -> dict[str, tuple[str, ...]]:
 
 
 def _gradient_order(model: Model, reads: dict[str, tuple[str, ...]]) -> list[tuple[str, tuple[str, ...]]]:
-    """Layers with a backward op in backward order, each with the layers that read its output. A layer
+    """Layers with a backward op, in backward order, each with the layers that read its output. A layer
     needs none if nothing up to it is trained."""
     readers: dict[str, list[str]] = {layer.name: [] for layer in model}
     trained: set[str] = set()
@@ -147,7 +147,7 @@ def _gradient_order(model: Model, reads: dict[str, tuple[str, ...]]) -> list[tup
     ]
 
 
-def computation_for(
+def synthesize_computation(
     model: Model,
     batch: int,
     hardware: Hardware,
@@ -160,8 +160,8 @@ def computation_for(
     variation: Variation = Variation(),
 ) -> Computation:
     """Computation of one device in a step, from the kernel rates of its hardware file. `compute_factor`
-    multiplies times, for frameworks other than the fitted one or slower clocks. `training=False` gives
-    a forward pass only."""
+    multiplies times, for frameworks other than the fitted one or slower clocks. `training=False` gives a
+    forward pass only."""
     for name, value in (("batch", batch), ("steps", steps)):
         if value < 1:
             raise BadInput(f"{name} is {value}; a profile needs at least 1")
@@ -169,7 +169,7 @@ def computation_for(
         raise BadInput(f"compute_factor is {compute_factor}; it must be above zero")
     rates = kernel_rates(hardware)
     times = step_times(model, batch, rates, training=training)
-    return _synthesize(
+    return _build_computation(
         model,
         batch,
         hardware,
@@ -199,7 +199,7 @@ def calibrated_computation(
     """Computation of one device in a training step, from calibrated rates under a framework."""
     framework = framework or DEFAULT_FRAMEWORK
     times = computation_s(model, batch, hardware.device, precision, framework, **settings)
-    return _synthesize(
+    return _build_computation(
         model,
         batch,
         hardware,
@@ -213,7 +213,7 @@ def calibrated_computation(
     )
 
 
-def _synthesize(
+def _build_computation(
     model: Model,
     batch: int,
     hardware: Hardware,
@@ -227,7 +227,7 @@ def _synthesize(
     training: bool = True,
     variation: Variation = Variation(),
 ) -> Computation:
-    """Computation with a model's graph and the given times per layer."""
+    """Builds a computation from a model's graph and the times of its layers."""
     graph = compute_graph(model, training=training)
     once_s = np.where(graph.role == BACKWARD, times.backward_s[graph.layer], times.forward_s[graph.layer])
     durations_s = once_s * variation.factors(steps, len(once_s), seed)
@@ -258,7 +258,7 @@ def _synthesize(
 
 
 def kernel_rates(hardware: Hardware) -> KernelRates:
-    """Kernel rates of a machine's device; if they are missing, an error tells how to add them."""
+    """Kernel rates of a machine's device; raises BadInput with a remedy if they are missing."""
     if hardware.kernels is None:
         raise BadInput(
             f"hardware {hardware.name!r} has no kernel rates for its device {hardware.device.name!r}: "

@@ -68,7 +68,7 @@ class Kernels:
 
 
 @memoize
-def kernels_of(model: Model, flash: bool | None = None, training: bool = True) -> Kernels:
+def model_kernels(model: Model, flash: bool | None = None, training: bool = True) -> Kernels:
     """Kernels of a model in one step; cached. `flash` overrides its attention, `training` adds gradients."""
     rows = []
     for at, asked in enumerate(workloads(model, flash=flash, training=training)):
@@ -100,8 +100,8 @@ def kernels_of(model: Model, flash: bool | None = None, training: bool = True) -
 
 
 def _split_passes(kind: int, one: Pass, backward: int) -> tuple[tuple[int, Pass], ...]:
-    """The kernels of a pass, as (kind, pass) pairs. Unfused attention becomes matrix products plus
-    memory-bound passes that read and write its scores, and backward their gradient."""
+    """Splits a pass of a layer into (kernel kind, pass) pairs. Unfused attention becomes matrix products
+    plus memory-bound passes that read and write its scores, and backward their gradient."""
     passes = one.kernels - len(one.matmuls)
     if kind != ATTENTION or passes <= 0 or one.kernels < len(one.matmuls):
         return ((kind, one),)
@@ -112,7 +112,7 @@ def _split_passes(kind: int, one: Pass, backward: int) -> tuple[tuple[int, Pass]
 
 
 def _kernel_row(at: int, kind: int, one: Pass, backward: int) -> tuple[float, ...]:
-    """One row of the kernel table: place, direction, kind, launches and demand per kernel."""
+    """One row of the kernel table: place, direction, kind, launches and work per kernel."""
     n, row_flops, edge_flops = one.kernels, 0.0, 0.0
     if kind not in (MEMORY, ATTENTION):
         row_flops = 2 * one.weight_elements / n
@@ -129,11 +129,13 @@ def _edge_flops(product: Matmul) -> float:
 
 
 @memoize
-def network_of(model: Model) -> Network:
+def network_class(model: Model) -> Network:
     """Kind of a network: `cnn` classifies by convolutions, `transformer` has matrix products and
     attention. Rates are fitted to these two, not to `other`: detection, segmentation, speech,
     diffusion, and text without attention."""
-    kernels = kernels_of(model, None, True)  # as `planner.device.rates.times` asks, so that it is found once
+    kernels = model_kernels(
+        model, None, True
+    )  # as `planner.device.rates.times` asks, so that it is found once
     flops, images = kernels.flops * kernels.launches, np.isin(kernels.kind, CONVOLUTIONS)
     if flops[images].sum() > flops.sum() / 2:
         return "cnn" if len(model.layers[-1].output_shape) == 1 else "other"
@@ -205,12 +207,13 @@ class RateConstants(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 @memoize
 def constants() -> RateConstants:
-    """The shipped rate constants."""
+    """Rate constants shipped with planner; cached."""
     data = files("planner.device.rates") / "data"
-    return parse_constants(tomllib.loads((data / "rates.toml").read_text("utf-8")))
+    return parse_rate_constants(tomllib.loads((data / "rates.toml").read_text("utf-8")))
 
 
-def parse_constants(tables: Mapping[str, object]) -> RateConstants:
+def parse_rate_constants(tables: Mapping[str, object]) -> RateConstants:
+    """Converts the tables of rates.toml to rate constants."""
     return convert(tables, RateConstants)
 
 
@@ -232,15 +235,15 @@ class Error:
     rows: int
     source: str
 
-    def with_scaling(self, machines: int, workers: int) -> Error:
-        """The error widened by that of data-parallel scaling, which is independent of the computation's."""
+    def add_scaling_error(self, machines: int, workers: int) -> Error:
+        """Returns the error widened by that of data-parallel scaling, which is independent of it."""
         if workers <= 1:
             return self
         scaling = SCALING_Q90_ONE_MACHINE if machines <= 1 else SCALING_Q90_SEVERAL
         return replace(self, q90=math.hypot(self.q90, scaling))
 
-    def range_of(self, rate: float) -> tuple[float, float]:
-        """Bounds around a rate that contain nine in ten published figures."""
+    def range_around(self, rate: float) -> tuple[float, float]:
+        """Low and high bound around a rate that contain nine in ten published figures."""
         return rate * math.exp(-self.q90), rate * math.exp(self.q90)
 
 
@@ -256,8 +259,8 @@ def model_error(basis: str, network: str, *, experts: bool = False) -> Error:
 
 
 def rate_range(rate: float, half_width: float, error: Error) -> tuple[float, float]:
-    """Low and high bound of a simulated rate, combining model error and simulation half-width. Both are
-    independent, so the squares of their logarithms add; `half_width` is in the unit of the rate."""
+    """Low and high bound of a simulated rate, from the model's error and the simulation's half-width. Both
+    are independent, so the squares of their logarithms add; `half_width` is in the unit of the rate."""
     own = math.log1p(half_width / rate) if rate > 0 else 0.0
     both = math.hypot(error.q90, own)
     return rate * math.exp(-both), rate * math.exp(both)
@@ -293,14 +296,14 @@ class DeviceRates:
 
 
 def check_format(device: Device, precision: Precision) -> None:
-    """Raise BadInput if the device does not support the precision's compute format."""
+    """Raises BadInput if the device does not support the precision's compute format."""
     if precision.compute not in device.flops:
         raise BadInput(
             f"{device.name} does not compute in {precision.compute}; it has {', '.join(device.formats)}"
         )
 
 
-def is_old(device: Device) -> bool:
+def is_pre_volta(device: Device) -> bool:
     """Whether a device predates Volta; such caches hide less of the memory's latency."""
     return device.year is not None and device.year < 2017
 
@@ -312,7 +315,7 @@ def is_graphics_board(device: Device) -> bool:
     return (device.memory_bytes_per_s or 0.0) < FASTEST_GDDR_BYTES_PER_S
 
 
-def family_of(device: Device, constants: RateConstants) -> str:
+def device_family(device: Device, constants: RateConstants) -> str:
     """Name of the device family whose fitted factors apply; the device's own name if it has none."""
     return constants.families.get(device.name, device.name)
 
@@ -321,7 +324,7 @@ def prediction_basis(
     device: Device, precision: Precision, network: Network, constants: RateConstants
 ) -> Basis:
     """Basis of a prediction for a device, precision and kind of network."""
-    rows = constants.devices.get(family_of(device, constants), _UNFITTED).rows
+    rows = constants.devices.get(device_family(device, constants), _UNFITTED).rows
     return basis_from_rows(device, precision, network, rows.get(CLASS[precision.compute], {}))
 
 
@@ -341,7 +344,7 @@ def device_rates(device: Device, precision: Precision, constants: RateConstants)
     check_format(device, precision)
     if device.memory_bytes_per_s is None:
         raise BadInput(f"the memory bandwidth of {device.name} is unknown; give its memory_gbyte_per_s")
-    family = family_of(device, constants)
+    family = device_family(device, constants)
     factors = constants.devices.get(family, _UNFITTED)
     flops = _flops_by_kind(device, precision.compute, constants, factors)
     if precision.compute == "fp8":
@@ -360,8 +363,8 @@ def device_rates(device: Device, precision: Precision, constants: RateConstants)
 
 
 def matmul_flops(device: Device, format: str, constants: RateConstants) -> float:
-    """FLOP/s of large matrix products. Both 16-bit formats run on the same units, so that a measurement in
-    one serves the other unless their peaks differ."""
+    """Achieved FLOP/s of large matrix products in a format. Both 16-bit formats run on the same units, so
+    that a measurement in one serves the other unless their peaks differ."""
     measured = device.matmul_flops.get(format)
     other = {"fp16": "bf16", "bf16": "fp16"}.get(format)
     if measured is None and other and device.flops.get(other) == device.flops[format]:
@@ -372,7 +375,7 @@ def matmul_flops(device: Device, format: str, constants: RateConstants) -> float
 def _memory_bytes_per_s(published: float, device: Device, constants: RateConstants) -> float:
     """Bytes per second that memory-bound kernels reach. The share falls as memories get faster, because
     more bytes must be in flight at once."""
-    share = constants.memory_share * (constants.old_memory_share if is_old(device) else 1.0)
+    share = constants.memory_share * (constants.old_memory_share if is_pre_volta(device) else 1.0)
     return published * share / (1 + published / constants.fast_memory_bytes_per_s)
 
 

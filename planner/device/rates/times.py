@@ -23,7 +23,7 @@ from typing import Literal, TypedDict, get_args
 import numpy as np
 
 from planner.device.memory import stored_tensors
-from planner.device.precision import FP32, Precision, optimizer_named, orthogonalization_flops
+from planner.device.precision import FP32, Precision, find_optimizer, orthogonalization_flops
 from planner.device.rates import (
     ATTENTION,
     CONVOLUTIONS,
@@ -38,9 +38,9 @@ from planner.device.rates import (
     Network,
     constants,
     device_rates,
-    kernels_of,
     model_error,
-    network_of,
+    model_kernels,
+    network_class,
     prediction_basis,
 )
 from planner.errors import BadInput, unknown_name
@@ -90,6 +90,7 @@ class StepTimes:
 
     @property
     def step_s(self) -> float:
+        """Seconds of the whole step."""
         return float(self.forward_s.sum() + self.backward_s.sum()) + self.optimizer_s
 
 
@@ -104,6 +105,7 @@ class ComputationTime(StepTimes):
 
     @property
     def step_s(self) -> float:
+        """Seconds of the whole step, with the wait for input."""
         return super().step_s + self.waiting_s
 
 
@@ -148,11 +150,11 @@ def update_bytes(precision: Precision, optimizer: str) -> float:
     if optimizer == "none":
         return 0
     copies = precision.parameter_bytes + precision.gradient_bytes if precision.master_bytes else 0
-    return optimizer_named(optimizer).update_bytes + copies
+    return find_optimizer(optimizer).update_bytes + copies
 
 
-def framework_named(name: str | None = None) -> Framework:
-    """The framework with this name; the default framework for None."""
+def find_framework(name: str | None = None) -> Framework:
+    """Factors of the framework of this name, by default of PyTorch."""
     name = name or DEFAULT_FRAMEWORK
     frameworks = constants().frameworks
     if name not in frameworks:
@@ -164,12 +166,12 @@ def calibrated_rates(
     device: Device, precision: Precision, framework: str, *, optimizer: str, channels_last: bool | None
 ) -> RateRow:
     """Rates of a device in a precision under a framework; `channels_last` overrides its image layout."""
-    figures, tier = constants(), framework_named(framework)
+    figures, tier = constants(), find_framework(framework)
     rates = device_rates(device, precision, figures)
     kinds = np.arange(len(KERNEL_KINDS))
     last = tier.channels_last if channels_last is None else channels_last
     traffic = np.where(kinds == MEMORY, tier.traffic, 1.0)
-    if needs_conversion(precision, last):
+    if has_layout_conversion(precision, last):
         traffic = traffic + np.where(np.isin(kinds, CONVOLUTIONS), figures.layout_passes, 0.0)
     flops = rates.flops * np.where(np.isin(kinds, (MATMUL, EXPERTS)), tier.matmul, 1.0)
     return RateRow(
@@ -223,15 +225,11 @@ class _Coefficients:
     network: Network
 
 
-def _coefficients_bytes(of: _Coefficients) -> int:
-    return 4 * of.flop_s.nbytes + of.summed_s.nbytes
-
-
 def _coefficients(
     model: Model, rates: RateRow, flash: bool | None = None, training: bool = True
 ) -> _Coefficients:
-    """Seconds per kernel, per sample and per step: its work divided by the rate of its kernel kind."""
-    kernels = kernels_of(model, flash, training)
+    """Seconds of each kernel per sample and per step: its work divided by the rate of its kernel kind."""
+    kernels = model_kernels(model, flash, training)
     flops, traffic = rates.flops[kernels.kind], rates.traffic
     factor = traffic if isinstance(traffic, float) else traffic[kernels.kind]
     slowdown = np.where(kernels.backward, rates.gradient_slowdown, 1.0)
@@ -240,7 +238,7 @@ def _coefficients(
     update_s = kernels.parameters * rates.update_bytes / rates.bytes_per_s + launches * rates.fixed_s
     if model.training is not None and model.training.optimizer is not None:
         hidden, _ = stored_tensors(model)
-        row = optimizer_named(model.training.optimizer)
+        row = find_optimizer(model.training.optimizer)
         update_s += orthogonalization_flops(row, hidden) / rates.flops[MATMUL]
     return _Coefficients(
         kernels,
@@ -250,13 +248,13 @@ def _coefficients(
         move_s=kernels.moved * factor * second_a_byte,
         move_step_s=kernels.weights * factor * second_a_byte,
         update_s=update_s,
-        summed_s=_elements(model) * rates.summed_bytes / rates.bytes_per_s,
+        summed_s=_trained_parameters(model) * rates.summed_bytes / rates.bytes_per_s,
         dequantize_s=_dequantized_bytes(model) / rates.bytes_per_s,
-        network=network_of(model),
+        network=network_class(model),
     )
 
 
-@memoize(most_bytes=16 << 20, bytes_of=_coefficients_bytes)
+@memoize(most_bytes=16 << 20, bytes_of=lambda of: 4 * of.flop_s.nbytes + of.summed_s.nbytes)
 def _calibrated_coefficients(
     model: Model,
     device: Device,
@@ -267,12 +265,13 @@ def _calibrated_coefficients(
     channels_last: bool | None,
     flash: bool | None,
 ) -> _Coefficients:
+    """Coefficients by calibrated rates; cached."""
     rates = calibrated_rates(device, precision, framework, optimizer=optimizer, channels_last=channels_last)
     return _coefficients(model, rates, flash)
 
 
 def _layer_times(of: _Coefficients, batch: int) -> StepTimes:
-    """Seconds of the passes per layer and of the optimizer, for a batch."""
+    """Seconds of the forward and backward pass by layer, and of the optimizer, for a batch."""
     kernels, rates = of.kernels, of.rates
     busy_s = kernels.launches * kernel_s(
         of.flop_s * batch + of.flop_step_s,
@@ -302,12 +301,12 @@ def _layer_times(of: _Coefficients, batch: int) -> StepTimes:
 
 
 def step_times(model: Model, batch: int, kernels: KernelRates, *, training: bool = True) -> StepTimes:
-    """Seconds of a step's passes per layer and its optimizer, from a hardware file's kernel rates."""
+    """Seconds of a step's passes by layer and of its optimizer, from a hardware file's kernel rates."""
     rates = fitted_rates(kernels, training=training)
     return _layer_times(_coefficients(model, rates, training=training), batch)
 
 
-def _elements(model: Model) -> Array:
+def _trained_parameters(model: Model) -> Array:
     """Number of trained parameters in each layer."""
     return np.array(
         [sum(tensor.trained_elements for tensor in layer.tensors) for layer in model.layers], float
@@ -324,17 +323,13 @@ def _dequantized_bytes(model: Model) -> Array:
     return each * np.array(narrow, np.float64)
 
 
-def needs_conversion(precision: Precision, channels_last: bool) -> bool:
+def has_layout_conversion(precision: Precision, channels_last: bool) -> bool:
     """Whether convolutions convert the layout of their operands. 16-bit tensor cores read images with
     channels last, fp32 kernels with channels first."""
     return channels_last != (precision.compute not in ("fp32", "tf32")) and precision.compute != "tf32"
 
 
-def _time_bytes(of: ComputationTime) -> int:
-    return of.forward_s.nbytes + of.backward_s.nbytes
-
-
-@memoize(most_bytes=16 << 20, bytes_of=_time_bytes)
+@memoize(most_bytes=16 << 20, bytes_of=lambda of: of.forward_s.nbytes + of.backward_s.nbytes)
 def computation_s(
     model: Model,
     batch: int,

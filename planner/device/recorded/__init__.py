@@ -13,22 +13,19 @@ HEAD_BYTES = 4096
 
 
 def open_profile(path: Path | str) -> Profile:
-    """Load a profile; recordings and traces are imported on the fly."""
+    """Loads a profile; recordings and traces are imported on the fly."""
     data = read_bytes(path)
     head = data[:HEAD_BYTES].lstrip()
-    if head[:1] != b"{" or b'"planner-profile"' in head or not _is_trace(data):
+    is_profile = head[:1] != b"{" or b'"planner-profile"' in head
+    if is_profile or b'"traceEvents"' not in data or b"aten::" not in data:
         return decode(data, str(path))
     from planner.device.recorded.importers import import_profile
 
     return import_profile([path])
 
 
-def _is_trace(data: bytes) -> bool:
-    return b'"traceEvents"' in data and b"aten::" in data
-
-
 def open_step(path: Path | str) -> Profile:
-    """Load a profile and check that it holds a complete training step."""
+    """Loads a profile and checks that it holds a complete training step."""
     profile = open_profile(path)
     if lacks := missing_for_training(profile):
         raise BadInput(f"{path}: no training step: {lacks}; `planner profile show` lists its ops")

@@ -38,8 +38,8 @@ if TYPE_CHECKING:
     from planner.device.rates import Network
 
 
-def computation_of(profile: Profile) -> Computation:
-    """The computation of one worker in recorded steps."""
+def recorded_computation(profile: Profile) -> Computation:
+    """Computation of one worker in recorded steps."""
     order = profile.topological_order().tolist()
     kept = [op for op in order if profile.resource[op] == WORKER and not _is_parsing_op(profile, op)]
     place = {op: at for at, op in enumerate(kept)}
@@ -50,7 +50,7 @@ def computation_of(profile: Profile) -> Computation:
     durations_s = np.ascontiguousarray(profile.durations_s[:, kept])
     durations_s.flags.writeable = False
     names = tuple(profile.names[op] for op in kept)
-    precision = precision_of(profile)
+    precision = recorded_precision(profile)
     parameters = _parameters(profile, place, behind, precision.gradient_bytes)
     return Computation(
         model=profile.model,
@@ -75,7 +75,7 @@ def computation_of(profile: Profile) -> Computation:
     )
 
 
-def precision_of(profile: Profile) -> Precision:
+def recorded_precision(profile: Profile) -> Precision:
     """Number formats of a recorded run; under autocast, parameters and gradients stay in fp32."""
     facts = profile.recorded.facts if profile.recorded is not None else None
     if facts is None or facts.precision not in PRECISIONS:
@@ -104,7 +104,7 @@ def _is_parsing_op(profile: Profile, op: int) -> bool:
 
 
 def _compute_deps(profile: Profile, order: list[int], place: dict[int, int]) -> dict[int, tuple[int, ...]]:
-    """For each op, the nearest compute ops before it, as positions in the computation."""
+    """Positions of the nearest compute ops before each op, by index of the op."""
     by_name: dict[int, tuple[int, ...]] = {}
     for op in order:
         if op in place:
@@ -181,28 +181,28 @@ class Recordings:
         self._made: dict[tuple[int, str], Computation] = {}
 
     @property
-    def scales(self) -> bool:
-        """Whether the recording holds the demand of its ops, so that it can be scaled."""
+    def can_scale(self) -> bool:
+        """Whether the recording holds the work of its ops, so that it can be scaled."""
         return all(profile.recorded is not None and profile.recorded.work for profile in self.profiles)
 
     @property
     def network(self) -> Network:
-        """Kind of the network that most of the recorded arithmetic belongs to."""
+        """Kind of network to which most of the recorded FLOPs belong."""
         recorded = self.first.recorded
         parts = [part for each in (recorded.work.values() if recorded else ()) for part in each]
         images = sum(part.flops for part in parts if part.kind in CONVOLVES)
         return "cnn" if images > sum(part.flops for part in parts) / 2 else "transformer"
 
-    def same(self, device: Device) -> bool:
+    def is_recorded_on(self, device: Device) -> bool:
         """Whether a device is the recorded one; also true if the recorded device is not named."""
         if not self.first.hardware:
             return True
         return device.name == self.first.hardware if self.source is None else device == self.source
 
-    def refusal(self, hardware: Hardware) -> str:
+    def mismatch_reason(self, hardware: Hardware) -> str:
         """Explains why the recording cannot predict a machine; empty string if it can."""
         device, source, name = hardware.device, self.source, self.first.hardware
-        if self.same(device) or hardware.name == name:
+        if self.is_recorded_on(device) or hardware.name == name:
             return ""
         if source is None:
             return (
@@ -210,16 +210,16 @@ class Recordings:
                 f"of that device only, not of {device.name}; leave --hardware out, or import it with the "
                 "--hardware that it is"
             )
-        if not self.scales:
+        if not self.can_scale:
             return (
                 f"the profile was recorded on {source.name} and holds no shapes of ops to scale it to "
                 f"{device.name} by; name machines with {source.name}, or record with `planner record`"
             )
         if "cpu" in (source.kind, device.kind):
             return (
-                f"the profile was recorded on {_device_words(source)}, and nothing measured says how a "
-                f"step moves from there to {_device_words(device)}; name machines with "
-                f"{_device_words(source)}, or record on a GPU"
+                f"the profile was recorded on {_device_text(source)}, and nothing measured says how a "
+                f"step moves from there to {_device_text(device)}; name machines with "
+                f"{_device_text(source)}, or record on a GPU"
             )
         lacking = sorted(self.formats - {"tf32"} - set(device.flops))
         if lacking:
@@ -236,35 +236,36 @@ class Recordings:
         return {part.format for part in parts if part.flops or part.moved_bytes}
 
     def check_batch(self, batch: int) -> None:
-        """Raise BadInput if the recording cannot be scaled to this batch."""
-        if batch in {profile.batch for profile in self.profiles} or self.scales or len(self.profiles) > 1:
+        """Raises BadInput if the recording cannot be scaled to this batch."""
+        if batch in {profile.batch for profile in self.profiles} or self.can_scale or len(self.profiles) > 1:
             return
         raise BadInput(
             f"--batch {batch} contradicts --profile, which was recorded at batch {self.first.batch} and "
             "holds no shapes of ops to scale it by; record one for each batch"
         )
 
-    def profile(self, batch: int, device: Device) -> Profile:
-        """The recorded steps, scaled to a batch and a device."""
+    def scaled_profile(self, batch: int, device: Device) -> Profile:
+        """Recorded steps scaled to a batch and a device."""
         if len(self.profiles) > 1:
             profile = interpolate_batch(self.profiles, batch)
         else:
             self.check_batch(batch)
-            profile = rescale_batch(self.first, batch, self._rated)
-        if self.source is None or self.same(device):
+            profile = rescale_batch(self.first, batch, self._rated_device)
+        if self.source is None or self.is_recorded_on(device):
             return profile
         return replace(rescale(profile, self.source, device), basis="scaled", hardware=device.name)
 
     @property
-    def _rated(self) -> Device | None:
+    def _rated_device(self) -> Device | None:
         """The recorded device if its rates are known, else None."""
         known = self.source
         return known if known is not None and known.kind == "gpu" and known.memory_bytes_per_s else None
 
     def computation(self, batch: int, device: Device) -> Computation:
+        """Computation of the recorded steps, scaled to a batch and a device; cached."""
         key = (batch, repr(device))
         if key not in self._made:
-            self._made[key] = computation_of(self.profile(batch, device))
+            self._made[key] = recorded_computation(self.scaled_profile(batch, device))
         return self._made[key]
 
     def error(self, batch: int, device: Device) -> Error | None:
@@ -274,13 +275,13 @@ class Recordings:
         error = replace(model_error("recorded", "all"), source="the spread between steps of one recording")
         batches = [profile.batch for profile in self.profiles]
         if batch not in batches:
-            error = combine_errors(error, batch_error(batches, batch, self._rated))
-        if self.source is not None and not self.same(device):
+            error = combine_errors(error, batch_error(batches, batch, self._rated_device))
+        if self.source is not None and not self.is_recorded_on(device):
             error = combine_errors(error, device_error(self.source, device, self.network))
         return error
 
-    def words(self, batch: int, device: Device) -> str:
-        """The origin in words: `recorded on A10G at batch 32, scaled to H100: range 0.71 to 1.41 times`."""
+    def origin_text(self, batch: int, device: Device) -> str:
+        """Origin as text: `recorded on A10G at batch 32, scaled to H100: range 0.71 to 1.41 times`."""
         recorded_at = "batches" if len(self.profiles) > 1 else "batch"
         at = " and ".join(
             str(profile.batch) for profile in sorted(self.profiles, key=lambda profile: profile.batch)
@@ -288,15 +289,16 @@ class Recordings:
         known = self.source
         name = (known.name if known else self.first.hardware) or "an unnamed device"
         said = f"recorded on {name} at {recorded_at} {at}"
-        to = [] if known is None or self.same(device) else [device.name]
+        to = [] if known is None or self.is_recorded_on(device) else [device.name]
         if batch not in [profile.batch for profile in self.profiles]:
             to.append(f"batch {batch}")
         error = self.error(batch, device)
         if not to or error is None:
             return said
-        low, high = error.range_of(1.0)
+        low, high = error.range_around(1.0)
         return f"{said}, scaled to {' and '.join(to)}: range {low:.2f} to {high:.2f} times ({error.source})"
 
 
-def _device_words(device: Device) -> str:
+def _device_text(device: Device) -> str:
+    """Name of a device, with its number of cores if it is a CPU."""
     return f"{device.cores} cores of {device.name}" if device.kind == "cpu" else device.name

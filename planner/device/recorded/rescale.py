@@ -27,7 +27,15 @@ import numpy as np
 import numpy.typing as npt
 
 from planner.device.precision import PRECISIONS
-from planner.device.rates import DeviceRates, Error, Spread, constants, device_rates, family_of, is_old
+from planner.device.rates import (
+    DeviceRates,
+    Error,
+    Spread,
+    constants,
+    device_family,
+    device_rates,
+    is_pre_volta,
+)
 from planner.device.rates.times import kernel_s
 from planner.errors import BadInput
 from planner.files.tomlfile import convert
@@ -41,11 +49,11 @@ Floats = npt.NDArray[np.float64]
 
 
 def rescale(profile: Profile, source: Device, target: Device) -> Profile:
-    """The recorded steps with op times scaled from the source device to the target device."""
+    """Scales the op times of recorded steps from the source device to the target device."""
     recorded = profile.recorded
     if recorded is None or source == target:
         return profile
-    own = not carries_over(source, target)
+    own = not is_deviation_shared(source, target)
     memory = OpPart("memory", 1.0, 1.0, moved_bytes=1e9, format="fp32")
     update = part_s(memory, target) / part_s(memory, source, own=own)  # an optimizer only moves data
     durations_s = profile.durations_s.copy()
@@ -69,12 +77,12 @@ def rescale(profile: Profile, source: Device, target: Device) -> Profile:
     return replace(profile, durations_s=durations_s, recorded=None)
 
 
-def carries_over(source: Device, target: Device) -> bool:
-    """Whether a device's deviation from the mean of all is expected of the target too. That is so if the
-    target has no published runs and both are of one vendor and no older than Volta. Older devices each
-    differ in their own way (benchmarks/fit/moved.py)."""
+def is_deviation_shared(source: Device, target: Device) -> bool:
+    """Whether the source device's deviation from the mean of all is expected of the target too. That is so
+    if the target has no published runs and both are of one vendor and no older than Volta. Older devices
+    each differ in their own way (benchmarks/fit/moved.py)."""
     figures = constants()
-    known = figures.devices.get(family_of(target, figures))
+    known = figures.devices.get(device_family(target, figures))
     seen = known is not None and bool(known.rows)
     return not seen and is_comparable(source, target)
 
@@ -82,7 +90,7 @@ def carries_over(source: Device, target: Device) -> bool:
 def is_comparable(source: Device, target: Device) -> bool:
     """Whether two devices are of one vendor and neither predates Volta."""
     vendors = {device.vendor or "nvidia" for device in (source, target)}
-    return len(vendors) == 1 and not is_old(source) and not is_old(target)
+    return len(vendors) == 1 and not is_pre_volta(source) and not is_pre_volta(target)
 
 
 def device_shares(profile: Profile, worker: npt.NDArray[np.intp], recorded: Recorded) -> Floats:
@@ -123,7 +131,7 @@ KERNEL_S = 5e-6
 
 
 @memoize
-def _rates(device: Device, format: str, own: bool) -> DeviceRates:
+def _device_rates(device: Device, format: str, own: bool) -> DeviceRates:
     """Rates of a device in a format, with its family's fitted factors if `own`; cached."""
     known = "fp32" if format == "tf32" and "tf32" not in device.flops else format
     figures = constants() if own else msgspec.structs.replace(constants(), devices={})
@@ -131,11 +139,11 @@ def _rates(device: Device, format: str, own: bool) -> DeviceRates:
 
 
 def part_s(part: OpPart, device: Device, grown: float = 1.0, *, own: bool = True) -> float:
-    """Seconds of a part of an op on a device, for a batch `grown` times as large. With `own` false,
-    without the fitted factors of this device's family."""
+    """Seconds that a part of an op takes on a device, for a batch `grown` times as large. With `own`
+    false, without the fitted factors of this device's family."""
     if part.kind == OVERHEAD:
         return KERNEL_S
-    figures, rates, launches = constants(), _rates(device, part.format, own), max(part.launches, 1.0)
+    figures, rates, launches = constants(), _device_rates(device, part.format, own), max(part.launches, 1.0)
     flops = (part.flops + figures.small_sides * part.edge_flops) * grown
     flops += part.row_flops * figures.small_rows
     flop_s = flops / launches / float(rates.flops[KERNEL_KINDS.index(part.kind)])
@@ -148,7 +156,7 @@ def part_s(part: OpPart, device: Device, grown: float = 1.0, *, own: bool = True
 
 
 def rescale_batch(profile: Profile, batch: int, device: Device | None) -> Profile:
-    """One recording with its times scaled to another batch."""
+    """Scales one recording's times and work to another batch."""
     recorded = profile.recorded
     if recorded is None or batch == profile.batch:
         return profile
@@ -162,11 +170,11 @@ def rescale_batch(profile: Profile, batch: int, device: Device | None) -> Profil
         rest = host_time_share(parts) * (grown if name == INPUT else 1.0)
         factors[op] = rest + sum(part.share * by for part, by in zip(parts, longer, strict=True))
         work[name] = tuple(
-            _grown_part(part, grown, part.share * by / factors[op])
+            _scale_part(part, grown, part.share * by / factors[op])
             for part, by in zip(parts, longer, strict=True)
         )
     recorded = msgspec.structs.replace(recorded, work=work)
-    return _with_durations(profile, batch, profile.durations_s * factors, recorded)
+    return _set_durations(profile, batch, profile.durations_s * factors, recorded)
 
 
 def time_growth(part: OpPart, grown: float, device: Device | None) -> float:
@@ -182,7 +190,7 @@ def time_growth(part: OpPart, grown: float, device: Device | None) -> float:
 
 
 def interpolate_batch(profiles: Sequence[Profile], batch: int) -> Profile:
-    """Steps at a batch, interpolated linearly per op between recordings of one loop at several batches."""
+    """Interpolates each op's time linearly between recordings of one loop at several batches."""
     first = profiles[0]
     for other in profiles[1:]:
         if other.names != first.names:
@@ -202,15 +210,15 @@ def interpolate_batch(profiles: Sequence[Profile], batch: int) -> Profile:
     if recorded is not None:
         grown = batch / near.batch
         work = {
-            name: tuple(_grown_part(part, grown, part.share) for part in parts)
+            name: tuple(_scale_part(part, grown, part.share) for part in parts)
             for name, parts in recorded.work.items()
         }
         recorded = msgspec.structs.replace(recorded, work=work)
-    return _with_durations(near, batch, near.durations_s * factors, recorded)
+    return _set_durations(near, batch, near.durations_s * factors, recorded)
 
 
 def fit_lines(batches: np.ndarray, times_s: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Intercept and slope of a least-squares line for each column of times, neither of them negative."""
+    """Fits a least-squares line to each column of times; returns intercepts and slopes, none negative."""
     mean, middle_s = batches.mean(), times_s.mean(axis=0)
     spread = ((batches - mean) ** 2).sum()
     slope_s = np.maximum((batches - mean) @ (times_s - middle_s) / spread, 0.0)
@@ -219,8 +227,8 @@ def fit_lines(batches: np.ndarray, times_s: np.ndarray) -> tuple[np.ndarray, np.
     return np.where(fixed_s < 0, 0.0, fixed_s), np.where(fixed_s < 0, through, slope_s)
 
 
-def _grown_part(part: OpPart, grown: float, share: float) -> OpPart:
-    """The part of an op with its demand multiplied by `grown` and a new share of the op's time."""
+def _scale_part(part: OpPart, grown: float, share: float) -> OpPart:
+    """Multiplies the work of a part of an op by `grown` and sets its share of the op's time."""
     return msgspec.structs.replace(
         part,
         share=share,
@@ -230,8 +238,8 @@ def _grown_part(part: OpPart, grown: float, share: float) -> OpPart:
     )
 
 
-def _with_durations(profile: Profile, batch: int, durations_s: Floats, recorded: Recorded | None) -> Profile:
-    """The profile with another batch, new durations and without recorded start times."""
+def _set_durations(profile: Profile, batch: int, durations_s: Floats, recorded: Recorded | None) -> Profile:
+    """Returns the profile with another batch, new durations and without recorded start times."""
     durations_s.flags.writeable = False
     return replace(profile, batch=batch, durations_s=durations_s, starts_s=None, recorded=recorded)
 
@@ -248,6 +256,7 @@ class Moves(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 @memoize
 def rescale_errors() -> Moves:
+    """Errors of scaling recorded steps to other devices and batches; cached."""
     text = (files("planner.device.rates") / "data" / "moved.toml").read_text("utf-8")
     return convert(tomllib.loads(text), Moves)
 
@@ -256,7 +265,7 @@ def device_error(source: Device, target: Device, network: str) -> Error:
     """Expected relative error of scaling a step recorded on one device to another."""
     figures = constants()
     vendors = {device.vendor or "nvidia" for device in (source, target)}
-    known = figures.devices.get(family_of(target, figures))
+    known = figures.devices.get(device_family(target, figures))
     basis = "other vendor" if len(vendors) > 1 else "fitted" if known is not None and known.rows else "unseen"
     spreads = rescale_errors().device[basis]
     spread = spreads.get(network, spreads["all"])
@@ -276,7 +285,7 @@ def batch_error(recorded: Sequence[int], batch: int, rated: Device | None) -> Er
 
 
 def combine_errors(one: Error, other: Error) -> Error:
-    """The combination of two independent errors: the squares of their logarithms add."""
+    """Combines two independent errors: the squares of their logarithms add."""
     source = other.source if one.basis == "recorded" else f"{one.source}; {other.source}"
     return Error(
         other.basis,

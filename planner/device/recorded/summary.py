@@ -162,7 +162,7 @@ class RecordingsBeside:
 
 
 def compare_recordings(first: RecordingSummary, second: RecordingSummary) -> RecordingsBeside:
-    """Seconds by kind, differing settings and samples per second of two recordings."""
+    """Compares two recordings: seconds by kind of op, differing settings and samples per second."""
     spent = [{kind.kind: kind.time_s for kind in recording.kinds} for recording in (first, second)]
     kinds = [
         KindBeside(kind, one, other, other / one if one > 0 else None)

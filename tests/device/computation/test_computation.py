@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from planner.device.computation import BACKWARD, FORWARD
-from planner.device.computation.synthesis import computation_for
+from planner.device.computation.synthesis import synthesize_computation
 from planner.device.rates.times import step_times
 from planner.errors import BadInput
 from planner.hardware.catalog import load_hardware
@@ -24,7 +24,7 @@ def test_ops_are_those_that_the_worker_computes(model):
     model = load_model(model)
     step = profile_for(model, 32, V100, parsing=NO_PARSING)
     worker = np.flatnonzero(step.resource == WORKER)
-    computation = computation_for(model, 32, V100)
+    computation = synthesize_computation(model, 32, V100)
     assert computation.names == tuple(step.names[op] for op in worker)
     kept = {int(op): at for at, op in enumerate(worker)}
     for at, op in enumerate(worker):
@@ -36,7 +36,7 @@ def test_ops_are_those_that_the_worker_computes(model):
 
 def test_parameters_know_who_reads_them_and_what_makes_their_gradient():
     model = load_model("vgg11")
-    computation = computation_for(model, 8, V100)
+    computation = synthesize_computation(model, 8, V100)
     assert [parameter.name for parameter in computation.parameters] == [
         tensor.name for tensor in model.tensors
     ]
@@ -53,20 +53,20 @@ def test_parameters_know_who_reads_them_and_what_makes_their_gradient():
 
 
 def test_inference_has_no_gradients():
-    computation = computation_for(load_model("alexnet"), 8, V100, training=False)
+    computation = synthesize_computation(load_model("alexnet"), 8, V100, training=False)
     assert (computation.role == FORWARD).all()
     assert all(parameter.ready is None for parameter in computation.parameters)
 
 
 def test_ops_that_an_exchange_adds_vary_with_the_step():
-    computation = computation_for(load_model("alexnet"), 8, V100)
-    more = computation.varied([*computation.once_s, 1.0])
+    computation = synthesize_computation(load_model("alexnet"), 8, V100)
+    more = computation.vary_durations([*computation.once_s, 1.0])
     assert more.shape == (computation.steps, computation.ops + 1)
-    assert (computation.varied(computation.once_s) == computation.durations_s).all()
+    assert (computation.vary_durations(computation.once_s) == computation.durations_s).all()
 
 
 def test_invalid_computation_is_refused():
-    computation = computation_for(load_model("alexnet"), 8, V100)
+    computation = synthesize_computation(load_model("alexnet"), 8, V100)
     with pytest.raises(BadInput, match="must come after"):
         replace(computation, dep_index=computation.dep_index + 1)
     with pytest.raises(BadInput, match="steps x"):

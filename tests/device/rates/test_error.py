@@ -17,7 +17,7 @@ TENTH = Error("fitted", 0.05, math.log(1.1), 100, "")
 
 def test_without_noise_the_range_is_the_models() -> None:
     assert rate_range(100.0, 0.0, TENTH) == pytest.approx((100 / 1.1, 110.0))
-    assert TENTH.range_of(100.0) == pytest.approx((100 / 1.1, 110.0))
+    assert TENTH.range_around(100.0) == pytest.approx((100 / 1.1, 110.0))
 
 
 def test_both_parts_add_as_squares() -> None:
@@ -62,7 +62,7 @@ def test_ranges_hold_nine_of_ten_figures_that_no_fit_had_seen() -> None:
 
 
 def _networks() -> dict[str, str]:
-    from planner.device.rates import network_of
+    from planner.device.rates import network_class
     from planner.validation.reader import published_runs
     from planner.validation.suites import is_excluded_from_fit, is_without_network
     from planner.validation.throughput import throughput_runs
@@ -73,7 +73,7 @@ def _networks() -> dict[str, str]:
         for run in runs
         if (is_without_network(run) or run.arch == "llm") and not is_excluded_from_fit(run)
     )
-    return {run.id: network_of(run.model) for run in fitted if run.model is not None}
+    return {run.id: network_class(run.model) for run in fitted if run.model is not None}
 
 
 def test_stored_figures_name_their_day_and_rows() -> None:

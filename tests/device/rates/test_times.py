@@ -15,7 +15,7 @@ from planner.device.rates import (
     constants,
     device_rates,
     is_graphics_board,
-    kernels_of,
+    model_kernels,
 )
 from planner.device.rates.times import computation_s, kernel_s, smooth_max, update_bytes
 from planner.errors import BadInput
@@ -89,7 +89,7 @@ def test_faster_device_never_makes_a_step_longer_whose_update_is_divided() -> No
 
 def test_attention_that_writes_its_scores_is_products_and_passes_over_them() -> None:
     long = BERT.with_sequence_length(512)
-    kernels = kernels_of(long, flash=False)
+    kernels = model_kernels(long, flash=False)
     asked = workloads(long, flash=False)
     at = next(place for place, one in enumerate(asked) if one.kernel == "attention")
     rows = kernels.layer == at
@@ -104,7 +104,7 @@ def test_attention_that_writes_its_scores_is_products_and_passes_over_them() -> 
         scores = one.matmuls[0].rows * one.matmuls[0].columns * one.matmuls[0].times
         # softmax and dropout: read and written; backward the gradient beside it
         assert kernels.moved[passes].sum() == pytest.approx((2 if one is asked[at].forward else 3) * scores)
-    assert (kernels_of(long, flash=True).kind == ATTENTION).sum() == (kernels.kind == ATTENTION).sum()
+    assert (model_kernels(long, flash=True).kind == ATTENTION).sum() == (kernels.kind == ATTENTION).sum()
 
 
 def test_lower_precisions_are_faster_where_a_device_has_them() -> None:

@@ -134,9 +134,9 @@ def test_kernels_of_a_gpu_carry_the_time():
             }
         )
     trace["traceEvents"] += kernels
-    steps = kineto.read(json.dumps(trace).encode(), "gpu")
+    steps = kineto.read_steps(json.dumps(trace).encode(), "gpu")
     assert [step.on_gpu for step in steps] == [True] * 3
-    profile = pytorch.build(steps, batch=1, model="x")
+    profile = pytorch.build_profile(steps, batch=1, model="x")
     worker = [i for i in np.flatnonzero(profile.resource == WORKER) if profile.names[i] != "input"]
     # the work of a step is at least its kernels, at most from its first to its last kernel
     assert (profile.durations_s[:, worker].sum(axis=1) >= 50e-6 * len(worker) - 1e-9).all()
@@ -296,7 +296,7 @@ def test_data_parallel_passes_send_the_buckets_of_the_last():
         return kineto.Step("t.json", 0.0, ops, 4.0)
 
     for synced in (False, True):
-        profile = pytorch.build([step(synced)], batch=4, model="m")
+        profile = pytorch.build_profile([step(synced)], batch=4, model="m")
         assert profile.tensors == ("bucket_0",)
         assert profile.bytes[profile.resource == UPLINK].tolist() == [24]
         (up,) = np.flatnonzero(profile.resource == UPLINK)

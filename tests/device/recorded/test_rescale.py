@@ -17,12 +17,12 @@ from planner.device.recorded.recordings import Recordings
 from planner.device.recorded.rescale import (
     KERNEL_S,
     batch_error,
-    carries_over,
     combine_errors,
     device_error,
     fit_lines,
     host_waits_s,
     interpolate_batch,
+    is_deviation_shared,
     part_s,
     rescale,
     rescale_batch,
@@ -205,11 +205,11 @@ def test_errors_are_those_of_published_runs_and_grow_with_ignorance() -> None:
 
 def test_answer_says_where_it_was_recorded_and_how_far_off_it_is(profile: Profile) -> None:
     recordings = Recordings((profile,))
-    words = recordings.words(8, H100)
+    words = recordings.origin_text(8, H100)
     assert words.startswith("recorded on A10G at batch 8, scaled to H100-SXM5-80GB: range 0.")
     assert "published pairs of devices" in words
-    assert recordings.words(8, A10G) == "recorded on A10G at batch 8"
-    assert "and batch 32: range" in recordings.words(32, H100)
+    assert recordings.origin_text(8, A10G) == "recorded on A10G at batch 8"
+    assert "and batch 32: range" in recordings.origin_text(32, H100)
     here, there = recordings.error(8, A10G), recordings.error(8, H100)
     assert here is not None
     assert there is not None
@@ -221,22 +221,22 @@ def test_device_that_nobody_knows_is_used_for_itself_only() -> None:
     recordings = Recordings((loaded("plain"),))
     name = recordings.first.hardware
     for machine in ("g4dn.xlarge", "p5.4xlarge", "c5.xlarge"):
-        assert f"recorded on {name}, which the catalog does not hold" in recordings.refusal(
+        assert f"recorded on {name}, which the catalog does not hold" in recordings.mismatch_reason(
             load_hardware(machine)
         )
 
 
 def test_unscalable_recording_is_refused_with_the_reason(tmp_path: Path, profile: Profile) -> None:
     bare = Recordings((replace(profile, recorded=None),))
-    assert bare.refusal(load_hardware("g5.12xlarge")) == ""
-    assert "holds no shapes of ops to scale it to T4" in bare.refusal(load_hardware("g4dn.xlarge"))
+    assert bare.mismatch_reason(load_hardware("g5.12xlarge")) == ""
+    assert "holds no shapes of ops to scale it to T4" in bare.mismatch_reason(load_hardware("g4dn.xlarge"))
     with pytest.raises(BadInput, match="--batch 9 contradicts --profile, which was recorded at batch 8"):
         bare.check_batch(9)
     whole = Recordings((profile,))
-    assert "nothing measured says how a step moves" in whole.refusal(load_hardware("c5.xlarge"))
+    assert "nothing measured says how a step moves" in whole.mismatch_reason(load_hardware("c5.xlarge"))
     half = Recordings((recorded(tmp_path, "autocast"),))
-    assert "computes in bf16, and T4 does not" in half.refusal(load_hardware("g4dn.xlarge"))
-    assert half.refusal(load_hardware("p5.4xlarge")) == ""
+    assert "computes in bf16, and T4 does not" in half.mismatch_reason(load_hardware("g4dn.xlarge"))
+    assert half.mismatch_reason(load_hardware("p5.4xlarge")) == ""
 
 
 def test_profiles_given_together_are_of_one_loop(profile: Profile) -> None:
@@ -257,10 +257,10 @@ def test_parts_of_a_file_are_those_of_the_recording() -> None:
 
 def test_device_residual_carries_over_to_relatives_without_published_runs() -> None:
     unseen = replace(H100, name="nobody-has-published-it")
-    assert carries_over(A100, unseen)
-    assert not carries_over(A100, H100)  # whose own runs tell
-    assert not carries_over(replace(A100, year=2014), unseen)
-    assert not carries_over(A100, replace(unseen, vendor="amd"))
+    assert is_deviation_shared(A100, unseen)
+    assert not is_deviation_shared(A100, H100)  # whose own runs tell
+    assert not is_deviation_shared(replace(A100, year=2014), unseen)
+    assert not is_deviation_shared(A100, replace(unseen, vendor="amd"))
     part = OpPart("matmul", 1.0, 1.0, flops=1e12, format="bf16")
     assert part_s(part, A100, own=False) != part_s(part, A100)
     assert part_s(part, unseen, own=False) == part_s(part, unseen)

@@ -10,7 +10,7 @@ from typer.testing import CliRunner
 from planner.answers.questions import parse_request, simulation_for
 from planner.answers.recommend import recommend_for
 from planner.cli._app import app
-from planner.device.computation.synthesis import computation_for
+from planner.device.computation.synthesis import synthesize_computation
 from planner.device.rates.times import step_times
 from planner.errors import BadInput
 from planner.hardware.catalog import load_hardware
@@ -34,7 +34,7 @@ def asked(**words: object) -> Request:
 @pytest.mark.parametrize("model", ["vgg11", "resnet50"])
 def test_alone_computes_and_updates_without_waiting(model: str) -> None:
     network = load_model(model)
-    computation = computation_for(network, 32, V100)
+    computation = synthesize_computation(network, 32, V100)
     case = Alone().lower(computation, Site(V100, 1))
     result = simulate(case.profile, case.cluster, case.policy, case.mode)
     assert V100.kernels is not None

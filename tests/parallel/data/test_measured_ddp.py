@@ -36,7 +36,7 @@ def test_buckets_are_those_that_ddp_made(name: str) -> None:
 
     config = CONFIGS[name]
     result = bucket_gradients(
-        ddp.computation_of(config),
+        ddp.recorded_computation(config),
         cap_bytes=config["bucket_cap"],
         first_bytes=config["bucket_first"],
         width=4,
@@ -48,7 +48,7 @@ def test_buckets_are_those_that_ddp_made(name: str) -> None:
 
 
 def test_computation_has_every_parameter_of_the_model() -> None:
-    computation = ddp.computation_of(CONFIGS["resnet50_200_r05"])
+    computation = ddp.recorded_computation(CONFIGS["resnet50_200_r05"])
     assert computation.elements * 4 == pytest.approx(8e6, rel=1e-4)
     assert computation.durations_s.sum() == pytest.approx(0.32, rel=0.01)
     assert 0 < computation.optimizer_s < 3e-3
@@ -60,11 +60,11 @@ def test_imported_profile_keeps_its_buckets(workers: int, within: float) -> None
     from dataclasses import replace
 
     from planner.device.recorded.importers import import_profile
-    from planner.device.recorded.recordings import computation_of
+    from planner.device.recorded.recordings import recorded_computation
     from planner.parallel.data.ddp import AllReduce
 
     config = CONFIGS["resnet50_200_r05"]
-    computation = computation_of(import_profile([config.trace], batch=1))
+    computation = recorded_computation(import_profile([config.trace], batch=1))
     assert computation.buckets
     exchange = AllReduce(library="gloo", accesses=0.0)
     made = [bucket["bytes"] for bucket in config["ddp_buckets"]]

@@ -41,8 +41,8 @@ def import_profile(
     hardware: str = "",
     bandwidth_bytes_per_s: float | None = None,
 ) -> Profile:
-    """The profile of one worker from trace files of one kind and one training job. Recordings of `planner
-    record` know batch, model and device; other traces need them as arguments."""
+    """Imports the profile of one worker from trace files of one kind and one training job. Recordings of
+    `planner record` know batch, model and device; other traces need them as arguments."""
     if not paths:
         raise BadInput("give at least one trace file to import")
     if batch is not None and batch < 1:
@@ -59,7 +59,7 @@ def import_profile(
 
 
 def import_computation(paths: Sequence[Path | str], *, batch: int, model: str | None = None) -> Computation:
-    """The computation of one worker in a step, from PyTorch traces."""
+    """Imports the computation of one worker in a step from PyTorch traces."""
     from planner.device.recorded.importers import kineto, pytorch
 
     if not paths or batch < 1:
@@ -68,13 +68,13 @@ def import_computation(paths: Sequence[Path | str], *, batch: int, model: str | 
     with _without_gc():
         for path in paths:
             data, where = read_bytes(path, MAX_TRACE_BYTES), str(path)
-            trace_kind = detect_kind(data, where)
+            trace_kind = detect_trace_kind(data, where)
             if trace_kind != PYTORCH:
                 raise BadInput(f"{path} is {trace_kind}; a computation is read from PyTorch traces")
             reject_oversized_json(data, where, b"{", MAX_OBJECTS, "events and arguments")
-            steps += kineto.read(data, where)
+            steps += kineto.read_steps(data, where)
         names = ", ".join(Path(path).name for path in paths[:3]) + (", ..." if len(paths) > 3 else "")
-        return pytorch.computation(
+        return pytorch.build_computation(
             steps,
             batch=batch,
             model=model or Path(paths[0]).name.split(".")[0],
@@ -84,7 +84,8 @@ def import_computation(paths: Sequence[Path | str], *, batch: int, model: str | 
 
 @contextmanager
 def _without_gc() -> Iterator[None]:
-    """Suspend garbage collection: records have no cycles, and walking them takes a fifth of the time."""
+    """Context manager that suspends garbage collection, which takes a fifth of the time without finding
+    cycles."""
     was_enabled = gc.isenabled()
     gc.disable()
     try:
@@ -96,12 +97,13 @@ def _without_gc() -> Iterator[None]:
 
 def _import_files(paths: Sequence[Path | str], about: dict[str, Any]) -> Profile:
     # The readers are imported where they are used: nobody needs those of both frameworks.
+    """Imports trace files of one kind as a profile, with the settings in `about`."""
     kind = ""
     recordings: list[Recording] = []
     traces: list[tuple[Trace, list[Step]]] = []
     for path in paths:
         data, where = read_bytes(path, MAX_TRACE_BYTES), str(path)
-        trace_kind = detect_kind(data, where)
+        trace_kind = detect_trace_kind(data, where)
         if kind and trace_kind != kind:
             raise BadInput(f"{paths[0]} is {kind} and {path} is {trace_kind}; import files of one kind")
         kind = trace_kind
@@ -110,7 +112,7 @@ def _import_files(paths: Sequence[Path | str], about: dict[str, Any]) -> Profile
         if kind == PYTORCH:
             from planner.device.recorded.importers import kineto
 
-            traces.append(kineto.read_steps(data, where))
+            traces.append(kineto.read_trace_and_steps(data, where))
         elif kind == TIMELINE:
             from planner.servers.tensorflow.runmetadata import read_timeline
 
@@ -124,7 +126,7 @@ def _import_files(paths: Sequence[Path | str], about: dict[str, Any]) -> Profile
     about["source"] = f"{kind}: {names}"
     stem = Path(paths[0]).name.split(".")[0]
     if traces:
-        return _from_traces(paths, traces, about, stem)
+        return _import_pytorch_steps(paths, traces, about, stem)
     from planner.servers.tensorflow import profile as tensorflow
     from planner.servers.transmissions import correct_sent_order
 
@@ -134,13 +136,13 @@ def _import_files(paths: Sequence[Path | str], about: dict[str, Any]) -> Profile
     return correct_sent_order(tensorflow.build_profile(recordings, **about))
 
 
-def _from_traces(
+def _import_pytorch_steps(
     paths: Sequence[Path | str],
     traces: Sequence[tuple[Trace, list[Step]]],
     about: dict[str, Any],
     stem: str,
 ) -> Profile:
-    """The profile of one training loop from PyTorch traces, with the recorder's notes."""
+    """Builds the profile of one training loop from PyTorch traces, with the recorder's notes."""
     from planner.device.recorded.importers import pytorch
     from planner.device.recorded.importers.events import run_facts
 
@@ -162,11 +164,11 @@ def _from_traces(
         "hardware": about["hardware"] or first.device,
         "facts": first,
     }
-    return pytorch.build([step for _, steps in traces for step in steps], **about)
+    return pytorch.build_profile([step for _, steps in traces for step in steps], **about)
 
 
-def detect_kind(data: bytes, where: str) -> str:
-    """Kind of a trace, detected from its contents."""
+def detect_trace_kind(data: bytes, where: str) -> str:
+    """Detects the kind of a trace from its contents; raises BadInput if it is none."""
     head = data[:4096].lstrip()
     if head[:1] not in (b"{", b"["):
         return RUN_METADATA

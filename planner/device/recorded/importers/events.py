@@ -49,6 +49,7 @@ class Event(msgspec.Struct, gc=False):
 
     @property
     def end(self) -> float:
+        """End of the event in microseconds."""
         return self.ts + self.dur
 
 
@@ -81,7 +82,7 @@ EXTERNAL = msgspec.json.Decoder(_External)
 
 
 def read_trace(data: bytes, where: str) -> Trace:
-    """Parse a trace file and check that it holds training steps."""
+    """Parses a PyTorch trace and checks that it holds training steps."""
     trace = from_json(data, Trace)
     spans = [e for e in trace.traceEvents if e.ph == "X"]
     _check_steps(spans, where)
@@ -116,6 +117,7 @@ def run_facts(trace: Trace, batch: int | None, where: str) -> Facts:
 
 
 def _check_steps(spans: Sequence[Event], where: str) -> None:
+    """Raises BadInput unless the trace holds backward passes of a supported PyTorch version."""
     if any(e.cat == "Operator" for e in spans):
         raise BadInput(
             f"{where}: a trace of PyTorch 1.11 or older, whose events have other names; record with 1.12 or "
@@ -134,7 +136,7 @@ def _check_steps(spans: Sequence[Event], where: str) -> None:
 
 
 def _check_processes(spans: Sequence[Event], where: str) -> None:
-    """Refuse traces in which several processes train."""
+    """Raises BadInput if several processes train in the trace."""
     training = {e.pid for e in spans if e.cat == "cpu_op" and e.name.startswith(BACKWARD)}
     if len(training) > 1:
         raise BadInput(
@@ -144,6 +146,7 @@ def _check_processes(spans: Sequence[Event], where: str) -> None:
 
 
 def _check_devices(trace: Trace, spans: Sequence[Event], where: str) -> None:
+    """Raises BadInput if the kernels in the trace ran on several devices."""
     names = {device.id: device.name for device in trace.deviceProperties}
     used = {EXTERNAL.decode(e.args).device for e in spans if e.cat == "kernel" and e.args}
     kinds = sorted({names[at] for at in used if at in names})
@@ -180,7 +183,7 @@ class Spans:
         return filled
 
     def intersection(self, other: Spans) -> list[tuple[float, float]]:
-        """Intervals covered by both sets of spans."""
+        """Intervals that both sets of spans cover."""
         out = []
         for start, end in zip(self._starts, self._ends, strict=True):
             at = max(bisect_right(other._starts, start) - 1, 0)
@@ -208,10 +211,10 @@ class TracedCalls:
     runtime: Sequence[Event]
 
 
-def move_to_device(
+def use_kernel_times(
     steps: Sequence[Step], outer: Sequence[OuterOp], host: TracedCalls, kernels: Sequence[Event]
 ) -> None:
-    """Replace host times of the ops by the times of their GPU kernels, in place."""
+    """Replaces the host times of ops by the times of their GPU kernels, in place."""
     _set_launch_times(steps, Spans((e.ts, e.end) for e in host.runtime if "Synchronize" in e.name))
     calls, leaves, notes = host.calls, host.leaves, host.notes
     owners = _Owners(host)
@@ -273,7 +276,7 @@ class _Owners:
 
 
 def _set_launch_times(steps: Sequence[Step], waits: Spans) -> None:
-    """Set `launch_us` of each op: host time since the op before, without waits for the device."""
+    """Sets `launch_us` of each op: host time since the op before, without waits for the device."""
     for step in steps:
         before = step.start_us
         for op in step.ops:
@@ -282,7 +285,7 @@ def _set_launch_times(steps: Sequence[Step], waits: Spans) -> None:
 
 
 def _align_to_gpu(steps: Sequence[Step], ends: list[float], talking: Spans, updating: Spans) -> None:
-    """Start each step when the GPU had finished the one before."""
+    """Moves the start of each step to the time when the GPU had finished the step before."""
     firsts = []
     for step in steps:
         first = min((op.start_us for op in step.ops if op.end_us > 0), default=None)

@@ -14,6 +14,7 @@ from collections import Counter, defaultdict
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from itertools import pairwise
+from math import prod
 from operator import attrgetter
 
 import msgspec
@@ -29,10 +30,10 @@ from planner.device.recorded.importers.events import (
     Spans,
     Trace,
     TracedCalls,
-    move_to_device,
     read_trace,
+    use_kernel_times,
 )
-from planner.device.recorded.importers.leaves import COLLECTIVE_CALL, Leaf, Shapes, leaves_of
+from planner.device.recorded.importers.leaves import COLLECTIVE_CALL, Leaf, Shapes, find_leaves
 from planner.errors import BadInput
 
 ACCUMULATE = "AccumulateGrad"
@@ -84,21 +85,22 @@ class Step:
     tail_calls: int = 0
 
 
-def read(data: bytes, where: str) -> list[Step]:
-    """Training steps in a trace."""
-    return read_steps(data, where)[1]
+def read_steps(data: bytes, where: str) -> list[Step]:
+    """Reads the training steps in a trace."""
+    return read_trace_and_steps(data, where)[1]
 
 
-def read_steps(data: bytes, where: str) -> tuple[Trace, list[Step]]:
-    """A parsed trace and its training steps."""
+def read_trace_and_steps(data: bytes, where: str) -> tuple[Trace, list[Step]]:
+    """Parses a trace and finds its training steps."""
     try:
         trace = read_trace(data, where)
-        return trace, _steps(trace, where)
+        return trace, _find_steps(trace, where)
     except (msgspec.DecodeError, UnicodeDecodeError) as error:
         raise BadInput(f"{where}: not a complete trace ({error}); export it again, {RECORD}") from error
 
 
-def _steps(trace: Trace, where: str) -> list[Step]:
+def _find_steps(trace: Trace, where: str) -> list[Step]:
+    """Finds the training steps of a parsed trace."""
     spans = [e for e in trace.traceEvents if e.ph == "X"]
     notes = [e for e in spans if e.cat == "user_annotation"]
     helpers = {(e.pid, e.tid) for e in notes if e.name.startswith(COLLECTIVE)}
@@ -116,12 +118,12 @@ def _steps(trace: Trace, where: str) -> list[Step]:
     collectives = Spans((e.ts, e.end) for e in notes if e.name.startswith(COLLECTIVE))
     calls = ((e.ts, e.end) for e in ops if e.name.startswith(COLLECTIVE_CALL))
     talking = Spans([*calls, *sharded.intersection(collectives)])
-    outer, inner = _outermost(where, ops)
-    _read_inner(inner, outer)
+    outer, inner = _outermost_ops(where, ops)
+    _read_inner_calls(inner, outer)
     pairs = _flow_pairs(outer, flows)
     weights = {op.gradient[0] for op in outer if op.gradient is not None}
     tf32 = trace.planner is not None and trace.planner.precision == "tf32"
-    leaves = leaves_of(inner, weights, tf32=tf32)
+    leaves = find_leaves(inner, weights, tf32=tf32)
     for leaf, (_, at) in zip(leaves, inner, strict=True):
         if not outer[at].leaves or outer[at].leaves[-1] is not leaf:
             outer[at].leaves.append(leaf)
@@ -129,11 +131,12 @@ def _steps(trace: Trace, where: str) -> list[Step]:
     steps = [_build_step(where, window, outer, pairs, around) for window in windows]
     if kernels:
         runtime = [e for e in spans if e.cat in RUNTIME]
-        move_to_device(steps, outer, TracedCalls(inner, leaves, notes, runtime), kernels)
+        use_kernel_times(steps, outer, TracedCalls(inner, leaves, notes, runtime), kernels)
     return steps
 
 
 def _step_windows(where: str, notes: list[Event], ops: list[Event]) -> list[tuple[float, float]]:
+    """Start and end of each training step in microseconds, from profiler and optimizer annotations."""
     marks = sorted((e.ts, e.end) for e in notes if e.name.startswith("ProfilerStep#"))
     for (_, end), (start, _) in pairwise(marks):
         if start < end - CLOCK_TOLERANCE_US:
@@ -155,9 +158,9 @@ def _step_windows(where: str, notes: list[Event], ops: list[Event]) -> list[tupl
 def join_passes(
     windows: Sequence[tuple[float, float]], optimizer_starts: Sequence[float]
 ) -> list[tuple[float, float]]:
-    """Windows of whole steps, joined from marks of single passes; each ends with the optimizer. Steps with
-    an unusual number of passes are left out: the first and last, which were recorded in part, and those
-    that the optimizer skipped."""
+    """Joins the windows of single passes to windows of whole steps, each ending with the optimizer. Steps
+    with an unusual number of passes are left out: the first and last, which were recorded in part, and
+    those that the optimizer skipped."""
     groups = list(_passes_by_step(windows, sorted(optimizer_starts)))
     if not groups:
         return list(windows)
@@ -168,7 +171,7 @@ def join_passes(
 def _passes_by_step(
     windows: Sequence[tuple[float, float]], optimizer_starts: Sequence[float]
 ) -> Iterator[list[tuple[float, float]]]:
-    """Windows of passes, grouped by the optimizer step that ends them."""
+    """Groups the windows of passes by the optimizer step that ends them."""
     group: list[tuple[float, float]] = []
     for low, high in windows:
         group.append((low, high))
@@ -177,8 +180,8 @@ def _passes_by_step(
             group = []
 
 
-def _outermost(where: str, ops: list[Event]) -> tuple[list[OuterOp], list[tuple[Event, int]]]:
-    """The outermost ops sorted by start, and every op with the index of its outermost op."""
+def _outermost_ops(where: str, ops: list[Event]) -> tuple[list[OuterOp], list[tuple[Event, int]]]:
+    """Outermost ops sorted by start, and every op with the index of its outermost op."""
     ops.sort(key=lambda e: (e.ts, -e.dur))
     current: dict[tuple[Id, Id], int] = {}
     outer: list[OuterOp] = []
@@ -200,8 +203,8 @@ def _outermost(where: str, ops: list[Event]) -> tuple[list[OuterOp], list[tuple[
     return outer, inner
 
 
-def _read_inner(inner: list[tuple[Event, int]], outer: list[OuterOp]) -> None:
-    """Set gradients and bucket sizes of the outermost ops, read from the calls inside them."""
+def _read_inner_calls(inner: list[tuple[Event, int]], outer: list[OuterOp]) -> None:
+    """Sets gradients and bucket sizes of the outermost ops, read from the calls inside them."""
     decoder = msgspec.json.Decoder(Shapes)
     for e, at in inner:
         op = outer[at]
@@ -211,33 +214,26 @@ def _read_inner(inner: list[tuple[Event, int]], outer: list[OuterOp]) -> None:
             if "allreduce" in e.name and e.args:
                 shapes = decoder.decode(e.args)
                 for dims in _tensor_list(shapes.dims[:1]):
-                    op.buckets.append((_element_count(dims), "float"))
+                    op.buckets.append((prod(_check_dims(dims)), "float"))
         elif op.gradient is None and e.name.endswith(ACCUMULATE) and not e.name.startswith(BACKWARD):
             shapes = decoder.decode(e.args) if e.args else Shapes()
             if shapes.dims and shapes.types:
-                op.gradient = (tuple(_checked_dims(shapes.dims[0])), shapes.types[0])
+                op.gradient = (tuple(_check_dims(shapes.dims[0])), shapes.types[0])
 
 
 def _tensor_list(dims: list[object]) -> list[object]:
-    """The first argument if it is a list of tensors, [[[10], [20]]] as [[10], [20]], else empty."""
+    """First argument if it is a list of tensors, such as [[[10], [20]]]; else an empty list."""
     first = dims[0] if dims else None
     return first if isinstance(first, list) else []
 
 
-def _checked_dims(dims: object) -> list[int]:
-    """A tensor's dimensions; empty if there are none, an error if malformed."""
+def _check_dims(dims: object) -> list[int]:
+    """Returns a tensor's dimensions, empty if there are none; raises an error if they are malformed."""
     if not isinstance(dims, list):
         return []
     if not all(isinstance(d, int) and d >= 0 for d in dims):
         raise msgspec.ValidationError(f"a tensor of shape {dims!r:.60}")
     return dims
-
-
-def _element_count(dims: object) -> int:
-    out = 1
-    for d in _checked_dims(dims):
-        out *= d
-    return out
 
 
 def _flow_pairs(outer: list[OuterOp], flows: dict[Id, dict[str, Event]]) -> dict[int, int]:
@@ -248,7 +244,7 @@ def _flow_pairs(outer: list[OuterOp], flows: dict[Id, dict[str, Event]]) -> dict
         starts.append(op.start_us)
         positions.append(at)
 
-    def around(e: Event) -> int | None:
+    def enclosing_op(e: Event) -> int | None:
         starts, positions = by_thread.get((e.pid, e.tid), ([], []))
         k = bisect_right(starts, e.ts) - 1
         return positions[k] if k >= 0 else None
@@ -256,7 +252,7 @@ def _flow_pairs(outer: list[OuterOp], flows: dict[Id, dict[str, Event]]) -> dict
     pairs = {}
     for ends in flows.values():
         if "s" in ends and "f" in ends:
-            forward, backward = around(ends["s"]), around(ends["f"])
+            forward, backward = enclosing_op(ends["s"]), enclosing_op(ends["f"])
             if forward is not None and backward is not None:
                 pairs[backward] = forward
     return pairs
@@ -270,7 +266,7 @@ class _Around:
     talking: Spans
     call_starts: list[float]
 
-    def calls(self, low: float, high: float) -> int:
+    def count_calls(self, low: float, high: float) -> int:
         """Number of traced calls that start in [low, high)."""
         return max(bisect_left(self.call_starts, high) - bisect_left(self.call_starts, low), 0)
 
@@ -282,7 +278,7 @@ def _build_step(
     pairs: dict[int, int],
     around: _Around,
 ) -> Step:
-    """One training step, from the ops inside its window."""
+    """Builds one training step from the ops inside its window."""
     low, high = window
     talking = around.talking
     if high - low > MAX_STEP_US:
@@ -309,8 +305,8 @@ def _build_step(
         op.forward = position.get(pairs.get(at, -1))
         op.communication_us = talking.covered_us(max(before, op.start_us), op.end_us)
         op.waited_us = talking.covered_us(before, op.start_us)
-        op.gap_calls = around.calls(before, op.start_us)
-        op.calls = around.calls(max(before, op.start_us), op.end_us)
+        op.gap_calls = around.count_calls(before, op.start_us)
+        op.calls = around.count_calls(max(before, op.start_us), op.end_us)
         before = max(before, op.end_us)
     if not any(op.backward for op in ops):
         raise BadInput(
@@ -321,7 +317,7 @@ def _build_step(
     collectives = [e.end for e in notes if e.name.startswith(COLLECTIVE) and e.ts < stop]
     busy_until = min(max([ended, *collectives]), max(stop, ended))
     optimizer_us = sum(min(end, high) - start for start, end in optimizer)  # our recorder marks steps inside
-    optimizer_calls = sum(around.calls(start, min(end, high)) for start, end in optimizer)
+    optimizer_calls = sum(around.count_calls(start, min(end, high)) for start, end in optimizer)
     return Step(
         where,
         low,
@@ -331,15 +327,15 @@ def _build_step(
         late_us=busy_until - ended,
         end_us=high,
         optimizer_calls=optimizer_calls,
-        tail_calls=max(around.calls(busy_until, high) - optimizer_calls, 0),
+        tail_calls=max(around.count_calls(busy_until, high) - optimizer_calls, 0),
     )
 
 
 def _optimizer_spans(
     notes: Sequence[Event], outer: Sequence[OuterOp], here: tuple[int, int]
 ) -> list[tuple[float, float]]:
-    """Start and end of each optimizer update. A step given a closure (Lightning, L-BFGS) contains the
-    passes too; its update follows the last of them."""
+    """Start and end of each optimizer update in microseconds. A step given a closure (Lightning, L-BFGS)
+    contains the passes too; its update follows the last of them."""
     spans = []
     for e in notes:
         if e.name.startswith(OPTIMIZER):

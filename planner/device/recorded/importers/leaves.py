@@ -69,8 +69,8 @@ class Leaf:
 
 
 def multiplying_leaf(name: str, shapes: Shapes, weights: set[tuple[int, ...]], *, tf32: bool) -> Leaf | None:
-    """The leaf of a call that multiplies; None for other calls. `weights`: shapes of parameters, which
-    identify products that make weight gradients. `tf32`: whether fp32 products may use it."""
+    """Work of a call that multiplies (`Leaf`); None for other calls. `weights`: shapes of parameters,
+    which identify products that make weight gradients. `tf32`: whether fp32 products may use it."""
     short = name.rpartition("::")[2]
     if short in PRODUCTS:
         return _product_leaf(shapes, PRODUCTS[short], weights, tf32=tf32)
@@ -86,7 +86,7 @@ def multiplying_leaf(name: str, shapes: Shapes, weights: set[tuple[int, ...]], *
 
 
 def moving_leaf(name: str, shapes: Shapes) -> Leaf:
-    """The leaf of a call that only moves data: it reads its inputs and writes the size of the largest."""
+    """Work of a call that only moves data: it reads its inputs and writes the size of the largest."""
     short = name.rpartition("::")[2]
     sizes = [
         prod(dims) * ITEM_BYTES.get(kind, 4)
@@ -98,9 +98,9 @@ def moving_leaf(name: str, shapes: Shapes) -> Leaf:
     return Leaf(MEMORY, _float_format(shapes, tf32=False), 0.0, (1, 0, 0, 0, sum(sizes) + max(sizes), 0))
 
 
-def parts_of(leaves: Sequence[Iterable[Leaf]], lasts_us: float, device_kind: str) -> tuple[OpPart, ...]:
-    """Parts of one op's mean time, merged from its leaves by kind and format. Demands come from the first
-    step, times from all steps."""
+def split_op_time(leaves: Sequence[Iterable[Leaf]], lasts_us: float, device_kind: str) -> tuple[OpPart, ...]:
+    """Splits an op's mean time into parts by kernel kind and format. Demands come from the first step,
+    times from all steps."""
     steps = len(leaves)
     demands: dict[tuple[str, str], list[float]] = {}
     times: dict[tuple[str, str], float] = {}
@@ -124,18 +124,10 @@ def parts_of(leaves: Sequence[Iterable[Leaf]], lasts_us: float, device_kind: str
 
 
 def _op_part(kind: str, format: str, share: float, demand: Sequence[float]) -> OpPart:
-    launches, flops, row_flops, edge_flops, moved_bytes, weight_bytes = demand
-    return OpPart(
-        cast("Kind", kind),
-        share,
-        launches,
-        flops,
-        row_flops,
-        edge_flops,
-        moved_bytes,
-        weight_bytes,
-        cast("Format", format),
-    )
+    """Part of an op: its share of the op's time and its work."""
+    launches, flops, row_flops, edge_flops, moved, weights = demand
+    known = cast("Kind", kind), cast("Format", format)
+    return OpPart(known[0], share, launches, flops, row_flops, edge_flops, moved, weights, known[1])
 
 
 MOST_AXES, LARGEST_SIDE = 8, 2**40
@@ -168,10 +160,12 @@ def _float_format(shapes: Shapes, *, tf32: bool) -> str:
 
 
 def _item_bytes(shapes: Shapes) -> int:
+    """Bytes of an element of the first tensor with a known type; 4 without one."""
     return next((ITEM_BYTES[kind] for kind in shapes.types if kind in ITEM_BYTES), 4)
 
 
 def _product_leaf(shapes: Shapes, first: int, weights: set[tuple[int, ...]], *, tf32: bool) -> Leaf | None:
+    """Work of a matrix product; None unless both arguments are matrices."""
     if (tensors := _tensor_shapes(shapes, first, 2)) is None or any(len(dims) != 2 for dims in tensors):
         return None
     (rows, depth), (_, columns) = tensors
@@ -190,7 +184,7 @@ def _product_leaf(shapes: Shapes, first: int, weights: set[tuple[int, ...]], *, 
 
 
 def _batched_leaf(shapes: Shapes, first: int, *, tf32: bool) -> Leaf | None:
-    """Leaf of a batched matmul of two activations, as in attention without fusion."""
+    """Work of a batched matmul of two activations, as in attention without fusion."""
     if (tensors := _tensor_shapes(shapes, first, 2)) is None or any(len(dims) != 3 for dims in tensors):
         return None
     (times, rows, depth), (_, _, columns) = tensors
@@ -200,6 +194,7 @@ def _batched_leaf(shapes: Shapes, first: int, *, tf32: bool) -> Leaf | None:
 
 
 def _convolution_leaf(shapes: Shapes, first: int, *, backward: bool) -> Leaf | None:
+    """Work of a convolution, forward or backward; None for unexpected shapes."""
     operands = _tensor_shapes(shapes, first, 2)
     if operands is None or len(operands[0]) < 3 or len(operands[0]) != len(operands[1]):
         return None
@@ -248,6 +243,7 @@ def _parse_numbers(values: Sequence[Any], at: int) -> list[int]:
 
 
 def _attention_leaf(name: str, shapes: Shapes, *, tf32: bool) -> Leaf | None:
+    """Work of a fused attention call; None for unexpected shapes."""
     backward = "backward" in name
     operands = _tensor_shapes(shapes, 1 if backward else 0, 3)
     if operands is None or any(len(dims) != 4 for dims in operands):
@@ -274,11 +270,11 @@ class _Open:
     whole: bool  # what it calls belongs to it
 
 
-def leaves_of(
+def find_leaves(
     calls: Sequence[tuple[Event, int]], weights: set[tuple[int, ...]], *, tf32: bool = False
 ) -> list[Leaf]:
-    """The leaf that each call belongs to. Calls come in order of their start, longer ones first; a leaf's
-    time excludes calls that are leaves themselves."""
+    """Finds the `Leaf` to which each call's time and work count. Calls come in order of their start,
+    longer ones first; a leaf's time excludes calls that are leaves themselves."""
     decoder = msgspec.json.Decoder(Shapes)
     stacks: dict[tuple[Id, Id], list[_Open]] = {}
     out = []
@@ -302,7 +298,7 @@ def leaves_of(
 def _leaf_of_call(
     call: Event, decoder: msgspec.json.Decoder[Shapes], weights: set[tuple[int, ...]], *, tf32: bool
 ) -> tuple[Leaf, bool]:
-    """The leaf of one call, and whether it includes the calls inside."""
+    """Work of one call as a `Leaf`, and whether it includes the calls inside."""
     if call.name.startswith(COLLECTIVE_CALL):
         return Leaf(COMMUNICATION, "fp32", 0.0, NOTHING), True
     shapes = decoder.decode(call.args) if call.args else Shapes()

@@ -56,6 +56,7 @@ class MicroSteps:
 
     @property
     def last(self) -> int:
+        """Position of the op where the last pass begins."""
         return self.starts[-1]
 
     def op_rank(self, position: int) -> int:
@@ -65,7 +66,7 @@ class MicroSteps:
 
 
 def find_passes(ops: Sequence[OuterOp]) -> MicroSteps:
-    """Forward passes of a step; each begins with the first differentiated op after backward ops."""
+    """Finds the forward passes of a step; each begins with the first differentiated op after backward ops."""
     forward = sorted({op.forward for op in ops if op.forward is not None})
     differentiated, starts, fresh = set(forward), [], True
     for position, op in enumerate(ops):
@@ -78,8 +79,8 @@ def find_passes(ops: Sequence[OuterOp]) -> MicroSteps:
 
 
 def merge_passes(parameters: list[Sent], passes: MicroSteps, notes: list[str]) -> list[Sent]:
-    """Parameters with the gradients of all passes merged. Passes accumulate if each makes the same
-    gradients for the same ops; otherwise each gradient stays separate."""
+    """Merges the gradients that accumulate over the passes of a step. Passes accumulate if each makes the
+    same gradients for the same ops; otherwise each gradient stays separate."""
     if len(passes.starts) < 2:
         return parameters
     by_pass: list[list[Sent]] = [[] for _ in passes.starts]
@@ -109,11 +110,11 @@ def merge_passes(parameters: list[Sent], passes: MicroSteps, notes: list[str]) -
     ]
 
 
-def build(
+def build_profile(
     steps: Sequence[Step], *, batch: int, model: str, facts: Facts | None = None, **about: Any
 ) -> Profile:
-    """The profile of one worker, from its recorded steps."""
-    steps, labels, parameters, buckets, notes = _open_steps(steps)
+    """Builds the profile of one worker from its recorded steps."""
+    steps, labels, parameters, buckets, notes = _prepare_steps(steps)
     first = steps[0]
     names = _op_names(first.ops, labels)
     units = buckets or parameters
@@ -154,14 +155,14 @@ def build(
         tensors=[unit.name for unit in units],
         buckets=bool(buckets),
         notes=tuple(notes),
-        recorded=None if facts is None else traced.recorded(parameters[0].passes),
+        recorded=None if facts is None else traced.to_recorded(parameters[0].passes),
         **about,
     )
 
 
-def computation(steps: Sequence[Step], *, batch: int, model: str, **about: Any) -> Computation:
-    """The computation of one worker: its recorded ops in a chain, and parameters by their gradients."""
-    steps, labels, parameters_sent, _, notes = _open_steps(steps)
+def build_computation(steps: Sequence[Step], *, batch: int, model: str, **about: Any) -> Computation:
+    """Builds the computation of one worker: recorded ops in a chain, and parameters by their gradients."""
+    steps, labels, parameters_sent, _, notes = _prepare_steps(steps)
     first = steps[0]
     names = _op_names(first.ops, labels)
     begin = _first_forward(first)
@@ -201,7 +202,7 @@ def computation(steps: Sequence[Step], *, batch: int, model: str, **about: Any) 
 
 
 def _similar_steps(steps: Sequence[Step]) -> tuple[list[Step], list[str]]:
-    """Steps that run the same ops as most do, and notes about the others."""
+    """Steps that run the same ops as most steps, and notes about the others."""
     shapes = [tuple(op.name for op in step.ops) for step in steps]
     (common, times), *_ = Counter(shapes).most_common(1)
     if 2 * times <= len(steps) and len(steps) > 1:
@@ -226,11 +227,11 @@ class _Opened(NamedTuple):
     notes: list[str]
 
 
-def _open_steps(steps: Sequence[Step]) -> _Opened:
-    """Similar steps with op labels, parameters and buckets."""
+def _prepare_steps(steps: Sequence[Step]) -> _Opened:
+    """Selects similar steps; finds their op labels, parameters and buckets."""
     alike, notes = _similar_steps(steps)
     first = alike[0]
-    labels, passes = _labels(first.ops), find_passes(first.ops)
+    labels, passes = _op_labels(first.ops), find_passes(first.ops)
     parameters = _parameters(first, labels, passes, notes)
     return _Opened(alike, labels, parameters, _buckets(first, parameters, passes, notes), notes)
 
@@ -240,12 +241,14 @@ def _first_forward(step: Step) -> int:
     return min(op.forward for op in step.ops if op.forward is not None)
 
 
-def _labels(ops: Sequence[OuterOp]) -> list[str]:
+def _op_labels(ops: Sequence[OuterOp]) -> list[str]:
+    """Numbered label of each op, such as `conv2d_3`."""
     numbers: dict[tuple[bool, str], Iterator[int]] = defaultdict(count)
     return [f"{op.name}_{next(numbers[op.backward, op.name])}" for op in ops]
 
 
 def _op_names(ops: Sequence[OuterOp], labels: Sequence[str]) -> list[str]:
+    """Names of ops: `forward/` or `backward/` and the label."""
     named = zip(ops, labels, strict=True)
     return [f"{'backward' if op.backward else 'forward'}/{label}" for op, label in named]
 
@@ -302,8 +305,8 @@ def _parameters(step: Step, labels: list[str], passes: MicroSteps, notes: list[s
 
 
 def _buckets(step: Step, parameters: list[Sent], passes: MicroSteps, notes: list[str]) -> list[Sent]:
-    """Buckets that DistributedDataParallel sent. An all-reduce takes the gradients that are ready and not
-    yet sent, in the order they became ready, up to its size."""
+    """Gradient buckets that DistributedDataParallel sent. An all-reduce takes the gradients that are ready
+    and not yet sent, in the order they became ready, up to its size."""
     waiting: deque[Sent] = deque()
     buckets: list[Sent] = []
     by_op = {parameter.ready: parameter for parameter in parameters}

@@ -20,7 +20,7 @@ import numpy as np
 import numpy.typing as npt
 
 from planner.device.recorded.importers.kineto import Step
-from planner.device.recorded.importers.leaves import COMMUNICATION, parts_of
+from planner.device.recorded.importers.leaves import COMMUNICATION, split_op_time
 from planner.simulator.step.recorded import Exposed, Facts, OpPart, Recorded, host_time_share
 
 Floats = npt.NDArray[np.float64]
@@ -48,8 +48,8 @@ class TracingCost:
         return max(traced_us - self.call_us * calls, LEAST * traced_us) * self.factor
 
 
-def without_outliers(durations_us: Floats) -> Floats:
-    """Durations with steps beyond 1.5 medians shortened, if at most a quarter of the steps are."""
+def shorten_outliers(durations_us: Floats) -> Floats:
+    """Shortens steps beyond 1.5 medians, if at most a quarter of the steps are that long."""
     whole_us = durations_us.sum(axis=1)
     most_us = OUTLIER * float(np.median(whole_us))
     long = whole_us > most_us
@@ -61,7 +61,8 @@ def without_outliers(durations_us: Floats) -> Floats:
 def tracing_cost(
     durations_us: Floats, calls: Floats, floor_us: Floats, communication_us: float, facts: Facts
 ) -> TracingCost:
-    """The cost of tracing in steps whose untraced time the recorder measured; durations are steps x ops."""
+    """Cost of tracing per call, from the step time that the recorder measured without tracing. Durations
+    are steps x ops."""
     if facts.step_s is None:
         return TracingCost()
     mean_us = durations_us.mean(axis=0)
@@ -79,7 +80,7 @@ def tracing_cost(
 
 
 def untraced_durations(durations_us: Floats, calls: Floats, floor_us: Floats, cost: TracingCost) -> Floats:
-    """Durations without the cost of tracing; ops vary between steps as traced."""
+    """Durations without the cost of tracing; their variation between steps stays as traced."""
     mean_us = durations_us.mean(axis=0)
     after_us = np.maximum(mean_us - cost.call_us * calls, floor_us) * cost.factor
     factors: Floats = np.divide(after_us, mean_us, out=np.ones_like(mean_us), where=mean_us > 0)
@@ -92,31 +93,33 @@ class TracedSteps:
 
     def __init__(self, steps: Sequence[Step], begin: int, names: Sequence[str], facts: Facts | None) -> None:
         self.begin, self.names, self.facts, self.cost = begin, names, facts, TracingCost()
-        rows = np.array([_row_us(step, begin) for step in steps])
+        rows = np.array([_column_times_us(step, begin) for step in steps])
         self.steps, self.durations_us = steps, rows
         if facts is None or facts.step_s is None:
             return
-        rows = without_outliers(rows)
+        rows = shorten_outliers(rows)
         calls = np.mean([_call_counts(step, begin) for step in steps], axis=0)
         traced_us = rows.mean(axis=0)
         least = np.full(len(traced_us), LEAST)
         if steps[0].on_gpu:  # the optimizer's kernels too
-            least[1:-1] = [1.0 - host_time_share(self._parts(k, traced_us)) for k in range(begin, len(names))]
+            least[1:-1] = [
+                1.0 - host_time_share(self._op_parts(k, traced_us)) for k in range(begin, len(names))
+            ]
             least[-1] = 1.0
         floor_us = least * traced_us
         exposed_us = float(np.quantile([_communication_us(step) for step in steps], READY))
         self.cost = tracing_cost(rows, calls, floor_us, exposed_us, facts)
         self.durations_us = untraced_durations(rows, calls, floor_us, self.cost)
 
-    def recorded(self, passes: int) -> Recorded:
-        """Demand of each op on a device, and the time without computation."""
+    def to_recorded(self, passes: int) -> Recorded:
+        """Work of each op on the device, and the step's time without computation."""
         assert self.facts is not None
         facts, begin, mean_us = self.facts, self.begin, self.durations_us.mean(axis=0)
         work: dict[str, tuple[OpPart, ...]] = {}
         launch_s: dict[str, float] = {}
         for k in range(begin, len(self.names)):
             name = self.names[k]
-            if parts := self._parts(k, mean_us):
+            if parts := self._op_parts(k, mean_us):
                 work[name] = parts
             if self.steps[0].on_gpu:
                 launches_us = [
@@ -127,7 +130,7 @@ class TracedSteps:
         if not facts.framework:  # nobody noted what most of the arithmetic was done in
             facts = msgspec.structs.replace(facts, precision=_main_format(work.values()))
         exposed = Exposed(
-            step_s=self._mean(_length_us) * 1e-6,
+            step_s=self._mean(lambda step: step.end_us - step.start_us) * 1e-6,
             input_s=float(mean_us[0]) * 1e-6,
             communication_s=self._mean(_communication_us) * 1e-6,
             idle_s=self._mean(lambda step: _idle_us(step, begin, self.cost)) * 1e-6,
@@ -135,8 +138,8 @@ class TracedSteps:
         )
         return Recorded(facts, work, exposed, launch_s, passes)
 
-    def _parts(self, k: int, mean_us: Floats) -> tuple[OpPart, ...]:
-        """Parts of an op, given the mean durations of all ops."""
+    def _op_parts(self, k: int, mean_us: Floats) -> tuple[OpPart, ...]:
+        """Parts of an op's time, given the mean durations of all ops."""
         assert self.facts is not None
         leaves = [
             [
@@ -146,13 +149,14 @@ class TracedSteps:
             ]
             for step in self.steps
         ]
-        return parts_of(leaves, float(mean_us[k - self.begin + 1]), self.facts.device_kind)
+        return split_op_time(leaves, float(mean_us[k - self.begin + 1]), self.facts.device_kind)
 
     def _mean(self, value: Callable[[Step], float]) -> float:
+        """Mean of a value over the steps."""
         return float(np.mean([value(step) for step in self.steps]))
 
 
-def _row_us(step: Step, begin: int) -> list[float]:
+def _column_times_us(step: Step, begin: int) -> list[float]:
     """Microseconds of the input, each op, and the optimizer."""
     compute = durations_us(step, begin)
     compute[0] += max(step.tail_us - step.optimizer_us, 0.0)  # the loop's own, before the next input
@@ -167,11 +171,8 @@ def _call_counts(step: Step, begin: int) -> list[int]:
 
 
 def _op_calls(step: Step, k: int) -> int:
+    """Number of traced calls in an op and in the gap before it."""
     return step.ops[k].calls + step.ops[k].gap_calls
-
-
-def _length_us(step: Step) -> float:
-    return step.end_us - step.start_us
 
 
 def _idle_us(step: Step, begin: int, cost: TracingCost) -> float:
@@ -185,6 +186,7 @@ def _idle_us(step: Step, begin: int, cost: TracingCost) -> float:
 
 
 def _main_format(work: Iterable[tuple[OpPart, ...]]) -> str:
+    """Number format of most of the recorded FLOPs."""
     flops: Counter[str] = Counter()
     for parts in work:
         for part in parts:
@@ -207,4 +209,5 @@ def durations_us(step: Step, begin: int) -> list[float]:
 
 
 def _communication_us(step: Step) -> float:
+    """Microseconds of a step in which collectives run alone."""
     return sum(op.waited_us + op.communication_us for op in step.ops) + step.late_us
