@@ -10,7 +10,7 @@ from typing import Any, get_type_hints
 
 import planner
 from planner.answers import options
-from planner.cli._app import COMMANDS, load
+from planner.cli._app import COMMANDS, load_command
 from planner.flags import COMMON, flags_of
 from planner.search.request import Request
 
@@ -49,21 +49,21 @@ def test_every_flag_of_an_answer_is_an_option_a_variable_and_a_typed_argument() 
     for flag in flags_of(Request):
         assert flag.name in arguments or flag.name == "model"
         for command in flag.commands:
-            params = {param.name: param for param in load(command).params}
+            params = {param.name: param for param in load_command(command).params}
             assert params[flag.name].envvar == flag.variable
             assert params[flag.name].help == flag.help
 
 
 def test_every_flag_has_one_line_of_help() -> None:
     for name in COMMANDS:
-        for _, command in reference._leaves(name, load(name)):
+        for _, command in reference._leaves(name, load_command(name)):
             for param in reference._options_of(command):
                 assert param.help, f"{name} {param.opts}"
                 assert param.help.endswith("."), f"{name} {param.opts}: {param.help}"
 
 
 def test_common_flags_come_first_in_help() -> None:
-    names = [param.name for param in load("recommend").params]
+    names = [param.name for param in load_command("recommend").params]
     assert tuple(names[: len(COMMON)]) == COMMON
 
 
