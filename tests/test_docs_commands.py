@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from planner.cli._app import COMMANDS, load
+from planner.cli._app import COMMANDS, load_command
 
 ROOT = Path(__file__).parents[1]
 PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
@@ -44,7 +44,7 @@ def test_pages_hold_commands() -> None:
 def test_command_parses(text: str) -> None:
     _, name, *words = [word for word in shlex.split(text) if word != "..."]
     assert name in COMMANDS
-    command = load(name)
+    command = load_command(name)
     while words and words[0] in getattr(command, "commands", {}):
         name, *words = words
         command = command.commands[name]

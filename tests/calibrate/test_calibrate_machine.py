@@ -166,7 +166,7 @@ def test_canonical_computations_measure_all_that_is_needed(monkeypatch, capsys) 
 
 
 def test_command_writes_a_file_that_plans_can_use(tmp_path, monkeypatch, capsys) -> None:
-    from planner.cli.profile import compute as command
+    from planner.cli.profile import measure_compute as command
 
     monkeypatch.setattr(compute, "calibrate_compute", lambda progress: FOUND)
     path = tmp_path / "mine.toml"
@@ -200,7 +200,7 @@ def measured(monkeypatch: pytest.MonkeyPatch) -> list[dict[str, object]]:
 
 
 def test_network_is_measured_into_a_file(tmp_path, monkeypatch, capsys) -> None:
-    from planner.cli.profile import network as command
+    from planner.cli.profile import measure_network as command
 
     asked, path = measured(monkeypatch), tmp_path / "mine.toml"
     write_hardware_file(path, hardware_tables(FOUND, "mine"))
@@ -217,7 +217,7 @@ def test_network_is_measured_into_a_file(tmp_path, monkeypatch, capsys) -> None:
 
 
 def test_other_machine_answers_and_somebody_has_to_be_it(monkeypatch, capsys) -> None:
-    from planner.cli.profile import network as command
+    from planner.cli.profile import measure_network as command
 
     asked = measured(monkeypatch)
     with pytest.raises(BadInput, match="name the other machine"):
@@ -235,17 +235,17 @@ def test_other_machine_answers_and_somebody_has_to_be_it(monkeypatch, capsys) ->
 
 
 def test_progress_of_a_measurement_is_counted_where_its_length_is_known(capsys) -> None:
-    from planner.cli.profile import _progress
+    from planner.cli.profile import _print_progress
 
-    _progress(2, 10, "muladd")
-    _progress(0, 0, "latency")
+    _print_progress(2, 10, "muladd")
+    _print_progress(0, 0, "latency")
     assert capsys.readouterr().err == "planner: 2/10 muladd\nplanner: latency\n"
 
 
 def test_gpu_is_measured_where_there_is_one_or_where_it_is_asked_for(monkeypatch, capsys) -> None:
     from planner.calibrate import accelerator
     from planner.cli.profile import UnitOption
-    from planner.cli.profile import compute as command
+    from planner.cli.profile import measure_compute as command
 
     gpu = accelerator.AcceleratorCalibration("Some GPU", "nvidia", 16e9, {"fp32": 8e12}, 3e11, 5e-6, "torch")
     monkeypatch.setattr(accelerator, "calibrate_accelerator", lambda device, progress: gpu)
