@@ -156,7 +156,7 @@ def _larger_batch_option(plan: Plan, cases: Cases) -> Iterator[Option]:
     """Yields the plan with twice the batch; with a fixed global batch, twice the micro-batch."""
     larger = replace(plan, batch=plan.batch * 2)
     if cases.request.global_batch is None:
-        yield Option(ChangeKind.BATCH, f"twice the batch ({larger.batch}; it may need more epochs)", larger)
+        yield Option(ChangeKind.BATCH, f"twice the batch ({larger.batch}, may need more epochs)", larger)
     elif plan.accumulate % 2 == 0:
         words = f"micro-batches of {larger.batch}, half as many"
         yield Option(ChangeKind.BATCH, words, replace(larger, accumulate=plan.accumulate // 2))

@@ -78,15 +78,15 @@ def hardware_table(machines: Sequence[Hardware]) -> Table:
         *([Column("state")] if states != {"rentable"} else []),
     )
     notes = [
-        "devices: 8x accelerators, 18c CPU cores that work as one device. GiB: memory of one device.",
-        "Gbit/s: sustained, after the dash what lasts for minutes, after + RDMA beside it.",
-        "$/h: on demand; ~ is an estimate from cost and energy.",
+        "devices: 8x means 8 accelerators, 18c one device of 18 CPU cores. GiB: memory per device.",
+        "Gbit/s: sustained network bandwidth - burst for minutes + separate RDMA network.",
+        "$/h: on demand; ~ is estimated from the cost of owning.",
     ]
     dates = sorted({h.price.as_of for h in machines if h.price.as_of and h.ownership is None})
     if dates:
         notes[-1] += f" Prices as of {dates[0]}" + (f" to {dates[-1]}." if len(dates) > 1 else ".")
     if any(not hardware.still_sold for hardware in machines):
-        notes.append("Retired: `planner hardware NAME` says which machine still sold comes nearest.")
+        notes.append("For a retired machine, `planner hardware NAME` names the nearest one still sold.")
     if old := price_age_note(machine.price.as_of for machine in machines if machine.ownership is None):
         notes.append(old)
     rows = [
@@ -188,8 +188,8 @@ def offers_table(offers: Sequence[Offer]) -> Table:
         ),
     ]
     notes = [
-        "$/GPU-h: one device of the machine on demand, spot beside it; $/h: the whole machine.",
-        "Gbit/s: of the machine, after + RDMA beside it. Region `any`: one price in all of a provider's.",
+        "$/GPU-h: on-demand and spot price per device. $/h: the whole machine.",
+        "Gbit/s: network of the machine + separate RDMA network. Region `any`: one price everywhere.",
     ]
     old = price_age_note(offer.price.as_of for offer in offers if offer.hardware.ownership is None)
     return Table.of(offers, columns, notes=[*notes, *filter(None, [old])])

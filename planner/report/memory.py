@@ -88,7 +88,7 @@ def memory_data(model: Model, training: TrainingSettings) -> dict[str, Any]:
 def memory_table(model: Model, training: TrainingSettings) -> Table:
     """Table of memory with a row per kind, a column per layout, and bars for the last layout."""
     by_layout = memory_by_layout(model, training)
-    name, last = list(by_layout.items())[-1]
+    last = list(by_layout.values())[-1]
     held = {label: _bytes_getter(part) for part, label in PARTS.items()}
     kinds = sorted(last.activations_by_kind, key=lambda kind: -last.activations_by_kind[kind])
     activations: dict[str, Callable[[PeakMemory], float]] = {
@@ -109,24 +109,25 @@ def memory_table(model: Model, training: TrainingSettings) -> Table:
         | {"bar": text_bar(size(last) / last.total_bytes)}
         for label, size in shown.items()
     ]
-    rows.append({"part": "total", **{layout: memory.total_bytes for layout, memory in by_layout.items()}})
+    totals = {layout: memory.total_bytes for layout, memory in by_layout.items()}
+    rows.append({"part": "total", "bar": "", **totals})
     length = model.sequence_length
     samples = f"{training.batch} x {length:,} tokens" if length else count(training.batch, "sample")
-    devices = "one device" if training.devices == 1 else f"one of {training.devices:,} devices"
+    devices = count(training.devices, "device")
     autocast = " under autocast" if training.autocast else ""
     title = (
-        f"{model.name}: memory of {devices} in GiB, micro-batch of {samples} in "
-        f"{training.precision.name}{autocast}, {training.optimizer}, recompute {training.recompute}\n"
+        f"{model.name}: memory per device in GiB ({devices}, micro-batch {samples}, "
+        f"{training.precision.name}{autocast}, {training.optimizer}, recompute {training.recompute})\n"
     )
     note = (
-        f"Fragmentation is {FRAGMENTATION - 1:.0%} of the rest; the framework's share is an average of "
-        "published peaks (docs/models.md)."
+        f"Fragmentation is {FRAGMENTATION - 1:.0%} of the other parts, less near the limit. The framework "
+        "part is an average over published peaks (docs/memory.md)."
     )
     columns = [
         Column("part", "part"),
         *(Column(name, name, _format_gib, align="right") for name in by_layout),
     ]
-    bars = Column("bar", name if len(by_layout) > 1 else "", spare=1)
+    bars = Column("bar", "", spare=1)
     return Table(rows, [*columns, bars], title=title, notes=[note])
 
 
@@ -146,7 +147,7 @@ def fit_page(fit: Fit) -> Page:
         Column("fits", show=lambda fits: "yes" if fits else "no"),
         Column("gpus", "GPUs", align="right", spare=1),
         Column("_peak", "peak GiB", get=lambda row: f"{row.peak_bytes / GIB:.1f}", align="right"),
-        Column("_usable", "of", get=lambda row: f"{row.usable_bytes / GIB:.1f}", align="right", spare=2),
+        Column("_usable", "of GiB", get=lambda row: f"{row.usable_bytes / GIB:.1f}", align="right", spare=2),
         *numbers,
         Column("recompute", show=lambda mode: "-" if mode == "none" else mode, spare=3),
         Column("tokens_per_s", "tokens/s", show=rate, align="right"),
@@ -158,33 +159,34 @@ def fit_page(fit: Fit) -> Page:
         Column("_offer", "cheapest offer", get=_offer_words, spare=4, enough=22),
     ]
     job = f"{fit.epochs:g} epoch{'' if fit.epochs == 1 else 's'}"
-    filled = "packed" if fit.mean_length is None else f"padded from {fit.mean_length:,} on average"
+    filled = "packed" if fit.mean_length is None else f"padded, {fit.mean_length:,} on average"
     notes = [
-        f"One GPU, micro-batch {fit.batch}, samples of {fit.sequence_length:,} tokens, {filled}; the least "
-        "recompute that fits. GPUs: the fewest, up to 8, that hold it with FSDP.",
+        f"Memory and speed of one GPU: micro-batch {fit.batch}, samples of {fit.sequence_length:,} tokens "
+        f"({filled}), and the least recompute that fits. GPUs: the fewest that fit with FSDP, up to 8.",
         f"Job: {job} over {format_count(fit.dataset_tokens)} tokens (--epochs, --dataset-tokens).",
-        "Full training keeps fp32 master weights beside bf16 ones; LoRA has adapters on all linear layers "
-        "of blocks, of rank 16, unless --targets and --rank say otherwise.",
+        "Full training keeps an fp32 master copy of the weights. LoRA has rank 16 (--rank) and adapts all "
+        "linear layers of blocks (--targets).",
     ]
     if old := price_age_note({row.machine: row.price_as_of for row in fit.rows if row.price_as_of}.values()):
         notes.append(old)
     if any(row.is_remedy for row in fit.rows):
         notes.append(
-            "Offload: frozen weights and optimizer state in host memory, where nothing else fits; slow."
+            "Offload keeps frozen weights and optimizer state in host memory. It is slow, and shown only if "
+            "nothing else fits."
         )
     model = f"{fit.model} ({fit.parameters / 1e9:.3g} billion parameters)"
     fitting = [row for row in fit.rows if row.fits and not row.is_remedy]
     fitting = fitting or [row for row in fit.rows if row.fits]
     priced = [row for row in fitting if row.job_usd is not None]
     best = min(priced, key=lambda row: row.job_usd or 0.0, default=None)
-    why, verdict, facts = [], "Fits", [f"{len(fitting)} of {len(fit.rows)} ways"]
+    why, verdict, facts = [], "Fits", [f"{len(fitting)} of {len(fit.rows)} rows"]
     if best is not None:
         verdict = "Cheapest"
         facts = [f"{best.method} on {best.gpu}", format_seconds(best.job_s or 0.0), usd(best.job_usd or 0.0)]
         fastest = max(fitting, key=lambda row: row.tokens_per_s or 0.0)
         if fastest is not best:
             speed = rate(fastest.tokens_per_s or 0.0)
-            why = [f"The fastest is {fastest.method} on {fastest.gpu}: {speed} tokens/s."]
+            why = [f"Fastest: {fastest.method} on {fastest.gpu}, {speed} tokens/s."]
     return Page(
         "planner fit",
         verdict,

@@ -55,8 +55,8 @@ def models_table(models: Iterable[Model], unread: Iterable[str] = ()) -> Table:
             Column("description", "what it is", spare=1, enough=30),
         ],
         notes=[
-            "in fp32: all parameters in single precision. GMACs: 10^9 multiply-adds forward, one sample.",
-            "`planner models NAME` shows layers and where the bytes are; docs/models.md: how to write one.",
+            "GMACs: billions of multiply-adds in the forward pass of one sample.",
+            "`planner models NAME` shows layers and largest tensors. docs/models.md explains model files.",
             *(f"Left out: {error}" for error in unread),
         ],
     )
@@ -68,7 +68,7 @@ def model_tables(model: Model, *, folded: bool = False) -> list[Table]:
     words = [
         f"{model.name}: {model.description}" if model.description else model.name,
         f"{about['layers']:,} layers, {about['tensors']:,} tensors, {model.parameters:,} parameters,"
-        f" {format_bytes(model.bytes)}; {rate(model.macs / 1e9)} GMACs forward for one sample of "
+        f" {format_bytes(model.bytes)}; {rate(model.macs / 1e9)} GMACs in the forward pass of one sample of "
         f"{_format_shape(model.layers[0].output_shape)}",
     ]
     kinds: dict[str, int] = {}
@@ -81,7 +81,7 @@ def model_tables(model: Model, *, folded: bool = False) -> list[Table]:
     notes = {
         f"Bytes by kind of layer: {shares}.": bool(ranked),
         f"Source: {model.source}.": bool(model.source),
-        f"Names stand here without {scope} before them.": bool(scope),
+        f"Names are shown without the prefix {scope}.": bool(scope),
     }
 
     def without_scope(name: str) -> str:
@@ -106,10 +106,10 @@ def model_tables(model: Model, *, folded: bool = False) -> list[Table]:
             Column("shape", show=_format_shape, align="right", spare=2),
             Column("bytes", "MiB", _format_mib),
             Column("share", show=_format_percent),
-            Column("cumulative_share", "running", _format_percent, spare=3),
+            Column("cumulative_share", "cumulative", _format_percent, spare=3),
             Column("bar", "", spare=1),
         ],
-        title="Where the bytes are",
+        title="Largest tensors",
         notes=[note for note, holds in notes.items() if holds],
     )
     return [layers, largest] if model.tensors else [layers]
@@ -204,7 +204,7 @@ def folded_rows(model: Model) -> list[dict[str, Any]]:
             shown = name
         elif name != shown:
             if out[-1].get("of") != shown:
-                like = {"layer": f"{name} and on", "what": "", "reads": [], "of": shown, "blocks": 0}
+                like = {"layer": f"from {name}", "what": "", "reads": [], "of": shown, "blocks": 0}
                 out.append({**like, "tensors": 0, "parameters": 0, "bytes": 0, "macs": 0})
                 said = None
             line = out[-1]
@@ -213,7 +213,7 @@ def folded_rows(model: Model) -> list[dict[str, Any]]:
             if name != said:
                 line["blocks"] += 1
                 said = name
-                line["what"] = f"{line['blocks']:,} more as {shown}"
+                line["what"] = f"{line['blocks']:,} more like {shown}"
             line["output_shape"] = row["output_shape"]
             continue
         out.append(row)

@@ -135,6 +135,10 @@ class SpeedUnit:
         return "samples" if self.sample_tokens is None else "tokens"
 
     @property
+    def singular(self) -> str:
+        return self.noun.removesuffix("s")
+
+    @property
     def priced_amount(self) -> str:
         return "million samples" if self.sample_tokens is None else "billion tokens"
 
@@ -241,8 +245,8 @@ def staleness_words(scored: ScoredPlan) -> str:
     if not is_async(scored) or not stale:
         return ""
     return (
-        f"Asynchronous: gradients are {stale:.1f} updates old on average, which may need more epochs than "
-        "synchronous training."
+        f"Asynchronous: gradients are {stale:.1f} updates old on average; training may need more epochs than "
+        "with synchronous updates."
     )
 
 
@@ -272,7 +276,7 @@ def comparison_words(scored: ScoredPlan, other: ScoredPlan, than: str = "") -> s
         faster += f" {conjunction} {than}"
     if not (scored.priced and other.priced):
         return faster
-    unit = "sample" if scored.sample_tokens is None else "token"
+    unit = speed_unit(scored).singular
     cost = scored.usd_per_million_samples / other.usd_per_million_samples
     if abs(cost - 1) < 0.005:
         return f"{faster} at the same cost per {unit}"

@@ -17,6 +17,7 @@ from planner.report.phrases import (
     other_plan_sentence,
     plan_page,
     single_device_sentence,
+    speed_unit,
     strategy_words,
     tied_plans_sentence,
 )
@@ -193,7 +194,7 @@ def _cheapest_fastest_sentences(
         head = f"{head}: {comparison_words(chosen, cheapest, name)}"
     elif chosen.priced and request.goal != "cheapest":
         fast = " and none is faster" if fastest.plan.key == chosen.plan.key else ""
-        head = f"{head}: no plan costs less per sample{fast}"
+        head = f"{head}: no plan costs less per {speed_unit(chosen).singular}{fast}"
     out = [f"{head}."]
     if fastest.plan.key not in (chosen.plan.key, cheapest.plan.key):
         out.append(f"The fastest plan ({fastest.plan.rental_text}) is {comparison_words(fastest, chosen)}.")

@@ -15,6 +15,7 @@ from planner.report.phrases import (
     plan_figures,
     plan_page,
     single_device_sentence,
+    speed_unit,
 )
 from planner.report.plan_rows import LABEL, MISSED, cost_columns, plan_columns, plan_row, what_if_spec
 from planner.units import count, format_count, percent, rate, signed_rate
@@ -51,7 +52,7 @@ def saturation_page(result: Saturation, *, energy: bool = False) -> Page:
     turns = any(point.scored.plan.exchange.is_asynchronous for point in result.points)
     last_that_pays = result.saturation_workers or result.points[-1].workers  # the sentence above says it
     why = [
-        "" if result.chosen.workers == last_that_pays else "The nearest to it within the limits.",
+        "" if result.chosen.workers == last_that_pays else "The nearest worker count within the limits.",
         *_cheapest_sentences(result, training),
         _beyond_owned_sentence(result),
         single_device_sentence(chosen, result.baseline, training),
@@ -100,7 +101,7 @@ def _beyond_owned_sentence(result: Saturation) -> str:
     if (more := result.beyond_owned) is None:
         return ""
     last = result.points[-1].scored
-    there = f"These are all {count(last.plan.machines, 'machine')} that you have"
+    there = f"You own {count(last.plan.machines, 'machine')}"
     return f"{there}; {more.plan.machines} would be {comparison_words(more, last)}."
 
 
@@ -109,11 +110,8 @@ def _cheapest_sentences(result: Saturation, training: Training | None) -> list[s
     if not result.points[0].scored.priced:
         return []
     best = min(result.points, key=lambda point: point.scored.usd_per_million_samples)
-    return (
-        []
-        if best is result.chosen
-        else [other_plan_sentence("The cheapest per sample", training, best.scored)]
-    )
+    name = f"Cheapest per {speed_unit(best.scored).singular}"
+    return [] if best is result.chosen else [other_plan_sentence(name, training, best.scored)]
 
 
 def _row_label(point: SaturationPoint, result: Saturation) -> str:
@@ -138,29 +136,25 @@ def _row_label(point: SaturationPoint, result: Saturation) -> str:
 def saturation_sentence(curve: Saturation, hardware: str) -> str:
     """Sentences on the curve's turning points: where workers stop paying, where cost doubles, its peak."""
     last, batch = curve.points[-1], curve.request.global_batch
-    priced, least = last.scored.priced, curve.request.min_marginal_efficiency
+    priced, least, unit = last.scored.priced, curve.request.min_marginal_efficiency, speed_unit(last.scored)
+    workers = curve.saturation_workers or last.workers
+    these = f"{'Up to ' if workers > 1 else ''}{count(workers, 'worker')} on {hardware}"
+    worth = "are worth their cost" if workers > 1 else "is worth its cost"
+    if not priced:
+        worth = f"{'add' if workers > 1 else 'adds'} at least {percent(least)} of the best speed per worker"
     if curve.saturation_workers is None or curve.most_step_samples is not None:
         divides = batch is not None and last.scored.plan.accumulate == 1
-        end = f"divide a global batch of {batch:,}" if divides else "were tried"
+        end = f"; more do not divide a global batch of {batch:,}" if divides else "; more were not tried"
         if (most := curve.most_step_samples) is not None:
             tokens = last.scored.sample_tokens
             step = f"{most:,} samples" if tokens is None else f"{format_count(most * tokens)} tokens"
-            end = f"share a step of {step} (larger steps may need more epochs)"
-        worth = "is worth its cost" if priced else f"adds at least {percent(least)} of what one gives"
-        up_to = curve.saturation_workers or last.workers
-        begin = f"Every worker up to {up_to:,} on {hardware} {worth}; {up_to:,} are the most that {end}"
-    elif not priced:
-        begin = (
-            f"Worker {curve.saturation_workers:,} on {hardware} is the last that adds at least "
-            f"{percent(least)} of what one gives at best"
-        )
+            end = f"; more would exceed {step} per step, which may need more epochs"
     else:
-        begin = (
-            f"Worker {curve.saturation_workers:,} on {hardware} is the last worth its cost: the samples that "
-            f"further workers add cost over {1 / least:.2g}x the cheapest"
-        )
+        cost = f"; the {unit.noun} that more workers add cost over {1 / least:.2g}x the cheapest ones"
+        end = cost if priced else ""
+    begin = f"{these} {worth}{end}"
     doubles, peak = curve.cost_doubles_workers, curve.peak_workers
-    doubling = "The average cost per sample doubles" if priced else "Throughput per worker halves"
+    doubling = f"The average cost per {unit.singular} doubles" if priced else "Throughput per worker halves"
     grows = f"throughput peaks at {peak:,}" if peak else f"throughput still grows at {last.workers:,}"
     if not peak and curve.saturation_workers in (None, last.workers):
         grows = ""  # the sentence before says how many were tried
@@ -171,7 +165,7 @@ def saturation_sentence(curve: Saturation, hardware: str) -> str:
 def _limiting_part_words(curve: Saturation) -> str:
     """Part of the step, besides compute, that takes most beyond saturation, with its share."""
     share = curve.limit_s / max(curve.breakdown.step_s, 1e-12)
-    return f"{curve.limit}, {percent(share)} of the step beyond that point."
+    return f"{curve.limit}: {percent(share)} of the step beyond that point."
 
 
 def slowdown_sentence(points: Iterable[tuple[int, Score]], *, is_asynchronous: bool = True) -> str:
@@ -184,8 +178,8 @@ def slowdown_sentence(points: Iterable[tuple[int, Score]], *, is_asynchronous: b
             if not is_asynchronous:
                 return f"{less}exchanging gradients takes longer than another worker's compute saves."
             return (
-                f"{less}they fall into lockstep, all download and then all upload, so each direction of the "
-                f"servers' links idles half of the time; {few} workers stay out of phase."
+                f"{less}they fall into lockstep. All download and then all upload, so each direction of the "
+                f"servers' links idles half of the time. {few} workers stay out of phase."
             )
     return ""
 
@@ -229,9 +223,8 @@ def _close_call_sentence(result: Saturation, workers: str) -> str:
     noun = now.plan.exchange.labels().size_noun
     added, error = gain(now.prediction, more.prediction)
     return (
-        f"Whether {count(fewer, noun)} {'is' if fewer == 1 else 'are'} enough for {workers} is a close call: "
-        f"{count(number, noun)} add {100 * added:+.1f} ± {100 * error:.1f}%, the threshold is "
-        f"{percent(ENOUGH_SERVERS)}."
+        f"{count(fewer, noun)} may be enough for {workers}: {count(number, noun)} change throughput by "
+        f"{100 * added:+.1f}% ± {100 * error:.1f}%, and {percent(ENOUGH_SERVERS)} would be worth it."
     )
 
 

@@ -73,7 +73,7 @@ def test_without_a_global_batch_each_worker_keeps_its_own():
     plan = Plan("gpt2", 2, "g5.xlarge", 12, AllReduce(), precision=PRECISIONS["bf16"], accumulate=4)
     asked = options_of(request, plan)
     assert (asked["1 more worker"].workers, asked["1 more worker"].accumulate) == (13, 4)
-    assert asked["twice the batch (4; it may need more epochs)"].accumulate == 4
+    assert asked["twice the batch (4, may need more epochs)"].accumulate == 4
 
 
 def test_adapters_are_advised_a_second_worker_with_ddp_and_not_fp8():

@@ -81,7 +81,7 @@ def test_saturation_not_reached_says_that_every_worker_is_worth_its_cost():
     assert curve.saturation_workers is None
     assert curve.peak_workers is None
     assert curve.chosen.workers == 2
-    assert "Every worker up to 2 on g4dn.xlarge is worth its cost" in _said(curve)
+    assert "Up to 2 workers on g4dn.xlarge are worth their cost" in _said(curve)
 
 
 @pytest.mark.parametrize(
@@ -155,8 +155,8 @@ def test_servers_within_the_error_are_not_judged(inception3):
     assert _advised_server_count(by_servers, 0.12) == 1
     unclear = replace(inception3, sizes=by_servers, size_advised=None)
     assert page_of(unclear).tables[1].title == (
-        "Whether 1 server is enough for 2 workers is a close call: 2 servers add +9.6 ± 0.6%, the "
-        "threshold is 10%."
+        "1 server may be enough for 2 workers: 2 servers change throughput by +9.6% ± 0.6%, and 10% would be "
+        "worth it."
     )
 
 
@@ -257,7 +257,7 @@ def test_fall_is_explained_and_one_worker_is_one_worker():
     assert re.match(r"3 workers are [12]\d% slower than 2: they fall into lockstep", said[-1])
     alone = replace(saturation, points=saturation.points[:1], saturation_workers=None)
     said = [sentence for remark in page_of(alone).why for sentence in remark.sentences]
-    assert said[0].startswith("Every worker up to 1 ")
+    assert said[0].startswith("1 worker on ")
     assert not any("lockstep" in sentence for sentence in said)
 
 
@@ -336,7 +336,7 @@ def test_global_batch_stays_the_same_however_many_share_it():
     ]
     assert {plan.samples_per_step * plan.replicas for plan in plans} == {96}
     said = saturation_sentence(curve, "p5.48xlarge")
-    assert "the most that divide a global batch of 96" in said
+    assert "more do not divide a global batch of 96" in said
     fastest = max(point.scored.samples_per_s for point in curve.points)
     assert fastest <= curve.ceiling_samples_per_s < 1.1 * fastest  # that of 96 workers
     with pytest.raises(BadInput, match="--global-batch 96"):
@@ -415,6 +415,6 @@ def test_saturation_recommends_no_larger_step_than_recipes_are_known_for():
     assert curve.saturation_workers == curve.chosen.workers == 8192 // 256
     assert curve.points[-1].workers > curve.chosen.workers
     said = saturation_sentence(curve, "g7e.2xlarge")
-    assert "the most that share a step of 8,192 samples" in said
+    assert "more would exceed 8,192 samples per step" in said
     fixed = parse_request("resnet50", hardware="g7e.2xlarge", global_batch=16384, interval_width=0.05)
     assert saturation_for(fixed, jobs=1, max_workers=64).most_step_samples is None

@@ -132,7 +132,7 @@ def test_layers_are_counted_as_they_are_listed(capsys):
 def test_equal_blocks_are_one_line_and_csv_has_them_all(capsys, monkeypatch):
     monkeypatch.setenv("COLUMNS", "140")
     _, out = run(capsys, "llama3-405b")
-    assert "125 more as model.layers.0" in out
+    assert "125 more like model.layers.0" in out
     assert len(out.splitlines()) < 60
     _, out = run(capsys, "llama3-405b", "-f", "csv")
     assert "model.layers.125.mlp.down_proj" in out

@@ -50,9 +50,9 @@ def test_list_says_what_its_signs_mean_and_when_prices_were_read():
     dates = sorted(machine.price.as_of for machine in machines[:2])
     assert f"Prices as of {dates[0]} to {dates[1]}." in text
     assert "~0." in text  # an estimate
-    assert "Retired: `planner hardware NAME` says" in text
+    assert "For a retired machine, `planner hardware NAME`" in text
     alone = " ".join(render(hardware_table(machines[1:2]), "table").split())
-    assert "Retired:" not in alone
+    assert "retired" not in alone
     assert f"Prices as of {machines[1].price.as_of}." in alone
 
 
