@@ -26,7 +26,7 @@ from typing import Any
 import jsonschema
 
 from planner.launch import TARGETS, Launch, Recipe, Target
-from planner.launch.deepspeed import STAGES
+from planner.launch.hugging_face import STAGES
 
 SCHEMAS = Path(__file__).parents[2] / "tests/data/schemas"
 EIGHT = {"machines": 1, "processes_per_machine": 8}

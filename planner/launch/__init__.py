@@ -1,4 +1,4 @@
-"""Launch files that start a chosen plan, one module per format; `TARGETS` is the registry.
+"""Launch files that start a chosen plan, one class per format; `TARGETS` is the registry.
 
 A target formats a `Launch`; nothing here depends on search or prediction. Answers and the command line may
 import this package.
@@ -10,16 +10,9 @@ from pathlib import PurePath
 
 from planner.errors import BadInput
 from planner.launch._base import FrameworkTarget, Launch, Recipe, Target
-from planner.launch.accelerate import Accelerate
-from planner.launch.axolotl import Axolotl
-from planner.launch.deepspeed import DeepSpeed
-from planner.launch.kubernetes import Kubernetes
-from planner.launch.megatron import Megatron
-from planner.launch.skypilot import SkyPilot
-from planner.launch.torchrun import Slurm, TorchRun
-from planner.launch.torchtitan import TorchTitan
-from planner.launch.torchtune import TorchTune
-from planner.launch.trl import Trl
+from planner.launch.hugging_face import Accelerate, Axolotl, DeepSpeed, Trl
+from planner.launch.pytorch import Megatron, TorchTitan, TorchTune
+from planner.launch.torchrun import Kubernetes, SkyPilot, Slurm, TorchRun
 
 __all__ = ["TARGETS", "Launch", "Recipe", "Target", "export_text", "target_for"]
 

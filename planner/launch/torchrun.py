@@ -1,12 +1,12 @@
-"""Shell scripts around torchrun: one to be started on every machine, and a batch script of Slurm."""
+"""torchrun on every machine: shell scripts, Slurm batch scripts, SkyPilot tasks, TrainJobs of Kubeflow
+Trainer v2."""
 
 from __future__ import annotations
 
-from typing import ClassVar
+from typing import Any, ClassVar
 
-from planner.launch._base import FrameworkTarget, Launch, ScriptTarget
-from planner.launch._text import dns_label, quote_shell_word
-from planner.launch.accelerate import accelerate_environment
+from planner.launch._base import FrameworkTarget, Launch, ScriptTarget, dns_label, quote_shell_word, to_yaml
+from planner.launch.hugging_face import accelerate_environment
 
 
 class TorchRun(ScriptTarget):
@@ -77,3 +77,72 @@ class Slurm(ScriptTarget):
         first = 'HEAD=$(scontrol show hostnames "$SLURM_JOB_NODELIST" | head -n 1)\n'
         command = f"srun {torchrun_command(launch)}"
         return shell_script(head, export_lines(launch) + first, command, '"${@:-train.py}"')
+
+
+# Providers that SkyPilot's task schema names (0.14); others it cannot rent.
+PROVIDERS = frozenset({"aws", "gcp", "azure", "lambda", "oci", "runpod", "nebius", "verda", "vast"})
+
+
+class SkyPilot(ScriptTarget):
+    name: ClassVar[str] = "SkyPilot"
+    suffixes: ClassVar[tuple[str, ...]] = (".sky.yaml", ".sky.yml", ".yaml", ".yml")
+    usage: ClassVar[str] = "start it with `sky launch FILE`"
+
+    def unsupported_reason(self, launch: Launch) -> str:
+        if launch.provider not in PROVIDERS:
+            what = f"{launch.machine} of {launch.provider}" if launch.provider else launch.machine
+            return (
+                f"SkyPilot cannot rent {what}; write a torchrun script (FILE.sh) or a "
+                "Kubernetes manifest (FILE.k8s.yaml) instead"
+            )
+        return super().unsupported_reason(launch)
+
+    def render(self, launch: Launch) -> str:
+        region = f"/{launch.region}" if launch.region and launch.region != "any" else ""
+        document = {
+            "name": launch.name,
+            "num_nodes": launch.machines,
+            "resources": {
+                "infra": f"{launch.provider}{region}",
+                "instance_type": launch.machine,
+                "use_spot": launch.spot,
+                # `best` turns EFA, GPUDirect-TCPX or InfiniBand on where the machine has it
+                "network_tier": "best" if launch.fast_network else "standard",
+            },
+            "envs": accelerate_environment(launch),
+            "workdir": ".",
+            "run": (
+                "torchrun --nnodes=$SKYPILOT_NUM_NODES \\\n"
+                f"  --nproc_per_node={launch.processes_per_machine:d} \\\n"
+                "  --node_rank=$SKYPILOT_NODE_RANK \\\n"
+                '  --master_addr=$(echo "$SKYPILOT_NODE_IPS" | head -n1) \\\n'
+                "  --master_port=8008 train.py\n"
+            ),
+        }
+        return self.header_comments(launch) + to_yaml(document)
+
+
+class Kubernetes(ScriptTarget):
+    name: ClassVar[str] = "Kubernetes"
+    suffixes: ClassVar[tuple[str, ...]] = (".k8s.yaml", ".k8s.yml")
+    usage: ClassVar[str] = (
+        "start it with `kubectl apply -f FILE` where Kubeflow Trainer v2 and nodes of this kind are"
+    )
+
+    def render(self, launch: Launch) -> str:
+        trainer: dict[str, Any] = {
+            "numNodes": launch.machines,
+            "numProcPerNode": launch.processes_per_machine,
+            "command": ["torchrun", "train.py"],
+            "env": [{"name": name, "value": value} for name, value in accelerate_environment(launch).items()],
+        }
+        if not launch.recipe.on_cpu:
+            limits = {"nvidia.com/gpu": str(launch.processes_per_machine)}
+            trainer["resourcesPerNode"] = {"limits": limits}
+        document = {
+            "apiVersion": "trainer.kubeflow.org/v1alpha1",
+            "kind": "TrainJob",
+            "metadata": {"name": dns_label(launch.name)},
+            "spec": {"runtimeRef": {"name": "torch-distributed"}, "trainer": trainer},
+        }
+        return self.header_comments(launch) + to_yaml(document)

@@ -36,7 +36,7 @@ from planner.hardware.catalog import load_hardware
 from planner.hardware.inventory import MachineAnswers, machine_tables
 from planner.hardware.prices.lists import read_list
 from planner.launch import TARGETS, Launch, Recipe
-from planner.launch._text import dns_label
+from planner.launch._base import dns_label
 from planner.model.catalog import load_model
 from planner.model.importers import import_file
 from planner.report.chrome import write_chrome

@@ -18,7 +18,7 @@ from hypothesis import strategies as st
 
 from planner.errors import BadInput
 from planner.launch import TARGETS, Launch, Recipe, export_text, target_for
-from planner.launch._text import dns_label
+from planner.launch._base import dns_label
 
 yaml = pytest.importorskip("yaml")
 SCHEMAS = Path(__file__).parents[1] / "data" / "schemas"

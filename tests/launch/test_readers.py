@@ -14,7 +14,7 @@ import pytest
 
 from planner.errors import BadInput
 from planner.launch import TARGETS, Launch, Recipe, export_text, target_for
-from planner.launch.accelerate import accelerate_environment
+from planner.launch.hugging_face import accelerate_environment
 
 ROOT = Path(__file__).parents[2]
 sys.path.insert(0, str(ROOT / "benchmarks/robustness"))
