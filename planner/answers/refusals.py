@@ -25,12 +25,14 @@ from planner.search.request import MAX_WORKERS, Request, model_of
 from planner.search.scored import training_of
 from planner.search.sizes import allowed_strategies
 from planner.search.space import Space
+from planner.units import rate
 
 if TYPE_CHECKING:
     from planner.search.flag_values import Objective
     from planner.search.scored import ScoredPlan
 
 SHORT_MINUTES = 180  # below which a deadline is said in minutes
+LEAST_WHOLE = 100  # samples/s, below which a throughput has three digits
 FEW = 3  # names that a sentence has room for
 
 
@@ -113,7 +115,7 @@ def limits_missed(
 
 def _fastest_plan_words(fastest: ScoredPlan) -> str:
     price = price_words(fastest.usd_per_hour, " for")
-    return f"the fastest is {fastest.plan.rental_text} with {fastest.samples_per_s:,.0f} samples/s{price}"
+    return f"the fastest is {fastest.plan.rental_text} with {rate(fastest.samples_per_s)} samples/s{price}"
 
 
 def _nearest_plan_words(space: Space, bounds: Floats, request: Request) -> str:
@@ -130,10 +132,11 @@ def _nearest_plan_words(space: Space, bounds: Floats, request: Request) -> str:
     more = f"; up to {MAX_WORKERS} workers were tried" if open_ else ""
     price = price_words(float(space.usd_per_hour[fastest]), " for")
     name = space.plans[fastest].rental_text
-    return f"the fastest{within} is {name}, at most {bounds[fastest]:,.0f} samples/s{price}{more}"
+    return f"the fastest{within} is {name}, at most {rate(float(bounds[fastest]))} samples/s{price}{more}"
 
 
-JOB_LIMITS = ("deadline_s", "spend_usd", "min_samples_per_s")
+JOB_LIMITS = ("deadline_s", "spend_usd", "min_samples_per_s", "budget_usd_per_hour")
+HALVINGS = 3  # of a budget
 LIMIT_MARGIN = 0.98  # of a speed, which another simulation may not quite reach
 
 
@@ -147,28 +150,47 @@ def _relaxed_words(request: Request, limit: str, ask: Ask) -> str:
     """Flag with the value that the best plan without this limit reaches; empty string if there is none."""
     if getattr(request, limit) is None:
         return ""
-    objective: Objective = "cheapest" if limit == "spend_usd" else "fastest"
+    objective: Objective = "cheapest" if "usd" in limit else "fastest"
     changes: dict[str, Any] = {limit: None, "objective": objective}
     try:
         best = ask(replace(request, **changes))
-        training = training_of(request)
-        confident_s = 0.0 if training is None else training.confident_s(best, request.confidence)
-        minutes, hours = ceil(confident_s / 60), ceil(confident_s / 360) / 10
-        brief = minutes < SHORT_MINUTES
-        usd = ceil(confident_s / 3600 * best.usd_per_hour)
-        rate = floor(best.samples_per_s * LIMIT_MARGIN)
-        value, words = {
-            "deadline_s": (60 * minutes, f"--deadline {minutes}min")
-            if brief
-            else (hours * 3600, f"--deadline {hours:g}h"),
-            "spend_usd": (usd, f"--spend {usd}"),
-            "min_samples_per_s": (rate, f"--min-throughput {rate}"),
-        }[limit]
+        best = _cheaper_per_hour(best, request, ask) if limit == "budget_usd_per_hour" else best
+        value, words = _reached_limit(limit, best, request)
         changes = {limit: value}
         chosen = ask(replace(request, **changes))
     except PlannerError:
         return ""
     return Remedy(words, chosen.plan, chosen.usd_per_hour).words
+
+
+def _cheaper_per_hour(plan: ScoredPlan, request: Request, ask: Ask) -> ScoredPlan:
+    """A plan that meets the other limits at half the price per hour, as often as there is one."""
+    for _ in range(HALVINGS):
+        try:
+            plan = ask(replace(request, budget_usd_per_hour=plan.usd_per_hour / 2))
+        except PlannerError:
+            break
+    return plan
+
+
+def _reached_limit(limit: str, best: ScoredPlan, request: Request) -> tuple[float, str]:
+    """The limit that a plan meets with the request's confidence, and the flag that sets it."""
+    if limit == "budget_usd_per_hour":
+        budget = ceil(round(best.usd_per_hour * 100, 6)) / 100
+        return budget, f"--budget {budget:.2f}"
+    if limit == "min_samples_per_s":
+        speed = best.samples_per_s * LIMIT_MARGIN
+        words = f"{floor(speed)}" if speed >= LEAST_WHOLE else f"{speed:.3g}"
+        return float(words), f"--min-throughput {words}"
+    training = training_of(request)
+    confident_s = 0.0 if training is None else training.confident_s(best, request.confidence)
+    if limit == "spend_usd":
+        usd = ceil(confident_s / 3600 * best.usd_per_hour)
+        return usd, f"--spend {usd}"
+    minutes, hours = ceil(confident_s / 60), ceil(confident_s / 360) / 10
+    if minutes < SHORT_MINUTES:
+        return 60 * minutes, f"--deadline {minutes}min"
+    return hours * 3600, f"--deadline {hours:.1f}h".replace(".0h", "h")
 
 
 def _few_names(names: list[str]) -> str:

@@ -1,5 +1,6 @@
 import json
 from dataclasses import replace
+from types import SimpleNamespace
 
 import pytest
 
@@ -7,6 +8,7 @@ import planner
 from planner.answers.choice import choose
 from planner.answers.questions import parse_request
 from planner.answers.recommend import recommend_for
+from planner.answers.refusals import _reached_limit
 from planner.errors import BadInput, Infeasible
 from planner.hardware.catalog import load_hardware
 from planner.model.catalog import load_model
@@ -175,3 +177,24 @@ def test_recommend_shows_as_many_of_a_machine_once():
     named = [plan.plan.machines_text for plan in answer.plans if plan.marks]
     assert answer.baseline is not None
     assert not {*named, answer.baseline.plan.machines_text} & set(unnamed)
+
+
+def test_deadline_missed_within_the_budget_comes_with_a_budget_that_works():
+    options = {"model": "resnet50", "hardware": "g5.xlarge", "samples": 1e8, "deadline": "9h"}
+    with pytest.raises(Infeasible, match=r"--deadline [\d.]+h .*, or --budget ") as error:
+        recommend_for(parse_request(**options, budget=1.5), jobs=1)
+    budget = float(str(error.value).partition("or --budget ")[2].split(" ")[0])
+    chosen = recommend_for(parse_request(**options, budget=budget), jobs=1).chosen
+    assert chosen.usd_per_hour <= budget
+    with pytest.raises(Infeasible):
+        recommend_for(parse_request(**options, budget=budget / 2), jobs=1)
+
+
+@pytest.mark.parametrize(
+    ("speed", "words"), [(1234.5, "1209"), (102.1, "100"), (101.9, "99.9"), (2.5, "2.45")]
+)
+def test_throughput_of_a_remedy_is_what_is_typed(speed, words):
+    best = SimpleNamespace(samples_per_s=speed)
+    value, said = _reached_limit("min_samples_per_s", best, Request(model="resnet50"))
+    assert said == f"--min-throughput {words}"
+    assert value == float(words) <= speed
