@@ -3,14 +3,26 @@
 The step is split into what the device computes and the rest. If only one assumption was wrong, it must have
 been wrong by so much: the device by (measured - rest) / computed, what is between devices by
 (measured - computed) / rest. The likelier suspect is the one that had to be wrong by less.
+
+The speed of a run comes from a series of its log, without warm-up and evaluation. Names of series are read
+word by word: `train/step_time_ms`, `samples_per_sec`, `it/s`. Step times are preferred to samples per second,
+steps per second and timestamps, in this order; a single figure for the whole run is used only where nothing
+else is logged.
 """
 
 from __future__ import annotations
 
 import math
+import re
+from bisect import bisect_right
+from collections.abc import Iterator
 from dataclasses import dataclass
+from itertools import pairwise
+from pathlib import Path
+from typing import Literal
 
 from planner.answers.answer_files import ChosenPlan
+from planner.answers.training_logs import TrainingLog, read_log
 from planner.errors import BadInput
 from planner.simulator.cluster import COMPUTATION
 
@@ -81,3 +93,123 @@ def _suspects(plan: ChosenPlan, measured: float) -> tuple[Suspect, ...]:
         times = slower / computed if computed else math.inf
         suspects.append(Suspect("input", times, (slower - 1) / slower))
     return tuple(sorted(suspects, key=lambda suspect: abs(math.log(suspect.times))))
+
+
+WARMUP = 10  # the first tenth of the values is left out, at least one
+FEWEST = 3  # values needed to leave out warm-up
+
+Kind = Literal["step time", "samples per second", "steps per second"]
+KINDS: tuple[Kind, ...] = ("step time", "samples per second", "steps per second")
+_EVALUATION = frozenset(("eval", "evaluation", "val", "valid", "validation", "test"))
+_OTHER = frozenset(
+    ("device", "gpu", "rank", "min", "max", "std", "data", "dataloader", "loading", "forward", "backward")
+) | {"optimizer", "total", "elapsed", "vs"}
+_STEP = "(?:steps?|iterations?|iters?|it|batch|batches)"
+_SAMPLE = "(?:samples?|examples?|images?|imgs?|sequences?|seqs?)"
+_SECOND = "(?:s|secs?|seconds?)"
+_UNIT = f"(?:{_SECOND}|ms|msecs?|milliseconds?|millis)"
+_PATTERNS: dict[Kind, re.Pattern[str]] = {
+    "step time": re.compile(
+        rf"\b(?:{_STEP} (?:times?|timing|duration|latency)|{_STEP}(?: in)? {_UNIT}$"
+        rf"|(?:times?|{_UNIT}) per {_STEP}|end to end {_SECOND}$)"
+    ),
+    "samples per second": re.compile(rf"\b{_SAMPLE} per {_SECOND}\b"),
+    "steps per second": re.compile(rf"\b{_STEP} per {_SECOND}\b"),
+}
+
+
+@dataclass(frozen=True, slots=True)
+class MeasuredSpeed:
+    """Samples per second of all workers, and the part of the log they come from."""
+
+    samples_per_s: float
+    source: str
+
+
+def measured_speed(path: Path | str, samples_per_step: int) -> MeasuredSpeed:
+    """Reads a log and returns the speed of its run; `samples_per_step` is the plan's global batch."""
+    log = read_log(path)
+    if ways := list(_speed_sources(log, samples_per_step)):
+        _, _, name, steps = min(ways, key=lambda way: way[:2])
+        return _mean_speed(log, name, steps, samples_per_step)
+    names = ", ".join(sorted(log.series)[:8]) or "no values"
+    raise BadInput(
+        f"{path}: no step time, samples per second or clock among {names}; log step_time in seconds, or give "
+        "--measured"
+    )
+
+
+def kind_of(name: str) -> tuple[Kind, float] | None:
+    """Quantity that a series name refers to, and its factor to seconds; None for other quantities."""
+    spaced = re.sub(r"(?<=[a-z])(?=[A-Z])", " ", name).lower()
+    spaced = re.sub(rf"/(?={_SECOND}\b|{_STEP}$)", " per ", spaced)
+    words = re.findall(r"[a-z]+", spaced)
+    if not (_EVALUATION | _OTHER).isdisjoint(words):
+        return None
+    phrase = " ".join(words)
+    for kind in reversed(KINDS):
+        if _PATTERNS[kind].search(phrase):
+            thousandths = kind == "step time" and re.search(r"\b(?:ms|msecs?|milliseconds?|millis)\b", phrase)
+            return kind, 1e-3 if thousandths else 1.0
+    return None
+
+
+Steps = list[tuple[float, float]]  # seconds, and the number of steps that took them
+
+
+def _speed_sources(log: TrainingLog, samples_per_step: int) -> Iterator[tuple[bool, int, str, Steps]]:
+    """Yields every possible source of the speed: whether it is too short, its rank, name and values."""
+    for name, series in log.series.items():
+        meaning = kind_of(name) or (("step time", 1.0) if log.format == "numbers" else None)
+        if meaning is None:
+            continue
+        kind, factor = meaning
+        wrong = next((value for value in series.values if not value > 0), None)
+        if wrong is not None:
+            raise BadInput(f"{log.path}: {name}: a value of {wrong:g}; it must be above zero")
+        work = samples_per_step if kind == "samples per second" else 1
+        steps = [(value * factor if kind == "step time" else work / value, 1.0) for value in series.values]
+        yield len(steps) < FEWEST, KINDS.index(kind), name, steps
+    for name in sorted(log.series, key=lambda name: "loss" not in name):
+        steps, evaluations = _step_intervals(log, name)
+        if evaluations:
+            name += f" without {evaluations} interval{'s' if evaluations > 1 else ''} of evaluation"
+        if steps:
+            yield len(steps) < FEWEST, len(KINDS), f"timestamps of {name}", steps
+
+
+def _step_intervals(log: TrainingLog, name: str) -> tuple[Steps, int]:
+    """Seconds and steps between a series' values, and the number of skipped intervals with an evaluation.
+    Empty without a clock that advances with the steps."""
+    series = log.series[name]
+    known = zip(series.steps, series.clock_s, strict=True)
+    points = sorted({(step, clock_s) for step, clock_s in known if step is not None and clock_s is not None})
+    pairs = list(pairwise(points))
+    if _is_evaluation(name) or any(later[1] <= earlier[1] for earlier, later in pairs):
+        return [], 0
+    others = (each.clock_s for other, each in log.series.items() if _is_evaluation(other))
+    evaluated = sorted(clock_s for clocks in others for clock_s in clocks if clock_s is not None)
+    intervals: Steps = []
+    for (step, start_s), (next_step, end_s) in pairs:
+        if bisect_right(evaluated, start_s) == bisect_right(evaluated, end_s) and next_step > step:
+            intervals.append((end_s - start_s, next_step - step))
+    advancing = sum(later[0] > earlier[0] for earlier, later in pairs)
+    return intervals, advancing - len(intervals)
+
+
+def _is_evaluation(name: str) -> bool:
+    return not _EVALUATION.isdisjoint(re.findall(r"[a-z]+", name.lower()))
+
+
+def _mean_speed(log: TrainingLog, name: str, steps: Steps, samples_per_step: int) -> MeasuredSpeed:
+    """Mean samples per second without warm-up, with its source in words."""
+    skipped = max(len(steps) // WARMUP, 1) if len(steps) >= FEWEST else 0
+    kept = steps[skipped:]
+    seconds, count = (sum(column) for column in zip(*kept, strict=True))
+    rate = samples_per_step * count / seconds if seconds else math.inf
+    if not 0 < rate < math.inf:
+        raise BadInput(f"{log.path}: {name} gives {rate:g} samples per second; check its unit")
+    if not skipped:
+        return MeasuredSpeed(rate, f"{name} ({log.format}), warm-up included")
+    values = f"{len(kept):,} values, the first {skipped:,} left out as warm-up"
+    return MeasuredSpeed(rate, f"{name} ({log.format}): {values}")

@@ -1,7 +1,7 @@
 """Logs of training runs as series of numbers: MLflow, Weights & Biases, TensorBoard, transformers, tables.
 
 `read_log` tells the format by the file or folder itself. A series keeps the step of each value and, where the
-log has one, the clock; which series tells the speed is decided in `planner.answers.measured_speed`.
+log has one, the clock; which series tells the speed is decided in `planner.answers.checking`.
 """
 
 from __future__ import annotations

@@ -210,8 +210,7 @@ def check_run(
     if answer is None or (measured is None) == (log is None):
         raise BadInput("give an answer (JSON) and either --measured RATE or --log PATH")
     from planner.answers.answer_files import chosen_plan
-    from planner.answers.checking import check
-    from planner.answers.measured_speed import measured_speed
+    from planner.answers.checking import check, measured_speed
 
     plan = chosen_plan(answer)
     source = ""

@@ -23,8 +23,8 @@ import pytest
 
 import planner
 from planner.answers.answer_files import chosen_plan
+from planner.answers.checking import measured_speed
 from planner.answers.launching import launch_of
-from planner.answers.measured_speed import measured_speed
 from planner.answers.questions import Simulation, parse_request, read_scenario
 from planner.answers.timeline import timeline_of
 from planner.calibrate.accelerator import to_toml
