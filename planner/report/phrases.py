@@ -310,7 +310,8 @@ def tied_plans_sentence(rivals: Sequence[ScoredPlan]) -> str:
     if not rivals:
         return ""
     names = listing([rival.plan.rental_text for rival in rivals], TIED_NAMED)
-    return f"Statistically tied with {names}: ties go to the narrower range, then to fewer machines."
+    rule = "ties go to the narrower range, then to fewer machines at a similar cost"
+    return f"Statistically tied with {names}: {rule}."
 
 
 def bottleneck_words(scored: ScoredPlan) -> str:

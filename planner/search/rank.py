@@ -15,8 +15,8 @@
    highest speed.
 6. A plan is tied with that one if neither is better, by what the objective maximises, with 75% probability,
    and it is not more expensive per sample with that probability. Of the tied plans the one with the narrowest
-   range wins, then the one with the fewest machines: whoever pays for more machines or trusts a wider range
-   must be likely to gain by it.
+   range wins, then the one with the fewest machines if its samples beyond those of rule 4's choice cost no
+   more than rule 4 allows: whoever trusts a wider range or pays for more must be likely to gain by it.
 7. A tied plan is passed over if another beats it with 75% probability, if its extra samples cost more than
    rule 4 allows, or if a plan that is not much less certain is 5% faster for at most 1% more. So a plan that
    is faster and as cheap loses to a much narrower range alone.
@@ -175,15 +175,16 @@ class Contenders:
 
     def may_win_tie(self, plan: int) -> bool:
         """Whether a tied plan is unbeaten, worth its cost and not outdone by another."""
-        return not self.is_beaten(plan) and self.is_worth_its_cost(plan) and not len(self.outdoing(plan))
+        worth_it = self.is_worth_its_cost(plan, self.cheapest)
+        return worth_it and not self.is_beaten(plan) and not len(self.outdoing(plan))
 
-    def is_worth_its_cost(self, plan: int) -> bool:
-        """Whether the extra samples over the cheapest plan cost little enough."""
-        gained = self.speed[plan] - self.speed[self.cheapest]
-        if self.objective == "fastest" or gained <= 0:
+    def is_worth_its_cost(self, plan: int, than: int) -> bool:
+        """Whether the extra samples over another plan cost little enough."""
+        if self.objective == "fastest":
             return True
-        paid = self.usd_per_s[plan] - self.usd_per_s[self.cheapest]
-        limit = self.cost[self.cheapest] * (1 + NEGLIGIBLE_COST)
+        gained = max(self.speed[plan] - self.speed[than], 0.0)
+        paid = self.usd_per_s[plan] - self.usd_per_s[than]
+        limit = self.cost[than] * (1 + NEGLIGIBLE_COST)
         return bool(paid <= self.most_per_sample * gained or self.cost[plan] <= limit)
 
     def outdoing(self, plan: int) -> npt.NDArray[np.intp]:
@@ -207,6 +208,8 @@ class Contenders:
         """Index of the plan with the narrowest range, then the fewest machines, then the best value."""
         narrowest = min(self.total_sigma[i] for i in plans)
         certain = [i for i in plans if self.total_sigma[i] <= narrowest + SAME_WIDTH]
+        if self.best in certain:  # fewer machines alone are not worth paying more
+            certain = [i for i in certain if self.is_worth_its_cost(i, self.best)]
         fewest = min(self.machines[i] for i in certain)
         left = [i for i in certain if self.machines[i] == fewest]
         return self.best if self.best in left else max(left, key=lambda i: (self.value[i], -i))

@@ -243,6 +243,15 @@ def test_possible_replacements_are_preferred_and_may_be_tied(price: float, repla
     assert plans.possible_replacements(0) == replaces
 
 
+@pytest.mark.parametrize(("price", "chosen"), [(10.79, 1), (10.81, 0)])
+def test_rank_fewer_machines_win_a_tie_where_their_extra_samples_are_worth_their_cost(
+    price: float, chosen: int
+) -> None:
+    many, few = plan(1000.0, 10.0, 0.2, "A", n=4), plan(1040.0, price, 0.2, "B")
+    assert rank([many, few]).recommended == chosen
+    assert contenders([many, few]).best == 0
+
+
 @pytest.mark.parametrize("flags", [{"confidence": 2}, {"confidence": 1}, {"min_marginal_efficiency": 0}])
 def test_request_refuses_shares_out_of_range(flags: dict[str, float]) -> None:
     with pytest.raises(BadInput, match="it lies"):
