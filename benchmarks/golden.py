@@ -159,7 +159,7 @@ def space_figures(request: Request, pool: ThreadPoolExecutor) -> dict[str, Any]:
         for plan, entry in zip(some, simulations.predict_all(some, pool, rung), strict=True):
             scored = cases.scored(plan, entry)
             out["figures"][f"{plan.key} {rung}"] = {
-                "seed": plan.seed(request.seed),
+                "seed": plan.simulation_seed(request.seed),
                 "bound": cases.bound(plan),
                 "usd_per_hour": [scored.usd_of("workers"), scored.usd_of("servers") or 0.0],
                 "samples_per_s": [entry.samples_per_s, entry.samples_per_s_low, entry.samples_per_s_high],

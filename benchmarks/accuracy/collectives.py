@@ -18,7 +18,7 @@ import numpy as np
 from planner.hardware import Hardware, Market
 from planner.hardware.catalog import hardware_names, load_hardware
 from planner.parallel.collectives import Curves, Kind
-from planner.parallel.collectives.libraries import Nccl, peers_of
+from planner.parallel.collectives.libraries import Nccl, site_peers
 from planner.parallel.data import Site, collective
 
 SIZES = tuple(float(1 << power) for power in (16, 20, 22, 24, 26, 28, 30))
@@ -73,7 +73,7 @@ def compared(kind: Kind) -> Iterator[Compared]:
             for size in SIZES:
                 value = curves.by_kind[kind][members]
                 within = value.sizes[0] <= size <= value.sizes[-1]
-                estimate = Nccl().seconds(kind, size, peers_of(site, Nccl()))
+                estimate = Nccl().seconds(kind, size, site_peers(site, Nccl()))
                 ratios.append(estimate / value.seconds(size) if within else float("nan"))
             yield Compared(curve, members, inside, rdma, tuple(ratios))
 

@@ -236,7 +236,7 @@ def fit_run(run: Run) -> FitRun | None:
     repeated = run.accumulate + float(work.seconds[waits].sum() / work.seconds[~waits].sum())
     replicas = data_parallel_group(site)
     exchange = exchange_of(run, replicas) if replicas.workers > 1 else None
-    shards = exchange.workers_sharing(replicas) if isinstance(exchange, Sharded) else 1
+    shards = exchange.shard_count(replicas) if isinstance(exchange, Sharded) else 1
     alone = FitRun(
         run.id,
         run.source,

@@ -270,7 +270,9 @@ def check_plan(request: Request, counts: Counts, relations: Sequence[str] = tupl
         bound.broken.append(f"{plan.key} bound {cases.bound(plan):.6g} below {before.samples_per_s_low:.6g}")
     halved = counts.of("all times doubled give half")
     halved.tried += 1
-    effort = Effort(seed=plan.seed(request.seed), precision=1.0, max_steps=request.max_steps, first_runs=2)
+    effort = Effort(
+        seed=plan.simulation_seed(request.seed), precision=1.0, max_steps=request.max_steps, first_runs=2
+    )
     case = cases.case(plan)
     normal, slow = (simulate_case(c, effort).samples_per_s for c in (case, slower_by_two(case)))
     if abs(2 * slow / normal - 1) > ROUNDING:

@@ -372,7 +372,7 @@ def _strategy_facts(plans: list[Plan], cases: Cases) -> list[Note | Fact]:
     each = (plan.exchange.labels(cases.site(plan)).assumptions for plan in plans)
     out: list[Note | Fact] = list(dict.fromkeys(note for notes in each for note in notes))
     for mesh in dict.fromkeys(plan.mesh for plan in plans if plan.mesh.is_sharded):
-        out.append(ModelParallel(mesh.size, mesh.roles))
+        out.append(ModelParallel(mesh.size, mesh.roles_text))
     for workers in sorted({plan.mesh.size for plan in plans if plan.mesh.lowered_by}):
         samples = {plan.samples_per_step for plan in plans if plan.mesh.size == workers}
         out.append(PartitionedReplica(workers, tuple(sorted(samples))))

@@ -188,7 +188,7 @@ def one_plan(request: Request, *, joined: bool = False) -> Plan:
         usual = f"--exchange {chosen}{choices} is not possible with {workers} x {kind.name}"
         meant = EXCHANGES[chosen]()
         if all(getattr(meant, name, None) is not None for name in of_strategy.choices):
-            meant = collective.strategy_with_settings(EXCHANGES[chosen], tuple(of_strategy.choices.items()))
+            meant = collective.build_strategy(EXCHANGES[chosen], tuple(of_strategy.choices.items()))
         raise meant.infeasibility(site) or BadInput(usual)
     possible = _allowed_micro_batches(request, model, site)
     if not possible:
@@ -266,7 +266,7 @@ def usual_exchange(request: Request, site: Site, *, joined: bool = False) -> str
         from planner.device.recorded.recordings import has_servers
 
         recorded = has_servers(request.profile)
-    if recorded or meant != tuple(EXCHANGES) or not site.mesh.composes_with("allreduce"):
+    if recorded or meant != tuple(EXCHANGES) or not site.mesh.can_combine_with("allreduce"):
         return "servers" if "servers" in meant else meant[0]
     if site.workers == 1 and not joined:
         return "alone"

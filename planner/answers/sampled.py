@@ -22,7 +22,7 @@ from planner.hardware import Hardware
 from planner.hardware.prices.cost import usd_per_million_samples
 from planner.note import Progress, ignore_progress
 from planner.parallel.data import Exchange, Site
-from planner.parallel.plan import Plan, plan_from
+from planner.parallel.plan import Plan, plan_from_dict
 from planner.search.cases import Cases
 from planner.search.feasibility import exclusion
 from planner.search.field import candidate_machines
@@ -331,4 +331,4 @@ def _stored_plan(trial: FrozenTrial, cases: Cases) -> ScoredPlan | None:
         return None
     if "exchange" not in attr["plan"]:
         raise BadInput("the study is of an older version of planner; name another --study")
-    return cases.scored(plan_from(attr["plan"]), Prediction.read(attr["prediction"]))
+    return cases.scored(plan_from_dict(attr["plan"]), Prediction.read(attr["prediction"]))

@@ -51,7 +51,7 @@ def timeline_of(request: Request, plan: Plan, *, steps: int = 3) -> Timeline:
         "cluster": plan.cluster_text,
         "exchange": plan.exchange.labels().plan,
     }
-    seed = plan.seed(request.seed)
+    seed = plan.simulation_seed(request.seed)
     return simulate_window(case, seed=seed, steps=steps, about=about)
 
 

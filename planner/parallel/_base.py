@@ -141,6 +141,7 @@ class StageSchedule:
 
     @property
     def stages(self) -> int:
+        """Number of pipeline stages."""
         return len(self.ends) - 1
 
 
@@ -160,14 +161,14 @@ class Parallelism(ABC):
     def infeasibility(
         self, site: Site | None, model: Model | None = None, batch: int = 1
     ) -> PlannerError | None:
-        """The error, with a remedy, that explains why the parallelism cannot run; None if it can. Without
-        a site, it holds for any site; without a model, for any model. `BadInput` marks a setting that
-        never works there, `Infeasible` one for which the machines are too small."""
+        """Error, with a remedy, that explains why the parallelism cannot run; None if it can. Without a
+        site, it holds for any site; without a model, for any model. `BadInput` marks a setting that never
+        works there, `Infeasible` one for which the machines are too small."""
         return None
 
     @abstractmethod
     def labels(self, site: Site | None = None) -> Labels:
-        """The texts that describe it; with a site, also its assumptions about the links there."""
+        """Texts that describe the parallelism; with a site, also its assumptions about the links there."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -182,11 +183,11 @@ class Axis(Parallelism):
 
     @property
     def key(self) -> str:
-        """The axis's part of a plan's key, hence of seeds and stores: never change it."""
+        """Text of the axis in a plan's key, hence in seeds and stores: never change it."""
         return "".join(f"{flag.key}{getattr(self, flag.field)}" for flag in self.flags)
 
     def shard(self, part: Shard) -> Shard:
-        """The shard of one rank, with the collectives among the ranks."""
+        """Shards a model for one rank; returns the shard with the collectives among the ranks."""
         return part
 
     def memory_shares(self, model: Model, micro_batches: int) -> tuple[MemoryShare, ...]:
@@ -194,5 +195,5 @@ class Axis(Parallelism):
         return (MemoryShare(),)
 
     def schedule(self, unit_s: Floats, send_s: float) -> StageSchedule | None:
-        """The schedule of units that take `unit_s` seconds each; None for an axis that splits no layers."""
+        """Schedules units of `unit_s` seconds each in stages; None for an axis that splits no layers."""
         return None

@@ -40,27 +40,24 @@ _KEYED = (TensorParallel, PipelineParallel)
 AxisT = TypeVar("AxisT", bound=Axis)
 
 
-def _contribute_flags(axis: type[Axis]) -> None:
-    flags.add_flags(
-        *(
-            flags.Flag(flag.name, flag.help, flags.FlagSection.PARALLELISM, flags.COUNTS)
-            for flag in axis.flags
-        )
-    )
+def _register_flags(axis: type[Axis]) -> None:
+    """Registers the command-line flags of an axis."""
+    section = flags.FlagSection.PARALLELISM
+    flags.add_flags(*(flags.Flag(own.name, own.help, section, flags.COUNTS) for own in axis.flags))
 
 
 for _axis in AXES.values():
-    _contribute_flags(_axis)
+    _register_flags(_axis)
 
 
 def axis_help(flag: str) -> str:
-    """The help text of an axis's flag."""
+    """Help text of an axis's flag."""
     return next(own.help for axis in AXES.values() for own in axis.flags if own.name == flag)
 
 
 def register(axis: type[AxisT], *, before: str = "pp") -> type[AxisT]:
     """Adds an axis to the registry, placed before the axis `before`; also a class decorator."""
-    _contribute_flags(axis)
+    _register_flags(axis)
     rest = list(AXES.items())
     AXES.clear()
     for name, known in rest:
@@ -71,7 +68,7 @@ def register(axis: type[AxisT], *, before: str = "pp") -> type[AxisT]:
     return axis
 
 
-def flag_names() -> tuple[str, ...]:
+def axis_flag_names() -> tuple[str, ...]:
     """Names of the flags of all registered axes, without the dashes."""
     return tuple(flag.name for axis in AXES.values() for flag in axis.flags)
 
@@ -94,7 +91,7 @@ def reject_settings_without_degree(asked: Mapping[str, tuple[int, ...]]) -> None
 
 
 def strategy_axis(flag: str) -> type[Axis]:
-    """The axis class in `STRATEGY_AXES` whose degree is set by this flag."""
+    """Axis class in `STRATEGY_AXES` whose degree this flag sets."""
     module, _, name = STRATEGY_AXES[flag][0].partition(":")
     axis: type[Axis] = getattr(import_module(module), name)
     return axis
@@ -148,7 +145,8 @@ class Mesh:
             if own:
                 axes.append(axis(**own))
         if settings:
-            raise BadInput(f"no axis has a setting {', '.join(settings)}; known: {', '.join(flag_names())}")
+            known = ", ".join(axis_flag_names())
+            raise BadInput(f"no axis has a setting {', '.join(settings)}; known: {known}")
         return Mesh(tuple(axes))
 
     @property
@@ -169,7 +167,7 @@ class Mesh:
         }
 
     def axis(self, kind: type[AxisT]) -> AxisT:
-        """The mesh's axis of this class; an axis of degree 1 if the mesh has none."""
+        """Axis of this class in the mesh; an axis of degree 1 if the mesh has none."""
         return next((axis for axis in self.axes if isinstance(axis, kind)), None) or kind()
 
     @property
@@ -184,7 +182,7 @@ class Mesh:
 
     @property
     def key(self) -> str:
-        """The mesh's part of a plan's key, `/t8p4v2`; empty for whole replicas."""
+        """Text of the mesh in a plan's key, `/t8p4v2`; empty for whole replicas."""
         if not self.is_sharded:
             return "".join(f"/{axis.key}" for axis in self.axes)
         others = "".join(axis.key for axis in self.axes if not isinstance(axis, _KEYED))
@@ -201,28 +199,28 @@ class Mesh:
         return " x ".join(axis.labels().cell for axis in self.axes)
 
     @property
-    def short(self) -> str:
-        """The degrees in the usual short form: `TP8 + PP4`."""
+    def short_label(self) -> str:
+        """Degrees in the usual short form: `TP8 + PP4`."""
         return " + ".join(f"{axis.kind.upper()}{axis.degree}" for axis in self.axes)
 
     @property
-    def detail(self) -> str:
+    def detail_text(self) -> str:
         """Text that follows a list of degrees: `, 2 virtual pipeline stages per device`."""
         return "".join(f", {aside}" for axis in self.axes if (aside := axis.labels().aside))
 
     @property
-    def roles(self) -> str:
+    def roles_text(self) -> str:
         """Text on the roles of a replica's ranks: `8 share every layer, in 4 stages`."""
         return ", ".join(axis.labels().plan for axis in self.axes)
 
     @property
-    def inner(self) -> Mesh:
-        """The mesh without the axes that split the chain of layers."""
+    def inner_mesh(self) -> Mesh:
+        """Mesh without the axes that split the chain of layers."""
         return _inner_mesh(self)
 
     @property
-    def outer(self) -> tuple[Axis, ...]:
-        """The axes that split the chain of layers into consecutive stages."""
+    def stage_axes(self) -> tuple[Axis, ...]:
+        """Axes that split the chain of layers into consecutive stages."""
         return tuple(axis for axis in self.axes if Divisible.LAYERS in axis.splits)
 
     @property
@@ -233,16 +231,16 @@ class Mesh:
     @property
     def stages(self) -> int:
         """Number of pipeline stages; consecutive ranks share a stage."""
-        return prod(axis.degree for axis in self.outer)
+        return prod(axis.degree for axis in self.stage_axes)
 
     def group(self, axis: Axis | None, workers: int, part: Divisible | None = None) -> Group:
-        """The communication group of a device along an axis, in a mesh of `workers` devices. Without an
-        axis, it contains the data-parallel ranks, one per replica; with a `part`, all ranks that hold
-        the same parameters of that part."""
+        """Communication group of a device along an axis, in a mesh of `workers` devices. Without an axis,
+        it contains the data-parallel ranks, one per replica; with a `part`, all ranks that hold the same
+        parameters of that part."""
         replicas = workers // self.size
         if axis is None and part is None:
             return Group(replicas, self.lockstep)
-        inner, outer = self.inner.axes, self.outer
+        inner, outer = self.inner_mesh.axes, self.stage_axes
         if axis is None:
             alike = [other for other in inner if part not in other.splits]
             copies = prod(other.degree for other in alike)
@@ -253,29 +251,29 @@ class Mesh:
         return Group(axis.degree, prod(other.degree for other in inner[: inner.index(axis)]))
 
     def schedule(self, unit_s: Floats, send_s: float) -> StageSchedule:
-        """The stage schedule of units that take `unit_s` seconds each; one stage without a pipeline axis."""
-        made = next((axis.schedule(unit_s, send_s) for axis in self.outer), None)
+        """Schedules units of `unit_s` seconds each in pipeline stages; one stage without a pipeline axis."""
+        made = next((axis.schedule(unit_s, send_s) for axis in self.stage_axes), None)
         return made or StageSchedule((0, len(unit_s)))
 
     def shard(self, model: Model) -> Shard:
-        """The shard of the model that one rank holds."""
+        """Shards the model for one rank of the mesh."""
         return _shard_and_communications(self, model)[0]
 
     def communications(self, model: Model) -> tuple[tuple[Axis, Communication], ...]:
-        """The collectives inside a replica, each with its axis."""
+        """Collectives inside a replica, each with its axis."""
         return _shard_and_communications(self, model)[1]
 
     def infeasibility(self, site: Site, model: Model, batch: int = 1) -> PlannerError | None:
-        """The error that explains why a replica cannot be spread this way on a site; None if it can."""
+        """Error that explains why a replica cannot be spread this way on a site; None if it can."""
         errors = (axis.infeasibility(site, model, batch) for axis in self.axes)
         return next((error for error in errors if error is not None), None)
 
-    def composes_with(self, strategy: str) -> bool:
+    def can_combine_with(self, strategy: str) -> bool:
         """Whether a data-parallel strategy can train replicas of this mesh."""
         return self.lowered_by in ("", strategy)
 
     def partial_replica_error(self, workers: int) -> str:
-        """Why `workers` are not a multiple of the replica size, with the nearest multiple; else empty."""
+        """Explains why `workers` form no whole replicas, with the nearest multiple; else empty string."""
         if workers % self.size == 0:
             return ""
         few, more = workers // self.size * self.size, -(-workers // self.size) * self.size
@@ -294,7 +292,7 @@ class Mesh:
         return prod(axis.degree for axis in self.axes if Divisible.DENSE in axis.splits)
 
     @property
-    def groups(self) -> int:
+    def group_count(self) -> int:
         """Number of process groups of a device besides the data-parallel group."""
         return len(self.axes)
 
@@ -304,11 +302,13 @@ WHOLE = Mesh()
 
 @memoize
 def _inner_mesh(mesh: Mesh) -> Mesh:
+    """Mesh without the axes that split layers; cached."""
     return Mesh(tuple(axis for axis in mesh.axes if Divisible.LAYERS not in axis.splits))
 
 
 @memoize
 def _memory_shares(mesh: Mesh, model: Model, micro_batches: int) -> tuple[MemoryShare, ...]:
+    """Memory shares of the ranks of a mesh, combined over its axes; cached."""
     shares = []
     for ranks in product(*(axis.memory_shares(model, micro_batches) for axis in mesh.axes)):
         layers = [rank.layers for rank in ranks if rank.layers is not None]
@@ -321,6 +321,7 @@ def _memory_shares(mesh: Mesh, model: Model, micro_batches: int) -> tuple[Memory
 def _shard_and_communications(
     mesh: Mesh, model: Model
 ) -> tuple[Shard, tuple[tuple[Axis, Communication], ...]]:
+    """Shards a model along all axes; returns the shard and the collectives with their axes; cached."""
     part, communications = Shard(model), []
     for axis in mesh.axes:
         part = axis.shard(replace(part, communications=()))
@@ -331,8 +332,8 @@ def _shard_and_communications(
 def meshes(
     model: Model, site: Site, asked: Mapping[str, tuple[int, ...]], *, free: bool = False
 ) -> list[Mesh]:
-    """The feasible meshes for the requested settings on a machine; raises an error if there is none.
-    Without a requested degree, `free` returns all meshes worth searching."""
+    """Feasible meshes for the requested settings on a machine; raises BadInput if there is none. Without a
+    requested degree, `free` returns all meshes worth searching."""
     named = [flag for flag in degree_flags() if flag in asked]
     choices: list[list[Axis]] = []
     for kind in AXES.values():
@@ -349,7 +350,7 @@ def meshes(
 
 
 def data_parallel_group(site: Site, part: Divisible | None = None) -> Site:
-    """The site reduced to one data-parallel group. With a `part`: all ranks with its same parameters."""
+    """Reduces a site to one data-parallel group; with a `part`, to all ranks that hold the same of it."""
     if not site.mesh.is_sharded:
         return site
     group = site.mesh.group(None, site.workers, part)
@@ -357,26 +358,26 @@ def data_parallel_group(site: Site, part: Divisible | None = None) -> Site:
 
 
 def axis_group(site: Site, axis: Axis) -> Site:
-    """The site reduced to one group of an axis, with its share of each machine."""
+    """Reduces a site to one group of an axis, with its share of each machine."""
     group = site.mesh.group(axis, site.workers)
     return replace(site, workers=group.members) if group.stride == 1 else _strided_site(site, group)
 
 
 def _strided_site(site: Site, group: Group) -> Site:
-    """The site reduced to a group of devices `stride` apart, with its share of each machine's NICs."""
+    """Reduces a site to a group of devices `stride` apart, with its share of each machine's NICs."""
     hardware = site.hardware
     # a group of more devices than a machine has takes whole machines, and all of their NICs
     part = min(group.stride, site.devices)
 
-    def share(rate: float | None) -> float | None:
+    def group_share(rate: float | None) -> float | None:
         return None if rate is None else rate / part
 
     seen = replace(
         hardware,
         device_count=max(site.devices // group.stride, 1),
-        nic_burst_bytes_per_s=share(hardware.nic_burst_bytes_per_s),
-        nic_baseline_bytes_per_s=share(hardware.nic_baseline_bytes_per_s),
-        rdma_bytes_per_s=share(hardware.rdma_bytes_per_s),
+        nic_burst_bytes_per_s=group_share(hardware.nic_burst_bytes_per_s),
+        nic_baseline_bytes_per_s=group_share(hardware.nic_baseline_bytes_per_s),
+        rdma_bytes_per_s=group_share(hardware.rdma_bytes_per_s),
         nics=max((hardware.nics or 1) // part, 1),
         network_curves=hardware.network_curves if part == 1 else {},
     )
@@ -385,14 +386,14 @@ def _strided_site(site: Site, group: Group) -> Site:
     return replace(site, hardware=seen, workers=group.members, market=market)
 
 
-def crosses_machines(site: Site, axis: Axis) -> bool:
+def is_cross_machine(site: Site, axis: Axis) -> bool:
     """Whether the next rank of an axis is on another machine: at least a machine's devices away."""
     return site.mesh.group(axis, site.workers).stride >= site.devices
 
 
-def step_placement(site: Site) -> Hashable:
+def placement_key(site: Site) -> Hashable:
     """Cache key for a site's effect on a device's computation; None where this package derives no shard."""
     if not site.mesh.is_sharded:
         return None
-    crossing = tuple(crosses_machines(site, axis) for axis in site.mesh.outer)
+    crossing = tuple(is_cross_machine(site, axis) for axis in site.mesh.stage_axes)
     return site.mesh, site.hardware.name, crossing

@@ -87,7 +87,7 @@ class PipelineParallel(Axis):
         return tuple(
             MemoryShare(
                 stage_layers(model, self.degree, stage),
-                in_flight(stage, self.degree, micro_batches, self.virtual_stages),
+                peak_micro_batches(stage, self.degree, micro_batches, self.virtual_stages),
             )
             for stage in (0, self.degree - 1)
         )
@@ -130,7 +130,9 @@ def stage_layers(model: Model, stages: int, stage: int = 0) -> frozenset[str]:
     )
 
 
-def in_flight(stage: int, stages: int, micro_batches: int | None = None, virtual_stages: int = 1) -> float:
+def peak_micro_batches(
+    stage: int, stages: int, micro_batches: int | None = None, virtual_stages: int = 1
+) -> float:
     """Number of micro-batches whose activations a stage stores at its peak. Virtual stages lengthen the
     warm-up by (p - 1) / (p v) (Narayanan et al. 2021, section 2.2)."""
     deep = float(stages - stage)
@@ -141,15 +143,15 @@ def in_flight(stage: int, stages: int, micro_batches: int | None = None, virtual
 
 @memoize
 def _stage_boundaries(unit_s: bytes, stages: int) -> tuple[int, ...]:
-    """The boundaries of balanced stages, cached because virtual stages do not change them."""
+    """Boundaries of balanced stages, cached because virtual stages do not change them."""
     import numpy as np
 
     return balance_stages(np.frombuffer(unit_s), stages)
 
 
 def balance_stages(unit_s: Floats, stages: int) -> tuple[int, ...]:
-    """The boundaries of balanced stages: `stages + 1` increasing positions in the chain of units. Ties go
-    to the stages that end earliest."""
+    """Balances units over stages; returns `stages + 1` increasing boundaries in the chain of units. Ties
+    go to the stages that end earliest."""
     import numpy as np
 
     units = len(unit_s)

@@ -63,7 +63,7 @@ class Site:
     _found: dict[Hashable, Any] = field(default_factory=dict, init=False, repr=False, compare=False)
 
     def once(self, key: Hashable, make: Callable[[], T]) -> T:
-        """The value stored for `key` on this site, computed by `make` on the first call."""
+        """Returns the value of `key` on this site, computed by `make` on the first call."""
         return get_or_make(self._found, key, make)
 
     @property
@@ -78,6 +78,7 @@ class Site:
 
     @property
     def replicas(self) -> int:
+        """Number of copies of the model."""
         return self.workers // self.mesh.size
 
     @property
@@ -108,21 +109,22 @@ class Site:
 
     @property
     def uses_rdma(self) -> bool:
+        """Whether transfers between machines use RDMA, as requested or else as the machine can."""
         asked = self.market.rdma if self.rdma is None else self.rdma
         return bool(self.hardware.rdma) if asked is None else asked
 
     @property
     def missing_rdma_reason(self) -> str:
-        """Why requested RDMA is not available, with a remedy; empty if it is."""
+        """Explains why requested RDMA is not available, with a remedy; empty string if it is."""
         market = self.market if self.rdma is None else replace(self.market, rdma=self.rdma)
         return market.missing_rdma_reason(self.hardware)
 
     @property
-    def hosts_parse(self) -> bool:
+    def is_parsed_by_host(self) -> bool:
         """Whether host processors parse messages; otherwise the device itself parses them."""
         return self.hardware.device.kind == "gpu"
 
-    def machine_of(self, worker: int) -> int:
+    def machine_index(self, worker: int) -> int:
         """Index of the machine that holds a worker."""
         return worker // self.devices
 
@@ -169,13 +171,13 @@ class Plan:
             f"{'' if self.recompute == 'none' else '/ckpt-' + self.recompute}"
         )
 
-    def seed(self, seed: int) -> int:
+    def simulation_seed(self, seed: int) -> int:
         """Seed of this plan's simulations; it does not depend on which plans are scored before."""
         digest = hashlib.blake2b(f"{seed}/{self.key}".encode(), digest_size=8).digest()
         return int.from_bytes(digest, "little") >> 1
 
     def site(self, market: Market, seed: int = 0) -> Site:
-        """The workers' machines on a market, as a `Site`."""
+        """Site of the plan: the workers' machines on a market."""
         return Site(market.find_machine(self.machine), self.workers, market, self.mesh, seed=seed)
 
     def rented(self, market: Market) -> tuple[Rented, ...]:
@@ -197,10 +199,10 @@ class Plan:
         """Text of precision, recompute and micro-batches, then of the replica's mesh."""
         if not self.mesh.is_sharded:
             return self.compute_text
-        return ", ".join(filter(None, (self.compute_text, self.mesh.label + self.mesh.detail)))
+        return ", ".join(filter(None, (self.compute_text, self.mesh.label + self.mesh.detail_text)))
 
     def as_dict(self) -> dict[str, Any]:
-        """The plan as plain values, for stores; `plan_from` reads it."""
+        """Plan as plain values, for stores; `plan_from_dict` reads it."""
         out = {each.name: getattr(self, each.name) for each in fields(self)}
         return out | {
             "exchange": self.exchange.record(),
@@ -231,7 +233,7 @@ class Plan:
         return workers + self.exchange.labels().added
 
 
-def plan_from(values: Mapping[str, Any]) -> Plan:
+def plan_from_dict(values: Mapping[str, Any]) -> Plan:
     """Restores a plan from the output of `as_dict`, also of releases that wrote `checkpointing` and `cut`."""
     from planner.parallel.data import EXCHANGES
 
@@ -263,7 +265,7 @@ class NetworkFigure:
 
 
 def network_figure(hardware: Hardware, network: Network = "baseline") -> NetworkFigure:
-    """The NIC's baseline or burst bandwidth; raises BadInput if none is published."""
+    """NIC bandwidth of a machine, baseline or burst; raises BadInput if none is published."""
     if network not in ("baseline", "burst"):
         raise BadInput(f"network is {network!r}; allowed: baseline, burst")
     rate = hardware.nic_bytes_per_s(network)

@@ -43,11 +43,11 @@ from planner.memoize import memoize
 from planner.model import Chain, Floats, Ints, Model, group_into_units
 from planner.model.layers import layer_class
 from planner.parallel._base import TRANSPOSED, Axis, Communication, StageSchedule
-from planner.parallel.collectives import Kind, Library, Peers
-from planner.parallel.collectives.libraries import peers_of
+from planner.parallel.collectives import Kind
+from planner.parallel.collectives.libraries import site_peers
 from planner.parallel.data import collective
 from planner.parallel.data.joint import JITTER_SPAN_S, slowest_factor, usual_sigma
-from planner.parallel.mesh import WHOLE, Mesh, axis_group, crosses_machines
+from planner.parallel.mesh import WHOLE, Mesh, axis_group, is_cross_machine
 from planner.parallel.plan import Site
 
 if TYPE_CHECKING:
@@ -131,7 +131,7 @@ def unit_times(
     *,
     stops_early: bool = False,
 ) -> UnitTimes:
-    """The times of each unit on one rank of a mesh. `stops_early`: see `planner.device.activations`."""
+    """Times of each unit on one rank of a mesh. `stops_early`: see `planner.device.activations`."""
     part, chain = mesh.shard(model), group_into_units(model)
     layers = costs.times(part.model, batch)
     forward_sums, backward_sums = _collective_s(model, batch, mesh, costs)
@@ -166,7 +166,7 @@ def _collective_s(model: Model, batch: int, mesh: Mesh, costs: Costs) -> tuple[F
 
 @memoize
 def _merged_collectives(model: Model, mesh: Mesh) -> list[tuple[Axis, Communication, Ints]]:
-    """The distinct collectives of a mesh, with their axes and the indices of the layers before them."""
+    """Distinct collectives of a mesh, with their axes and the indices of the layers before them."""
     places = {layer.name: place for place, layer in enumerate(model.layers)}
     layers_of: dict[tuple[Axis, Communication], list[int]] = {}
     for axis, each in mesh.communications(model):
@@ -182,7 +182,7 @@ def _boundary_elements(model: Model) -> int:
 
 
 def stage_work(times: UnitTimes, send_s: Callable[[float], float], mesh: Mesh = WHOLE) -> StageWork:
-    """The work of the slowest stage in one micro-batch, including a whole step's wait for other stages.
+    """Work of the slowest stage in one micro-batch, including a whole step's wait for other stages.
     `send_s` gives the seconds to send that many elements to the next stage."""
     chain, held = times.chain, times.held.elements
     schedule = mesh.schedule(times.total_s, send_s(times.sent_elements))
@@ -200,7 +200,7 @@ def stage_work(times: UnitTimes, send_s: Callable[[float], float], mesh: Mesh = 
 def _ordered_ops(
     chain: Chain, units: tuple[int, int], present: tuple[tuple[bool, ...], ...], held: Chain
 ) -> OpPlaces:
-    """The ops of units `first` to `last` - 1 in running order; `present[row]` marks units with an op."""
+    """Ops of units `first` to `last` - 1 in running order; `present[row]` marks units with an op."""
     first, last = units
     ops: list[tuple[str, int, int, int, int]] = []  # name, role, work, row, unit
     forward_at, backward_at = {}, {}
@@ -262,9 +262,9 @@ def replica_computation(
     framework: str = DEFAULT_FRAMEWORK,
     brief: bool = False,
 ) -> Computation:
-    """The computation of one micro-batch on one device of a replica's slowest pipeline stage. It includes
-    a whole step's wait for other stages, which `repeat_passes` divides among micro-batches. `batch`
-    counts samples; `brief` gives one step without variation."""
+    """Computation of one micro-batch on one device of a replica's slowest pipeline stage. It includes a
+    whole step's wait for other stages, which `repeat_passes` divides among micro-batches. `batch` counts
+    samples; `brief` gives one step without variation."""
     device, (steps, variation) = site.hardware.device, BRIEF if brief else (DEFAULT_STEPS, Variation())
     work, time = slowest_stage(model, batch, site, precision, recompute=recompute, framework=framework)
     once_s, layout = work.seconds, work.layout
@@ -308,7 +308,7 @@ def slowest_stage(
     recompute: Recompute = "none",
     framework: str = DEFAULT_FRAMEWORK,
 ) -> tuple[StageWork, ComputationTime]:
-    """The slowest stage's work in one micro-batch, and the times of all layers on one device."""
+    """Work of the slowest stage in one micro-batch, and the times of all layers on one device."""
     _, units = _cached_unit_times(model, batch, site, precision, recompute=recompute, framework=framework)
     return stage_work(units, _send_time_function(site, precision), site.mesh), units.layers
 
@@ -316,7 +316,7 @@ def slowest_stage(
 def _unit_times_key(model: Model, batch: int, site: Site, precision: Precision, **how: str) -> Hashable:
     """Cache key: the arguments of unit times, without the number of workers and stages."""
     links = (site.market, site.rdma, site.nic_shares, site.round_trip_s, site.burst_bytes)
-    return (model, batch, site.mesh.inner, precision, *how.values(), id(site.hardware), links)
+    return (model, batch, site.mesh.inner_mesh, precision, *how.values(), id(site.hardware), links)
 
 
 @memoize(most_bytes=16 << 20, bytes_of=lambda known: known[1].seconds.nbytes, key=_unit_times_key)
@@ -329,8 +329,8 @@ def _cached_unit_times(
     recompute: Recompute,
     framework: str,
 ) -> tuple[Hardware, UnitTimes]:
-    """The times of a sharded model's units, with the machine, which keeps its id from reuse."""
-    hardware, inner, tier = site.hardware, site.mesh.inner, find_framework(framework)
+    """Times of a sharded model's units, with the machine, which keeps its id from reuse."""
+    hardware, inner, tier = site.hardware, site.mesh.inner_mesh, find_framework(framework)
 
     def times(of: Model, samples: int) -> ComputationTime:
         return computation_s(of, samples, hardware.device, precision, framework, optimizer=OPTIMIZER)
@@ -353,28 +353,25 @@ def _collective_time_function(
 ) -> Callable[[Axis, Communication, int, Kind], float]:
     """Returns a function for the seconds of a collective among an axis's ranks, launch included."""
 
-    def group_of(axis: Axis) -> tuple[Library, Peers]:
+    def seconds(axis: Axis, communication: Communication, batch: int, kind: Kind) -> float:
         group = axis_group(site, axis)
         library = collective.library("auto", "auto", group)
-        return library, peers_of(group, library)
-
-    def seconds(axis: Axis, communication: Communication, batch: int, kind: Kind) -> float:
-        library, peers = group_of(axis)
+        peers = site_peers(group, library)
         size = float(communication.elements) * batch * precision.activation_bytes
         if communication.of_gradients:
             size = float(communication.elements) * precision.gradient_bytes
-        alone_s = library.seconds(kind, size, peers)
-        return tier.floor_s + tier.exposed_sums * alone_s
+        uncontended_s = library.seconds(kind, size, peers)
+        return tier.floor_s + tier.exposed_sums * uncontended_s
 
     return seconds
 
 
 def _send_time_function(site: Site, precision: Precision) -> Callable[[float], float]:
     """Returns a function from elements to the seconds of a send to the next stage."""
-    if not site.mesh.outer:
+    if not site.mesh.stage_axes:
         return lambda elements: 0.0
     fabric = site.fabric
-    if fabric is None or any(crosses_machines(site, axis) for axis in site.mesh.outer):
+    if fabric is None or any(is_cross_machine(site, axis) for axis in site.mesh.stage_axes):
         rate = site.between_bytes_per_s / site.devices
     else:
         rate = fabric.bytes_per_s

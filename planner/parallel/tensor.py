@@ -49,7 +49,7 @@ class TensorParallel(Axis):
     ) -> PlannerError | None:
         if model is None:
             return None
-        reason = _indivisibility(model, self.degree)
+        reason = _indivisibility_reason(model, self.degree)
         if self.degree > 1 and not reason and model.has_frozen:
             reason = (
                 f"tensor parallelism of {model.name} is not modelled; take --pipeline or --exchange sharded"
@@ -60,15 +60,15 @@ class TensorParallel(Axis):
 
     def shard(self, part: Shard) -> Shard:
         split = self.degree if self.sequence_parallel else 1
-        model, reduced = _shard(part.model, self.degree, self.sequence_parallel)
+        model, reduced = _shard_model(part.model, self.degree, self.sequence_parallel)
         return Shard(model, part.boundary_split * split, reduced)
 
     def labels(self, site: Site | None = None) -> Labels:
         return Labels(f"tensor {self.degree}", plan=f"{self.degree} share every layer")
 
 
-def _indivisibility(model: Model, degree: int) -> str:
-    """Why a model cannot be sharded over `degree` ranks, with the nearest degree that works; else empty."""
+def _indivisibility_reason(model: Model, degree: int) -> str:
+    """Explains why `degree` ranks cannot share a model, with the nearest degree that works; else empty."""
     from planner.model import AttentionShape
 
     for layer in model.layers:
@@ -86,6 +86,7 @@ def _indivisibility(model: Model, degree: int) -> str:
 
 
 def _indivisible_count_message(what: str, count: int, degree: int) -> str:
+    """Message for a degree that does not divide a count, with the nearest degree that does."""
     works = min((d for d in range(1, count + 1) if count % d == 0), key=lambda d: (abs(d - degree), d))
     return f"a tensor degree of {degree} does not divide the {what}; the nearest that does is {works}"
 
@@ -97,7 +98,9 @@ def _machine_shortfall(model: Model, degree: int, hardware: Hardware) -> str:
     if devices % degree == 0:
         return ""
     works = max(
-        d for d in range(1, min(degree, devices) + 1) if devices % d == 0 and not _indivisibility(model, d)
+        d
+        for d in range(1, min(degree, devices) + 1)
+        if devices % d == 0 and not _indivisibility_reason(model, d)
     )
     return (
         f"a tensor degree of {degree} does not divide the {devices} devices of {hardware.name}; the nearest "
@@ -106,15 +109,17 @@ def _machine_shortfall(model: Model, degree: int, hardware: Hardware) -> str:
 
 
 @memoize
-def _shard(model: Model, degree: int, sequence_parallel: bool) -> tuple[Model, tuple[Communication, ...]]:
-    """The shard of one of `degree` ranks, and the all-reduces of the group."""
+def _shard_model(
+    model: Model, degree: int, sequence_parallel: bool
+) -> tuple[Model, tuple[Communication, ...]]:
+    """Shards a model for one of `degree` ranks; returns it with the all-reduces of the group."""
     from planner.model.layers import layer_class
 
-    if reason := _indivisibility(model, degree):
+    if reason := _indivisibility_reason(model, degree):
         raise BadInput(reason)
     if degree == 1:
         return model, ()
-    may_shard = _can_shard_output(model)
+    may_shard = _shardable_outputs(model)
     is_sharded: dict[str, bool] = {}
     layers: list[Layer] = []
     reduced: list[Communication] = []
@@ -133,7 +138,7 @@ def _shard(model: Model, degree: int, sequence_parallel: bool) -> tuple[Model, t
     return replace(model, layers=tuple(layers), remake=None), tuple(reduced)
 
 
-def _can_shard_output(model: Model) -> dict[str, bool]:
+def _shardable_outputs(model: Model) -> dict[str, bool]:
     """Whether all consumers of each layer accept a part of its features, by layer name."""
     from planner.model.layers import layer_class
 

@@ -77,7 +77,7 @@ def strategy_words(plan: Plan) -> str:
     name = "" if single else words.name or words.run.partition("{}")[0].strip() or words.cell
     if not plan.mesh.is_sharded:
         return name
-    return " + ".join([*([name] if plan.replicas > 1 else []), plan.mesh.short])
+    return " + ".join([*([name] if plan.replicas > 1 else []), plan.mesh.short_label])
 
 
 def run_words(plan: Plan, request: Request) -> str:
@@ -104,7 +104,7 @@ def plan_headline(plan: Plan, request: Request) -> str:
     strategy = strategy_words(plan).removesuffix(f", {added.removeprefix(' + ')}")
     machines = f"{plan.machines} x {plan.machine}{devices}{added}"
     retired = [f"{name} is retired" for name in no_longer_sold(plan, request)]
-    virtual = plan.mesh.detail.removeprefix(", ") if plan.mesh.is_sharded else ""
+    virtual = plan.mesh.detail_text.removeprefix(", ") if plan.mesh.is_sharded else ""
     return ", ".join(
         filter(None, [machines, strategy, virtual, plan.compute_text, batch_words(plan), *retired])
     )

@@ -176,7 +176,7 @@ def _mesh_changes(plan: Plan, model: Model, site: Site) -> Iterator[Alternative]
     if not plan.mesh.is_whole or site.hardware.device.kind == "cpu":
         return
     for mesh in meshes(model, site, {}, free=True):
-        if mesh.is_whole or plan.workers % mesh.size or not mesh.composes_with(plan.exchange.kind):
+        if mesh.is_whole or plan.workers % mesh.size or not mesh.can_combine_with(plan.exchange.kind):
             continue
         sharded = replace(plan, mesh=mesh, accumulate=plan.accumulate * mesh.size)
         flags = {option_name(name): str(value) for name, value in mesh.nondefault_settings.items()}

@@ -27,7 +27,7 @@ from planner.hardware import Hardware
 from planner.hardware.prices.cost import Paid, energy_per_hour, rental_cost
 from planner.model import Floats, Model
 from planner.parallel.data import EXCHANGES, Job, Site
-from planner.parallel.mesh import data_parallel_group, step_placement
+from planner.parallel.mesh import data_parallel_group, placement_key
 from planner.parallel.plan import Plan
 from planner.parallel.replica import replica_computation
 from planner.search.feasibility import Feasibility
@@ -75,7 +75,7 @@ class Cases:
         return (
             *(plan.batch, plan.precision, plan.recompute),
             self._device_key(plan.machine),
-            step_placement(site),
+            placement_key(site),
             self._offload_shares(plan),
         )
 
@@ -306,7 +306,7 @@ def device_computation(
 
     return add_offload_times(
         made,
-        site.mesh.inner.shard(model).model if site.mesh.is_sharded else model,
+        site.mesh.inner_mesh.shard(model).model if site.mesh.is_sharded else model,
         site.hardware,
         batch=batch,
         workers=site.workers,

@@ -123,7 +123,7 @@ class Feasibility:
         """Largest micro-batch that fits on every stage; infinite if no stage is checked."""
         batch = inf
         for layers, shares in limit.stages:
-            key = (plan.mesh.inner, layers, plan.precision, plan.recompute)
+            key = (plan.mesh.inner_mesh, layers, plan.precision, plan.recompute)
             if key not in self._footprints:
                 self._footprints[key] = shard_footprint(self.model, plan, layers)
             batch = min(batch, self._footprints[key].largest_batch(limit.device, shares, limit.host_bytes))
@@ -180,7 +180,7 @@ class Feasibility:
         if mesh.is_whole:
             return
         flags = " ".join(f"{option_name(name)} {value}" for name, value in mesh.nondefault_settings.items())
-        if not mesh.composes_with(plan.exchange.kind):
+        if not mesh.can_combine_with(plan.exchange.kind):
             raise Infeasible(f"{flags} is not possible with --exchange {plan.exchange.kind}; take 1")
         if self.request.profile is not None:
             raise Infeasible(f"{flags} contradicts --profile, which is that of one worker")
@@ -291,7 +291,7 @@ def stage_shares(plan: Plan, model: Model, site: Site) -> list[tuple[frozenset[s
                 optimizer=shares.optimizer,
                 in_flight=share.in_flight,
                 buffers_bytes=shares.buffers_bytes / mesh.parameter_shards,
-                communicators=shares.communicators + mesh.groups,
+                communicators=shares.communicators + mesh.group_count,
                 accumulates=shares.accumulates,
             ),
         )
@@ -301,7 +301,7 @@ def stage_shares(plan: Plan, model: Model, site: Site) -> list[tuple[frozenset[s
 
 def shard_footprint(model: Model, plan: Plan, layers: frozenset[str] | None) -> Footprint:
     """Memory footprint of one rank's shard, restricted to `layers` for a pipeline stage."""
-    shard = plan.mesh.inner.shard(model).model if plan.mesh.is_sharded else model
+    shard = plan.mesh.inner_mesh.shard(model).model if plan.mesh.is_sharded else model
     return footprint(shard, plan.precision, recompute=plan.recompute, only=layers)
 
 

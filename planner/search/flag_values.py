@@ -47,7 +47,7 @@ def _read_exchanges(value: str | Sequence[str], option: str) -> tuple[tuple[str,
         kind, fixed = ALIASES.get(name, (name, {}))
         if kind not in STRATEGIES:
             known = [*STRATEGIES, *ALIASES]
-            raise unknown_name("exchange", kind, known, hint=f"one of {STRATEGIES.words} or all")
+            raise unknown_name("exchange", kind, known, hint=f"one of {STRATEGIES.help_text} or all")
         choices = fixed | dict(choice.partition("=")[::2] for choice in given)
         known = [field.name for field in fields(STRATEGIES[kind])]  # type: ignore[arg-type]
         for name in choices:

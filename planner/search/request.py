@@ -26,7 +26,7 @@ from planner.flags import (
 from planner.hardware import Hardware, Market, Network, load_machines_from_files
 from planner.hardware.prices.cost import RESTART_S, SpotTerms
 from planner.parallel.data import EXCHANGES as STRATEGIES
-from planner.parallel.mesh import axis_help, degree_flags, flag_names
+from planner.parallel.mesh import axis_flag_names, axis_help, degree_flags
 from planner.search import flag_values
 from planner.search.flag_values import (
     CONFIDENCE,
@@ -235,7 +235,7 @@ class Request:
     exchanges: tuple[tuple[str, Mapping[str, str]], ...] | None = flag(
         PARALLELISM,
         flag_values.EXCHANGES,
-        f"Data parallelism: {STRATEGIES.words} or all; options as ddp:bucket_bytes=4194304.",
+        f"Data parallelism: {STRATEGIES.help_text} or all; options as ddp:bucket_bytes=4194304.",
         name="exchange",
     )
     tensor: tuple[int, ...] | None = flag(PARALLELISM, COUNTS, axis_help("tensor"))
@@ -292,7 +292,7 @@ class Request:
     @property
     def axis_settings(self) -> dict[str, tuple[int, ...]]:
         """Requested values of the mesh axes by flag name, without unset ones."""
-        by_name = {name: getattr(self, name, None) or self.extra.get(name) for name in flag_names()}
+        by_name = {name: getattr(self, name, None) or self.extra.get(name) for name in axis_flag_names()}
         return {name: values for name, values in by_name.items() if values is not None}
 
     @property

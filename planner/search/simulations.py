@@ -161,7 +161,7 @@ class Simulations:
         return (
             self.cases.case(plan),
             Effort(
-                seed=plan.seed(self.request.seed),
+                seed=plan.simulation_seed(self.request.seed),
                 precision=effort.precision or self.request.interval_width,
                 max_steps=effort.steps(plan.workers) or self.request.max_steps,
                 first_runs=effort.first_runs,

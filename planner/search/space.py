@@ -298,7 +298,7 @@ def one_device(request: Request, worker: Hardware, only: Kinds = None) -> tuple[
 def allowed_exchanges(request: Request, site: Site, model: Model) -> Iterator[Exchange]:
     """Yields the strategies that the request allows on a site, with each of their settings."""
     for kind in allowed_strategies(request):
-        if site.mesh.composes_with(kind):
+        if site.mesh.can_combine_with(kind):
             yield from EXCHANGES[kind].candidates(strategy_settings(request, kind), site, model)
 
 
@@ -316,4 +316,4 @@ def is_considered(request: Request, kind: str, site: Site, model: Model, asked: 
     """Whether the search tries a strategy on a site."""
     named = request.exchanges is not None or len(asked) < len(EXCHANGES)
     suits = named or EXCHANGES.entry(kind).considered(model.parameters, site)
-    return suits and site.mesh.composes_with(kind)
+    return suits and site.mesh.can_combine_with(kind)

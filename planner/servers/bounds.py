@@ -225,7 +225,7 @@ def throughput_ceiling(
         least_s = max(path_s, worker_s, host_s)
         return _StepDemand(least_s, host_s, update_s, down, up, float(by_server.max()))
 
-    where = ("ceiling", exchange.servers, exchange.placement, site.hosts_parse)
+    where = ("ceiling", exchange.servers, exchange.placement, site.is_parsed_by_host)
     asked = get_or_make_on(computation, where, measure_demand)
     alone = site.workers / asked.worker_s
     if not links:

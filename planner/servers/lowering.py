@@ -38,7 +38,7 @@ from planner.hardware import Hardware, Market, Network
 from planner.memoize import get_or_make_on
 from planner.model import BYTES_PER_ELEMENT
 from planner.parallel.collectives import Kind
-from planner.parallel.collectives.libraries import peers_of
+from planner.parallel.collectives.libraries import site_peers
 from planner.parallel.data import collective
 from planner.parallel.plan import Site, flow_limit_bytes_per_s, host_cores, network_figure
 from planner.servers.synthesis import server_step
@@ -245,12 +245,14 @@ def schedule_step(exchange: ParameterServers, computation: Computation, site: Si
 def replica_step(exchange: ParameterServers, computation: Computation, site: Site) -> Profile:
     """Step of one replica, before any ordering strategy rewrites it."""
     # with one server a rule changes nothing but the parsing that its framework does
-    where = ("step", exchange.servers, exchange.placement, site.hosts_parse)
+    where = ("step", exchange.servers, exchange.placement, site.is_parsed_by_host)
 
     profile = get_or_make_on(
         computation,
         where,
-        lambda: server_step(computation, exchange.servers, exchange.placement, on_host=site.hosts_parse),
+        lambda: server_step(
+            computation, exchange.servers, exchange.placement, on_host=site.is_parsed_by_host
+        ),
     )
     span = replica_span(exchange, computation, site)
     if span is None:
@@ -313,7 +315,7 @@ WORDS: dict[Kind, str] = {"reduce_scatter": "sum", "all_gather": "share"}
 def sum_inside_machines(step: Profile, site: Site) -> Profile:
     """Adds reduce-scatter and all-gather inside each machine to the step of one of its devices."""
     library = collective.library("auto", "auto", site)
-    peers = peers_of(replace(site, workers=min(site.workers, site.devices)), library)
+    peers = site_peers(replace(site, workers=min(site.workers, site.devices)), library)
     ops: list[Op] = []
     like: list[int] = []  # the op of the step whose place in the order each new one has
     seconds: dict[int, float] = {}  # of collectives
@@ -357,7 +359,7 @@ def add_fabric(cluster: Cluster, site: Site) -> Cluster:
         cluster,
         links=tuple(((node, far),) for node in cluster.worker_nodes),  # nothing flows there: times are known
         link_resources=(FABRIC,),
-        leaders=(tuple(site.machine_of(worker) * site.devices for worker in range(site.workers)),),
+        leaders=(tuple(site.machine_index(worker) * site.devices for worker in range(site.workers)),),
     )
 
 

@@ -19,7 +19,16 @@ from planner.model import Model
 from planner.note import Note, Topic
 from planner.parallel._base import Asked, Axis, AxisFlag, Divisible
 from planner.parallel.collectives.libraries import link_notes
-from planner.parallel.data import ChangeKind, Exchange, Job, Labels, Rented, Variant, collective, with_choices
+from planner.parallel.data import (
+    ChangeKind,
+    Exchange,
+    Job,
+    Labels,
+    Rented,
+    Variant,
+    collective,
+    filter_by_choices,
+)
 from planner.parallel.plan import Site
 from planner.search.request import SERVER_WORDS
 from planner.servers.lowering import (
@@ -103,13 +112,13 @@ class ParameterServers(Exchange):
     def candidates(cls, asked: Asked, site: Site, model: Model) -> Iterator[Self]:
         if asked.single and not asked.choices:
             return iter((cls._requested_exchange(asked, site),))
-        return with_choices(cls._candidate_exchanges(asked, site), asked.choices)
+        return filter_by_choices(cls._candidate_exchanges(asked, site), asked.choices)
 
     @classmethod
     def _candidate_exchanges(cls, asked: Asked, site: Site) -> Iterator[Self]:
         """Feasible combinations of server count, host, placement and policy for a search."""
         whole = site.mesh.is_whole
-        if collective.missing_bandwidth(site):
+        if collective.missing_bandwidth_reason(site):
             return
         named, aggregate = asked.settings, asked.choices.get("aggregate")
         rules = named.get("placements") or (FEW_PLACEMENTS if asked.brief else PLACEMENTS)
@@ -139,7 +148,7 @@ class ParameterServers(Exchange):
         named = asked.settings
         for flag, name in (("--policy", "policies"), ("--placement", "placements"), ("--servers", "servers")):
             _refuse_several(flag, named.get(name))
-        if unknown := collective.missing_bandwidth(site):
+        if unknown := collective.missing_bandwidth_reason(site):
             raise BadInput(unknown)
         words = named.get("server_hardware") or ("own",)
         names = [word for word in words if word not in SERVER_WORDS]

@@ -154,7 +154,7 @@ def _peak_of_shards(run: Run, model: Model, layout: Layout) -> PeakMemory:
             gradients=spread if layout.stage >= 2 else 1.0,
             optimizer=spread,
             in_flight=share.in_flight,
-            communicators=(layout.replicas > 1) + mesh.groups,
+            communicators=(layout.replicas > 1) + mesh.group_count,
             accumulates=run.accumulate > 1,
             buffers_bytes=buffers,
         )

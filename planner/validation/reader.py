@@ -239,7 +239,7 @@ def _virtual_stages(row: Row, blocks: int, pipeline: int, inferred: list[str]) -
     """Virtual pipeline stages per device, as stated or usual. Megatron's own tables and NVIDIA's
     configurations interleave whenever there is a pipeline; those that state it have one to four blocks per
     stage, mostly two."""
-    if not Mesh.of(pipeline=pipeline).outer:
+    if not Mesh.of(pipeline=pipeline).stage_axes:
         return 1
     known = figures("reading")["stated"].get(row["series"], {}).get(row["model"], {})
     if "interleave" in known:

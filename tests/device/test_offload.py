@@ -237,7 +237,7 @@ def test_fsdp_with_tensor_parallelism_shards_states_over_both() -> None:
     plan = Plan(model.name, 1, P5.name, 8, Sharded(), BF16, mesh, 8, recompute="full")
     site = plan.site(Site(P5, 8).market)
     ((layers, shares),) = stage_shares(plan, model, site)
-    shard = mesh.inner.shard(model).model
+    shard = mesh.inner_mesh.shard(model).model
     held = footprint(shard, BF16, recompute="full", only=layers).peak(1, shares)
     norms = 65 * 4096  # every rank has them whole
     elements = (model.parameters - norms) / 8 + norms / 4

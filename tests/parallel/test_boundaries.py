@@ -15,10 +15,10 @@ from planner.model.catalog import load_model
 from planner.parallel import pipeline
 from planner.parallel._base import Asked
 from planner.parallel.collectives import Level, Peers
-from planner.parallel.collectives.libraries import PCIE_SHARE, Gloo, peers_of
+from planner.parallel.collectives.libraries import PCIE_SHARE, Gloo, site_peers
 from planner.parallel.data import Site, collective
 from planner.parallel.data.ddp import AllReduce
-from planner.parallel.data.units import units_of
+from planner.parallel.data.units import sharding_units
 from planner.parallel.pipeline import PipelineParallel
 from planner.parallel.tensor import TensorParallel
 
@@ -77,7 +77,7 @@ def test_unknown_fabric_refuses_collectives_of_two_devices(workers: int, refused
 def test_fabric_of_two_machines_is_one_level_up_to_two_machines(workers: int, levels: int) -> None:
     assert P5.fabric is not None
     rack = replace(P5, fabric=replace(P5.fabric, machines=2))
-    peers = peers_of(Site(rack, workers), collective.library("auto", "auto", Site(rack, workers)))
+    peers = site_peers(Site(rack, workers), collective.library("auto", "auto", Site(rack, workers)))
     assert len([level for level in (peers.inside, peers.between) if level]) == levels
 
 
@@ -86,7 +86,7 @@ def test_pcie_share_is_that_of_the_next_measured_count(members: int, share: int)
     fabric = replace(load_hardware("g5.48xlarge").fabric, allreduce_bytes_per_s=None, curve=None)  # type: ignore[type-var]
     assert fabric.topology == "pcie"
     here = Site(replace(load_hardware("g5.48xlarge"), device_count=16, fabric=fabric), members)
-    level = peers_of(here, collective.library("auto", "auto", here)).inside
+    level = site_peers(here, collective.library("auto", "auto", here)).inside
     assert level is not None
     assert level.bytes_per_s == pytest.approx(fabric.bytes_per_s * PCIE_SHARE[share])
 
@@ -94,8 +94,8 @@ def test_pcie_share_is_that_of_the_next_measured_count(members: int, share: int)
 @pytest.mark.parametrize(("between", "name"), [(1e9, "network"), (1.001e9, "fabric")])
 def test_outermost_level_of_equal_rates_is_the_network(between: float, name: str) -> None:
     peers = Peers.of(Level("fabric", "PCI", 4, 1e9), Level("network", "Net", 2, between))
-    assert peers.outermost is not None
-    assert peers.outermost.name == name
+    assert peers.slower_level is not None
+    assert peers.slower_level.name == name
 
 
 @pytest.mark.parametrize(("ranks", "slower"), [(2, False), (3, True)])
@@ -114,13 +114,13 @@ def test_units_of_exactly_the_least_elements_stand_alone(least: int, units: int)
         SimpleNamespace(name=str(at), elements=100, frozen_bytes=0.0, block=at) for at in range(3)
     )
     computation: Any = SimpleNamespace(blocks=("0", "1", "2"), parameters=parameters, precision=BF16)
-    assert len(units_of(computation, least)) == units
+    assert len(sharding_units(computation, least)) == units
 
 
 @pytest.mark.parametrize(("members", "share"), [(2, 0.74), (3, 0.26)])
 def test_pairs_of_devices_are_as_fast_as_their_link(members: int, share: float) -> None:
     fabric = replace(load_hardware("p3.16xlarge").fabric, topology="pairs", curve=None)  # type: ignore[type-var]
     here = Site(replace(load_hardware("p3.16xlarge"), fabric=fabric), members)
-    level = peers_of(here, collective.library("auto", "auto", here)).inside
+    level = site_peers(here, collective.library("auto", "auto", here)).inside
     assert level is not None
     assert level.bytes_per_s == pytest.approx(share * fabric.bytes_per_s)

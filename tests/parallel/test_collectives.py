@@ -17,7 +17,7 @@ from planner.parallel.collectives import (
     ring_hops,
     tree_hops,
 )
-from planner.parallel.collectives.libraries import CHUNK_BYTES, Gloo, Nccl, peers_of
+from planner.parallel.collectives.libraries import CHUNK_BYTES, Gloo, Nccl, site_peers
 from planner.parallel.data import Site
 
 MIB = 2**20
@@ -44,7 +44,7 @@ def test_all_to_all_moves_what_an_all_gather_does_and_a_send_all_of_it(library: 
         for kind, share in (("all_to_all", (peers.ranks - 1) / peers.ranks), ("send_recv", 1.0)):
             sent = sum(phase.bytes for phase in library.phases(kind, 1e9, peers))
             assert sent == pytest.approx(1e9 * share)
-            assert library.seconds(kind, 1e9, peers) >= sent / peers.outermost.bytes_per_s
+            assert library.seconds(kind, 1e9, peers) >= sent / peers.slower_level.bytes_per_s
     both = Peers.of(fabric(8), network(4))
     assert ring_hops("send_recv", both) == (0, 1)
     assert [part[0].name for part in hierarchical_parts("send_recv", 1e6, both)] == ["network"]
@@ -230,7 +230,7 @@ def test_estimates_between_machines_are_near_measured_curves(machine: str, least
     bare = replace(known, network_curves={}, fabric=known.fabric and replace(known.fabric, curve=None))
     for size in (2**20, 2**22, 2**24, 2**26):
         measured, estimated = (
-            Nccl().seconds("all_reduce", size, peers_of(Site(entry, 16), Nccl())) for entry in (known, bare)
+            Nccl().seconds("all_reduce", size, site_peers(Site(entry, 16), Nccl())) for entry in (known, bare)
         )
         assert least <= estimated / measured <= most
 
@@ -253,13 +253,13 @@ def test_nccl_broadcasts_down_a_chain_of_machines() -> None:
 
 def test_broadcast_that_was_not_measured_takes_half_of_an_all_reduce_and_its_way() -> None:
     where = Site(load_hardware("p4d.24xlarge"), 16)
-    peers = peers_of(where, Nccl())
+    peers = site_peers(where, Nccl())
     assert peers.between is not None
     assert peers.between.channels == 8  # two for each of four NICs
     both_s = Nccl().seconds("all_reduce", 1e8, peers)
     passed_s = 8 * CHUNK_BYTES / peers.between.bytes_per_s
     assert Nccl().seconds("broadcast", 1e8, peers) == pytest.approx(both_s / 2 + passed_s, rel=0.3)
-    assert peers_of(Site(load_hardware("p5.48xlarge"), 16), Nccl()).between.channels == 16  # type: ignore[union-attr]
+    assert site_peers(Site(load_hardware("p5.48xlarge"), 16), Nccl()).between.channels == 16  # type: ignore[union-attr]
 
 
 @pytest.mark.parametrize(

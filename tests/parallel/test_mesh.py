@@ -12,7 +12,7 @@ from planner.errors import BadInput
 from planner.hardware.catalog import load_hardware, match_hardware
 from planner.model.catalog import load_model
 from planner.parallel._base import Axis, AxisFlag, Divisible, Labels
-from planner.parallel.mesh import WHOLE, Group, Mesh, axis_group, crosses_machines, data_parallel_group
+from planner.parallel.mesh import WHOLE, Group, Mesh, axis_group, data_parallel_group, is_cross_machine
 from planner.parallel.pipeline import PipelineParallel
 from planner.parallel.plan import Site
 from planner.parallel.replica import slowest_stage
@@ -94,7 +94,7 @@ def test_pipeline_stages_cross_machines_from_a_machine_of_devices_between_them_o
     tensor: int, pipeline: int, workers: int, crosses: bool
 ) -> None:
     where = site(tensor, pipeline, workers)
-    assert crosses_machines(where, where.mesh.axis(PipelineParallel)) is crosses
+    assert is_cross_machine(where, where.mesh.axis(PipelineParallel)) is crosses
 
 
 def test_sends_between_stages_of_eight_tensor_parallel_devices_go_over_the_nic() -> None:

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from played import one_forward_one_backward_s, pipeline_s
 
 from planner.errors import BadInput
-from planner.parallel.pipeline import balance_stages, bubble_s, in_flight
+from planner.parallel.pipeline import balance_stages, bubble_s, peak_micro_batches
 
 times = st.lists(st.floats(0.1, 10), min_size=1, max_size=8)
 
@@ -69,6 +69,6 @@ def test_virtual_stages_divide_the_bubble() -> None:
 
 
 def test_activations_in_flight() -> None:
-    assert [in_flight(stage, 4) for stage in range(4)] == [4, 3, 2, 1]
-    assert in_flight(0, 4, micro_batches=2) == 2
-    assert in_flight(0, 4, virtual_stages=3) == 4 * (1 + 3 / 12)
+    assert [peak_micro_batches(stage, 4) for stage in range(4)] == [4, 3, 2, 1]
+    assert peak_micro_batches(0, 4, micro_batches=2) == 2
+    assert peak_micro_batches(0, 4, virtual_stages=3) == 4 * (1 + 3 / 12)

@@ -20,7 +20,7 @@ from planner.parallel import replica
 from planner.parallel.data import Site
 from planner.parallel.data.ddp import bucket_gradients
 from planner.parallel.data.joint import slowest_factor, usual_sigma
-from planner.parallel.data.units import stretches, units_of
+from planner.parallel.data.units import sharding_units, unit_stretches
 from planner.parallel.mesh import Mesh
 from planner.parallel.replica import (
     Costs,
@@ -77,8 +77,8 @@ def test_stretches_and_buckets_are_derived_once_for_all_batches() -> None:
     site = Site(MACHINE, 8, mesh=Mesh.of(tensor=2, pipeline=2))
     first, second = (replica_computation(MODEL, batch, site, BF16) for batch in (1, 2))
     assert not np.array_equal(first.durations_s, second.durations_s)
-    units = units_of(first, 0)
-    assert stretches(second, units_of(second, 0)) is stretches(first, units)
+    units = sharding_units(first, 0)
+    assert unit_stretches(second, sharding_units(second, 0)) is unit_stretches(first, units)
     assert bucket_gradients(second, 1 << 20, 1 << 20, 2) is bucket_gradients(first, 1 << 20, 1 << 20, 2)
     assert bucket_gradients(second, 1 << 20, 1 << 20, 4) != bucket_gradients(first, 1 << 20, 1 << 20, 2)
 

@@ -15,7 +15,7 @@ from planner.flags import parse_tokens
 from planner.parallel.data import EXCHANGES, Site, Tier
 from planner.parallel.data.fsdp import Sharded
 from planner.parallel.mesh import Mesh
-from planner.parallel.plan import Plan, plan_from
+from planner.parallel.plan import Plan, plan_from_dict
 from planner.search.cases import Cases
 from planner.search.feasibility import Feasibility
 from planner.search.field import candidate_machines
@@ -235,7 +235,7 @@ def test_plan_is_stored_and_read_back() -> None:
         accumulate=3,
         recompute="full",
     )
-    assert plan_from(plan.as_dict()) == plan
+    assert plan_from_dict(plan.as_dict()) == plan
     assert plan.key.endswith("/t4p2v1/bf16/acc3/ckpt-full")
     assert plan.settings_text == "bf16, full recompute, 3 micro-batches of 2, tensor 4 x pipeline 2"
 

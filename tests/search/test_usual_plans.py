@@ -12,7 +12,7 @@ from planner.answers.questions import one_plan, parse_request, simulation_for
 from planner.errors import BadInput
 from planner.hardware.catalog import load_hardware
 from planner.note import Reason, Verb
-from planner.parallel.collectives.libraries import Gloo, peers_of
+from planner.parallel.collectives.libraries import Gloo, site_peers
 from planner.parallel.data.ddp import AllReduce
 from planner.parallel.plan import Plan
 from planner.report.assumed import notes_of
@@ -81,7 +81,7 @@ def test_recorded_ddp_step_is_predicted_for_more_ranks() -> None:
         library, site = Gloo(), cases.site(one_plan(asked))
         gradients = AllReduce().buckets(cases.computation(one_plan(asked)))
         exposed = sum(
-            library.seconds("all_reduce", gradient.bytes, peers_of(site, library)) for gradient in gradients
+            library.seconds("all_reduce", gradient.bytes, site_peers(site, library)) for gradient in gradients
         )
         rate = simulation_for(asked).scored.samples_per_s
         seconds[workers] = workers * 16 / rate, exposed

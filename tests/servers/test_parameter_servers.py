@@ -14,7 +14,7 @@ from planner.hardware import Market
 from planner.hardware.catalog import load_hardware
 from planner.model import Model
 from planner.model.catalog import load_model
-from planner.parallel.collectives.libraries import Nccl, peers_of
+from planner.parallel.collectives.libraries import Nccl, site_peers
 from planner.parallel.data import Job, Site
 from planner.search.request import Request
 from planner.search.sizes import strategy_settings
@@ -64,7 +64,7 @@ def test_traffic_of_a_machine_does_not_grow_with_devices() -> None:
 def test_gradients_are_summed_before_they_leave_and_parameters_shared_when_they_are_parsed() -> None:
     where = site(16)
     step = MACHINE.lower(small(), where).profile
-    peers = peers_of(site(8), Nccl())
+    peers = site_peers(site(8), Nccl())
     index = {name: op for op, name in enumerate(step.names)}
     for name, op in index.items():
         deps = [step.names[dep] for dep in step.deps(op)]

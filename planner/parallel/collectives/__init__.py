@@ -209,15 +209,15 @@ def ring_bytes(kind: Kind, size: float, members: int) -> float:
     """Bytes that cross each port of a ring during one collective of `size` bytes."""
     if kind in ("broadcast", "send_recv"):
         return size if members > 1 else 0.0
-    return passes(kind) * (members - 1) / members * size
+    return ring_passes(kind) * (members - 1) / members * size
 
 
 def ring_hops(kind: Kind, peers: Peers) -> tuple[int, int]:
     """Number of consecutive hops of a ring inside machines and between machines."""
     if kind == "send_recv":
         return (0, 1) if peers.machines > 1 else (1, 0)
-    between = passes(kind) * (peers.machines - 1)
-    return passes(kind) * (peers.ranks - 1) - between, between
+    between = ring_passes(kind) * (peers.machines - 1)
+    return ring_passes(kind) * (peers.ranks - 1) - between, between
 
 
 def tree_bytes(size: float, peers: Peers) -> float:
@@ -233,7 +233,7 @@ def tree_hops(peers: Peers) -> tuple[float, float]:
 
 
 def hierarchical_parts(kind: Kind, size: float, peers: Peers) -> list[tuple[Level, Scope, Kind, float]]:
-    """The one-level collectives of a hierarchical one, as (level, scope, kind, message bytes)."""
+    """Parts of a hierarchical collective, as (level, scope, kind, message bytes), in order."""
     inside, between = peers.inside, peers.between
     if inside is None or between is None:
         only = inside or between
@@ -303,21 +303,23 @@ class Peers:
 
     @property
     def devices(self) -> int:
+        """Number of ranks per machine."""
         return self.inside.members if self.inside else 1
 
     @property
     def machines(self) -> int:
+        """Number of machines."""
         return self.between.members if self.between else 1
 
     @property
-    def outermost(self) -> Level | None:
-        """The slower of the two levels, which limits a flat ring over all ranks; None for a single rank."""
+    def slower_level(self) -> Level | None:
+        """The slower level of links, which limits a flat ring over all ranks; None for a single rank."""
         if self.between is None or self.inside is None:
             return self.between or self.inside
         return self.between if self.between.bytes_per_s <= self.inside.bytes_per_s else self.inside
 
     def bytes_per_s(self, name: LevelName) -> float:
-        """Bytes per second of a level."""
+        """Rate of a level in bytes per second."""
         level = self.inside if name == "fabric" else self.between
         assert level is not None
         return level.bytes_per_s
@@ -337,7 +339,7 @@ class Phase:
         return self.latency_s + self.bytes / bytes_per_s
 
 
-def alone_s(phases: Iterable[Phase], peers: Peers) -> float:
+def uncontended_s(phases: Iterable[Phase], peers: Peers) -> float:
     """Seconds of consecutive phases with no other traffic."""
     return sum(phase.seconds(peers.bytes_per_s(phase.level)) for phase in phases)
 
@@ -351,21 +353,22 @@ class Library(ABC):
 
     @abstractmethod
     def phases(self, kind: Kind, size: float, peers: Peers, *, opposed: bool = False) -> tuple[Phase, ...]:
-        """The transfers of a collective. `opposed`: the other direction has collectives at the same time."""
+        """Transfers of a collective of `size` bytes, in order. `opposed`: the other direction has
+        collectives at the same time."""
 
     def seconds(self, kind: Kind, size: float, peers: Peers) -> float:
         """Seconds of a collective with no other traffic."""
-        return alone_s(self.phases(kind, size, peers), peers)
+        return uncontended_s(self.phases(kind, size, peers), peers)
 
 
-def passes(kind: Kind) -> int:
+def ring_passes(kind: Kind) -> int:
     """Number of times that the data crosses a ring: two for an all-reduce, one for the others."""
     return 2 if kind == "all_reduce" else 1
 
 
-def phase_of_duration(level: Level, scope: Scope, volume: float, seconds: float) -> Phase:
-    """A phase that takes `seconds`: `volume` bytes at the level's rate, then latency. If the bytes alone
-    would take longer, the volume shrinks to fit."""
+def make_phase(level: Level, scope: Scope, volume: float, seconds: float) -> Phase:
+    """Builds a phase that takes `seconds`: `volume` bytes at the level's rate, then latency. If the bytes
+    alone would take longer, the volume shrinks to fit."""
     wire_s = volume / level.bytes_per_s
     moved = volume if seconds >= wire_s else seconds * level.bytes_per_s
     latency_s = max(seconds - moved / level.bytes_per_s, 0.0)
@@ -373,7 +376,7 @@ def phase_of_duration(level: Level, scope: Scope, volume: float, seconds: float)
 
 
 def repeat_phases(phases: tuple[Phase, ...], times: float) -> tuple[Phase, ...]:
-    """The phases of `times` consecutive collectives, merged into one set of phases."""
+    """Merges the phases of `times` consecutive collectives into one set of phases."""
     if times == 1:
         return phases
     return tuple(

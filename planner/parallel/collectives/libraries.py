@@ -28,7 +28,7 @@ in pytorch/gloo and checked against byte counters and times (docs/communication.
   the other waits for it. Who is later is a matter of chance.
 - `broadcast` goes down a binomial tree in whole messages; those that one rank sends share its link.
 
-`peers_of` gives the ranks of a site and the rates that a library reaches on the links between them. Where a
+`site_peers` gives the ranks of a site and the rates that a library reaches on the links between them. Where a
 link has measured curves its own figure is the port's rate and the curve gives the time; else the figure is
 multiplied by the share that libraries reach on such a link, which is an estimate and labelled as one.
 """
@@ -53,11 +53,11 @@ from planner.parallel.collectives import (
     Phase,
     Scope,
     hierarchical_parts,
+    make_phase,
     nccl_latencies_us,
-    passes,
-    phase_of_duration,
     ring_bytes,
     ring_hops,
+    ring_passes,
     tree_bytes,
     tree_hops,
 )
@@ -86,22 +86,22 @@ class Nccl(Library):
         # one after the other, so that none is opposed
         return _phases(self, kind, size, peers)
 
-    def flat(self, kind: Kind, size: float, peers: Peers, scope: Scope) -> Phase:
-        """The collective as one transfer over all levels."""
-        level = peers.outermost
+    def flat_phase(self, kind: Kind, size: float, peers: Peers, scope: Scope) -> Phase:
+        """The collective as one transfer over all levels of links."""
+        level = peers.slower_level
         assert level is not None
         volume = ring_bytes(kind, size, peers.ranks)
         measured = _measured_s(kind, size, peers)
         seconds = self._estimated_s(kind, size, peers, level) if measured is None else measured
-        return phase_of_duration(level, scope, volume, seconds)
+        return make_phase(level, scope, volume, seconds)
 
     def _estimated_s(self, kind: Kind, size: float, peers: Peers, level: Level) -> float:
         """Seconds of a collective without a measured curve. A reduce-scatter or all-gather takes at least
         half of the fastest all-reduce: it has half of its hops, and the same waits."""
-        alone_s = self._fastest_protocol_s(kind, size, peers, level)
+        uncontended_s = self._fastest_protocol_s(kind, size, peers, level)
         if kind in ("all_reduce", "broadcast"):
-            return alone_s + _broadcast_relay_s(kind, peers)
-        return max(alone_s, Nccl()._fastest_protocol_s("all_reduce", size, peers, level) / 2)
+            return uncontended_s + _broadcast_relay_s(kind, peers)
+        return max(uncontended_s, Nccl()._fastest_protocol_s("all_reduce", size, peers, level) / 2)
 
     def _fastest_protocol_s(self, kind: Kind, size: float, peers: Peers, level: Level) -> float:
         """Seconds of NCCL's fastest algorithm and protocol, without measured curves."""
@@ -126,18 +126,19 @@ class Nccl(Library):
 
 @memoize(most_bytes=16 << 20)
 def _phases(library: Nccl, kind: Kind, size: float, peers: Peers) -> tuple[Phase, ...]:
-    """The phases of an NCCL collective, cached because a search repeats units and buckets."""
-    if peers.outermost is None or size <= 0:
+    """Phases of an NCCL collective, cached because a search repeats units and buckets."""
+    if peers.slower_level is None or size <= 0:
         return ()
     if library.algorithm == "hierarchical":
         return tuple(
-            library.flat(part, bytes_, _single_level_peers(level), scope)
+            library.flat_phase(part, bytes_, _single_level_peers(level), scope)
             for level, scope, part, bytes_ in hierarchical_parts(kind, size, peers)
         )
-    return (library.flat(kind, size, peers, "all"),)
+    return (library.flat_phase(kind, size, peers, "all"),)
 
 
 def _single_level_peers(level: Level) -> Peers:
+    """Peers connected by one level of links alone."""
     return Peers.of(inside=level) if level.name == "fabric" else Peers.of(between=level)
 
 
@@ -175,7 +176,7 @@ def _broadcast_relay_s(kind: Kind, peers: Peers) -> float:
 
 
 def _latency_s(algorithm: str, protocol: Protocol, peers: Peers, inside: float, between: float) -> float:
-    """Seconds of latency for these hops inside and between machines, from NCCL's constants."""
+    """Latency in seconds of these hops inside and between machines, from NCCL's constants."""
     known = nccl_latencies_us()
     total_us = known["base_latency", "", algorithm, protocol]
     for level, hops in ((peers.inside, inside), (peers.between, between)):
@@ -187,7 +188,7 @@ def _latency_s(algorithm: str, protocol: Protocol, peers: Peers, inside: float, 
 
 
 def nccl_link(kind: str) -> Link:
-    """The name of a fabric's link type in NCCL's constants."""
+    """Name of a fabric's kind of link in NCCL's constants."""
     return "NVLink" if kind in ("nvlink", "nvswitch", "xgmi") else "PCI"
 
 
@@ -202,7 +203,7 @@ class Gloo(Library):
     in_flight: ClassVar[int] = 2
 
     def phases(self, kind: Kind, size: float, peers: Peers, *, opposed: bool = False) -> tuple[Phase, ...]:
-        level = peers.outermost
+        level = peers.slower_level
         if level is None or size <= 0:
             return ()
         if kind == "broadcast":
@@ -216,8 +217,8 @@ class Gloo(Library):
         seconds = known or _gloo_s(done, size, peers.ranks, level)
         extra = 0.0
         if opposed and done == "all_reduce" and peers.ranks > 2:
-            extra = passes(done) * _segment_bytes(done, size, peers.ranks)
-        return (phase_of_duration(level, "all", volume + extra, seconds + extra / level.bytes_per_s),)
+            extra = ring_passes(done) * size / _segment_count(done, size, peers.ranks)
+        return (make_phase(level, "all", volume + extra, seconds + extra / level.bytes_per_s),)
 
 
 def _consecutive_sends(ranks: int, rank: int = 0, bit: int = 1) -> int:
@@ -237,10 +238,6 @@ def _segment_count(kind: Kind, size: float, ranks: int) -> int:
     return math.ceil(max(math.ceil(size / SEGMENT_BYTES), 2 * ranks) / ranks) * ranks
 
 
-def _segment_bytes(kind: Kind, size: float, ranks: int) -> float:
-    return size / _segment_count(kind, size, ranks)
-
-
 def _gloo_s(kind: Kind, size: float, ranks: int, level: Level) -> float:
     """Seconds of a Gloo collective with no other traffic."""
     segments = _segment_count(kind, size, ranks)
@@ -253,7 +250,7 @@ def _gloo_s(kind: Kind, size: float, ranks: int, level: Level) -> float:
     waiting_s = pairs * (after_wait_s + round_trip_s)
     # Half a block more or none, as likely as not: one segment in two.
     met_s = segment / rate / 2 if kind == "all_gather" and ranks == 2 else 0.0
-    return passes(kind) * max(streaming_s, waiting_s) + met_s
+    return ring_passes(kind) * max(streaming_s, waiting_s) + met_s
 
 
 # Shares of a link's figure, at large messages, in measured runs (hardware/collectives/curves.csv):
@@ -282,12 +279,13 @@ LINK_NAMES = {"nvswitch": "NVSwitch", "nvlink": "NVLink", "xgmi": "xGMI", "pcie"
 GLOO_ROUND_TRIP_S = 0.2e-3  # of a notice and its answer between two hosts, CPU time included
 
 
-def peers_of(site: Site, library: Library) -> Peers:
-    """The ranks of a site and the levels of links that connect them, cached per site."""
+def site_peers(site: Site, library: Library) -> Peers:
+    """Ranks of a site and the levels of links that connect them; cached per site."""
     return site.once(("peers", library), lambda: _build_peers(site, library))
 
 
 def _build_peers(site: Site, library: Library) -> Peers:
+    """Builds the levels of links inside and between the machines of a site."""
     inside = between = None
     if site.machines > 1 and site.fabric is not None and site.machines <= site.fabric.machines:
         # One domain of the fabric spans all machines, as in a rack.
@@ -301,7 +299,7 @@ def _build_peers(site: Site, library: Library) -> Peers:
 
 def link_notes(site: Site, library: Library) -> tuple[Note, ...]:
     """Notes on the links that collectives use, and on the source of their times."""
-    peers, name, hardware = peers_of(site, library), library.name.upper(), site.hardware
+    peers, name, hardware = site_peers(site, library), library.name.upper(), site.hardware
     sentences = []
     if peers.inside is not None:
         link = hardware.fabric.kind if hardware.fabric else "the host"
@@ -317,12 +315,14 @@ def link_notes(site: Site, library: Library) -> tuple[Note, ...]:
 
 
 def _bandwidth_text(level: Level) -> str:
+    """Text on the source of a level's times: measured curves, or an estimated bandwidth."""
     if level.curves is not None:
         return f"times as measured ({level.curves.name})"
     return f"{level.bytes_per_s / 1e9:.3g} GB/s of bus bandwidth, estimated"
 
 
 def _fabric_level(site: Site, members: int, library: Library) -> Level:
+    """Level of the links between `members` devices of a machine; raises BadInput if unknown."""
     fabric = site.fabric
     if fabric is None:
         raise BadInput(
@@ -353,10 +353,12 @@ def _fabric_rate(fabric: Fabric, members: int, devices: int) -> float:
 
 
 def _pcie_share(members: int) -> float:
+    """Fraction of the PCIe bandwidth that a ring of `members` devices reaches."""
     return next((share for count, share in PCIE_SHARE.items() if members <= count), PCIE_SHARE[8])
 
 
 def _network_level(site: Site, library: Library) -> Level:
+    """Level of the network between the machines of a site."""
     hardware, rdma = site.hardware, site.uses_rdma
     share = min(site.nic_shares, default=1.0)
     nic = site.between_bytes_per_s * share
@@ -384,6 +386,7 @@ def _network_level(site: Site, library: Library) -> Level:
 
 
 def _round_trip_s(site: Site, library: Library) -> float:
+    """Round trip in seconds between two machines beyond the library's own constants."""
     if site.round_trip_s is not None:
         return site.round_trip_s
     if not isinstance(library, Nccl):

@@ -91,13 +91,13 @@ class Job:
 
     @property
     def step(self) -> Computation:
-        """The computation of a worker in a step, with all its micro-batches."""
+        """Computation of a worker in a step, with all its micro-batches."""
         from planner.device.computation import repeat_passes
 
         return repeat_passes(self.computation, self.accumulate) if self.whole is None else self.whole()
 
     def case(self) -> Case:
-        """The simulator's input."""
+        """Lowers the job to the simulator's input."""
         return self.exchange.lower(self.step, self.site)
 
 
@@ -115,8 +115,8 @@ class Exchange(Parallelism):
 
     @abstractmethod
     def lower(self, computation: Computation, site: Site) -> Case:
-        """The simulator's input: the step with its transfers, the cluster, the policy and the joins. Equal
-        arguments give equal values; expensive parts may be cached by value."""
+        """Lowers a computation to the simulator's input: its transfers, the cluster, the policy and the
+        joins. Equal arguments give equal values; expensive parts may be cached by value."""
 
     def rented(self, site: Site) -> tuple[Rented, ...]:
         """Machines that the strategy needs besides the workers' machines."""
@@ -128,16 +128,16 @@ class Exchange(Parallelism):
 
     @classmethod
     def bounds(cls, jobs: Sequence[Job]) -> Floats:
-        """Upper bounds on the samples per second of each job in the long run. The default holds for every
-        step and cluster; override it only for speed, and test that both agree."""
+        """Upper bounds on the long-run samples per second of each job. The default holds for every step
+        and cluster; override it only for speed, and test that both agree."""
         from planner.simulator.bounds import throughput_bounds
 
         return throughput_bounds([job.case() for job in jobs])
 
     @property
     def key(self) -> str:
-        """The strategy's kind and all settings that differ from the default. Part of a plan's key, hence
-        of its seed and of stores: it never changes for an existing setting."""
+        """Text of the strategy's kind and of all settings that differ from the default. Part of a plan's
+        key, hence of its seed and of stores: it never changes for an existing setting."""
         default = type(self)()
         names = (entry.name for entry in fields(self))  # type: ignore[arg-type]
         changed = (name for name in names if getattr(self, name) != getattr(default, name))
@@ -149,14 +149,14 @@ class Exchange(Parallelism):
         return False
 
     def record(self) -> dict[str, Any]:
-        """The strategy's kind and settings as plain values, for JSON."""
+        """Kind and settings of the strategy as plain values, for JSON."""
         return {"kind": self.kind, **{entry.name: getattr(self, entry.name) for entry in fields(self)}}  # type: ignore[arg-type]
 
 
 E = TypeVar("E", bound=Exchange)
 
 
-def with_choices(options: Iterable[E], choices: Mapping[str, str]) -> Iterator[E]:
+def filter_by_choices(options: Iterable[E], choices: Mapping[str, str]) -> Iterator[E]:
     """Yields the options whose settings match the `choices` of a request."""
     for option in options:
         if all(str(getattr(option, name)) == value for name, value in choices.items()):
@@ -175,11 +175,12 @@ class Tier(StrEnum):
 
 
 def is_always_tried(parameters: int, site: Site) -> bool:
+    """Always true: searches try the strategy on every site."""
     return True
 
 
 def is_tried_if_named(parameters: int, site: Site) -> bool:
-    """Never: the request has to name the strategy or one of its settings."""
+    """Always false: searches try the strategy only where the request names it or a setting of it."""
     return False
 
 
@@ -197,13 +198,14 @@ class Entry:
     known_as: str = ""
 
     def load(self) -> type[Exchange]:
+        """Imports the class of the strategy."""
         if not isinstance(self.target, str):
             return self.target
-        loaded: type[Exchange] = _loaded(self.target)
+        loaded: type[Exchange] = _import_target(self.target)
         return loaded
 
 
-def _loaded(target: str) -> Any:
+def _import_target(target: str) -> Any:
     module, _, name = target.partition(":")
     return getattr(importlib.import_module(module), name)
 
@@ -216,22 +218,24 @@ class Registry(MutableMapping[str, type[Exchange]]):
         self._loaded: dict[str, type[Exchange]] = {}
 
     def entry(self, kind: str) -> Entry:
+        """Registered entry of a strategy."""
         return self._entries[kind]
 
     @property
-    def words(self) -> str:
-        """The strategies as help lists them, contenders last: `alone, allreduce (ddp), servers`."""
+    def help_text(self) -> str:
+        """Strategies as help lists them, contenders last: `alone, allreduce (ddp), servers`."""
         entries = sorted(self._entries.items(), key=lambda item: item[1].tier is Tier.CONTENDER)
         return ", ".join(kind + (f" ({entry.known_as})" if entry.known_as else "") for kind, entry in entries)
 
     def tier(self, exchange: Exchange) -> Tier:
+        """Stage of a search that tries the strategy if the request does not name it."""
         return self._entries[exchange.kind].tier
 
     def ceiling(self, exchange: Exchange) -> Callable[..., float] | None:
-        """A function that bounds the throughput of (exchange, computation, site) without lowering, or
-        None. With `links=False` the bound ignores transfers, in proportion to the workers."""
+        """Function that bounds the throughput of (exchange, computation, site) without lowering; None if
+        there is none. With `links=False` the bound ignores transfers, in proportion to the workers."""
         target = self._entries[exchange.kind].ceiling
-        return _loaded(target) if target else None
+        return _import_target(target) if target else None
 
     def __getitem__(self, kind: str) -> type[Exchange]:
         if kind not in self._loaded:
@@ -261,7 +265,7 @@ MAX_SERVED_REPLICAS = 32  # a gradient is about as many updates old
 MAX_PARSED_PARAMETERS = 10_000_000  # of more, a GPU computes faster than its host parses messages
 
 
-def _servers_may_win(parameters: int, site: Site) -> bool:
+def _may_servers_win(parameters: int, site: Site) -> bool:
     """Whether parameter servers may win: with several replicas on CPU machines, with small models, or on
     GPUs whose links are unknown, so that collectives cannot run."""
     if site.workers < 2 or site.replicas > MAX_SERVED_REPLICAS or parameters > MAX_SERVED_PARAMETERS:
@@ -276,7 +280,7 @@ EXCHANGES = Registry(
             "planner.servers.parameter_servers:ParameterServers",
             tier=Tier.CONTENDER,
             fields=("servers", "server_hardware", "placements", "policies", "mode"),
-            considered=_servers_may_win,
+            considered=_may_servers_win,
             ceiling="planner.servers.bounds:throughput_ceiling",
         ),
         "alone": Entry("planner.parallel.data.single:Alone"),

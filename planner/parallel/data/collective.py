@@ -22,8 +22,8 @@ from planner.errors import BadInput, PlannerError, unknown_name
 from planner.memoize import first_argument, memoize
 from planner.model import Model
 from planner.note import Note
-from planner.parallel.collectives import Kind, Library, Peers, Phase, alone_s, ring_bytes
-from planner.parallel.collectives.libraries import Gloo, Nccl, link_notes, peers_of
+from planner.parallel.collectives import Kind, Library, Peers, Phase, ring_bytes, uncontended_s
+from planner.parallel.collectives.libraries import Gloo, Nccl, link_notes, site_peers
 from planner.parallel.data import Asked, Exchange, Job
 from planner.parallel.data.joint import JITTER_S, JointSteps, contention_s, first_backward_op, mean_s
 from planner.parallel.plan import Site
@@ -73,10 +73,10 @@ class Collective(Exchange):
 
     @classmethod
     def first_candidate(cls, asked: Asked, site: Site) -> Self | None:
-        """The strategy with the requested settings; None if it cannot run, or unrequested on one device."""
+        """Strategy with the requested settings; None if it cannot run, or if unrequested on one device."""
         if site.workers < 2 and not asked.choices and not asked.single:
             return None
-        exchange = strategy_with_settings(cls, tuple(asked.choices.items()))
+        exchange = build_strategy(cls, tuple(asked.choices.items()))
         return exchange if exchange.infeasibility(site) is None else None
 
     def infeasibility(
@@ -85,22 +85,22 @@ class Collective(Exchange):
         return infeasibility(self.library, site, within=self.within)
 
     def library_at(self, site: Site) -> Library:
-        """The library of collectives that a site uses."""
+        """Library of collectives that a site uses."""
         return library(self.library, self.algorithm, site)
 
-    def workers_sharing(self, site: Site) -> int:
-        """Number of workers over which the parts of a tensor, or whole tensors, are spread."""
+    def shard_count(self, site: Site) -> int:
+        """Number of workers over which a tensor's parts, or whole tensors, are spread."""
         return min(site.devices, site.workers) if self.within == "machine" else site.workers
 
     def gradient_bytes(self, precision: Precision) -> int:
         """Bytes per element of the stored and sent gradients."""
         return GRADIENTS.get(self.gradients, precision.gradient_bytes)
 
-    def joint_steps(self, computation: Computation, site: Site, jitter_s: float = JITTER_S) -> JointSteps:
-        """An empty step on a site, to which computation and collectives are added."""
+    def start_steps(self, computation: Computation, site: Site, jitter_s: float = JITTER_S) -> JointSteps:
+        """Starts an empty step on a site, to which computation and collectives are added."""
         library = self.library_at(site)
         jitter_s = jitter_s if self.jitter else 0.0
-        return JointSteps(computation, site, library, peers_of(site, library), self.jitter, jitter_s)
+        return JointSteps(computation, site, library, site_peers(site, library), self.jitter, jitter_s)
 
     def link_notes(self, site: Site | None) -> tuple[Note, ...]:
         """Notes on what the strategy assumes about the links of a site."""
@@ -129,11 +129,11 @@ def infeasibility(name: str, site: Site | None, *, within: str = "all") -> BadIn
             "its hardware file (docs/hardware.md)"
         )
     elif site.machines > 1:
-        words = site.missing_rdma_reason or missing_bandwidth(site)
+        words = site.missing_rdma_reason or missing_bandwidth_reason(site)
     return BadInput(words) if words else None
 
 
-def missing_bandwidth(site: Site) -> str:
+def missing_bandwidth_reason(site: Site) -> str:
     """Explains that a site's NIC bandwidth is not published, with the remedy; empty string if it is."""
     if site.market.nic_bytes_per_s(site.hardware) is None:
         return f"the NIC of {site.hardware.name} is not published; give --bandwidth"
@@ -146,8 +146,8 @@ def can_shard_within_machines(site: Site) -> bool:
 
 
 @memoize
-def strategy_with_settings(kind: type[E], choices: tuple[tuple[str, str], ...]) -> E:
-    """A strategy with the settings of a request, given as text such as `bucket_bytes=1000000`."""
+def build_strategy(kind: type[E], choices: tuple[tuple[str, str], ...]) -> E:
+    """Builds a strategy with requested settings, given as text such as `bucket_bytes=1000000`."""
     default = kind()
     types = {field.name: type(getattr(default, field.name)) for field in fields(default)}  # type: ignore[arg-type]
     values: dict[str, Any] = {}
@@ -159,7 +159,7 @@ def strategy_with_settings(kind: type[E], choices: tuple[tuple[str, str], ...]) 
 
 
 def _parse_setting(name: str, text: str, kind: type) -> Any:
-    """The value of a setting, converted from text to the type of its default."""
+    """Converts the text of a setting to the type of its default."""
     if kind is bool:
         if text not in ("yes", "no"):
             raise BadInput(f"{name} is {text!r}; give yes or no")
@@ -181,7 +181,7 @@ def allreduce_bound(exchange: AllReduce, job: Job) -> float:
 
     computation, site, times = job.computation, job.site, job.accumulate
     library = exchange.library_at(site)
-    peers = peers_of(site, library)
+    peers = site_peers(site, library)
     buckets = exchange.buckets(computation)
     factor = backward_slowdown(
         *(computation, buckets, library, peers, site),
@@ -201,7 +201,7 @@ def allreduce_bound(exchange: AllReduce, job: Job) -> float:
     for bucket, at_s in zip(buckets, ready_s, strict=True):
         if bucket.bytes not in costs:
             phases = library.phases("all_reduce", bucket.bytes, peers)
-            costs[bucket.bytes] = alone_s(phases, peers), _level_busy_s(phases, library, peers)
+            costs[bucket.bytes] = uncontended_s(phases, peers), _level_busy_s(phases, library, peers)
         alone, busy = costs[bucket.bytes]
         ready = (forward_s + (before_s + at_s - forward_s) * factor) / slowest
         for level, busy_s in busy.items():
@@ -212,6 +212,7 @@ def allreduce_bound(exchange: AllReduce, job: Job) -> float:
 
 
 def _samples_per_s(job: Job, step_s: float) -> float:
+    """Samples per second of a job whose step takes `step_s` seconds."""
     return job.computation.batch * job.accumulate * job.site.workers / max(step_s, 1e-12)
 
 
@@ -230,7 +231,8 @@ class _TrafficTimes:
 
 
 def _traffic_times(exchange: Sharded, traffic: ShardTraffic, library: Library, site: Site) -> _TrafficTimes:
-    peers = peers_of(site, library)
+    """Seconds of the collectives of one micro-batch."""
+    peers = site_peers(site, library)
     whole, across = shard_and_replica_groups(exchange, peers)
     gathers = [(library.phases("all_gather", size, whole), whole, times) for size, times in traffic.gathers]
     scatters = []
@@ -240,7 +242,7 @@ def _traffic_times(exchange: Sharded, traffic: ShardTraffic, library: Library, s
             scatters.append((library.phases("all_reduce", size, across), across, times))
     alone, busy = [], []
     for sent in (gathers, scatters):
-        alone.append(sum(alone_s(phases, group) * times for phases, group, times in sent))
+        alone.append(sum(uncontended_s(phases, group) * times for phases, group, times in sent))
         levels: dict[str, float] = {}
         for phases, group, times in sent:
             for level, busy_s in _level_busy_s(phases, library, group).items():
@@ -274,8 +276,8 @@ def sharded_bound(exchange: Sharded, job: Job) -> float:
         for level in (*sent.gathers_busy_s, *sent.scatters_busy_s):
             busy_s = gathered * sent.gathers_busy_s.get(level, 0.0)
             step_s = max(step_s, busy_s + scattered * sent.scatters_busy_s.get(level, 0.0))
-    step_s += computation.optimizer_s / exchange.workers_sharing(site) / slowest + sent.after_s
-    return computation.batch * job.accumulate * site.workers / max(step_s, 1e-12)
+    step_s += computation.optimizer_s / exchange.shard_count(site) / slowest + sent.after_s
+    return _samples_per_s(job, step_s)
 
 
 @memoize(on=first_argument)
@@ -286,6 +288,7 @@ def _wait_s(computation: Computation) -> float:
 
 @memoize(on=first_argument)
 def _total_s(computation: Computation) -> float:
+    """Mean seconds of all ops of a step."""
     return float(mean_s(computation).sum())
 
 
@@ -309,7 +312,7 @@ def _level_busy_s(phases: Iterable[Phase], library: Library, peers: Peers) -> di
 
 
 def shard_and_replica_groups(exchange: Sharded, peers: Peers) -> tuple[Peers, Peers | None]:
-    """The ranks that share a unit's shards, and those that sum equal shards (None: no other rank)."""
+    """Ranks that share a unit's shards, and ranks that sum equal shards (None: no other rank)."""
     if exchange.within == "all" or peers.inside is None or peers.between is None:
         return peers, None
     return Peers.of(inside=peers.inside), Peers.of(between=peers.between)

@@ -106,23 +106,24 @@ class AllReduce(Collective):
         )
 
     def lower(self, computation: Computation, site: Site) -> Case:
-        steps = self.joint_steps(computation, site, self.jitter_s)
+        steps = self.start_steps(computation, site, self.jitter_s)
         buckets, links = self.buckets(computation), (steps.library, steps.peers, site)
         factor = backward_slowdown(computation, buckets, *links, accesses=self.accesses, copied=self.copied)
         done = add_all_reduces(steps, buckets, factor)
         after_s = self.after_s(computation, buckets, steps.peers, site)
-        steps.update(after_s, done, communication_s=after_s - computation.optimizer_s)
+        steps.add_optimizer(after_s, done, communication_s=after_s - computation.optimizer_s)
         return steps.case()
 
     def after_s(self, computation: Computation, buckets: Sequence[Bucket], peers: Peers, site: Site) -> float:
         """Seconds after the last all-reduce: half a cycle to notice it, the copies, and the optimizer."""
-        if peers.outermost is None:
+        if peers.slower_level is None:
             return computation.optimizer_s
         copies = self.copied and self.accesses > 0 and not computation.buckets
         return self.cycle_s / 2 + (copy_s(buckets, site) if copies else 0.0) + computation.optimizer_s
 
     def buckets(self, computation: Computation) -> tuple[Bucket, ...]:
-        """Buckets in the order of reduction. Recorded buckets stay unless another size is requested."""
+        """Gradient buckets in the order of reduction. Recorded buckets stay unless another size is
+        requested."""
         width = self.gradient_bytes(computation.precision)
         if computation.buckets and self.bucket_bytes == CAP_BYTES:
             return bucket_gradients(computation, 1, 1, width)
@@ -166,24 +167,24 @@ class AllReduce(Collective):
 def add_all_reduces(
     steps: JointSteps, found: tuple[Bucket, ...], factor: float, at: int = 0, last: tuple[int, ...] = ()
 ) -> tuple[int, ...]:
-    """Adds the computation from op `at` on, after `last`, and the all-reduce of each bucket when it is
-    full. Returns the ops to wait for. Backward passes take `factor` times as long."""
+    """Adds the ops from `at` on, after the ops `last`, and an all-reduce for each full bucket. Returns the
+    ops to wait for. Backward passes take `factor` times as long."""
     computation = steps.computation
     done: list[int] = []
-    for bucket, name, end in _stretches_between_buckets(computation, found):
+    for bucket, name, end in _op_ranges_between_buckets(computation, found):
         if end >= at:
             longer = factor if computation.role[end] == BACKWARD else 1.0
-            last = (steps.compute(name, at, end, last, longer),)
+            last = (steps.add_compute(name, at, end, last, longer),)
             at = end + 1
         if bucket is not None:
-            done += steps.collective(f"allreduce[{bucket}]", "all_reduce", found[bucket].bytes, last)
+            done += steps.add_collective(f"allreduce[{bucket}]", "all_reduce", found[bucket].bytes, last)
     return (*last, *done)
 
 
-def _stretches_between_buckets(
+def _op_ranges_between_buckets(
     computation: Computation, found: tuple[Bucket, ...]
 ) -> Iterator[tuple[int | None, str, int]]:
-    """Yields stretches between buckets, in order: (bucket that is ready at the end, name, last op)."""
+    """Yields ranges of ops in order, as (bucket that is full at the end, name, last op)."""
     backward = [op for op, role in enumerate(computation.role.tolist()) if role == BACKWARD]
     if backward and backward[0] > 0:
         yield None, "forward", backward[0] - 1
@@ -197,7 +198,8 @@ def _stretches_between_buckets(
 def bucket_gradients(
     computation: Computation, cap_bytes: int, first_bytes: int, width: int, *, rebuilt: bool = True
 ) -> tuple[Bucket, ...]:
-    """The buckets of a computation in the order in which they are reduced. `width`: bytes of an element."""
+    """Groups the gradients of a computation into buckets, in the order of reduction. `width`: bytes of an
+    element."""
     trained = [
         (at, parameter) for at, parameter in enumerate(computation.parameters) if parameter.ready is not None
     ]
@@ -218,7 +220,7 @@ def bucket_gradients(
 def _group_into_buckets(
     gradients: Sequence[tuple[int, Parameter]], width: int, cap_bytes: int, first_bytes: int
 ) -> list[list[tuple[int, Parameter]]]:
-    """Groups of consecutive gradients, each closed by the gradient that reaches the cap."""
+    """Groups consecutive gradients; the gradient that reaches the cap closes its group."""
     groups: list[list[tuple[int, Parameter]]] = []
     open_: list[tuple[int, Parameter]] = []
     size = 0
@@ -244,7 +246,7 @@ def backward_slowdown(
 ) -> float:
     """Factor by which all-reduces lengthen the backward pass; the last one starts after the pass."""
     backward_s = passes * _backward_s(computation)
-    if backward_s <= 0 or peers.outermost is None or accesses <= 0:
+    if backward_s <= 0 or peers.slower_level is None or accesses <= 0:
         return 1.0
     sizes = [bucket.bytes for bucket in buckets]
     contention_s = overlap_loss_s(accesses, sizes[:-1], library, peers, site)
@@ -276,9 +278,11 @@ def copy_s(buckets: Sequence[Bucket], site: Site) -> float:
 
 
 def _all_reduces_s(sizes: Sequence[float], library: Library, peers: Peers) -> float:
+    """Seconds of all-reduces of these sizes, one after another."""
     return sum(library.seconds("all_reduce", size, peers) * many for size, many in Counter(sizes).items())
 
 
 @memoize(on=first_argument)
 def _backward_s(computation: Computation) -> float:
+    """Mean seconds of the backward pass."""
     return float(mean_s(computation)[computation.role == BACKWARD].sum())

@@ -38,7 +38,7 @@ from planner.parallel.data.collective import (
     sharded_bound,
 )
 from planner.parallel.data.joint import ACCESSES, BETWEEN_WORKERS, JITTER, JointSteps, mean_s
-from planner.parallel.data.units import Stretch, Unit, stretches, units_of
+from planner.parallel.data.units import Stretch, Unit, sharding_units, unit_stretches
 from planner.parallel.plan import Site
 
 if TYPE_CHECKING:
@@ -90,13 +90,13 @@ class Sharded(Collective):
         if "within" not in asked.choices and can_shard_within_machines(site):
             yield _replace_settings(first, within="machine")
 
-    def gathers_after(self, site: Site) -> bool:
+    def has_late_gather(self, site: Site) -> bool:
         """Whether updated parameters are gathered after the optimizer, while nothing computes."""
         auto = self.gathers == "auto" and not site.mesh.is_sharded
         return self.stage < 3 and (auto or self.gathers == "after")
 
     def memory_shares(self, model: Model, precision: Precision, site: Site) -> Shares:
-        share = 1 / self.workers_sharing(site)
+        share = 1 / self.shard_count(site)
         whole = gathered_bytes(model, precision, self.prefetch)
         return Shares(
             parameters=share if self.stage == 3 else 1.0,
@@ -109,7 +109,7 @@ class Sharded(Collective):
         )
 
     def lower(self, computation: Computation, site: Site) -> Case:
-        return _Lowering(self, self.joint_steps(computation, site)).case()
+        return _Lowering(self, self.start_steps(computation, site)).case()
 
     @classmethod
     def bounds(cls, jobs: Sequence[Job]) -> Floats:
@@ -117,12 +117,18 @@ class Sharded(Collective):
         return np.array([sharded_bound(cast(Sharded, job.exchange), job) for job in jobs])
 
     def traffic(self, computation: Computation, site: Site) -> ShardTraffic:
-        """The collectives of one step, cached per computation."""
+        """Collectives of one step; cached per computation."""
         width = self.gradient_bytes(computation.precision)
-        of: dict[str, Any] = {"each_pass": self.each_pass, "width": width, "after": self.gathers_after(site)}
+        of: dict[str, Any] = {
+            "each_pass": self.each_pass,
+            "width": width,
+            "after": self.has_late_gather(site),
+        }
         key = ("traffic", computation.precision, self.stage, self.least_unit, *of.values())
         return get_or_make_on(
-            layout_key(computation), key, lambda: traffic_of(computation, self.stage, self.least_unit, **of)
+            layout_key(computation),
+            key,
+            lambda: shard_traffic(computation, self.stage, self.least_unit, **of),
         )
 
     def variants(self, site: Site) -> Iterator[Variant]:
@@ -151,12 +157,12 @@ class Sharded(Collective):
 
 @memoize
 def _replace_settings(exchange: E, **settings: Any) -> E:
-    """The strategy with other settings, cached because a search repeats this on every site."""
+    """Returns the strategy with other settings, cached because a search repeats this on every site."""
     return replace(exchange, **settings)  # type: ignore[type-var]
 
 
 def memory_saving_variants(exchange: Exchange) -> Iterator[Variant]:
-    """Variants that need less memory per device, in descending order of memory, labelled as `--exchange`."""
+    """Yields variants with less memory per device, most memory first, labelled as `--exchange`."""
     sharded = exchange if isinstance(exchange, Sharded) else None
     for stage in STAGES[0 if sharded is None else sharded.stage :]:
         saving = Sharded(stage=stage) if sharded is None else replace(sharded, stage=stage)
@@ -191,12 +197,13 @@ class ShardTraffic:
     after: float = 0.0
 
 
-def traffic_of(
+def shard_traffic(
     computation: Computation, stage: int, least_unit: int, *, each_pass: bool, width: int, after: bool
 ) -> ShardTraffic:
-    """The collectives of a step. `width`: bytes per gradient element; `after`: gather after the optimizer."""
-    units, precision = units_of(computation, least_unit), computation.precision
-    result = stretches(computation, units)
+    """Collectives of one step of sharded training. `width`: bytes per gradient element; `after`: gather
+    after the optimizer."""
+    units, precision = sharding_units(computation, least_unit), computation.precision
+    result = unit_stretches(computation, units)
     gathers: dict[float, float] = {}
     scatters: dict[float, float] = {}
     first_use, last = _first_stretch_by_unit(result), 0.0
@@ -229,9 +236,9 @@ class _Lowering:
     def __init__(self, exchange: Sharded, steps: JointSteps) -> None:
         self.exchange = exchange
         self.steps = steps
-        self.units = units_of(steps.computation, exchange.least_unit)
+        self.units = sharding_units(steps.computation, exchange.least_unit)
         self.traffic = exchange.traffic(steps.computation, steps.site)
-        self.stretches = stretches(steps.computation, self.units)
+        self.stretches = unit_stretches(steps.computation, self.units)
         self.first_use = _first_stretch_by_unit(self.stretches)
         self.whole, self.across = shard_and_replica_groups(exchange, steps.peers)
         self.factor = compute_slowdown(exchange, steps.computation, steps.library, steps.peers, steps.site)
@@ -240,35 +247,37 @@ class _Lowering:
         self.scattered: list[int] = []
 
     def case(self) -> Case:
+        """Adds all ops of the step; returns the simulator's input."""
         steps, exchange = self.steps, self.exchange
         for at in range(len(self.stretches)):
-            self._compute(at)
-        share_s = steps.computation.optimizer_s / exchange.workers_sharing(steps.site)
-        updated = steps.update(share_s, (*self.last, *self.scattered))
+            self._add_stretch(at)
+        share_s = steps.computation.optimizer_s / exchange.shard_count(steps.site)
+        updated = steps.add_optimizer(share_s, (*self.last, *self.scattered))
         if self.traffic.after:
-            self._collective("gather", "all_gather", self.traffic.after, (updated,))
+            self._add_collective("gather", "all_gather", self.traffic.after, (updated,))
         return steps.case()
 
-    def _compute(self, at: int) -> None:
+    def _add_stretch(self, at: int) -> None:
+        """Adds a unit's ops with the gather before them and the scatters after them."""
         exchange, steps, stretch = self.exchange, self.steps, self.stretches[at]
         waits, needed = self.last, exchange.stage == 3 or at == self.first_use[stretch.unit]
         if stretch.gathers and needed and not self.traffic.after:
-            waits += self._gather(at)
+            waits += self._add_gather(at)
         self.begun.append(waits)
         name = f"{stretch.name}[{at}]"
-        self.last = (steps.compute(name, stretch.first, stretch.last, waits, self.factor),)
+        self.last = (steps.add_compute(name, stretch.first, stretch.last, waits, self.factor),)
         if not (stretch.final or exchange.each_pass):
             return
         for number in stretch.scatters:
-            ends = self._scatter(f"scatter[{at}.{number}]", self.units[number], at)
+            ends = self._add_scatter(f"scatter[{at}.{number}]", self.units[number], at)
             self.scattered += ends
             if exchange.blocking:
                 self.last = ends
 
-    def _gather(self, at: int) -> tuple[int, ...]:
-        """Issues the gather of a stretch's unit; returns the ops to wait for. It starts with the stretch
-        `prefetch` places earlier, or with its own stretch without prefetch. Below stage 3 all gathers
-        are issued together, as gathered parameters stay."""
+    def _add_gather(self, at: int) -> tuple[int, ...]:
+        """Adds the gather of a unit's parameters; returns the ops to wait for. It starts with the stretch
+        `prefetch` places earlier, or with its own stretch without prefetch. Below stage 3 all gathers are
+        issued together, as gathered parameters stay."""
         exchange, steps = self.exchange, self.steps
         stretch, ahead = self.stretches[at], at - exchange.prefetch
         deps: tuple[int, ...] = ()
@@ -281,22 +290,22 @@ class _Lowering:
         if not size:
             return ()
         times = stretch.stands_for if exchange.stage == 3 else 1.0
-        return self._collective(f"gather[{at}]", "all_gather", size, deps, times=times)
+        return self._add_collective(f"gather[{at}]", "all_gather", size, deps, times=times)
 
-    def _scatter(self, name: str, unit: Unit, at: int) -> tuple[int, ...]:
+    def _add_scatter(self, name: str, unit: Unit, at: int) -> tuple[int, ...]:
         """Adds the reduce-scatter of a unit, and the sum across machines; returns the ops to wait for."""
         steps, exchange = self.steps, self.exchange
         size = float(unit.elements * exchange.gradient_bytes(steps.computation.precision))
         together = exchange.stage == 3 and not exchange.blocking
         opposed = together and any(later.gathers for later in self.stretches[at + 1 :])
         times = self.stretches[at].stands_for
-        ends = self._collective(name, "reduce_scatter", size, self.last, opposed=opposed, times=times)
+        ends = self._add_collective(name, "reduce_scatter", size, self.last, opposed=opposed, times=times)
         if self.across is None:
             return ends
         phases = steps.library.phases("all_reduce", size, self.across)
-        return steps.phases(f"{name}/sum", repeat_phases(phases, times), ends)
+        return steps.add_phases(f"{name}/sum", repeat_phases(phases, times), ends)
 
-    def _collective(
+    def _add_collective(
         self,
         name: str,
         kind: Kind,
@@ -306,10 +315,11 @@ class _Lowering:
         opposed: bool = False,
         times: float = 1.0,
     ) -> tuple[int, ...]:
+        """Adds a collective among the ranks that share shards; returns the ops to wait for."""
         phases = repeat_phases(self.steps.library.phases(kind, size, self.whole, opposed=opposed), times)
         if self.across is not None:
             phases = tuple(replace(phase, scope="machine") for phase in phases)
-        return self.steps.phases(name, phases, deps)
+        return self.steps.add_phases(name, phases, deps)
 
 
 def compute_slowdown(

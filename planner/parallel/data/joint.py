@@ -70,8 +70,9 @@ BETWEEN_WORKERS = {FABRIC: "intra-node links", NETWORK: "NICs"}
 
 @memoize
 def step_factors(sigma: float, workers: int, stages: int = 1) -> Floats:
-    """Evenly spaced quantiles of the factor on a whole step, enough for `workers` devices. The distribution
-    is log-normal with mean 1 for one device; with several stages it is that of the slowest stage."""
+    """Evenly spaced quantiles of the random factor on a step, enough for `workers` devices. The
+    distribution is log-normal with mean 1 for one device; with several stages it is that of the slowest
+    stage."""
     if sigma <= 0:
         return np.ones(1)
     rows = min(MOST_ROWS, max(LEAST_ROWS, 4 * workers))
@@ -142,16 +143,17 @@ class JointSteps:
         self.role_sums = role_sums(computation)
 
     @property
-    def rows(self) -> int:
+    def row_count(self) -> int:
+        """Number of steps."""
         return len(self.factors)
 
-    def compute(self, name: str, first: int, last: int, deps: Iterable[int], factor: float = 1.0) -> int:
+    def add_compute(self, name: str, first: int, last: int, deps: Iterable[int], factor: float = 1.0) -> int:
         """Adds ops `first` to `last` of the computation as one op; returns its index."""
         role, parts = int(self.computation.role[last]), self._role_shares(first, last, factor)
         op = Op(name, WORKER, deps=_unique_sorted(deps), role=role, parts=parts)
-        return self.add(op, self._seconds(first, last) * factor)
+        return self.add_op(op, self._range_seconds(first, last) * factor)
 
-    def update(
+    def add_optimizer(
         self, seconds: float, deps: Iterable[int], *, communication_s: float = 0.0, name: str = "optimizer"
     ) -> int:
         """Adds the optimizer, of which `communication_s` notice and copy received data; returns its index."""
@@ -160,13 +162,13 @@ class JointSteps:
             share = communication_s / seconds
             parts = ((OpRole.OPTIMIZER, 1 - share), (OpRole.COMMUNICATION, share))
         op = Op(name, WORKER, deps=_unique_sorted(deps), role=OpRole.OPTIMIZER, parts=parts)
-        return self.add(op, np.full(self.rows, seconds))
+        return self.add_op(op, np.full(self.row_count, seconds))
 
-    def collective(self, name: str, kind: Kind, size: float, deps: Iterable[int]) -> tuple[int, ...]:
+    def add_collective(self, name: str, kind: Kind, size: float, deps: Iterable[int]) -> tuple[int, ...]:
         """Adds a collective among all ranks; returns the ops to wait for (`deps` for a single rank)."""
-        return self.phases(name, self.library.phases(kind, size, self.peers), deps)
+        return self.add_phases(name, self.library.phases(kind, size, self.peers), deps)
 
-    def phases(self, name: str, phases: Sequence[Phase], deps: Iterable[int]) -> tuple[int, ...]:
+    def add_phases(self, name: str, phases: Sequence[Phase], deps: Iterable[int]) -> tuple[int, ...]:
         """Adds consecutive transfers; returns the ops to wait for."""
         before = _unique_sorted(deps)
         for at, phase in enumerate(phases):
@@ -181,19 +183,21 @@ class JointSteps:
                 latency_s=phase.latency_s,
                 role=OpRole.COMMUNICATION,
             )
-            before = (self.add(op, np.zeros(self.rows)),)
+            before = (self.add_op(op, np.zeros(self.row_count)),)
         return before
 
-    def add(self, op: Op, seconds: Floats) -> int:
+    def add_op(self, op: Op, seconds: Floats) -> int:
+        """Adds an op with its seconds in each step; returns its index."""
         self.ops.append(op)
         self.columns.append(seconds)
         return len(self.ops) - 1
 
-    def _seconds(self, first: int, last: int) -> Floats:
+    def _range_seconds(self, first: int, last: int) -> Floats:
+        """Seconds of ops `first` to `last` together, in each step."""
         return np.asarray(np.maximum(self.sums[..., last + 1] - self.sums[..., first], 0.0) * self.factors)
 
     def _role_shares(self, first: int, last: int, factor: float) -> RoleShares:
-        """Fractions of a stretch's time by role; the time that `factor` adds counts as communication."""
+        """Fractions by role of the time of ops `first` to `last`; what `factor` adds is communication."""
         shares: dict[OpRole, float] = {}
         if self.role_sums:
             own_s = {role: sums[last + 1] - sums[first] for role, sums in self.role_sums.items()}
@@ -212,11 +216,11 @@ class JointSteps:
         return turn + (self.library.in_flight if level == "network" and self.peers.inside else 0)
 
     def case(self) -> Case:
-        """The simulator's input."""
+        """Builds the simulator's input from the added ops."""
         from planner.simulator.simulate import Case
 
-        computation, cluster = self.computation, cluster_of_site(self.site, self.library, self.peers)
-        order = np.broadcast_to(np.arange(len(self.ops), dtype=np.int32), (self.rows, len(self.ops)))
+        computation, cluster = self.computation, build_cluster(self.site, self.library, self.peers)
+        order = np.broadcast_to(np.arange(len(self.ops), dtype=np.int32), (self.row_count, len(self.ops)))
         step = Profile.build(
             self.ops,
             np.column_stack(self.columns),
@@ -233,7 +237,7 @@ class JointSteps:
 
 
 def role_sums(computation: Computation) -> dict[OpRole, list[float]]:
-    """Mean seconds before each op of a computation, cumulated by role; empty without kinds of work."""
+    """Mean seconds before each op, cumulated by role; empty for a computation without kinds of work."""
     if computation.work is None:
         return {}
     spent_s, roles = mean_s(computation), computation.op_roles
@@ -243,9 +247,9 @@ def role_sums(computation: Computation) -> dict[OpRole, list[float]]:
     }
 
 
-def cluster_of_site(site: Site, library: Library, peers: Peers) -> Cluster:
-    """The simulator's cluster: a node per machine's NIC, and two fabric ports where devices are connected."""
-    machine = [site.machine_of(worker) for worker in range(site.workers)]
+def build_cluster(site: Site, library: Library, peers: Peers) -> Cluster:
+    """Cluster of the simulator: a node per machine's NIC, and two fabric ports where devices connect."""
+    machine = [site.machine_index(worker) for worker in range(site.workers)]
     nodes: list[Node] = []
     links: list[list[tuple[int, int]]] = [[] for _ in machine]
     names: list[Resource] = []
@@ -285,6 +289,7 @@ def cluster_of_site(site: Site, library: Library, peers: Peers) -> Cluster:
 
 
 def _numbered_links(link: Resource, count: int) -> list[Resource]:
+    """Names of `count` parallel channels over one link."""
     return [link] if count == 1 else [link._replace(number=at) for at in range(count)]
 
 

@@ -78,42 +78,42 @@ class Owned(Collective):
         sizes = [tensor.elements for tensor in model.trained_tensors]
         return Shares(
             gradients=width / precision.gradient_bytes,
-            optimizer=largest_share(sizes, self.workers_sharing(site)),
+            optimizer=largest_share(sizes, self.shard_count(site)),
             buffers_bytes=float(model.trained_parameters * width),
             communicators=int(site.workers > 1),
         )
 
     def lower(self, computation: Computation, site: Site) -> Case:
-        steps = self.joint_steps(computation, site)
+        steps = self.start_steps(computation, site)
         buckets, links = self.buckets(computation), (steps.library, steps.peers, site)
         at, last = self._add_broadcasts(steps)
         factor = backward_slowdown(computation, buckets, *links, accesses=self.accesses, copied=True)
         done = add_all_reduces(steps, buckets, factor, at, last)
         after_s = self.after_s(computation, buckets, steps.peers, site)
-        share = largest_share(tensor_elements(computation), self.workers_sharing(site))
-        steps.update(after_s, done, communication_s=after_s - computation.optimizer_s * share)
+        share = largest_share(tensor_elements(computation), self.shard_count(site))
+        steps.add_optimizer(after_s, done, communication_s=after_s - computation.optimizer_s * share)
         return steps.case()
 
     def _add_broadcasts(self, steps: JointSteps) -> tuple[int, tuple[int, ...]]:
         """Adds broadcasts, and the forward pass until the last one is needed; returns next op and deps."""
         computation, library, site = steps.computation, steps.library, steps.site
-        sent, group = self.broadcasts(computation, site), self.group(steps.peers)
+        sent, group = self.broadcasts(computation, site), self.receiving_peers(steps.peers)
         forward_s = float(mean_s(computation)[: first_backward_op(computation)].sum())
         factor = self.broadcast_slowdown(forward_s, sent, library, group, site)
         at = 0
         last: tuple[int, ...] = ()
         for owner, (size, first) in enumerate(sent):
             if first > at:
-                last = (steps.compute(f"forward[{at}]", at, first - 1, last, factor),)
+                last = (steps.add_compute(f"forward[{at}]", at, first - 1, last, factor),)
                 at = first
             phases = library.phases("broadcast", size, group)
             if self.within == "machine":
                 phases = tuple(replace(phase, scope="machine") for phase in phases)
-            last += steps.phases(f"broadcast[{owner}]", phases, ())
+            last += steps.add_phases(f"broadcast[{owner}]", phases, ())
         return at, last
 
     def buckets(self, computation: Computation) -> tuple[Bucket, ...]:
-        """Buckets in the order in which they are reduced."""
+        """Gradient buckets in the order in which they are reduced."""
         width = self.gradient_bytes(computation.precision)
         return bucket_gradients(computation, self.bucket_bytes, self.bucket_bytes, width)
 
@@ -122,11 +122,11 @@ class Owned(Collective):
         width = computation.precision.parameter_bytes
         return tuple(
             (elements * width, first)
-            for elements, first in elements_by_owner(computation, self.workers_sharing(site))
+            for elements, first in elements_by_owner(computation, self.shard_count(site))
         )
 
-    def group(self, peers: Peers) -> Peers:
-        """The ranks that receive an owner's tensors."""
+    def receiving_peers(self, peers: Peers) -> Peers:
+        """Ranks that receive an owner's tensors."""
         if self.within == "all" or peers.inside is None:
             return peers
         return Peers.of(inside=peers.inside)
@@ -140,7 +140,7 @@ class Owned(Collective):
         site: Site,
     ) -> float:
         """Factor by which concurrent broadcasts lengthen a forward pass of `forward_s` seconds."""
-        if forward_s <= 0 or group.outermost is None:
+        if forward_s <= 0 or group.slower_level is None:
             return 1.0
         sizes = [size for size, _ in sent]
         busy_s = sum(library.seconds("broadcast", size, group) for size in sizes)
@@ -149,8 +149,8 @@ class Owned(Collective):
 
     def after_s(self, computation: Computation, buckets: Sequence[Bucket], peers: Peers, site: Site) -> float:
         """Seconds after the last all-reduce: copies out of buckets, and the busiest owner's optimizer."""
-        share = largest_share(tensor_elements(computation), self.workers_sharing(site))
-        copies_s = 0.0 if peers.outermost is None or not self.accesses else copy_s(buckets, site)
+        share = largest_share(tensor_elements(computation), self.shard_count(site))
+        copies_s = 0.0 if peers.slower_level is None or not self.accesses else copy_s(buckets, site)
         return copies_s + computation.optimizer_s * share
 
     def variants(self, site: Site) -> Iterator[Variant]:
@@ -173,9 +173,9 @@ class Owned(Collective):
         )
 
 
-def owners_of(sizes: Sequence[int], owners: int) -> tuple[int, ...]:
-    """Index of each tensor's owner. The sequence of all elements is cut into equal parts, one per owner; a
-    tensor belongs to the owner whose part contains its middle."""
+def assign_owners(sizes: Sequence[int], owners: int) -> tuple[int, ...]:
+    """Assigns each tensor to an owner; returns the owner's index per tensor. The sequence of all elements
+    is cut into equal parts, one per owner; a tensor belongs to the owner whose part contains its middle."""
     before, part = np.cumsum([0, *sizes]), max(sum(sizes), 1) / owners
     middle = (before[:-1] + before[1:]) / 2
     return tuple(np.minimum(middle // part, owners - 1).astype(int).tolist())
@@ -184,7 +184,7 @@ def owners_of(sizes: Sequence[int], owners: int) -> tuple[int, ...]:
 def largest_share(sizes: Sequence[int], owners: int) -> float:
     """Fraction of all elements that the busiest owner has."""
     kept: dict[int, int] = {}
-    for size, owner in zip(sizes, owners_of(sizes, owners), strict=True):
+    for size, owner in zip(sizes, assign_owners(sizes, owners), strict=True):
         kept[owner] = kept.get(owner, 0) + size
     return max(kept.values(), default=0) / max(sum(sizes), 1)
 
@@ -206,7 +206,7 @@ def elements_by_owner(computation: Computation, owners: int) -> tuple[tuple[int,
         for _ in parameter.matrices or (parameter.elements,)
     ]
     sent: dict[int, tuple[int, int]] = {}
-    for size, first, owner in zip(sizes, needed, owners_of(sizes, owners), strict=True):
+    for size, first, owner in zip(sizes, needed, assign_owners(sizes, owners), strict=True):
         elements, before = sent.get(owner, (0, first))
         sent[owner] = (elements + size, min(before, first))
     return tuple(sorted(sent.values(), key=lambda entry: entry[1])) if owners > 1 else ()

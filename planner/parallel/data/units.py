@@ -67,8 +67,8 @@ class Units:
         return len(self.units)
 
 
-def units_of(computation: Computation, least: int = 0) -> Units:
-    """The units of a computation: its blocks in order, small ones merged up to `least` elements."""
+def sharding_units(computation: Computation, least: int = 0) -> Units:
+    """Units that are gathered together: the blocks in order, small ones merged up to `least` elements."""
     blocks = [Unit(name, 0) for name in computation.blocks]
     for parameter in computation.parameters:
         blocks[parameter.block] += Unit(parameter.name, parameter.elements, parameter.frozen_bytes)
@@ -90,8 +90,8 @@ def units_of(computation: Computation, least: int = 0) -> Units:
 
 
 @memoize(on=layout_key)
-def stretches(computation: Computation, units: Units) -> tuple[Stretch, ...]:
-    """The stretches of a step, one unit each, in order."""
+def unit_stretches(computation: Computation, units: Units) -> tuple[Stretch, ...]:
+    """Stretches of a step in order: consecutive ops that belong to one unit."""
     n = computation.ops // computation.micro_batches
     needs: dict[int, int] = {}  # op of the first micro-batch -> the unit it computes with
     complete: dict[int, int] = {}  # unit -> op after which its gradients are complete
@@ -135,7 +135,7 @@ def stretches(computation: Computation, units: Units) -> tuple[Stretch, ...]:
 
 
 def _unit_by_op(computation: Computation, needs: dict[int, int], n: int) -> list[int]:
-    """Index of the unit that each op of a pass belongs to."""
+    """Index of the unit to which each op of a pass belongs."""
     owner: list[int] = []
     current = next((needs[op] for op in range(n) if op in needs), 0)
     for op in range(n):

@@ -13,9 +13,9 @@ from planner.device.computation import Computation, Variation, median_steps, rep
 from planner.errors import BadInput
 from planner.hardware import Market
 from planner.hardware.catalog import load_hardware
-from planner.parallel.collectives.libraries import Nccl, peers_of
+from planner.parallel.collectives.libraries import Nccl, site_peers
 from planner.parallel.data import Site
-from planner.parallel.data.collective import strategy_with_settings
+from planner.parallel.data.collective import build_strategy
 from planner.parallel.data.ddp import COPIES, COPY_S, AllReduce, overlap_loss_s
 from planner.parallel.data.joint import (
     CPU_COPY_S_PER_BYTE,
@@ -54,7 +54,7 @@ def test_bucket_at_the_end_is_exposed_in_full(workers: int) -> None:
     """One bucket is ready with the last gradient: backward, then the collective, then the optimizer."""
     computation, where = chain([25_000_000] * 4, 1e-3), site(workers)
     changed = replace(PLAIN, bucket_bytes=10**12, first_bucket_bytes=10**12)
-    peers = peers_of(where, Nccl())
+    peers = site_peers(where, Nccl())
     (phase,) = Nccl().phases("all_reduce", 4e8, peers)
     level = peers.between or peers.inside
     assert level is not None
@@ -65,7 +65,7 @@ def test_bucket_at_the_end_is_exposed_in_full(workers: int) -> None:
 
 def test_buckets_overlap_with_the_backward_pass() -> None:
     computation, where = chain([25_000_000] * 4, 0.1), site(8)
-    peers = peers_of(where, Nccl())
+    peers = site_peers(where, Nccl())
     (phase,) = Nccl().phases("all_reduce", 1e8, peers)
     assert peers.inside is not None
     last = phase.seconds(peers.inside.bytes_per_s)
@@ -77,7 +77,7 @@ def test_slow_links_chain_the_buckets() -> None:
     """Communication takes longer than computation: the first bucket's start, and then all of them."""
     computation = chain([25_000_000] * 4, 1e-3)
     where = site(2, "p3.2xlarge", market=Market(bandwidth_bytes_per_s=1e8))
-    peers = peers_of(where, Nccl())
+    peers = site_peers(where, Nccl())
     assert peers.between is not None
     (phase,) = Nccl().phases("all_reduce", 1e8, peers)
     expected = 5e-3 + 4 * phase.seconds(peers.between.bytes_per_s) + 0.5e-3
@@ -149,9 +149,9 @@ def test_slow_link_takes_no_more_of_the_memory_than_it_moves() -> None:
     """What computing loses to a collective is the same over PCIe, where it lasts ten times as long."""
     sizes, fast = [25_000_000] * 3, site(8)
     slow = replace(fast, hardware=replace(fast.hardware, fabric=load_hardware("g4dn.12xlarge").fabric))
-    lost = [overlap_loss_s(3.0, sizes, Nccl(), peers_of(where, Nccl()), where) for where in (fast, slow)]
+    lost = [overlap_loss_s(3.0, sizes, Nccl(), site_peers(where, Nccl()), where) for where in (fast, slow)]
     assert lost[0] == lost[1] > 0
-    alone = [Nccl().seconds("all_reduce", 25_000_000, peers_of(where, Nccl())) for where in (fast, slow)]
+    alone = [Nccl().seconds("all_reduce", 25_000_000, site_peers(where, Nccl())) for where in (fast, slow)]
     assert alone[1] > 5 * alone[0]
 
 
@@ -245,7 +245,7 @@ def test_keys_tell_settings_apart_and_defaults_stay_short() -> None:
 )
 def test_settings_that_mean_nothing_are_refused(choices: dict[str, str], message: str) -> None:
     with pytest.raises(BadInput, match=message):
-        strategy_with_settings(AllReduce, tuple(choices.items()))
+        build_strategy(AllReduce, tuple(choices.items()))
 
 
 def test_refusals_name_the_remedy() -> None:
@@ -270,7 +270,7 @@ def test_answers_say_what_collectives_go_over() -> None:
 
 def test_devices_that_only_pairs_join_go_at_the_speed_between_pairs() -> None:
     """Azure's four A100 in two NVLink pairs: 25 GB/s over four, NVLink over two."""
-    two, four = (peers_of(site(count, "Standard_NC96ads_A100_v4"), Nccl()).inside for count in (2, 4))
+    two, four = (site_peers(site(count, "Standard_NC96ads_A100_v4"), Nccl()).inside for count in (2, 4))
     assert two is not None
     assert four is not None
     assert four.bytes_per_s == 25e9
@@ -281,11 +281,11 @@ def test_fabric_may_span_machines() -> None:
     whole = load_hardware("p4d.24xlarge")
     assert whole.fabric is not None
     rack = replace(whole, fabric=replace(whole.fabric, machines=18, curve="gb200"), device_count=4)
-    peers = peers_of(Site(rack, 72), Nccl())
+    peers = site_peers(Site(rack, 72), Nccl())
     assert peers.between is None
     assert peers.inside is not None
     assert peers.inside.members == 72
-    assert peers_of(Site(rack, 76), Nccl()).between is not None
+    assert site_peers(Site(rack, 76), Nccl()).between is not None
 
 
 def test_tcp_on_a_machine_with_rdma_is_many_times_slower() -> None:

@@ -17,7 +17,7 @@ from planner.hardware.catalog import load_hardware
 from planner.model.catalog import load_model
 from planner.parallel.data import EXCHANGES, Asked, Site
 from planner.parallel.data.single import Alone
-from planner.parallel.plan import Plan, plan_from
+from planner.parallel.plan import Plan, plan_from_dict
 from planner.search.request import Request
 from planner.search.sizes import allowed_strategies
 from planner.search.space import enumerate_plans
@@ -125,4 +125,4 @@ def test_plans_are_stored_as_plain_values(kind: str) -> None:
     site = Site(load_hardware("p3.8xlarge"), 8 if kind != "alone" else 1)
     for exchange in EXCHANGES[kind].candidates(Asked(), site, load_model("alexnet")):
         plan = Plan("alexnet", 32, "p3.8xlarge", site.workers, exchange, workers_per_machine=4)
-        assert plan_from(json.loads(json.dumps(plan.as_dict()))) == plan
+        assert plan_from_dict(json.loads(json.dumps(plan.as_dict()))) == plan

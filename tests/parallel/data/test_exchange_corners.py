@@ -11,7 +11,7 @@ import pytest
 from planner.errors import BadInput
 from planner.hardware.catalog import load_hardware
 from planner.parallel.collectives import Level, Peers, hierarchical_parts
-from planner.parallel.collectives.libraries import peers_of
+from planner.parallel.collectives.libraries import site_peers
 from planner.parallel.data import Site
 from planner.parallel.data.collective import _parse_setting, library
 from planner.parallel.data.ddp import _all_reduces_s, overlap_loss_s
@@ -43,7 +43,7 @@ def test_overlap_loss_with_unknown_memory_is_a_share() -> None:
     unknown = replace(here.hardware, device=replace(here.hardware.device, memory_bytes_per_s=None))
     there = replace(here, hardware=unknown)
     chosen = library("auto", "auto", there)
-    peers = peers_of(there, chosen)
+    peers = site_peers(there, chosen)
     busy_s = _all_reduces_s([1e8], chosen, peers)
     assert busy_s > 0
     assert overlap_loss_s(2.0, [1e8], chosen, peers, there) == pytest.approx(SHARE_UNKNOWN * busy_s)

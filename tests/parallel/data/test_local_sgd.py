@@ -19,8 +19,8 @@ from typer.testing import CliRunner
 from planner.answers.parts import step_breakdown
 from planner.cli._app import app
 from planner.device.memory import Shares
-from planner.parallel.collectives.libraries import peers_of
-from planner.parallel.data import EXCHANGES, Exchange, Labels, collective, with_choices
+from planner.parallel.collectives.libraries import site_peers
+from planner.parallel.data import EXCHANGES, Exchange, Labels, collective, filter_by_choices
 from planner.parallel.data.joint import BETWEEN_WORKERS, JITTER, JITTER_S, JointSteps
 from planner.simulator.cluster import COMPUTATION, Cluster, Node
 from planner.simulator.simulate import simulate
@@ -40,20 +40,20 @@ class LocalSGD(Exchange):
     @classmethod
     def candidates(cls, asked, site, model) -> Iterator[LocalSGD]:
         options = (cls(period) for period in (4, 8)) if site.workers > 1 else ()
-        return with_choices(options, asked.choices)
+        return filter_by_choices(options, asked.choices)
 
     def memory_shares(self, model, precision, site):
         return Shares()
 
     def lower(self, computation, site):
         library = collective.library("auto", "auto", site)
-        steps = JointSteps(computation, site, library, peers_of(site, library), JITTER, JITTER_S)
+        steps = JointSteps(computation, site, library, site_peers(site, library), JITTER, JITTER_S)
         last = ()
         for step in range(self.period):
-            last = (steps.compute(f"step[{step}]", 0, computation.ops - 1, last),)
-            last = (steps.update(computation.optimizer_s, last, name=f"optimizer[{step}]"),)
+            last = (steps.add_compute(f"step[{step}]", 0, computation.ops - 1, last),)
+            last = (steps.add_optimizer(computation.optimizer_s, last, name=f"optimizer[{step}]"),)
         size = float(computation.elements * computation.precision.parameter_bytes)
-        steps.update(0.0, steps.collective("average", "all_reduce", size, last))
+        steps.add_optimizer(0.0, steps.add_collective("average", "all_reduce", size, last))
         case = steps.case()
         return replace(case, profile=replace(case.profile, batch=self.period * computation.batch))
 

@@ -18,10 +18,16 @@ from planner.device.precision import BF16, FP32
 from planner.errors import BadInput
 from planner.hardware.catalog import load_hardware
 from planner.model.catalog import load_model
-from planner.parallel.collectives.libraries import Nccl, peers_of
+from planner.parallel.collectives.libraries import Nccl, site_peers
 from planner.parallel.data import EXCHANGES, Job, Site, Tier
 from planner.parallel.data.fsdp import Sharded
-from planner.parallel.data.owned import Owned, elements_by_owner, largest_share, owners_of, tensor_elements
+from planner.parallel.data.owned import (
+    Owned,
+    assign_owners,
+    elements_by_owner,
+    largest_share,
+    tensor_elements,
+)
 from planner.parallel.mesh import Mesh, data_parallel_group
 from planner.parallel.replica import replica_computation
 from planner.servers.orders import UNORDERED
@@ -34,16 +40,16 @@ def site(workers: int, machine: str = "p3.2xlarge", **more: object) -> Site:
 
 
 def test_tensors_are_dealt_out_in_order_and_evenly() -> None:
-    assert owners_of([4, 4, 4, 4], 2) == (0, 0, 1, 1)
-    assert owners_of([4, 4, 4, 4], 4) == (0, 1, 2, 3)
-    assert owners_of([1, 1, 1, 9], 2) == (0, 0, 0, 1)
-    assert owners_of([9, 1, 9, 1], 10) == (2, 4, 7, 9)  # most own nothing
-    assert owners_of([5, 5, 5], 1) == (0, 0, 0)
+    assert assign_owners([4, 4, 4, 4], 2) == (0, 0, 1, 1)
+    assert assign_owners([4, 4, 4, 4], 4) == (0, 1, 2, 3)
+    assert assign_owners([1, 1, 1, 9], 2) == (0, 0, 0, 1)
+    assert assign_owners([9, 1, 9, 1], 10) == (2, 4, 7, 9)  # most own nothing
+    assert assign_owners([5, 5, 5], 1) == (0, 0, 0)
 
 
 @given(st.lists(st.integers(1, 10**9), min_size=1, max_size=60), st.integers(1, 100))
 def test_every_tensor_has_an_owner_in_order(sizes: list[int], owners: int) -> None:
-    result = owners_of(sizes, owners)
+    result = assign_owners(sizes, owners)
     assert len(result) == len(sizes)
     assert all(before <= after for before, after in pairwise((0, *result)))
     assert max(result) < owners
@@ -70,7 +76,7 @@ def test_layer_waits_for_the_owners_of_its_tensors_only() -> None:
     """With links as slow as this all broadcasts are waited for, one after another: the last layer begins when
     the last has come, the first when the first has."""
     computation, where = chain([50_000_000] * 4, 1e-3), site(4, market=SLOW)
-    peers = peers_of(where, Nccl())
+    peers = site_peers(where, Nccl())
     one_s = Nccl().seconds("broadcast", 2e8, peers)
     all_s = sum(Nccl().seconds("all_reduce", bucket.bytes, peers) for bucket in PLAIN.buckets(computation))
     result = step_s(PLAIN.lower(computation, where))
@@ -85,7 +91,7 @@ def test_busiest_owner_decides_update_time_and_memory() -> None:
     computation = chain([9_000_000, 1_000_000, 1_000_000, 1_000_000])
     assert elements_by_owner(computation, 4) == ((9_000_000, 0), (3_000_000, 1))
     half = replace(computation, optimizer_s=1.0)
-    assert PLAIN.after_s(half, (), peers_of(site(4), Nccl()), site(4)) == pytest.approx(0.75)
+    assert PLAIN.after_s(half, (), site_peers(site(4), Nccl()), site(4)) == pytest.approx(0.75)
     model = load_model("vgg11")  # one layer has four fifths of it
     held = PLAIN.memory_shares(model, FP32, site(64))
     assert held.optimizer == pytest.approx(
@@ -109,7 +115,7 @@ def test_owners_of_a_machine_send_over_its_fabric() -> None:
     where = site(32, "p4d.24xlarge")
     once = replica_computation(load_model("gpt2-xl"), 4, where, BF16)
     whole, inside = PLAIN, replace(PLAIN, within="machine")
-    assert (whole.workers_sharing(where), inside.workers_sharing(where)) == (32, 8)
+    assert (whole.shard_count(where), inside.shard_count(where)) == (32, 8)
     case = inside.lower(once, where)
     scopes = {
         case.profile.scope[at] for at, name in enumerate(case.profile.names) if name.startswith("broadcast")

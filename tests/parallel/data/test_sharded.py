@@ -14,13 +14,13 @@ from planner.device.precision import FP32
 from planner.errors import BadInput
 from planner.hardware import Market
 from planner.hardware.catalog import load_hardware
-from planner.parallel.collectives.libraries import Nccl, peers_of
+from planner.parallel.collectives.libraries import Nccl, site_peers
 from planner.parallel.data import Job, Site
 from planner.parallel.data.collective import overlap_loss_s
 from planner.parallel.data.ddp import AllReduce
 from planner.parallel.data.fsdp import Sharded
 from planner.parallel.data.joint import MEMORY_SHARE
-from planner.parallel.data.units import stretches, units_of
+from planner.parallel.data.units import sharding_units, unit_stretches
 from planner.parallel.mesh import Mesh
 from planner.simulator.simulate import Case
 from planner.simulator.step import UPLINK
@@ -49,7 +49,7 @@ def names(case: Case, kind: str) -> list[str]:
 
 def test_step_is_stretches_of_one_unit() -> None:
     computation = chain([10, 20, 30])
-    result = stretches(computation, units_of(computation))
+    result = unit_stretches(computation, sharding_units(computation))
     assert [match.unit for match in result] == [0, 1, 2, 2, 1, 0]
     assert [match.gathers for match in result] == [True, True, True, False, True, True]
     assert [match.scatters for match in result] == [(), (), (), (2,), (1,), (0,)]
@@ -60,7 +60,7 @@ def test_units_of_several_layers_are_fetched_once() -> None:
     computation = chain([10] * 6)
     parameters = tuple(replace(one, block=at // 3) for at, one in enumerate(computation.parameters))
     wrapped = replace(computation, parameters=parameters, blocks=("a", "b"))
-    result = stretches(wrapped, units_of(wrapped))
+    result = unit_stretches(wrapped, sharding_units(wrapped))
     assert [match.unit for match in result] == [0, 1, 1, 0]
     assert [match.scatters for match in result] == [(), (), (1,), (0,)]
 
@@ -85,8 +85,12 @@ def test_lower_stages_gather_once_after_the_optimizer() -> None:
     assert [after.profile.names[before] for before in after.profile.deps(at)] == ["optimizer"]
     assert step_s(after) > step_s(ahead)
     meshed = replace(where, mesh=Mesh.of(tensor=2))
-    assert [replace(PLAIN, stage=stage).gathers_after(where) for stage in (1, 2, 3)] == [True, True, False]
-    assert not replace(PLAIN, stage=1).gathers_after(meshed)
+    assert [replace(PLAIN, stage=stage).has_late_gather(where) for stage in (1, 2, 3)] == [
+        True,
+        True,
+        False,
+    ]
+    assert not replace(PLAIN, stage=1).has_late_gather(meshed)
 
 
 def test_lower_stages_gather_once_for_the_next_forward_pass() -> None:
@@ -104,7 +108,7 @@ def test_lower_stages_gather_once_for_the_next_forward_pass() -> None:
 
 def test_blocking_adds_everything_up() -> None:
     computation, where = chain([5_000_000] * 4, 0.1), site(4, market=SLOW)
-    peers = peers_of(where, Nccl())
+    peers = site_peers(where, Nccl())
     assert peers.between is not None
     rate = peers.between.bytes_per_s
     gather = Nccl().phases("all_gather", 2e7, peers)[0].seconds(rate)
@@ -116,7 +120,7 @@ def test_blocking_adds_everything_up() -> None:
 
 def test_prefetch_hides_what_is_shorter_than_a_unit() -> None:
     computation, where = chain([5_000_000] * 4, 0.1), site(4, market=SLOW)
-    peers = peers_of(where, Nccl())
+    peers = site_peers(where, Nccl())
     assert peers.between is not None
     gather = Nccl().phases("all_gather", 2e7, peers)[0].seconds(peers.between.bytes_per_s)
     assert gather < 0.1 / 2
@@ -228,7 +232,7 @@ def test_computation_loses_what_collectives_take_of_the_memory() -> None:
     for within, sent in (("all", 15 / 16), ("machine", inside)):
         exchange = replace(PLAIN, accesses=3.0, within=within)
         traffic = exchange.traffic(computation, where)
-        gathers_s, scatters_s = overlap_loss_s(exchange, traffic, Nccl(), peers_of(where, Nccl()), where)
+        gathers_s, scatters_s = overlap_loss_s(exchange, traffic, Nccl(), site_peers(where, Nccl()), where)
         assert gathers_s == pytest.approx(3 * 7 * sent * unit_bytes / reached)
         across = 2 * 1 / 2 / 8 if within == "machine" else 0.0  # half to and half from the other machine
         assert scatters_s == pytest.approx(3 * 4 * (sent + across) * unit_bytes / reached)
