@@ -74,11 +74,12 @@ def plan_columns(
         if len({row[key] for row in rows}) > 1
     ]
     named = [Column("_machines", "machines", whole=True), Column("_run", "run as", whole=True, enough=12)]
+    unit = "samples" if rows[0]["tokens_per_s"] is None else "tokens"
     ranged = any(row["_range"] is not None for row in rows)
     return [
         *first,
         *([] if between else [*named, *differ]),
-        speed_column(rows),
+        Column(f"{unit}_per_s", f"{unit}/s", rate),
         *([Column("_range", "range", align="right", spare=5)] if ranged else []),
         *between,
         *cost_columns(rows, request),
@@ -87,16 +88,11 @@ def plan_columns(
     ]
 
 
-def speed_column(rows: Sequence[Mapping[str, Any]]) -> Column:
-    """Column of samples/s, or of tokens/s for models with sequences."""
-    unit = "samples" if rows[0]["tokens_per_s"] is None else "tokens"
-    return Column(f"{unit}_per_s", f"{unit}/s", rate)
-
-
 def cost_columns(rows: Sequence[Mapping[str, Any]], request: Request | None) -> list[Column]:
     """Columns of price and cost, and of the job's cost if one was given; empty list without prices."""
     priced = any(row["usd_per_hour"] is not None for row in rows)
-    job = request is not None and "job_s" in rows[0] and asks_for_job(request)
+    asked = (request.samples, request.deadline_s, request.spend_usd) if request is not None else ()
+    job = "job_s" in rows[0] and any(limit is not None for limit in asked)
     per = ("usd_per_billion_tokens", "$/B tokens")
     if rows[0]["tokens_per_s"] is None:
         per = ("usd_per_million_samples", "$/M samples")
@@ -108,11 +104,6 @@ def cost_columns(rows: Sequence[Mapping[str, Any]], request: Request | None) -> 
         *([Column("_paid", "paid")] if request is not None and request.spot and "_paid" in rows[0] else []),
         *([Column(*per, show=money)] if priced else []),
     ]
-
-
-def asks_for_job(request: Request) -> bool:
-    """Whether the request states the length of a job, its deadline or its cost."""
-    return any(value is not None for value in (request.samples, request.deadline_s, request.spend_usd))
 
 
 def row_style(row: Mapping[str, Any]) -> str:

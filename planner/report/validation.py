@@ -170,14 +170,10 @@ def _table_rows(text: str) -> Iterator[tuple[str, list[str]]]:
     for line in text.splitlines():
         if heading := re.fullmatch(r"\*\*(\w+/\w+)\*\*", line):
             check = heading[1]
-        cells = [_unescape_markdown(cell.strip()) for cell in line.strip("|").split(" | ")]
+        plain = (html.unescape(cell.strip()) for cell in line.strip("|").split(" | "))
+        cells = [re.sub(r"\\([\\\[\]()_*`#|!<>~-])", r"\1", cell) for cell in plain]
         if line.startswith("| ") and len(cells) == 6 and cells[0] != "What":
             yield check, cells
-
-
-def _unescape_markdown(cell: str) -> str:
-    """Text of a Markdown cell without escapes."""
-    return re.sub(r"\\([\\\[\]()_*`#|!<>~-])", r"\1", html.unescape(cell))
 
 
 def has_moved(before: str, now: str) -> bool:

@@ -128,7 +128,8 @@ def _build_step_graph(shape: Shape, servers: int, placement: str, parsing: int |
         ops.append(op)
         return len(ops) - 1
 
-    layer = [_layer_index(parameters[part.tensor], shape) for part in parts]
+    readers = [parameters[part.tensor].readers for part in parts]
+    layer = [shape.layer[ops[0]] if ops else -1 for ops in readers]
     down = [
         add_op(
             Op(
@@ -190,11 +191,6 @@ def _build_step_graph(shape: Shape, servers: int, placement: str, parsing: int |
             np.int64,
         ),
     )
-
-
-def _layer_index(parameter: Parameter, shape: Shape) -> int:
-    """Index of the layer whose op reads a parameter first; -1 if none does."""
-    return shape.layer[parameter.readers[0]] if parameter.readers else -1
 
 
 def _sent_bytes(part: TensorPart, element_bytes: int) -> int:

@@ -122,7 +122,7 @@ def read_run(row: Row) -> Run | str:
         arch=row["arch"],
         network=row["model"],
         model=model,
-        parameters=_parameter_count(row),
+        parameters=parse_number(row["params_total"]) or figures("networks")["parameters"].get(row["model"]),
         tensors=len(model.tensors) if model is not None and row["arch"] in ("cnn", "bert") else TENSORS,
         device_name=device_name,
         device=device,
@@ -297,11 +297,6 @@ def _parse_links(row: Row) -> Links:
         sockets="tcp" in network or ("ethernet" in network and "ib" not in network),
         meshed=row["device"] == "V100-SXM2",  # those of DGX-2, SXM3, have a switch
     )
-
-
-def _parameter_count(row: Row) -> float | None:
-    known = parse_number(row["params_total"])
-    return known or figures("networks")["parameters"].get(row["model"])
 
 
 def _parse_recompute(row: Row, inferred: list[str]) -> Recompute:

@@ -63,10 +63,6 @@ class Span:
         partitions, replications = self.cuts[at]
         return self.stages[at].largest_share(partitions) * self.workers / replications
 
-    def weight_traffic_factor(self, at: int) -> float:
-        """Weights read and gradients written by the replica, relative to those of a single worker."""
-        return float(self.cuts[at][1] if self.stages[at].dense else self.workers)
-
     def held_weight_fraction(self, at: int) -> float:
         """Fraction of a stage's weights that each worker holds."""
         return self.stages[at].largest_share(self.cuts[at][0]) if self.stages[at].dense else 1.0
@@ -176,7 +172,7 @@ def scale_profile(profile: Profile, span: Span) -> Profile:
         elif role is OpRole.PARSE:
             times[op] = span.held_weight_fraction(at)
         else:  # down, up, update
-            sizes[op] = times[op] = span.weight_traffic_factor(at)
+            sizes[op] = times[op] = span.cuts[at][1] if span.stages[at].dense else span.workers
     durations = profile.durations_s * times + extra
     parts = _exchange_role_shares(profile, durations.mean(axis=0), extra)
     size = np.rint(profile.bytes * sizes).astype(np.int64)
