@@ -117,7 +117,7 @@ def plain(answer: ScoredPlan, cases: Cases, simulations: Simulations) -> Iterato
             or cases.feasibility.out_of_memory(changed) is not None
         ):
             continue
-        yield cases.scored(changed, simulations.predict(changed))
+        yield cases.scored(changed, simulations.cases.predict(changed))
 
 
 def worse(answer: ScoredPlan, other: ScoredPlan, objective: Objective) -> bool:

@@ -40,7 +40,6 @@ from planner.search.flag_values import MIN_MARGINAL_EFFICIENCY, Objective
 from planner.search.rank import TIED_SCORE, Contenders
 from planner.search.request import Request, model_of
 from planner.search.scored import ScoredPlan
-from planner.search.simulations import Simulations
 from planner.simulator.simulate import Case, Effort, simulate_case
 from planner.simulator.statistics import Prediction
 
@@ -233,7 +232,7 @@ def predicted(request: Request) -> tuple[Plan, Cases, Prediction]:
     result = planned(request)
     assert result is not None
     plan, cases = result
-    return plan, cases, Simulations(cases).predict(plan)
+    return plan, cases, cases.predict(plan)
 
 
 def worse(before: Prediction, after: Prediction) -> float:
@@ -352,7 +351,7 @@ def check_saturation(request: Request, counts: Counts) -> None:
     for point in curve.points:
         count.tried += 1
         plan, seen = point.scored.plan, point.scored.prediction
-        alone = Simulations(Cases(request, model_of(request))).predict(plan)
+        alone = Cases(request, model_of(request)).predict(plan)
         apart = max(worse(alone, seen), worse(seen, alone))
         if apart > SHORT_LOOK:
             count.broken.append(f"{plan.key}: {seen.samples_per_s:.6g}, simulate {alone.samples_per_s:.6g}")

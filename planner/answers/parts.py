@@ -13,7 +13,7 @@ from concurrent.futures import Executor
 from dataclasses import asdict, dataclass, replace
 from math import inf
 from pathlib import Path
-from typing import Any, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
 
@@ -31,11 +31,13 @@ from planner.parallel.plan import Plan
 from planner.search.cases import Cases
 from planner.search.machines import single_device_machines
 from planner.search.scored import ScoredPlan
-from planner.search.simulations import Simulations
 from planner.search.sizes import is_batch_open, micro_batches, recompute_options, smaller_batches
 from planner.simulator.cluster import COMPUTATION
 from planner.simulator.statistics import Prediction
 from planner.simulator.step import OpRole, Profile
+
+if TYPE_CHECKING:
+    from planner.search.simulations import Simulations
 
 VERSION = 2
 

@@ -28,7 +28,6 @@ from planner.search.flag_values import profile_paths
 from planner.search.measured import load
 from planner.search.request import Request, model_of
 from planner.search.scored import ScoredPlan, with_job
-from planner.search.simulations import Simulations
 from planner.search.sizes import (
     LARGE_PARAMETERS,
     allowed_strategies,
@@ -317,12 +316,11 @@ def simulation_for(request: Request, *, progress: Progress = ignore_progress) ->
     plan = one_plan(request)
     cases = Cases(request, model_of(request), load())
     cases.check(plan)
-    simulations = Simulations(cases)
-    scored = cases.scored(plan, simulations.predict(plan, progress))
+    scored = cases.scored(plan, cases.predict(plan, progress))
     alone = single_device_plan(plan, cases)
     baseline = scored if alone == plan else None
     if alone is not None and baseline is None:
-        baseline = cases.scored(alone, simulations.predict(alone))
+        baseline = cases.scored(alone, cases.predict(alone))
     notes = [*unnamed_machine(request, plan), *assumptions([plan], cases)]
     anatomy = anatomy_of(scored, cases)
     return Simulation(request, scored, cases.model.samples_per_epoch, notes, baseline, anatomy)

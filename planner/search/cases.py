@@ -7,12 +7,13 @@ throughputs in single precision (and for CPUs), else by the rates of the device 
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Sequence
+from collections.abc import Hashable, Iterator, Sequence
+from concurrent.futures import Executor
 from dataclasses import replace
 from functools import partial
 from math import hypot, inf
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -26,6 +27,7 @@ from planner.files.regular_file import shipped_folder
 from planner.hardware import Hardware
 from planner.hardware.prices.cost import Paid, energy_per_hour, rental_cost
 from planner.model import Floats, Model
+from planner.note import Progress, ignore_progress
 from planner.parallel.data import EXCHANGES, Job, Site
 from planner.parallel.mesh import data_parallel_group, placement_key
 from planner.parallel.plan import Plan
@@ -44,6 +46,23 @@ if TYPE_CHECKING:
 LOADER_PROCESSES = 8  # that the published rate of JPEG files was measured with, one per vCPU
 LEAST_PIXELS = 64  # height of images that are read as JPEG files; smaller ones fit in memory decoded
 OFFLOAD_Q90 = 0.35  # of steps that wait for host memory: few runs are published, and hosts differ
+
+
+class _InlineExecutor(Executor):
+    """An executor that runs each call in this thread and reports progress."""
+
+    def __init__(self, progress: Progress, done: int) -> None:
+        self.progress = progress
+        self.done = self.of = done
+
+    def map(self, fn: Any, *iterables: Any, **_: Any) -> Iterator[Any]:
+        calls = list(zip(*iterables, strict=True))
+        self.of += len(calls)
+        for arguments in calls:
+            result = fn(*arguments)
+            self.done += 1
+            self.progress("simulating", self.done, self.of)
+            yield result
 
 
 class Cases:
@@ -162,6 +181,21 @@ class Cases:
             return None
         device = self.market.find_machine(plan.machine).device.name
         return factor_for(self.runs, device, reach_of(plan.workers, plan.machines))
+
+    def predict(self, plan: Plan, progress: Progress = ignore_progress) -> Prediction:
+        """Simulates one plan in full in this thread and reports each run as progress."""
+        from planner.simulator.simulate import Effort, begin_simulation
+
+        request = self.request
+        effort = Effort(
+            seed=plan.simulation_seed(request.seed),
+            precision=request.interval_width,
+            max_steps=request.max_steps,
+        )
+        progress("simulating", 0, effort.first_runs)
+        begun = begin_simulation(self.case(plan), effort, runs=1)
+        progress("simulating", 1, effort.first_runs)
+        return self.adjusted(plan, begun.finish(_InlineExecutor(progress, done=1)))
 
     def adjusted(self, plan: Plan, prediction: Prediction) -> Prediction:
         """Multiplies a prediction by its measured correction, or caps it at the input pipeline's rate."""

@@ -16,7 +16,6 @@ from dataclasses import dataclass
 from math import hypot
 from typing import TYPE_CHECKING, Any, Literal, Protocol, TypeVar
 
-from planner.note import Progress, ignore_progress
 from planner.parallel.plan import Plan
 from planner.search.cases import Cases
 from planner.search.scored import ScoredPlan
@@ -107,23 +106,6 @@ def gain(now: Score, more: Score) -> tuple[float, float]:
     return ratio - 1, ratio * hypot(*errors)
 
 
-class _InlineExecutor(Executor):
-    """An executor that runs each call in this thread and reports progress."""
-
-    def __init__(self, progress: Progress, done: int) -> None:
-        self.progress = progress
-        self.done = self.of = done
-
-    def map(self, fn: Any, *iterables: Any, **_: Any) -> Iterator[Any]:
-        calls = list(zip(*iterables, strict=True))
-        self.of += len(calls)
-        for arguments in calls:
-            result = fn(*arguments)
-            self.done += 1
-            self.progress("simulating", self.done, self.of)
-            yield result
-
-
 def _yield_results(tasks: Mapping[Plan, Future[T]]) -> Iterator[tuple[Plan, T]]:
     """Yields results in order; after Ctrl-C the finished ones, then raises the interruption."""
     left = dict(tasks)
@@ -167,16 +149,6 @@ class Simulations:
                 first_runs=effort.first_runs,
             ),
         )
-
-    def predict(self, plan: Plan, progress: Progress = ignore_progress) -> Prediction:
-        """Simulates one plan in full in this thread and reports each run as progress."""
-        from planner.simulator.simulate import begin_simulation
-
-        case, effort = self._case_and_effort(plan, LONG)
-        progress("simulating", 0, effort.first_runs)
-        begun = begin_simulation(case, effort, runs=1)
-        progress("simulating", 1, effort.first_runs)
-        return self.cases.adjusted(plan, begun.finish(_InlineExecutor(progress, done=1)))
 
     def predict_all(self, plans: Iterable[Plan], executor: Executor, rung: Rung = "long") -> list[Prediction]:
         """Simulates plans unless known; returns predictions in the order of the plans."""

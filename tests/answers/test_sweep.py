@@ -76,7 +76,7 @@ def test_every_plan_has_the_prediction_that_it_has_alone(calm, tmp_path):
     grid = grid_of(requests_from(read_sweep(written(tmp_path)).scenarios))
     assert len(rows) == len(grid.plans) == 16
     plan, simulations = grid.plans[5], grid.simulations[5]
-    alone = Simulations(simulations.cases).predict(plan)
+    alone = simulations.cases.predict(plan)
     assert rows[5]["samples_per_s"] == alone.samples_per_s
     assert rows[5]["policy"] == plan.exchange.policy
 

@@ -97,7 +97,7 @@ def advice(host: str, workers: int, **more: object) -> list[Change]:
     request = Request(model="vgg11", batches=(32,), hardware=("g5.xlarge",), interval_width=0.02, **more)  # type: ignore[arg-type]
     simulations = Simulations(Cases(request, model_of(request)))
     plan = Plan("vgg11", 32, "g5.xlarge", workers, ParameterServers(1, host))
-    chosen = simulations.cases.scored(plan, simulations.predict(plan))
+    chosen = simulations.cases.scored(plan, simulations.cases.predict(plan))
     with ThreadPoolExecutor(2) as pool:
         return next_changes(chosen, simulations, pool)
 

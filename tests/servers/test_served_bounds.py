@@ -12,7 +12,6 @@ from planner.model.catalog import load_model
 from planner.parallel.data import Job, Site
 from planner.search.cases import Cases
 from planner.search.request import Request, model_of
-from planner.search.simulations import Simulations
 from planner.servers.parameter_servers import ParameterServers
 from planner.simulator.bounds import throughput_bounds
 
@@ -40,7 +39,7 @@ def asked(policy, mode, machine="g4dn.12xlarge", **more):
 def test_no_prediction_exceeds_its_bound(policy, mode, servers):
     """A whole tensor waits for its last byte; its pieces do not."""
     plan, cases = asked(policy, mode, servers=(servers,))
-    prediction = Simulations(cases).predict(plan)
+    prediction = cases.predict(plan)
     assert prediction.samples_per_s_low <= cases.bound(plan)
 
 
