@@ -199,7 +199,9 @@ def _plan_settings(plan: ChosenPlan, exchange: dict[str, Any]) -> dict[str, Any]
 def _exchange_fields(plan: ChosenPlan) -> dict[str, Any]:
     """The exchange and each of its settings by name, as shown to the user."""
     choices = {
-        f"exchange {CALLED.get(name, name)}": _shown_value(name, value)
+        f"exchange {CALLED.get(name, name)}": format_bytes(value)
+        if name in BYTES and isinstance(value, int)
+        else value
         for name, value in plan.exchange.items()
         if name != "kind"
     }
@@ -211,10 +213,6 @@ def _exchange_words(plan: ChosenPlan) -> str:
     telling = {name: plan.exchange.get(name) for name in TELLING}
     parts = [f"{CALLED.get(name, name)} {value}" for name, value in telling.items() if value is not None]
     return ", ".join([str(plan.exchange.get("kind")), *parts])
-
-
-def _shown_value(name: str, value: Any) -> Any:
-    return format_bytes(value) if name in BYTES and isinstance(value, int) else value
 
 
 def _changed_figure(

@@ -49,12 +49,9 @@ class WorkersCurve:
     def counts(self) -> list[int]:
         return list(self.asked)
 
-    def plan_at(self, count: int) -> Plan | None:
-        """The plan for `count` workers with the least recompute that fits; None if none fits."""
-        return fitting_plan(self.asked[count], self.simulations.cases)
-
     def look_at(self, counts: Sequence[int]) -> None:
-        plans = {count: self.plan_at(count) for count in counts if count not in self.known}
+        cases = self.simulations.cases
+        plans = {count: fitting_plan(self.asked[count], cases) for count in counts if count not in self.known}
         self.known |= {count: None for count, plan in plans.items() if plan is None}
         held = {count: plan for count, plan in plans.items() if plan is not None}
         try:

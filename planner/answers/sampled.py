@@ -245,7 +245,8 @@ def sample(
                     study.tell(trial, state=TrialState.PRUNED)
                 elif plan.key in scored:
                     outcome = scored[plan.key]
-                    trial.set_user_attr("scored", _trial_attribute(outcome))
+                    record = {"plan": outcome.plan.as_dict(), "prediction": outcome.prediction.record()}
+                    trial.set_user_attr("scored", record)
                     study.tell(trial, [outcome.samples_per_s, outcome.usd_per_million_samples])
                 else:
                     out.pruned_by_bound += 1
@@ -317,11 +318,6 @@ def _bound_objectives(plan: Plan, cases: Cases) -> tuple[float, float]:
     """Upper bound on samples per second, and lower bound on USD per million samples."""
     bound = cases.bound(plan)
     return bound, usd_per_million_samples(cases.usd_per_useful_hour(plan), bound)
-
-
-def _trial_attribute(scored: ScoredPlan) -> dict[str, Any]:
-    """A simulated plan as the JSON value of a trial attribute."""
-    return {"plan": scored.plan.as_dict(), "prediction": scored.prediction.record()}
 
 
 def _stored_plan(trial: FrozenTrial, cases: Cases) -> ScoredPlan | None:

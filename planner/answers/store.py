@@ -207,7 +207,9 @@ class Store:
                 yield
                 self._db.execute("COMMIT")
         except BaseException:
-            self._rollback()
+            with suppress(sqlite3.Error):  # of a full disk: the error is reported already
+                if self._db.in_transaction:
+                    self._db.execute("ROLLBACK")
             raise
 
     @contextmanager
@@ -221,11 +223,6 @@ class Store:
             raise StoreFailed(
                 f"cannot write to {self.path}: {error}; what was stored before is safe, run again to go on"
             ) from error
-
-    def _rollback(self) -> None:
-        with suppress(sqlite3.Error):  # of a full disk: the error is reported already
-            if self._db.in_transaction:
-                self._db.execute("ROLLBACK")
 
 
 def _digest(*words: str) -> str:

@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from planner.device.activations import Recompute
-from planner.device.computation import Computation
+from planner.device.computation import Computation, repeat_passes
 from planner.device.memory import WHOLE, Shares
 from planner.device.precision import FP32, Precision
 from planner.device.rates import constants, model_error, network_class
@@ -85,7 +85,7 @@ class Cases:
         """The ops and durations of one worker's step, recorded or synthesized for its device."""
         key = (*self._computation_key(plan), plan.accumulate)
         if key not in self._computations:
-            self._computations[key] = self._synthesize_step(plan)
+            self._computations[key] = repeat_passes(self._micro_batch(plan), plan.accumulate)
         return self._computations[key]
 
     def _computation_key(self, plan: Plan) -> tuple[Hashable, ...]:
@@ -109,11 +109,6 @@ class Cases:
         """Cache key of a machine's device and kernels."""
         hardware = self.market.find_machine(machine)
         return self.market.once(("device", machine), lambda: repr((hardware.device, hardware.kernels)))
-
-    def _synthesize_step(self, plan: Plan) -> Computation:
-        from planner.device.computation import repeat_passes
-
-        return repeat_passes(self._micro_batch(plan), plan.accumulate)
 
     def _micro_batch(self, plan: Plan, *, brief: bool = False) -> Computation:
         """Computation of one micro-batch; `brief` synthesizes one step without variation, for bounds."""

@@ -58,7 +58,9 @@ def run_races(
     """Simulates the plans that may be recommended, the cheapest, the fastest and a sample between them."""
     plans, worth = contest.plans, contest.worth
     sparse = {
-        i for i, plan in enumerate(plans) if not plan.exchange.is_asynchronous or _is_power(plan.machines)
+        i
+        for i, plan in enumerate(plans)
+        if not plan.exchange.is_asynchronous or plan.machines.bit_count() == 1
     }
     ceiling = contest.bound_samples_per_s * worth
     cost = contest.usd_per_hour / 3600 / ceiling
@@ -126,10 +128,6 @@ def run_races(
         outcome = merge_outcomes(outcome, run(BETWEEN, "front", sparse, known=outcome))
     outcome.pruned_by_bound = len(contest.bound_samples_per_s) - len(outcome.scores)
     return outcome
-
-
-def _is_power(count: int) -> bool:
-    return count & (count - 1) == 0
 
 
 def merge_outcomes(one: Outcome[S], more: Outcome[S]) -> Outcome[S]:

@@ -48,10 +48,6 @@ class Outcome(Generic[S]):
     partial: bool = False  # interrupted: what is here is right, but not all was looked at
 
 
-def _least_cost(points: list[tuple[float, float, int]]) -> float:
-    return min(cost for _, cost, _ in points)
-
-
 class Frontier:
     """The Pareto front of scored plans in throughput and cost per sample."""
 
@@ -71,7 +67,7 @@ class Frontier:
         """Whether another plan is at least as fast for no more cost, or the goal rules this plan out."""
         others = [point for point in self._points if point[2] != plan]
         limit = usd_per_sample * (1 + self._tolerance)
-        if others and self.goal == "cheapest" and _least_cost(others) < limit:
+        if others and self.goal == "cheapest" and min(cost for _, cost, _ in others) < limit:
             return True
         if others and self.goal == "fastest" and samples_per_s < others[0][0] * (1 - NEAR_FASTEST):
             return True

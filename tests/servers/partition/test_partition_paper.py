@@ -20,7 +20,7 @@ from planner.servers.validation.yan import (
 )
 
 CLUSTER = "private-2xe5-2450-10gbe"
-copies = runpy.run_path(str(Path(__file__).parents[3] / "benchmarks/accuracy" / "partition.py"))
+copies = runpy.run_path(str(Path(__file__).parents[3] / "benchmarks/accuracy" / "papers.py"))
 copies_pay_below, copy_readings = copies["copies_pay_below"], copies["copy_readings"]
 
 
