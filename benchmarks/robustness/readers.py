@@ -216,7 +216,7 @@ def _layouts(path: Path) -> Any:
 
 
 def _speed(path: Path) -> Any:
-    from planner.answers.measured_speed import measured_speed
+    from planner.answers.checking import measured_speed
 
     return measured_speed(path, 8)
 
