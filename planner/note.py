@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from enum import Enum, StrEnum
-from typing import ClassVar
+from typing import Any
 
 Progress = Callable[[str, int, int], None]  # stage, done, of
 
@@ -61,11 +61,17 @@ class Note:
         return self.text if self.topic is None else f"{self.heading}: {self.text}"
 
 
+@dataclass(frozen=True, slots=True)
 class Fact:
-    """Value that an answer assumes; `report.assumed` turns it into a sentence."""
+    """Values that an answer assumes; `report/assumed.toml` has the sentence for each name."""
 
-    __slots__ = ()
-    topic: ClassVar[Topic]
+    name: str
+    values: Mapping[str, Any]
+
+
+def fact(name: str, **values: Any) -> Fact:
+    """Returns the fact of this name, with the values that its sentence states."""
+    return Fact(name, values)
 
 
 class Verb(Enum):

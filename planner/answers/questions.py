@@ -13,13 +13,13 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Unpack
 
-from planner.answers.assumptions import UsualMachine, assumptions
+from planner.answers.assumptions import assumptions
 from planner.answers.parts import VERSION, Anatomy, Shown, anatomy_of, sentences, single_device_plan
 from planner.errors import BadInput, Infeasible, PlannerError, unknown_name
 from planner.flags import flags_of, option_name, parse_names
 from planner.hardware import Hardware
 from planner.model import Model
-from planner.note import Fact, Note, Progress, ignore_progress
+from planner.note import Fact, Note, Progress, fact, ignore_progress
 from planner.parallel.data import EXCHANGES, Site, collective
 from planner.parallel.plan import Plan
 from planner.search.cases import Cases
@@ -330,7 +330,7 @@ def unnamed_machine(request: Request, plan: Plan) -> list[Fact]:
     """Assumption that names the default machine; empty if the request names one."""
     if request.hardware is not None or request.gpu is not None or request.profile is not None:
         return []
-    return [UsualMachine(plan.machine)]
+    return [fact("default-machine", machine=plan.machine)]
 
 
 def recommend(model: str, *, jobs: int | None = None, **options: Unpack[Options]) -> Recommendation:

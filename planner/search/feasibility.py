@@ -28,7 +28,7 @@ from planner.flags import option_name
 from planner.hardware import Device, Hardware
 from planner.hardware.prices.cost import Paid, rental_cost
 from planner.model import BYTES_PER_ELEMENT, Model
-from planner.note import Fact, Topic
+from planner.note import Fact, fact
 from planner.parallel.data import Rented, Site
 from planner.parallel.mesh import Mesh, data_parallel_group
 from planner.parallel.plan import Plan
@@ -36,7 +36,6 @@ from planner.search.machines import owned_machines
 from planner.search.request import Request
 
 if TYPE_CHECKING:
-    from planner.device.offload import HostLink
     from planner.search.alternatives import Rates
 
 
@@ -248,19 +247,7 @@ def host_bytes(plan: Plan, model: Model, site: Site) -> float:
     )
 
 
-@dataclass(frozen=True, slots=True)
-class Offloaded(Fact):
-    """Training state in host memory, and the link that devices reach it over."""
-
-    topic = Topic.WARNING
-    parts: tuple[str, ...]
-    host_bytes: float
-    machine_bytes: float | None
-    link: HostLink
-    devices: int
-
-
-def offloaded(plan: Plan, model: Model, site: Site) -> Offloaded | None:
+def offloaded(plan: Plan, model: Model, site: Site) -> Fact | None:
     """Training state that a plan keeps in host memory; None if nothing is offloaded."""
     parts = training_settings(model).offload
     if not parts:
@@ -269,8 +256,14 @@ def offloaded(plan: Plan, model: Model, site: Site) -> Offloaded | None:
 
     devices = min(plan.workers, site.devices)
     link = host_link(site.hardware, plan.workers)
-    on_host = host_bytes(plan, model, site) * devices
-    return Offloaded(parts, on_host, site.hardware.memory_bytes, link, devices)
+    return fact(
+        "offload",
+        parts=parts,
+        host_bytes=host_bytes(plan, model, site) * devices,
+        machine_bytes=site.hardware.memory_bytes,
+        billion_per_s=link.updates_per_s * devices / 1e9,
+        copy_gb_per_s=link.copy_bytes_per_s / 1e9,
+    )
 
 
 def stage_shares(plan: Plan, model: Model, site: Site) -> list[tuple[frozenset[str] | None, Shares]]:

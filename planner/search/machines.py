@@ -7,13 +7,12 @@ folders always count.
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
 from math import inf
 from typing import TYPE_CHECKING
 
 from planner.errors import BadInput, Infeasible
-from planner.hardware import Device, Fabric, Hardware, Market, bare_machine
-from planner.note import Fact, Topic
+from planner.hardware import Device, Hardware, Market, bare_machine
+from planner.note import Fact, fact
 
 if TYPE_CHECKING:
     from planner.search.request import Request
@@ -121,41 +120,18 @@ def owned_machines(request: Request, hardware: Hardware) -> int | None:
     return 1 if open_ else min(known, default=None)
 
 
-@dataclass(frozen=True, slots=True)
-class Unpriced(Fact):
-    """The user's own machines without a price: plans are ranked by time."""
-
-    topic = Topic.PRICE
-    machines: tuple[str, ...]
-
-
-@dataclass(frozen=True, slots=True)
-class OwnedMachines(Fact):
-    """The number of own machines assumed; `given`: stated by a file or flag."""
-
-    topic = Topic.MACHINES
-    machine: str
-    count: int
-    given: bool
-
-
-@dataclass(frozen=True, slots=True)
-class AssumedFabric(Fact):
-    """Links between a machine's devices, assumed because its file names none."""
-
-    topic = Topic.MACHINES
-    machine: str
-    fabric: Fabric
-
-
 def own_machine_facts(kinds: Iterable[Hardware], request: Request, *, searched: bool) -> list[Fact]:
     """Assumptions about the user's own machines: their number, links and missing prices."""
     out: list[Fact] = []
     for kind in kinds:
         owned = owned_machines(request, kind)
         if searched and owned is not None and request.machines is None:
-            out.append(OwnedMachines(kind.name, owned, kind.machines is not None))
-        if kind.fabric is not None and kind.fabric.assumed:
-            out.append(AssumedFabric(kind.name, kind.fabric))
+            name = "one-owned-machine" if kind.machines is None else "owned-machines"
+            out.append(fact(name, machine=kind.name, count=owned))
+        if (fabric := kind.fabric) is not None and fabric.assumed:
+            source, gb_per_s = fabric.source.removeprefix("assumed: "), fabric.bytes_per_s / 1e9
+            out.append(
+                fact("assumed-fabric", machine=kind.name, kind=fabric.kind, gb_per_s=gb_per_s, source=source)
+            )
     free = tuple(kind.name for kind in kinds if request.market.is_free(kind))
-    return [*out, Unpriced(free)] if free else out
+    return [*out, fact("unpriced", machines=free)] if free else out

@@ -10,12 +10,12 @@ import jsonschema
 import pytest
 
 import planner
-from planner.answers.assumptions import UsualJob
+from planner.answers.assumptions import _job_facts
 from planner.answers.questions import Simulation, simulation_for
 from planner.answers.results import Comparison, Recommendation, Saturation
 from planner.model.catalog import load_model
 from planner.note import Topic
-from planner.report.assumed import fact_sentence, notes_of
+from planner.report.assumed import notes_of
 from planner.report.output import to_json
 from planner.report.page import page_of
 from planner.report.terminal import fitting_columns, table_text
@@ -197,7 +197,8 @@ def test_job_of_a_language_model_is_a_billion_tokens_where_none_is_named(
     usual = usual_job(request)
     assert (usual is not None) == (words == "1 billion tokens")
     if model == "llama3-70b" and usual:
-        assert fact_sentence(UsualJob(*usual)).endswith("; an epoch of llama3-70b has 15 trillion.")
+        (note,) = notes_of(_job_facts(request))
+        assert note.text.endswith("; an epoch of llama3-70b has 15 trillion.")
 
 
 def test_epoch_of_fewer_tokens_is_the_job() -> None:

@@ -13,7 +13,7 @@ from planner.answers.recommend import recommend_for
 from planner.errors import Infeasible
 from planner.hardware.catalog import load_hardware
 from planner.model.catalog import load_model
-from planner.report.assumed import fact_sentence
+from planner.report.assumed import fact_note
 from planner.search.request import Request
 from planner.search.scored import Limit, ScoredPlan, Training, missed_limit
 from planner.search.sizes import MICRO_BATCHES, batches
@@ -67,9 +67,9 @@ def test_where_no_plan_is_fast_enough_the_fastest_is_named() -> None:
 
 def test_whose_machines_were_looked_at_is_said_where_nobody_named_them() -> None:
     (note,) = _provider_facts(Request(model="alexnet"))
-    assert fact_sentence(note).startswith("of AWS, and your own;")
+    assert fact_note(note).text.startswith("of AWS, and your own;")
     (note,) = _provider_facts(Request(model="alexnet", gpu="A100"))
-    assert fact_sentence(note).startswith("of every provider with A100;")
+    assert fact_note(note).text.startswith("of every provider with A100;")
     assert _provider_facts(Request(model="alexnet", providers=("gcp",))) == []
     assert _provider_facts(SMALL) == []
 
