@@ -3,14 +3,9 @@
 A command's module is imported only when the command runs, so that `planner --help` starts at once. Its target
 is a function, or a typer application for a command with subcommands.
 
-Plain values without a validation library, so that a command starts at once.
-
-Typer 0.29 imports pydantic, 0.15 s of CPU, to convert the first value of any parameter, even a default. Text,
-numbers, paths and enums need nothing of it. What is not converted here (lists, other types, every value that
-is wrong) goes to typer as before, which also words the error.
-
-This stands on private attributes: `_runtime_param` and `type_descriptor` of a parameter. So it is done only
-for the releases of typer that it was tested with; with others typer does everything itself.
+Typer 0.29 imports pydantic (0.15 s of CPU) to convert the first value of any parameter, even a default.
+`PlainConverter` converts plain values without it and leaves all others to typer, which also words errors. It
+uses private attributes of typer's parameters, so it is active only for the releases in `TESTED`.
 """
 
 from __future__ import annotations
@@ -21,11 +16,11 @@ import re
 import sys
 import warnings
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from enum import Enum
 from functools import partial
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Any
 
 import typer
 from typer.core import TyperCommand, TyperGroup
@@ -220,11 +215,6 @@ def opt(*names: str, default: Any = None, **more: Any) -> Any:
     return typer.Option(default, *spellings, help=help, **more)
 
 
-def typed_opt(kind: Any, *names: str, **more: Any) -> Any:
-    """Annotated type that typer reads as an option; the last name is its help text."""
-    return Annotated[kind, opt(*names, default=..., **more)]
-
-
 def arg(metavar: str, help: str, default: Any = ..., **more: Any) -> Any:
     """Typer argument for use as a parameter's default; required unless a default is given."""
     return typer.Argument(default, metavar=metavar, help=help, **more)
@@ -299,85 +289,49 @@ def _exit_with_message(message: str, code: int) -> None:
     sys.exit(code)
 
 
-PATCHED = ("0.29",)  # releases of typer; those before need no pydantic, those after were not tried
-_LATER = object()
-_PATH_CHECKS = ("exists", "resolve_path", "writable", "path_type", "allow_dash")
-
-
-def use_plain_converters(command: Any) -> None:
-    """Replaces typer's value converters with plain ones, in a command and its subcommands."""
-    if is_tested_typer():
-        _replace_converters(command)
+TESTED = ("0.29",)  # releases of typer; those before need no pydantic, those after were not tried
 
 
 def is_tested_typer() -> bool:
     """Whether the plain converters were tested with the installed release of typer."""
-    return typer.__version__.rpartition(".")[0] in PATCHED
+    return typer.__version__.rpartition(".")[0] in TESTED
 
 
-def _replace_converters(command: Any) -> None:
-    """Replaces the converters of a command and its subcommands."""
+def use_plain_converters(command: Any) -> None:
+    """Replaces typer's value converters with plain ones, in a command and its subcommands."""
+    if not is_tested_typer():
+        return
     for param in command.params:
-        _replace_converter(param)
+        param._runtime_param = PlainConverter()
     make_help = command.get_help_option
 
     def get_help_option(ctx: Any) -> Any:  # the option --help is made when the command runs
-        return _replace_converter(make_help(ctx))
+        param = make_help(ctx)
+        param._runtime_param = PlainConverter()
+        return param
 
     command.get_help_option = get_help_option
     for inner in getattr(command, "commands", {}).values():
-        _replace_converters(inner)
+        use_plain_converters(inner)
 
 
-def _replace_converter(param: Any) -> Any:
-    """Replaces the converter of one parameter, and returns the parameter."""
-    if hasattr(param, "_runtime_param") and hasattr(param, "type_descriptor"):
-        param._runtime_param = _Plain(param)
-    return param
+class PlainConverter:
+    """Converts text, numbers, paths and enums; leaves lists and every wrong value to typer.
 
-
-class _Plain:
-    """Converter of plain values that replaces typer's."""
-
-    def __init__(self, param: Any) -> None:
-        self.kind = param.type_descriptor.annotation
-        self.info = param.type_descriptor.parameter_info
+    It ignores typer's checks of paths (`exists=True` and the like), which no command of planner uses.
+    """
 
     def coerce(self, value: Any, param: Any, ctx: Any) -> Any:
-        """Converts a value from the command line, by typer if it is not plain."""
-        done = _LATER
-        if not (param.multiple or param.nargs != 1 or getattr(self.info, "parser", None)):
-            done = None if value is None else self._convert(value)
-        if done is _LATER:
-            param._runtime_param = None  # typer builds its own
-            done = param.get_runtime_param().coerce(value, param=param, ctx=ctx)
-        return done
-
-    def _convert(self, value: Any) -> Any:
-        """Converted value, or `_LATER` if typer must convert it."""
-        kind, info = self.kind, self.info
-        if not isinstance(kind, type):
-            return _LATER
-        if kind is str and isinstance(value, str):
+        """Converted value of a parameter."""
+        kind, info = param.type_descriptor.annotation, param.type_descriptor.parameter_info
+        single = not param.multiple and param.nargs == 1 and isinstance(kind, type)
+        if single and (value is None or (isinstance(value, kind) and kind not in (int, float))):
             return value
-        if kind is Path and isinstance(value, str | Path):
-            checked = any(getattr(info, check, None) for check in _PATH_CHECKS)
-            whole = getattr(info, "file_okay", True) and getattr(info, "dir_okay", True)
-            return Path(value) if whole and not checked else _LATER
-        if issubclass(kind, Enum):
-            return next((member for member in kind if value in (member, member.value)), _LATER)
-        if kind in (int, float) and not isinstance(value, bool):
-            return _parse_number(kind, value, getattr(info, "min", None), getattr(info, "max", None))
-        return _LATER
-
-
-def _parse_number(kind: Any, value: Any, low: float | None, high: float | None) -> Any:
-    """Number within its bounds, or `_LATER` if typer must refuse it."""
-    try:
-        number = kind(value)
-    except ValueError:
-        return _LATER
-    if isinstance(value, float) and number != value:  # an int of 1.5
-        return _LATER
-    inside = (low is None or number >= low) and (high is None or number <= high)
-    return number if inside else _LATER
+        if single and issubclass(kind, Path | Enum | int | float) and kind is not bool:
+            with suppress(ValueError):
+                converted = kind(value)
+                low, high = getattr(info, "min", None), getattr(info, "max", None)
+                if (low is None or converted >= low) and (high is None or converted <= high):
+                    return converted
+        param._runtime_param = None  # typer makes its own
+        return param.get_runtime_param().coerce(value, param=param, ctx=ctx)

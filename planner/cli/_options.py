@@ -12,12 +12,12 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import wraps
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, get_type_hints
+from typing import TYPE_CHECKING, Any, get_type_hints
 
 import typer
 from typer.core import TyperGroup
 
-from planner.cli._app import opt, typed_opt
+from planner.cli._app import opt
 from planner.cli._output import write_html
 from planner.errors import BadInput
 from planner.flags import COMMON, Flag, FlagSection, flags_of
@@ -79,94 +79,73 @@ def output_opt(*names: str, default: Any = None, **more: Any) -> Any:
     )
 
 
-def _output_option(*names: str, **more: Any) -> Any:
-    """Typer option in the section Output, for annotations that several commands share."""
-    return output_opt(*names, default=..., **more)
-
-
-EXPORT = "Also write a launch file, e.g. plan.sh (torchrun), .sky.yaml, .accelerate.yaml (docs/output.md)."
-ConfigOption = Annotated[
-    Path | None,
-    _output_option(
-        "--config", "Scenario file, e.g. lab.toml; flags and PLANNER_* override it.", metavar="FILE"
-    ),
-]
-ExplainOption = Annotated[bool, _output_option("--explain", "List every assumption and machine left out.")]
-EnergyOption = Annotated[bool, _output_option("--energy", "Also show kWh and kg CO2e per million samples.")]
-JobsOption = Annotated[
-    int | None,
-    _output_option("--jobs", "-j", "Simulations in parallel, e.g. 4; the answer does not change.", min=1),
-]
-ClusterOption = Annotated[
-    str | None,
-    _output_option("--cluster", "Simulate on a Dask cluster, e.g. tcp://host:8786.", metavar="URL"),
-]
-HtmlOption = Annotated[
-    Path | None,
-    _output_option(
-        "--html",
-        "Also write a report with charts, e.g. report.html.",
-        metavar="FILE",
-        callback=_check_report_file,
-    ),
-]
-TimelineOption = Annotated[
-    Path | None,
-    _output_option(
-        "--timeline",
-        "Also write a Chrome trace of the step for Perfetto, e.g. step.json.gz.",
-        metavar="FILE",
-        callback=_check_report_file,
-    ),
-]
-TimelineStepsOption = Annotated[
-    int, _output_option("--timeline-steps", "Steps of worker 0 in the timeline, e.g. 3.", min=1, max=1000)
-]
-ExportOption = Annotated[
-    Path | None, _output_option("--export", EXPORT, metavar="FILE", callback=_check_launch_file)
-]
-FailOverOption = Annotated[
-    float | None,
-    _output_option(
-        "--fail-over", "Exit with status 3 above this cost per million samples, e.g. 0.90.", metavar="USD"
-    ),
-]
-NoColorOption = Annotated[
-    bool, _output_option("--no-color", "Disable colour, as NO_COLOR does.", callback=_disable_color)
-]
-QuietOption = Annotated[bool, _output_option("--quiet", "-q", "Do not show progress on stderr.")]
-FormatOption = Annotated[
-    Format,
-    _output_option("--format", "-f", "Format of the answer, e.g. json.", envvar=None, case_sensitive=False),
-]
-OutputOption = Annotated[
-    Path | None,
-    _output_option(
-        "--output",
-        "-o",
-        "Write the answer to FILE instead of stdout (atomically).",
-        metavar="FILE",
-        envvar=None,
-        callback=check_output,
-    ),
-]
-SHOWN: dict[str, tuple[Any, Any]] = {  # with what it is if not given
-    "config": (ConfigOption, None),
-    "explain": (ExplainOption, False),
-    "energy": (EnergyOption, False),
-    "quiet": (QuietOption, False),
-    "no_color": (NoColorOption, False),
-    "html": (HtmlOption, None),
-    "format": (FormatOption, Format.table),
-    "output": (OutputOption, None),
+CONFIG = output_opt(
+    "--config", "Scenario file, e.g. lab.toml; flags and PLANNER_* override it.", metavar="FILE"
+)
+EXPLAIN = output_opt("--explain", "List every assumption and machine left out.", default=False)
+ENERGY = output_opt("--energy", "Also show kWh and kg CO2e per million samples.", default=False)
+QUIET = output_opt("--quiet", "-q", "Do not show progress on stderr.", default=False)
+NO_COLOR = output_opt(
+    "--no-color", "Disable colour, as NO_COLOR does.", default=False, callback=_disable_color
+)
+HTML = output_opt(
+    "--html",
+    "Also write a report with charts, e.g. report.html.",
+    metavar="FILE",
+    callback=_check_report_file,
+)
+FORMAT = output_opt(
+    "--format",
+    "-f",
+    "Format of the answer, e.g. json.",
+    default=Format.table,
+    envvar=None,
+    case_sensitive=False,
+)
+OUTPUT = output_opt(
+    "--output",
+    "-o",
+    "Write the answer to FILE instead of stdout (atomically).",
+    metavar="FILE",
+    envvar=None,
+    callback=check_output,
+)
+SHOWN: dict[str, tuple[Any, Any]] = {  # type and option of what commands with request flags share
+    "config": (Path | None, CONFIG),
+    "explain": (bool, EXPLAIN),
+    "energy": (bool, ENERGY),
+    "quiet": (bool, QUIET),
+    "no_color": (bool, NO_COLOR),
+    "html": (Path | None, HTML),
+    "format": (Format, FORMAT),
+    "output": (Path | None, OUTPUT),
 }
+JOBS = output_opt("--jobs", "-j", "Simulations in parallel, e.g. 4; the answer does not change.", min=1)
+CLUSTER = output_opt("--cluster", "Simulate on a Dask cluster, e.g. tcp://host:8786.", metavar="URL")
+TIMELINE = output_opt(
+    "--timeline",
+    "Also write a Chrome trace of the step for Perfetto, e.g. step.json.gz.",
+    metavar="FILE",
+    callback=_check_report_file,
+)
+TIMELINE_STEPS = output_opt(
+    "--timeline-steps", "Steps of worker 0 in the timeline, e.g. 3.", default=3, min=1, max=1000
+)
+EXPORT = output_opt(
+    "--export",
+    "Also write a launch file, e.g. plan.sh (torchrun), .sky.yaml, .accelerate.yaml (docs/output.md).",
+    metavar="FILE",
+    callback=_check_launch_file,
+)
+FAIL_OVER = output_opt(
+    "--fail-over", "Exit with status 3 above this cost per million samples, e.g. 0.90.", metavar="USD"
+)
 
 
-def request_option(flag: Flag) -> Any:
-    """Annotated type that typer reads as the option of a request flag."""
+def request_option(flag: Flag) -> tuple[Any, Any]:
+    """Type and typer option of a request flag."""
     switch = any("/" in spelling for spelling in flag.spellings)
-    return typed_opt(
-        flag.kind.option | None,
+    option = opt(
         *flag.spellings if switch else (flag.option, *flag.spellings),
         flag.help,
         rich_help_panel=COMMON_PANEL if flag.name in COMMON else flag.section,
@@ -175,6 +154,7 @@ def request_option(flag: Flag) -> Any:
         metavar=flag.metavar or flag.kind.metavar or None,
         min=flag.minimum,
     )
+    return flag.kind.option | None, option
 
 
 @dataclass(frozen=True, slots=True)
@@ -224,7 +204,7 @@ def with_request_flags(command: Callable[..., None]) -> Callable[..., None]:
         shown = {name: values.pop(name) for name in SHOWN}
         command(Given(options, **shown), **values)
 
-    before = {flag.name: (request_option(flag), None) for flag in flags}
+    before = {flag.name: request_option(flag) for flag in flags}
     return set_signature(run_with_request, command, before, SHOWN)
 
 

@@ -39,12 +39,12 @@ def recommend(
     study: str | None = output_opt(
         "--study", "Storage of the Optuna study, to resume it.", metavar="FILE|URL", callback=_check_study
     ),
-    jobs: options.JobsOption = None,
-    cluster: options.ClusterOption = None,
-    export: options.ExportOption = None,
-    fail_over: options.FailOverOption = None,
-    timeline: options.TimelineOption = None,
-    timeline_steps: options.TimelineStepsOption = 3,
+    jobs: int | None = options.JOBS,
+    cluster: str | None = options.CLUSTER,
+    export: Path | None = options.EXPORT,
+    fail_over: float | None = options.FAIL_OVER,
+    timeline: Path | None = options.TIMELINE,
+    timeline_steps: int = options.TIMELINE_STEPS,
 ) -> None:
     """Which machines to rent? Ranks plans by cost per million samples.
 
@@ -84,7 +84,7 @@ def recommend(
 
 
 @with_request_flags
-def compare(given: Given, *, jobs: options.JobsOption = None, cluster: options.ClusterOption = None) -> None:
+def compare(given: Given, *, jobs: int | None = options.JOBS, cluster: str | None = options.CLUSTER) -> None:
     """Cost per million samples on each machine: the best plan of each, on demand and spot.
 
     planner compare --model resnet50 --workers 1,2,4,8
@@ -100,7 +100,7 @@ def compare(given: Given, *, jobs: options.JobsOption = None, cluster: options.C
 
 
 @with_request_flags
-def saturation(given: Given, *, jobs: options.JobsOption = None) -> None:
+def saturation(given: Given, *, jobs: int | None = options.JOBS) -> None:
     """How many workers before throughput saturates, and how many servers for them?
 
     planner saturation --model inception3 --batch 32 --hardware g5.xlarge
@@ -118,9 +118,9 @@ def saturation(given: Given, *, jobs: options.JobsOption = None) -> None:
 def simulate(
     given: Given,
     *,
-    export: options.ExportOption = None,
-    timeline: options.TimelineOption = None,
-    timeline_steps: options.TimelineStepsOption = 3,
+    export: Path | None = options.EXPORT,
+    timeline: Path | None = options.TIMELINE,
+    timeline_steps: int = options.TIMELINE_STEPS,
 ) -> None:
     """Predict one plan: throughput with its interval, step breakdown and cost.
 
@@ -147,12 +147,12 @@ def sweep(
         default=Path("sweep.db"),
         callback=check_output,
     ),
-    jobs: options.JobsOption = None,
-    cluster: options.ClusterOption = None,
-    html: options.HtmlOption = None,
-    quiet: options.QuietOption = False,
-    format: options.FormatOption = Format.table,
-    output: options.OutputOption = None,
+    jobs: int | None = options.JOBS,
+    cluster: str | None = options.CLUSTER,
+    html: Path | None = options.HTML,
+    quiet: bool = options.QUIET,
+    format: Format = options.FORMAT,
+    output: Path | None = options.OUTPUT,
 ) -> None:
     """Score every plan of a grid over models, machines, batches, workers, servers and policies.
 
@@ -182,7 +182,7 @@ def check_run(
     note: str = opt("--note", "Note to keep with the run, e.g. nightly.", default=""),
     keep: bool = opt("--keep/--no-keep", "Use the run in later answers.", default=True),
     force: bool = opt("--force", "Keep the run even where it is far from the prediction.", default=False),
-    html: options.HtmlOption = None,
+    html: Path | None = options.HTML,
     listed: bool = opt("--list", "List the runs that are kept.", default=False),
     forget: str | None = opt("--forget", "Forget runs that are kept, e.g. 3 or T4.", metavar="N|DEVICE|all"),
 ) -> None:
@@ -255,10 +255,10 @@ def diff(
     old: Path = arg("OLD", "A JSON answer of recommend or simulate."),
     new: Path = arg("NEW", "A JSON answer to compare with it."),
     *,
-    fail_over: options.FailOverOption = None,
-    html: options.HtmlOption = None,
-    format: options.FormatOption = Format.table,
-    output: options.OutputOption = None,
+    fail_over: float | None = options.FAIL_OVER,
+    html: Path | None = options.HTML,
+    format: Format = options.FORMAT,
+    output: Path | None = options.OUTPUT,
 ) -> None:
     """Show the settings in which two answers differ, and the changes in speed, cost and memory."""
     from planner.answers.answer_files import chosen_plan, difference

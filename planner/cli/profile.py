@@ -12,7 +12,7 @@ from pathlib import Path
 import typer
 
 from planner.cli._app import arg, opt
-from planner.cli._options import Answer, FormatOption, with_output_flags
+from planner.cli._options import FORMAT, Answer, with_output_flags
 from planner.cli._output import say
 from planner.errors import BadInput, printable
 from planner.report.output import Format, check_writable, emit
@@ -191,7 +191,7 @@ def measure_compute(
     device: UnitOption = opt(
         "--device", "auto (a GPU where torch sees one), cpu or gpu.", default=UnitOption.auto
     ),
-    format: FormatOption = Format.table,
+    format: Format = FORMAT,
 ) -> None:
     """Measure how fast this machine computes: its GPU by precision, or its CPU by number of threads."""
     from planner.calibrate.accelerator import (
@@ -237,7 +237,7 @@ def measure_network(
     port: int = opt("--port", "TCP port of the probe.", default=5203, min=1, max=65535),
     serve: bool = opt("--serve", "Run the server side of the probe, until Ctrl-C.", default=False),
     connections: int = opt("--connections", "Parallel TCP connections, e.g. 4.", default=4, min=1, max=64),
-    format: FormatOption = Format.table,
+    format: Format = FORMAT,
 ) -> None:
     """Measure bandwidth and latency to another machine, by iperf3 or a TCP probe."""
     from planner.calibrate.accelerator import (

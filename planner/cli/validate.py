@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 import typer
 
 from planner.cli._app import arg, opt
-from planner.cli._options import FormatOption, JobsOption, OutputOption, QuietOption, check_output
+from planner.cli._options import FORMAT, JOBS, OUTPUT, QUIET, check_output
 from planner.cli._output import show_progress, write_html
 from planner.errors import BadInput, unknown_name
 from planner.report.output import Format, emit
@@ -46,37 +46,46 @@ def validate_command(
     check: Path | None = opt(
         "--check", "Exit with status 1 if FILE, a document, gives other figures.", metavar="FILE"
     ),
-    jobs: JobsOption = None,
-    quiet: QuietOption = False,
-    format: FormatOption = Format.table,
-    output: OutputOption = None,
+    jobs: int | None = JOBS,
+    quiet: bool = QUIET,
+    format: Format = FORMAT,
+    output: Path | None = OUTPUT,
 ) -> None:
     """Compare predictions with published and measured runs; exit with status 1 if a claim fails.
 
     planner validate --suite sharded --rows
     """
-    asked = SuitesAsked(tuple(names or ()), tuple(suite or ()), rows, runs, layouts, jobs, quiet)
-    broken = run_validation(asked, To(format, output, html, document, check))
-    if broken:
+    asked = ValidationRequest(
+        tuple(names or ()), tuple(suite or ()), rows, runs, layouts, html, document, check, jobs, quiet
+    )
+    if run_validation(asked, format, output):
         raise typer.Exit(1)
 
 
 @dataclass(frozen=True, slots=True)
-class SuitesAsked:
-    """The names, suites and tables that the flags ask for."""
+class ValidationRequest:
+    """What to compare, and the files to write or to compare with."""
 
-    names: tuple[str, ...]
-    suites: tuple[str, ...]
-    rows: bool
-    runs: Path | None
-    layouts: Path | None
-    jobs: int | None
-    quiet: bool
+    names: tuple[str, ...] = ()
+    suites: tuple[str, ...] = ()
+    rows: bool = False
+    runs: Path | None = None
+    layouts: Path | None = None
+    html: Path | None = None
+    document: Path | None = None
+    check: Path | None = None
+    jobs: int | None = None
+    quiet: bool = False
 
     def __post_init__(self) -> None:
-        given = [bool(self.names), bool(self.suites), bool(self.runs or self.layouts)]
-        if sum(given) > 1:
+        if sum(map(bool, (self.names, self.suites, self.runs or self.layouts))) > 1:
             raise BadInput("names, --suite and a table of your own are asked for one at a time")
+        if self.names and (self.document or self.check):
+            raise BadInput("--document and --check compare whole suites; leave the names out")
+        if (self.runs or self.layouts) and (self.document or self.check or self.html):
+            raise BadInput(
+                "--document, --check and --html are for what ships; use --output for your own runs"
+            )
         from planner.validation.suites import SUITES
 
         for name in self.suites:
@@ -84,46 +93,31 @@ class SuitesAsked:
                 raise unknown_name("suite", name, SUITES, hint=f"there are {', '.join(SUITES)}")
 
 
-@dataclass(frozen=True, slots=True)
-class To:
-    """Output files of the command, and the document to compare with."""
-
-    format: Format
-    output: Path | None
-    html: Path | None
-    document: Path | None
-    check: Path | None
-
-
-def run_validation(asked: SuitesAsked, to: To) -> bool:
+def run_validation(
+    asked: ValidationRequest, format: Format = Format.table, output: Path | None = None
+) -> bool:
     """Runs the requested comparisons and prints them; returns whether any claim fails."""
     if asked.names:
-        if to.document or to.check:
-            raise BadInput("--document and --check compare whole suites; leave the names out")
-        return _check_rows(asked, to)
+        return _check_rows(asked, format, output)
     if asked.runs or asked.layouts:
-        if to.document or to.check or to.html:
-            raise BadInput(
-                "--document, --check and --html are for what ships; use --output for your own runs"
-            )
-        _compare_user_runs(asked, to)
+        _compare_user_runs(asked, format, output)
         return False
-    return _compare_suites(asked, to)
+    return _compare_suites(asked, format, output)
 
 
-def _check_rows(asked: SuitesAsked, to: To) -> bool:
+def _check_rows(asked: ValidationRequest, format: Format, output: Path | None) -> bool:
     """Compares papers row by row and prints the rows; returns whether any claim fails."""
     from planner.report.validation import rows_data, validation_tables
     from planner.validation import validate
 
     with show_progress(asked.quiet) as report:
         rows = validate(asked.names, jobs=asked.jobs, progress=report)
-    emit(validation_tables(rows, to.format), to.format, to.output, data=rows_data(rows))
-    write_html(validation_tables(rows), to.html, "planner validate: published figures and ours")
+    emit(validation_tables(rows, format), format, output, data=rows_data(rows))
+    write_html(validation_tables(rows), asked.html, "planner validate: published figures and ours")
     return not all(row.as_claimed for row in rows)
 
 
-def _compare_user_runs(asked: SuitesAsked, to: To) -> None:
+def _compare_user_runs(asked: ValidationRequest, format: Format, output: Path | None) -> None:
     """Compares the user's own runs or layouts with predictions, and prints the errors."""
     from planner.report.evidence import account_table, evidence_data, evidence_tables
     from planner.validation.own import own_evidence, own_layouts
@@ -132,31 +126,35 @@ def _compare_user_runs(asked: SuitesAsked, to: To) -> None:
     evidence = [piece for evidences, _ in made for piece in evidences]
     accounts = [account for _, account in made]
     tables = [account_table(account) for account in accounts]
-    if to.output is not None:  # every run goes to the file, the figures to the terminal
-        written = Format.csv if to.format is Format.table else to.format
+    if output is not None:  # every run goes to the file, the figures to the terminal
+        written = Format.csv if format is Format.table else format
         every = evidence_tables(evidence, rows=True, format=written, accounts=accounts)
-        emit(every, written, to.output, data=evidence_data(evidence, rows=True, accounts=accounts))
+        emit(every, written, output, data=evidence_data(evidence, rows=True, accounts=accounts))
         emit([*evidence_tables(evidence, rows=asked.rows), *tables], Format.table)
         return
-    shown = evidence_tables(evidence, rows=asked.rows, format=to.format, accounts=accounts)
-    if to.format is not Format.csv:
+    shown = evidence_tables(evidence, rows=asked.rows, format=format, accounts=accounts)
+    if format is not Format.csv:
         shown += tables
-    emit(shown, to.format, data=evidence_data(evidence, rows=asked.rows, accounts=accounts))
+    emit(shown, format, data=evidence_data(evidence, rows=asked.rows, accounts=accounts))
 
 
-def _compare_suites(asked: SuitesAsked, to: To) -> bool:
+def _compare_suites(asked: ValidationRequest, format: Format, output: Path | None) -> bool:
     """Compares whole suites, prints and writes them; returns whether a claim fails or figures changed."""
     from planner.report.evidence import evidence_data, evidence_tables, suite_summary_table, suite_tables
     from planner.report.validation import page_differences, write_pages
 
     evidence, rows = _suite_evidence(asked)
-    shown = evidence_tables(evidence, rows=asked.rows, format=to.format)
-    emit(shown, to.format, to.output, data=evidence_data(evidence, rows=asked.rows))
+    shown = evidence_tables(evidence, rows=asked.rows, format=format)
+    emit(shown, format, output, data=evidence_data(evidence, rows=asked.rows))
     tables = [suite_summary_table(evidence), *(table for each in evidence for table in suite_tables(each))]
-    write_html(tables, to.html, "planner validate: published and measured runs, and predictions")
-    if to.document is not None:
-        write_pages(evidence, rows, to.document)
-    moved = page_differences(evidence, rows, to.check, whole=not asked.suites) if to.check is not None else []
+    write_html(tables, asked.html, "planner validate: published and measured runs, and predictions")
+    if asked.document is not None:
+        write_pages(evidence, rows, asked.document)
+    moved = (
+        page_differences(evidence, rows, asked.check, whole=not asked.suites)
+        if asked.check is not None
+        else []
+    )
     for line in moved:
         typer.echo(line, err=True)
     broken = [row for row in rows if not row.as_claimed]
@@ -165,7 +163,7 @@ def _compare_suites(asked: SuitesAsked, to: To) -> bool:
     return bool(moved or broken)
 
 
-def _suite_evidence(asked: SuitesAsked) -> tuple[list[Evidence], list[Row]]:
+def _suite_evidence(asked: ValidationRequest) -> tuple[list[Evidence], list[Row]]:
     """Evidence of the requested suites, and the rows of those suites that are checked row by row."""
     from planner.servers import validation as of_servers
     from planner.validation import validate

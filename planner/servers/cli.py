@@ -7,13 +7,13 @@ from dataclasses import MISSING, fields
 from pathlib import Path
 from typing import Any, get_type_hints
 
-from planner.cli._app import opt, typed_opt
+from planner.cli._app import opt
 from planner.cli._options import (
-    FormatOption,
-    HtmlOption,
-    NoColorOption,
-    OutputOption,
-    QuietOption,
+    FORMAT,
+    HTML,
+    NO_COLOR,
+    OUTPUT,
+    QUIET,
     check_output,
     set_signature,
 )
@@ -35,11 +35,11 @@ def _add_options(request: type[Any], **defaults: Any) -> Callable[[Callable[...,
         if entry.name in WRITTEN:
             more = {**more, "callback": check_output}
         default = defaults.get(entry.name, ... if entry.default is MISSING else entry.default)
-        options[entry.name] = (typed_opt(hints[entry.name], *spelling.split(), help, **more), default)
+        options[entry.name] = (hints[entry.name], opt(*spelling.split(), help, default=default, **more))
 
     def decorate(command: Callable[..., None]) -> Callable[..., None]:
         def with_options(**values: Any) -> None:
-            own = {name: values.pop(name, default) for name, (_, default) in options.items()}
+            own = {name: values.pop(name) for name in options}
             command(own, **values)
 
         return set_signature(with_options, command, options, {})
@@ -54,11 +54,11 @@ def order(
     export: Path | None = opt(
         "--export", "Write name and priority of the best order to FILE.", callback=check_output
     ),
-    quiet: QuietOption = False,
-    no_color: NoColorOption = False,
-    html: HtmlOption = None,
-    format: FormatOption = Format.table,
-    output: OutputOption = None,
+    quiet: bool = QUIET,
+    no_color: bool = NO_COLOR,
+    html: Path | None = HTML,
+    format: Format = FORMAT,
+    output: Path | None = OUTPUT,
 ) -> None:
     """Compare orders of transfers: step time, samples/s, efficiency, overlap, stragglers; and the ideal.
     planner order --model inception3 --batch 32 --hardware g3.8xlarge --workers 3 --bandwidth 3Gbit"""
@@ -86,11 +86,11 @@ def partition(
     ),
     runner_ups: int = opt("--runner-ups", "Number of runner-ups to show, e.g. 7.", default=7, min=0),
     network: str = opt("--network", "Bandwidth of the NICs: baseline or burst.", default="baseline"),
-    html: HtmlOption = None,
-    quiet: QuietOption = False,
-    no_color: NoColorOption = False,
-    format: FormatOption = Format.table,
-    output: OutputOption = None,
+    html: Path | None = HTML,
+    quiet: bool = QUIET,
+    no_color: bool = NO_COLOR,
+    format: Format = FORMAT,
+    output: Path | None = OUTPUT,
 ) -> None:
     """Search servers, replicas, workers per replica and the cut of every layer for the least epoch time."""
     from typing import cast

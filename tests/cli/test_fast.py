@@ -28,11 +28,10 @@ def build(seen):
         ratio: float = 0.5,
         colour: Annotated[Colour, typer.Option(case_sensitive=False)] = Colour.red,
         file: Path | None = None,
-        there: Annotated[Path | None, typer.Option(exists=True)] = None,
         many: Annotated[list[int] | None, typer.Option()] = None,
         flag: bool = False,
     ) -> None:
-        seen.append((text, number, ratio, colour, file, there, many, flag))
+        seen.append((text, number, ratio, colour, file, many, flag))
 
     return app
 
@@ -40,7 +39,7 @@ def build(seen):
 ARGUMENTS = [
     ["a"],
     ["a", "--number", "9", "--ratio", "1e-3", "--colour", "blue", "--file", "x/y", "--flag"],
-    ["a", "--colour", "BLUE", "--many", "1", "--many", "2", "--there", "/"],
+    ["a", "--colour", "BLUE", "--many", "1", "--many", "2"],
     ["", "--ratio", "7", "--number", " 4"],
     ["a", "--number", "10"],
     ["a", "--number", "0"],
@@ -48,7 +47,6 @@ ARGUMENTS = [
     ["a", "--number", "many"],
     ["a", "--ratio", "half"],
     ["a", "--colour", "green"],
-    ["a", "--there", "/no/such/thing"],
     ["a", "--many", "x"],
     [],
 ]

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from planner.cli.validate import SuitesAsked, To, run_validation
+from planner.cli.validate import ValidationRequest, run_validation
 from planner.errors import BadInput
 from planner.report.output import Format
 from planner.servers import validation as of_servers
@@ -43,62 +43,56 @@ def checked(monkeypatch: pytest.MonkeyPatch) -> list[object]:
     return asked
 
 
-def suites(*names: str, rows: bool = False) -> SuitesAsked:
-    return SuitesAsked((), names, rows, None, None, None, True)
-
-
-def to(format: Format = Format.table, **files: Path) -> To:
-    return To(format, *(files.get(name) for name in ("output", "html", "document", "check")))
+def suites(*names: str, **more: object) -> ValidationRequest:
+    return ValidationRequest(suites=names, quiet=True, **more)
 
 
 def test_suites_are_those_asked_for_or_all(checked, capsys) -> None:
-    run_validation(suites("memory", "layouts"), to(Format.json))
+    run_validation(suites("memory", "layouts"), Format.json)
     assert list(json.loads(capsys.readouterr().out)["suites"]) == ["memory", "layouts"]
     assert checked == []
-    run_validation(suites(), to(Format.json))
+    run_validation(suites(), Format.json)
     assert list(json.loads(capsys.readouterr().out)["suites"]) == list(SUITES)
     assert checked == [of_servers.PAPERS, ["testbed"]]
 
 
 def test_runs_are_listed_where_they_are_asked_for(checked, capsys) -> None:
-    run_validation(suites("memory"), to(Format.json))
+    run_validation(suites("memory"), Format.json)
     assert "rows" not in json.loads(capsys.readouterr().out)["suites"]["memory"]
-    run_validation(suites("memory", rows=True), to(Format.json))
+    run_validation(suites("memory", rows=True), Format.json)
     assert len(json.loads(capsys.readouterr().out)["suites"]["memory"]["rows"]) == 1
 
 
 def test_row_that_fails_is_named_and_decides_the_exit(checked, monkeypatch, capsys) -> None:
-    assert run_validation(suites("papers"), to()) is False
+    assert run_validation(suites("papers")) is False
     assert capsys.readouterr().err == ""
     monkeypatch.setattr("planner.validation.validate", lambda *_, **__: [GOOD, BAD])
-    assert run_validation(suites("papers"), to()) is True
+    assert run_validation(suites("papers")) is True
     assert capsys.readouterr().err == "paper/check/one FAILS: one\n"
 
 
 def test_page_that_says_otherwise_is_told_and_decides_the_exit(checked, monkeypatch, tmp_path, capsys):
     page, document = tmp_path / "page.html", tmp_path / "validation.md"
-    assert run_validation(suites("memory"), to(html=page, document=document)) is False
+    assert run_validation(suites("memory", html=page, document=document)) is False
     assert "Of memory" in page.read_text("utf-8")
     capsys.readouterr()
-    assert run_validation(suites("memory"), to(check=document)) is False
+    assert run_validation(suites("memory", check=document)) is False
     assert capsys.readouterr().err == ""
     monkeypatch.setattr("planner.validation.suites.suite_evidence", lambda name: small(name, 14.0))
-    assert run_validation(suites("memory"), to(check=document)) is True
+    assert run_validation(suites("memory", check=document)) is True
     assert "is 40%" in capsys.readouterr().err
 
 
 def test_checks_by_name_fail_on_what_fails(checked, monkeypatch, tmp_path, capsys):
-    names = SuitesAsked(("paper",), (), False, None, None, None, True)
     page = tmp_path / "page.html"
-    assert run_validation(names, to(Format.json, html=page)) is False
+    assert run_validation(ValidationRequest(("paper",), html=page, quiet=True), Format.json) is False
     assert json.loads(capsys.readouterr().out)["as_claimed"] is True
     assert "paper/check" in page.read_text("utf-8")
     monkeypatch.setattr("planner.validation.validate", lambda *_, **__: [BAD])
-    assert run_validation(names, to()) is True
+    assert run_validation(ValidationRequest(("paper",), quiet=True)) is True
 
 
 @pytest.mark.parametrize("file", ["html", "document", "check"])
 def test_own_runs_have_no_pages(tmp_path: Path, file: str) -> None:
-    own = SuitesAsked((), (), False, tmp_path / "mine.csv", None, None, True)
     with pytest.raises(BadInput, match="are for what ships; use --output"):
-        run_validation(own, to(**{file: tmp_path / "x"}))
+        ValidationRequest(runs=tmp_path / "mine.csv", **{file: tmp_path / "x"})

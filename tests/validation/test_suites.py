@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from planner.cli.validate import SuitesAsked, To, run_validation
+from planner.cli.validate import ValidationRequest, run_validation
 from planner.device.rates import SCALING_Q90_ONE_MACHINE, SCALING_Q90_SEVERAL
 from planner.errors import BadInput
 from planner.report.evidence import evidence_data, suite_summary_table, suite_tables
@@ -189,7 +189,7 @@ def test_every_row_of_an_own_table_is_accounted_for(tmp_path: Path) -> None:
     strange = [{"precision": "int3"}, {"device": "TPU"}, {"model": "nothing"}, {"devices": "x"}]
     path = own_table(tmp_path / "mine.csv", [OWN, *(OWN | change for change in strange)])
     out = tmp_path / "out.csv"
-    run_validation(SuitesAsked((), (), False, path, None, None, True), To(Format.csv, out, None, None, None))
+    run_validation(ValidationRequest(runs=path, quiet=True), Format.csv, out)
     lines = list(csv.DictReader(out.open(newline="")))
     assert {line["id"] for line in lines} == {f"line {number}" for number in range(2, 7)}
     assert {line["id"]: line["skipped"] for line in lines if line["skipped"]} == {
@@ -213,13 +213,13 @@ def test_own_table_of_layouts_is_not_corrected_by_ours(tmp_path: Path) -> None:
 def test_predictions_of_own_runs_go_to_a_file(tmp_path: Path) -> None:
     path = own_table(tmp_path / "mine.csv", [OWN])
     out = tmp_path / "out.csv"
-    asked = SuitesAsked((), (), False, path, None, None, True)
-    assert run_validation(asked, To(Format.table, out, None, None, None)) is False
+    asked = ValidationRequest(runs=path, quiet=True)
+    assert run_validation(asked, output=out) is False
     lines = list(csv.DictReader(out.open(newline="")))
     assert {line["id"] for line in lines} == {"line 2"}
     assert float(lines[0]["measured"]) == 4.2
     assert float(lines[0]["predicted"]) > 0
-    run_validation(asked, To(Format.json, out, None, None, None))
+    run_validation(asked, Format.json, out)
     (run,) = json.loads(out.read_text())["suites"]["sharded"]["rows"]
     assert (run["id"], run["measured"]) == ("line 2", 4.2)
 
@@ -238,9 +238,9 @@ def test_tables_that_cannot_be_compared_are_refused_in_a_line(tmp_path: Path) ->
     with pytest.raises(BadInput, match="no row can be compared"):
         own_layouts(own_table(tmp_path / "c.csv", [{"gpus": "8"}]))
     with pytest.raises(BadInput, match="one at a time"):
-        SuitesAsked(("li",), ("papers",), False, None, None, None, True)
+        ValidationRequest(("li",), ("papers",))
     with pytest.raises(BadInput, match="nearest: sharded"):
-        SuitesAsked((), ("shardet",), False, None, None, None, True)
+        ValidationRequest(suites=("shardet",))
 
 
 def small() -> Evidence:
