@@ -1,6 +1,6 @@
 """The kinds of layers, one class each: shapes, parameter tensors, workload, saved activations, sharding.
 
-A new kind is one class (`base.Kind` defines its interface) and its name in `FILE_KINDS`. Others ask for
+A new kind is one class in a module of this package (`base.Kind` defines its interface). Others ask for
 
 - `layer_class(layer)`: the class of a layer;
 - `kernel_kind(layer)`: the kernel kind of its arithmetic, by which devices have rates (`KernelKind`);
@@ -19,6 +19,7 @@ from planner.model.layers.base import (
     Kept,
     KernelKind,
     Kind,
+    Pass,
     Workload,
     kind_name,
     weight_elements,
@@ -33,58 +34,15 @@ LOSSES: dict[str, type[Kind]] = {
     "chunked": sequences.ChunkedCrossEntropy,
 }
 
-# In the order in which messages list them. The class name is the name in files: `layer_norm` for LayerNorm.
-FILE_KINDS: dict[str, type[Kind]] = {
-    kind_name(kind): kind
-    for kind in (
-        products.Conv,
-        products.Conv1d,
-        products.Depthwise,
-        products.Fc,
-        products.MaxPool,
-        products.AvgPool,
-        products.GlobalPool,
-        elementwise.BatchNorm,
-        elementwise.Bias,
-        elementwise.Relu,
-        elementwise.Lrn,
-        elementwise.Dropout,
-        elementwise.Softmax,
-        elementwise.Flatten,
-        elementwise.Concat,
-        elementwise.Add,
-        elementwise.Multiply,
-        products.Linear,
-        products.Patches,
-        sequences.Embedding,
-        sequences.Positions,
-        sequences.ClassToken,
-        elementwise.LayerNorm,
-        elementwise.RmsNorm,
-        elementwise.Scale,
-        sequences.Attention,
-        experts.Moe,
-        experts.GroupedLinear,
-        elementwise.Take,
-        sequences.Rotary,
-        elementwise.Gelu,
-        elementwise.Silu,
-        elementwise.Sigmoid,
-        elementwise.Tanh,
-        sequences.CrossEntropy,
-        elementwise.View,
-        elementwise.Narrow,
-        elementwise.Expand,
-        products.Product,
-        elementwise.Other,
-    )
-}
 KINDS: dict[str, type[Kind]] = {
-    **FILE_KINDS,
-    **{kind_name(kind): kind for kind in (elementwise.Input, products.Pool)},
-    **{kind_name(kind): kind for kind in LOSSES.values()},
-    kind_name(sequences.ChunkedLinear): sequences.ChunkedLinear,
+    kind_name(kind): kind
+    for module in (products, elementwise, sequences, experts)
+    for name, kind in vars(module).items()
+    if isinstance(kind, type) and kind.__module__ == module.__name__ and issubclass(kind, Kind)
+    if not name.startswith("_")
 }
+# The kinds of model files: those with a key of their own name.
+FILE_KINDS = {name: kind for name, kind in KINDS.items() if name in kind.__struct_fields__}
 
 
 class _Unknown(Kind, frozen=True):
@@ -135,9 +93,24 @@ def layer_activations(layer: Layer, *, flash: bool | None = None) -> Kept:
     return layer_class(layer).saved_activations(layer, flash=flash)
 
 
-def layer_workload(layer: Layer, *, reads_data: bool = False, flash: bool | None = None) -> Workload:
-    """Workload of one layer per sample. `reads_data`: its input is training data and needs no gradient."""
-    return layer_class(layer).workload(layer, reads_data=reads_data, flash=flash)
+def layer_workload(
+    layer: Layer,
+    *,
+    reads_data: bool = False,
+    has_gradient: bool = True,
+    trained: bool = True,
+    flash: bool | None = None,
+) -> Workload:
+    """Workload of one layer per sample. `reads_data`: its input needs no gradient. Without `has_gradient`
+    only the forward pass runs; not `trained`: its weights are frozen."""
+    work = layer_class(layer).work(layer, trained=trained and has_gradient, flash=flash)
+    if not has_gradient:
+        return Workload(kernel_kind(layer), work.forward)
+    if reads_data and work.weight_gradient.matmuls:
+        work = replace(work, input_gradient=Pass())
+    if not trained:
+        work = replace(work, weight_gradient=Pass())
+    return Workload(kernel_kind(layer), work.forward, work.backward)
 
 
 @memoize
@@ -151,18 +124,15 @@ def workloads(model: Model, *, flash: bool | None = None, training: bool = True)
     for layer in model.layers:
         reads = set(layer.inputs)
         reads_data = with_gradient.isdisjoint(reads) if model.has_frozen else reads <= data
-        passes = (training and layer.name in with_gradient, trains_weights(layer))
+        has_gradient, trained = training and layer.name in with_gradient, trains_weights(layer)
         key = (
             *(layer.kind, layer.output_shape, layer.input_elements, layer.macs, layer.detail, layer.kernel),
-            *(layer.stride, layer.groups, reads_data, weight_elements(layer), passes),
+            *(layer.stride, layer.groups, reads_data, weight_elements(layer), has_gradient, trained),
         )
         if key not in memo:
-            kind, work = layer_class(layer), layer_workload(layer, reads_data=reads_data, flash=flash)
-            if not passes[0]:
-                work = kind.inference_workload(layer, work)
-            elif not passes[1]:
-                work = kind.frozen_workload(layer, work)
-            memo[key] = work
+            memo[key] = layer_workload(
+                layer, reads_data=reads_data, has_gradient=has_gradient, trained=trained, flash=flash
+            )
         out.append(memo[key])
     return tuple(out)
 

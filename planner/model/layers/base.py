@@ -5,7 +5,7 @@ names the kind) and everything the planner knows about such layers. Class attrib
 all layers of the kind; methods derive the rest:
 
 - `infer_shape(shapes, style)`: output shape, parameter tensors and multiply-adds, by keys and input shapes;
-- `workload(layer, ...)`: FLOPs, elements and kernels, forward and backward;
+- `work(layer, ...)`: FLOPs, elements and kernels of the forward pass and of both gradients;
 - `saved_activations(layer, ...)`: activations kept for the backward pass beside inputs and outputs;
 - `shard(layer, ...)`: the layer as one rank of a tensor-parallel group computes it.
 
@@ -20,6 +20,7 @@ import math
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
+from itertools import zip_longest
 from types import MappingProxyType
 from typing import Annotated, Any, ClassVar, Literal, get_args
 
@@ -90,7 +91,30 @@ class Workload:
     backward: Pass = Pass()
 
 
-NO_WORK = Workload(MEMORY)
+@dataclass(frozen=True, slots=True)
+class Work:
+    """Work of a layer per sample: forward, and for the gradients of its inputs and of its weights."""
+
+    forward: Pass = Pass()
+    input_gradient: Pass = Pass()
+    weight_gradient: Pass = Pass()
+
+    @property
+    def backward(self) -> Pass:
+        """Both gradients together; their matrix products alternate, weight gradients first."""
+        if self.weight_gradient == Pass():
+            return self.input_gradient
+        weights, inputs = self.weight_gradient, self.input_gradient
+        pairs = zip_longest(weights.matmuls, inputs.matmuls)
+        return Pass(
+            weights.flops + inputs.flops,
+            weights.nominal_flops + inputs.nominal_flops,
+            weights.read_elements + inputs.read_elements,
+            weights.written_elements + inputs.written_elements,
+            weights.weight_elements + inputs.weight_elements,
+            weights.kernels + inputs.kernels,
+            tuple(product for pair in pairs for product in pair if product is not None),
+        )
 
 
 @dataclass(frozen=True, slots=True)
@@ -137,9 +161,9 @@ class Passes:
     reads: int
     writes: int
 
-    def to_pass(self, size: int, kernels: int, weights: int = 0) -> Pass:
+    def to_pass(self, size: int, kernels: int) -> Pass:
         """Work of these reads and writes of `size` elements, as a `Pass`."""
-        return Pass(0, 0, self.reads * size, self.writes * size, weights, kernels)
+        return Pass(0, 0, self.reads * size, self.writes * size, 0, kernels)
 
 
 @dataclass(frozen=True, slots=True)
@@ -238,45 +262,24 @@ class Kind(Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
         return cls.kernel_kind
 
     @classmethod
-    def workload(cls, layer: Layer, *, reads_data: bool = False, flash: bool | None = None) -> Workload:
-        """Work of both passes per sample; `flash` overrides the attention kernel. `reads_data`: the input is
-        training data and needs no gradient."""
+    def work(cls, layer: Layer, *, trained: bool = True, flash: bool | None = None) -> Work:
+        """Work per sample; `flash` overrides the attention kernel. Not `trained`: fixed parameters."""
         if not cls.computes:
-            return NO_WORK
+            return Work()
         forward, backward = cls.kernels
         if cls.forward is None or cls.backward is None:
             read, out = layer.input_elements, layer.output_elements
-            return Workload(
-                cls.kernel_kind,
+            return Work(
                 Pass(read_elements=read, written_elements=out, kernels=forward),
                 Pass(read_elements=read + 2 * out, written_elements=read, kernels=backward),
             )
         size = cls.pass_elements(layer)
-        return Workload(
-            cls.kernel_kind,
-            cls.forward.to_pass(size, forward),
-            cls.backward.to_pass(size, backward, cls.gradient_table_elements(layer)),
-        )
-
-    @classmethod
-    def inference_workload(cls, layer: Layer, training: Workload) -> Workload:
-        """Work of the forward pass alone, derived from the training workload."""
-        return Workload(training.kernel, training.forward)
-
-    @classmethod
-    def frozen_workload(cls, layer: Layer, training: Workload) -> Workload:
-        """Work of a layer with frozen parameters, derived from the training workload."""
-        return replace(training, backward=replace(training.backward, weight_elements=0))
+        return Work(cls.forward.to_pass(size, forward), cls.backward.to_pass(size, backward))
 
     @classmethod
     def pass_elements(cls, layer: Layer) -> int:
         """Elements that one read or write of `Passes` moves."""
         return layer.output_elements
-
-    @classmethod
-    def gradient_table_elements(cls, layer: Layer) -> int:
-        """Elements of a weight gradient that a data-moving kernel writes once per step."""
-        return 0
 
     @classmethod
     def saved_activations(cls, layer: Layer, *, flash: bool | None = None) -> Kept:

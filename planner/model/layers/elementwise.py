@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import math
 from dataclasses import replace
-from typing import Annotated, Literal
+from typing import Annotated, Any, Literal, cast
 
-from msgspec import Meta, field
+from msgspec import Meta, defstruct, field
 
 from planner.model import Layer
 from planner.model.layers.base import (
@@ -22,7 +22,7 @@ from planner.model.layers.base import (
     Size,
     Sizes,
     Style,
-    Workload,
+    Work,
     format_shape,
     position_count,
     read_only_mapping,
@@ -39,43 +39,19 @@ class _Activation(OneInput, frozen=True):
     fuses = True
 
 
-class Relu(_Activation, frozen=True, kw_only=True):
-    relu: bool
-
-    needs_output = True
-    in_place = True
-
-
-class Gelu(_Activation, frozen=True, kw_only=True):
-    gelu: bool
-
-    needs_input = True
+def _activation(name: str, **attributes: Any) -> type[Kind]:
+    """Class of an activation without keys of its own, with these class attributes."""
+    key = (name.lower(), bool)
+    made = defstruct(name, [key], bases=(_Activation,), namespace=attributes, module=__name__, frozen=True)
+    return cast(type[Kind], made)
 
 
-class Silu(_Activation, frozen=True, kw_only=True):
-    silu: bool
-
-    needs_input = True
-
-
-class Sigmoid(_Activation, frozen=True, kw_only=True):
-    sigmoid: bool
-
-    needs_output = True
-
-
-class Tanh(_Activation, frozen=True, kw_only=True):
-    tanh: bool
-
-    needs_output = True
-
-
-class Softmax(_Activation, frozen=True, kw_only=True):
-    softmax: bool
-
-    forward = Passes(2, 1)
-    backward = Passes(1, 1)
-    needs_output = True
+Relu = _activation("Relu", needs_output=True, in_place=True)
+Gelu = _activation("Gelu", needs_input=True)
+Silu = _activation("Silu", needs_input=True)
+Sigmoid = _activation("Sigmoid", needs_output=True)
+Tanh = _activation("Tanh", needs_output=True)
+Softmax = _activation("Softmax", needs_output=True, forward=Passes(2, 1), backward=Passes(1, 1))
 
 
 class Dropout(_Activation, frozen=True, kw_only=True):
@@ -138,17 +114,13 @@ class BatchNorm(OneInput, frozen=True, kw_only=True):
         return Inferred(shapes[0], tuple((name, shapes[0][-1:]) for name in style.names.batch_norm))
 
     @classmethod
-    def inference_workload(cls, layer: Layer, training: Workload) -> Workload:
-        """Work of inference: statistics are known, so that the input is read once."""
-        size = layer.output_elements
-        return Workload(training.kernel, replace(training.forward, read_elements=size))
-
-    @classmethod
-    def frozen_workload(cls, layer: Layer, training: Workload) -> Workload:
-        """Work with frozen statistics: one factor per feature in both passes."""
-        size = layer.output_elements
-        back = replace(training.backward, read_elements=size, written_elements=size, weight_elements=0)
-        return replace(cls.inference_workload(layer, training), backward=back)
+    def work(cls, layer: Layer, *, trained: bool = True, flash: bool | None = None) -> Work:
+        """With fixed statistics, one factor per feature in both passes."""
+        work, size = super().work(layer), layer.output_elements
+        if trained:
+            return work
+        ahead, back = (replace(each, read_elements=size) for each in (work.forward, work.input_gradient))
+        return Work(ahead, back)
 
 
 class Lrn(OneInput, frozen=True, kw_only=True):
@@ -298,28 +270,28 @@ class Input(Kind, frozen=True):
     computes = False
 
 
-class View(OneInput, frozen=True, kw_only=True):
-    """The input, or part of it, in another shape, without computation. Written by importers."""
-
-    view: Sizes
+class _View(OneInput, frozen=True):
+    """The input, or part of it, seen in another shape without computation."""
 
     computes = False
     in_place = True
     passes_shard = True
+
+
+class View(_View, frozen=True, kw_only=True):
+    """The input, or part of it, in a given shape. Written by importers."""
+
+    view: Sizes
 
     def infer_shape(self, shapes: list[Shape], style: Style) -> Inferred:
         return Inferred(tuple(self.view))
 
 
-class Narrow(OneInput, frozen=True, kw_only=True):
-    """Some features of each position, or some positions, as a view."""
+class Narrow(_View, frozen=True, kw_only=True):
+    """Some features of each position, or some positions."""
 
     narrow: Size
     along: Axis = "features"
-
-    computes = False
-    in_place = True
-    passes_shard = True
 
     def infer_shape(self, shapes: list[Shape], style: Style) -> Inferred:
         axis = _axis_index(shapes[0], self.along)
@@ -328,25 +300,17 @@ class Narrow(OneInput, frozen=True, kw_only=True):
         return Inferred(_replace_axis_size(shapes[0], axis, self.narrow))
 
 
-class Expand(OneInput, frozen=True, kw_only=True):
-    """The features of each position repeated side by side, as a view."""
+class Expand(_View, frozen=True, kw_only=True):
+    """The features of each position repeated side by side."""
 
     expand: Size
-
-    computes = False
-    in_place = True
-    passes_shard = True
 
     def infer_shape(self, shapes: list[Shape], style: Style) -> Inferred:
         return Inferred((*shapes[0][:-1], shapes[0][-1] * self.expand))
 
 
-class Flatten(OneInput, frozen=True, kw_only=True):
+class Flatten(_View, frozen=True, kw_only=True):
     flatten: bool
-
-    computes = False
-    in_place = True
-    passes_shard = True
 
     def infer_shape(self, shapes: list[Shape], style: Style) -> Inferred:
         return Inferred((math.prod(shapes[0]),))

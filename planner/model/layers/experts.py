@@ -23,13 +23,13 @@ from planner.model.layers.base import (
     Size,
     SizeOrZero,
     Style,
-    Workload,
+    Work,
     position_count,
     read_only_mapping,
     sequence_sizes,
     shard_tensors,
 )
-from planner.model.layers.products import frozen_product_workload, product_workload
+from planner.model.layers.products import product_work
 
 _EXPERT = Annotated[tuple[Name, ...], Meta(min_length=2, max_length=3)]
 
@@ -94,7 +94,7 @@ class Moe(OneInput, frozen=True, kw_only=True):
         return [(names[0], up), (names[1], up), (names[2], down)]
 
     @classmethod
-    def workload(cls, layer: Layer, *, reads_data: bool = False, flash: bool | None = None) -> Workload:
+    def work(cls, layer: Layer, *, trained: bool = True, flash: bool | None = None) -> Work:
         """Work of router, sorting by expert, two or three products per expert, and weighted sum."""
         part = _expert_shape(layer)
         positions, width = position_count(layer), layer.output_shape[-1]
@@ -117,28 +117,12 @@ class Moe(OneInput, frozen=True, kw_only=True):
         written = 2 * sent * width + inner * (ways + 1) + positions * (width + part.experts * 2)
         weights = sum(tensor.elements for tensor in layer.tensors)
         flops = sum(product.flops for product in products)
-        backward = tuple(gradient for product in products for gradient in product.backward_products())
-        return Workload(
-            cls.kernel_kind,
-            Pass(flops, flops, read, written, weights, cls.kernels[0], tuple(products)),
-            Pass(2 * flops, 2 * flops, 2 * read, 2 * written, 2 * weights, cls.kernels[1], backward),
-        )
-
-    @classmethod
-    def frozen_workload(cls, layer: Layer, training: Workload) -> Workload:
-        """Work with frozen experts: the backward pass only computes gradients of activations."""
-        back, ahead = training.backward, training.forward
-        return replace(
-            training,
-            backward=replace(
-                back,
-                flops=back.flops / 2,
-                nominal_flops=back.nominal_flops / 2,
-                read_elements=ahead.read_elements,
-                written_elements=ahead.written_elements,
-                weight_elements=ahead.weight_elements,
-                matmuls=back.matmuls[1::2],
-            ),
+        for_weights, for_inputs = zip(*(product.backward_products() for product in products), strict=True)
+        forward = Pass(flops, flops, read, written, weights, cls.kernels[0], tuple(products))
+        return Work(
+            forward,
+            replace(forward, kernels=cls.kernels[1], matmuls=for_inputs),
+            replace(forward, kernels=0, matmuls=for_weights),
         )
 
     @classmethod
@@ -184,15 +168,10 @@ class GroupedLinear(OneInput, frozen=True, kw_only=True):
         return Inferred((rows, self.grouped_linear), tensors, macs, detail=detail)
 
     @classmethod
-    def workload(cls, layer: Layer, *, reads_data: bool = False, flash: bool | None = None) -> Workload:
+    def work(cls, layer: Layer, *, trained: bool = True, flash: bool | None = None) -> Work:
         rows, columns = layer.output_shape
         experts = _expert_shape(layer).experts
-        product = Matmul(rows / experts, columns, layer.macs / (rows * columns), experts)
-        return product_workload(cls.kernel_kind, product, layer, reads_data)
-
-    @classmethod
-    def frozen_workload(cls, layer: Layer, training: Workload) -> Workload:
-        return frozen_product_workload(layer, training)
+        return product_work(Matmul(rows / experts, columns, layer.macs / (rows * columns), experts), layer)
 
 
 def _expert_shape(layer: Layer) -> Experts:

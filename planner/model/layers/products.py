@@ -34,7 +34,7 @@ from planner.model.layers.base import (
     Sizes,
     Style,
     Window,
-    Workload,
+    Work,
     check_image,
     kind_name,
     position_count,
@@ -58,12 +58,8 @@ class _Multiplies(OneInput, frozen=True):
     kernels = (1, 2)
 
     @classmethod
-    def frozen_workload(cls, layer: Layer, training: Workload) -> Workload:
-        return frozen_product_workload(layer, training)
-
-    @classmethod
-    def workload(cls, layer: Layer, *, reads_data: bool = False, flash: bool | None = None) -> Workload:
-        return product_workload(cls.kernel_of(layer), cls.matmul(layer), layer, reads_data)
+    def work(cls, layer: Layer, *, trained: bool = True, flash: bool | None = None) -> Work:
+        return product_work(cls.matmul(layer), layer)
 
     @classmethod
     def matmul(cls, layer: Layer) -> Matmul:
@@ -72,35 +68,16 @@ class _Multiplies(OneInput, frozen=True):
         return Matmul(rows, columns, layer.macs / (rows * columns * layer.groups), layer.groups)
 
 
-def product_workload(kernel: KernelKind, product: Matmul, layer: Layer, reads_data: bool) -> Workload:
-    """Workload per sample of a layer that is one matrix product."""
+def product_work(product: Matmul, layer: Layer) -> Work:
+    """Work per sample of a layer that is one matrix product."""
     read, out, weights = layer.input_elements, layer.output_elements, weight_elements(layer)
-    gradients = 1 if reads_data else 2  # of the weights, and of the input
     flops = 2.0 * layer.macs
-    written = 0 if reads_data else read
-    return Workload(
-        kernel,
+    for_weights, for_inputs = product.backward_products()
+    return Work(
         Pass(flops, flops, read, out, weights, 1, (product,)),
-        Pass(
-            gradients * flops,
-            gradients * flops,
-            gradients * (read + out) - written,
-            written,
-            gradients * weights,
-            gradients,
-            product.backward_products()[:gradients],
-        ),
+        Pass(flops, flops, out, read, weights, 1, (for_inputs,)),
+        Pass(flops, flops, read + out, 0, weights, 1, (for_weights,)),
     )
-
-
-def frozen_product_workload(layer: Layer, training: Workload) -> Workload:
-    """Workload of a product with frozen weights: no weight gradient."""
-    back = training.backward
-    if back.kernels < 2:
-        return replace(training, backward=Pass())
-    read, flops, weights = layer.output_elements, 2.0 * layer.macs, weight_elements(layer)
-    gradient = Pass(flops, flops, read, layer.input_elements, weights, 1, back.matmuls[1:])
-    return replace(training, backward=gradient)
 
 
 class _Convolves(_Multiplies, frozen=True):
@@ -313,11 +290,11 @@ class Product(Kind, frozen=True, kw_only=True):
         return Inferred(tuple(self.shape), macs=math.prod(self.shape) * self.depth)
 
     @classmethod
-    def workload(cls, layer: Layer, *, reads_data: bool = False, flash: bool | None = None) -> Workload:
+    def work(cls, layer: Layer, *, trained: bool = True, flash: bool | None = None) -> Work:
         shape = (1, 1, *layer.output_shape)
         height, width, count = shape[-2], shape[-1], math.prod(shape[:-2])
         product = Matmul(height, width, layer.macs / (height * width * count), count, "times")
-        return product_workload(cls.kernel_kind, product, layer, reads_data)
+        return product_work(product, layer)
 
 
 class Pool(OneInput, frozen=True, kw_only=True):

@@ -28,7 +28,7 @@ from planner.model.layers.base import (
     Size,
     SizeOrZero,
     Style,
-    Workload,
+    Work,
     format_shape,
     position_count,
     read_only_mapping,
@@ -101,9 +101,9 @@ class Attention(Kind, frozen=True, kw_only=True):
         return Inferred((length, heads * values), tuple(tensors), macs, detail=detail)
 
     @classmethod
-    def workload(cls, layer: Layer, *, reads_data: bool = False, flash: bool | None = None) -> Workload:
+    def work(cls, layer: Layer, *, trained: bool = True, flash: bool | None = None) -> Work:
         part = _attention_shape(layer)
-        return _flash_workload(layer, part) if _is_flash(part, flash) else _unfused_workload(layer, part)
+        return _flash_work(layer, part) if _is_flash(part, flash) else _unfused_work(layer, part)
 
     @classmethod
     def saved_activations(cls, layer: Layer, *, flash: bool | None = None) -> Kept:
@@ -136,7 +136,7 @@ def _is_flash(part: AttentionShape, flash: bool | None) -> bool:
     return part.flash if flash is None else flash
 
 
-def _flash_workload(layer: Layer, part: AttentionShape) -> Workload:
+def _flash_work(layer: Layer, part: AttentionShape) -> Work:
     """Work of attention in one kernel (FlashAttention), whose backward pass recomputes scores."""
     queries, read, out = layer.output_shape[0], layer.input_elements, layer.output_elements
     pairs = score_pair_count(part, queries) * part.heads
@@ -147,14 +147,13 @@ def _flash_workload(layer: Layer, part: AttentionShape) -> Workload:
     # the scores, which are recomputed.
     products = (scores, scores, scores, values, values)
     flops, back = scores.flops + values.flops, sum(product.flops for product in products)
-    return Workload(
-        Attention.kernel_kind,
+    return Work(
         Pass(flops, nominal, read, out, 0, 1, (scores, values)),
         Pass(back, nominal * back / flops, read + 2 * out, read, 0, 2, products),
     )
 
 
-def _unfused_workload(layer: Layer, part: AttentionShape) -> Workload:
+def _unfused_work(layer: Layer, part: AttentionShape) -> Work:
     """Work of attention that writes scores to memory: products, softmax and dropout are kernels."""
     queries, read, out = layer.output_shape[0], layer.input_elements, layer.output_elements
     square = queries * part.keys * part.heads
@@ -163,18 +162,10 @@ def _unfused_workload(layer: Layer, part: AttentionShape) -> Workload:
     values = Matmul(queries, part.value_features, part.keys, part.heads, "times")
     dropped = 1 if part.dropout else 0
     once, twice = (2 + dropped) * square, (5 + 2 * dropped) * square
-    return Workload(
-        Attention.kernel_kind,
+    products = (scores, scores, values, values)
+    return Work(
         Pass(flops, flops, read + once, out + once, 0, 3 + dropped, (scores, values)),
-        Pass(
-            2 * flops,
-            2 * flops,
-            read + 2 * out + twice,
-            read + once,
-            0,
-            5 + dropped,
-            (scores, scores, values, values),
-        ),
+        Pass(2 * flops, 2 * flops, read + 2 * out + twice, read + once, 0, 5 + dropped, products),
     )
 
 
@@ -202,8 +193,8 @@ class Embedding(OneInput, frozen=True, kw_only=True):
         return Inferred(shape, ((self.weights or style.names.embedding, table),))
 
     @classmethod
-    def gradient_table_elements(cls, layer: Layer) -> int:
-        return weight_elements(layer)
+    def work(cls, layer: Layer, *, trained: bool = True, flash: bool | None = None) -> Work:
+        return replace(super().work(layer), weight_gradient=Pass(weight_elements=weight_elements(layer)))
 
     @classmethod
     def shard(
