@@ -106,15 +106,9 @@ class Work:
             return self.input_gradient
         weights, inputs = self.weight_gradient, self.input_gradient
         pairs = zip_longest(weights.matmuls, inputs.matmuls)
-        return Pass(
-            weights.flops + inputs.flops,
-            weights.nominal_flops + inputs.nominal_flops,
-            weights.read_elements + inputs.read_elements,
-            weights.written_elements + inputs.written_elements,
-            weights.weight_elements + inputs.weight_elements,
-            weights.kernels + inputs.kernels,
-            tuple(product for pair in pairs for product in pair if product is not None),
-        )
+        matmuls = tuple(product for pair in pairs for product in pair if product is not None)
+        counts = {name: getattr(weights, name) + getattr(inputs, name) for name in Pass.__slots__[:-1]}
+        return Pass(**counts, matmuls=matmuls)
 
 
 @dataclass(frozen=True, slots=True)
