@@ -6,7 +6,9 @@ Nothing here depends on the order of ops in the profile: wherever ops tie, they 
 from __future__ import annotations
 
 import math
+from contextlib import suppress
 from dataclasses import dataclass, replace
+from graphlib import CycleError, TopologicalSorter
 
 import numpy as np
 import numpy.typing as npt
@@ -21,7 +23,6 @@ from planner.simulator.policy import (
     Ordered,
     Policy,
     Sliced,
-    overheads_s,
     tensor_count,
 )
 from planner.simulator.run import RunOptions
@@ -290,11 +291,10 @@ def _link_policy_arrays(profile: Profile, policy: Policy) -> LinkPolicy:
             for ops in links.values():
                 rank[ops], block[ops], place[ops], members[ops] = b, b, np.arange(len(ops)), len(ops)
         _check_blocks(profile, block)
-    overhead_s = overheads_s(policy)
-    for value in overhead_s:
+    for value in policy.overheads_s:
         if not (math.isfinite(value) and value >= 0):
             raise BadInput(f"overhead_s is {value}; it must be finite and not negative")
-    return LinkPolicy(policy.kind, overhead_s, chunk_bytes, credit_bytes, rank, block, place, members)
+    return LinkPolicy(policy.kind, policy.overheads_s, chunk_bytes, credit_bytes, rank, block, place, members)
 
 
 def _check_blocks(profile: Profile, block: Ints) -> None:
@@ -307,23 +307,19 @@ def _check_blocks(profile: Profile, block: Ints) -> None:
         else op
         for op in range(profile.ops)
     ]
-    edges = [(one_of[dep], one_of[op]) for op in range(profile.ops) for dep in profile.deps(op).tolist()]
-    after: dict[int, list[int]] = {}
-    waiting = dict.fromkeys(one_of, 0)
-    for before, op in edges:
-        after.setdefault(before, []).append(op)
-        waiting[op] += 1
-    ready = [op for op, count in waiting.items() if count == 0]
-    while ready:
-        for op in after.get(ready.pop(), ()):
-            waiting[op] -= 1
-            if waiting[op] == 0:
-                ready.append(op)
-    stuck = sorted(profile.names[op] for op, count in waiting.items() if count and block[op] >= 0)
+    graph: TopologicalSorter[int] = TopologicalSorter()
+    for op in range(profile.ops):
+        graph.add(one_of[op], *(one_of[dep] for dep in profile.deps(op).tolist()))
+    with suppress(CycleError):
+        graph.prepare()
+    stuck = {profile.names[op] for op in one_of if block[op] >= 0}
+    while ready := graph.get_ready():
+        stuck -= {profile.names[op] for op in ready}
+        graph.done(*ready)
     if stuck:
         raise BadInput(
-            f"the block of {stuck[0]!r} can never be sent: one of its members waits, through other ops, for "
-            "another member; put them in different blocks"
+            f"the block of {min(stuck)!r} can never be sent: one of its members waits, through other ops, "
+            "for another member; put them in different blocks"
         )
 
 

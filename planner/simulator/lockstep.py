@@ -186,14 +186,14 @@ class LockstepSimulation(ReferenceSimulation):
         first = super().use_by_lane(now)
         used = np.zeros((self.count, first.shape[1]))
         used[0] = first[0]
-        used[:, 0] = self._computed_s(now)
+        used[:, self.inputs.cluster.channels] = self._computed_s(now)
         return used
 
     def _computed_s(self, now: float) -> Floats:
         """Seconds of computation that each worker has completed by now; more for workers that are ahead."""
         start_s, end_s = self.start_s, self.end_s
         busy_s = self.busy_s + np.maximum(np.minimum(now, end_s) - start_s, 0.0)
-        computing = self.workers[0].compute.chunk is not None
+        computing = self.workers[0].lanes[WORKER][0].chunk is not None
         for op in self.order[self.next_place :] if computing else ():
             ahead = end_s < now
             if not ahead.any() or self.waiting_for_joint[op]:

@@ -29,15 +29,21 @@ Mode = Literal["async", "sync"]
 DEFAULT_WINDOW_BYTES = 4 * 2**20
 
 
-def _require_positive(name: str, value: float) -> None:
-    if not value > 0:
-        raise BadInput(f"{name} is {value}; it must be above zero")
-
-
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _MessageCost:
     overhead_s: float = 0.0
     download_overhead_s: float | None = None
+
+    def __post_init__(self) -> None:
+        for name in ("window_bytes", "slice_bytes"):
+            if not getattr(self, name, 1) > 0:
+                raise BadInput(f"{name} is {getattr(self, name)}; it must be above zero")
+
+    @property
+    def overheads_s(self) -> tuple[float, float]:
+        """Seconds of overhead per chunk, on a downlink and on an uplink."""
+        down = self.download_overhead_s
+        return self.overhead_s if down is None else down, self.overhead_s
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -54,9 +60,6 @@ class Multiplexed(_MessageCost):
 
     kind: ClassVar[str] = "multiplexed"
     window_bytes: int = DEFAULT_WINDOW_BYTES
-
-    def __post_init__(self) -> None:
-        _require_positive("window_bytes", self.window_bytes)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -75,9 +78,6 @@ class Sliced(_MessageCost):
     slice_bytes: int
     priorities: Mapping[str, float] = field(default_factory=dict)
 
-    def __post_init__(self) -> None:
-        _require_positive("slice_bytes", self.slice_bytes)
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Credit(_MessageCost):
@@ -90,7 +90,7 @@ class Credit(_MessageCost):
     priorities: Mapping[str, float] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
-        _require_positive("slice_bytes", self.slice_bytes)
+        _MessageCost.__post_init__(self)
         if self.credit_bytes < self.slice_bytes:
             raise BadInput(
                 f"credit_bytes ({self.credit_bytes}) is smaller than slice_bytes ({self.slice_bytes}); "
@@ -118,12 +118,6 @@ class Blocks(_MessageCost):
 Policy = Fifo | Multiplexed | Ordered | Sliced | Credit | Blocks
 
 
-def overheads_s(policy: Policy) -> tuple[float, float]:
-    """Seconds of overhead per chunk, on a downlink and on an uplink."""
-    down = policy.download_overhead_s
-    return policy.overhead_s if down is None else down, policy.overhead_s
-
-
 def chunk_overhead_s(profile: Profile, policy: Policy | None) -> npt.NDArray[np.float64]:
     """Seconds that each transfer occupies its link besides its bytes. Blocks and Credit share the overhead
     between transfers; 0 for them and for an unknown policy, which keeps bounds valid."""
@@ -136,7 +130,7 @@ def chunk_overhead_s(profile: Profile, policy: Policy | None) -> npt.NDArray[np.
         chunks += 1.0 + (profile.bytes > policy.window_bytes)
     elif isinstance(policy, Sliced):
         chunks += np.ceil(profile.bytes / policy.slice_bytes)
-    down_s, up_s = overheads_s(policy)
+    down_s, up_s = policy.overheads_s
     each_s = np.where(profile.resource == DOWNLINK, down_s, up_s)
     return np.where(profile.is_transfer, chunks * each_s, 0.0)
 

@@ -34,12 +34,19 @@ from __future__ import annotations
 
 import heapq
 from collections import deque
+from itertools import chain
 from typing import Literal
 
 import numpy as np
 
 from planner.simulator.inputs import Inputs
-from planner.simulator.run import TIMELINE_DTYPE, Generator, RunResult, raise_if_stopped
+from planner.simulator.run import (
+    TIMELINE_DTYPE,
+    Generator,
+    RunResult,
+    integrals_by_resource,
+    raise_if_stopped,
+)
 from planner.simulator.schedulers import SCHEDULERS, Chunk, FifoScheduler, Scheduler
 from planner.simulator.sharing import EqualShares, Event, MaxMinShares
 from planner.simulator.step import DOWNLINK, HOST, PS, UPLINK, WORKER
@@ -69,17 +76,20 @@ class Worker:
         link = SCHEDULERS[inputs.policy.kind]
         latency_s = inputs.profile.latency_s.tolist()
         down, up = ([overhead + extra for extra in latency_s] for overhead in inputs.policy.overhead_s)
-        no_sizes, no_delay = [0] * len(sizes), [0.0] * len(sizes)
         self.index = index
         self.generator = Generator(inputs.options.seed, inputs.options.run, index)
-        self.compute = Lane(WORKER, index, -1, FifoScheduler(inputs.policy, no_sizes, no_delay))
+        busy = FifoScheduler, [0] * len(sizes), [0.0] * len(sizes)  # no bytes, no delay
         self.lanes = {
-            DOWNLINK: [Lane(DOWNLINK, index, c, link(inputs.policy, sizes, down)) for c in range(channels)],
-            UPLINK: [Lane(UPLINK, index, c, link(inputs.policy, sizes, up)) for c in range(channels)],
-            PS: [
-                Lane(PS, index, c, FifoScheduler(inputs.policy, no_sizes, no_delay)) for c in range(channels)
-            ],
-            HOST: [Lane(HOST, index, -1, FifoScheduler(inputs.policy, no_sizes, no_delay))],
+            resource: [
+                Lane(resource, index, server, kind(inputs.policy, bytes, delay_s)) for server in servers
+            ]
+            for resource, servers, (kind, bytes, delay_s) in (
+                (DOWNLINK, range(channels), (link, sizes, down)),
+                (WORKER, [-1], busy),
+                (UPLINK, range(channels), (link, sizes, up)),
+                (PS, range(channels), busy),
+                (HOST, [-1], busy),
+            )
         }
         for lane, pool in zip(self.lanes[PS], inputs.server_pool.tolist(), strict=True):
             lane.pool = pool
@@ -96,9 +106,6 @@ class Worker:
         self.ends_s: list[float] = []
         self.staleness: list[int] = []
         self.steps_of_others = 0  # that had ended when this step began
-
-    def all_lanes(self) -> list[Lane]:
-        return [self.compute, *self.lanes[DOWNLINK], *self.lanes[UPLINK], *self.lanes[PS], *self.lanes[HOST]]
 
 
 class ReferenceSimulation:
@@ -179,8 +186,7 @@ class ReferenceSimulation:
             if resource < 0:
                 self.start_random_step(worker, now)
             else:
-                lane = worker.compute if resource == WORKER else worker.lanes[resource][server]  # host: -1
-                self.finish_chunk(worker, lane, now)
+                self.finish_chunk(worker, worker.lanes[resource][server], now)
             for lane in self.idle:
                 if lane.chunk is None:
                     self.start_chunk(lane, now)
@@ -198,18 +204,13 @@ class ReferenceSimulation:
             if options.max_events is not None and self.events >= options.max_events:
                 stopped = "events"
                 break
-        used = self.use_by_lane(now) - before
-        channels = self.inputs.cluster.channels
         return RunResult(
             step_starts_s=tuple(np.array(worker.starts_s[: len(worker.ends_s)]) for worker in self.workers),
             step_ends_s=tuple(np.array(worker.ends_s) for worker in self.workers),
             staleness=tuple(np.array(worker.staleness, np.int32) for worker in self.workers),
             end_s=now,
             measured_from_s=measured_from_s,
-            worker_busy_s=used[:, 0],
-            ps_busy_s=used[:, 1 + 2 * channels : 1 + 3 * channels],
-            host_busy_s=used[:, 1 + 3 * channels],
-            link_bytes=np.stack([used[:, 1 : 1 + channels], used[:, 1 + channels : 1 + 2 * channels]]),
+            **integrals_by_resource(self.use_by_lane(now) - before),
             events=self.events,
             stopped=stopped,
             path="reference",
@@ -263,8 +264,7 @@ class ReferenceSimulation:
         self.enqueue(worker, op)
 
     def enqueue(self, worker: Worker, op: int) -> None:
-        resource = self.resource[op]
-        lane = worker.compute if resource == WORKER else worker.lanes[resource][self.server[op]]
+        lane = worker.lanes[self.resource[op]][self.server[op]]
         lane.scheduler.add(op)
         if lane.chunk is None:
             self.idle.append(lane)
@@ -380,7 +380,8 @@ class ReferenceSimulation:
 
     def use_by_lane(self, now: float) -> np.ndarray[tuple[int, ...], np.dtype[np.float64]]:
         """Bytes or busy seconds of each lane so far, including running chunks; one row per worker."""
-        return np.array([[self.lane_used(lane, now) for lane in w.all_lanes()] for w in self.workers])
+        lanes = [chain.from_iterable(worker.lanes.values()) for worker in self.workers]
+        return np.array([[self.lane_used(lane, now) for lane in own] for own in lanes])
 
     def lane_used(self, lane: Lane, now: float) -> float:
         chunk = lane.chunk

@@ -213,25 +213,25 @@ def run_with_engine(inputs: Inputs) -> RunResult:
         raw = engine_run(inputs, raise_if_stopped)
     except ValueError as error:
         raise BadInput(f"{error}; path='reference' has no such limit") from None
-    channels = inputs.cluster.channels
-    used = raw["used"].reshape(inputs.cluster.workers, 2 + 3 * channels)
-    down, up = used[:, :channels], used[:, channels + 1 : 2 * channels + 1]
-    timeline = raw["timeline"]
-    return RunResult(
-        step_starts_s=tuple(raw["step_starts_s"]),
-        step_ends_s=tuple(raw["step_ends_s"]),
-        staleness=tuple(raw["staleness"]),
-        end_s=raw["end_s"],
-        measured_from_s=raw["measured_from_s"],
-        worker_busy_s=used[:, channels],
-        ps_busy_s=used[:, 2 * channels + 1 : 3 * channels + 1],
-        host_busy_s=used[:, 3 * channels + 1],
-        link_bytes=np.stack([down, up]),
-        events=raw["events"],
-        stopped=raw["stopped"],
-        path=raw["path"],
-        timeline=None if timeline is None else np.frombuffer(timeline, TIMELINE_DTYPE),
-    )
+    used, timeline = raw.pop("used").reshape(inputs.cluster.workers, -1), raw.pop("timeline")
+    steps: dict[str, Any] = {
+        name: tuple(raw.pop(name)) for name in ("step_starts_s", "step_ends_s", "staleness")
+    }
+    table = None if timeline is None else np.frombuffer(timeline, TIMELINE_DTYPE)
+    return RunResult(**raw, **steps, **integrals_by_resource(used), timeline=table)
+
+
+def integrals_by_resource(used: npt.NDArray[np.float64]) -> dict[str, Any]:
+    """Busy seconds and bytes of a `RunResult`, from the use of each worker's lanes: downlinks, computation,
+    uplinks, servers, host."""
+    channels = used.shape[1] // 3
+    down, worker, up, servers, host = np.split(used, np.cumsum([channels, 1, channels, channels]), axis=1)
+    return {
+        "worker_busy_s": worker[:, 0],
+        "ps_busy_s": servers,
+        "host_busy_s": host[:, 0],
+        "link_bytes": np.stack([down, up]),
+    }
 
 
 _MASK = 2**64 - 1

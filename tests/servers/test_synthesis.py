@@ -6,7 +6,6 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from planner.device.computation import Variation
-from planner.device.computation.synthesis import synthesize_computation
 from planner.device.rates.times import FITTED_KINDS, step_times
 from planner.errors import BadInput
 from planner.hardware import Device, Hardware, KernelRates, bare_machine
@@ -19,7 +18,6 @@ from planner.servers.synthesis import (
     NO_VARIATION,
     Parsing,
     profile_for,
-    server_step,
 )
 from planner.simulator.step import DOWNLINK, HOST, PS, UPLINK, WORKER, Profile
 
@@ -226,26 +224,6 @@ def test_steps_vary_as_asked_and_by_seed():
     again, other = (profile_for(model, 4, hardware(), seed=seed) for seed in (0, 1))
     assert (again.durations_s == profile_for(model, 4, hardware()).durations_s).all()
     assert (again.durations_s != other.durations_s).any()
-
-
-def test_compute_factor_scales_computation_only():
-    model = branching()
-    once, twice = (
-        server_step(
-            synthesize_computation(
-                model, 4, hardware(), compute_factor=factor, variation=NO_VARIATION, steps=1
-            )
-        )
-        for factor in (1.0, 2.0)
-    )
-    with pytest.raises(BadInput, match="compute_factor is 0"):
-        synthesize_computation(model, 4, hardware(), compute_factor=0.0)
-    ratio = np.divide(
-        twice.durations_s[0], once.durations_s[0], where=once.durations_s[0] > 0, out=np.ones(once.ops)
-    )
-    computes = np.array([name.endswith(("/forward", "/backward")) for name in once.names])
-    assert ratio[computes] == pytest.approx(2)
-    assert ratio[~computes] == pytest.approx(1)
 
 
 def test_estimated_rates_make_an_estimated_profile():

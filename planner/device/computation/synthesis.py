@@ -9,7 +9,6 @@ layers that read it, so branches stay branches. Layers without a kernel (input, 
 
 from __future__ import annotations
 
-import math
 from dataclasses import dataclass
 from typing import Unpack
 
@@ -38,17 +37,19 @@ from planner.hardware import Hardware, KernelRates
 from planner.memoize import memoize
 from planner.model import Layer, Model, Tensor
 from planner.model.layers import layer_class
+from planner.simulator.step import dependency_arrays
 
 Ints = npt.NDArray[np.int32]
 
 
 @dataclass(frozen=True, eq=False)
 class ComputeGraph:
-    """Columns of a `Computation`, and the place of each layer's ops (-1: none)."""
+    """Fields of a `Computation` that depend on the model alone."""
 
     names: tuple[str, ...]
     role: npt.NDArray[np.uint8]
     layer: Ints
+    layers: tuple[str, ...]
     dep_start: Ints
     dep_index: Ints
     parameters: tuple[Parameter, ...]
@@ -85,14 +86,14 @@ def compute_graph(model: Model, *, training: bool = True) -> ComputeGraph:
         backward[name] = add_op(name, BACKWARD, "backward", waits)
     blocks = tuple(dict.fromkeys(unit_name(layer) for layer in model if layer.tensors)) or ("",)
     place_of_block = {name: at for at, name in enumerate(blocks)}
-    start = np.zeros(len(deps) + 1, np.int32)
-    np.cumsum([len(waits) for waits in deps], out=start[1:])
+    dep_start, dep_index = dependency_arrays(deps)
     return ComputeGraph(
         names=tuple(names),
         role=np.array(roles, np.uint8),
         layer=np.array(layers, np.int32),
-        dep_start=start,
-        dep_index=np.array([dep for waits in deps for dep in waits], np.int32),
+        layers=tuple(place),
+        dep_start=dep_start,
+        dep_index=dep_index,
         parameters=tuple(
             Parameter(
                 tensor.name,
@@ -100,7 +101,7 @@ def compute_graph(model: Model, *, training: bool = True) -> ComputeGraph:
                 (forward[layer.name],),
                 backward.get(layer.name) if tensor.frozen_bits is None else None,
                 place_of_block[unit_name(layer)],
-                _moving_averages(layer, tensor),
+                (layer.tensors[0].elements,) * 2 if _has_moving_averages_after(layer, tensor) else (),
                 frozen_bytes=tensor.frozen_bytes,
             )
             for layer in model
@@ -110,10 +111,9 @@ def compute_graph(model: Model, *, training: bool = True) -> ComputeGraph:
     )
 
 
-def _moving_averages(layer: Layer, tensor: Tensor) -> tuple[int, ...]:
-    """Element counts of a layer's moving mean and variance, created after its last tensor."""
-    last = layer_class(layer).moving_averages and tensor is layer.tensors[-1]
-    return (layer.tensors[0].elements,) * 2 if last else ()
+def _has_moving_averages_after(layer: Layer, tensor: Tensor) -> bool:
+    """Whether a layer's moving mean and variance are created after this tensor, its last."""
+    return layer_class(layer).moving_averages and tensor is layer.tensors[-1]
 
 
 def _kernel_inputs(model: Model) -> dict[str, tuple[str, ...]]:
@@ -156,29 +156,19 @@ def synthesize_computation(
     steps: int = DEFAULT_STEPS,
     seed: int = 0,
     training: bool = True,
-    compute_factor: float = 1.0,
     variation: Variation = Variation(),
 ) -> Computation:
-    """Computation of one device in a step, from the kernel rates of its hardware file. `compute_factor`
-    multiplies times, for frameworks other than the fitted one or slower clocks. `training=False` gives a
-    forward pass only."""
+    """Computation of one device in a step, from its kernel rates; `training=False`: a forward pass only."""
     for name, value in (("batch", batch), ("steps", steps)):
         if value < 1:
             raise BadInput(f"{name} is {value}; a profile needs at least 1")
-    if not (math.isfinite(compute_factor) and compute_factor > 0):
-        raise BadInput(f"compute_factor is {compute_factor}; it must be above zero")
     rates = kernel_rates(hardware)
-    times = step_times(model, batch, rates, training=training)
     return _build_computation(
         model,
         batch,
         hardware,
         precision,
-        times=StepTimes(
-            times.forward_s * compute_factor,
-            times.backward_s * compute_factor,
-            times.optimizer_s * compute_factor,
-        ),
+        step_times(model, batch, rates, training=training),
         basis="estimated" if rates.basis == "estimated" else "synthesized",
         source=f"synthesized; kernel rates of {hardware.device.name}: {rates.source}",
         steps=steps,
@@ -204,7 +194,7 @@ def calibrated_computation(
         batch,
         hardware,
         precision,
-        times=times,
+        times,
         basis=times.basis,
         source=(
             f"synthesized for {framework} in {precision.name}; rates of {hardware.device.name}: "
@@ -218,8 +208,8 @@ def _build_computation(
     batch: int,
     hardware: Hardware,
     precision: Precision,
-    *,
     times: StepTimes,
+    *,
     basis: str,
     source: str,
     steps: int = DEFAULT_STEPS,
@@ -233,18 +223,11 @@ def _build_computation(
     durations_s = once_s * variation.factors(steps, len(once_s), seed)
     durations_s.flags.writeable = False
     return Computation(
+        **vars(graph),
         model=model.name,
         batch=batch,
-        names=graph.names,
-        role=graph.role,
-        layer=graph.layer,
-        layers=tuple(layer.name for layer in model),
-        dep_start=graph.dep_start,
-        dep_index=graph.dep_index,
         durations_s=durations_s,
-        parameters=graph.parameters,
         optimizer_s=times.optimizer_s,
-        blocks=graph.blocks,
         precision=precision,
         device=hardware.device.name,
         hardware=hardware.name,

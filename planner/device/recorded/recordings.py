@@ -32,7 +32,7 @@ from planner.errors import BadInput
 from planner.hardware import Device, Hardware
 from planner.hardware.catalog import find_device
 from planner.model.layers.base import KERNEL_KINDS
-from planner.simulator.step import DOWNLINK, HOST, PS, UPLINK, WORKER, OpRole, Profile
+from planner.simulator.step import DOWNLINK, HOST, PS, UPLINK, WORKER, OpRole, Profile, dependency_arrays
 
 if TYPE_CHECKING:
     from planner.device.rates import Network
@@ -45,22 +45,20 @@ def recorded_computation(profile: Profile) -> Computation:
     place = {op: at for at, op in enumerate(kept)}
     behind = _compute_deps(profile, order, place)
     deps = [sorted({dep for before in profile.deps(op).tolist() for dep in behind[before]}) for op in kept]
-    start = np.zeros(len(kept) + 1, np.int32)
-    np.cumsum([len(waits) for waits in deps], out=start[1:])
+    dep_start, dep_index = dependency_arrays(deps)
     durations_s = np.ascontiguousarray(profile.durations_s[:, kept])
     durations_s.flags.writeable = False
-    names = tuple(profile.names[op] for op in kept)
     precision = recorded_precision(profile)
     parameters = _parameters(profile, place, behind, precision.gradient_bytes)
     return Computation(
         model=profile.model,
         batch=profile.batch,
-        names=names,
+        names=tuple(profile.names[op] for op in kept),
         role=np.ascontiguousarray(profile.role[kept]),
         layer=np.ascontiguousarray(profile.layer[kept]),
         layers=profile.layers,
-        dep_start=start,
-        dep_index=np.array([dep for waits in deps for dep in waits], np.int32),
+        dep_start=dep_start,
+        dep_index=dep_index,
         durations_s=durations_s,
         parameters=parameters,
         optimizer_s=_optimizer_s(profile),

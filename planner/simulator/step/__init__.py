@@ -28,6 +28,7 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import IntEnum
+from itertools import chain
 from operator import attrgetter
 from typing import TYPE_CHECKING, Any
 
@@ -102,6 +103,12 @@ def _read_only(values: Any, dtype: Any) -> npt.NDArray[Any]:
     return array
 
 
+def dependency_arrays(deps: Sequence[Sequence[int]]) -> tuple[npt.NDArray[np.int32], npt.NDArray[np.int32]]:
+    """Dependencies of each op as CSR arrays: op i waits for index[start[i]:start[i + 1]]."""
+    start = np.cumsum([0, *map(len, deps)])
+    return _read_only(start, np.int32), _read_only(list(chain.from_iterable(deps)), np.int32)
+
+
 def _steps_by_ops(values: npt.ArrayLike, dtype: Any) -> npt.NDArray[Any]:
     """Read-only table of steps x ops, from one row or many."""
     return _read_only(np.atleast_2d(np.asarray(values, np.float64 if dtype is np.float64 else None)), dtype)
@@ -161,8 +168,7 @@ class Profile:
             raise BadInput(
                 f"the transfers of a step hold more than 2**53 bytes, {largest.name!r} alone {largest.bytes}"
             )
-        start = np.zeros(len(ops) + 1, np.int32)
-        np.cumsum([len(op.deps) for op in ops], out=start[1:])
+        dep_start, dep_index = dependency_arrays([op.deps for op in ops])
         columns: dict[str, Any] = {
             name: _read_only(list(map(attrgetter(name), ops)), dtype) for name, dtype in COLUMNS.items()
         }
@@ -171,8 +177,8 @@ class Profile:
             batch=batch,
             servers=servers,
             names=tuple(op.name for op in ops),
-            dep_start=_read_only(start, np.int32),
-            dep_index=_read_only([dep for op in ops for dep in op.deps], np.int32),
+            dep_start=dep_start,
+            dep_index=dep_index,
             tensors=tuple(tensors),
             durations_s=_steps_by_ops(durations_s, np.float64),
             order=None if order is None else _steps_by_ops(order, np.int32),
