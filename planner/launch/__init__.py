@@ -1,4 +1,4 @@
-"""Launch files that start a chosen plan, one class per format; `TARGETS` is the registry.
+"""Launch files that start a chosen plan, one class per format; `CLASSES` is the registry.
 
 A target formats a `Launch`; nothing here depends on search or prediction. Answers and the command line may
 import this package.
@@ -6,7 +6,11 @@ import this package.
 
 from __future__ import annotations
 
+import tomllib
+from importlib.resources import files
 from pathlib import PurePath
+
+import msgspec
 
 from planner.errors import BadInput
 from planner.launch._base import FrameworkTarget, Launch, Recipe, Target
@@ -16,19 +20,21 @@ from planner.launch.torchrun import Kubernetes, SkyPilot, Slurm, TorchRun
 
 __all__ = ["TARGETS", "Launch", "Recipe", "Target", "export_text", "target_for"]
 
-TARGETS: tuple[Target, ...] = (
-    SkyPilot(),
-    TorchRun(),
-    Kubernetes(),
-    Slurm(),
-    Accelerate(),
-    DeepSpeed(),
-    Megatron(),
-    TorchTitan(),
-    Trl(),
-    TorchTune(),
-    Axolotl(),
-)
+CLASSES: dict[str, type[Target]] = {
+    "skypilot": SkyPilot,
+    "torchrun": TorchRun,
+    "kubernetes": Kubernetes,
+    "slurm": Slurm,
+    "accelerate": Accelerate,
+    "deepspeed": DeepSpeed,
+    "megatron": Megatron,
+    "torchtitan": TorchTitan,
+    "trl": Trl,
+    "torchtune": TorchTune,
+    "axolotl": Axolotl,
+}
+FIELDS = tomllib.loads((files("planner.launch") / "targets.toml").read_text("utf-8"))
+TARGETS = tuple(msgspec.convert(FIELDS[name], kind) for name, kind in CLASSES.items())
 
 
 def target_for(path: str | PurePath) -> Target:

@@ -11,7 +11,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from importlib.resources import files
-from typing import Any, ClassVar, Literal
+from typing import Any, Literal
 
 from planner.errors import BadInput, printable
 
@@ -95,12 +95,13 @@ class Launch:
         return self.machines * self.processes_per_machine
 
 
+@dataclass(frozen=True, kw_only=True)
 class Target(ABC):
-    """A format of launch files."""
+    """A format of launch files; `targets.toml` has its fields."""
 
-    name: ClassVar[str]
-    suffixes: ClassVar[tuple[str, ...]]  # of the files it writes, the longest match decides
-    usage: ClassVar[str]  # how to use the file, in a sentence
+    name: str
+    suffixes: tuple[str, ...]
+    usage: str
 
     def unsupported_reason(self, launch: Launch) -> str:
         """Explains why the format cannot express a launch; empty string if it can."""
@@ -142,6 +143,7 @@ class ScriptTarget(Target):
         )
 
 
+@dataclass(frozen=True, kw_only=True)
 class FrameworkTarget(Target):
     """A configuration of a training framework, which sets the whole recipe or refuses the plan.
 
@@ -149,13 +151,13 @@ class FrameworkTarget(Target):
     for, all but those that it `sets`, are comments in it that say where they belong.
     """
 
-    strategies: ClassVar[frozenset[str]] = frozenset(STRATEGIES)
-    axes: ClassVar[frozenset[str]] = frozenset()  # mesh axes
-    methods: ClassVar[frozenset[str]] = frozenset({"full"})
-    precisions: ClassVar[frozenset[str]] = frozenset({"fp32", "bf16", "fp16"})
-    sets: ClassVar[frozenset[str]] = frozenset()  # keys of `omitted_settings`
-    language_models_only: ClassVar[bool] = False
-    runs_on_cpus: ClassVar[bool] = True
+    strategies: frozenset[str] = frozenset(STRATEGIES)
+    axes: frozenset[str] = frozenset()  # mesh axes
+    methods: frozenset[str] = frozenset({"full"})
+    precisions: frozenset[str] = frozenset({"fp32", "bf16", "fp16"})
+    sets: frozenset[str] = frozenset()  # keys of `omitted_settings`
+    language_models_only: bool = False
+    runs_on_cpus: bool = True
 
     def unsupported_reason(self, launch: Launch) -> str:
         """Lists the plan's settings that the framework lacks; empty string if it has all."""
@@ -270,7 +272,7 @@ def _key_value_lines(head: str, value: Any, depth: int) -> Iterator[str]:
         yield f"{head} |"
         yield from (f"{'  ' * (depth + 1)}{line}" for line in value.rstrip("\n").split("\n"))
     else:
-        yield f"{head} {_flow_value(value)}"
+        yield f"{head} {flow_value(value)}"
 
 
 def _can_be_block(text: str) -> bool:
@@ -283,15 +285,15 @@ def _can_be_block(text: str) -> bool:
     )
 
 
-def _flow_value(value: Any) -> str:
+def flow_value(value: Any) -> str:
     """Formats a value as YAML in flow style, on one line."""
     if isinstance(value, str):
         return _quote_text(value)
     if isinstance(value, list | tuple):
-        return f"[{', '.join(map(_flow_value, value))}]"
+        return f"[{', '.join(map(flow_value, value))}]"
     if isinstance(value, Mapping):
         return (
-            f"{{{', '.join(f'{_quote_text(name)}: {_flow_value(inner)}' for name, inner in value.items())}}}"
+            f"{{{', '.join(f'{_quote_text(name)}: {flow_value(inner)}' for name, inner in value.items())}}}"
         )
     if value is None or isinstance(value, bool | int | float):
         # YAML 1.1 reads 2e-05 as text: numbers need a point
@@ -301,15 +303,5 @@ def _flow_value(value: Any) -> str:
 
 def _quote_text(text: str) -> str:
     """Formats a text as double-quoted YAML; non-ASCII characters are escaped by code point."""
-    out = []
-    for char in text:
-        code = ord(char)
-        if char in '"\\':
-            out.append(f"\\{char}")
-        elif 32 <= code < 127:
-            out.append(char)
-        else:
-            out.append(
-                f"\\x{code:02x}" if code < 256 else f"\\u{code:04x}" if code < 65536 else f"\\U{code:08x}"
-            )
-    return f'"{"".join(out)}"'
+    escaped = text.encode("unicode_escape").decode().replace('"', '\\"')
+    return f'"{escaped}"'

@@ -6,7 +6,7 @@ from __future__ import annotations
 import json
 from collections.abc import Iterator, Mapping
 from dataclasses import replace
-from typing import Any, ClassVar
+from typing import Any
 
 from planner.errors import printable
 from planner.launch._base import (
@@ -25,17 +25,6 @@ STAGES = {"single": 0, "ddp": 0, "zero1": 1, "zero2": 2, "fsdp": 3}
 
 
 class DeepSpeed(FrameworkTarget):
-    name: ClassVar[str] = "DeepSpeed"
-    suffixes: ClassVar[tuple[str, ...]] = (".deepspeed.json",)
-    usage: ClassVar[str] = (
-        "pass it to deepspeed.initialize(config=FILE), or as --deepspeed FILE to a script with "
-        "Hugging Face's TrainingArguments"
-    )
-    strategies: ClassVar[frozenset[str]] = frozenset(STAGES)
-    methods: ClassVar[frozenset[str]] = frozenset({"full", "lora", "qlora", "head"})
-
-    sets: ClassVar[frozenset[str]] = frozenset({"batch", "offload optimizer", "offload parameters"})
-
     def render(self, launch: Launch) -> str:
         recipe = launch.recipe
         document: dict[str, Any] = {
@@ -62,16 +51,6 @@ class DeepSpeed(FrameworkTarget):
 
 
 class Accelerate(FrameworkTarget):
-    name: ClassVar[str] = "accelerate"
-    suffixes: ClassVar[tuple[str, ...]] = (".accelerate.yaml", ".accelerate.yml")
-    usage: ClassVar[str] = (
-        "start `accelerate launch --config_file FILE train.py` on every machine; with several, add "
-        "--machine_rank and --main_process_ip"
-    )
-    methods: ClassVar[frozenset[str]] = frozenset({"full", "lora", "qlora", "head"})
-
-    precisions: ClassVar[frozenset[str]] = frozenset({"fp32", "bf16", "fp16", "fp8"})
-
     def omission_notes(self, launch: Launch) -> Iterator[str]:
         yield from omitted_settings(launch, accelerate_settings(launch.recipe))
         if launch.recipe.precision == "tf32":
@@ -175,21 +154,6 @@ ATTENTION = ["q_proj", "k_proj", "v_proj", "o_proj"]
 
 
 class Trl(FrameworkTarget):
-    name: ClassVar[str] = "TRL"
-    suffixes: ClassVar[tuple[str, ...]] = (".trl.yaml", ".trl.yml")
-    usage: ClassVar[str] = (
-        "start `trl sft --config FILE --dataset_name NAME` on every machine; with several, add "
-        "--machine_rank and --main_process_ip"
-    )
-    strategies: ClassVar[frozenset[str]] = frozenset(DISTRIBUTED)
-    methods: ClassVar[frozenset[str]] = frozenset({"full", "lora", "qlora"})
-    precisions: ClassVar[frozenset[str]] = frozenset({"fp32", "tf32", "bf16", "fp16"})
-    sets: ClassVar[frozenset[str]] = frozenset(
-        {"processes", "batch", "recompute", "optimizer", "method", "offload activations"}
-    )
-    language_models_only: ClassVar[bool] = True
-    runs_on_cpus: ClassVar[bool] = False
-
     def render(self, launch: Launch) -> str:
         recipe = launch.recipe
         document: dict[str, Any] = {
@@ -251,18 +215,6 @@ AXOLOTL_OPTIMIZERS = OPTIMIZERS | NAMES["optimizers"]["axolotl"]
 
 
 class Axolotl(FrameworkTarget):
-    name: ClassVar[str] = "axolotl"
-    suffixes: ClassVar[tuple[str, ...]] = (".axolotl.yaml", ".axolotl.yml")
-    usage: ClassVar[str] = (
-        "name your data under datasets and start `axolotl train FILE` (with several machines, `axolotl train "
-        "FILE --launcher torchrun -- --nnodes ...` on each)"
-    )
-    methods: ClassVar[frozenset[str]] = frozenset({"full", "lora", "qlora"})
-    precisions: ClassVar[frozenset[str]] = frozenset({"fp32", "tf32", "bf16", "fp16"})
-    sets: ClassVar[frozenset[str]] = frozenset({"batch", "recompute", "optimizer", "method"})
-    language_models_only: ClassVar[bool] = True
-    runs_on_cpus: ClassVar[bool] = False
-
     def omission_notes(self, launch: Launch) -> Iterator[str]:
         yield from super().omission_notes(launch)
         yield from unresolved_settings(launch.recipe, AXOLOTL_OPTIMIZERS)

@@ -4,10 +4,20 @@ recipes."""
 from __future__ import annotations
 
 from collections.abc import Iterator
+from importlib.resources import files
 from math import prod
-from typing import Any, ClassVar
+from string import Template
+from typing import Any
 
-from planner.launch._base import NAMES, FrameworkTarget, Launch, comment_lines, quote_shell_word, to_yaml
+from planner.launch._base import (
+    NAMES,
+    FrameworkTarget,
+    Launch,
+    comment_lines,
+    flow_value,
+    quote_shell_word,
+    to_yaml,
+)
 from planner.launch.torchrun import TorchRunArguments
 
 # Arguments of degrees, and of mesh settings above 1.
@@ -23,19 +33,6 @@ MEGATRON_RECOMPUTE = {
 
 
 class Megatron(TorchRunArguments):
-    name: ClassVar[str] = "Megatron-LM"
-    suffixes: ClassVar[tuple[str, ...]] = (".megatron.sh",)
-    usage: ClassVar[str] = (
-        "start `HEAD=first-machine MEGATRON=folder bash FILE ...` on every machine, with the arguments of "
-        "the model, its data and its tokenizer"
-    )
-    strategies: ClassVar[frozenset[str]] = frozenset({"single", "ddp", "zero1", "zero2", "fsdp"})
-    axes: ClassVar[frozenset[str]] = frozenset(DEGREES | ABOVE_ONE)
-    precisions: ClassVar[frozenset[str]] = frozenset({"fp32", "bf16", "fp16", "fp8"})
-    sets: ClassVar[frozenset[str]] = frozenset({"processes", "batch", "recompute", "attention"})
-    language_models_only: ClassVar[bool] = True
-    runs_on_cpus: ClassVar[bool] = False
-
     def render(self, launch: Launch) -> str:
         recipe = launch.recipe
         arguments = [
@@ -64,16 +61,6 @@ TITAN_RECOMPUTE = {"none": "none", "attention": "selective", "per-op": "selectiv
 
 
 class TorchTitan(TorchRunArguments):
-    name: ClassVar[str] = "torchtitan"
-    suffixes: ClassVar[tuple[str, ...]] = (".torchtitan.sh",)
-    usage: ClassVar[str] = "start `HEAD=first-machine bash FILE` on every machine"
-    strategies: ClassVar[frozenset[str]] = frozenset({"single", "ddp", "zero2", "fsdp", "hsdp"})
-    axes: ClassVar[frozenset[str]] = frozenset({"tensor", "pipeline", "interleave"})
-    precisions: ClassVar[frozenset[str]] = frozenset({"fp32", "bf16"})
-    sets: ClassVar[frozenset[str]] = frozenset({"processes", "batch", "recompute", "per-op"})
-    language_models_only: ClassVar[bool] = True
-    runs_on_cpus: ClassVar[bool] = False
-
     def render(self, launch: Launch) -> str:
         recipe = launch.recipe
         degrees = {name: recipe.mesh.get(name, 1) for name in ("tensor", "pipeline")}
@@ -118,17 +105,6 @@ OPTIMIZERS: dict[str, str] = NAMES["optimizers"]["torchtune"]
 
 
 class TorchTune(FrameworkTarget):
-    name: ClassVar[str] = "torchtune"
-    suffixes: ClassVar[tuple[str, ...]] = (".torchtune.yaml", ".torchtune.yml")
-    usage: ClassVar[str] = "download the checkpoint with `tune download` and start the command below"
-    strategies: ClassVar[frozenset[str]] = frozenset({"single", "ddp", "zero2", "fsdp"})
-    methods: ClassVar[frozenset[str]] = frozenset({"full", "lora", "qlora"})
-    precisions: ClassVar[frozenset[str]] = frozenset({"fp32", "bf16"})
-    sets: ClassVar[frozenset[str]] = frozenset(
-        {"batch", "recompute", "optimizer", "method", "processes", "offload activations"}
-    )
-    language_models_only: ClassVar[bool] = True
-
     def unsupported_reason(self, launch: Launch) -> str:
         recipe = launch.recipe
         if reason := super().unsupported_reason(launch):
@@ -164,56 +140,28 @@ class TorchTune(FrameworkTarget):
                 "lora_alpha": 2 * rank,
                 "lora_dropout": recipe.dropout or 0.0,
             }
-        document = {
-            "output_dir": "out",
-            "model": model,
-            "tokenizer": {
-                "_component_": f"torchtune.models.{family}.{family}_tokenizer",
-                "path": f"{folder}/{tokenizer}",
-                "max_seq_len": recipe.sequence_length,
-            },
-            "checkpointer": {
-                "_component_": "torchtune.training.FullModelHFCheckpointer",
-                "checkpoint_dir": folder,
-                "checkpoint_files": {"filename_format": "model-{}-of-{}.safetensors", "max_filename": last},
-                "output_dir": "out",
-                "model_type": kind,
-            },
-            "resume_from_checkpoint": False,
-            "dataset": {"_component_": "torchtune.datasets.alpaca_cleaned_dataset", "packed": True},
-            "seed": None,
-            "shuffle": True,
-            "batch_size": recipe.micro_batch,
-            "gradient_accumulation_steps": recipe.accumulate,
-            "optimizer": {
-                "_component_": OPTIMIZERS.get(recipe.optimizer or "", "torch.optim.AdamW"),
-                "lr": 2e-5 if recipe.method == "full" else 2e-4,
-            },
-            "lr_scheduler": {
-                "_component_": "torchtune.training.lr_schedulers.get_cosine_schedule_with_warmup",
-                "num_warmup_steps": 100,
-            },
-            "loss": {"_component_": "torchtune.modules.loss.CEWithChunkedOutputLoss"},
-            "epochs": max(round(recipe.epochs or 1), 1),
-            "max_steps_per_epoch": None,
-            "clip_grad_norm": None,
-            "compile": False,
-            "optimizer_in_bwd": False,
-            "metric_logger": {
-                "_component_": "torchtune.training.metric_logging.DiskLogger",
-                "log_dir": "out/logs",
-            },
-            "log_every_n_steps": 1,
-            "log_peak_memory_stats": True,
-            "device": "cpu" if recipe.on_cpu else "cuda",
-            "dtype": "bf16" if recipe.is_bf16 else "fp32",
-            "enable_activation_checkpointing": recipe.recompute != "none",
-            "enable_activation_offloading": "activations" in recipe.offload,
-        }
+        text = Template((files("planner.launch") / "torchtune.yaml").read_text("utf-8")).substitute(
+            model=to_yaml({"model": model}).rstrip("\n"),
+            tokenizer=flow_value(f"torchtune.models.{family}.{family}_tokenizer"),
+            tokenizer_path=flow_value(f"{folder}/{tokenizer}"),
+            max_seq_len=flow_value(recipe.sequence_length),
+            checkpoint_dir=flow_value(folder),
+            max_filename=flow_value(last),
+            model_type=flow_value(kind),
+            batch_size=recipe.micro_batch,
+            gradient_accumulation_steps=recipe.accumulate,
+            optimizer=flow_value(OPTIMIZERS.get(recipe.optimizer or "", "torch.optim.AdamW")),
+            lr=flow_value(2e-5 if recipe.method == "full" else 2e-4),
+            epochs=max(round(recipe.epochs or 1), 1),
+            device="cpu" if recipe.on_cpu else "cuda",
+            dtype="bf16" if recipe.is_bf16 else "fp32",
+            recompute=flow_value(recipe.recompute != "none"),
+            offloading=flow_value("activations" in recipe.offload),
+        )
         if recipe.strategy == "zero2":
-            document["fsdp_reshard_after_forward"] = False
+            text += to_yaml({"fsdp_reshard_after_forward": False})
         program = "full_finetune" if recipe.method == "full" else "lora_finetune"
         ranks = f"--nnodes {launch.machines} --nproc_per_node {launch.processes_per_machine}"
         start = f"{program}_single_device" if launch.processes == 1 else f"{ranks} {program}_distributed"
         command = comment_lines([f"tune run {start} --config FILE"])
-        return self.header_comments(launch) + command + to_yaml(document)
+        return self.header_comments(launch) + command + text

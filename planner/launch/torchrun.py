@@ -3,17 +3,13 @@ Trainer v2."""
 
 from __future__ import annotations
 
-from typing import Any, ClassVar
+from typing import Any
 
 from planner.launch._base import FrameworkTarget, Launch, ScriptTarget, dns_label, quote_shell_word, to_yaml
 from planner.launch.hugging_face import accelerate_environment
 
 
 class TorchRun(ScriptTarget):
-    name: ClassVar[str] = "torchrun"
-    suffixes: ClassVar[tuple[str, ...]] = (".sh",)
-    usage: ClassVar[str] = "start `HEAD=first-machine bash FILE train.py` on every machine"
-
     def render(self, launch: Launch) -> str:
         return shell_script(
             self.header_comments(launch), export_lines(launch), torchrun_command(launch), '"${@:-train.py}"'
@@ -60,10 +56,6 @@ def torchrun_command(launch: Launch) -> str:
 
 
 class Slurm(ScriptTarget):
-    name: ClassVar[str] = "Slurm"
-    suffixes: ClassVar[tuple[str, ...]] = (".sbatch", ".slurm")
-    usage: ClassVar[str] = "start it with `sbatch FILE train.py`"
-
     def render(self, launch: Launch) -> str:
         options = [
             f"--job-name={dns_label(launch.name)}",
@@ -84,10 +76,6 @@ PROVIDERS = frozenset({"aws", "gcp", "azure", "lambda", "oci", "runpod", "nebius
 
 
 class SkyPilot(ScriptTarget):
-    name: ClassVar[str] = "SkyPilot"
-    suffixes: ClassVar[tuple[str, ...]] = (".sky.yaml", ".sky.yml", ".yaml", ".yml")
-    usage: ClassVar[str] = "start it with `sky launch FILE`"
-
     def unsupported_reason(self, launch: Launch) -> str:
         if launch.provider not in PROVIDERS:
             what = f"{launch.machine} of {launch.provider}" if launch.provider else launch.machine
@@ -123,12 +111,6 @@ class SkyPilot(ScriptTarget):
 
 
 class Kubernetes(ScriptTarget):
-    name: ClassVar[str] = "Kubernetes"
-    suffixes: ClassVar[tuple[str, ...]] = (".k8s.yaml", ".k8s.yml")
-    usage: ClassVar[str] = (
-        "start it with `kubectl apply -f FILE` where Kubeflow Trainer v2 and nodes of this kind are"
-    )
-
     def render(self, launch: Launch) -> str:
         trainer: dict[str, Any] = {
             "numNodes": launch.machines,
