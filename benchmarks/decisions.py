@@ -225,22 +225,22 @@ def suspects(answer: Recommendation) -> list[ScoredPlan]:
     after a glance at what their bounds allow."""
     request, chosen = answer.request, answer.chosen
     cases = Cases(request, model_of(request), load())
-    simulations = Simulations(cases)
     ceilings = {plan: bound for plan, _, bound in answer.bounded}
     ceilings |= {
         plan.plan: min(plan.bound_samples_per_s, plan.samples_per_s + 2 * half_width(plan.prediction))
         for plan in answer.screened
     }
     with executor_of(None, 1) as pool:
+        simulations = Simulations(cases, pool)
         picked = dangerous(ceilings, chosen, cases)
         for rung in ("glance", "short"):
-            scores = simulations.predict_all(picked, pool, rung)
+            scores = simulations.predict_all(picked, rung)
             ceilings |= {
                 plan: min(ceilings[plan], cautious_interval(score, rung)[1])
                 for plan, score in zip(picked, scores, strict=True)
             }
             picked = dangerous({plan: ceilings[plan] for plan in picked}, chosen, cases)
-        return simulations.scored(picked, pool)
+        return simulations.scored(picked)
 
 
 def dangerous(ceilings: dict[Plan, float], chosen: ScoredPlan, cases: Cases) -> list[Plan]:

@@ -137,7 +137,7 @@ def space_figures(request: Request, pool: ThreadPoolExecutor) -> dict[str, Any]:
     """The digest of a whole space, and the figures of some of its plans."""
     model = model_of(request)
     cases, space = Cases(request, model), enumerate_plans(request, model)
-    simulations, bounds = Simulations(cases), cases.bounds(space.plans)
+    simulations, bounds = Simulations(cases, pool), cases.bounds(space.plans)
     by_key = {plan.key: i for i, plan in enumerate(space.plans)}
     keys = sorted(by_key)
     order = [by_key[key] for key in keys]
@@ -156,7 +156,7 @@ def space_figures(request: Request, pool: ThreadPoolExecutor) -> dict[str, Any]:
     rungs: tuple[tuple[Rung, int], ...] = (("glance", 1), ("long", FULL_EVERY))
     for rung, every in rungs:
         some = picked[::every]
-        for plan, entry in zip(some, simulations.predict_all(some, pool, rung), strict=True):
+        for plan, entry in zip(some, simulations.predict_all(some, rung), strict=True):
             scored = cases.scored(plan, entry)
             out["figures"][f"{plan.key} {rung}"] = {
                 "seed": plan.simulation_seed(request.seed),

@@ -37,7 +37,6 @@ from planner.search.flag_values import Objective
 from planner.search.objectives import discounts
 from planner.search.request import Request, model_of
 from planner.search.scored import ScoredPlan
-from planner.search.simulations import Simulations
 from planner.servers.lowering import cheap_servers
 
 MACHINES = 3  # of each model, unless all are asked for
@@ -105,7 +104,7 @@ def classes(kinds: list[Hardware]) -> list[list[str]]:
     return list(result.values())
 
 
-def plain(answer: ScoredPlan, cases: Cases, simulations: Simulations) -> Iterator[ScoredPlan]:
+def plain(answer: ScoredPlan, cases: Cases) -> Iterator[ScoredPlan]:
     """The baselines of an answer: one device, and all-reduce in one machine with all else equal."""
     devices = cases.market.find_machine(answer.plan.machine).device_count
     for workers, exchange in ((1, Alone()), (devices, AllReduce())):
@@ -117,7 +116,7 @@ def plain(answer: ScoredPlan, cases: Cases, simulations: Simulations) -> Iterato
             or cases.feasibility.out_of_memory(changed) is not None
         ):
             continue
-        yield cases.scored(changed, simulations.cases.predict(changed))
+        yield cases.scored(changed, cases.predict(changed))
 
 
 def worse(answer: ScoredPlan, other: ScoredPlan, objective: Objective) -> bool:
@@ -151,10 +150,9 @@ def dominated(model: str, machine: str) -> list[str] | None:
     parts = []
     request = Request(model=model, hardware=(machine,), machines=MOST, interval_width=WIDTH)
     cases = Cases(request, model_of(request))
-    simulations = Simulations(cases)
     try:
         for objective, answer in answers(request):
-            for other in plain(answer, cases, simulations):
+            for other in plain(answer, cases):
                 if worse(answer, other, objective):
                     parts.append(
                         f"{model}, {objective}: {answer.plan.key} {answer.samples_per_s:.4g} samples/s at "

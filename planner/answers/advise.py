@@ -4,7 +4,6 @@ bring."""
 from __future__ import annotations
 
 from collections.abc import Iterator
-from concurrent.futures import Executor
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -45,7 +44,7 @@ class Option:
     plan: Plan
 
 
-def next_changes(chosen: ScoredPlan, simulations: Simulations, pool: Executor) -> list[Change]:
+def next_changes(chosen: ScoredPlan, simulations: Simulations) -> list[Change]:
     """Finds changes that make the chosen plan faster, sorted by cost per sample; at most one of each kind."""
     cases = simulations.cases
     options = [
@@ -63,27 +62,25 @@ def next_changes(chosen: ScoredPlan, simulations: Simulations, pool: Executor) -
         if bound > chosen.samples_per_s * (1 + WORTH)
     ]
     # a rough look at all of them, a closer one at those that may be worth it
-    rough = simulations.predict_all([option.plan for option in promising], pool, "short")
+    rough = simulations.predict_all([option.plan for option in promising], "short")
     hopeful = [
         option
         for option, score in zip(promising, rough, strict=True)
         if cautious_interval(score, "short")[1] > chosen.samples_per_s * (1 + WORTH)
     ]
-    return _best_of_each_kind(_clear_gains(chosen, hopeful, simulations, pool))[:SHOWN]
+    return _best_of_each_kind(_clear_gains(chosen, hopeful, simulations))[:SHOWN]
 
 
-def _clear_gains(
-    chosen: ScoredPlan, options: list[Option], simulations: Simulations, pool: Executor
-) -> list[Change]:
+def _clear_gains(chosen: ScoredPlan, options: list[Option], simulations: Simulations) -> list[Change]:
     """Simulates the options and keeps those that are clearly faster, sorted by cost per sample and effort."""
-    predictions = dict(_predict_by_plan([option.plan for option in options], simulations, pool, "trial"))
+    predictions = dict(_predict_by_plan([option.plan for option in options], simulations, "trial"))
     now = chosen.samples_per_s
     unclear = [
         plan
         for plan, found in predictions.items()
         if is_within_error(found.samples_per_s - now * (1 + WORTH), found, chosen.prediction)
     ]
-    predictions.update(_predict_by_plan(unclear, simulations, pool, "long"))
+    predictions.update(_predict_by_plan(unclear, simulations, "long"))
     budget = simulations.request.budget_usd_per_hour or np.inf
     ranked: list[tuple[float, str, Change]] = []
     for option in options:
@@ -100,9 +97,9 @@ def _clear_gains(
 
 
 def _predict_by_plan(
-    plans: list[Plan], simulations: Simulations, pool: Executor, rung: Rung
+    plans: list[Plan], simulations: Simulations, rung: Rung
 ) -> Iterator[tuple[Plan, Prediction]]:
-    return zip(plans, simulations.predict_all(plans, pool, rung), strict=True)
+    return zip(plans, simulations.predict_all(plans, rung), strict=True)
 
 
 def _best_of_each_kind(changes: list[Change]) -> list[Change]:

@@ -6,7 +6,6 @@ Shared by the enumerated search (`recommend`), the sampled one (`sampled`) and `
 from __future__ import annotations
 
 from collections.abc import Sequence
-from concurrent.futures import Executor
 from dataclasses import dataclass, replace
 from math import exp
 from typing import TYPE_CHECKING
@@ -132,7 +131,7 @@ def possible_ties(
     return [left[k - len(known)] for k in plans.possible_replacements(choice)]
 
 
-def fp32_variant(chosen: ScoredPlan, simulations: Simulations, pool: Executor) -> ScoredPlan | None:
+def fp32_variant(chosen: ScoredPlan, simulations: Simulations) -> ScoredPlan | None:
     """Scores the chosen plan in fp32, in smaller micro-batches if needed. None if the request names a format
     or fp32 does not fit."""
     request, plan = simulations.request, replace(chosen.plan, precision=FP32)
@@ -141,15 +140,15 @@ def fp32_variant(chosen: ScoredPlan, simulations: Simulations, pool: Executor) -
     smaller = (with_micro_batches(plan, 2**k) for k in range(plan.batch.bit_length()))
     possible = simulations.cases.feasibility.is_possible
     held = next((other for other in smaller if other is not None and possible(other)), None)
-    return None if held is None else simulations.scored([held], pool, "trial")[0]
+    return None if held is None else simulations.scored([held], "trial")[0]
 
 
 def look_further(
-    chosen: ScoredPlan, simulations: Simulations, pool: Executor, progress: Progress
+    chosen: ScoredPlan, simulations: Simulations, progress: Progress
 ) -> tuple[list[Change], Saturation | None]:
     """Finds the next best changes to the chosen plan, and the saturation curve of its machine."""
     progress("exploring changes", 0, 2)
-    changes = next_changes(chosen, simulations, pool)
+    changes = next_changes(chosen, simulations)
     progress("exploring changes", 1, 2)
     more = replace(chosen.plan, workers=2 * chosen.plan.workers)
     request = simulations.request
@@ -160,7 +159,7 @@ def look_further(
     if EXCHANGES.tier(plan.exchange) is not Tier.CONTENDER:  # of which many take long to simulate
         samples = most_step_samples(request, model) // plan.samples_per_step * plan.mesh.size
         most = int(max(plan.workers, min(samples, MOST_WORKERS)))
-    curve = saturation_of(chosen.plan, simulations, pool, max_workers=most)
+    curve = saturation_of(chosen.plan, simulations, max_workers=most)
     progress("exploring changes", 2, 2)
     return changes, curve
 

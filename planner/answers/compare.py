@@ -55,7 +55,7 @@ def compare_for(
     space.left_out |= field.left_out
     if not space.plans:
         raise Infeasible(no_plans(space, request))
-    simulations, bounds = Simulations(cases), cases.bounds(space.plans)
+    bounds = cases.bounds(space.plans)
     by_hardware: dict[str, list[int]] = {}
     named = {
         machine: subject for subject, machines in subjects_asked(request).items() for machine in machines
@@ -74,11 +74,12 @@ def compare_for(
     bounded: list[tuple[Plan, float, float]] = []
     simulated, partial = 0, False
     with executor_of(executor, jobs) as pool:
+        simulations = Simulations(cases, pool)
         for done, indices in enumerate(by_hardware.values()):
             plans = [space.plans[i] for i in indices]
 
             def evaluate(batch: Sequence[int], rung: Rung, plans: list[Plan] = plans) -> list[Prediction]:
-                return simulations.predict_all([plans[i] for i in batch], pool, rung)
+                return simulations.predict_all([plans[i] for i in batch], rung)
 
             outcome = _race_row(
                 plans, bounds[indices], space.usd_per_useful_hour[indices], evaluate, request=request
@@ -111,7 +112,7 @@ def compare_for(
             )
         )
         best = best_of(rows, request) if rows and not partial else None
-        baseline = None if best is None else baseline_of(best, simulations, pool, searched=True)
+        baseline = None if best is None else baseline_of(best, simulations, searched=True)
     if not rows:
         raise interrupted(space.plans, bounds, space.usd_per_hour)
     return Comparison(

@@ -7,7 +7,6 @@ then what lies around the turns is looked at until neighbours are within a tenth
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from concurrent.futures import Executor
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from itertools import pairwise
@@ -42,7 +41,6 @@ class WorkersCurve:
 
     asked: Mapping[int, Plan]
     simulations: Simulations
-    pool: Executor
     known: dict[int, ScoredPlan | None] = field(default_factory=dict)
 
     @cached_property
@@ -55,7 +53,7 @@ class WorkersCurve:
         self.known |= {count: None for count, plan in plans.items() if plan is None}
         held = {count: plan for count, plan in plans.items() if plan is not None}
         try:
-            scored = score_points(list(held.values()), self.simulations, self.pool)
+            scored = score_points(list(held.values()), self.simulations)
             self.known.update(zip(held, scored, strict=True))
         except KeyboardInterrupt:
             for count, plan in held.items():
@@ -165,14 +163,14 @@ def refine_turns(
         curve.look_at(new)
 
 
-def score_points(plans: Sequence[Plan], simulations: Simulations, pool: Executor) -> list[ScoredPlan]:
+def score_points(plans: Sequence[Plan], simulations: Simulations) -> list[ScoredPlan]:
     """Simulates plans briefly, and in full where the interval stays wide."""
     simulations.cases.bounds(plans)
     few = [plan for plan in plans if plan.replicas <= FEW_WORKERS]
     many = [plan for plan in plans if plan.replicas > FEW_WORKERS]
-    short = [*simulations.scored(few, pool, "trial"), *simulations.scored(many, pool, "medium")]
+    short = [*simulations.scored(few, "trial"), *simulations.scored(many, "medium")]
     wide = [entry.plan for entry in short if half_width(entry.prediction) > WIDE * entry.samples_per_s]
-    by_name = {plan.plan: plan for plan in [*short, *simulations.scored(wide, pool, "long")]}
+    by_name = {plan.plan: plan for plan in [*short, *simulations.scored(wide, "long")]}
     return [by_name[plan] for plan in plans]
 
 

@@ -9,7 +9,6 @@ slower workers, which is exposed communication too.
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
-from concurrent.futures import Executor
 from dataclasses import asdict, dataclass, replace
 from math import inf
 from pathlib import Path
@@ -287,9 +286,7 @@ def _find_cheapest(machine: Hardware, cases: Cases) -> Hardware:
     return min([machine, *alike], key=lambda kind: (market.usd_per_hour(kind) or inf, kind.name))
 
 
-def baseline_of(
-    scored: ScoredPlan, simulations: Simulations, pool: Executor, *, searched: bool = False
-) -> ScoredPlan | None:
+def baseline_of(scored: ScoredPlan, simulations: Simulations, *, searched: bool = False) -> ScoredPlan | None:
     """Scores one device alone, to compare a plan with; at its best batch if the answer `searched`."""
     cases = simulations.cases
     alone = (
@@ -297,7 +294,7 @@ def baseline_of(
     )
     if alone is None or alone == scored.plan:
         return None if alone is None else scored
-    return _charge_device_share(simulations.scored([alone], pool, "medium")[0], cases)
+    return _charge_device_share(simulations.scored([alone], "medium")[0], cases)
 
 
 def _charge_device_share(baseline: ScoredPlan, cases: Cases) -> ScoredPlan:

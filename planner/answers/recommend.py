@@ -66,26 +66,26 @@ def recommend_for(
         from planner.answers.sampled import recommend_sampled
 
         with executor_of(executor, jobs) as pool:
-            simulations = Simulations(Cases(request, model, load()))
+            simulations = Simulations(Cases(request, model, load()), pool)
             return recommend_sampled(
-                simulations, pool, trials=trials, study=study, progress=progress, advice=advice
+                simulations, trials=trials, study=study, progress=progress, advice=advice
             )
     cases = Cases(request, model, load())
     progress(FIELD, 0, 1)
     field = candidate_machines(cases)
     progress(FIELD, 1, 1)
-    simulations = Simulations(cases)
 
     def look(scored: Sequence[ScoredPlan]) -> None:
         if feasible := within_limits(list(scored), request):
             on_improvement(choose(feasible, request).recommended)
 
     with executor_of(executor, jobs) as pool:
+        simulations = Simulations(cases, pool)
         progress(GLANCE, 0, 1)
         space = (
             enumerate_plans(request, model, machines=field.machines)
             if exhaustive
-            else screened_space(simulations, pool, field.machines, look)
+            else screened_space(simulations, field.machines, look)
         )
         space.left_out |= field.left_out
         if not space.plans:
@@ -98,7 +98,7 @@ def recommend_for(
         latest: dict[int, Prediction] = {}
 
         def evaluate(batch: Sequence[int], rung: Rung) -> list[Prediction]:
-            result = simulations.predict_all([plans[i] for i in batch], pool, rung)
+            result = simulations.predict_all([plans[i] for i in batch], rung)
             latest.update(zip(batch, result, strict=True))
             return result
 
@@ -138,19 +138,17 @@ def recommend_for(
             raise Infeasible(limits_missed(space, bounds, request, ask, fastest))
         decision = choose(scored, request)
         if not partial and refine and not exhaustive:
-            scored, decision = refine_decision(scored, decision, simulations, pool, contest)
+            scored, decision = refine_decision(scored, decision, simulations, contest)
         shown, chosen = decision.shown, decision.recommended
         changes, curve, baseline, single_precision = list[Change](), None, None, None
         try:
             if not partial:
-                shown = _add_rivals(
-                    shown, simulations, plans, (space.usd_per_useful_hour / bounds)[keep], pool
-                )
+                shown = _add_rivals(shown, simulations, plans, (space.usd_per_useful_hour / bounds)[keep])
             if not partial:
-                baseline = baseline_of(chosen, simulations, pool, searched=True)
-                single_precision = fp32_variant(chosen, simulations, pool)
+                baseline = baseline_of(chosen, simulations, searched=True)
+                single_precision = fp32_variant(chosen, simulations)
             if advice and not partial:
-                changes, curve = look_further(chosen, simulations, pool, progress)
+                changes, curve = look_further(chosen, simulations, progress)
         except KeyboardInterrupt:  # the answer is there, what follows from it is not
             partial = True
 
@@ -279,7 +277,6 @@ def _add_rivals(
     simulations: Simulations,
     plans: Sequence[Plan],
     usd_per_sample: Floats,
-    pool: Executor,
 ) -> list[ScoredPlan]:
     """Adds the most promising plan of each machine that has none among the shown plans."""
     seen = {plan.plan.machine for plan in shown}
@@ -288,5 +285,5 @@ def _add_rivals(
         if plans[i].machine not in seen:
             rivals.setdefault(plans[i].machine, i)
     picked = [plans[i] for i in list(rivals.values())[:MOST_RIVALS]]
-    extra = simulations.scored(picked, pool, "medium")
+    extra = simulations.scored(picked, "medium")
     return sorted([*shown, *extra], key=lambda plan: (plan.usd_per_million_samples, plan.plan.key))

@@ -7,7 +7,6 @@ micro-batches, recompute, strategies, meshes and settings at the same global bat
 from __future__ import annotations
 
 from collections.abc import Container, Iterator, Sequence
-from concurrent.futures import Executor
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
@@ -44,7 +43,6 @@ def refine_decision(
     scored: list[ScoredPlan],
     decision: Decision,
     simulations: Simulations,
-    pool: Executor,
     contest: Contest,
 ) -> tuple[list[ScoredPlan], Decision]:
     """Tries other settings on the recommended machines, and on those that may then win, and decides again."""
@@ -56,8 +54,8 @@ def refine_decision(
         if fresh is None:
             break
         tried.add(_machine_and_workers(fresh))
-        (now,) = simulations.scored([fresh], pool)  # in full: plans between the ends were looked at briefly
-        way = _double_accumulation(_simplest_fast_plan(now, simulations, pool), simulations, pool)
+        (now,) = simulations.scored([fresh])  # in full: plans between the ends were looked at briefly
+        way = _double_accumulation(_simplest_fast_plan(now, simulations), simulations)
         if within_limits([way], request):
             scored = [*(plan for plan in scored if plan.plan.key not in (now.plan.key, way.plan.key)), way]
             decision = choose(scored, request)
@@ -118,7 +116,7 @@ def settings_changed(plan: Plan) -> tuple[int, int]:
     return RECOMPUTE_MODES.index(plan.recompute), plan.accumulate
 
 
-def _simplest_fast_plan(chosen: ScoredPlan, simulations: Simulations, pool: Executor) -> ScoredPlan:
+def _simplest_fast_plan(chosen: ScoredPlan, simulations: Simulations) -> ScoredPlan:
     """The plan with the least setup effort on the same machines that is about as fast. Few micro-batches and
     little recompute are preferred."""
     cases, request, plan = simulations.cases, simulations.request, chosen.plan
@@ -129,7 +127,7 @@ def _simplest_fast_plan(chosen: ScoredPlan, simulations: Simulations, pool: Exec
     for effort in sorted({own, *map(setup_effort, plans)}):
         floor = chosen.samples_per_s * least_gain(own, effort) / least_gain(effort, own)
         alike = [way for way in plans if setup_effort(way) == effort]
-        if (found := _fastest_plan(alike, floor, simulations, pool)) is not None:
+        if (found := _fastest_plan(alike, floor, simulations)) is not None:
             by_effort[effort], top = found, max(top, found.samples_per_s)
     best = next(
         known
@@ -144,21 +142,21 @@ def _simplest_fast_plan(chosen: ScoredPlan, simulations: Simulations, pool: Exec
         if settings_changed(way) >= settings_changed(best.plan):
             break
         if setup_effort(way) <= setup_effort(best.plan):
-            simpler = _fastest_plan([way], least, simulations, pool)
+            simpler = _fastest_plan([way], least, simulations)
             if simpler is not None:
                 return simpler
     return best
 
 
-def _double_accumulation(best: ScoredPlan, simulations: Simulations, pool: Executor) -> ScoredPlan:
+def _double_accumulation(best: ScoredPlan, simulations: Simulations) -> ScoredPlan:
     """Doubles the micro-batches per step up to twice, as long as each doubling is faster."""
     request, model = simulations.request, simulations.cases.model
     for _ in range(DOUBLINGS if may_accumulate_more(request, model) else 0):
         plan = replace(best.plan, accumulate=2 * best.plan.accumulate)
         if plan.workers == 1 or plan.samples_per_step * plan.replicas > max_step_samples(model):
             break
-        (doubled,) = simulations.scored([plan], pool)
-        way = _simplest_fast_plan(doubled, simulations, pool)
+        (doubled,) = simulations.scored([plan])
+        way = _simplest_fast_plan(doubled, simulations)
         if way.samples_per_s < best.samples_per_s * (1 + DOUBLING):
             break
         best = way
@@ -212,18 +210,16 @@ def same_step_plans(plan: Plan, cases: Cases) -> Iterator[Plan]:
             yield other
 
 
-def _fastest_plan(
-    plans: Sequence[Plan], floor: float, simulations: Simulations, pool: Executor
-) -> ScoredPlan | None:
+def _fastest_plan(plans: Sequence[Plan], floor: float, simulations: Simulations) -> ScoredPlan | None:
     """The fastest plan within the limits; None if none exceeds `floor` samples per second."""
     best: ScoredPlan | None = None
     bounds = simulations.cases.bounds(plans) if plans else np.zeros(0)
     for i in np.argsort(-bounds, kind="stable").tolist():
         if bounds[i] <= floor:
             break
-        if cautious_interval(simulations.predict_all([plans[i]], pool, "glance")[0], "glance")[1] <= floor:
+        if cautious_interval(simulations.predict_all([plans[i]], "glance")[0], "glance")[1] <= floor:
             continue
-        (way,) = simulations.scored([plans[i]], pool)
+        (way,) = simulations.scored([plans[i]])
         if way.samples_per_s > floor and within_limits([way], simulations.request):
             best, floor = way, way.samples_per_s
     return best

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Sequence
-from concurrent.futures import Executor
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, TypeVar
 
@@ -210,7 +209,6 @@ def open_study(storage: str | None, seed: int) -> Study:
 
 def sample(
     simulations: Simulations,
-    pool: Executor,
     *,
     trials: int = 500,
     storage: str | None = None,
@@ -236,7 +234,7 @@ def sample(
             for plan in plans:
                 if isinstance(plan, Plan) and plan.key not in scored and not _is_beaten(plan, cases, scored):
                     wanted.setdefault(plan.key, plan)
-            predictions = simulations.predict_all(wanted.values(), pool)
+            predictions = simulations.predict_all(wanted.values())
             for plan, prediction in zip(wanted.values(), predictions, strict=True):
                 scored[plan.key] = cases.scored(plan, prediction)
             for trial, plan in zip(asked, plans, strict=True):
@@ -262,7 +260,6 @@ def sample(
 
 def recommend_sampled(
     simulations: Simulations,
-    pool: Executor,
     *,
     trials: int,
     study: str | None,
@@ -271,7 +268,7 @@ def recommend_sampled(
 ) -> Recommendation:
     """Recommends a plan from the trials of an optuna study."""
     request = simulations.request
-    outcome = sample(simulations, pool, trials=trials, storage=study, progress=progress)
+    outcome = sample(simulations, trials=trials, storage=study, progress=progress)
     scored = within_limits(outcome.scored, request)
     if not scored and outcome.partial:
         raise Interrupted(f"interrupted after {outcome.trials} trials, before one gave a plan")
@@ -282,9 +279,9 @@ def recommend_sampled(
     changes, curve, baseline, partial = list[Change](), None, None, outcome.partial
     try:
         if not partial:
-            baseline = baseline_of(chosen, simulations, pool, searched=True)
+            baseline = baseline_of(chosen, simulations, searched=True)
         if advice and not partial:
-            changes, curve = look_further(chosen, simulations, pool, progress)
+            changes, curve = look_further(chosen, simulations, progress)
     except KeyboardInterrupt:
         partial = True
     return Recommendation(

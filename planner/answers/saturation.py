@@ -10,7 +10,6 @@ request fixes the global batch.
 
 from __future__ import annotations
 
-from concurrent.futures import Executor
 from dataclasses import replace
 from itertools import pairwise, product
 from math import inf
@@ -65,7 +64,6 @@ def saturation_for(
     request: Request,
     *,
     max_workers: int | None = None,
-    executor: Executor | None = None,
     jobs: int | None = None,
     progress: Progress = ignore_progress,
 ) -> Saturation:
@@ -75,11 +73,10 @@ def saturation_for(
     cases = Cases(request, model_of(request), load())
     plan = minimum_feasible_plan(asked, cases, lambda other: one_plan(other, joined=True))
     cases.check(fewest_workers(plan, cases.market))
-    with executor_of(executor, jobs) as pool:
+    with executor_of(None, jobs) as pool:
         curve = saturation_of(
             plan,
-            Simulations(cases),
-            pool,
+            Simulations(cases, pool),
             max_workers=max_workers or MOST_WORKERS,
             sizes=True,
             progress=progress,
@@ -91,7 +88,6 @@ def saturation_for(
 def saturation_of(
     plan: Plan,
     simulations: Simulations,
-    pool: Executor,
     *,
     max_workers: int = MOST_WORKERS,
     sizes: bool = False,
@@ -103,7 +99,7 @@ def saturation_of(
     owned = owned_workers(plan, request)
     if owned is not None and request.max_workers is None:
         max_workers = min(max_workers, owned)
-    curve = curve_of(plan, simulations, pool, max_workers)
+    curve = curve_of(plan, simulations, max_workers)
     most = most_step_samples(request, cases.model)
     partial = False
     try:
@@ -127,13 +123,13 @@ def saturation_of(
     baseline = beyond_owned = None
     try:
         if sizes and not partial:
-            by_size = _plans_by_server_count(wanted or last.plan, simulations, pool, ENOUGH_SERVERS)
+            by_size = _plans_by_server_count(wanted or last.plan, simulations, ENOUGH_SERVERS)
         if not partial:
-            baseline = baseline_of(last, simulations, pool)
+            baseline = baseline_of(last, simulations)
         if owned == scored[-1].plan.workers and not partial:
             more = with_workers(scored[-1].plan, 2 * owned, request.global_batch)
             if more is not None and (held := fitting_plan(more, cases)) is not None:
-                beyond_owned = score_points([held], simulations, pool)[0]
+                beyond_owned = score_points([held], simulations)[0]
     except KeyboardInterrupt:
         partial = True
     return Saturation(
@@ -162,7 +158,7 @@ def owned_workers(plan: Plan, request: Request) -> int | None:
     return None if count is None else count * plan.workers_per_machine
 
 
-def curve_of(plan: Plan, simulations: Simulations, pool: Executor, max_workers: int) -> WorkersCurve:
+def curve_of(plan: Plan, simulations: Simulations, max_workers: int) -> WorkersCurve:
     """The curve over worker counts that divide the global batch."""
     cases, batch = simulations.cases, simulations.request.global_batch
     per_machine = plan.workers_per_machine
@@ -193,9 +189,7 @@ def curve_of(plan: Plan, simulations: Simulations, pool: Executor, max_workers: 
         )
     if len(shared) > 1 and strategy_error(shared[max(shared)], cases):
         raise BadInput(f"{plan.exchange.labels().cell} does not grow with workers; take another --exchange")
-    return WorkersCurve(
-        {count: sized for count, sized in shared.items() if count >= begins}, simulations, pool
-    )
+    return WorkersCurve({count: sized for count, sized in shared.items() if count >= begins}, simulations)
 
 
 def strategy_error(plan: Plan, cases: Cases) -> str:
@@ -226,7 +220,7 @@ def _saturation_points(scored: list[ScoredPlan], cases: Cases) -> list[Saturatio
 
 
 def _plans_by_server_count(
-    plan: Plan, simulations: Simulations, pool: Executor, threshold: float
+    plan: Plan, simulations: Simulations, threshold: float
 ) -> list[tuple[int, ScoredPlan]]:
     """The best plan for each number of servers, until one more adds less than `threshold`."""
     best: list[tuple[int, ScoredPlan]] = []
@@ -238,13 +232,13 @@ def _plans_by_server_count(
         plans = [plan for plan in plans if simulations.cases.feasibility.out_of_memory(plan) is None]
         if not plans:
             continue
-        scored = score_points(plans, simulations, pool)
+        scored = score_points(plans, simulations)
         best.append((count, max(scored, key=lambda plan: plan.samples_per_s)))
         wider_first = sorted(range(len(best))[-2:], key=lambda at: -half_width(best[at][1].prediction))
         for at, rung in product(wider_first, CLOSER):
             if _is_gain_unclear(best, threshold):
                 fewer, scored_fewer = best[at]
-                best[at] = fewer, simulations.scored([scored_fewer.plan], pool, rung)[0]
+                best[at] = fewer, simulations.scored([scored_fewer.plan], rung)[0]
         if len(best) > 1 and gain(best[-2][1].prediction, best[-1][1].prediction)[0] < threshold:
             break
     return best

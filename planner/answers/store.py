@@ -46,7 +46,7 @@ OF_THE_FILE = ("malformed", "not a database", "no such", "corrupt", "constraint"
 LOOK_S = 0.2  # how often to look whether others have finished, once nothing is left to claim
 REFUSALS = (BadInput, Infeasible)  # what a plan itself cannot do
 LOST = (MemoryError, OSError, BrokenExecutor)  # what the machine could not
-Submit = Callable[[Executor], Future[Prediction]]
+Submit = Callable[[], Future[Prediction]]
 
 
 class StoreFailed(PlannerError):
@@ -262,19 +262,19 @@ def _is_alive(owner: str) -> bool:
 def run_pending(
     store: Store,
     tasks: Mapping[int, Submit],
-    pool: Executor,
+    executor: Executor,
     *,
     among: Sequence[int] = (),
     progress: Callable[[int, int], None] = lambda done, of: None,
 ) -> None:
     """Claims, simulates and stores plans until all (or those in `among`) have results."""
-    most, flying = 2 * slots(pool), dict[Future[Prediction], int]()
+    most, flying = 2 * slots(executor), dict[Future[Prediction], int]()
     store.release()  # what an earlier attempt of this process could not give back
     try:
         while True:
             for number in store.claim(most - len(flying), among) if len(flying) < most else ():
                 try:
-                    flying[tasks[number](pool)] = number
+                    flying[tasks[number]()] = number
                 except REFUSALS as error:  # no schedule, no profile: the same in every attempt
                     store.finish(number, encode_result(error))
             done, total = store.counts(among)
@@ -324,17 +324,17 @@ def decode_result(text: str) -> Prediction | str:
 class StoredSimulations(Simulations):
     """Simulations backed by a store, so that a repeated optuna study resumes where it was killed."""
 
-    def __init__(self, cases: Cases, store: Store) -> None:
-        super().__init__(cases)
+    def __init__(self, cases: Cases, executor: Executor, store: Store) -> None:
+        super().__init__(cases, executor)
         self.store = store
 
-    def predict_all(self, plans: Iterable[Plan], executor: Executor, rung: Rung = "long") -> list[Prediction]:
+    def predict_all(self, plans: Iterable[Plan], rung: Rung = "long") -> list[Prediction]:
         plans = list(plans)
         if not plans:
             return []
         numbers = self.store.add([plan.key for plan in plans])
         tasks = {number: partial(self.submit, plan) for number, plan in zip(numbers, plans, strict=True)}
-        run_pending(self.store, tasks, executor, among=numbers)
+        run_pending(self.store, tasks, self.executor, among=numbers)
         results = self.store.results(numbers)
         predictions = [decode_result(results[number]) for number in numbers]
         for prediction in predictions:

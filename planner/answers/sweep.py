@@ -44,20 +44,20 @@ MAX_REQUESTS = 1000
 
 @dataclass(frozen=True)
 class Grid:
-    """The plans of a sweep with the simulations for each."""
+    """The plans of a sweep with the cases of each one's request."""
 
     plans: tuple[Plan, ...]
-    simulations: tuple[Simulations, ...]
+    cases: tuple[Cases, ...]
     dropped: Mapping[str, int]
 
     @property
     def fingerprint(self) -> str:
         """Digest of plans, models, machines and settings."""
-        market = self.simulations[0].request.market
+        market = self.cases[0].market
         names = sorted({rented.machine for plan in self.plans for rented in plan.rented(market)})
         return fingerprint(
             [plan.key for plan in self.plans],
-            [_fingerprint_values(s.request, s.cases.model) for s in dict.fromkeys(self.simulations)],
+            [_fingerprint_values(cases.request, cases.model) for cases in dict.fromkeys(self.cases)],
             [_without_source(market.find_machine(name)) for name in names],
         )
 
@@ -150,24 +150,22 @@ def grid_of(requests: list[Request]) -> Grid:
             f"the axes of the sweep make {many:,} combinations; at most {MAX_PLANS:,} fit in one sweep: give "
             "fewer workers, servers, batches or machines"
         )
-    plans: dict[str, tuple[Plan, Simulations]] = {}
+    plans: dict[str, tuple[Plan, Cases]] = {}
     dropped: Counter[str] = Counter()
     for request in requests:
         model = model_of(request)
-        simulations, space = (
-            Simulations(Cases(request, model)),
-            enumerate_plans(request, model, unpriced=True),
-        )
+        cases, space = Cases(request, model), enumerate_plans(request, model, unpriced=True)
         dropped.update(space.dropped)
         if not space.plans and len(requests) == 1:
             raise Infeasible(no_plans(space, request))
         for plan in space.plans:
-            plans.setdefault(plan.key, (plan, simulations))
+            plans.setdefault(plan.key, (plan, cases))
         if len(plans) > MAX_PLANS:
             raise BadInput(f"the sweep has more than {MAX_PLANS:,} plans; narrow it")
     if not plans:
         raise Infeasible("no plan of the sweep can be run")
-    return Grid(tuple(p for p, _ in plans.values()), tuple(s for _, s in plans.values()), dropped)
+    every = plans.values()
+    return Grid(tuple(plan for plan, _ in every), tuple(cases for _, cases in every), dropped)
 
 
 def combinations(request: Request) -> int:
@@ -206,9 +204,10 @@ def sweep_for(
 
 def _score_grid(grid: Grid, store: Store, pool: Executor, progress: Progress) -> SweepResult:
     store.prepare([plan.key for plan in grid.plans], grid.fingerprint)
+    simulations = {cases: Simulations(cases, pool) for cases in dict.fromkeys(grid.cases)}
     tasks = {
-        number: partial(simulations.submit, plan)
-        for number, (plan, simulations) in enumerate(zip(grid.plans, grid.simulations, strict=True))
+        number: partial(simulations[cases].submit, plan)
+        for number, (plan, cases) in enumerate(zip(grid.plans, grid.cases, strict=True))
     }
     partly = False
     try:
@@ -234,8 +233,8 @@ def _sample_requests(
     dropped: Counter[str] = Counter()
     partly = False
     for request, model in zip(requests, models, strict=True):
-        simulations = StoredSimulations(Cases(request, model), store)
-        outcome = sample(simulations, pool, trials=trials, progress=progress)
+        simulations = StoredSimulations(Cases(request, model), pool, store)
+        outcome = sample(simulations, trials=trials, progress=progress)
         rows.update({scored.plan.key: scored for scored in outcome.scored})
         dropped.update(outcome.dropped)
         if outcome.partial:
@@ -267,10 +266,10 @@ def _sweep_result(grid: Grid, store: Store, partial: bool) -> SweepResult:
         if isinstance(outcome, str):
             refused[plan.key] = outcome
         else:
-            rows.append(grid.simulations[number].cases.scored(plan, outcome))
+            rows.append(grid.cases[number].scored(plan, outcome))
     if not rows and partial:
         raise KeyboardInterrupt
-    return SweepResult(rows, refused, len(grid.plans), grid.dropped, partial, grid.simulations[0].request)
+    return SweepResult(rows, refused, len(grid.plans), grid.dropped, partial, grid.cases[0].request)
 
 
 def requests_from(scenarios: list[dict[str, Any]]) -> list[Request]:

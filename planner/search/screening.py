@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Hashable, Iterator, Sequence
-from concurrent.futures import Executor
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
@@ -43,7 +42,6 @@ def ignore_progress(scored: Sequence[ScoredPlan]) -> None:
 
 def screened_space(
     simulations: Simulations,
-    pool: Executor,
     machines: tuple[Hardware, ...],
     on_improvement: OnImprovement = ignore_progress,
 ) -> Space:
@@ -59,9 +57,9 @@ def screened_space(
     if not any(
         is_considered(request, kind, site, cases.model, asked) for kind in contenders for site in small
     ):
-        _baseline_front(space, simulations, pool, on_improvement, rounds=1, each=LOOK)  # for whoever waits
+        _baseline_front(space, simulations, on_improvement, rounds=1, each=LOOK)  # for whoever waits
         return space
-    pruner = BoundPruner(cases, _baseline_front(space, simulations, pool, on_improvement), contenders)
+    pruner = BoundPruner(cases, _baseline_front(space, simulations, on_improvement), contenders)
     space.add(enumerate_plans(request, cases.model, machines=machines, only=contenders, pruner=pruner))
     return space
 
@@ -69,7 +67,6 @@ def screened_space(
 def _baseline_front(
     space: Space,
     simulations: Simulations,
-    pool: Executor,
     on_improvement: OnImprovement,
     *,
     rounds: int = ROUNDS,
@@ -85,7 +82,7 @@ def _baseline_front(
     for _ in range(rounds):
         left = [i for i in left if not floors.dominates(bounds[i], usd_per_s[i] / bounds[i], i)]
         batch, left = left[:each], left[each:]
-        scored = simulations.scored([space.plans[i] for i in batch], pool, "glance")
+        scored = simulations.scored([space.plans[i] for i in batch], "glance")
         for i, entry in zip(batch, scored, strict=True):
             if (sure := entry.prediction.samples_per_s_low) > 0:
                 floors.add(sure, usd_per_s[i] / sure, i)

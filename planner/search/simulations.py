@@ -120,22 +120,23 @@ def _yield_results(tasks: Mapping[Plan, Future[T]]) -> Iterator[tuple[Plan, T]]:
 
 
 class Simulations:
-    """Predictions of plans by rung, each simulated once. Thread-safe."""
+    """Predictions of plans by rung, each simulated once on an executor. Thread-safe."""
 
-    def __init__(self, cases: Cases) -> None:
+    def __init__(self, cases: Cases, executor: Executor) -> None:
         self.cases = cases
+        self.executor = executor
         self.request = cases.request
         self._predictions: dict[tuple[Plan, Rung], Prediction] = {}
         self._begun: dict[tuple[Plan, RungEffort], PartialSimulation] = {}
 
-    def submit(self, plan: Plan, executor: Executor, rung: Rung = "long") -> Future[Prediction]:
+    def submit(self, plan: Plan, rung: Rung = "long") -> Future[Prediction]:
         """Submits the simulation of a plan; the result depends only on the plan and the seed."""
         from planner.simulator.simulate import PartialSimulation, simulate_case
 
         effort, _, _ = RUNGS[rung]
         if (plan, effort) in self._begun:
-            return executor.submit(PartialSimulation.finish, self._begun.pop((plan, effort)))
-        return executor.submit(simulate_case, *self._case_and_effort(plan, effort))
+            return self.executor.submit(PartialSimulation.finish, self._begun.pop((plan, effort)))
+        return self.executor.submit(simulate_case, *self._case_and_effort(plan, effort))
 
     def _case_and_effort(self, plan: Plan, effort: RungEffort) -> tuple[Case, Effort]:
         from planner.simulator.simulate import Effort
@@ -150,7 +151,7 @@ class Simulations:
             ),
         )
 
-    def predict_all(self, plans: Iterable[Plan], executor: Executor, rung: Rung = "long") -> list[Prediction]:
+    def predict_all(self, plans: Iterable[Plan], rung: Rung = "long") -> list[Prediction]:
         """Simulates plans unless known; returns predictions in the order of the plans."""
         plans, known = list(plans), self._predictions
         effort, runs, _ = RUNGS[rung]
@@ -159,17 +160,17 @@ class Simulations:
                 known[plan, rung] = better
         new = [plan for plan in dict.fromkeys(plans) if (plan, rung) not in known]
         if runs is not None:
-            self._start_runs(new, executor, rung, effort, runs)
+            self._start_runs(new, rung, effort, runs)
         else:
-            tasks = {plan: self.submit(plan, executor, rung) for plan in new}
+            tasks = {plan: self.submit(plan, rung) for plan in new}
             for plan, entry in _yield_results(tasks):
                 known[plan, rung] = self.cases.adjusted(plan, entry)
         return [known[plan, rung] for plan in plans]
 
-    def scored(self, plans: Iterable[Plan], executor: Executor, rung: Rung = "long") -> list[ScoredPlan]:
+    def scored(self, plans: Iterable[Plan], rung: Rung = "long") -> list[ScoredPlan]:
         """Simulates plans and adds their prices, bounds and errors."""
         plans = list(plans)
-        predictions = self.predict_all(plans, executor, rung)
+        predictions = self.predict_all(plans, rung)
         return [self.cases.scored(plan, found) for plan, found in zip(plans, predictions, strict=True)]
 
     def known(self, plan: Plan) -> Prediction | None:
@@ -183,16 +184,14 @@ class Simulations:
         known = (self._predictions.get((plan, other)) for other in longer)
         return next((prediction for prediction in known if prediction is not None), None)
 
-    def _start_runs(
-        self, plans: Iterable[Plan], executor: Executor, rung: Rung, effort: RungEffort, runs: int
-    ) -> None:
+    def _start_runs(self, plans: Iterable[Plan], rung: Rung, effort: RungEffort, runs: int) -> None:
         """Starts or continues the first `runs` of a rung and stores the predictions."""
         from planner.simulator.simulate import begin_simulation, resume_simulation
 
         tasks = {
-            plan: executor.submit(resume_simulation, self._begun[plan, effort], runs)
+            plan: self.executor.submit(resume_simulation, self._begun[plan, effort], runs)
             if (plan, effort) in self._begun
-            else executor.submit(begin_simulation, *self._case_and_effort(plan, effort), runs)
+            else self.executor.submit(begin_simulation, *self._case_and_effort(plan, effort), runs)
             for plan in plans
         }
         for plan, begun in _yield_results(tasks):

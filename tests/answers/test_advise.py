@@ -16,23 +16,24 @@ from planner.servers.parameter_servers import ParameterServers
 
 def test_changes_within_the_error_are_not_advised():
     request = Request(model="alexnet", batches=(64,), hardware=("p3.2xlarge",), interval_width=0.02)
-    simulations = Simulations(Cases(request, model_of(request)))
+    cases = Cases(request, model_of(request))
     plan = Plan("alexnet", 64, "p3.2xlarge", 4, ParameterServers(1, "p3.2xlarge"))
-    chosen = simulations.cases.scored(plan, simulations.cases.predict(plan))
+    chosen = cases.scored(plan, cases.predict(plan))
     wide = replace(chosen.prediction, samples_per_s_high=10 * chosen.samples_per_s)
     with ThreadPoolExecutor(2) as pool:
-        changes = next_changes(chosen, simulations, pool)
+        simulations = Simulations(cases, pool)
+        changes = next_changes(chosen, simulations)
         assert changes
         low = [change.scored.prediction.samples_per_s_low for change in changes]
         assert min(low) > chosen.samples_per_s
-        assert next_changes(replace(chosen, prediction=wide), simulations, pool) == []
+        assert next_changes(replace(chosen, prediction=wide), simulations) == []
 
 
 def changes_of(request: Request, plan: Plan) -> dict[str, str]:
-    simulations = Simulations(Cases(request, model_of(request)))
-    chosen = simulations.cases.scored(plan, simulations.cases.predict(plan))
+    cases = Cases(request, model_of(request))
+    chosen = cases.scored(plan, cases.predict(plan))
     with ThreadPoolExecutor(2) as pool:
-        return {change.kind: change.words for change in next_changes(chosen, simulations, pool)}
+        return {change.kind: change.words for change in next_changes(chosen, Simulations(cases, pool))}
 
 
 def test_fewer_bits_are_advised_where_the_device_has_them():

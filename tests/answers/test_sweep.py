@@ -75,8 +75,8 @@ def test_every_plan_has_the_prediction_that_it_has_alone(calm, tmp_path):
     rows = json.loads(calm)["plans"]
     grid = grid_of(requests_from(read_sweep(written(tmp_path)).scenarios))
     assert len(rows) == len(grid.plans) == 16
-    plan, simulations = grid.plans[5], grid.simulations[5]
-    alone = simulations.cases.predict(plan)
+    plan, cases = grid.plans[5], grid.cases[5]
+    alone = cases.predict(plan)
     assert rows[5]["samples_per_s"] == alone.samples_per_s
     assert rows[5]["policy"] == plan.exchange.policy
 
@@ -249,9 +249,9 @@ def test_sweep_repeats_plans_that_failed_for_the_machine(lost, tmp_path, monkeyp
     requests = requests_from(read_sweep(written(tmp_path)).scenarios)
     submit, calls = Simulations.submit, []
 
-    def losing(self, plan, executor, rung="long"):
+    def losing(self, plan, rung="long"):
         calls.append(plan)
-        future = submit(self, plan, executor, rung)
+        future = submit(self, plan, rung)
         if len(calls) == 3:
             future = Future()
             future.set_exception(lost)
@@ -270,11 +270,11 @@ def test_sweep_refuses_infeasible_plans_once(tmp_path, monkeypatch):
     requests = requests_from(read_sweep(written(tmp_path)).scenarios)
     submit, calls = Simulations.submit, []
 
-    def refusing(self, plan, executor, rung="long"):
+    def refusing(self, plan, rung="long"):
         calls.append(plan.key)
         if len(calls) == 3:
             raise Infeasible("no room")
-        return submit(self, plan, executor, rung)
+        return submit(self, plan, rung)
 
     monkeypatch.setattr(Simulations, "submit", refusing)
     for _ in range(2):
@@ -313,11 +313,11 @@ def test_ctrl_c_keeps_what_is_stored(after, tmp_path, monkeypatch):
     requests = requests_from(read_sweep(written(tmp_path)).scenarios)
     submit, calls = Simulations.submit, []
 
-    def interrupted(self, plan, executor, rung="long"):
+    def interrupted(self, plan, rung="long"):
         calls.append(plan)
         if len(calls) > after:
             raise KeyboardInterrupt
-        future = submit(self, plan, executor, rung)
+        future = submit(self, plan, rung)
         future.result()
         return future
 
@@ -351,11 +351,11 @@ def test_study_that_was_stopped_ends_as_one_that_was_not(tmp_path, monkeypatch):
     calm = sweep_for(requests, tmp_path / "calm.db", trials=sweep.trials)
     submit, calls = Simulations.submit, []
 
-    def stopped(self, plan, executor, rung="long"):
+    def stopped(self, plan, rung="long"):
         calls.append(plan)
         if len(calls) % 6 == 0:
             raise KeyboardInterrupt
-        return submit(self, plan, executor, rung)
+        return submit(self, plan, rung)
 
     monkeypatch.setattr(Simulations, "submit", stopped)
     result, stops = None, 0

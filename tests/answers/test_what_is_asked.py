@@ -206,11 +206,11 @@ def test_sampled_space_is_the_enumerated_one(monkeypatch: pytest.MonkeyPatch) ->
         seen.update(plan.key for plan in plans)  # type: ignore[attr-defined]
         raise KeyboardInterrupt
 
-    simulations = Simulations(Cases(request, load_model("alexnet")))
+    simulations = Simulations(Cases(request, load_model("alexnet")), executor=None)  # type: ignore[arg-type]
     monkeypatch.setattr("planner.answers.sampled._is_beaten", lambda *_: False)
     monkeypatch.setattr("planner.answers.sampled.ROUND", 400)
     monkeypatch.setattr(Simulations, "predict_all", predicted)
-    result = sample(simulations, pool=None, trials=400)  # type: ignore[arg-type]
+    result = sample(simulations, trials=400)
     assert result.partial
     assert seen <= everything
     assert any("/c5n.large/" in key for key in seen)

@@ -307,9 +307,8 @@ def test_equal_network_at_a_higher_price_is_dominated_and_a_faster_one_is_not() 
 def test_input_limits_a_prediction_from_below_its_throughput_on() -> None:
     cases = Cases(replace(ASKED, workers=(1,)), RESNET)
     plan = enumerate_plans(cases.request, RESNET).plans[0]
-    simulations = Simulations(cases)
     with executor_of(jobs=1) as pool:
-        prediction = simulations.predict_all([plan], pool, "glance")[0]
+        prediction = Simulations(cases, pool).predict_all([plan], "glance")[0]
     assert prediction.limit_by_input(prediction.samples_per_s) is prediction
     capped = prediction.limit_by_input(0.8 * prediction.samples_per_s)
     assert capped.samples_per_s == pytest.approx(0.8 * prediction.samples_per_s)

@@ -95,11 +95,11 @@ def test_least_throughput_keeps_the_plans_that_reach_it(free: Recommendation) ->
 
 def advice(host: str, workers: int, **more: object) -> list[Change]:
     request = Request(model="vgg11", batches=(32,), hardware=("g5.xlarge",), interval_width=0.02, **more)  # type: ignore[arg-type]
-    simulations = Simulations(Cases(request, model_of(request)))
+    cases = Cases(request, model_of(request))
     plan = Plan("vgg11", 32, "g5.xlarge", workers, ParameterServers(1, host))
-    chosen = simulations.cases.scored(plan, simulations.cases.predict(plan))
+    chosen = cases.scored(plan, cases.predict(plan))
     with ThreadPoolExecutor(2) as pool:
-        return next_changes(chosen, simulations, pool)
+        return next_changes(chosen, Simulations(cases, pool))
 
 
 def test_servers_with_a_slow_nic_are_advised_a_faster_one() -> None:

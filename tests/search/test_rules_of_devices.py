@@ -20,7 +20,6 @@ from planner.parallel.plan import Plan
 from planner.search.cases import Cases
 from planner.search.feasibility import peak_memory
 from planner.search.request import Request, model_of
-from planner.search.simulations import Simulations
 from planner.servers.parameter_servers import ParameterServers, _fullest_bytes
 
 
@@ -90,9 +89,9 @@ def test_comparison_shows_the_best_plan_of_each_machine_by_the_goal(goal: str) -
 def test_launch_starts_machines_where_they_are_rented() -> None:
     def launch(machine: str) -> object:
         request = Request(model="alexnet", hardware=(machine,))
-        simulations = Simulations(Cases(request, model_of(request)))
+        cases = Cases(request, model_of(request))
         plan = Plan("alexnet", 64, machine, 1, ParameterServers(1, machine))
-        return launch_of(simulations.cases.scored(plan, simulations.cases.predict(plan)), request)
+        return launch_of(cases.scored(plan, cases.predict(plan)), request)
 
     rented = launch("g5.xlarge")
     assert (rented.provider, rented.region) == ("aws", load_hardware("g5.xlarge").price.region)  # type: ignore[attr-defined]

@@ -20,21 +20,19 @@ PLAN = Plan("alexnet", 64, "p3.2xlarge", 2, ParameterServers(1, "p3.2xlarge"))
 REQUEST = Request(model="alexnet", batches=(64,), hardware=("p3.2xlarge",), workers=(1, 2), servers=(1,))
 
 
-def simulations():
-    return Simulations(Cases(REQUEST, load_model("alexnet")))
+def simulations(pool):
+    return Simulations(Cases(REQUEST, load_model("alexnet")), pool)
 
 
 def test_long_heat_gives_the_same_whatever_ran_before():
-    stepwise = simulations()
     with ThreadPoolExecutor(2) as pool:
-        predictions = [
-            stepwise.predict_all([PLAN], pool, rung)[0] for rung in ("glance", "short", "trial", "half")
-        ]
-        long = stepwise.predict_all([PLAN], pool, "long")[0]
+        stepwise = simulations(pool)
+        predictions = [stepwise.predict_all([PLAN], rung)[0] for rung in ("glance", "short", "trial", "half")]
+        long = stepwise.predict_all([PLAN], "long")[0]
         assert [prediction.runs for prediction in predictions] == [3, 6, 3, 6]
-        assert long == simulations().predict_all([PLAN], pool, "long")[0]
-        assert stepwise.predict_all([PLAN], pool, "medium")[0] is long
-    assert stepwise.known(PLAN) is long
+        assert long == simulations(pool).predict_all([PLAN], "long")[0]
+        assert stepwise.predict_all([PLAN], "medium")[0] is long
+        assert stepwise.known(PLAN) is long
 
 
 class _StopsAfter(ThreadPoolExecutor):

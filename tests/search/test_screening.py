@@ -83,11 +83,10 @@ def test_pruned_plans_could_not_win(asked: Request) -> None:
 
 def test_most_plans_with_servers_are_never_made() -> None:
     cases = Cases(ON_CPUS, load_model("alexnet"))
-    simulations = Simulations(cases)
     told: list[int] = []
     with executor_of(None, 2) as pool:
         space = screened_space(
-            simulations, pool, worker_machines(ON_CPUS), lambda scored: told.append(len(scored))
+            Simulations(cases, pool), worker_machines(ON_CPUS), lambda scored: told.append(len(scored))
         )
     whole = enumerate_plans(ON_CPUS, cases.model)
     assert 0 < len(space.plans) < len(whole.plans) / 3
@@ -98,7 +97,7 @@ def test_most_plans_with_servers_are_never_made() -> None:
 def test_where_servers_are_named_all_their_plans_are_made(cases: Cases) -> None:
     asked = replace(ASKED, exchanges=(("servers", {}),))
     with executor_of(None, 1) as pool:
-        space = screened_space(Simulations(Cases(asked, cases.model)), pool, worker_machines(asked))
+        space = screened_space(Simulations(Cases(asked, cases.model), pool), worker_machines(asked))
     assert space.pruned == 0
     assert {plan.exchange.kind for plan in space.plans} == {"servers"}
 

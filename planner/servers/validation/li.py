@@ -68,11 +68,12 @@ def saturation(check: Section) -> Iterator[Row]:
 
 def workers_before_saturation(request: Request) -> int | None:
     """Fewest workers after which one more adds less than a tenth of a single worker's throughput."""
-    plan, simulations = one_plan(request), Simulations(Cases(request, model_of(request)))
+    plan, cases = one_plan(request), Cases(request, model_of(request))
     with executor_of(None, 1) as pool:
+        simulations = Simulations(cases, pool)
         speeds: list[float] = []
         for workers in range(1, MOST_WORKERS + 1):
-            (scored,) = simulations.scored([replace(plan, workers=workers)], pool)
+            (scored,) = simulations.scored([replace(plan, workers=workers)])
             speeds.append(scored.samples_per_s)
             if workers > 1 and speeds[-1] - speeds[-2] < SATURATED * speeds[0]:
                 return workers - 1
