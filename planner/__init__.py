@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from planner.servers.orders import compare_orders as compare_orders
     from planner.servers.synthesis import profile_for as profile_for
     from planner.simulator import Prediction as Prediction
-    from planner.simulator import simulate as simulate_profile
+    from planner.simulator import simulate as simulate_profile  # noqa: F401
     from planner.simulator import simulate_many as simulate_many
     from planner.simulator.cluster import Cluster as Cluster
     from planner.simulator.cluster import Node as Node
@@ -59,31 +59,7 @@ _LAZY = {
     "sweep": "planner.answers.sweep",
 }
 
-__all__ = [
-    "BadInput",
-    "Cluster",
-    "Infeasible",
-    "Node",
-    "PlannerError",
-    "Prediction",
-    "Profile",
-    "Request",
-    "__version__",
-    "cluster_of",
-    "compare",
-    "compare_orders",
-    "import_profile",
-    "load_hardware",
-    "load_model",
-    "profile_for",
-    "recommend",
-    "record",
-    "saturation",
-    "simulate",
-    "simulate_many",
-    "simulate_profile",
-    "sweep",
-]
+__all__ = ["__version__", *_LAZY]  # noqa: PLE0604
 
 
 def __getattr__(name: str) -> Any:

@@ -73,16 +73,11 @@ def printable_lines(text: str) -> str:
 
 def printable_json(text: str, *, ascii_only: bool = False) -> str:
     """JSON text with control characters escaped, its values unchanged; `ascii_only` escapes all non-ASCII."""
-    acting = r"[^\n -~]" if ascii_only else r"[^\n -~]+"
 
     def escape(found: re.Match[str]) -> str:
-        if not ascii_only and found[0].isprintable():
-            return found[0]
-        return "".join(
-            char if char.isprintable() and not ascii_only else _json_code(char) for char in found[0]
-        )
+        return found[0] if found[0].isprintable() and not ascii_only else _json_code(found[0])
 
-    return re.sub(acting, escape, text)
+    return re.sub(r"[^\n -~]", escape, text)
 
 
 def _json_code(char: str) -> str:

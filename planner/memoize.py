@@ -129,13 +129,5 @@ def _memoize_bounded(
                 del values[oldest]
         return value
 
-    def cache_clear() -> None:
-        nonlocal held_bytes
-        with lock:
-            values.clear()
-            sizes.clear()
-            held_bytes = 0
-
-    memoized.cache_clear = cache_clear  # type: ignore[attr-defined]
     memoized.held_bytes = lambda: held_bytes  # type: ignore[attr-defined]
     return memoized

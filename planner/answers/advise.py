@@ -18,10 +18,9 @@ from planner.search.cases import Cases
 from planner.search.feasibility import has_machines
 from planner.search.objectives import least_gain, setup_effort
 from planner.search.scored import ScoredPlan
-from planner.search.simulations import Rung, Simulations, cautious_interval, is_within_error
+from planner.search.simulations import Simulations, cautious_interval, is_within_error
 from planner.search.sizes import with_workers
 from planner.search.space import allowed_exchanges
-from planner.simulator.statistics import Prediction
 
 WORTH = 0.02  # a smaller gain is not worth a sentence
 SHOWN = 3
@@ -68,23 +67,27 @@ def next_changes(chosen: ScoredPlan, simulations: Simulations) -> list[Change]:
         for option, score in zip(promising, rough, strict=True)
         if cautious_interval(score, "short")[1] > chosen.samples_per_s * (1 + WORTH)
     ]
-    return _best_of_each_kind(_clear_gains(chosen, hopeful, simulations))[:SHOWN]
+    best: dict[str, Change] = {}
+    for change in _clear_gains(chosen, hopeful, simulations):
+        best.setdefault(change.kind, change)
+    return list(best.values())[:SHOWN]
 
 
 def _clear_gains(chosen: ScoredPlan, options: list[Option], simulations: Simulations) -> list[Change]:
     """Simulates the options and keeps those that are clearly faster, sorted by cost per sample and effort."""
-    predictions = dict(_predict_by_plan([option.plan for option in options], simulations, "trial"))
+    trials = simulations.scored([option.plan for option in options], "trial")
+    by_plan = {scored.plan: scored for scored in trials}
     now = chosen.samples_per_s
     unclear = [
-        plan
-        for plan, found in predictions.items()
-        if is_within_error(found.samples_per_s - now * (1 + WORTH), found, chosen.prediction)
+        scored.plan
+        for scored in trials
+        if is_within_error(scored.samples_per_s - now * (1 + WORTH), scored.prediction, chosen.prediction)
     ]
-    predictions.update(_predict_by_plan(unclear, simulations, "long"))
+    by_plan |= {scored.plan: scored for scored in simulations.scored(unclear)}
     budget = simulations.request.budget_usd_per_hour or np.inf
     ranked: list[tuple[float, str, Change]] = []
     for option in options:
-        scored = simulations.cases.scored(option.plan, predictions[option.plan])
+        scored = by_plan[option.plan]
         gain = scored.samples_per_s / now - 1
         advantage = least_gain(setup_effort(chosen.plan), setup_effort(option.plan))
         clear = not is_within_error(gain * now, scored.prediction, chosen.prediction)
@@ -94,20 +97,6 @@ def _clear_gains(chosen: ScoredPlan, options: list[Option], simulations: Simulat
             change = Change(option.words, option.kind, scored, gain, more, within)
             ranked.append((scored.usd_per_million_samples * advantage, option.words, change))
     return [change for _, _, change in sorted(ranked, key=lambda entry: entry[:2])]
-
-
-def _predict_by_plan(
-    plans: list[Plan], simulations: Simulations, rung: Rung
-) -> Iterator[tuple[Plan, Prediction]]:
-    return zip(plans, simulations.predict_all(plans, rung), strict=True)
-
-
-def _best_of_each_kind(changes: list[Change]) -> list[Change]:
-    """Keeps the first, cheapest change of each kind."""
-    best: dict[str, Change] = {}
-    for change in changes:
-        best.setdefault(change.kind, change)
-    return list(best.values())
 
 
 def _change_options(plan: Plan, cases: Cases) -> Iterator[Option]:

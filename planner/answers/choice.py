@@ -5,15 +5,15 @@ Shared by the enumerated search (`recommend`), the sampled one (`sampled`) and `
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from math import exp
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from planner.answers.advise import next_changes
-from planner.answers.results import Change, Saturation
+from planner.answers.results import Recommendation
 from planner.answers.saturation import most_step_samples, saturation_of, strategy_error
 from planner.device.precision import FP32
 from planner.errors import Interrupted
@@ -143,25 +143,38 @@ def fp32_variant(chosen: ScoredPlan, simulations: Simulations) -> ScoredPlan | N
     return None if held is None else simulations.scored([held], "trial")[0]
 
 
-def look_further(
-    chosen: ScoredPlan, simulations: Simulations, progress: Progress
-) -> tuple[list[Change], Saturation | None]:
-    """Finds the next best changes to the chosen plan, and the saturation curve of its machine."""
+def look_further(chosen: ScoredPlan, simulations: Simulations, progress: Progress) -> dict[str, Any]:
+    """The next best `changes` to the chosen plan, and the `saturation` curve of its machine."""
     progress("exploring changes", 0, 2)
     changes = next_changes(chosen, simulations)
     progress("exploring changes", 1, 2)
-    more = replace(chosen.plan, workers=2 * chosen.plan.workers)
-    request = simulations.request
-    if strategy_error(more, simulations.cases) or not has_machines(more.rented(request.market), request):
-        return changes, None
-    plan, model = chosen.plan, simulations.cases.model
+    plan, request, cases = chosen.plan, simulations.request, simulations.cases
+    more = replace(plan, workers=2 * plan.workers)
+    if strategy_error(more, cases) or not has_machines(more.rented(request.market), request):
+        return {"changes": changes}
     most = max(FEW_WORKERS, plan.workers)
     if EXCHANGES.tier(plan.exchange) is not Tier.CONTENDER:  # of which many take long to simulate
-        samples = most_step_samples(request, model) // plan.samples_per_step * plan.mesh.size
+        samples = most_step_samples(request, cases.model) // plan.samples_per_step * plan.mesh.size
         most = int(max(plan.workers, min(samples, MOST_WORKERS)))
-    curve = saturation_of(chosen.plan, simulations, max_workers=most)
+    curve = saturation_of(plan, simulations, max_workers=most)
     progress("exploring changes", 2, 2)
-    return changes, curve
+    return {"changes": changes, "saturation": curve}
+
+
+def extend_answer(answer: Recommendation, *parts: Callable[[], dict[str, Any]]) -> Recommendation:
+    """Fills in further fields of an answer, one part after another, until it is interrupted."""
+    try:
+        for part in () if answer.partial else parts:
+            answer = replace(answer, **part())
+    except KeyboardInterrupt:  # the answer is there, what follows from it is not
+        answer = replace(answer, partial=True)
+    return answer
+
+
+def count_unfinished(outcome: Outcome[Prediction], plans: Sequence[Plan], simulations: Simulations) -> None:
+    """Adds to an interrupted outcome what the simulations under way have found."""
+    found = {i: simulations.known(plan) for i, plan in enumerate(plans)}
+    outcome.scores.update({i: score for i, score in found.items() if score is not None})
 
 
 def interrupted(plans: Sequence[Plan], bounds: Floats, usd_per_hour: Floats) -> Interrupted:

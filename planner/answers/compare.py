@@ -9,7 +9,7 @@ from operator import attrgetter
 from typing import TYPE_CHECKING
 
 from planner.answers.assumptions import assumptions
-from planner.answers.choice import choose, interrupted
+from planner.answers.choice import choose, count_unfinished, interrupted
 from planner.answers.parts import baseline_of
 from planner.answers.refusals import left_out_notes, no_plans
 from planner.answers.results import Comparison
@@ -84,9 +84,8 @@ def compare_for(
             outcome = _race_row(
                 plans, bounds[indices], space.usd_per_useful_hour[indices], evaluate, request=request
             )
-            if outcome.partial:  # what was under way counts too
-                by_name = {i: simulations.known(plan) for i, plan in enumerate(plans)}
-                outcome.scores.update({i: score for i, score in by_name.items() if score is not None})
+            if outcome.partial:
+                count_unfinished(outcome, plans, simulations)
                 outcome.long.update(outcome.scores)
             simulated += len(outcome.scores)
             scored: list[ScoredPlan] = []

@@ -108,22 +108,6 @@ def training_passes(model: Model) -> float:
     return macs / max(model.macs, 1)
 
 
-def hardware_flops_utilization(
-    model: Model,
-    samples_per_s: float,
-    devices: int,
-    device: Device,
-    precision: Precision,
-    *,
-    recompute: Recompute,
-    stops_early: bool = False,
-) -> float | None:
-    """Hardware FLOPs utilization (HFU): MFU with recomputed operations counted twice."""
-    use = model_flops_utilization(model, samples_per_s, devices, device, precision)
-    again = recomputed_macs(model, recompute, stops_early)
-    return None if use is None else use * (1 + again / (training_passes(model) * model.macs))
-
-
 def recomputed_macs(model: Model, recompute: Recompute, stops_early: bool = False) -> int:
     """Multiply-adds per sample that are recomputed in the backward pass."""
     again = recompute_flags(model, recompute, stops_early)
@@ -191,16 +175,11 @@ def anatomy_of(scored: ScoredPlan, cases: Cases) -> Anatomy:
     mfu = hfu = None
     device = cases.market.find_machine(plan.machine).device
     if cases.request.profile is None and device.kind == "gpu":
-        rate, of = scored.samples_per_s, (plan.workers, device, plan.precision)
-        mfu = model_flops_utilization(model, rate, *of)
-        if plan.recompute != "none":
-            hfu = hardware_flops_utilization(
-                model,
-                rate,
-                *of,
-                recompute=plan.recompute,
-                stops_early=find_framework(cases.request.framework).stops_early,
-            )
+        mfu = model_flops_utilization(model, scored.samples_per_s, plan.workers, device, plan.precision)
+    if mfu is not None and plan.recompute != "none":  # HFU counts recomputed operations twice
+        stops_early = find_framework(cases.request.framework).stops_early
+        recomputed = recomputed_macs(model, plan.recompute, stops_early)
+        hfu = mfu * (1 + recomputed / (training_passes(model) * model.macs))
     parts = step_breakdown(cases.case(plan).profile, scored.prediction)
     return Anatomy(parts, memory_of(scored, cases), mfu, hfu)
 
@@ -230,28 +209,11 @@ def memory_of(scored: ScoredPlan, cases: Cases) -> DeviceMemory | None:
     return None if result is None else DeviceMemory(*result)
 
 
-def single_device_plan(plan: Plan, cases: Cases) -> Plan | None:
-    """One device of the plan's kind on the cheapest machine that has it; None if the model does not fit."""
-    alone = _single_device_variant(plan, _find_cheapest(cases.market.find_machine(plan.machine), cases))
-    return alone if cases.feasibility.is_possible(alone) else None
-
-
-def best_single_device_plan(plan: Plan, cases: Cases) -> Plan | None:
-    """The fastest single-device plan, over batches and recompute modes; None if the model does not fit."""
-    same = single_device_plan(plan, cases)
+def single_device_plan(plan: Plan, cases: Cases, *, searched: bool = False) -> Plan | None:
+    """One device of the plan's kind on the cheapest machine that has it; if `searched`, the fastest over
+    batches and recompute modes. None if the model does not fit."""
     machine = _find_cheapest(cases.market.find_machine(plan.machine), cases)
-    tried = _settings_to_try(_single_device_variant(plan, machine), machine, cases)
-    options = {option.key: option for option in tried if cases.feasibility.is_possible(option)}
-    if same is not None:
-        options.setdefault(same.key, same)
-    if not options:
-        return None
-    plans = [options[key] for key in sorted(options)]
-    return plans[int(np.argmax(cases.bounds(plans)))]
-
-
-def _single_device_variant(plan: Plan, machine: Hardware) -> Plan:
-    return replace(
+    alone = replace(
         plan,
         machine=machine.name,
         workers=1,
@@ -260,6 +222,10 @@ def _single_device_variant(plan: Plan, machine: Hardware) -> Plan:
         mesh=WHOLE,
         accumulate=1,
     )
+    tried = [alone, *(_settings_to_try(alone, machine, cases) if searched else ())]
+    options = {option.key: option for option in tried if cases.feasibility.is_possible(option)}
+    plans = [options[key] for key in sorted(options)]
+    return plans[int(np.argmax(cases.bounds(plans)))] if plans else None
 
 
 def _settings_to_try(one: Plan, machine: Hardware, cases: Cases) -> Iterator[Plan]:
@@ -289,9 +255,7 @@ def _find_cheapest(machine: Hardware, cases: Cases) -> Hardware:
 def baseline_of(scored: ScoredPlan, simulations: Simulations, *, searched: bool = False) -> ScoredPlan | None:
     """Scores one device alone, to compare a plan with; at its best batch if the answer `searched`."""
     cases = simulations.cases
-    alone = (
-        best_single_device_plan(scored.plan, cases) if searched else single_device_plan(scored.plan, cases)
-    )
+    alone = single_device_plan(scored.plan, cases, searched=searched)
     if alone is None or alone == scored.plan:
         return None if alone is None else scored
     return _charge_device_share(simulations.scored([alone], "medium")[0], cases)

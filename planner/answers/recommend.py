@@ -11,12 +11,20 @@ import numpy as np
 import numpy.typing as npt
 
 from planner.answers.assumptions import assumptions
-from planner.answers.choice import choose, fp32_variant, interrupted, look_further, settle_ties
+from planner.answers.choice import (
+    choose,
+    count_unfinished,
+    extend_answer,
+    fp32_variant,
+    interrupted,
+    look_further,
+    settle_ties,
+)
 from planner.answers.parts import baseline_of
 from planner.answers.refine import refine_decision
 from planner.answers.refusals import left_out_notes, limits_missed, no_plans
 from planner.answers.remedies import Ask
-from planner.answers.results import Change, Recommendation
+from planner.answers.results import Recommendation
 from planner.errors import Infeasible
 from planner.note import Progress, ignore_progress
 from planner.search.cases import Cases
@@ -61,40 +69,37 @@ def recommend_for(
     """Recommends a plan for a request. `exhaustive` simulates every feasible plan; `trials` samples the space
     with optuna, in a `study` that can be resumed. `on_improvement` receives the best plan so far. `suggest`
     adds limits that work to a refusal; `refine` tries other settings on the recommended machines."""
-    model = model_of(request)
-    if trials is not None:
-        from planner.answers.sampled import recommend_sampled
+    cases = Cases(request, model_of(request), load())
+    with executor_of(executor, jobs) as pool:
+        simulations = Simulations(cases, pool)
+        if trials is not None:
+            from planner.answers.sampled import recommend_sampled
 
-        with executor_of(executor, jobs) as pool:
-            simulations = Simulations(Cases(request, model, load()), pool)
             return recommend_sampled(
                 simulations, trials=trials, study=study, progress=progress, advice=advice
             )
-    cases = Cases(request, model, load())
-    progress(FIELD, 0, 1)
-    field = candidate_machines(cases)
-    progress(FIELD, 1, 1)
 
-    def look(scored: Sequence[ScoredPlan]) -> None:
-        if feasible := within_limits(list(scored), request):
-            on_improvement(choose(feasible, request).recommended)
+        def look(scored: Sequence[ScoredPlan]) -> None:
+            if feasible := within_limits(list(scored), request):
+                on_improvement(choose(feasible, request).recommended)
 
-    with executor_of(executor, jobs) as pool:
-        simulations = Simulations(cases, pool)
+        progress(FIELD, 0, 1)
+        field = candidate_machines(cases)
         progress(GLANCE, 0, 1)
         space = (
-            enumerate_plans(request, model, machines=field.machines)
+            enumerate_plans(request, cases.model, machines=field.machines)
             if exhaustive
             else screened_space(simulations, field.machines, look)
         )
         space.left_out |= field.left_out
         if not space.plans:
             raise Infeasible(no_plans(space, request, _recommended_plan))
-        bounds = cases.bounds(space.plans)
+        all_bounds = cases.bounds(space.plans)
         progress(GLANCE, 1, 1)
         ask = _recommended_plan if suggest else None
-        keep = _find_reachable(space, bounds, request, ask)
-        plans = [space.plans[i] for i in keep]
+        keep = _find_reachable(space, all_bounds, request, ask)
+        plans, bounds = [space.plans[i] for i in keep], all_bounds[keep]
+        contest = contest_of(cases, plans, bounds, space.usd_per_useful_hour[keep])
         latest: dict[int, Prediction] = {}
 
         def evaluate(batch: Sequence[int], rung: Rung) -> list[Prediction]:
@@ -107,7 +112,6 @@ def recommend_for(
             if not done % 100 and on_improvement is not ignore_improvement:
                 look([cases.scored(plans[i], prediction) for i, prediction in latest.items()])
 
-        contest = contest_of(cases, plans, bounds[keep], space.usd_per_useful_hour[keep])
         if exhaustive:
             scores = dict(enumerate(evaluate(range(len(plans)), "long")))
             outcome = Outcome(scores=dict(scores), long=set(scores))
@@ -119,79 +123,83 @@ def recommend_for(
                 min_marginal_efficiency=request.min_marginal_efficiency,
                 report=report,
             )
-            if not outcome.partial:
-                settle_ties(outcome, contest, cases, evaluate)
-        partial = outcome.partial
-        if partial:  # what was under way counts too
-            result = {i: simulations.known(plan) for i, plan in enumerate(plans)}
-            outcome.scores.update({i: score for i, score in result.items() if score is not None})
-        if not outcome.scores and not partial:  # no bound is high enough to be simulated
-            raise Infeasible(limits_missed(space, bounds, request, ask))
+        if outcome.partial:
+            count_unfinished(outcome, plans, simulations)
+        elif not exhaustive:
+            settle_ties(outcome, contest, cases, evaluate)
+        if not outcome.scores and not outcome.partial:  # no bound is high enough to be simulated
+            raise Infeasible(limits_missed(space, all_bounds, request, ask))
         if not outcome.scores:
-            raise interrupted(plans, bounds[keep], space.usd_per_hour[keep])
+            raise interrupted(plans, bounds, space.usd_per_hour[keep])
         every = {i: cases.scored(plans[i], outcome.scores[i]) for i in outcome.scores}
         # interrupted before the long rung: what the short one says is better than nothing
-        final = outcome.long if outcome.long or not partial else set(every)
+        final = outcome.long if outcome.long or not outcome.partial else set(every)
         scored = within_limits([every[i] for i in sorted(final)], request)
         if not scored:
             fastest = max(every.values(), key=lambda plan: plan.samples_per_s)
-            raise Infeasible(limits_missed(space, bounds, request, ask, fastest))
+            raise Infeasible(limits_missed(space, all_bounds, request, ask, fastest))
         decision = choose(scored, request)
-        if not partial and refine and not exhaustive:
+        if refine and not outcome.partial and not exhaustive:
             scored, decision = refine_decision(scored, decision, simulations, contest)
-        shown, chosen = decision.shown, decision.recommended
-        changes, curve, baseline, single_precision = list[Change](), None, None, None
-        try:
-            if not partial:
-                shown = _add_rivals(shown, simulations, plans, (space.usd_per_useful_hour / bounds)[keep])
-            if not partial:
-                baseline = baseline_of(chosen, simulations, searched=True)
-                single_precision = fp32_variant(chosen, simulations)
-            if advice and not partial:
-                changes, curve = look_further(chosen, simulations, progress)
-        except KeyboardInterrupt:  # the answer is there, what follows from it is not
-            partial = True
+        chosen, in_full = decision.recommended, {plan.plan.key for plan in scored}
+        by_bound = outcome.pruned_by_bound + space.pruned
+        prices = space.usd_per_hour[keep]
+        answer = Recommendation(
+            request=request,
+            chosen=chosen,
+            plans=decision.shown,
+            considered=space.considered,
+            pruned={
+                **space.dropped,
+                **space.out_of_reach,
+                **({"by the bound": by_bound} if by_bound else {}),
+            },
+            simulated=len(outcome.scores),
+            assumptions=[*assumptions([chosen.plan], cases, searched=True), *left_out_notes(space)],
+            everything=scored,
+            screened=[every[i] for i in sorted(every) if plans[i].key not in in_full],
+            bounded=[
+                (plan, float(prices[i]), float(bounds[i]))
+                for i, plan in enumerate(plans)
+                if i not in outcome.scores
+            ],
+            partial=outcome.partial,
+            cheapest=decision.cheapest,
+            fastest=decision.fastest,
+            tied=decision.tied,
+        )
+        usd_per_sample = contest.usd_per_hour / bounds
+        answer = extend_answer(
+            answer,
+            lambda: {"plans": _add_rivals(decision.shown, simulations, plans, usd_per_sample)},
+            lambda: {"baseline": baseline_of(chosen, simulations, searched=True)},
+            lambda: {"single_precision": fp32_variant(chosen, simulations)},
+            lambda: look_further(chosen, simulations, progress) if advice else {},
+        )
+    return _with_longest_simulations(answer, decision.cheapest, simulations)
+
+
+def _with_longest_simulations(
+    answer: Recommendation, cheapest: ScoredPlan, simulations: Simulations
+) -> Recommendation:
+    """The answer with the longest simulation of each plan, and one unmarked plan per cluster."""
 
     def as_known(scored: ScoredPlan) -> ScoredPlan:
-        """With the longest simulation there is: a plan may have been simulated longer since."""
         return replace(scored, prediction=simulations.known(scored.plan) or scored.prediction)
 
-    shown, scored = [as_known(plan) for plan in shown], [as_known(plan) for plan in scored]
-    shown, cheapest = with_cheaper_baseline(shown, as_known(decision.cheapest), baseline, request)
-    shown = one_per_cluster(shown, baseline)
-    updated = [(change, as_known(change.scored)) for change in changes]
-    changes = [
-        replace(change, scored=after, gain=after.samples_per_s / chosen.samples_per_s - 1)
-        for change, after in updated
-    ]
-    simulated = set(outcome.scores)
-    prices, bounds = space.usd_per_hour[keep], bounds[keep]
-    in_full = {plan.plan.key for plan in scored}
-    return Recommendation(
-        request=request,
-        chosen=chosen,
-        plans=shown,
-        considered=space.considered,
-        pruned={
-            **space.dropped,
-            **space.out_of_reach,
-            **({"by the bound": by_bound} if (by_bound := outcome.pruned_by_bound + space.pruned) else {}),
-        },
-        simulated=len(simulated),
-        assumptions=[*assumptions([chosen.plan], cases, searched=True), *left_out_notes(space)],
-        changes=changes,
-        saturation=curve,
-        baseline=baseline,
-        single_precision=single_precision,
-        everything=scored,
-        screened=[every[i] for i in sorted(every) if plans[i].key not in in_full],
-        bounded=[
-            (plan, float(prices[i]), float(bounds[i])) for i, plan in enumerate(plans) if i not in simulated
-        ],
-        partial=partial,
+    now = answer.chosen.samples_per_s
+    changes = [replace(change, scored=as_known(change.scored)) for change in answer.changes]
+    shown, cheapest = with_cheaper_baseline(
+        list(map(as_known, answer.plans)), as_known(cheapest), answer.baseline, answer.request
+    )
+    return replace(
+        answer,
+        plans=one_per_cluster(shown, answer.baseline),
+        changes=[replace(change, gain=change.scored.samples_per_s / now - 1) for change in changes],
+        everything=list(map(as_known, answer.everything)),
         cheapest=cheapest,
-        fastest=as_known(decision.fastest),
-        tied=[as_known(plan) for plan in decision.tied],
+        fastest=None if answer.fastest is None else as_known(answer.fastest),
+        tied=list(map(as_known, answer.tied)),
     )
 
 
@@ -199,14 +207,16 @@ def with_cheaper_baseline(
     shown: list[ScoredPlan], cheapest: ScoredPlan, baseline: ScoredPlan | None, request: Request
 ) -> tuple[list[ScoredPlan], ScoredPlan]:
     """The shown plans and the cheapest, which may be the baseline (the search discounts large batches)."""
-    if baseline is None or baseline.charged_share < 1 or not within_limits([baseline], request):
-        return shown, cheapest
-    if 1 not in (request.workers or (1,)):
-        return shown, cheapest
-    asked = request.market.select_machines(request.hardware_words)
-    if baseline.plan.machine not in {kind.name for kind in asked}:
-        return shown, cheapest
-    if baseline.usd_per_million_samples >= cheapest.usd_per_million_samples or not baseline.priced:
+    asked = {kind.name for kind in request.market.select_machines(request.hardware_words)}
+    if (
+        baseline is None
+        or baseline.charged_share < 1
+        or not baseline.priced
+        or baseline.plan.machine not in asked
+        or 1 not in (request.workers or (1,))
+        or baseline.usd_per_million_samples >= cheapest.usd_per_million_samples
+        or not within_limits([baseline], request)
+    ):
         return shown, cheapest
     named = replace(baseline, marks=("cheapest",))
     others = [

@@ -13,9 +13,9 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from planner.answers.assumptions import assumptions
-from planner.answers.choice import choose, look_further
+from planner.answers.choice import choose, extend_answer, look_further
 from planner.answers.parts import baseline_of
-from planner.answers.results import Change, Recommendation
+from planner.answers.results import Recommendation
 from planner.errors import BadInput, Infeasible, Interrupted
 from planner.hardware import Hardware
 from planner.hardware.prices.cost import usd_per_million_samples
@@ -275,31 +275,25 @@ def recommend_sampled(
     if not scored:
         raise Infeasible(f"none of {outcome.trials} trials gave a plan that meets the constraints")
     decision = choose(scored, request)
-    shown, chosen = decision.shown, decision.recommended
-    changes, curve, baseline, partial = list[Change](), None, None, outcome.partial
-    try:
-        if not partial:
-            baseline = baseline_of(chosen, simulations, searched=True)
-        if advice and not partial:
-            changes, curve = look_further(chosen, simulations, progress)
-    except KeyboardInterrupt:
-        partial = True
-    return Recommendation(
+    chosen = decision.recommended
+    answer = Recommendation(
         request=request,
         chosen=chosen,
-        plans=shown,
+        plans=decision.shown,
         considered=outcome.trials,
         pruned={**outcome.dropped, "by the bound": outcome.pruned_by_bound},
         simulated=len(outcome.scored),
         assumptions=assumptions([chosen.plan], simulations.cases, searched=True),
-        changes=changes,
-        saturation=curve,
-        baseline=baseline,
         everything=scored,
-        partial=partial,
+        partial=outcome.partial,
         cheapest=decision.cheapest,
         fastest=decision.fastest,
         tied=decision.tied,
+    )
+    return extend_answer(
+        answer,
+        lambda: {"baseline": baseline_of(chosen, simulations, searched=True)},
+        lambda: look_further(chosen, simulations, progress) if advice else {},
     )
 
 

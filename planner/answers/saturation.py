@@ -10,6 +10,7 @@ request fixes the global batch.
 
 from __future__ import annotations
 
+from concurrent.futures import Executor
 from dataclasses import replace
 from itertools import pairwise, product
 from math import inf
@@ -64,6 +65,7 @@ def saturation_for(
     request: Request,
     *,
     max_workers: int | None = None,
+    executor: Executor | None = None,
     jobs: int | None = None,
     progress: Progress = ignore_progress,
 ) -> Saturation:
@@ -73,7 +75,7 @@ def saturation_for(
     cases = Cases(request, model_of(request), load())
     plan = minimum_feasible_plan(asked, cases, lambda other: one_plan(other, joined=True))
     cases.check(fewest_workers(plan, cases.market))
-    with executor_of(None, jobs) as pool:
+    with executor_of(executor, jobs) as pool:
         curve = saturation_of(
             plan,
             Simulations(cases, pool),

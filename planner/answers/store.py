@@ -192,10 +192,6 @@ class Store:
             done, total = self._db.execute(f"SELECT COUNT(result), COUNT(*) FROM plans {wanted}").fetchone()
         return int(done), int(total)
 
-    def tries(self) -> list[int]:
-        """Number of times that each plan was started."""
-        return [tries for (tries,) in self._db.execute("SELECT tries FROM plans ORDER BY number")]
-
     @contextmanager
     def _transaction(self) -> Iterator[None]:
         try:
