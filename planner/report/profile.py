@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from planner.calibrate.accelerator import AcceleratorCalibration
     from planner.calibrate.compute import ComputeCalibration
     from planner.calibrate.network import NetworkCalibration
-    from planner.device.recorded.summary import RecordingsBeside, RecordingSummary
+    from planner.device.recorded.summary import RecordingComparison, RecordingSummary
     from planner.simulator.step import Profile
     from planner.simulator.step.summary import Summary
 
@@ -113,7 +113,7 @@ def _share_of_step(spent_s: float, step_s: float) -> str:
     return f"{spent_s / step_s:.0%}" if step_s else "-"
 
 
-def comparison_tables(found: RecordingsBeside, names: tuple[str, str]) -> list[Table]:
+def comparison_tables(found: RecordingComparison, names: tuple[str, str]) -> list[Table]:
     """Tables comparing two recordings, by kind of op and by settings."""
     settings = [
         Column("setting"),

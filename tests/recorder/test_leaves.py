@@ -141,7 +141,7 @@ def step() -> list[Any]:
 
 
 def read(events: list[Any]) -> kineto.Step:
-    (result,) = kineto.read_steps(json.dumps({"traceEvents": events}).encode(), "hand")
+    _, (result,) = kineto.read_trace_and_steps(json.dumps({"traceEvents": events}).encode(), "hand")
     return result
 
 

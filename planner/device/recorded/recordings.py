@@ -13,6 +13,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
+from itertools import chain
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -36,6 +37,7 @@ from planner.simulator.step import DOWNLINK, HOST, PS, UPLINK, WORKER, OpRole, P
 
 if TYPE_CHECKING:
     from planner.device.rates import Network
+    from planner.simulator.step.recorded import OpPart
 
 
 def recorded_computation(profile: Profile) -> Computation:
@@ -103,15 +105,11 @@ def _is_parsing_op(profile: Profile, op: int) -> bool:
 
 def _compute_deps(profile: Profile, order: list[int], place: dict[int, int]) -> dict[int, tuple[int, ...]]:
     """Positions of the nearest compute ops before each op, by index of the op."""
-    by_name: dict[int, tuple[int, ...]] = {}
+    nearest: dict[int, tuple[int, ...]] = {}
     for op in order:
-        if op in place:
-            by_name[op] = (place[op],)
-        else:
-            by_name[op] = tuple(
-                sorted({dep for before in profile.deps(op).tolist() for dep in by_name[before]})
-            )
-    return by_name
+        behind = {dep for before in profile.deps(op).tolist() for dep in nearest[before]}
+        nearest[op] = (place[op],) if op in place else tuple(sorted(behind))
+    return nearest
 
 
 def _parameters(
@@ -122,13 +120,12 @@ def _parameters(
     start, index = profile.dependents()
     for op in np.flatnonzero(profile.resource == DOWNLINK).tolist():
         waiting = [op]
-        while waiting:
-            for after in index[start[waiting[0]] : start[waiting[0] + 1]].tolist():
+        for before in waiting:  # grows while it is read
+            for after in index[start[before] : start[before + 1]].tolist():
                 if after in place:
                     readers.setdefault(int(profile.tensor[op]), set()).add(place[after])
                 elif profile.resource[after] in (WORKER, HOST):
                     waiting.append(after)
-            waiting.pop(0)
     sizes: dict[int, int] = {}
     ready: dict[int, int] = {}
     for op in np.flatnonzero(profile.is_transfer).tolist():
@@ -172,9 +169,10 @@ class Recordings:
                         f"the profiles given are of two {name}s, {mine or 'unnamed'} and {its or 'unnamed'}; "
                         "give recordings of one loop on one device"
                     )
-        batches = [profile.batch for profile in profiles]
-        if len(set(batches)) < len(batches):
-            raise BadInput(f"two of the profiles given have batch {max(batches, key=batches.count)}")
+        self.batches = [profile.batch for profile in profiles]
+        if len(set(self.batches)) < len(profiles):
+            twice = max(self.batches, key=self.batches.count)
+            raise BadInput(f"two of the profiles given have batch {twice}")
         self.source: Device | None = find_device(self.first.hardware)
         self._made: dict[tuple[int, str], Computation] = {}
 
@@ -184,12 +182,16 @@ class Recordings:
         return all(profile.recorded is not None and profile.recorded.work for profile in self.profiles)
 
     @property
+    def _parts(self) -> list[OpPart]:
+        """Parts of all recorded ops."""
+        work = self.first.recorded.work if self.first.recorded else {}
+        return list(chain.from_iterable(work.values()))
+
+    @property
     def network(self) -> Network:
         """Kind of network to which most of the recorded FLOPs belong."""
-        recorded = self.first.recorded
-        parts = [part for each in (recorded.work.values() if recorded else ()) for part in each]
-        images = sum(part.flops for part in parts if part.kind in CONVOLVES)
-        return "cnn" if images > sum(part.flops for part in parts) / 2 else "transformer"
+        images = sum(part.flops for part in self._parts if part.kind in CONVOLVES)
+        return "cnn" if images > sum(part.flops for part in self._parts) / 2 else "transformer"
 
     def is_recorded_on(self, device: Device) -> bool:
         """Whether a device is the recorded one; also true if the recorded device is not named."""
@@ -229,13 +231,11 @@ class Recordings:
     @property
     def formats(self) -> set[str]:
         """Number formats that the recorded ops compute in or move."""
-        recorded = self.first.recorded
-        parts = [part for each in (recorded.work.values() if recorded else ()) for part in each]
-        return {part.format for part in parts if part.flops or part.moved_bytes}
+        return {part.format for part in self._parts if part.flops or part.moved_bytes}
 
     def check_batch(self, batch: int) -> None:
         """Raises BadInput if the recording cannot be scaled to this batch."""
-        if batch in {profile.batch for profile in self.profiles} or self.can_scale or len(self.profiles) > 1:
+        if batch in self.batches or self.can_scale or len(self.profiles) > 1:
             return
         raise BadInput(
             f"--batch {batch} contradicts --profile, which was recorded at batch {self.first.batch} and "
@@ -271,30 +271,26 @@ class Recordings:
         if self.first.recorded is None:
             return None
         error = replace(model_error("recorded", "all"), source="the spread between steps of one recording")
-        batches = [profile.batch for profile in self.profiles]
-        if batch not in batches:
-            error = combine_errors(error, batch_error(batches, batch, self._rated_device))
+        if batch not in self.batches:
+            error = combine_errors(error, batch_error(self.batches, batch, self._rated_device))
         if self.source is not None and not self.is_recorded_on(device):
             error = combine_errors(error, device_error(self.source, device, self.network))
         return error
 
     def origin_text(self, batch: int, device: Device) -> str:
         """Origin as text: `recorded on A10G at batch 32, scaled to H100: range 0.71 to 1.41 times`."""
-        recorded_at = "batches" if len(self.profiles) > 1 else "batch"
-        at = " and ".join(
-            str(profile.batch) for profile in sorted(self.profiles, key=lambda profile: profile.batch)
-        )
         known = self.source
         name = (known.name if known else self.first.hardware) or "an unnamed device"
-        said = f"recorded on {name} at {recorded_at} {at}"
+        batches = "batches" if len(self.batches) > 1 else "batch"
+        origin = f"recorded on {name} at {batches} {' and '.join(map(str, sorted(self.batches)))}"
         to = [] if known is None or self.is_recorded_on(device) else [device.name]
-        if batch not in [profile.batch for profile in self.profiles]:
+        if batch not in self.batches:
             to.append(f"batch {batch}")
         error = self.error(batch, device)
         if not to or error is None:
-            return said
+            return origin
         low, high = error.range_around(1.0)
-        return f"{said}, scaled to {' and '.join(to)}: range {low:.2f} to {high:.2f} times ({error.source})"
+        return f"{origin}, scaled to {' and '.join(to)}: range {low:.2f} to {high:.2f} times ({error.source})"
 
 
 def _device_text(device: Device) -> str:

@@ -60,9 +60,9 @@ def rescale(profile: Profile, source: Device, target: Device) -> Profile:
     durations_s[:, profile.resource == PS] *= update
     worker = np.flatnonzero(profile.resource == WORKER)
     before_s = durations_s[:, worker]
-    device, factor = device_shares(profile, worker, recorded), np.ones(len(worker))
-    for at, op in enumerate(worker):
-        parts = recorded.work.get(profile.names[op], ())
+    work = [recorded.work.get(profile.names[op], ()) for op in worker]
+    device, factor = np.array([1.0 - host_time_share(parts) for parts in work]), np.ones(len(worker))
+    for at, parts in enumerate(work):
         if parts and device[at] > 0:
             after = sum(part.share * part_s(part, target) / part_s(part, source, own=own) for part in parts)
             factor[at] = after / device[at]
@@ -81,21 +81,23 @@ def is_deviation_shared(source: Device, target: Device) -> bool:
     """Whether the source device's deviation from the mean of all is expected of the target too. That is so
     if the target has no published runs and both are of one vendor and no older than Volta. Older devices
     each differ in their own way (benchmarks/fit/moved.py)."""
-    figures = constants()
-    known = figures.devices.get(device_family(target, figures))
-    seen = known is not None and bool(known.rows)
-    return not seen and is_comparable(source, target)
+    return not has_published_runs(target) and is_comparable(source, target)
+
+
+def has_published_runs(device: Device) -> bool:
+    """Whether the rates of a device's family were fitted to published runs."""
+    known = constants().devices.get(device_family(device, constants()))
+    return known is not None and bool(known.rows)
+
+
+def is_of_one_vendor(source: Device, target: Device) -> bool:
+    """Whether two devices are of one vendor; unnamed vendors are NVIDIA."""
+    return (source.vendor or "nvidia") == (target.vendor or "nvidia")
 
 
 def is_comparable(source: Device, target: Device) -> bool:
     """Whether two devices are of one vendor and neither predates Volta."""
-    vendors = {device.vendor or "nvidia" for device in (source, target)}
-    return len(vendors) == 1 and not is_pre_volta(source) and not is_pre_volta(target)
-
-
-def device_shares(profile: Profile, worker: npt.NDArray[np.intp], recorded: Recorded) -> Floats:
-    """Fraction of each op's time spent on the device."""
-    return np.array([1.0 - host_time_share(recorded.work.get(profile.names[op], ())) for op in worker])
+    return is_of_one_vendor(source, target) and not is_pre_volta(source) and not is_pre_volta(target)
 
 
 def host_waits_s(computing_s: Floats, launch_s: Floats) -> Floats:
@@ -149,10 +151,8 @@ def part_s(part: OpPart, device: Device, grown: float = 1.0, *, own: bool = True
     flop_s = flops / launches / float(rates.flops[KERNEL_KINDS.index(part.kind)])
     move_s = (part.moved_bytes * grown + part.weight_bytes) / launches / rates.memory_bytes_per_s
     cache_s = rates.cache_bytes / rates.memory_bytes_per_s
-    result = kernel_s(
-        np.array([flop_s]), np.array([move_s]), cache_s, KERNEL_S * rates.fixed, figures.overlap
-    )
-    return float(result[0]) * launches
+    fixed_s = KERNEL_S * rates.fixed
+    return float(kernel_s(np.array(flop_s), np.array(move_s), cache_s, fixed_s, figures.overlap)) * launches
 
 
 def rescale_batch(profile: Profile, batch: int, device: Device | None) -> Profile:
@@ -166,13 +166,10 @@ def rescale_batch(profile: Profile, batch: int, device: Device | None) -> Profil
     for op in np.flatnonzero(profile.resource == WORKER):
         name = profile.names[op]
         parts = recorded.work.get(name, ())
-        longer = [time_growth(part, grown, device) for part in parts]
-        rest = host_time_share(parts) * (grown if name == INPUT else 1.0)
-        factors[op] = rest + sum(part.share * by for part, by in zip(parts, longer, strict=True))
-        work[name] = tuple(
-            _scale_part(part, grown, part.share * by / factors[op])
-            for part, by in zip(parts, longer, strict=True)
-        )
+        shares = [part.share * time_growth(part, grown, device) for part in parts]
+        factors[op] = host_time_share(parts) * (grown if name == INPUT else 1.0) + sum(shares)
+        scaled = zip(parts, shares, strict=True)
+        work[name] = tuple(_scale_part(part, grown, share / factors[op]) for part, share in scaled)
     recorded = msgspec.structs.replace(recorded, work=work)
     return _set_durations(profile, batch, profile.durations_s * factors, recorded)
 
@@ -263,14 +260,10 @@ def rescale_errors() -> Moves:
 
 def device_error(source: Device, target: Device, network: str) -> Error:
     """Expected relative error of scaling a step recorded on one device to another."""
-    figures = constants()
-    vendors = {device.vendor or "nvidia" for device in (source, target)}
-    known = figures.devices.get(device_family(target, figures))
-    basis = "other vendor" if len(vendors) > 1 else "fitted" if known is not None and known.rows else "unseen"
-    spreads = rescale_errors().device[basis]
+    basis = "fitted" if has_published_runs(target) else "unseen"
+    spreads = rescale_errors().device[basis if is_of_one_vendor(source, target) else "other vendor"]
     spread = spreads.get(network, spreads["all"])
-    words = f"{spread.rows} published pairs of devices, {rescale_errors().as_of}"
-    return Error("moved", spread.median, spread.q90, spread.rows, words)
+    return _spread_error(spread, "devices")
 
 
 def batch_error(recorded: Sequence[int], batch: int, rated: Device | None) -> Error:
@@ -280,17 +273,17 @@ def batch_error(recorded: Sequence[int], batch: int, rated: Device | None) -> Er
     spreads = rescale_errors().batch if rated is not None or inside else rescale_errors().batch_unrated
     known = sorted((int(name), spread) for name, spread in spreads.items())
     spread = next((spread for most, spread in known if far <= most), known[-1][1])
-    words = f"{spread.rows} published pairs of batches, {rescale_errors().as_of}"
-    return Error("moved", spread.median, spread.q90, spread.rows, words)
+    return _spread_error(spread, "batches")
+
+
+def _spread_error(spread: Spread, pairs: str) -> Error:
+    """Error of a rescaled step with the spread between published pairs as its source."""
+    source = f"{spread.rows} published pairs of {pairs}, {rescale_errors().as_of}"
+    return Error("moved", spread.median, spread.q90, spread.rows, source)
 
 
 def combine_errors(one: Error, other: Error) -> Error:
     """Combines two independent errors: the squares of their logarithms add."""
     source = other.source if one.basis == "recorded" else f"{one.source}; {other.source}"
-    return Error(
-        other.basis,
-        math.hypot(one.median, other.median),
-        math.hypot(one.q90, other.q90),
-        other.rows,
-        source,
-    )
+    median, q90 = math.hypot(one.median, other.median), math.hypot(one.q90, other.q90)
+    return Error(other.basis, median, q90, other.rows, source)

@@ -3,7 +3,9 @@ of it is exposed, and what should make one look twice; two of them side by side.
 
 from __future__ import annotations
 
+from collections import defaultdict
 from dataclasses import dataclass
+from itertools import chain
 
 import numpy as np
 
@@ -32,6 +34,10 @@ MEANING = {
     OPTIMIZER: "the optimizer's step",
     COMMUNICATION: "waited for collectives",
 }
+COMPARED_SETTINGS = (
+    "model", "device", "precision", "batch", "micro_steps", "strategy", "world_size", "compiled", "optimizer",
+    "framework",
+)  # fmt: skip
 MUCH = 0.2  # of a step
 TRACING = 0.15  # longer than an untraced step
 
@@ -70,10 +76,9 @@ def summarize_recording(profile: Profile) -> RecordingSummary | None:
     if recorded.exposed.communication_s > 0:
         spent[COMMUNICATION] = recorded.exposed.communication_s
     step_s = sum(spent.values())
-    flops: dict[str, float] = {}
-    for parts in recorded.work.values():
-        for part in parts:
-            flops[part.kind] = flops.get(part.kind, 0.0) + part.flops
+    flops: defaultdict[str, float] = defaultdict(float)
+    for part in chain.from_iterable(recorded.work.values()):
+        flops[part.kind] += part.flops
     kinds = tuple(
         KindSeconds(
             kind,
@@ -141,8 +146,8 @@ def _doubts(profile: Profile, recorded: Recorded, exposed: Exposed, shares: dict
 
 
 @dataclass(frozen=True, slots=True)
-class KindBeside:
-    """One kind of op in two recordings; `ratio` is second over first."""
+class KindComparison:
+    """Seconds of one kind of op in two recordings; `ratio` is second over first."""
 
     kind: str
     first_s: float
@@ -151,34 +156,30 @@ class KindBeside:
 
 
 @dataclass(frozen=True, slots=True)
-class RecordingsBeside:
+class RecordingComparison:
     """Comparison of two recordings; `settings` are those that differ."""
 
     first: RecordingSummary
     second: RecordingSummary
     settings: tuple[tuple[str, str, str], ...]
-    kinds: tuple[KindBeside, ...]
+    kinds: tuple[KindComparison, ...]
     samples_per_s: tuple[float, float]
 
 
-def compare_recordings(first: RecordingSummary, second: RecordingSummary) -> RecordingsBeside:
+def compare_recordings(first: RecordingSummary, second: RecordingSummary) -> RecordingComparison:
     """Compares two recordings: seconds by kind of op, differing settings and samples per second."""
     spent = [{kind.kind: kind.time_s for kind in recording.kinds} for recording in (first, second)]
     kinds = [
-        KindBeside(kind, one, other, other / one if one > 0 else None)
+        KindComparison(kind, one, other, other / one if one > 0 else None)
         for kind in ORDER
         if (one := spent[0].get(kind, 0.0)) + (other := spent[1].get(kind, 0.0)) > 0
     ]
     whole = [sum(each.values()) for each in spent]
-    kinds.append(KindBeside("step", whole[0], whole[1], whole[1] / whole[0] if whole[0] > 0 else None))
-    names = (
-        *("model", "device", "precision", "batch", "micro_steps", "strategy", "world_size", "compiled"),
-        *("optimizer", "framework"),
-    )
+    kinds.append(KindComparison("step", whole[0], whole[1], whole[1] / whole[0] if whole[0] > 0 else None))
     settings = tuple(
         (name, str(one), str(other))
-        for name in names
+        for name in COMPARED_SETTINGS
         if (one := getattr(first.facts, name)) != (other := getattr(second.facts, name))
     )
     rates = [float(np.divide(one.samples, s)) for one, s in zip((first, second), whole, strict=True)]
-    return RecordingsBeside(first, second, settings, tuple(kinds), (rates[0], rates[1]))
+    return RecordingComparison(first, second, settings, tuple(kinds), (rates[0], rates[1]))

@@ -134,7 +134,7 @@ def test_kernels_of_a_gpu_carry_the_time():
             }
         )
     trace["traceEvents"] += kernels
-    steps = kineto.read_steps(json.dumps(trace).encode(), "gpu")
+    _, steps = kineto.read_trace_and_steps(json.dumps(trace).encode(), "gpu")
     assert [step.on_gpu for step in steps] == [True] * 3
     profile = pytorch.build_profile(steps, batch=1, model="x")
     worker = [i for i in np.flatnonzero(profile.resource == WORKER) if profile.names[i] != "input"]

@@ -66,20 +66,12 @@ def import_computation(paths: Sequence[Path | str], *, batch: int, model: str | 
         raise BadInput(f"give at least one trace file and a batch of at least 1 (not {batch})")
     steps: list[Step] = []
     with _without_gc():
-        for path in paths:
-            data, where = read_bytes(path, MAX_TRACE_BYTES), str(path)
-            trace_kind = detect_trace_kind(data, where)
-            if trace_kind != PYTORCH:
-                raise BadInput(f"{path} is {trace_kind}; a computation is read from PyTorch traces")
-            reject_oversized_json(data, where, b"{", MAX_OBJECTS, "events and arguments")
-            steps += kineto.read_steps(data, where)
-        names = ", ".join(Path(path).name for path in paths[:3]) + (", ..." if len(paths) > 3 else "")
-        return pytorch.build_computation(
-            steps,
-            batch=batch,
-            model=model or Path(paths[0]).name.split(".")[0],
-            source=f"{PYTORCH}: {names}",
-        )
+        for kind, data, where in _read_files(paths):
+            if kind != PYTORCH:
+                raise BadInput(f"{where} is {kind}; a computation is read from PyTorch traces")
+            steps += kineto.read_trace_and_steps(data, where)[1]
+        model = model or _first_stem(paths)
+        return pytorch.build_computation(steps, batch=batch, model=model, source=_source_text(PYTORCH, paths))
 
 
 @contextmanager
@@ -95,20 +87,37 @@ def _without_gc() -> Iterator[None]:
             gc.enable()
 
 
-def _import_files(paths: Sequence[Path | str], about: dict[str, Any]) -> Profile:
-    # The readers are imported where they are used: nobody needs those of both frameworks.
-    """Imports trace files of one kind as a profile, with the settings in `about`."""
-    kind = ""
-    recordings: list[Recording] = []
-    traces: list[tuple[Trace, list[Step]]] = []
+def _read_files(paths: Sequence[Path | str]) -> Iterator[tuple[str, bytes, str]]:
+    """Yields the kind, contents and name of each trace file; raises BadInput unless all are of one kind."""
+    first = ""
     for path in paths:
         data, where = read_bytes(path, MAX_TRACE_BYTES), str(path)
-        trace_kind = detect_trace_kind(data, where)
-        if kind and trace_kind != kind:
-            raise BadInput(f"{paths[0]} is {kind} and {path} is {trace_kind}; import files of one kind")
-        kind = trace_kind
+        kind = detect_trace_kind(data, where)
+        first = first or kind
+        if kind != first:
+            raise BadInput(f"{paths[0]} is {first} and {path} is {kind}; import files of one kind")
         if kind != RUN_METADATA:
             reject_oversized_json(data, where, b"{", MAX_OBJECTS, "events and arguments")
+        yield kind, data, where
+
+
+def _source_text(kind: str, paths: Sequence[Path | str]) -> str:
+    """Origin of imported steps: the kind of the traces and the names of the first files."""
+    return f"{kind}: {', '.join(Path(path).name for path in paths[:3])}" + (", ..." if len(paths) > 3 else "")
+
+
+def _first_stem(paths: Sequence[Path | str]) -> str:
+    """Name of the first file without its suffixes, which stands for an unnamed model."""
+    return Path(paths[0]).name.split(".")[0]
+
+
+def _import_files(paths: Sequence[Path | str], about: dict[str, Any]) -> Profile:
+    """Imports trace files of one kind as a profile, with the settings in `about`."""
+    recordings: list[Recording] = []
+    traces: list[tuple[Trace, list[Step]]] = []
+    for kind, data, where in _read_files(paths):
+        about["source"] = _source_text(kind, paths)
+        # The readers are imported where they are used: nobody needs those of both frameworks.
         if kind == PYTORCH:
             from planner.device.recorded.importers import kineto
 
@@ -122,25 +131,19 @@ def _import_files(paths: Sequence[Path | str], about: dict[str, Any]) -> Profile
 
             graph = not any(recording.complete for recording in recordings)
             recordings.append(runmetadata.read_run_metadata(data, where, graph))
-    names = ", ".join(Path(path).name for path in paths[:3]) + (", ..." if len(paths) > 3 else "")
-    about["source"] = f"{kind}: {names}"
-    stem = Path(paths[0]).name.split(".")[0]
     if traces:
-        return _import_pytorch_steps(paths, traces, about, stem)
+        return _import_pytorch_steps(paths, traces, about)
     from planner.servers.tensorflow import profile as tensorflow
     from planner.servers.transmissions import correct_sent_order
 
-    about["model"] = about["model"] or stem
+    about["model"] = about["model"] or _first_stem(paths)
     if about["batch"] is None:
         raise BadInput(f"{paths[0]}: TensorFlow does not record the batch; give --batch, that of one worker")
     return correct_sent_order(tensorflow.build_profile(recordings, **about))
 
 
 def _import_pytorch_steps(
-    paths: Sequence[Path | str],
-    traces: Sequence[tuple[Trace, list[Step]]],
-    about: dict[str, Any],
-    stem: str,
+    paths: Sequence[Path | str], traces: Sequence[tuple[Trace, list[Step]]], about: dict[str, Any]
 ) -> Profile:
     """Builds the profile of one training loop from PyTorch traces, with the recorder's notes."""
     from planner.device.recorded.importers import pytorch
@@ -154,13 +157,13 @@ def _import_pytorch_steps(
         for name in ("samples", "device", "precision"):
             if getattr(other, name) != getattr(first, name):
                 raise BadInput(
-                    f"{paths[0]} and {path} differ in {name}, {getattr(first, name)} "
-                    f"and {getattr(other, name)}: "
-                    "they are two recordings; import each by itself, and give both to --profile"
+                    f"{paths[0]} and {path} differ in {name}, {getattr(first, name)} and "
+                    f"{getattr(other, name)}: they are two recordings; import each by itself, and give both "
+                    "to --profile"
                 )
     about |= {
         "batch": first.samples,
-        "model": about["model"] or first.model or stem,
+        "model": about["model"] or first.model or _first_stem(paths),
         "hardware": about["hardware"] or first.device,
         "facts": first,
     }

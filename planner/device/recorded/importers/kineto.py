@@ -85,11 +85,6 @@ class Step:
     tail_calls: int = 0
 
 
-def read_steps(data: bytes, where: str) -> list[Step]:
-    """Reads the training steps in a trace."""
-    return read_trace_and_steps(data, where)[1]
-
-
 def read_trace_and_steps(data: bytes, where: str) -> tuple[Trace, list[Step]]:
     """Parses a trace and finds its training steps."""
     try:
@@ -212,19 +207,13 @@ def _read_inner_calls(inner: list[tuple[Event, int]], outer: list[OuterOp]) -> N
             continue
         if e.name.startswith(COLLECTIVE_CALL):
             if "allreduce" in e.name and e.args:
-                shapes = decoder.decode(e.args)
-                for dims in _tensor_list(shapes.dims[:1]):
+                tensors = next(iter(decoder.decode(e.args).dims), None)  # a list such as [[10], [20]]
+                for dims in tensors if isinstance(tensors, list) else ():
                     op.buckets.append((prod(_check_dims(dims)), "float"))
         elif op.gradient is None and e.name.endswith(ACCUMULATE) and not e.name.startswith(BACKWARD):
             shapes = decoder.decode(e.args) if e.args else Shapes()
             if shapes.dims and shapes.types:
                 op.gradient = (tuple(_check_dims(shapes.dims[0])), shapes.types[0])
-
-
-def _tensor_list(dims: list[object]) -> list[object]:
-    """First argument if it is a list of tensors, such as [[[10], [20]]]; else an empty list."""
-    first = dims[0] if dims else None
-    return first if isinstance(first, list) else []
 
 
 def _check_dims(dims: object) -> list[int]:

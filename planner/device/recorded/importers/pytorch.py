@@ -54,11 +54,6 @@ class MicroSteps:
     starts: tuple[int, ...]
     forward: tuple[int, ...]
 
-    @property
-    def last(self) -> int:
-        """Position of the op where the last pass begins."""
-        return self.starts[-1]
-
     def op_rank(self, position: int) -> int:
         """Number of differentiated ops in an op's pass up to and including it."""
         start = self.starts[bisect_right(self.starts, position) - 1]
@@ -78,7 +73,7 @@ def find_passes(ops: Sequence[OuterOp]) -> MicroSteps:
     return MicroSteps(tuple(starts), tuple(forward))
 
 
-def merge_passes(parameters: list[Sent], passes: MicroSteps, notes: list[str]) -> list[Sent]:
+def _merge_passes(parameters: list[Sent], passes: MicroSteps, notes: list[str]) -> list[Sent]:
     """Merges the gradients that accumulate over the passes of a step. Passes accumulate if each makes the
     same gradients for the same ops; otherwise each gradient stays separate."""
     if len(passes.starts) < 2:
@@ -114,11 +109,10 @@ def build_profile(
     steps: Sequence[Step], *, batch: int, model: str, facts: Facts | None = None, **about: Any
 ) -> Profile:
     """Builds the profile of one worker from its recorded steps."""
-    steps, labels, parameters, buckets, notes = _prepare_steps(steps)
+    steps, begin, names, _, parameters, notes = _prepare_steps(steps)
     first = steps[0]
-    names = _op_names(first.ops, labels)
+    buckets = _buckets(first, parameters, notes)
     units = buckets or parameters
-    begin = _first_forward(first)
     reads: dict[int, list[int]] = defaultdict(list)
     for i, unit in enumerate(units):
         for k in unit.readers:
@@ -160,16 +154,13 @@ def build_profile(
     )
 
 
-def build_computation(steps: Sequence[Step], *, batch: int, model: str, **about: Any) -> Computation:
+def build_computation(steps: Sequence[Step], *, batch: int, model: str, source: str) -> Computation:
     """Builds the computation of one worker: recorded ops in a chain, and parameters by their gradients."""
-    steps, labels, parameters_sent, _, notes = _prepare_steps(steps)
-    first = steps[0]
-    names = _op_names(first.ops, labels)
-    begin = _first_forward(first)
+    steps, begin, names, labels, sent, notes = _prepare_steps(steps)
     shift = 1 - begin  # the input goes before the first forward op
-    roles = [OTHER, *(BACKWARD if op.backward else FORWARD for op in first.ops[begin:])]
-    width = max(parameters_sent, key=lambda entry: entry.bytes).item_bytes
-    readers = sorted({parameter.readers[0] for parameter in parameters_sent})
+    roles = [OTHER, *(BACKWARD if op.backward else FORWARD for op in steps[0].ops[begin:])]
+    width = max(sent, key=lambda entry: entry.bytes).item_bytes
+    readers = sorted({parameter.readers[0] for parameter in sent})
     parameters = tuple(
         Parameter(
             parameter.name,
@@ -178,10 +169,9 @@ def build_computation(steps: Sequence[Step], *, batch: int, model: str, **about:
             parameter.ready + shift,
             readers.index(parameter.readers[0]),
         )
-        for parameter in parameters_sent
+        for parameter in sent
     )
     notes.append("the time between ops and after the backward pass is the host's, as it was recorded")
-    about.pop("bandwidth_bytes_per_s", None)
     return Computation(
         model=model,
         batch=batch,
@@ -196,8 +186,8 @@ def build_computation(steps: Sequence[Step], *, batch: int, model: str, **about:
         optimizer_s=float(np.median([step.tail_us for step in steps])) * 1e-6,
         blocks=tuple(labels[op] for op in readers),
         precision=FP32 if width >= FP32.gradient_bytes else BF16,
+        source=source,
         notes=tuple(notes),
-        **about,
     )
 
 
@@ -217,53 +207,39 @@ def _similar_steps(steps: Sequence[Step]) -> tuple[list[Step], list[str]]:
     return [step for step, shape in zip(steps, shapes, strict=True) if shape == common], notes
 
 
-class _Opened(NamedTuple):
-    """Steps that are alike, the labels of their ops, and what is sent of them: by gradient, or in buckets."""
+class _Prepared(NamedTuple):
+    """Steps that run the same ops, and what their ops and parameters have in common."""
 
     steps: list[Step]
-    labels: list[str]
+    begin: int  # position of the first forward op
+    names: list[str]  # of ops: `forward/conv2d_3`
+    labels: list[str]  # of ops: `conv2d_3`
     parameters: list[Sent]
-    buckets: list[Sent]
     notes: list[str]
 
 
-def _prepare_steps(steps: Sequence[Step]) -> _Opened:
-    """Selects similar steps; finds their op labels, parameters and buckets."""
+def _prepare_steps(steps: Sequence[Step]) -> _Prepared:
+    """Selects similar steps; finds the names of their ops, and their parameters."""
     alike, notes = _similar_steps(steps)
     first = alike[0]
-    labels, passes = _op_labels(first.ops), find_passes(first.ops)
-    parameters = _parameters(first, labels, passes, notes)
-    return _Opened(alike, labels, parameters, _buckets(first, parameters, passes, notes), notes)
-
-
-def _first_forward(step: Step) -> int:
-    """Position of the first op of the forward pass."""
-    return min(op.forward for op in step.ops if op.forward is not None)
-
-
-def _op_labels(ops: Sequence[OuterOp]) -> list[str]:
-    """Numbered label of each op, such as `conv2d_3`."""
+    begin = min((op.forward for op in first.ops if op.forward is not None), default=None)
+    if begin is None:
+        raise BadInput(
+            f"{first.where}: no flow from forward to backward ops (fwdbwd events); record with PyTorch 1.10 "
+            f"or later, {RECORD}"
+        )
     numbers: dict[tuple[bool, str], Iterator[int]] = defaultdict(count)
-    return [f"{op.name}_{next(numbers[op.backward, op.name])}" for op in ops]
+    labels = [f"{op.name}_{next(numbers[op.backward, op.name])}" for op in first.ops]
+    passes = ["backward" if op.backward else "forward" for op in first.ops]
+    names = [f"{each}/{label}" for each, label in zip(passes, labels, strict=True)]
+    return _Prepared(alike, begin, names, labels, _parameters(first, begin, labels, notes), notes)
 
 
-def _op_names(ops: Sequence[OuterOp], labels: Sequence[str]) -> list[str]:
-    """Names of ops: `forward/` or `backward/` and the label."""
-    named = zip(ops, labels, strict=True)
-    return [f"{'backward' if op.backward else 'forward'}/{label}" for op, label in named]
-
-
-def _parameters(step: Step, labels: list[str], passes: MicroSteps, notes: list[str]) -> list[Sent]:
+def _parameters(step: Step, first_forward: int, labels: list[str], notes: list[str]) -> list[Sent]:
     """Parameters of a step, one per accumulated gradient, with size and readers."""
     gradients = []
     unsized = unread = 0
     producer: dict[Any, int] = {}
-    first_forward = min((op.forward for op in step.ops if op.forward is not None), default=None)
-    if first_forward is None:
-        raise BadInput(
-            f"{step.where}: no flow from forward to backward ops (fwdbwd events); record with PyTorch 1.10 "
-            f"or later, {RECORD}"
-        )
     for k, op in enumerate(step.ops):
         if not op.backward:
             continue
@@ -295,7 +271,7 @@ def _parameters(step: Step, labels: list[str], passes: MicroSteps, notes: list[s
             f"{unread} parameters have no known reader; the first forward op is taken to wait for them"
         )
     gradients.sort(key=lambda p: (p.readers[0], -p.bytes))
-    gradients = merge_passes(gradients, passes, notes)
+    gradients = _merge_passes(gradients, find_passes(step.ops), notes)
     seen: Counter[str] = Counter()
     for parameter in gradients:
         seen[parameter.name] += 1
@@ -304,15 +280,16 @@ def _parameters(step: Step, labels: list[str], passes: MicroSteps, notes: list[s
     return gradients
 
 
-def _buckets(step: Step, parameters: list[Sent], passes: MicroSteps, notes: list[str]) -> list[Sent]:
+def _buckets(step: Step, parameters: list[Sent], notes: list[str]) -> list[Sent]:
     """Gradient buckets that DistributedDataParallel sent. An all-reduce takes the gradients that are ready
     and not yet sent, in the order they became ready, up to its size."""
+    last_pass = find_passes(step.ops).starts[-1]
     waiting: deque[Sent] = deque()
     buckets: list[Sent] = []
     by_op = {parameter.ready: parameter for parameter in parameters}
     short = 0
-    differ = any(parameter.ready < passes.last for parameter in parameters)
-    begin = 0 if differ else passes.last
+    differ = any(parameter.ready < last_pass for parameter in parameters)
+    begin = 0 if differ else last_pass
     if any(op.buckets for op in step.ops[:begin]):
         notes.append("every pass sends its gradients; counted once, as with no_sync() in all but the last")
     for k, op in enumerate(step.ops):

@@ -31,9 +31,7 @@ MOST_OUTLIERS = 0.25  # of the steps; where more are longer, steps really differ
 TRUSTED = 5  # untraced steps: as many of them may also lengthen the traced ones
 MOST_CALL_US = 30.0  # 2 to 10 are usual; what is beyond slowed all ops
 BISECTIONS = 50
-READY = (
-    0.25  # quantile of the steps' communication: the other ranks were ready; in longer ones it waits for them
-)
+READY = 0.25  # quantile of the steps' communication: in longer ones it waits for other ranks
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,8 +61,7 @@ def tracing_cost(
 ) -> TracingCost:
     """Cost of tracing per call, from the step time that the recorder measured without tracing. Durations
     are steps x ops."""
-    if facts.step_s is None:
-        return TracingCost()
+    assert facts.step_s is not None
     mean_us = durations_us.mean(axis=0)
     wanted_us = max(facts.step_s * 1e6 - communication_us, LEAST * float(mean_us.sum()))
     if wanted_us >= mean_us.sum():
@@ -77,14 +74,6 @@ def tracing_cost(
         low, high = (middle, high) if too_long else (low, middle)
     left_us = np.maximum(mean_us - high * calls, floor_us).sum()
     return TracingCost(high, wanted_us / float(left_us))
-
-
-def untraced_durations(durations_us: Floats, calls: Floats, floor_us: Floats, cost: TracingCost) -> Floats:
-    """Durations without the cost of tracing; their variation between steps stays as traced."""
-    mean_us = durations_us.mean(axis=0)
-    after_us = np.maximum(mean_us - cost.call_us * calls, floor_us) * cost.factor
-    factors: Floats = np.divide(after_us, mean_us, out=np.ones_like(mean_us), where=mean_us > 0)
-    return durations_us * factors
 
 
 class TracedSteps:
@@ -109,7 +98,9 @@ class TracedSteps:
         floor_us = least * traced_us
         exposed_us = float(np.quantile([_communication_us(step) for step in steps], READY))
         self.cost = tracing_cost(rows, calls, floor_us, exposed_us, facts)
-        self.durations_us = untraced_durations(rows, calls, floor_us, self.cost)
+        untraced_us = np.maximum(traced_us - self.cost.call_us * calls, floor_us) * self.cost.factor
+        factors = np.divide(untraced_us, traced_us, out=np.ones_like(traced_us), where=traced_us > 0)
+        self.durations_us = rows * factors  # their variation between steps stays as traced
 
     def to_recorded(self, passes: int) -> Recorded:
         """Work of each op on the device, and the step's time without computation."""
