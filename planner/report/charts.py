@@ -7,7 +7,7 @@ from a file is escaped by `label`.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -23,7 +23,7 @@ from planner.report.phrases import (
     speed_words,
     strategy_words,
 )
-from planner.report.plots import CROWD, PlotScale, bars, plain_axis, rows_chart
+from planner.report.plots import PlotScale, bars, plain_axis, rows_chart, spec
 from planner.search.race import front
 from planner.units import percent, rate, usd
 
@@ -59,19 +59,14 @@ def label_annotations(plans: Sequence[ScoredPlan], x: PlotScale, y: PlotScale) -
             continue  # its hover says it
         taken.append(box)
         out.append(
-            {
-                "x": x.plotly_coordinate(speed),
-                "y": y.plotly_coordinate(cost),
-                "text": safe_text(words),
-                "showarrow": True,
-                "arrowhead": 0,
-                "arrowcolor": "@soft",
-                "ax": 0,
-                "ay": height,
-                "xanchor": anchor,
-                "standoff": 10,
-                "font": {"color": "@ink", "size": 12},
-            }
+            spec(
+                "label",
+                x=x.plotly_coordinate(speed),
+                y=y.plotly_coordinate(cost),
+                text=safe_text(words),
+                ay=height,
+                xanchor=anchor,
+            )
         )
     return out[:MOST_LABELS]
 
@@ -147,31 +142,13 @@ def pareto_chart(
     price = [unit.cost(usd_per_million_samples(usd, bound)) for _, usd, bound in bounded]
     kept = sorted(np.argsort(price, kind="stable")[:MOST_BOUNDED].tolist())
     if kept:
-        data.append(
-            _points(
-                "upper bound (not simulated)",
-                [unit.speed(bounded[i][2]) for i in kept],
-                [price[i] for i in kept],
-                [_bounded_plan_words(bounded[i], unit) for i in kept],
-                {"symbol": "circle-open", "size": 5, "color": "@faint", "opacity": 0.35},
-                meta=CROWD,
-            )
-        )
+        x, y = [unit.speed(bounded[i][2]) for i in kept], [price[i] for i in kept]
+        words = [_bounded_plan_words(bounded[i], unit) for i in kept]
+        data.append(spec("points", "bounded", name="upper bound (not simulated)", x=x, y=y, text=words))
     if screened:
-        data.append(
-            _plan_points(
-                "simulated roughly", screened, {"symbol": "circle", "size": 6, "color": "@faint"}, meta=CROWD
-            )
-        )
+        data.append(_plan_points("screened", screened, name="simulated roughly"))
     if further:
-        data.append(
-            _plan_points(
-                "the choice at other sizes",
-                further,
-                {"symbol": "diamond-open", "size": 7, "color": "@soft"},
-                meta=CROWD,
-            )
-        )
+        data.append(_plan_points("further", further, name="the choice at other sizes"))
     speed, cost = np.array([speed_and_cost(scored) for scored in simulated]).T
     on_front = front(speed, cost)
     first = [*([chosen] if chosen else []), *marked, *(simulated[i] for i in on_front), *simulated]
@@ -179,52 +156,36 @@ def pareto_chart(
     others = [scored for scored in simulated if scored.plan.machine not in named]
     if others:
         count = len({scored.plan.machine for scored in others})
-        words = f"{count} other machine{'s' if count > 1 else ''}"
-        data.append(_plan_points(words, others, {"symbol": "diamond", "size": 7, "color": "@soft"}, meta="+"))
+        name = f"{count} other machine{'s' if count > 1 else ''}"
+        data.append(_plan_points("others", others, name=name))
     for index, hardware in enumerate(named):
         mine = [scored for scored in simulated if scored.plan.machine == hardware]
-        symbol, colour = SYMBOLS[index % len(SYMBOLS)], f"@c{index % COLOURS + 1}"
-        look = {"symbol": symbol, "size": 9, "color": colour}
-        data.append(
-            {
-                **_plan_points(safe_text(hardware), mine, look, meta=LETTERS[index]),
-                **_range_bars(mine, colour),
-            }
-        )
+        colour = f"@c{index % COLOURS + 1}"
+        look = {"symbol": SYMBOLS[index % len(SYMBOLS)], "size": 9, "color": colour}
+        points = _plan_points("points", mine, name=safe_text(hardware), marker=look, meta=LETTERS[index])
+        data.append(points | _range_bars(mine, colour))
     if len(on_front) > 1:
-        data.append(
-            {
-                "type": "scatter",
-                "mode": "lines",
-                "name": "Pareto front",
-                "x": speed[on_front].tolist(),
-                "y": cost[on_front].tolist(),
-                "line": {"color": "@soft", "width": 1.5, "shape": "vh"},
-                "hoverinfo": "skip",
-                "meta": "skip",
-            }
-        )
+        data.append(spec("line", "front", x=speed[on_front].tolist(), y=cost[on_front].tolist()))
     if chosen is not None:
-        ring = {"symbol": "circle-open", "size": 18, "color": "@mark", "line": {"width": 3}}
-        data.append(_plan_points("chosen", [chosen], ring, meta="X"))
-    x, y = (PlotScale.spanning([value for trace in data for value in trace[axis]]) for axis in "xy")
-    data.append(_what_if_marker())
-    layout = {
-        "height": 460,
-        "xaxis": x.axis(f"{unit.noun}/s", wide=True),
-        "yaxis": y.axis(f"$ per {unit.priced_amount}", wide=True),
-        "annotations": label_annotations([*marked, *([chosen] if chosen else [])], x, y),
-        "margin": {"l": 64, "r": 24, "t": 30, "b": 48},
-    }
-    narrow = {"xaxis": x.axis(f"{unit.noun}/s"), "yaxis": y.axis(f"$ per {unit.priced_amount}")}
+        data.append(_plan_points("chosen", [chosen]))
+    across, up = (PlotScale.spanning([value for trace in data for value in trace[axis]]) for axis in "xy")
+    titles = f"{unit.noun}/s", f"$ per {unit.priced_amount}"
+    data.append(spec("points", "what_if"))
+    layout = spec(
+        "pareto_layout",
+        xaxis=across.axis(titles[0], wide=True),
+        yaxis=up.axis(titles[1], wide=True),
+        annotations=label_annotations([*marked, *([chosen] if chosen else [])], across, up),
+    )
+    narrow = {"xaxis": across.axis(titles[0]), "yaxis": up.axis(titles[1])}
     drawn = len(kept) + len(screened) + len(simulated) + len(further)
     left = len(bounded) - len(kept)
     caption = f"{drawn:,} plans; further right is faster, further down is cheaper."
     caption += " Bars: 90% ranges of the named plans." if any(plan.range for plan in marked) else ""
     caption += f" {left:,} more with worse bounds are not drawn." if left else ""
-    spec = {"data": data, "layout": layout, "narrow": narrow}
     hint = "Hover for details; click a name to hide it."
-    return Chart("pareto", "Cost against speed", caption, spec, hint=hint)
+    drawing = {"data": data, "layout": layout, "narrow": narrow}
+    return Chart("pareto", "Cost against speed", caption, drawing, hint=hint)
 
 
 def _range_bars(plans: Sequence[ScoredPlan], colour: str) -> Spec:
@@ -240,41 +201,18 @@ def _range_bars(plans: Sequence[ScoredPlan], colour: str) -> Spec:
 
 def error_bars(values: Sequence[float], ends: Sequence[tuple[float, float]], colour: str) -> Spec:
     """Plotly error bars from each value to its low and high end."""
-    return {
-        "type": "data",
-        "symmetric": False,
-        "array": [high - value for value, (_, high) in zip(values, ends, strict=True)],
-        "arrayminus": [value - low for value, (low, _) in zip(values, ends, strict=True)],
-        "color": colour,
-        "thickness": 1.5,
-    }
+    return spec(
+        "range",
+        array=[high - value for value, (_, high) in zip(values, ends, strict=True)],
+        arrayminus=[value - low for value, (low, _) in zip(values, ends, strict=True)],
+        color=colour,
+    )
 
 
-def _what_if_marker() -> Spec:
-    """Trace of the marker for the what-if plan; it has no point until a reader moves a slider."""
-    marker = {"symbol": "circle-open", "size": 26, "color": "@c7", "line": {"width": 3}}
-    return {**_points("what-if", [], [], [], marker, meta="skip"), "showlegend": False, "hoverinfo": "skip"}
-
-
-def _plan_points(name: str, plans: Sequence[ScoredPlan], marker: Spec, *, meta: str) -> Spec:
-    places = [speed_and_cost(scored) for scored in plans]
-    words = [scored_words(scored) for scored in plans]
-    return _points(name, [x for x, _ in places], [y for _, y in places], words, marker, meta=meta)
-
-
-def _points(name: str, x: list[float], y: list[float], text: list[str], marker: Spec, *, meta: str) -> Spec:
-    """Plotly trace of points; `meta` is the character that stands for them in a terminal."""
-    return {
-        "type": "scatter",
-        "mode": "markers",
-        "name": name,
-        "x": x,
-        "y": y,
-        "text": text,
-        "hovertemplate": "%{text}<extra></extra>",
-        "marker": marker,
-        "meta": meta,
-    }
+def _plan_points(style: str, plans: Sequence[ScoredPlan], **fields: Any) -> Spec:
+    """Trace of simulated plans as points of cost against speed."""
+    x, y = ([speed_and_cost(plan)[axis] for plan in plans] for axis in (0, 1))
+    return spec("points", style, x=x, y=y, text=[scored_words(plan) for plan in plans], **fields)
 
 
 def cost_chart(plans: Sequence[ScoredPlan], names: Sequence[str], wide: bool = False) -> Chart:
@@ -316,9 +254,8 @@ def memory_chart(held: Mapping[str, DeviceMemory]) -> Chart:
         for place, kind in enumerate(kinds)
     ]
     usable = [memory.usable_bytes / GIB for memory in held.values()]
-    mark = {"symbol": "line-ns-open", "size": 26, "color": "@ink", "line": {"width": 3}}
     words = [f"usable: {value:,.4g} GiB" for value in usable]
-    data.append(_points("usable", usable, list(map(float, range(len(usable)))), words, mark, meta="|"))
+    data.append(spec("points", "usable", x=usable, y=list(map(float, range(len(usable)))), text=words))
     caption = "What a device holds at its peak; the mark is what it can hold."
     x = {**plain_axis("GiB"), "rangemode": "tozero"}
     return rows_chart("memory", "Memory per device", caption, names=list(held), data=data, x=x)

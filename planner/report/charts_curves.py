@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 from planner.report.charts import COLOURS, error_bars, memory_chart, scored_words, speed_range
 from planner.report.page import Chart, Picture, Spec, safe_text
 from planner.report.phrases import SpeedUnit, resource_words, speed_unit
-from planner.report.plots import plain_axis, row_axis
+from planner.report.plots import plain_axis, row_axis, spec
 from planner.simulator.step import DOWNLINK, HOST, PS, UPLINK, WORKER
 from planner.units import count, format_bandwidth, format_bytes, format_seconds, percent, rate, signed_rate
 
@@ -49,34 +49,30 @@ def step_timeline_chart(timeline: Timeline, key: str = "step", title: str = "One
         name, colour = _lane_kind(timeline, resource, server)
         share = [min(1.0, bar.busy_s / (bar.end_s - bar.start_s)) if bar.busy_s else 1.0 for bar in bars]
         data.append(
-            {
-                "type": "bar",
-                "orientation": "h",
-                "name": name,
-                "legendgroup": name,
-                "showlegend": name not in seen,
-                "y": [index] * len(bars),
-                "base": [1e3 * (bar.start_s - start_s) for bar in bars],
-                "x": [1e3 * (bar.end_s - bar.start_s) for bar in bars],
-                "text": [bar.hover_text for bar in bars],
-                "textposition": "none",
-                "hovertemplate": "%{text}<extra></extra>",
-                "marker": {
+            spec(
+                "rows",
+                "chunk",
+                name=name,
+                legendgroup=name,
+                showlegend=name not in seen,
+                y=[index] * len(bars),
+                base=[1e3 * (bar.start_s - start_s) for bar in bars],
+                x=[1e3 * (bar.end_s - bar.start_s) for bar in bars],
+                text=[bar.hover_text for bar in bars],
+                marker={
                     "color": colour,
                     "opacity": [round(max(0.1, busy), 2) for busy in share],
-                    "line": {"width": 0.5 if len(bars) < FEW_BARS else 0, "color": "@surface"},
+                    "line": {"width": 0.5 if len(bars) < FEW_BARS else 0},
                 },
-                "width": 0.72,
-            }
+            )
         )
         seen.add(name)
-    layout = {
-        "height": 120 + 40 * len(lanes),
-        "barmode": "overlay",
-        "xaxis": {**plain_axis("ms since the step began"), "rangemode": "tozero"},
-        "yaxis": {**row_axis([safe_text(_lane_name(timeline, *lane)) for lane in lanes]), "fixedrange": True},
-        "dragmode": "zoom",
-    }
+    layout = spec(
+        "step_layout",
+        height=120 + 40 * len(lanes),
+        xaxis=plain_axis("ms since the step began"),
+        yaxis=row_axis([safe_text(_lane_name(timeline, *lane)) for lane in lanes]),
+    )
     others = timeline.cluster.workers - 1
     company = (
         "It is alone."
@@ -202,22 +198,18 @@ def workers_chart(curve: Saturation, recommended: int | None = None) -> Chart:
             "linear scaling", workers, [first * w for w in workers], unit, color="@faint", dash="dot"
         ),
         _line_trace("bound", workers, bounds, unit, color="@c2", dash="dash"),
-        {
-            "type": "scatter",
-            "mode": "lines+markers",
-            "name": "simulated",
-            "x": workers,
-            "y": speed,
-            "text": [
+        spec(
+            "lines",
+            "simulated",
+            x=workers,
+            y=speed,
+            text=[
                 f"{scored_words(p.scored)}<br>efficiency {percent(p.efficiency)}, "
                 f"{signed_rate(unit.speed(p.marginal_samples_per_s))} {unit.noun}/s over the point before"
                 for p in points
             ],
-            "hovertemplate": "%{text}<extra></extra>",
-            "error_y": error_bars(speed, ends, "@c1"),
-            "line": {"color": "@c1", "width": 2.5},
-            "marker": {"size": 8, "color": "@c1"},
-        },
+            error_y=error_bars(speed, ends, "@c1"),
+        ),
     ]
     chosen, saturated = recommended or curve.chosen.workers, curve.saturation_workers
     marked = [point for point in points if point.workers == chosen]
@@ -226,37 +218,23 @@ def workers_chart(curve: Saturation, recommended: int | None = None) -> Chart:
         at_saturation = [point for point in points if point.workers == saturated]
         data.append(_ring_trace(f"worth its cost up to {saturated}", at_saturation, "S", "@c1"))
     top = 1.04 * max([*(high for _, high in ends), *bounds])
-    layout: Spec = {
-        "height": 380,
-        "xaxis": {**plain_axis("workers"), "dtick": 1 if workers[-1] <= 12 else None, "tickformat": "d"},
-        "yaxis": {**plain_axis(f"{unit.noun}/s"), "range": [0, top]},
-        "shapes": [],
-        "annotations": [],
-    }
+    shapes, notes = [], []
     if ceiling <= top:
-        layout["shapes"].append(_dashed_line("y", ceiling, "@c2"))
-        layout["annotations"].append(
-            _line_label(
-                f"ceiling: {rate(ceiling)}",
-                x=0.01,
-                xref="paper",
-                y=ceiling,
-                yanchor="bottom",
-                xanchor="left",
-            )
-        )
-    if curve.saturation_workers is not None:
-        layout["shapes"].append(_dashed_line("x", curve.saturation_workers, "@mark"))
-        layout["annotations"].append(
-            _line_label(
-                f"worth its cost up to {curve.saturation_workers}",
-                x=curve.saturation_workers,
-                y=0.04,
-                yref="paper",
-                xanchor="left",
-                yanchor="bottom",
-            )
-        )
+        shapes.append(spec("dashed", line={"color": "@c2"}, xref="paper", x0=0, x1=1, y0=ceiling, y1=ceiling))
+        place = {"x": 0.01, "xref": "paper", "xanchor": "left", "y": ceiling, "yanchor": "bottom"}
+        notes.append(spec("note", text=f" ceiling: {rate(ceiling)} ", **place))
+    if saturated is not None:
+        sides = {"x0": saturated, "x1": saturated, "yref": "paper", "y0": 0, "y1": 1}
+        shapes.append(spec("dashed", line={"color": "@mark"}, **sides))
+        place = {"x": saturated, "xanchor": "left", "y": 0.04, "yref": "paper", "yanchor": "bottom"}
+        notes.append(spec("note", text=f" worth its cost up to {saturated} ", **place))
+    layout = spec(
+        "workers_layout",
+        xaxis={**_workers_axis(workers), "tickformat": "d"},
+        yaxis={**plain_axis(f"{unit.noun}/s"), "range": [0, top]},
+        shapes=shapes,
+        annotations=notes,
+    )
     caption = (
         "Error bars: 90% ranges of the prediction. Worth its cost: added samples cost at most "
         f"{1 / curve.request.min_marginal_efficiency:.2g}x the cheapest."
@@ -270,22 +248,17 @@ def utilisation_by_workers_chart(curve: Saturation) -> Chart:
     last = curve.points[-1].scored
     words = {name: safe_text(resource_words(name, last.plan)) for name in last.prediction.utilisation}
     data = [
-        {
-            "type": "scatter",
-            "mode": "lines+markers",
-            "name": words[name],
-            "x": workers,
-            "y": [point.scored.prediction.utilisation.get(name) for point in curve.points],
-            "hovertemplate": f"%{{x}} workers: {words[name]} %{{y:.1%}} used<extra></extra>",
-            "line": {"color": f"@c{index % COLOURS + 1}"},
-        }
+        spec(
+            "lines",
+            name=words[name],
+            x=workers,
+            y=[point.scored.prediction.utilisation.get(name) for point in curve.points],
+            hovertemplate=f"%{{x}} workers: {words[name]} %{{y:.1%}} used<extra></extra>",
+            line={"color": f"@c{index % COLOURS + 1}"},
+        )
         for index, name in enumerate(words)
     ]
-    layout = {
-        "height": 320,
-        "xaxis": {**plain_axis("workers"), "dtick": 1 if workers[-1] <= 12 else None},
-        "yaxis": {**plain_axis("busy"), "range": [0, 1.03], "tickformat": ".0%"},
-    }
+    layout = spec("busy_layout", xaxis=_workers_axis(workers), yaxis={"title": {"text": "busy"}})
     caption = "The resource that reaches 100% first saturates."
     return Chart("busy", "Utilization against workers", caption, {"data": data, "layout": layout})
 
@@ -294,23 +267,14 @@ def servers_chart(curve: Saturation) -> Chart:
     """Chart of throughput against the number of servers, or of another part that the strategy scales."""
     plans = [scored for _, scored in curve.sizes]
     words = plans[0].plan.exchange.labels()
-    data = [
-        {
-            "type": "bar",
-            "x": [count for count, _ in curve.sizes],
-            "y": [scored.samples_per_s for scored in plans],
-            "text": [scored_words(scored) for scored in plans],
-            "textposition": "none",
-            "hovertemplate": "%{text}<extra></extra>",
-            "marker": {"color": ["@c1" if n == curve.size_advised else "@faint" for n, _ in curve.sizes]},
-        }
-    ]
-    layout = {
-        "height": 320,
-        "bargap": 0.5,
-        "xaxis": {**plain_axis(f"{words.size_noun}s"), "dtick": 1},
-        "yaxis": {**plain_axis("samples/s"), "rangemode": "tozero"},
-    }
+    bars = spec(
+        "columns",
+        x=[count for count, _ in curve.sizes],
+        y=[scored.samples_per_s for scored in plans],
+        text=[scored_words(scored) for scored in plans],
+        marker={"color": ["@c1" if n == curve.size_advised else "@faint" for n, _ in curve.sizes]},
+    )
+    layout = spec("servers_layout", xaxis=plain_axis(f"{words.size_noun}s"), yaxis=plain_axis("samples/s"))
     workers = plans[0].plan.workers
     need = curve.size_advised
     pays = (
@@ -319,52 +283,26 @@ def servers_chart(curve: Saturation) -> Chart:
     best = f" under its best {words.size_choice}" if words.size_choice else ""
     caption = f"With {count(workers, 'worker')}, each number of {words.size_noun}s{best}. {pays}"
     title = f"Throughput against {words.size_noun}s"
-    return Chart("servers", title, caption, {"data": data, "layout": layout}, False)
+    return Chart("servers", title, caption, {"data": [bars], "layout": layout}, False)
 
 
 def _ring_trace(name: str, points: Sequence[SaturationPoint], meta: str, colour: str) -> Spec:
     """Plotly trace that circles points of a curve; `meta` stands for them in a terminal."""
-    return {
-        "type": "scatter",
-        "mode": "markers",
-        "name": name,
-        "x": [point.workers for point in points],
-        "y": [speed_unit(point.scored).speed(point.scored.samples_per_s) for point in points],
-        "hoverinfo": "skip",
-        "marker": {"symbol": "circle-open", "size": 16, "color": colour, "line": {"width": 3}},
-        "meta": meta,
-    }
+    return spec(
+        "ring",
+        name=name,
+        x=[point.workers for point in points],
+        y=[speed_unit(point.scored).speed(point.scored.samples_per_s) for point in points],
+        marker={"color": colour},
+        meta=meta,
+    )
 
 
 def _line_trace(name: str, x: list[Any], y: list[float], unit: SpeedUnit, **line: str) -> Spec:
-    return {
-        "type": "scatter",
-        "mode": "lines",
-        "name": name,
-        "x": x,
-        "y": y,
-        "line": {"width": 2, **line},
-        "hovertemplate": f"%{{x}} workers: %{{y:,.4~g}} {unit.noun}/s<extra>{name}</extra>",
-    }
+    hover = f"%{{x}} workers: %{{y:,.4~g}} {unit.noun}/s<extra>{name}</extra>"
+    return spec("line", name=name, x=x, y=y, line={"width": 2, **line}, hovertemplate=hover)
 
 
-def _dashed_line(axis: str, at: float, colour: str) -> Spec:
-    across = {"x": ("yref", "y0", "y1"), "y": ("xref", "x0", "x1")}[axis]
-    return {
-        "type": "line",
-        f"{axis}0": at,
-        f"{axis}1": at,
-        across[0]: "paper",
-        across[1]: 0,
-        across[2]: 1,
-        "line": {"color": colour, "width": 1.5, "dash": "dash"},
-    }
-
-
-def _line_label(text: str, **where: Any) -> Spec:
-    return {
-        "text": f" {safe_text(text)} ",
-        "showarrow": False,
-        "font": {"color": "@soft", "size": 12},
-        **where,
-    }
+def _workers_axis(workers: Sequence[int]) -> Spec:
+    """Axis of a number of workers, with a tick for each up to 12."""
+    return {**plain_axis("workers"), "dtick": 1 if workers[-1] <= 12 else None}

@@ -8,13 +8,16 @@ the 256 fixed in terminals, each with a contrast of at least 3 to black and whit
 from __future__ import annotations
 
 import math
+import tomllib
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from html import unescape
+from importlib.resources import files
 from itertools import pairwise
 from typing import TYPE_CHECKING, Any
 
 from planner.errors import printable
+from planner.memoize import memoize
 from planner.report.page import Chart, Spec, safe_text
 from planner.report.terminal import break_cell
 from planner.units import rate
@@ -105,6 +108,28 @@ class PlotScale:
         return [step * i for i in range(math.ceil(self.low / step), math.floor(self.high / step) + 1)]
 
 
+@memoize
+def _styles() -> dict[str, Spec]:
+    return tomllib.loads(files("planner.report").joinpath("charts.toml").read_text("utf-8"))
+
+
+def spec(*styles: str, **fields: Any) -> Spec:
+    """Plotly object made of styles of `charts.toml` and of fields, merged in this order."""
+    merged: Spec = {}
+    for part in (*map(_styles().__getitem__, styles), fields):
+        merged = _merge(merged, part)
+    return merged
+
+
+def _merge(first: Spec, second: Spec) -> Spec:
+    both = {
+        key: _merge(first[key], second[key])
+        for key in first.keys() & second.keys()
+        if isinstance(first[key], dict) and isinstance(second[key], dict)
+    }
+    return {**first, **second, **both}
+
+
 def plain_axis(title: str) -> Spec:
     """Linear plotly axis with a title."""
     return {"title": {"text": title}, "tickformat": ",~r"}
@@ -120,16 +145,15 @@ NARROW = 20  # characters of a name beside a bar, where there is little room
 
 def bars(name: str, values: Sequence[float], color: Any, hover: str, **more: Any) -> Spec:
     """Plotly trace of horizontal bars, one per row."""
-    return {
-        "type": "bar",
-        "orientation": "h",
-        "name": name,
-        "y": list(range(len(values))),
-        "x": list(values),
-        "hovertemplate": f"{hover}<extra></extra>",
-        "marker": {"color": color},
+    return spec(
+        "rows",
+        name=name,
+        y=list(range(len(values))),
+        x=list(values),
+        hovertemplate=f"{hover}<extra></extra>",
+        marker={"color": color},
         **more,
-    }
+    )
 
 
 def rows_chart(
@@ -144,41 +168,26 @@ def rows_chart(
     barmode: str = "stack",
 ) -> Chart:
     """Bar chart with one named row per bar, stacked or grouped."""
-    layout = {
-        "barmode": barmode,
-        "bargap": 0.35,
-        "height": max(180, 110 + 28 * len(names)),
-        "xaxis": x,
-        "yaxis": row_axis([safe_text(_shorten(name)) for name in names]),
-    }
-    return Chart(
-        key, title, caption, {"data": data, "layout": layout, "narrow": narrow_rows_layout(names)}, wide
+    layout = spec(
+        "rows_layout",
+        barmode=barmode,
+        height=max(180, 110 + 28 * len(names)),
+        xaxis=x,
+        yaxis=row_axis([safe_text(_shorten(name)) for name in names]),
     )
-
-
-def row_axis(names: list[str]) -> Spec:
-    """Plotly axis for named rows from top to bottom; names may repeat."""
-    return {
-        "autorange": "reversed",
-        "tickmode": "array",
-        "tickvals": list(range(len(names))),
-        "ticktext": names,
-        "showgrid": False,
-    }
-
-
-def narrow_rows_layout(names: Sequence[str]) -> Spec:
-    """Layout of a bar chart on narrow screens, with names in at most two lines."""
     lines = [break_cell(name, NARROW) for name in names]
     short = [
         safe_text(first) + (f"<br>{safe_text(_shorten(' '.join(rest), NARROW))}" if rest else "")
         for first, *rest in lines
     ]
-    return {
-        "height": max(180, 110 + 34 * len(names)),
-        "yaxis": {"ticktext": short, "tickfont": {"color": "@soft", "size": 11}},
-        "margin": {"l": 60, "r": 12, "t": 30, "b": 48},
-    }
+    height = max(180, 110 + 34 * len(names))
+    narrow = spec("narrow_rows_layout", height=height, yaxis={"ticktext": short})
+    return Chart(key, title, caption, {"data": data, "layout": layout, "narrow": narrow}, wide)
+
+
+def row_axis(names: list[str]) -> Spec:
+    """Plotly axis for named rows from top to bottom; names may repeat."""
+    return spec("row_axis", tickvals=list(range(len(names))), ticktext=names)
 
 
 def _shorten(text: str, most: int = 44) -> str:

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import asdict, replace
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 
 from planner.note import Note, Topic
-from planner.report.page import Chart, Column, Figure, Page, Remark, Spec, Table, drawn_picture, safe_text
-from planner.report.plots import bars, plain_axis, rows_chart
+from planner.report.page import Chart, Column, Figure, Page, Remark, Table, drawn_picture, safe_text
+from planner.report.plots import bars, plain_axis, rows_chart, spec
 from planner.simulator.cluster import ResourceKind
 from planner.simulator.step import DOWNLINK, PS, UPLINK, WORKER, resource_of
 from planner.units import MIB, format_bandwidth, format_bytes, format_seconds
@@ -289,32 +289,21 @@ def ranked_bars_chart(
     names, words, values = (list(column) for column in zip(*bars[:MOST], strict=True))
     total = sum(values) or 1.0
     places = list(range(len(names)))
-    data: list[Spec] = [
-        {
-            "type": "bar",
-            "name": unit,
-            "x": places,
-            "y": values,
-            "text": [
+    data = [
+        spec(
+            "columns",
+            name=unit,
+            x=places,
+            y=values,
+            text=[
                 f"{word}<br>{value:,.4g} {unit}, {value / total:.1%}"
                 for word, value in zip(words, values, strict=True)
             ],
-            "textposition": "none",
-            "hovertemplate": "%{text}<extra></extra>",
-            "marker": {"color": colour},
-        },
-        {
-            "type": "scatter",
-            "mode": "lines",
-            "name": "running share",
-            "x": places,
-            "y": (np.cumsum(values) / total).tolist(),
-            "yaxis": "y2",
-            "line": {"color": "@faint", "width": 1.5},
-            "hovertemplate": "%{y:.1%} so far<extra></extra>",
-        },
+            marker={"color": colour},
+        ),
+        spec("line", "running_share", x=places, y=(np.cumsum(values) / total).tolist()),
     ]
-    bare: dict[str, Any] = {"showgrid": False, "showticklabels": False}
+    bare = {"showgrid": False, "showticklabels": False}
     named = {
         "tickmode": "array",
         "tickvals": places,
@@ -322,23 +311,12 @@ def ranked_bars_chart(
         "tickangle": -90,
         "showticklabels": True,
     }
-    layout = {
-        "height": 300 if len(names) > FEW else 380,
-        "bargap": 0.15,
-        "xaxis": named if len(names) <= FEW else bare,
-        "yaxis": {**plain_axis(unit), "rangemode": "tozero"},
-        "yaxis2": {
-            "overlaying": "y",
-            "side": "right",
-            "range": [0, 1.02],
-            "tickformat": ".0%",
-            "tickmode": "linear",
-            "dtick": 0.25,
-            "showgrid": False,
-        },
-        "showlegend": False,
-        "margin": {"l": 64, "r": 56, "t": 30, "b": 24},
-    }
+    layout = spec(
+        "ranked_layout",
+        height=300 if len(names) > FEW else 380,
+        xaxis=named if len(names) <= FEW else bare,
+        yaxis=plain_axis(unit),
+    )
     caption = f"{len(names):,} in order, {sum(values):,.4g} {unit} in total; grey: running share."
     narrow = {"xaxis": named if len(names) <= VERY_FEW else bare}
     return Chart(key, title, caption, {"data": data, "layout": layout, "narrow": narrow})
