@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Sequence
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from typing import Any
 
 import planner
 from planner.report.output import Format
-from planner.report.page import Column, Table
+from planner.report.page import Column, Table, columns_of
 from planner.validation.evidence import Compared, Evidence, Figures, Part, Statement
 from planner.validation.own import Account
 
@@ -39,7 +39,7 @@ def suite_summary_table(found: Sequence[Evidence]) -> Table:
     """Table with one row per suite."""
     return Table(
         [_error_cells(match.suite, match.whole) | {"_targets": _targets_met_words(match)} for match in found],
-        [*_error_columns("Suite"), Column("_targets", "Targets reached")],
+        _error_columns("Suite", leave_out=("_target", "_reached")),
         title="Predictions compared with published and measured runs",
         notes=[
             "Errors are |predicted / measured - 1|: median / 90th percentile (p90). Source left out: "
@@ -58,7 +58,7 @@ def suite_tables(one: Evidence) -> list[Table]:
     notes += list(one.notes)
     parts = Table(
         [_error_cells(part.name, part.figures) | _target_cells(part) for part in one.parts],
-        [*_error_columns("Part"), Column("_target", "Target"), Column("_reached", "Reached")],
+        _error_columns("Part", leave_out=("_targets",)),
         title=one.title,
         notes=notes,
     )
@@ -80,7 +80,7 @@ def source_table(one: Evidence) -> Table:
             _error_cells(name, error_statistics([row for row in one.rows if row.source == name]))
             for name in names
         ],
-        _error_columns("Source"),
+        _error_columns("Source", leave_out=("_target", "_reached", "_targets")),
         title="By source",
     )
 
@@ -109,7 +109,7 @@ def account_table(account: Account) -> Table:
     share = account.compared / max(account.given, 1)
     return Table(
         lines,
-        [Column("what", "Rows"), Column("rows", "Count", align="right")],
+        columns_of("account"),
         title=f"{account.given:,} rows given, {account.compared:,} compared ({share:.0%})",
     )
 
@@ -191,18 +191,10 @@ def _targets_met_words(one: Evidence) -> str | None:
     return f"{sum(asked)} of {len(asked)}" if asked else None
 
 
-def _error_columns(first: str) -> list[Column]:
-    return [
-        Column("_name", first),
-        Column("runs", "Runs", align="right"),
-        Column("sources", "Sources", align="right", spare=6),
-        Column("_errors", "Median / p90", align="right"),
-        Column("worst", "Worst", format_signed_percent, align="right", spare=4),
-        Column("bias", "Bias", format_signed_percent, align="right", spare=5),
-        Column("inside", "In range", lambda share: f"{share:.0%}", align="right", spare=2),
-        Column("_left", "Source left out", align="right"),
-        Column("_rule", "Rule of thumb", align="right", spare=3),
-    ]
+def _error_columns(first: str, leave_out: Sequence[str]) -> list[Column]:
+    show = {"worst": format_signed_percent, "bias": format_signed_percent}
+    name, *others = columns_of("errors", show=show, leave_out=leave_out)
+    return [replace(name, title=first), *others]
 
 
 def _statement_value(each: Statement, value: float) -> str:
@@ -224,13 +216,7 @@ def _statement_table(statements: Sequence[Statement]) -> Table:
     ]
     return Table(
         lines,
-        [
-            Column("_name", "Figure"),
-            Column("_value", "Value", align="right"),
-            Column("_target", "Target"),
-            Column("_reached", "Reached"),
-            Column("_peer", "Best peer"),
-        ],
+        columns_of("statements"),
         title="Other figures",
     )
 
@@ -242,7 +228,7 @@ def _refused_table(one: Evidence) -> Table:
         lines.append({"reason": "other reasons", "runs": rest})
     return Table(
         lines,
-        [Column("reason", "Reason"), Column("runs", "Runs", align="right")],
+        columns_of("refused"),
         title="Not compared",
     )
 
@@ -260,15 +246,6 @@ def _run_table(rows: Sequence[Compared], title: str) -> Table:
     ]
     return Table(
         lines,
-        [
-            Column("id", "Run"),
-            Column("source", "Source"),
-            Column("what", "What"),
-            Column("_measured", "Measured", align="right"),
-            Column("_predicted", "Predicted", align="right"),
-            Column("unit", "Unit"),
-            Column("_error", "Error", align="right"),
-            Column("_inside", "In range"),
-        ],
+        columns_of("compared_runs"),
         title=title,
     )

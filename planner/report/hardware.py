@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 from planner.hardware import FORMATS, Hardware, Source, devices_label
 from planner.hardware.prices.cost import price_age_note
 from planner.hardware.prices.offers import Offer
-from planner.report.page import Column, Table, hidden_column
+from planner.report.page import Table, columns_of, row_of
 from planner.units import GBIT_BYTES_PER_S, format_bandwidth, money, number_sources, rate, usd
 
 GIB = 2.0**30
@@ -19,64 +20,20 @@ LINKS = {"nvswitch": "NVSwitch", "nvlink": "NVLink", "xgmi": "xGMI", "pcie": "PC
 
 def hardware_row(hardware: Hardware) -> dict[str, Any]:
     """Plain values of one machine, in the units of hardware files."""
-    device, price, fabric = hardware.device, hardware.price, hardware.fabric
-    gbit_per_s = {
-        key: _in_unit(value, GBIT_BYTES_PER_S)
-        for key, value in (
-            ("nic_baseline_gbit_per_s", hardware.nic_baseline_bytes_per_s),
-            ("nic_burst_gbit_per_s", hardware.nic_burst_bytes_per_s),
-            ("rdma_gbit_per_s", hardware.rdma_bytes_per_s),
-            ("flow_gbit_per_s", hardware.flow_bytes_per_s),
-            ("placement_group_flow_gbit_per_s", hardware.placement_group_flow_bytes_per_s),
-        )
+    flops = hardware.device.flops
+    computed = {
+        "device_tflops": lambda machine: {
+            name: round(flops[name] / 1e12, 9) for name in machine.device.formats
+        },
+        "offered_as": lambda machine: machine.offered_as or machine.name,
+        "state": lambda machine: STATES[machine.standing],
     }
-    return {
-        "name": hardware.name,
-        "family": hardware.family,
-        "provider": hardware.provider,
-        "device": device.name,
-        "device_kind": device.kind,
-        "device_count": hardware.device_count,
-        "cores": device.cores,
-        "device_memory_gib": _in_unit(device.memory_bytes, GIB),
-        "device_fp32_tflops": _in_unit(device.fp32_flops, 1e12),
-        "device_tflops": {format: _in_unit(device.flops[format], 1e12) for format in device.formats},
-        "device_power_w": device.power_w,
-        "cpu": hardware.cpu or None,
-        "vcpus": hardware.vcpus,
-        "memory_gib": _in_unit(hardware.memory_bytes, GIB),
-        **gbit_per_s,
-        "nic_label": hardware.nic_label or None,
-        "nics": hardware.nics,
-        "rdma": hardware.rdma,
-        "rdma_kind": hardware.rdma_kind or None,
-        "local_disk_gbyte": _in_unit(hardware.local_disk_bytes, 1e9),
-        "fabric": fabric.kind if fabric else None,
-        "fabric_gbyte_per_s": _in_unit(fabric.bytes_per_s, 1e9) if fabric else None,
-        "on_demand_usd_per_hour": _in_unit(price.on_demand_usd_per_hour, 1),
-        "spot_usd_per_hour": price.spot_usd_per_hour,
-        "region": price.region or None,
-        "price_as_of": price.as_of or None,
-        "price_basis": price.basis,
-        "offered_as": hardware.offered_as or hardware.name,
-        "still_sold": hardware.still_sold,
-        "state": STATES[hardware.standing],
-        "status": hardware.status or None,
-    }
+    return row_of(hardware, columns_of("machine", computed))
 
 
 def hardware_table(machines: Sequence[Hardware]) -> Table:
     """Table of machines, one per row."""
-    states = {hardware.standing for hardware in machines}
-    columns = (
-        Column("name", "machine"),
-        Column("_devices", "devices", short_devices),
-        Column("device_memory_gib", "GiB", rate),
-        Column("_nic", "Gbit/s", align="right", spare=2),
-        Column("_usd", "$/h", align="right"),
-        Column("spot_usd_per_hour", "spot", money, align="right", spare=1),
-        *([Column("state")] if states != {"rentable"} else []),
-    )
+    sold = all(hardware.standing == "rentable" for hardware in machines)
     notes = [
         "devices: 8x means 8 accelerators, 18c one device of 18 CPU cores. GiB: memory per device.",
         "Gbit/s: sustained network bandwidth - burst for minutes + separate RDMA network.",
@@ -92,13 +49,13 @@ def hardware_table(machines: Sequence[Hardware]) -> Table:
     rows = [
         hardware_row(hardware)
         | {
-            "_devices": devices_label(hardware),
+            "_devices": short_devices(devices_label(hardware)),
             "_nic": nic_words(hardware),
             "_usd": _list_price(hardware),
         }
         for hardware in machines
     ]
-    return Table(rows, columns, notes=notes)
+    return Table(rows, columns_of("machines", leave_out=["state"] if sold else ()), notes=notes)
 
 
 def hardware_page(hardware: Hardware) -> list[Table]:
@@ -107,14 +64,10 @@ def hardware_page(hardware: Hardware) -> list[Table]:
 
     figures = _machine_figures(hardware)
     numbers = number_sources(source.source if source else None for _, _, source in figures)
-    columns = (
-        Column("figure", get=lambda figure: figure[0]),
-        Column("value", get=lambda figure: figure[1]),
-        Column("basis", get=lambda figure: figure[2] and figure[2].basis, spare=2),
-        Column("as_of", "as of", get=lambda figure: (figure[2] and figure[2].as_of) or None, spare=3),
-        hidden_column("source", lambda figure: figure[2] and figure[2].source),
-        Column("_ref", "source", get=lambda figure: numbers[figure[2] and figure[2].source]),
-    )
+    rows = [
+        {"figure": name, "value": value, "source": source, "_ref": numbers[source.source if source else None]}
+        for name, value, source in figures
+    ]
     notes = []
     if hardware.status:
         notes.append(f"{STATES[hardware.standing].capitalize()}: {hardware.status}.")
@@ -129,7 +82,7 @@ def hardware_page(hardware: Hardware) -> list[Table]:
     title = f"{hardware.name}: {devices_label(hardware)}, {hardware.provider}"
     sources = [f"{number} {source}" for source, number in numbers.items() if number]
     return [
-        Table.of(figures, columns, title, notes),
+        Table.of(rows, columns_of("machine_figures"), title, notes),
         *([_kernel_table(hardware)] if hardware.kernels else []),
         Table([], title="Sources", notes=sources),
     ]
@@ -157,36 +110,16 @@ def offers_table(offers: Sequence[Offer]) -> Table:
     def per_device(offer: Offer, usd_per_hour: float | None) -> float | None:
         return None if usd_per_hour is None else round(usd_per_hour / offer.hardware.device_count, 6)
 
-    columns = [
-        Column("name", "machine", get=lambda o: o.hardware.name),
-        hidden_column("provider", lambda o: o.hardware.provider),
-        hidden_column("device", lambda o: o.hardware.device.name),
-        hidden_column("device_count", lambda o: o.hardware.device_count),
-        hidden_column("device_memory_gib", lambda o: round(o.hardware.device.memory_bytes / GIB, 9)),
-        Column("_devices", "devices", short_devices, get=lambda o: devices_label(o.hardware)),
-        Column(
-            "usd_per_device_hour",
-            "$/GPU-h",
-            money,
-            get=lambda o: per_device(o, o.price.on_demand_usd_per_hour),
-        ),
-        Column(
-            "spot_usd_per_device_hour", "spot", money, get=lambda o: per_device(o, o.price.spot_usd_per_hour)
-        ),
-        Column("on_demand_usd_per_hour", "$/h", money, get=lambda o: o.price.on_demand_usd_per_hour),
-        hidden_column("spot_usd_per_hour", lambda o: o.price.spot_usd_per_hour),
-        Column("region", get=lambda o: o.price.region or None, spare=2),
-        Column("_nic", "Gbit/s", align="right", spare=1, get=lambda o: nic_words(o.hardware)),
-        Column("price_as_of", "as of", get=lambda o: o.price.as_of or None, spare=3),
-        hidden_column("price_source", lambda o: o.price.source or None),
-        hidden_column("fabric", lambda o: o.hardware.fabric.kind if o.hardware.fabric else None),
-        hidden_column("rdma_kind", lambda o: o.hardware.rdma_kind or None),
-        Column(
-            "state",
-            get=lambda o: STATES[o.hardware.standing],
-            hidden=all(offer.hardware.standing == "rentable" for offer in offers),
-        ),
-    ]
+    computed = {
+        "_devices": lambda o: short_devices(devices_label(o.hardware)),
+        "usd_per_device_hour": lambda o: per_device(o, o.price.on_demand_usd_per_hour),
+        "spot_usd_per_device_hour": lambda o: per_device(o, o.price.spot_usd_per_hour),
+        "_nic": lambda o: nic_words(o.hardware),
+        "state": lambda o: STATES[o.hardware.standing],
+    }
+    *columns, state = columns_of("offers", computed)
+    sold = all(offer.hardware.standing == "rentable" for offer in offers)
+    columns.append(replace(state, hidden=sold))
     notes = [
         "$/GPU-h: on-demand and spot price per device. $/h: the whole machine.",
         "Gbit/s: network of the machine + separate RDMA network. Region `any`: one price everywhere.",
@@ -225,13 +158,8 @@ def _machine_figures(hardware: Hardware) -> list[Figure]:
     own = hardware.ownership is not None
     region = "" if own else price.region
     on_demand = Source(price.basis, price.source, price.as_of)
-    rows.append(
-        (
-            "price" if own else "on demand",
-            _usd_words(price.on_demand_usd_per_hour, region),
-            on_demand,
-        )
-    )
+    name = "price" if own else "on demand"
+    rows.append((name, _usd_words(price.on_demand_usd_per_hour, region), on_demand))
     if not own:
         rows.append(("spot", _usd_words(price.spot_usd_per_hour, region), sources.get("spot")))
     for other in hardware.other_prices:
@@ -309,14 +237,14 @@ def _kernel_table(hardware: Hardware) -> Table:
     rows.append({"kernel": "overhead per op", "rate": f"{kernels.overhead_s * 1e6:.3g} us"})
     error = f", median error {kernels.median_error:.1%}" if kernels.median_error is not None else ""
     note = f"{kernels.basis}: {kernels.source}{error}"
-    return Table(rows, (Column("kernel"), Column("rate", align="right")), title="Compute model", notes=[note])
+    return Table(rows, columns_of("kernels"), title="Compute model", notes=[note])
 
 
 def nic_words(hardware: Hardware) -> str | None:
     """NIC bandwidth in Gbit/s: `2.5-10` for baseline and burst, `80 +3200` with RDMA; None if unknown."""
     baseline, burst, rdma = (
-        _in_unit(value, GBIT_BYTES_PER_S)
-        for value in (
+        None if bytes_per_s is None else round(bytes_per_s / GBIT_BYTES_PER_S, 9)
+        for bytes_per_s in (
             hardware.nic_bytes_per_s("baseline"),
             hardware.nic_bytes_per_s("burst"),
             hardware.rdma_bytes_per_s,
@@ -352,10 +280,6 @@ def _list_price(hardware: Hardware) -> str | None:
     if per_hour is None:
         return None
     return ("~" if hardware.price.basis == "estimated" else "") + money(per_hour)
-
-
-def _in_unit(value: float | None, unit: float) -> float | None:
-    return None if value is None else round(value / unit, 9)
 
 
 def _usd_words(value: float | None, region: str) -> str:

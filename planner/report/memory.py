@@ -12,7 +12,7 @@ from planner.device.precision import Precision
 from planner.hardware.prices.cost import price_age_note
 from planner.model import Model
 from planner.parallel.data.fsdp import gathered_bytes
-from planner.report.page import Column, Page, Remark, Table, hidden_column
+from planner.report.page import Column, Page, Remark, Table, columns_of
 from planner.units import count, format_count, format_seconds, rate, text_bar, usd
 
 if TYPE_CHECKING:
@@ -137,27 +137,12 @@ def _format_gib(value: float) -> str:
 
 def fit_page(fit: Fit) -> Page:
     """Page of `planner fit`: memory, speed and cost by method and GPU, and the cheapest GPU that fits."""
-    numbers = [
-        hidden_column(key)
-        for key in ("peak_bytes", "usable_bytes", "precision", "tokens_per_s_low", "tokens_per_s_high")
-    ]
-    columns = [
-        Column("gpu", "GPU"),
-        Column("method", whole=True),
-        Column("fits", show=lambda fits: "yes" if fits else "no"),
-        Column("gpus", "GPUs", align="right", spare=1),
-        Column("_peak", "peak GiB", get=lambda row: f"{row.peak_bytes / GIB:.1f}", align="right"),
-        Column("_usable", "of GiB", get=lambda row: f"{row.usable_bytes / GIB:.1f}", align="right", spare=2),
-        *numbers,
-        Column("recompute", show=lambda mode: "-" if mode == "none" else mode, spare=3),
-        Column("tokens_per_s", "tokens/s", show=rate, align="right"),
-        Column("job_s", "job time", show=format_seconds, align="right", spare=1),
-        Column("job_usd", "job cost", show=usd, align="right"),
-        hidden_column("machine"),
-        hidden_column("usd_per_hour"),
-        hidden_column("price_as_of"),
-        Column("_offer", "cheapest offer", get=_offer_words, spare=4, enough=22),
-    ]
+    computed = {
+        "_peak": lambda row: f"{row.peak_bytes / GIB:.1f}",
+        "_usable": lambda row: f"{row.usable_bytes / GIB:.1f}",
+        "_offer": _offer_words,
+    }
+    columns = columns_of("fit", computed, {"recompute": lambda mode: "-" if mode == "none" else mode})
     job = f"{fit.epochs:g} epoch{'' if fit.epochs == 1 else 's'}"
     filled = "packed" if fit.mean_length is None else f"padded, {fit.mean_length:,} on average"
     notes = [

@@ -12,8 +12,8 @@ from planner.errors import printable
 from planner.model import Layer, Model
 from planner.model.layers import is_input, workloads
 from planner.note import Note, Topic
-from planner.report.page import Column, Figure, Page, Table, drawn_picture, safe_text
-from planner.units import MIB, format_bytes, format_count, rate, text_bar
+from planner.report.page import Figure, Page, Table, columns_of, drawn_picture, safe_text
+from planner.units import MIB, format_bytes, rate, text_bar
 
 if TYPE_CHECKING:
     from planner.model.importers import ImportedModel
@@ -45,15 +45,7 @@ def models_table(models: Iterable[Model], unread: Iterable[str] = ()) -> Table:
     """Table with one row per model; its notes list files that could not be read."""
     return Table(
         [model_summary(model) for model in models],
-        [
-            Column("model"),
-            Column("parameters", show=format_count, align="right"),
-            Column("bytes", "in fp32", format_bytes, align="right", spare=2),
-            Column("macs", "GMACs", lambda macs: rate(macs / 1e9)),
-            Column("default_batch", "batch", spare=3),
-            Column("tensors", spare=4),
-            Column("description", "what it is", spare=1, enough=30),
-        ],
+        columns_of("models", show={"macs": lambda macs: rate(macs / 1e9)}),
         notes=[
             "GMACs: billions of multiply-adds in the forward pass of one sample.",
             "`planner models NAME` shows layers and largest tensors. docs/models.md explains model files.",
@@ -89,26 +81,20 @@ def model_tables(model: Model, *, folded: bool = False) -> list[Table]:
 
     layers = Table(
         folded_rows(model) if folded else layer_rows(model),
-        [
-            Column("layer", show=without_scope),
-            Column("what"),
-            Column("output_shape", "output", _format_shape, align="right", spare=1),
-            Column("tensors", spare=2),
-            Column("bytes", "MiB", _format_mib),
-            Column("macs", "MMACs", lambda macs: f"{macs / 1e6:,.2f}" if macs else "-"),
-        ],
+        columns_of(
+            "layers",
+            show={
+                "layer": without_scope,
+                "output_shape": _format_shape,
+                "bytes": _format_mib,
+                "macs": lambda macs: f"{macs / 1e6:,.2f}" if macs else "-",
+            },
+        ),
         title="\n".join(words),
     )
     largest = Table(
         largest_tensors(model),
-        [
-            Column("tensor", show=without_scope),
-            Column("shape", show=_format_shape, align="right", spare=2),
-            Column("bytes", "MiB", _format_mib),
-            Column("share", show=_format_percent),
-            Column("cumulative_share", "cumulative", _format_percent, spare=3),
-            Column("bar", "", spare=1),
-        ],
+        columns_of("tensors", show={"tensor": without_scope, "shape": _format_shape, "bytes": _format_mib}),
         title="Largest tensors",
         notes=[note for note, holds in notes.items() if holds],
     )
@@ -260,10 +246,6 @@ def _format_mib(value: int) -> str:
 
 def _format_shape(shape: Iterable[int]) -> str:
     return "x".join(map(str, shape))
-
-
-def _format_percent(share: float) -> str:
-    return f"{share:.1%}"
 
 
 def model_page(model: Model) -> Page:

@@ -7,14 +7,20 @@ the function that makes its page in `page_maker`, so that plug-ins bring their o
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+import tomllib
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from functools import partial
 from html import escape
 from importlib import import_module
+from importlib.resources import files
 from typing import Any
 
+from planner import units
 from planner.errors import printable
+from planner.memoize import memoize
 from planner.note import Note
+from planner.units import GBIT_BYTES_PER_S
 
 CHOICE = ">"  # in the key `_choice` of a row: the plan that was chosen
 
@@ -79,12 +85,11 @@ class Table:
     def of(
         items: Iterable[Any], columns: Sequence[Column], title: str = "", notes: Sequence[str] = ()
     ) -> Table:
-        """Table with one row per item; hidden columns appear in CSV and JSON only."""
-        rows = [{column.key: column.value(item) for column in columns} for item in items]
-        return Table(rows, [column for column in columns if not column.hidden], title, notes)
+        """Table with one row per item."""
+        return Table([row_of(item, columns) for item in items], columns, title, notes)
 
     def visible_columns(self) -> Sequence[Column]:
-        return self.columns or [Column(key) for key in self.keys()]
+        return [c for c in self.columns if not c.hidden] or [Column(key) for key in self.keys()]
 
     def keys(self) -> list[str]:
         keys = dict.fromkeys(key for row in self.plain_rows() for key in row)
@@ -171,9 +176,51 @@ class Page:
         return list(filter(None, (picture.draw() for picture in self.pictures())))
 
 
-def hidden_column(key: str, get: Callable[[Any], Any] | None = None) -> Column:
-    """Column that appears in JSON and CSV only."""
-    return Column(key, get=get, hidden=True)
+UNITS = {"GiB": 2.0**30, "GB": 1e9, "T": 1e12, "Gbit": GBIT_BYTES_PER_S, "USD": 1.0}
+
+
+def columns_of(
+    table: str,
+    get: Mapping[str, Callable[[Any], Any]] | None = None,
+    show: Mapping[str, Callable[[Any], str]] | None = None,
+    leave_out: Collection[str] = (),
+) -> list[Column]:
+    """Columns of a table of `columns.toml`. `get` and `show` are the functions, by key, of columns whose
+    value or text the file does not describe."""
+    columns = []
+    for key, declared in _declared_columns()[table].items():
+        if key in leave_out:
+            continue
+        path, unit, words = (declared.get(name) for name in ("path", "unit", "show"))
+        fields = {name: value for name, value in declared.items() if name not in ("path", "unit", "show")}
+        value = (get or {}).get(key) or partial(_value_at, path or key, UNITS.get(unit or ""))
+        text = (show or {}).get(key) or (words and _formatter(words))
+        columns.append(Column(key, show=text, get=value, **fields))
+    return columns
+
+
+@memoize
+def _declared_columns() -> dict[str, dict[str, dict[str, Any]]]:
+    return tomllib.loads(files("planner.report").joinpath("columns.toml").read_text("utf-8"))
+
+
+def _formatter(words: str) -> Callable[[Any], str]:
+    """Function of a format such as `{:.1%}`, or function of `planner.units` with this name."""
+    return words.format if "{" in words else getattr(units, words)
+
+
+def _value_at(path: str, unit: float | None, item: Any) -> Any:
+    """Value at a path of attributes, in a unit; None if a part of the path is unknown."""
+    for name in path.split("."):
+        item = item.get(name) if isinstance(item, Mapping) else getattr(item, name)
+        if item is None or item == "":
+            return None
+    return item if unit is None else round(item / unit, 9)
+
+
+def row_of(item: Any, columns: Sequence[Column]) -> dict[str, Any]:
+    """Values of all columns for one item."""
+    return {column.key: column.value(item) for column in columns}
 
 
 def drawn_picture(drawn: Chart) -> Picture:

@@ -7,9 +7,9 @@ from typing import Any
 
 from planner.hardware import Hardware, Price
 from planner.hardware.prices.cost import age_days, price_age_note
-from planner.hardware.prices.lists import FAR, Changes, ImportedPrices
-from planner.report.page import Column, Table, hidden_column
-from planner.units import money, number_sources, signed_percent
+from planner.hardware.prices.lists import FAR, Changes, ImportedPrices, PriceChange
+from planner.report.page import Table, columns_of
+from planner.units import number_sources
 
 
 def providers_table(machines: Sequence[Hardware]) -> Table:
@@ -20,60 +20,50 @@ def providers_table(machines: Sequence[Hardware]) -> Table:
         if machine.ownership is None:
             by_provider.setdefault(machine.provider, []).extend(machine.prices)
             counts[machine.provider] = counts.get(machine.provider, 0) + 1
-    dates: dict[str, list[Any]] = {
-        provider: sorted(price.as_of for price in prices if price.as_of) or [None]
-        for provider, prices in by_provider.items()
-    }
-    columns = (
-        Column("provider", get=lambda name: name),
-        Column("machines", get=counts.__getitem__),
-        Column("prices", get=lambda name: len(by_provider[name])),
-        Column("imported", get=lambda name: sum("imported by" in p.source for p in by_provider[name])),
-        Column("oldest", get=lambda name: dates[name][0]),
-        Column("newest", get=lambda name: dates[name][-1]),
-        hidden_column("oldest_days", lambda name: dates[name][0] and age_days(dates[name][0])),
-    )
+    rows = []
+    for provider, prices in sorted(by_provider.items()):
+        dates: list[Any] = sorted(price.as_of for price in prices if price.as_of) or [None]
+        rows.append(
+            {
+                "provider": provider,
+                "machines": counts[provider],
+                "prices": len(prices),
+                "imported": sum("imported by" in price.source for price in prices),
+                "oldest": dates[0],
+                "newest": dates[-1],
+                "oldest_days": dates[0] and age_days(dates[0]),
+            }
+        )
     notes = ["A price is one machine in one region. `planner prices show NAME` lists those of a machine."]
     old = price_age_note(price.as_of for prices in by_provider.values() for price in prices)
-    return Table.of(sorted(by_provider), columns, notes=[*notes, *filter(None, [old])])
+    return Table(rows, columns_of("providers"), notes=[*notes, *filter(None, [old])])
 
 
 def prices_table(machines: Sequence[Hardware]) -> Table:
     """Table of prices, one row per machine and region."""
-    shown = [
-        (machine.name, price)
+    shown: list[dict[str, Any]] = [
+        {"machine": machine, "price": price}
         for machine in machines
         if machine.ownership is None
         for price in sorted(machine.prices, key=lambda price: price.region != machine.price.region)
     ]
-    numbers = number_sources(price.source for _, price in shown)
-    columns = (
-        Column("name", "machine", get=lambda row: row[0]),
-        Column("region", get=lambda row: row[1].region or None),
-        Column("on_demand_usd_per_hour", "$/h", money, get=lambda row: row[1].on_demand_usd_per_hour),
-        Column("spot_usd_per_hour", "spot", money, get=lambda row: row[1].spot_usd_per_hour),
-        Column("as_of", "as of", get=lambda row: row[1].as_of or None),
-        Column("age_days", "days", get=lambda row: age_days(row[1].as_of), spare=2),
-        hidden_column("source", lambda row: row[1].source or None),
-        Column("_ref", "source", get=lambda row: numbers[row[1].source], spare=1),
-    )
+    numbers = number_sources(row["price"].source for row in shown)
+    computed = {
+        "age_days": lambda row: age_days(row["price"].as_of),
+        "_ref": lambda row: numbers[row["price"].source],
+    }
     notes = [f"{number} {source}" for source, number in numbers.items() if number]
-    old = price_age_note(price.as_of for _, price in shown)
-    return Table.of(shown, columns, notes=[*notes, *filter(None, [old])])
+    old = price_age_note(row["price"].as_of for row in shown)
+    return Table.of(shown, columns_of("prices", computed), notes=[*notes, *filter(None, [old])])
 
 
 def imports_table(imports: Sequence[ImportedPrices]) -> Table:
     """Table of imported price lists; its notes list what was left out."""
-    columns = (
-        Column("provider", get=lambda each: each.list.provider),
-        Column("format", get=lambda each: each.list.format),
-        Column("as_of", "as of", get=lambda each: each.as_of.isoformat()),
-        Column("rows", get=lambda each: each.list.rows, spare=1),
-        Column("machines", get=lambda each: len(each.list.quotes)),
-        Column("prices", get=lambda each: each.list.price_count),
-        Column("counting", "that count"),
-        hidden_column("file", lambda each: str(each.saved)),
-    )
+    computed = {
+        "as_of": lambda each: each.as_of.isoformat(),
+        "machines": lambda each: len(each.list.quotes),
+        "file": lambda each: str(each.saved),
+    }
     notes = [f"Saved as {each.saved}." for each in imports]
     for each in imports:
         left = "; ".join(f"{count} {reason}" for reason, count in each.list.left_out.items())
@@ -87,26 +77,17 @@ def imports_table(imports: Sequence[ImportedPrices]) -> Table:
         notes += [f"{each.list.provider}: {sentence}" for sentence, holds in said.items() if holds]
     if any(each.dated_by_file for each in imports):
         notes.append("Dated by the day of the file; lists are often older than that: --as-of says otherwise.")
-    return Table.of(imports, columns, notes=notes)
+    return Table.of(imports, columns_of("price_imports", computed), notes=notes)
 
 
 def changes_table(changes: Changes, old: str, new: str) -> Table:
     """Table of changed prices, in the given order."""
-    columns = (
-        Column("name", "machine", get=lambda change: change.machine),
-        Column("region"),
-        Column("kind", "price"),
-        Column("old_usd_per_hour", "old $/h", money),
-        Column("new_usd_per_hour", "new $/h", money),
-        Column(
-            "change",
-            "change",
-            signed_percent,
-            get=lambda change: None if change.relative_change is None else round(change.relative_change, 6),
-        ),
-    )
+
+    def rounded_change(change: PriceChange) -> float | None:
+        return None if change.relative_change is None else round(change.relative_change, 6)
+
     notes = [
         f"{changes.same} prices are the same; {changes.only_old} machines and regions are only in {old}, "
         f"{changes.only_new} only in {new}."
     ]
-    return Table.of(changes.changed, columns, notes=notes)
+    return Table.of(changes.changed, columns_of("price_changes", {"change": rounded_change}), notes=notes)

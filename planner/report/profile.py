@@ -9,7 +9,17 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from planner.note import Note, Topic
-from planner.report.page import Chart, Column, Figure, Page, Remark, Table, drawn_picture, safe_text
+from planner.report.page import (
+    Chart,
+    Column,
+    Figure,
+    Page,
+    Remark,
+    Table,
+    columns_of,
+    drawn_picture,
+    safe_text,
+)
 from planner.report.plots import bars, plain_axis, rows_chart, spec
 from planner.simulator.cluster import ResourceKind
 from planner.simulator.step import DOWNLINK, PS, UPLINK, WORKER, resource_of
@@ -26,23 +36,20 @@ if TYPE_CHECKING:
 
 def profile_tables(summary: Summary) -> list[Table]:
     """Tables of a profile: its resources, its slowest ops with the critical path, and warnings."""
-    bytes_column = Column("bytes", "size", lambda v: format_bytes(v) if v else "", "right")
-    time_column = Column("time_s", "time a step", format_seconds, "right")
-    spread_column = Column("std_s", "spread", lambda v: format_seconds(v) if v else "", "right")
     path = summary.critical_path
     if len(path) > 8:
         path = (*path[:4], f"({len(path) - 8} more)", *path[-4:])
     tables = [
         Table(
             [asdict(use) | {"resource": str(use.resource)} for use in summary.resources],
-            [Column("resource"), Column("ops"), bytes_column, time_column],
+            columns_of("profile_resources", show={"bytes": _bytes_or_blank}),
             f"{summary.model or 'profile'}: batch {summary.batch}, {summary.steps} step(s) of "
             f"{summary.ops} ops, {summary.tensors} tensors, {summary.servers} server(s)",
             _summary_facts(summary),
         ),
         Table(
             [asdict(use) for use in summary.slowest],
-            [Column("name", "op"), Column("resource"), time_column, spread_column, bytes_column],
+            columns_of("slowest_ops", show={"std_s": _seconds_or_blank, "bytes": _bytes_or_blank}),
             "slowest ops",
             [f"critical path: {format_seconds(summary.critical_path_s)}: {' > '.join(path)}"],
         ),
@@ -55,6 +62,14 @@ def profile_tables(summary: Summary) -> list[Table]:
     if summary.notes:
         tables.append(Table([], title="notes", notes=[f"- {text}" for text in summary.notes]))
     return tables
+
+
+def _bytes_or_blank(value: float) -> str:
+    return format_bytes(value) if value else ""
+
+
+def _seconds_or_blank(value: float) -> str:
+    return format_seconds(value) if value else ""
 
 
 def recording_tables(told: RecordingSummary, summary: Summary) -> list[Table]:
@@ -80,13 +95,7 @@ def recording_tables(told: RecordingSummary, summary: Summary) -> list[Table]:
         f"exposed    input {_share_of_step(exposed.input_s, step_s)}, communication "
         f"{_share_of_step(exposed.communication_s, step_s)}, idle {_share_of_step(exposed.idle_s, step_s)}",
     ]
-    kinds = [
-        Column("kind"),
-        Column("time_s", "time a step", format_seconds, "right"),
-        Column("share", "share", lambda v: f"{v:.0%}", "right"),
-        Column("flops_per_s", "GFLOP/s", lambda v: f"{v / 1e9:,.0f}", "right"),
-        Column("meaning", "what"),
-    ]
+    kinds = columns_of("kinds_of_ops", show={"flops_per_s": lambda v: f"{v / 1e9:,.0f}"})
     ops = profile_tables(summary)
     suspicious = [*told.suspicious, *summary.suspicious]
     return [
@@ -166,38 +175,33 @@ def compute_table(fitted: ComputeCalibration) -> Table:
             zip(fitted.interference, fitted.interference_out_of_cache, strict=True)
         )
     ]
-    columns = [
-        Column("threads"),
-        Column("muladd_s", "multiply-add", format_seconds, "right"),
-        Column("interference", "C_interf"),
-        Column("muladd_out_of_cache_s", "out of cache", format_seconds, "right"),
-        Column("interference_out_of_cache", "C_interf"),
-    ]
     notes = [
         f"Last-level cache {format_bytes(fitted.cache_bytes)}; activation {format_seconds(fitted.act_s)}, "
         f"error term {format_seconds(fitted.err_s)} a neuron.",
         f"Matrix-matrix multiply-add with all cores busy: {format_seconds(fitted.matrix_s)} in cache, "
         f"{format_seconds(fitted.matrix_out_of_cache_s)} out of it.",
     ]
-    return Table(rows, columns, f"{fitted.cpu}, {fitted.cores} cores", notes)
+    return Table(rows, columns_of("cpu_rates"), f"{fitted.cpu}, {fitted.cores} cores", notes)
 
 
 def network_table(fitted: NetworkCalibration) -> Table:
     """Table of latency by number of connections; its title states the bandwidth."""
     rows = [{"connections": at + 1, "latency_s": value} for at, value in enumerate(fitted.latency_s)]
-    columns = [Column("connections"), Column("latency_s", "one-way latency", format_seconds, "right")]
-    return Table(rows, columns, f"{fitted.host}: {format_bandwidth(fitted.bytes_per_s)} by {fitted.method}")
+    return Table(
+        rows,
+        columns_of("latencies"),
+        f"{fitted.host}: {format_bandwidth(fitted.bytes_per_s)} by {fitted.method}",
+    )
 
 
 def accelerator_table(fitted: AcceleratorCalibration) -> Table:
     """Table of measured matrix-product rates by number format."""
     rows = [{"format": name, "tflops": round(flops / 1e12, 2)} for name, flops in fitted.matmul_flops.items()]
-    columns = [Column("format"), Column("tflops", "TFLOP/s of matrix products", align="right")]
     notes = [
         f"Large copies move {fitted.copy_bytes_per_s / 1e9:,.0f} GB/s; a kernel takes "
         f"{format_seconds(fitted.launch_s)} to launch; {fitted.software}."
     ]
-    return Table(rows, columns, fitted.name, notes)
+    return Table(rows, columns_of("matmul_rates"), fitted.name, notes)
 
 
 def profile_page(profile: Profile, summary: Summary) -> Page:

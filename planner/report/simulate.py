@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from planner.answers.parts import Anatomy
 from planner.note import Note, Topic
-from planner.report.page import Column, Page, Picture, Remark, Table
+from planner.report.page import Column, Page, Picture, Remark, Table, columns_of
 from planner.report.phrases import bottleneck_words, plan_page, resource_words, single_device_sentence
 from planner.search.measured import Measured, factor_for, load
 from planner.units import format_bytes, format_seconds, percent, rate, ratio, signed_percent, span, text_bar
@@ -41,13 +41,7 @@ def anatomy_tables(anatomy: Anatomy | None) -> list[Table]:
         for words, seconds in spent.items()
     ]
     rows.append({"part": "step", "seconds": whole, "share": 1.0, "bar": ""})
-    columns = [
-        Column("part", "step breakdown"),
-        Column("seconds", "time", show=format_seconds, align="right"),
-        SHARE,
-        BAR,
-    ]
-    tables = [Table(rows, columns)]
+    tables = [Table(rows, columns_of("step_parts"))]
     if (memory := anatomy.memory) is not None:
         total = memory.total_bytes
         rows = [
@@ -63,13 +57,8 @@ def anatomy_tables(anatomy: Anatomy | None) -> list[Table]:
                 "bar": "",
             }
         )
-        held = Column("bytes", "size", show=format_bytes, align="right")
-        tables.append(Table(rows, [Column("part", "memory per device"), held, SHARE, BAR]))
+        tables.append(Table(rows, columns_of("memory_parts")))
     return tables
-
-
-BAR = Column("bar", "", spare=1)
-SHARE = Column("share", "share", show=lambda share: f"{share:.1%}", align="right")
 
 
 def simulation_page(result: Simulation, *, energy: bool = False) -> Page:
@@ -97,9 +86,9 @@ def simulation_page(result: Simulation, *, energy: bool = False) -> Page:
             Remark("Scaling", [single_device_sentence(scored, result.baseline, training_of(request))]),
         ],
         tables=[
-            Table(figures, [Column("figure", ""), Column("value", "")], records=[_csv_record(result)]),
+            Table(figures, columns_of("plan_figures"), records=[_csv_record(result)]),
             *anatomy_tables(result.anatomy),
-            Table(used, [Column("what", "resource"), Column("used", "busy", show=percent)]),
+            Table(used, columns_of("resources_used")),
         ],
         pictures=lambda: _pictures(result),
     )
@@ -224,7 +213,7 @@ def check_page(
             *([[f"measured by {source}"]] if source else []),
         ],
         [Remark("Cause", causes)] if causes else [],
-        [Table(rows, [Column("what", ""), Column("samples_per_s", "samples/s", show=rate)])],
+        [Table(rows, columns_of("check"))],
         [Remark("Kept", _kept_run_words(checked, kept, asked))],
     )
 

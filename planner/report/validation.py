@@ -21,7 +21,7 @@ from planner.report.evidence import (
     worst_runs_table,
 )
 from planner.report.output import Format, render
-from planner.report.page import Column, Table
+from planner.report.page import Table, columns_of
 from planner.validation.evidence import Evidence
 from planner.validation.row import Row, Value
 
@@ -96,14 +96,7 @@ def _check_table(key: str, rows: Sequence[Row]) -> Table:
     ]
     return Table(
         shown,
-        [
-            Column("what", "What"),
-            Column("_published", "Published or measured", align="right"),
-            Column("_ours", "Ours", align="right"),
-            Column("_error", "Error", lambda error: f"{error:+.1%}", align="right"),
-            Column("claim", "Claim"),
-            Column("_status", "Holds"),
-        ],
+        columns_of("claims"),
         title=key,
         notes=notes,
     )
