@@ -67,10 +67,7 @@ def next_changes(chosen: ScoredPlan, simulations: Simulations) -> list[Change]:
         for option, score in zip(promising, rough, strict=True)
         if cautious_interval(score, "short")[1] > chosen.samples_per_s * (1 + WORTH)
     ]
-    best: dict[str, Change] = {}
-    for change in _clear_gains(chosen, hopeful, simulations):
-        best.setdefault(change.kind, change)
-    return list(best.values())[:SHOWN]
+    return _best_of_each_kind(_clear_gains(chosen, hopeful, simulations))[:SHOWN]
 
 
 def _clear_gains(chosen: ScoredPlan, options: list[Option], simulations: Simulations) -> list[Change]:
@@ -97,6 +94,14 @@ def _clear_gains(chosen: ScoredPlan, options: list[Option], simulations: Simulat
             change = Change(option.words, option.kind, scored, gain, more, within)
             ranked.append((scored.usd_per_million_samples * advantage, option.words, change))
     return [change for _, _, change in sorted(ranked, key=lambda entry: entry[:2])]
+
+
+def _best_of_each_kind(changes: list[Change]) -> list[Change]:
+    """Keeps the first, cheapest change of each kind."""
+    best: dict[str, Change] = {}
+    for change in changes:
+        best.setdefault(change.kind, change)
+    return list(best.values())
 
 
 def _change_options(plan: Plan, cases: Cases) -> Iterator[Option]:
