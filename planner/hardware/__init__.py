@@ -9,7 +9,9 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Hashable, Iterable, Mapping
 from dataclasses import dataclass, field
-from typing import Any, Literal, TypeVar, cast, get_args
+from typing import Annotated, Any, Literal, TypeVar, cast, get_args
+
+from msgspec import Meta, Struct
 
 from planner.errors import BadInput
 from planner.memoize import get_or_make
@@ -29,12 +31,11 @@ GIVEN_PRICE = "--price"  # the source of a price given in the request
 CHEAPEST = "cheapest"  # in place of a region
 
 
-@dataclass(frozen=True, slots=True)
-class Source:
+class Source(Struct, forbid_unknown_fields=True, frozen=True):
     """The origin, basis and date of a figure."""
 
     basis: Basis
-    source: str
+    source: Annotated[str, Meta(min_length=3)]
     as_of: str = ""
 
     def __str__(self) -> str:
@@ -112,15 +113,14 @@ class KernelRates:
     as_of: str = ""
 
 
-@dataclass(frozen=True, slots=True)
-class Ownership:
+class Ownership(Struct, forbid_unknown_fields=True, frozen=True):
     """Cost of one's own machine: the purchase spread over its lifetime, and energy with cooling."""
 
-    capital_usd: float
-    lifetime_years: float
-    power_watts: float
-    energy_usd_per_kwh: float
-    cooling_factor: float = 1.0  # energy at the meter per unit in the machine
+    capital_usd: Annotated[float, Meta(gt=0, le=1e7)]
+    lifetime_years: Annotated[float, Meta(gt=0, le=30)]
+    power_watts: Annotated[float, Meta(gt=0, le=1e5)]
+    energy_usd_per_kwh: Annotated[float, Meta(ge=0, le=5)]
+    cooling_factor: Annotated[float, Meta(ge=1, le=5)] = 1.0  # energy at the meter per unit in the machine
     reasoning: str = ""
 
     @property

@@ -4,23 +4,18 @@
 Every file has the same form (docs/hardware.md): `[machines.*]` with their common keys in `[defaults]`,
 `[devices.*]`, `[fabrics.*]` and `[kernels.*]`. Machines name a device, which may be in any file. A name in
 the user's folders hides the same name of the catalog.
-
-TOML is slow to read for hundreds of machines: names are found by the headers of files, and a file is read
-when one of its machines is needed.
 """
 
 from __future__ import annotations
 
 import os
-import re
 import tomllib
 from collections import Counter
 from collections.abc import Iterable
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from fnmatch import fnmatchcase
 from importlib.resources import files
 from pathlib import Path
-from typing import Any
 
 from planner.errors import BadInput, unknown_name
 from planner.files.regular_file import (
@@ -32,14 +27,12 @@ from planner.files.regular_file import (
     user_folders,
 )
 from planner.files.tomlfile import TomlSource as File
-from planner.files.tomlfile import decode, find_faulty_name, name_fault, read_toml
+from planner.files.tomlfile import decode, find_faulty_name, read_toml
 from planner.hardware import Device, Fabric, Hardware
 from planner.hardware.schema import (
     FIGURES,
-    DeviceEntry,
+    PART_TYPES,
     Entries,
-    FabricEntry,
-    KernelsEntry,
     MachineAt,
     MachineEntry,
     build_machine,
@@ -52,31 +45,16 @@ _OURS = ("machines", "devices", "kernels", "fabrics")
 _TABLES = ("defaults", *_OURS)
 _HEADS = ("family", "provider", "description")
 _PROSE = frozenset(("description", "source", "matmul_source", "reasoning", "status", "note"))  # not names
-# files of the catalog without machines
-_SHARED = ("devices.toml", "fabrics.toml", "kernels.toml")
-_LINE = re.compile(
-    r'^\[machines\.(?:"([^"]+)"|([\w-]+))\]$|^(?:offered_as|aliases) = (.+)$|^family = "(.+)"$', re.MULTILINE
-)
-
-
-@dataclass(frozen=True)
-class _Names:
-    """The file and family of each machine by name, in order, and aliases."""
-
-    files: dict[str, Path]
-    families: dict[str, str]
-    aliases: dict[str, str]
-    own: frozenset[str]  # names in the user's folders
 
 
 def hardware_names() -> tuple[str, ...]:
     """Names of all machines: those in the user's folders first, then the catalog's."""
-    return tuple(_known_names().files)
+    return tuple(_known_entries().machines)
 
 
 def own_hardware_names() -> frozenset[str]:
     """Names of the machines in the user's own folders."""
-    return _known_names().own
+    return _known_entries().own
 
 
 def load_hardware(name: str) -> Hardware:
@@ -84,17 +62,18 @@ def load_hardware(name: str) -> Hardware:
     file, _, wanted = name.partition(".toml:")
     if wanted or is_path_like(name):
         return _load_from_file(expand_path(file + ".toml" if wanted else name), wanted)
-    names = _known_names()
-    key = names.aliases.get(name, name)
-    if key not in names.files:
-        lower = {known.lower(): known for known in (*names.files, *names.aliases)}
+    entries = _known_entries()
+    key = entries.aliases.get(name, name)
+    if key not in entries.machines:
+        known = (*entries.machines, *entries.aliases)
+        lower = {other.lower(): other for other in known}
         if name.lower() not in lower:
             hint = "`planner hardware` lists them; a file of your own needs its path, e.g. ./mine.toml"
-            raise unknown_name("hardware", name, (*names.files, *names.aliases), hint)
+            raise unknown_name("hardware", name, known, hint)
         return load_hardware(lower[name.lower()])
     machine = load_with_file_prices(key)
     # prices in the user's own hardware files stay
-    if key in names.own or not os.path.isdir(os.path.join(home_folder(), "prices")):
+    if key in entries.own or not os.path.isdir(os.path.join(home_folder(), "prices")):
         return machine
     from planner.hardware.prices.book import apply_own_prices
 
@@ -109,26 +88,26 @@ def load_with_file_prices(name: str) -> Hardware:
 @memoize
 def _load_cached(folders: tuple[Path, ...], name: str) -> Hardware:
     """Loads a machine by name from the user's folders or the catalog; cached."""
-    names = _all_names(folders)
-    machine = build_machine(name, _entries_at(folders, names.files[name]))
-    return _complete_user_machine(machine) if name in names.own else machine
+    entries = _entries(folders)
+    machine = build_machine(name, entries)
+    return _complete_user_machine(machine) if name in entries.own else machine
 
 
 def _complete_user_machine(machine: Hardware) -> Hardware:
     """Completes a user's machine: owned if it has no price, with the usual fabric if it names none."""
     if machine.standing == "rentable" and not machine.has_price:
         machine = replace(machine, standing="own")
-    return assume_usual_fabric(machine, (_load_cached((), known) for known in _all_names(()).files))
+    return assume_usual_fabric(machine, (_load_cached((), known) for known in _entries(()).machines))
 
 
 def matching_fabric_name(device: str, count: int, kind: str, gbyte_per_s: float) -> str | None:
     """Name of the catalog's fabric for a device, its count, link kind and rate; None if there is none."""
-    shared = _shared_entries(())
-    for name, path in _all_names(()).files.items():
-        entry = _entries_at((), path).machines[name].entry
+    entries = _entries(())
+    for machine in entries.machines.values():
+        entry = machine.entry
         if (entry.device, entry.device_count) != (device, count) or not isinstance(entry.fabric, str):
             continue
-        fabric = shared.fabrics[entry.fabric][0]
+        fabric = entries.fabrics[entry.fabric][0]
         # the topology of PCIe does not tell its generation
         if fabric.kind == kind and (kind == "pcie" or fabric.gbyte_per_s == gbyte_per_s):
             return entry.fabric
@@ -150,16 +129,16 @@ def match_hardware(patterns: str | Iterable[str]) -> tuple[Hardware, ...]:
 
 def _match_pattern(pattern: str) -> Iterable[Hardware]:
     """Loads the machines that one name, pattern, family or path selects."""
-    names = _known_names()
+    machines = _known_entries().machines
     if any(sign in pattern for sign in "*?[") and not is_path_like(pattern):
-        matching = [name for name in names.files if fnmatchcase(name.lower(), pattern.lower())]
+        matching = [name for name in machines if fnmatchcase(name.lower(), pattern.lower())]
         if not matching:
-            families = ", ".join(sorted(set(names.families.values())))
+            families = ", ".join(sorted({machine.family for machine in machines.values()}))
             raise BadInput(f"no hardware matches {pattern!r}; families: {families}")
-    elif pattern in names.files:
+    elif pattern in machines:
         matching = [pattern]
     else:
-        matching = [name for name, family in names.families.items() if family == pattern]
+        matching = [name for name, machine in machines.items() if machine.family == pattern]
     return [load_hardware(name) for name in matching or [pattern]]
 
 
@@ -175,79 +154,29 @@ def _load_from_file(path: Path, wanted: str) -> Hardware:
     if not wanted and len(own.machines) > 1:
         names = ", ".join(own.machines)
         raise BadInput(f"{path}: holds several machines ({names}); name one, as in {path}:{name}")
-    return _complete_user_machine(build_machine(name, own.merge_parts(_shared_entries(user_folders()))))
+    return _complete_user_machine(build_machine(name, own.merge_parts(_known_entries())))
 
 
-def _known_names() -> _Names:
-    """Machine names in the user's current folders and the catalog."""
-    return _all_names(user_folders())
-
-
-@memoize
-def _all_names(folders: tuple[Path, ...]) -> _Names:
-    """Machine names in these user folders and the catalog; cached."""
-    own = _own_entries(folders)
-    names = _Names(
-        {name: machine.file.path for name, machine in own.machines.items()},
-        {name: machine.family for name, machine in own.machines.items()},
-        dict(own.aliases),
-        frozenset(own.machines),
-    )
-    for path in sorted(shipped_folder("hardware").glob("*.toml")):
-        if path.name not in _SHARED:
-            _add_names(names, path)
-    return names
-
-
-def _add_names(names: _Names, path: Path) -> None:
-    """Adds the machine names in a catalog file, found by matching its lines without parsing TOML."""
-    family, name = path.stem, ""
-    for quoted, bare, others, stated in _LINE.findall(path.read_text(encoding="utf-8")):
-        if stated:
-            family = stated
-        elif others:
-            for alias in re.findall(r'"([^"]+)"', others):
-                names.aliases.setdefault(alias, name)
-        else:
-            name = quoted or bare
-            names.files.setdefault(name, path)
-            names.families.setdefault(name, family)
+def _known_entries() -> Entries:
+    """Entries of the user's current folders and the catalog."""
+    return _entries(user_folders())
 
 
 @memoize
-def _entries_at(folders: tuple[Path, ...], path: Path) -> Entries:
-    """Entries that build the machines of one file, with devices, fabrics and kernels of all files; cached."""
-    own = _own_entries(folders)
-    if any(machine.file.path == path for machine in own.machines.values()):
-        return own.merge_parts(_shared_entries(folders))
+def _entries(folders: tuple[Path, ...]) -> Entries:
+    """Entries of all files in these user folders, earlier ones first, then in the catalog; cached."""
     entries = Entries()
-    add_file_entries(entries, read_toml(path))
-    return entries.merge_parts(_shared_entries(folders))
-
-
-@memoize
-def _shared_entries(folders: tuple[Path, ...]) -> Entries:
-    """Entries of devices, fabrics and kernels for all machines, the user's entries first; cached."""
-    shared = Entries()
-    for name in _SHARED:
-        add_file_entries(shared, read_toml(shipped_folder("hardware") / name))
-    return _own_entries(folders).merge_parts(shared)
-
-
-@memoize
-def _own_entries(folders: tuple[Path, ...]) -> Entries:
-    """Entries of all files in the user's folders; earlier folders take precedence."""
-    own = Entries()
     for folder in folders:
         if not folder.is_dir():
             raise BadInput(f"PLANNER_PATH names {folder}, which is not a folder")
-        for path in sorted(folder.glob("*.toml")):
-            # the folder may also hold models and other files
-            if is_hardware_file(path):
-                add_file_entries(own, read_toml(path))
-        for path in sorted((folder / "hardware").glob("*.toml")):
-            add_file_entries(own, read_toml(path))
-    return own
+        # the folder may also hold models and other files
+        paths = [path for path in sorted(folder.glob("*.toml")) if is_hardware_file(path)]
+        for path in paths + sorted((folder / "hardware").glob("*.toml")):
+            add_file_entries(entries, read_toml(path))
+    entries.own = frozenset(entries.machines)
+    for path in sorted(shipped_folder("hardware").glob("*.toml")):
+        add_file_entries(entries, read_toml(path))
+    return entries
 
 
 @memoize
@@ -332,21 +261,11 @@ def is_hardware_file(path: Path) -> bool:
 
 def add_file_entries(entries: Entries, file: File) -> None:
     """Adds a file's entries to `entries`, except names that are already defined."""
+    _check_tables(file)
     tables, path = file.data, file.path
-    for key, value in tables.items():
-        if key not in (*_TABLES, *_HEADS):
-            raise file.error(f"unknown key; allowed: {', '.join((*_HEADS, *_TABLES))}", [key])
-        if key in _HEADS and not isinstance(value, str):
-            raise file.error("must be a text", [key])
-        if key in ("family", "provider") and (fault := name_fault(value)):
-            raise file.error(fault, [key])
-        if key in _TABLES and not isinstance(value, dict):
-            raise file.error(f"must be a table, as in [{key}.NAME]", [key])
     defaults = tables.get("defaults", {})
-    if faulty := find_faulty_name(defaults, _PROSE):
-        raise file.error(faulty[1], ["defaults", *faulty[0]])
     decode(file, {"device": "", **defaults}, MachineEntry, ["defaults"])
-    for name, table in _named_tables(file, "machines"):
+    for name, table in tables.get("machines", {}).items():
         at = ["machines", name]
         merged = {**defaults, **table}
         if "sources" in defaults and isinstance(table.get("sources"), dict):
@@ -360,27 +279,27 @@ def add_file_entries(entries: Entries, file: File) -> None:
             message = f"{burst:g} is below nic_baseline_gbit_per_s, {baseline:g}"
             raise file.error(message, [*at, "nic_burst_gbit_per_s"])
         machine = MachineAt(entry, tables.get("family", path.stem), tables.get("provider", "own"), file)
-        if name not in entries.machines:
-            entries.machines[name] = machine
+        if entries.machines.setdefault(name, machine) is machine:
             for alias in filter(None, (*entry.aliases, entry.offered_as)):
                 entries.aliases.setdefault(alias, name)
-    for kind, entry_type in (("devices", DeviceEntry), ("fabrics", FabricEntry)):
-        for name, table in _named_tables(file, kind):
+    for kind, entry_type in PART_TYPES.items():
+        for name, table in tables.get(kind, {}).items():
             getattr(entries, kind).setdefault(name, (decode(file, table, entry_type, [kind, name]), file))
-    for name, table in _named_tables(file, "kernels"):
-        kernels = decode(file, table, KernelsEntry, ["kernels", name])
-        if bool(kernels.rates) == bool(kernels.like):
-            raise file.error('needs either rates or like = "OTHER DEVICE"', ["kernels", name])
-        entries.kernels.setdefault(name, (kernels, file))
 
 
-def _named_tables(file: File, kind: str) -> Iterable[tuple[str, dict[str, Any]]]:
-    """Yields the names and tables of one kind in a file, after checking the names."""
-    for name, table in file.data.get(kind, {}).items():
-        if not isinstance(table, dict):
-            raise file.error(f"must be a table, as in [{kind}.{name}]", [kind, name])
-        if not name.strip() or any(sign in name for sign in "*?[],:/"):
-            raise file.error("a name must not be empty nor hold any of * ? [ ] , : /", [kind, name])
-        if faulty := find_faulty_name({name: table}, _PROSE):
-            raise file.error(faulty[1], [kind, *faulty[0]])
-        yield name, table
+def _check_tables(file: File) -> None:
+    """Raises BadInput for unknown keys and faulty names, and for anything but tables of tables."""
+    for key, value in file.data.items():
+        if key not in (*_TABLES, *_HEADS):
+            raise file.error(f"unknown key; allowed: {', '.join((*_HEADS, *_TABLES))}", [key])
+        if key in _HEADS and not isinstance(value, str):
+            raise file.error("must be a text", [key])
+        if key in _TABLES and not isinstance(value, dict):
+            raise file.error(f"must be a table, as in [{key}.NAME]", [key])
+        for name, table in value.items() if key in _OURS else ():
+            if not isinstance(table, dict):
+                raise file.error(f"must be a table, as in [{key}.{name}]", [key, name])
+            if not name.strip() or any(sign in name for sign in "*?[],:/"):
+                raise file.error("a name must not be empty nor hold any of * ? [ ] , : /", [key, name])
+    if faulty := find_faulty_name(file.data, _PROSE):
+        raise file.error(faulty[1], faulty[0])

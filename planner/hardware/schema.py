@@ -45,20 +45,8 @@ Gbyte = Annotated[float, Meta(gt=0, le=1e5)]
 Rate = Annotated[float, Meta(gt=0, le=1e18)]
 
 
-class SourceEntry(msgspec.Struct, forbid_unknown_fields=True, frozen=True):
-    basis: Basis
-    source: Annotated[str, Meta(min_length=3)]
-    as_of: str = ""
-
-
-class OwnershipEntry(msgspec.Struct, forbid_unknown_fields=True, frozen=True):
-    capital_usd: Annotated[float, Meta(gt=0, le=1e7)]
-    lifetime_years: Annotated[float, Meta(gt=0, le=30)]
-    power_watts: Annotated[float, Meta(gt=0, le=1e5)]
-    energy_usd_per_kwh: Annotated[float, Meta(ge=0, le=5)]
-    cooling_factor: Annotated[float, Meta(ge=1, le=5)] = 1.0
+class OwnershipEntry(Ownership, forbid_unknown_fields=True, frozen=True):
     machines: Annotated[int, Meta(ge=1, le=100_000)] | None = None
-    reasoning: str = ""
 
 
 class RegionEntry(msgspec.Struct, forbid_unknown_fields=True, frozen=True):
@@ -117,7 +105,7 @@ class MachineEntry(msgspec.Struct, forbid_unknown_fields=True, frozen=True):
     nics: Count | None = None
     network_curves: dict[Literal["rdma", "tcp"], str] = {}
     local_disk_gbyte: Annotated[float, Meta(gt=0, le=1e7)] | None = None
-    sources: dict[str, SourceEntry] = {}
+    sources: dict[str, Source] = {}
 
 
 class DeviceEntry(msgspec.Struct, forbid_unknown_fields=True, frozen=True):
@@ -159,6 +147,17 @@ class KernelsEntry(msgspec.Struct, forbid_unknown_fields=True, frozen=True):
     as_of: str = ""
     median_error: Annotated[float, Meta(ge=0, le=10)] | None = None
 
+    def __post_init__(self) -> None:
+        if bool(self.rates) == bool(self.like):
+            raise ValueError('needs either rates or like = "OTHER DEVICE"')
+
+
+PART_TYPES: dict[str, type[msgspec.Struct]] = {
+    "devices": DeviceEntry,
+    "fabrics": FabricEntry,
+    "kernels": KernelsEntry,
+}
+
 
 @dataclass(frozen=True)
 class MachineAt:
@@ -179,13 +178,11 @@ class Entries:
     kernels: dict[str, tuple[KernelsEntry, File]] = field(default_factory=dict)
     fabrics: dict[str, tuple[FabricEntry, File]] = field(default_factory=dict)
     aliases: dict[str, str] = field(default_factory=dict)
+    own: frozenset[str] = frozenset()  # names of machines in the user's folders
 
     def merge_parts(self, other: Entries) -> Entries:
         """Returns these entries plus the devices, kernels and fabrics that only `other` defines."""
-        both = {
-            kind: getattr(other, kind) | getattr(self, kind) for kind in ("devices", "kernels", "fabrics")
-        }
-        return replace(self, **both)
+        return replace(self, **{kind: getattr(other, kind) | getattr(self, kind) for kind in PART_TYPES})
 
 
 GIB = 2.0**30
@@ -219,7 +216,6 @@ def build_machine(name: str, entries: Entries) -> Hardware:
     if entry.device not in entries.devices:
         unknown = unknown_name("device", entry.device, entries.devices)
         raise file.error(str(unknown), ["machines", name, "device"])
-    sources = {key: Source(given.basis, given.source, given.as_of) for key, given in entry.sources.items()}
     figures = {
         "nic_burst": entry.nic_burst_gbit_per_s,
         "nic_baseline": entry.nic_baseline_gbit_per_s,
@@ -233,10 +229,10 @@ def build_machine(name: str, entries: Entries) -> Hardware:
     absent = {figure for figure, value in figures.items() if value is None}
     device = _build_device(name, machine, *entries.devices[entry.device])
     owned = entry.ownership
+    ownership = owned and Ownership(**{key: getattr(owned, key) for key in Ownership.__struct_fields__})
     is_own = owned or entry.machines or machine.provider == "own"
     standing: Standing = "retired" if not entry.still_sold else "own" if is_own else "rentable"
-    ownership = None if owned is None else _convert_entry(Ownership, owned)
-    price = _main_price(entry, ownership, sources, Source("estimated", f"given in {file.path.name}"))
+    price = _main_price(entry, Source("estimated", f"given in {file.path.name}"))
     return _convert_entry(
         Hardware,
         entry,
@@ -245,12 +241,12 @@ def build_machine(name: str, entries: Entries) -> Hardware:
         provider=machine.provider,
         device=device,
         price=price,
+        ownership=ownership,
         kernels=_kernel_rates(entry.device, device, entries),
-        sources={key: source for key, source in sources.items() if key not in absent},
+        sources={key: source for key, source in entry.sources.items() if key not in absent},
         other_prices=tuple(
             _region_price(region, given, price) for region, given in entry.other_regions.items()
         ),
-        ownership=ownership,
         path=str(file.path),
         fabric=_build_fabric(name, machine, entries),
         standing=entry.standing or standing,
@@ -258,14 +254,12 @@ def build_machine(name: str, entries: Entries) -> Hardware:
     )
 
 
-def _main_price(
-    entry: MachineEntry, ownership: Ownership | None, said: Mapping[str, Source], given: Source
-) -> Price:
+def _main_price(entry: MachineEntry, given: Source) -> Price:
     """Price of a machine in its main region; for an owned machine, its cost per hour."""
+    said, usd = entry.sources, entry.on_demand_usd_per_hour
     source = said.get("on_demand", given)
-    usd = entry.on_demand_usd_per_hour
-    if usd is None and ownership:
-        usd = ownership.usd_per_hour
+    if usd is None and entry.ownership:
+        usd = entry.ownership.usd_per_hour
         if "on_demand" not in said:
             source = Source("estimated", "capital cost over lifetime, plus energy")
     elif usd is None and "spot" in said:
