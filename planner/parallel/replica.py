@@ -34,6 +34,7 @@ from planner.device.computation import (
     Computation,
     Parameter,
     Variation,
+    chain_deps,
 )
 from planner.device.precision import Precision
 from planner.device.rates import Framework
@@ -279,8 +280,7 @@ def replica_computation(
         work=layout.work,
         layer=np.full(n, -1, np.int32),
         layers=(),
-        dep_start=np.maximum(np.arange(n + 1, dtype=np.int32) - 1, 0),
-        dep_index=np.arange(n - 1, dtype=np.int32),
+        deps=chain_deps(n),
         durations_s=durations_s,
         parameters=layout.parameters,
         optimizer_s=work.optimizer_s,

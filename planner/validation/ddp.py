@@ -24,7 +24,15 @@ from typing import Any
 
 import numpy as np
 
-from planner.device.computation import BACKWARD, FORWARD, Computation, Parameter, Variation, median_steps
+from planner.device.computation import (
+    BACKWARD,
+    FORWARD,
+    Computation,
+    Parameter,
+    Variation,
+    chain_deps,
+    median_steps,
+)
 from planner.device.recorded.importers import import_computation
 from planner.hardware import Device, Market, bare_machine
 from planner.memoize import memoize
@@ -242,8 +250,7 @@ def configured_computation(config: RunConfig) -> Computation:
         role=np.array([FORWARD] * n + [BACKWARD] * n, np.uint8),
         layer=np.full(2 * n, -1, np.int32),
         layers=(),
-        dep_start=np.array([0, *range(2 * n)], np.int32),
-        dep_index=np.arange(2 * n - 1, dtype=np.int32),
+        deps=chain_deps(2 * n),
         durations_s=np.array([seconds]),
         parameters=parameters,
         optimizer_s=0.0,

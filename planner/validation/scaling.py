@@ -16,7 +16,7 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from planner.device.computation import BACKWARD, FORWARD, OTHER, Computation, Parameter
+from planner.device.computation import BACKWARD, FORWARD, OTHER, Computation, Parameter, chain_deps
 from planner.device.precision import BF16, FP32
 from planner.hardware import Device, Fabric, Hardware, bare_machine
 from planner.memoize import memoize
@@ -177,8 +177,7 @@ def recorded_computation(run: Run, pass_s: float, settings: Settings) -> Computa
         role=np.array([OTHER] + [FORWARD] * n + [BACKWARD] * n, np.uint8),
         layer=np.full(2 * n + 1, -1, np.int32),
         layers=(),
-        dep_start=np.array([0, *range(2 * n + 1)], np.int32),
-        dep_index=np.arange(2 * n, dtype=np.int32),
+        deps=chain_deps(2 * n + 1),
         durations_s=once_s[None, :],
         parameters=tuple(
             Parameter(f"w{index}.{part}", elements, (1 + index,), 2 * n - index)

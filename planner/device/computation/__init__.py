@@ -11,7 +11,7 @@ Computations made from others: several micro-batches in a step, recorded steps w
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import TYPE_CHECKING
 
@@ -20,6 +20,7 @@ import numpy.typing as npt
 
 from planner.device.precision import FP32, Precision
 from planner.errors import BadInput
+from planner.memoize import memoize
 from planner.simulator.step import OpRole
 
 if TYPE_CHECKING:
@@ -84,11 +85,14 @@ class Variation:
         return np.asarray(np.exp(step + op))
 
 
+NO_VARIATION = Variation(0.0, 0.0)
+
+
 @dataclass(frozen=True, eq=False, kw_only=True)
 class Computation:
     """What one worker computes in one step: one micro-batch forward and backward, or several. Op i has a
-    name, a role (FORWARD, BACKWARD, OTHER) and a layer (an index into `layers`, -1: none); it waits for
-    `dep_index[dep_start[i]:dep_start[i + 1]]`, which come before it. All ops run on the device. `durations_s`
+    name, a role (FORWARD, BACKWARD, OTHER) and a layer (an index into `layers`, -1: none); it waits for the
+    ops in `deps[i]`, which come before it. All ops run on the device. `durations_s`
     holds one row a step. `optimizer_s` is what the optimizer's pass over all parameters would take on this
     device: whoever updates parameters there adds it (a share of it where they are sharded). `batch` are the
     samples of the step. `step` is the recorded step that it was taken from, `network` the model that it was
@@ -102,8 +106,7 @@ class Computation:
     role: npt.NDArray[np.uint8]
     layer: Ints
     layers: tuple[str, ...]
-    dep_start: Ints
-    dep_index: Ints
+    deps: tuple[tuple[int, ...], ...]
     durations_s: Floats  # steps x ops
     parameters: tuple[Parameter, ...]
     optimizer_s: float
@@ -115,7 +118,7 @@ class Computation:
     source: str = ""
     notes: tuple[str, ...] = ()
     once_s: Floats | None = None
-    variation: Variation = field(default_factory=lambda: Variation(0.0, 0.0))
+    variation: Variation = NO_VARIATION
     seed: int = 0
     step: Profile | None = None
     work: npt.NDArray[np.uint8] | None = None  # of each op; None: all compute
@@ -133,12 +136,11 @@ class Computation:
             raise BadInput(f"batch is {self.batch}; a computation needs at least 1")
         if self.durations_s.ndim != 2 or self.durations_s.shape[1] != n or not len(self.durations_s):
             raise BadInput(f"durations are {self.durations_s.shape}; they must be steps x {n} ops")
-        if len(self.role) != n or len(self.layer) != n or len(self.dep_start) != n + 1:
+        if len(self.role) != n or len(self.layer) != n or len(self.deps) != n:
             raise BadInput(f"roles, layers and dependencies must be those of {n} ops")
         if self.layout is not None:
             return  # made of ops that were checked
-        owner = np.repeat(np.arange(n), np.diff(self.dep_start))
-        if (self.dep_index >= owner).any() or (self.dep_index < 0).any():
+        if any(not 0 <= dep < op for op, waits in enumerate(self.deps) for dep in waits):
             raise BadInput("the ops of a computation must come after those they wait for")
         for parameter in self.parameters:
             if any(not 0 <= op < n for op in (*parameter.readers, parameter.ready or 0)):
@@ -159,10 +161,6 @@ class Computation:
         """Number of elements of all parameters."""
         return sum(parameter.elements for parameter in self.parameters)
 
-    def deps(self, op: int) -> tuple[int, ...]:
-        """Indices of the ops that an op waits for."""
-        return tuple(self.dep_index[self.dep_start[op] : self.dep_start[op + 1]].tolist())
-
     @cached_property
     def op_roles(self) -> npt.NDArray[np.uint8]:
         """Role of each op in a step breakdown; recompute, sums and waits have roles of their own."""
@@ -175,14 +173,19 @@ class Computation:
     @cached_property
     def shape(self) -> Shape:
         """Names, dependencies, roles and parameters without durations, as a cache key."""
-        deps = tuple(self.deps(op) for op in range(self.ops))
         columns = tuple(self.op_roles.tolist()), tuple(self.layer.tolist())
-        return Shape(self.names, deps, self.parameters, self.precision, *columns, self.layers)
+        return Shape(self.names, self.deps, self.parameters, self.precision, *columns, self.layers)
 
     def vary_durations(self, once_s: Sequence[float] | Floats) -> Floats:
         """Random durations in seconds, as steps x ops, from the durations of one step."""
         once = np.asarray(once_s, np.float64)
         return once * self.variation.factors(self.steps, len(once), self.seed)
+
+
+@memoize
+def chain_deps(ops: int) -> tuple[tuple[int, ...], ...]:
+    """Dependencies of ops that run one after the other; cached."""
+    return ((), *((at,) for at in range(ops - 1)))
 
 
 def unit_name(layer: Layer) -> str:
@@ -225,16 +228,20 @@ def repeat_passes(computation: Computation, micro_batches: int, most: int = MOST
         )
         for parameter in computation.parameters
     )
-    start, index = _repeated_deps(computation, times)
+    deps = tuple(
+        tuple(at * n + dep for dep in waits) or ((at * n - 1,) if at else ())  # after the pass before
+        for at in range(times)
+        for waits in computation.deps
+    )
     each = np.repeat(scale, n)
     if computation.work is not None:
         each = np.where(np.tile(computation.work == WAIT, times), each / micro_batches, each)
     once_s = None if computation.once_s is None else np.tile(computation.once_s, times) * each
-    durations_s = (
-        _repeated_durations(computation, times) * each
-        if once_s is None
-        else once_s * computation.variation.factors(computation.steps, len(once_s), computation.seed)
-    )
+    if once_s is None:  # pass k of step i takes the durations of recorded step i + k
+        rows = [np.roll(computation.durations_s, -at, axis=0) for at in range(times)]
+        durations_s = np.concatenate(rows, axis=1) * each
+    else:
+        durations_s = computation.vary_durations(once_s)
     return replace(
         computation,
         batch=computation.batch * micro_batches,
@@ -242,8 +249,7 @@ def repeat_passes(computation: Computation, micro_batches: int, most: int = MOST
         role=np.tile(computation.role, times),
         layer=np.tile(computation.layer, times),
         work=None if computation.work is None else np.tile(computation.work, times),
-        dep_start=start,
-        dep_index=index,
+        deps=deps,
         durations_s=durations_s,
         parameters=parameters,
         once_s=once_s,
@@ -254,39 +260,18 @@ def repeat_passes(computation: Computation, micro_batches: int, most: int = MOST
     )
 
 
-def _repeated_deps(computation: Computation, times: int) -> tuple[Ints, Ints]:
-    """Dependency arrays of repeated passes, each of which begins when the previous pass has ended."""
-    n, waits = computation.ops, np.diff(computation.dep_start)
-    first = np.flatnonzero(waits == 0)
-    later = np.insert(computation.dep_index, computation.dep_start[first], -1)  # the op before the pass
-    index = [computation.dep_index, *(at * n + later for at in range(1, times))]
-    count = np.concatenate([waits, np.tile(np.maximum(waits, 1), times - 1)])
-    start = np.concatenate([[0], np.cumsum(count)])
-    return start.astype(np.int32), np.concatenate(index).astype(np.int32)
-
-
-def _repeated_durations(computation: Computation, times: int) -> np.ndarray:
-    """Recorded durations of repeated passes: pass k of step i takes those of recorded step i + k."""
-    rows = [np.roll(computation.durations_s, -at, axis=0) for at in range(times)]
-    return np.concatenate(rows, axis=1)
-
-
 def median_steps(
-    computation: Computation, variation: Variation | None = None, *, steps: int = ROWS, seed: int = 0
+    computation: Computation, variation: Variation = NO_VARIATION, *, steps: int = ROWS, seed: int = 0
 ) -> Computation:
     """Replaces recorded steps by steps in which every op takes its median time, varied by `variation`. Few
     steps, some disturbed by the recording, say little about how steps vary."""
     once_s = np.median(computation.durations_s, axis=0)
-    vary = variation or Variation(0.0, 0.0)
-    rows = steps if vary.step_sigma or vary.op_sigma else 1
+    rows = steps if variation.step_sigma or variation.op_sigma else 1
     return replace(
         computation,
-        durations_s=once_s * vary.factors(rows, len(once_s), seed),
+        durations_s=once_s * variation.factors(rows, len(once_s), seed),
         once_s=once_s,
-        variation=vary,
+        variation=variation,
         seed=seed,
         step=None,
     )
-
-
-__all__ = ["Parameter", "median_steps", "repeat_passes"]

@@ -37,7 +37,6 @@ from planner.hardware import Hardware, KernelRates
 from planner.memoize import memoize
 from planner.model import Layer, Model, Tensor
 from planner.model.layers import layer_class
-from planner.simulator.step import dependency_arrays
 
 Ints = npt.NDArray[np.int32]
 
@@ -50,8 +49,7 @@ class ComputeGraph:
     role: npt.NDArray[np.uint8]
     layer: Ints
     layers: tuple[str, ...]
-    dep_start: Ints
-    dep_index: Ints
+    deps: tuple[tuple[int, ...], ...]
     parameters: tuple[Parameter, ...]
     blocks: tuple[str, ...]
 
@@ -86,14 +84,12 @@ def compute_graph(model: Model, *, training: bool = True) -> ComputeGraph:
         backward[name] = add_op(name, BACKWARD, "backward", waits)
     blocks = tuple(dict.fromkeys(unit_name(layer) for layer in model if layer.tensors)) or ("",)
     place_of_block = {name: at for at, name in enumerate(blocks)}
-    dep_start, dep_index = dependency_arrays(deps)
     return ComputeGraph(
         names=tuple(names),
         role=np.array(roles, np.uint8),
         layer=np.array(layers, np.int32),
         layers=tuple(place),
-        dep_start=dep_start,
-        dep_index=dep_index,
+        deps=tuple(deps),
         parameters=tuple(
             Parameter(
                 tensor.name,

@@ -33,7 +33,7 @@ from planner.errors import BadInput
 from planner.hardware import Device, Hardware
 from planner.hardware.catalog import find_device
 from planner.model.layers.base import KERNEL_KINDS
-from planner.simulator.step import DOWNLINK, HOST, PS, UPLINK, WORKER, OpRole, Profile, dependency_arrays
+from planner.simulator.step import DOWNLINK, HOST, PS, UPLINK, WORKER, OpRole, Profile
 
 if TYPE_CHECKING:
     from planner.device.rates import Network
@@ -46,8 +46,7 @@ def recorded_computation(profile: Profile) -> Computation:
     kept = [op for op in order if profile.resource[op] == WORKER and not _is_parsing_op(profile, op)]
     place = {op: at for at, op in enumerate(kept)}
     behind = _compute_deps(profile, order, place)
-    deps = [sorted({dep for before in profile.deps(op).tolist() for dep in behind[before]}) for op in kept]
-    dep_start, dep_index = dependency_arrays(deps)
+    deps = [{dep for before in profile.deps(op).tolist() for dep in behind[before]} for op in kept]
     durations_s = np.ascontiguousarray(profile.durations_s[:, kept])
     durations_s.flags.writeable = False
     precision = recorded_precision(profile)
@@ -59,8 +58,7 @@ def recorded_computation(profile: Profile) -> Computation:
         role=np.ascontiguousarray(profile.role[kept]),
         layer=np.ascontiguousarray(profile.layer[kept]),
         layers=profile.layers,
-        dep_start=dep_start,
-        dep_index=dep_index,
+        deps=tuple(tuple(sorted(waits)) for waits in deps),
         durations_s=durations_s,
         parameters=parameters,
         optimizer_s=_optimizer_s(profile),

@@ -50,7 +50,7 @@ class Alone(Exchange):
         from planner.simulator.simulate import Case
 
         ops = [
-            Op(name, WORKER, deps=computation.deps(op), role=role)
+            Op(name, WORKER, deps=computation.deps[op], role=role)
             for op, (name, role) in enumerate(
                 zip(computation.names, computation.op_roles.tolist(), strict=True)
             )

@@ -28,7 +28,7 @@ def test_ops_are_those_that_the_worker_computes(model):
     assert computation.names == tuple(step.names[op] for op in worker)
     kept = {int(op): at for at, op in enumerate(worker)}
     for at, op in enumerate(worker):
-        assert computation.deps(at) == tuple(kept[dep] for dep in step.deps(int(op)).tolist() if dep in kept)
+        assert computation.deps[at] == tuple(kept[dep] for dep in step.deps(int(op)).tolist() if dep in kept)
     times = step_times(model, 32, V100.kernels)
     assert computation.once_s.sum() + computation.optimizer_s == pytest.approx(times.step_s)
     assert computation.durations_s.mean(axis=0) == pytest.approx(computation.once_s, rel=0.05)
@@ -68,6 +68,6 @@ def test_ops_that_an_exchange_adds_vary_with_the_step():
 def test_invalid_computation_is_refused():
     computation = synthesize_computation(load_model("alexnet"), 8, V100)
     with pytest.raises(BadInput, match="must come after"):
-        replace(computation, dep_index=computation.dep_index + 1)
+        replace(computation, deps=((1,), *computation.deps[1:]))
     with pytest.raises(BadInput, match="steps x"):
         replace(computation, durations_s=computation.durations_s[:, 1:])

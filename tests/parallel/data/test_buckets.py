@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from planner.device.computation import BACKWARD, FORWARD, Computation, Parameter
+from planner.device.computation import BACKWARD, FORWARD, Computation, Parameter, chain_deps
 from planner.parallel.data.ddp import bucket_gradients
 
 
@@ -19,8 +19,7 @@ def chain(sizes: list[int], seconds: float = 1.0) -> Computation:
         role=np.array([FORWARD] * n + [BACKWARD] * n, np.uint8),
         layer=np.full(2 * n, -1, np.int32),
         layers=(),
-        dep_start=np.array([0, *range(2 * n)], np.int32),
-        dep_index=np.arange(2 * n - 1, dtype=np.int32),
+        deps=chain_deps(2 * n),
         durations_s=np.full((1, 2 * n), seconds),
         parameters=tuple(
             Parameter(f"w{at}", size, (at,), 2 * n - 1 - at, at) for at, size in enumerate(sizes)

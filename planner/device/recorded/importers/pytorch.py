@@ -24,7 +24,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from planner.device.computation import BACKWARD, FORWARD, OTHER, Computation, Parameter
+from planner.device.computation import BACKWARD, FORWARD, OTHER, Computation, Parameter, chain_deps
 from planner.device.precision import BF16, FP32
 from planner.device.recorded.importers.events import RECORD
 from planner.device.recorded.importers.kineto import ACCUMULATE, OuterOp, Step
@@ -179,8 +179,7 @@ def build_computation(steps: Sequence[Step], *, batch: int, model: str, source: 
         role=np.array(roles, np.uint8),
         layer=np.full(len(roles), -1, np.int32),
         layers=(),
-        dep_start=np.array([0, *range(len(roles))], np.int32),
-        dep_index=np.arange(len(roles) - 1, dtype=np.int32),
+        deps=chain_deps(len(roles)),
         durations_s=np.array([durations_us(step, begin) for step in steps]) * 1e-6,
         parameters=parameters,
         optimizer_s=float(np.median([step.tail_us for step in steps])) * 1e-6,
