@@ -25,7 +25,7 @@ from typing import Any
 
 import planner
 from planner.hardware.catalog import load_hardware
-from planner.servers.ordering import order
+from planner.servers.ordering import schedule
 from planner.simulator import simulate
 
 
@@ -106,7 +106,9 @@ def plan(model: str, machine: str, shape: tuple[int, int], policy: str, mode: st
     profile = planner.profile_for(planner.load_model(model), MODELS[model], hardware, servers=servers)
     cluster = planner.cluster_of(hardware, workers, servers=servers)
     bandwidth = cluster.nodes[0].egress_bytes_per_s
-    chosen = None if policy == "multiplexed" else order(profile, policy, bandwidth_bytes_per_s=bandwidth)
+    chosen = None
+    if policy != "multiplexed":
+        chosen = schedule(profile, policy, bandwidth_bytes_per_s=bandwidth).policy
     return profile, cluster, chosen, mode
 
 

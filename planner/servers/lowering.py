@@ -23,7 +23,6 @@ that machine's NIC and traffic with the workers beside it crosses none.
 from __future__ import annotations
 
 import math
-from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING
@@ -72,59 +71,38 @@ def cluster_of(
     (worker, server) pair uses one in each direction; training is assumed to run in a cluster placement group,
     where that limit is higher. `bandwidth_bytes_per_s` replaces the NIC of every machine, for those whose
     network nobody has published."""
-    worker_kind, server_kind = _worker_and_server_hardware(worker_hardware, server_hardware, colocated)
-    machines = machine_counts(worker_kind, workers, server_kind, servers, colocated)
-    kinds = [kind for kind, _ in machines]
-    rates = {kind.name: bandwidth_bytes_per_s or network_figure(kind, network).bytes_per_s for kind in kinds}
-    worker_node, server_node = (
-        Node(rates[kind.name], rates[kind.name], kind.name, host_cores(kind))
-        for kind in (worker_kind, server_kind)
-    )
+    worker_kind = _find_hardware(worker_hardware)
+    server_kind = worker_kind if server_hardware is None else _find_hardware(server_hardware)
+    if colocated and server_kind.name != worker_kind.name:
+        raise BadInput(
+            f"servers cannot live on the workers' machines ({worker_kind.name}) and on machines of their own "
+            f"({server_kind.name}); drop colocated or the servers' hardware"
+        )
+    for name, value in (("workers", workers), ("servers", servers)):
+        if not 1 <= value <= _LIMITS[name]:
+            raise BadInput(f"{name} is {value}; a cluster has between 1 and {_LIMITS[name]:,}")
+
+    def node_of(kind: Hardware) -> Node:
+        """Machine of a cluster with its NIC and cores."""
+        rate = bandwidth_bytes_per_s or network_figure(kind, network).bytes_per_s
+        return Node(rate, rate, kind.name, host_cores(kind))
+
+    worker_node, server_node = node_of(worker_kind), node_of(server_kind)
     worker_machines = math.ceil(workers / worker_kind.device_count)
     own = 0 if colocated else servers  # machines of servers come first, as in Cluster.uniform
     return Cluster(
         nodes=(server_node,) * own + (worker_node,) * worker_machines,
         worker_nodes=tuple(own + worker // worker_kind.device_count for worker in range(workers)),
         server_nodes=tuple(server % worker_machines if colocated else server for server in range(servers)),
-        flow_bytes_per_s=min(flow_limit_bytes_per_s(kind) for kind in kinds),
+        flow_bytes_per_s=min(flow_limit_bytes_per_s(kind) for kind in (worker_kind, server_kind)),
     )
 
 
-def machine_counts(
-    worker_hardware: Hardware,
-    workers: int,
-    server_hardware: Hardware | None = None,
-    servers: int = 1,
-    colocated: bool = False,
-) -> tuple[tuple[Hardware, int], ...]:
-    """Number of machines of each kind that a cluster rents; workers fill all devices of a machine."""
-    for name, value in (("workers", workers), ("servers", servers)):
-        if not 1 <= value <= _LIMITS[name]:
-            raise BadInput(f"{name} is {value}; a cluster has between 1 and {_LIMITS[name]:,}")
-    counts: Counter[str] = Counter({worker_hardware.name: math.ceil(workers / worker_hardware.device_count)})
-    kinds = {worker_hardware.name: worker_hardware}
-    if not colocated:
-        server = server_hardware or worker_hardware
-        kinds.setdefault(server.name, server)
-        counts[server.name] += servers
-    return tuple((kinds[name], count) for name, count in counts.items())
-
-
-def _worker_and_server_hardware(
-    worker: Hardware | str, server: Hardware | str | None, colocated: bool
-) -> tuple[Hardware, Hardware]:
+def _find_hardware(hardware: Hardware | str) -> Hardware:
+    """Looks up hardware that is given by name."""
     from planner.hardware.catalog import load_hardware
 
-    worker_kind = load_hardware(worker) if isinstance(worker, str) else worker
-    if server is None:
-        return worker_kind, worker_kind
-    server_kind = load_hardware(server) if isinstance(server, str) else server
-    if colocated and server_kind.name != worker_kind.name:
-        raise BadInput(
-            f"servers cannot live on the workers' machines ({worker_kind.name}) and on machines of their own "
-            f"({server_kind.name}); drop colocated or the servers' hardware"
-        )
-    return worker_kind, server_kind
+    return load_hardware(hardware) if isinstance(hardware, str) else hardware
 
 
 def host_names(worker: Hardware, market: Market, words: Sequence[str]) -> tuple[str | None, ...]:
@@ -132,11 +110,6 @@ def host_names(worker: Hardware, market: Market, words: Sequence[str]) -> tuple[
     has a price and a known network."""
     words = tuple(words)
     return market.once(("hosts", worker.name, words), lambda: _find_server_hosts(worker, market, words))
-
-
-def find_server_machine(name: str, worker: Hardware, market: Market) -> Hardware:
-    """Hardware of the machine with this name."""
-    return worker if name == worker.name else market.find_machine(name)
 
 
 def cheap_servers(worker: Hardware, market: Market) -> tuple[Hardware, ...]:

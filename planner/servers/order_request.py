@@ -14,7 +14,7 @@ take the priority of their tensor's download.
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any, cast
 
@@ -34,7 +34,7 @@ from planner.parallel.data import EXCHANGES
 from planner.parallel.plan import flow_limit_bytes_per_s, network_figure
 from planner.search.flag_values import check_size
 from planner.servers import option
-from planner.servers.ordering import STRATEGIES, Setting, strategy
+from planner.servers.ordering import STRATEGIES, Setting, schedule
 from planner.servers.ordering.graph import pipeline_step, transfer_priorities
 from planner.servers.orders import (
     UNORDERED,
@@ -92,8 +92,8 @@ def tune(
         trial = study.ask()
         partition = trial.suggest_int("partition_bytes", *PARTITION_BYTES, log=True)
         credit = partition * trial.suggest_int("credit_partitions", *CREDIT_PARTITIONS, log=True)
-        plan = strategy("bytescheduler", partition_bytes=partition, credit_bytes=credit)
-        scheduled = plan.schedule(profile, setting)
+        sizes = {"partition_bytes": partition, "credit_bytes": credit}
+        scheduled = schedule(profile, "bytescheduler", **asdict(setting), **sizes)
         result = simulate(scheduled.profile, cluster, scheduled.policy, mode, seed=seed, precision=precision)
         study.tell(trial, result.samples_per_s)
     done = [

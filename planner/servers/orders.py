@@ -18,7 +18,7 @@ import numpy.typing as npt
 from planner.errors import BadInput
 from planner.note import Progress, ignore_progress
 from planner.search.simulations import executor_of
-from planner.servers.ordering import STRATEGIES, Schedule, Setting, strategy
+from planner.servers.ordering import STRATEGIES, Schedule, schedule
 from planner.servers.ordering.graph import StepGraph, pipeline_step
 from planner.simulator import simulate
 from planner.simulator.cluster import COMPUTATION, Cluster, Node, Resource, ResourceKind
@@ -268,21 +268,15 @@ def compare_orders(
     `barrier`, tensors are downloaded right after their update, beside the next forward."""
     names = list(dict.fromkeys([BASELINE, *strategies]))
     running = profile if barrier else pipeline_step(profile)
-    setting = Setting(
-        bandwidth_bytes_per_s=slowest_nic_bytes_per_s(cluster, cluster.worker_nodes),
-        overhead_s=overhead_s,
-        download_overhead_s=download_overhead_s,
-        seed=seed,
-    )
+    bandwidth = slowest_nic_bytes_per_s(cluster, cluster.worker_nodes)
+    overheads: dict[str, Any] = {"overhead_s": overhead_s, "download_overhead_s": download_overhead_s}
     schedules: dict[str, Schedule] = {}
     for name in names:
         progress("ordering", len(schedules), len(names))
-        schedules[name] = strategy(name, **(options or {}).get(name, {})).schedule(running, setting)
+        own = {**overheads, **(options or {}).get(name, {})}
+        schedules[name] = schedule(running, name, bandwidth_bytes_per_s=bandwidth, seed=seed, **own)
     if priorities is not None:
-        policy = Ordered(
-            priorities=dict(priorities), overhead_s=overhead_s, download_overhead_s=download_overhead_s
-        )
-        schedules["priorities"] = Schedule(running, policy)
+        schedules["priorities"] = Schedule(running, Ordered(priorities=dict(priorities), **overheads))
     ops = {name: plan.profile.ops for name, plan in schedules.items()}
     if cluster.workers * (total := sum(ops.values())) > MOST_OPS:
         name = max(ops, key=lambda name: ops[name])

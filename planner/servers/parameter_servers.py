@@ -33,7 +33,6 @@ from planner.parallel.plan import Site
 from planner.search.request import SERVER_WORDS
 from planner.servers.lowering import (
     cheap_servers,
-    find_server_machine,
     host_names,
     lower_servers,
     server_memory_error,
@@ -223,7 +222,9 @@ class ParameterServers(Exchange):
 
     def server_machine(self, site: Site) -> Hardware:
         """Hardware of the machines that host servers."""
-        return find_server_machine(self.host or site.hardware.name, site.hardware, site.market)
+        if self.host is None or self.host == site.hardware.name:
+            return site.hardware
+        return site.market.find_machine(self.host)
 
     @property
     def is_asynchronous(self) -> bool:

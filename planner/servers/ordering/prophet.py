@@ -8,9 +8,7 @@ from __future__ import annotations
 
 import heapq
 from collections.abc import Sequence
-from dataclasses import dataclass
 from itertools import pairwise
-from typing import ClassVar
 
 import numpy as np
 
@@ -19,7 +17,6 @@ from planner.servers.ordering.strategies import (
     DEFAULT_PARTITION_BYTES,
     Schedule,
     Setting,
-    Strategy,
     layer_priorities,
 )
 from planner.servers.placement import cut_tensors, replace_deps
@@ -55,22 +52,22 @@ def generation_times_s(profile: Profile) -> dict[int, float]:
     return out
 
 
-def gradient_bursts(times_s: Sequence[float], gap_factor: float = GAP_FACTOR) -> list[list[int]]:
+def gradient_bursts(times_s: Sequence[float]) -> list[list[int]]:
     """Groups gradients into bursts that become ready close together, earliest burst first. A new burst begins
-    where the gap exceeds `gap_factor` times the mean gap; evenly spaced gradients form one."""
+    where the gap exceeds twice the mean gap; evenly spaced gradients form one."""
     by_time = sorted(range(len(times_s)), key=lambda i: (times_s[i], i))
     gaps = [times_s[b] - times_s[a] for a, b in pairwise(by_time)]
     mean = sum(gaps) / len(gaps) if gaps else 0.0
     out = [[by_time[0]]] if by_time else []
     for gap, index in zip(gaps, by_time[1:], strict=True):
-        if gap > gap_factor * mean:
+        if gap > GAP_FACTOR * mean:
             out.append([])
         out[-1].append(index)
     return out
 
 
 def plan_blocks(
-    generated_s: Sequence[float], transfer_s: Sequence[float], gap_factor: float = GAP_FACTOR
+    generated_s: Sequence[float], transfer_s: Sequence[float]
 ) -> tuple[list[list[int]], list[int]]:
     """Plans Prophet's blocks of gradients sent during backward, and the gradients sent after it, by index
     (Algorithm 1). `generated_s` is c(i), `transfer_s` E(i). Gradients come in steps (see `gradient_bursts`),
@@ -79,7 +76,7 @@ def plan_blocks(
     brings gradient 0, whatever is left goes by priority. Where we differ: A(i), printed as the distance to
     the nearest gradient of higher priority, would be about zero inside a step; the text, and the released
     code, mean the time to the next step."""
-    steps = gradient_bursts(generated_s, gap_factor)
+    steps = gradient_bursts(generated_s)
     complete = [max(generated_s[i] for i in step) for step in steps]
     waiting: list[int] = []
     blocks: list[list[int]] = []
@@ -95,56 +92,31 @@ def plan_blocks(
     return blocks, sorted(waiting + (steps[-1] if steps else []))
 
 
-@dataclass(frozen=True)
-class Prophet(Strategy):
+def plan_prophet(
+    profile: Profile, setting: Setting, partition_bytes: int = DEFAULT_PARTITION_BYTES
+) -> Schedule:
     """Uploads in blocks with one overhead each, downloads by layer. Gradients are cut into partitions
     first, as in BytePS; those that fit no block wait for backward to end."""
-
-    cuts: ClassVar[bool] = True
-    partition_bytes: int = DEFAULT_PARTITION_BYTES
-    gap_factor: float = GAP_FACTOR
-
-    def rewrite(self, profile: Profile) -> Profile:
-        return cut_tensors(profile, self.partition_bytes)
-
-    def policy(self, profile: Profile, setting: Setting) -> Blocks:
-        uploads, blocks, _ = self._plan_uploads(profile, setting)
-        in_block = {i for block in blocks for i in block}
-        alone = [[i] for i in range(len(uploads)) if i not in in_block]
-        by_priority = sorted(blocks + alone)  # each block is sorted: its first is its most urgent
-        names = profile.names
-        return Blocks(
-            blocks=(
-                *(tuple(names[uploads[i]] for i in block) for block in by_priority),
-                *((names[op],) for op in StepGraph.build(profile).pulls),
-            ),
-        )
-
-    def schedule(self, profile: Profile, setting: Setting) -> Schedule:
-        profile = self.rewrite(profile)
-        policy = setting.add_overhead(self.policy(profile, setting))
-        uploads, _, held = self._plan_uploads(profile, setting)
-        times = generation_times_s(profile)
-        last = max(uploads, key=lambda op: (times[op], op))
-        ends = profile.deps(last).tolist()  # what generates the last gradient ends backward propagation
-        deps: list[list[int]] = [profile.deps(op).tolist() for op in range(profile.ops)]
-        for op in (uploads[i] for i in held):
-            deps[op] = sorted({*deps[op], *ends})
-        return Schedule(replace_deps(profile, deps), policy)
-
-    def _plan_uploads(
-        self, profile: Profile, setting: Setting
-    ) -> tuple[list[int], list[list[int]], list[int]]:
-        """Uploads by priority, then indices into them: the blocks, and those held until backward ends."""
-        times = generation_times_s(profile)
-        priority = layer_priorities(profile)
-        uploads = sorted(
-            np.flatnonzero(profile.resource == UPLINK).tolist(),
-            key=lambda op: (priority[profile.names[op]], op),
-        )
-        blocks, held = plan_blocks(
-            [times[op] for op in uploads],
-            [int(profile.bytes[op]) / setting.bandwidth_bytes_per_s for op in uploads],
-            self.gap_factor,
-        )
-        return uploads, blocks, held
+    profile = cut_tensors(profile, partition_bytes)
+    times, priority, names = generation_times_s(profile), layer_priorities(profile), profile.names
+    uploads = np.flatnonzero(profile.resource == UPLINK).tolist()
+    uploads.sort(key=lambda op: (priority[names[op]], op))
+    blocks, held = plan_blocks(
+        [times[op] for op in uploads],
+        [int(profile.bytes[op]) / setting.bandwidth_bytes_per_s for op in uploads],
+    )
+    in_block = {i for block in blocks for i in block}
+    alone = [[i] for i in range(len(uploads)) if i not in in_block]
+    by_priority = sorted(blocks + alone)  # each block is sorted: its first is its most urgent
+    policy = Blocks(
+        blocks=(
+            *(tuple(names[uploads[i]] for i in block) for block in by_priority),
+            *((names[op],) for op in StepGraph.build(profile).pulls),
+        ),
+    )
+    last = max(uploads, key=lambda op: (times[op], op))
+    ends = profile.deps(last).tolist()  # what generates the last gradient ends backward propagation
+    deps: list[list[int]] = [profile.deps(op).tolist() for op in range(profile.ops)]
+    for op in (uploads[i] for i in held):
+        deps[op] = sorted({*deps[op], *ends})
+    return Schedule(replace_deps(profile, deps), policy)

@@ -1,4 +1,4 @@
-"""Ordering strategies: one small interface, and the strategies that need no plan of a whole step.
+"""Ordering strategies, functions of a profile and a setting; Prophet's is in a file of its own.
 
 Named as in the papers: TIC and TAC (TicTac), the simple heuristic (Hashemi et al., 2018), P3 (Jayarajan et
 al., MLSys 2019) and ByteScheduler (Peng et al., SOSP 2019; Prophet, section 2.2). P3 and ByteScheduler cut
@@ -9,10 +9,8 @@ from __future__ import annotations
 
 import math
 import random
-from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
-from typing import ClassVar
+from dataclasses import dataclass
 
 from planner.errors import BadInput
 from planner.servers.ordering.graph import StepGraph, bit_positions, transfer_priorities
@@ -29,7 +27,8 @@ _TICKS_PER_S = 10**15
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Setting:
-    """Inputs that all strategies share: NIC bandwidth, overhead per message, and a seed."""
+    """Inputs that all strategies share: NIC bandwidth, overhead per message, and a seed. Downloads have the
+    overhead of uploads unless `download_overhead_s` is given."""
 
     bandwidth_bytes_per_s: float = 1.25e9
     overhead_s: float = 0.0
@@ -48,10 +47,6 @@ class Setting:
                     f"{MOST_OVERHEAD_S:g} s (--overhead is in milliseconds)"
                 )
 
-    def add_overhead(self, policy: Policy) -> Policy:
-        """Copy of a policy that charges this setting's seconds per message."""
-        return replace(policy, overhead_s=self.overhead_s, download_overhead_s=self.download_overhead_s)
-
 
 @dataclass(frozen=True, slots=True)
 class Schedule:
@@ -61,49 +56,18 @@ class Schedule:
     policy: Policy
 
 
-@dataclass(frozen=True)
-class Strategy(ABC):
-    """A way to order transfers. `policy` ranks the transfers of a profile; strategies with `cuts` cut them
-    first in `rewrite`; `schedule` does both."""
+@dataclass(frozen=True, slots=True)
+class Strategy:
+    """A way to order transfers. `plan` makes the schedule, without overheads; `cuts`: it cuts them."""
 
-    cuts: ClassVar[bool] = False
-    name: str
     summary: str
-
-    def rewrite(self, profile: Profile) -> Profile:
-        """Profile with its transfers cut; unchanged unless the strategy cuts them."""
-        return profile
-
-    @abstractmethod
-    def policy(self, profile: Profile, setting: Setting) -> Policy:
-        """Policy that orders the transfers of a profile."""
-
-    def schedule(self, profile: Profile, setting: Setting) -> Schedule:
-        """Cuts the transfers of a profile if the strategy does so, and builds the policy that orders them."""
-        rewritten = self.rewrite(profile)
-        return Schedule(rewritten, setting.add_overhead(self.policy(rewritten, setting)))
+    plan: Callable[..., Schedule]
+    cuts: bool = False
 
 
-@dataclass(frozen=True)
-class NoOrder(Strategy):
+def plan_fifo(profile: Profile, setting: Setting) -> Schedule:
     """No order: each step and worker requests whole transfers in a random order."""
-
-    def policy(self, profile: Profile, setting: Setting) -> Fifo:
-        return Fifo()
-
-
-@dataclass(frozen=True)
-class DownloadOrder(Strategy):
-    """One fixed order of downloads; each upload has the rank of its tensor's download. `ranked` returns
-    downloads in order; `ranks`, for orders with ties, the rank of each."""
-
-    ranked: Callable[[StepGraph, Setting], Sequence[int]]
-    ranks: Callable[[StepGraph], Sequence[float]] | None = None
-
-    def policy(self, profile: Profile, setting: Setting) -> Ordered:
-        graph = StepGraph.build(profile)
-        ranks = self.ranks(graph) if self.ranks else None
-        return Ordered(priorities=transfer_priorities(profile, list(self.ranked(graph, setting)), ranks))
+    return Schedule(profile, Fifo())
 
 
 def layer_priorities(profile: Profile) -> dict[str, float]:
@@ -111,36 +75,26 @@ def layer_priorities(profile: Profile) -> dict[str, float]:
     return transfer_priorities(profile, list(StepGraph.build(profile).pulls))
 
 
-@dataclass(frozen=True)
-class P3(Strategy):
+def plan_p3(profile: Profile, setting: Setting, slice_bytes: int = DEFAULT_SLICE_BYTES) -> Schedule:
     """Cuts tensors into slices spread over servers and sends the earliest layer's slice first. One slice
     is on the wire at a time, so each pays its overhead."""
-
-    cuts: ClassVar[bool] = True
-    slice_bytes: int = DEFAULT_SLICE_BYTES
-
-    def rewrite(self, profile: Profile) -> Profile:
-        return cut_tensors(profile, self.slice_bytes, deal=True)
-
-    def policy(self, profile: Profile, setting: Setting) -> Sliced:
-        return Sliced(slice_bytes=self.slice_bytes, priorities=layer_priorities(profile))
+    sliced = cut_tensors(profile, slice_bytes, deal=True)
+    return Schedule(sliced, Sliced(slice_bytes=slice_bytes, priorities=layer_priorities(sliced)))
 
 
-@dataclass(frozen=True)
-class ByteScheduler(Strategy):
+def plan_bytescheduler(
+    profile: Profile,
+    setting: Setting,
+    partition_bytes: int = DEFAULT_PARTITION_BYTES,
+    credit_bytes: int = DEFAULT_PARTITION_BYTES * DEFAULT_CREDIT_PARTITIONS,
+) -> Schedule:
     """Sends partitions by priority while at most `credit_bytes` are in flight. More credit hides the
     overhead of partitions, but lets more low-priority bytes go before a late urgent one."""
-
-    cuts: ClassVar[bool] = True
-    partition_bytes: int = DEFAULT_PARTITION_BYTES
-    credit_bytes: int = DEFAULT_PARTITION_BYTES * DEFAULT_CREDIT_PARTITIONS
-
-    def rewrite(self, profile: Profile) -> Profile:
-        return cut_tensors(profile, self.partition_bytes)
-
-    def policy(self, profile: Profile, setting: Setting) -> Credit:
-        sizes = {"slice_bytes": self.partition_bytes, "credit_bytes": self.credit_bytes}
-        return Credit(priorities=layer_priorities(profile), **sizes)
+    divided = cut_tensors(profile, partition_bytes)
+    priorities = layer_priorities(divided)
+    return Schedule(
+        divided, Credit(priorities=priorities, slice_bytes=partition_bytes, credit_bytes=credit_bytes)
+    )
 
 
 def impending_counts(graph: StepGraph) -> list[float]:
@@ -247,36 +201,48 @@ def _remove_download(
     return new_work, new_cost
 
 
-def random_order(graph: StepGraph, setting: Setting) -> list[int]:
+def _random_order(graph: StepGraph, setting: Setting) -> list[int]:
     """Download ops in a random order, the baseline for any fixed order."""
     pulls = list(graph.pulls)
     random.Random(setting.seed).shuffle(pulls)
     return pulls
 
 
-RANKINGS = (
-    DownloadOrder(
-        "tic",
+def _ranking(
+    summary: str,
+    order: Callable[[StepGraph, Setting], Sequence[int]],
+    ranks: Callable[[StepGraph], Sequence[float]] | None = None,
+) -> Strategy:
+    """Strategy with one fixed order of downloads; each upload has the rank of its tensor's download. `ranks`
+    returns the rank of each download of `order`, for orders with ties."""
+
+    def plan(profile: Profile, setting: Setting) -> Schedule:
+        graph = StepGraph.build(profile)
+        tied = ranks(graph) if ranks else None
+        priorities = transfer_priorities(profile, list(order(graph, setting)), tied)
+        return Schedule(profile, Ordered(priorities=priorities))
+
+    return Strategy(summary, plan)
+
+
+RANKINGS = {
+    "tic": _ranking(
         "TicTac without timing: fewest downloads to the next op first",
         lambda graph, setting: tic_order(graph),
     ),
-    DownloadOrder(
-        "tac",
+    "tac": _ranking(
         "TicTac with timing: the download that hides most computation first",
         lambda graph, setting: tac_order(graph, setting.bandwidth_bytes_per_s, setting.overhead_s),
     ),
     # Order(read) = min |Dep(op)| over the ops with more than one dependency that need it: TIC's M+.
-    DownloadOrder(
-        "simple",
+    "simple": _ranking(
         "Hashemi et al. (2018), equation 3: as TIC, equals in order of arrival",
         lambda graph, setting: graph.pulls,
         ranks_with_ties,
     ),
-    DownloadOrder("layer", "first consumed, first sent", lambda graph, setting: graph.pulls),
-    DownloadOrder("random", "one random order, enforced in every step", random_order),
-    DownloadOrder(
-        "reverse",
-        "last consumed, first sent: the worst order of a chain",
-        lambda graph, setting: graph.pulls[::-1],
+    "layer": _ranking("first consumed, first sent", lambda graph, setting: graph.pulls),
+    "random": _ranking("one random order, enforced in every step", _random_order),
+    "reverse": _ranking(
+        "last consumed, first sent: the worst order of a chain", lambda graph, setting: graph.pulls[::-1]
     ),
-)
+}

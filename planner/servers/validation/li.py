@@ -16,7 +16,7 @@ from planner.model.catalog import load_model
 from planner.search.cases import Cases
 from planner.search.request import Request, model_of
 from planner.search.simulations import Simulations, executor_of
-from planner.servers import ordering
+from planner.servers.ordering import schedule
 from planner.servers.placement import place_model
 from planner.servers.synthesis import GRPC_PARSING, NO_VARIATION, Parsing, profile_for
 from planner.servers.validation import testbed
@@ -153,7 +153,7 @@ def orders(check: Section) -> Iterator[Row]:
         model, batch = case["model"], case["batch"]
         profile = _profile(case, given["hardware"])
         policies = {
-            name: ordering.order(profile, name, bandwidth_bytes_per_s=bandwidth)
+            name: schedule(profile, name, bandwidth_bytes_per_s=bandwidth).policy
             for name in ("tic", "reverse", "random")
         } | {"multiplexed": Multiplexed()}
         for workers in given["workers"]:

@@ -18,7 +18,7 @@ from planner.hardware.catalog import load_hardware
 from planner.memoize import memoize
 from planner.model.catalog import load_model
 from planner.servers import orders
-from planner.servers.ordering import order
+from planner.servers.ordering import schedule
 from planner.servers.synthesis import NO_PARSING, NO_VARIATION, profile_for
 from planner.simulator.cluster import Cluster
 from planner.simulator.run import RunOptions, run
@@ -74,8 +74,9 @@ class ForwardPass:
 
     def steps(self, strategy: str, count: int, *, seed: int = 0) -> ForwardSteps:
         """Simulates forward steps under a strategy; `fifo` means no order."""
-        policy = order(self.profile, strategy, bandwidth_bytes_per_s=self.bandwidth_bytes_per_s, seed=seed)
-        cluster = Cluster.uniform(1, 1, self.bandwidth_bytes_per_s)
+        bandwidth = self.bandwidth_bytes_per_s
+        policy = schedule(self.profile, strategy, bandwidth_bytes_per_s=bandwidth, seed=seed).policy
+        cluster = Cluster.uniform(1, 1, bandwidth)
         result = run(self.profile, cluster, policy, "async", RunOptions(steps=count, timeline=True))
         assert result.timeline is not None
         return ForwardSteps(result.step_ends_s[0] - result.step_starts_s[0], result.timeline)

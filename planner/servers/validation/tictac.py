@@ -10,7 +10,7 @@ import numpy as np
 
 from planner.hardware.catalog import load_hardware
 from planner.model.catalog import load_model
-from planner.servers.ordering import order
+from planner.servers.ordering import schedule
 from planner.servers.orders import Timeline, count_download_orders, straggler_shares, trace_run
 from planner.servers.synthesis import profile_for
 from planner.servers.validation.ordering_abstract import ForwardPass
@@ -78,7 +78,7 @@ def _measure_gains(given: dict[str, Any]) -> Gains:
         for factor in there["batch_factors"]:
             profile = profile_for(model, int(given["batch"] * factor), hardware, training=training)
             policies = {
-                name: order(profile, name, bandwidth_bytes_per_s=bandwidth)
+                name: schedule(profile, name, bandwidth_bytes_per_s=bandwidth).policy
                 for name in (("fifo", "tic", "tac") if training and factor == 1 else ("fifo", "tic"))
             }
             rates = {

@@ -13,7 +13,7 @@ from ordering_graphs import MB_PER_S, chain, makespan_s, step_graph
 from planner.errors import BadInput
 from planner.servers import orders
 from planner.servers.order_request import priorities_json, read_priorities
-from planner.servers.ordering import order
+from planner.servers.ordering import schedule
 from planner.servers.ordering.graph import forward_ops, pipeline_step
 from planner.simulator.cluster import COMPUTATION, Cluster, Resource
 from planner.simulator.policy import Ordered, Policy
@@ -75,7 +75,7 @@ def test_forward_and_backward_are_told_apart() -> None:
 def test_pipelined_step_overlaps_uploads_with_the_next_forward_pass() -> None:
     """By hand: g2 is sent from 2 to 5, g1 to 7, g0 to 7.5; w2 comes back from 5 to 8, w0 to 8.5, w1 to 10.5;
     forward runs at 8.5, 10.5 and 11.5 and is over at 12.5, of which 9 are computation."""
-    layer = order(TRAINING, "layer", bandwidth_bytes_per_s=MB_PER_S)
+    layer = schedule(TRAINING, "layer", bandwidth_bytes_per_s=MB_PER_S).policy
     turned = pipeline_step(TRAINING)
     result = simulated(turned, layer, "sync")
     assert np.diff(result.step_ends_s[0]) == pytest.approx(12.5)
@@ -90,8 +90,12 @@ def test_unique_orders_and_stragglers_fall_when_an_order_is_enforced() -> None:
         {f"f{i}": ([f"w{i}", *([f"f{i - 1}"] if i else [])], 1) for i in range(8)} | {"b": (["f7"], 0.1)},
         {f"g{i}": ("b", f"w{i}") for i in range(8)},
     )
-    free = simulated(profile, order(profile, "fifo", bandwidth_bytes_per_s=MB_PER_S), "sync", workers=2)
-    tic = simulated(profile, order(profile, "tic", bandwidth_bytes_per_s=MB_PER_S), "sync", workers=2)
+    free = simulated(
+        profile, schedule(profile, "fifo", bandwidth_bytes_per_s=MB_PER_S).policy, "sync", workers=2
+    )
+    tic = simulated(
+        profile, schedule(profile, "tic", bandwidth_bytes_per_s=MB_PER_S).policy, "sync", workers=2
+    )
     assert orders.count_download_orders(free.timeline) == (40, 40)
     assert orders.count_download_orders(tic.timeline) == (1, 40)
     assert orders.straggler_shares(free.timeline).mean() > 0.01
@@ -100,7 +104,7 @@ def test_unique_orders_and_stragglers_fall_when_an_order_is_enforced() -> None:
 
 
 def test_priorities_survive_a_file(tmp_path: Path) -> None:
-    policy = order(TRAINING, "tac", bandwidth_bytes_per_s=MB_PER_S)
+    policy = schedule(TRAINING, "tac", bandwidth_bytes_per_s=MB_PER_S).policy
     assert isinstance(policy, Ordered)
     path = tmp_path / "order.json"
     path.write_text(priorities_json(TRAINING, "tac", policy))

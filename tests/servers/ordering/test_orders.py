@@ -18,7 +18,7 @@ from planner.errors import BadInput
 from planner.hardware import KernelRates
 from planner.hardware.catalog import load_hardware
 from planner.model.catalog import load_model
-from planner.servers.ordering import STRATEGIES, order, schedule
+from planner.servers.ordering import STRATEGIES, schedule
 from planner.servers.ordering.graph import StepGraph
 from planner.servers.ordering.strategies import impending_counts, ranks_with_ties, tac_order, tic_order
 from planner.servers.synthesis import NO_PARSING, NO_VARIATION, profile_for
@@ -194,7 +194,7 @@ def test_parsing_is_part_of_the_transfer() -> None:
     ]
     profile = Profile.build(ops, [0, 0, 1, 9, 1, 1, 0, 0], model="toy", batch=1, tensors=("w0", "w1"))
     assert tac(profile) == tic(profile) == ["w0", "w1"]
-    policy = order(profile, "tac", bandwidth_bytes_per_s=MB_PER_S)
+    policy = schedule(profile, "tac", bandwidth_bytes_per_s=MB_PER_S).policy
     assert isinstance(policy, Ordered)
     assert policy.priorities == {"w0": 0, "w1": 1, "g0": 0, "g1": 1}
 
@@ -234,11 +234,11 @@ def test_every_strategy_schedules_every_transfer(name: str) -> None:
 
 def test_bad_input() -> None:
     with pytest.raises(BadInput, match="unknown strategy 'tack'; nearest: tac"):
-        order(FIG_1A, "tack", bandwidth_bytes_per_s=1)
+        schedule(FIG_1A, "tack", bandwidth_bytes_per_s=1)
     with pytest.raises(BadInput, match="above zero"):
-        order(FIG_1A, "tac", bandwidth_bytes_per_s=0)
+        schedule(FIG_1A, "tac", bandwidth_bytes_per_s=0)
     with pytest.raises(BadInput, match="smaller than slice_bytes"):
-        order(FIG_1A, "bytescheduler", bandwidth_bytes_per_s=1, partition_bytes=10, credit_bytes=9)
+        schedule(FIG_1A, "bytescheduler", bandwidth_bytes_per_s=1, partition_bytes=10, credit_bytes=9)
     no_pull = Profile.build([Op("a", WORKER)], [1], model="toy", batch=1)
     with pytest.raises(BadInput, match="no download"):
-        order(no_pull, "tic", bandwidth_bytes_per_s=1)
+        schedule(no_pull, "tic", bandwidth_bytes_per_s=1)

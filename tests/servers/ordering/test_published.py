@@ -8,7 +8,7 @@ import pytest
 from planner.hardware.catalog import load_hardware
 from planner.model.catalog import load_model
 from planner.servers import orders
-from planner.servers.ordering import order
+from planner.servers.ordering import schedule
 from planner.servers.ordering.graph import StepGraph
 from planner.servers.ordering.strategies import tac_order, tic_order
 from planner.servers.synthesis import NO_PARSING, profile_for
@@ -26,7 +26,7 @@ def test_alpha_explains_step_time() -> None:
     compute_s = float(profile.durations_s.mean(axis=0)[profile.resource == WORKER].sum())
     size = float(profile.bytes[profile.resource == DOWNLINK].sum())
     bandwidth = size / compute_s  # rho is 1
-    policy = order(profile, "fifo", bandwidth_bytes_per_s=bandwidth)
+    policy = schedule(profile, "fifo", bandwidth_bytes_per_s=bandwidth).policy
     options = RunOptions(steps=300, timeline=True)
     result = run(profile, Cluster.uniform(1, 1, bandwidth), policy, "async", options)
     assert result.timeline is not None
