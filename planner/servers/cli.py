@@ -39,7 +39,7 @@ def _add_options(request: type[Any], **defaults: Any) -> Callable[[Callable[...,
 
     def decorate(command: Callable[..., None]) -> Callable[..., None]:
         def with_options(**values: Any) -> None:
-            own = {name: values.pop(name) for name in options}
+            own = {name: values.pop(name) for name in options if name in values}
             command(own, **values)
 
         return set_signature(with_options, command, options, {})
@@ -103,7 +103,7 @@ def partition(
 
     if network not in ("baseline", "burst"):
         raise BadInput(f"--network is {network!r}; allowed: baseline, burst")
-    request = PartitionRequest(**values | {"max_workers": values["max_workers"] or None})
+    request = PartitionRequest(**values | {"max_workers": values.get("max_workers") or None})
     dnn, machine = load_model(model), load_hardware(hardware)
     with show_progress(quiet) as report:
         result = partitions.partition(dnn, machine, request, network=cast(Network, network), progress=report)

@@ -130,20 +130,14 @@ def _build_step_graph(shape: Shape, servers: int, placement: str, parsing: int |
 
     readers = [parameters[part.tensor].readers for part in parts]
     layer = [shape.layer[ops[0]] if ops else -1 for ops in readers]
+
+    def add_transfer(number: int, name: str, resource: int, size: int, deps: tuple[int, ...]) -> int:
+        server = parts[number].server
+        return add_op(Op(name, resource, server, size, deps, number, role=COMMUNICATION, layer=layer[number]))
+
     down = [
-        add_op(
-            Op(
-                f"{name}/down",
-                DOWNLINK,
-                part.server,
-                size,
-                (),
-                number,
-                role=COMMUNICATION,
-                layer=layer[number],
-            )
-        )
-        for number, (part, name, size) in enumerate(zip(parts, part_names, down_bytes, strict=True))
+        add_transfer(number, f"{name}/down", DOWNLINK, size, ())
+        for number, (name, size) in enumerate(zip(part_names, down_bytes, strict=True))
     ]
     parse = [
         add_op(Op(f"{part_names[number]}/parse", parsing, deps=(op,), role=OpRole.PARSE, layer=layer[number]))
@@ -159,15 +153,15 @@ def _build_step_graph(shape: Shape, servers: int, placement: str, parsing: int |
         deps = (*(first + dep for dep in shape.deps[op]), *arrived.get(op, ()))
         add_op(Op(name, WORKER, deps=deps, role=shape.roles[op], layer=shape.layer[op]))
     update: list[int] = []
+    gradient_bytes: list[int] = []
     for number, (part, name, size) in enumerate(zip(parts, part_names, up_bytes, strict=True)):
         ready = parameters[part.tensor].ready
         if ready is not None:
-            at = layer[number]
-            deps = (first + ready,)
-            up = add_op(
-                Op(f"{name}/up", UPLINK, part.server, size, deps, number, role=COMMUNICATION, layer=at)
+            up = add_transfer(number, f"{name}/up", UPLINK, size, (first + ready,))
+            update.append(
+                add_op(Op(f"{name}/update", PS, part.server, 0, (up,), number, layer=layer[number]))
             )
-            update.append(add_op(Op(f"{name}/update", PS, part.server, 0, (up,), number, layer=at)))
+            gradient_bytes.append(size)
     return ServedGraph(
         profile=Profile.build(
             ops,
@@ -182,14 +176,7 @@ def _build_step_graph(shape: Shape, servers: int, placement: str, parsing: int |
         parse=np.array(parse, np.intp),
         update=np.array(update, np.intp),
         part_bytes=np.array(down_bytes, np.int64),
-        gradient_bytes=np.array(
-            [
-                size
-                for size, part in zip(up_bytes, parts, strict=True)
-                if parameters[part.tensor].ready is not None
-            ],
-            np.int64,
-        ),
+        gradient_bytes=np.array(gradient_bytes, np.int64),
     )
 
 

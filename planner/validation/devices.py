@@ -21,10 +21,9 @@ from planner.hardware import Hardware
 from planner.hardware.catalog import hardware_names, load_hardware
 from planner.memoize import memoize
 from planner.model.catalog import load_model, model_names
-from planner.validation import row
 from planner.validation.predict import RunStep, network_kind, predict_step
 from planner.validation.reader import published_runs
-from planner.validation.row import DATA, Row, RowName, figures, read_data_table
+from planner.validation.row import DATA, CheckName, Row, Section, figures, read_data_table
 from planner.validation.run import Run
 from planner.validation.suites import is_excluded_from_fit, is_without_network
 from planner.validation.throughput import throughput_runs
@@ -112,28 +111,26 @@ def _comparison_rows(
     for entry in published_rows():
         if wanted(entry):
             groups[entry.device, entry.framework, entry.model].append(entry)
-    return [_worst_row(check, key, mine, tolerance, how=how) for key, mine in sorted(groups.items())]
+    section, rows = Section(CheckName("devices", check), how), []
+    for (device, framework, model), mine in sorted(groups.items()):
+        worst, ours = _worst_prediction(mine, framework_factor(framework))
+        batches = sorted({entry.batch for entry in mine})
+        words = f"batch {batches[0]}"
+        if len(batches) > 1:
+            words = f"batch {worst.batch}, the worst of {batches[0]} to {batches[-1]}"
+        case, what = (
+            f"{device}-{framework.replace(' ', '-')}-{model}",
+            f"{device}, {framework}, {model}, {words}",
+        )
+        about = {"unit": "images/s", "source": worst.source}
+        rows.append(section.near(case, what, worst.images_per_s, ours, tolerance, **about))
+    return rows
 
 
-def _worst_row(
-    check: str, key: tuple[str, str, str], mine: Iterable[Published], tolerance: float, *, how: str
-) -> Row:
-    device, framework, model = key
-    factor = framework_factor(framework)
+def _worst_prediction(mine: Iterable[Published], factor: float) -> tuple[Published, float]:
+    """Published throughput with the largest error, and its prediction."""
     pairs = [(entry, entry.predict(factor)) for entry in mine]
-    worst, ours = max(pairs, key=lambda pair: abs(math.log(pair[1] / pair[0].images_per_s)))
-    batches = sorted({one.batch for one, _ in pairs})
-    several = f"batch {worst.batch}, the worst of {batches[0]} to {batches[-1]}"
-    return row.near(
-        worst.images_per_s,
-        ours,
-        tolerance,
-        unit="images/s",
-        name=RowName("devices", check, f"{device}-{framework.replace(' ', '-')}-{model}"),
-        what=f"{device}, {framework}, {model}, " + (several if len(batches) > 1 else f"batch {batches[0]}"),
-        how=how,
-        source=worst.source,
-    )
+    return max(pairs, key=lambda pair: abs(math.log(pair[1] / pair[0].images_per_s)))
 
 
 def fitted_rows() -> list[Row]:
@@ -184,26 +181,21 @@ def cpu_rows() -> list[Row]:
                     "fp32",
                 )
             )
-    rows = []
+    how = "step time of the catalog's estimated kernel rates, one factor a framework"
+    check, rows = Section(CheckName("devices", "cpus"), how), []
     for framework, all_rows in sorted(groups.items()):
         mine = [entry for entry in all_rows if entry.batch >= LEAST_FORWARD]
         factor = _median_factor(mine)
         for name in sorted({entry.device for entry in mine}):
-            pairs = [(entry, entry.predict(factor)) for entry in mine if entry.device == name]
-            worst, ours = max(pairs, key=lambda pair: abs(math.log(pair[1] / pair[0].images_per_s)))
-            rows.append(
-                row.near(
-                    worst.images_per_s,
-                    ours,
-                    UNSEEN,
-                    unit="images/s",
-                    name=RowName("devices", "cpus", f"{name}-{framework.replace(' ', '-')}"),
-                    what=f"{name}, {framework}, {worst.model}, batch {worst.batch}, "
-                    f"the worst of {len({one.model for one, _ in pairs})} networks",
-                    how="step time of the catalog's estimated kernel rates, one factor a framework",
-                    source=worst.source,
-                )
+            own = [entry for entry in mine if entry.device == name]
+            worst, ours = _worst_prediction(own, factor)
+            case = f"{name}-{framework.replace(' ', '-')}"
+            what = (
+                f"{name}, {framework}, {worst.model}, batch {worst.batch}, "
+                f"the worst of {len({entry.model for entry in own})} networks"
             )
+            about = {"unit": "images/s", "source": worst.source}
+            rows.append(check.near(case, what, worst.images_per_s, ours, UNSEEN, **about))
     return rows
 
 
@@ -218,23 +210,17 @@ def median_runs() -> list[Row]:
                 continue
             key = (device_family(run.device, constants()), network_kind(run.model), run.precision.name)
             groups[key].append((abs(math.log(step.seconds / run.step_s)), run, step))
-    rows = []
+    how = "rates by kernel, format, device and framework (docs/compute.md), fitted to these runs"
+    check, rows = Section(CheckName("devices", "runs"), how), []
     for (family, kind, precision), entry in sorted(groups.items()):
         _, run, step = sorted(entry, key=lambda match: match[0])[len(entry) // 2]
         assert run.model is not None
-        rows.append(
-            row.near(
-                run.per_s,
-                run.samples_per_step / step.seconds,
-                UNSEEN,
-                unit="samples/s",
-                name=RowName("devices", "runs", f"{family}-{kind}-{precision}"),
-                what=f"{family}, {precision}, {run.model.name}, batch {run.batch}, "
-                f"the median of {len(entry)} {'runs' if len(entry) > 1 else 'run'} of {kind}",
-                how="rates by kernel, format, device and framework (docs/compute.md), fitted to these runs",
-                source=run.source,
-            )
+        what = (
+            f"{family}, {precision}, {run.model.name}, batch {run.batch}, "
+            f"the median of {len(entry)} {'runs' if len(entry) > 1 else 'run'} of {kind}"
         )
+        case, ours = f"{family}-{kind}-{precision}", run.samples_per_step / step.seconds
+        rows.append(check.near(case, what, run.per_s, ours, UNSEEN, unit="samples/s", source=run.source))
     return rows
 
 

@@ -1,10 +1,8 @@
 """Large models: trends that predictions must reproduce whatever their error, as claims.
 
 - ZeRO-3 on 384 V100 in machines of 16, a model of 138 billion parameters, 2,048 tokens per device: 20, 32,
-36
-  and 48 Tflop/s per device at 100, 200, 400 and 800 Gbit/s per machine (DeepSpeed, ZeRO++, 2023): an
-eighth of
-  the bandwidth leaves less than half the rate.
+  36 and 48 Tflop/s per device at 100, 200, 400 and 800 Gbit/s per machine (DeepSpeed, ZeRO++, 2023): an
+  eighth of the bandwidth leaves less than half the rate.
 - With a small micro-batch the rate per device falls as devices are added, with a large one it does not.
 - Sharding inside machines beats sharding over a thousand ranks, where a machine has enough memory; most so
   where shards are whole tensors that their owners send (ZeRO-1 of InternEvo).
@@ -26,11 +24,10 @@ from planner.model.catalog import load_model
 from planner.parallel.data import Job, Site
 from planner.parallel.data.fsdp import Sharded
 from planner.parallel.replica import replica_computation
-from planner.validation import row
 from planner.validation.networks import Dimensions, build_transformer
 from planner.validation.predict import RunStep, build_machine, predict_step
 from planner.validation.reader import published_runs
-from planner.validation.row import About, Check, Row, RowName
+from planner.validation.row import Check, CheckName, Row, Section
 from planner.validation.run import Run
 from planner.validation.suites import suite_evidence
 
@@ -61,14 +58,14 @@ def bound_per_device(
     return float(rate) / devices
 
 
-def network_rates(gbit_per_s: Sequence[float] = NETWORKS_GBIT) -> dict[float, float]:
+def network_rates() -> dict[float, float]:
     """Upper bounds on samples per second per V100 with ZeRO-3 on 384 devices, by Gbit/s per machine."""
     model = build_transformer(Dimensions("gpt", 12288, 76, 96, 51200), 2048, "gpt-138b")
     return {
         gbit: bound_per_device(
             model, build_machine("V100-SXM2-32GB", 16, gbit / 8 * 1e9), 384, 1, Sharded(), precision=FP16
         )
-        for gbit in gbit_per_s
+        for gbit in NETWORKS_GBIT
     }
 
 
@@ -112,87 +109,73 @@ def whole_tensor_run_pairs() -> dict[int, tuple[Run, Run]]:
     }
 
 
+def _section(check: str, source: str, how: str = HOW) -> Section:
+    return Section(CheckName("large", check), how, source)
+
+
 def network_rows() -> list[Row]:
     """Compares ZeRO-3's throughput at each network bandwidth, relative to the highest."""
-    rates = network_rates()
-    widest = NETWORKS_GBIT[-1]
-    rows = []
-    for gbit, tflops in zip(NETWORKS_GBIT, PUBLISHED_TFLOPS, strict=True):
-        if gbit != widest:
-            about: About = {
-                "name": RowName("large", "network", str(gbit)),
-                "what": f"138B on 384 V100, 2,048 tokens a device: {gbit} of {widest} Gbit/s a machine",
-                "how": HOW,
-                "source": ZERO,
-            }
-            published = tflops / PUBLISHED_TFLOPS[-1]
-            rows.append(row.close(published, rates[gbit] / rates[widest], SHARE, **about))
-    return rows
+    check, rates = _section("network", ZERO), network_rates()
+    *rest, widest = NETWORKS_GBIT
+    return [
+        check.close(
+            str(gbit),
+            f"138B on 384 V100, 2,048 tokens a device: {gbit} of {widest} Gbit/s a machine",
+            tflops / PUBLISHED_TFLOPS[-1],
+            rates[gbit] / rates[widest],
+            SHARE,
+        )
+        for gbit, tflops in zip(rest, PUBLISHED_TFLOPS, strict=False)
+    ]
 
 
 def micro_batch_rows() -> list[Row]:
     """Compares throughput per device on 1,024 devices, relative to 8, by micro-batch."""
-    rows = []
-    result = micro_batch_rates()
-    for batch, rates in result.items():
-        kept = rates[-1] / rates[0]
-        falls = batch == min(result)
-        about: About = {
-            "name": RowName("large", "micro_batch", str(batch)),
-            "what": f"FSDP of a 7B on A100, micro-batch {batch}: a device of 1,024 against one of 8",
-            "how": HOW,
-            "source": "strong and weak scaling of published FSDP runs",
-        }
-        claim, holds = (f"below {FALLS:g}", kept < FALLS) if falls else (f"above {STAYS:g}", kept > STAYS)
-        rows.append(row.stated("falls" if falls else "stays", f"{kept:.2f}", holds, claim, **about))
-    return rows
+    check = _section("micro_batch", "strong and weak scaling of published FSDP runs")
+    kept = {batch: rates[-1] / rates[0] for batch, rates in micro_batch_rates().items()}
+    (small, falls), (large, stays) = kept.items()
+    what = "FSDP of a 7B on A100, micro-batch {}: a device of 1,024 against one of 8"
+    return [
+        check.stated(
+            str(small), what.format(small), "falls", f"{falls:.2f}", falls < FALLS, f"below {FALLS:g}"
+        ),
+        check.stated(
+            str(large), what.format(large), "stays", f"{stays:.2f}", stays > STAYS, f"above {STAYS:g}"
+        ),
+    ]
 
 
 def sharding_rows() -> list[Row]:
     """Compares throughput sharded inside machines with that sharded over all ranks."""
     over_all, inside = global_and_local_sharding_rates()
-    about: About = {
-        "name": RowName("large", "within", "1024"),
-        "what": "FSDP of a 7B on 1,024 A100, micro-batch 1: shards inside machines against over all ranks",
-        "how": HOW,
-        "source": "HSDP of PyTorch FSDP (Zhao et al. 2023)",
-    }
-    times = inside / over_all
-    return [row.stated("faster", f"{times:.2f} times", times > FASTER, f"above {FASTER:g} times", **about)]
+    times, claim = inside / over_all, f"above {FASTER:g} times"
+    what = "FSDP of a 7B on 1,024 A100, micro-batch 1: shards inside machines against over all ranks"
+    check = _section("within", "HSDP of PyTorch FSDP (Zhao et al. 2023)")
+    return [check.stated("1024", what, "faster", f"{times:.2f} times", times > FASTER, claim)]
 
 
 def whole_tensor_rows() -> list[Row]:
     """Compares step times of ZeRO-1 with whole tensors, sharded over all ranks and inside machines."""
-    rows = []
+    how, source = "simulation of steps that are all alike", "InternLM/InternEvo doc/en/train_performance.md"
+    check, rows = _section("owners", source, how), []
     for devices, (over_all, inside) in whole_tensor_run_pairs().items():
         ours = [step.seconds for run in (over_all, inside) if isinstance(step := predict_step(run), RunStep)]
         assert over_all.step_s is not None
         assert inside.step_s is not None
-        about: About = {
-            "name": RowName("large", "owners", str(devices)),
-            "what": f"InternLM 7B on {devices:,} A100, owners of tensors among all against inside machines",
-            "how": "simulation of steps that are all alike",
-            "source": "InternLM/InternEvo doc/en/train_performance.md",
-        }
-        rows.append(
-            row.near(over_all.step_s / inside.step_s, ours[0] / ours[1], OWNERS, unit="times", **about)
-        )
+        what = f"InternLM 7B on {devices:,} A100, owners of tensors among all against inside machines"
+        published = over_all.step_s / inside.step_s
+        rows.append(check.near(str(devices), what, published, ours[0] / ours[1], OWNERS, unit="times"))
     return rows
 
 
 def rules_rows() -> list[Row]:
     """Compares our median error with that of each rule of thumb, where communication matters."""
-    rows = []
+    how = "median errors of published runs, their sources left out of the fit"
+    check, rows = _section("rules", "planner/validation/data/training.csv.gz", how), []
     for statement in suite_evidence("sharded").statements:
         assert statement.target is not None
-        rule = statement.name.rsplit(" relative to a ", 1)[-1]
-        about: About = {
-            "name": RowName("large", "rules", rule.removesuffix(" estimate").replace("-", "_")),
-            "what": statement.name,
-            "how": "median errors of published runs, their sources left out of the fit",
-            "source": "planner/validation/data/training.csv.gz",
-        }
-        rows.append(row.at_most(1.0, statement.value, statement.target, **about))
+        rule = statement.name.rsplit(" relative to a ", 1)[-1].removesuffix(" estimate").replace("-", "_")
+        rows.append(check.at_most(rule, statement.name, 1.0, statement.value, statement.target))
     return rows
 
 

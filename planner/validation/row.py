@@ -1,5 +1,5 @@
 """One validation row: the published or measured value, ours, the claim, and whether it holds. Rows are
-created by the functions below, one for each kind of claim, so that no verdict is typed in."""
+created by the methods of `Section`, one for each kind of claim, so that no verdict is typed in."""
 
 from __future__ import annotations
 
@@ -8,12 +8,12 @@ import gzip
 import math
 import tomllib
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, dataclass, field, replace
 from importlib.resources import as_file, files
 from importlib.resources.abc import Traversable
 from pathlib import Path
 from threading import Lock
-from typing import Any, NamedTuple, TypedDict, TypeVar, Unpack
+from typing import Any, NamedTuple, TypeVar
 
 from planner.errors import BadInput
 from planner.memoize import memoize
@@ -182,15 +182,6 @@ class RowName(NamedTuple):
         return "/".join(self)
 
 
-class About(TypedDict):
-    """Description of a row: what it compares, how we compute our value, and its source."""
-
-    name: RowName
-    what: str
-    how: str
-    source: str
-
-
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Row:
     """One claim: a published value and ours. `error` is ours relative to the published value if both are
@@ -230,103 +221,84 @@ class Row:
         return replace(self, known=True, reason="" if self.holds else reason)
 
 
-def near(published: float, ours: float, tolerance: float, *, unit: str = "", **about: Unpack[About]) -> Row:
-    """Row that holds if our value is within `tolerance` (a fraction) of the published one."""
-    error = ours / published - 1
-    return _row(
-        about, published, ours, f"within {tolerance:.0%}", abs(error) <= tolerance, error=error, unit=unit
-    )
-
-
-def close(published: float, ours: float, distance: float, *, unit: str = "", **about: Unpack[About]) -> Row:
-    """Row that holds if our value differs by at most `distance`, in the unit of the figure."""
-    claim = "equal" if distance == 0 else f"within {distance:g} {unit if distance != 1 else unit.rstrip('s')}"
-    return _row(
-        about,
-        published,
-        ours,
-        claim.rstrip(),
-        abs(ours - published) <= distance,
-        error=ours / published - 1 if published else None,
-        unit=unit,
-    )
-
-
-def equal(published: str, ours: str, **about: Unpack[About]) -> Row:
-    """Row that holds if our text equals the published one."""
-    return _row(about, published, ours, "equal", published == ours)
-
-
-def at_least(published: float, ours: float, least: float, *, unit: str = "", **about: Unpack[About]) -> Row:
-    """Row that holds if our value is at least `least`."""
-    return _row(about, published, ours, f"at least {least:g}", ours >= least, unit=unit)
-
-
-def at_most(published: float, ours: float, most: float, *, unit: str = "", **about: Unpack[About]) -> Row:
-    """Row that holds if our value is at most `most`."""
-    return _row(about, published, ours, f"at most {most:g}", ours <= most, unit=unit)
-
-
-def stated(published: str, ours: str, holds: bool, claim: str, **about: Unpack[About]) -> Row:
-    """Row for a paper's statement about an order or a trend, which the caller has judged."""
-    return _row(about, published, ours, claim, holds)
-
-
 def workers_label(count: int) -> str:
     """Count and noun: `1 worker`, `4 workers`."""
     return f"{count} worker" + ("s" if count != 1 else "")
 
 
-def _row(
-    about: About,
-    published: Value,
-    ours: Value,
-    claim: str,
-    holds: bool,
-    *,
-    error: float | None = None,
-    unit: str = "",
-) -> Row:
-    finite = not isinstance(ours, float) or math.isfinite(ours)
-    return Row(
-        **about,
-        published=published,
-        ours=ours,
-        claim=claim,
-        holds=bool(holds) and finite,
-        error=error,
-        unit=unit,
-    )
-
-
 Check = Callable[[], list[Row]]
-
-
-def _section_method(claim: Callable[..., Row]) -> Callable[..., Row]:
-    """Method of `Section` that makes a row with a function such as `near`, and describes its source."""
-
-    def make(section: Section, case: str, what: str, *values: Value, how: str = "", **more: str) -> Row:
-        return claim(*values, **more, **section.about(case, what, how))
-
-    return make
 
 
 @dataclass(frozen=True)
 class Section:
-    """One check of a paper: its published figures, and the source that its rows cite."""
+    """One check of a paper: its published figures, and the source that its rows cite. Its methods make rows,
+    of which `case` and `what` say what is compared; `how` and `source` replace those of the section."""
 
     name: CheckName
-    figures: dict[str, Any]
-    source: str
-    how: str  # ours is found, where a row does not say
+    how: str  # ours is found
+    source: str = ""
+    figures: dict[str, Any] = field(default_factory=dict)
 
-    near, close, equal = _section_method(near), _section_method(close), _section_method(equal)
-    at_least, at_most, stated = _section_method(at_least), _section_method(at_most), _section_method(stated)
+    def near(self, case: str, what: str, published: float, ours: float, tolerance: float, **more: Any) -> Row:
+        """Row that holds if our value is within `tolerance` (a fraction) of the published one."""
+        error = ours / published - 1
+        holds = abs(error) <= tolerance
+        return self._row(case, what, (published, ours), f"within {tolerance:.0%}", holds, error=error, **more)
 
-    def about(self, case: str, what: str, how: str = "") -> About:
-        """Description of a row, with this section's source."""
-        name = RowName(*self.name, case)
-        return {"name": name, "what": what, "how": how or self.how, "source": self.source}
+    def close(self, case: str, what: str, published: float, ours: float, distance: float, **more: Any) -> Row:
+        """Row that holds if our value differs by at most `distance`, in the unit of the figure."""
+        unit = more.get("unit", "")
+        units = unit if distance != 1 else unit.rstrip("s")
+        claim = "equal" if distance == 0 else f"within {distance:g} {units}".rstrip()
+        error = ours / published - 1 if published else None
+        holds = abs(ours - published) <= distance
+        return self._row(case, what, (published, ours), claim, holds, error=error, **more)
+
+    def equal(self, case: str, what: str, published: str, ours: str, **more: Any) -> Row:
+        """Row that holds if our text equals the published one."""
+        return self._row(case, what, (published, ours), "equal", published == ours, **more)
+
+    def at_least(self, case: str, what: str, published: float, ours: float, least: float, **more: Any) -> Row:
+        """Row that holds if our value is at least `least`."""
+        return self._row(case, what, (published, ours), f"at least {least:g}", ours >= least, **more)
+
+    def at_most(self, case: str, what: str, published: float, ours: float, most: float, **more: Any) -> Row:
+        """Row that holds if our value is at most `most`."""
+        return self._row(case, what, (published, ours), f"at most {most:g}", ours <= most, **more)
+
+    def stated(  # noqa: PLR0917 (a sentence: what, published, ours, and whether the claim holds)
+        self, case: str, what: str, published: str, ours: str, holds: bool, claim: str, **more: Any
+    ) -> Row:
+        """Row for a paper's statement about an order or a trend, which the caller has judged."""
+        return self._row(case, what, (published, ours), claim, holds, **more)
+
+    def _row(
+        self,
+        case: str,
+        what: str,
+        values: tuple[Value, Value],
+        claim: str,
+        holds: bool,
+        *,
+        error: float | None = None,
+        how: str = "",
+        source: str = "",
+        unit: str = "",
+    ) -> Row:
+        """Row of this section, from the published value and ours, which does not hold if it is not finite."""
+        published, ours = values
+        return Row(
+            name=RowName(*self.name, case),
+            what=what,
+            published=published,
+            ours=ours,
+            claim=claim,
+            holds=bool(holds) and (isinstance(ours, str) or math.isfinite(ours)),
+            how=how or self.how,
+            source=source or self.source,
+            error=error,
+            unit=unit,
+        )
 
 
 class Paper:
@@ -344,7 +316,7 @@ class Paper:
         def register(rows: Callable[[Section], Iterable[Row]]) -> Callable[[Section], Iterable[Row]]:
             given = self.figures[figures_of or rows.__name__]
             source = f"{self.figures['paper']}, {given['source']}"
-            section = Section(CheckName(self.name, rows.__name__), given, source, self.how)
+            section = Section(CheckName(self.name, rows.__name__), self.how, source, given)
             self.checks[rows.__name__] = lambda: list(rows(section))
             return rows
 

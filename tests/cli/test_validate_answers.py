@@ -11,12 +11,12 @@ from planner.cli.validate import ValidationRequest, run_validation
 from planner.errors import BadInput
 from planner.report.output import Format
 from planner.servers import validation as of_servers
-from planner.validation import row
 from planner.validation.evidence import Compared, Evidence
+from planner.validation.row import CheckName, Row, Section
 from planner.validation.suites import SUITES
 
-ABOUT = {"name": row.RowName("paper", "check", "one"), "what": "one", "how": "so", "source": "there"}
-GOOD, BAD = row.near(100, 101, 0.15, **ABOUT), row.near(100, 200, 0.15, **ABOUT)
+CHECK = Section(CheckName("paper", "check"), "so", "there")
+GOOD, BAD = (CHECK.near("one", "one", 100, ours, 0.15) for ours in (101, 200))
 
 
 def small(name: str, predicted: float = 11.0) -> Evidence:
@@ -33,7 +33,7 @@ def checked(monkeypatch: pytest.MonkeyPatch) -> list[object]:
     """Small suites instead of the shipped ones; which sources are checked row by row, as they are asked."""
     asked: list[object] = []
 
-    def validate(names: object, **_: object) -> list[row.Row]:
+    def validate(names: object, **_: object) -> list[Row]:
         asked.append(names)
         return [GOOD]
 

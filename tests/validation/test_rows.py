@@ -4,42 +4,37 @@ from __future__ import annotations
 
 import pytest
 
-from planner.validation import row
-from planner.validation.row import About, Row, RowName
+from planner.validation.row import CheckName, Row, Section
 
-ABOUT: About = {
-    "name": RowName("paper", "check", "one"),
-    "what": "one",
-    "how": "so",
-    "source": "there",
-}
+CHECK = Section(CheckName("paper", "check"), "so", "there")
+ABOUT = ("one", "one")  # case and what is compared
 
 
 def test_near_is_relative() -> None:
-    assert row.near(100, 114.9, 0.15, **ABOUT).holds
-    assert not row.near(100, 84.9, 0.15, **ABOUT).holds
-    assert row.near(100, 110, 0.15, **ABOUT).error == pytest.approx(0.10)
+    assert CHECK.near(*ABOUT, 100, 114.9, 0.15).holds
+    assert not CHECK.near(*ABOUT, 100, 84.9, 0.15).holds
+    assert CHECK.near(*ABOUT, 100, 110, 0.15).error == pytest.approx(0.10)
 
 
 def test_close_is_absolute() -> None:
-    assert row.close(4, 5, 1, **ABOUT).holds
-    assert not row.close(4, 6, 1, **ABOUT).holds
-    assert row.close(4, 4, 0, **ABOUT).claim == "equal"
+    assert CHECK.close(*ABOUT, 4, 5, 1).holds
+    assert not CHECK.close(*ABOUT, 4, 6, 1).holds
+    assert CHECK.close(*ABOUT, 4, 4, 0).claim == "equal"
 
 
-@pytest.mark.parametrize(("make", "good", "bad"), [(row.at_least, 3, 2.9), (row.at_most, 3, 3.1)])
+@pytest.mark.parametrize(("make", "good", "bad"), [(CHECK.at_least, 3, 2.9), (CHECK.at_most, 3, 3.1)])
 def test_one_sided(make: object, good: float, bad: float) -> None:
-    assert make(5, good, 3, **ABOUT).holds  # type: ignore[operator]
-    assert not make(5, bad, 3, **ABOUT).holds  # type: ignore[operator]
+    assert make(*ABOUT, 5, good, 3).holds  # type: ignore[operator]
+    assert not make(*ABOUT, 5, bad, 3).holds  # type: ignore[operator]
 
 
 def test_nan_never_holds() -> None:
-    assert not row.near(1, float("nan"), 10, **ABOUT).holds
-    assert not row.at_least(1, float("inf"), 0, **ABOUT).holds
+    assert not CHECK.near(*ABOUT, 1, float("nan"), 10).holds
+    assert not CHECK.at_least(*ABOUT, 1, float("inf"), 0).holds
 
 
 def made(holds: bool) -> Row:
-    return row.equal("a", "a" if holds else "b", **ABOUT)
+    return CHECK.equal(*ABOUT, "a", "a" if holds else "b")
 
 
 def test_listed_row_may_fail_and_says_why() -> None:

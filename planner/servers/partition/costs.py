@@ -21,14 +21,16 @@ never need a table of more than three variables.
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Hashable, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
 from planner.errors import BadInput
+from planner.memoize import get_or_make
 from planner.model import BYTES_PER_ELEMENT
 from planner.servers.partition.layers import PaperConstants, Split, receive_s
 from planner.servers.partition.stages import (
@@ -114,7 +116,6 @@ def _align_axes(scope: tuple[int, ...], table: Table, axes: dict[int, int]) -> T
     return table.transpose(by_axis).reshape(shape)
 
 
-Floats = npt.NDArray[np.float64]
 _ALL_DEGREES = 4
 
 
@@ -177,27 +178,17 @@ def link_split(
 
 
 @dataclass(frozen=True)
-class Memo:
-    """Cache shared by all problems with the same model and machine."""
-
-    threads: dict[tuple[object, int], list[int]] = field(default_factory=dict)
-    compute: dict[tuple[object, int, int], float] = field(default_factory=dict)
-    order: list[int] = field(default_factory=list)
-
-
-@dataclass(frozen=True)
 class Problem:
     """Choices and cost tables of all stages for a given number of workers per replica."""
 
     stages: tuple[Stage, ...]
     constants: PaperConstants
     workers: int
-    max_partitions: int | None = None
     threads: int | None = None  # a fixed H, for studies
     every_worker: bool = False  # only choices with a segment on every worker
     # computing of a sample of each stage on all threads of a worker together, instead of the constants'
     splits: tuple[Split, ...] | None = None
-    memory: Memo = field(default_factory=Memo)
+    memory: dict[Hashable, Any] = field(default_factory=dict)  # shared by problems of one model and machine
 
     @cached_property
     def choices(self) -> list[list[StageChoice]]:
@@ -205,7 +196,7 @@ class Problem:
         return [self._stage_choices(stage) for stage in self.stages]
 
     def _stage_choices(self, stage: Stage) -> list[StageChoice]:
-        most = min(stage.rows, self.max_partitions or self.workers)
+        most = min(stage.rows, self.workers)
         return [
             StageChoice(p, r, h)
             for p, r in degree_pairs(self.workers)
@@ -217,30 +208,27 @@ class Problem:
         """Thread counts worth trying: more compute time, but less waiting. Memoized by stage signature."""
         if self.threads is not None:
             return [self.threads]
-        key = (stage.signature, p)
-        if key not in self.memory.threads:
-            cost = {
-                h: self._base_compute_s(stage, StageChoice(p, 1, h))
-                for h in range(1, self.constants.threads + 1)
-            }
-            wait = {h: self.constants.latency_s[h - 1] / h for h in cost}
+
+        def select_counts() -> list[int]:
+            counts = range(1, self.constants.threads + 1)
+            cost = {h: self._base_compute_s(stage, StageChoice(p, 1, h)) for h in counts}
+            wait = {h: self.constants.latency_s[h - 1] / h for h in counts}
             kept: list[int] = []
-            for h in sorted(cost, key=lambda h: (cost[h], wait[h], -h)):
+            for h in sorted(counts, key=lambda h: (cost[h], wait[h], -h)):
                 if not kept or wait[h] < wait[kept[-1]] * (1 - 1e-9):
                     kept.append(h)
-            self.memory.threads[key] = kept
-        return self.memory.threads[key]
+            return kept
+
+        return get_or_make(self.memory, ("threads", stage.signature, p), select_counts)
 
     def _base_compute_s(self, stage: Stage, choice: StageChoice) -> float:
         """Compute seconds per sample of a choice, as if unreplicated. Memoized for all problems."""
-        key = (stage.signature, choice.partitions, choice.threads)
-        if key not in self.memory.compute:
-            alone = StageChoice(choice.partitions, 1, choice.threads)
-            self.memory.compute[key] = stage_split(self.constants, stage, alone).compute_s
-        return self.memory.compute[key]
+        alone = StageChoice(choice.partitions, 1, choice.threads)
+        key = ("compute", stage.signature, choice.partitions, choice.threads)
+        return get_or_make(self.memory, key, lambda: stage_split(self.constants, stage, alone).compute_s)
 
     @cached_property
-    def compute(self) -> list[Floats]:
+    def compute(self) -> list[Table]:
         """Compute seconds per sample of a replica: for each stage an array over its choices."""
         if self.splits is not None:
             return [
@@ -261,7 +249,7 @@ class Problem:
         return self.splits[at].scale_by(stage.largest_share(choice.partitions) / (used * choice.replications))
 
     @cached_property
-    def read_bytes(self) -> list[Floats]:
+    def read_bytes(self) -> list[Table]:
         """Weight bytes that a replica reads: for each stage an array over its choices."""
         return [
             np.array([stage.read_bytes(*choice.pair) for choice in options])
@@ -269,9 +257,9 @@ class Problem:
         ]
 
     @cached_property
-    def links(self) -> list[tuple[int, int, Floats]]:
+    def links(self) -> list[tuple[int, int, Table]]:
         """Links as (source, stage, cost table in seconds), at the best placement; equal links share it."""
-        known: dict[object, Floats] = {}
+        known: dict[object, Table] = {}
         tables = []
         for at, stage in enumerate(self.stages):
             for link in stage.links:
@@ -282,13 +270,13 @@ class Problem:
                 tables.append((link.source, at, known[key]))
         return tables
 
-    def _link_table(self, link: Link, before: Sequence[StageChoice], after: Sequence[StageChoice]) -> Floats:
+    def _link_table(self, link: Link, before: Sequence[StageChoice], after: Sequence[StageChoice]) -> Table:
         """Network seconds per sample of a link, for every pair of choices of its two stages."""
         traffic = np.array([[best_traffic(link.geometry, a.pair, b.pair) for b in after] for a in before])
         per_element = BYTES_PER_ELEMENT * link.elements / self.constants.nic_bytes_per_s
         latency = np.array(self.constants.latency_s)
 
-        def s_per_element_and_message(choices: Sequence[StageChoice]) -> tuple[Floats, Floats]:
+        def s_per_element_and_message(choices: Sequence[StageChoice]) -> tuple[Table, Table]:
             copies = np.array([choice.replications for choice in choices], float)
             threads = np.array([choice.threads for choice in choices])
             return per_element / copies, latency[threads - 1] / (threads * copies)
@@ -301,10 +289,8 @@ class Problem:
 
     @property
     def order(self) -> list[int]:
-        if not self.memory.order:
-            scopes = [(link.source, at) for at, stage in enumerate(self.stages) for link in stage.links]
-            self.memory.order.extend(elimination_order(len(self.stages), scopes))
-        return self.memory.order
+        scopes = [(link.source, at) for at, stage in enumerate(self.stages) for link in stage.links]
+        return get_or_make(self.memory, "order", lambda: elimination_order(len(self.stages), scopes))
 
     def factors(self, s_per_byte: float) -> list[Factor]:
         """Cost tables of all stages and links in seconds per sample; weight bytes cost `s_per_byte` each."""

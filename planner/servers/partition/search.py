@@ -16,18 +16,18 @@ segments' mapping is the only approximation, and `PartitionPlan.gap` bounds what
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Hashable, Iterator, Sequence
 from dataclasses import MISSING, dataclass, fields, replace
 from itertools import groupby
 from operator import itemgetter
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from planner.errors import BadInput, Infeasible
 from planner.hardware import Hardware, Network
 from planner.model import Model
 from planner.note import Progress, ignore_progress
 from planner.servers import option
-from planner.servers.partition.costs import Memo, Problem, StageSpread, minimise, place_segments
+from planner.servers.partition.costs import Problem, StageSpread, minimise, place_segments
 from planner.servers.partition.layers import (
     PaperConstants,
     Split,
@@ -152,9 +152,10 @@ def partition(
     memory = USABLE_MEMORY * (hardware.memory_bytes or hardware.device.memory_bytes)
     if hardware.device.kind == "gpu":
         memory = USABLE_MEMORY * hardware.device.memory_bytes
+    worst_case = replace(request, reading=1.0)
     plans: list[PartitionPlan] = []
     programmes = refused = 0
-    shared = Memo()
+    shared: dict[Hashable, Any] = {}
     least_bytes = float("inf")
     combinations = 0.0
     for workers, mine in groupby(shapes, key=itemgetter(0)):
@@ -163,11 +164,23 @@ def partition(
         prices = {shape: reading_price(constants, request, *shape) for shape in mine}
         spreads = best_spreads(problem, min(prices.values()), max(prices.values()))
         programmes += len(spreads)
-        maker = _PlanMaker(problem, spreads, request, samples, devices)
+        tensors = sum(stage.tensors for stage in stages)
+        parse_s = constants.parse_s * tensors / request.read_every
+        # plain numbers: up to a million plans are made of them
+        choices = [(each.sample_s, each.least_s, each.read_bytes, each) for each in spreads]
         for shape, price in prices.items():
             if not (len(plans) + refused) % REPORTED:
                 progress("ranking", len(plans) + refused, len(shapes))
-            plan = maker.make_plan(shape, price)
+            plan = _make_plan(
+                shape,
+                choices,
+                price=price,
+                worst_price=reading_price(constants, worst_case, *shape),
+                parse_s=parse_s * shape[1] if shape[2] else 0.0,
+                samples=samples,
+                stages=stages,
+                devices=devices,
+            )
             least_bytes = min(least_bytes, plan.worker_bytes)
             if plan.worker_bytes > memory:
                 refused += 1
@@ -279,48 +292,37 @@ class _Point(NamedTuple):
     read_bytes: float
 
 
-class _PlanMaker:
-    """Builds plans with the same number of workers per replica, up to a million, from shared parts."""
-
-    def __init__(
-        self,
-        problem: Problem,
-        spreads: Sequence[StageSpread],
-        request: PartitionRequest,
-        samples: int,
-        devices: int,
-    ) -> None:
-        self.problem = problem
-        self.devices = devices
-        self.samples = samples
-        self.choices = [(entry.sample_s, entry.least_s, entry.read_bytes, entry) for entry in spreads]
-        self.worst = replace(request, reading=1.0)
-        tensors = sum(stage.tensors for stage in problem.stages)
-        self.parse_s = problem.constants.parse_s * tensors / request.read_every
-
-    def make_plan(self, shape: tuple[int, int, int], price: float) -> PartitionPlan:
-        """Plan of one (workers, replicas, servers), with the placement that is fastest at this price."""
-        workers, replicas, servers = shape
-        parse = self.parse_s * replicas if servers else 0.0
-        best_s, read_bytes, best = min(
-            ((sample_s + price * read, read, one) for sample_s, _, read, one in self.choices),
-            key=itemgetter(0),
-        )
-        least = min([least_s + price * read for _, least_s, read, _ in self.choices]) + parse
-        sample_s = best_s + parse
-        worst = reading_price(self.problem.constants, self.worst, *shape)
-        return PartitionPlan(
-            workers=workers,
-            replicas=replicas,
-            servers=servers,
-            epoch_s=self.samples * sample_s / replicas,
-            samples_per_s=replicas / sample_s,
-            reading_s=price * read_bytes + parse,
-            samples=self.samples,
-            stages=self.problem.stages,
-            spread=best,
-            gap=sample_s / least - 1.0,
-            worst_epoch_s=self.samples * (best.sample_s + worst * read_bytes + parse) / replicas,
-            worker_bytes=best.worker_bytes,
-            devices=self.devices,
-        )
+def _make_plan(
+    shape: tuple[int, int, int],
+    choices: Sequence[tuple[float, float, float, StageSpread]],
+    *,
+    price: float,
+    worst_price: float,
+    parse_s: float,
+    samples: int,
+    stages: tuple[Stage, ...],
+    devices: int,
+) -> PartitionPlan:
+    """Plan of one (workers, replicas, servers), with the spread that is fastest at this price of a byte."""
+    workers, replicas, servers = shape
+    best_s, read_bytes, best = min(
+        ((sample_s + price * read, read, spread) for sample_s, _, read, spread in choices),
+        key=itemgetter(0),
+    )
+    least = min([least_s + price * read for _, least_s, read, _ in choices]) + parse_s
+    sample_s = best_s + parse_s
+    return PartitionPlan(
+        workers=workers,
+        replicas=replicas,
+        servers=servers,
+        epoch_s=samples * sample_s / replicas,
+        samples_per_s=replicas / sample_s,
+        reading_s=price * read_bytes + parse_s,
+        samples=samples,
+        stages=stages,
+        spread=best,
+        gap=sample_s / least - 1.0,
+        worst_epoch_s=samples * (best.sample_s + worst_price * read_bytes + parse_s) / replicas,
+        worker_bytes=best.worker_bytes,
+        devices=devices,
+    )

@@ -25,8 +25,7 @@ from planner.simulator.cluster import Cluster
 from planner.simulator.policy import Multiplexed
 from planner.simulator.step import DOWNLINK, WORKER, Profile
 from planner.units import GBIT_BYTES_PER_S, MIB
-from planner.validation import row
-from planner.validation.row import Paper, Row, Section
+from planner.validation.row import Paper, Row, Section, workers_label
 
 PAPER = Paper("li")
 CHECKS = PAPER.checks
@@ -166,7 +165,7 @@ def orders(check: Section) -> Iterator[Row]:
             }
             for rivals in (("multiplexed",), ("reverse", "random")):
                 rival, gain = " and ".join(rivals), rate["tic"] / max(rate[name] for name in rivals)
-                what = f"{model}, batch {batch}, {row.workers_label(workers)}: TIC over {rival}"
+                what = f"{model}, batch {batch}, {workers_label(workers)}: TIC over {rival}"
                 claimed, holds = f"TIC at or above {rival}", gain >= AS_GOOD
                 name, claim = f"{model}-w{workers}-{rivals[0]}", "at or above, to 2%"
                 yield check.stated(name, what, claimed, f"{gain - 1:+.1%}", holds, claim, how=how)

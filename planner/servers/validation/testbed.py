@@ -26,8 +26,15 @@ from planner.simulator.cluster import Cluster
 from planner.simulator.policy import DEFAULT_WINDOW_BYTES, Multiplexed, Policy
 from planner.simulator.run import RunOptions, run
 from planner.simulator.step import DOWNLINK, UPLINK, Profile
-from planner.validation import row
-from planner.validation.row import About, Row, RowName, load_profile, once, read_data_table
+from planner.validation.row import (
+    CheckName,
+    Row,
+    Section,
+    load_profile,
+    once,
+    read_data_table,
+    workers_label,
+)
 
 STEPS = 100
 
@@ -228,19 +235,14 @@ def _predict_point(point: TestbedPoint, policy: Multiplexed) -> ComparedPoints:
     return ComparedPoints(point, simulate(trace, cluster, policy), errors)
 
 
-def _row_fields(check: str, case: str, what: str, how: str) -> About:
-    return {"name": RowName("testbed", check, case), "what": what, "how": how, "source": SOURCE}
-
-
 def point_rows() -> list[Row]:
     """Rows comparing each measured throughput with its prediction."""
     how = "simulated from the profile of a single worker; measured without tracing, repeats pooled"
-    rows = []
+    check, rows = Section(CheckName("testbed", "points"), how, SOURCE), []
     for pair in compared_points():
         point, ours = pair.point, pair.prediction.samples_per_s
-        what = f"{point.name}, {row.workers_label(point.workers)}"
-        about = _row_fields("points", f"{point.name}-w{point.workers}", what, how)
-        rows.append(row.near(point.samples_per_s, ours, TOLERANCE, unit="samples/s", **about))
+        case, what = f"{point.name}-w{point.workers}", f"{point.name}, {workers_label(point.workers)}"
+        rows.append(check.near(case, what, point.samples_per_s, ours, TOLERANCE, unit="samples/s"))
     return rows
 
 
@@ -249,14 +251,14 @@ def summary_rows() -> list[Row]:
     pairs = compared_points()
     ours = float(np.mean([abs(pair.error) for pair in pairs]))
     how = f"mean absolute error over {len(pairs)} points"
-    about = _row_fields("summary", "mean", "mean error of all points", how)
-    rows = [row.stated("-", f"{ours:.1%}", ours <= MEAN, f"at most {MEAN:.0%}", **about)]
+    check, claim = Section(CheckName("testbed", "summary"), how, SOURCE), f"at most {MEAN:.0%}"
+    rows = [check.stated("mean", "mean error of all points", "-", f"{ours:.1%}", ours <= MEAN, claim)]
+    half = f"{how}; claimed: at most half"
     for name in BASELINES:
         theirs = 100 * float(np.mean([abs(pair.baselines[name]) for pair in pairs]))
-        what = f"mean error, beside that of the {name} model"
-        about = _row_fields("summary", name, what, f"{how}; claimed: at most half")
-        most = round(OF_BASELINE * theirs, 2)
-        rows.append(row.at_most(round(theirs, 1), round(100 * ours, 2), most, unit="%", **about))
+        what, most = f"mean error, beside that of the {name} model", round(OF_BASELINE * theirs, 2)
+        error = round(100 * ours, 2)
+        rows.append(check.at_most(name, what, round(theirs, 1), error, most, unit="%", how=half))
     return rows
 
 

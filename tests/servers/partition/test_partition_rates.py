@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 
 from planner.answers.questions import parse_request, simulation_for
 from planner.errors import BadInput, Infeasible
 from planner.hardware.catalog import load_hardware
 from planner.model.catalog import load_model
+from planner.report.output import Format
 from planner.servers.partition.layers import worker_constants
 from planner.servers.partition.replica import replica_cluster
 from planner.servers.partition.search import PartitionRequest, partition
@@ -83,7 +86,8 @@ def test_machine_alone_answers_without_servers() -> None:
 def test_answer_for_a_machine_alone(capsys: pytest.CaptureFixture[str]) -> None:
     from planner.servers.cli import partition as command
 
-    usual = {"runner_ups": 7, "network": "baseline"}
+    shown = {"format": Format.table, "output": None, "html": None, "quiet": True, "no_color": False}
+    usual: dict[str, Any] = {"runner_ups": 7, "network": "baseline", **shown}
     command(model="resnet50", hardware="g5.xlarge", machines=1, simulated=False, **usual)
     text = " ".join(capsys.readouterr().out.split())
     assert "1 replica of 1 worker, no server" in text

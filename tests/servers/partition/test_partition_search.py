@@ -5,6 +5,7 @@ from __future__ import annotations
 import itertools
 import random
 from dataclasses import replace
+from typing import Any
 
 import numpy as np
 import pytest
@@ -263,12 +264,18 @@ def test_command_line(capsys: pytest.CaptureFixture[str]) -> None:
     from planner.report.output import Format
     from planner.servers.cli import partition as command
 
-    usual = {"model": "mnist-adam", "hardware": HARDWARE.name, "runner_ups": 7, "network": "baseline"}
-    command(**usual, machines=6, simulated=False)
+    usual: dict[str, Any] = {
+        "model": "mnist-adam",
+        "hardware": HARDWARE.name,
+        "runner_ups": 7,
+        "network": "baseline",
+    }
+    usual |= {"machines": 6, "output": None, "html": None, "quiet": True, "no_color": False}
+    command(**usual, simulated=False, format=Format.table)
     text = capsys.readouterr().out
     assert "weight updates" in text
     assert "configurations looked at" in text
-    command(**usual, machines=6, simulated=True, format=Format.json)
+    command(**usual, simulated=True, format=Format.json)
     data = json.loads(capsys.readouterr().out)
     assert data["considered"] == len(data["plans"])
     assert data["simulated"]["samples_per_s"] == pytest.approx(data["best"]["samples_per_s"], rel=0.2)
