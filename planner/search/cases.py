@@ -326,9 +326,11 @@ def device_computation(
         from planner.device.computation.synthesis import calibrated_computation, synthesize_computation
 
         if uses_kernel_rates(site.hardware, precision, fitted=framework is None):
-            made = synthesize_computation(model, batch, site.hardware, precision)
+            made = synthesize_computation(model, batch, site.hardware, precision, recompute=recompute)
         else:
-            made = calibrated_computation(model, batch, site.hardware, precision, framework)
+            made = calibrated_computation(
+                model, batch, site.hardware, precision, framework, recompute=recompute
+            )
     if model.training is None:
         return made
     from planner.device.offload import add_offload_times

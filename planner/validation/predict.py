@@ -168,6 +168,7 @@ def micro_batch_of(run: Run, site: Site) -> Computation:
             site.hardware,
             run.precision,
             software.tier,
+            recompute=run.recompute,
             optimizer=software.optimizer,
             channels_last=software.channels_last,
         )

@@ -15,10 +15,13 @@ from typing import Unpack
 import numpy as np
 import numpy.typing as npt
 
+from planner.device.activations import Recompute, recompute_flags
 from planner.device.computation import (
     BACKWARD,
+    COMPUTE,
     DEFAULT_STEPS,
     FORWARD,
+    RECOMPUTE,
     Computation,
     Parameter,
     Variation,
@@ -30,6 +33,7 @@ from planner.device.rates.times import (
     ScriptSettings,
     StepTimes,
     computation_s,
+    find_framework,
     step_times,
 )
 from planner.errors import BadInput
@@ -47,6 +51,7 @@ class ComputeGraph:
 
     names: tuple[str, ...]
     role: npt.NDArray[np.uint8]
+    work: npt.NDArray[np.uint8] | None  # of each op; None: all compute
     layer: Ints
     layers: tuple[str, ...]
     deps: tuple[tuple[int, ...], ...]
@@ -55,18 +60,24 @@ class ComputeGraph:
 
 
 @memoize
-def compute_graph(model: Model, *, training: bool = True) -> ComputeGraph:
-    """Graph of ops and parameters for a training step, or for a forward pass only; cached."""
+def compute_graph(
+    model: Model, *, training: bool = True, recompute: Recompute = "none", stops_early: bool = False
+) -> ComputeGraph:
+    """Graph of ops and parameters for a training step, or for a forward pass only; cached. A recomputed
+    layer runs its forward op again before its backward op (`stops_early`: `planner.device.activations`)."""
     reads = _kernel_inputs(model)
+    again = recompute_flags(model, recompute, stops_early)
     place = {layer.name: at for at, layer in enumerate(model)}
     names: list[str] = []
     roles: list[int] = []
+    works: list[int] = []
     layers: list[int] = []
     deps: list[tuple[int, ...]] = []
 
-    def add_op(layer: str, role: int, what: str, waits: tuple[int, ...]) -> int:
+    def add_op(layer: str, role: int, what: str, waits: tuple[int, ...], work: int = COMPUTE) -> int:
         names.append(f"{layer}/{what}")
         roles.append(role)
+        works.append(work)
         layers.append(place[layer])
         deps.append(waits)
         return len(names) - 1
@@ -81,12 +92,15 @@ def compute_graph(model: Model, *, training: bool = True) -> ComputeGraph:
     backward: dict[str, int] = {}
     for name, readers in _gradient_order(model, reads) if training else ():
         waits = tuple(backward[reader] for reader in readers) or (forward[name],)
+        if again[place[name]]:
+            waits = (add_op(name, BACKWARD, "recompute", waits, RECOMPUTE),)
         backward[name] = add_op(name, BACKWARD, "backward", waits)
     blocks = tuple(dict.fromkeys(unit_name(layer) for layer in model if layer.tensors)) or ("",)
     place_of_block = {name: at for at, name in enumerate(blocks)}
     return ComputeGraph(
         names=tuple(names),
         role=np.array(roles, np.uint8),
+        work=np.array(works, np.uint8) if any(works) else None,
         layer=np.array(layers, np.int32),
         layers=tuple(place),
         deps=tuple(deps),
@@ -152,6 +166,7 @@ def synthesize_computation(
     steps: int = DEFAULT_STEPS,
     seed: int = 0,
     training: bool = True,
+    recompute: Recompute = "none",
     variation: Variation = Variation(),
 ) -> Computation:
     """Computation of one device in a step, from its kernel rates; `training=False`: a forward pass only."""
@@ -169,7 +184,7 @@ def synthesize_computation(
         source=f"synthesized; kernel rates of {hardware.device.name}: {rates.source}",
         steps=steps,
         seed=seed,
-        training=training,
+        graph=compute_graph(model, training=training, recompute=recompute),
         variation=variation,
     )
 
@@ -180,6 +195,8 @@ def calibrated_computation(
     hardware: Hardware,
     precision: Precision,
     framework: str | None = None,
+    *,
+    recompute: Recompute = "none",
     **settings: Unpack[ScriptSettings],
 ) -> Computation:
     """Computation of one device in a training step, from calibrated rates under a framework."""
@@ -196,6 +213,7 @@ def calibrated_computation(
             f"synthesized for {framework} in {precision.name}; rates of {hardware.device.name}: "
             f"{times.error.basis}, {times.error.source}"
         ),
+        graph=compute_graph(model, recompute=recompute, stops_early=find_framework(framework).stops_early),
     )
 
 
@@ -208,14 +226,16 @@ def _build_computation(
     *,
     basis: str,
     source: str,
+    graph: ComputeGraph,
     steps: int = DEFAULT_STEPS,
     seed: int = 0,
-    training: bool = True,
     variation: Variation = Variation(),
 ) -> Computation:
     """Builds a computation from a model's graph and the times of its layers."""
-    graph = compute_graph(model, training=training)
-    once_s = np.where(graph.role == BACKWARD, times.backward_s[graph.layer], times.forward_s[graph.layer])
+    is_backward = graph.role == BACKWARD
+    if graph.work is not None:
+        is_backward &= graph.work == COMPUTE
+    once_s = np.where(is_backward, times.backward_s[graph.layer], times.forward_s[graph.layer])
     durations_s = once_s * variation.factors(steps, len(once_s), seed)
     durations_s.flags.writeable = False
     return Computation(

@@ -7,9 +7,11 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from planner.device.computation import BACKWARD, FORWARD
-from planner.device.computation.synthesis import synthesize_computation
-from planner.device.rates.times import step_times
+from planner.device.activations import Recompute, recompute_flags
+from planner.device.computation import BACKWARD, FORWARD, RECOMPUTE
+from planner.device.computation.synthesis import calibrated_computation, synthesize_computation
+from planner.device.precision import FP16
+from planner.device.rates.times import find_framework, step_times
 from planner.errors import BadInput
 from planner.hardware.catalog import load_hardware
 from planner.model.catalog import load_model
@@ -71,3 +73,22 @@ def test_invalid_computation_is_refused():
         replace(computation, deps=((1,), *computation.deps[1:]))
     with pytest.raises(BadInput, match="steps x"):
         replace(computation, durations_s=computation.durations_s[:, 1:])
+
+
+@pytest.mark.parametrize("mode", ["per-op", "full"])
+def test_recompute_runs_forward_ops_again_before_their_backward_ops(mode: Recompute) -> None:
+    model = load_model("vit-b16")
+    plain = calibrated_computation(model, 8, V100, FP16)
+    again = calibrated_computation(model, 8, V100, FP16, recompute=mode)
+    flags = recompute_flags(model, mode, find_framework().stops_early)
+    assert again.work is not None
+    assert again.once_s is not None
+    assert plain.once_s is not None
+    added = {again.names[i]: again.once_s[i] for i in np.flatnonzero(again.work == RECOMPUTE)}
+    forward = dict(zip(plain.names, plain.once_s, strict=True))
+    expected = {layer.name for layer, flag in zip(model, flags, strict=True) if flag}
+    assert added == {
+        f"{name}/recompute": forward[f"{name}/forward"] for name in expected if f"{name}/backward" in forward
+    }
+    assert again.once_s.sum() == pytest.approx(plain.once_s.sum() + sum(added.values()))
+    assert 0.05 < sum(added.values()) / plain.once_s.sum() < 0.35
