@@ -13,13 +13,16 @@
    (highest price worth paying per sample) - price.
 5. `cheapest` takes the lowest expected cost, and a plan 5% faster for at most 1% more; `fastest` the
    highest speed.
-6. A plan is tied with that one if neither is better, by what the objective maximises, with 75% probability,
-   and it is not more expensive per sample with that probability. Of the tied plans the one with the narrowest
-   range wins, then the one with the fewest machines if its samples beyond those of rule 4's choice cost no
-   more than rule 4 allows: whoever trusts a wider range or pays for more must be likely to gain by it.
-7. A tied plan is passed over if another beats it with 75% probability, if its extra samples cost more than
-   rule 4 allows, or if a plan that is not much less certain is 5% faster for at most 1% more. So a plan that
-   is faster and as cheap loses to a much narrower range alone.
+6. Two plans are tied if neither is better, by what the objective maximises, nor cheaper per sample with 75%
+   probability, and neither is faster with 90% probability: a plan that is clearly faster at a higher cost is
+   another trade-off, which rule 4 decides. Of rule 4's choice and the plans that may replace it, the one with
+   the narrowest range wins, then the one with the fewest machines if its samples beyond those of that choice
+   cost no more than rule 4 allows. A plan may replace the choice if it is tied with it, or if its range is
+   much narrower and it is neither worse nor more expensive with 75% probability: whoever trusts a much wider
+   range must be likely to gain by it.
+7. A plan does not replace the choice if another beats it with 75% probability, if its extra samples cost more
+   than rule 4 allows, or if a plan that is not much less certain is 5% faster for at most 1% more. So a plan
+   that is faster and as cheap loses to a much narrower range alone.
 """
 
 from __future__ import annotations
@@ -42,6 +45,8 @@ TIED_BELOW = 0.75  # probability of being better
 SAME_WIDTH = 0.02  # by which two sigmas differ at most that count as equally certain
 MUCH_WIDER = 0.1  # by which a sigma must be larger so that being faster and as cheap does not decide
 TIED_SCORE = NormalDist().inv_cdf(TIED_BELOW)  # the same, in standard deviations
+CLEARLY_FASTER = 0.90  # probability of being faster from which plans are not tied
+CLEAR_SCORE = NormalDist().inv_cdf(CLEARLY_FASTER)
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,9 +67,8 @@ def rank(
 ) -> Ranking:
     """Applies the decision rule above; the first of equal plans wins."""
     plans = Contenders(candidates, objective, min_marginal_efficiency)
-    choice = plans.most_certain(
-        [plans.best, *(i for i in plans.tied_with(plans.best) if plans.may_win_tie(i))]
-    )
+    substitutes = np.flatnonzero(plans.may_replace(plans.best)).tolist()
+    choice = plans.most_certain([plans.best, *(i for i in substitutes if plans.may_win_tie(i))])
     narrowest = plans.total_sigma[choice] - SAME_WIDTH
     tied = (i for i in plans.tied_with(choice) if plans.total_sigma[i] >= narrowest)
     return Ranking(choice, plans.cheapest, plans.fastest, tuple(i for i in tied if not plans.is_beaten(i)))
@@ -140,6 +144,12 @@ class Contenders:
         )
         return _z_scores(self.value - self.value[other], deviation)
 
+    def score_faster(self, other: int) -> Floats:
+        """Z-score of each plan being faster than `other`."""
+        logs = np.log(self.speed)
+        _, own, others = self._error_parts(other)
+        return _z_scores(logs - logs[other], np.hypot(own, others))
+
     def score_cheaper(self, other: int) -> Floats:
         """Z-score of each plan being cheaper per sample than `other`; zero without prices."""
         if not self.usd_per_s.any():
@@ -155,17 +165,27 @@ class Contenders:
         return shared, rest, np.sqrt(np.maximum(self.total_sigma[other] ** 2 - shared**2, 0.0))
 
     def tied_with(self, plan: int) -> list[int]:
-        """Plans that are tied with this one and not significantly more expensive per sample."""
-        tied = (np.abs(self.score_better(plan)) < TIED_SCORE) & (self.score_cheaper(plan) > -TIED_SCORE)
-        tied[plan] = False
-        return [int(i) for i in np.flatnonzero(tied)]
+        """Plans that are neither clearly better, cheaper nor faster than this one, nor clearly worse."""
+        is_tied = np.abs(self.score_better(plan)) < TIED_SCORE
+        is_tied &= np.abs(self.score_cheaper(plan)) < TIED_SCORE
+        is_tied &= np.abs(self.score_faster(plan)) < CLEAR_SCORE
+        is_tied[plan] = False
+        return [int(i) for i in np.flatnonzero(is_tied)]
+
+    def may_replace(self, plan: int) -> npt.NDArray[np.bool_]:
+        """Whether each plan is not clearly worse than this one; it may be slower if much more certain."""
+        is_much_narrower = self.total_sigma <= self.total_sigma[plan] - MUCH_WIDER
+        out = (self.score_faster(plan) > -CLEAR_SCORE) | is_much_narrower
+        out &= (self.score_better(plan) > -TIED_SCORE) & (self.score_cheaper(plan) > -TIED_SCORE)
+        out[plan] = False
+        return np.asarray(out)
 
     def possible_replacements(self, choice: int) -> list[int]:
         """Undecided plans that could replace the choice at their upper bounds, narrowest range first."""
         score = self.score_better(choice)
         better = set(np.flatnonzero(score >= TIED_SCORE).tolist() if choice != self.best else ())
         ruling_out = better.union(self.outdoing(choice).tolist()) - set(range(self.decided))
-        may_tie = (self.score_better(self.best) > -TIED_SCORE) & (self.score_cheaper(self.best) > -TIED_SCORE)
+        may_tie = self.may_replace(self.best)
         may_tie[: self.decided] = False
         plans = [int(i) for i in np.flatnonzero(may_tie) if self.is_preferred(int(i), choice)]
         tying = sorted(

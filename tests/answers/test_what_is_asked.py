@@ -15,7 +15,6 @@ from planner.answers.recommend import recommend_for
 from planner.answers.sweep import sweep
 from planner.cli._app import app
 from planner.errors import BadInput, Infeasible
-from planner.hardware.catalog import load_hardware
 from planner.model.catalog import load_model
 from planner.parallel.plan import Plan
 from planner.search.cases import Cases
@@ -225,7 +224,6 @@ def test_budget_below_all_plans_names_the_cheapest() -> None:
         recommend_for(request)
 
 
-def test_workers_of_a_plan_are_filled_machines() -> None:
-    kind = load_hardware("p3.8xlarge")
+def test_enumerate_plans_workers_fewer_than_devices_are_kept_on_one_machine() -> None:
     space = enumerate_plans(asked(model="alexnet", hardware="p3.8xlarge", workers="3"), load_model("alexnet"))
-    assert {plan.workers for plan in space.plans} == {kind.device_count}
+    assert {(plan.workers, plan.machines) for plan in space.plans} == {(3, 1)}

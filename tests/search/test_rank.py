@@ -100,7 +100,7 @@ def test_rank_tied_plan_with_fewest_machines_wins_across_devices() -> None:
     assert rank([single, few, many], "fastest").recommended == 2
 
 
-@pytest.mark.parametrize(("speed", "chosen"), [(1.45, 1), (2.2, 0)])
+@pytest.mark.parametrize(("speed", "chosen"), [(1.4, 1), (1.5, 0)])
 def test_rank_more_machines_win_where_they_are_likely_to_be_better_value(speed: float, chosen: int) -> None:
     many, few = plan(1000.0 * speed, 10.3 * speed, 0.2, "A", n=8), plan(1000.0, 10.0, 0.2, "B")
     assert rank([many, few]).recommended == chosen
@@ -263,3 +263,22 @@ def test_rank_more_certain_plan_wins_though_it_is_slower_and_cheaper() -> None:
     wide, certain = plan(1000.0, 10.0, 0.3, "A"), plan(700.0, 6.5, 0.05, "B")
     assert rank([wide, certain]).recommended == 1
     assert rank([wide, certain]).tied == (0,)
+
+
+def test_rank_plan_that_is_faster_for_certain_is_not_tied() -> None:
+    """vgg11 within $20 per hour: 4 RTX PRO 6000 are 2.1 times as fast as an H100 for 17% more per sample."""
+    least, single = plan(2420.0, 3.36, 0.22, "RTX"), plan(4480.0, 6.88, 0.166, "H100")
+    four = plan(9250.0, 16.57, 0.234, "RTX")
+    ranking = rank([least, single, four])
+    assert ranking.recommended == 2
+    assert ranking.tied == ()
+    assert abs(contenders([least, single, four]).score_better(2)[1]) < TIED_SCORE
+
+
+@pytest.mark.parametrize(("sigma", "chosen"), [(0.25, 1), (0.54, 0)])
+def test_rank_much_less_certain_plan_must_be_likely_better_value(sigma: float, chosen: int) -> None:
+    """A GPU with a 5.9x wide range does not win by a speed that may not be worth its price."""
+    faster = exp(0.54**2 / 2) * 2.2
+    known, wide = plan(1000.0, 10.0, 0.15, "H100"), plan(1000.0 * faster, 27.0, sigma, "MI300X")
+    assert rank([known, wide]).recommended == chosen
+    assert rank([known, wide]).tied == ()
