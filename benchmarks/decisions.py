@@ -75,6 +75,7 @@ LOSS = 0.02  # of throughput, against a simulation of the same machines
 WIDTH = 0.02  # relative half-width of the simulations' intervals
 SLACK = 1e-3  # of comparisons between figures of two answers
 FLAGS = re.compile(r"(?:--[a-z-]+ [^ ;()]*[^ ;(),] ?)+")
+NUMBER = re.compile(r"\d+\.\d+")
 PRIVATE = """
 provider = "our lab"
 
@@ -370,7 +371,8 @@ def followed(flags: str, options: Options) -> Options:
     typed: Options = {}
     pairs = shlex.split(flags)
     for name, value in zip(pairs[::2], pairs[1::2], strict=True):
-        typed[name.removeprefix("--").replace("-", "_")] = int(value) if value.isdigit() else value
+        number = int(value) if value.isdigit() else float(value) if NUMBER.fullmatch(value) else value
+        typed[name.removeprefix("--").replace("-", "_")] = number
     changed = {**options, **typed}
     if "hardware" in typed:
         changed.pop("gpu", None)

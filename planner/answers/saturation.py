@@ -44,7 +44,7 @@ from planner.search.measured import load
 from planner.search.request import Request, model_of
 from planner.search.scored import ScoredPlan
 from planner.search.simulations import Rung, Simulations, executor_of, gain, half_width
-from planner.search.sizes import max_step_samples, with_workers
+from planner.search.sizes import can_span_machines, max_step_samples, with_workers
 
 CLOSER: tuple[Rung, ...] = ("half", "long")  # where a short look at servers does not tell
 ENOUGH_SERVERS = 0.1  # by which one more server must raise throughput
@@ -164,6 +164,8 @@ def curve_of(plan: Plan, simulations: Simulations, max_workers: int) -> WorkersC
     """The curve over worker counts that divide the global batch."""
     cases, batch = simulations.cases, simulations.request.global_batch
     per_machine = plan.workers_per_machine
+    if not can_span_machines(cases.request, cases.market.find_machine(plan.machine)):
+        max_workers = min(max_workers, per_machine)
     first = 1 if per_machine == 1 or plan.workers < per_machine else per_machine
     first = max(first, plan.mesh.size)
     fewest = fewest_workers(replace(plan, workers=first), cases.market).workers

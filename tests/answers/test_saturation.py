@@ -418,3 +418,13 @@ def test_saturation_recommends_no_larger_step_than_recipes_are_known_for():
     assert "more would exceed 8,192 samples per step" in said
     fixed = parse_request("resnet50", hardware="g7e.2xlarge", global_batch=16384, interval_width=0.05)
     assert saturation_for(fixed, jobs=1, max_workers=64).most_step_samples is None
+
+
+def test_saturation_machine_without_published_network_ends_at_its_devices() -> None:
+    curve = saturation_for(parse_request("resnet50", hardware="runpod-8x-h100-nvl"), jobs=1)
+    assert [point.workers for point in curve.points] == list(range(1, 9))
+    assert any("one machine only" in note.text for note in notes_of(curve.assumptions))
+    answer = planner.recommend("resnet50", hardware="runpod-8x-h100-nvl", workers=4)
+    assert answer.chosen.plan.workers == 4
+    assert answer.saturation is not None
+    assert answer.saturation.points[-1].workers == 8
