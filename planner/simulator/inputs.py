@@ -19,7 +19,6 @@ from planner.simulator.policy import (
     Blocks,
     Credit,
     Joins,
-    Multiplexed,
     Ordered,
     Policy,
     Sliced,
@@ -158,6 +157,7 @@ def inputs_for_rerun(inputs: Inputs, options: RunOptions) -> Inputs | None:
 
 
 def _start_offsets_s(options: RunOptions, workers: int) -> tuple[float, ...]:
+    """Start of each worker in seconds; zeros by default."""
     offsets = tuple(offset + 0.0 for offset in options.start_offsets_s) or (0.0,) * workers  # no -0.0
     if len(offsets) != workers:
         raise BadInput(f"{len(offsets)} start offsets are given for {workers} workers")
@@ -165,6 +165,7 @@ def _start_offsets_s(options: RunOptions, workers: int) -> tuple[float, ...]:
 
 
 def _check_channels(profile: Profile, cluster: Cluster) -> None:
+    """Raises BadInput unless a cluster has the channels and scopes that a profile's ops use."""
     if profile.servers != cluster.channels and cluster.channels == cluster.servers:
         raise BadInput(
             f"the profile is for {profile.servers} parameter server(s) but the cluster has "
@@ -254,33 +255,28 @@ def _publisher_counts(profile: Profile, leaders: Ints, joins: Joins) -> Ints:
 
 
 def _link_policy_arrays(profile: Profile, policy: Policy) -> LinkPolicy:
+    """Arrays of a policy for the ops of a profile; raises BadInput if it names other ops."""
     index = {name: op for op, name in enumerate(profile.names)}
     transfer = profile.is_transfer
 
     def transfer_op(name: str) -> int:
         """Index of the transfer with this name; raises BadInput if there is none."""
         if name not in index:
-            raise unknown_name(
-                "op in the policy", name, (profile.names[op] for op in np.flatnonzero(transfer))
-            )
+            known = (profile.names[op] for op in np.flatnonzero(transfer))
+            raise unknown_name("op in the policy", name, known)
         if not transfer[index[name]]:
             raise BadInput(f"the policy orders {name!r}, which is no transfer")
         return index[name]
 
     rank = np.full(profile.ops, math.inf)
     block, place, members = (np.full(profile.ops, value, np.int32) for value in (-1, 0, 1))
-    chunk_bytes = credit_bytes = 0
+    chunk_bytes = getattr(policy, "window_bytes", getattr(policy, "slice_bytes", 0))
+    credit_bytes = getattr(policy, "credit_bytes", 0)
     if isinstance(policy, Ordered | Sliced | Credit):
         for name, value in policy.priorities.items():
             if math.isnan(value):
                 raise BadInput(f"the priority of {name!r} is not a number")
             rank[transfer_op(name)] = value
-    if isinstance(policy, Multiplexed):
-        chunk_bytes = policy.window_bytes
-    elif isinstance(policy, Sliced | Credit):
-        chunk_bytes = policy.slice_bytes
-    if isinstance(policy, Credit):
-        credit_bytes = policy.credit_bytes
     if isinstance(policy, Blocks):
         for b, names in enumerate(policy.blocks):
             links: dict[tuple[int, int], list[int]] = {}

@@ -49,6 +49,7 @@ class Use(NamedTuple):
 
     @property
     def on_link(self) -> bool:
+        """Whether the op is a transfer."""
         return self.resource in (DOWNLINK, UPLINK)
 
 
@@ -65,71 +66,37 @@ class Releases:
     def work_s(self, durations_s: Floats) -> Floats:
         """Seconds of the worker ops after each of these ops, and of those that precede all uploads."""
         which = np.stack([self.follow, self.precede_uploads])
-        return np.asarray(
-            np.einsum("kvo,os->kvs", which, durations_s)
-        )  # too small for threads, as @ has them
+        return np.asarray(np.einsum("kvo,os->kvs", which, durations_s))  # too small for the threads of @
 
 
-@dataclass(frozen=True, eq=False)
 class OpGraph:
     """Ops of a step, with their uses and dependencies, for profiles that differ in durations only."""
 
-    profile: Profile  # one of them, with one step of its durations
-
-    @cached_property
-    def order(self) -> list[int]:
-        return [int(op) for op in self.profile.topological_order()]
-
-    @cached_property
-    def deps(self) -> list[list[int]]:
-        return _index_lists(self.profile.dep_start, self.profile.dep_index)
-
-    @cached_property
-    def dependents(self) -> list[list[int]]:
-        return _index_lists(*self.profile.dependents())
-
-    @cached_property
-    def uses(self) -> tuple[Use, ...]:
-        """Distinct uses in the step, sorted."""
-        return self._uses[0]
-
-    @cached_property
-    def use_of_op(self) -> Ints:
-        return self._uses[1]
-
-    @cached_property
-    def _uses(self) -> tuple[tuple[Use, ...], Ints]:
-        p = self.profile
-        table = np.stack([p.resource, p.server, p.scope], axis=1)
-        rows, at = np.unique(table, axis=0, return_inverse=True)
-        return tuple(Use(*map(int, row)) for row in rows), np.asarray(at, np.intp).reshape(-1)
-
-    @cached_property
-    def ops_by_use(self) -> list[Ints]:
-        return [np.flatnonzero(self.use_of_op == at) for at in range(len(self.uses))]
-
-    @cached_property
-    def bytes_by_use(self) -> Floats:
-        return np.bincount(self.use_of_op, self.profile.bytes, len(self.uses)).astype(np.float64)
-
-    @cached_property
-    def worker_ops(self) -> Ints:
-        return np.flatnonzero(self.profile.resource == WORKER)
-
-    @cached_property
-    def joint_ops(self) -> Ints:
-        return np.flatnonzero(self.profile.scope >= 0)
+    def __init__(self, profile: Profile) -> None:
+        self.profile = profile  # one of them, with one step of its durations
+        self.order: list[int] = profile.topological_order().tolist()
+        self.deps = _index_lists(profile.dep_start, profile.dep_index)
+        self.dependents = _index_lists(*profile.dependents())
+        table = np.stack([profile.resource, profile.server, profile.scope], axis=1)
+        rows, use_of_op = np.unique(table, axis=0, return_inverse=True)
+        self.uses = tuple(Use(*map(int, row)) for row in rows)  # distinct, sorted
+        self.use_of_op: Ints = np.asarray(use_of_op, np.intp).reshape(-1)
+        self.ops_by_use = [np.flatnonzero(self.use_of_op == at) for at in range(len(self.uses))]
+        sizes = np.bincount(self.use_of_op, profile.bytes, len(self.uses))
+        self.bytes_by_use: Floats = sizes.astype(np.float64)
+        self.worker_ops: Ints = np.flatnonzero(profile.resource == WORKER)
+        self.joint_ops: Ints = np.flatnonzero(profile.scope >= 0)
+        self._releases: dict[int | None, Releases] = {}  # by window
 
     @cached_property
     def joint_work(self) -> tuple[Floats, Floats]:
         """Worker ops (0 or 1) that must run before and after each joint op: joint ops x worker ops."""
         own = _bit_by_op(self.worker_ops)
-        tables = (self.bits_before(own), self.bits_after(own))
-        first, last = (
+        before, after = (
             _bit_rows((table[op] for op in self.joint_ops.tolist()), len(own)).astype(np.float64)
-            for table in tables
+            for table in (self.bits_before(own), self.bits_after(own))
         )
-        return first, last
+        return before, after
 
     def bytes_by_server(self, resource: int) -> Floats:
         """Bytes per step to or from each server, in one direction."""
@@ -152,21 +119,13 @@ class OpGraph:
         """Union of the bits in `own` over each op and all ops after it."""
         return _bits_up_to(self.order[::-1], self.dependents, own)
 
-    @cached_property
-    def is_without_queue(self) -> bool:
-        """Whether no downloads queue when a step starts: they are joint, absent or wait for other ops."""
-        p = self.profile
-        downloads = p.resource == DOWNLINK
-        joint = bool((p.scope[downloads] >= 0).any())
-        return joint or not downloads.any() or bool(np.diff(p.dep_start)[downloads].any())
-
-    @cached_property
-    def _releases(self) -> dict[int | None, Releases]:
-        return {}
-
     def releases(self, profile: Profile, policy: Policy | None) -> Releases | None:
         """Bytes that randomly ordered downloads deliver before worker ops; None if their order is fixed."""
-        if profile.order is not None or not isinstance(policy, Fifo | Multiplexed) or self.is_without_queue:
+        downloads = profile.resource == DOWNLINK
+        joint = (profile.scope[downloads] >= 0).any()
+        if joint or not downloads.any() or np.diff(profile.dep_start)[downloads].any():
+            return None  # no downloads queue when a step starts
+        if profile.order is not None or not isinstance(policy, Fifo | Multiplexed):
             return None
         window_bytes = policy.window_bytes if isinstance(policy, Multiplexed) else None
         if window_bytes not in self._releases:
@@ -188,6 +147,7 @@ def graph_of(profile: Profile) -> OpGraph:
 
 
 def _compute_releases(graph: OpGraph, window_bytes: int | None) -> Releases:
+    """Mean bytes delivered before some worker ops, for streams cut after `window_bytes`."""
     profile = graph.profile
     downloads, uploads = (np.flatnonzero(profile.resource == link) for link in (DOWNLINK, UPLINK))
     needs = graph.bits_before(_bit_by_op(downloads))

@@ -135,9 +135,8 @@ class PartialSimulation:
         results = [*self.results, *more(self.case, self.options, range(len(self.results), first))]
         stages = TwoStage(self.effort.confidence, self.effort.precision, _run_rates(results[:first]))
         most = self.effort.max_steps // self.options.steps
-        while (runs := stages.required_runs(most, _run_rates(results))) > len(
-            results
-        ):  # again if the mean has fallen
+        # again if the mean has fallen
+        while (runs := stages.required_runs(most, _run_rates(results))) > len(results):
             results += more(self.case, self.options, range(len(results), runs))
         return _summarize_runs(self.case, results, stages, self.effort)
 
@@ -160,6 +159,7 @@ def simulate_case(case: Case, effort: Effort | None = None) -> Prediction:
 
 
 def _run_rates(results: Sequence[RunResult]) -> tuple[float, ...]:
+    """Steps per second of all workers together, for each run."""
     return tuple(float(steps_per_s(result).sum()) for result in results)
 
 
@@ -227,38 +227,28 @@ def _simulate_runs(
         batches = executor.map(partial(_simulate_runs, case, options), [[number] for number in numbers])
         return [result for batch in batches for result in batch]
     options = replace(options, timeline=timeline)
+    profile, cluster = case.profile, case.cluster
     if case.is_lockstep():  # all end a step together; cutting at the first would lose the others' last one
         each = [replace(options, run=number, until="all") for number in numbers]
     else:
-        step_s, workers = _serial_step_s(case.profile, case.cluster) if numbers else 0.0, case.cluster.workers
-        offsets_s = [_random_offsets_s(step_s, workers, options.seed, number) for number in numbers]
-        each = [
-            replace(options, run=number, start_offsets_s=own)
-            for number, own in zip(numbers, offsets_s, strict=True)
-        ]
-    return run_all(case.profile, case.cluster, case.policy, case.mode, each, joins=case.joins)
+        starts_s = [start_offsets_s(profile, cluster, options.seed, number) for number in numbers]
+        runs = zip(numbers, starts_s, strict=True)
+        each = [replace(options, run=number, start_offsets_s=own_s) for number, own_s in runs]
+    return run_all(profile, cluster, case.policy, case.mode, each, joins=case.joins)
 
 
 def start_offsets_s(profile: Profile, cluster: Cluster, seed: int, number: int) -> tuple[float, ...]:
     """Random start of each worker in seconds, within one step's time without overlap."""
-    return _random_offsets_s(_serial_step_s(profile, cluster), cluster.workers, seed, number)
-
-
-def _random_offsets_s(step_s: float, workers: int, seed: int, number: int) -> tuple[float, ...]:
     random = np.random.default_rng([seed % 2**63, number])
-    return tuple((random.random(workers) * step_s).tolist())
+    return tuple((random.random(cluster.workers) * _serial_step_s(profile, cluster)).tolist())
 
 
 def _serial_step_s(profile: Profile, cluster: Cluster) -> float:
     """Seconds per step without any overlap: computation plus all bytes over the slowest link."""
     busy_s = float(profile.durations_s[:, ~profile.is_transfer].sum(1).mean())
     used = [cluster.nodes[n] for n in {n for row in cluster.ends for ends in row for n in ends}]
-    slowest = min(
-        *(node.egress_bytes_per_s for node in used),
-        *(node.ingress_bytes_per_s for node in used),
-        cluster.flow_bytes_per_s,
-        math.inf,
-    )
+    rates = [min(node.egress_bytes_per_s, node.ingress_bytes_per_s) for node in used]
+    slowest = min([*rates, cluster.flow_bytes_per_s])
     return busy_s + float(profile.bytes[profile.is_transfer].sum()) / slowest
 
 
@@ -272,6 +262,7 @@ def _staleness_in_updates(case: Case, steps_of_others: npt.NDArray[np.int32]) ->
 
 
 def _summarize_runs(case: Case, results: Sequence[RunResult], stages: TwoStage, effort: Effort) -> Prediction:
+    """Prediction from several runs of a case."""
     batch = case.profile.batch
     rates = np.array([steps_per_s(result) for result in results]) * batch  # runs x workers
     interval = stages.interval((rates.sum(axis=1) / batch).tolist())
