@@ -27,6 +27,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from itertools import accumulate
 from typing import Literal, get_args
 
 import numpy as np
@@ -51,9 +52,7 @@ MEGATRON = ("megatron", "megatron-deepspeed", "transformer-engine", "fused")
 
 
 NOTHING = Kept()
-
-
-_Tensors = Mapping[tuple[str, str], tuple[Kept, int]]
+_Tensors = dict[tuple[str, str], tuple[Kept, int]]  # by producer and part, with the first reader
 
 
 @dataclass(frozen=True, slots=True)
@@ -94,8 +93,8 @@ def saved_activations(
     region = {layer.name: recompute_region(layer, recompute) for layer in model.layers}
     stage = [layer for layer in model.layers if only is None or layer.name in only]
     by_policy = policy_saved_layers(model, recompute)
-    saved: dict[tuple[str, str], tuple[Kept, int]] = {}  # by producer and part, with the first reader
-    inside: dict[str, dict[tuple[str, str], tuple[Kept, int]]] = {}  # the same by recomputed region
+    saved: _Tensors = {}
+    inside: dict[str, _Tensors] = {}  # by recomputed region
 
     def layers_to_save(producer: Layer) -> list[Layer]:
         """Layers whose outputs are saved when the backward pass reads a layer's output."""
@@ -175,32 +174,25 @@ def _worst_moments(
     regions = {name: _alive_sums(tensors, len(stage)) for name, tensors in inside.items()}
     blocks = [at for at, layer in enumerate(stage) if layer.block is not None]
     last = max(blocks, default=len(stage) - 1)
-    worst: dict[bool, tuple[float, int]] = {}
+    worst: dict[bool, tuple[float, int, Kept, Kept]] = {}
     for at, layer in enumerate(stage):
-        own = region[layer.name]
-        size = freed_at[at] + _workspace(layer, layers) + (regions[own][at] if own in regions else NOTHING)
-        worst[at > last] = max(worst.get(at > last, (-1.0, 0)), (size.bytes(2), at))
+        own, workspace = region[layer.name], _workspace(layer, layers)
+        recomputed = regions[own][at] if own in regions else NOTHING
+        size = (freed_at[at] + workspace + recomputed).bytes(2)
+        if size >= worst.get(at > last, (-1.0,))[0]:
+            worst[at > last] = size, at, recomputed, workspace
     return tuple(
-        Alive(
-            _alive_by_kind(saved, layers, at),
-            regions.get(region[stage[at].name] or "", {at: NOTHING})[at],
-            _workspace(stage[at], layers),
-            at_loss,
-        )
-        for at_loss, (_, at) in worst.items()
+        Alive(_alive_by_kind(saved, layers, at), recomputed, workspace, at_loss)
+        for at_loss, (_, at, recomputed, workspace) in worst.items()
     )
 
 
-def _alive_sums(tensors: _Tensors, length: int) -> dict[int, Kept]:
+def _alive_sums(tensors: _Tensors, length: int) -> list[Kept]:
     """Total of the activations alive while the backward pass is at each layer, by index of the layer."""
-    first_read: dict[int, Kept] = {}
+    first_read = [NOTHING] * length
     for size, first in tensors.values():
-        first_read[first] = first_read.get(first, NOTHING) + size
-    total, totals = NOTHING, {}
-    for at in range(length):
-        total += first_read.get(at, NOTHING)
-        totals[at] = total
-    return totals
+        first_read[first] += size
+    return list(accumulate(first_read))
 
 
 def _autocast_copy(layer: Layer, source: Layer) -> Kept | None:

@@ -243,9 +243,8 @@ def usable_bytes(device: Device) -> float:
 
 def default_optimizer(model: Model) -> str:
     """Name of the default optimizer: the training method's, else Adam for sequences, else momentum SGD."""
-    if model.training is not None and model.training.optimizer is not None:
-        return model.training.optimizer
-    return "momentum" if model.sequence_length is None else "adam"
+    usual = "momentum" if model.sequence_length is None else "adam"
+    return training_settings(model).optimizer or usual
 
 
 @memoize

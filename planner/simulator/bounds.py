@@ -85,14 +85,9 @@ class StepBounds:
         self.steps = profile.steps
         self.policy = policy
         self.releases: Releases | None = self.graph.releases(profile, policy) if random else None
-        self.cost: Floats = np.zeros(0)
-        self.heads: Floats = np.zeros(0)
-        self.tails: Floats = np.zeros(0)
+        self.columns = len(kinds) * profile.steps
+        self.cost, self.heads, self.tails = (np.zeros(0),) * 3  # ops x columns
         self.by_step_s: Floats = np.zeros(0)  # the least time of each step: kinds x steps
-
-    @property
-    def columns(self) -> int:
-        return len(self.kinds) * self.steps
 
     def costs_s(self) -> Floats:
         """Least seconds of each op: ops x columns."""
@@ -125,8 +120,7 @@ class StepBounds:
 
     def least_s(self, steps: Steps) -> Floats:
         """Least seconds per step of each kind of worker: its fastest step, or the mean over steps."""
-        table = self.by_step_s
-        least_s = table.min(axis=1) if steps == "fastest" else table.mean(axis=1)
+        least_s = self.by_step_s.min(axis=1) if steps == "fastest" else self.by_step_s.mean(axis=1)
         return np.asarray(np.maximum(least_s, LEAST_S))
 
     def _least_step_s(self) -> Floats:
@@ -199,10 +193,10 @@ class StepBounds:
             cost = np.where(self.profile.is_transfer[order], cost, mean_s)
         total = cost[::-1].cumsum()[::-1]
         least = [
-            tuple(
+            [
                 np.minimum.accumulate(table[order, of][::-1], axis=0)[::-1]
                 for table in (self.heads, self.tails)
-            )
+            ]
             for of in columns
         ]
         if steps == "fastest":
@@ -287,10 +281,7 @@ class _PlacedCase:
         port_s_per_byte = np.append(1.0 / self.capacity, 0.0)[crossed]  # -1 is no port
         flow_s = 0.0 if np.isinf(cluster.flow_bytes_per_s) else 1.0 / cluster.flow_bytes_per_s
         s_per_byte = np.where(crossed[:, :, 0] >= 0, np.maximum(port_s_per_byte.max(axis=2), flow_s), 0.0)
-        lane, port = (
-            _first_equal_columns(self.lane_worker),
-            _first_equal_columns(crossed.reshape(workers, -1)),
-        )
+        lane, port = map(_first_equal_columns, (self.lane_worker, crossed.reshape(workers, -1)))
         port[crossed.reshape(workers, -1) < 0] = -1
         rates = port_s_per_byte.reshape(workers, -1)
         table = np.concatenate([speed[:, None], s_per_byte, lane, port, rates], axis=1)

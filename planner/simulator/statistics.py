@@ -238,35 +238,34 @@ def utilisation(
     of the ports that its flows cross; a joint op crosses its leader's ports alone, so they stand for the
     other members'."""
     seconds = sum(measured_s(result) for result in results)
-    sent: npt.NDArray[np.float64] = np.sum([result.link_bytes for result in results], axis=0) / seconds
-    busy = np.sum([result.worker_busy_s for result in results], axis=0) / seconds
-    updating = np.sum([result.ps_busy_s for result in results], axis=0) / seconds
-    nodes = cluster.nodes
+    sent, busy, updating, parsing = (
+        np.sum([getattr(result, name) for result in results], axis=0) / seconds
+        for name in ("link_bytes", "worker_busy_s", "ps_busy_s", "host_busy_s")
+    )
+    nodes, servers = cluster.nodes, [cluster.nodes[node] for node in cluster.server_nodes]
     ends = np.array(cluster.ends, np.int64).reshape(cluster.workers, cluster.channels, 2)
     sent = sent * (ends[:, :, 0] != ends[:, :, 1])
     out: dict[Resource, float] = {}
-    for s, node in enumerate(cluster.server_nodes):
-        out[Resource(ResourceKind.DOWNLINK, s)] = float(sent[0, :, s].sum()) / nodes[node].egress_bytes_per_s
+    for s, node in enumerate(servers):
+        out[Resource(ResourceKind.DOWNLINK, s)] = float(sent[0, :, s].sum()) / node.egress_bytes_per_s
     out[COMPUTATION] = float(busy.mean())
-    parsing = np.sum([result.host_busy_s for result in results], axis=0) / seconds
     if parsing.any():
         out[HOSTS] = _host_utilisation(cluster, parsing)
-    for s, node in enumerate(cluster.server_nodes):
-        out[Resource(ResourceKind.UPLINK, s)] = float(sent[1, :, s].sum()) / nodes[node].ingress_bytes_per_s
-    for s, node in enumerate(cluster.server_nodes):
+    for s, node in enumerate(servers):
+        out[Resource(ResourceKind.UPLINK, s)] = float(sent[1, :, s].sum()) / node.ingress_bytes_per_s
+    for s, node in enumerate(servers):
         lanes = max(np.count_nonzero(updating[:, s]), 1)
-        cores = server_cores or min(nodes[node].cores or lanes, lanes)
+        cores = server_cores or min(node.cores or lanes, lanes)
         out[Resource(ResourceKind.PS, s)] = float(updating[:, s].sum() / cores)
-    for kind, direction, side in (
-        (ResourceKind.WORKER_DOWNLINK, 0, "ingress_bytes_per_s"),
-        (ResourceKind.WORKER_UPLINK, 1, "egress_bytes_per_s"),
+    for direction, kind, side, far_side in (
+        (0, ResourceKind.WORKER_DOWNLINK, "ingress_bytes_per_s", "egress_bytes_per_s"),
+        (1, ResourceKind.WORKER_UPLINK, "egress_bytes_per_s", "ingress_bytes_per_s"),
     ):
         by_node: dict[int, float] = {}
-        for w, node in enumerate(cluster.worker_nodes):
-            by_node[node] = by_node.get(node, 0.0) + float(sent[direction, w, : cluster.servers].sum())
-        other = "egress_bytes_per_s" if direction == 0 else "ingress_bytes_per_s"
+        for w, n in enumerate(cluster.worker_nodes):
+            by_node[n] = by_node.get(n, 0.0) + float(sent[direction, w, : cluster.servers].sum())
         narrowest = min(getattr(nodes[n], side) for n in by_node)
-        servers_together = sum(getattr(nodes[n], other) for n in cluster.server_nodes)
+        servers_together = sum(getattr(node, far_side) for node in servers)
         if narrowest < servers_together:
             out[Resource(kind)] = max(value / getattr(nodes[n], side) for n, value in by_node.items())
     for channel in range(cluster.servers, cluster.channels):
@@ -291,12 +290,10 @@ def _busiest_port(
     cluster: Cluster, ends: npt.NDArray[np.int64], sent: npt.NDArray[np.float64], channel: int
 ) -> float:
     """Fraction of capacity that this channel used at its busiest port."""
-    shares = [0.0]
     near, far, nodes = ends[:, channel, 0], ends[:, channel, 1], len(cluster.nodes)
     down, up = sent[0, :, channel], sent[1, :, channel]
     egress = np.bincount(near, up, nodes) + np.bincount(far, down, nodes)
     ingress = np.bincount(far, up, nodes) + np.bincount(near, down, nodes)
-    for node in np.flatnonzero(egress + ingress):
-        shares.append(egress[node] / cluster.nodes[node].egress_bytes_per_s)
-        shares.append(ingress[node] / cluster.nodes[node].ingress_bytes_per_s)
-    return float(max(shares))
+    egress_limits = np.array([node.egress_bytes_per_s for node in cluster.nodes])
+    ingress_limits = np.array([node.ingress_bytes_per_s for node in cluster.nodes])
+    return float(max((egress / egress_limits).max(), (ingress / ingress_limits).max()))

@@ -35,13 +35,9 @@ def reject_oversized_json(data: bytes, where: str, sign: bytes, most: int, what:
 
 FORMAT: Literal["planner-profile"] = "planner-profile"
 VERSION: Literal[1] = 1
-ROLES = {
-    "forward": OpRole.FORWARD,
-    "backward": OpRole.BACKWARD,
-    "parse": OpRole.PARSE,
-    "optimizer": OpRole.OPTIMIZER,
+ROLE_WORDS = {
+    role: role.name.lower() for role in (OpRole.FORWARD, OpRole.BACKWARD, OpRole.PARSE, OpRole.OPTIMIZER)
 }
-ROLE_WORDS = {role: word for word, role in ROLES.items()}
 MAX_OPS = 1_000_000
 MAX_STEPS = 100_000
 MAX_VALUES = 30_000_000
@@ -180,7 +176,7 @@ def decode(data: bytes, where: str = "profile") -> Profile:
                     bytes=op.bytes,
                     deps=op.deps,
                     tensor=-1 if op.tensor is None else op.tensor,
-                    role=OpRole.OTHER if op.role is None else ROLES[op.role],
+                    role=OpRole.OTHER if op.role is None else OpRole[op.role.upper()],
                 )
                 for op in record.ops
             ],

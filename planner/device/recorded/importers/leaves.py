@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from math import prod
+from operator import add
 from typing import Any, cast
 
 import msgspec
@@ -56,6 +57,11 @@ class Shapes(msgspec.Struct, gc=False):
     values: list[Any] = msgspec.field(name="Concrete Inputs", default_factory=list)
 
 
+Demand = tuple[float, float, float, float, float, float]
+NOTHING: Demand = (0.0, 0.0, 0.0, 0.0, 0.0, 0.0)
+CALL: Demand = (1.0, 0.0, 0.0, 0.0, 0.0, 0.0)  # of a call that computes and moves nothing
+
+
 @dataclass
 class Leaf:
     """One call: its time and its demand. `demand` is (launches, flops, row_flops, edge_flops, moved_bytes,
@@ -64,7 +70,7 @@ class Leaf:
     kind: str
     format: str
     us: float
-    demand: tuple[float, float, float, float, float, float]
+    demand: Demand
     calls: int = 1
 
 
@@ -94,7 +100,7 @@ def moving_leaf(name: str, shapes: Shapes) -> Leaf:
         if _is_shape(dims) and dims
     ]
     if short in _VIEWS or not sizes:
-        return Leaf(OVERHEAD, "fp32", 0.0, (1, 0, 0, 0, 0, 0))
+        return Leaf(OVERHEAD, "fp32", 0.0, CALL)
     return Leaf(MEMORY, _float_format(shapes, tf32=False), 0.0, (1, 0, 0, 0, sum(sizes) + max(sizes), 0))
 
 
@@ -102,7 +108,7 @@ def split_op_time(leaves: Sequence[Iterable[Leaf]], lasts_us: float, device_kind
     """Splits an op's mean time into parts by kernel kind and format. Demands come from the first step,
     times from all steps."""
     steps = len(leaves)
-    demands: dict[tuple[str, str], list[float]] = {}
+    demands: dict[tuple[str, str], Demand] = {}
     times: dict[tuple[str, str], float] = {}
     for at, entry in enumerate(leaves):
         for leaf in entry:
@@ -110,24 +116,21 @@ def split_op_time(leaves: Sequence[Iterable[Leaf]], lasts_us: float, device_kind
             key = (OVERHEAD if short else leaf.kind, "fp32" if short else leaf.format)
             times[key] = times.get(key, 0.0) + leaf.us / steps
             if at == 0:
-                known = demands.setdefault(key, [0.0] * 6)
-                for i, value in enumerate((1, 0, 0, 0, 0, 0) if short else leaf.demand):
-                    known[i] += value
+                one, other = demands.get(key, NOTHING), CALL if short else leaf.demand
+                demands[key] = tuple(map(add, one, other))
     if lasts_us <= 0:
         return ()
     whole = max(sum(times.values()), lasts_us)
     return tuple(
-        _op_part(kind, format, times[kind, format] / whole, demands.get((kind, format), [0.0] * 6))
-        for kind, format in sorted(times)
-        if times[kind, format] > 0
+        OpPart(
+            cast("Kind", kind),
+            us / whole,
+            *demands.get((kind, format), NOTHING),
+            cast("Format", format),
+        )
+        for (kind, format), us in sorted(times.items())
+        if us > 0
     )
-
-
-def _op_part(kind: str, format: str, share: float, demand: Sequence[float]) -> OpPart:
-    """Part of an op: its share of the op's time and its work."""
-    launches, flops, row_flops, edge_flops, moved, weights = demand
-    known = cast("Kind", kind), cast("Format", format)
-    return OpPart(known[0], share, launches, flops, row_flops, edge_flops, moved, weights, known[1])
 
 
 MOST_AXES, LARGEST_SIDE = 8, 2**40
@@ -220,16 +223,10 @@ def _convolution_leaf(shapes: Shapes, first: int, *, backward: bool) -> Leaf | N
     width, fixed = _item_bytes(shapes), prod(weight)
     flops = 2.0 * prod(output) * prod(weight[1:])
     moved = (prod(image) + prod(output)) * width
-    demand = (
-        passes,
-        passes * flops,
-        passes * 2.0 * fixed,
-        0,
-        float(passes * moved),
-        float(passes * fixed * width),
-    )
+    demand: Demand = (1, flops, 2.0 * fixed, 0, float(moved), float(fixed * width))
     kind = conv_kernel_kind(weight[2:], stride, groups, weight[0])
-    return Leaf(kind, _float_format(shapes, tf32=True), 0.0, demand)
+    all_passes = cast("Demand", tuple(passes * each for each in demand))
+    return Leaf(kind, _float_format(shapes, tf32=True), 0.0, all_passes)
 
 
 def _parse_numbers(values: Sequence[Any], at: int) -> list[int]:
@@ -260,7 +257,6 @@ def _attention_leaf(name: str, shapes: Shapes, *, tf32: bool) -> Leaf | None:
 
 COMMUNICATION = "communication"
 COLLECTIVE_CALL = "c10d::"
-NOTHING = (0.0,) * 6
 
 
 @dataclass
