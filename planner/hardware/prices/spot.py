@@ -42,22 +42,10 @@ CLASSES = {"<5%": 0.05, "5-10%": 0.10, "10-15%": 0.15, "15-20%": 0.20, ">20%": 0
 
 @dataclass(frozen=True, slots=True)
 class Interruption:
-    """How often a spot machine is interrupted: the class published by AWS, and its rate per hour. The rate is
-    that of the upper end of the class, except for `>20%`, which has none: there it is at least that of the
-    lower end."""
+    """How often a spot machine is interrupted; the description says on what basis."""
 
-    share_of_month: str
     per_hour: float
-    at_least: bool
-    basis: str = SOURCE
-
-    @property
-    def description(self) -> str:
-        """Text with the interruption rate and its basis."""
-        if not self.per_hour:
-            return f"none is taken away ({self.basis})"
-        often = f"{'at least' if self.at_least else 'at most'} one in {1 / self.per_hour / 24:.0f} days each"
-        return f"{self.share_of_month} of machines a month ({self.basis}), {often}"
+    description: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,10 +55,6 @@ class SpotRun:
     interval_s: float  # between checkpoints; infinite without interruptions
     time_factor: float  # expected time over the time without interruptions and checkpoints
     interruptions_per_hour: float  # of the whole run
-
-    def usd_per_useful_hour(self, spot_usd_per_hour: float) -> float:
-        """USD per hour of useful work at a spot price."""
-        return spot_usd_per_hour * self.time_factor
 
 
 @dataclass(frozen=True, slots=True)
@@ -98,7 +82,7 @@ def spot_course(
     taken: Sequence[tuple[Hardware, int, str]], terms: SpotTerms, state_bytes: float
 ) -> SpotCourse:
     """Expected run on spot machines, given as (machine, count, region), with its assumptions in words."""
-    known = [(kind, count, _interruption(kind, region, terms)) for kind, count, region in taken]
+    known = [(kind, count, _expected_interruption(kind, region, terms)) for kind, count, region in taken]
     rate = sum(count * interruption.per_hour for _, count, interruption in known)
     write_s = checkpoint_write_s(state_bytes)
     run = spot_run(rate, checkpoint_s=write_s, restart_s=terms.restart_s, interval_s=terms.checkpoint_every_s)
@@ -115,33 +99,34 @@ def spot_course(
     return SpotCourse(run, write_s, terms.restart_s, words)
 
 
-def _interruption(kind: Hardware, region: str, terms: SpotTerms) -> Interruption:
+def _expected_interruption(kind: Hardware, region: str, terms: SpotTerms) -> Interruption:
     """Interruption rate of a machine in a region: as requested, else published, else assumed."""
-    if terms.interruptions is not None:
-        return interruption_from_share(terms.interruptions, "as given")
-    known = published_interruption(kind.name, region)
-    return known or interruption_from_share(UNKNOWN_SHARE, "assumed: not published")
+    share = terms.interruptions
+    if share is None:
+        known = published_interruption(kind.name, region)
+        return known or _interruption(UNKNOWN_SHARE, "assumed: not published")
+    if not 0 <= share < 1:
+        raise BadInput(f"--interruptions is {share:g}; it is a share of machines a month, as 10%")
+    return _interruption(share, "as given")
 
 
 def published_interruption(machine: str, region: str) -> Interruption | None:
-    """Published interruption rate of a machine in a region; None if unpublished, as outside AWS. The hourly
-    rate is -ln(1 - f) / 730 for a share f interrupted per month."""
+    """Published interruption rate of a machine in a region; None if unpublished, as outside AWS. It is that
+    of the upper end of the class, except for `>20%`, which has none: there it is that of the lower end."""
     share = _published_classes().get((machine, region))
-    if share is None:
-        return None
-    return Interruption(share, _hourly_rate(CLASSES[share]), share.startswith(">"))
+    return None if share is None else _interruption(CLASSES[share], SOURCE, share)
 
 
-def interruption_from_share(share: float, basis: str) -> Interruption:
-    """Interruption rate for a given fraction of machines interrupted per month."""
-    if not 0 <= share < 1:
-        raise BadInput(f"--interruptions is {share:g}; it is a share of machines a month, as 10%")
-    return Interruption(f"{100 * share:.3g}%", _hourly_rate(share), False, basis)
-
-
-def _hourly_rate(share_of_month: float) -> float:
-    """Interruptions per hour for a fraction of machines interrupted per month."""
-    return -math.log1p(-share_of_month) / HOURS_PER_MONTH
+def _interruption(share: float, basis: str, published: str | None = None) -> Interruption:
+    """Interruption rate for a share f of machines interrupted per month: -ln(1 - f) / 730 per hour."""
+    per_hour = -math.log1p(-share) / HOURS_PER_MONTH
+    if not per_hour:
+        return Interruption(per_hour, f"none is taken away ({basis})")
+    bound = "at least" if published and published.startswith(">") else "at most"
+    often = f"{bound} one in {1 / per_hour / 24:.0f} days each"
+    return Interruption(
+        per_hour, f"{published or f'{100 * share:.3g}%'} of machines a month ({basis}), {often}"
+    )
 
 
 def spot_run(
