@@ -8,6 +8,8 @@ from __future__ import annotations
 
 import math
 import re
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -29,6 +31,17 @@ TORCH_NAMES: dict[str, Any] = {
     "layer_norm": ["{layer}.weight", "{layer}.bias"],
     "sinks": "{layer}.sinks",
 }
+
+
+@contextmanager
+def foreign_errors(said: str, remedy: str = "") -> Iterator[None]:
+    """Context in which every exception becomes a BadInput of one line that begins with `said`."""
+    try:
+        yield
+    except Exception as error:
+        text = " ".join(str(error).split())[:200]
+        what = f"{type(error).__name__}: {text}" if text else type(error).__name__
+        raise BadInput(f"{said}: {what}{remedy}") from error
 
 
 @dataclass(frozen=True, slots=True)

@@ -11,6 +11,7 @@ import math
 from typing import Any
 
 from planner.errors import BadInput
+from planner.model.importers import foreign_errors
 from planner.model.importers.graph import (
     MODULE_ACTIVATIONS,
     OperatorGraph,
@@ -119,17 +120,11 @@ def record_modules(module: Any, example: Any, batch: int) -> OperatorGraph:
         for name, one in module.named_modules()
         if name and not any(True for _ in one.children())
     ]
-    try:
-        with torch.no_grad(), _read_scalars_as_zero(torch):
-            module(example)
-    except Exception as error:
-        text_of = " ".join(str(error).split())[:200]
-        raise BadInput(
-            f"the module cannot be run on the meta device: {type(error).__name__}: {text_of}"
-        ) from error
-    finally:
-        for handle in handles:
-            handle.remove()
+    failure = foreign_errors("the module cannot be run on the meta device")
+    with failure, torch.no_grad(), _read_scalars_as_zero(torch):
+        module(example)
+    for handle in handles:
+        handle.remove()
     if not watch.graph.layers:
         raise BadInput("the module calls no module of its own; there is nothing to watch")
     watch.graph.append_loss(watch.last, text=text and len(watch.last.shape) == 2)

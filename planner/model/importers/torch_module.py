@@ -20,7 +20,7 @@ from pathlib import Path
 from typing import Any
 
 from planner.errors import BadInput
-from planner.model.importers import ImportedModel, build_imported
+from planner.model.importers import ImportedModel, build_imported, foreign_errors
 from planner.model.importers.graph import (
     TORCH_ACTIVATIONS,
     TORCH_MOVING,
@@ -61,14 +61,10 @@ def import_architecture(place: Path, values: dict[str, Any], tokens: int) -> Imp
         return None
     source, architectures = str(place), values.get("architectures") or [""]
     logging.getLogger("transformers").setLevel(logging.ERROR)
-    try:
+    with foreign_errors(f"{source}: transformers cannot make its network"), torch.device("meta"):
         config = transformers.AutoConfig.from_pretrained(str(place.parent), trust_remote_code=False)
         kind = getattr(transformers, str(architectures[0]), None)
-        make = kind or transformers.AutoModelForCausalLM.from_config
-        with torch.device("meta"):
-            module = make(config)
-    except Exception as error:
-        raise BadInput(f"{source}: transformers cannot make its network: {_describe_error(error)}") from error
+        module = (kind or transformers.AutoModelForCausalLM.from_config)(config)
     inner = getattr(config, "text_config", config)
     size = getattr(config, "image_size", None)
     ids = hasattr(inner, "vocab_size")
@@ -113,11 +109,9 @@ def _unused_parameter_notes(module: Any, imported: ImportedModel, hooks: bool) -
     ours = {tensor.name for tensor in imported.model.tensors}
     theirs = {name: tensor.numel() for name, tensor in module.named_parameters()}
     left = {name: size for name, size in theirs.items() if name not in ours}
-    notes = (
-        ["hooks see modules only: additions, products and attention between them are not counted"]
-        if hooks
-        else []
-    )
+    notes: list[str] = []
+    if hooks:
+        notes.append("hooks see modules only: additions, products and attention between them are not counted")
     if left:
         first = next(iter(left))
         notes.append(
@@ -131,10 +125,8 @@ def _make_module(source: str, torch: Any) -> Any:
     where, _, name = source.partition(":")
     if os.getcwd() not in sys.path:
         sys.path.insert(0, os.getcwd())
-    try:
+    with foreign_errors(f"{source}: cannot import {where}"):
         namespace = importlib.import_module(where)
-    except Exception as error:
-        raise BadInput(f"{source}: cannot import {where}: {_describe_error(error)}") from error
     make = getattr(namespace, name, None)
     if make is None:
         raise BadInput(f"{source}: {where} has no {name}")
@@ -149,10 +141,8 @@ def _move_to_meta(module: Any, source: str) -> Any:
     config: Any = getattr(module, "config", None)
     if hasattr(config, "use_cache"):
         config.use_cache = False  # keys and values of earlier tokens, which training does not have
-    try:
+    with foreign_errors(f"{source}: cannot be moved to the meta device"):
         return module.to("meta").train()
-    except Exception as error:
-        raise BadInput(f"{source}: cannot be moved to the meta device: {_describe_error(error)}") from error
 
 
 def _call_factory(source: str, make: Any, torch: Any) -> Any:
@@ -171,11 +161,8 @@ def _call_factory(source: str, make: Any, torch: Any) -> Any:
         needs = []
     if needs:
         raise BadInput(f"{source} needs arguments ({', '.join(needs)}); name a function that needs none")
-    try:
-        with torch.device("meta"):
-            return make()
-    except Exception as error:
-        raise BadInput(f"{source}: cannot be made on the meta device: {_describe_error(error)}") from error
+    with foreign_errors(f"{source}: cannot be made on the meta device"), torch.device("meta"):
+        return make()
 
 
 def _example_input(torch: Any, shape: Shape, ids: bool) -> Any:
@@ -187,19 +174,10 @@ def _example_input(torch: Any, shape: Shape, ids: bool) -> Any:
 def _export_program(module: Any, torch: Any, shape: Shape, ids: bool, source: str) -> Any:
     """Exports the module's graph by torch.export; raises BadInput if it fails."""
     logging.getLogger("torch").setLevel(logging.CRITICAL)
-    try:
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore")
-            return torch.export.export(module, (_example_input(torch, shape, ids),), strict=False)
-    except Exception as error:
-        said = f"{source}: its graph cannot be exported: {_describe_error(error)}"
-        raise BadInput(f"{said}; --hooks watches its modules instead") from error
-
-
-def _describe_error(error: BaseException) -> str:
-    """Type and message of an exception on one line, shortened."""
-    text = " ".join(str(error).split())
-    return f"{type(error).__name__}: {text[:200]}" if text else type(error).__name__
+    said, remedy = f"{source}: its graph cannot be exported", "; --hooks watches its modules instead"
+    with foreign_errors(said, remedy), warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        return torch.export.export(module, (_example_input(torch, shape, ids),), strict=False)
 
 
 def lower_program(program: Any, batch: int, *, ids: bool) -> OperatorGraph:
