@@ -307,6 +307,17 @@ class OneInput(Kind, frozen=True, forbid_unknown_fields=True, kw_only=True):
     from_: Name | None = field(name="from", default=None)
 
 
+class Weighted(OneInput, frozen=True):
+    """A kind with a weight tensor, which has its own key in the table `tensors`."""
+
+    weights: Name | None = None  # name of the tensor, if not by the template
+
+    def weights_name(self, style: Style) -> str:
+        """Template of the weight tensor's name."""
+        template: str = self.weights or getattr(style.names, kind_name(type(self)))
+        return template
+
+
 def weight_elements(layer: Layer) -> int:
     """Number of parameters that a layer reads, tied ones included."""
     return sum(tensor.elements for tensor in (*layer.tensors, *layer.tied))
@@ -347,32 +358,6 @@ def sequence_sizes(shape: Shape) -> Square:
     if len(shape) != 2:
         raise ShapeMisfit(f"it reads (sequence, features), but its input is {format_shape(shape)}")
     return shape[0], shape[1]
-
-
-def window_sizes(pair: Pair) -> Square:
-    """Height and width of a window that is given as one number or two."""
-    return (pair, pair) if isinstance(pair, int) else (pair[0], pair[1])
-
-
-def window_output_sizes(shape: Shape, kernel: Square, stride: Square, padding: Padding) -> Square:
-    """Height and width of the output of a sliding window with this padding."""
-    check_image(shape)
-    if padding == "same":
-        return -(-shape[0] // stride[0]), -(-shape[1] // stride[1])
-    around = 2 * padding if isinstance(padding, int) else 0
-    room = shape[0] + around - kernel[0], shape[1] + around - kernel[1]
-    if min(room) < 0:
-        raise ShapeMisfit(
-            f"a window of {format_shape(kernel)} does not fit into its input of {format_shape(shape)}"
-            ' (use a smaller one, or padding = "same")'
-        )
-    return room[0] // stride[0] + 1, room[1] // stride[1] + 1
-
-
-def check_image(shape: Shape) -> None:
-    """Raises `ShapeMisfit` unless the shape is (height, width, channels)."""
-    if len(shape) != 3:
-        raise ShapeMisfit(f"it reads (height, width, channels), but its input is {format_shape(shape)}")
 
 
 def format_shape(shape: Any) -> str:

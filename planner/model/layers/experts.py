@@ -23,6 +23,7 @@ from planner.model.layers.base import (
     Size,
     SizeOrZero,
     Style,
+    Weighted,
     Work,
     position_count,
     read_only_mapping,
@@ -144,15 +145,13 @@ class Moe(OneInput, frozen=True, kw_only=True):
         return LayerShard(share, partial_sum=True)
 
 
-class GroupedLinear(OneInput, frozen=True, kw_only=True):
+class GroupedLinear(Weighted, frozen=True, kw_only=True):
     """One grouped product of experts: each row times its expert's weights. Written by importers."""
 
     grouped_linear: Size  # output features
     experts: Size
     transposed: bool = False  # weights are (experts, inputs, outputs) whatever the layout
-    weights: Name | None = None
 
-    tensor_names = read_only_mapping(grouped_linear=(Name, "{layer}/weights"))
     kernel_kind = EXPERTS
     needs_input = True
     input_for_weights = True
@@ -162,7 +161,7 @@ class GroupedLinear(OneInput, frozen=True, kw_only=True):
         rows, inputs = sequence_sizes(shapes[0])
         style = replace(style, torch=style.torch and not self.transposed)
         size = (self.experts, *style.weight_shape(inputs, self.grouped_linear))
-        tensors = ((self.weights or style.names.grouped_linear, size),)
+        tensors = ((self.weights_name(style), size),)
         detail = Experts(self.experts, 1, self.grouped_linear, gated=False)
         macs = rows * inputs * self.grouped_linear
         return Inferred((rows, self.grouped_linear), tensors, macs, detail=detail)

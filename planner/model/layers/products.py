@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import replace
-from typing import Annotated, Any
+from typing import Annotated
 
 from msgspec import Meta
 
@@ -32,10 +32,12 @@ from planner.model.layers.base import (
     ShapeMisfit,
     Size,
     Sizes,
+    Square,
     Style,
+    Weighted,
     Window,
     Work,
-    check_image,
+    format_shape,
     kind_name,
     position_count,
     read_only_mapping,
@@ -43,14 +45,10 @@ from planner.model.layers.base import (
     shard_features,
     shard_tensors,
     weight_elements,
-    window_output_sizes,
-    window_sizes,
 )
 
-_WEIGHTS = (Name, "{layer}/weights")
 
-
-class _Multiplies(OneInput, frozen=True):
+class _Multiplies(Weighted, frozen=True):
     """One matrix product forward, and one each for weight and input gradients backward."""
 
     needs_input = True
@@ -81,16 +79,17 @@ def product_work(product: Matmul, layer: Layer) -> Work:
 
 
 class _Convolves(_Multiplies, frozen=True):
+    bias: bool = False  # added by the same kernel; a bias that is a layer of its own stands in `then`
+
     kernel_kind = CONV
 
     def filter_tensors_and_macs(
         self, filters: Shape, output: Shape, style: Style
     ) -> tuple[tuple[NamedShape, ...], int]:
         """Tensors and multiply-adds of filters that slide over an image."""
-        spec: Any = self
-        template = spec.weights or getattr(style.names, kind_name(type(self)))
-        bias = ((style.names.bias, output[-1:]),) if spec.bias else ()
-        return ((template, filters), *bias), math.prod(filters) * math.prod(output[:-1])
+        bias = ((style.names.bias, output[-1:]),) if self.bias else ()
+        macs = math.prod(filters) * math.prod(output[:-1])
+        return ((self.weights_name(style), filters), *bias), macs
 
 
 class Conv(_Convolves, frozen=True, kw_only=True):
@@ -101,11 +100,8 @@ class Conv(_Convolves, frozen=True, kw_only=True):
     stride: Pair = 1
     padding: Padding = "same"
     groups: Size = 1
-    bias: bool = False  # added by the same kernel; a bias that is a layer of its own stands in `then`
-    weights: Name | None = None  # name of the tensor, if not the usual
 
     smallest = read_only_mapping(conv=1)
-    tensor_names = read_only_mapping(conv=_WEIGHTS)
 
     def infer_shape(self, shapes: list[Shape], style: Style) -> Inferred:
         kernel, stride = window_sizes(self.kernel), window_sizes(self.stride)
@@ -132,11 +128,8 @@ class Depthwise(_Convolves, frozen=True, kw_only=True):
     kernel: Pair = 3
     stride: Pair = 1
     padding: Padding = "same"
-    bias: bool = False
-    weights: Name | None = None
 
     smallest = read_only_mapping(depthwise=1)
-    tensor_names = read_only_mapping(depthwise=_WEIGHTS)
     kernel_kind = DEPTHWISE
 
     def infer_shape(self, shapes: list[Shape], style: Style) -> Inferred:
@@ -162,10 +155,8 @@ class Conv1d(_Convolves, frozen=True, kw_only=True):
     stride: Window = 1
     padding: Annotated[int, Meta(ge=0, le=10_000)] = 0
     bias: bool = True
-    weights: Name | None = None
 
     smallest = read_only_mapping(conv1d=1)
-    tensor_names = read_only_mapping(conv1d=_WEIGHTS)
 
     def infer_shape(self, shapes: list[Shape], style: Style) -> Inferred:
         length, inputs = sequence_sizes(shapes[0])
@@ -189,10 +180,8 @@ class Patches(_Convolves, frozen=True, kw_only=True):
     patches: Size  # features
     size: Pair
     bias: bool = True
-    weights: Name | None = None
 
     smallest = read_only_mapping(patches=1, size=1)
-    tensor_names = read_only_mapping(patches=_WEIGHTS)
 
     def infer_shape(self, shapes: list[Shape], style: Style) -> Inferred:
         size = window_sizes(self.size)
@@ -231,17 +220,15 @@ class Fc(_FullyConnected, frozen=True, kw_only=True):
     """A fully connected layer over its whole input."""
 
     fc: Size  # output features
-    weights: Name | None = None
 
     smallest = read_only_mapping(fc=1)
-    tensor_names = read_only_mapping(fc=_WEIGHTS)
     kernel_kind = MATMUL
     reads_all_rows = True
 
     def infer_shape(self, shapes: list[Shape], style: Style) -> Inferred:
         elements = sum(map(math.prod, shapes))
-        template = self.weights or style.names.fc
-        return Inferred((self.fc,), ((template, style.weight_shape(elements, self.fc)),), elements * self.fc)
+        weights = self.weights_name(style), style.weight_shape(elements, self.fc)
+        return Inferred((self.fc,), (weights,), elements * self.fc)
 
     @classmethod
     def matmul(cls, layer: Layer) -> Matmul:
@@ -256,18 +243,16 @@ class Linear(_FullyConnected, frozen=True, kw_only=True):
     bias: bool = True
     transposed: bool = False  # weights are (inputs, outputs) whatever the layout
     tied: Name | None = None  # the layer whose tensor it reads as its weights
-    weights: Name | None = None
     biases: Name | None = None
 
     smallest = read_only_mapping(linear=1)
-    tensor_names = read_only_mapping(linear=_WEIGHTS)
     kernel_kind = MATMUL
     autocast = "narrow"
 
     def infer_shape(self, shapes: list[Shape], style: Style) -> Inferred:
         *outer, inputs = shapes[0]
         weights = (inputs, self.linear) if self.transposed else style.weight_shape(inputs, self.linear)
-        tensors = [] if self.tied else [(self.weights or style.names.linear, weights)]
+        tensors = [] if self.tied else [(self.weights_name(style), weights)]
         if self.bias:
             tensors.append((self.biases or style.names.bias, (self.linear,)))
         macs = math.prod(outer) * inputs * self.linear
@@ -344,6 +329,32 @@ class GlobalPool(OneInput, frozen=True, kw_only=True):
     def infer_shape(self, shapes: list[Shape], style: Style) -> Inferred:
         check_image(shapes[0])
         return Inferred((1, 1, shapes[0][2]) if self.keep else shapes[0][2:])
+
+
+def window_sizes(pair: Pair) -> Square:
+    """Height and width of a window that is given as one number or two."""
+    return (pair, pair) if isinstance(pair, int) else (pair[0], pair[1])
+
+
+def window_output_sizes(shape: Shape, kernel: Square, stride: Square, padding: Padding) -> Square:
+    """Height and width of the output of a sliding window with this padding."""
+    check_image(shape)
+    if padding == "same":
+        return -(-shape[0] // stride[0]), -(-shape[1] // stride[1])
+    around = 2 * padding if isinstance(padding, int) else 0
+    room = shape[0] + around - kernel[0], shape[1] + around - kernel[1]
+    if min(room) < 0:
+        raise ShapeMisfit(
+            f"a window of {format_shape(kernel)} does not fit into its input of {format_shape(shape)}"
+            ' (use a smaller one, or padding = "same")'
+        )
+    return room[0] // stride[0] + 1, room[1] // stride[1] + 1
+
+
+def check_image(shape: Shape) -> None:
+    """Raises `ShapeMisfit` unless the shape is (height, width, channels)."""
+    if len(shape) != 3:
+        raise ShapeMisfit(f"it reads (height, width, channels), but its input is {format_shape(shape)}")
 
 
 def conv_kernel_kind(kernel: Sequence[int], stride: Sequence[int], groups: int, channels: int) -> KernelKind:

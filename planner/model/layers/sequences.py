@@ -28,6 +28,7 @@ from planner.model.layers.base import (
     Size,
     SizeOrZero,
     Style,
+    Weighted,
     Work,
     format_shape,
     position_count,
@@ -38,8 +39,6 @@ from planner.model.layers.base import (
     weight_elements,
 )
 from planner.model.layers.products import Linear
-
-_WEIGHTS = (Name, "{layer}/weights")
 
 CHUNKS = 8  # of positions, as torchtune's and Megatron's chunked losses have them
 
@@ -169,15 +168,13 @@ def _unfused_work(layer: Layer, part: AttentionShape) -> Work:
     )
 
 
-class Embedding(OneInput, frozen=True, kw_only=True):
+class Embedding(Weighted, frozen=True, kw_only=True):
     """A learned vector per token."""
 
     embedding: Size  # rows of the table: the vocabulary
     features: Size
     tied: Name | None = None
-    weights: Name | None = None
 
-    tensor_names = read_only_mapping(embedding=_WEIGHTS)
     forward = Passes(1, 1)
     backward = Passes(2, 1)
     needs_input = True
@@ -190,7 +187,7 @@ class Embedding(OneInput, frozen=True, kw_only=True):
         shape, table = (*shapes[0], self.features), (self.embedding, self.features)
         if self.tied:
             return Inferred(shape, tied=table)
-        return Inferred(shape, ((self.weights or style.names.embedding, table),))
+        return Inferred(shape, ((self.weights_name(style), table),))
 
     @classmethod
     def work(cls, layer: Layer, *, trained: bool = True, flash: bool | None = None) -> Work:
@@ -204,14 +201,12 @@ class Embedding(OneInput, frozen=True, kw_only=True):
         return LayerShard(replace(layer, tensors=shard_tensors(layer.tensors, degree)), partial_sum=True)
 
 
-class Positions(OneInput, frozen=True, kw_only=True):
+class Positions(Weighted, frozen=True, kw_only=True):
     """A learned vector per position, added to the input."""
 
     positions: Size  # rows of the table: the longest sequence
     batched: bool = False  # the tensor has a first axis of one
-    weights: Name | None = None
 
-    tensor_names = read_only_mapping(positions=_WEIGHTS)
     forward = Passes(2, 1)
     backward = Passes(1, 0)
     autocast_wide_output = True
@@ -224,24 +219,22 @@ class Positions(OneInput, frozen=True, kw_only=True):
                 " take a shorter one"
             )
         shape = (1, self.positions, features) if self.batched else (self.positions, features)
-        return Inferred(shapes[0], ((self.weights or style.names.positions, shape),))
+        return Inferred(shapes[0], ((self.weights_name(style), shape),))
 
 
-class ClassToken(OneInput, frozen=True, kw_only=True):
+class ClassToken(Weighted, frozen=True, kw_only=True):
     """A learned vector before the first position; `alone`: instead of all positions."""
 
     class_token: bool
     flat: bool = False  # the tensor has one axis, not three
     alone: bool = False
-    weights: Name | None = None
 
-    tensor_names = read_only_mapping(class_token=_WEIGHTS)
     forward = Passes(1, 1)
     backward = Passes(1, 1)
 
     def infer_shape(self, shapes: list[Shape], style: Style) -> Inferred:
         length, features = sequence_sizes(shapes[0])
-        tensors = ((self.weights or style.names.class_token, (features,) if self.flat else (1, 1, features)),)
+        tensors = ((self.weights_name(style), (features,) if self.flat else (1, 1, features)),)
         return Inferred((1 if self.alone else length + 1, features), tensors)
 
 

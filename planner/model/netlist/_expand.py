@@ -17,7 +17,7 @@ from planner.errors import BadInput
 from planner.files.tomlfile import Key, TomlSource, convert, decode
 from planner.memoize import memoize
 from planner.model.layers import FILE_KINDS, modifier_kinds
-from planner.model.layers.base import After, Join, Name, Size, inputs_key
+from planner.model.layers.base import After, Join, Name, Size, Weighted, inputs_key
 
 Count = Annotated[int, Meta(ge=1, le=10_000)]
 Start = Annotated[int, Meta(ge=0, le=10_000)]
@@ -61,7 +61,8 @@ Names: Any = defstruct(
 # of experts: the router, then up (gate and up where it is gated) and down of an expert.
 Tensors: Any = defstruct(
     "Tensors",
-    [(key, *kept) for kind in FILE_KINDS.values() for key, kept in kind.tensor_names.items()],
+    [(key, *kept) for kind in FILE_KINDS.values() for key, kept in kind.tensor_names.items()]
+    + [(key, Name, "{layer}/weights") for key, kind in FILE_KINDS.items() if issubclass(kind, Weighted)],
     frozen=True,
     forbid_unknown_fields=True,
 )
