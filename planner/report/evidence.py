@@ -75,14 +75,12 @@ def source_table(one: Evidence) -> Table:
     from planner.validation.evidence import error_statistics
 
     names = sorted({row.source for row in one.rows})
-    return Table(
-        [
-            _error_cells(name, error_statistics([row for row in one.rows if row.source == name]))
-            for name in names
-        ],
-        _error_columns("Source", leave_out=("_target", "_reached", "_targets")),
-        title="By source",
-    )
+    cells = [
+        _error_cells(name, error_statistics([row for row in one.rows if row.source == name]))
+        for name in names
+    ]
+    columns = _error_columns("Source", leave_out=("_target", "_reached", "_targets"))
+    return Table(cells, columns, "By source")
 
 
 def worst_runs_table(one: Evidence) -> Table:
@@ -107,11 +105,8 @@ def account_table(account: Account) -> Table:
     lines = [{"what": "compared", "rows": account.compared}]
     lines += [{"what": f"skipped: {reason}", "rows": count} for reason, count in reasons]
     share = account.compared / max(account.given, 1)
-    return Table(
-        lines,
-        columns_of("account"),
-        title=f"{account.given:,} rows given, {account.compared:,} compared ({share:.0%})",
-    )
+    title = f"{account.given:,} rows given, {account.compared:,} compared ({share:.0%})"
+    return Table(lines, columns_of("account"), title)
 
 
 def evidence_data(
@@ -217,7 +212,7 @@ def _statement_table(statements: Sequence[Statement]) -> Table:
     return Table(
         lines,
         columns_of("statements"),
-        title="Other figures",
+        "Other figures",
     )
 
 
@@ -226,11 +221,7 @@ def _refused_table(one: Evidence) -> Table:
     lines = [{"reason": reason, "runs": count} for reason, count in common[:MOST_REASONS]]
     if rest := sum(count for _, count in common[MOST_REASONS:]):
         lines.append({"reason": "other reasons", "runs": rest})
-    return Table(
-        lines,
-        columns_of("refused"),
-        title="Not compared",
-    )
+    return Table(lines, columns_of("refused"), "Not compared")
 
 
 def _run_table(rows: Sequence[Compared], title: str) -> Table:
@@ -244,8 +235,4 @@ def _run_table(rows: Sequence[Compared], title: str) -> Table:
         }
         for row in rows
     ]
-    return Table(
-        lines,
-        columns_of("compared_runs"),
-        title=title,
-    )
+    return Table(lines, columns_of("compared_runs"), title)

@@ -20,6 +20,7 @@ from dataclasses import replace
 from html import escape
 from importlib.resources import files
 from pathlib import Path
+from string import Template
 from typing import Any
 
 import planner
@@ -34,6 +35,9 @@ FEW_COLUMNS = 3  # fit on a telephone as they are
 CROWDED = 8  # columns, beyond which words and figures may break into lines
 SHORT, LONG = 22, 14  # characters: a cell that stays on one line of a screen; one that is long for a card
 SPARE = 3  # of a column (`Column.spare`) that a crowded table does without where it would have to be scrolled
+POLICY = (
+    "default-src 'none'; base-uri 'none'; form-action 'none'; style-src 'unsafe-inline'; img-src data: blob:;"
+)
 BAR = "#4a86d0"  # seen on black and on white
 _LEADING = re.compile(r"[-+]?\$?\s*([\d,]*\.?\d+(?:e[-+]?\d+)?)", re.IGNORECASE)
 
@@ -57,54 +61,44 @@ def tables_page(tables: Table | Sequence[Table], title: str, command: str = "") 
 def render_page(page: Page) -> str:
     """HTML file of a page, as text."""
     first, *others = [_table_section(_truncate_table(table)) for table in page.tables if table.rows] or [""]
+    facts = [" · ".join(cells) for cells in page.facts]
     charts = page.charts
     what_if = page.what_if() if page.what_if is not None else {}
     made = f"Made by planner {planner.__version__}" + ("; charts drawn by plotly.js." if charts else ".")
     body = [
         f"<h1>{escape(page.title)}</h1>",
-        *_answer_html(page),
+        f'<p class="answer">{escape(page.answer)}</p>',
+        f'<p class="also">{"<br>".join(map(escape, facts))}</p>' if facts else "",
         _figures_html(page.figures),
         _remarks_html(page.why),
         first,
         _remarks_html(page.then),
-        _WHAT_IF if what_if else "",
+        _read_asset("what_if.html").rstrip() if what_if else "",
         *_charts_html(charts),
         *others,
         _assumptions_html(page.assumptions),
-        _command_section(page.command),
+        f"<section><h2>Command</h2><pre><code>{escape(page.command)}</code></pre></section>"
+        if page.command
+        else "",
         f'<ul class="about"><li>{escape(made)}</li></ul>',
     ]
     data = {"charts": {chart.key: chart.spec for chart in charts}, "what-if": what_if}
     scripts = [_read_asset("plotly-basic.min.js"), _read_asset("page.js")] if charts else []
     scripts += [_read_asset("tables.js")]
     scripts += [_read_asset("what_if.js")] if what_if else []
-    policy = (
-        "default-src 'none'; base-uri 'none'; form-action 'none'; style-src 'unsafe-inline'; "
-        f"img-src data: blob:; script-src {' '.join(repr(_csp_hash(script)) for script in scripts)}"
-    )
+    hashes = " ".join(repr(_csp_hash(script)) for script in scripts)
     held = [
         f'<script type="application/json" id="{key}">{script_json(value)}</script>'
         for key, value in data.items()
         if value
     ]
-    return f"""<!DOCTYPE html>
-<html lang="en">
-<head>
-<meta charset="utf-8">
-<meta http-equiv="Content-Security-Policy" content="{policy}">
-<meta name="viewport" content="width=device-width, initial-scale=1">
-<meta name="color-scheme" content="light dark">
-<title>{escape(page.title)}</title>
-<style>{_read_asset("page.css")}</style>
-</head>
-<body>
-<main>
-{chr(10).join(part for part in body if part)}
-</main>
-{chr(10).join([*held, *(f"<script>{script}</script>" for script in scripts)])}
-</body>
-</html>
-"""
+    return Template(_read_asset("page.html")).substitute(
+        policy=f"{POLICY} script-src {hashes}",
+        title=escape(page.title),
+        style=_read_asset("page.css"),
+        body="\n".join(filter(None, body)),
+        scripts="\n".join([*held, *(f"<script>{script}</script>" for script in scripts)]),
+    )
 
 
 def write_page(page: Page, path: Path | str) -> None:
@@ -136,12 +130,6 @@ def _read_asset(name: str) -> str:
 
 def _csp_hash(script: str) -> str:
     return "sha256-" + base64.b64encode(hashlib.sha256(script.encode()).digest()).decode()
-
-
-def _answer_html(page: Page) -> list[str]:
-    others = [" · ".join(cells) for cells in page.facts]
-    rest = f'<p class="also">{"<br>".join(map(escape, others))}</p>' if others else ""
-    return [f'<p class="answer">{escape(page.answer)}</p>', rest]
 
 
 def _remarks_html(remarks: Sequence[Remark]) -> str:
@@ -224,12 +212,6 @@ def _sentences_html(texts: Sequence[str]) -> str:
     return f"{shown[0]}<details><summary>and {len(texts) - 1} more</summary>{''.join(shown[1:])}</details>"
 
 
-def _command_section(command: str) -> str:
-    if not command:
-        return ""
-    return f"<section><h2>Command</h2><pre><code>{escape(command)}</code></pre></section>"
-
-
 def table_html(table: Table) -> str:
     """HTML of a table without its title and notes."""
     columns = table.visible_columns()
@@ -300,17 +282,6 @@ def _cell_content_html(text: str) -> str:
     return f'<span aria-hidden="true" style="{look}"></span>'
 
 
-_WHAT_IF = """<section id="what-if-section" hidden><h2>What if</h2>
-<form id="what-if-form"></form><p id="what-if-answer" role="status" aria-live="polite"></p>
-<div class="table" id="what-if-table"></div></section>"""
-
-
-NOTEBOOK_STYLE = """<style>
-.planner-answer td, .planner-answer th { padding: 2px 8px; text-align: left; vertical-align: top; }
-.planner-answer .number { text-align: right; white-space: nowrap; }
-.planner-answer p { margin: 2px 0; }
-.planner-answer .choice td { font-weight: bold; }
-</style>"""
 MOST_NOTEBOOK_ROWS = 40  # of a sweep, say; the rest is in `as_dict()`
 
 
@@ -325,7 +296,8 @@ def notebook_html(result: Any) -> str:
     if page.assumptions:
         inner = "".join(f"<p>{escape(str(note))}</p>" for note in page.assumptions)
         parts.append(f"<details><summary>Assumptions</summary>{inner}</details>")
-    return f'<div class="planner-answer">{NOTEBOOK_STYLE}\n' + "\n".join(filter(None, parts)) + "</div>"
+    inner = "\n".join(filter(None, parts))
+    return f'<div class="planner-answer"><style>\n{_read_asset("notebook.css")}</style>\n{inner}</div>'
 
 
 def _notebook_remarks(remarks: Iterable[Remark]) -> str:

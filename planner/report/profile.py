@@ -53,15 +53,14 @@ def profile_tables(summary: Summary) -> list[Table]:
             "slowest ops",
             [f"critical path: {format_seconds(summary.critical_path_s)}: {' > '.join(path)}"],
         ),
-        Table(
-            [],
-            title="suspicious" if summary.suspicious else "nothing suspicious",
-            notes=[f"- {text}" for text in summary.suspicious],
-        ),
+        _list_table("suspicious" if summary.suspicious else "nothing suspicious", summary.suspicious),
     ]
-    if summary.notes:
-        tables.append(Table([], title="notes", notes=[f"- {text}" for text in summary.notes]))
-    return tables
+    return [*tables, _list_table("notes", summary.notes)] if summary.notes else tables
+
+
+def _list_table(title: str, sentences: Sequence[str]) -> Table:
+    """List of sentences below a title, as a table without rows."""
+    return Table([], title=title, notes=[f"- {text}" for text in sentences])
 
 
 def _bytes_or_blank(value: float) -> str:
@@ -106,11 +105,7 @@ def recording_tables(told: RecordingSummary, summary: Summary) -> list[Table]:
             lines,
         ),
         replace(ops[1], notes=[]),
-        Table(
-            [],
-            title="suspicious" if suspicious else "nothing suspicious",
-            notes=[f"- {text}" for text in suspicious],
-        ),
+        _list_table("suspicious" if suspicious else "nothing suspicious", suspicious),
         *ops[3:],
     ]
 
@@ -124,30 +119,20 @@ def _share_of_step(spent_s: float, step_s: float) -> str:
 
 def comparison_tables(found: RecordingComparison, names: tuple[str, str]) -> list[Table]:
     """Tables comparing two recordings, by kind of op and by settings."""
-    settings = [
-        Column("setting"),
-        Column("first", names[0]),
-        Column("second", names[1]),
-    ]
+    first, second = names
     kinds = [
         Column("kind"),
-        Column("first_s", names[0], lambda v: format_seconds(v) if v else "-", "right"),
-        Column("second_s", names[1], lambda v: format_seconds(v) if v else "-", "right"),
-        Column("ratio", "ratio", lambda v: f"{v:.2f}", "right"),
+        Column("first_s", first, lambda v: format_seconds(v) if v else "-", "right"),
+        Column("second_s", second, lambda v: format_seconds(v) if v else "-", "right"),
+        Column("ratio", "ratio", "{:.2f}".format, "right"),
     ]
-    rates = found.samples_per_s
-    faster = rates[1] / rates[0] if rates[0] else 0.0
-    tables = [
-        Table(
-            [asdict(each) for each in found.kinds],
-            kinds,
-            f"{names[1]} does {rates[1]:,.4g} samples/s, {faster:.2f} times the {rates[0]:,.4g} of "
-            f"{names[0]}",
-        )
-    ]
+    before, after = found.samples_per_s
+    times = after / before if before else 0.0
+    title = f"{second} does {after:,.4g} samples/s, {times:.2f} times the {before:,.4g} of {first}"
     rows = [{"setting": name, "first": each, "second": other} for name, each, other in found.settings]
+    settings = [Column("setting"), Column("first", first), Column("second", second)] if rows else []
     differ = "they differ in" if rows else "recorded with the same settings"
-    return [*tables, Table(rows, settings if rows else [], differ)]
+    return [Table([asdict(each) for each in found.kinds], kinds, title), Table(rows, settings, differ)]
 
 
 def _summary_facts(summary: Summary) -> list[str]:

@@ -2,16 +2,14 @@
 
 from __future__ import annotations
 
-import html
 import re
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import asdict, replace
 from itertools import groupby
 from pathlib import Path
 from typing import Any
 
 import planner
-from planner.errors import BadInput
 from planner.files.regular_file import write_file
 from planner.report.evidence import (
     LARGEST_ERRORS,
@@ -133,43 +131,8 @@ MOVED_POINTS = 1.5  # of a percentage
 _NUMBER = re.compile(r"[-+]?\d[\d,]*\.?\d*%?")
 
 
-def document_differences(rows: Sequence[Row], text: str) -> list[str]:
-    """Differences between a document and the rows: moved figures, missing rows, changed outcomes. A figure
-    moves by more than 2% (percentages: by 1.5 points). Skips figures that depend on the machine, and rows of
-    the document that were not asked for."""
-    written = {(check, cells[0]): cells for check, cells in _table_rows(text)}
-    if not written:
-        raise BadInput("the document holds no table of rows; write it with `planner validate --document`")
-    parts = []
-    for row in rows:
-        check = str(row.name.check_name)
-        cells = written.get((check, row.what))
-        if cells is None:
-            parts.append(f"{check}: the document lacks {row.what!r}")
-            continue
-        _, published, ours, _, _, holds = cells
-        if (holds == "yes") != row.holds:
-            parts.append(f"{check}: {row.what!r} {'holds' if row.holds else 'does not hold'} now")
-        for before, now in ((published, row.published), (ours, row.ours)):
-            shown = format_figure(now, row.unit)
-            if not row.varies and has_moved(before, shown):
-                parts.append(f"{check}: {row.what!r} was {before}, is {shown}")
-    return parts
-
-
-def _table_rows(text: str) -> Iterator[tuple[str, list[str]]]:
-    """Check and cells of every row in the document's tables."""
-    check = ""
-    for line in text.splitlines():
-        if heading := re.fullmatch(r"\*\*(\w+/\w+)\*\*", line):
-            check = heading[1]
-        plain = (html.unescape(cell.strip()) for cell in line.strip("|").split(" | "))
-        cells = [re.sub(r"\\([\\\[\]()_*`#|!<>~-])", r"\1", cell) for cell in plain]
-        if line.startswith("| ") and len(cells) == 6 and cells[0] != "What":
-            yield check, cells
-
-
 def has_moved(before: str, now: str) -> bool:
+    """Whether two texts differ in words, or in a figure by more than 2% (percentages: 1.5 points)."""
     words = [_NUMBER.sub("", text).split() for text in (before, now)]
     numbers = [_NUMBER.findall(text) for text in (before, now)]
     if words[0] != words[1] or len(numbers[0]) != len(numbers[1]):
@@ -186,7 +149,6 @@ ROWS: dict[str, Callable[[Row], bool]] = {
     "papers": lambda row: row.name.paper != "testbed",
     "servers": lambda row: row.name.paper == "testbed",
 }
-_TITLE = re.compile(r"\*\*(.+)\*\*")
 
 
 def page_path(overview: Path, page: str) -> Path:
@@ -215,6 +177,7 @@ def page_differences(
 ) -> list[str]:
     """Differences between the written pages and the code's; the overview table counts only if `whole`."""
     lines = []
+    varying = {row.what for row in rows if row.varies}
     for page, text in page_texts(found, rows, whole=whole).items():
         path = page_path(overview, page)
         try:
@@ -222,9 +185,8 @@ def page_differences(
         except OSError:
             lines.append(f"{path.name} is missing; write it with `planner validate --document {overview}`")
             continue
-        lines += [f"{path.name}: {line}" for line in _table_differences(text, written, whole=whole)]
-        if page:
-            lines += [f"{path.name}: {line}" for line in document_differences(rows, written)]
+        differences = table_differences(text, written, varying, whole=whole)
+        lines += [f"{path.name}: {line}" for line in differences]
     return lines
 
 
@@ -279,10 +241,14 @@ def _tables_markdown(tables: Sequence[Table]) -> str:
     return render(list(tables), Format.markdown)
 
 
-def _table_differences(now: str, written: str, *, whole: bool) -> list[str]:
-    """Differences between tables: moved figures, and rows that are new or gone. Unless `whole`, only the
-    sections of `now` count. Skips the papers' rows, which `document_differences` compares because it knows
-    which depend on the machine, and the lists of worst runs, whose order changes easily."""
+def table_differences(
+    now: str, written: str, varying: Collection[str] = (), *, whole: bool = True
+) -> list[str]:
+    """Differences between the tables of two pages: moved figures, and rows that are new or gone.
+
+    Unless `whole`, only the sections of `now` count. Left out are lists of the largest errors, whose order
+    changes easily, and figures of `varying` rows, which depend on the machine.
+    """
     before, after = _cells_by_row(written), _cells_by_row(now)
     sections = {section for section, _, _ in after}
     parts = []
@@ -291,10 +257,9 @@ def _table_differences(now: str, written: str, *, whole: bool) -> list[str]:
             continue
         if key not in before or key not in after:
             parts.append(f"{' / '.join(key)} is {'new' if key in after else 'gone'}")
-            continue
-        for old, new in zip(before[key], after[key], strict=False):
-            if has_moved(old, new):
-                parts.append(f"{' / '.join(key)}: was {old}, is {new}")
+        elif key[2] not in varying:
+            cells = zip(before[key], after[key], strict=False)
+            parts += [f"{' / '.join(key)}: was {old}, is {new}" for old, new in cells if has_moved(old, new)]
     return parts
 
 
@@ -304,10 +269,9 @@ def _cells_by_row(text: str) -> dict[tuple[str, str, str], list[str]]:
     for line in text.splitlines():
         if heading := re.fullmatch(r"## (.+)", line):
             section, title = heading[1], ""
-        elif heading := _TITLE.fullmatch(line):
+        elif heading := re.fullmatch(r"\*\*(.+)\*\*", line):
             title = heading[1]
-        if not line.startswith("| ") or re.fullmatch(r"\w+/\w+", title) or title == LARGEST_ERRORS:
-            continue
-        cells = [cell.strip() for cell in line.strip().strip("|").split(" | ")]
-        result[section, title, cells[0]] = cells[1:]
+        if line.startswith("| ") and title != LARGEST_ERRORS:
+            name, *cells = (cell.strip() for cell in line.strip().strip("|").split(" | "))
+            result[section, title, name] = cells
     return result
