@@ -74,11 +74,10 @@ def source_table(one: Evidence) -> Table:
     """Table of one suite's errors, by source."""
     from planner.validation.evidence import error_statistics
 
-    names = sorted({row.source for row in one.rows})
-    cells = [
-        _error_cells(name, error_statistics([row for row in one.rows if row.source == name]))
-        for name in names
-    ]
+    by_source: dict[str, list[Compared]] = {}
+    for row in sorted(one.rows, key=lambda row: row.source):
+        by_source.setdefault(row.source, []).append(row)
+    cells = [_error_cells(source, error_statistics(rows)) for source, rows in by_source.items()]
     columns = _error_columns("Source", leave_out=("_target", "_reached", "_targets"))
     return Table(cells, columns, "By source")
 

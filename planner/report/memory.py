@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -19,10 +19,8 @@ if TYPE_CHECKING:
     from planner.answers.fit import Fit, FitRow
 
 GIB = 2**30
-PARTS = {  # of a footprint, the activations aside
-    "parameters": "parameters",
-    "gradients": "gradients",
-    "optimizer": "optimizer",
+STATES = {"parameters": "parameters", "gradients": "gradients", "optimizer": "optimizer"}
+OTHERS = {
     "workspace": "activation gradients",
     "buffers": "prefetched parameters",
     "framework": "framework",
@@ -62,13 +60,14 @@ def memory_by_layout(model: Model, training: TrainingSettings) -> dict[str, Peak
     return {name: memory.peak(training.batch, shares) for name, shares in ways.items()}
 
 
-def _bytes_getter(part: str) -> Callable[[PeakMemory], float]:
-    """Function that returns one kind of memory, in bytes."""
-    return lambda memory: float(getattr(memory, f"{part}_bytes"))
+def _named_bytes(memory: PeakMemory, names: Mapping[str, str]) -> dict[str, float]:
+    """Bytes of some kinds of memory, by the given names."""
+    return {name: float(getattr(memory, f"{part}_bytes")) for part, name in names.items()}
 
 
 def memory_data(model: Model, training: TrainingSettings) -> dict[str, Any]:
     """Memory per device and layout as plain values, for JSON."""
+    parts = (*STATES, *OTHERS, "activations", "total")
     return {
         "model": model.name,
         "batch": training.batch,
@@ -78,7 +77,7 @@ def memory_data(model: Model, training: TrainingSettings) -> dict[str, Any]:
         "optimizer": training.optimizer,
         "recompute": training.recompute,
         "layouts": {
-            name: {f"{part}_bytes": _bytes_getter(part)(memory) for part in (*PARTS, "activations", "total")}
+            name: _named_bytes(memory, {part: f"{part}_bytes" for part in parts})
             | {"activations_by_kind_bytes": dict(memory.activations_by_kind)}
             for name, memory in memory_by_layout(model, training).items()
         },
@@ -89,25 +88,19 @@ def memory_table(model: Model, training: TrainingSettings) -> Table:
     """Table of memory with a row per kind, a column per layout, and bars for the last layout."""
     by_layout = memory_by_layout(model, training)
     last = list(by_layout.values())[-1]
-    held = {label: _bytes_getter(part) for part, label in PARTS.items()}
     kinds = sorted(last.activations_by_kind, key=lambda kind: -last.activations_by_kind[kind])
-    activations: dict[str, Callable[[PeakMemory], float]] = {
-        kind if kind == RECOMPUTED else f"activations of {kind}": (
-            lambda memory, kind=kind: memory.activations_by_kind.get(kind, 0.0)  # type: ignore[misc]
-        )
-        for kind in kinds
-    }
-    names = list(held)
-    order = {key: held[key] for key in names[:3]} | activations | {key: held[key] for key in names[3:]}
-    shown = {
-        label: size
-        for label, size in order.items()
-        if label in (*ALWAYS, *activations) or any(map(size, by_layout.values()))
+    activations = {kind: kind if kind == RECOMPUTED else f"activations of {kind}" for kind in kinds}
+    sizes = {
+        layout: _named_bytes(memory, STATES)
+        | {name: memory.activations_by_kind.get(kind, 0.0) for kind, name in activations.items()}
+        | _named_bytes(memory, OTHERS)
+        for layout, memory in by_layout.items()
     }
     rows = [
-        {"part": label, **{layout: size(memory) for layout, memory in by_layout.items()}}
-        | {"bar": text_bar(size(last) / last.total_bytes)}
-        for label, size in shown.items()
+        {"part": name, **{layout: named[name] for layout, named in sizes.items()}}
+        | {"bar": text_bar(size / last.total_bytes)}
+        for name, size in list(sizes.values())[-1].items()
+        if name in (*ALWAYS, *activations.values()) or any(named[name] for named in sizes.values())
     ]
     totals = {layout: memory.total_bytes for layout, memory in by_layout.items()}
     rows.append({"part": "total", "bar": "", **totals})

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable
 from dataclasses import replace
+from itertools import groupby
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -20,6 +21,7 @@ if TYPE_CHECKING:
 
 LARGEST = 10  # tensors that are listed one by one
 BAR = 20  # characters
+SUMMED = ("tensors", "parameters", "bytes", "macs")  # of the layers that a row stands for
 
 
 def model_summary(model: Model) -> dict[str, Any]:
@@ -158,10 +160,7 @@ def layer_rows(model: Model) -> list[dict[str, Any]]:
                 "layer": layer.name,
                 "what": _layer_kind_words(layer),
                 "reads": [stands_in.get(name, name) for name in layer.inputs],
-                "tensors": 0,
-                "parameters": 0,
-                "bytes": 0,
-                "macs": 0,
+                **dict.fromkeys(SUMMED, 0),
             }
         stands_in[layer.name] = row["layer"]
         row["output_shape"] = layer.output_shape
@@ -181,28 +180,22 @@ def folded_rows(model: Model) -> list[dict[str, Any]]:
         for repeated in model.blocks
     }
     out: list[dict[str, Any]] = []
-    shown, said = None, None  # the block whose rows are shown, and the one whose line counts the others
-    for row in rows:
-        name = block[row["layer"]]
-        if name is None:
-            shown = None
-        elif name != shown and (shown is None or alike[name] != alike[shown]):
+    shown = None  # the block whose layers are listed
+    for name, group in groupby(rows, key=lambda row: block[row["layer"]]):
+        part = list(group)
+        if name is None or shown is None or alike[name] != alike[shown]:
+            out += part
             shown = name
-        elif name != shown:
-            if out[-1].get("of") != shown:
-                like = {"layer": f"from {name}", "what": "", "reads": [], "of": shown, "blocks": 0}
-                out.append({**like, "tensors": 0, "parameters": 0, "bytes": 0, "macs": 0})
-                said = None
-            line = out[-1]
-            for key in ("tensors", "parameters", "bytes", "macs"):
-                line[key] += row[key]
-            if name != said:
-                line["blocks"] += 1
-                said = name
-                line["what"] = f"{line['blocks']:,} more like {shown}"
-            line["output_shape"] = row["output_shape"]
             continue
-        out.append(row)
+        if out[-1].get("of") != shown:
+            out.append({"layer": f"from {name}", "what": "", "reads": [], "of": shown, "blocks": 0})
+            out[-1] |= dict.fromkeys(SUMMED, 0)
+        line = out[-1]
+        line["blocks"] += 1
+        line["what"] = f"{line['blocks']:,} more like {shown}"
+        line["output_shape"] = part[-1]["output_shape"]
+        for key in SUMMED:
+            line[key] += sum(row[key] for row in part)
     return out
 
 
