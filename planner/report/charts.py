@@ -7,11 +7,13 @@ from a file is escaped by `label`.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
+from planner.answers.parts import DeviceMemory
 from planner.hardware.prices.cost import usd_per_million_samples
+from planner.parallel.plan import Plan
 from planner.report.page import Chart, Spec, safe_text
 from planner.report.phrases import (
     SpeedUnit,
@@ -25,13 +27,8 @@ from planner.report.phrases import (
 )
 from planner.report.plots import PlotScale, bars, plain_axis, rows_chart, spec
 from planner.search.race import front
+from planner.search.scored import ScoredPlan
 from planner.units import percent, rate, usd
-
-if TYPE_CHECKING:
-    from planner.answers.parts import DeviceMemory
-    from planner.parallel.plan import Plan
-    from planner.search.scored import ScoredPlan
-
 
 GIB = 2.0**30
 PLOT = 270.0, 380.0  # width and height in pixels of the narrowest plot that labels must be apart on

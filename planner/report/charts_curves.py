@@ -2,24 +2,22 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
+from planner.answers.parts import memory_of
+from planner.answers.results import Saturation, SaturationPoint
+from planner.answers.timeline import Timeline, timeline_of
 from planner.report.charts import COLOURS, error_bars, memory_chart, scored_words, speed_range
 from planner.report.page import Chart, Picture, Spec, safe_text
 from planner.report.phrases import SpeedUnit, resource_words, speed_unit
 from planner.report.plots import plain_axis, row_axis, spec
+from planner.search.cases import Cases
+from planner.search.request import Request, model_of
+from planner.search.scored import ScoredPlan
 from planner.simulator.step import DOWNLINK, HOST, PS, UPLINK, WORKER
 from planner.units import count, format_bandwidth, format_bytes, format_seconds, percent, rate, signed_rate
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
-
-    from planner.answers.results import Saturation, SaturationPoint
-    from planner.answers.timeline import Timeline
-    from planner.search.request import Request
-    from planner.search.scored import ScoredPlan
-
 
 MOST_BARS = 600  # on one resource; more are shown as bins, the busier the darker
 BINS = 400
@@ -161,8 +159,6 @@ def _bars(rows: Any, names: tuple[str, ...]) -> list[Bar]:
 
 def step_picture(request: Request, scored: ScoredPlan) -> Picture:
     """Timeline of one step of a plan, simulated when it is drawn."""
-    from planner.answers.timeline import timeline_of
-
     return Picture(lambda: step_timeline_chart(timeline_of(request, scored.plan, steps=1)))
 
 
@@ -170,10 +166,6 @@ def memory_picture(request: Request, plans: Sequence[ScoredPlan], names: Sequenc
     """Chart of memory per device for all plans whose memory is known; nothing to draw if none is."""
 
     def draw_memory() -> Chart | None:
-        from planner.answers.parts import memory_of
-        from planner.search.cases import Cases
-        from planner.search.request import model_of
-
         if request.profile is not None:
             return None
         cases = Cases(request, model_of(request))

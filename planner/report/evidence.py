@@ -10,7 +10,7 @@ from typing import Any
 import planner
 from planner.report.output import Format
 from planner.report.page import Column, Table, columns_of
-from planner.validation.evidence import Compared, Evidence, Figures, Part, Statement
+from planner.validation.evidence import Compared, Evidence, Figures, Part, Statement, error_statistics
 from planner.validation.own import Account
 
 MOST_REASONS = 12
@@ -72,8 +72,6 @@ def suite_tables(one: Evidence) -> list[Table]:
 
 def source_table(one: Evidence) -> Table:
     """Table of one suite's errors, by source."""
-    from planner.validation.evidence import error_statistics
-
     by_source: dict[str, list[Compared]] = {}
     for row in sorted(one.rows, key=lambda row: row.source):
         by_source.setdefault(row.source, []).append(row)

@@ -9,7 +9,7 @@ from typing import Any
 
 from planner.hardware import FORMATS, Hardware, Source, devices_label
 from planner.hardware.prices.cost import price_age_note
-from planner.hardware.prices.offers import Offer
+from planner.hardware.prices.offers import Offer, find_replacement
 from planner.report.page import Table, columns_of, row_of
 from planner.units import GBIT_BYTES_PER_S, format_bandwidth, money, number_sources, rate, usd
 
@@ -60,8 +60,6 @@ def hardware_table(machines: Sequence[Hardware]) -> Table:
 
 def hardware_page(hardware: Hardware) -> list[Table]:
     """Tables of one machine: each figure with basis, date and source; kernel rates; sources."""
-    from planner.hardware.prices.offers import find_replacement
-
     figures = _machine_figures(hardware)
     numbers = number_sources(source.source if source else None for _, _, source in figures)
     rows = [
@@ -90,8 +88,6 @@ def hardware_page(hardware: Hardware) -> list[Table]:
 
 def hardware_data(hardware: Hardware) -> dict[str, Any]:
     """Plain values of one machine with their sources, other prices and kernel rates, for JSON."""
-    from planner.hardware.prices.offers import find_replacement
-
     nearest = None if hardware.still_sold else find_replacement(hardware)
     return hardware_row(hardware) | {
         "nearest_current": {"name": nearest.hardware.name, "reason": nearest.reason} if nearest else None,

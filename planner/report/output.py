@@ -18,6 +18,7 @@ from typing import Any
 from planner.errors import BadInput, is_unicode, printable, printable_json
 from planner.files.regular_file import write_file
 from planner.report.page import Page, Remark, Table
+from planner.report.terminal import assumption_sentences, screen_lines
 
 FILE_WIDTH = 120  # of a table that no terminal shows
 Result = Page | Table | Sequence[Table]
@@ -148,8 +149,6 @@ def _csv_text(text: str) -> str:
 
 def _to_markdown(result: Result, *, explain: bool) -> str:
     """Markdown of a page, or of tables one after another."""
-    from planner.report.terminal import assumption_sentences
-
     if not isinstance(result, Page):
         return "\n".join(map(_markdown_table, _result_tables(result)))
     lines = [f"**{_one_line(result.answer)}**", ""] if result.answer else []
@@ -206,8 +205,6 @@ def _escape(text: str) -> str:
 
 def _print_screen(result: Result, file: Any, *, explain: bool) -> None:
     from rich.console import Console
-
-    from planner.report.terminal import screen_lines
 
     # A terminal has its width; a pipe or a file has none, and cutting a figure there would lose it.
     terminal = file.isatty() or "COLUMNS" in os.environ

@@ -8,11 +8,15 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
+from planner.answers.assumptions import no_longer_sold
 from planner.note import Note, Topic
+from planner.parallel.plan import Plan
 from planner.report.assumed import notes_of
 from planner.report.page import Figure, Page
+from planner.search.request import Request
+from planner.search.scored import Limit, ScoredPlan, Training, missed_limit, training_of
 from planner.simulator.cluster import COMPUTATION, INPUT, Resource
 from planner.units import (
     count,
@@ -28,11 +32,6 @@ from planner.units import (
     usd_span,
 )
 
-if TYPE_CHECKING:
-    from planner.parallel.plan import Plan
-    from planner.search.request import Request
-    from planner.search.scored import ScoredPlan, Training
-
 FULL = 0.8  # a resource used less is not what limits
 CLOSE = 0.02  # a difference in speed or cost that nobody chooses by
 TIED_NAMED = 2  # tied plans that a sentence names
@@ -43,8 +42,6 @@ def plan_page(
 ) -> Page:
     """Builds the page of an answer about one plan, with headline, figures and assumptions. `parts` are
     further fields of `Page`; `word` stands before the headline."""
-    from planner.search.scored import training_of
-
     request, words = result.request, energy_words(scored)
     training = training_of(request)
     return Page(
@@ -97,8 +94,6 @@ def batch_words(plan: Plan) -> str:
 
 def plan_headline(plan: Plan, request: Request) -> str:
     """Headline of a plan: `2 x p4d.24xlarge (16 x A100-SXM4-40GB), DDP, bf16, global batch 2,048`."""
-    from planner.answers.assumptions import no_longer_sold
-
     device, added = request.market.find_machine(plan.machine).device, plan.exchange.labels().added
     devices = f" ({plan.workers} x {device.name.partition('-Blackwell')[0]})" if device.kind == "gpu" else ""
     strategy = strategy_words(plan).removesuffix(f", {added.removeprefix(' + ')}")
@@ -223,8 +218,6 @@ def _deadline_words(training: Training, scored: ScoredPlan, request: Request) ->
 
 def missed_limit_sentence(scored: ScoredPlan, request: Request, training: Training | None) -> str:
     """Sentence on the limit that a plan misses; empty string if it meets all."""
-    from planner.search.scored import Limit, missed_limit
-
     limit = missed_limit(scored, request, training)
     words = {
         Limit.LATE: f"Misses the deadline of {format_seconds(request.deadline_s or 0.0)}.",
@@ -356,8 +349,6 @@ def energy_words(scored: ScoredPlan) -> str:
 
 def plan_figures(scored: ScoredPlan, request: Request) -> list[Figure]:
     """Boxed figures of a page: speed, time, cost and bottleneck."""
-    from planner.search.scored import training_of
-
     training, top = training_of(request), scored.prediction.bottleneck
     speed, _, between = speed_words(scored).partition(" (")
     value, _, unit = speed.partition(" ")

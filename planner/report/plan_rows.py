@@ -7,16 +7,14 @@ figures. It only has plans in the number format of the choice, and none that wer
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from planner.report.html import column_classes, table_classes
 from planner.report.page import CHOICE, Column, Spec
 from planner.report.phrases import busiest_resource_words, price_words, run_words, speed_unit, speed_words
+from planner.search.request import Request
+from planner.search.scored import ScoredPlan, Training, missed_limit, training_of
 from planner.units import format_bandwidth, format_seconds, money, rate, span, usd
-
-if TYPE_CHECKING:
-    from planner.search.request import Request
-    from planner.search.scored import ScoredPlan, Training
 
 ENERGY = (
     Column("kwh_per_million_samples", "kWh/M", show=lambda v: f"{v:.3g}"),
@@ -41,8 +39,6 @@ def plan_row(
     scored: ScoredPlan, chosen: ScoredPlan, request: Request, training: Training | None
 ) -> dict[str, Any]:
     """Table row of a plan: the PLAN object of JSON, plus keys for people that begin with an underscore."""
-    from planner.search.scored import missed_limit
-
     scale = scored.sample_tokens or 1
     row = scored.as_dict() | {
         "_choice": CHOICE if scored.plan.key == chosen.plan.key else "",
@@ -120,8 +116,6 @@ def what_if_spec(
     plans: Sequence[ScoredPlan], chosen: ScoredPlan, request: Request, goal: str = "balanced"
 ) -> Spec:
     """Data of the page's sliders, for `assets/what_if.js`; empty if there is nothing to choose."""
-    from planner.search.scored import training_of
-
     training = training_of(request)
     wanted = chosen.plan.precision
     has_it = {scored.plan.machine for scored in plans if scored.plan.precision == wanted}

@@ -4,9 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
+from planner.answers.results import Change, Comparison, Recommendation
 from planner.note import Note, Topic
+from planner.report import charts
+from planner.report.charts_curves import memory_picture, step_picture, workers_chart
 from planner.report.page import Chart, Column, Page, Picture, Remark, Table
 from planner.report.phrases import (
     CLOSE,
@@ -23,12 +26,9 @@ from planner.report.phrases import (
 )
 from planner.report.plan_rows import LABEL, MISSED, plan_columns, plan_row, what_if_spec
 from planner.report.saturation import saturation_sentence
+from planner.search.request import Request
+from planner.search.scored import ScoredPlan, best_of, missed_limit, training_of
 from planner.units import count, limit_usd, money, percent, ratio, usd
-
-if TYPE_CHECKING:
-    from planner.answers.results import Change, Comparison, Recommendation
-    from planner.search.request import Request
-    from planner.search.scored import ScoredPlan
 
 MOST_ROWS = 6
 FEWEST_ROWS = 4  # filled up with the best plans of other machines
@@ -62,8 +62,6 @@ def recommendation_page(result: Recommendation, *, energy: bool = False) -> Page
 
 def comparison_page(result: Comparison, *, energy: bool = False) -> Page:
     """Page of a comparison: the best plan per machine."""
-    from planner.search.scored import training_of
-
     request, best = result.request, result.chosen
     training = training_of(request)
     cheapest, fastest = _cheapest_and_fastest(result)
@@ -132,8 +130,6 @@ def _spot_column(rows: Sequence[dict[str, Any]]) -> Column:
 
 def _plan_rows(plans: Sequence[ScoredPlan], result: Recommendation | Comparison) -> list[dict[str, Any]]:
     """Rows of plans with a label each: recommended, cheapest, fastest, tied, or the missed limit."""
-    from planner.search.scored import training_of
-
     request, training = result.request, training_of(result.request)
     tied, rows = {rival.plan.key for rival in result.tied}, []
     for scored in plans:
@@ -174,8 +170,6 @@ def _offers_for_screen(result: Comparison) -> Sequence[ScoredPlan]:
 
 def _cheapest_and_fastest(result: Comparison) -> tuple[ScoredPlan, ScoredPlan]:
     """Cheapest and fastest plan within all limits; the choice itself if there is none."""
-    from planner.search.scored import missed_limit, training_of
-
     training = training_of(result.request)
     rows = [row for row in _offers_for_screen(result) if not missed_limit(row, result.request, training)] or [
         result.chosen
@@ -203,8 +197,6 @@ def _cheapest_fastest_sentences(
 
 def _why_sentences(result: Recommendation) -> list[str]:
     """Sentences on why this plan was chosen over the cheapest, the fastest, tied plans and one device."""
-    from planner.search.scored import best_of, training_of
-
     request, chosen, training = result.request, result.chosen, training_of(result.request)
     mine = " way to use your machines" if request.goal == "fastest" and not chosen.priced else ""
     head = f"{BEST[request.goal]}{mine}{_budget_words(request) if chosen.priced else ''}"
@@ -225,8 +217,6 @@ def _why_sentences(result: Recommendation) -> list[str]:
 
 def _alternative_plans(result: Recommendation) -> list[ScoredPlan]:
     """Plans in the table: the choice, named and tied plans, the Pareto front, then other machines."""
-    from planner.search.scored import missed_limit, training_of
-
     request, chosen = result.request, result.chosen
     first = [plan for plan in result.plans if plan.plan == chosen.plan] or [chosen]
     named = [plan for plan in result.plans if plan.marks]
@@ -275,8 +265,6 @@ def change_words(change: Change) -> str:
 
 
 def _pictures(result: Recommendation) -> list[Picture]:
-    from planner.report.charts_curves import workers_chart
-
     chosen, curve = result.chosen, result.saturation
     named = [plan for plan in result.plans if plan.marks]
     bars = _distinct_plans([chosen, *named, *result.plans], MOST_BARS)
@@ -290,9 +278,6 @@ def _pictures(result: Recommendation) -> list[Picture]:
 
 def _plan_charts(request: Request, chosen: ScoredPlan, plans: Sequence[ScoredPlan]) -> list[Picture]:
     """Charts of cost, memory, utilization and one step of the plans."""
-    from planner.report import charts
-    from planner.report.charts_curves import memory_picture, step_picture
-
     names = [", ".join(filter(None, [p.plan.rental_text, strategy_words(p.plan)])) for p in plans]
     return [
         Picture(lambda: charts.cost_chart(plans, names, wide=True)),
@@ -309,8 +294,6 @@ def _pareto_chart(
     further: Sequence[ScoredPlan] = (),
 ) -> Chart:
     """Chart of cost against speed with all considered plans and the Pareto front."""
-    from planner.report import charts
-
     drawn = {plan.plan.key: plan for plan in [*result.everything, *marked, chosen]}
     others = {plan.plan.key: plan for plan in further if plan.plan.key not in drawn}
     known = drawn.keys() | others.keys()

@@ -5,8 +5,18 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import replace
 from itertools import pairwise
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
+from planner.answers.results import Saturation, SaturationPoint
+from planner.answers.saturation import ENOUGH_SERVERS
+from planner.report import charts
+from planner.report.charts_curves import (
+    memory_picture,
+    servers_chart,
+    step_picture,
+    utilisation_by_workers_chart,
+    workers_chart,
+)
 from planner.report.page import Column, Figure, Page, Picture, Remark, Table
 from planner.report.phrases import (
     busiest_resource_words,
@@ -18,20 +28,15 @@ from planner.report.phrases import (
     speed_unit,
 )
 from planner.report.plan_rows import LABEL, MISSED, cost_columns, plan_columns, plan_row, what_if_spec
+from planner.search.scored import Training, missed_limit, training_of
+from planner.search.simulations import Score, gain
 from planner.units import count, format_count, percent, rate, signed_rate
-
-if TYPE_CHECKING:
-    from planner.answers.results import Saturation, SaturationPoint
-    from planner.search.scored import Training
-    from planner.search.simulations import Score
 
 FEW_POINTS = 14  # rows that a screen has room for
 
 
 def saturation_page(result: Saturation, *, energy: bool = False) -> Page:
     """Page of a saturation curve."""
-    from planner.search.scored import training_of
-
     request, chosen = result.request, result.chosen.scored
     training = training_of(request)
     rows = [
@@ -116,8 +121,6 @@ def _cheapest_sentences(result: Saturation, training: Training | None) -> list[s
 
 def _row_label(point: SaturationPoint, result: Saturation) -> str:
     """Label of a row: the choice, a turning point of the curve, or the missed limit."""
-    from planner.search.scored import missed_limit, training_of
-
     if point is result.chosen:
         return "> recommended"
     priced, limit = (
@@ -201,8 +204,6 @@ def _server_counts_table(result: Saturation) -> Table:
     if need is None:
         title = _close_call_sentence(result, workers)
     else:
-        from planner.answers.saturation import ENOUGH_SERVERS
-
         adds = f"one more adds less than {percent(ENOUGH_SERVERS)}"
         title = f"{count(need, words.size_noun)} {'is' if need == 1 else 'are'} enough for {workers}: {adds}."
     columns = [
@@ -216,9 +217,6 @@ def _server_counts_table(result: Saturation) -> Table:
 
 
 def _close_call_sentence(result: Saturation, workers: str) -> str:
-    from planner.answers.saturation import ENOUGH_SERVERS
-    from planner.search.simulations import gain
-
     (fewer, now), (number, more) = result.sizes[-2:]
     noun = now.plan.exchange.labels().size_noun
     added, error = gain(now.prediction, more.prediction)
@@ -233,15 +231,6 @@ def _worker_count_words(workers: int | None) -> str:
 
 
 def _pictures(result: Saturation) -> list[Picture]:
-    from planner.report import charts
-    from planner.report.charts_curves import (
-        memory_picture,
-        servers_chart,
-        step_picture,
-        utilisation_by_workers_chart,
-        workers_chart,
-    )
-
     points, chosen = result.points, result.chosen
     bars, names = [point.scored for point in points], [_worker_count_words(point.workers) for point in points]
     busy = f"Utilization of each resource with {_worker_count_words(chosen.workers)}"

@@ -4,19 +4,20 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import asdict
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
+from planner.answers.answer_files import ChosenPlan, Difference
+from planner.answers.checking import Check, Suspect
 from planner.answers.parts import Anatomy
+from planner.answers.questions import Simulation
 from planner.note import Note, Topic
+from planner.report import charts
+from planner.report.charts_curves import memory_picture, step_picture
 from planner.report.page import Column, Page, Picture, Remark, Table, columns_of
 from planner.report.phrases import bottleneck_words, plan_page, resource_words, single_device_sentence
 from planner.search.measured import Measured, factor_for, load
+from planner.search.scored import training_of
 from planner.units import format_bytes, format_seconds, percent, rate, ratio, signed_percent, span, text_bar
-
-if TYPE_CHECKING:
-    from planner.answers.answer_files import ChosenPlan, Difference
-    from planner.answers.checking import Check, Suspect
-    from planner.answers.questions import Simulation
 
 PARTS = {
     "compute_s": "compute",
@@ -63,8 +64,6 @@ def anatomy_tables(anatomy: Anatomy | None) -> list[Table]:
 
 def simulation_page(result: Simulation, *, energy: bool = False) -> Page:
     """Page of one simulated plan."""
-    from planner.search.scored import training_of
-
     scored, prediction, request = result.scored, result.scored.prediction, result.request
     used = [
         {"resource": str(resource), "used": share, "what": resource_words(resource, scored.plan)}
@@ -95,9 +94,6 @@ def simulation_page(result: Simulation, *, energy: bool = False) -> Page:
 
 
 def _pictures(result: Simulation) -> list[Picture]:
-    from planner.report import charts
-    from planner.report.charts_curves import memory_picture, step_picture
-
     scored, names = result.scored, [result.scored.plan.cluster_text]
     cost = Picture(lambda: charts.cost_chart([scored], names))
     return [
@@ -149,8 +145,6 @@ def _figure_rows(result: Simulation) -> list[tuple[str, str]]:
 
 def _csv_record(result: Simulation) -> dict[str, Any]:
     """Fields of a simulated plan, for CSV."""
-    from planner.search.scored import training_of
-
     scored, prediction = result.scored, result.scored.prediction
     record = scored.as_dict() | {
         "precision": prediction.precision,

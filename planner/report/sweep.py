@@ -3,16 +3,15 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
+from planner.answers.sweep import SweepResult
+from planner.report import charts
 from planner.report.page import Chart, Column, Figure, Page, Picture, Remark, Table
 from planner.report.phrases import busiest_resource_words, cost_words, other_plan_sentence, run_words
 from planner.report.plan_rows import cost_columns, what_if_spec
+from planner.search.scored import ScoredPlan
 from planner.units import rate, span
-
-if TYPE_CHECKING:
-    from planner.answers.sweep import SweepResult
-    from planner.search.scored import ScoredPlan
 
 VARYING = {"model": 0, "batch": 5, "precision": 6, "policy": 3, "placement": 4}  # columns, if they differ
 FEW_MODELS = 4  # that are named one by one
@@ -79,8 +78,6 @@ def sweep_page(result: SweepResult, *, energy: bool = False) -> Page:
 
 def _model_pareto_chart(place: int, plans: list[ScoredPlan], models: int) -> Chart:
     """Chart of cost against speed for the plans of one model."""
-    from planner.report import charts
-
     chart = charts.pareto_chart(plans)
     if models == 1:
         return chart
