@@ -4,7 +4,7 @@ One process is one node and one track in it one resource: a worker's downlinks, 
 host and links where its steps use them, and a server's updates, a track for each worker it serves. A joint op
 is drawn at the leader of its group. An arrow leads from a transfer to each op that waited for it. A server's
 node counts its active transfers and the use of its NIC in both directions. Events are written worker by
-worker as they are made; only the chunks themselves are held.
+worker in batches; only the chunks themselves are held.
 
 Format: "Trace Event Format" (Duffy, Google), JSON object form: X slices (name, cat, ph, ts, dur, pid, tid), s
 and f flows (id, bp "e"), C counters and M metadata; times in microseconds.
@@ -13,11 +13,12 @@ and f flows (id, bp "e"), C counters and M metadata; times in microseconds.
 from __future__ import annotations
 
 import gzip
-import json
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
+from itertools import count, islice
 from pathlib import Path
 from typing import IO, TYPE_CHECKING, Any
 
+import msgspec
 import numpy as np
 import numpy.typing as npt
 
@@ -29,12 +30,13 @@ from planner.simulator.step import DOWNLINK, HOST, PS, RESOURCE_KINDS, UPLINK, W
 if TYPE_CHECKING:
     from planner.answers.timeline import Timeline
 
-BATCH = 20_000  # events turned into text at once
+BATCH = 20_000  # events held at once
 COMPRESSION = 1  # of gzip: a third larger than the best, five times as fast
 
 _WAYS = {DOWNLINK: " in", UPLINK: " out"}  # of a link
 # times, transfers running from then on, and the percentage of a NIC that they use
 Use = tuple[npt.NDArray[np.float64], npt.NDArray[np.int64], npt.NDArray[np.float64]]
+Event = dict[str, Any]
 Names = dict[tuple[int, int, int], tuple[int, int, str]]  # (worker, resource, server): pid, tid, name
 
 
@@ -51,31 +53,27 @@ def write_chrome(timeline: Timeline, path: Path | str) -> None:
 def _write_trace(timeline: Timeline, file: IO[bytes] | gzip.GzipFile) -> None:
     last = timeline.step + timeline.steps - 1
     about = {**timeline.about, "steps of worker 0": f"{timeline.step} to {last}"}
-    file.write(b'{"displayTimeUnit":"ms","otherData":' + json.dumps(about).encode() + b',"traceEvents":[\n')
-    first = True
-    for text in _trace_events(timeline):
-        file.write((text if first else ",\n" + text).encode())
-        first = False
+    encode = msgspec.json.Encoder().encode
+    file.write(b'{"displayTimeUnit":"ms","otherData":' + encode(about) + b',"traceEvents":[\n')
+    events, separator = _trace_events(timeline), b""
+    while batch := list(islice(events, BATCH)):
+        file.write(separator + b",\n".join(map(encode, batch)))
+        separator = b",\n"
     file.write(b"\n]}\n")
 
 
-def _trace_events(timeline: Timeline) -> Iterator[str]:
-    """JSON text of all trace events, in pieces of one or more events."""
-    tracks = _track_ids(timeline)
-    yield ",\n".join(_track_metadata(timeline, tracks))
-    flow = 0
+def _trace_events(timeline: Timeline) -> Iterator[Event]:
+    """All events of a trace."""
+    tracks, flow_ids, profile = _track_ids(timeline), count(), timeline.profile
+    lanes = list(zip(profile.resource.tolist(), profile.server.tolist(), strict=True))
+    yield from _track_metadata(timeline, tracks)
     for worker in range(timeline.cluster.workers):
         mine = timeline.rows[timeline.rows["worker"] == worker]
         if len(mine):
-            yield from _slice_events(timeline, mine, worker, tracks)
-            arrows = _dependency_rows(timeline, mine)
-            where = {
-                (resource, server): f'"pid":{pid},"tid":{tid}'
-                for (who, resource, server), (pid, tid, _) in tracks.items()
-                if who == worker
-            }
-            yield from _flow_events(timeline, mine, arrows, where=where, number=flow)
-            flow += len(arrows[0])
+            ids = [tracks[worker, kind, -1 if kind == WORKER else server] for kind, server in lanes]
+            places = [{"pid": pid, "tid": tid} for pid, tid, _ in ids]
+            yield from _slice_events(timeline, mine, places)
+            yield from _flow_events(timeline, mine, places, flow_ids)
     yield from _counter_events(timeline)
 
 
@@ -107,7 +105,7 @@ def _track_ids(timeline: Timeline) -> Names:
     return out
 
 
-def _track_metadata(timeline: Timeline, tracks: Names) -> Iterator[str]:
+def _track_metadata(timeline: Timeline, tracks: Names) -> Iterator[Event]:
     cluster = timeline.cluster
     for node, machine in enumerate(cluster.nodes):
         lives = [f"server {s}" for s, at in enumerate(cluster.server_nodes) if at == node]
@@ -122,38 +120,25 @@ def _track_metadata(timeline: Timeline, tracks: Names) -> Iterator[str]:
         yield _metadata_event("thread_sort_index", pid, tid, sort_index=tid)
 
 
-def _metadata_event(kind: str, pid: int, tid: int, **args: Any) -> str:
-    return json.dumps({"name": kind, "ph": "M", "ts": 0, "pid": pid, "tid": tid, "args": args})
+def _metadata_event(kind: str, pid: int, tid: int, **args: Any) -> Event:
+    return {"name": kind, "ph": "M", "ts": 0, "pid": pid, "tid": tid, "args": args}
 
 
-def _slice_events(timeline: Timeline, mine: npt.NDArray[Any], worker: int, tracks: Names) -> Iterator[str]:
-    """Complete (X) events for the chunks of one worker, with op, step and bytes."""
+def _slice_events(timeline: Timeline, mine: npt.NDArray[Any], places: Sequence[Event]) -> Iterator[Event]:
+    """Complete (X) events for the chunks of one worker, with op, step and bytes; `places`: track of each
+    op."""
     profile = timeline.profile
-    heads = []
-    for name, resource, server in zip(
-        profile.names, profile.resource.tolist(), profile.server.tolist(), strict=True
-    ):
-        pid, tid, _ = tracks[worker, resource, server if resource != WORKER else -1]
-        kind = RESOURCE_KINDS[resource]
-        heads.append(f'{{"name":{json.dumps(name)},"cat":"{kind}","ph":"X","pid":{pid},"tid":{tid},"ts":')
+    heads = [
+        {"name": name, "cat": RESOURCE_KINDS[resource], "ph": "X"} | place
+        for name, resource, place in zip(profile.names, profile.resource.tolist(), places, strict=True)
+    ]
     for at in range(0, len(mine), BATCH):
         rows = mine[at : at + BATCH]
         start, end = _to_ns(rows["start_s"], timeline), _to_ns(rows["end_s"], timeline)
-        columns = (
-            rows["op"].tolist(),
-            _to_us(start),
-            _to_us(end - start),
-            rows["step"].tolist(),
-            rows["bytes"].tolist(),
-        )
-        yield ",\n".join(
-            [
-                f'{heads[op]}{ts},"dur":{dur},"args":{{"step":{step},"bytes":{size:.0f}}}}}'
-                if size
-                else f'{heads[op]}{ts},"dur":{dur},"args":{{"step":{step}}}}}'
-                for op, ts, dur, step, size in zip(*columns, strict=True)
-            ]
-        )
+        columns = (rows["op"].tolist(), _to_us(start), _to_us(end - start), rows["step"].tolist())
+        for op, ts, dur, step, size in zip(*columns, rows["bytes"].tolist(), strict=True):
+            args = {"step": step, "bytes": round(size)} if size else {"step": step}
+            yield {**heads[op], "ts": ts, "dur": dur, "args": args}
 
 
 def _to_ns(times_s: npt.NDArray[np.float64], timeline: Timeline) -> npt.NDArray[np.float64]:
@@ -167,7 +152,6 @@ def _to_us(whole_ns: npt.NDArray[np.float64]) -> list[float]:
     return (whole_ns / 1e3).tolist()  # type: ignore[no-any-return]
 
 
-Where = dict[tuple[int, int], str]  # (resource, server) of one worker: its track
 Arrows = tuple[npt.NDArray[np.intp], npt.NDArray[np.intp]]  # rows of `mine`: from the transfer, to the op
 
 
@@ -190,49 +174,33 @@ def _dependency_rows(timeline: Timeline, mine: npt.NDArray[Any]) -> Arrows:
 
 
 def _flow_events(
-    timeline: Timeline, mine: npt.NDArray[Any], arrows: Arrows, *, where: Where, number: int
-) -> Iterator[str]:
+    timeline: Timeline, mine: npt.NDArray[Any], places: Sequence[Event], ids: Iterator[int]
+) -> Iterator[Event]:
     """Flow events (arrows) from each transfer to the ops that waited for it."""
+    arrows = _dependency_rows(timeline, mine)
     for at in range(0, len(arrows[0]), BATCH):
-        out = []
         source, target = (mine[end[at : at + BATCH]] for end in arrows)
-        columns = (
-            *(_track_fields(rows, where) for rows in (source, target)),
-            # the last nanosecond of the slice: readers drop an arrow that begins outside one
-            _to_us(np.maximum(_to_ns(source["end_s"], timeline) - 1, _to_ns(source["start_s"], timeline))),
-            _to_us(_to_ns(target["start_s"], timeline)),
-        )
-        for index, (here, there, left, came) in enumerate(zip(*columns, strict=True), number + at):
-            out.append(
-                f'{{"name":"needs","cat":"needs","ph":"s","id":{index},{here},"ts":{left}}},\n'
-                f'{{"name":"needs","cat":"needs","ph":"f","bp":"e","id":{index},{there},"ts":{came}}}'
-            )
-        yield ",\n".join(out)
+        # the last nanosecond of the slice: readers drop an arrow that begins outside one
+        left = np.maximum(_to_ns(source["end_s"], timeline) - 1, _to_ns(source["start_s"], timeline))
+        came = _to_us(_to_ns(target["start_s"], timeline))
+        ops = source["op"].tolist(), target["op"].tolist()
+        for first, then, begin_us, end_us, flow in zip(*ops, _to_us(left), came, ids, strict=False):
+            arrow = {"name": "needs", "cat": "needs", "id": flow}
+            yield {**arrow, "ph": "s", **places[first], "ts": begin_us}
+            yield {**arrow, "ph": "f", "bp": "e", **places[then], "ts": end_us}
 
 
-def _track_fields(rows: npt.NDArray[Any], where: Where) -> list[str]:
-    servers = np.where(rows["resource"] == WORKER, -1, rows["server"]).tolist()
-    return [where[lane] for lane in zip(rows["resource"].tolist(), servers, strict=True)]
-
-
-def _counter_events(timeline: Timeline) -> Iterator[str]:
+def _counter_events(timeline: Timeline) -> Iterator[Event]:
     """Counter events for each server NIC and direction: running transfers, and percentage in use."""
     for direction in (DOWNLINK, UPLINK):
-        for server, (times_s, active, share) in enumerate(
-            server_nic_use(timeline.rows, timeline.cluster, direction)
-        ):
-            pid = timeline.cluster.server_nodes[server] + 1
+        uses = server_nic_use(timeline.rows, timeline.cluster, direction)
+        for server, (times_s, active, share) in enumerate(uses):
+            link, pid = resource_of(direction, server), timeline.cluster.server_nodes[server] + 1
+            head = {"cat": "link", "ph": "C", "pid": pid, "tid": 0}
             times = _to_us(_to_ns(times_s, timeline))
-            link = resource_of(direction, server)
-            tail = f'"cat":"link","ph":"C","pid":{pid},"tid":0,"ts":'
-            for at in range(0, len(times), BATCH):
-                part = slice(at, at + BATCH)
-                rows = zip(times[part], active[part].tolist(), share[part].tolist(), strict=True)
-                yield ",\n".join(
-                    f'{{"name":"{link} active transfers",{tail}{ts},"args":{{"transfers":{count}}}}},\n'
-                    f'{{"name":"{link} use (%)",{tail}{ts},"args":{{"percent":{used:.1f}}}}}'
-                    for ts, count, used in rows
-                )
+            for ts, running, used in zip(times, active.tolist(), share.tolist(), strict=True):
+                yield {**head, "name": f"{link} active transfers", "ts": ts, "args": {"transfers": running}}
+                yield {**head, "name": f"{link} use (%)", "ts": ts, "args": {"percent": round(used, 1)}}
 
 
 def server_nic_use(rows: npt.NDArray[Any], cluster: Cluster, direction: int) -> list[Use]:

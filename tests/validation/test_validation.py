@@ -63,9 +63,9 @@ def test_list_of_failing_rows_names_checks_that_exist() -> None:
 def test_document_is_that_of_the_code(fast: list[Row]) -> None:
     pages = page_texts([papers_evidence(fast)], fast, whole=False)
     varying = {row.what for row in fast if row.varies}
-    found = table_differences(pages["papers"], PAPERS.read_text("utf-8"), varying, whole=False)
+    differences = table_differences(pages["papers"], PAPERS.read_text("utf-8"), varying, whole=False)
     checked = {str(row.name.check_name) for row in fast}
-    assert [line for line in found if line.split(" / ")[1] in checked] == []
+    assert [line for line in differences if line.split(" / ")[1] in checked] == []
 
 
 def test_document_has_every_check_and_nine_rows_in_ten_hold() -> None:
