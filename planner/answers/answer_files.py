@@ -173,14 +173,11 @@ def difference(old: ChosenPlan, new: ChosenPlan) -> Difference:
         for name, key, show in FIGURES
         if (change := _changed_figure(name, getattr(old, key), getattr(new, key), show)) is not None
     )
-    return Difference(settings, figures, _are_apart(old, new))
-
-
-def _are_apart(old: ChosenPlan, new: ChosenPlan) -> bool:
-    """Whether two speeds differ by more than their errors. Plans of one device share its model error."""
+    # plans of one device share its model error
     shared = old.device is not None and (old.device, old.model) == (new.device, new.model)
     shares = (plan.slow_share(shared_error=shared) for plan in (old, new))
-    return abs(log(new.samples_per_s / old.samples_per_s)) > hypot(*map(log, shares))
+    apart = abs(log(new.samples_per_s / old.samples_per_s)) > hypot(*map(log, shares))
+    return Difference(settings, figures, apart)
 
 
 def _plan_settings(plan: ChosenPlan, exchange: dict[str, Any]) -> dict[str, Any]:

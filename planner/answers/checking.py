@@ -164,11 +164,12 @@ def _speed_sources(log: TrainingLog, samples_per_step: int) -> Iterator[tuple[bo
         if meaning is None:
             continue
         kind, factor = meaning
-        wrong = next((value for value in series.values if not value > 0), None)
+        values = [logged.value for logged in series]
+        wrong = next((value for value in values if not value > 0), None)
         if wrong is not None:
             raise BadInput(f"{log.path}: {name}: a value of {wrong:g}; it must be above zero")
         work = samples_per_step if kind == "samples per second" else 1
-        steps = [(value * factor if kind == "step time" else work / value, 1.0) for value in series.values]
+        steps = [(value * factor if kind == "step time" else work / value, 1.0) for value in values]
         yield len(steps) < FEWEST, KINDS.index(kind), name, steps
     for name in sorted(log.series, key=lambda name: "loss" not in name):
         steps, evaluations = _step_intervals(log, name)
@@ -181,14 +182,13 @@ def _speed_sources(log: TrainingLog, samples_per_step: int) -> Iterator[tuple[bo
 def _step_intervals(log: TrainingLog, name: str) -> tuple[Steps, int]:
     """Seconds and steps between a series' values, and the number of skipped intervals with an evaluation.
     Empty without a clock that advances with the steps."""
-    series = log.series[name]
-    known = zip(series.steps, series.clock_s, strict=True)
-    points = sorted({(step, clock_s) for step, clock_s in known if step is not None and clock_s is not None})
+    known = {(step, clock_s) for _, step, clock_s in log.series[name]}
+    points = sorted((step, clock_s) for step, clock_s in known if step is not None and clock_s is not None)
     pairs = list(pairwise(points))
     if _is_evaluation(name) or any(later[1] <= earlier[1] for earlier, later in pairs):
         return [], 0
-    others = (each.clock_s for other, each in log.series.items() if _is_evaluation(other))
-    evaluated = sorted(clock_s for clocks in others for clock_s in clocks if clock_s is not None)
+    evaluations = (series for other, series in log.series.items() if _is_evaluation(other))
+    evaluated = sorted(at.clock_s for series in evaluations for at in series if at.clock_s is not None)
     intervals: Steps = []
     for (step, start_s), (next_step, end_s) in pairs:
         if bisect_right(evaluated, start_s) == bisect_right(evaluated, end_s) and next_step > step:

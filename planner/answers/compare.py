@@ -23,7 +23,7 @@ from planner.search.cases import Cases
 from planner.search.field import candidate_machines
 from planner.search.measured import load
 from planner.search.objectives import discounts, merge_outcomes
-from planner.search.race import Evaluate, Floats, Goal, Outcome, race
+from planner.search.race import Floats, Goal, Outcome, race
 from planner.search.request import Request, model_of
 from planner.search.scored import ScoredPlan, best_of, missed_limit, training_of, within_limits
 from planner.search.simulations import Rung, Simulations, executor_of
@@ -77,13 +77,7 @@ def compare_for(
         simulations = Simulations(cases, pool)
         for done, indices in enumerate(by_hardware.values()):
             plans = [space.plans[i] for i in indices]
-
-            def evaluate(batch: Sequence[int], rung: Rung, plans: list[Plan] = plans) -> list[Prediction]:
-                return simulations.predict_all([plans[i] for i in batch], rung)
-
-            outcome = _race_row(
-                plans, bounds[indices], space.usd_per_useful_hour[indices], evaluate, request=request
-            )
+            outcome = _race_row(plans, bounds[indices], space.usd_per_useful_hour[indices], simulations)
             if outcome.partial:
                 count_unfinished(outcome, plans, simulations)
                 outcome.long.update(outcome.scores)
@@ -134,14 +128,14 @@ def compare_for(
 
 
 def _race_row(
-    plans: list[Plan],
-    bounds: Floats,
-    usd_per_hour: Floats,
-    evaluate: Evaluate[Prediction],
-    *,
-    request: Request,
+    plans: list[Plan], bounds: Floats, usd_per_hour: Floats, simulations: Simulations
 ) -> Outcome[Prediction]:
     """Scores the plans of one row that the objective may choose."""
+    request = simulations.request
+
+    def evaluate(batch: Sequence[int], rung: Rung) -> list[Prediction]:
+        return simulations.predict_all([plans[i] for i in batch], rung)
+
     worth = discounts(plans, request)
 
     def run(goal: Goal, value: float = 0.0) -> Outcome[Prediction]:

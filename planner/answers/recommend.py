@@ -23,7 +23,7 @@ from planner.answers.choice import (
 from planner.answers.parts import baseline_of
 from planner.answers.refine import refine_decision
 from planner.answers.refusals import left_out_notes, limits_missed, no_plans
-from planner.answers.remedies import Ask
+from planner.answers.remedies import Ask, needed_speeds
 from planner.answers.results import Recommendation
 from planner.errors import Infeasible
 from planner.note import Progress, ignore_progress
@@ -33,7 +33,7 @@ from planner.search.measured import load
 from planner.search.objectives import BETWEEN, CHOICE, OTHER_END, Contest, discounts, run_races
 from planner.search.race import Floats, Outcome
 from planner.search.request import Request, model_of
-from planner.search.scored import ScoredPlan, confident_share, within_limits
+from planner.search.scored import ScoredPlan, within_limits
 from planner.search.screening import screened_space
 from planner.search.simulations import Rung, Simulations, executor_of
 from planner.search.space import Space, enumerate_plans
@@ -97,7 +97,7 @@ def recommend_for(
         all_bounds = cases.bounds(space.plans)
         progress(GLANCE, 1, 1)
         ask = _recommended_plan if suggest else None
-        keep = _find_reachable(space, all_bounds, request, ask)
+        keep = _find_reachable(space, all_bounds, cases, ask)
         plans, bounds = [space.plans[i] for i in keep], all_bounds[keep]
         contest = contest_of(cases, plans, bounds, space.usd_per_useful_hour[keep])
         latest: dict[int, Prediction] = {}
@@ -241,18 +241,10 @@ def one_per_cluster(shown: Sequence[ScoredPlan], baseline: ScoredPlan | None) ->
 
 def contest_of(cases: Cases, plans: Sequence[Plan], bounds: Floats, usd_per_hour: Floats) -> Contest:
     """Builds the input of the races: bounds, prices, ranking factors and minimum feasible speeds."""
-    request = cases.request
     sigma = np.array([cases.sigma(plan) for plan in plans])
-    share = np.array([confident_share(entry, request.confidence) for entry in sigma])
-    worth = discounts(plans, request) * np.exp(-(sigma**2) / 2)
-    least = np.zeros(len(plans))
-    if request.min_samples_per_s is not None:
-        least = np.maximum(least, request.min_samples_per_s)
-    if request.samples is not None and request.deadline_s is not None:
-        stretched = usd_per_hour / np.maximum(cases.usd_per_hour(plans), 1e-300)
-        least = np.maximum(least, request.samples * np.maximum(stretched, 1.0) / request.deadline_s / share)
-    if request.samples is not None and request.spend_usd is not None:
-        least = np.maximum(least, usd_per_hour / 3600 * request.samples / request.spend_usd / share)
+    worth = discounts(plans, cases.request) * np.exp(-(sigma**2) / 2)
+    needed = needed_speeds(cases, plans, usd_per_hour, confident=True)
+    least = np.max([np.zeros(len(plans)), *needed.values()], axis=0)
     return Contest(plans, bounds, usd_per_hour, worth, least * worth, sigma)
 
 
@@ -261,24 +253,16 @@ def _recommended_plan(request: Request) -> ScoredPlan:
     return recommend_for(request, jobs=1, advice=False, suggest=False, refine=False).chosen
 
 
-def _find_reachable(space: Space, bounds: Floats, request: Request, ask: Ask | None) -> npt.NDArray[np.intp]:
+def _find_reachable(space: Space, bounds: Floats, cases: Cases, ask: Ask | None) -> npt.NDArray[np.intp]:
     """Indices of plans whose bounds can meet the limits; the others are counted as out of reach."""
     keep = np.ones(len(space.plans), bool)
-    usd_per_sample = space.usd_per_useful_hour / 3600 / bounds
-    needs: list[tuple[str, npt.NDArray[np.bool_]]] = []
-    if request.min_samples_per_s is not None:
-        needs.append(("cannot reach --min-throughput", bounds >= request.min_samples_per_s))
-    if request.samples is not None and request.deadline_s is not None:
-        needs.append(("cannot meet the deadline", request.samples / bounds <= request.deadline_s))
-    if request.samples is not None and request.spend_usd is not None:
-        needs.append(("over --spend", usd_per_sample * request.samples <= request.spend_usd))
-    for reason, met in needs:
-        lost = int(np.count_nonzero(keep & ~met))
-        if lost:
-            space.out_of_reach[reason] += lost
-        keep &= met
+    needed = needed_speeds(cases, space.plans, space.usd_per_useful_hour, confident=False)
+    for reason, least in needed.items():
+        space.out_of_reach[reason] += int(np.count_nonzero(keep & (bounds < least)))
+        keep &= bounds >= least
+    space.out_of_reach = +space.out_of_reach  # without zeros
     if not keep.any():
-        raise Infeasible(limits_missed(space, bounds, request, ask))
+        raise Infeasible(limits_missed(space, bounds, cases.request, ask))
     return np.flatnonzero(keep)
 
 

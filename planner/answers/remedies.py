@@ -7,8 +7,9 @@ that are enumerated.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from itertools import islice
 from math import ceil
 from typing import TYPE_CHECKING, Any
@@ -22,7 +23,7 @@ from planner.search.cases import Cases
 from planner.search.field import candidate_machines
 from planner.search.request import Request, model_of
 from planner.search.scored import confident_share
-from planner.search.space import Space, enumerate_plans
+from planner.search.space import enumerate_plans
 
 if TYPE_CHECKING:
     from planner.parallel.plan import Plan
@@ -63,9 +64,9 @@ def price_words(usd_per_hour: float, preposition: str) -> str:
 
 def remedies(request: Request, ask: Ask | None = None) -> list[Remedy]:
     """Flag changes that give a request a plan, sorted by price; `ask` recommends under limits of the job."""
-    attempts = _Attempts(MOST_TRIED, ask)
-    working = (remedy for remedy in _try_all_changes(request, attempts) if remedy is not None)
-    return sorted(islice(working, MOST_NAMED), key=lambda remedy: remedy.usd_per_hour)
+    attempts = _Attempts(request, MOST_TRIED, ask)
+    firsts = (next(filter(None, group(attempts)), None) for group in GROUPS)
+    return sorted(islice(filter(None, firsts), MOST_NAMED), key=lambda remedy: remedy.usd_per_hour)
 
 
 def remedy_words(request: Request, ask: Ask | None = None) -> str:
@@ -78,32 +79,32 @@ def remedy_words(request: Request, ask: Ask | None = None) -> str:
 
 @dataclass
 class _Attempts:
-    """Tries changed requests; `left` is the number of spaces that may still be enumerated."""
+    """Tries changes of a request; `left` is the number of spaces that may still be enumerated."""
 
+    request: Request
     left: int
     ask: Ask | None = None
 
-    def remedy(self, flags: str, request: Request, **changes: Any) -> Remedy | None:
+    def remedy(self, flags: str, *, note: str = "", **changes: Any) -> Remedy | None:
         """Tries a change and returns it as a remedy; None if it gives no plan."""
-        result = self.cheapest(request, **changes)
+        result = self.cheapest(**changes)
         if result is None:
             return None
-        if self.ask is not None and has_job_limits(request):
+        if self.ask is not None and has_job_limits(self.request):
             try:
-                chosen = self.ask(replace(request, **changes))
+                chosen = self.ask(replace(self.request, **changes))
             except PlannerError:
                 return None
             result = chosen.plan, chosen.usd_per_hour
-        return Remedy(flags, *result)
+        return Remedy(flags, *result, note)
 
-    def cheapest(
-        self, request: Request, *, per_sample: bool = False, **changes: Any
-    ) -> tuple[Plan, float] | None:
+    def cheapest(self, *, per_sample: bool = False, **changes: Any) -> tuple[Plan, float] | None:
+        """The cheapest plan of the changed request, with its USD per hour; None if it has none."""
         if not self.left:
             return None
         self.left -= 1
         try:
-            return cheapest_plan(replace(request, **changes), per_sample=per_sample)
+            return cheapest_plan(replace(self.request, **changes), per_sample=per_sample)
         except PlannerError:
             return None
 
@@ -117,7 +118,8 @@ def cheapest_plan(request: Request, *, per_sample: bool = False) -> tuple[Plan, 
     prices = space.usd_per_hour
     if has_job_limits(request) or per_sample:
         bounds = cases.bounds(space.plans)
-        late = bounds * REACHED < _least_samples_per_s(cases, space)
+        needed = needed_speeds(cases, space.plans, space.usd_per_useful_hour, confident=True)
+        late = bounds * REACHED < np.max([np.zeros(len(bounds)), *needed.values()], axis=0)
         prices = np.where(late, np.inf, prices / bounds if per_sample else prices)
     index = int(prices.argmin())
     return (space.plans[index], float(space.usd_per_hour[index])) if np.isfinite(prices[index]) else None
@@ -130,38 +132,33 @@ def has_job_limits(request: Request) -> bool:
     )
 
 
-def _least_samples_per_s(cases: Cases, space: Space) -> Floats:
-    """Samples per second that each plan needs to meet the job's limits."""
-    request = cases.request
-    least = np.full(len(space.plans), request.min_samples_per_s or 0.0)
-    share = np.array([confident_share(cases.sigma(plan), request.confidence) for plan in space.plans])
+def needed_speeds(
+    cases: Cases, plans: Sequence[Plan], usd_per_useful_hour: Floats, *, confident: bool
+) -> dict[str, Floats]:
+    """Samples per second that each plan needs to meet each limit of the job, by the words for missing it.
+    `confident`: with the request's probability, in spite of interruptions."""
+    request, needed = cases.request, dict[str, Floats]()
+    share = stretch = np.ones(len(plans))
+    if confident:
+        share = np.array([confident_share(cases.sigma(plan), request.confidence) for plan in plans])
+        stretch = np.maximum(usd_per_useful_hour / np.maximum(cases.usd_per_hour(plans), 1e-300), 1.0)
+    if request.min_samples_per_s is not None:
+        needed["cannot reach --min-throughput"] = np.full(len(plans), request.min_samples_per_s)
     if request.samples is not None and request.deadline_s is not None:
-        least = np.maximum(least, request.samples / request.deadline_s / share)
+        needed["cannot meet the deadline"] = request.samples * stretch / request.deadline_s / share
     if request.samples is not None and request.spend_usd is not None:
-        usd_per_s = space.usd_per_useful_hour / 3600
-        least = np.maximum(least, usd_per_s * request.samples / request.spend_usd / share)
-    return least
+        needed["over --spend"] = usd_per_useful_hour / 3600 * request.samples / request.spend_usd / share
+    return needed
 
 
-def _try_all_changes(request: Request, attempts: _Attempts) -> Iterator[Remedy | None]:
-    yield _first_remedy(_try_settings(request, attempts))
-    yield _try_adapters(request, attempts)
-    yield _first_remedy(_try_global_batches(request, attempts, -1))
-    yield _first_remedy(_try_global_batches(request, attempts, 1))
-    yield _first_remedy(_try_counts(request, attempts))
-    yield _try_budget(request, attempts)
-    yield _try_other_machine(request, attempts)
-    yield _first_remedy(_try_offloads(request, attempts))
+Tried = Iterator[Remedy | None]
 
 
-def _first_remedy(tried: Iterator[Remedy | None]) -> Remedy | None:
-    return next((remedy for remedy in tried if remedy is not None), None)
-
-
-def _try_settings(request: Request, attempts: _Attempts) -> Iterator[Remedy | None]:
+def _try_settings(attempts: _Attempts) -> Tried:
     """Tries software settings that need less memory or divide the global batch."""
+    request = attempts.request
     if request.recompute not in (None, ("full",)):
-        yield attempts.remedy("--recompute full", request, recompute=("full",))
+        yield attempts.remedy("--recompute full", recompute=("full",))
     if isinstance(request.batches, tuple):
         batch = min(request.batches)
         keeps = request.accumulate is None and request.global_batch is None  # the samples of a step
@@ -170,86 +167,94 @@ def _try_settings(request: Request, attempts: _Attempts) -> Iterator[Remedy | No
             if keeps and min(request.batches) % batch == 0:
                 changes["accumulate"] = min(request.batches) // batch
             steps = f" --accumulate {changes['accumulate']}" if "accumulate" in changes else ""
-            yield attempts.remedy(f"--batch {batch}{steps}", request, **changes)
-    named = request.exchanges is not None and any(kind == "sharded" for kind, _ in request.exchanges)
-    if request.exchanges is not None and not named:
-        yield attempts.remedy("--exchange sharded", request, exchanges=(("sharded", {}),))
+            yield attempts.remedy(f"--batch {batch}{steps}", **changes)
+    if request.exchanges is not None and "sharded" not in dict(request.exchanges):
+        yield attempts.remedy("--exchange sharded", exchanges=(("sharded", {}),))
     if request.accumulate is not None and request.accumulate > 1:
-        yield attempts.remedy("--accumulate 1", request, accumulate=1)
+        yield attempts.remedy("--accumulate 1", accumulate=1)
 
 
-def _try_adapters(request: Request, attempts: _Attempts) -> Remedy | None:
-    """Tries LoRA and QLoRA instead of full fine-tuning; returns the cheaper one that fits."""
-    model = model_of(request)
+def _try_adapters(attempts: _Attempts) -> Tried:
+    """Tries LoRA and QLoRA instead of full fine-tuning; yields the cheaper one that fits."""
+    request, model = attempts.request, model_of(attempts.request)
     language = model.sequence_length is not None and model.parameters >= LEAST_ADAPTED
     if not language or request.profile is not None or request.extra.get("train"):
-        return None
+        return
     tried = (
-        attempts.remedy(f"--train {method}", request, extra={**request.extra, "train": method})
+        attempts.remedy(f"--train {method}", note=", adapters only", extra={**request.extra, "train": method})
         for method in ADAPTERS
     )
-    working = [replace(remedy, note=", adapters only") for remedy in tried if remedy is not None]
-    return min(working, key=lambda remedy: remedy.usd_per_hour, default=None)
+    yield min(filter(None, tried), key=lambda remedy: remedy.usd_per_hour, default=None)
 
 
-def _try_global_batches(request: Request, attempts: _Attempts, sign: int) -> Iterator[Remedy | None]:
+def _try_global_batches(attempts: _Attempts, sign: int) -> Tried:
     """Tries the next global batches below (`sign` -1) or above (1) the requested one."""
-    if request.global_batch is None:
+    request, asked = attempts.request, attempts.request.global_batch
+    if asked is None:
         return
     sizes = request.batches if isinstance(request.batches, tuple) else (1,)
-    steps = {batch * count for batch in sizes for count in request.workers or (1,)}
-    step, asked = min(steps), request.global_batch
+    step = min(sizes) * min(request.workers or (1,))
     first = asked // step * step if sign < 0 else -(-asked // step) * step
     if first == asked:
         first += sign * step
-    for k in range(NEIGHBOURS):
-        size = first + sign * k * step
+    for size in range(first, first + sign * NEIGHBOURS * step, sign * step):
         if 0 < size <= BIG_BATCH:
-            yield attempts.remedy(f"--global-batch {size}", request, global_batch=size)
+            yield attempts.remedy(f"--global-batch {size}", global_batch=size)
 
 
-def _try_counts(request: Request, attempts: _Attempts) -> Iterator[Remedy | None]:
+def _try_counts(attempts: _Attempts) -> Tried:
     """Tries the number of workers or machines of the cheapest plan without that limit."""
-    if request.workers is not None and (result := attempts.cheapest(request, workers=None)):
+    request = attempts.request
+    if request.workers is not None and (result := attempts.cheapest(workers=None)):
         workers = result[0].workers
-        yield attempts.remedy(f"--workers {workers}", request, workers=(workers,))
-    if request.machines is not None and (result := attempts.cheapest(request, machines=None)):
+        yield attempts.remedy(f"--workers {workers}", workers=(workers,))
+    if request.machines is not None and (result := attempts.cheapest(machines=None)):
         machines = result[0].machines
-        yield attempts.remedy(f"--machines {machines}", request, machines=machines)
+        yield attempts.remedy(f"--machines {machines}", machines=machines)
 
 
-def _try_offloads(request: Request, attempts: _Attempts) -> Iterator[Remedy | None]:
+def _try_budget(attempts: _Attempts) -> Tried:
+    """Tries four times the budget repeatedly, then the exact price of the cheapest plan."""
+    budget = attempts.request.budget_usd_per_hour
+    if budget is None:
+        return
+    while (budget := budget * BUDGET_STEP) <= MOST_BUDGET and attempts.left:
+        if result := attempts.cheapest(budget_usd_per_hour=budget):
+            cents = ceil(round(result[1] * 100, 6)) / 100
+            yield attempts.remedy(f"--budget {cents:.2f}", budget_usd_per_hour=cents)
+            return
+
+
+def _try_other_machine(attempts: _Attempts) -> Tried:
+    """Tries the machine with the lowest cost per sample in the catalog, but no CPUs instead of GPUs."""
+    request = attempts.request
+    if request.profile is not None or (request.hardware is None and request.gpu is None):
+        return
+    if result := attempts.cheapest(per_sample=True, hardware=None, gpu=None, sold=None):
+        name = result[0].machine
+        asked = {kind.device.kind for kind in request.market.select_machines(request.hardware_words)}
+        if request.market.find_machine(name).device.kind in asked:
+            yield attempts.remedy(f"--hardware {name}", hardware=(name,), gpu=None, sold=None)
+
+
+def _try_offloads(attempts: _Attempts) -> Tried:
     """Tries offloading to the host memory of the requested machines."""
+    request = attempts.request
     open_ = request.hardware is None and request.gpu is None
     if open_ or request.profile is not None or request.extra.get("offload"):
         return
     for parts in (PARTS[:1], PARTS):
         extra = {**request.extra, "offload": parts}
-        remedy = attempts.remedy(f"--offload {','.join(parts)}", request, extra=extra)
-        yield None if remedy is None else replace(remedy, note=", slow")
+        yield attempts.remedy(f"--offload {','.join(parts)}", note=", slow", extra=extra)
 
 
-def _try_budget(request: Request, attempts: _Attempts) -> Remedy | None:
-    """Tries four times the budget repeatedly, then the exact price of the cheapest plan."""
-    budget = request.budget_usd_per_hour
-    if budget is None:
-        return None
-    while (budget := budget * BUDGET_STEP) <= MOST_BUDGET and attempts.left:
-        if result := attempts.cheapest(request, budget_usd_per_hour=budget):
-            cents = ceil(round(result[1] * 100, 6)) / 100
-            return attempts.remedy(f"--budget {cents:.2f}", request, budget_usd_per_hour=cents)
-    return None
-
-
-def _try_other_machine(request: Request, attempts: _Attempts) -> Remedy | None:
-    """Tries the machine with the lowest cost per sample in the catalog."""
-    if request.profile is not None or (request.hardware is None and request.gpu is None):
-        return None
-    result = attempts.cheapest(request, per_sample=True, hardware=None, gpu=None, sold=None)
-    if result is None:
-        return None
-    name = result[0].machine
-    asked = {kind.device.kind for kind in request.market.select_machines(request.hardware_words)}
-    if request.market.find_machine(name).device.kind not in asked:
-        return None  # CPUs with room for what GPUs cannot hold
-    return attempts.remedy(f"--hardware {name}", request, hardware=(name,), gpu=None, sold=None)
+GROUPS: tuple[Callable[[_Attempts], Tried], ...] = (  # of changes, of which the first that works is named
+    _try_settings,
+    _try_adapters,
+    partial(_try_global_batches, sign=-1),
+    partial(_try_global_batches, sign=1),
+    _try_counts,
+    _try_budget,
+    _try_other_machine,
+    _try_offloads,
+)

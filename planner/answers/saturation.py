@@ -50,11 +50,6 @@ CLOSER: tuple[Rung, ...] = ("half", "long")  # where a short look at servers doe
 ENOUGH_SERVERS = 0.1  # by which one more server must raise throughput
 
 
-def _with_one_more_machine(plan: Plan) -> Plan:
-    """The plan with one more machine or replica."""
-    return replace(plan, workers=plan.workers + max(plan.workers_per_machine, plan.mesh.size))
-
-
 def most_step_samples(request: Request, model: Model) -> float:
     """Maximum samples per step to recommend; infinite with a fixed global batch or a profile."""
     fixed = request.global_batch is not None or request.profile is not None
@@ -118,7 +113,8 @@ def saturation_of(
     grew = turns.peak == len(scored) - 1
     ended = grew and turns.worth == turns.peak
     last = scored[turns.worth]
-    capped = step_samples(_with_one_more_machine(last.plan)) > most
+    one_more = max(last.plan.workers_per_machine, last.plan.mesh.size)  # machine or replica
+    capped = step_samples(replace(last.plan, workers=last.plan.workers + one_more)) > most
     beyond = scored[min(turns.worth + 1, len(scored) - 1)]  # meets what is full
     wanted = with_workers(last.plan, plan.workers, request.global_batch) if plan.workers > 1 else None
     by_size: list[tuple[int, ScoredPlan]] = []

@@ -15,7 +15,7 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from datetime import datetime
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from planner.errors import BadInput
 from planner.files import protobuf
@@ -34,13 +34,12 @@ STEPS = ("global_step", "trainer/global_step", "train/global_step", "_step", "st
 CLOCKS = ("_timestamp", "timestamp", "wall_time", "wall time", "_runtime", "relative time (wall)", "time")
 
 
-@dataclass(frozen=True, slots=True)
-class LoggedSeries:
-    """One logged quantity: values with their steps and times, where known."""
+class LoggedValue(NamedTuple):
+    """One value of a logged quantity, with its step and time where known."""
 
-    values: list[float] = field(default_factory=list)
-    steps: list[float | None] = field(default_factory=list)
-    clock_s: list[float | None] = field(default_factory=list)
+    value: float
+    step: float | None
+    clock_s: float | None
 
 
 @dataclass(slots=True)
@@ -49,7 +48,7 @@ class TrainingLog:
 
     path: Path
     format: str
-    series: dict[str, LoggedSeries] = field(default_factory=dict)
+    series: dict[str, list[LoggedValue]] = field(default_factory=dict)
     count: int = 0  # of values in all series
 
     def add(self, name: str, value: Any, step: Any = None, clock: Any = None) -> None:
@@ -58,14 +57,11 @@ class TrainingLog:
         if number is None:
             return
         if name not in self.series:
-            self.series[check_name(name, str(self.path))] = LoggedSeries()
+            self.series[check_name(name, str(self.path))] = []
         self.count += 1
         if self.count > MOST_VALUES:
             raise BadInput(f"{self.path}: more than {MOST_VALUES:,} values; log fewer steps or metrics")
-        series = self.series[name]
-        series.values.append(number)
-        series.steps.append(_parse_number(step))
-        series.clock_s.append(_parse_seconds(clock))
+        self.series[name].append(LoggedValue(number, _parse_number(step), _parse_seconds(clock)))
 
 
 def _parse_number(value: Any) -> float | None:
