@@ -36,6 +36,7 @@ if TYPE_CHECKING:
 
 DEFAULT_WORKERS = (1, 2, 4, 8)
 LARGE_WORKERS = tuple(2**k for k in range(MAX_LARGE_WORKERS.bit_length()))
+Subjects = dict[str, tuple[str, ...]]  # what is compared: names of its machines
 ROUND = 2  # plans of one hardware scored at once: few are needed to know the best
 
 
@@ -57,9 +58,8 @@ def compare_for(
         raise Infeasible(no_plans(space, request))
     bounds = cases.bounds(space.plans)
     by_hardware: dict[str, list[int]] = {}
-    named = {
-        machine: subject for subject, machines in subjects_asked(request).items() for machine in machines
-    }
+    subjects = subjects_asked(request)
+    named = {machine: subject for subject, machines in subjects.items() for machine in machines}
     for index, plan in enumerate(space.plans):
         row = plan.machine if request.all_offers else named.get(plan.machine, plan.machine)
         by_hardware.setdefault(row, []).append(index)
@@ -122,8 +122,8 @@ def compare_for(
         everything=everything,
         screened=screened,
         bounded=bounded,
-        subjects={row.plan.key: subject_of(row, request) for row in rows},
-        missing=_missing_subjects(request, rows, space),
+        subjects={row.plan.key: subject_of(row, subjects) for row in rows},
+        missing=_missing_subjects(request, rows, space, subjects),
     )
 
 
@@ -163,7 +163,7 @@ def _race_row(
     return merge_outcomes(outcome, run("balanced", float(least) / request.min_marginal_efficiency))
 
 
-def subjects_asked(request: Request) -> dict[str, tuple[str, ...]]:
+def subjects_asked(request: Request) -> Subjects:
     """Machine names by the GPU, machine or provider that is compared; by device if none is named."""
     kinds = request.market.select_machines(request.hardware_words)
     if request.gpu is not None:
@@ -176,26 +176,27 @@ def subjects_asked(request: Request) -> dict[str, tuple[str, ...]]:
         by = attrgetter("provider")
     else:
         by = attrgetter("device.name")
-    subjects: dict[str, tuple[str, ...]] = {}
+    subjects: Subjects = {}
     for kind in kinds:
         subjects[by(kind)] = (*subjects.get(by(kind), ()), kind.name)
     return subjects
 
 
-def subject_of(row: ScoredPlan, request: Request) -> str:
+def subject_of(row: ScoredPlan, subjects: Subjects) -> str:
     """The GPU, machine or provider whose offer a row is."""
-    asked = subjects_asked(request).items()
-    return next((subject for subject, machines in asked if row.plan.machine in machines), row.plan.machine)
+    machine = row.plan.machine
+    return next((subject for subject, machines in subjects.items() if machine in machines), machine)
 
 
-def _missing_subjects(request: Request, rows: Sequence[ScoredPlan], space: Space) -> dict[str, str]:
+def _missing_subjects(
+    request: Request, rows: Sequence[ScoredPlan], space: Space, subjects: Subjects
+) -> dict[str, str]:
     """Reasons why compared GPUs, machines or providers have no row, by their name."""
-    named = request.gpu is not None or request.hardware is not None or request.providers is not None
-    if not named:
+    if request.gpu is None and request.hardware is None and request.providers is None:
         return {}
     present = {row.plan.machine for row in rows}
     out = {}
-    for subject, machines in subjects_asked(request).items():
+    for subject, machines in subjects.items():
         if present.isdisjoint(machines):
             reasons = [reason for reason, names in space.left_out.items() if set(names) & set(machines)]
             its = f"{machines[0]}{', ...' if len(machines) > 1 else ''}"

@@ -109,13 +109,12 @@ def limits_missed(
         why = _failure_summary(space, request)
     else:
         why = f"no plan meets the limits with {request.confidence:.0%} probability"
-    nearest = _nearest_plan_words(space, bounds, request) if reached is None else _fastest_plan_words(reached)
+    if reached is None:
+        nearest = _nearest_plan_words(space, bounds, request)
+    else:
+        speed = f"{rate(reached.samples_per_s)} samples/s{price_words(reached.usd_per_hour, ' for')}"
+        nearest = f"the fastest is {reached.plan.rental_text} with {speed}"
     return f"{why}; {nearest}{'' if ask is None else _limit_words(request, ask)}"
-
-
-def _fastest_plan_words(fastest: ScoredPlan) -> str:
-    price = price_words(fastest.usd_per_hour, " for")
-    return f"the fastest is {fastest.plan.rental_text} with {rate(fastest.samples_per_s)} samples/s{price}"
 
 
 def _nearest_plan_words(space: Space, bounds: Floats, request: Request) -> str:

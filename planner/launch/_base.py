@@ -16,15 +16,8 @@ from typing import Any, Literal
 from planner.errors import BadInput, printable
 
 NAMES: dict[str, Any] = tomllib.loads((files("planner.launch") / "names.toml").read_text("utf-8"))
-# Data-parallel strategies by the names that practitioners use.
-STRATEGIES = {
-    "single": "one device alone",
-    "ddp": "DDP",
-    "zero1": "ZeRO-1",
-    "zero2": "ZeRO-2",
-    "fsdp": "FSDP (ZeRO-3)",
-    "hsdp": "hybrid FSDP (sharded inside machines)",
-}
+STRATEGIES: dict[str, str] = NAMES["strategies"]
+SET_PRECISION: dict[str, str] = NAMES["set_precision"]
 Recompute = Literal["none", "attention", "per-op", "full"]
 
 
@@ -187,12 +180,6 @@ class FrameworkTarget(Target):
     def plan_comments(self, launch: Launch) -> Iterator[str]:
         """Yields a comment for each setting that is not in the file."""
         yield from (f"Not in this file: {text}" for text in self.omission_notes(launch))
-
-
-SET_PRECISION = {
-    "tf32": "call torch.set_float32_matmul_precision('high')",
-    "fp8": "this file says bf16; convert linear layers with torchao or TransformerEngine",
-}
 
 
 def accelerate_settings(recipe: Recipe) -> frozenset[str]:

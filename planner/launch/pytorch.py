@@ -20,44 +20,25 @@ from planner.launch._base import (
 )
 from planner.launch.torchrun import TorchRunArguments
 
-# Arguments of degrees, and of mesh settings above 1.
-DEGREES = {"tensor": "--tensor-model-parallel-size={}", "pipeline": "--pipeline-model-parallel-size={}"}
-ABOVE_ONE = {"tensor": "--sequence-parallel", "interleave": "--num-virtual-stages-per-pipeline-rank={}"}
-SHARDING = {"zero2": "optim_grads", "fsdp": "optim_grads_params"}
-MEGATRON_RECOMPUTE = {
-    "none": [],
-    "attention": ["--recompute-activations"],
-    "per-op": ["--recompute-activations"],
-    "full": ["--recompute-granularity=full", "--recompute-method=uniform", "--recompute-num-layers=1"],
-}
+MEGATRON: dict[str, dict[str, Any]] = NAMES["megatron"]
 
 
 class Megatron(TorchRunArguments):
     def render(self, launch: Launch) -> str:
         recipe = launch.recipe
+        axes = MEGATRON["axes"].items()
         arguments = [
-            *(text.format(recipe.mesh.get(name, 1)) for name, text in DEGREES.items()),
-            *(text.format(recipe.mesh[name]) for name, text in ABOVE_ONE.items() if name in recipe.mesh),
+            f"--tensor-model-parallel-size={recipe.mesh.get('tensor', 1)}",
+            f"--pipeline-model-parallel-size={recipe.mesh.get('pipeline', 1)}",
+            *(argument.format(recipe.mesh[axis]) for axis, argument in axes if axis in recipe.mesh),
             f"--micro-batch-size={recipe.micro_batch:d}",
             f"--global-batch-size={recipe.global_batch:d}",
             f"--seq-length={recipe.sequence_length or 1:d}",
+            *MEGATRON["precision"].get(recipe.precision, ()),
+            *MEGATRON["strategy"].get(recipe.strategy, ()),
+            *MEGATRON["recompute"].get(recipe.recompute, ()),
         ]
-        if recipe.precision in {"bf16", "fp16"}:
-            arguments.append(f"--{recipe.precision}")
-        elif recipe.precision == "fp8":
-            arguments += ["--bf16", "--fp8-format=hybrid"]
-        if recipe.strategy not in {"single", "ddp"}:
-            arguments.append("--use-distributed-optimizer")
-        if recipe.strategy in SHARDING:
-            sharding = SHARDING[recipe.strategy]
-            arguments += ["--use-megatron-fsdp", f"--data-parallel-sharding-strategy={sharding}"]
-        elif recipe.strategy != "single":
-            arguments.append("--overlap-grad-reduce")
-        arguments += MEGATRON_RECOMPUTE[recipe.recompute]
         return self.program_script(launch, '"${MEGATRON:-Megatron-LM}/pretrain_gpt.py"', arguments)
-
-
-TITAN_RECOMPUTE = {"none": "none", "attention": "selective", "per-op": "selective", "full": "full"}
 
 
 class TorchTitan(TorchRunArguments):
@@ -97,7 +78,7 @@ class TorchTitan(TorchRunArguments):
             program += f" --{option} {known}"
         arguments = [f"--parallelism.{name}={value}" for name, value in parallelism.items()]
         arguments += [f"--training.{name}={value}" for name, value in training.items()]
-        recompute = f"activation-checkpoint:{TITAN_RECOMPUTE[recipe.recompute]}"
+        recompute = f"activation-checkpoint:{NAMES['torchtitan_recompute'][recipe.recompute]}"
         return self.program_script(launch, program, [*arguments, *more, recompute])
 
 
