@@ -63,7 +63,9 @@ ASCII = "planner_ascii"  # the name under which codecs know `_replace_by_ascii`
 
 def printable(text: str) -> str:
     """Text with control characters, direction marks and line breaks escaped."""
-    return text if text.isprintable() else "".join(map(_escape_unprintable, text))
+    if text.isprintable():
+        return text
+    return "".join(char if char.isprintable() else char.encode("unicode_escape").decode() for char in text)
 
 
 def printable_lines(text: str) -> str:
@@ -84,11 +86,6 @@ def _json_code(char: str) -> str:
     r"""JSON escape of a character: `\\uXXXX` for each UTF-16 code unit."""
     units = char.encode("utf-16-be", "surrogatepass").hex()
     return "".join(f"\\u{units[at : at + 4]}" for at in range(0, len(units), 4))
-
-
-def _escape_unprintable(char: str) -> str:
-    """The character itself, or its backslash escape if it is unprintable."""
-    return char if char.isprintable() else char.encode("unicode_escape").decode()
 
 
 def enable_ascii_fallback(*streams: Any) -> None:

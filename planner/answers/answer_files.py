@@ -67,6 +67,7 @@ class ChosenPlan(msgspec.Struct, frozen=True):
 
     @property
     def high(self) -> float:
+        """Highest likely samples per second."""
         return _first_known(self.range_high, self.interval_high, self.samples_per_s)
 
     def slow_share(self, *, shared_error: bool) -> float:

@@ -32,8 +32,8 @@ CLOSE = 0.02  # of the prediction: nothing to explain
 
 @dataclass(frozen=True, slots=True)
 class Suspect:
-    """An assumption, and the factor that would explain the run alone. `wait_share`: the share of a step spent
-    waiting for input."""
+    """An assumption that would explain the run if it alone were wrong by a factor. `wait_share`: the share of
+    a step spent waiting for input."""
 
     name: str  # device, network or input
     times: float
@@ -51,7 +51,8 @@ class Check:
     suspects: tuple[Suspect, ...]
 
     @property
-    def inside(self) -> bool:
+    def is_inside(self) -> bool:
+        """Whether the measured speed lies in the predicted range."""
         return self.low <= self.measured_samples_per_s <= self.high
 
     @property
@@ -59,7 +60,7 @@ class Check:
         return self.measured_samples_per_s / self.predicted_samples_per_s
 
     @property
-    def absurd(self) -> bool:
+    def is_absurd(self) -> bool:
         """Whether the measured speed is too far off to belong to the same plan."""
         low, high = PLAUSIBLE
         return not low <= self.factor <= high

@@ -177,7 +177,7 @@ def count_unfinished(outcome: Outcome[Prediction], plans: Sequence[Plan], simula
     outcome.scores.update({i: score for i, score in found.items() if score is not None})
 
 
-def interrupted(plans: Sequence[Plan], bounds: Floats, usd_per_hour: Floats) -> Interrupted:
+def interruption_error(plans: Sequence[Plan], bounds: Floats, usd_per_hour: Floats) -> Interrupted:
     """Error for an interruption before any simulation ended; its message names the best bounds."""
     fastest, cheapest = int(np.argmax(bounds)), int(np.argmin(usd_per_hour / bounds))
     least_usd = usd_per_million_samples(float(usd_per_hour[cheapest]), float(bounds[cheapest]))

@@ -9,7 +9,7 @@ from operator import attrgetter
 from typing import TYPE_CHECKING
 
 from planner.answers.assumptions import assumptions
-from planner.answers.choice import choose, count_unfinished, interrupted
+from planner.answers.choice import choose, count_unfinished, interruption_error
 from planner.answers.parts import baseline_of
 from planner.answers.refusals import left_out_notes, no_plans
 from planner.answers.results import Comparison
@@ -107,7 +107,7 @@ def compare_for(
         best = best_of(rows, request) if rows and not partial else None
         baseline = None if best is None else baseline_of(best, simulations, searched=True)
     if not rows:
-        raise interrupted(space.plans, bounds, space.usd_per_hour)
+        raise interruption_error(space.plans, bounds, space.usd_per_hour)
     return Comparison(
         request=request,
         rows=rows,

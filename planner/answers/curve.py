@@ -78,7 +78,8 @@ class WorkersCurve:
 
 @dataclass(frozen=True, slots=True)
 class Turns:
-    """Indices of the last point worth its cost, the first at twice the least cost, and the fastest."""
+    """Indices of the points where a curve turns: the last worth its cost, the first at twice the least cost,
+    and the fastest."""
 
     worth: int
     doubled: int | None
@@ -88,7 +89,7 @@ class Turns:
 def turns_of(
     points: Sequence[ScoredPlan], min_marginal_efficiency: float, most_step_samples: float = inf
 ) -> Turns:
-    """Finds the turns of a curve. Points above `most_step_samples` per step are never worth their cost."""
+    """Finds where a curve turns. Points above `most_step_samples` per step are never worth their cost."""
     speed = [point.samples_per_s for point in points]
     usd_per_s = [price_per_s(point) for point in points]
     cost = [usd / rate for usd, rate in zip(usd_per_s, speed, strict=True)]
@@ -185,8 +186,8 @@ def fewest_workers(plan: Plan, market: Market) -> Plan:
 
 
 def minimum_feasible_plan(plan: Plan, cases: Cases, plan_for: Callable[[Request], Plan]) -> Plan:
-    """The plan, or the one with the fewest machines that hold the model, sharded if no strategy is named.
-    `plan_for` makes the plan of a request."""
+    """The plan if it fits in memory, else the same on the fewest machines that hold the model, sharded if no
+    strategy is named. `plan_for` makes the plan of a request."""
     request, market = cases.request, cases.market
     fits = cases.feasibility.out_of_memory(fewest_workers(plan, market)) is None
     if request.workers is not None or fits or not _can_share_model(plan):

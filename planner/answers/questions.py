@@ -321,12 +321,12 @@ def simulation_for(request: Request, *, progress: Progress = ignore_progress) ->
     baseline = scored if alone == plan else None
     if alone is not None and baseline is None:
         baseline = cases.scored(alone, cases.predict(alone))
-    notes = [*unnamed_machine(request, plan), *assumptions([plan], cases)]
+    notes = [*default_machine_facts(request, plan), *assumptions([plan], cases)]
     anatomy = anatomy_of(scored, cases)
     return Simulation(request, scored, cases.model.samples_per_epoch, notes, baseline, anatomy)
 
 
-def unnamed_machine(request: Request, plan: Plan) -> list[Fact]:
+def default_machine_facts(request: Request, plan: Plan) -> list[Fact]:
     """Assumption that names the default machine; empty if the request names one."""
     if request.hardware is not None or request.gpu is not None or request.profile is not None:
         return []

@@ -16,7 +16,7 @@ from planner.answers.choice import (
     count_unfinished,
     extend_answer,
     fp32_variant,
-    interrupted,
+    interruption_error,
     look_further,
     settle_ties,
 )
@@ -130,7 +130,7 @@ def recommend_for(
         if not outcome.scores and not outcome.partial:  # no bound is high enough to be simulated
             raise Infeasible(limits_missed(space, all_bounds, request, ask))
         if not outcome.scores:
-            raise interrupted(plans, bounds, space.usd_per_hour[keep])
+            raise interruption_error(plans, bounds, space.usd_per_hour[keep])
         every = {i: cases.scored(plans[i], outcome.scores[i]) for i in outcome.scores}
         # interrupted before the long rung: what the short one says is better than nothing
         final = outcome.long if outcome.long or not outcome.partial else set(every)

@@ -30,7 +30,7 @@ from planner.answers.curve import (
     worker_counts,
 )
 from planner.answers.parts import baseline_of, step_breakdown
-from planner.answers.questions import one_plan, unnamed_machine
+from planner.answers.questions import default_machine_facts, one_plan
 from planner.answers.results import Saturation, SaturationPoint
 from planner.errors import BadInput, Infeasible, Interrupted
 from planner.hardware.prices.cost import usd_per_million_samples
@@ -79,7 +79,7 @@ def saturation_for(
             progress=progress,
         )
     held = fitting_notes(asked, [point.scored.plan for point in curve.points])
-    return replace(curve, assumptions=[*unnamed_machine(request, plan), *held, *curve.assumptions])
+    return replace(curve, assumptions=[*default_machine_facts(request, plan), *held, *curve.assumptions])
 
 
 def saturation_of(

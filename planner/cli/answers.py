@@ -220,7 +220,7 @@ def check_run(
     assert measured is not None
     checked_run = check(plan, measured)
     kept = None
-    if keep and (force or not checked_run.absurd):
+    if keep and (force or not checked_run.is_absurd):
         from datetime import date
 
         from planner.search.measured import Measured, add, reach_of

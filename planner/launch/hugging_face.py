@@ -89,12 +89,7 @@ def accelerate_config(launch: Launch) -> dict[str, Any]:
             "zero3_init_flag": False,
         }
     elif document["distributed_type"] == "FSDP":
-        document["fsdp_config"] = {
-            "fsdp_version": 2,
-            "fsdp_auto_wrap_policy": "TRANSFORMER_BASED_WRAP",
-            "fsdp_reshard_after_forward": True,
-            "fsdp_state_dict_type": "SHARDED_STATE_DICT",
-            "fsdp_cpu_ram_efficient_loading": True,
+        document["fsdp_config"] = NAMES["fsdp_config"]["accelerate"] | {
             "fsdp_offload_params": "parameters" in recipe.offload,
             "fsdp_activation_checkpointing": recipe.recompute != "none",
         }
@@ -242,15 +237,7 @@ class Axolotl(FrameworkTarget):
         if recipe.strategy in {"zero1", "zero2"}:
             document["deepspeed"] = f"deepspeed_configs/{recipe.strategy}.json"
         elif recipe.strategy in {"fsdp", "hsdp"}:
-            document |= {
-                "fsdp_version": 2,
-                "fsdp_config": {
-                    "auto_wrap_policy": "TRANSFORMER_BASED_WRAP",
-                    "reshard_after_forward": True,
-                    "state_dict_type": "FULL_STATE_DICT",
-                    "offload_params": False,
-                },
-            }
+            document |= {"fsdp_version": 2, "fsdp_config": NAMES["fsdp_config"]["axolotl"]}
         if recipe.strategy == "hsdp":
             document["dp_replicate_size"] = launch.machines
             document["dp_shard_size"] = launch.processes_per_machine

@@ -182,7 +182,7 @@ def check_page(
 ) -> Page:
     """Page comparing a measured run with its prediction, with likely causes and the kept correction. `asked`:
     whether the user wanted the run kept; `source`: the part of a log that gave the measured rate."""
-    where = "inside" if checked.inside else "outside"
+    where = "inside" if checked.is_inside else "outside"
     rows = [
         {"what": "measured", "samples_per_s": checked.measured_samples_per_s},
         {"what": "predicted", "samples_per_s": checked.predicted_samples_per_s},
@@ -227,7 +227,7 @@ def suspect_words(suspect: Suspect) -> str:
 
 def _kept_run_words(checked: Check, kept: Measured | None, asked: bool) -> list[str]:
     if kept is None:
-        if not (asked and checked.absurd):
+        if not (asked and checked.is_absurd):
             return []
         return [
             f"no: {ratio(checked.factor)} the prediction is more than a wrong assumption explains. Check "

@@ -54,8 +54,8 @@ def own_home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 
 def test_run_inside_and_one_outside(tmp_path: Path) -> None:
     plan = chosen_plan(written(tmp_path))
-    assert check(plan, 900).inside
-    assert not check(plan, 800).inside
+    assert check(plan, 900).is_inside
+    assert not check(plan, 800).is_inside
     assert check(plan, 1010).suspects == ()
 
 
