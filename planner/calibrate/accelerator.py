@@ -13,6 +13,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from datetime import date
 from functools import partial
+from itertools import count
 from pathlib import Path
 from typing import Any
 
@@ -166,13 +167,11 @@ def calibrate_accelerator(
 ) -> AcceleratorCalibration:
     """Measures matrix products, memory copies and kernel launches on a torch device such as `cuda:1`."""
     torch = _import_torch(device)
-    done = 0
+    done = count(1)
 
     def report_progress(words: str) -> None:
-        nonlocal done
-        done += 1
         if progress:
-            progress(done, len(FORMATS) + 2, words)
+            progress(next(done), len(FORMATS) + 2, words)
 
     matmul_flops = {}
     for format in FORMATS:

@@ -57,9 +57,9 @@ _Tensors = dict[tuple[str, str], tuple[Kept, int]]  # by producer and part, with
 
 @dataclass(frozen=True, slots=True)
 class Alive:
-    """Activations of one sample that are alive while the backward pass is at one layer: saved ones that it
-    has not freed yet, by the kind of layer; of the region that it recomputed; its workspace. `at_loss`:
-    behind the last block, before there are gradients of parameters to speak of."""
+    """Activations of one sample that are alive while the backward pass is at one layer: saved ones not freed
+    yet (by kind of layer), those of the recomputed region, and the workspace. `at_loss`: the layer is behind
+    the last block, when few gradients of parameters exist."""
 
     by_kind: Mapping[str, Kept]
     recomputed: Kept
@@ -69,8 +69,8 @@ class Alive:
 
 @dataclass(frozen=True, slots=True)
 class SavedActivations:
-    """Activations of one sample that are saved between the passes, by the kind of layer, and what is alive
-    at the worst moment of the backward pass behind the last block and of that before it."""
+    """Activations of one sample saved between the passes, by kind of layer, and `moments` of peak memory:
+    one behind the last block, one before."""
 
     by_kind: Mapping[str, Kept]
     moments: tuple[Alive, ...]

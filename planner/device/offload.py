@@ -21,6 +21,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
+import numpy as np
+
 from planner.device.activations import Recompute
 from planner.device.computation import BACKWARD, FORWARD, Computation
 from planner.device.memory import OFFLOADED, WHOLE, Shares, footprint, training_settings
@@ -41,7 +43,7 @@ BOARD_PCIE_BYTES_PER_S = 31e9  # of graphics boards of 2022 and 2023
 
 @dataclass(frozen=True, slots=True)
 class HostLink:
-    """Share of the host that a device of a machine gets."""
+    """Rates at which the host serves one of a machine's devices."""
 
     copy_bytes_per_s: float  # each way
     updates_per_s: float  # parameters
@@ -92,22 +94,32 @@ def add_offload_times(
     recompute: Recompute = "none",
     shares: Shares = WHOLE,
 ) -> Computation:
-    """Returns the computation lengthened by offload copies and by packing eight-bit activations. `shard`
-    holds the layers of a replica as one device has them, of which a pipeline stage computes some."""
+    """Adds exposed offload copies, and the packing of eight-bit activations, to a computation. `shard` holds
+    the layers of a replica as one device has them, of which a pipeline stage computes some."""
     settings = training_settings(shard)
     if not settings.offload and settings.activations is None:
         return computation
     memory = footprint(shard, computation.precision, recompute=recompute)
     stage = computation.elements / max(shard.trained_parameters, 1)
     link = host_link(hardware, workers)
-    times = offload_times(
-        computation, settings.offload, link, shares, memory.host_saved_bytes * batch * stage
-    )
+    moved_bytes = memory.host_saved_bytes * batch * stage
+    times = offload_times(computation, settings.offload, link, shares, moved_bytes)
     if settings.activations is not None and hardware.device.memory_bytes_per_s:
         saved_bytes = (memory.saved_bytes + memory.host_saved_bytes) * batch * stage
         packing_s = PACKING_PASSES * saved_bytes / hardware.device.memory_bytes_per_s
         times = OffloadTimes(times.forward_s + packing_s, times.backward_s + packing_s, times.update_s)
-    return _add_exposed_copies(computation, settings.offload, times)
+    factors = np.ones(computation.ops)
+    for role, added_s in ((FORWARD, times.forward_s), (BACKWARD, times.backward_s)):
+        if added_s:
+            factors[computation.role == role] += added_s / _pass_s(computation, role)
+    durations_s = computation.durations_s * factors
+    durations_s.flags.writeable = False
+    return replace(
+        computation,
+        durations_s=durations_s,
+        once_s=None if computation.once_s is None else computation.once_s * factors,
+        optimizer_s=times.update_s if "optimizer" in settings.offload else computation.optimizer_s,
+    )
 
 
 def offload_times(
@@ -129,22 +141,6 @@ def offload_times(
         returned = 0.0 if "parameters" in parts else elements * precision.parameter_bytes
         update_s = elements / link.updates_per_s + returned / copy
     return OffloadTimes(max(exposed_forward, 0.0), max(exposed_backward, 0.0), update_s)
-
-
-def _add_exposed_copies(computation: Computation, parts: Sequence[str], times: OffloadTimes) -> Computation:
-    """Returns the computation with exposed copies in its passes and the host's optimizer time."""
-    factors = computation.role.astype(float) * 0 + 1
-    for role, added_s in ((FORWARD, times.forward_s), (BACKWARD, times.backward_s)):
-        if added_s:
-            factors[computation.role == role] += added_s / _pass_s(computation, role)
-    durations_s = computation.durations_s * factors
-    durations_s.flags.writeable = False
-    return replace(
-        computation,
-        durations_s=durations_s,
-        once_s=None if computation.once_s is None else computation.once_s * factors,
-        optimizer_s=times.update_s if "optimizer" in parts else computation.optimizer_s,
-    )
 
 
 def _pass_s(computation: Computation, role: int) -> float:

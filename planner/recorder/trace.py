@@ -166,8 +166,10 @@ def _input_shape(args: Sequence[Any], kwargs: Mapping[str, Any]) -> tuple[int, .
     for value in (*args, *named, *kwargs.values()):
         if hasattr(value, "shape") and len(value.shape):
             return tuple(int(side) for side in value.shape)
-        nested = isinstance(value, Mapping), isinstance(value, (list, tuple))
-        shape = _input_shape(value if nested[1] else (), value if nested[0] else {}) if any(nested) else None
+        if isinstance(value, Mapping):
+            shape = _input_shape((), value)
+        else:
+            shape = _input_shape(value, {}) if isinstance(value, list | tuple) else None
         if shape is not None:
             return shape
     return None
@@ -221,8 +223,9 @@ def _world_size() -> int:
 
 def _is_compiled(model: Any) -> bool:
     """Whether torch.compile wraps any module of the model."""
-    return any(type(part).__name__ == "OptimizedModule" for part in model.modules()) or any(
-        getattr(part, "_compiled_call_impl", None) is not None for part in model.modules()
+    return any(
+        type(part).__name__ == "OptimizedModule" or getattr(part, "_compiled_call_impl", None) is not None
+        for part in model.modules()
     )
 
 

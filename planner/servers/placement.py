@@ -32,7 +32,7 @@ import numpy as np
 
 from planner.errors import BadInput, unknown_name
 from planner.model import BYTES_PER_ELEMENT, Model
-from planner.simulator.step import DOWNLINK, HOST, PS, UPLINK, WORKER, Op, OpRole, Profile
+from planner.simulator.step import DOWNLINK, HOST, PS, UPLINK, WORKER, Op, OpRole, Profile, dependency_arrays
 
 if TYPE_CHECKING:
     from planner.device.computation import Parameter
@@ -325,7 +325,7 @@ def _piece_sizes(profile: Profile, piece_bytes: int) -> dict[Group, list[int]]:
 
 def _cut_groups(profile: Profile, sizes_of: dict[Group, list[int]]) -> list[Group | None]:
     """The (tensor, server) of each op that is cut into pieces; None for ops that stay whole."""
-    parses = parsing_ops(profile)
+    parses = profile.parsing_ops()
     cuttable = profile.is_transfer | (profile.resource == PS)
     groups: list[Group | None] = []
     for op in range(profile.ops):
@@ -335,24 +335,10 @@ def _cut_groups(profile: Profile, sizes_of: dict[Group, list[int]]) -> list[Grou
     return groups
 
 
-def parsing_ops(profile: Profile) -> frozenset[int]:
-    """Ops on a worker or its host that do nothing but parse one download."""
-    return frozenset(
-        op
-        for op in np.flatnonzero(profile.parses).tolist()
-        if profile.resource[op] in (WORKER, HOST)
-        and len(profile.deps(op)) == 1
-        and profile.resource[profile.deps(op)[0]] == DOWNLINK
-    )
-
-
 def replace_deps(profile: Profile, deps: Sequence[Sequence[int]]) -> Profile:
     """Copy of a profile with new dependencies, one sequence per op."""
-    start = np.zeros(profile.ops + 1, np.int32)
-    np.cumsum([len(own) for own in deps], out=start[1:])
-    return replace(
-        profile, dep_start=start, dep_index=np.array([dep for own in deps for dep in own], np.int32)
-    )
+    dep_start, dep_index = dependency_arrays(deps)
+    return replace(profile, dep_start=dep_start, dep_index=dep_index)
 
 
 def add_parsing(profile: Profile, alpha_s_per_byte: float, beta_s: float) -> Profile:

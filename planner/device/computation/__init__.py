@@ -57,7 +57,7 @@ class Parameter:
 
 @dataclass(frozen=True, slots=True)
 class Shape:
-    """A computation without its durations, as a value: what exchanges cache their graphs by."""
+    """Structure of a computation without its durations: the cache key of lowered graphs."""
 
     names: tuple[str, ...]
     deps: tuple[tuple[int, ...], ...]

@@ -43,7 +43,8 @@ if TYPE_CHECKING:
 def recorded_computation(profile: Profile) -> Computation:
     """Computation of one worker in recorded steps."""
     order = profile.topological_order().tolist()
-    kept = [op for op in order if profile.resource[op] == WORKER and not _is_parsing_op(profile, op)]
+    parsing = profile.parsing_ops()
+    kept = [op for op in order if profile.resource[op] == WORKER and op not in parsing]
     place = {op: at for at, op in enumerate(kept)}
     behind = _compute_deps(profile, order, place)
     deps = [{dep for before in profile.deps(op).tolist() for dep in behind[before]} for op in kept]
@@ -93,12 +94,6 @@ def _optimizer_s(profile: Profile) -> float:
     if has_servers(profile) or not own.any():
         return 0.0
     return float(profile.durations_s[:, own].sum(axis=1).mean())
-
-
-def _is_parsing_op(profile: Profile, op: int) -> bool:
-    """Whether an op only parses a download: it waits for one download and nothing else."""
-    deps = profile.deps(op).tolist()
-    return bool(profile.parses[op]) and len(deps) == 1 and int(profile.resource[deps[0]]) == DOWNLINK
 
 
 def _compute_deps(profile: Profile, order: list[int], place: dict[int, int]) -> dict[int, tuple[int, ...]]:

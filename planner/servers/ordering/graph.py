@@ -27,7 +27,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from planner.errors import BadInput
-from planner.servers.placement import parsing_ops, replace_deps
+from planner.servers.placement import replace_deps
 from planner.simulator.step import DOWNLINK, PS, UPLINK, WORKER, Profile
 
 
@@ -60,7 +60,7 @@ class StepGraph:
         resource = profile.resource.tolist()
         dependents = dependents_by_op(profile)
         topological = profile.topological_order().tolist()
-        parses = parsing_ops(profile)
+        parses = profile.parsing_ops()
 
         depth = [0] * profile.ops
         for op in topological:

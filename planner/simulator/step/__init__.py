@@ -98,6 +98,7 @@ COLUMNS = {  # of a profile, with a value for each op
 
 
 def _read_only(values: Any, dtype: Any) -> npt.NDArray[Any]:
+    """Contiguous array of the values that cannot be written to."""
     array = np.ascontiguousarray(values, dtype=dtype)
     array.flags.writeable = False
     return array
@@ -265,20 +266,28 @@ class Profile:
 
     @property
     def ops(self) -> int:
+        """Number of ops."""
         return len(self.names)
 
     @property
     def steps(self) -> int:
+        """Number of recorded steps."""
         return int(self.durations_s.shape[0])
 
     @property
     def is_transfer(self) -> npt.NDArray[np.bool_]:
+        """Mask of the ops on a downlink or an uplink."""
         return np.asarray((self.resource == DOWNLINK) | (self.resource == UPLINK), np.bool_)
 
     @property
     def parses(self) -> npt.NDArray[np.bool_]:
         """Mask of the ops that only parse a message into a tensor."""
         return np.asarray(self.role == OpRole.PARSE, np.bool_)
+
+    def parsing_ops(self) -> frozenset[int]:
+        """Ops on a worker or its host that do nothing but parse one download."""
+        candidates = np.flatnonzero(self.parses & np.isin(self.resource, (WORKER, HOST))).tolist()
+        return frozenset(op for op in candidates if self.resource[self.deps(op)].tolist() == [DOWNLINK])
 
     def op(self, at: int) -> Op:
         """Op with this index, as an `Op` value."""
@@ -296,6 +305,7 @@ class Profile:
         return seconds
 
     def deps(self, op: int) -> npt.NDArray[np.int32]:
+        """Indices of the ops that an op waits for."""
         return self.dep_index[self.dep_start[op] : self.dep_start[op + 1]]
 
     def dependents(self) -> tuple[npt.NDArray[np.int32], npt.NDArray[np.int32]]:
@@ -313,7 +323,8 @@ class Profile:
 
 @memoize
 def _topological_order(dep_start: bytes, dep_index: bytes) -> npt.NDArray[np.int32]:
-    """Cached, since many profiles differ in durations only. Ops in or after a cycle are missing."""
+    """Topological order, cached, as many profiles differ in durations only. Ops in or after a cycle are
+    missing."""
     dep_starts, deps = np.frombuffer(dep_start, np.int32), np.frombuffer(dep_index, np.int32)
     waiting: list[int] = np.diff(dep_starts).tolist()
     starts, index = (array.tolist() for array in _reversed_edges(dep_starts, deps))

@@ -54,11 +54,15 @@ class Event(msgspec.Struct, gc=False):
 
 
 class DeviceProperties(msgspec.Struct, gc=False):
+    """A device that the trace names."""
+
     id: int = 0
     name: str = ""
 
 
 class Distributed(msgspec.Struct, gc=False):
+    """Place of the traced process in its process group."""
+
     rank: int = 0
     world_size: int = 1
 
@@ -73,6 +77,8 @@ class Trace(msgspec.Struct, gc=False):
 
 
 class _External(msgspec.Struct, gc=False):
+    """Numbers that tie a kernel to the call that launched it."""
+
     external: int = msgspec.field(name="External id", default=-1)
     correlation: int = -1
     device: int = 0
@@ -163,6 +169,8 @@ def _check_devices(trace: Trace, spans: Sequence[Event], where: str) -> None:
 
 
 class Spans:
+    """Union of time intervals in microseconds."""
+
     def __init__(self, spans: Iterable[tuple[float, float]]) -> None:
         self._starts: list[float] = []
         self._ends: list[float] = []
@@ -217,7 +225,7 @@ def use_kernel_times(
     """Replaces the host times of ops by the times of their GPU kernels, in place."""
     _set_launch_times(steps, Spans((e.ts, e.end) for e in host.runtime if "Synchronize" in e.name))
     calls, leaves, notes = host.calls, host.leaves, host.notes
-    owners = _Owners(host)
+    launches = _Launches(host)
     computing, talking, updating = [], [], []
     optimizers = Spans((e.ts, e.end) for e in notes if e.name.startswith(OPTIMIZER))
     spans: dict[int, tuple[float, float]] = {}
@@ -228,7 +236,7 @@ def use_kernel_times(
             talking.append((kernel.ts, kernel.end))
             continue
         computing.append(kernel.end)
-        index = owners.launching_call(kernel)
+        index = launches.launching_call(kernel)
         if index is None:
             continue
         call, at = calls[index]
@@ -244,9 +252,9 @@ def use_kernel_times(
     _align_to_gpu(steps, sorted(computing), Spans(talking), Spans(updating))
 
 
-class _Owners:
-    """The call that launched each kernel. It is the innermost one around the library call with the kernel's
-    correlation, or the one with its external id (which is the correlation again in some versions)."""
+class _Launches:
+    """Finds the call that launched a kernel: the innermost one around the library call with the kernel's
+    correlation id, or the one with its external id (which is the correlation id again in some versions)."""
 
     def __init__(self, host: TracedCalls) -> None:
         self.external: dict[int, int] = {}
