@@ -7,9 +7,10 @@ Hugging Face configurations, PyTorch modules and ONNX files.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
 from functools import cached_property
+from itertools import accumulate, groupby
 from typing import TYPE_CHECKING, Any
 
 from planner.errors import BadInput
@@ -329,33 +330,22 @@ def group_into_units(model: Model) -> Chain:
     """Groups the layers of a model into units: its blocks, or its layers with parameters."""
     import numpy as np
 
-    names: list[str] = []
-    repeats: list[bool] = []
-    unit: list[int] = []
-    has_blocks = any(layer.block is not None for layer in model.layers)
-    for layer in model.layers:
-        name = layer.block if has_blocks else None
-        if has_blocks:
-            begins = not names or name != (names[-1] if repeats[-1] else None)
-        else:
-            begins = not names or bool(layer.tensors)
-        if begins:
-            names.append(name if name is not None else layer.name)
-            repeats.append(name is not None)
-        unit.append(len(names) - 1)
-    elements = np.zeros(len(names), np.intp)
-    matrices: list[tuple[int, ...]] = [()] * len(names)
-    frozen_bytes = np.zeros(len(names))
-    for at, layer in zip(unit, model.layers, strict=True):
-        trained = [tensor for tensor in layer.tensors if tensor.frozen_bits is None]
-        elements[at] += sum(tensor.elements for tensor in trained)
-        matrices[at] += tuple(tensor.elements for tensor in trained if len(tensor.shape) > 1)
-        frozen_bytes[at] += sum(tensor.frozen_bytes for tensor in layer.tensors)
+    keys: Iterable[str | int | None] = [layer.block for layer in model.layers]
+    if not any(keys):
+        keys = accumulate(len(layer.tensors) > 0 for layer in model.layers)
+    layers = iter(model.layers)
+    units = [[next(layers) for _ in run] for _, run in groupby(keys)]
+    trained = [
+        [tensor for layer in unit for tensor in layer.tensors if tensor.frozen_bits is None] for unit in units
+    ]
+    frozen = [sum(sum(tensor.frozen_bytes for tensor in layer.tensors) for layer in unit) for unit in units]
     return Chain(
-        tuple(names),
-        np.array(unit, np.intp),
-        np.array(repeats, np.bool_),
-        elements,
-        tuple(matrices),
-        frozen_bytes,
+        names=tuple(unit[0].block or unit[0].name for unit in units),
+        unit=np.repeat(np.arange(len(units)), [len(unit) for unit in units]),
+        repeats=np.array([unit[0].block is not None for unit in units]),
+        elements=np.array([sum(tensor.elements for tensor in tensors) for tensors in trained]),
+        matrices=tuple(
+            tuple(tensor.elements for tensor in tensors if len(tensor.shape) > 1) for tensors in trained
+        ),
+        frozen_bytes=np.array(frozen, np.float64),
     )

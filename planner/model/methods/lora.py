@@ -93,36 +93,26 @@ def _adapter_layers(target: Layer, rank: int, has_dropout: bool) -> list[Layer]:
     positions = target.output_elements // outputs
     inputs = target.input_elements // positions
     make = partial(Layer, block=target.block, scope=target.scope, launch_share=LAUNCH_SHARE)
-    dropped = make(
-        f"{target.name}/lora_dropout",
-        "dropout",
-        target.inputs,
-        (*outer, inputs),
-        input_elements=target.input_elements,
-    )
-    down = make(
-        f"{target.name}/lora_a",
-        LINEAR,
-        (dropped.name,) if has_dropout else target.inputs,
-        (*outer, rank),
-        (Tensor(f"{target.name}.lora_A.weight", (rank, inputs)),),
-        macs=positions * inputs * rank,
-        input_elements=target.input_elements,
-    )
-    up = make(
-        f"{target.name}/lora_b",
-        LINEAR,
-        (down.name,),
-        target.output_shape,
-        (Tensor(f"{target.name}.lora_B.weight", (outputs, rank)),),
-        macs=positions * outputs * rank,
-        input_elements=positions * rank,
-    )
-    total = make(
-        f"{target.name}/lora_sum",
-        "add",
-        (target.name, up.name),
-        target.output_shape,
-        input_elements=2 * target.output_elements,
-    )
-    return [*([dropped] if has_dropout else []), down, up, total]
+
+    def make_linear(matrix: str, reads: tuple[str, ...], inputs: int, outputs: int) -> Layer:
+        weight = Tensor(f"{target.name}.lora_{matrix}.weight", (outputs, inputs))
+        return make(
+            f"{target.name}/lora_{matrix.lower()}",
+            LINEAR,
+            reads,
+            (*outer, outputs),
+            (weight,),
+            macs=positions * weight.elements,
+            input_elements=positions * inputs,
+        )
+
+    layers, reads, out = [], target.inputs, target.output_shape
+    if has_dropout:
+        name, read = f"{target.name}/lora_dropout", target.input_elements
+        layers.append(make(name, "dropout", reads, (*outer, inputs), input_elements=read))
+        reads = (name,)
+    down = make_linear("A", reads, inputs, rank)
+    up = make_linear("B", (down.name,), rank, outputs)
+    both = (target.name, up.name)
+    total = make(f"{target.name}/lora_sum", "add", both, out, input_elements=2 * target.output_elements)
+    return [*layers, down, up, total]

@@ -20,23 +20,7 @@ from planner.model.layers.elementwise import Input
 from planner.model.netlist._expand import File, Placed, expand_layers
 
 LONGEST_NAME = 200
-INHERITED = (
-    "input",
-    "sequence_length",
-    "target_length",
-    "inputs",
-    "scope",
-    "separator",
-    "layout",
-    "default_batch",
-    "default_precision",
-    "samples_per_epoch",
-    "tokens_per_epoch",
-    "defaults",
-    "names",
-    "tensors",
-    "blocks",
-)
+OWN_KEYS = ("layers", "base", "description", "source")  # a file inherits all others from its base
 
 
 def read_model(path: Path | str, find: Callable[[str], Path | None] | None = None) -> Model:
@@ -111,7 +95,7 @@ def _merge_bases(source: TomlSource, find: Callable[[str], Path | None]) -> dict
         if file is None:
             raise current.error(f"there is no model {base!r} to start from", ["base"])
         current = read_toml(file)
-        for key in INHERITED:
+        for key in set(File.__struct_fields__) - set(OWN_KEYS):
             theirs, mine = current.data.get(key), values.get(key)
             if isinstance(theirs, dict) and isinstance(mine, dict):
                 values[key] = {**theirs, **mine}
