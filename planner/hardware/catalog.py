@@ -16,6 +16,7 @@ from dataclasses import replace
 from fnmatch import fnmatchcase
 from importlib.resources import files
 from pathlib import Path
+from typing import Any
 
 from planner.errors import BadInput, unknown_name
 from planner.files.regular_file import (
@@ -180,12 +181,18 @@ def _entries(folders: tuple[Path, ...]) -> Entries:
 
 
 @memoize
+def device_names(table: str) -> dict[str, Any]:
+    """A table of `device_names.toml`: what others call devices, by the catalog's name."""
+    names: dict[str, Any] = tomllib.loads((files(__package__) / "device_names.toml").read_text("utf-8"))[
+        table
+    ]
+    return names
+
+
+@memoize
 def _device_aliases() -> dict[str, str]:
     """Catalog names of devices by lower-case alias."""
-    text = (files("planner.hardware") / "device_names.toml").read_text("utf-8")
-    return {
-        called.lower(): name for name, words in tomllib.loads(text)["devices"].items() for called in words
-    }
+    return {called.lower(): name for name, words in device_names("devices").items() for called in words}
 
 
 def catalog_device_name(words: str, memory_gb: str = "") -> str:

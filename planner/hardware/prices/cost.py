@@ -135,7 +135,7 @@ def _cheaper_cost(rented: Sequence[Rented], market: Market, terms: SpotTerms, st
     if not taken:
         return Paid(full, refused="none of its machines has a spot price")
     course = spot_course(taken, terms, state_bytes)
-    useful = sum(cheapest) * course.run.time_factor
+    useful = course.run.usd_per_useful_hour(sum(cheapest))
     if None not in on_demand and useful >= sum(full):
         words = f"one hour of useful work would cost ${useful:.2f} on spot, ${sum(full):.2f} on demand"
         return Paid(full, refused=words)

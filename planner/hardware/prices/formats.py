@@ -28,6 +28,7 @@ from planner.errors import BadInput
 from planner.files.regular_file import open_regular_file
 from planner.files.tomlfile import check_name, from_json
 from planner.hardware import Hardware
+from planner.hardware.catalog import device_names
 
 LARGEST_BYTES = 256 * 2**20  # the largest published CSV has a tenth of it
 HIGHEST_USD_PER_HOUR = 1e4  # above which a price is a slip: the bound of hardware files
@@ -151,19 +152,6 @@ def _csv_lines(path: Path, text: io.TextIOWrapper) -> Iterator[list[str]]:
 
 # SkyPilot ---------------------------------------------------------------------------------------------------
 
-# accelerators as SkyPilot names them on Google Cloud, by the catalog's names
-_GCP_NAMES = {
-    "A100-SXM4-40GB": "A100",
-    "A100-SXM4-80GB": "A100-80GB",
-    "H100-SXM5-80GB": "H100",
-    "H200-SXM-141GB": "H200",
-    "B200-SXM-180GB": "B200",
-    "L4": "L4",
-    "T4": "T4",
-    "P100-PCIE-16GB": "P100",
-    "V100-SXM2-16GB": "V100",
-    "RTX-PRO-6000-Blackwell-Server": "RTXPRO6000",
-}
 _GCP_VERSION_7 = ("H100", "A100-80GB")
 
 
@@ -210,12 +198,12 @@ def _google_prices(rows: Iterable[ListedPrice], machines: Machines, path: Path) 
         first = zones.setdefault(row.name, {}).setdefault((row.region, row.zone), row)
         if (first.on_demand, first.spot) != (row.on_demand, row.spot):
             raise contradiction_error(row, first.line)
-    is_old = "v7" in path.resolve().parts
+    is_old, names = "v7" in path.resolve().parts, device_names("skypilot")
     hosts = set()
     for name, machine in machines.items():
         host = name.partition("+")[0]
         hosts.add(host)
-        device = "H100-MEGA" if host.startswith("a3-mega") else _GCP_NAMES.get(machine.device.name, "")
+        device = "H100-MEGA" if host.startswith("a3-mega") else names.get(machine.device.name, "")
         if is_old and device in _GCP_VERSION_7:
             continue
         devices = zones.get(f"{device}:{machine.device_count}", {})

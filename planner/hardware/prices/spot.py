@@ -42,8 +42,9 @@ CLASSES = {"<5%": 0.05, "5-10%": 0.10, "10-15%": 0.15, "15-20%": 0.20, ">20%": 0
 
 @dataclass(frozen=True, slots=True)
 class Interruption:
-    """How often a spot machine is interrupted; the description says on what basis."""
+    """How often a spot machine is interrupted: the share per month, as published, and the rate per hour."""
 
+    share_of_month: str
     per_hour: float
     description: str
 
@@ -55,6 +56,10 @@ class SpotRun:
     interval_s: float  # between checkpoints; infinite without interruptions
     time_factor: float  # expected time over the time without interruptions and checkpoints
     interruptions_per_hour: float  # of the whole run
+
+    def usd_per_useful_hour(self, spot_usd_per_hour: float) -> float:
+        """USD per hour of useful work at a spot price."""
+        return spot_usd_per_hour * self.time_factor
 
 
 @dataclass(frozen=True, slots=True)
@@ -119,14 +124,12 @@ def published_interruption(machine: str, region: str) -> Interruption | None:
 
 def _interruption(share: float, basis: str, published: str | None = None) -> Interruption:
     """Interruption rate for a share f of machines interrupted per month: -ln(1 - f) / 730 per hour."""
-    per_hour = -math.log1p(-share) / HOURS_PER_MONTH
+    per_hour, shown = -math.log1p(-share) / HOURS_PER_MONTH, published or f"{100 * share:.3g}%"
     if not per_hour:
-        return Interruption(per_hour, f"none is taken away ({basis})")
+        return Interruption(shown, per_hour, f"none is taken away ({basis})")
     bound = "at least" if published and published.startswith(">") else "at most"
     often = f"{bound} one in {1 / per_hour / 24:.0f} days each"
-    return Interruption(
-        per_hour, f"{published or f'{100 * share:.3g}%'} of machines a month ({basis}), {often}"
-    )
+    return Interruption(shown, per_hour, f"{shown} of machines a month ({basis}), {often}")
 
 
 def spot_run(

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -110,18 +111,18 @@ class _Reading:
     def lower_node(self, node: Any) -> Value | None:
         """Converts a node to a layer and returns its output; None for computations on parameters alone."""
         data = [self.known[name] for name in node.input if name in self.known]
-        sources = [self.made_of[name] for name in node.input if name in self.made_of]
-        held = {name: size for source in sources for name, size in source.tensors.items()}
+        held = self.parameter_inputs(node)
         if not data:  # computed from masks, lengths and parameters alone
-            if sources:
-                plain = len(held) == 1 and sources[0].plain and node.op_type in PLAIN
-                turned = sources[0].transposed != (node.op_type == "Transpose")
+            if held:
+                source = next(self.made_of[name] for name in node.input if name in self.made_of)
+                plain = len(held) == 1 and source.plain and node.op_type in PLAIN
+                turned = source.transposed != (node.op_type == "Transpose")
                 self.made_of |= dict.fromkeys(node.output, Held(held, turned, plain))
             return None
         name = self.layer_name(node, held)
         lower = LOWERED.get(node.op_type)
         if lower is not None:
-            made = lower(self, node, data, held, name)
+            made = lower(self, node, data, name)
             if made is not None:
                 return made
         if node.op_type in ONNX_ACTIVATIONS:
@@ -132,6 +133,11 @@ class _Reading:
         weights = held if node.op_type not in ("Resize", "Pad") else {}
         trained = {name: size for name, size in weights.items() if size}
         return self.graph.add_other(node.op_type, data, name, out, trained, known=node.op_type in ONNX_MOVING)
+
+    def parameter_inputs(self, node: Any) -> Shapes:
+        """Shapes of the parameters that a node's inputs are computed from, by name."""
+        sources = (self.made_of[name].tensors for name in node.input if name in self.made_of)
+        return {name: size for tensors in sources for name, size in tensors.items()}
 
     def weight_input(self, node: Any, index: int) -> tuple[str, Shape, bool] | None:
         """Name, shape and transposition of the parameter at an input; None if there is none."""
@@ -174,10 +180,10 @@ class _Reading:
         return default
 
 
-Lowering = Callable[[_Reading, Any, list[Value], Shapes, str], Value | None]
+Lowering = Callable[[_Reading, Any, list[Value], str], Value | None]
 
 
-def _lower_conv(at: _Reading, node: Any, data: list[Value], held: Shapes, name: str) -> Value | None:
+def _lower_conv(at: _Reading, node: Any, data: list[Value], name: str) -> Value | None:
     given, out = at.weight_input(node, 1), at.sample_shape(node.output[0])
     if given is None or given[2] or len(given[1]) != 4 or len(out) != 3:
         return None
@@ -193,7 +199,7 @@ def _lower_conv(at: _Reading, node: Any, data: list[Value], held: Shapes, name: 
     )
 
 
-def _lower_gemm(at: _Reading, node: Any, data: list[Value], held: Shapes, name: str) -> Value | None:
+def _lower_gemm(at: _Reading, node: Any, data: list[Value], name: str) -> Value | None:
     """Adds a linear layer for a Gemm node; None if its weight is no parameter."""
     given = at.weight_input(node, 1)
     if given is None or len(given[1]) != 2:
@@ -204,7 +210,7 @@ def _lower_gemm(at: _Reading, node: Any, data: list[Value], held: Shapes, name: 
     return at.graph.add_linear(source, given[:2], bias and bias[0], transposed, name)
 
 
-def _lower_matmul(at: _Reading, node: Any, data: list[Value], held: Shapes, name: str) -> Value | None:
+def _lower_matmul(at: _Reading, node: Any, data: list[Value], name: str) -> Value | None:
     out = at.sample_shape(node.output[0])
     if len(data) == 2:
         depth = at.sample_shape(node.input[0])[-1]
@@ -217,65 +223,56 @@ def _lower_matmul(at: _Reading, node: Any, data: list[Value], held: Shapes, name
     return at.graph.add_linear(source, given[:2], None, not given[2], name)
 
 
-def _norm_lowering(kind: type[Kind]) -> Lowering:
-    """Returns a function that converts a normalization node to a layer of this kind."""
-
-    def lower_norm(at: _Reading, node: Any, data: list[Value], held: Shapes, name: str) -> Value | None:
-        size = held.get(node.input[1]) if len(node.input) > 1 else None
-        if size is None or data[0].shape[-1:] != size or node.input[1] in at.graph.owners:
-            return None
-        if node.input[1] != f"{name}.weight":
-            return None
-        at.graph.owners |= dict.fromkeys(held, "")  # its bias, and its statistics, which are not trained
-        return at.graph.add_layer(kind, True, name, data[0].shape, from_=data[0].layer)
-
-    return lower_norm
+def _lower_norm(kind: type[Kind], at: _Reading, node: Any, data: list[Value], name: str) -> Value | None:
+    held = at.parameter_inputs(node)
+    size = held.get(node.input[1]) if len(node.input) > 1 else None
+    if size is None or data[0].shape[-1:] != size or node.input[1] in at.graph.owners:
+        return None
+    if node.input[1] != f"{name}.weight":
+        return None
+    at.graph.owners |= dict.fromkeys(held, "")  # its bias, and its statistics, which are not trained
+    return at.graph.add_layer(kind, True, name, data[0].shape, from_=data[0].layer)
 
 
-def _lower_add(at: _Reading, node: Any, data: list[Value], held: Shapes, name: str) -> Value | None:
+def _lower_add(at: _Reading, node: Any, data: list[Value], name: str) -> Value | None:
     if len(data) != 2 or math.prod(data[0].shape) != math.prod(data[1].shape):
         return None
     second = at.graph.add_view(data[1], data[0].shape)
     return at.graph.add_layer(Add, [data[0].layer, second.layer], name, data[0].shape)
 
 
-def _lower_mul(at: _Reading, node: Any, data: list[Value], held: Shapes, name: str) -> Value | None:
+def _lower_mul(at: _Reading, node: Any, data: list[Value], name: str) -> Value | None:
     if len(data) != 2 or data[0].shape != data[1].shape:
         return None
     return at.graph.add_layer(Multiply, [value.layer for value in data], name, data[0].shape)
 
 
-def _pool_lowering(kind: type[Kind]) -> Lowering:
-    """Returns a function that converts a pooling node to a layer of this kind."""
-
-    def lower_pool(at: _Reading, node: Any, data: list[Value], held: Shapes, name: str) -> Value | None:
-        out = at.sample_shape(node.output[0])
-        window = at.attribute_value(node, "kernel_shape", None)
-        if len(out) != 3 or not window:
-            return None
-        return at.graph.add_pool(
-            kind,
-            at.graph.add_view(data[0], channels_last(at.sample_shape(node.input[0]))),
-            channels_last(out),
-            kernel=window,
-            stride=at.attribute_value(node, "strides", [1, 1]),
-            padding=at.uniform_padding(node),
-            name=name,
-        )
-
-    return lower_pool
+def _lower_pool(kind: type[Kind], at: _Reading, node: Any, data: list[Value], name: str) -> Value | None:
+    out = at.sample_shape(node.output[0])
+    window = at.attribute_value(node, "kernel_shape", None)
+    if len(out) != 3 or not window:
+        return None
+    return at.graph.add_pool(
+        kind,
+        at.graph.add_view(data[0], channels_last(at.sample_shape(node.input[0]))),
+        channels_last(out),
+        kernel=window,
+        stride=at.attribute_value(node, "strides", [1, 1]),
+        padding=at.uniform_padding(node),
+        name=name,
+    )
 
 
-def _lower_global_pool(at: _Reading, node: Any, data: list[Value], held: Shapes, name: str) -> Value | None:
+def _lower_global_pool(at: _Reading, node: Any, data: list[Value], name: str) -> Value | None:
     out = at.sample_shape(node.output[0])
     if len(out) != 3 or len(data[0].shape) != 3:
         return None
     return at.graph.add_layer(GlobalPool, True, name, channels_last(out), keep=True, from_=data[0].layer)
 
 
-def _lower_gather(at: _Reading, node: Any, data: list[Value], held: Shapes, name: str) -> Value | None:
+def _lower_gather(at: _Reading, node: Any, data: list[Value], name: str) -> Value | None:
     """Adds an embedding for a Gather node that reads a two-dimensional parameter."""
-    table = node.input[0]
+    table, held = node.input[0], at.parameter_inputs(node)
     if len(held.get(table, ())) != 2:
         return None
     return at.graph.add_embedding(data[0], (table, held[table]), name)
@@ -285,12 +282,12 @@ LOWERED: dict[str, Lowering] = {
     "Conv": _lower_conv,
     "Gemm": _lower_gemm,
     "MatMul": _lower_matmul,
-    "BatchNormalization": _norm_lowering(BatchNorm),
-    "LayerNormalization": _norm_lowering(LayerNorm),
+    "BatchNormalization": partial(_lower_norm, BatchNorm),
+    "LayerNormalization": partial(_lower_norm, LayerNorm),
     "Add": _lower_add,
     "Mul": _lower_mul,
-    "MaxPool": _pool_lowering(MaxPool),
-    "AveragePool": _pool_lowering(AvgPool),
+    "MaxPool": partial(_lower_pool, MaxPool),
+    "AveragePool": partial(_lower_pool, AvgPool),
     "GlobalAveragePool": _lower_global_pool,
     "Gather": _lower_gather,
 }

@@ -9,6 +9,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any
 
 from planner.model.importers.graph import Held, OperatorGraph, Shape, Value, channels_last, remove_batch
@@ -111,33 +112,26 @@ def _lower_embedding(at: Lowering, node: Any, data: list[Value]) -> Value | None
     return at.graph.add_embedding(data[0], table, at.layer_name(node, table[0]))
 
 
-def _norm_lowering(kind: type[Kind], weight_at: int) -> Callable[[Lowering, Any, list[Value]], Value | None]:
-    """Returns a function that converts a normalization to a layer of this kind."""
-
-    def lower_norm(at: Lowering, node: Any, data: list[Value]) -> Value | None:
-        weight = at.argument_value(node.args[weight_at]) if len(node.args) > weight_at else None
-        if not isinstance(weight, Held):
-            return at.graph.add_other(
-                str(node.target), data, at.layer_name(node), data[0].shape, {}, known=True
-            )
-        tensor, size = next(iter(weight.tensors.items()))
-        bias = (
-            at.argument_value(node.args[weight_at + 1])
-            if len(node.args) > weight_at + 1 and kind is not RmsNorm
-            else None
-        )
-        raw = at.sample_shape(node)
-        last = channels_last(raw)
-        wanted = data[0].shape if data[0].shape[-1:] == size else last if last[-1:] == size else raw
-        if wanted[-1:] != size or tensor in at.graph.owners:
-            return None
-        source = at.graph.add_view(data[0], wanted)
-        at.graph.owners |= dict.fromkeys(at.parameter_inputs(node), "")
-        name = at.layer_name(node, tensor)
-        without = {"bias": False} if kind is LayerNorm and bias is None else {}
-        return at.graph.add_layer(kind, True, name, wanted, from_=source.layer, **without)
-
-    return lower_norm
+def _lower_norm(kind: type[Kind], weight_at: int, at: Lowering, node: Any, data: list[Value]) -> Value | None:
+    weight = at.argument_value(node.args[weight_at]) if len(node.args) > weight_at else None
+    if not isinstance(weight, Held):
+        return at.graph.add_other(str(node.target), data, at.layer_name(node), data[0].shape, {}, known=True)
+    tensor, size = next(iter(weight.tensors.items()))
+    bias = (
+        at.argument_value(node.args[weight_at + 1])
+        if len(node.args) > weight_at + 1 and kind is not RmsNorm
+        else None
+    )
+    raw = at.sample_shape(node)
+    last = channels_last(raw)
+    wanted = data[0].shape if data[0].shape[-1:] == size else last if last[-1:] == size else raw
+    if wanted[-1:] != size or tensor in at.graph.owners:
+        return None
+    source = at.graph.add_view(data[0], wanted)
+    at.graph.owners |= dict.fromkeys(at.parameter_inputs(node), "")
+    name = at.layer_name(node, tensor)
+    without = {"bias": False} if kind is LayerNorm and bias is None else {}
+    return at.graph.add_layer(kind, True, name, wanted, from_=source.layer, **without)
 
 
 def _lower_attention(at: Lowering, node: Any, data: list[Value]) -> Value | None:
@@ -208,25 +202,20 @@ def _lower_mul(at: Lowering, node: Any, data: list[Value]) -> Value | None:
     return None
 
 
-def _pool_lowering(kind: type[Kind]) -> Callable[[Lowering, Any, list[Value]], Value | None]:
-    """Returns a function that converts a pooling operator to a layer of this kind."""
-
-    def lower_pool(at: Lowering, node: Any, data: list[Value]) -> Value | None:
-        out, window = at.sample_shape(node), _height_and_width(node.args[1])
-        if len(out) != 3:
-            return None
-        padding = _height_and_width(node.args[3]) if len(node.args) > 3 else (0, 0)
-        return at.graph.add_pool(
-            kind,
-            at.graph.add_view(data[0], channels_last(at.sample_shape(node.args[0]))),
-            channels_last(out),
-            kernel=window,
-            stride=_height_and_width(node.args[2]) if len(node.args) > 2 and node.args[2] else window,
-            padding=padding[0] if padding[0] == padding[1] else None,
-            name=at.layer_name(node),
-        )
-
-    return lower_pool
+def _lower_pool(kind: type[Kind], at: Lowering, node: Any, data: list[Value]) -> Value | None:
+    out, window = at.sample_shape(node), _height_and_width(node.args[1])
+    if len(out) != 3:
+        return None
+    padding = _height_and_width(node.args[3]) if len(node.args) > 3 else (0, 0)
+    return at.graph.add_pool(
+        kind,
+        at.graph.add_view(data[0], channels_last(at.sample_shape(node.args[0]))),
+        channels_last(out),
+        kernel=window,
+        stride=_height_and_width(node.args[2]) if len(node.args) > 2 and node.args[2] else window,
+        padding=padding[0] if padding[0] == padding[1] else None,
+        name=at.layer_name(node),
+    )
 
 
 def _lower_adaptive_pool(at: Lowering, node: Any, data: list[Value]) -> Value | None:
@@ -289,17 +278,17 @@ LOWERED: dict[str, Callable[[Lowering, Any, list[Value]], Value | None]] = {
     "_grouped_mm": _lower_grouped_product,
     "grouped_mm_fallback": _lower_grouped_product,
     "embedding": _lower_embedding,
-    "batch_norm": _norm_lowering(BatchNorm, 1),
-    "layer_norm": _norm_lowering(LayerNorm, 2),
-    "rms_norm": _norm_lowering(RmsNorm, 2),
-    "group_norm": _norm_lowering(LayerNorm, 2),
+    "batch_norm": partial(_lower_norm, BatchNorm, 1),
+    "layer_norm": partial(_lower_norm, LayerNorm, 2),
+    "rms_norm": partial(_lower_norm, RmsNorm, 2),
+    "group_norm": partial(_lower_norm, LayerNorm, 2),
     "scaled_dot_product_attention": _lower_attention,
     "add": _lower_add,
     "add_": _lower_add,
     "mul": _lower_mul,
     "mul_": _lower_mul,
-    "max_pool2d": _pool_lowering(MaxPool),
-    "avg_pool2d": _pool_lowering(AvgPool),
+    "max_pool2d": partial(_lower_pool, MaxPool),
+    "avg_pool2d": partial(_lower_pool, AvgPool),
     "adaptive_avg_pool2d": _lower_adaptive_pool,
     "cat": _lower_cat,
     "cross_entropy_loss": _lower_loss,

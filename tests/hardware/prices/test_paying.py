@@ -35,7 +35,7 @@ def test_spot_costs_its_price_times_what_interruptions_take() -> None:
     assert result.usd_per_hour == (80.0,)
     assert result.time_factor == pytest.approx(run.time_factor)
     assert result.usd_per_useful_hour == pytest.approx(80 * run.time_factor)
-    assert known.description in result.course.words
+    assert known.share_of_month in result.course.words
     assert result.course.as_dict()["checkpoint_interval_s"] == pytest.approx(run.interval_s)
 
 

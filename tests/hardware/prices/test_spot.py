@@ -29,7 +29,7 @@ def test_every_class_is_of_a_machine_that_there_is() -> None:
 def test_rates_of_classes() -> None:
     p5 = published_interruption("p5.48xlarge", "us-east-1")
     assert p5 is not None
-    assert p5.description.startswith(">20% of machines a month")
+    assert p5.share_of_month == ">20%"
     assert p5.per_hour == pytest.approx(-math.log(0.8) / 730)
     assert "at least one in 136 days" in p5.description
     assert published_interruption("g5.xlarge", "nowhere") is None
@@ -82,7 +82,8 @@ def test_more_machines_lose_more() -> None:
 
 def test_interruptions_eat_what_spot_saves() -> None:
     calm, wild = spot_run(0.0003, checkpoint_s=10), spot_run(40.0, checkpoint_s=120)
-    assert 20.7387 * calm.time_factor < 55.04 < 20.7387 * wild.time_factor
+    assert calm.usd_per_useful_hour(20.7387) < 55.04 < wild.usd_per_useful_hour(20.7387)
+    assert calm.usd_per_useful_hour(20.7387) == pytest.approx(20.7387 * calm.time_factor)
 
 
 def test_never_and_always() -> None:
