@@ -1,7 +1,7 @@
 """Declaring a flag: its help, how its value is written and parsed, and its section of `--help`.
 
-A flag is declared once: as the default of the field of `planner.search.request.Request` that holds its value,
-or as a `Flag` that a registry contributes (`add_flags`). Command-line options, `PLANNER_*` variables, keys of
+A flag is declared once: in `planner/search/flags.toml`, with the field of `Request` that holds its value, or
+as a `Flag` that a registry contributes (`add_flags`). Command-line options, `PLANNER_*` variables, keys of
 scenario files, the keyword arguments of `planner.recommend` and docs/flags.md are generated from it.
 """
 
@@ -9,13 +9,13 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Callable, Sequence
-from dataclasses import MISSING, dataclass, field, replace
+import tomllib
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 from enum import StrEnum
 from typing import Any
 
 from planner.errors import BadInput
-from planner.memoize import memoize
 from planner.units import parse_bandwidth
 
 MAX_COUNTS = 4096  # numbers that one range may name
@@ -117,13 +117,16 @@ def option_name(name: str) -> str:
     return "--" + name.replace("_", "-")
 
 
-def flag(
-    section: FlagSection, kind: FlagType, help: str, *, default: Any = None, name: str = "", **more: Any
-) -> Any:
-    """Declares a dataclass field that a flag fills. `name` is given if the flag is named differently."""
-    declared = Flag(name, help, section, kind, **more)
-    given: dict[str, Any] = {} if default is MISSING else {"default": default}
-    return field(metadata={"flag": declared}, **given)
+def read_flags(text: str, kinds: Mapping[str, FlagType], helps: Mapping[str, str]) -> tuple[Flag, ...]:
+    """Reads flags from TOML, one table each. `kinds` are types by name; `helps` are texts not in the file."""
+    declared = []
+    for name, table in tomllib.loads(text).items():
+        section, kind = FlagSection[table.pop("section").upper()], kinds[table.pop("type")]
+        described = helps.get(name) or table.pop("help")
+        more: dict[str, Any] = {"fields": (name,)}
+        more |= {key: tuple(value) if isinstance(value, list) else value for key, value in table.items()}
+        declared.append(Flag(name, described, section, kind, **more))
+    return tuple(declared)
 
 
 _CONTRIBUTED: dict[str, Flag] = {}
@@ -135,20 +138,9 @@ def add_flags(*contributed: Flag) -> None:
 
 
 def flags_of(request: type) -> tuple[Flag, ...]:
-    """All flags of a request type: those declared by its fields, then those added with `add_flags`."""
-    declared = _declared_flags(request)
-    known = {flag.name for flag in declared}
-    return (*declared, *(flag for name, flag in _CONTRIBUTED.items() if name not in known))
-
-
-@memoize
-def _declared_flags(request: type) -> tuple[Flag, ...]:
-    declared = []
-    for entry in request.__dataclass_fields__.values():  # type: ignore[attr-defined]  # with those of InitVar
-        if (flag := entry.metadata.get("flag")) is not None:
-            fields = flag.fields or (entry.name,)
-            declared.append(replace(flag, name=flag.name or entry.name, fields=fields))
-    return tuple(declared)
+    """All flags of a request type: its own (`FLAGS`), then those added with `add_flags`."""
+    known = {flag.name for flag in request.FLAGS}  # type: ignore[attr-defined]
+    return (*request.FLAGS, *(flag for name, flag in _CONTRIBUTED.items() if name not in known))  # type: ignore[attr-defined]
 
 
 def parse_names(value: str | Sequence[str], option: str = "") -> tuple[str, ...]:

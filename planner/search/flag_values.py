@@ -5,11 +5,12 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import fields
+from importlib.resources import files
 from typing import TYPE_CHECKING, Any, Literal
 
 from planner import flags
 from planner.errors import BadInput, unknown_name
-from planner.flags import FlagType, flags_of, option_name
+from planner.flags import Flag, FlagType, flags_of, option_name, read_flags
 from planner.parallel.mesh import reject_settings_without_degree
 
 if TYPE_CHECKING:
@@ -127,6 +128,21 @@ EXCHANGES = FlagType(_NAMES, _read_exchanges, metavar="NAMES")
 PLACEMENTS = FlagType(_NAMES, _read_placements, metavar="NAMES")
 POLICIES = FlagType(_NAMES, _read_policies, metavar="NAMES")
 INPUT = FlagType(str | float, _read_input, metavar="NAME|RATE")
+FLAG_TYPES = {
+    name.lower(): kind for name, kind in {**vars(flags), **globals()}.items() if isinstance(kind, FlagType)
+}
+
+
+def request_flags() -> tuple[Flag, ...]:
+    """The flags of `flags.toml`, with help on mesh axes and strategies from their registries."""
+    from planner.parallel.data import EXCHANGES
+    from planner.parallel.mesh import axis_help
+
+    helps = {name: axis_help(name) for name in ("tensor", "pipeline", "interleave")}
+    helps["exchange"] = (
+        f"Data parallelism: {EXCHANGES.help_text} or all; options as ddp:bucket_bytes=4194304."
+    )
+    return read_flags(files("planner.search").joinpath("flags.toml").read_text("utf-8"), FLAG_TYPES, helps)
 
 
 Objective = Literal["balanced", "cheapest", "fastest"]

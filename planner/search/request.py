@@ -1,33 +1,16 @@
-"""A request: the question asked, as typed values. Each flag of the answers is declared on its field."""
+"""A request: the question asked, as typed values. Its flags are declared in `flags.toml`."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import MISSING, InitVar, dataclass, field, fields
+from dataclasses import InitVar, dataclass, field, fields
 from functools import cached_property
-from typing import TYPE_CHECKING, Any, Literal, get_args
+from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
-from planner.flags import (
-    BANDWIDTH,
-    COUNTS,
-    DURATION,
-    NAMES,
-    NUMBER,
-    SHARE,
-    SWITCH,
-    TEXT,
-    TOKENS,
-    USD_PER_HOUR,
-    WHOLE,
-    FlagSection,
-    flag,
-    flags_of,
-)
+from planner.flags import Flag, flags_of
 from planner.hardware import Hardware, Market, Network, load_machines_from_files
 from planner.hardware.prices.cost import RESTART_S, SpotTerms
-from planner.parallel.data import EXCHANGES as STRATEGIES
-from planner.parallel.mesh import axis_flag_names, axis_help, degree_flags
-from planner.search import flag_values
+from planner.parallel.mesh import axis_flag_names, degree_flags
 from planner.search.flag_values import (
     CONFIDENCE,
     MIN_MARGINAL_EFFICIENCY,
@@ -35,6 +18,7 @@ from planner.search.flag_values import (
     check_contradictions,
     check_ranges,
     job_samples,
+    request_flags,
 )
 from planner.search.training import apply_training
 
@@ -45,11 +29,8 @@ if TYPE_CHECKING:
     from planner.simulator.policy import Mode
     from planner.simulator.step import Profile
 
-JOB, MACHINES, LIMITS, PARALLELISM, SERVERS, OUTPUT = FlagSection
-
 SERVER_WORDS = ("own", "cheap", "colocated")  # hardware of servers that is no machine's name
 MAX_WORKERS = 128  # per plan, where neither budget nor machines limit them
-OBJECTIVES, MODES = get_args(Objective), ("async", "sync")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -60,222 +41,63 @@ class Request:
     machines that no other beats in price and NIC) and `colocated` (on the worker nodes). `batches` are
     micro-batches, or "auto": powers of two up to what fits. `exchanges` are strategies and the options they
     fix; `brief` searches fewer options where none is named; `fills_machines` rounds workers up. A profile
-    without a named machine runs on a machine without a price. `extra` holds flags of registries.
+    without a named machine runs on a machine without a price. `extra` holds flags of training methods and
+    registries.
     """
 
-    model: str = flag(
-        JOB,
-        TEXT,
-        "Network: a catalog name, a .toml file or a Hugging Face config.json, e.g. vgg11.",
-        default=MISSING,
-        spellings=("-m",),
-        metavar="NAME",
-    )
-    profile: Profile | None = flag(
-        JOB,
-        flag_values.PROFILES,
-        "Recorded training steps to use instead of predicted ones, e.g. a.json.gz,b.json.gz.",
-        fields=("profile", "more_profiles"),
-        metavar="FILES",
-    )
+    FLAGS: ClassVar[tuple[Flag, ...]] = request_flags()
+
+    model: str
+    profile: Profile | None = None
     more_profiles: tuple[Profile, ...] = ()  # of the same loop and device, at other batches
-    batches: tuple[int, ...] | Literal["auto"] | None = flag(
-        JOB,
-        flag_values.BATCHES,
-        "Micro-batch: samples per worker and pass, e.g. 32, 32,64 or auto.",
-        name="batch",
-        spellings=("-b", "--micro-batch"),
-    )
-    global_batch: int | None = flag(
-        JOB, WHOLE, "Samples of all workers per optimizer step, e.g. 1024; sets --accumulate.", minimum=1
-    )
-    accumulate: int | None = flag(
-        JOB, WHOLE, "Gradient accumulation: micro-batches per optimizer step, e.g. 4.", minimum=1
-    )
-    sequence_length: int | None = flag(
-        JOB, WHOLE, "Tokens per sample instead of the model's own, e.g. 4096.", name="seq_length", minimum=1
-    )
-    formats: tuple[str, ...] | None = flag(
-        JOB,
-        NAMES,
-        "Number format: fp32, tf32, fp16, bf16 or fp8; by default mixed bf16 or fp16 where supported.",
-        name="precision",
-    )
-    recompute: tuple[Recompute, ...] | None = flag(
-        JOB, NAMES, "Activation recompute: none, selective (of the framework: per-op or attention) or full."
-    )
-    framework: str | None = flag(
-        JOB,
-        TEXT,
-        "Training software: pytorch (default), pytorch-compiled, transformer-engine, megatron, ngc or xla.",
-        metavar="NAME",
-    )
-    input: str | float | None = flag(
-        JOB,
-        flag_values.INPUT,
-        "Input of image models: jpeg (default), dali, none or images/s per vCPU, e.g. 150.",
-    )
-    epochs: InitVar[float | None] = flag(
-        JOB, NUMBER, "Length of the job in passes over the training set, e.g. 90.", positive=True
-    )
-    tokens: InitVar[float | None] = flag(JOB, TOKENS, "Length of the job in tokens, e.g. 300M or 2T.")
-    samples: float | None = flag(JOB, NUMBER, "Length of the job in samples, e.g. 1e9.", positive=True)
-    hardware: tuple[str, ...] | None = flag(
-        MACHINES, NAMES, "Machines of the workers: names, patterns or files, e.g. 'p3.*,g5.xlarge'."
-    )
-    gpu: str | None = flag(
-        MACHINES,
-        flag_values.JOINED,
-        "Machines with this device: H100, H100:8 (eight) or 'A100,L4'.",
-        metavar="DEVICE",
-    )
-    providers: tuple[str, ...] | None = flag(
-        MACHINES, NAMES, "Providers to rent from, e.g. aws,gcp (default: aws).", name="provider"
-    )
-    sold: bool | None = flag(
-        MACHINES,
-        SWITCH,
-        "Only machines that can be rented (default), or retired and example machines too.",
-        spellings=("--sold/--all",),
-    )
-    region: str | None = flag(
-        MACHINES, TEXT, "Region of the prices, e.g. us-east-1; cheapest: that of each machine."
-    )
-    spot: bool = flag(
-        MACHINES,
-        SWITCH,
-        "Rent spot machines where they are cheaper, interruptions included.",
-        default=False,
-        spellings=("--spot/--on-demand",),
-    )
-    interruptions: float | None = flag(
-        MACHINES, SHARE, "Spot machines interrupted per month, e.g. 10%; the published share by default."
-    )
-    checkpoint_every_s: float | None = flag(
-        MACHINES,
-        DURATION,
-        "Time between checkpoints on spot machines, e.g. 30min; the cheapest interval by default.",
-        name="checkpoint_every",
-        positive=True,
-    )
-    restart_s: float | None = flag(
-        MACHINES,
-        DURATION,
-        "Time to resume after an interruption, e.g. 5min (default).",
-        name="restart",
-        positive=True,
-    )
-    network: Network | None = flag(
-        MACHINES,
-        flag_values.NETWORK,
-        "NIC bandwidth, baseline (hours) or burst (minutes), and transport, tcp or rdma: 'burst,tcp'.",
-        fields=("network", "rdma"),
-    )
+    batches: tuple[int, ...] | Literal["auto"] | None = None
+    global_batch: int | None = None
+    accumulate: int | None = None
+    sequence_length: int | None = None
+    formats: tuple[str, ...] | None = None
+    recompute: tuple[Recompute, ...] | None = None
+    framework: str | None = None
+    input: str | float | None = None
+    epochs: InitVar[float | None] = None
+    tokens: InitVar[float | None] = None
+    samples: float | None = None
+    hardware: tuple[str, ...] | None = None
+    gpu: str | None = None
+    providers: tuple[str, ...] | None = None
+    sold: bool | None = None
+    region: str | None = None
+    spot: bool = False
+    interruptions: float | None = None
+    checkpoint_every_s: float | None = None
+    restart_s: float | None = None
+    network: Network | None = None
     rdma: bool | None = None  # of collectives between machines; None: where the machine can
-    bandwidth_bytes_per_s: float | None = flag(
-        MACHINES, BANDWIDTH, "Measured bandwidth of every NIC, e.g. 9.4Gbit.", name="bandwidth", positive=True
-    )
-    budget_usd_per_hour: float | None = flag(
-        LIMITS, USD_PER_HOUR, "Budget in USD per hour, e.g. 20 or 20/h.", name="budget", positive=True
-    )
-    own_usd_per_hour: float | None = flag(
-        MACHINES,
-        NUMBER,
-        "USD per hour of one machine of your own, e.g. 12; without it, plans are ranked by time.",
-        name="price", metavar="USD", positive=True,
-    )  # fmt: skip
-    deadline_s: float | None = flag(
-        LIMITS, DURATION, "Deadline of the whole job, e.g. 36h, 90min or 2d.", name="deadline", positive=True
-    )
-    spend_usd: float | None = flag(
-        LIMITS,
-        NUMBER,
-        "Budget of the whole job in USD, e.g. 500.",
-        name="spend",
-        metavar="USD",
-        positive=True,
-    )
-    machines: int | None = flag(
-        LIMITS, WHOLE, "Maximum machines, servers included, e.g. 16.", positive=True, commands=("recommend",)
-    )
-    min_samples_per_s: float | None = flag(
-        LIMITS,
-        NUMBER,
-        "Minimum samples per second, e.g. 2000.",
-        name="min_throughput",
-        positive=True,
-        commands=("recommend",),
-    )
-    objective: Objective | None = flag(
-        LIMITS,
-        TEXT,
-        "What to optimize: balanced (default), cheapest (per sample) or fastest.",
-        choices=OBJECTIVES,
-        commands=("compare", "recommend"),
-    )
-    confidence: float = flag(
-        LIMITS, SHARE, "Probability of meeting deadline and spend, e.g. 95%.", default=CONFIDENCE
-    )
-    min_marginal_efficiency: float = flag(
-        LIMITS,
-        SHARE,
-        "Minimum samples per USD of added workers, relative to the cheapest, e.g. 50%.",
-        default=MIN_MARGINAL_EFFICIENCY,
-        commands=("compare", "recommend", "saturation"),
-    )
-    all_offers: bool = flag(
-        OUTPUT, SWITCH, "Show every machine, not only the best offer.", default=False, commands=("compare",)
-    )
-    max_workers: int | None = flag(
-        LIMITS, WHOLE, "Maximum workers to try, e.g. 256 (4,096).", minimum=2, commands=("saturation",)
-    )
-    workers: tuple[int, ...] | None = flag(
-        PARALLELISM, COUNTS, "Number of workers (devices), e.g. 4, 1,2,4 or 1-8.", spellings=("-w",)
-    )
-    exchanges: tuple[tuple[str, Mapping[str, str]], ...] | None = flag(
-        PARALLELISM,
-        flag_values.EXCHANGES,
-        f"Data parallelism: {STRATEGIES.help_text} or all; options as ddp:bucket_bytes=4194304.",
-        name="exchange",
-    )
-    tensor: tuple[int, ...] | None = flag(PARALLELISM, COUNTS, axis_help("tensor"))
-    pipeline: tuple[int, ...] | None = flag(PARALLELISM, COUNTS, axis_help("pipeline"))
-    interleave: tuple[int, ...] | None = flag(PARALLELISM, COUNTS, axis_help("interleave"))
-    servers: tuple[int, ...] | None = flag(SERVERS, COUNTS, "Number of parameter servers, e.g. 2 or 1-4.")
-    server_hardware: tuple[str, ...] | None = flag(
-        SERVERS, NAMES, "Machines of the servers: names, patterns, own, cheap or colocated."
-    )
-    placements: tuple[str, ...] | None = flag(
-        SERVERS,
-        flag_values.PLACEMENTS,
-        "Assignment of tensors to servers: greedy, best_fit, mxnet, p3 or all.",
-        name="placement",
-    )
-    policies: tuple[str, ...] | None = flag(
-        SERVERS,
-        flag_values.POLICIES,
-        "Order of transfers on a link: multiplexed, fifo, tic, tac, p3, bytescheduler, prophet or all.",
-        name="policy",
-    )
-    mode: Mode | None = flag(SERVERS, TEXT, "Updates at the servers: async or sync.", choices=MODES)
-    workers_per_replica: tuple[int, ...] | None = flag(
-        SERVERS, COUNTS, "CPU workers that share one copy of the model, e.g. 2 or 1,2,4."
-    )
-    seed: int = flag(OUTPUT, WHOLE, "Seed of the simulations, e.g. 1.", default=0, minimum=0)
-    interval_width: float = flag(
-        OUTPUT,
-        NUMBER,
-        "Relative half-width of the simulation's 95% interval, e.g. 0.01 (default).",
-        default=0.01,
-    )
-    max_steps: int = flag(
-        OUTPUT,
-        WHOLE,
-        "Maximum number of simulated steps per worker, e.g. 1000 (default).",
-        default=1000,
-        positive=True,
-        commands=("simulate",),
-    )
+    bandwidth_bytes_per_s: float | None = None
+    budget_usd_per_hour: float | None = None
+    own_usd_per_hour: float | None = None
+    deadline_s: float | None = None
+    spend_usd: float | None = None
+    machines: int | None = None
+    min_samples_per_s: float | None = None
+    objective: Objective | None = None
+    confidence: float = CONFIDENCE
+    min_marginal_efficiency: float = MIN_MARGINAL_EFFICIENCY
+    all_offers: bool = False
+    max_workers: int | None = None
+    workers: tuple[int, ...] | None = None
+    exchanges: tuple[tuple[str, Mapping[str, str]], ...] | None = None
+    tensor: tuple[int, ...] | None = None
+    pipeline: tuple[int, ...] | None = None
+    interleave: tuple[int, ...] | None = None
+    servers: tuple[int, ...] | None = None
+    server_hardware: tuple[str, ...] | None = None
+    placements: tuple[str, ...] | None = None
+    policies: tuple[str, ...] | None = None
+    mode: Mode | None = None
+    workers_per_replica: tuple[int, ...] | None = None
+    seed: int = 0
+    interval_width: float = 0.01
+    max_steps: int = 1000
     extra: Mapping[str, Any] = field(default_factory=dict)
     brief: bool = field(default=False, repr=False)
     fills_machines: bool = field(default=False, repr=False)

@@ -6,59 +6,16 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from planner.errors import BadInput
-from planner.flags import NAMES, NUMBER, TEXT, TOKENS, WHOLE, Flag, FlagSection, add_flags, option_name
+from planner.flags import option_name
 
 if TYPE_CHECKING:
     from planner.model import MethodSettings, Model
     from planner.search.request import Request
 
 USUAL_LENGTH = 2048  # default tokens per sample of a fine-tuning job
-JOB = FlagSection.JOB
 LOSS_KINDS, ACTIVATION_FORMATS = ("eager", "fused", "chunked"), ("fp8",)
 COMPILED = "pytorch-compiled"  # the framework whose graphs save what fused kernels read
 MEMORY = ("offload", "cross_entropy", "activations")
-
-add_flags(
-    Flag("train", "Training method: full (default), lora, qlora or head.", JOB, TEXT, metavar="METHOD"),
-    Flag("rank", "Rank of LoRA adapters, e.g. 16 (default).", JOB, WHOLE),
-    Flag(
-        "targets", "Layers that get adapters: all-linear (default) or attention.", JOB, TEXT, metavar="LAYERS"
-    ),
-    Flag("dropout", "Dropout of what adapters read, as 0.05; none by default.", JOB, NUMBER),
-    Flag("base", "Width of the frozen base weights: bf16, int8, nf4 or int4.", JOB, TEXT, metavar="FORMAT"),
-    Flag(
-        "optimizer",
-        "sgd, momentum, adam, adamw, adamw-8bit, adafactor, lion or muon; by default the network's usual.",
-        JOB,
-        TEXT,
-        metavar="NAME",
-    ),
-    Flag(
-        "offload",
-        "Parts in host memory, slow: optimizer, parameters (with the optimizer), activations.",
-        JOB,
-        NAMES,
-        metavar="PARTS",
-    ),
-    Flag(
-        "cross_entropy",
-        "Loss: eager (default), fused (in one kernel) or chunked (with the layer before it).",
-        JOB,
-        TEXT,
-        metavar="KIND",
-    ),
-    Flag("activations", "Format of saved activations: fp8; that of the run by default.", JOB, TEXT),
-    Flag(
-        "dataset_tokens", "Tokens of the training set, e.g. 10M; --epochs counts passes over it.", JOB, TOKENS
-    ),
-    Flag(
-        "mean_length",
-        "Mean tokens of an example padded to --seq-length, e.g. 300; by default examples are packed.",
-        JOB,
-        WHOLE,
-        metavar="N",
-    ),
-)
 
 
 def training_asked(request: Request) -> MethodSettings:
