@@ -154,14 +154,9 @@ def home_folder() -> Path:
     return _expand_from_home(named) if named else _expand_from_home(data or "~/.local/share") / "planner"
 
 
+@memoize(key=lambda path: (path, os.environ.get("HOME")))
 def _expand_from_home(path: str) -> Path:
     """Expands `~` in a path, cached until HOME changes."""
-    return _expand_cached(path, os.environ.get("HOME"))
-
-
-@memoize
-def _expand_cached(path: str, _home: str | None) -> Path:
-    """Expands `~` in a path; `_home` is part of the cache key alone."""
     return expand_path(path)
 
 

@@ -54,6 +54,7 @@ class Resource(NamedTuple):
 
     @staticmethod
     def link(name: str, number: int | None = None) -> Resource:
+        """Resource of a link between workers."""
         return Resource(ResourceKind.LINK, number, name)
 
     @staticmethod
@@ -130,6 +131,7 @@ class Cluster:
             raise BadInput("flow_bytes_per_s must be above zero")
 
     def _check_channels(self) -> None:
+        """Raises BadInput unless all channels end at nodes of the cluster."""
         for node in {*self.worker_nodes, *self.server_nodes}:
             if not 0 <= node < len(self.nodes):
                 raise BadInput(
@@ -147,6 +149,7 @@ class Cluster:
             raise BadInput(f"{names} names are given for {links} link(s) a worker")
 
     def _check_leaders(self) -> None:
+        """Raises BadInput unless every scope divides all workers into groups."""
         for scope, leader in enumerate(self.leaders):
             if len(leader) != self.workers:
                 raise BadInput(f"scope {scope} groups {len(leader)} workers, but there are {self.workers}")
@@ -159,10 +162,12 @@ class Cluster:
 
     @property
     def workers(self) -> int:
+        """Number of workers."""
         return len(self.worker_nodes)
 
     @property
     def servers(self) -> int:
+        """Number of parameter servers."""
         return len(self.server_nodes)
 
     @property

@@ -55,9 +55,8 @@ class Use(NamedTuple):
 
 @dataclass(frozen=True, eq=False)
 class Releases:
-    """Facts on some worker ops in a step with randomly ordered downloads: mean bytes that each server has
-    delivered before the op starts, and which worker ops run later: all that follow, and those that every
-    upload waits for."""
+    """What is known of some worker ops v when downloads come in random order: mean bytes that each server
+    delivers before v starts, and which worker ops follow v: all, and those that every upload waits for."""
 
     delivered_bytes: Floats  # ops x servers
     follow: Floats  # ops x worker's ops, 0 or 1
@@ -112,11 +111,11 @@ class OpGraph:
         return _longest_path_before(self.order[::-1], self.dependents, cost)
 
     def bits_before(self, own: Mapping[int, int]) -> list[int]:
-        """Union of the bits in `own` over each op and all ops before it."""
+        """For each op, the bits in `own` of the op itself and of all ops before it."""
         return _bits_up_to(self.order, self.deps, own)
 
     def bits_after(self, own: Mapping[int, int]) -> list[int]:
-        """Union of the bits in `own` over each op and all ops after it."""
+        """For each op, the bits in `own` of the op itself and of all ops after it."""
         return _bits_up_to(self.order[::-1], self.dependents, own)
 
     def releases(self, profile: Profile, policy: Policy | None) -> Releases | None:
@@ -191,12 +190,12 @@ def _mean_bytes_sent(waited: Bits, sizes: Floats) -> Floats:
 
 
 def _bit_by_op(ops: Ints) -> dict[int, int]:
-    """A different bit for each op."""
+    """Bit of each op in the sets below, by index of the op."""
     return {op: 1 << at for at, op in enumerate(ops.tolist())}
 
 
 def _bit_rows(sets: Iterable[int], width: int) -> Bits:
-    """Bit sets as rows of a boolean matrix."""
+    """Sets of bits as rows of a boolean matrix."""
     size = -(-width // 8)
     packed = [bits.to_bytes(size, "little") for bits in sets]
     table = np.frombuffer(b"".join(packed), np.uint8).reshape(len(packed), size)
@@ -224,7 +223,7 @@ def _longest_path_before(order: Sequence[int], before: Sequence[Sequence[int]], 
 
 
 def _bits_up_to(order: Iterable[int], before: Sequence[Sequence[int]], own: Mapping[int, int]) -> list[int]:
-    """Union of the bits in `own` over each op and all ops before it, by op."""
+    """For each op, the bits in `own` of the op itself and of all ops before it."""
     out = [0] * len(before)
     for op in order:
         bits = own.get(op, 0)

@@ -31,6 +31,8 @@ DEFAULT_WINDOW_BYTES = 4 * 2**20
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _MessageCost:
+    """Fields and checks that all policies share."""
+
     overhead_s: float = 0.0
     download_overhead_s: float | None = None
 

@@ -142,9 +142,14 @@ class PartialSimulation:
 
 
 def begin_simulation(case: Case, effort: Effort, runs: int, *, timeline: bool = False) -> PartialSimulation:
-    """Starts a simulation with up to `runs` runs."""
-    options, pilot = _run_pilot(case, _run_options(case, effort), timeline)
-    return resume_simulation(PartialSimulation(case, effort, options, (pilot,)), runs)
+    """Starts a simulation with up to `runs` runs; they have more steps if a slow worker needs them to finish
+    its warm-up."""
+    options = _run_options(case, effort)
+    while True:
+        (pilot,) = _simulate_runs(case, replace(options, timeline=timeline), [0])
+        if min(len(ends) for ends in pilot.step_ends_s) > options.warmup_steps:
+            return resume_simulation(PartialSimulation(case, effort, options, (pilot,)), runs)
+        options = replace(options, steps=2 * options.steps)
 
 
 def resume_simulation(begun: PartialSimulation, runs: int) -> PartialSimulation:
@@ -205,28 +210,13 @@ def _run_options(case: Case, effort: Effort) -> RunOptions:
     )
 
 
-def _run_pilot(case: Case, options: RunOptions, timeline: bool = False) -> tuple[RunOptions, RunResult]:
-    """First run and its options, with more steps if a slow worker would not finish its warm-up."""
-    while True:
-        (result,) = _simulate_runs(case, options, [0], timeline)
-        slowest = min(len(ends) for ends in result.step_ends_s)
-        if slowest > options.warmup_steps:
-            return options, result
-        options = replace(options, steps=2 * options.steps)
-
-
 def _simulate_runs(
-    case: Case,
-    options: RunOptions,
-    numbers: Sequence[int],
-    timeline: bool = False,
-    executor: Executor | None = None,
+    case: Case, options: RunOptions, numbers: Sequence[int], executor: Executor | None = None
 ) -> list[RunResult]:
     """Simulates the runs with these numbers, in parallel if there is an executor."""
     if executor is not None:
         batches = executor.map(partial(_simulate_runs, case, options), [[number] for number in numbers])
         return [result for batch in batches for result in batch]
-    options = replace(options, timeline=timeline)
     profile, cluster = case.profile, case.cluster
     if case.is_lockstep():  # all end a step together; cutting at the first would lose the others' last one
         each = [replace(options, run=number, until="all") for number in numbers]

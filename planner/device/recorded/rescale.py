@@ -78,9 +78,9 @@ def rescale(profile: Profile, source: Device, target: Device) -> Profile:
 
 
 def is_deviation_shared(source: Device, target: Device) -> bool:
-    """Whether the source device's deviation from the mean of all is expected of the target too. That is so
-    if the target has no published runs and both are of one vendor and no older than Volta. Older devices
-    each differ in their own way (benchmarks/fit/moved.py)."""
+    """Whether the target is expected to deviate from the mean of all devices as the source does: it has no
+    published runs, and both are of one vendor and no older than Volta. Older devices each differ in their own
+    way (benchmarks/fit/moved.py)."""
     return not has_published_runs(target) and is_comparable(source, target)
 
 
@@ -242,8 +242,8 @@ def _set_durations(profile: Profile, batch: int, durations_s: Floats, recorded: 
 
 
 class Moves(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """`device`: by what is known of the target and by kind of network. `batch`: by how many doublings it is
-    larger or smaller; `batch_unrated`: the same where the device has no rates and steps grow as the batch."""
+    """Errors of rescaled steps. `device`: by what is known of the target and by kind of network. `batch`: by
+    number of doublings or halvings; `batch_unrated`: the same for devices without rates."""
 
     as_of: str
     device: dict[str, dict[str, Spread]]

@@ -92,6 +92,8 @@ class ProfileRecord(msgspec.Struct, forbid_unknown_fields=True, kw_only=True):
 
 
 class _Head(msgspec.Struct):
+    """Format and version of a file, read before all else."""
+
     format: str = ""
     version: int = 0
 

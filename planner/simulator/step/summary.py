@@ -168,6 +168,7 @@ def _profile_warnings(profile: Profile, bandwidth: float | None) -> list[str]:
 
 
 def _timing_warnings(profile: Profile, bandwidth: float | None) -> list[str]:
+    """Warnings about recorded start times that contradict dependencies or the bandwidth."""
     assert profile.starts_s is not None
     out = []
     ends = profile.starts_s + profile.durations_s

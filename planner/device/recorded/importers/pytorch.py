@@ -49,13 +49,13 @@ class Sent:
 
 @dataclass(frozen=True)
 class MicroSteps:
-    """Positions of the ops where passes begin, and the differentiated ops."""
+    """Positions of the ops where the passes of a step begin, and of all differentiated ops."""
 
     starts: tuple[int, ...]
     forward: tuple[int, ...]
 
     def op_rank(self, position: int) -> int:
-        """Number of differentiated ops in an op's pass up to and including it."""
+        """Rank of an op among the differentiated ops of its pass, from 0."""
         start = self.starts[bisect_right(self.starts, position) - 1]
         return bisect_right(self.forward, position) - bisect_right(self.forward, start)
 

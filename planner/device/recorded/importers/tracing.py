@@ -36,7 +36,7 @@ READY = 0.25  # quantile of the steps' communication: in longer ones it waits fo
 
 @dataclass(frozen=True, slots=True)
 class TracingCost:
-    """Microseconds per traced call, and a factor on every op after these are taken off."""
+    """Cost of tracing in microseconds per traced call, and a factor on what is left of every op."""
 
     call_us: float = 0.0
     factor: float = 1.0
@@ -77,8 +77,8 @@ def tracing_cost(
 
 
 class TracedSteps:
-    """Times of the worker's ops, without what tracing cost, and what else is known of them. Columns are the
-    input, each op of the network, and the optimizer."""
+    """Durations of the worker's ops without the cost of tracing, and their work. Columns are the input, each
+    op of the network, and the optimizer."""
 
     def __init__(self, steps: Sequence[Step], begin: int, names: Sequence[str], facts: Facts | None) -> None:
         self.begin, self.names, self.facts, self.cost = begin, names, facts, TracingCost()
