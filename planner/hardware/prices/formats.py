@@ -334,7 +334,7 @@ class _AwsFile(msgspec.Struct):
     publicationDate: str = ""
 
 
-_LINUX = ("AWS Region", "Linux", "Shared", "NA", "Used", "OnDemand")
+_LINUX = _Attributes(operatingSystem="Linux")
 
 
 def _read_aws(
@@ -343,8 +343,7 @@ def _read_aws(
     """Reads the on-demand prices of shared Linux machines in an AWS price list."""
     for product, terms, published in _aws_products(path):
         about = product.attributes
-        said = (about.locationType, about.operatingSystem, about.tenancy, about.preInstalledSw)
-        if (*said, about.capacitystatus, about.marketoption) != _LINUX:
+        if msgspec.structs.replace(about, instanceType="", regionCode="") != _LINUX:
             left_out["of other systems, tenancies or zones"] += 1
             continue
         place = f"{path}: product {product.sku or about.instanceType}"

@@ -123,6 +123,9 @@ class Kept:
     def __add__(self, other: Kept) -> Kept:
         return Kept(self.elements + other.elements, self.wide + other.wide, self.masks + other.masks)
 
+    def __mul__(self, count: int) -> Kept:
+        return Kept(self.elements * count, self.wide * count, self.masks * count)
+
     def bytes(self, element_bytes: float) -> float:
         """Bytes per sample if elements of the run's precision have `element_bytes`."""
         return self.elements * element_bytes + self.wide * 4 + self.masks

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import replace
-from typing import Annotated, Any, Literal, cast
+from typing import Annotated, Any, ClassVar, Literal, cast
 
 from msgspec import Meta, defstruct, field
 
@@ -141,6 +141,7 @@ class _PositionNorm(OneInput, frozen=True):
     features: Size | list[Size] | None = None  # shape of the weights, if not all features
     affine: bool = True  # it has weights
 
+    statistics: ClassVar[int]  # saved per position
     forward = Passes(1, 1)
     backward = Passes(3, 1)
     kernels = (1, 2)
@@ -149,6 +150,10 @@ class _PositionNorm(OneInput, frozen=True):
     autocast = "widen"
     autocast_wide_output = True
     fuses = True
+
+    @classmethod
+    def saved_activations(cls, layer: Layer, *, flash: bool | None = None) -> Kept:
+        return Kept(wide=cls.statistics * position_count(layer))
 
     def infer_norm(self, shape: Shape, names: tuple[str, ...]) -> Inferred:
         """Infers a norm: the shape is unchanged and each name is one weight tensor."""
@@ -163,28 +168,22 @@ class LayerNorm(_PositionNorm, frozen=True, kw_only=True):
     layer_norm: bool
     bias: bool = True
 
+    statistics = 2
     smallest = read_only_mapping(layer_norm=True)
     tensor_names = read_only_mapping(layer_norm=(tuple[Name, Name], ("{layer}/gamma", "{layer}/beta")))
 
     def infer_shape(self, shapes: list[Shape], style: Style) -> Inferred:
         return self.infer_norm(shapes[0], style.names.layer_norm if self.bias else style.names.layer_norm[:1])
 
-    @classmethod
-    def saved_activations(cls, layer: Layer, *, flash: bool | None = None) -> Kept:
-        return Kept(wide=2 * position_count(layer))
-
 
 class RmsNorm(_PositionNorm, frozen=True, kw_only=True):
     rms_norm: bool
 
+    statistics = 1
     tensor_names = read_only_mapping(rms_norm=(Name, "{layer}/gamma"))
 
     def infer_shape(self, shapes: list[Shape], style: Style) -> Inferred:
         return self.infer_norm(shapes[0], (style.names.rms_norm,))
-
-    @classmethod
-    def saved_activations(cls, layer: Layer, *, flash: bool | None = None) -> Kept:
-        return Kept(wide=position_count(layer))
 
 
 class Add(Kind, frozen=True, kw_only=True):

@@ -6,7 +6,7 @@ model."""
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import Annotated
+from typing import Annotated, ClassVar
 
 from msgspec import Meta
 
@@ -254,6 +254,9 @@ class CrossEntropy(OneInput, frozen=True, kw_only=True):
 
     cross_entropy: bool
 
+    # In single precision: log-probabilities, for which the logits are freed; gradients of both
+    saved_per_logit: ClassVar[Kept] = Kept(wide=1)
+    gradients_per_logit: ClassVar[Kept] = Kept(wide=2)
     forward = Passes(4, 2)
     backward = Passes(2, 2)
     kernels = (3, 2)
@@ -268,13 +271,11 @@ class CrossEntropy(OneInput, frozen=True, kw_only=True):
 
     @classmethod
     def saved_activations(cls, layer: Layer, *, flash: bool | None = None) -> Kept:
-        """Log-probabilities in single precision; the logits themselves are freed."""
-        return Kept(wide=layer.input_elements)
+        return cls.saved_per_logit * layer.input_elements
 
     @classmethod
     def live_gradients(cls, layer: Layer, read: int) -> Kept:
-        """Gradients of the log-probabilities and of the logits, both in single precision."""
-        return Kept(wide=2 * read)
+        return cls.gradients_per_logit * read
 
 
 class HeldCrossEntropy(CrossEntropy, frozen=True, kw_only=True):
@@ -286,12 +287,17 @@ class HeldCrossEntropy(CrossEntropy, frozen=True, kw_only=True):
 class InPlaceCrossEntropy(CrossEntropy, frozen=True, kw_only=True):
     """Cross-entropy whose gradient overwrites single-precision probabilities, as in Megatron."""
 
-    @classmethod
-    def live_gradients(cls, layer: Layer, read: int) -> Kept:
-        return Kept(elements=read)
+    gradients_per_logit = Kept(elements=1)
 
 
-class FusedCrossEntropy(CrossEntropy, frozen=True, kw_only=True):
+class ChunkedCrossEntropy(CrossEntropy, frozen=True, kw_only=True):
+    """Cross-entropy fused with the last linear layer, a chunk of positions at a time (Liger)."""
+
+    saved_per_logit = Kept()
+    gradients_per_logit = Kept()
+
+
+class FusedCrossEntropy(ChunkedCrossEntropy, frozen=True, kw_only=True):
     """Cross-entropy in one kernel, whose gradient overwrites the logits (flash-attn)."""
 
     needs_input = True
@@ -299,22 +305,6 @@ class FusedCrossEntropy(CrossEntropy, frozen=True, kw_only=True):
     @classmethod
     def saved_activations(cls, layer: Layer, *, flash: bool | None = None) -> Kept:
         return Kept(wide=position_count(layer))
-
-    @classmethod
-    def live_gradients(cls, layer: Layer, read: int) -> Kept:
-        return Kept()
-
-
-class ChunkedCrossEntropy(CrossEntropy, frozen=True, kw_only=True):
-    """Cross-entropy fused with the last linear layer, a chunk of positions at a time (Liger)."""
-
-    @classmethod
-    def saved_activations(cls, layer: Layer, *, flash: bool | None = None) -> Kept:
-        return Kept()
-
-    @classmethod
-    def live_gradients(cls, layer: Layer, read: int) -> Kept:
-        return Kept()
 
 
 class ChunkedLinear(Linear, frozen=True, kw_only=True):
