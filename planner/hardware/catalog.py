@@ -95,7 +95,7 @@ def _load_cached(folders: tuple[Path, ...], name: str) -> Hardware:
 
 
 def _complete_user_machine(machine: Hardware) -> Hardware:
-    """Completes a user's machine: owned if it has no price, with the usual fabric if it names none."""
+    """Returns a user's machine as owned if it has no price, and with an assumed fabric if it names none."""
     if machine.standing == "rentable" and not machine.has_price:
         machine = replace(machine, standing="own")
     return assume_usual_fabric(machine, (_load_cached((), known) for known in _entries(()).machines))
@@ -196,7 +196,7 @@ def _device_aliases() -> dict[str, str]:
 
 
 def catalog_device_name(words: str, memory_gb: str = "") -> str:
-    """The catalog's name for a device alias, told apart by memory if ambiguous; else the given words."""
+    """Catalog name of a device alias; memory selects among variants. Unknown words are returned unchanged."""
     name = " ".join(words.lower().split())
     return _device_aliases().get(f"{name}/{memory_gb}", _device_aliases().get(name, words))
 
@@ -221,7 +221,7 @@ def find_device(words: str) -> Device | None:
 
 
 def assume_usual_fabric(machine: Hardware, catalog: Iterable[Hardware]) -> Hardware:
-    """Returns the machine; an unknown fabric becomes the catalog's most common one for its device."""
+    """Returns the machine with an unknown fabric filled in: the catalog's most common one for its device."""
     if machine.fabric is not None or machine.device_count == 1:
         return machine
     alike = [kind for kind in catalog if kind.device.name == machine.device.name and kind.fabric is not None]
@@ -295,7 +295,7 @@ def add_file_entries(entries: Entries, file: File) -> None:
 
 
 def _check_tables(file: File) -> None:
-    """Raises BadInput for unknown keys and faulty names, and for anything but tables of tables."""
+    """Raises BadInput for unknown keys, values of wrong types and invalid names."""
     for key, value in file.data.items():
         if key not in (*_TABLES, *_HEADS):
             raise file.error(f"unknown key; allowed: {', '.join((*_HEADS, *_TABLES))}", [key])

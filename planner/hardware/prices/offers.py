@@ -42,7 +42,7 @@ class Offer:
 
 
 @dataclass(frozen=True, slots=True)
-class Wanted:
+class DeviceRequest:
     """A requested device and its count per machine (None: any)."""
 
     words: str
@@ -97,14 +97,14 @@ def machines_with_devices(machines: Iterable[Hardware], gpu: str) -> tuple[Hardw
     return tuple(kind for kind in machines if any(want.is_met_by(kind) for want in wanted))
 
 
-def parse_devices(gpu: str) -> tuple[Wanted, ...]:
+def parse_devices(gpu: str) -> tuple[DeviceRequest, ...]:
     """Parses requested devices and their counts per machine from text: `H100:8,A100`."""
     parts = []
     for part in filter(None, (part.strip() for part in gpu.split(","))):
         words, colon, count = part.partition(":")
         if colon and not (count.isascii() and count.isdecimal() and 0 < int(count) <= 4096):
             raise BadInput(f"--gpu {part}: {count!r} is not a number of devices; write H100 or H100:8")
-        parts.append(Wanted(words.strip(), int(count) if colon else None))
+        parts.append(DeviceRequest(words.strip(), int(count) if colon else None))
     if not parts:
         raise BadInput("--gpu names no device; write H100, H100:8 or A100,L4")
     return tuple(parts)
@@ -144,14 +144,14 @@ def _check_region(region: str | None, machines: tuple[Hardware, ...]) -> None:
 
 
 @dataclass(frozen=True, slots=True)
-class Nearest:
+class Replacement:
     """A machine still sold, and how it compares with the retired one."""
 
     hardware: Hardware
     reason: str
 
 
-def find_replacement(hardware: Hardware, candidates: Iterable[Hardware] | None = None) -> Nearest | None:
+def find_replacement(hardware: Hardware, candidates: Iterable[Hardware] | None = None) -> Replacement | None:
     """Finds the most similar machine still sold that is at least as large; None if there is none. Its
     devices are of the same kind, have at least as much memory each, and together at least the peak and the
     memory. The most similar machine has the least sum of |log ratio| over peak, memory and memory
@@ -163,7 +163,7 @@ def find_replacement(hardware: Hardware, candidates: Iterable[Hardware] | None =
         key=lambda other: (other.provider != hardware.provider, _dissimilarity(hardware, other), other.name),
         default=None,
     )
-    return Nearest(best, _replacement_reason(hardware, best)) if best else None
+    return Replacement(best, _replacement_reason(hardware, best)) if best else None
 
 
 def _can_replace(other: Hardware, hardware: Hardware) -> bool:

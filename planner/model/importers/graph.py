@@ -39,7 +39,7 @@ class Value:
 
 
 @dataclass(frozen=True, slots=True)
-class Held:
+class ParameterValue:
     """A value computed from parameters alone. `plain`: it is one parameter, unchanged or transposed."""
 
     tensors: dict[str, Shape]

@@ -15,8 +15,8 @@ from planner.model.importers.graph import (
     ONNX_ACTIVATIONS,
     ONNX_MOVING,
     ONNX_VIEWS,
-    Held,
     OperatorGraph,
+    ParameterValue,
     Shape,
     Value,
     channels_last,
@@ -36,7 +36,7 @@ def import_onnx(path: Path, axes: dict[str, int]) -> ImportedModel:
         raise BadInput("reading ONNX needs onnx: pip install 'dnn-planner[onnx]'") from error
     with open_regular_file(path):
         pass  # reported like every system error
-    reading = _Reading(path, onnx.load_model_from_string(infer_shapes(path, axes)))
+    reading = _OnnxGraph(path, onnx.load_model_from_string(infer_shapes(path, axes)))
     try:
         graph, given = reading.lower_graph()
     except (ValueError, TypeError, IndexError, KeyError, AttributeError, ZeroDivisionError) as error:
@@ -53,7 +53,9 @@ Shapes = dict[str, Shape]
 PLAIN = ("Transpose", "Identity", "Cast")
 
 
-class _Reading:
+class _OnnxGraph:
+    """An ONNX graph while it is converted, with what is known of each of its values."""
+
     def __init__(self, path: Path, model: Any) -> None:
         self.path, self.proto = path, model.graph
         self.graph = OperatorGraph()
@@ -65,7 +67,9 @@ class _Reading:
                 self.raw[value.name] = sizes
         self.known: dict[str, Value] = {}
         # by value: its parameter, possibly transposed, or the parameters that it is computed from
-        self.made_of: dict[str, Held] = {name: Held({name: size}) for name, size in self.tensors.items()}
+        self.made_of: dict[str, ParameterValue] = {
+            name: ParameterValue({name: size}) for name, size in self.tensors.items()
+        }
         self.batch = 1
 
     def sample_shape(self, name: str) -> Shape:
@@ -117,7 +121,7 @@ class _Reading:
                 source = next(self.made_of[name] for name in node.input if name in self.made_of)
                 plain = len(held) == 1 and source.plain and node.op_type in PLAIN
                 turned = source.transposed != (node.op_type == "Transpose")
-                self.made_of |= dict.fromkeys(node.output, Held(held, turned, plain))
+                self.made_of |= dict.fromkeys(node.output, ParameterValue(held, turned, plain))
             return None
         name = self.layer_name(node, held)
         lower = LOWERED.get(node.op_type)
@@ -180,10 +184,10 @@ class _Reading:
         return default
 
 
-Lowering = Callable[[_Reading, Any, list[Value], str], Value | None]
+Lowering = Callable[[_OnnxGraph, Any, list[Value], str], Value | None]
 
 
-def _lower_conv(at: _Reading, node: Any, data: list[Value], name: str) -> Value | None:
+def _lower_conv(at: _OnnxGraph, node: Any, data: list[Value], name: str) -> Value | None:
     given, out = at.weight_input(node, 1), at.sample_shape(node.output[0])
     if given is None or given[2] or len(given[1]) != 4 or len(out) != 3:
         return None
@@ -199,7 +203,7 @@ def _lower_conv(at: _Reading, node: Any, data: list[Value], name: str) -> Value 
     )
 
 
-def _lower_gemm(at: _Reading, node: Any, data: list[Value], name: str) -> Value | None:
+def _lower_gemm(at: _OnnxGraph, node: Any, data: list[Value], name: str) -> Value | None:
     """Adds a linear layer for a Gemm node; None if its weight is no parameter."""
     given = at.weight_input(node, 1)
     if given is None or len(given[1]) != 2:
@@ -210,7 +214,7 @@ def _lower_gemm(at: _Reading, node: Any, data: list[Value], name: str) -> Value 
     return at.graph.add_linear(source, given[:2], bias and bias[0], transposed, name)
 
 
-def _lower_matmul(at: _Reading, node: Any, data: list[Value], name: str) -> Value | None:
+def _lower_matmul(at: _OnnxGraph, node: Any, data: list[Value], name: str) -> Value | None:
     out = at.sample_shape(node.output[0])
     if len(data) == 2:
         depth = at.sample_shape(node.input[0])[-1]
@@ -223,7 +227,7 @@ def _lower_matmul(at: _Reading, node: Any, data: list[Value], name: str) -> Valu
     return at.graph.add_linear(source, given[:2], None, not given[2], name)
 
 
-def _lower_norm(kind: type[Kind], at: _Reading, node: Any, data: list[Value], name: str) -> Value | None:
+def _lower_norm(kind: type[Kind], at: _OnnxGraph, node: Any, data: list[Value], name: str) -> Value | None:
     held = at.parameter_inputs(node)
     size = held.get(node.input[1]) if len(node.input) > 1 else None
     if size is None or data[0].shape[-1:] != size or node.input[1] in at.graph.owners:
@@ -234,20 +238,20 @@ def _lower_norm(kind: type[Kind], at: _Reading, node: Any, data: list[Value], na
     return at.graph.add_layer(kind, True, name, data[0].shape, from_=data[0].layer)
 
 
-def _lower_add(at: _Reading, node: Any, data: list[Value], name: str) -> Value | None:
+def _lower_add(at: _OnnxGraph, node: Any, data: list[Value], name: str) -> Value | None:
     if len(data) != 2 or math.prod(data[0].shape) != math.prod(data[1].shape):
         return None
     second = at.graph.add_view(data[1], data[0].shape)
     return at.graph.add_layer(Add, [data[0].layer, second.layer], name, data[0].shape)
 
 
-def _lower_mul(at: _Reading, node: Any, data: list[Value], name: str) -> Value | None:
+def _lower_mul(at: _OnnxGraph, node: Any, data: list[Value], name: str) -> Value | None:
     if len(data) != 2 or data[0].shape != data[1].shape:
         return None
     return at.graph.add_layer(Multiply, [value.layer for value in data], name, data[0].shape)
 
 
-def _lower_pool(kind: type[Kind], at: _Reading, node: Any, data: list[Value], name: str) -> Value | None:
+def _lower_pool(kind: type[Kind], at: _OnnxGraph, node: Any, data: list[Value], name: str) -> Value | None:
     out = at.sample_shape(node.output[0])
     window = at.attribute_value(node, "kernel_shape", None)
     if len(out) != 3 or not window:
@@ -263,14 +267,14 @@ def _lower_pool(kind: type[Kind], at: _Reading, node: Any, data: list[Value], na
     )
 
 
-def _lower_global_pool(at: _Reading, node: Any, data: list[Value], name: str) -> Value | None:
+def _lower_global_pool(at: _OnnxGraph, node: Any, data: list[Value], name: str) -> Value | None:
     out = at.sample_shape(node.output[0])
     if len(out) != 3 or len(data[0].shape) != 3:
         return None
     return at.graph.add_layer(GlobalPool, True, name, channels_last(out), keep=True, from_=data[0].layer)
 
 
-def _lower_gather(at: _Reading, node: Any, data: list[Value], name: str) -> Value | None:
+def _lower_gather(at: _OnnxGraph, node: Any, data: list[Value], name: str) -> Value | None:
     """Adds an embedding for a Gather node that reads a two-dimensional parameter."""
     table, held = node.input[0], at.parameter_inputs(node)
     if len(held.get(table, ())) != 2:

@@ -12,7 +12,14 @@ from dataclasses import dataclass, field
 from functools import partial
 from typing import Any
 
-from planner.model.importers.graph import Held, OperatorGraph, Shape, Value, channels_last, remove_batch
+from planner.model.importers.graph import (
+    OperatorGraph,
+    ParameterValue,
+    Shape,
+    Value,
+    channels_last,
+    remove_batch,
+)
 from planner.model.layers.base import Kind
 from planner.model.layers.elementwise import Add, BatchNorm, Concat, LayerNorm, Multiply, RmsNorm, Scale
 from planner.model.layers.experts import GroupedLinear
@@ -22,7 +29,7 @@ from planner.model.layers.sequences import Attention, ClassToken, CrossEntropy, 
 
 def _lower_conv2d(at: Lowering, node: Any, data: list[Value]) -> Value | None:
     weight, out = at.argument_value(node.args[1]), at.sample_shape(node)
-    if not isinstance(weight, Held) or not weight.plain or len(out) != 3:
+    if not isinstance(weight, ParameterValue) or not weight.plain or len(out) != 3:
         return None
     tensor, size = next(iter(weight.tensors.items()))
     if len(size) != 4:
@@ -38,7 +45,7 @@ def _lower_conv2d(at: Lowering, node: Any, data: list[Value]) -> Value | None:
         stride=_height_and_width(node.args[3] if len(node.args) > 3 else 1),
         padding=around[0] if around and around[0] == around[1] else None,
         groups=next((n for n in node.args[:5:-1] if isinstance(n, int) and not isinstance(n, bool)), 1),
-        bias=next(iter(bias.tensors)) if isinstance(bias, Held) else None,
+        bias=next(iter(bias.tensors)) if isinstance(bias, ParameterValue) else None,
         name=at.layer_name(node, tensor),
     )
 
@@ -51,14 +58,14 @@ def _lower_linear(at: Lowering, node: Any, data: list[Value]) -> Value | None:
 def _lower_addmm(at: Lowering, node: Any, data: list[Value]) -> Value | None:
     """Adds a linear layer for bias + value x weight."""
     bias = at.argument_value(node.args[0])
-    if not isinstance(bias, Held):
+    if not isinstance(bias, ParameterValue):
         return None
     return _lower_weight_product(at, node, data[0], at.argument_value(node.args[2]), bias, turned=True)
 
 
 def _lower_matmul(at: Lowering, node: Any, data: list[Value]) -> Value | None:
     first, second = at.argument_value(node.args[0]), at.argument_value(node.args[1])
-    if isinstance(first, Value) and isinstance(second, Held):
+    if isinstance(first, Value) and isinstance(second, ParameterValue):
         return _lower_weight_product(at, node, first, second, None, turned=True)
     if not isinstance(first, Value) or not isinstance(second, Value):
         return None
@@ -71,10 +78,10 @@ def _lower_weight_product(
     at: Lowering, node: Any, value: Value, weight: Any, bias: Any, *, turned: bool
 ) -> Value | None:
     """Adds a linear layer for a product with a parameter; None if no layer matches."""
-    if not isinstance(weight, Held) or not weight.plain:
+    if not isinstance(weight, ParameterValue) or not weight.plain:
         return None
     tensor, size = next(iter(weight.tensors.items()))
-    if len(size) != 2 or (bias is not None and not isinstance(bias, Held)):
+    if len(size) != 2 or (bias is not None and not isinstance(bias, ParameterValue)):
         return None
     transposed = turned != weight.transposed  # PyTorch's linear multiplies by the transpose itself
     raw = at.sample_shape(next(n for n in node.all_input_nodes if isinstance(at.argument_value(n), Value)))
@@ -91,7 +98,7 @@ def _lower_weight_product(
 def _lower_grouped_product(at: Lowering, node: Any, data: list[Value]) -> Value | None:
     """Adds the expert layer for a grouped product: token rows sorted by expert, times its weights."""
     rows, weight = at.argument_value(node.args[0]), at.argument_value(node.args[1])
-    if not isinstance(rows, Value) or not isinstance(weight, Held) or len(weight.tensors) != 1:
+    if not isinstance(rows, Value) or not isinstance(weight, ParameterValue) or len(weight.tensors) != 1:
         return None
     (tensor, size), out = next(iter(weight.tensors.items())), at.sample_shape(node)
     if len(size) != 3 or len(out) != 2 or tensor in at.graph.owners or out[1] not in size[1:]:
@@ -106,7 +113,7 @@ def _lower_grouped_product(at: Lowering, node: Any, data: list[Value]) -> Value 
 
 def _lower_embedding(at: Lowering, node: Any, data: list[Value]) -> Value | None:
     weight = at.argument_value(node.args[0])
-    if not isinstance(weight, Held):
+    if not isinstance(weight, ParameterValue):
         return None
     table = next(iter(weight.tensors.items()))
     return at.graph.add_embedding(data[0], table, at.layer_name(node, table[0]))
@@ -114,7 +121,7 @@ def _lower_embedding(at: Lowering, node: Any, data: list[Value]) -> Value | None
 
 def _lower_norm(kind: type[Kind], weight_at: int, at: Lowering, node: Any, data: list[Value]) -> Value | None:
     weight = at.argument_value(node.args[weight_at]) if len(node.args) > weight_at else None
-    if not isinstance(weight, Held):
+    if not isinstance(weight, ParameterValue):
         return at.graph.add_other(str(node.target), data, at.layer_name(node), data[0].shape, {}, known=True)
     tensor, size = next(iter(weight.tensors.items()))
     bias = (
@@ -144,7 +151,7 @@ def _lower_attention(at: Lowering, node: Any, data: list[Value]) -> Value | None
     if heads % kv_heads:
         return None
     for argument in node.args[3:4]:
-        if isinstance(mask := at.argument_value(argument), Held):
+        if isinstance(mask := at.argument_value(argument), ParameterValue):
             at.count_parameters(mask)
     reads = [
         at.graph.add_view(value, (shape[1], shape[0] * shape[2]))
@@ -302,7 +309,7 @@ class Lowering:
     graph: OperatorGraph
     batch: int
     modules: dict[Any, str] = field(default_factory=dict)
-    known: dict[Any, Value | Held | None] = field(default_factory=dict)
+    known: dict[Any, Value | ParameterValue | None] = field(default_factory=dict)
 
     def sample_shape(self, node: Any) -> Shape:
         """Shape of a node's output for one sample."""
@@ -311,7 +318,7 @@ class Lowering:
             meta = meta[0] if meta else None
         return remove_batch(tuple(int(n) for n in getattr(meta, "shape", ())), self.batch)
 
-    def argument_value(self, argument: Any) -> Value | Held | None:
+    def argument_value(self, argument: Any) -> Value | ParameterValue | None:
         """Value of an argument that is a node; None for constants."""
         return self.known.get(argument) if hasattr(argument, "meta") else None
 
@@ -319,11 +326,11 @@ class Lowering:
         """Shapes of the parameters that a node's inputs are computed from, by name."""
         by_name: dict[str, Shape] = {}
         for value in map(self.argument_value, node.all_input_nodes):
-            if isinstance(value, Held):
+            if isinstance(value, ParameterValue):
                 by_name |= value.tensors
         return by_name
 
-    def count_parameters(self, value: Held) -> None:
+    def count_parameters(self, value: ParameterValue) -> None:
         """Adds parameters that a layer reads besides its own, such as tables of relative positions."""
         for name, size in value.tensors.items():
             if name not in self.graph.owners:

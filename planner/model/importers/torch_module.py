@@ -26,8 +26,8 @@ from planner.model.importers.graph import (
     TORCH_MOVING,
     TORCH_SAME,
     TORCH_VIEWS,
-    Held,
     OperatorGraph,
+    ParameterValue,
     Shape,
     Value,
     channels_last,
@@ -219,11 +219,11 @@ def _shared_parameter_names(program: Any, parameters: dict[str, str]) -> dict[st
 
 def _placeholder_value(  # noqa: PLR0917
     at: Lowering, node: Any, parameters: dict[str, str], same: dict[str, str], inputs: set[str], ids: bool
-) -> Value | Held | None:
+) -> Value | ParameterValue | None:
     """Value of a graph input: a parameter, a sample, or None for a constant."""
     if node.name in parameters:
         name = same[parameters[node.name]]
-        return Held({name: tuple(int(n) for n in node.meta["val"].shape)})
+        return ParameterValue({name: tuple(int(n) for n in node.meta["val"].shape)})
     if node.name not in inputs or node.meta.get("val") is None:
         return None
     shape = at.sample_shape(node)
@@ -233,7 +233,7 @@ def _placeholder_value(  # noqa: PLR0917
     return Value("input", inner if len(inner) != 2 else (inner[0] * inner[1],))
 
 
-def _lower_operator(at: Lowering, node: Any) -> Value | Held | None:
+def _lower_operator(at: Lowering, node: Any) -> Value | ParameterValue | None:
     """Converts one operator to a layer and returns its value; None if it is a constant."""
     if 0 in at.sample_shape(node):
         return None  # a part without elements
@@ -248,13 +248,13 @@ def _lower_operator(at: Lowering, node: Any) -> Value | Held | None:
             return None
         turned = name in ("t", "transpose", "permute", "numpy_T") and len(next(iter(held.values()))) == 2
         result = at.argument_value(node.all_input_nodes[0])
-        was = isinstance(result, Held) and result.transposed
+        was = isinstance(result, ParameterValue) and result.transposed
         plain = (
             len(held) == 1
             and (name in TORCH_VIEWS or name in TORCH_SAME)
             and name not in ("expand", "select", "slice")
         )
-        return Held(held, was != turned, plain)
+        return ParameterValue(held, was != turned, plain)
     if name in LOWERED:
         value = LOWERED[name](at, node, data)
         if value is not None:

@@ -152,8 +152,8 @@ class ShapeMisfit(Exception):
 
 
 @dataclass(frozen=True, slots=True)
-class Passes:
-    """Reads and writes of the whole output by a kernel without arithmetic."""
+class MemoryTraffic:
+    """How often a kernel without arithmetic reads and writes the whole output."""
 
     reads: int
     writes: int
@@ -164,8 +164,8 @@ class Passes:
 
 
 @dataclass(frozen=True, slots=True)
-class Inferred:
-    """Output shape, tensors and multiply-adds of a layer."""
+class InferredLayer:
+    """Everything inferred about a layer: output shape, tensors, multiply-adds."""
 
     shape: Shape
     tensors: tuple[NamedShape, ...] = ()
@@ -222,8 +222,8 @@ class Kind(Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
     # its input once and writes its output once, and twice that backward; kernels launched per direction.
     kernel_kind: ClassVar[KernelKind] = MEMORY
     computes: ClassVar[bool] = True  # False: a view, without a kernel
-    forward: ClassVar[Passes | None] = None
-    backward: ClassVar[Passes | None] = None
+    forward: ClassVar[MemoryTraffic | None] = None
+    backward: ClassVar[MemoryTraffic | None] = None
     kernels: ClassVar[tuple[int, int]] = (1, 1)
 
     # Saved activations: what the derivative reads again, and whether the output overwrites the input
@@ -249,9 +249,9 @@ class Kind(Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
     joins_residual: ClassVar[bool] = False  # its output is the residual stream
     reads_all_rows: ClassVar[bool] = False  # each output row needs all rows of the input
 
-    def infer_shape(self, shapes: list[Shape], style: Style) -> Inferred:
+    def infer_shape(self, shapes: list[Shape], style: Style) -> InferredLayer:
         """Infers output shape, tensors and multiply-adds from the keys and the input shapes."""
-        return Inferred(shapes[0])
+        return InferredLayer(shapes[0])
 
     @classmethod
     def kernel_of(cls, layer: Layer) -> KernelKind:
@@ -275,7 +275,7 @@ class Kind(Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
 
     @classmethod
     def pass_elements(cls, layer: Layer) -> int:
-        """Elements that one read or write of `Passes` moves."""
+        """Elements that one read or write of `MemoryTraffic` moves."""
         return layer.output_elements
 
     @classmethod

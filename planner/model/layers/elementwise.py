@@ -10,13 +10,13 @@ from msgspec import Meta, defstruct, field
 
 from planner.model import Layer
 from planner.model.layers.base import (
-    Inferred,
+    InferredLayer,
     Kept,
     Kind,
+    MemoryTraffic,
     Name,
     Names,
     OneInput,
-    Passes,
     Shape,
     ShapeMisfit,
     Size,
@@ -33,8 +33,8 @@ from planner.model.layers.base import (
 class _Activation(OneInput, frozen=True):
     """An element-wise function; its output is sharded like its input."""
 
-    forward = Passes(1, 1)
-    backward = Passes(2, 1)
+    forward = MemoryTraffic(1, 1)
+    backward = MemoryTraffic(2, 1)
     passes_shard = True
     fuses = True
 
@@ -51,13 +51,13 @@ Gelu = _activation("Gelu", needs_input=True)
 Silu = _activation("Silu", needs_input=True)
 Sigmoid = _activation("Sigmoid", needs_output=True)
 Tanh = _activation("Tanh", needs_output=True)
-Softmax = _activation("Softmax", needs_output=True, forward=Passes(2, 1), backward=Passes(1, 1))
+Softmax = _activation("Softmax", needs_output=True, forward=MemoryTraffic(2, 1), backward=MemoryTraffic(1, 1))
 
 
 class Dropout(_Activation, frozen=True, kw_only=True):
     dropout: bool
 
-    forward = Passes(2, 1)
+    forward = MemoryTraffic(2, 1)
     in_place = True
     sequence_parallel = True
 
@@ -70,11 +70,11 @@ class Bias(_Activation, frozen=True, kw_only=True):
     bias: bool
 
     tensor_names = read_only_mapping(bias=(Name, "{layer}/biases"))
-    backward = Passes(1, 0)
+    backward = MemoryTraffic(1, 0)
     in_place = True
 
-    def infer_shape(self, shapes: list[Shape], style: Style) -> Inferred:
-        return Inferred(shapes[0], ((style.names.bias, shapes[0][-1:]),))
+    def infer_shape(self, shapes: list[Shape], style: Style) -> InferredLayer:
+        return InferredLayer(shapes[0], ((style.names.bias, shapes[0][-1:]),))
 
 
 class Scale(_Activation, frozen=True, kw_only=True):
@@ -84,13 +84,13 @@ class Scale(_Activation, frozen=True, kw_only=True):
     weights: Name | None = None
 
     tensor_names = read_only_mapping(scale=(Name, "{layer}/weights"))
-    backward = Passes(3, 1)
+    backward = MemoryTraffic(3, 1)
     kernels = (1, 2)
     needs_input = True
 
-    def infer_shape(self, shapes: list[Shape], style: Style) -> Inferred:
+    def infer_shape(self, shapes: list[Shape], style: Style) -> InferredLayer:
         shape = (shapes[0][-1], 1, 1) if style.torch and len(shapes[0]) == 3 else shapes[0][-1:]
-        return Inferred(shapes[0], ((self.weights or style.names.scale, shape),))
+        return InferredLayer(shapes[0], ((self.weights or style.names.scale, shape),))
 
 
 class BatchNorm(OneInput, frozen=True, kw_only=True):
@@ -105,13 +105,13 @@ class BatchNorm(OneInput, frozen=True, kw_only=True):
         )
     )
     moving_averages = True
-    forward = Passes(2, 1)
-    backward = Passes(4, 1)
+    forward = MemoryTraffic(2, 1)
+    backward = MemoryTraffic(4, 1)
     needs_input = True
     passes_shard = True
 
-    def infer_shape(self, shapes: list[Shape], style: Style) -> Inferred:
-        return Inferred(shapes[0], tuple((name, shapes[0][-1:]) for name in style.names.batch_norm))
+    def infer_shape(self, shapes: list[Shape], style: Style) -> InferredLayer:
+        return InferredLayer(shapes[0], tuple((name, shapes[0][-1:]) for name in style.names.batch_norm))
 
     @classmethod
     def work(cls, layer: Layer, *, trained: bool = True, flash: bool | None = None) -> Work:
@@ -128,8 +128,8 @@ class Lrn(OneInput, frozen=True, kw_only=True):
 
     lrn: bool
 
-    forward = Passes(2, 1)
-    backward = Passes(4, 1)
+    forward = MemoryTraffic(2, 1)
+    backward = MemoryTraffic(4, 1)
     needs_input = True
     needs_output = True
     passes_shard = True
@@ -142,8 +142,8 @@ class _PositionNorm(OneInput, frozen=True):
     affine: bool = True  # it has weights
 
     statistics: ClassVar[int]  # saved per position
-    forward = Passes(1, 1)
-    backward = Passes(3, 1)
+    forward = MemoryTraffic(1, 1)
+    backward = MemoryTraffic(3, 1)
     kernels = (1, 2)
     needs_input = True
     sequence_parallel = True
@@ -155,13 +155,13 @@ class _PositionNorm(OneInput, frozen=True):
     def saved_activations(cls, layer: Layer, *, flash: bool | None = None) -> Kept:
         return Kept(wide=cls.statistics * position_count(layer))
 
-    def infer_norm(self, shape: Shape, names: tuple[str, ...]) -> Inferred:
+    def infer_norm(self, shape: Shape, names: tuple[str, ...]) -> InferredLayer:
         """Infers a norm: the shape is unchanged and each name is one weight tensor."""
         given = self.features or shape[-1]
         size = (given,) if isinstance(given, int) else tuple(given)
         if shape[-1] % math.prod(size):
             raise ShapeMisfit(f"{shape[-1]:,} features are no multiple of {format_shape(size)}")
-        return Inferred(shape, tuple((name, size) for name in names if self.affine))
+        return InferredLayer(shape, tuple((name, size) for name in names if self.affine))
 
 
 class LayerNorm(_PositionNorm, frozen=True, kw_only=True):
@@ -172,7 +172,7 @@ class LayerNorm(_PositionNorm, frozen=True, kw_only=True):
     smallest = read_only_mapping(layer_norm=True)
     tensor_names = read_only_mapping(layer_norm=(tuple[Name, Name], ("{layer}/gamma", "{layer}/beta")))
 
-    def infer_shape(self, shapes: list[Shape], style: Style) -> Inferred:
+    def infer_shape(self, shapes: list[Shape], style: Style) -> InferredLayer:
         return self.infer_norm(shapes[0], style.names.layer_norm if self.bias else style.names.layer_norm[:1])
 
 
@@ -182,7 +182,7 @@ class RmsNorm(_PositionNorm, frozen=True, kw_only=True):
     statistics = 1
     tensor_names = read_only_mapping(rms_norm=(Name, "{layer}/gamma"))
 
-    def infer_shape(self, shapes: list[Shape], style: Style) -> Inferred:
+    def infer_shape(self, shapes: list[Shape], style: Style) -> InferredLayer:
         return self.infer_norm(shapes[0], (style.names.rms_norm,))
 
 
@@ -192,19 +192,19 @@ class Add(Kind, frozen=True, kw_only=True):
     add: Names
 
     lists_inputs = True
-    forward = Passes(2, 1)
-    backward = Passes(2, 1)
+    forward = MemoryTraffic(2, 1)
+    backward = MemoryTraffic(2, 1)
     backward_reads = "nothing"
     joins_residual = True
     sequence_parallel = True
     autocast_wide_output = True
 
-    def infer_shape(self, shapes: list[Shape], style: Style) -> Inferred:
+    def infer_shape(self, shapes: list[Shape], style: Style) -> InferredLayer:
         if len(set(shapes)) > 1:
             raise ShapeMisfit(
                 f"add needs inputs of one shape, not {', '.join(map(format_shape, dict.fromkeys(shapes)))}"
             )
-        return Inferred(shapes[0])
+        return InferredLayer(shapes[0])
 
 
 class Multiply(Kind, frozen=True, kw_only=True):
@@ -214,12 +214,12 @@ class Multiply(Kind, frozen=True, kw_only=True):
 
     lists_inputs = True
     fuses = True
-    forward = Passes(2, 1)
-    backward = Passes(3, 2)
+    forward = MemoryTraffic(2, 1)
+    backward = MemoryTraffic(3, 2)
     needs_input = True
     passes_shard = True
 
-    def infer_shape(self, shapes: list[Shape], style: Style) -> Inferred:
+    def infer_shape(self, shapes: list[Shape], style: Style) -> InferredLayer:
         largest = max(shapes, key=math.prod)
         for shape in shapes:
             padded = (1,) * (len(largest) - len(shape)) + shape
@@ -229,7 +229,7 @@ class Multiply(Kind, frozen=True, kw_only=True):
                 raise ShapeMisfit(
                     f"multiply needs shapes that spread to one, not {', '.join(map(format_shape, shapes))}"
                 )
-        return Inferred(largest)
+        return InferredLayer(largest)
 
 
 class Other(Kind, frozen=True, kw_only=True):
@@ -241,12 +241,12 @@ class Other(Kind, frozen=True, kw_only=True):
     tensors: dict[Name, Annotated[list[Size], Meta(max_length=6)]] = field(default_factory=dict)
 
     lists_inputs = True
-    forward = Passes(1, 1)
-    backward = Passes(2, 1)
+    forward = MemoryTraffic(1, 1)
+    backward = MemoryTraffic(2, 1)
     needs_input = True
 
-    def infer_shape(self, shapes: list[Shape], style: Style) -> Inferred:
-        return Inferred(
+    def infer_shape(self, shapes: list[Shape], style: Style) -> InferredLayer:
+        return InferredLayer(
             tuple(self.shape), tuple((name, tuple(shape)) for name, shape in self.tensors.items())
         )
 
@@ -282,8 +282,8 @@ class View(_View, frozen=True, kw_only=True):
 
     view: Sizes
 
-    def infer_shape(self, shapes: list[Shape], style: Style) -> Inferred:
-        return Inferred(tuple(self.view))
+    def infer_shape(self, shapes: list[Shape], style: Style) -> InferredLayer:
+        return InferredLayer(tuple(self.view))
 
 
 class Narrow(_View, frozen=True, kw_only=True):
@@ -292,11 +292,11 @@ class Narrow(_View, frozen=True, kw_only=True):
     narrow: Size
     along: Axis = "features"
 
-    def infer_shape(self, shapes: list[Shape], style: Style) -> Inferred:
+    def infer_shape(self, shapes: list[Shape], style: Style) -> InferredLayer:
         axis = _axis_index(shapes[0], self.along)
         if self.narrow > shapes[0][axis]:
             raise ShapeMisfit(f"it takes {self.narrow:,} of {shapes[0][axis]:,} {self.along}")
-        return Inferred(_replace_axis_size(shapes[0], axis, self.narrow))
+        return InferredLayer(_replace_axis_size(shapes[0], axis, self.narrow))
 
 
 class Expand(_View, frozen=True, kw_only=True):
@@ -304,15 +304,15 @@ class Expand(_View, frozen=True, kw_only=True):
 
     expand: Size
 
-    def infer_shape(self, shapes: list[Shape], style: Style) -> Inferred:
-        return Inferred((*shapes[0][:-1], shapes[0][-1] * self.expand))
+    def infer_shape(self, shapes: list[Shape], style: Style) -> InferredLayer:
+        return InferredLayer((*shapes[0][:-1], shapes[0][-1] * self.expand))
 
 
 class Flatten(_View, frozen=True, kw_only=True):
     flatten: bool
 
-    def infer_shape(self, shapes: list[Shape], style: Style) -> Inferred:
-        return Inferred((math.prod(shapes[0]),))
+    def infer_shape(self, shapes: list[Shape], style: Style) -> InferredLayer:
+        return InferredLayer((math.prod(shapes[0]),))
 
 
 class Concat(Kind, frozen=True, kw_only=True):
@@ -322,16 +322,16 @@ class Concat(Kind, frozen=True, kw_only=True):
     along: Axis = "features"
 
     lists_inputs = True
-    forward = Passes(1, 1)
-    backward = Passes(1, 1)
+    forward = MemoryTraffic(1, 1)
+    backward = MemoryTraffic(1, 1)
     passes_shard = True
 
-    def infer_shape(self, shapes: list[Shape], style: Style) -> Inferred:
+    def infer_shape(self, shapes: list[Shape], style: Style) -> InferredLayer:
         axis = _axis_index(shapes[0], self.along)
         if len({_replace_axis_size(shape, axis, 1) for shape in shapes}) > 1:
             given = ", ".join(map(format_shape, dict.fromkeys(shapes)))
             raise ShapeMisfit(f"concat joins channels of equal height and width, not {given}")
-        return Inferred(_replace_axis_size(shapes[0], axis, sum(shape[axis] for shape in shapes)))
+        return InferredLayer(_replace_axis_size(shapes[0], axis, sum(shape[axis] for shape in shapes)))
 
 
 class Take(OneInput, frozen=True, kw_only=True):
@@ -339,5 +339,5 @@ class Take(OneInput, frozen=True, kw_only=True):
 
     take: Literal[1]
 
-    def infer_shape(self, shapes: list[Shape], style: Style) -> Inferred:
-        return Inferred(sequence_sizes(shapes[0])[1:])
+    def infer_shape(self, shapes: list[Shape], style: Style) -> InferredLayer:
+        return InferredLayer(sequence_sizes(shapes[0])[1:])

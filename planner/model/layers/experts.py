@@ -10,7 +10,7 @@ from msgspec import Meta
 from planner.model import Experts, Layer
 from planner.model.layers.base import (
     EXPERTS,
-    Inferred,
+    InferredLayer,
     Kept,
     LayerShard,
     Matmul,
@@ -58,7 +58,7 @@ class Moe(OneInput, frozen=True, kw_only=True):
     kernels = (12, 20)
     needs_input = True
 
-    def infer_shape(self, shapes: list[Shape], style: Style) -> Inferred:
+    def infer_shape(self, shapes: list[Shape], style: Style) -> InferredLayer:
         length, width = sequence_sizes(shapes[0])
         if self.top_k > self.moe:
             raise ShapeMisfit(f"top_k = {self.top_k} is more than its {self.moe} experts")
@@ -81,7 +81,9 @@ class Moe(OneInput, frozen=True, kw_only=True):
         ways = 3 if self.gated else 2
         inner = self.top_k * self.features + self.shared_features
         detail = Experts(self.moe, self.top_k, self.features, self.shared_features, self.gated)
-        return Inferred(shapes[0], tuple(tensors), length * width * (self.moe + ways * inner), detail=detail)
+        return InferredLayer(
+            shapes[0], tuple(tensors), length * width * (self.moe + ways * inner), detail=detail
+        )
 
     def _expert_tensors(
         self, names: tuple[str, ...], width: int, inner: int, style: Style
@@ -157,14 +159,14 @@ class GroupedLinear(Weighted, frozen=True, kw_only=True):
     input_for_weights = True
     kernels = (1, 2)
 
-    def infer_shape(self, shapes: list[Shape], style: Style) -> Inferred:
+    def infer_shape(self, shapes: list[Shape], style: Style) -> InferredLayer:
         rows, inputs = sequence_sizes(shapes[0])
         style = replace(style, torch=style.torch and not self.transposed)
         size = (self.experts, *style.weight_shape(inputs, self.grouped_linear))
         tensors = ((self.weights_name(style), size),)
         detail = Experts(self.experts, 1, self.grouped_linear, gated=False)
         macs = rows * inputs * self.grouped_linear
-        return Inferred((rows, self.grouped_linear), tensors, macs, detail=detail)
+        return InferredLayer((rows, self.grouped_linear), tensors, macs, detail=detail)
 
     @classmethod
     def work(cls, layer: Layer, *, trained: bool = True, flash: bool | None = None) -> Work:

@@ -17,7 +17,7 @@ from planner.model.layers.base import (
     DEPTHWISE,
     GROUPED,
     MATMUL,
-    Inferred,
+    InferredLayer,
     KernelKind,
     Kind,
     LayerShard,
@@ -103,7 +103,7 @@ class Conv(_Convolves, frozen=True, kw_only=True):
 
     smallest = read_only_mapping(conv=1)
 
-    def infer_shape(self, shapes: list[Shape], style: Style) -> Inferred:
+    def infer_shape(self, shapes: list[Shape], style: Style) -> InferredLayer:
         kernel, stride = window_sizes(self.kernel), window_sizes(self.stride)
         height, width = window_output_sizes(shapes[0], kernel, stride, self.padding)
         channels = shapes[0][2]
@@ -114,7 +114,7 @@ class Conv(_Convolves, frozen=True, kw_only=True):
         shape = (height, width, self.conv)
         filters = style.filter_shape(kernel, channels // self.groups, self.conv)
         tensors, macs = self.filter_tensors_and_macs(filters, shape, style)
-        return Inferred(shape, tensors, macs, kernel, stride, self.groups)
+        return InferredLayer(shape, tensors, macs, kernel, stride, self.groups)
 
     @classmethod
     def kernel_of(cls, layer: Layer) -> KernelKind:
@@ -132,7 +132,7 @@ class Depthwise(_Convolves, frozen=True, kw_only=True):
     smallest = read_only_mapping(depthwise=1)
     kernel_kind = DEPTHWISE
 
-    def infer_shape(self, shapes: list[Shape], style: Style) -> Inferred:
+    def infer_shape(self, shapes: list[Shape], style: Style) -> InferredLayer:
         kernel, stride = window_sizes(self.kernel), window_sizes(self.stride)
         height, width = window_output_sizes(shapes[0], kernel, stride, self.padding)
         inputs = shapes[0][2]
@@ -140,7 +140,7 @@ class Depthwise(_Convolves, frozen=True, kw_only=True):
         filters = (channels, 1, *kernel) if style.torch else (*kernel, inputs, self.depthwise)
         shape = (height, width, channels)
         tensors, macs = self.filter_tensors_and_macs(filters, shape, style)
-        return Inferred(shape, tensors, macs, kernel, stride, inputs)
+        return InferredLayer(shape, tensors, macs, kernel, stride, inputs)
 
     @classmethod
     def matmul(cls, layer: Layer) -> Matmul:
@@ -158,7 +158,7 @@ class Conv1d(_Convolves, frozen=True, kw_only=True):
 
     smallest = read_only_mapping(conv1d=1)
 
-    def infer_shape(self, shapes: list[Shape], style: Style) -> Inferred:
+    def infer_shape(self, shapes: list[Shape], style: Style) -> InferredLayer:
         length, inputs = sequence_sizes(shapes[0])
         positions = (length + 2 * self.padding - self.kernel) // self.stride + 1
         if positions < 1:
@@ -167,7 +167,7 @@ class Conv1d(_Convolves, frozen=True, kw_only=True):
         filters = style.filter_shape(size, inputs, self.conv1d)
         filters = filters[:-1] if style.torch else (self.kernel, *filters[2:])
         tensors, macs = self.filter_tensors_and_macs(filters, shape, style)
-        return Inferred(shape, tensors, macs, size, (self.stride, 1))
+        return InferredLayer(shape, tensors, macs, size, (self.stride, 1))
 
     @classmethod
     def kernel_of(cls, layer: Layer) -> KernelKind:
@@ -183,13 +183,13 @@ class Patches(_Convolves, frozen=True, kw_only=True):
 
     smallest = read_only_mapping(patches=1, size=1)
 
-    def infer_shape(self, shapes: list[Shape], style: Style) -> Inferred:
+    def infer_shape(self, shapes: list[Shape], style: Style) -> InferredLayer:
         size = window_sizes(self.size)
         height, width = window_output_sizes(shapes[0], size, size, "valid")
         shape = (height * width, self.patches)
         filters = style.filter_shape(size, shapes[0][2], self.patches)
         tensors, macs = self.filter_tensors_and_macs(filters, shape, style)
-        return Inferred(shape, tensors, macs, size, size)
+        return InferredLayer(shape, tensors, macs, size, size)
 
 
 class _FullyConnected(_Multiplies, frozen=True):
@@ -225,10 +225,10 @@ class Fc(_FullyConnected, frozen=True, kw_only=True):
     kernel_kind = MATMUL
     reads_all_rows = True
 
-    def infer_shape(self, shapes: list[Shape], style: Style) -> Inferred:
+    def infer_shape(self, shapes: list[Shape], style: Style) -> InferredLayer:
         elements = sum(map(math.prod, shapes))
         weights = self.weights_name(style), style.weight_shape(elements, self.fc)
-        return Inferred((self.fc,), (weights,), elements * self.fc)
+        return InferredLayer((self.fc,), (weights,), elements * self.fc)
 
     @classmethod
     def matmul(cls, layer: Layer) -> Matmul:
@@ -249,14 +249,14 @@ class Linear(_FullyConnected, frozen=True, kw_only=True):
     kernel_kind = MATMUL
     autocast = "narrow"
 
-    def infer_shape(self, shapes: list[Shape], style: Style) -> Inferred:
+    def infer_shape(self, shapes: list[Shape], style: Style) -> InferredLayer:
         *outer, inputs = shapes[0]
         weights = (inputs, self.linear) if self.transposed else style.weight_shape(inputs, self.linear)
         tensors = [] if self.tied else [(self.weights_name(style), weights)]
         if self.bias:
             tensors.append((self.biases or style.names.bias, (self.linear,)))
         macs = math.prod(outer) * inputs * self.linear
-        return Inferred((*outer, self.linear), tuple(tensors), macs, tied=weights if self.tied else ())
+        return InferredLayer((*outer, self.linear), tuple(tensors), macs, tied=weights if self.tied else ())
 
 
 class Product(Kind, frozen=True, kw_only=True):
@@ -271,8 +271,8 @@ class Product(Kind, frozen=True, kw_only=True):
     needs_input = True
     kernels = (1, 2)
 
-    def infer_shape(self, shapes: list[Shape], style: Style) -> Inferred:
-        return Inferred(tuple(self.shape), macs=math.prod(self.shape) * self.depth)
+    def infer_shape(self, shapes: list[Shape], style: Style) -> InferredLayer:
+        return InferredLayer(tuple(self.shape), macs=math.prod(self.shape) * self.depth)
 
     @classmethod
     def work(cls, layer: Layer, *, trained: bool = True, flash: bool | None = None) -> Work:
@@ -292,12 +292,12 @@ class Pool(OneInput, frozen=True, kw_only=True):
     needs_input = True
     needs_output = True
 
-    def infer_pooled(self, window: Pair, shape: Shape) -> Inferred:
+    def infer_pooled(self, window: Pair, shape: Shape) -> InferredLayer:
         """Infers the output shape of pooling with this window."""
         kernel = window_sizes(window)
         stride = kernel if self.stride is None else window_sizes(self.stride)
         shape = (*window_output_sizes(shape, kernel, stride, self.padding), shape[2])
-        return Inferred(shape, kernel=kernel, stride=stride, kind=kind_name(Pool))
+        return InferredLayer(shape, kernel=kernel, stride=stride, kind=kind_name(Pool))
 
 
 class MaxPool(Pool, frozen=True, kw_only=True):
@@ -305,7 +305,7 @@ class MaxPool(Pool, frozen=True, kw_only=True):
 
     smallest = read_only_mapping(max_pool=1)
 
-    def infer_shape(self, shapes: list[Shape], style: Style) -> Inferred:
+    def infer_shape(self, shapes: list[Shape], style: Style) -> InferredLayer:
         return self.infer_pooled(self.max_pool, shapes[0])
 
 
@@ -314,7 +314,7 @@ class AvgPool(Pool, frozen=True, kw_only=True):
 
     smallest = read_only_mapping(avg_pool=1)
 
-    def infer_shape(self, shapes: list[Shape], style: Style) -> Inferred:
+    def infer_shape(self, shapes: list[Shape], style: Style) -> InferredLayer:
         return self.infer_pooled(self.avg_pool, shapes[0])
 
 
@@ -326,9 +326,9 @@ class GlobalPool(OneInput, frozen=True, kw_only=True):
 
     reads_all_rows = True
 
-    def infer_shape(self, shapes: list[Shape], style: Style) -> Inferred:
+    def infer_shape(self, shapes: list[Shape], style: Style) -> InferredLayer:
         check_image(shapes[0])
-        return Inferred((1, 1, shapes[0][2]) if self.keep else shapes[0][2:])
+        return InferredLayer((1, 1, shapes[0][2]) if self.keep else shapes[0][2:])
 
 
 def window_sizes(pair: Pair) -> Square:

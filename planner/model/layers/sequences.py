@@ -13,16 +13,16 @@ from msgspec import Meta
 from planner.model import AttentionShape, Layer
 from planner.model.layers.base import (
     ATTENTION,
-    Inferred,
+    InferredLayer,
     Kept,
     Kind,
     LayerShard,
     Matmul,
+    MemoryTraffic,
     Name,
     NamedShape,
     OneInput,
     Pass,
-    Passes,
     Shape,
     ShapeMisfit,
     Size,
@@ -68,7 +68,7 @@ class Attention(Kind, frozen=True, kw_only=True):
     recompute_policy = "save"
     accepts_shard = True
 
-    def infer_shape(self, shapes: list[Shape], style: Style) -> Inferred:
+    def infer_shape(self, shapes: list[Shape], style: Style) -> InferredLayer:
         heads, kv_heads = self.heads, self.kv_heads or self.heads
         length, width = sequence_sizes(shapes[0])
         keys = length
@@ -97,7 +97,7 @@ class Attention(Kind, frozen=True, kw_only=True):
         if self.sinks:
             tensors.append((style.names.sinks, (heads,)))
         macs = length * seen * heads * (size + values)
-        return Inferred((length, heads * values), tuple(tensors), macs, detail=detail)
+        return InferredLayer((length, heads * values), tuple(tensors), macs, detail=detail)
 
     @classmethod
     def work(cls, layer: Layer, *, trained: bool = True, flash: bool | None = None) -> Work:
@@ -175,19 +175,19 @@ class Embedding(Weighted, frozen=True, kw_only=True):
     features: Size
     tied: Name | None = None
 
-    forward = Passes(1, 1)
-    backward = Passes(2, 1)
+    forward = MemoryTraffic(1, 1)
+    backward = MemoryTraffic(2, 1)
     needs_input = True
     reads_indices = True
     autocast_wide_output = True
 
-    def infer_shape(self, shapes: list[Shape], style: Style) -> Inferred:
+    def infer_shape(self, shapes: list[Shape], style: Style) -> InferredLayer:
         if len(shapes[0]) != 1:
             raise ShapeMisfit(f"it reads a text, (sequence,), but its input is {format_shape(shapes[0])}")
         shape, table = (*shapes[0], self.features), (self.embedding, self.features)
         if self.tied:
-            return Inferred(shape, tied=table)
-        return Inferred(shape, ((self.weights_name(style), table),))
+            return InferredLayer(shape, tied=table)
+        return InferredLayer(shape, ((self.weights_name(style), table),))
 
     @classmethod
     def work(cls, layer: Layer, *, trained: bool = True, flash: bool | None = None) -> Work:
@@ -207,11 +207,11 @@ class Positions(Weighted, frozen=True, kw_only=True):
     positions: Size  # rows of the table: the longest sequence
     batched: bool = False  # the tensor has a first axis of one
 
-    forward = Passes(2, 1)
-    backward = Passes(1, 0)
+    forward = MemoryTraffic(2, 1)
+    backward = MemoryTraffic(1, 0)
     autocast_wide_output = True
 
-    def infer_shape(self, shapes: list[Shape], style: Style) -> Inferred:
+    def infer_shape(self, shapes: list[Shape], style: Style) -> InferredLayer:
         length, features = sequence_sizes(shapes[0])
         if length > self.positions:
             raise ShapeMisfit(
@@ -219,7 +219,7 @@ class Positions(Weighted, frozen=True, kw_only=True):
                 " take a shorter one"
             )
         shape = (1, self.positions, features) if self.batched else (self.positions, features)
-        return Inferred(shapes[0], ((self.weights_name(style), shape),))
+        return InferredLayer(shapes[0], ((self.weights_name(style), shape),))
 
 
 class ClassToken(Weighted, frozen=True, kw_only=True):
@@ -229,13 +229,13 @@ class ClassToken(Weighted, frozen=True, kw_only=True):
     flat: bool = False  # the tensor has one axis, not three
     alone: bool = False
 
-    forward = Passes(1, 1)
-    backward = Passes(1, 1)
+    forward = MemoryTraffic(1, 1)
+    backward = MemoryTraffic(1, 1)
 
-    def infer_shape(self, shapes: list[Shape], style: Style) -> Inferred:
+    def infer_shape(self, shapes: list[Shape], style: Style) -> InferredLayer:
         length, features = sequence_sizes(shapes[0])
         tensors = ((self.weights_name(style), (features,) if self.flat else (1, 1, features)),)
-        return Inferred((1 if self.alone else length + 1, features), tensors)
+        return InferredLayer((1 if self.alone else length + 1, features), tensors)
 
 
 class Rotary(OneInput, frozen=True, kw_only=True):
@@ -243,8 +243,8 @@ class Rotary(OneInput, frozen=True, kw_only=True):
 
     rotary: bool
 
-    forward = Passes(1, 1)
-    backward = Passes(1, 1)
+    forward = MemoryTraffic(1, 1)
+    backward = MemoryTraffic(1, 1)
     in_place = True
     passes_shard = True
 
@@ -257,13 +257,13 @@ class CrossEntropy(OneInput, frozen=True, kw_only=True):
     # In single precision: log-probabilities, for which the logits are freed; gradients of both
     saved_per_logit: ClassVar[Kept] = Kept(wide=1)
     gradients_per_logit: ClassVar[Kept] = Kept(wide=2)
-    forward = Passes(4, 2)
-    backward = Passes(2, 2)
+    forward = MemoryTraffic(4, 2)
+    backward = MemoryTraffic(2, 2)
     kernels = (3, 2)
     accepts_shard = True
 
-    def infer_shape(self, shapes: list[Shape], style: Style) -> Inferred:
-        return Inferred((1,))
+    def infer_shape(self, shapes: list[Shape], style: Style) -> InferredLayer:
+        return InferredLayer((1,))
 
     @classmethod
     def pass_elements(cls, layer: Layer) -> int:

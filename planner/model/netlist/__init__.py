@@ -15,9 +15,9 @@ from typing import Any
 
 from planner.files.tomlfile import TomlSource, check_name, decode, name_fault, read_toml
 from planner.model import Layer, Model, Tensor
-from planner.model.layers.base import Inferred, Shape, ShapeMisfit, Style, format_shape, kind_name
+from planner.model.layers.base import InferredLayer, Shape, ShapeMisfit, Style, format_shape, kind_name
 from planner.model.layers.elementwise import Input
-from planner.model.netlist._expand import File, Placed, expand_layers
+from planner.model.netlist._expand import File, PlacedLayer, expand_layers
 
 LONGEST_NAME = 200
 OWN_KEYS = ("layers", "base", "description", "source")  # a file inherits all others from its base
@@ -108,12 +108,12 @@ LARGEST_ELEMENTS = 2**40  # of one tensor or activation: more is a typing error
 
 
 def infer_layers(
-    source: TomlSource, file: File, placed: list[Placed], texts: dict[str, Shape]
+    source: TomlSource, file: File, placed: list[PlacedLayer], texts: dict[str, Shape]
 ) -> list[Layer]:
     """Infers shapes, parameter tensors and multiply-adds of the layers, given the input shapes `texts`."""
     style = Style(file.tensors, file.layout == "torch")
     naming = _Naming()
-    memo: dict[tuple[object, ...], tuple[Inferred, int]] = {}
+    memo: dict[tuple[object, ...], tuple[InferredLayer, int]] = {}
     layers = {name: Layer(name, kind_name(Input), (), shape) for name, shape in texts.items()}
     for entry in placed:
         shapes = [layers[name].output_shape for name in entry.inputs]
@@ -147,7 +147,7 @@ def infer_layers(
     return list(layers.values())
 
 
-def _infer_within_limits(one: Placed, shapes: list[Shape], style: Style) -> tuple[Inferred, int]:
+def _infer_within_limits(one: PlacedLayer, shapes: list[Shape], style: Style) -> tuple[InferredLayer, int]:
     """Infers one layer and counts its input elements; raises ShapeMisfit for absurd sizes."""
     made = one.spec.infer_shape(shapes, style)
     if math.prod(made.shape) > LARGEST_ELEMENTS:
@@ -166,7 +166,7 @@ class _Naming:
         self.taken: set[str] = set()
         self.owned: dict[str, tuple[Tensor, ...]] = {}  # by layer
 
-    def name_tensors(self, entry: Placed, made: Inferred) -> tuple[Tensor, ...]:
+    def name_tensors(self, entry: PlacedLayer, made: InferredLayer) -> tuple[Tensor, ...]:
         """Names the parameter tensors of a layer and marks the names as taken."""
         if not made.tensors:
             return ()
@@ -184,7 +184,7 @@ class _Naming:
         self.owned[entry.name] = tuple(tensors)
         return self.owned[entry.name]
 
-    def tied_tensors(self, entry: Placed, made: Inferred) -> tuple[Tensor, ...]:
+    def tied_tensors(self, entry: PlacedLayer, made: InferredLayer) -> tuple[Tensor, ...]:
         """Tensor that a layer shares with an earlier one, as a tuple; empty if it shares none."""
         if not made.tied:
             return ()

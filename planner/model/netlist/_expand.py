@@ -36,7 +36,7 @@ class Branches(Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
     then: list[After] = []
 
 
-class BlockForm(Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
+class BlockDefinition(Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
     """A block: layers written once, where `"$depth"` stands for a parameter of its use."""
 
     layers: Annotated[list[Item], Meta(min_length=1)]
@@ -89,7 +89,7 @@ class File(Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
     defaults: dict[str, Item] = {}
     names: Names = Names()
     tensors: Tensors = Tensors()
-    blocks: dict[str, BlockForm] = {}
+    blocks: dict[str, BlockDefinition] = {}
 
 
 T = TypeVar("T")
@@ -98,14 +98,14 @@ MOST_INPUTS = 1_000_000  # of all layers together
 
 
 @dataclass(frozen=True, slots=True)
-class Spot:
+class FilePosition:
     """A place in the file: its path, and the block uses that led there."""
 
     at: tuple[Key, ...]
     blocks: tuple[str, ...] = ()
 
-    def __truediv__(self, key: Key) -> Spot:
-        return Spot((*self.at, key), self.blocks)
+    def __truediv__(self, key: Key) -> FilePosition:
+        return FilePosition((*self.at, key), self.blocks)
 
     def error(self, source: TomlSource, message: str) -> BadInput:
         """Builds an error at this place of the file."""
@@ -114,7 +114,7 @@ class Spot:
 
 
 @dataclass(frozen=True, slots=True)
-class Placed:
+class PlacedLayer:
     """A layer with its name and inputs; `owner`: the layer that it follows by `then`, else itself."""
 
     kind: str
@@ -122,7 +122,7 @@ class Placed:
     name: str
     owner: str
     inputs: tuple[str, ...]
-    spot: Spot
+    spot: FilePosition
     block: str | None = None  # the repeated unit that the layer belongs to
 
 
@@ -130,16 +130,16 @@ class Placed:
 class _Context:
     """Settings that hold throughout one list of layers."""
 
-    spot: Spot
+    spot: FilePosition
     scope: str  # prefix of its names
     entry: str  # the input of the list
     block: str | None = None
 
 
-def expand_layers(source: TomlSource, file: File) -> list[Placed]:
+def expand_layers(source: TomlSource, file: File) -> list[PlacedLayer]:
     """Expands a model file into its layers in order of creation."""
     for kind, defaults in file.defaults.items():
-        spot = Spot(("defaults", kind))
+        spot = FilePosition(("defaults", kind))
         smallest = FILE_KINDS[kind].smallest if kind in FILE_KINDS else None
         if smallest is None:
             allowed = ", ".join(name for name, known in FILE_KINDS.items() if known.smallest is not None)
@@ -147,7 +147,7 @@ def expand_layers(source: TomlSource, file: File) -> list[Placed]:
         decode(source, {**smallest, **defaults}, FILE_KINDS[kind], spot.at)
     expansion = _Expansion(source, file)
     scope = f"{file.scope}{file.separator}" if file.scope else ""
-    expansion.unroll_items(file.layers, _Context(Spot(("layers",)), scope, "input"))
+    expansion.unroll_items(file.layers, _Context(FilePosition(("layers",)), scope, "input"))
     return expansion.placed
 
 
@@ -160,7 +160,7 @@ def _parse_following_layer(kind: str) -> Any:
 class _Expansion:
     def __init__(self, source: TomlSource, file: File) -> None:
         self.source, self.file = source, file
-        self.placed: list[Placed] = []
+        self.placed: list[PlacedLayer] = []
         self.ends = {"input": "input"}  # for each name the last layer it stands for: of `then`, of a block
         if file.target_length:
             self.ends["targets"] = "targets"
@@ -238,7 +238,7 @@ class _Expansion:
         """Unrolls each repetition of a block; returns the name of the last layer."""
         use, layers = self._parse_item(item, lambda: self._parse_block_use(item, here))
         name = use.block
-        spot = Spot(("blocks", name, "layers"), (*here.spot.blocks, name))
+        spot = FilePosition(("blocks", name, "layers"), (*here.spot.blocks, name))
         for index in range(use.first, use.first + use.repeat):
             label = here.scope + use.name.replace("{i}", str(index)) if use.name else None
             scope = f"{label}{self.file.separator}" if label else here.scope
@@ -270,10 +270,10 @@ class _Expansion:
         if name in here.spot.blocks:
             circle = " -> ".join([*here.spot.blocks, name])
             raise here.spot.error(self.source, f"blocks use one another in a circle: {circle}")
-        spot = Spot(("blocks", name, "layers"), (*here.spot.blocks, name))
+        spot = FilePosition(("blocks", name, "layers"), (*here.spot.blocks, name))
         return use, [self._substitute(item, given, spot / index) for index, item in enumerate(block.layers)]
 
-    def _substitute(self, value: Any, given: dict[str, Any], spot: Spot) -> Any:
+    def _substitute(self, value: Any, given: dict[str, Any], spot: FilePosition) -> Any:
         """Replaces each `"$parameter"` inside a value by its given value."""
         if isinstance(value, str) and value.startswith("$"):
             if value[1:] not in given:
@@ -303,14 +303,14 @@ class _Expansion:
         if self.inputs > MOST_INPUTS:
             raise here.spot.error(self.source, f"layers read more than {MOST_INPUTS:,} inputs in all")
         block = here.block or spec.unit
-        self.placed.append(Placed(kind, spec, name, name, inputs, here.spot, block))
+        self.placed.append(PlacedLayer(kind, spec, name, name, inputs, here.spot, block))
         last = name
         if len(self.placed) + len(spec.then) > LARGEST_NETWORK:
             raise here.spot.error(self.source, f"more than {LARGEST_NETWORK:,} layers")
         for after in spec.then:
             part = f"{name}/{after}"
             self.placed.append(
-                Placed(after, _parse_following_layer(after), part, name, (last,), here.spot, block)
+                PlacedLayer(after, _parse_following_layer(after), part, name, (last,), here.spot, block)
             )
             last = self.ends[part] = part
         self.ends[name] = last
@@ -331,7 +331,7 @@ class _Expansion:
         hint = f"; did you mean {near[0]!r}?" if near and not later else ""
         raise here.spot.error(self.source, f"reads {name!r}, which is no earlier layer{later or hint}")
 
-    def _misorder_hint(self, name: str, spot: Spot) -> str:
+    def _misorder_hint(self, name: str, spot: FilePosition) -> str:
         """Explains that an unknown input comes later or closes a cycle; empty string otherwise."""
         *path, index = spot.at
         blocks = {name: {"layers": block.layers} for name, block in self.file.blocks.items()}
