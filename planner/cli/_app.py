@@ -174,6 +174,8 @@ class LazyGroup(TyperGroup):
 
 def load_command(name: str) -> Any:
     """Imports a command's module and returns its click command."""
+    from planner.cli._options import declare_options
+
     module, _, attribute = COMMANDS[name][0].partition(":")
     target = getattr(importlib.import_module(module), attribute)
     app = target
@@ -181,6 +183,9 @@ def load_command(name: str) -> Any:
         app = typer.Typer(add_completion=False, rich_markup_mode=None)
         app.command(name)(target)
     for registered in app.registered_commands:
+        assert registered.callback is not None
+        path = f"{name} {registered.name or registered.callback.__name__}" if app is target else name
+        registered.callback = declare_options(registered.callback, path)
         registered.cls = Command
     app.info.help = COMMANDS[name][1]
     app.info.no_args_is_help = True
@@ -209,21 +214,10 @@ app = typer.Typer(
 )
 
 
-def opt(*names: str, default: Any = None, **more: Any) -> Any:
-    """Typer option for use as a parameter's default; the last name is its help text."""
-    *spellings, help = names
-    return typer.Option(default, *spellings, help=help, **more)
-
-
-def arg(metavar: str, help: str, default: Any = ..., **more: Any) -> Any:
-    """Typer argument for use as a parameter's default; required unless a default is given."""
-    return typer.Argument(default, metavar=metavar, help=help, **more)
-
-
 @app.callback()
 def _root(
-    version: bool = opt(
-        "--version", "Print the version and exit.", default=False, callback=_print_version, is_eager=True
+    version: bool = typer.Option(
+        False, "--version", help="Print the version and exit.", callback=_print_version, is_eager=True
     ),
 ) -> None:
     """What to rent and how to run it, before you spend money on training a neural network."""

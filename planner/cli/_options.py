@@ -1,26 +1,30 @@
-"""Options of the commands: those generated from request flags, and those for output.
+"""Options of the commands: those of `options.toml`, and those generated from request flags.
 
-`with_request_flags` adds the options of request flags to a command's own. Typer reads signatures, so it is
-given a signature with all of them.
+A command is a function with plain defaults. Typer reads signatures, so each command gets one that declares
+its options.
 """
 
 from __future__ import annotations
 
 import inspect
 import os
-from collections.abc import Callable, Mapping
+import tomllib
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from functools import wraps
+from importlib import import_module
+from importlib.resources import files
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, get_type_hints
 
 import typer
 from typer.core import TyperGroup
+from typer.models import ParameterInfo
 
-from planner.cli._app import opt
 from planner.cli._output import write_html
 from planner.errors import BadInput
-from planner.flags import COMMON, Flag, FlagSection, flags_of
+from planner.flags import COMMON, Flag, FlagSection, flags_of, option_name
+from planner.memoize import memoize
 from planner.report.output import Format, check_writable, emit
 from planner.report.page import Table
 
@@ -31,9 +35,9 @@ if TYPE_CHECKING:
 COMMON_PANEL = "Common"
 
 
-def check_output(ctx: typer.Context, param: typer.CallbackParam, path: Path | None) -> Path | None:
+def check_output(ctx: typer.Context, param: typer.CallbackParam, path: Any) -> Any:
     """Option callback that raises BadInput early if an output file is not writable or named twice."""
-    if path is not None and str(path) != "-":
+    if path is not None and str(path) != "-" and "://" not in str(path):  # the URL of a study
         check_writable(path)
         flag, file = param.opts[0], Path(os.path.realpath(path))
         flag_of: dict[Path, str] = ctx.meta.setdefault("planner.outputs", {})
@@ -42,7 +46,7 @@ def check_output(ctx: typer.Context, param: typer.CallbackParam, path: Path | No
     return path
 
 
-def _check_report_file(ctx: typer.Context, param: typer.CallbackParam, path: Path | None) -> Path | None:
+def _check_report_file(ctx: typer.Context, param: typer.CallbackParam, path: Path | None) -> Any:
     """Option callback of --html and --timeline that raises BadInput for stdout and other suffixes."""
     if path is not None and str(path) == "-":
         raise BadInput("--html and --timeline need a file; '-' is stdout, which has the table")
@@ -52,7 +56,7 @@ def _check_report_file(ctx: typer.Context, param: typer.CallbackParam, path: Pat
     return check_output(ctx, param, path)
 
 
-def _check_launch_file(ctx: typer.Context, param: typer.CallbackParam, path: Path | None) -> Path | None:
+def _check_launch_file(ctx: typer.Context, param: typer.CallbackParam, path: Path | None) -> Any:
     """Option callback that raises BadInput early for unknown launch formats."""
     if path is not None:
         from planner.launch import target_for
@@ -64,90 +68,73 @@ def _check_launch_file(ctx: typer.Context, param: typer.CallbackParam, path: Pat
 def _disable_color(value: bool) -> bool:
     """Option callback that sets NO_COLOR, which rich and everything else obeys."""
     if value:
-        os.environ["NO_COLOR"] = "1"  # which rich and everything else obeys
+        os.environ["NO_COLOR"] = "1"
     return value
 
 
-def output_opt(*names: str, default: Any = None, **more: Any) -> Any:
-    """Typer option in the section Output with its environment variable, for use as a parameter's default."""
-    variable = "PLANNER_" + names[0].removeprefix("--").replace("-", "_").upper()
-    return opt(
-        *names,
-        default=default,
-        rich_help_panel=FlagSection.OUTPUT,
-        **{"envvar": variable, "show_envvar": False, **more},
-    )
-
-
-CONFIG = output_opt(
-    "--config", "Scenario file, e.g. lab.toml; flags and PLANNER_* override it.", metavar="FILE"
-)
-EXPLAIN = output_opt("--explain", "List every assumption and machine left out.", default=False)
-ENERGY = output_opt("--energy", "Also show kWh and kg CO2e per million samples.", default=False)
-QUIET = output_opt("--quiet", "-q", "Do not show progress on stderr.", default=False)
-NO_COLOR = output_opt(
-    "--no-color", "Disable colour, as NO_COLOR does.", default=False, callback=_disable_color
-)
-HTML = output_opt(
-    "--html",
-    "Also write a report with charts, e.g. report.html.",
-    metavar="FILE",
-    callback=_check_report_file,
-)
-FORMAT = output_opt(
-    "--format",
-    "-f",
-    "Format of the answer, e.g. json.",
-    default=Format.table,
-    envvar=None,
-    case_sensitive=False,
-)
-OUTPUT = output_opt(
-    "--output",
-    "-o",
-    "Write the answer to FILE instead of stdout (atomically).",
-    metavar="FILE",
-    envvar=None,
-    callback=check_output,
-)
-SHOWN: dict[str, tuple[Any, Any]] = {  # type and option of what commands with request flags share
-    "config": (Path | None, CONFIG),
-    "explain": (bool, EXPLAIN),
-    "energy": (bool, ENERGY),
-    "quiet": (bool, QUIET),
-    "no_color": (bool, NO_COLOR),
-    "html": (Path | None, HTML),
-    "format": (Format, FORMAT),
-    "output": (Path | None, OUTPUT),
+CHECKS: dict[str, Callable[..., Any]] = {
+    "output": check_output,
+    "report": _check_report_file,
+    "launch": _check_launch_file,
+    "colour": _disable_color,
 }
-JOBS = output_opt("--jobs", "-j", "Simulations in parallel, e.g. 4; the answer does not change.", min=1)
-CLUSTER = output_opt("--cluster", "Simulate on a Dask cluster, e.g. tcp://host:8786.", metavar="URL")
-TIMELINE = output_opt(
-    "--timeline",
-    "Also write a Chrome trace of the step for Perfetto, e.g. step.json.gz.",
-    metavar="FILE",
-    callback=_check_report_file,
-)
-TIMELINE_STEPS = output_opt(
-    "--timeline-steps", "Steps of worker 0 in the timeline, e.g. 3.", default=3, min=1, max=1000
-)
-EXPORT = output_opt(
-    "--export",
-    "Also write a launch file, e.g. plan.sh (torchrun), .sky.yaml, .accelerate.yaml (docs/output.md).",
-    metavar="FILE",
-    callback=_check_launch_file,
-)
-FAIL_OVER = output_opt(
-    "--fail-over", "Exit with status 3 above this cost per million samples, e.g. 0.90.", metavar="USD"
-)
+
+
+def declare_options(command: Callable[..., None], path: str) -> Callable[..., None]:
+    """Adds the declarations of `options.toml` to the parameters of the command with this path, such as
+    `models show`."""
+    known = _declarations()
+    module = import_module(command.__module__)
+
+    def with_declaration(parameter: inspect.Parameter) -> inspect.Parameter:
+        name, default = parameter.name, parameter.default
+        if isinstance(default, ParameterInfo):
+            return parameter
+        own = known.get(path, {}).get(name)
+        declared = known["shared"][name] | {"section": FlagSection.OUTPUT} if own is None else own
+        default = ... if default is inspect.Parameter.empty else default
+        return parameter.replace(default=_parameter_info(name, default, declared, module))
+
+    def run(**values: Any) -> None:
+        command(**values)
+
+    return _with_signature(run, command, map(with_declaration, _parameters(command)))
+
+
+@memoize
+def _declarations() -> dict[str, dict[str, dict[str, Any]]]:
+    """Declarations by command and parameter."""
+    written = tomllib.loads(files("planner.cli").joinpath("options.toml").read_text("utf-8"))
+    return {
+        path: {name: {"help": one} if isinstance(one, str) else one for name, one in options.items()}
+        for path, options in written.items()
+    }
+
+
+def _parameter_info(name: str, default: Any, declared: Mapping[str, Any], module: Any) -> Any:
+    """Argument or option of typer for a declaration."""
+    fields = dict(declared)
+    metavar, section, short = (fields.pop(key, None) for key in ("argument", "section", "short"))
+    if check := fields.pop("check", None):
+        fields["callback"] = CHECKS[check]
+    if complete := fields.pop("complete", None):
+        fields["autocompletion"] = getattr(module, complete)
+    if metavar:
+        return typer.Argument(default, metavar=metavar, **fields)
+    spellings = fields.pop("flags", [option_name(name), *([short] if short else [])])
+    if section:
+        fields |= {"rich_help_panel": section, "show_envvar": False}
+        fields["envvar"] = f"PLANNER_{name.upper()}" if fields.pop("env", True) else None
+    return typer.Option(default, *spellings, **fields)
 
 
 def request_option(flag: Flag) -> tuple[Any, Any]:
     """Type and typer option of a request flag."""
     switch = any("/" in spelling for spelling in flag.spellings)
-    option = opt(
+    option = typer.Option(
+        None,
         *flag.spellings if switch else (flag.option, *flag.spellings),
-        flag.help,
+        help=flag.help,
         rich_help_panel=COMMON_PANEL if flag.name in COMMON else flag.section,
         envvar=flag.variable,
         show_envvar=False,
@@ -189,6 +176,14 @@ class Given:
             show_plots(page)
 
 
+SHOWN: dict[str, tuple[Any, Any]] = {  # type and default of what commands with request flags share
+    "config": (Path | None, None),
+    **dict.fromkeys(("explain", "energy", "quiet", "no_color"), (bool, False)),
+    "html": (Path | None, None),
+    "format": (Format, Format.table),
+    "output": (Path | None, None),
+}
+KEYWORD = inspect.Parameter.KEYWORD_ONLY
 GENERATED = (Given, dict[str, Any])  # what a command gets of options that are not in its signature
 
 
@@ -255,19 +250,28 @@ def set_signature(
     after: Mapping[str, tuple[Any, Any]],
 ) -> Callable[..., None]:
     """Gives a function the signature of a command, with options added before and after its own."""
-    hints, keyword = get_type_hints(command, include_extras=True), inspect.Parameter.KEYWORD_ONLY
-    parameters = inspect.signature(command).parameters
-    own = [parameters[name] for name, kind in hints.items() if name in parameters and kind not in GENERATED]
+    own = [parameter for parameter in _parameters(command) if parameter.annotation not in GENERATED]
+    added = [
+        [inspect.Parameter(name, KEYWORD, default=default, annotation=kind) for name, (kind, default) in part]
+        for part in (before.items(), after.items())
+    ]
+    return _with_signature(function, command, [*added[0], *own, *added[1]])
 
-    def keyword_parameters(options: Mapping[str, tuple[Any, Any]]) -> list[inspect.Parameter]:
-        return [
-            inspect.Parameter(name, keyword, default=default, annotation=kind)
-            for name, (kind, default) in options.items()
-        ]
 
-    mine = [parameter.replace(annotation=hints[parameter.name], kind=keyword) for parameter in own]
-    options = [*keyword_parameters(before), *mine, *keyword_parameters(after)]
-    signature = inspect.Signature(options, return_annotation=None)
+def _parameters(command: Callable[..., Any]) -> list[inspect.Parameter]:
+    """Parameters of a command by keyword, with their types instead of the types' names."""
+    hints = get_type_hints(command, include_extras=True)
+    return [
+        parameter.replace(annotation=hints[name], kind=KEYWORD)
+        for name, parameter in inspect.signature(command).parameters.items()
+    ]
+
+
+def _with_signature(
+    function: Callable[..., None], command: Callable[..., Any], parameters: Iterable[inspect.Parameter]
+) -> Callable[..., None]:
+    """Gives a function the name, the help and these parameters, as typer reads them."""
+    signature = inspect.Signature(list(parameters), return_annotation=None)
     function = wraps(command)(function)
     function.__signature__ = signature  # type: ignore[attr-defined]
     function.__annotations__ = {name: option.annotation for name, option in signature.parameters.items()}

@@ -10,10 +10,8 @@ from typing import TYPE_CHECKING
 
 import typer
 
-from planner.cli import _options as options
 from planner.cli import _output as out
-from planner.cli._app import arg, opt
-from planner.cli._options import Given, check_output, output_opt, with_request_flags
+from planner.cli._options import Given, with_request_flags
 from planner.errors import BadInput, printable
 from planner.report.output import Format, emit
 
@@ -21,30 +19,19 @@ if TYPE_CHECKING:
     from planner.search.scored import ScoredPlan
 
 
-def _check_study(ctx: typer.Context, param: typer.CallbackParam, study: str | None) -> str | None:
-    """Option callback that checks the file of an Optuna study; URLs are not checked."""
-    if study is not None and "://" not in study:
-        check_output(ctx, param, Path(study))
-    return study
-
-
 @with_request_flags
 def recommend(
     given: Given,
     *,
-    search: str | None = output_opt(
-        "--search", "enumerate (default), or optuna for spaces too large to enumerate."
-    ),
-    trials: int | None = output_opt("--trials", "Trials of --search optuna, e.g. 500.", min=1),
-    study: str | None = output_opt(
-        "--study", "Storage of the Optuna study, to resume it.", metavar="FILE|URL", callback=_check_study
-    ),
-    jobs: int | None = options.JOBS,
-    cluster: str | None = options.CLUSTER,
-    export: Path | None = options.EXPORT,
-    fail_over: float | None = options.FAIL_OVER,
-    timeline: Path | None = options.TIMELINE,
-    timeline_steps: int = options.TIMELINE_STEPS,
+    search: str | None = None,
+    trials: int | None = None,
+    study: str | None = None,
+    jobs: int | None = None,
+    cluster: str | None = None,
+    export: Path | None = None,
+    fail_over: float | None = None,
+    timeline: Path | None = None,
+    timeline_steps: int = 3,
 ) -> None:
     """Which machines to rent? Ranks plans by cost per million samples.
 
@@ -84,7 +71,7 @@ def recommend(
 
 
 @with_request_flags
-def compare(given: Given, *, jobs: int | None = options.JOBS, cluster: str | None = options.CLUSTER) -> None:
+def compare(given: Given, *, jobs: int | None = None, cluster: str | None = None) -> None:
     """Cost per million samples on each machine: the best plan of each, on demand and spot.
 
     planner compare --model resnet50 --workers 1,2,4,8
@@ -100,7 +87,7 @@ def compare(given: Given, *, jobs: int | None = options.JOBS, cluster: str | Non
 
 
 @with_request_flags
-def saturation(given: Given, *, jobs: int | None = options.JOBS) -> None:
+def saturation(given: Given, *, jobs: int | None = None) -> None:
     """How many workers before throughput saturates, and how many servers for them?
 
     planner saturation --model inception3 --batch 32 --hardware g5.xlarge
@@ -118,9 +105,9 @@ def saturation(given: Given, *, jobs: int | None = options.JOBS) -> None:
 def simulate(
     given: Given,
     *,
-    export: Path | None = options.EXPORT,
-    timeline: Path | None = options.TIMELINE,
-    timeline_steps: int = options.TIMELINE_STEPS,
+    export: Path | None = None,
+    timeline: Path | None = None,
+    timeline_steps: int = 3,
 ) -> None:
     """Predict one plan: throughput with its interval, step breakdown and cost.
 
@@ -140,19 +127,14 @@ def simulate(
 
 def sweep(
     *,
-    config: Path = arg("FILE", "The sweep, e.g. configs/sweep.toml."),
-    store: Path = opt(
-        "--store",
-        "SQLite file of the results, which resumes the sweep.",
-        default=Path("sweep.db"),
-        callback=check_output,
-    ),
-    jobs: int | None = options.JOBS,
-    cluster: str | None = options.CLUSTER,
-    html: Path | None = options.HTML,
-    quiet: bool = options.QUIET,
-    format: Format = options.FORMAT,
-    output: Path | None = options.OUTPUT,
+    config: Path,
+    store: Path = Path("sweep.db"),
+    jobs: int | None = None,
+    cluster: str | None = None,
+    html: Path | None = None,
+    quiet: bool = False,
+    format: Format = Format.table,
+    output: Path | None = None,
 ) -> None:
     """Score every plan of a grid over models, machines, batches, workers, servers and policies.
 
@@ -170,21 +152,16 @@ def sweep(
 
 
 def check_run(
-    answer: Path | None = arg("ANSWER", "A JSON answer of recommend or simulate.", None),
+    answer: Path | None = None,
     *,
-    measured: float | None = opt("--measured", "Measured samples per second of all workers, e.g. 9500."),
-    log: Path | None = opt(
-        "--log",
-        "--step-times",
-        "The run's log: an MLflow or TensorBoard folder, W&B history, trainer_state.json or CSV.",
-        metavar="PATH",
-    ),
-    note: str = opt("--note", "Note to keep with the run, e.g. nightly.", default=""),
-    keep: bool = opt("--keep/--no-keep", "Use the run in later answers.", default=True),
-    force: bool = opt("--force", "Keep the run even where it is far from the prediction.", default=False),
-    html: Path | None = options.HTML,
-    listed: bool = opt("--list", "List the runs that are kept.", default=False),
-    forget: str | None = opt("--forget", "Forget runs that are kept, e.g. 3 or T4.", metavar="N|DEVICE|all"),
+    measured: float | None = None,
+    log: Path | None = None,
+    note: str = "",
+    keep: bool = True,
+    force: bool = False,
+    html: Path | None = None,
+    listed: bool = False,
+    forget: str | None = None,
 ) -> None:
     """Compare a real run with its prediction, and keep it as a correction for its device.
 
@@ -252,13 +229,13 @@ def answer_device(device: str | None, machine: str) -> str:
 
 
 def diff(
-    old: Path = arg("OLD", "A JSON answer of recommend or simulate."),
-    new: Path = arg("NEW", "A JSON answer to compare with it."),
+    old: Path,
+    new: Path,
     *,
-    fail_over: float | None = options.FAIL_OVER,
-    html: Path | None = options.HTML,
-    format: Format = options.FORMAT,
-    output: Path | None = options.OUTPUT,
+    fail_over: float | None = None,
+    html: Path | None = None,
+    format: Format = Format.table,
+    output: Path | None = None,
 ) -> None:
     """Show the settings in which two answers differ, and the changes in speed, cost and memory."""
     from planner.answers.answer_files import chosen_plan, difference

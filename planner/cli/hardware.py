@@ -7,11 +7,9 @@ from __future__ import annotations
 
 import sys
 from pathlib import Path
-from typing import Any
 
 import typer
 
-from planner.cli._app import arg, opt
 from planner.cli._options import Answer, ShowsByDefault, with_output_flags
 from planner.errors import BadInput, Infeasible, PlannerError
 
@@ -30,22 +28,13 @@ prices_app = typer.Typer()
 @app.command("show")
 @with_output_flags
 def show_hardware(
-    name: str | None = arg(
-        "NAME|PATTERN",
-        "A machine, e.g. p3.2xlarge, a .toml file, or a pattern to list, e.g. 'g5.*,p4d.*'.",
-        None,
-        autocompletion=_complete_machine_name,
-    ),
+    name: str | None = None,
     *,
-    gpu: str | None = opt(
-        "--gpu", "Offers with this device by price, e.g. H100:8 or A100,L4.", metavar="DEVICE"
-    ),
-    provider: str | None = opt("--provider", "Only these providers, e.g. aws,gcp.", metavar="NAMES"),
-    region: str | None = opt(
-        "--region", "Region of the prices, e.g. us-east-1; cheapest: that of each machine."
-    ),
-    spot: bool = opt("--spot", "Rank offers by their spot price.", default=False),
-    sold: bool | None = opt("--sold/--all", "Only what can be rented, or the whole catalog."),
+    gpu: str | None = None,
+    provider: str | None = None,
+    region: str | None = None,
+    spot: bool = False,
+    sold: bool | None = None,
 ) -> Answer:
     """List the machines of the catalog, or show one with every figure's source, date and basis.
 
@@ -88,30 +77,23 @@ def _is_terminal() -> bool:
     return sys.stdin.isatty()
 
 
-def _text_option(name: str, command: str) -> Any:
-    """Option for a file with a command's output, read instead of asking."""
-    return opt(name, f"Output of `{command}`, read instead of asking.", metavar="FILE")
-
-
 @app.command("new")
 def new_hardware(
     *,
-    gpu: str | None = opt("--gpu", "GPU, e.g. A100-SXM4-80GB or RTX-4090.", metavar="DEVICE"),
-    gpus: int | None = opt("--gpus", "GPUs per machine, e.g. 8.", min=1, max=64),
-    machines: int | None = opt("--machines", "Number of machines, e.g. 4.", min=1, max=100_000),
-    nic: str | None = opt("--nic", "Network of one machine, e.g. 200Gbit or 8x400Gbit.", metavar="RATE"),
-    rdma: bool | None = opt("--rdma/--tcp", "NICs with RDMA (InfiniBand, RoCE), or TCP only."),
-    price: float | None = opt("--price", "USD per machine-hour; 0 or none: free.", min=0, max=10_000),
-    fabric: str | None = opt(
-        "--fabric", "Links between GPUs, e.g. pcie-4; the usual one if not given.", metavar="NAME"
-    ),
-    name: str = opt("--name", "Name of the machine, e.g. mine.", default="mine"),
-    nvidia_smi: Path | None = _text_option("--nvidia-smi", "nvidia-smi"),
-    topology: Path | None = _text_option("--topology", "nvidia-smi topo -m"),
-    lscpu: Path | None = _text_option("--lscpu", "lscpu"),
-    ibstat: Path | None = _text_option("--ibstat", "ibstat"),
-    output: Path | None = opt("--output", "-o", "File to write; NAME.toml if not given.", metavar="FILE"),
-    force: bool = opt("--force", "Overwrite an existing file.", default=False),
+    gpu: str | None = None,
+    gpus: int | None = None,
+    machines: int | None = None,
+    nic: str | None = None,
+    rdma: bool | None = None,
+    price: float | None = None,
+    fabric: str | None = None,
+    name: str = "mine",
+    nvidia_smi: Path | None = None,
+    topology: Path | None = None,
+    lscpu: Path | None = None,
+    ibstat: Path | None = None,
+    output: Path | None = None,
+    force: bool = False,
 ) -> None:
     """Write a hardware file from a few answers, or from the output of nvidia-smi, lscpu and ibstat."""
     from planner.calibrate.accelerator import write_hardware_file
@@ -151,20 +133,13 @@ def new_hardware(
     say(f"wrote {path}; next: planner recommend --model llama3-8b --hardware {shown}")
 
 
-PROVIDER = opt("--provider", "Provider of a list that does not name it, e.g. gcp.", metavar="NAME")
-
-
 @prices_app.command("import")
 @with_output_flags
 def import_prices(
-    path: Path = arg(
-        "FILE|FOLDER", "A list of SkyPilot, gpuhunt or AWS (JSON), two columns, or a folder of lists."
-    ),
+    path: Path,
     *,
-    provider: str | None = PROVIDER,
-    as_of: str | None = opt(
-        "--as-of", "Day of the prices, e.g. 2026-08-22; else that of the file.", metavar="DAY"
-    ),
+    provider: str | None = None,
+    as_of: str | None = None,
 ) -> Answer:
     """Import prices from a list; they replace older ones of the catalog. Fetches nothing."""
     from planner.files.regular_file import expand_path
@@ -179,9 +154,7 @@ def import_prices(
 @prices_app.command("show")
 @with_output_flags
 def show_prices(
-    name: str | None = arg(
-        "NAME|PATTERN", "Machines to list, e.g. 'p4d.*'; else one line per provider.", None
-    ),
+    name: str | None = None,
 ) -> Answer:
     """Show the prices in use, with their dates and sources."""
     from planner.hardware.catalog import match_hardware
@@ -194,10 +167,10 @@ def show_prices(
 @prices_app.command("diff")
 @with_output_flags
 def diff_prices(
-    old: str = arg("OLD", "A list, a file of `import`, or `shipped`: the catalog's."),
-    new: str = arg("NEW", "The same, or `now`: what counts now."),
+    old: str,
+    new: str,
     *,
-    provider: str | None = PROVIDER,
+    provider: str | None = None,
 ) -> Answer:
     """Show what changed between two price lists."""
     from planner.hardware.prices.lists import compare_prices, load_named_prices

@@ -6,8 +6,7 @@ from pathlib import Path
 
 import typer
 
-from planner.cli._app import arg, opt
-from planner.cli._options import Answer, ShowsByDefault, check_output, with_output_flags
+from planner.cli._options import Answer, ShowsByDefault, with_output_flags
 from planner.errors import BadInput, printable
 from planner.report.output import Format
 from planner.report.page import Table
@@ -26,27 +25,20 @@ def _complete_model_name(incomplete: str) -> list[str]:
 @app.command()
 @with_output_flags
 def show(
-    name: str | None = arg(
-        "NAME",
-        "A name, e.g. vgg11, or a .toml file or config.json.",
-        None,
-        autocompletion=_complete_model_name,
-    ),
+    name: str | None = None,
     *,
-    memory: bool = opt("--memory", "Show what training holds in a device's memory.", default=False),
-    batch: int | None = opt("--batch", "With --memory: micro-batch, e.g. 8.", min=1),
-    seq_length: int | None = opt("--seq-length", "Tokens per sample of a text network, e.g. 4096.", min=1),
-    precision: str | None = opt("--precision", "With --memory: fp32, tf32, fp16, bf16 or fp8."),
-    devices: int | None = opt(
-        "--devices", "With --memory: devices that share the training, e.g. 8.", min=1, max=1_000_000
-    ),
-    optimizer: str | None = opt("--optimizer", "With --memory: sgd, momentum, adam or another."),
-    recompute: str | None = opt("--recompute", "With --memory: none, attention, per-op or full."),
-    autocast: bool = opt("--autocast", "With --memory: mixed precision by torch.autocast.", default=False),
-    train: str | None = opt("--train", "With --memory: full, lora, qlora or head.", metavar="METHOD"),
-    rank: int | None = opt("--rank", "With --memory: rank of LoRA adapters, e.g. 16."),
-    targets: str | None = opt("--targets", "With --memory: adapters at all-linear or attention layers."),
-    base: str | None = opt("--base", "With --memory: frozen weights in bf16, int8, nf4 or int4."),
+    memory: bool = False,
+    batch: int | None = None,
+    seq_length: int | None = None,
+    precision: str | None = None,
+    devices: int | None = None,
+    optimizer: str | None = None,
+    recompute: str | None = None,
+    autocast: bool = False,
+    train: str | None = None,
+    rank: int | None = None,
+    targets: str | None = None,
+    base: str | None = None,
 ) -> Answer:
     """List the networks of the catalog, or show one: layers, tensors, multiply-adds and bytes.
 
@@ -115,18 +107,14 @@ def show(
 
 @app.command("import")
 def import_model(
-    source: str = arg("SOURCE", "A config.json or its folder, a .onnx file, or MODULE:FUNCTION of PyTorch."),
+    source: str,
     *,
-    input: str | None = opt("--input", "Input of a PyTorch module, e.g. 8x3x224x224.", metavar="NxCxHxW"),
-    input_ids: str | None = opt("--input-ids", "Token input of a PyTorch module, e.g. 4x512.", metavar="NxT"),
-    seq_length: int | None = opt("--seq-length", "Tokens per sample of a config.json, e.g. 2048.", min=1),
-    axis: list[str] | None = opt(
-        "--axis", "Size of an open axis of an ONNX file, e.g. batch=8.", metavar="NAME=SIZE"
-    ),
-    hooks: bool = opt("--hooks", "Run the modules with hooks instead of exporting the graph.", default=False),
-    output: Path | None = opt(
-        "--output", "-o", "Model file to write, e.g. mine.toml.", metavar="FILE", callback=check_output
-    ),
+    input: str | None = None,
+    input_ids: str | None = None,
+    seq_length: int | None = None,
+    axis: list[str] | None = None,
+    hooks: bool = False,
+    output: Path | None = None,
 ) -> None:
     """Convert a network to a model file, which all commands accept; reports what was not recognized."""
     from planner.files.regular_file import write_file
@@ -145,17 +133,15 @@ def import_model(
 @with_output_flags
 def show_fit(
     *,
-    model: str = opt("--model", "-m", "Network: a catalog name or a file.", metavar="NAME", default=...),
-    gpu: str = opt("--gpu", "Devices, e.g. RTX-4090,A100.", metavar="DEVICES", default=FIT_GPUS),
-    batch: int = opt("--batch", "-b", "Micro-batch, e.g. 1.", default=1, min=1),
-    seq_length: int | None = opt("--seq-length", "Tokens per sample, e.g. 4096; 2,048 by default.", min=1),
-    mean_length: int | None = opt(
-        "--mean-length", "Mean tokens of an example padded to --seq-length, e.g. 300."
-    ),
-    rank: int | None = opt("--rank", "Rank of LoRA adapters, e.g. 16."),
-    targets: str | None = opt("--targets", "Layers that get adapters: all-linear or attention."),
-    dataset_tokens: str | None = opt("--dataset-tokens", "Training set, e.g. 10M.", metavar="TOKENS"),
-    epochs: float | None = opt("--epochs", "Passes over the training set, e.g. 3."),
+    model: str,
+    gpu: str = FIT_GPUS,
+    batch: int = 1,
+    seq_length: int | None = None,
+    mean_length: int | None = None,
+    rank: int | None = None,
+    targets: str | None = None,
+    dataset_tokens: str | None = None,
+    epochs: float | None = None,
 ) -> Answer:
     """What does it take to fit? Training methods by GPUs: memory, speed and the cost of the job.
 

@@ -11,8 +11,7 @@ from pathlib import Path
 
 import typer
 
-from planner.cli._app import arg, opt
-from planner.cli._options import FORMAT, Answer, with_output_flags
+from planner.cli._options import Answer, with_output_flags
 from planner.cli._output import say
 from planner.errors import BadInput, printable
 from planner.report.output import Format, check_writable, emit
@@ -20,27 +19,17 @@ from planner.report.output import Format, check_writable, emit
 app = typer.Typer()
 calibrate_app = typer.Typer()
 
-TRACES = "Traces of one worker: TensorFlow RunMetadata (a step each) or PyTorch profiler JSON; gzip or not."
-TABLES = "Tables of isolated transfers (bytes, overhead_s), profiles, or TensorFlow RunMetadata."
-BANDWIDTH = opt("--bandwidth", "Bandwidth of the link, e.g. 10Gbit or 100Mbit.", metavar="RATE")
-
 
 @app.command("import")
 def import_traces(
-    files: list[Path] = arg("FILE...", TRACES),
+    files: list[Path],
     *,
-    output: Path = opt(
-        "--output", "-o", "Profile to write, e.g. vgg11.json.gz.", metavar="FILE", default=...
-    ),
-    batch: int | None = opt("--batch", "Micro-batch of this worker, e.g. 32, if not recorded.", min=1),
-    model: str | None = opt("--model", "Name to record, e.g. vgg11."),
-    hardware: str = opt("--hardware", "Machine it ran on, e.g. p3.2xlarge, to record.", default=""),
-    bandwidth: str | None = BANDWIDTH,
-    overhead: str | None = opt(
-        "--overhead",
-        "Parse overhead (seconds per byte, seconds), e.g. 1e-9,2e-4: adds a parse op after each transfer.",
-        metavar="ALPHA,BETA",
-    ),
+    output: Path,
+    batch: int | None = None,
+    model: str | None = None,
+    hardware: str = "",
+    bandwidth: str | None = None,
+    overhead: str | None = None,
 ) -> None:
     """Import a profile from recorded training steps; docs/recording.md explains how to record them."""
     from planner.device.recorded.importers import import_profile
@@ -65,10 +54,10 @@ def import_traces(
 @app.command()
 @with_output_flags
 def show(
-    file: Path = arg("FILE", "A recording, or a profile."),
+    file: Path,
     *,
-    bandwidth: str | None = BANDWIDTH,
-    slowest: int = opt("--slowest", "Number of the slowest ops to list, e.g. 10.", default=10, min=0),
+    bandwidth: str | None = None,
+    slowest: int = 10,
 ) -> Answer:
     """Show a profile: time by resource, critical path, slowest ops, and warnings."""
     from planner.device.recorded import open_profile
@@ -89,8 +78,8 @@ def show(
 @app.command()
 @with_output_flags
 def compare(
-    first: Path = arg("A", "A recording (`planner record`)."),
-    second: Path = arg("B", "A recording to compare with it."),
+    first: Path,
+    second: Path,
 ) -> Answer:
     """Compare two recordings: time by kind of op, and settings that differ."""
     from planner.device.recorded import open_profile
@@ -111,18 +100,12 @@ def compare(
 
 
 def record(
-    words: list[str] = arg("-- COMMAND...", "E.g. `-- python train.py --lr 0.1`."),
+    words: list[str],
     *,
-    output: Path = opt(
-        "--output",
-        "-o",
-        "Recording to write, e.g. step.json.gz.",
-        metavar="FILE",
-        default=Path("step.json.gz"),
-    ),
-    steps: int = opt("--steps", "Steps to record after 6 of warm-up, e.g. 10.", default=10, min=1),
-    model: str = opt("--model", "Name to record; the module's class by default.", default=""),
-    batch: int | None = opt("--batch", "Samples of a micro-batch, e.g. 32, if it cannot be inferred.", min=1),
+    output: Path = Path("step.json.gz"),
+    steps: int = 10,
+    model: str = "",
+    batch: int | None = None,
 ) -> None:
     """Record training steps of a PyTorch program, for --profile of other commands.
 
@@ -143,7 +126,7 @@ def record(
 
 @calibrate_app.command("overhead")
 @with_output_flags
-def fit_overhead(files: list[Path] = arg("FILE...", TABLES), bandwidth: str | None = BANDWIDTH) -> Answer:
+def fit_overhead(files: list[Path], bandwidth: str | None = None) -> Answer:
     """Fit the parse overhead of received tensors, alpha * bytes + beta, and report its error."""
     from planner.servers.calibration import calibrate_overhead, overhead_table
     from planner.units import parse_bandwidth
@@ -155,11 +138,9 @@ def fit_overhead(files: list[Path] = arg("FILE...", TABLES), bandwidth: str | No
 @calibrate_app.command("window")
 @with_output_flags
 def infer_window(
-    files: list[Path] = arg("FILE...", "One-worker profiles, or TensorFlow RunMetadata (a step each)."),
-    bandwidth: str | None = BANDWIDTH,
-    overhead: str | None = opt(
-        "--overhead", "Parse overhead: seconds per byte, seconds, e.g. 1e-9,2e-4.", metavar="ALPHA,BETA"
-    ),
+    files: list[Path],
+    bandwidth: str | None = None,
+    overhead: str | None = None,
 ) -> Answer:
     """Infer the HTTP/2 flow-control window from recorded end times; report the error with and without."""
     from planner.servers.calibration import calibrate_window, parse_overhead, window_table
@@ -182,16 +163,12 @@ class UnitOption(StrEnum):
 @calibrate_app.command("compute")
 def measure_compute(
     *,
-    output: Path | None = opt(
-        "--output", "-o", "New hardware file to write, e.g. mine.toml.", metavar="FILE"
-    ),
-    into: Path | None = opt("--into", "Existing hardware file to put the figures into.", metavar="FILE"),
-    name: str = opt("--name", "Name of the machine in the new file, e.g. mine.", default="mine"),
-    usd_per_hour: float | None = opt("--usd-per-hour", "Price of the machine per hour, e.g. 1.20."),
-    device: UnitOption = opt(
-        "--device", "auto (a GPU where torch sees one), cpu or gpu.", default=UnitOption.auto
-    ),
-    format: Format = FORMAT,
+    output: Path | None = None,
+    into: Path | None = None,
+    name: str = "mine",
+    usd_per_hour: float | None = None,
+    device: UnitOption = UnitOption.auto,
+    format: Format = Format.table,
 ) -> None:
     """Measure how fast this machine computes: its GPU by precision, or its CPU by number of threads."""
     from planner.calibrate.accelerator import (
@@ -232,12 +209,12 @@ def measure_compute(
 @calibrate_app.command("network")
 def measure_network(
     *,
-    host: str | None = arg("HOST", "The other machine, e.g. 10.0.0.2.", None),
-    into: Path | None = opt("--into", "Hardware file to put the figures into.", metavar="FILE"),
-    port: int = opt("--port", "TCP port of the probe.", default=5203, min=1, max=65535),
-    serve: bool = opt("--serve", "Run the server side of the probe, until Ctrl-C.", default=False),
-    connections: int = opt("--connections", "Parallel TCP connections, e.g. 4.", default=4, min=1, max=64),
-    format: Format = FORMAT,
+    host: str | None = None,
+    into: Path | None = None,
+    port: int = 5203,
+    serve: bool = False,
+    connections: int = 4,
+    format: Format = Format.table,
 ) -> None:
     """Measure bandwidth and latency to another machine, by iperf3 or a TCP probe."""
     from planner.calibrate.accelerator import (

@@ -8,8 +8,6 @@ from typing import TYPE_CHECKING
 
 import typer
 
-from planner.cli._app import arg, opt
-from planner.cli._options import FORMAT, JOBS, OUTPUT, QUIET, check_output
 from planner.cli._output import show_progress, write_html
 from planner.errors import BadInput, unknown_name
 from planner.report.output import Format, emit
@@ -20,36 +18,19 @@ if TYPE_CHECKING:
 
 
 def validate_command(
-    names: list[str] | None = arg(
-        "[NAME]...",
-        "Papers or checks row by row, e.g. li or li/saturation; all suites if none is given.",
-        None,
-    ),
+    names: list[str] | None = None,
     *,
-    suite: list[str] | None = opt(
-        "--suite",
-        "Only this suite: papers, servers, allreduce, throughput, sharded, devices, memory...",
-        metavar="NAME",
-    ),
-    rows: bool = opt("--rows", "Also list every run.", default=False),
-    runs: Path | None = opt("--runs", "Compare the measured runs of a CSV file instead.", metavar="FILE"),
-    layouts: Path | None = opt(
-        "--layouts", "Compare the measured layouts of a CSV file instead.", metavar="FILE"
-    ),
-    html: Path | None = opt("--html", "Also write a page to FILE.", metavar="FILE", callback=check_output),
-    document: Path | None = opt(
-        "--document",
-        "Also write FILE as docs/validation.md, and a page per suite beside it.",
-        metavar="FILE",
-        callback=check_output,
-    ),
-    check: Path | None = opt(
-        "--check", "Exit with status 1 if FILE, a document, gives other figures.", metavar="FILE"
-    ),
-    jobs: int | None = JOBS,
-    quiet: bool = QUIET,
-    format: Format = FORMAT,
-    output: Path | None = OUTPUT,
+    suite: list[str] | None = None,
+    rows: bool = False,
+    runs: Path | None = None,
+    layouts: Path | None = None,
+    html: Path | None = None,
+    document: Path | None = None,
+    check: Path | None = None,
+    jobs: int | None = None,
+    quiet: bool = False,
+    format: Format = Format.table,
+    output: Path | None = None,
 ) -> None:
     """Compare predictions with published and measured runs; exit with status 1 if a claim fails.
 

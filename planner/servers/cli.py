@@ -7,16 +7,9 @@ from dataclasses import MISSING, fields
 from pathlib import Path
 from typing import Any, get_type_hints
 
-from planner.cli._app import opt
-from planner.cli._options import (
-    FORMAT,
-    HTML,
-    NO_COLOR,
-    OUTPUT,
-    QUIET,
-    check_output,
-    set_signature,
-)
+import typer
+
+from planner.cli._options import check_output, set_signature
 from planner.cli._output import show_progress, write_html
 from planner.errors import BadInput
 from planner.report.output import Format, emit
@@ -35,7 +28,7 @@ def _add_options(request: type[Any], **defaults: Any) -> Callable[[Callable[...,
         if entry.name in WRITTEN:
             more = {**more, "callback": check_output}
         default = defaults.get(entry.name, ... if entry.default is MISSING else entry.default)
-        options[entry.name] = (hints[entry.name], opt(*spelling.split(), help, default=default, **more))
+        options[entry.name] = (hints[entry.name], typer.Option(default, *spelling.split(), help=help, **more))
 
     def decorate(command: Callable[..., None]) -> Callable[..., None]:
         def with_options(**values: Any) -> None:
@@ -51,14 +44,12 @@ def _add_options(request: type[Any], **defaults: Any) -> Callable[[Callable[...,
 def order(
     values: dict[str, Any],
     *,
-    export: Path | None = opt(
-        "--export", "Write name and priority of the best order to FILE.", callback=check_output
-    ),
-    quiet: bool = QUIET,
-    no_color: bool = NO_COLOR,
-    html: Path | None = HTML,
-    format: Format = FORMAT,
-    output: Path | None = OUTPUT,
+    export: Path | None = None,
+    quiet: bool = False,
+    no_color: bool = False,
+    html: Path | None = None,
+    format: Format = Format.table,
+    output: Path | None = None,
 ) -> None:
     """Compare orders of transfers: step time, samples/s, efficiency, overlap, stragglers; and the ideal.
     planner order --model inception3 --batch 32 --hardware g3.8xlarge --workers 3 --bandwidth 3Gbit"""
@@ -79,18 +70,16 @@ def order(
 def partition(
     values: dict[str, Any],
     *,
-    model: str = opt("--model", "-m", "Network: a catalog name or a .toml file, e.g. alexnet.", default=...),
-    hardware: str = opt("--hardware", "Machine: a catalog name or a file, e.g. c4.8xlarge.", default=...),
-    simulated: bool = opt(
-        "--simulate", "Also simulate the best plan, replicas meeting at servers.", default=False
-    ),
-    runner_ups: int = opt("--runner-ups", "Number of runner-ups to show, e.g. 7.", default=7, min=0),
-    network: str = opt("--network", "Bandwidth of the NICs: baseline or burst.", default="baseline"),
-    html: Path | None = HTML,
-    quiet: bool = QUIET,
-    no_color: bool = NO_COLOR,
-    format: Format = FORMAT,
-    output: Path | None = OUTPUT,
+    model: str,
+    hardware: str,
+    simulated: bool = False,
+    runner_ups: int = 7,
+    network: str = "baseline",
+    html: Path | None = None,
+    quiet: bool = False,
+    no_color: bool = False,
+    format: Format = Format.table,
+    output: Path | None = None,
 ) -> None:
     """Search servers, replicas, workers per replica and the cut of every layer for the least epoch time."""
     from typing import cast
