@@ -159,7 +159,7 @@ def parse_counts(value: str | int | Sequence[int | str], option: str) -> tuple[i
             raise BadInput(f"{option} is {value!r}; write whole numbers as 8 or 1,2,4 or 1-8")
         low, high = int(match[1]), int(match[2] or match[1])
         if not 1 <= low <= high or high - low > MAX_COUNTS:
-            raise BadInput(f"{option} is {value!r}; counts start at 1 and a range goes upwards")
+            raise BadInput(f"{option} is {value!r}; write counts from 1 on as 8, or a rising range as 1-8")
         out.update(range(low, high + 1))
         if len(out) > MAX_COUNTS:
             raise BadInput(f"{option} holds more than {MAX_COUNTS} numbers; give fewer")

@@ -138,6 +138,8 @@ class Command(TyperCommand):
                 title = "Arguments" if argument else getattr(param, "rich_help_panel", None) or "Options"
                 title = "Help" if param.name == "help" else title
                 spelling, words = record
+                if argument:
+                    spelling = param.metavar or spelling
                 for kind, metavar in METAVARS.items():
                     spelling = spelling.replace(kind, metavar)
                 sections.setdefault(title, []).append((spelling, _BOUNDS.sub("", words)))

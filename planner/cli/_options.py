@@ -49,7 +49,7 @@ def check_output(ctx: typer.Context, param: typer.CallbackParam, path: Any) -> A
 def _check_report_file(ctx: typer.Context, param: typer.CallbackParam, path: Path | None) -> Any:
     """Option callback of --html and --timeline that raises BadInput for stdout and other suffixes."""
     if path is not None and str(path) == "-":
-        raise BadInput("--html and --timeline need a file; '-' is stdout, which has the table")
+        raise BadInput("--html and --timeline need a file: '-' is stdout, which shows the answer")
     named = path is None or path.name.endswith((".json", ".json.gz")) or path.is_char_device()
     if param.name == "timeline" and not named:
         raise BadInput(f"--timeline is {path}; name it .json or .json.gz, which trace viewers open")

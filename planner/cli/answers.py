@@ -185,7 +185,7 @@ def check_run(
             typer.echo(printable(line))
         return
     if answer is None or (measured is None) == (log is None):
-        raise BadInput("give an answer (JSON) and either --measured RATE or --log PATH")
+        raise BadInput("give an answer (JSON) and one of --measured RATE and --log PATH")
     from planner.answers.answer_files import chosen_plan
     from planner.answers.checking import check, measured_speed
 

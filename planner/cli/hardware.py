@@ -53,7 +53,7 @@ def show_hardware(
             gpu, provider=provider, region=region, sold=sold is not False, spot=spot, machines=machines
         )
         if not offered:
-            raise Infeasible("nothing that is asked for can be rented; --all lists what there was")
+            raise Infeasible("no such machine can be rented; --all also lists retired machines")
         return Answer(offers_table(offered), title="planner hardware: offers")
     if provider is not None:
         from planner.hardware.prices.offers import filter_by_provider
@@ -65,9 +65,9 @@ def show_hardware(
     listed = [machine for machine in machines if machine.is_available or not sold]
     if not listed:
         if not machines:
-            raise BadInput(f"no machine matches {name!r} of {provider}")
+            raise BadInput(f"no machine of {provider} matches {name!r}")
         raise Infeasible(
-            f"nothing that matches {name!r} is still sold; without --sold you see what there was"
+            f"no machine that matches {name!r} is still sold; without --sold retired ones are listed"
         )
     return Answer(hardware_table(listed), title="planner hardware")
 

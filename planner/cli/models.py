@@ -61,10 +61,10 @@ def show(
     }
     alone = next((flag for flag, value in asked.items() if value is not None), None)
     if alone and not memory:
-        raise BadInput(f"{alone} says how a model is trained; ask with --memory what that holds")
+        raise BadInput(f"{alone} needs --memory, which shows what training with it needs")
     if name is None and (memory or seq_length):
         flag = "--memory" if memory else "--seq-length"
-        raise BadInput(f"{flag} is about one model; name it, as `planner models vgg11 {flag}`")
+        raise BadInput(f"{flag} needs a model, e.g. `planner models vgg11 {flag}`")
     if name is None:
         models, unread = [], []
         for entry in model_names():

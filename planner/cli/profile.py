@@ -90,7 +90,9 @@ def compare(
     for path in (first, second):
         recording = summarize_recording(open_profile(path))
         if recording is None:
-            raise BadInput(f"{path}: holds no kinds of ops; compare recordings (`planner record`)")
+            raise BadInput(
+                f"{path}: is not a recording (`planner record`), so it has no kinds of ops to compare"
+            )
         recordings.append(recording)
     names = (first.name.split(".")[0], second.name.split(".")[0])
     if names[0] == names[1]:
@@ -184,7 +186,7 @@ def measure_compute(
     from planner.report.profile import accelerator_table, compute_table
 
     if output is not None and into is not None:
-        raise BadInput("give one of -o (a new file) and --into (an existing one)")
+        raise BadInput("give only one of -o (a new file) and --into (an existing file)")
     if output is not None:
         check_toml_suffix(output)
         if output.exists():
@@ -231,7 +233,7 @@ def measure_network(
         say(f"answering on port {port}; Ctrl-C ends it")
         answer(port)
     if host is None:
-        raise BadInput("name the other machine: planner calibrate network HOST; or be it: --serve")
+        raise BadInput("name the other machine (planner calibrate network HOST), or run --serve on it")
     tables = read_hardware_tables(into) if into else None
     measured = calibrate_network(
         host, port=port, connections=connections, progress=lambda words: _print_progress(0, 0, words)

@@ -60,18 +60,18 @@ class ValidationRequest:
 
     def __post_init__(self) -> None:
         if sum(map(bool, (self.names, self.suites, self.runs or self.layouts))) > 1:
-            raise BadInput("names, --suite and a table of your own are asked for one at a time")
+            raise BadInput("give only one of names, --suite and your own runs (--runs, --layouts)")
         if self.names and (self.document or self.check):
             raise BadInput("--document and --check compare whole suites; leave the names out")
         if (self.runs or self.layouts) and (self.document or self.check or self.html):
             raise BadInput(
-                "--document, --check and --html are for what ships; use --output for your own runs"
+                "--document, --check and --html are for the shipped suites; use --output for your own runs"
             )
         from planner.validation.suites import SUITES
 
         for name in self.suites:
             if name not in SUITES:
-                raise unknown_name("suite", name, SUITES, hint=f"there are {', '.join(SUITES)}")
+                raise unknown_name("suite", name, SUITES, hint=f"one of {', '.join(SUITES)}")
 
 
 def run_validation(

@@ -45,7 +45,7 @@ def target_for(path: str | PurePath) -> Target:
     ]
     if not fitting:
         known = ", ".join(f"{target.suffixes[0]} ({target.name})" for target in TARGETS)
-        raise BadInput(f"--export {PurePath(path).name}: the ending says what is written; known: {known}")
+        raise BadInput(f"--export {PurePath(path).name}: unknown file type; write one of {known}")
     return max(fitting, key=lambda item: item[0])[1]
 
 

@@ -232,7 +232,7 @@ def cost_chart(plans: Sequence[ScoredPlan], names: Sequence[str], wide: bool = F
         )
         for place, (role, paid) in enumerate(hourly.items())
     ]
-    caption = "Each plan's price by the hour over its throughput; servers on worker machines cost nothing."
+    caption = "Hourly price over throughput; servers on worker machines are free."
     title = "Cost by role" if len(roles) > 1 else f"Cost per {unit.priced_amount}"
     x = plain_axis(f"$ per {unit.priced_amount}")
     return rows_chart("cost", title, caption, names=names, data=data, x=x, wide=wide)
@@ -253,7 +253,7 @@ def memory_chart(held: Mapping[str, DeviceMemory]) -> Chart:
     usable = [memory.usable_bytes / GIB for memory in held.values()]
     words = [f"usable: {value:,.4g} GiB" for value in usable]
     data.append(spec("points", "usable", x=usable, y=list(map(float, range(len(usable)))), text=words))
-    caption = "What a device holds at its peak; the mark is what it can hold."
+    caption = "Peak memory of a device; the mark is its usable memory."
     x = {**plain_axis("GiB"), "rangemode": "tozero"}
     return rows_chart("memory", "Memory per device", caption, names=list(held), data=data, x=x)
 

@@ -73,16 +73,16 @@ def step_timeline_chart(timeline: Timeline, key: str = "step", title: str = "One
     )
     others = timeline.cluster.workers - 1
     company = (
-        "It is alone."
+        "It is the only worker."
         if not others
-        else "Another shares the links meanwhile."
+        else "Another worker shares its links."
         if others == 1
-        else f"{others} others share the links meanwhile."
+        else f"{others} other workers share its links."
     )
     length = format_seconds(timeline.end_s - timeline.start_s)
     caption = (
         f"Step {timeline.step} of worker 0, {length} long, as simulated. {company} "
-        "Pale: busy for a part of that time."
+        "Pale bars: busy for part of their time."
     )
     hint = "Drag to zoom, double-click to see all."
     return Chart(key, title, caption, {"data": data, "layout": layout}, hint=hint)
@@ -270,7 +270,9 @@ def servers_chart(curve: Saturation) -> Chart:
     workers = plans[0].plan.workers
     need = curve.size_advised
     pays = (
-        "How many pay off is within the error." if need is None else f"Coloured: {need}, as many as pay off."
+        "The number that pays off is within the simulation error."
+        if need is None
+        else f"Coloured: {need}, the most that pay off."
     )
     best = f" under its best {words.size_choice}" if words.size_choice else ""
     caption = f"With {count(workers, 'worker')}, each number of {words.size_noun}s{best}. {pays}"

@@ -70,13 +70,13 @@ def imports_table(imports: Sequence[ImportedPrices]) -> Table:
         older = each.list.price_count - each.counting
         said = {
             f"left out {left}.": bool(left),
-            f"{older} prices are older than the catalog's, which stay.": older > 0,
+            f"{older} prices are older than the catalog's, which stay in use.": older > 0,
             f"{each.far} prices differ from the catalog's by more than a factor of {FAR:g}; "
             "`planner prices diff shipped now` shows which.": bool(each.far),
         }
         notes += [f"{each.list.provider}: {sentence}" for sentence, holds in said.items() if holds]
     if any(each.dated_by_file for each in imports):
-        notes.append("Dated by the day of the file; lists are often older than that: --as-of says otherwise.")
+        notes.append("Dated by the day of the file. Lists are often older: --as-of sets their day.")
     return Table.of(imports, columns_of("price_imports", computed), notes=notes)
 
 

@@ -230,8 +230,8 @@ def _kept_run_words(checked: Check, kept: Measured | None, asked: bool) -> list[
         if not (asked and checked.is_absurd):
             return []
         return [
-            f"no: {ratio(checked.factor)} the prediction is more than a wrong assumption explains. Check "
-            "that the rate is samples/s of all workers and that the answer is of this run, or add --force."
+            f"no: {ratio(checked.factor)} the prediction is too far off for a wrong assumption. Check that "
+            "the rate is samples/s of all workers and that the answer is of this run, or add --force."
         ]
     factor = factor_for(load(), kept.device, kept.reach)
     assert factor is not None

@@ -135,7 +135,7 @@ def _find_outclassed(singles: Iterable[_Single], cases: Cases) -> dict[str, Reas
     best = min(rivals, key=lambda rival: rival.usd_per_sample)
     fastest = max(rival.samples_per_s for rival in rivals) * REACHED
     limit = best.usd_per_sample / REACHED * OUTCLASSED
-    reason = Reason(Verb.COST, f"at least {OUTCLASSED:g} times as much a sample as {best.hardware.name}")
+    reason = Reason(Verb.COST, f"at least {OUTCLASSED:g} times as much per sample as {best.hardware.name}")
     out = {}
     for single in singles:
         most = MAX_WORKERS

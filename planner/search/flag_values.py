@@ -140,7 +140,7 @@ def request_flags() -> tuple[Flag, ...]:
 
     helps = {name: axis_help(name) for name in ("tensor", "pipeline", "interleave")}
     helps["exchange"] = (
-        f"Data parallelism: {EXCHANGES.help_text} or all; options as ddp:bucket_bytes=4194304."
+        f"Data parallelism: {EXCHANGES.help_text} or all; with options: ddp:bucket_bytes=4194304."
     )
     return read_flags(files("planner.search").joinpath("flags.toml").read_text("utf-8"), FLAG_TYPES, helps)
 

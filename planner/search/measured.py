@@ -144,7 +144,7 @@ def remove(device: str | None = None, position: int | None = None) -> int:
     with _lock_file():
         runs = load()
         if position is not None and not 1 <= position <= len(runs):
-            raise BadInput(f"there is no run {position}; there are {len(runs)}, see `planner check --list`")
+            raise BadInput(f"there is no kept run {position}; `planner check --list` lists all {len(runs)}")
         gone = {
             at
             for at, run in enumerate(runs, 1)

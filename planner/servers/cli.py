@@ -51,8 +51,10 @@ def order(
     format: Format = Format.table,
     output: Path | None = None,
 ) -> None:
-    """Compare orders of transfers: step time, samples/s, efficiency, overlap, stragglers; and the ideal.
-    planner order --model inception3 --batch 32 --hardware g3.8xlarge --workers 3 --bandwidth 3Gbit"""
+    """Compare orders of transfers: step time, samples/s, efficiency, overlap and stragglers.
+
+    planner order --model inception3 --batch 32 --hardware g3.8xlarge --workers 3 --bandwidth 3Gbit
+    """
     from planner.files.regular_file import write_file
     from planner.report.page import page_of
     from planner.servers.order_request import best_priorities_json, order_for

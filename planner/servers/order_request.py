@@ -150,7 +150,7 @@ class OrderRequest:
     batch: int | None = option(None, "--batch -b", "Samples per worker and step, e.g. 32.", min=1)
     workers: int = option(2, "--workers -w", "Number of workers, e.g. 4.", **_COUNT)
     exchange: str = option(
-        "servers", "--exchange", "servers; others explain why transfer order does not matter."
+        "servers", "--exchange", "Data parallelism: servers; for others, why transfer order does not matter."
     )
     servers: int = option(1, "--servers", "Number of parameter servers, e.g. 2.", **_COUNT)
     bandwidth: str | None = option(

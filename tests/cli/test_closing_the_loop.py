@@ -51,7 +51,7 @@ def test_chosen_plan_is_written_as_a_task_that_starts_it(tmp_path: Path, command
 
 @pytest.mark.parametrize(
     ("file", "words"),
-    [("job.exe", "the ending says what is written"), ("job.sh", "cannot start 1 parameter servers")],
+    [("job.exe", "unknown file type"), ("job.sh", "cannot start 1 parameter servers")],
 )
 def test_unwritable_output_is_refused(tmp_path: Path, file: str, words: str) -> None:
     servers = ("--exchange", "servers", "--servers", "1", "--workers", "4")

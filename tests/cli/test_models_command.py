@@ -173,7 +173,7 @@ def test_memory_as_a_table_has_a_bar(capsys):
     ("args", "said"),
     [
         (["gpt2", "--batch", "2"], "ask with --memory"),
-        (["--memory"], "--memory is about one model"),
+        (["--memory"], "--memory needs a model"),
         (["gpt2", "--memory", "--precision", "fp7"], "unknown precision 'fp7'"),
         (["gpt2", "--memory", "--optimizer", "adan"], "nearest: adam"),
         (["vgg11", "--seq-length", "7"], "reads no sequence of tokens"),

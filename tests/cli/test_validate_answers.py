@@ -94,5 +94,5 @@ def test_checks_by_name_fail_on_what_fails(checked, monkeypatch, tmp_path, capsy
 
 @pytest.mark.parametrize("file", ["html", "document", "check"])
 def test_own_runs_have_no_pages(tmp_path: Path, file: str) -> None:
-    with pytest.raises(BadInput, match="are for what ships; use --output"):
+    with pytest.raises(BadInput, match="are for the shipped suites; use --output"):
         ValidationRequest(runs=tmp_path / "mine.csv", **{file: tmp_path / "x"})

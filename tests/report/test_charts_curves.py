@@ -29,7 +29,7 @@ def test_as_many_servers_as_pay_off_are_coloured():
     assert bars["y"] == [scored.samples_per_s for _, scored in curve.sizes]
     assert bars["marker"]["color"] == ["@faint", "@c1", "@faint"]
     assert chart.caption.startswith("With 1 worker, each number of servers")
-    assert chart.caption.endswith("Coloured: 2, as many as pay off.")
+    assert chart.caption.endswith("Coloured: 2, the most that pay off.")
     assert chart.title == "Throughput against servers"
     assert servers_chart(with_sizes(2, workers=2)).caption.startswith(
         "With 2 workers, each number of servers"
@@ -39,7 +39,7 @@ def test_as_many_servers_as_pay_off_are_coloured():
 def test_saturation_chart_within_error_has_no_coloured_points():
     chart = servers_chart(with_sizes(None, workers=2))
     assert set(chart.spec["data"][0]["marker"]["color"]) == {"@faint"}
-    assert chart.caption.endswith("How many pay off is within the error.")
+    assert chart.caption.endswith("The number that pays off is within the simulation error.")
 
 
 def test_every_worker_has_a_tick_up_to_twelve():

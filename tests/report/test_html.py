@@ -192,7 +192,11 @@ def test_step_that_is_drawn_computes_as_long_as_the_profile_says():
 
 def test_step_that_is_drawn_says_how_long_it_is_and_who_shares_the_links():
     result = simulated()
-    for workers, words in ((1, "It is alone."), (2, "Another shares the links"), (5, "4 others share")):
+    for workers, words in (
+        (1, "It is the only worker."),
+        (2, "Another shares the links"),
+        (5, "4 others share"),
+    ):
         plan = replace(result.scored.plan, workers=workers)
         timeline = timeline_of(result.request, plan, steps=1)
         caption = charts_curves.step_timeline_chart(timeline).caption

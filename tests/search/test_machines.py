@@ -82,7 +82,7 @@ def test_machines_that_cannot_win_are_left_out_unless_named() -> None:
     reasons = {name: reason.rest for reason, gone in field.left_out.items() for name in gone}
     assert {"g5.xlarge", "g5.2xlarge"} <= names  # costlier, with twice the network
     assert "no slower network" in reasons["g5.16xlarge"]  # the same as g5.8xlarge but for its price
-    assert "3 times as much a sample" in reasons["c5.24xlarge"]
+    assert "3 times as much per sample" in reasons["c5.24xlarge"]
     named = replace(request, hardware=("g5.*", "c5.24xlarge"))
     assert not candidate_machines(Cases(named, model_of(named))).left_out
 

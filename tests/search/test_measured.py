@@ -53,7 +53,7 @@ def test_forgotten_measurement_is_gone() -> None:
     assert [each.device for each in load()] == ["A10G", "A10G"]
     assert remove(device="A10G") == 2
     assert load() == ()
-    with pytest.raises(BadInput, match="no run 1"):
+    with pytest.raises(BadInput, match="no kept run 1"):
         remove(position=1)
 
 

@@ -237,7 +237,7 @@ def test_tables_that_cannot_be_compared_are_refused_in_a_line(tmp_path: Path) ->
         own_evidence(own_table(tmp_path / "b.csv", [OWN | {"device": "TPU"}]))
     with pytest.raises(BadInput, match="no row can be compared"):
         own_layouts(own_table(tmp_path / "c.csv", [{"gpus": "8"}]))
-    with pytest.raises(BadInput, match="one at a time"):
+    with pytest.raises(BadInput, match="give only one of"):
         ValidationRequest(("li",), ("papers",))
     with pytest.raises(BadInput, match="nearest: sharded"):
         ValidationRequest(suites=("shardet",))

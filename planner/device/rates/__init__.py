@@ -253,7 +253,7 @@ def model_error(basis: str, network: str, *, experts: bool = False) -> Error:
     known = figures.errors[basis]
     spread: Spread = known.get(network, known["all"])
     runs = f"{spread.rows:,} published runs of {spread.sources} sources"
-    words = f"errors over {runs}, each left out, {figures.as_of}"
+    words = f"range from {runs}, each source left out in turn, {figures.as_of}"
     error = Error(basis, spread.median, spread.q90, spread.rows, words)
     return replace(error, q90=math.hypot(error.q90, EXPERTS_Q90)) if experts else error
 

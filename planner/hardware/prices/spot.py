@@ -111,7 +111,7 @@ def _expected_interruption(kind: Hardware, region: str, terms: SpotTerms) -> Int
         known = published_interruption(kind.name, region)
         return known or _interruption(UNKNOWN_SHARE, "assumed: not published")
     if not 0 <= share < 1:
-        raise BadInput(f"--interruptions is {share:g}; it is a share of machines a month, as 10%")
+        raise BadInput(f"--interruptions is {share:g}; it is a share of machines per month, as 10%")
     return _interruption(share, "as given")
 
 
@@ -128,8 +128,8 @@ def _interruption(share: float, basis: str, published: str | None = None) -> Int
     if not per_hour:
         return Interruption(shown, per_hour, f"none is taken away ({basis})")
     bound = "at least" if published and published.startswith(">") else "at most"
-    often = f"{bound} one in {1 / per_hour / 24:.0f} days each"
-    return Interruption(shown, per_hour, f"{shown} of machines a month ({basis}), {often}")
+    often = f"{bound} one per machine in {1 / per_hour / 24:.0f} days"
+    return Interruption(shown, per_hour, f"{shown} of machines interrupted per month ({basis}), {often}")
 
 
 def spot_run(

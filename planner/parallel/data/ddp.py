@@ -154,9 +154,9 @@ class AllReduce(Collective):
             assumptions=(
                 Note(
                     None,
-                    "Gradients are summed while the backward pass goes on, which takes longer for it: by "
-                    f"{self.accesses:g} accesses to the device's memory for each byte that it sends, on a "
-                    "CPU by what sockets and sums take of its cores.",
+                    "All-reduce overlaps the backward pass and slows it down: on a GPU by "
+                    f"{self.accesses:g} memory accesses per byte sent, on a CPU by the cores that sockets "
+                    "and sums occupy.",
                 ),
                 *self.link_notes(site),
             ),

@@ -39,7 +39,7 @@ def test_surer_bases_have_narrower_ranges() -> None:
 def test_every_error_says_how_many_runs_it_rests_on() -> None:
     error = model_error("fitted", "cnn")
     assert error.rows > 50
-    assert "each left out" in error.source
+    assert "each source left out" in error.source
     assert 0 < error.median < error.q90 < 1
 
 

@@ -87,4 +87,7 @@ def test_unpublished_interruption_rate_is_assumed_and_stated() -> None:
     kind = priced(20.0, 5.0, name="a2-highgpu-1g")
     result = paid([(kind, 1)])
     assert result.course is not None
-    assert f"{100 * UNKNOWN_SHARE:g}% of machines a month (assumed: not published)" in result.course.words
+    assert (
+        f"{100 * UNKNOWN_SHARE:g}% of machines interrupted per month (assumed: not published)"
+        in result.course.words
+    )

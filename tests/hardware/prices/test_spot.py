@@ -31,7 +31,7 @@ def test_rates_of_classes() -> None:
     assert p5 is not None
     assert p5.share_of_month == ">20%"
     assert p5.per_hour == pytest.approx(-math.log(0.8) / 730)
-    assert "at least one in 136 days" in p5.description
+    assert "at least one per machine in 136 days" in p5.description
     assert published_interruption("g5.xlarge", "nowhere") is None
     assert published_interruption("a3-highgpu-8g", "us-central1") is None
     rates = {share: published_interruption(*place).per_hour for place, share in _published_classes().items()}
