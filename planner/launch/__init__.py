@@ -10,9 +10,8 @@ import tomllib
 from importlib.resources import files
 from pathlib import PurePath
 
-import msgspec
-
 from planner.errors import BadInput
+from planner.files.tomlfile import convert
 from planner.launch._base import FrameworkTarget, Launch, Recipe, Target
 from planner.launch.hugging_face import Accelerate, Axolotl, DeepSpeed, Trl
 from planner.launch.pytorch import Megatron, TorchTitan, TorchTune
@@ -34,7 +33,7 @@ CLASSES: dict[str, type[Target]] = {
     "axolotl": Axolotl,
 }
 FIELDS = tomllib.loads((files("planner.launch") / "targets.toml").read_text("utf-8"))
-TARGETS = tuple(msgspec.convert(FIELDS[name], kind) for name, kind in CLASSES.items())
+TARGETS = tuple(convert(FIELDS[name], kind) for name, kind in CLASSES.items())
 
 
 def target_for(path: str | PurePath) -> Target:
