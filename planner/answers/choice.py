@@ -33,7 +33,6 @@ from planner.search.sizes import with_micro_batches
 
 if TYPE_CHECKING:
     from planner.search.cases import Cases
-    from planner.simulator.statistics import Prediction
 
 MOST_TIE_ROUNDS = 100
 FEW_WORKERS = 32  # of strategies that take long to simulate
@@ -77,9 +76,7 @@ def choose(scored: Sequence[ScoredPlan], request: Request) -> Decision:
     )
 
 
-def settle_ties(
-    outcome: Outcome[Prediction], contest: Contest, cases: Cases, evaluate: Evaluate[Prediction]
-) -> None:
+def settle_ties(outcome: Outcome, contest: Contest, cases: Cases, evaluate: Evaluate) -> None:
     """Simulates the plans that might tie with the best and win: first briefly, then in full."""
     looked, among = set(outcome.long), None
     for _ in range(MOST_TIE_ROUNDS):
@@ -99,7 +96,7 @@ def settle_ties(
 
 
 def possible_ties(
-    outcome: Outcome[Prediction], contest: Contest, cases: Cases, among: Sequence[int] | None = None
+    outcome: Outcome, contest: Contest, cases: Cases, among: Sequence[int] | None = None
 ) -> list[int]:
     """Plans not yet simulated in full that could win a tie at their upper bounds, as indices. The narrowest
     range comes first; `among` restricts the plans."""
@@ -171,7 +168,7 @@ def extend_answer(answer: Recommendation, *parts: Callable[[], dict[str, Any]]) 
     return answer
 
 
-def count_unfinished(outcome: Outcome[Prediction], plans: Sequence[Plan], simulations: Simulations) -> None:
+def count_unfinished(outcome: Outcome, plans: Sequence[Plan], simulations: Simulations) -> None:
     """Adds to an interrupted outcome what the simulations under way have found."""
     found = {i: simulations.known(plan) for i, plan in enumerate(plans)}
     outcome.scores.update({i: score for i, score in found.items() if score is not None})

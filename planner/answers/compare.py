@@ -23,7 +23,7 @@ from planner.search.cases import Cases
 from planner.search.field import candidate_machines
 from planner.search.measured import load
 from planner.search.objectives import discounts, merge_outcomes
-from planner.search.race import Floats, Goal, Outcome, race
+from planner.search.race import Floats, Goal, Outcome, Race
 from planner.search.request import Request, model_of
 from planner.search.scored import ScoredPlan, best_of, missed_limit, training_of, within_limits
 from planner.search.simulations import Rung, Simulations, executor_of
@@ -127,9 +127,7 @@ def compare_for(
     )
 
 
-def _race_row(
-    plans: list[Plan], bounds: Floats, usd_per_hour: Floats, simulations: Simulations
-) -> Outcome[Prediction]:
+def _race_row(plans: list[Plan], bounds: Floats, usd_per_hour: Floats, simulations: Simulations) -> Outcome:
     """Scores the plans of one row that the objective may choose."""
     request = simulations.request
 
@@ -138,19 +136,17 @@ def _race_row(
 
     worth = discounts(plans, request)
 
-    def run(goal: Goal, value: float = 0.0) -> Outcome[Prediction]:
-        return race(
+    def run(goal: Goal, value: float = 0.0) -> Outcome:
+        return Race(
             bounds,
             usd_per_hour,
             evaluate,
             goal=goal,
-            rungs=False,
-            round_size=ROUND,
             # bounds are raised by the precision: what could gain less than it in the long run is left
             tolerance=2 * request.interval_width,
             worth=worth,
             worth_usd_per_sample=value,
-        )
+        ).run(rungs=False, round_size=ROUND)
 
     if request.goal == "fastest" or not usd_per_hour.any():
         return run("fastest")

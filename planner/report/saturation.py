@@ -29,7 +29,8 @@ from planner.report.phrases import (
 )
 from planner.report.plan_rows import LABEL, MISSED, cost_columns, plan_columns, plan_row, what_if_spec
 from planner.search.scored import Training, missed_limit, training_of
-from planner.search.simulations import Score, gain
+from planner.search.simulations import gain
+from planner.simulator.statistics import Prediction
 from planner.units import count, format_count, percent, rate, signed_rate
 
 FEW_POINTS = 14  # rows that a screen has room for
@@ -171,7 +172,7 @@ def _limiting_part_words(curve: Saturation) -> str:
     return f"{curve.limit}: {percent(share)} of the step beyond that point."
 
 
-def slowdown_sentence(points: Iterable[tuple[int, Score]], *, is_asynchronous: bool = True) -> str:
+def slowdown_sentence(points: Iterable[tuple[int, Prediction]], *, is_asynchronous: bool = True) -> str:
     """Sentence on the first increase in workers that clearly lowers throughput; empty string if none.
     `is_asynchronous`: workers reach servers independently and can fall into lockstep (docs/simulator.md)."""
     for (few, before), (more, after) in pairwise(points):

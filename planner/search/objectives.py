@@ -14,20 +14,17 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable, Sequence
 from dataclasses import dataclass
-from typing import TypeVar
 
 import numpy as np
 
 from planner.parallel.data import EXCHANGES, Exchange, Tier
 from planner.parallel.plan import Plan
 from planner.search.flag_values import Objective
-from planner.search.race import ALL_RUNGS, Evaluate, Floats, Goal, Outcome, race
+from planner.search.race import ALL_RUNGS, Evaluate, Floats, Goal, Outcome, Race
 from planner.search.rank import LEAST_GAIN, NEGLIGIBLE_COST, worth_per_sample
 from planner.search.request import Request, model_of
-from planner.search.simulations import Rung, Score
+from planner.search.simulations import Rung
 from planner.search.sizes import allowed_strategies, batch_discount, is_batch_open
-
-S = TypeVar("S", bound=Score)
 
 CLOSE = 0.10  # plans between the ends of the front, in speed and in cost
 ROUGHLY: tuple[Rung, ...] = ("glance", "short")
@@ -50,11 +47,11 @@ class Contest:
 def run_races(
     contest: Contest,
     objective: Objective,
-    evaluate: Evaluate[S],
+    evaluate: Evaluate,
     *,
     min_marginal_efficiency: float,
     report: Report,
-) -> Outcome[S]:
+) -> Outcome:
     """Simulates the plans that may be recommended, the cheapest, the fastest and a sample between them."""
     plans, worth = contest.plans, contest.worth
     sparse = {
@@ -70,14 +67,14 @@ def run_races(
         goal: Goal,
         only: Collection[int] | None = None,
         value: float = 0.0,
-        known: Outcome[S] | None = None,
-    ) -> Outcome[S]:
+        known: Outcome | None = None,
+    ) -> Outcome:
         ladder = ALL_RUNGS if stage != BETWEEN else ROUGHLY
 
         def progress(rung: int, scored: int, left: int) -> None:
             report(stage, 100 * (rung - 1) + 100 * scored // max(scored + left, 1), 100 * len(ladder))
 
-        return race(
+        return Race(
             contest.bound_samples_per_s,
             contest.usd_per_hour,
             evaluate,
@@ -90,7 +87,7 @@ def run_races(
             known={} if known is None else {i: known.scores[i] for i in known.long},
             least_samples_per_s=contest.least_samples_per_s,
             worth_usd_per_sample=value,
-        )
+        ).run()
 
     priced = bool(contest.usd_per_hour.any())
     first: Goal = "fastest" if objective == "fastest" or not priced else "cheapest"
@@ -130,7 +127,7 @@ def run_races(
     return outcome
 
 
-def merge_outcomes(one: Outcome[S], more: Outcome[S]) -> Outcome[S]:
+def merge_outcomes(one: Outcome, more: Outcome) -> Outcome:
     """Combines two outcomes and keeps the longer simulation of each plan."""
     scores = {**more.scores, **one.scores}
     scores |= {i: score for i, score in more.scores.items() if i in more.long and i not in one.long}

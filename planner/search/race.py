@@ -16,33 +16,34 @@ non-dominated plans.
 from __future__ import annotations
 
 from collections.abc import Callable, Container, Mapping, Sequence
-from dataclasses import dataclass, field
-from functools import partial
+from dataclasses import KW_ONLY, dataclass, field
 from itertools import pairwise
-from typing import Any, Generic, Literal, TypeVar
+from typing import TYPE_CHECKING, Literal
 
 import numpy as np
 import numpy.typing as npt
 
-from planner.search.simulations import Rung, Score, cautious_interval
+from planner.search.simulations import Rung, cautious_interval
 
+if TYPE_CHECKING:
+    from planner.simulator.statistics import Prediction
+
+Floats = npt.NDArray[np.float64]
 Goal = Literal["front", "cheapest", "balanced", "fastest"]
 ROUND = 16  # plans scored before bounds are looked at again; fixed, whatever the number of threads
 LONG_ROUND = 4  # likewise where a plan takes long
 ALL_RUNGS: tuple[Rung, ...] = ("glance", "short", "trial", "half", "long")
+NEAR_FASTEST = 0.02  # "fastest" means the cheapest of the plans within this of the highest throughput
 
-
-S = TypeVar("S", bound=Score)
-Evaluate = Callable[[Sequence[int], Rung], Sequence[S]]
-NOTHING: Mapping[int, Any] = {}
+Evaluate = Callable[[Sequence[int], Rung], Sequence["Prediction"]]
 Progress = Callable[[int, int, int], None]  # rung (from 1), plans scored in it, plans left in it
 
 
 @dataclass(slots=True)
-class Outcome(Generic[S]):
+class Outcome:
     """The last score of each plan; `long` holds plans whose score is final."""
 
-    scores: dict[int, S] = field(default_factory=dict)
+    scores: dict[int, Prediction] = field(default_factory=dict)
     long: set[int] = field(default_factory=set)
     pruned_by_bound: int = 0
     partial: bool = False  # interrupted: what is here is right, but not all was looked at
@@ -82,89 +83,62 @@ class Frontier:
         )
 
 
-def race(
-    bound_samples_per_s: Floats,
-    usd_per_hour: Floats,
-    evaluate: Evaluate[S],
-    *,
-    goal: Goal = "front",
-    rungs: bool = True,
-    round_size: int = ROUND,
-    tolerance: float = 0.0,
-    worth: Floats | None = None,
-    ladder: Sequence[Rung] = ALL_RUNGS,
-    known: Mapping[int, S] = NOTHING,
-    only: Container[int] | None = None,
-    least_samples_per_s: Floats | None = None,
-    worth_usd_per_sample: float = 0.0,
-    progress: Progress = lambda rung, scored, left: None,
-) -> Outcome[S]:
+@dataclass
+class Race:
     """Scores every plan that can be on the front of throughput and cost per sample. A narrower `goal` asks
-    for its cheapest, fastest or best-value plan alone. Plans that improve on another by less than `tolerance`
-    are skipped. `worth` are ranking factors of throughput, `least_samples_per_s` the minimum feasible speeds,
+    for its cheapest, fastest or best-value plan alone. Plans that improve on another by less than `tolerance` are
+    skipped. `worth` are ranking factors of throughput, `least_samples_per_s` the minimum feasible speeds,
     `worth_usd_per_sample` the value of a sample for the goal "balanced". `known` are final scores that prune
-    from the start; `only` restricts the plans. Without `rungs` all plans that survive their bounds are scored
-    in full."""
-    worth = np.ones(len(bound_samples_per_s)) if worth is None else worth
-    least = np.zeros(len(worth)) if least_samples_per_s is None else least_samples_per_s
-    runner = _Race(
-        usd_per_s=usd_per_hour / 3600,
-        worth=worth,
-        evaluate=evaluate,
-        progress=progress,
-        frontier=partial(Frontier, goal, worth_usd_per_sample=worth_usd_per_sample),
-        tolerance=tolerance,
-        ladder=ladder,
-        known=known,
-        least=least,
-    )
-    bound = bound_samples_per_s * worth
-    order = [
-        i
-        for i in alternating_order(bound, runner.usd_per_s, goal)
-        if (only is None or i in only) and bound[i] >= least[i]
-    ]
-    try:
-        if rungs:
-            entrants = runner.rung(ladder[0], order, bound, round_size)
-            bounded = runner.outcome.pruned_by_bound
-            for last, rung in pairwise(ladder):
-                ceiling = runner.narrow(entrants, bound, last)
-                entrants = runner.rung(rung, runner.survivors(entrants, ceiling, last), ceiling, LONG_ROUND)
-            runner.outcome.pruned_by_bound = bounded
-        else:
-            runner.rung("long", order, bound, round_size)
-    except KeyboardInterrupt:
-        runner.outcome.partial = True
-    return runner.outcome
+    from the start; `only` restricts the plans."""
 
+    bound_samples_per_s: Floats
+    usd_per_hour: Floats
+    evaluate: Evaluate
+    _: KW_ONLY
+    goal: Goal = "front"
+    tolerance: float = 0.0
+    worth: Floats | float = 1.0
+    ladder: Sequence[Rung] = ALL_RUNGS
+    known: Mapping[int, Prediction] = field(default_factory=dict)
+    only: Container[int] | None = None
+    least_samples_per_s: Floats | float = 0.0
+    worth_usd_per_sample: float = 0.0
+    progress: Progress = lambda rung, scored, left: None
+    outcome: Outcome = field(default_factory=Outcome, init=False)
 
-def alternating_order(ceiling: Floats, usd_per_s: Floats, goal: Goal = "front") -> list[int]:
-    """Indices of plans, fastest and cheapest in turn, so that both ends are found early."""
-    index, cost = np.arange(len(ceiling)), usd_per_s / ceiling
-    fastest = np.lexsort((index, cost, -ceiling)).tolist()
-    cheapest = np.lexsort((index, -ceiling, cost)).tolist()
-    if goal != "front":
-        return list(fastest if goal == "fastest" else cheapest)
-    return list(dict.fromkeys(i for pair in zip(fastest, cheapest, strict=True) for i in pair))
+    def __post_init__(self) -> None:
+        self.usd_per_s = self.usd_per_hour / 3600
+        self.factor = np.broadcast_to(self.worth, self.usd_per_s.shape)
+        self.least = np.broadcast_to(self.least_samples_per_s, self.usd_per_s.shape)
 
+    def run(self, *, rungs: bool = True, round_size: int = ROUND) -> Outcome:
+        """Runs the race. Without `rungs`, all plans that survive their bounds are scored in full."""
+        bound = self.bound_samples_per_s * self.factor
+        order = [
+            i
+            for i in alternating_order(bound, self.usd_per_s, self.goal)
+            if (self.only is None or i in self.only) and bound[i] >= self.least[i]
+        ]
+        try:
+            if not rungs:
+                self.rung("long", order, bound, round_size)
+                return self.outcome
+            entrants = self.rung(self.ladder[0], order, bound, round_size)
+            bounded = self.outcome.pruned_by_bound
+            for last, rung in pairwise(self.ladder):
+                ceiling = self.narrow(entrants, bound, last)
+                entrants = self.rung(rung, self.survivors(entrants, ceiling, last), ceiling, LONG_ROUND)
+            self.outcome.pruned_by_bound = bounded
+        except KeyboardInterrupt:
+            self.outcome.partial = True
+        return self.outcome
 
-@dataclass(kw_only=True)
-class _Race(Generic[S]):
-    usd_per_s: Floats
-    worth: Floats
-    evaluate: Evaluate[S]
-    progress: Progress
-    frontier: Callable[[float], Frontier]  # empty, with a tolerance
-    tolerance: float
-    ladder: Sequence[Rung]
-    known: Mapping[int, S]
-    least: Floats
-    outcome: Outcome[S] = field(default_factory=Outcome)
+    def _frontier(self, tolerance: float = 0.0) -> Frontier:
+        return Frontier(self.goal, tolerance, self.worth_usd_per_sample)
 
     def rung(self, rung: Rung, order: Sequence[int], ceiling: Floats, round_size: int) -> list[int]:
         """Scores plans in `order` unless dominated in this rung; returns the indices of those scored."""
-        frontier, done, left = self.frontier(self.tolerance), list[int](), list(order)
+        frontier, done, left = self._frontier(self.tolerance), list[int](), list(order)
         for i, score in self.known.items():
             self._add(frontier, score.samples_per_s, i)
         while left:
@@ -182,7 +156,7 @@ class _Race(Generic[S]):
 
     def _add(self, frontier: Frontier, samples_per_s: float, plan: int) -> None:
         """Adds a plan to the front if its speed meets the plan's minimum."""
-        sure = samples_per_s * self.worth[plan]
+        sure = samples_per_s * self.factor[plan]
         if sure > 0 and sure >= self.least[plan]:
             frontier.add(sure, self.usd_per_s[plan] / sure, plan)
 
@@ -190,13 +164,13 @@ class _Race(Generic[S]):
         """Upper bounds in samples per second, lowered to the widened intervals of this rung."""
         ceiling = bound.copy()
         for i in entrants:
-            ceiling[i] = min(ceiling[i], cautious_interval(self.outcome.scores[i], rung)[1] * self.worth[i])
+            ceiling[i] = min(ceiling[i], cautious_interval(self.outcome.scores[i], rung)[1] * self.factor[i])
         return ceiling
 
     def survivors(self, entrants: Sequence[int], ceiling: Floats, rung: Rung) -> list[int]:
         """Plans whose widened interval reaches the front, the most promising first. No tolerance applies: two
         close plans would rule each other out."""
-        floors = self.frontier(0.0)
+        floors = self._frontier()
         for i in entrants:
             self._add(floors, cautious_interval(self.outcome.scores[i], rung)[0], i)
         entrants = [i for i in entrants if ceiling[i] >= self.least[i]]
@@ -205,18 +179,24 @@ class _Race(Generic[S]):
 
     def by_looks(self, plans: Sequence[int]) -> list[int]:
         """Sorts plans: those on the current front first, then the others by cost."""
-        speed = np.array([self.outcome.scores[i].samples_per_s * self.worth[i] for i in plans])
+        speed = np.array([self.outcome.scores[i].samples_per_s * self.factor[i] for i in plans])
         if not (speed > 0).all():  # a rough run in which no step ended
             return list(plans)
         cost = self.usd_per_s[list(plans)] / speed
         first = front(speed, cost)
-        if self.frontier(0.0).goal == "cheapest":
+        if self.goal == "cheapest":
             first.reverse()
         return [plans[at] for at in dict.fromkeys([*first, *np.argsort(cost, kind="stable").tolist()])]
 
 
-Floats = npt.NDArray[np.float64]
-NEAR_FASTEST = 0.02  # "fastest" means the cheapest of the plans within this of the highest throughput
+def alternating_order(ceiling: Floats, usd_per_s: Floats, goal: Goal = "front") -> list[int]:
+    """Indices of plans, fastest and cheapest in turn, so that both ends are found early."""
+    index, cost = np.arange(len(ceiling)), usd_per_s / ceiling
+    fastest = np.lexsort((index, cost, -ceiling)).tolist()
+    cheapest = np.lexsort((index, -ceiling, cost)).tolist()
+    if goal != "front":
+        return list(fastest if goal == "fastest" else cheapest)
+    return list(dict.fromkeys(i for pair in zip(fastest, cheapest, strict=True) for i in pair))
 
 
 def front(samples_per_s: Floats, usd_per_sample: Floats) -> list[int]:

@@ -14,7 +14,7 @@ from concurrent.futures import Executor, Future, ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass
 from math import hypot
-from typing import TYPE_CHECKING, Any, Literal, Protocol, TypeVar
+from typing import TYPE_CHECKING, Any, Literal, TypeVar
 
 from planner.parallel.plan import Plan
 from planner.search.cases import Cases
@@ -71,18 +71,7 @@ RUNGS: dict[Rung, tuple[RungEffort, int | None, float]] = {
 }
 
 
-class Score(Protocol):
-    """The score of a rung; `planner.simulator.Prediction` is one."""
-
-    @property
-    def samples_per_s(self) -> float: ...
-    @property
-    def samples_per_s_low(self) -> float: ...
-    @property
-    def samples_per_s_high(self) -> float: ...
-
-
-def cautious_interval(score: Score, rung: Rung) -> tuple[float, float]:
+def cautious_interval(score: Prediction, rung: Rung) -> tuple[float, float]:
     """Low and high end of the throughput interval, widened by the rung's caution factor."""
     effort, _, caution = RUNGS[rung]
     mean, off = score.samples_per_s, effort.bias * score.samples_per_s
@@ -90,16 +79,16 @@ def cautious_interval(score: Score, rung: Rung) -> tuple[float, float]:
     return low, mean + max(off, caution * (score.samples_per_s_high - mean))
 
 
-def half_width(score: Score) -> float:
+def half_width(score: Prediction) -> float:
     return score.samples_per_s_high - score.samples_per_s
 
 
-def is_within_error(difference: float, one: Score, other: Score) -> bool:
+def is_within_error(difference: float, one: Prediction, other: Prediction) -> bool:
     """Whether a difference is within the combined error of two scores."""
     return abs(difference) <= hypot(half_width(one), half_width(other))
 
 
-def gain(now: Score, more: Score) -> tuple[float, float]:
+def gain(now: Prediction, more: Prediction) -> tuple[float, float]:
     """Relative gain in throughput of `more` over `now`, and its half-width."""
     ratio = more.samples_per_s / now.samples_per_s
     errors = half_width(now) / now.samples_per_s, half_width(more) / more.samples_per_s

@@ -11,7 +11,7 @@ from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from itertools import islice
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -42,6 +42,9 @@ from planner.search.sizes import (
     worker_counts,
 )
 
+if TYPE_CHECKING:
+    from planner.search.screening import BoundPruner
+
 
 @dataclass
 class Space:
@@ -68,22 +71,6 @@ class Space:
         return len(self.plans) + sum(self.dropped.values()) + self.pruned
 
 
-class Pruner(Protocol):
-    """Rejects hopeless sites and options before plans are made."""
-
-    pruned: int
-
-    def machines_may_win(self, site: Site, batch: int, precision: Precision) -> bool:
-        """Whether any plan on these machines may win."""
-        ...
-
-    def site_may_win(self, site: Site, batch: int, precision: Precision) -> bool:
-        """Whether any option of a site may win."""
-        ...
-
-    def option_may_win(self, site: Site, exchange: Exchange, batch: int, precision: Precision) -> bool: ...
-
-
 Kinds = tuple[str, ...] | None  # of exchanges; None: all that the request allows
 
 
@@ -94,7 +81,7 @@ def enumerate_plans(
     unpriced: bool = False,
     machines: Iterable[Hardware] | None = None,
     only: Kinds = None,
-    pruner: Pruner | None = None,
+    pruner: BoundPruner | None = None,
 ) -> Space:
     """Enumerates all feasible plans of a request with their prices, and counts the excluded ones. `only`
     restricts the strategies, `unpriced` allows the machine of a recorded profile, `pruner` rejects plans
@@ -168,7 +155,7 @@ def plans_on(
     request: Request,
     feasibility: Feasibility,
     *,
-    pruner: Pruner | None = None,
+    pruner: BoundPruner | None = None,
     only: Kinds = None,
 ) -> Iterator[Plan]:
     """Yields all plans on machines of one kind. Plans that follow from others are skipped: batches above one
@@ -249,7 +236,7 @@ def plans_at(
     *,
     batch: int,
     precision: Precision,
-    pruner: Pruner | None = None,
+    pruner: BoundPruner | None = None,
 ) -> Iterator[Plan]:
     """Yields plans for a site: each strategy with the least recompute that fits, or smaller micro-batches.
     Memory-saving strategies are offered if no baseline fits or if they are named."""

@@ -25,7 +25,7 @@ from planner.search.field import _Single
 from planner.search.flag_values import check_size
 from planner.search.machines import owned_machines
 from planner.search.objectives import staleness_discount
-from planner.search.race import race
+from planner.search.race import Race
 from planner.search.request import Request
 from planner.search.screening import BoundPruner
 from planner.search.simulations import Simulations, executor_of
@@ -334,9 +334,9 @@ def test_race_for_skips_plans_within_a_tenth_only_between_the_ends(monkeypatch: 
 
     def recorded(*args: Any, **kwargs: Any) -> Any:
         asked.append((kwargs["goal"], kwargs["tolerance"], len(kwargs["ladder"])))
-        return race(*args, **kwargs)
+        return Race(*args, **kwargs)
 
-    monkeypatch.setattr(objectives, "race", recorded)
+    monkeypatch.setattr(objectives, "Race", recorded)
     speed, ones = np.array([100.0, 200.0, 300.0]), np.ones(3)
     plans = [replace(FOUR, workers=workers) for workers in (1, 2, 3)]
     contest = objectives.Contest(plans, speed, np.array([1.0, 3.0, 9.0]), ones, 0 * ones, 0 * ones)

@@ -8,7 +8,7 @@ from math import exp, log
 import numpy as np
 import pytest
 
-from planner.search.race import Frontier, alternating_order, front, race
+from planner.search.race import Frontier, Race, alternating_order, front
 from planner.search.rank import Contenders, rank
 from planner.search.scored import Candidate, confident_share, probability_of_reaching
 from planner.search.simulations import RUNGS, cautious_interval, gain, is_within_error
@@ -164,12 +164,12 @@ def test_frontier_balanced_prunes_below_the_best_net_value(speed: float, pruned:
 
 def test_race_takes_the_plan_whose_bound_is_exactly_the_least_speed() -> None:
     bound, usd = np.array([100.0, 99.0]), np.array([1.0, 1.0])
-    outcome = race(
+    outcome = Race(
         bound,
         usd,
-        lambda batch, rung: [exact(bound[i]) for i in batch],
+        lambda batch, rung: [exact(bound[i]) for i in batch],  # type: ignore[misc]
         least_samples_per_s=np.array([100.0, 100.0]),
-    )
+    ).run()
     assert set(outcome.scores) == {0} == outcome.long
 
 
@@ -183,14 +183,12 @@ def test_race_plan_at_exactly_the_least_speed_rules_out_worse_ones() -> None:
 
     for least, seen in ((100.0, {0}), (100.1, {0, 1})):
         evaluated.clear()
-        race(
+        Race(
             np.array([101.0, 90.0]),
             usd,
             evaluate,  # type: ignore[arg-type]
-            rungs=False,
-            round_size=1,
             least_samples_per_s=np.array([least, 0.0]),
-        )
+        ).run(rungs=False, round_size=1)
         assert set(evaluated) == seen
 
 

@@ -4,7 +4,7 @@ import numpy as np
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from planner.search.race import front, race
+from planner.search.race import Race, front
 from planner.search.simulations import cautious_interval
 
 
@@ -39,7 +39,7 @@ def arrays(cases):
 @given(plans)
 def test_pruning_by_bound_loses_nothing(cases):
     bound, truth, usd = arrays(cases)
-    outcome = race(bound, usd, lambda batch, rung: [Exact(truth[i]) for i in batch], rungs=False)
+    outcome = Race(bound, usd, lambda batch, rung: [Exact(truth[i]) for i in batch]).run(rungs=False)
     long = sorted(outcome.long)
     cost = usd / 3600 / truth
     everything = {(truth[i], cost[i]) for i in front(truth, cost)}
@@ -60,7 +60,7 @@ def test_race_keeps_the_front_when_intervals_hold_the_truth(cases, seed):
         middles = truth[batch] + widths * rng.uniform(-1, 1, len(batch))
         return [Rough(m, m - w, m + w) for m, w in zip(middles, widths, strict=True)]
 
-    outcome = race(bound, usd, evaluate)
+    outcome = Race(bound, usd, evaluate).run()
     cost = usd / 3600 / truth
     wanted = {(truth[i], cost[i]) for i in front(truth, cost)}
     assert wanted <= {(truth[i], cost[i]) for i in outcome.long}
@@ -72,7 +72,7 @@ def test_interrupt_keeps_what_is_done():
             raise KeyboardInterrupt
         return [Exact(1.0 + i) for i in batch]
 
-    outcome = race(np.arange(50, 0, -1.0) + 100, np.arange(50) + 1.0, evaluate, rungs=False)
+    outcome = Race(np.arange(50, 0, -1.0) + 100, np.arange(50) + 1.0, evaluate).run(rungs=False)
     assert outcome.partial
     assert 0 < len(outcome.scores) < 50
 
@@ -96,13 +96,13 @@ def test_rough_score_is_taken_with_caution():
 def test_race_balanced_finds_highest_net_value(cases, factor):
     bound, truth, usd = arrays(cases)
     worth = factor * float((usd / 3600 / truth).min())
-    outcome = race(
+    outcome = Race(
         bound,
         usd,
         lambda batch, rung: [Exact(truth[i]) for i in batch],
         goal="balanced",
         worth_usd_per_sample=worth,
-    )
+    ).run()
     value = worth * truth - usd / 3600
     assert value[sorted(outcome.long)].max() >= value.max() - 1e-12 * abs(value).max()
 
@@ -113,13 +113,13 @@ def test_race_infeasible_plans_rule_out_no_other(cases, quantile):
     """A cheap plan that is too slow for the deadline does not hide the cheapest that is fast enough."""
     bound, truth, usd = arrays(cases)
     least = np.full(len(cases), float(np.quantile(truth, quantile)))
-    outcome = race(
+    outcome = Race(
         bound,
         usd,
         lambda batch, rung: [Exact(truth[i]) for i in batch],
         goal="cheapest",
         least_samples_per_s=least,
-    )
+    ).run()
     feasible = np.flatnonzero(truth >= least)
     cost = usd / 3600 / truth
     kept_long = [i for i in outcome.long if truth[i] >= least[i]]
