@@ -85,11 +85,12 @@ class Frontier:
 
 @dataclass
 class Race:
-    """Scores every plan that can be on the front of throughput and cost per sample. A narrower `goal` asks
-    for its cheapest, fastest or best-value plan alone. Plans that improve on another by less than `tolerance` are
-    skipped. `worth` are ranking factors of throughput, `least_samples_per_s` the minimum feasible speeds,
-    `worth_usd_per_sample` the value of a sample for the goal "balanced". `known` are final scores that prune
-    from the start; `only` restricts the plans."""
+    """Scores every plan that can be on the front of throughput and cost per sample.
+
+    A narrower `goal` asks for its cheapest, fastest or best-value plan alone. Plans that improve on another
+    by less than `tolerance` are skipped. `worth` are ranking factors of throughput, `least_samples_per_s` the
+    minimum feasible speeds, `worth_usd_per_sample` the value of a sample for the goal "balanced". `known` are
+    final scores that prune from the start; `only` restricts the plans."""
 
     bound_samples_per_s: Floats
     usd_per_hour: Floats
