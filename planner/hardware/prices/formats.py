@@ -21,6 +21,7 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Generic, TypeVar
 
 import msgspec
 
@@ -285,6 +286,7 @@ GPUHUNT = PriceFormat("gpuhunt", lambda path: _HUNT_PROVIDERS.get(path.stem, pat
 TWO_COLUMNS = PriceFormat("two-column", lambda path: "", _read_two_columns)
 
 
+T = TypeVar("T")
 LARGEST_JSON_BYTES = 640 * 2**20  # the offer file of EC2 in us-east-1 has about 400 MB
 
 
@@ -313,23 +315,19 @@ class _Term(msgspec.Struct):
     priceDimensions: dict[str, _Dimension] = {}
 
 
-class _ProductTerms(msgspec.Struct):
-    OnDemand: dict[str, _Term] = {}
+class _Terms(msgspec.Struct, Generic[T]):
+    OnDemand: dict[str, T] = {}
 
 
 class _PricedProduct(msgspec.Struct):
     product: _Product
-    terms: _ProductTerms = msgspec.field(default_factory=_ProductTerms)
+    terms: _Terms[_Term] = msgspec.field(default_factory=_Terms)
     publicationDate: str = ""
-
-
-class _OfferTerms(msgspec.Struct):
-    OnDemand: dict[str, dict[str, _Term]] = {}
 
 
 class _AwsFile(msgspec.Struct):
     products: dict[str, _Product] = {}
-    terms: _OfferTerms = msgspec.field(default_factory=_OfferTerms)
+    terms: _Terms[dict[str, _Term]] = msgspec.field(default_factory=_Terms)
     PriceList: list[str | _PricedProduct] = []
     publicationDate: str = ""
 

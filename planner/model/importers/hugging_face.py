@@ -10,7 +10,6 @@ import json
 import math
 import os
 from dataclasses import replace
-from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
@@ -35,7 +34,7 @@ def import_config(path: Path, tokens: int | None = None) -> ImportedModel:
     place = _config_path(path)
     values = read_json_object(place)
     kind = values.get("model_type")
-    if isinstance(kind, str) and kind not in known_types() and find_spec("transformers"):
+    if isinstance(kind, str) and kind not in known_types():
         from planner.model.importers.torch_module import import_architecture
 
         if made := import_architecture(place, values, tokens or UNKNOWN_LENGTH):

@@ -7,7 +7,7 @@ may hold: msgspec checks them and names the wrong key.
 from __future__ import annotations
 
 import difflib
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import Annotated, Any, Literal, TypeVar, cast
 
@@ -206,8 +206,7 @@ class _Expansion:
             kinds = [kind for kind in kinds if kind not in modifier_kinds()] or kinds
         if len(kinds) != 1:
             allowed = [*FILE_KINDS, "branches", "block"]
-            near = [n for key in item for n in difflib.get_close_matches(key, allowed, n=1)]
-            hint = f"; did you mean {near[0]!r}?" if near and not kinds else ""
+            hint = "" if kinds else next(filter(None, (_nearest_hint(key, allowed) for key in item)), "")
             raise here.spot.error(
                 self.source,
                 f"{{ {', '.join(item)} }}: a layer has exactly one of the keys {', '.join(allowed)}{hint}",
@@ -297,7 +296,7 @@ class _Expansion:
             name = template.replace("{n}", str(count))
         if name in self.ends:
             raise here.spot.error(self.source, f"the name {name!r} is taken; names must be unique")
-        if len(self.placed) >= LARGEST_NETWORK:
+        if len(self.placed) + len(spec.then) >= LARGEST_NETWORK:
             raise here.spot.error(self.source, f"more than {LARGEST_NETWORK:,} layers")
         self.inputs += len(inputs)
         if self.inputs > MOST_INPUTS:
@@ -305,8 +304,6 @@ class _Expansion:
         block = here.block or spec.unit
         self.placed.append(PlacedLayer(kind, spec, name, name, inputs, here.spot, block))
         last = name
-        if len(self.placed) + len(spec.then) > LARGEST_NETWORK:
-            raise here.spot.error(self.source, f"more than {LARGEST_NETWORK:,} layers")
         for after in spec.then:
             part = f"{name}/{after}"
             self.placed.append(
@@ -326,10 +323,8 @@ class _Expansion:
             full = separator.join([*parts[:depth], name])
             if full in self.ends:
                 return self.ends[full]
-        later = self._misorder_hint(name, here.spot)
-        near = difflib.get_close_matches(here.scope + name, self.ends, n=1)
-        hint = f"; did you mean {near[0]!r}?" if near and not later else ""
-        raise here.spot.error(self.source, f"reads {name!r}, which is no earlier layer{later or hint}")
+        hint = self._misorder_hint(name, here.spot) or _nearest_hint(here.scope + name, self.ends)
+        raise here.spot.error(self.source, f"reads {name!r}, which is no earlier layer{hint}")
 
     def _misorder_hint(self, name: str, spot: FilePosition) -> str:
         """Explains that an unknown input comes later or closes a cycle; empty string otherwise."""
@@ -345,16 +340,19 @@ class _Expansion:
         }
         if name not in reads:
             return ""
-        own, todo = items[index].get("name"), [[name]]
-        visited = {name}
-        while todo:
-            way = todo.pop()
-            if way[-1] == own:
-                return f": a circle, {' reads '.join([own, *way])}"
-            fresh = [n for n in reads.get(way[-1], ()) if n not in visited]
-            visited.update(fresh)
-            todo += [[*way, n] for n in fresh]
+        import networkx as nx
+
+        own = items[index].get("name")
+        graph = nx.DiGraph((reader, source) for reader, sources in reads.items() for source in sources)
+        if {own, name} <= graph.nodes and nx.has_path(graph, name, own):
+            return f": a circle, {' reads '.join([own, *nx.shortest_path(graph, name, own)])}"
         return ": it comes later; list layers in the order in which they are computed"
+
+
+def _nearest_hint(name: str, known: Iterable[str]) -> str:
+    """Clause that suggests the nearest of the known names; empty string if none is near."""
+    near = difflib.get_close_matches(name, known, n=1)
+    return f"; did you mean {near[0]!r}?" if near else ""
 
 
 def _input_names(item: Item, before: Item) -> Sequence[str]:
