@@ -143,24 +143,27 @@ class Price:
     spot_as_of: str = ""
 
 
+NO_PRICE = Price(None, None, region="", as_of="", basis="measured", source="")
+
+
 @dataclass(frozen=True, slots=True)
 class Hardware:
     """One kind of machine. `sources` gives the origin of figures (on_demand, spot, nic_burst, nic_baseline,
     flow, machine, rdma, status); unpublished figures are None."""
 
     name: str
-    family: str
-    provider: str
     device: Device
-    device_count: int  # accelerators; 1 for a CPU machine, whose cores work as one device
-    cpu: str
-    vcpus: int | None
-    memory_bytes: float | None
-    nic_burst_bytes_per_s: float | None
-    nic_baseline_bytes_per_s: float | None
-    flow_bytes_per_s: float | None  # limit of one TCP connection anywhere in the region
-    price: Price
-    still_sold: bool
+    family: str = ""
+    provider: str = ""
+    device_count: int = 1  # accelerators; 1 for a CPU machine, whose cores work as one device
+    cpu: str = ""
+    vcpus: int | None = None
+    memory_bytes: float | None = None
+    nic_burst_bytes_per_s: float | None = None
+    nic_baseline_bytes_per_s: float | None = None
+    flow_bytes_per_s: float | None = None  # limit of one TCP connection anywhere in the region
+    price: Price = NO_PRICE
+    still_sold: bool = False
     status: str = ""
     kernels: KernelRates | None = None
     sources: Mapping[str, Source] = field(default_factory=dict)
@@ -333,16 +336,6 @@ def load_machines_from_files(words: Iterable[str]) -> tuple[Hardware, ...]:
         if own.setdefault(machine.name, machine) != machine:
             raise BadInput(f"{word}: another file has a machine {machine.name!r} too; rename one of them")
     return tuple(own.values())
-
-
-def bare_machine(name: str, device: Device, **known: Any) -> Hardware:
-    """Machine with a device and the given figures; all other figures are unknown."""
-    about: dict[str, Any] = dict.fromkeys(("family", "provider", "cpu"), "")
-    about |= dict.fromkeys(("vcpus", "memory_bytes", "flow_bytes_per_s"))
-    about |= dict.fromkeys(("nic_burst_bytes_per_s", "nic_baseline_bytes_per_s"))
-    price = Price(None, None, region="", as_of="", basis="measured", source="")
-    about |= {"device_count": 1, "price": price, "still_sold": False}
-    return Hardware(name=name, device=device, **(about | known))
 
 
 def devices_label(hardware: Hardware) -> str:

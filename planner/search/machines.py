@@ -11,7 +11,7 @@ from math import inf
 from typing import TYPE_CHECKING
 
 from planner.errors import BadInput, Infeasible
-from planner.hardware import Device, Hardware, Market, bare_machine
+from planner.hardware import Device, Hardware, Market
 from planner.note import Fact, fact
 
 if TYPE_CHECKING:
@@ -98,7 +98,7 @@ def unnamed_machine(name: str, threads: int | None = None, cores: int | None = N
     """A machine outside the catalog, from a recording's device name, threads and cores."""
     device = Device(name or "recorded", "cpu", flops={}, memory_bytes=inf, cores=threads)
     vcpus = None if cores is None else 2 * cores  # as elsewhere, two for a core
-    return bare_machine(device.name, device, vcpus=vcpus, still_sold=True)
+    return Hardware(device.name, device, vcpus=vcpus, still_sold=True)
 
 
 def uses_own_machines(request: Request) -> bool:

@@ -34,7 +34,7 @@ from planner.device.computation import (
     median_steps,
 )
 from planner.device.recorded.importers import import_computation
-from planner.hardware import Device, Market, bare_machine
+from planner.hardware import Device, Hardware, Market
 from planner.memoize import memoize
 from planner.parallel.data import Exchange, Site
 from planner.parallel.data.ddp import AllReduce
@@ -199,7 +199,7 @@ def _read(path: Path) -> bytes:
 BURST_BYTES = 10_000
 CORES = 2  # of the machine that all ranks ran on (data/testbed-ddp/README.md)
 ROWS = 400  # draws of a step with jitter
-HOST = bare_machine("host", Device("host", "cpu", {"fp32": 1e9}, 1e9, cores=1))
+HOST = Hardware("host", Device("host", "cpu", {"fp32": 1e9}, 1e9, cores=1))
 
 
 @dataclass(frozen=True, slots=True)

@@ -18,7 +18,7 @@ from planner.device.computation.synthesis import calibrated_computation
 from planner.device.rates import Error, constants, model_error, network_class, prediction_basis
 from planner.device.rates.times import computation_s, find_framework
 from planner.errors import BadInput
-from planner.hardware import Fabric, Hardware, bare_machine
+from planner.hardware import Fabric, Hardware
 from planner.hardware.catalog import match_hardware
 from planner.memoize import memoize
 from planner.model import Model
@@ -250,7 +250,7 @@ def build_machine(
     if base is None:
         assert run is not None
         assert run.device is not None
-        base = bare_machine(device, run.device)
+        base = Hardware(device, run.device)
     if base.fabric is None:
         base = replace(base, fabric=FABRICS.get(fabric))
     rate = network_bytes_per_s or USUAL_NETWORK.get(device.split("-", maxsplit=1)[0], USUAL_SINCE)

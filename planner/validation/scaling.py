@@ -18,7 +18,7 @@ import numpy as np
 
 from planner.device.computation import BACKWARD, FORWARD, OTHER, Computation, Parameter, chain_deps
 from planner.device.precision import BF16, FP32
-from planner.hardware import Device, Fabric, Hardware, bare_machine
+from planner.hardware import Device, Fabric, Hardware
 from planner.memoize import memoize
 from planner.parallel.data import Site
 from planner.parallel.data.ddp import AllReduce
@@ -101,7 +101,7 @@ def link_label(run: Run) -> str:
 def machine_of(run: Run) -> Hardware:
     """Machine built from a run's device, links and network."""
     rate = run.links.network_bytes_per_s
-    return bare_machine(
+    return Hardware(
         f"{run.links.fabric or 'one device'} x {devices_per_machine(run)}",
         run.device or Device("published", "gpu", {"fp32": 1e13}, 16e9),
         device_count=devices_per_machine(run),

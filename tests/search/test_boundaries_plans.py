@@ -12,7 +12,7 @@ import pytest
 
 from planner.device.precision import FP32
 from planner.errors import BadInput
-from planner.hardware import Device, Market, bare_machine
+from planner.hardware import Device, Hardware, Market
 from planner.hardware.catalog import load_hardware
 from planner.model.catalog import load_model
 from planner.parallel.data import EXCHANGES, Site
@@ -256,8 +256,8 @@ def test_bound_pruner_keeps_what_two_percent_and_the_interval_may_lift(ceiling: 
 def test_machines_three_times_as_expensive_per_sample_are_left_out(times: float, gone: bool) -> None:
     """The rival surely reaches nine tenths of its bound: 100 samples/s at $0.9 cost a millionth part more."""
     device = Device("X", "gpu", flops={"fp32": 1e12}, memory_bytes=16e9)
-    rival = _Single(bare_machine("rival", device), 100.0, 0.9)
-    dear = _Single(bare_machine("dear", device), 10.0, 0.1 * times)
+    rival = _Single(Hardware("rival", device), 100.0, 0.9)
+    dear = _Single(Hardware("dear", device), 10.0, 0.1 * times)
     cases = Cases(replace(ASKED, hardware=None, workers=None, budget_usd_per_hour=0.95), RESNET)
     assert ("dear" in field._find_outclassed([rival, dear], cases)) is gone
 
@@ -265,8 +265,8 @@ def test_machines_three_times_as_expensive_per_sample_are_left_out(times: float,
 @pytest.mark.parametrize(("usd", "gone"), [(1.0, True), (1.001, False)])
 def test_machine_of_exactly_the_budget_is_a_rival(usd: float, gone: bool) -> None:
     device = Device("X", "gpu", flops={"fp32": 1e12}, memory_bytes=16e9)
-    rival = _Single(bare_machine("rival", device), 100.0, usd)
-    dear = _Single(bare_machine("dear", device), 0.5, 0.5)
+    rival = _Single(Hardware("rival", device), 100.0, usd)
+    dear = _Single(Hardware("dear", device), 0.5, 0.5)
     cases = Cases(replace(ASKED, hardware=None, workers=None, budget_usd_per_hour=1.0), RESNET)
     assert ("dear" in field._find_outclassed([rival, dear], cases)) is gone
 
@@ -275,8 +275,8 @@ def test_machine_of_exactly_the_budget_is_a_rival(usd: float, gone: bool) -> Non
 def test_expensive_machines_stay_where_the_budget_makes_them_the_fastest(speed: float, gone: bool) -> None:
     """Four of them are within the budget; the rival surely reaches 90 samples/s."""
     device = Device("X", "gpu", flops={"fp32": 1e12}, memory_bytes=16e9)
-    rival = _Single(bare_machine("rival", device), 100.0, 0.1)
-    dear = _Single(bare_machine("dear", device), speed, 1.0)
+    rival = _Single(Hardware("rival", device), 100.0, 0.1)
+    dear = _Single(Hardware("dear", device), speed, 1.0)
     cases = Cases(replace(ASKED, hardware=None, workers=None, budget_usd_per_hour=4.0), RESNET)
     assert ("dear" in field._find_outclassed([rival, dear], cases)) is gone
 
@@ -293,7 +293,7 @@ def test_equal_network_at_a_higher_price_is_dominated_and_a_faster_one_is_not() 
     device = Device("X", "gpu", flops={"fp32": 1e12}, memory_bytes=16e9)
     rates, usd = {"a": 1e9, "b": 1e9, "c": 1.001e9}, {"a": 1.0, "b": 1.1, "c": 1.2}
     kinds = [
-        bare_machine(
+        Hardware(
             name,
             device,
             nic_baseline_bytes_per_s=rates[name],

@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 from planner.device.computation import Variation
 from planner.device.rates.times import FITTED_KINDS, step_times
 from planner.errors import BadInput
-from planner.hardware import Device, Hardware, KernelRates, bare_machine
+from planner.hardware import Device, Hardware, KernelRates
 from planner.model import Layer, Model, Tensor
 from planner.model.layers import kernel_kind
 from planner.servers.placement import RULES
@@ -28,7 +28,7 @@ RATES = KernelRates(
 
 def hardware(kernels: KernelRates | None = RATES) -> Hardware:
     device = Device("V100", "gpu", {"fp32": 15.7e12}, 16e9, 9e11)
-    return bare_machine("box", device, vcpus=8, nic_baseline_bytes_per_s=1.25e9, kernels=kernels)
+    return Hardware("box", device, vcpus=8, nic_baseline_bytes_per_s=1.25e9, kernels=kernels)
 
 
 def conv(name, source, size, channels, *, kernel=(3, 3), stride=(1, 1), tensors=()):

@@ -162,22 +162,22 @@ _FIRST = ("description", "source")
 def format_model_file(values: dict[str, Any]) -> str:
     """Formats the values of a model file as TOML text."""
     plain = {k: v for k, v in values.items() if k != "layers" and not isinstance(v, dict)}
-    lines = [f"{toml_key(k)} = {toml_value(plain.pop(k))}" for k in _FIRST if k in plain]
-    lines += [f"{toml_key(k)} = {toml_value(v)}" for k, v in plain.items()]
-    lines += ["", *_layer_lines(values["layers"])]
+    first = {key: plain[key] for key in _FIRST if key in plain}
+    lines = [*_key_lines(first | plain), "", *_layer_lines(values["layers"])]
     for name, table in values.items():
         if name == "blocks":
             for block, inside in table.items():
-                lines += ["", f"[blocks.{toml_key(block)}]"]
-                lines += [f"{toml_key(k)} = {toml_value(v)}" for k, v in inside.items() if k != "layers"]
+                keys = {k: v for k, v in inside.items() if k != "layers"}
+                lines += ["", f"[blocks.{toml_key(block)}]", *_key_lines(keys)]
                 lines += _layer_lines(inside["layers"])
         elif isinstance(table, dict):
-            lines += [
-                "",
-                f"[{toml_key(name)}]",
-                *(f"{toml_key(k)} = {toml_value(v)}" for k, v in table.items()),
-            ]
+            lines += ["", f"[{toml_key(name)}]", *_key_lines(table)]
     return "\n".join(lines) + "\n"
+
+
+def _key_lines(table: dict[str, Any]) -> list[str]:
+    """TOML lines of the keys of a table."""
+    return [f"{toml_key(key)} = {toml_value(value)}" for key, value in table.items()]
 
 
 def _layer_lines(items: list[dict[str, Any]]) -> list[str]:
