@@ -3,37 +3,21 @@ of it is exposed, and what should make one look twice; two of them side by side.
 
 from __future__ import annotations
 
+import tomllib
 from collections import defaultdict
 from dataclasses import dataclass
+from importlib.resources import files
 from itertools import chain
 
 import numpy as np
 
 from planner.device.recorded.rescale import seconds_by_kind
 from planner.hardware.catalog import find_device
-from planner.model.layers import base
-from planner.model.layers.base import KERNEL_KINDS
 from planner.simulator.step import UPLINK, Profile
-from planner.simulator.step.recorded import HOST, INPUT, OVERHEAD, Exposed, Facts, Recorded
+from planner.simulator.step.recorded import INPUT, Exposed, Facts, Recorded
 
 OPTIMIZER, COMMUNICATION = "optimizer", "communication"
-ORDER = (*KERNEL_KINDS, OVERHEAD, HOST, INPUT, OPTIMIZER, COMMUNICATION)
-MEANING = {
-    base.MATMUL: "products of linear layers",
-    base.ATTENTION: "scores and values of attention",
-    base.EXPERTS: "products of mixtures of experts",
-    base.CONV1X1: "convolutions 1x1",
-    base.CONV3X3: "convolutions 3x3 and 5x5, stride 1",
-    base.CONV: "other convolutions",
-    base.GROUPED: "grouped convolutions",
-    base.DEPTHWISE: "depthwise convolutions",
-    base.MEMORY: "moves data: norms, activations, sums, copies",
-    OVERHEAD: "too short to do anything: calls and small kernels",
-    HOST: "between ops: Python, launching",
-    INPUT: "before the first op of the network, and the loop's own",
-    OPTIMIZER: "the optimizer's step",
-    COMMUNICATION: "waited for collectives",
-}
+MEANING: dict[str, str] = tomllib.loads((files(__package__) / "kinds.toml").read_text("utf-8"))
 COMPARED_SETTINGS = (
     "model", "device", "precision", "batch", "micro_steps", "strategy", "world_size", "compiled", "optimizer",
     "framework",
@@ -87,7 +71,7 @@ def summarize_recording(profile: Profile) -> RecordingSummary | None:
             flops[kind] / spent[kind] if flops.get(kind) and spent[kind] > 0 else None,
             MEANING[kind],
         )
-        for kind in ORDER
+        for kind in MEANING
         if spent.get(kind, 0.0) > 0
     )
     device = find_device(profile.hardware)
@@ -171,7 +155,7 @@ def compare_recordings(first: RecordingSummary, second: RecordingSummary) -> Rec
     spent = [{kind.kind: kind.time_s for kind in recording.kinds} for recording in (first, second)]
     kinds = [
         KindComparison(kind, one, other, other / one if one > 0 else None)
-        for kind in ORDER
+        for kind in MEANING
         if (one := spent[0].get(kind, 0.0)) + (other := spent[1].get(kind, 0.0)) > 0
     ]
     whole = [sum(each.values()) for each in spent]

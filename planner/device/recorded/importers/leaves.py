@@ -7,8 +7,10 @@ a tensor is looked at, and those too short to do anything, are overhead.
 
 from __future__ import annotations
 
+import tomllib
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from importlib.resources import files
 from math import prod
 from operator import add
 from typing import Any, cast
@@ -21,32 +23,14 @@ from planner.model.layers.base import ATTENTION, MATMUL, MEMORY
 from planner.model.layers.products import conv_kernel_kind
 from planner.simulator.step.recorded import OVERHEAD, Kind, OpPart
 
-ITEM_BYTES = {
-    "float": 4,
-    "double": 8,
-    "c10::Half": 2,
-    "c10::BFloat16": 2,
-    "c10::complex<float>": 8,
-    "c10::Float8_e4m3fn": 1,
-    "c10::Float8_e5m2": 1,
-    "long int": 8,
-    "int": 4,
-    "bool": 1,
-    "unsigned char": 1,
-}
-_FORMAT = {"c10::Half": "fp16", "c10::BFloat16": "bf16", "c10::Float8_e4m3fn": "fp8"}
-PRODUCTS = {"mm": 0, "addmm": 1, "_addmm_activation": 1, "_scaled_mm": 0}  # where the first factor is
-BATCHED = {"bmm": 0, "baddbmm": 1}
+_CALLS = tomllib.loads((files(__package__) / "torch_calls.toml").read_text("utf-8"))
+ITEM_BYTES: dict[str, int] = _CALLS["item_bytes"]
+_FORMAT: dict[str, str] = _CALLS["formats"]
+PRODUCTS: dict[str, int] = _CALLS["products"]
+BATCHED: dict[str, int] = _CALLS["batched_products"]
+_VIEWS: frozenset[str] = frozenset(_CALLS["views"])
 CONVOLUTION, CONVOLUTION_BACKWARD = "convolution", "convolution_backward"
 OVERHEAD_US = {"cpu": 20.0, "gpu": 5.0}  # what a call costs however little it does; others are like GPUs
-_VIEWS = frozenset(
-    (
-        *("view", "as_strided", "t", "transpose", "permute", "expand", "select", "slice", "detach", "alias"),
-        *("unsqueeze", "squeeze", "unbind", "split", "chunk", "reshape", "flatten", "_unsafe_view", "narrow"),
-        *("empty", "empty_like", "empty_strided", "resolve_conj", "resolve_neg", "result_type", "item"),
-        *("to", "contiguous", "_local_scalar_dense", "is_nonzero", "new_empty", "new_empty_strided"),
-    )
-)
 
 
 class Shapes(msgspec.Struct, gc=False):
