@@ -61,7 +61,7 @@ def show(
     }
     alone = next((flag for flag, value in asked.items() if value is not None), None)
     if alone and not memory:
-        raise BadInput(f"{alone} needs --memory, which shows what training with it needs")
+        raise BadInput(f"{alone} needs --memory, which shows the memory of training")
     if name is None and (memory or seq_length):
         flag = "--memory" if memory else "--seq-length"
         raise BadInput(f"{flag} needs a model, e.g. `planner models vgg11 {flag}`")

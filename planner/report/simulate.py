@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator
 from dataclasses import asdict
 from typing import Any
@@ -37,29 +38,21 @@ def anatomy_tables(anatomy: Anatomy | None) -> list[Table]:
     if parts.recompute_s:
         again = parts.recompute_s / max(parts.compute_s, 1e-12)
         spent = {f"compute ({percent(again)} of it recompute)": spent.pop("compute"), **spent}
-    rows = [
-        {"part": words, "seconds": seconds, "share": seconds / whole, "bar": text_bar(seconds / whole)}
-        for words, seconds in spent.items()
-    ]
-    rows.append({"part": "step", "seconds": whole, "share": 1.0, "bar": ""})
+    rows = [_share_row(words, "seconds", seconds, whole, bar_of=whole) for words, seconds in spent.items()]
+    rows.append(_share_row("step", "seconds", whole, whole))
     tables = [Table(rows, columns_of("step_parts"))]
     if (memory := anatomy.memory) is not None:
-        total = memory.total_bytes
-        rows = [
-            {"part": kind, "bytes": size, "share": size / memory.usable_bytes, "bar": text_bar(size / total)}
-            for kind, size in memory.bytes_by_kind.items()
-        ]
-        usable = format_bytes(memory.usable_bytes)
-        rows.append(
-            {
-                "part": f"total, of {usable} usable",
-                "bytes": total,
-                "share": total / memory.usable_bytes,
-                "bar": "",
-            }
-        )
+        usable, total = memory.usable_bytes, memory.total_bytes
+        kinds = memory.bytes_by_kind.items()
+        rows = [_share_row(kind, "bytes", size, usable, bar_of=total) for kind, size in kinds]
+        rows.append(_share_row(f"total, of {format_bytes(usable)} usable", "bytes", total, usable))
         tables.append(Table(rows, columns_of("memory_parts")))
     return tables
+
+
+def _share_row(part: str, unit: str, size: float, whole: float, bar_of: float = math.inf) -> dict[str, Any]:
+    """Row of a part, with its share of the whole and a bar that is full at `bar_of`."""
+    return {"part": part, unit: size, "share": size / whole, "bar": text_bar(size / bar_of)}
 
 
 def simulation_page(result: Simulation, *, energy: bool = False) -> Page:
@@ -69,7 +62,7 @@ def simulation_page(result: Simulation, *, energy: bool = False) -> Page:
         {"resource": str(resource), "used": share, "what": resource_words(resource, scored.plan)}
         for resource, share in prediction.utilisation.items()
     ]
-    figures = [{"figure": name, "value": value} for name, value in _figure_rows(result)]
+    figures = [{"figure": name, "value": value} for name, value in _prediction_figures(result).items()]
     return plan_page(
         result,
         scored,
@@ -104,43 +97,32 @@ def _pictures(result: Simulation) -> list[Picture]:
     ]
 
 
-def _figure_rows(result: Simulation) -> list[tuple[str, str]]:
-    """Names and values of all figures of a prediction."""
+def _prediction_figures(result: Simulation) -> dict[str, str]:
+    """All figures of a prediction, by name."""
     scored, prediction = result.scored, result.scored.prediction
     quantiles = ", ".join(
         f"{name} {format_seconds(value)}" for name, value in prediction.step_s_quantiles.items()
     )
     half = (prediction.samples_per_s_high - prediction.samples_per_s_low) / 2 / prediction.samples_per_s
-    rows = []
+    figures = {}
     if scored.tokens_per_s is not None:
         ranged = "" if scored.range is None else f" ({span(*scored.range)})"
-        rows.append(("throughput", f"{rate(scored.samples_per_s)} samples/s{ranged}"))
+        figures["throughput"] = f"{rate(scored.samples_per_s)} samples/s{ranged}"
     if result.anatomy is not None and result.anatomy.mfu is not None:
         mfu, hfu = result.anatomy.mfu, result.anatomy.hfu
         again = "" if hfu is None else f"; HFU {percent(hfu)} with recomputation"
-        rows.append(("MFU", f"{percent(mfu)} of the {scored.plan.precision.compute} peak{again}"))
-    rows += [
-        (
-            "upper bound",
-            f"{rate(scored.bound_samples_per_s)} samples/s, {percent(scored.bound_share)} reached",
-        ),
-        ("step", f"{format_seconds(prediction.step_s)} mean; {quantiles}"),
-    ]
+        figures["MFU"] = f"{percent(mfu)} of the {scored.plan.precision.compute} peak{again}"
+    bound, reached = rate(scored.bound_samples_per_s), percent(scored.bound_share)
+    figures["upper bound"] = f"{bound} samples/s, {reached} reached"
+    figures["step"] = f"{format_seconds(prediction.step_s)} mean; {quantiles}"
     if prediction.staleness_max:
-        rows.append(
-            (
-                "staleness",
-                f"{prediction.staleness_mean:.1f} updates on average, {prediction.staleness_max} at most",
-            )
-        )
-    rows.append(
-        (
-            "simulated",
-            f"{prediction.steps:,} steps in {prediction.runs} runs; sampling error ±{half:.1%} "
-            f"({percent(prediction.confidence)} interval)",
-        )
+        mean, most = prediction.staleness_mean, prediction.staleness_max
+        figures["staleness"] = f"{mean:.1f} updates on average, {most} at most"
+    figures["simulated"] = (
+        f"{prediction.steps:,} steps in {prediction.runs} runs; sampling error ±{half:.1%} "
+        f"({percent(prediction.confidence)} interval)"
     )
-    return rows
+    return figures
 
 
 def _csv_record(result: Simulation) -> dict[str, Any]:
@@ -218,10 +200,10 @@ def suspect_words(suspect: Suspect) -> str:
         times = percent(suspect.wait_share)
     elif suspect.name == "network":
         times = f"{ratio(suspect.times)} as long"
+    elif suspect.times > 1:
+        times = f"{ratio(suspect.times)} slower"
     else:
-        times = (
-            f"{ratio(suspect.times)} slower" if suspect.times > 1 else f"{ratio(1 / suspect.times)} faster"
-        )
+        times = f"{ratio(1 / suspect.times)} faster"
     return SUSPECTS[suspect.name].format(times=times)
 
 

@@ -172,7 +172,7 @@ def test_memory_as_a_table_has_a_bar(capsys):
 @pytest.mark.parametrize(
     ("args", "said"),
     [
-        (["gpt2", "--batch", "2"], "ask with --memory"),
+        (["gpt2", "--batch", "2"], "--batch needs --memory"),
         (["--memory"], "--memory needs a model"),
         (["gpt2", "--memory", "--precision", "fp7"], "unknown precision 'fp7'"),
         (["gpt2", "--memory", "--optimizer", "adan"], "nearest: adam"),

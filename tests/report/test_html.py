@@ -194,8 +194,8 @@ def test_step_that_is_drawn_says_how_long_it_is_and_who_shares_the_links():
     result = simulated()
     for workers, words in (
         (1, "It is the only worker."),
-        (2, "Another shares the links"),
-        (5, "4 others share"),
+        (2, "Another worker shares its links"),
+        (5, "4 other workers share"),
     ):
         plan = replace(result.scored.plan, workers=workers)
         timeline = timeline_of(result.request, plan, steps=1)
