@@ -1,4 +1,6 @@
-"""The command line: one file a command, no arithmetic. `main` turns our errors into a line and exit code.
+"""The command line: a function per command, its options in `options.toml`, no arithmetic.
+
+`main` turns errors into one line and an exit status.
 
 Imports everything, when a command runs; nothing imports it.
 """

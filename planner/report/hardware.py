@@ -132,7 +132,7 @@ def _machine_figures(hardware: Hardware) -> list[Figure]:
     device, price, sources = hardware.device, hardware.price, hardware.sources
     speed = f", {rate(device.memory_bytes_per_s / 1e9)} GB/s" if device.memory_bytes_per_s else ""
     host = [hardware.cpu or None, f"{hardware.vcpus} vCPUs" if hardware.vcpus else None]
-    host.append(_gib(hardware.memory_bytes) if hardware.memory_bytes else None)
+    host.append(_format_gib(hardware.memory_bytes) if hardware.memory_bytes else None)
     holder = sources.get("machine") if device.kind == "cpu" else _device_source(hardware)
     rows: list[Figure] = [
         ("device", f"{devices_label(hardware)}: {_peak_words(device.flops)}", _device_source(hardware))
@@ -141,7 +141,7 @@ def _machine_figures(hardware: Hardware) -> list[Figure]:
         measured = Source("measured", device.matmul_source, device.as_of)
         rows.append(("large matmul", _peak_words(device.matmul_flops), measured))
     rows += [
-        ("device memory", f"{_gib(device.memory_bytes)}{speed}", holder),
+        ("device memory", f"{_format_gib(device.memory_bytes)}{speed}", holder),
         ("machine", ", ".join(filter(None, host)) or "not published", sources.get("machine")),
         *_fabric_figures(hardware),
         *_network_figures(hardware),
@@ -155,12 +155,12 @@ def _machine_figures(hardware: Hardware) -> list[Figure]:
     region = "" if own else price.region
     on_demand = Source(price.basis, price.source, price.as_of)
     name = "price" if own else "on demand"
-    rows.append((name, _usd_words(price.on_demand_usd_per_hour, region), on_demand))
+    rows.append((name, _price_words(price.on_demand_usd_per_hour, region), on_demand))
     if not own:
-        rows.append(("spot", _usd_words(price.spot_usd_per_hour, region), sources.get("spot")))
+        rows.append(("spot", _price_words(price.spot_usd_per_hour, region), sources.get("spot")))
     for other in hardware.other_prices:
-        words = [_usd_words(other.on_demand_usd_per_hour, "")] if other.on_demand_usd_per_hour else []
-        words += [f"spot {_usd_words(other.spot_usd_per_hour, '')}"] if other.spot_usd_per_hour else []
+        words = [_price_words(other.on_demand_usd_per_hour, "")] if other.on_demand_usd_per_hour else []
+        words += [f"spot {_price_words(other.spot_usd_per_hour, '')}"] if other.spot_usd_per_hour else []
         source = Source(other.basis, other.source, other.as_of)
         rows.append((f"in {other.region}", ", ".join(words), source))
     if "status" in sources:
@@ -248,9 +248,11 @@ def nic_words(hardware: Hardware) -> str | None:
     )
     figures = []
     if baseline is not None and burst is not None:
-        figures.append(_gbit(baseline) if burst <= baseline else f"{_gbit(baseline)}-{_gbit(burst)}")
+        figures.append(
+            _format_gbit(baseline) if burst <= baseline else f"{_format_gbit(baseline)}-{_format_gbit(burst)}"
+        )
     if rdma is not None and rdma != baseline and not (baseline and baseline > rdma):
-        figures.append(f"+{_gbit(rdma)}")
+        figures.append(f"+{_format_gbit(rdma)}")
     return " ".join(figures) or None
 
 
@@ -263,11 +265,11 @@ def short_devices(devices: str) -> str:
     return re.sub(r"-(\d+GB|1GPU)$|Xeon-(?=[E\d])", "", devices)
 
 
-def _gbit(value: float) -> str:
+def _format_gbit(value: float) -> str:
     return f"{value:,.0f}" if value >= 1000 else f"{value:.4g}"
 
 
-def _gib(value: float) -> str:
+def _format_gib(value: float) -> str:
     return f"{value / GIB:,.4g} GiB" if value < 1e3 * GIB else f"{value / GIB:,.0f} GiB"
 
 
@@ -278,5 +280,5 @@ def _list_price(hardware: Hardware) -> str | None:
     return ("~" if hardware.price.basis == "estimated" else "") + money(per_hour)
 
 
-def _usd_words(value: float | None, region: str) -> str:
+def _price_words(value: float | None, region: str) -> str:
     return "not known" if value is None else f"{usd(value)}/h" + (f" in {region}" if region else "")

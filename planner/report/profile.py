@@ -162,7 +162,7 @@ def compute_table(fitted: ComputeCalibration) -> Table:
     ]
     notes = [
         f"Last-level cache {format_bytes(fitted.cache_bytes)}; activation {format_seconds(fitted.act_s)}, "
-        f"error term {format_seconds(fitted.err_s)} a neuron.",
+        f"error term {format_seconds(fitted.err_s)} per neuron.",
         f"Matrix-matrix multiply-add with all cores busy: {format_seconds(fitted.matrix_s)} in cache, "
         f"{format_seconds(fitted.matrix_out_of_cache_s)} out of it.",
     ]
