@@ -31,10 +31,7 @@ from planner.errors import BadInput, ClusterWarning, PlannerError, PlannerWarnin
 from planner.flags import FlagSection
 
 COMMANDS = {  # name -> target, one line of help
-    "calibrate": (
-        "planner.cli.profile:calibrate_app",
-        "Measure compute and network of your machines.",
-    ),
+    "calibrate": ("planner.cli.profile:calibrate_app", "Measure compute and network of your machines."),
     "check": ("planner.cli.answers:check_run", "Compare a measured run with its prediction and keep it."),
     "compare": ("planner.cli.answers:compare", "Compare GPUs, machines or providers for one model."),
     "diff": ("planner.cli.answers:diff", "Show what differs between two answers."),

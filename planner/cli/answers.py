@@ -103,11 +103,7 @@ def saturation(given: Given, *, jobs: int | None = None) -> None:
 
 @with_request_flags
 def simulate(
-    given: Given,
-    *,
-    export: Path | None = None,
-    timeline: Path | None = None,
-    timeline_steps: int = 3,
+    given: Given, *, export: Path | None = None, timeline: Path | None = None, timeline_steps: int = 3
 ) -> None:
     """Predict one plan: throughput with its interval, step breakdown and cost.
 

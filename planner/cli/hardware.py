@@ -135,12 +135,7 @@ def new_hardware(
 
 @prices_app.command("import")
 @with_output_flags
-def import_prices(
-    path: Path,
-    *,
-    provider: str | None = None,
-    as_of: str | None = None,
-) -> Answer:
+def import_prices(path: Path, *, provider: str | None = None, as_of: str | None = None) -> Answer:
     """Import prices from a list; they replace older ones of the catalog. Fetches nothing."""
     from planner.files.regular_file import expand_path
     from planner.hardware.prices.lists import import_lists
@@ -153,9 +148,7 @@ def import_prices(
 
 @prices_app.command("show")
 @with_output_flags
-def show_prices(
-    name: str | None = None,
-) -> Answer:
+def show_prices(name: str | None = None) -> Answer:
     """Show the prices in use, with their dates and sources."""
     from planner.hardware.catalog import match_hardware
     from planner.report.prices import prices_table, providers_table
@@ -166,12 +159,7 @@ def show_prices(
 
 @prices_app.command("diff")
 @with_output_flags
-def diff_prices(
-    old: str,
-    new: str,
-    *,
-    provider: str | None = None,
-) -> Answer:
+def diff_prices(old: str, new: str, *, provider: str | None = None) -> Answer:
     """Show what changed between two price lists."""
     from planner.hardware.prices.lists import compare_prices, load_named_prices
     from planner.report.prices import changes_table

@@ -53,12 +53,7 @@ def import_traces(
 
 @app.command()
 @with_output_flags
-def show(
-    file: Path,
-    *,
-    bandwidth: str | None = None,
-    slowest: int = 10,
-) -> Answer:
+def show(file: Path, *, bandwidth: str | None = None, slowest: int = 10) -> Answer:
     """Show a profile: time by resource, critical path, slowest ops, and warnings."""
     from planner.device.recorded import open_profile
     from planner.device.recorded.summary import summarize_recording
@@ -77,10 +72,7 @@ def show(
 
 @app.command()
 @with_output_flags
-def compare(
-    first: Path,
-    second: Path,
-) -> Answer:
+def compare(first: Path, second: Path) -> Answer:
     """Compare two recordings: time by kind of op, and settings that differ."""
     from planner.device.recorded import open_profile
     from planner.device.recorded.summary import compare_recordings, summarize_recording
@@ -139,11 +131,7 @@ def fit_overhead(files: list[Path], bandwidth: str | None = None) -> Answer:
 
 @calibrate_app.command("window")
 @with_output_flags
-def infer_window(
-    files: list[Path],
-    bandwidth: str | None = None,
-    overhead: str | None = None,
-) -> Answer:
+def infer_window(files: list[Path], bandwidth: str | None = None, overhead: str | None = None) -> Answer:
     """Infer the HTTP/2 flow-control window from recorded end times; report the error with and without."""
     from planner.servers.calibration import calibrate_window, parse_overhead, window_table
     from planner.units import parse_bandwidth

@@ -206,11 +206,7 @@ def _statement_table(statements: Sequence[Statement]) -> Table:
         }
         for each in statements
     ]
-    return Table(
-        lines,
-        columns_of("statements"),
-        "Other figures",
-    )
+    return Table(lines, columns_of("statements"), "Other figures")
 
 
 def _refused_table(one: Evidence) -> Table:

@@ -258,12 +258,7 @@ def column_classes(column: Column, rows: Sequence[Mapping[str, Any]]) -> str:
     longest = max(len(column.cell(row)) for row in rows)
     if longest <= 1 and not column.heading:
         return "sign"
-    kinds = (
-        ("short", longest <= SHORT),
-        ("long", longest > LONG),
-        ("name", column.whole),
-        ("spare", spare),
-    )
+    kinds = (("short", longest <= SHORT), ("long", longest > LONG), ("name", column.whole), ("spare", spare))
     return " ".join(word for word, holds in kinds if holds)
 
 

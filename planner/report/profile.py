@@ -268,11 +268,7 @@ MOST = 3000  # bars
 
 
 def ranked_bars_chart(
-    key: str,
-    title: str,
-    unit: str,
-    bars: Sequence[tuple[str, str, float]],
-    colour: str = "@c1",
+    key: str, title: str, unit: str, bars: Sequence[tuple[str, str, float]], colour: str = "@c1"
 ) -> Chart:
     """Chart of (name, hover text, value) bars in the given order, with their running share."""
     names, words, values = (list(column) for column in zip(*bars[:MOST], strict=True))

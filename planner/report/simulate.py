@@ -253,11 +253,4 @@ def diff_page(difference: Difference, title: str = "planner diff") -> Page:
         rows = [asdict(setting) for setting in difference.settings]
         tables.append(Table(rows, columns, title="Settings that differ"))
     same = [] if difference.settings else [Remark("Settings", ["the same."])]
-    return Page(
-        title,
-        "Change",
-        change_words,
-        tables=tables,
-        then=same,
-        data=lambda: difference,
-    )
+    return Page(title, "Change", change_words, tables=tables, then=same, data=lambda: difference)

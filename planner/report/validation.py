@@ -92,12 +92,7 @@ def _check_table(key: str, rows: Sequence[Row]) -> Table:
         }
         for row in rows
     ]
-    return Table(
-        shown,
-        columns_of("claims"),
-        title=key,
-        notes=notes,
-    )
+    return Table(shown, columns_of("claims"), title=key, notes=notes)
 
 
 def _source_words(rows: Sequence[Row]) -> str:

@@ -123,7 +123,7 @@ def test_imported_prices_say_how_many_do_not_count():
     assert imports_table([imported(5, 5)]).notes == ["Saved as aws.toml."]
     notes = imports_table([imported(5, 3, 1, {"of no region": 2})]).notes
     assert notes[1] == "aws: left out 2 of no region."
-    assert notes[2] == "aws: 2 prices are older than the catalog's, which stay."
+    assert notes[2] == "aws: 2 prices are older than the catalog's, which stay in use."
     assert notes[3].startswith("aws: 1 prices differ")
     assert len(notes) == 4
 
