@@ -28,15 +28,6 @@ class Gpus:
     memory_mib: float | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class Nics:
-    """The fastest network ports of a machine, all alike."""
-
-    count: int
-    gbit_per_s: float  # of all together
-    rdma_kind: str
-
-
 def parse_nvidia_smi(text: str) -> Gpus:
     """Parses the GPUs in the output of `nvidia-smi`, `nvidia-smi -L` or `--query-gpu=name,memory.total`."""
     memory: list[float] = []
@@ -126,8 +117,8 @@ def parse_lscpu(text: str) -> dict[str, Any]:
     return {"cpu": said["Model name"], "vcpus": int(said["CPU(s)"])}
 
 
-def parse_ibstat(text: str) -> Nics:
-    """Parses the fastest active network ports from the output of `ibstat`."""
+def parse_ibstat(text: str) -> dict[str, Any]:
+    """Parses the fastest active network ports from the output of `ibstat`, as keys of a machine."""
     ports = []
     for port in re.split(r"^\s*Port \d+:\s*$", text, flags=re.MULTILINE)[1:]:
         said = dict(re.findall(r"^\s*([\w ]+): *(\S+)", port, re.MULTILINE))
@@ -137,8 +128,9 @@ def parse_ibstat(text: str) -> Nics:
         raise BadInput("no active port in the output of ibstat; save it with `ibstat > ports.txt`")
     fastest = max(ports)
     count = ports.count(fastest)
-    kind = "InfiniBand" if fastest[1] == "InfiniBand" else "RoCE"
-    return Nics(count, float(count * fastest[0]), kind)
+    kind, rate = "InfiniBand" if fastest[1] == "InfiniBand" else "RoCE", float(count * fastest[0])
+    nic = {"nic_baseline_gbit_per_s": rate, "nics": count}
+    return nic | {"rdma": True, "rdma_kind": kind, "rdma_gbit_per_s": rate}
 
 
 @dataclass(frozen=True, slots=True)
@@ -196,9 +188,7 @@ def _nic_keys(answers: MachineAnswers, sources: dict[str, Any]) -> dict[str, Any
         if count > 1:
             out["nics"] = count
     elif answers.ibstat:
-        nics = parse_ibstat(answers.ibstat)
-        out = {"nic_baseline_gbit_per_s": nics.gbit_per_s, "nics": nics.count}
-        out |= {"rdma": True, "rdma_kind": nics.rdma_kind, "rdma_gbit_per_s": nics.gbit_per_s}
+        out = parse_ibstat(answers.ibstat)
         sources |= {key: {"basis": "measured", "source": "ibstat"} for key in ("nic_baseline", "rdma")}
     if answers.rdma is not None:
         out["rdma"] = answers.rdma

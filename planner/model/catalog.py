@@ -49,14 +49,21 @@ def normalize_network_name(words: str) -> str:
 
 
 @memoize
+def _network_names() -> dict[str, list[str]]:
+    """Names under which each network of the catalog is published."""
+    text = (files("planner.model") / "network_names.toml").read_text("utf-8")
+    names: dict[str, list[str]] = tomllib.loads(text)["networks"]
+    return names
+
+
+@memoize
 def _published_names() -> dict[str, str]:
     """Catalog names of networks by the normalized names under which they are published."""
-    text = (files("planner.model") / "network_names.toml").read_text("utf-8")
-    names = tomllib.loads(text)["networks"]
-    shipped = (path.stem for path in shipped_folder("models").glob("*.toml"))
-    return {normalize_network_name(name): name for name in shipped} | {
-        normalize_network_name(called): name for name, words in names.items() for called in words
+    shipped = {
+        normalize_network_name(path.stem): path.stem for path in shipped_folder("models").glob("*.toml")
     }
+    names = _network_names().items()
+    return shipped | {normalize_network_name(called): name for name, words in names for called in words}
 
 
 def catalog_name(words: str) -> str:
@@ -68,10 +75,8 @@ def checkpoint_name(words: str) -> str:
     """Name of a network's weights on the Hugging Face hub; empty if unknown."""
     if is_hub_name(words):
         return words
-    name = catalog_name(words)
-    text = (files("planner.model") / "network_names.toml").read_text("utf-8")
-    names = tomllib.loads(text)["networks"].get(name, ())
-    return next((called for called in names if is_hub_name(called)), "")
+    names = _network_names().get(catalog_name(words), ())
+    return next(filter(is_hub_name, names), "")
 
 
 def load_model(name_or_path: str | Path) -> Model:

@@ -142,7 +142,8 @@ def test_fastest_active_ports_of_ibstat():
     other = PORT.format(name="mlx5_8", state="Active", rate=25, layer="Ethernet")
     down = PORT.format(name="mlx5_9", state="Down", rate=400, layer="InfiniBand")
     nics = parse_ibstat("".join([other, down, *ports]))
-    assert (nics.count, nics.gbit_per_s, nics.rdma_kind) == (8, 1600, "InfiniBand")
-    assert parse_ibstat(other).rdma_kind == "RoCE"
+    assert (nics["nics"], nics["nic_baseline_gbit_per_s"], nics["rdma_kind"]) == (8, 1600, "InfiniBand")
+    assert (nics["rdma"], nics["rdma_gbit_per_s"]) == (True, 1600)
+    assert parse_ibstat(other)["rdma_kind"] == "RoCE"
     with pytest.raises(BadInput, match="no active port"):
         parse_ibstat(down)
