@@ -5,7 +5,7 @@ Shared by the enumerated search (`recommend`), the sampled one (`sampled`) and `
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from math import exp
 from typing import TYPE_CHECKING, Any
@@ -13,7 +13,6 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from planner.answers.advise import next_changes
-from planner.answers.results import Recommendation
 from planner.answers.saturation import most_step_samples, saturation_of, strategy_error
 from planner.device.precision import FP32
 from planner.errors import Interrupted
@@ -156,16 +155,6 @@ def look_further(chosen: ScoredPlan, simulations: Simulations, progress: Progres
     curve = saturation_of(plan, simulations, max_workers=most)
     progress("exploring changes", 2, 2)
     return {"changes": changes, "saturation": curve}
-
-
-def extend_answer(answer: Recommendation, *parts: Callable[[], dict[str, Any]]) -> Recommendation:
-    """Fills in further fields of an answer, one part after another, until it is interrupted."""
-    try:
-        for part in () if answer.partial else parts:
-            answer = replace(answer, **part())
-    except KeyboardInterrupt:  # the answer is there, what follows from it is not
-        answer = replace(answer, partial=True)
-    return answer
 
 
 def count_unfinished(outcome: Outcome, plans: Sequence[Plan], simulations: Simulations) -> None:

@@ -14,7 +14,6 @@ from planner.answers.assumptions import assumptions
 from planner.answers.choice import (
     choose,
     count_unfinished,
-    extend_answer,
     fp32_variant,
     interruption_error,
     look_further,
@@ -24,7 +23,7 @@ from planner.answers.parts import baseline_of
 from planner.answers.refine import refine_decision
 from planner.answers.refusals import left_out_notes, limits_missed, no_plans
 from planner.answers.remedies import Ask, needed_speeds
-from planner.answers.results import Recommendation
+from planner.answers.results import Recommendation, extend_answer
 from planner.errors import Infeasible
 from planner.note import Progress, ignore_progress
 from planner.search.cases import Cases

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
-from typing import Any
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any, TypeVar
 
 from planner.answers.parts import VERSION, Shown, StepParts, sentences
 from planner.note import Fact, Note
@@ -264,3 +264,16 @@ class Comparison(Shown):
         if self.samples_per_epoch is None:
             return None
         return row.usd_per_million_samples * self.samples_per_epoch / 1e6
+
+
+A = TypeVar("A", Recommendation, Saturation)
+
+
+def extend_answer(answer: A, *parts: Callable[[], dict[str, Any]]) -> A:
+    """Fills in further fields of an answer, one part after another, until it is interrupted."""
+    try:
+        for part in () if answer.partial else parts:
+            answer = replace(answer, **part())
+    except KeyboardInterrupt:  # the answer is there, what follows from it is not
+        answer = replace(answer, partial=True)
+    return answer

@@ -13,9 +13,9 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from planner.answers.assumptions import assumptions
-from planner.answers.choice import choose, extend_answer, look_further
+from planner.answers.choice import choose, look_further
 from planner.answers.parts import baseline_of
-from planner.answers.results import Recommendation
+from planner.answers.results import Recommendation, extend_answer
 from planner.errors import BadInput, Infeasible, Interrupted
 from planner.hardware import Hardware
 from planner.hardware.prices.cost import usd_per_million_samples

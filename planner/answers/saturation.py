@@ -14,6 +14,7 @@ from concurrent.futures import Executor
 from dataclasses import replace
 from itertools import pairwise, product
 from math import inf
+from typing import Any
 
 from planner.answers.assumptions import assumptions
 from planner.answers.curve import (
@@ -31,7 +32,7 @@ from planner.answers.curve import (
 )
 from planner.answers.parts import baseline_of, step_breakdown
 from planner.answers.questions import default_machine_facts, one_plan
-from planner.answers.results import Saturation, SaturationPoint
+from planner.answers.results import Saturation, SaturationPoint, extend_answer
 from planner.errors import BadInput, Infeasible, Interrupted
 from planner.hardware.prices.cost import usd_per_million_samples
 from planner.model import Model
@@ -117,20 +118,7 @@ def saturation_of(
     capped = step_samples(replace(last.plan, workers=last.plan.workers + one_more)) > most
     beyond = scored[min(turns.worth + 1, len(scored) - 1)]  # meets what is full
     wanted = with_workers(last.plan, plan.workers, request.global_batch) if plan.workers > 1 else None
-    by_size: list[tuple[int, ScoredPlan]] = []
-    baseline = beyond_owned = None
-    try:
-        if sizes and not partial:
-            by_size = _plans_by_server_count(wanted or last.plan, simulations, ENOUGH_SERVERS)
-        if not partial:
-            baseline = baseline_of(last, simulations)
-        if owned == scored[-1].plan.workers and not partial:
-            more = with_workers(scored[-1].plan, 2 * owned, request.global_batch)
-            if more is not None and (held := fitting_plan(more, cases)) is not None:
-                beyond_owned = score_points([held], simulations)[0]
-    except KeyboardInterrupt:
-        partial = True
-    return Saturation(
+    answer = Saturation(
         request=request,
         points=_saturation_points(scored, cases),
         saturation_workers=None if ended and not capped else last.plan.workers,
@@ -139,14 +127,26 @@ def saturation_of(
         ceiling_samples_per_s=max(point.bound_samples_per_s for point in scored),
         bottleneck=beyond.prediction.bottleneck,
         breakdown=step_breakdown(cases.case(beyond.plan).profile, beyond.prediction),
-        sizes=by_size,
-        size_advised=_advised_server_count(by_size, ENOUGH_SERVERS),
         assumptions=assumptions([last.plan], cases),
         partial=partial,
-        baseline=baseline,
-        beyond_owned=beyond_owned,
         most_step_samples=int(most) if capped else None,
     )
+    return extend_answer(
+        answer,
+        lambda: _server_counts(wanted or last.plan, simulations) if sizes else {},
+        lambda: {"baseline": baseline_of(last, simulations)},
+        lambda: {"beyond_owned": _with_twice_the_machines(scored[-1], owned, simulations)},
+    )
+
+
+def _with_twice_the_machines(
+    scored: ScoredPlan, owned: int | None, simulations: Simulations
+) -> ScoredPlan | None:
+    """Scores a plan that takes all owned workers with twice as many; None if it takes fewer or cannot."""
+    plan, cases = scored.plan, simulations.cases
+    more = with_workers(plan, 2 * plan.workers, cases.request.global_batch) if plan.workers == owned else None
+    held = None if more is None else fitting_plan(more, cases)
+    return None if held is None else score_points([held], simulations)[0]
 
 
 def owned_workers(plan: Plan, request: Request) -> int | None:
@@ -217,6 +217,12 @@ def _saturation_points(scored: list[ScoredPlan], cases: Cases) -> list[Saturatio
             )
         )
     return points
+
+
+def _server_counts(plan: Plan, simulations: Simulations) -> dict[str, Any]:
+    """The best plan for each number of servers, and the number to advise."""
+    by_size = _plans_by_server_count(plan, simulations, ENOUGH_SERVERS)
+    return {"sizes": by_size, "size_advised": _advised_server_count(by_size, ENOUGH_SERVERS)}
 
 
 def _plans_by_server_count(

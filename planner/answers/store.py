@@ -62,26 +62,23 @@ class Store:
         try:
             # Transactions are written out below, so that one is never open without our knowing.
             self._db = sqlite3.connect(path, timeout=BUSY_S, isolation_level=None)
+            try:
+                self._create_tables()
+            except BaseException:
+                self._db.close()
+                raise
         except sqlite3.Error as error:
-            raise self._unusable_error(error) from error
-        try:
-            self._db.text_factory = lambda data: data.decode("utf-8", "replace")  # digests tell what is wrong
-            self._enable_wal()
-            self._db.execute(
-                "PRAGMA synchronous = NORMAL"
-            )  # kill -9 loses nothing; a power cut the last rows
-            with self._transaction():
-                for statement in SCHEMA.split(";"):
-                    self._db.execute(statement)
-        except sqlite3.Error as error:
-            self._db.close()
-            raise self._unusable_error(error) from error
-        except PlannerError:
-            self._db.close()
-            raise
+            message = f"cannot use {self.path} as the store of a sweep: {error}; name another file"
+            raise BadInput(message) from error
 
-    def _unusable_error(self, error: sqlite3.Error) -> BadInput:
-        return BadInput(f"cannot use {self.path} as the store of a sweep: {error}; name another file")
+    def _create_tables(self) -> None:
+        """Prepares the file for several writers. kill -9 loses nothing; a power cut the last rows."""
+        self._db.text_factory = lambda data: data.decode("utf-8", "replace")  # digests tell what is wrong
+        self._enable_wal()
+        self._db.execute("PRAGMA synchronous = NORMAL")
+        with self._transaction():
+            for statement in SCHEMA.split(";"):
+                self._db.execute(statement)
 
     def _enable_wal(self) -> None:
         """Switches to write-ahead logging, and retries since SQLite does not wait for that lock itself."""
