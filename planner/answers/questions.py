@@ -47,9 +47,6 @@ if TYPE_CHECKING:
     from planner.files.tomlfile import TomlSource
 
 
-FILES = ("model", "hardware", "server_hardware", "profile")  # options that may name files
-
-
 def read_scenario(path: Path) -> dict[str, Any]:
     """Reads the options of a TOML file; errors name file, line and key."""
     from planner.files.tomlfile import read_toml
