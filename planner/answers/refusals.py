@@ -43,10 +43,8 @@ def left_out_notes(space: Space) -> list[LeftOut]:
 def no_plans(space: Space, request: Request, ask: Ask | None = None) -> str:
     """Explains why a space is empty and names the cheapest remedies."""
     if not space.dropped and not space.left_out:
-        if (error := _mesh_size_error(request)) is not None:
-            raise error
-        if words := _no_replicas_words(request):
-            raise Infeasible(words)
+        if request.names_mesh:
+            raise _mesh_error(request)
         raise BadInput(  # not one to judge: the exchanges that are asked for do not go with such machines
             f"--exchange {','.join(allowed_strategies(request))} cannot fill "
             f"{','.join(request.hardware_words)}, and workers fill whole machines; name others, or ask "
@@ -197,24 +195,16 @@ def _few_names(names: list[str]) -> str:
     return ", ".join(names) if len(names) <= FEW else f"{len(names)} machines ({', '.join(names[:FEW])}, ...)"
 
 
-def _mesh_size_error(request: Request) -> PlannerError | None:
-    """Error that explains why no machine has room for the requested mesh; None if one has."""
-    if not request.names_mesh:
-        return None
-    model = model_of(request)
+def _mesh_error(request: Request) -> PlannerError:
+    """Error that explains why no number of machines holds whole replicas of the named mesh."""
+    model, machines = model_of(request), request.market.select_machines(request.hardware_words)
     errors = [
         mesh.infeasibility(Site(kind, mesh.size), model)
-        for kind in request.market.select_machines(request.hardware_words)
+        for kind in machines
         for mesh in meshes(model, Site(kind, kind.device_count), request.axis_settings)
     ]
-    return errors[0] if errors and all(errors) else None
-
-
-def _no_replicas_words(request: Request) -> str:
-    """Explains why no number of machines holds whole replicas; empty string if some do."""
-    if not request.names_mesh:
-        return ""
-    model, machines = model_of(request), request.market.select_machines(request.hardware_words)
+    if errors and errors[0] is not None and all(errors):
+        return errors[0]
     named = meshes(model, Site(machines[0], machines[0].device_count), request.axis_settings)
     counts = {
         kind.name: min(lcm(mesh.size, kind.device_count) // kind.device_count for mesh in named)
@@ -222,7 +212,7 @@ def _no_replicas_words(request: Request) -> str:
     }
     name = min(counts, key=counts.__getitem__)
     labels = " or ".join(mesh.label for mesh in named)
-    return (
+    return Infeasible(
         f"no number of machines that is allowed makes whole replicas of {labels}; the nearest that works is "
         f"{counts[name]} x {name}"
     )
