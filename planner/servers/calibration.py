@@ -33,11 +33,10 @@ from planner.device.recorded.importers import RUN_METADATA, detect_trace_kind, i
 from planner.errors import BadInput
 from planner.files.regular_file import read_bytes
 from planner.files.tomlfile import convert, from_json
-from planner.report.page import Column, Table
+from planner.report.page import Table, columns_of
 from planner.servers.transmissions import Stream, Wire, reconstruct, recorded_streams
 from planner.simulator.step import DOWNLINK, UPLINK, Profile
 from planner.simulator.step.files import FORMAT, decode
-from planner.units import format_bytes, format_seconds
 
 MIN_POINTS = 3
 LARGEST_BYTES = 1e15
@@ -310,41 +309,20 @@ def _known_bandwidth(profiles: Sequence[Profile], given: float | None) -> float:
 
 def overhead_table(fits: dict[str, Overhead]) -> Table:
     """Report table of fitted parse overheads, one row per direction."""
-    columns = [
-        Column("direction"),
-        Column("alpha_s_per_byte", "alpha (us/MB)", lambda v: f"{v * 1e12:.1f}", "right"),
-        Column("beta_s", "beta", format_seconds, "right"),
-        Column("points"),
-        Column("outliers"),
-        Column("median_error_s", "median error", format_seconds, "right"),
-        Column("median_relative_error", "relative", lambda v: f"{v:.0%}", "right"),
-        Column("source"),
-    ]
+    columns = columns_of("parse_overheads", show={"alpha_s_per_byte": lambda v: f"{v * 1e12:.1f}"})
     rows = [{"direction": name, **asdict(fit)} for name, fit in fits.items()]
     return Table(rows, columns, "parse overhead = alpha * bytes + beta")
 
 
 def window_table(fits: dict[str, WindowFit]) -> Table:
     """Report table of inferred flow-control windows, one row per direction."""
-    columns = [
-        Column("direction"),
-        Column("window_bytes", "WIN", format_bytes, "right"),
-        Column("at_least_bytes", "at least", format_bytes, "right"),
-        Column("error", "error with it", lambda v: f"{v:.2%}", "right"),
-        Column("error_without", "without", lambda v: f"{v:.2%}", "right"),
-        Column("preempted_steps", "steps preempted"),
-        Column("steps"),
-        Column("step_window_low_bytes", "lowest", format_bytes, "right"),
-        Column("step_window_high_bytes", "highest", format_bytes, "right"),
-        Column("transfers", spare=True),
-    ]
     rows = [_window_row(name, fit) for name, fit in fits.items()]
     notes = ["error: mean distance of end times, relative to the time that a step's transfers took together"]
     if any(row["window_bytes"] is None for row in rows):
         notes.append("no preemption is seen where WIN is '-': it is not smaller than the largest transfer")
     if any(row["error"] > 0.05 for row in rows):
         notes.append("the error is large: is the bandwidth right, and was there one worker only?")
-    return Table(rows, columns, "HTTP/2 flow-control window", notes)
+    return Table(rows, columns_of("windows"), "HTTP/2 flow-control window", notes)
 
 
 def _window_row(name: str, fit: WindowFit) -> dict[str, Any]:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, cast
 from planner.note import Note, Topic
 from planner.report.charts import error_bars
 from planner.report.charts_curves import step_timeline_chart
-from planner.report.page import Chart, Column, Figure, Page, Picture, Table, safe_text
+from planner.report.page import Chart, Figure, Page, Picture, Table, columns_of, safe_text
 from planner.report.plots import bars, rows_chart
 from planner.servers.order_request import Tuned
 from planner.servers.ordering import STRATEGIES
@@ -21,18 +21,6 @@ if TYPE_CHECKING:
 
 
 PAIRS: dict[str, Any] = {"wide": False, "barmode": "group"}  # two bars of a row side by side
-
-COLUMNS = (
-    Column("_choice", "", style="bold green"),
-    Column("strategy", "order"),
-    Column("step_s", "step", format_seconds, align="right"),
-    Column("samples_per_s", "samples/s", rate, align="right"),
-    Column("gain", "gain", lambda v: f"{v:+.1%}", align="right"),
-    Column("efficiency", "efficiency", lambda v: f"{v:.2f}", align="right"),
-    Column("overlap", "overlap", lambda v: f"{v:.2f}", align="right"),
-    Column("straggler_share", "waits for others", lambda v: f"{v:.1%}", align="right"),
-    Column("wait_s", "device idle", format_seconds, align="right"),
-)
 
 
 def order_rows(comparison: OrderComparison) -> list[dict[str, Any]]:
@@ -71,7 +59,7 @@ def order_table(comparison: OrderComparison, barrier: bool, tuned: Tuned | None 
     if tuned is not None:
         sizes = f"{format_bytes(tuned.partition_bytes)} partitions, {format_bytes(tuned.credit_bytes)} credit"
         notes.append(f"ByteScheduler after {len(tuned.trials)} simulations: {sizes}.")
-    return Table(order_rows(comparison), COLUMNS, notes=notes)
+    return Table(order_rows(comparison), columns_of("orders"), notes=notes)
 
 
 def order_page(answer: OrderAnswer, *, energy: bool = False) -> Page:

@@ -6,11 +6,11 @@ from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from typing import Any
 
-from planner.report.page import Chart, Column, Page, Remark, Table, drawn_picture
+from planner.report.page import Chart, Page, Remark, Table, columns_of, drawn_picture
 from planner.report.plots import bars, rows_chart
 from planner.servers.partition.search import PartitionPlan, PartitionResult, epoch_samples
 from planner.simulator.statistics import Prediction
-from planner.units import format_bytes, format_seconds, rate, three_digits
+from planner.units import format_bytes, format_seconds, rate
 
 _PARTS = {  # of an epoch: computation and communication
     "forward": ("forward_compute_s", "forward_network_s"),
@@ -23,32 +23,6 @@ _PARTS = {  # of an epoch: computation and communication
 
 def _seconds_or_none(value: float) -> str:
     return format_seconds(value) if value else "-"
-
-
-_SPLIT_COLUMNS = (
-    Column("part", "time"),
-    Column("compute_s", "computation", _seconds_or_none, "right"),
-    Column("network_s", "communication", _seconds_or_none, "right"),
-    Column("share", "share", lambda value: f"{value:.1%}"),
-)
-_LAYER_COLUMNS = (
-    Column("layer"),
-    Column("partitions"),
-    Column("replications"),
-    Column("threads"),
-    Column("compute_ms_per_sample", "compute ms", three_digits),
-    Column("network_ms_per_sample", "network ms", three_digits),
-    Column("weight_bytes", "weights", format_bytes, "right"),
-)
-_PLAN_COLUMNS = (
-    Column("workers", "workers per replica"),
-    Column("replicas"),
-    Column("servers"),
-    Column("machines"),
-    Column("epoch_s", "epoch", format_seconds, "right"),
-    Column("slower", "", lambda value: f"+{value:.1%}" if value > 0 else "best", "right"),
-    Column("compute_share", "computing", lambda value: f"{value:.0%}"),
-)
 
 
 def partition_tables(
@@ -74,11 +48,18 @@ def partition_tables(
     ]
     if request.max_workers is not None and best.workers == request.max_workers:
         notes.append(f"Replicas may have at most {request.max_workers} workers (--max-workers).")
+    times = columns_of("partition_times", show=dict.fromkeys(("compute_s", "network_s"), _seconds_or_none))
+    slower = {"slower": lambda value: f"+{value:.1%}" if value > 0 else "best"}
     layers = "Layers of one replica, each with what follows it, per sample:"
     return [
-        Table(_part_rows(best), _SPLIT_COLUMNS, title, list(_split_notes(result, prediction))),
-        Table(_layer_rows(best), _LAYER_COLUMNS, layers),
-        Table(rows, _PLAN_COLUMNS, "The best of each number of workers and replicas:", notes),
+        Table(_part_rows(best), times, title, list(_split_notes(result, prediction))),
+        Table(_layer_rows(best), columns_of("partition_layers"), layers),
+        Table(
+            rows,
+            columns_of("partition_plans", show=slower),
+            "The best of each number of workers and replicas:",
+            notes,
+        ),
     ]
 
 

@@ -1,1 +1,1 @@
-"""TensorFlow traces (timeline JSON and RunMetadata) as recorded steps."""
+"""TensorFlow traces (RunMetadata) as recorded steps."""

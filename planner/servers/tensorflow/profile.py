@@ -121,8 +121,8 @@ def _check_recording(step: Recording) -> None:
         )
     if step.unnamed_transfers and not step.transfers:
         raise BadInput(
-            f"{step.where}: its {step.unnamed_transfers} RecvTensor records name no tensor, size or source, "
-            f"as in every timeline that TensorFlow writes; import the RunMetadata itself ({RECORD} it)"
+            f"{step.where}: its {step.unnamed_transfers} RecvTensor records name no tensor, size or source; "
+            f"trace a distributed session with FULL_TRACE ({RECORD} it)"
         )
     if not step.transfers:
         raise BadInput(

@@ -3,21 +3,13 @@
 Only the fields below are read. Each device may stand several times in `dev_stats`: the transfers it received
 and the ops it ran come from two logs. Kernels on a GPU stand under `<device>/stream:all` by the name
 `<node>:<op>`; their span replaces the time that the executor took to launch them.
-
-TensorFlow's timeline (a Chrome trace made by tensorflow.python.client.timeline) is read, too: its ops carry
-their name, type and inputs; transfers do only where the tool that wrote the file kept their label.
-TensorFlow's own timeline.py drops it, and such a file can only be refused with the reason.
 """
 
 from __future__ import annotations
 
-import msgspec
-
 from planner.errors import BadInput
 from planner.files.protobuf import BYTES, VARINT, WireError, decode_text, iterate_fields, parse_fields
-from planner.files.tomlfile import from_json
 from planner.servers.tensorflow.graph import (
-    TRANSFER_LABEL,
     RecordedNode,
     RecordedSpan,
     Recording,
@@ -205,51 +197,3 @@ def _tensor_name(data: bytes, start: int, end: int) -> str | None:
                 if inner == STRING and kind == BYTES:
                     return decode_text(data, c, d) or None
     return None
-
-
-class _Event(msgspec.Struct):
-    ph: str = ""
-    name: str = ""
-    pid: int = 0
-    ts: float = 0.0
-    dur: float = 0.0
-    args: dict[str, object] = {}
-
-
-class _Timeline(msgspec.Struct):
-    traceEvents: list[_Event]
-
-
-def read_timeline(data: bytes, where: str) -> Recording:
-    """Reads one step from a TensorFlow timeline (Chrome trace)."""
-    try:
-        events = from_json(data, _Timeline).traceEvents
-    except (msgspec.DecodeError, UnicodeDecodeError) as error:
-        raise BadInput(f"{where}: not a complete Chrome trace ({error}); write it again") from error
-    devices = {
-        e.pid: str(e.args.get("name", "")).removesuffix(" Compute")
-        for e in events
-        if e.ph == "M" and e.name == "process_name"
-    }
-    recording = Recording(where)
-    for e in events:
-        if e.ph != "X":
-            continue
-        if e.dur < 0:
-            raise BadInput(
-                f"{where}: {e.name!r} ends before it starts: the clock jumped; record another step"
-            )
-        span = RecordedSpan(e.ts, e.ts + e.dur)
-        name = str(e.args.get("name", e.name))
-        if "RecvTensor" in (e.name, name):
-            texts = [v for v in (*e.args.values(), e.name) if isinstance(v, str) and TRANSFER_LABEL.search(v)]
-            size = e.args.get("bytes")
-            add_transfer(recording, texts[0] if texts else "", size if isinstance(size, int) else None, span)
-            continue
-        device = devices.get(e.pid, "")
-        add_op(recording, name, device, "", span)
-        inputs = (v for k, v in e.args.items() if k.startswith("input") and isinstance(v, str))
-        recording.graph[name] = RecordedNode(
-            str(e.args.get("op", e.name)), device, tuple(map(node_name, inputs))
-        )
-    return recording

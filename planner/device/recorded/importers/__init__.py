@@ -123,9 +123,10 @@ def _import_files(paths: Sequence[Path | str], about: dict[str, Any]) -> Profile
 
             traces.append(kineto.read_trace_and_steps(data, where))
         elif kind == TIMELINE:
-            from planner.servers.tensorflow.runmetadata import read_timeline
-
-            recordings.append(read_timeline(data, where))
+            raise BadInput(
+                f"{where}: RecvTensor records name no tensor, size or source in a timeline that TensorFlow "
+                "writes; import the RunMetadata itself (docs/recording.md tells how to record it)"
+            )
         else:
             from planner.servers.tensorflow import runmetadata
 
