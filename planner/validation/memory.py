@@ -5,6 +5,7 @@ from __future__ import annotations
 import itertools
 from collections.abc import Sequence
 from dataclasses import replace
+from typing import cast
 
 import numpy as np
 
@@ -22,7 +23,7 @@ from planner.model import Model
 from planner.parallel.data.fsdp import gathered_bytes
 from planner.validation.evidence import Compared
 from planner.validation.row import figures
-from planner.validation.run import LANGUAGE, Layout, Run
+from planner.validation.run import LANGUAGE, CompleteRun, Run
 
 GIB = 2**30
 MEGATRON = ("megatron", "transformer-engine", "fused", "mlperf")
@@ -63,7 +64,7 @@ def peak_gib(run: Run) -> float | str:
     if reason := exclusion_reason(run):
         return reason
     try:
-        return peak_memory(run).total_bytes / GIB
+        return peak_memory(cast(CompleteRun, run)).total_bytes / GIB
     except BadInput:
         return "its heads, as far as they are known, do not divide evenly"
 
@@ -73,7 +74,8 @@ def is_refused(run: Run) -> bool | None:
     if run.device_gib is None or exclusion_reason(run):
         return None
     try:
-        required = [peak_memory(reading).required_bytes for reading in (run, *run.readings)]
+        readings = cast(tuple[CompleteRun, ...], (run, *run.readings))
+        required = [peak_memory(reading).required_bytes for reading in readings]
     except BadInput:
         return None
     return min(required) > run.device_gib * GIB * USABLE["gpu"]
@@ -82,7 +84,7 @@ def is_refused(run: Run) -> bool | None:
 def left_out_peaks_gib(runs: Sequence[Run]) -> list[float]:
     """Predicted peaks in GiB, each with constants chosen without its run's source. The constants are
     fragmentation and buffer bytes per process group; all other sources weigh the same."""
-    peaks = [peak_memory(run) for run in runs]
+    peaks = [peak_memory(cast(CompleteRun, run)) for run in runs]
     allocated = np.array([peak.allocated_bytes for peak in peaks]) / GIB
     framework = FRAMEWORK_BYTES["gpu"]
     groups = np.array([(peak.framework_bytes - framework) / COMMUNICATOR_BYTES for peak in peaks])
@@ -99,14 +101,10 @@ def left_out_peaks_gib(runs: Sequence[Run]) -> list[float]:
     return [float(predicted[best[name], at]) for at, name in enumerate(source)]
 
 
-def peak_memory(run: Run) -> PeakMemory:
+def peak_memory(run: CompleteRun) -> PeakMemory:
     """Peak memory of the fullest device, by kind."""
-    assert run.model is not None
-    assert run.batch is not None
-    assert run.precision is not None
-    assert run.layout is not None
     if run.arch in LANGUAGE or run.layout.stage:
-        return _peak_of_shards(run, run.model, run.layout)
+        return _peak_of_shards(run)
     optimizer = "adam" if run.software.optimizer == "adam" else "momentum"
     # NVIDIA's BERT and DeepSpeed train in 16 bits throughout, without casts per layer
     cast = not (run.arch == "bert" and run.software.tier == "ngc") and "DeepSpeed" not in run.software.text
@@ -136,11 +134,9 @@ def _gradient_bytes(run: Run) -> int | None:
     return SUMMED if run.software.tier in MEGATRON else None
 
 
-def _peak_of_shards(run: Run, model: Model, layout: Layout) -> PeakMemory:
+def _peak_of_shards(run: CompleteRun) -> PeakMemory:
     """Peak memory of the fullest pipeline stage: the first holds most micro-batches, the last the logits."""
-    assert run.batch is not None
-    assert run.precision is not None
-    mesh = layout.mesh
+    layout, mesh, model = run.layout, run.layout.mesh, run.model
     shard = mesh.shard(model).model
     spread = 1 / layout.replicas if layout.stage else 1.0
     deepspeed = layout.stage and run.precision.name == "fp16" and "DeepSpeed" in run.software.text

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, cast
 
 from planner.answers.parts import step_breakdown
 from planner.device.computation import Computation, median_steps, repeat_passes
@@ -32,7 +32,7 @@ from planner.parallel.mesh import data_parallel_group
 from planner.search.cases import computes_in_units, device_computation
 from planner.simulator.simulate import Effort, simulate_case
 from planner.validation.row import read_data_table
-from planner.validation.run import Run
+from planner.validation.run import CompleteRun, Run
 
 ALIKE = Effort(max_steps=20, first_runs=2)
 BUCKET_BYTES = 2**30  # InternEvo's reduce_bucket_size, 512 Mi elements of two bytes
@@ -92,25 +92,19 @@ def predict_step(run: Run) -> RunStep | str:
     if reason := exclusion_reason(run):
         return reason
     try:
-        return _single_device_step(run) if run.devices == 1 else _distributed_step(run)
+        known = cast(CompleteRun, run)
+        return _single_device_step(known) if run.devices == 1 else _distributed_step(known)
     except BadInput as error:
         return f"refused by the package: {error}"
 
 
-def _model_error(run: Run, basis: str | None = None) -> Error:
-    assert run.model is not None
-    assert run.device is not None
-    assert run.precision is not None
+def _model_error(run: CompleteRun, basis: str | None = None) -> Error:
     network = network_class(run.model)
     return model_error(basis or prediction_basis(run.device, run.precision, network, constants()), network)
 
 
-def _single_device_step(run: Run) -> RunStep:
+def _single_device_step(run: CompleteRun) -> RunStep:
     """Predicted step on one device: its micro-batches and the optimizer update."""
-    assert run.model is not None
-    assert run.device is not None
-    assert run.precision is not None
-    assert run.batch is not None
     software = run.software
     time = computation_s(
         run.model,
@@ -131,13 +125,11 @@ def _single_device_step(run: Run) -> RunStep:
     return RunStep(once_s * run.accumulate + time.optimizer_s, _model_error(run))
 
 
-def _distributed_step(run: Run) -> RunStep:
+def _distributed_step(run: CompleteRun) -> RunStep:
     """Predicted step on several devices, from a simulation with identical steps."""
-    assert run.model is not None
     site = site_of(run)
     computation = repeat_passes(micro_batch_of(run, site), run.accumulate)
     replicas = data_parallel_group(site)
-    assert run.layout is not None
     exposed = 0.0
     if replicas.workers == 1:
         seconds = float(computation.durations_s.sum()) + computation.optimizer_s
@@ -155,11 +147,8 @@ def _distributed_step(run: Run) -> RunStep:
     return RunStep(seconds * slower, error, slower, exposed)
 
 
-def micro_batch_of(run: Run, site: Site) -> Computation:
+def micro_batch_of(run: CompleteRun, site: Site) -> Computation:
     """Computation of one micro-batch on a device of the slowest pipeline stage, at mean durations."""
-    assert run.model is not None
-    assert run.precision is not None
-    assert run.batch is not None
     software = run.software
     if not computes_in_units(run.model, site):
         made = calibrated_computation(
@@ -186,16 +175,13 @@ def micro_batch_of(run: Run, site: Site) -> Computation:
     )
 
 
-def site_of(run: Run) -> Site:
+def site_of(run: CompleteRun) -> Site:
     """Site of a run: its machines and its mesh."""
-    assert run.layout is not None
     return Site(machine_of(run), run.devices, mesh=run.layout.mesh)
 
 
-def exchange_of(run: Run, site: Site) -> AllReduce | Owned | Sharded:
+def exchange_of(run: CompleteRun, site: Site) -> AllReduce | Owned | Sharded:
     """Data-parallel strategy that a run uses: all-reduce, ZeRO-1 or sharded."""
-    assert run.layout is not None
-    assert run.precision is not None
     layout, software = run.layout, run.software
     if not layout.stage:
         if run.arch == "llm":
@@ -219,9 +205,8 @@ def exchange_of(run: Run, site: Site) -> AllReduce | Owned | Sharded:
     return inside if layout.within_machine and inside.infeasibility(site) is None else exchange
 
 
-def _gradient_format(run: Run) -> str:
+def _gradient_format(run: CompleteRun) -> str:
     """Number format of exchanged gradients: the framework's default, else the parameters' format."""
-    assert run.precision is not None
     usual = "fp32" if run.precision.gradient_bytes == GRADIENTS["fp32"] else "bf16"
     return find_framework(run.software.tier).gradients.get(run.precision.compute, usual)
 
@@ -317,7 +302,7 @@ def predict_range(run: Run) -> RangedStep | str:
         return step
     shift, basis = _left_out_shifts().get(run.fit_id or "", (None, None))
     left_s = None if shift is None else step.seconds * math.exp(shift)
-    error = step.error if run.devices > 1 or basis is None else _model_error(run, basis)
+    error = step.error if run.devices > 1 or basis is None else _model_error(cast(CompleteRun, run), basis)
     centres = [step.seconds]
     for other in run.readings:
         if isinstance(found := predict_step(other), RunStep):  # its rate may be read another way, too
@@ -327,12 +312,9 @@ def predict_range(run: Run) -> RangedStep | str:
     return RangedStep(step, left_s, low_s, high_s)
 
 
-def rule_of_thumb_s(run: Run) -> float | None:
+def rule_of_thumb_s(run: CompleteRun) -> float | None:
     """Seconds per step from 6 FLOPs per parameter and token (8 with full recompute) at 0.4 of the peak.
     Image networks use their multiply-adds instead; None if the device lacks the number format."""
-    assert run.device is not None
-    assert run.precision is not None
-    assert run.model is not None
     peak = run.device.flops.get(run.precision.compute)
     if peak is None:
         return None

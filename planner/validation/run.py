@@ -14,7 +14,7 @@ import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from functools import cached_property
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING, Literal, Self
 
 if TYPE_CHECKING:
     from planner.device.activations import Recompute
@@ -151,9 +151,19 @@ class Run:
         """Samples per second over all devices."""
         return self.samples_per_step / (self.step_s or float("inf"))
 
-    def read_as(self, **changes: object) -> Run:
+    def read_as(self, **changes: object) -> Self:
         """Copy of the run with other values for settings that are not published."""
         return replace(self, readings=(), **changes)  # type: ignore[arg-type]
+
+
+class CompleteRun(Run):
+    """Type of a run that states everything a prediction needs, as no reason against one was found."""
+
+    model: Model
+    device: Device
+    layout: Layout
+    batch: int
+    precision: Precision
 
 
 # the software of a row

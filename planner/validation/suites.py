@@ -13,6 +13,7 @@ from collections import defaultdict
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 from statistics import median
+from typing import cast
 
 import numpy as np
 
@@ -24,7 +25,7 @@ from planner.validation.predict import network_kind, predict_range, rule_of_thum
 from planner.validation.reader import published_runs
 from planner.validation.row import figures, read_data_table
 from planner.validation.rules import relative_errors
-from planner.validation.run import LANGUAGE, Run
+from planner.validation.run import LANGUAGE, CompleteRun, Run
 from planner.validation.throughput import throughput_runs
 
 OF_RUNS = ("allreduce", "throughput", "sharded", "devices", "memory")  # that a table of runs can feed
@@ -122,7 +123,7 @@ def compare_runs(
                 low=result.low_s,
                 high=result.high_s,
                 left_out=result.left_s,
-                rule=rule_of_thumb_s(run),
+                rule=rule_of_thumb_s(cast(CompleteRun, run)),
             )
         )
     return rows
