@@ -17,7 +17,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Hashable, Sequence
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, cast
 
 import numpy as np
@@ -188,18 +187,6 @@ class _Group:
         return _elementwise_min(*limited)
 
 
-@dataclass(frozen=True, slots=True)
-class _StepDemand:
-    """Resources that one step needs: seconds on its worker, host and servers, and bytes in each direction."""
-
-    worker_s: float  # at least, without transfers
-    host_s: float
-    servers_s: float
-    down_bytes: float
-    up_bytes: float
-    largest_bytes: float  # both ways, of one server
-
-
 def throughput_ceiling(
     exchange: ParameterServers, computation: Computation, site: Site, *, links: bool = True
 ) -> float:
@@ -210,8 +197,9 @@ def throughput_ceiling(
     if not site.mesh.is_whole or exchange.policy not in UNRANKED:
         return math.inf
 
-    def measure_demand() -> _StepDemand:
-        """Sums the seconds and bytes of one replica's step by resource."""
+    def measure_demand() -> tuple[float, ...]:
+        """Resources of one step: seconds without transfers, on the host and on servers; bytes down, up, and
+        both ways of the server with the most."""
         step = replica_step(exchange, computation, site)
         busy_s = np.where(step.is_transfer, 0.0, step.durations_s.mean(axis=0))
         cost = busy_s[:, None]
@@ -222,12 +210,11 @@ def throughput_ceiling(
         down, up = (float(step.bytes[step.resource == way].sum()) for way in (DOWNLINK, UPLINK))
         moved = step.is_transfer
         by_server = np.bincount(step.server[moved], step.bytes[moved], exchange.servers)
-        least_s = max(path_s, worker_s, host_s)
-        return _StepDemand(least_s, host_s, update_s, down, up, float(by_server.max()))
+        return max(path_s, worker_s, host_s), host_s, update_s, down, up, float(by_server.max())
 
     where = ("ceiling", exchange.servers, exchange.placement, site.is_parsed_by_host)
-    asked = get_or_make_on(computation, where, measure_demand)
-    alone = site.workers / asked.worker_s
+    alone_s, host_s, update_s, down, up, largest = get_or_make_on(computation, where, measure_demand)
+    alone = site.workers / alone_s
     if not links:
         return computation.batch * alone
     host, servers = exchange.server_machine(site), exchange.servers
@@ -237,13 +224,12 @@ def throughput_ceiling(
     nic = (site.market.nic_bytes_per_s(site.hardware) or math.inf) / senders
     flow = min(flow_limit_bytes_per_s(site.hardware), flow_limit_bytes_per_s(host))
     cores = (host_cores(site.hardware) or math.inf) / senders
-    least_s = max(asked.worker_s, asked.host_s / cores)
-    both_ways = asked.down_bytes + asked.up_bytes
-    apart_s = max(least_s, both_ways / min(nic, servers * flow))
-    beside_s = max(least_s, (both_ways - asked.largest_bytes) / min(nic, max(servers - 1, 1) * flow))
+    least_s = max(alone_s, host_s / cores)
+    apart_s = max(least_s, (down + up) / min(nic, servers * flow))
+    beside_s = max(least_s, (down + up - largest) / min(nic, max(servers - 1, 1) * flow))
     server_nic = site.market.nic_bytes_per_s(host) or math.inf
-    sent = together * servers * server_nic / max(asked.up_bytes, asked.down_bytes, 1.0)
-    updated = together * servers * (host_cores(host) or math.inf) / max(asked.servers_s, 1e-12)
+    sent = together * servers * server_nic / max(up, down, 1.0)
+    updated = together * servers * (host_cores(host) or math.inf) / max(update_s, 1e-12)
     beside = 0 if exchange.host is not None else min(site.workers, site.devices * servers)
     apart = min((site.workers - beside) / apart_s, sent)
     return computation.batch * min(alone, beside / beside_s + apart, updated)

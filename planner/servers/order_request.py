@@ -27,6 +27,7 @@ from planner.device.precision import FP32
 from planner.errors import BadInput, Infeasible, unknown_name
 from planner.files.regular_file import read_bytes
 from planner.files.tomlfile import from_json
+from planner.flags import parse_names
 from planner.hardware.catalog import load_hardware
 from planner.model.catalog import load_model
 from planner.note import Progress, ignore_progress
@@ -208,7 +209,11 @@ def order_for(request: OrderRequest, *, progress: Progress = ignore_progress) ->
     if words := UNORDERED.get(request.exchange):
         raise BadInput(f"--exchange {request.exchange}: {words[0].lower()}{words[1:].rstrip('.')}")
     check_size(request.workers, request.servers)
-    names, options = _parse_strategies(request.strategies), _strategy_options(request)
+    names = STRATEGIES if request.strategies == "all" else parse_names(request.strategies)
+    for name in names:
+        if name not in STRATEGIES:
+            raise unknown_name("strategy", name, STRATEGIES, hint="one of all, " + ", ".join(STRATEGIES))
+    options = _strategy_options(request)
     nic, flow = _nic_and_flow_limit(request)
     profile = _requested_profile(request)
     cluster = order_cluster(
@@ -302,16 +307,6 @@ def _requested_profile(request: OrderRequest) -> Profile:
         seed=request.seed,
         on_host=hardware.device.kind == "gpu",
     )
-
-
-def _parse_strategies(words: str) -> list[str]:
-    if words == "all":
-        return list(STRATEGIES)
-    names = [word.strip() for word in words.split(",") if word.strip()]
-    for name in names:
-        if name not in STRATEGIES:
-            raise unknown_name("strategy", name, STRATEGIES, hint="one of all, " + ", ".join(STRATEGIES))
-    return names
 
 
 def _strategy_options(request: OrderRequest) -> dict[str, dict[str, Any]]:

@@ -6,8 +6,9 @@ KDD'15): the partition search finds how the stages of a model are spread over th
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
+from itertools import product
 from typing import TYPE_CHECKING, ClassVar, Literal, Self, cast, get_args
 
 from planner.device.computation import Computation
@@ -43,9 +44,7 @@ from planner.simulator.policy import DEFAULT_WINDOW_BYTES, Mode
 from planner.units import format_bytes
 
 if TYPE_CHECKING:
-    from planner.model import Model
     from planner.parallel.data import Floats
-    from planner.parallel.plan import Site
     from planner.simulator.simulate import Case
 
 
@@ -122,21 +121,18 @@ class ParameterServers(Exchange):
         named, aggregate = asked.settings, asked.choices.get("aggregate")
         rules = named.get("placements") or (FEW_PLACEMENTS if asked.brief else PLACEMENTS)
         policies = named.get("policies") or ("multiplexed",)
+        if not whole:
+            policies = [policy for policy in policies if policy in SPAN_POLICIES]
         hosts = host_names(site.hardware, site.market, named.get("server_hardware") or SERVER_WORDS)
         mode: Mode = named.get("mode") or "async"
         for servers in named.get("servers") or (FEW_SERVERS if asked.brief else SERVERS):
             placements: Sequence[str] = rules if servers > 1 else rules[:1]
+            if not whole and EVENLY in placements:
+                placements = (EVENLY,)
             for place in hosts:
                 if place is None and (servers > site.machines or not whole):
                     continue
-                if whole:
-                    ways = [(rule, policy) for rule in placements for policy in policies]
-                else:
-                    evenly = (EVENLY,) if EVENLY in placements else placements
-                    ways = [
-                        (rule, policy) for policy in policies if policy in SPAN_POLICIES for rule in evenly
-                    ]
-                for rule, policy in ways:
+                for rule, policy in product(placements, policies):
                     result = cls(servers, place, rule, policy, mode, _aggregation(aggregate, policy, site))
                     if result.infeasibility(site) is None:
                         yield result
@@ -197,12 +193,8 @@ class ParameterServers(Exchange):
             return f"{flag} needs servers apart from the workers; give --server-hardware"
         if many > 1 and self.policy not in SPAN_POLICIES:
             return f"{flag} runs with --policy {' or '.join(SPAN_POLICIES)}, not {self.policy}"
-        if self.aggregate == "machine" and site.devices > 1:
-            return self._aggregation_error(site)
-        return ""
-
-    def _aggregation_error(self, site: Site) -> str:
-        """Explains why machines cannot sum their devices' gradients; empty string if they can."""
+        if self.aggregate == "device" or site.devices == 1:
+            return ""
         remedy = "use --exchange servers:aggregate=device"
         if site.fabric is None:
             return (
@@ -292,14 +284,14 @@ class ParameterServers(Exchange):
             cell=where,
             added=f" + {where}",
             plan=f"{self.mode} training, transfers {self.policy}{placed}{_SUMMED[self.aggregate]}",
-            assumptions=(*self._assumptions(), *(() if site is None else self._link_assumptions(site))),
+            assumptions=tuple(self._assumptions(site)),
             resources=RESOURCES,
             links=(ResourceKind.DOWNLINK, ResourceKind.UPLINK),
             size_noun="server",
             size_choice="placement",
         )
 
-    def _assumptions(self) -> Iterable[Note]:
+    def _assumptions(self, site: Site | None) -> Iterator[Note]:
         yield Note(
             Topic.TRAINING,
             "asynchronous SGD with parameter servers; a step's gradients may be stale."
@@ -321,16 +313,12 @@ class ParameterServers(Exchange):
         if self.policy == "multiplexed":
             window = format_bytes(DEFAULT_WINDOW_BYTES)
             yield Note(Topic.TRANSFERS, f"HTTP/2 streams as gRPC sends them, windows of {window}.")
-
-    def _link_assumptions(self, site: Site) -> tuple[Note, ...]:
-        pair: tuple[Note, ...] = ()
-        if site.market.rdma:
+        if site is not None and site.market.rdma:
             words = "servers are reached over TCP; RDMA (--network rdma) is for collectives."
-            pair = (Note(Topic.NETWORK, words),)
-        if not self.sums_inside(site):
-            return pair
-        inside = replace(site, workers=min(site.workers, site.devices))
-        return (*pair, *link_notes(inside, collective.library("auto", "auto", site)))
+            yield Note(Topic.NETWORK, words)
+        if site is not None and self.sums_inside(site):
+            inside = replace(site, workers=min(site.workers, site.devices))
+            yield from link_notes(inside, collective.library("auto", "auto", site))
 
 
 def _aggregation(asked: str | None, policy: str, site: Site) -> Aggregate:

@@ -161,7 +161,7 @@ def server_bytes(parts: Sequence[TensorPart], servers: int) -> tuple[int, ...]:
 
 
 Group = tuple[int, int]  # tensor, server
-Change = dict[str, Any]  # fields of an op that a piece of it has instead
+Piece = tuple[dict[str, Any], float]  # fields that a piece of an op has instead, and its share of the time
 
 
 def move_to_servers(profile: Profile, servers: int, placement: str = "greedy") -> Profile:
@@ -175,45 +175,42 @@ def move_to_servers(profile: Profile, servers: int, placement: str = "greedy") -
         )
     parts = _place_profile_tensors(profile, servers, placement)
     first = [0, *accumulate(map(len, parts))]
-    pieces: list[list[Change]] = []
-    shares: list[list[float]] = []
+    pieces: list[list[Piece]] = []
     for op in range(profile.ops):
         whole = profile.op(op)
         if whole.tensor < 0 or whole.resource == WORKER:
             moved = whole.server % servers if whole.resource in (DOWNLINK, UPLINK, PS) else -1
             tensor = -1 if whole.tensor < 0 else first[whole.tensor]
-            pieces.append([{"server": moved, "tensor": tensor}])
-            shares.append([1.0])
+            pieces.append([({"server": moved, "tensor": tensor}, 1.0)])
             continue
         held = parts[whole.tensor]
         total = sum(part.bytes for part in held) or 1
-        fractions = [part.bytes / total for part in held]
-        sizes = [max(1, round(whole.bytes * fraction)) if whole.bytes else 0 for fraction in fractions]
-        sizes[-1] = whole.bytes - sum(sizes[:-1])
-        pieces.append(
-            [
-                {
-                    "name": whole.name + (f"/part{k}" if len(held) > 1 else ""),
-                    "server": part.server,
-                    "bytes": size,
-                    "tensor": first[whole.tensor] + k,
-                }
-                for k, (part, size) in enumerate(zip(held, sizes, strict=True))
-            ]
-        )
-        shares.append(fractions)
+        left = whole.bytes
+        own: list[Piece] = []
+        for k, (name, part) in enumerate(zip(part_names(whole.name, len(held)), held, strict=True)):
+            share = part.bytes / total
+            size = left if part is held[-1] else max(1, round(whole.bytes * share)) if whole.bytes else 0
+            left -= size
+            tensor = first[whole.tensor] + k
+            own.append(({"name": name, "server": part.server, "bytes": size, "tensor": tensor}, share))
+        pieces.append(own)
     names = [
-        f"{name}/part{k}" if len(part) > 1 else name
-        for name, part in zip(profile.tensors, parts, strict=True)
-        for k in range(len(part))
+        name
+        for tensor, held in zip(profile.tensors, parts, strict=True)
+        for name in part_names(tensor, len(held))
     ]
     group = [int(profile.tensor[op]) if len(own) > 1 else None for op, own in enumerate(pieces)]
     order = profile.topological_order().tolist()
     note = f"moved from {profile.servers} to {servers} servers ({placement})"
     notes = (*profile.notes, note)
     return _replace_by_pieces(
-        profile, pieces, shares, group, order=order, servers=servers, tensors=names, notes=notes
+        profile, pieces, group, order=order, servers=servers, tensors=names, notes=notes
     )
+
+
+def part_names(name: str, parts: int) -> list[str]:
+    """Names of the parts of a tensor or op, such as `fc6/part0`; its own name if there is one part."""
+    return [f"{name}/part{k}" for k in range(parts)] if parts > 1 else [name]
 
 
 def _place_profile_tensors(profile: Profile, servers: int, placement: str) -> list[list[TensorPart]]:
@@ -246,56 +243,50 @@ def cut_tensors(profile: Profile, piece_bytes: int, *, deal: bool = False) -> Pr
         names += [f"{names[tensor]}#{j}" for j in range(len(sizes))]
         turn += len(sizes)
     group = _cut_groups(profile, sizes_of)
-    pieces: list[list[Change]] = []
-    shares: list[list[float]] = []
+    pieces: list[list[Piece]] = []
     transfers, on_worker = profile.is_transfer, np.isin(profile.resource, (WORKER, HOST))
     for op, own in enumerate(group):
         if own is None:
-            pieces.append([{}])
-            shares.append([1.0])
+            pieces.append([({}, 1.0)])
             continue
         sizes, name = sizes_of[own], profile.names[op]
-        pieces.append(
-            [
-                {
-                    "name": name if len(sizes) == 1 else f"{name}#{j}",
-                    "server": -1 if on_worker[op] else server,
-                    "bytes": size if transfers[op] else 0,
-                    "tensor": tensor,
-                }
-                for j, (size, (tensor, server)) in enumerate(zip(sizes, place_of[own], strict=True))
-            ]
-        )
         total = sum(sizes)
-        shares.append([size / total for size in sizes])
-    return _replace_by_pieces(profile, pieces, shares, group, order=range(profile.ops), tensors=names)
+        pieces.append([])
+        for j, (size, (tensor, server)) in enumerate(zip(sizes, place_of[own], strict=True)):
+            change = {
+                "name": name if len(sizes) == 1 else f"{name}#{j}",
+                "server": -1 if on_worker[op] else server,
+                "bytes": size if transfers[op] else 0,
+                "tensor": tensor,
+            }
+            pieces[op].append((change, size / total))
+    return _replace_by_pieces(profile, pieces, group, order=range(profile.ops), tensors=names)
 
 
 def _replace_by_pieces(
     profile: Profile,
-    pieces: Sequence[Sequence[Change]],
-    shares: Sequence[Sequence[float]],
+    pieces: Sequence[Sequence[Piece]],
     group: Sequence[Hashable],
     *,
     order: Sequence[int],
     **changes: Any,
 ) -> Profile:
-    """Replaces each op of a profile, in `order`, by pieces that share its duration in these fractions. Piece
-    j of an op waits for piece j of a dependency in the same `group`, and for all pieces of any other."""
+    """Replaces each op of a profile, in `order`, by pieces that share its duration. Piece j of an op
+    waits for piece j of a dependency in the same `group`, and for all pieces of any other."""
     first = [0] * profile.ops
     for op, position in zip(order, accumulate((len(pieces[op]) for op in order), initial=0), strict=False):
         first[op] = position
     ops: list[Op] = []
     for op in order:
         whole, waits_for = profile.op(op), profile.deps(op).tolist()
-        for j, change in enumerate(pieces[op]):
+        for j, (change, _) in enumerate(pieces[op]):
             deps: list[int] = []
             for dep in waits_for:
                 alike = group[op] is not None and group[dep] == group[op]
                 deps += [first[dep] + j] if alike else range(first[dep], first[dep] + len(pieces[dep]))
             ops.append(replace(whole, deps=tuple(deps), **change))
     source = np.repeat(order, [len(pieces[op]) for op in order])
-    share = np.array([share for op in order for share in shares[op]])
+    share = np.array([share for op in order for _, share in pieces[op]])
     return profile.with_ops(
         ops, profile.durations_s[:, source] * share, order=_inherited_order(profile, source), **changes
     )

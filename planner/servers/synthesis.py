@@ -16,13 +16,13 @@ from dataclasses import dataclass, replace
 import numpy as np
 import numpy.typing as npt
 
-from planner.device.computation import DEFAULT_STEPS, Computation, Parameter, Shape, Variation
+from planner.device.computation import DEFAULT_STEPS, Computation, Shape, Variation
 from planner.device.computation.synthesis import synthesize_computation
 from planner.errors import BadInput
 from planner.hardware import Hardware
 from planner.memoize import memoize
 from planner.model import Model
-from planner.servers.placement import MXNET_RULES, TensorPart, move_to_servers, place_parameters
+from planner.servers.placement import MXNET_RULES, TensorPart, move_to_servers, part_names, place_parameters
 from planner.simulator.paths import OP_BYTES
 from planner.simulator.step import DOWNLINK, HOST, PS, UPLINK, WORKER, Op, OpRole, Profile
 
@@ -119,7 +119,9 @@ def _build_step_graph(shape: Shape, servers: int, placement: str, parsing: int |
     """Builds the ops of a step, without durations; `parsing` is the resource that parses, or None."""
     parameters, precision = shape.parameters, shape.precision
     parts = place_parameters(parameters, servers, placement)
-    part_names = _part_names(parameters, parts)
+    pieces = Counter(part.tensor for part in parts)
+    names_of = {tensor: iter(part_names(parameters[tensor].name, count)) for tensor, count in pieces.items()}
+    tensors = [next(names_of[part.tensor]) for part in parts]
     down_bytes = [_sent_bytes(part, precision.parameter_bytes) for part in parts]
     up_bytes = [_sent_bytes(part, precision.gradient_bytes) for part in parts]
     ops: list[Op] = []
@@ -137,10 +139,10 @@ def _build_step_graph(shape: Shape, servers: int, placement: str, parsing: int |
 
     down = [
         add_transfer(number, f"{name}/down", DOWNLINK, size, ())
-        for number, (name, size) in enumerate(zip(part_names, down_bytes, strict=True))
+        for number, (name, size) in enumerate(zip(tensors, down_bytes, strict=True))
     ]
     parse = [
-        add_op(Op(f"{part_names[number]}/parse", parsing, deps=(op,), role=OpRole.PARSE, layer=layer[number]))
+        add_op(Op(f"{tensors[number]}/parse", parsing, deps=(op,), role=OpRole.PARSE, layer=layer[number]))
         for number, op in enumerate(down)
         if parsing is not None
     ]
@@ -154,7 +156,7 @@ def _build_step_graph(shape: Shape, servers: int, placement: str, parsing: int |
         add_op(Op(name, WORKER, deps=deps, role=shape.roles[op], layer=shape.layer[op]))
     update: list[int] = []
     gradient_bytes: list[int] = []
-    for number, (part, name, size) in enumerate(zip(parts, part_names, up_bytes, strict=True)):
+    for number, (part, name, size) in enumerate(zip(parts, tensors, up_bytes, strict=True)):
         ready = parameters[part.tensor].ready
         if ready is not None:
             up = add_transfer(number, f"{name}/up", UPLINK, size, (first + ready,))
@@ -169,7 +171,7 @@ def _build_step_graph(shape: Shape, servers: int, placement: str, parsing: int |
             model="",
             batch=1,
             servers=servers,
-            tensors=part_names,
+            tensors=tensors,
             layers=shape.layers,
         ),
         compute=np.arange(first, first + len(shape.names)),
@@ -193,18 +195,6 @@ def _fill_server_durations(once_s: Array, graph: ServedGraph, parsing: Parsing) 
         parse_s = parsing.alpha_s_per_byte * graph.gradient_bytes + parsing.beta_s
         update_s = UPDATE_OVERHEAD_S + UPDATE_PASSES * graph.gradient_bytes / SERVER_MEMORY_BYTES_PER_S
         once_s[graph.update] = parse_s + update_s
-
-
-def _part_names(parameters: tuple[Parameter, ...], parts: tuple[TensorPart, ...]) -> list[str]:
-    """Names of tensor parts, such as `conv0/weights`, or `fc6/weights/part0` if the tensor is split."""
-    pieces = Counter(part.tensor for part in parts)
-    seen: Counter[int] = Counter()
-    names = []
-    for part in parts:
-        name = parameters[part.tensor].name
-        names.append(f"{name}/part{seen[part.tensor]}" if pieces[part.tensor] > 1 else name)
-        seen[part.tensor] += 1
-    return names
 
 
 NO_VARIATION = Variation(0.0, 0.0)

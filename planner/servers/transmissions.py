@@ -27,6 +27,7 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import accumulate
 from math import inf
+from typing import NamedTuple
 
 import numpy as np
 
@@ -65,8 +66,7 @@ class Stream:
     recorded_end_s: float
 
 
-@dataclass(frozen=True, slots=True)
-class Transmission:
+class Transmission(NamedTuple):
     """Reconstructed transfer: when its bytes were on the wire, and when it was parsed. `anchor` marks a
     transfer whose recorded end the reconstruction used."""
 
@@ -74,9 +74,6 @@ class Transmission:
     intervals_s: Intervals
     end_s: float
     anchor: bool = False
-
-
-Sent = tuple[Stream, Intervals, float]  # a transfer, when its bytes were on the wire, and when it was parsed
 
 
 @dataclass(slots=True, eq=False)
@@ -122,7 +119,7 @@ def simulate_links(
     recorded_order: bool = False,
     *,
     until: Collection[int] = (),
-) -> list[Sent]:
+) -> list[Transmission]:
     """Simulates sending each link's streams in the given order, none before its request or `begin_s`.
     Stops once all ops in `until` have ended, if any. With `recorded_order`, a stream being sent
     completes before those of other servers that are recorded to have arrived later."""
@@ -131,7 +128,7 @@ def simulate_links(
         for server, link in links.items()
     ]
     bandwidth, window_bytes, parse_s = wire.bandwidth_bytes_per_s, wire.window_bytes, wire.parse_s
-    done: list[Sent] = []
+    done: list[Transmission] = []
     missing = set(until)
     busy = 0  # links that send
     sharing: list[_Link] = []  # links whose rates are set
@@ -187,7 +184,7 @@ def simulate_links(
             if link.rest_bytes > 0:
                 link.ready.append((stream, link.rest_bytes, sent_s))
             else:
-                done.append((stream, sent_s, then + parse_s(stream.bytes)))
+                done.append(Transmission(stream, sent_s, then + parse_s(stream.bytes)))
                 if stream.op in missing:
                     missing.remove(stream.op)
                     if not missing:
@@ -255,7 +252,7 @@ def reconstruct(streams: Sequence[Stream], wire: Wire, infer: bool = True) -> li
     for stream in sorted(streams, key=lambda s: (s.requested_s, s.op)):
         links.setdefault(stream.server, []).append(stream)
     if not infer:
-        return [Transmission(*sent) for sent in simulate_links(links, wire, dict.fromkeys(links, 0.0))]
+        return simulate_links(links, wire, dict.fromkeys(links, 0.0))
     links = {server: sent_order(link, wire) for server, link in links.items()}
     requested = {server: min(s.requested_s for s in link) for server, link in links.items()}
     first = {server: link[0] for server, link in links.items()}
@@ -273,10 +270,8 @@ def reconstruct(streams: Sequence[Stream], wire: Wire, infer: bool = True) -> li
             begin[server] = max(begin[server] + late_s, requested[server])
     shares = _fit_shares(links, wire, begin, shares, sharers)
     anchors = {stream.op for stream in (*first.values(), *sharers.values())}
-    return [
-        Transmission(*sent, anchor=sent[0].op in anchors)
-        for sent in simulate_links(links, wire, begin, shares, True)
-    ]
+    sent = simulate_links(links, wire, begin, shares, True)
+    return [each._replace(anchor=each.stream.op in anchors) for each in sent]
 
 
 def _parsed_at_s(
@@ -288,7 +283,7 @@ def _parsed_at_s(
 ) -> dict[int, float]:
     """Simulated seconds at which each anchor has been parsed, by op."""
     sent = simulate_links(links, wire, begin_s, shares, True, until=[stream.op for stream in anchors])
-    return {stream.op: end_s for stream, _, end_s in sent}
+    return {each.stream.op: each.end_s for each in sent}
 
 
 def _fit_shares(

@@ -16,7 +16,6 @@ from planner.errors import BadInput
 from planner.servers.calibration import infer_window
 from planner.servers.transmissions import (
     Stream,
-    Transmission,
     Wire,
     correct_sent_order,
     reconstruct,
@@ -43,7 +42,7 @@ def sent(*streams, wire=Wire(100.0), begin_s=0.0, shares=None, recorded_order=Fa
     for result in streams:
         links.setdefault(result.server, []).append(result)
     begin = dict.fromkeys(links, begin_s)
-    parts = [Transmission(*part) for part in simulate_links(links, wire, begin, shares, recorded_order)]
+    parts = simulate_links(links, wire, begin, shares, recorded_order)
     return {t.stream.op: t for t in parts}
 
 

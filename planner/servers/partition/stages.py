@@ -23,6 +23,7 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass, replace
 from itertools import permutations
+from operator import attrgetter
 from typing import NamedTuple
 
 import numpy as np
@@ -53,6 +54,9 @@ class Link:
     geometry: Geometry
 
 
+_SIGNATURE = attrgetter("dense", "connections", "weight_bytes", "in_elements", "neurons", "rows", "is_first")
+
+
 @dataclass(frozen=True, slots=True)
 class Stage:
     """Layers that are partitioned together, the unit of the partition search; figures are per sample."""
@@ -73,15 +77,8 @@ class Stage:
     @property
     def signature(self) -> tuple[object, ...]:
         """Fields that determine the stage's compute time, as a cache key."""
-        return (
-            self.dense,
-            self.connections,
-            self.weight_bytes,
-            self.in_elements,
-            self.neurons,
-            self.rows,
-            self.is_first,
-        )
+        values: tuple[object, ...] = _SIGNATURE(self)
+        return values
 
     @property
     def is_first(self) -> bool:
