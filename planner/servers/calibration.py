@@ -55,10 +55,6 @@ class Overhead:
     median_relative_error: float
     source: str
 
-    def seconds(self, size: float) -> float:
-        """Seconds to parse a message of this many bytes."""
-        return self.alpha_s_per_byte * size + self.beta_s
-
 
 class Measurement(msgspec.Struct, forbid_unknown_fields=True):
     """One row of a table of captured transfers."""

@@ -9,7 +9,7 @@ from planner.note import Note, Topic
 from planner.report.charts import error_bars
 from planner.report.charts_curves import step_timeline_chart
 from planner.report.page import Chart, Figure, Page, Picture, Table, columns_of, safe_text
-from planner.report.plots import bars, rows_chart
+from planner.report.plots import bars, rows_chart, spec
 from planner.servers.order_request import Tuned
 from planner.servers.ordering import STRATEGIES
 from planner.servers.orders import UNORDERED, OrderComparison
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from planner.servers.order_request import OrderAnswer
 
 
-PAIRS: dict[str, Any] = {"wide": False, "barmode": "group"}  # two bars of a row side by side
+SIDE_BY_SIDE: dict[str, Any] = {"wide": False, "barmode": "group"}  # two bars of a row
 
 
 def order_rows(comparison: OrderComparison) -> list[dict[str, Any]]:
@@ -122,25 +122,18 @@ def throughput_chart(comparison: OrderComparison) -> Chart:
         insidetextanchor="start",
         error_x=error_bars(speed, ends, "@ink"),
     )
-    line = {
-        "type": "scatter",
-        "mode": "lines",
-        "name": "upper bound of any order",
-        "x": [ideal, ideal],
-        "y": [-0.5, len(results) - 0.5],
-        "line": {"color": "@c2", "dash": "dash", "width": 2},
-        "hovertemplate": "at most %{x:,.4~g} samples/s<extra></extra>",
-    }
+    line = spec(
+        "line",
+        name="upper bound of any order",
+        x=[ideal, ideal],
+        y=[-0.5, len(results) - 0.5],
+        line={"color": "@c2", "dash": "dash", "width": 2},
+        hovertemplate="at most %{x:,.4~g} samples/s<extra></extra>",
+    )
     x = {"title": {"text": "samples/s"}, "rangemode": "tozero"}
     caption = f"In each bar: its gain over {results[0].strategy}. Intervals as simulated."
-    data = [simulated, line]
-    return rows_chart(
-        "orders", "Throughput of each order", caption, names=_strategy_names(comparison), data=data, x=x
-    )
-
-
-def _strategy_names(comparison: OrderComparison) -> list[str]:
-    return [result.strategy for result in comparison.results]
+    names = [result.strategy for result in results]
+    return rows_chart("orders", "Throughput of each order", caption, names=names, data=[simulated, line], x=x)
 
 
 def _measures_chart(comparison: OrderComparison) -> Chart:
@@ -152,14 +145,9 @@ def _measures_chart(comparison: OrderComparison) -> Chart:
     low = min(0.0, *(r.overlap for r in results))
     caption = "1 is ideal: every byte travels while something computes. Bars below -1 are cut."
     x = {"range": [max(low, -1.0), 1.05]}
+    names = [result.strategy for result in results]
     return rows_chart(
-        "measures",
-        "Efficiency and overlap",
-        caption,
-        names=_strategy_names(comparison),
-        data=data,
-        x=x,
-        **PAIRS,
+        "measures", "Efficiency and overlap", caption, names=names, data=data, x=x, **SIDE_BY_SIDE
     )
 
 
@@ -172,6 +160,5 @@ def _waiting_chart(comparison: OrderComparison) -> Chart:
     ]
     x = {"rangemode": "tozero", "tickformat": ".0%", "title": {"text": "of a step"}}
     caption = "How long a worker's device has nothing to do, and how long it waits for the slowest worker."
-    return rows_chart(
-        "waiting", "Waiting", caption, names=_strategy_names(comparison), data=data, x=x, **PAIRS
-    )
+    names = [result.strategy for result in results]
+    return rows_chart("waiting", "Waiting", caption, names=names, data=data, x=x, **SIDE_BY_SIDE)

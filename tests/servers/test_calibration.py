@@ -30,8 +30,8 @@ def test_fit_ignores_outliers(alpha, beta):
     delays = (alpha * sizes + beta) * rng.lognormal(0, 0.15, len(sizes)) + 1e-9
     delays[::10] *= 50
     fit = fit_overhead(sizes, delays)
-    assert fit.seconds(1e7) == pytest.approx(alpha * 1e7 + beta, rel=0.1)
-    assert fit.seconds(4) == pytest.approx(beta, rel=0.15, abs=2e-5)
+    assert fit.alpha_s_per_byte * 1e7 + fit.beta_s == pytest.approx(alpha * 1e7 + beta, rel=0.1)
+    assert fit.alpha_s_per_byte * 4 + fit.beta_s == pytest.approx(beta, rel=0.15, abs=2e-5)
     assert fit.outliers >= 14
     assert fit.points == 144
 

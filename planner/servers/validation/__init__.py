@@ -4,15 +4,16 @@ devices of their time; `servers`, real TensorFlow runs predicted from the profil
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 
 from planner.servers.validation import testbed
 from planner.validation import SOURCES, validate
 from planner.validation.evidence import Compared, Evidence, Statement, add_ranges
 from planner.validation.row import Row
+from planner.validation.suites import build_evidence
 
 LEAST_HOLD = 0.9
 PAPERS = tuple(source for source in SOURCES if source not in ("testbed", "large"))
-PEERS = "`testbed/summary` has Cynthia's model and a queueing model on the same points"
 
 
 def evidence(name: str) -> Evidence:
@@ -37,39 +38,18 @@ def servers_evidence() -> Evidence:
                 rule=point.samples_per_s * (1 + entry.baselines["ideal"]),
             )
         )
-    return Evidence(
-        suite="servers",
-        title="Parameter servers: TensorFlow over bandwidth-limited links (tc)",
-        quantity="throughput",
-        fitted="nothing",
-        rule="linear scaling",
-        peers=PEERS,
-        rows=add_ranges(rows),
-        notes=["Each source here is one configuration: model, batch and bandwidth."],
-    )
+    return build_evidence("servers", add_ranges(rows), {})
 
 
 def papers_evidence(rows: Sequence[Row]) -> Evidence:
     """Errors of predicted figures against papers, and the fraction of papers' claims that hold."""
     hold = [row.holds for row in rows]
-    return Evidence(
-        suite="papers",
-        title="Figures of the five papers, and published throughputs of their devices",
-        quantity="the papers' figures",
-        fitted="kernel rates of four devices, to the rows of `devices/fitted`",
-        rule="",
-        peers="",
-        rows=[compared for row in rows if (compared := _comparison(row)) is not None],
-        statements=[
-            Statement(
-                name="claims reproduced (share)",
-                value=sum(hold) / len(hold),
-                target=LEAST_HOLD,
-                most=False,
-            )
-        ],
-        notes=[f"{sum(hold)} of {len(hold)} rows hold. Rows about wording or order have no error figure."],
+    compared = [pair for row in rows if (pair := _comparison(row)) is not None]
+    share = Statement(
+        name="claims reproduced (share)", value=sum(hold) / len(hold), target=LEAST_HOLD, most=False
     )
+    notes = [f"{sum(hold)} of {len(hold)} rows hold. Rows about wording or order have no error figure."]
+    return replace(build_evidence("papers", compared, {}, [share]), notes=notes)
 
 
 def _comparison(row: Row) -> Compared | None:
