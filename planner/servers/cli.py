@@ -1,34 +1,28 @@
-"""`planner order` and `planner partition`, whose options are declared on the fields of their requests."""
+"""`planner order` and `planner partition`, with the fields of their requests as options."""
 
 from __future__ import annotations
 
+import inspect
 from collections.abc import Callable
 from dataclasses import MISSING, fields
 from pathlib import Path
 from typing import Any, get_type_hints
 
-import typer
-
-from planner.cli._options import check_output, set_signature
+from planner.cli._options import set_signature
 from planner.cli._output import show_progress, write_html
 from planner.errors import BadInput
 from planner.report.output import Format, emit
 from planner.servers.order_request import OrderRequest
 from planner.servers.partition.search import PartitionRequest
 
-WRITTEN = ("study",)  # files: that they can be written is checked first
 
-
-def _add_options(request: type[Any], **defaults: Any) -> Callable[[Callable[..., None]], Callable[..., None]]:
-    """Decorator that turns a request's fields into options of a command, which gets a dict of values."""
+def _add_fields(request: type[Any], **defaults: Any) -> Callable[[Callable[..., None]], Callable[..., None]]:
+    """Decorator that makes a request's fields options of a command, which gets a dict of their values."""
     hints = get_type_hints(request)
     options = {}
     for entry in fields(request):
-        spelling, help, more = entry.metadata["option"]
-        if entry.name in WRITTEN:
-            more = {**more, "callback": check_output}
-        default = defaults.get(entry.name, ... if entry.default is MISSING else entry.default)
-        options[entry.name] = (hints[entry.name], typer.Option(default, *spelling.split(), help=help, **more))
+        usual = inspect.Parameter.empty if entry.default is MISSING else entry.default
+        options[entry.name] = (hints[entry.name], defaults.get(entry.name, usual))
 
     def decorate(command: Callable[..., None]) -> Callable[..., None]:
         def with_options(**values: Any) -> None:
@@ -40,7 +34,7 @@ def _add_options(request: type[Any], **defaults: Any) -> Callable[[Callable[...,
     return decorate
 
 
-@_add_options(OrderRequest)
+@_add_fields(OrderRequest)
 def order(
     values: dict[str, Any],
     *,
@@ -68,7 +62,7 @@ def order(
     write_html(shown, html)
 
 
-@_add_options(PartitionRequest, max_workers=4)
+@_add_fields(PartitionRequest, max_workers=4)
 def partition(
     values: dict[str, Any],
     *,

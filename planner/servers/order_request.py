@@ -34,7 +34,6 @@ from planner.note import Progress, ignore_progress
 from planner.parallel.data import EXCHANGES
 from planner.parallel.plan import flow_limit_bytes_per_s, network_figure
 from planner.search.flag_values import check_size
-from planner.servers import option
 from planner.servers.ordering import STRATEGIES, Setting, schedule
 from planner.servers.ordering.graph import pipeline_step, transfer_priorities
 from planner.servers.orders import (
@@ -135,56 +134,33 @@ def _fingerprint(profile: Profile, cluster: Cluster, setting: Setting, mode: Mod
     return f"{profile.model}-b{profile.batch}-{digest.hexdigest()[:16]}"
 
 
-_COUNT = {"min": 1, "max": 256}
-_MILLISECONDS = {"min": 0, "max": 60_000}
-
-
 @dataclass(frozen=True, slots=True, kw_only=True)
 class OrderRequest:
-    """Options of `planner order`; sizes and bandwidths are text such as 4MiB or 3Gbit."""
+    """Options of `planner order` (`cli/options.toml`); sizes and bandwidths are text such as 4MiB or 3Gbit."""
 
-    model: str | None = option(None, "--model -m", "Network: a catalog name or a .toml file, e.g. vgg16.")
-    hardware: str | None = option(None, "--hardware", "Machine of each worker, e.g. g3.8xlarge.")
-    profile: Path | None = option(
-        None, "--profile", "Recorded profile instead of --model, e.g. step.json.gz."
-    )
-    batch: int | None = option(None, "--batch -b", "Samples per worker and step, e.g. 32.", min=1)
-    workers: int = option(2, "--workers -w", "Number of workers, e.g. 4.", **_COUNT)
-    exchange: str = option(
-        "servers", "--exchange", "Data parallelism: servers; for others, why transfer order does not matter."
-    )
-    servers: int = option(1, "--servers", "Number of parameter servers, e.g. 2.", **_COUNT)
-    bandwidth: str | None = option(
-        None, "--bandwidth", "Bandwidth of every NIC, e.g. 3Gbit; the machine's by default."
-    )
-    strategies: str = option("all", "--strategies", "Orders to compare, e.g. tic,tac,p3, or all.")
-    mode: str = option("sync", "--mode", "Updates at the servers: sync or async.")
-    barrier: bool = option(False, "--barrier", "Barrier between steps, as in TensorFlow.")
-    placement: str = option(
-        "greedy", "--placement", "Assignment of tensors to servers, e.g. greedy or mxnet."
-    )
-    overhead_ms: float = option(
-        0.0, "--overhead", "Fixed cost per message in milliseconds, e.g. 0.3.", **_MILLISECONDS
-    )
-    download_overhead_ms: float | None = option(
-        None,
-        "--download-overhead",
-        "The same for downloads, e.g. 0.2; --overhead by default.",
-        **_MILLISECONDS,
-    )
-    slice_size: str | None = option(None, "--slice", "Slice size of P3, e.g. 160000 or 4MiB.")
-    partition_size: str | None = option(
-        None, "--partition", "Partition size of ByteScheduler and Prophet, e.g. 4MiB."
-    )
-    credit_size: str | None = option(None, "--credit", "Credit of ByteScheduler, e.g. 16MiB.")
-    slow_worker: float | None = option(None, "--slow-worker", "Relative speed of the last worker, e.g. 0.5.")
-    slow_link: str | None = option(None, "--slow-link", "Bandwidth of the last worker, e.g. 500Mbit.")
-    tune: int = option(0, "--tune", "Simulations to tune ByteScheduler with, e.g. 100.", min=0)
-    study: Path | None = option(None, "--study", "File that keeps the tuning and resumes it, e.g. tune.db.")
-    priorities: Path | None = option(
-        None, "--priorities", "Order to compare, a file of --export or your own."
-    )
-    seed: int = option(0, "--seed", "Seed of the simulations, e.g. 1.", min=0)
+    model: str | None = None
+    hardware: str | None = None
+    profile: Path | None = None
+    batch: int | None = None
+    workers: int = 2
+    exchange: str = "servers"
+    servers: int = 1
+    bandwidth: str | None = None
+    strategies: str = "all"
+    mode: str = "sync"
+    barrier: bool = False
+    placement: str = "greedy"
+    overhead_ms: float = 0.0
+    download_overhead_ms: float | None = None
+    slice_size: str | None = None
+    partition_size: str | None = None
+    credit_size: str | None = None
+    slow_worker: float | None = None
+    slow_link: str | None = None
+    tune: int = 0
+    study: Path | None = None
+    priorities: Path | None = None
+    seed: int = 0
 
 
 @dataclass(frozen=True, slots=True)

@@ -17,7 +17,7 @@ segments' mapping is the only approximation, and `PartitionPlan.gap` bounds what
 from __future__ import annotations
 
 from collections.abc import Hashable, Iterator, Sequence
-from dataclasses import MISSING, dataclass, fields, replace
+from dataclasses import dataclass, fields, replace
 from itertools import groupby
 from operator import itemgetter
 from typing import Any, NamedTuple
@@ -26,7 +26,6 @@ from planner.errors import BadInput, Infeasible
 from planner.hardware import Hardware, Network
 from planner.model import Model
 from planner.note import Progress, ignore_progress
-from planner.servers import option
 from planner.servers.partition.costs import Problem, StageSpread, minimise, place_segments
 from planner.servers.partition.layers import (
     PaperConstants,
@@ -49,21 +48,15 @@ MOST_MACHINES = 1_024
 class PartitionRequest:
     """Options of `planner partition`; defaults are those of Yan et al. (KDD 2015), section 6."""
 
-    machines: int = option(MISSING, "--machines -n", "Number of machines, servers included, e.g. 8.")
-    read_every: int = option(
-        70, "--read-every", "Samples per replica between two reads of the weights, e.g. 70."
-    )
-    reading: float = option(0.0, "--reading", "Overlap of reads: 0, replicas read in turn; 1, all at once.")
-    max_workers: int | None = option(
-        None, "--max-workers", "Maximum workers per replica, e.g. 8; 0 for no limit."
-    )
-    workers: int | None = option(None, "--workers", "Workers per replica, e.g. 4.")
-    replicas: int | None = option(None, "--replicas", "Number of replicas, e.g. 2.")
-    servers: int | None = option(None, "--servers", "Number of servers, e.g. 2.")
-    threads: int | None = option(None, "--threads", "Threads per layer, e.g. 8.")
-    samples: int | None = option(
-        None, "--samples", "Samples per epoch, e.g. 60000; the model's own by default."
-    )
+    machines: int
+    read_every: int = 70
+    reading: float = 0.0
+    max_workers: int | None = None
+    workers: int | None = None
+    replicas: int | None = None
+    servers: int | None = None
+    threads: int | None = None
+    samples: int | None = None
 
     def __post_init__(self) -> None:
         for name in (entry.name for entry in fields(self) if entry.name != "reading"):
