@@ -136,7 +136,7 @@ def _fingerprint(profile: Profile, cluster: Cluster, setting: Setting, mode: Mod
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class OrderRequest:
-    """Options of `planner order` (`cli/options.toml`); sizes and bandwidths are text such as 4MiB or 3Gbit."""
+    """Options of `planner order` (`cli/options.toml`); sizes and bandwidths are text: 4MiB, 3Gbit."""
 
     model: str | None = None
     hardware: str | None = None
