@@ -31,7 +31,7 @@ from planner.parallel.data.owned import Owned
 from planner.parallel.mesh import data_parallel_group
 from planner.search.cases import computes_in_units, device_computation
 from planner.simulator.simulate import Effort, simulate_case
-from planner.validation.row import read_data_table
+from planner.validation.row import figures, read_data_table
 from planner.validation.run import CompleteRun, Run
 
 ALIKE = Effort(max_steps=20, first_runs=2)
@@ -44,21 +44,7 @@ USUAL_NETWORK = {"V100": 100e9, "A100": 200e9}
 USUAL_SINCE = 400e9
 MOST_NICS, LEAST_NIC_BYTES_PER_S = 8, 12.5e9  # one a device, of 100 Gbit/s at least
 
-# Of a device, each way: kind, topology, bytes per second, measured curve.
-FABRICS = {
-    "nvlink2": Fabric("nvlink", "mesh", 150e9, "published", ""),
-    # Boards of eight V100 without a switch: some of a device's six links lead to the others that take part.
-    "nvlink2 of 2": Fabric("nvlink", "mesh", 50e9, "published", ""),
-    "nvlink2 of 4": Fabric("nvlink", "mesh", 100e9, "published", ""),
-    "nvlink3": Fabric("nvswitch", "switch", 300e9, "published", "", curve="a100-sxm"),
-    "nvlink4": Fabric("nvswitch", "switch", 450e9, "published", "", curve="h100-sxm"),
-    "nvlink5": Fabric("nvswitch", "switch", 900e9, "published", "", curve="b200-sxm"),
-    "nvlink?": Fabric("nvlink", "mesh", 150e9, "estimated", ""),
-    "xgmi": Fabric("xgmi", "mesh", 448e9, "published", ""),
-    "pcie3": Fabric("pcie", "pcie", 15.8e9, "published", ""),
-    "pcie4": Fabric("pcie", "pcie", 31.5e9, "published", ""),
-    "pcie5": Fabric("pcie", "pcie", 63e9, "published", ""),
-}
+FABRICS = {name: Fabric(source="", **given) for name, given in figures("fabrics").items()}
 
 
 @dataclass(frozen=True, slots=True)
