@@ -176,10 +176,6 @@ class WindowFit:
     steps: int
     step_windows_bytes: tuple[float, ...]
 
-    @property
-    def preempted_steps(self) -> int:
-        return sum(window < inf for window in self.step_windows_bytes)
-
 
 def infer_window(profiles: Iterable[Profile], wire: Wire, resource: int = DOWNLINK) -> WindowFit:
     """Infers the HTTP/2 flow-control window whose simulated transfers end closest to the recorded times."""
@@ -312,27 +308,27 @@ def overhead_table(fits: dict[str, Overhead]) -> Table:
 
 def window_table(fits: dict[str, WindowFit]) -> Table:
     """Report table of inferred flow-control windows, one row per direction."""
-    rows = [_window_row(name, fit) for name, fit in fits.items()]
+    rows: list[dict[str, Any]] = []
+    for name, fit in fits.items():
+        seen = sorted(round(window) for window in fit.step_windows_bytes if window < inf)
+        preempts = fit.window_bytes < inf
+        rows.append(
+            {
+                "direction": name,
+                "window_bytes": round(fit.window_bytes) if preempts else None,
+                "at_least_bytes": None if preempts else fit.largest_bytes,
+                "error": fit.error,
+                "error_without": fit.error_without,
+                "steps": fit.steps,
+                "preempted_steps": len(seen),
+                "step_window_low_bytes": seen[0] if seen else None,
+                "step_window_high_bytes": seen[-1] if seen else None,
+                "transfers": fit.transfers,
+            }
+        )
     notes = ["error: mean distance of end times, relative to the time that a step's transfers took together"]
     if any(row["window_bytes"] is None for row in rows):
         notes.append("no preemption is seen where WIN is '-': it is not smaller than the largest transfer")
     if any(row["error"] > 0.05 for row in rows):
         notes.append("the error is large: is the bandwidth right, and was there one worker only?")
     return Table(rows, columns_of("windows"), "HTTP/2 flow-control window", notes)
-
-
-def _window_row(name: str, fit: WindowFit) -> dict[str, Any]:
-    seen = sorted(round(window) for window in fit.step_windows_bytes if window < inf)
-    preempts = fit.window_bytes < inf
-    return {
-        "direction": name,
-        "window_bytes": round(fit.window_bytes) if preempts else None,
-        "at_least_bytes": None if preempts else fit.largest_bytes,
-        "error": fit.error,
-        "error_without": fit.error_without,
-        "steps": fit.steps,
-        "preempted_steps": fit.preempted_steps,
-        "step_window_low_bytes": seen[0] if seen else None,
-        "step_window_high_bytes": seen[-1] if seen else None,
-        "transfers": fit.transfers,
-    }

@@ -23,7 +23,7 @@ that machine's NIC and traffic with the workers beside it crosses none.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
@@ -105,58 +105,49 @@ def _find_hardware(hardware: Hardware | str) -> Hardware:
     return load_hardware(hardware) if isinstance(hardware, str) else hardware
 
 
-def host_names(worker: Hardware, market: Market, words: Sequence[str]) -> tuple[str | None, ...]:
-    """Names of machines that may host servers, in the order of `words`; None means beside the workers. Each
-    has a price and a known network."""
+def host_names(worker: Hardware, market: Market, words: Iterable[str]) -> tuple[str | None, ...]:
+    """Names of machines that may host servers, for the words `colocated` (None: beside the workers), `own`,
+    `cheap` and machine patterns, in their order. Each has a price and a known network."""
     words = tuple(words)
-    return market.once(("hosts", worker.name, words), lambda: _find_server_hosts(worker, market, words))
+
+    def find_hosts() -> tuple[str | None, ...]:
+        by_name: dict[str | None, None] = {}
+        for word in words:
+            if word == "colocated":
+                by_name[None] = None
+                continue
+            kinds: Iterable[Hardware] = [worker]
+            if word != "own":
+                kinds = cheap_servers(worker, market) if word == "cheap" else market.select_machines([word])
+            for kind in kinds:
+                priced = market.usd_per_hour(kind) is not None or kind is worker
+                if priced and market.nic_bytes_per_s(kind) is not None:
+                    by_name[kind.name] = None
+        return tuple(by_name)
+
+    return market.once(("hosts", worker.name, words), find_hosts)
 
 
 def cheap_servers(worker: Hardware, market: Market) -> tuple[Hardware, ...]:
     """CPU machines of the worker's provider that cost less than it; more expensive ones have faster NICs."""
-    return market.once(("cheap", worker.name), lambda: tuple(_frontier_cpu_machines(worker, market)))
-
-
-def _find_server_hosts(worker: Hardware, market: Market, words: Sequence[str]) -> tuple[str | None, ...]:
-    """Names of machines for the words `colocated` (None), `own`, `cheap` and machine patterns."""
-    by_name: dict[str | None, None] = {}
-    for word in words:
-        if word == "colocated":
-            by_name[None] = None
-            continue
-        kinds: Iterable[Hardware]
-        if word == "own":
-            kinds = [worker]
-        else:
-            kinds = cheap_servers(worker, market) if word == "cheap" else market.select_machines([word])
-        for kind in kinds:
-            priced = market.usd_per_hour(kind) is not None or kind is worker
-            if priced and market.nic_bytes_per_s(kind) is not None:
-                by_name[kind.name] = None
-    return tuple(by_name)
-
-
-def _frontier_cpu_machines(worker: Hardware, market: Market) -> Iterator[Hardware]:
     worker_price = market.usd_per_hour(worker)
-    if worker.ownership is not None or worker_price is None:
-        return
-    parts: list[tuple[float, float, str]] = []
-    for kind in market.select_machines(("*",)):
-        price, rate = market.usd_per_hour(kind), market.nic_bytes_per_s(kind)
-        if (
-            kind.device.kind == "cpu"
-            and kind.provider == worker.provider
-            and kind.still_sold
-            and price is not None
-            and rate is not None
-            and price < worker_price
-        ):
-            parts.append((price, -rate, kind.name))
-    best = 0.0
-    for _, negative_rate, name in sorted(parts):
-        if -negative_rate > best:
-            yield market.find_machine(name)
-            best = -negative_rate
+
+    def find_machines() -> Iterator[Hardware]:
+        if worker.ownership is not None or worker_price is None:
+            return
+        offers: list[tuple[float, float, str]] = []
+        for kind in market.select_machines(("*",)):
+            price, rate = market.usd_per_hour(kind), market.nic_bytes_per_s(kind)
+            alike = kind.device.kind == "cpu" and kind.provider == worker.provider and kind.still_sold
+            if alike and price is not None and rate is not None and price < worker_price:
+                offers.append((price, -rate, kind.name))
+        best = 0.0
+        for _, negative_rate, name in sorted(offers):
+            if -negative_rate > best:
+                yield market.find_machine(name)
+                best = -negative_rate
+
+    return market.once(("cheap", worker.name), lambda: tuple(find_machines()))
 
 
 def server_memory_bytes(parameter_bytes: float, workers: int) -> float:

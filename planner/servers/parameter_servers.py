@@ -142,7 +142,9 @@ class ParameterServers(Exchange):
         """Parameter servers exactly as requested; raises BadInput if an option has several values."""
         named = asked.settings
         for flag, name in (("--policy", "policies"), ("--placement", "placements"), ("--servers", "servers")):
-            _refuse_several(flag, named.get(name))
+            values = named.get(name) or ()
+            if len(values) > 1:
+                raise BadInput(f"{flag} names {len(values)} ({', '.join(map(str, values))}); this needs one")
         if unknown := collective.missing_bandwidth_reason(site):
             raise BadInput(unknown)
         words = named.get("server_hardware") or ("own",)
@@ -332,11 +334,6 @@ def _aggregation(asked: str | None, policy: str, site: Site) -> Aggregate:
 def _fullest_bytes(model: Model, servers: int, placement: str) -> int:
     """Parameter bytes on the server that holds the most."""
     return max(server_bytes(place_model(model, servers, placement), servers))
-
-
-def _refuse_several(flag: str, values: Sequence[object] | None) -> None:
-    if values is not None and len(values) > 1:
-        raise BadInput(f"{flag} names {len(values)} ({', '.join(map(str, values))}); this needs one")
 
 
 @dataclass(frozen=True, slots=True)

@@ -22,7 +22,7 @@ from planner.errors import BadInput
 from planner.hardware import Hardware
 from planner.memoize import memoize
 from planner.model import Model
-from planner.servers.placement import MXNET_RULES, TensorPart, move_to_servers, part_names, place_parameters
+from planner.servers.placement import MXNET_RULES, move_to_servers, part_names, place_parameters
 from planner.simulator.paths import OP_BYTES
 from planner.simulator.step import DOWNLINK, HOST, PS, UPLINK, WORKER, Op, OpRole, Profile
 
@@ -94,7 +94,12 @@ def server_step(
     once_s = np.zeros(graph.profile.ops)
     if computation.once_s is not None:
         once_s[graph.compute] = computation.once_s
-    _fill_server_durations(once_s, graph, parsing)
+    if len(graph.parse):
+        once_s[graph.parse] = parsing.alpha_s_per_byte * graph.part_bytes + parsing.beta_s
+    if len(graph.update):
+        parse_s = parsing.alpha_s_per_byte * graph.gradient_bytes + parsing.beta_s
+        update_s = UPDATE_OVERHEAD_S + UPDATE_PASSES * graph.gradient_bytes / SERVER_MEMORY_BYTES_PER_S
+        once_s[graph.update] = parse_s + update_s
     if computation.once_s is not None:
         durations_s = computation.vary_durations(once_s)
     else:
@@ -122,8 +127,8 @@ def _build_step_graph(shape: Shape, servers: int, placement: str, parsing: int |
     pieces = Counter(part.tensor for part in parts)
     names_of = {tensor: iter(part_names(parameters[tensor].name, count)) for tensor, count in pieces.items()}
     tensors = [next(names_of[part.tensor]) for part in parts]
-    down_bytes = [_sent_bytes(part, precision.parameter_bytes) for part in parts]
-    up_bytes = [_sent_bytes(part, precision.gradient_bytes) for part in parts]
+    down_bytes = [part.bytes * precision.parameter_bytes // 4 for part in parts]  # placed at four per element
+    up_bytes = [part.bytes * precision.gradient_bytes // 4 for part in parts]
     ops: list[Op] = []
 
     def add_op(op: Op) -> int:
@@ -180,21 +185,6 @@ def _build_step_graph(shape: Shape, servers: int, placement: str, parsing: int |
         part_bytes=np.array(down_bytes, np.int64),
         gradient_bytes=np.array(gradient_bytes, np.int64),
     )
-
-
-def _sent_bytes(part: TensorPart, element_bytes: int) -> int:
-    """Bytes on the wire for a part of a tensor, whose own `bytes` count four per element."""
-    return part.bytes * element_bytes // 4
-
-
-def _fill_server_durations(once_s: Array, graph: ServedGraph, parsing: Parsing) -> None:
-    """Writes the seconds of parse ops and server updates into `once_s`; updates include parsing."""
-    if len(graph.parse):
-        once_s[graph.parse] = parsing.alpha_s_per_byte * graph.part_bytes + parsing.beta_s
-    if len(graph.update):
-        parse_s = parsing.alpha_s_per_byte * graph.gradient_bytes + parsing.beta_s
-        update_s = UPDATE_OVERHEAD_S + UPDATE_PASSES * graph.gradient_bytes / SERVER_MEMORY_BYTES_PER_S
-        once_s[graph.update] = parse_s + update_s
 
 
 NO_VARIATION = Variation(0.0, 0.0)

@@ -193,15 +193,14 @@ class Problem:
     @cached_property
     def choices(self) -> list[list[StageChoice]]:
         """Choices of partitions, replications and threads, one list per stage."""
-        return [self._stage_choices(stage) for stage in self.stages]
-
-    def _stage_choices(self, stage: Stage) -> list[StageChoice]:
-        most = min(stage.rows, self.workers)
         return [
-            StageChoice(p, r, h)
-            for p, r in degree_pairs(self.workers)
-            if p <= most and (p * r == self.workers or not self.every_worker)
-            for h in self._thread_counts(stage, p)
+            [
+                StageChoice(p, r, h)
+                for p, r in degree_pairs(self.workers)
+                if p <= stage.rows and (p * r == self.workers or not self.every_worker)
+                for h in self._thread_counts(stage, p)
+            ]
+            for stage in self.stages
         ]
 
     def _thread_counts(self, stage: Stage, p: int) -> list[int]:
