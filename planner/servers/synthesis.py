@@ -27,7 +27,6 @@ from planner.simulator.paths import OP_BYTES
 from planner.simulator.step import DOWNLINK, HOST, PS, UPLINK, WORKER, Op, OpRole, Profile
 
 COMMUNICATION = OpRole.COMMUNICATION
-Array = npt.NDArray[np.float64]
 
 SERVER_MEMORY_BYTES_PER_S = 12e9  # 0.25 ns a byte of tensor in an update by one core
 UPDATE_PASSES = 3  # plain SGD reads weights and gradients and writes weights
