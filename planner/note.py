@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from enum import Enum, StrEnum
+from enum import StrEnum
 from typing import Any
 
 Progress = Callable[[str, int, int], None]  # stage, done, of
@@ -74,27 +74,17 @@ def fact(name: str, **values: Any) -> Fact:
     return Fact(name, values)
 
 
-class Verb(Enum):
-    """A verb in the singular and the plural."""
-
-    HAVE = "has", "have"
-    DO = "does", "do"
-    COST = "costs", "cost"
-    LACK = "lacks", "lack"
-    COMPUTE = "computes", "compute"
-
-
 @dataclass(frozen=True, slots=True)
 class Reason:
-    """Reason why machines were left out, as a verb and the rest of a clause."""
+    """Reason why machines were left out, as a verb in the singular (`has`) and the rest of a clause."""
 
-    verb: Verb
+    verb: str
     rest: str
 
     def clause(self, machines: int) -> str:
         """The reason as a clause: `has no price` for one machine, `have no price` for several."""
-        first, several = self.verb.value
-        return f"{first if machines == 1 else several} {self.rest}"
+        plural = {"has": "have", "does": "do"}.get(self.verb, self.verb.removesuffix("s"))
+        return f"{self.verb if machines == 1 else plural} {self.rest}"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -18,7 +18,7 @@ from planner.hardware import Hardware
 from planner.hardware.prices.cost import rental_cost, usd_per_million_samples
 from planner.hardware.prices.offers import machines_with_devices
 from planner.model import Model
-from planner.note import Progress, Reason, Verb, ignore_progress
+from planner.note import Progress, Reason, ignore_progress
 from planner.search.cases import Cases
 from planner.search.field import candidate_machines
 from planner.search.measured import load
@@ -213,12 +213,12 @@ def _no_plan_reason(kind: Hardware, request: Request) -> Reason:
     """Reason why a rentable machine has no row: no plan tried on it fits."""
     assert request.workers is not None
     if request.budget_usd_per_hour is not None or request.machines is not None:
-        return Reason(Verb.HAVE, "no plan that holds it within the limits asked for")
+        return Reason("has", "no plan that holds it within the limits asked for")
     if request.market.nic_bytes_per_s(kind) is None and max(request.workers) > kind.device_count:
         return Reason(
-            Verb.DO, "not hold it on one machine, and no network figure is published; --bandwidth counts more"
+            "does", "not hold it on one machine, and no network figure is published; --bandwidth counts more"
         )
-    return Reason(Verb.DO, f"not hold it with up to {max(request.workers):,} workers as asked for")
+    return Reason("does", f"not hold it with up to {max(request.workers):,} workers as asked for")
 
 
 def _spot_prices(rows: Sequence[ScoredPlan], cases: Cases) -> dict[str, float]:

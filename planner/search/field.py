@@ -13,7 +13,7 @@ from dataclasses import dataclass, field, replace
 from planner.errors import BadInput
 from planner.hardware import Hardware, Market
 from planner.model import Model
-from planner.note import Reason, Verb
+from planner.note import Reason
 from planner.parallel.data import Site
 from planner.parallel.mesh import WHOLE
 from planner.parallel.plan import Plan
@@ -66,7 +66,7 @@ def candidate_machines(cases: Cases) -> Field:
         try:
             single = _single_device(kind, cases, smallest)
         except BadInput:
-            unknown.setdefault(Reason(Verb.HAVE, "no known rates of computation"), []).append(kind.name)
+            unknown.setdefault(Reason("has", "no known rates of computation"), []).append(kind.name)
             continue
         if single is not None:
             singles[kind.name] = single
@@ -74,12 +74,10 @@ def candidate_machines(cases: Cases) -> Field:
             too_small.append(kind.name)
     gone: dict[str, Reason] = {}
     if request.open_choice:
-        gone = dict.fromkeys(
-            slow, Reason(Verb.COMPUTE, "on CPUs, which nobody trains a model of this size on")
-        )
+        gone = dict.fromkeys(slow, Reason("computes", "on CPUs, which nobody trains a model of this size on"))
         if any(single.hardware.device.kind == "gpu" for single in singles.values()):
             small = [name for name in too_small if request.market.find_machine(name).device.kind == "cpu"]
-            gone |= dict.fromkeys(small, Reason(Verb.LACK, "the memory for the model and its batch"))
+            gone |= dict.fromkeys(small, Reason("lacks", "the memory for the model and its batch"))
         gone |= {**_find_outclassed(singles.values(), cases), **_find_dominated(usable, request.market)}
     if len(next(iter(unknown.values()), [])) == len(usable):
         return result  # the refusal of the first says more than ours
@@ -135,7 +133,7 @@ def _find_outclassed(singles: Iterable[_Single], cases: Cases) -> dict[str, Reas
     best = min(rivals, key=lambda rival: rival.usd_per_sample)
     fastest = max(rival.samples_per_s for rival in rivals) * REACHED
     limit = best.usd_per_sample / REACHED * OUTCLASSED
-    reason = Reason(Verb.COST, f"at least {OUTCLASSED:g} times as much per sample as {best.hardware.name}")
+    reason = Reason("costs", f"at least {OUTCLASSED:g} times as much per sample as {best.hardware.name}")
     out = {}
     for single in singles:
         most = MAX_WORKERS
@@ -151,7 +149,7 @@ def _find_dominated(kinds: Iterable[Hardware], market: Market) -> dict[str, Reas
     """Machines that cost more than another with the same devices and no slower network, with the reason."""
     out: dict[str, Reason] = {}
     groups: dict[str, list[Hardware]] = {}
-    costlier = Reason(Verb.COST, "more than others with the same devices and no slower network")
+    costlier = Reason("costs", "more than others with the same devices and no slower network")
     for kind in kinds:
         if kind.ownership is None:
             same = repr((kind.device, kind.kernels, kind.device_count, kind.provider, kind.fabric))

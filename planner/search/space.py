@@ -19,7 +19,7 @@ from planner.device.precision import Precision
 from planner.errors import BadInput
 from planner.hardware import Hardware
 from planner.model import Floats, Model
-from planner.note import Reason, Verb
+from planner.note import Reason
 from planner.parallel.data import EXCHANGES, Exchange, Site, Tier
 from planner.parallel.mesh import WHOLE, Mesh
 from planner.parallel.plan import Plan
@@ -139,14 +139,14 @@ def why_left_out(worker: Hardware, request: Request, *, unpriced: bool = False) 
     free = market.is_free(worker) and not request.open_choice
     if market.usd_per_hour(worker) is None and not free and not (recorded and unpriced):
         meant = "; add --hardware with the machine that is meant" if recorded else ""
-        return Reason(Verb.HAVE, market.missing_price_text + meant)
+        return Reason("has", market.missing_price_text + meant)
     if request.formats and not set(request.formats) & set(worker.device.formats):
-        return Reason(Verb.DO, f"not compute in {' or '.join(request.formats)}")
+        return Reason("does", f"not compute in {' or '.join(request.formats)}")
     fewest = min(request.workers) if request.workers else 1
     if market.nic_bytes_per_s(worker) is None and fewest > worker.device_count:
-        return Reason(Verb.HAVE, "no published network figure; give --bandwidth to count several in")
+        return Reason("has", "no published network figure; give --bandwidth to count several in")
     if market.missing_rdma_reason(worker):
-        return Reason(Verb.HAVE, "no RDMA; --network tcp counts them in")
+        return Reason("has", "no RDMA; --network tcp counts them in")
     return None
 
 

@@ -11,7 +11,7 @@ import planner
 from planner.answers.refusals import left_out_notes
 from planner.answers.results import Recommendation
 from planner.device.rates import constants
-from planner.note import LeftOut, Note, Reason, Topic, Verb
+from planner.note import LeftOut, Note, Reason, Topic
 from planner.parallel.data.ddp import AllReduce
 from planner.parallel.mesh import Mesh
 from planner.report.assumed import brief_notes, notes_of
@@ -103,14 +103,14 @@ def test_brief_notes_keep_prices_and_count_the_others(answer: Recommendation) ->
 
 def test_brief_notes_count_the_machines_that_were_left_out() -> None:
     left = [
-        LeftOut.for_reason(["a", "b"], Reason(Verb.HAVE, "no price")),
-        LeftOut.for_reason(["d", "e", "f", "g"], Reason(Verb.COST, "too much")),
+        LeftOut.for_reason(["a", "b"], Reason("has", "no price")),
+        LeftOut.for_reason(["d", "e", "f", "g"], Reason("costs", "too much")),
     ]
     assert brief_notes([Note(Topic.PRICE, "a at $1.00/h."), *left])[0] == "a at $1.00/h; 6 machines left out."
 
 
 def test_one_machine_that_is_left_out_has_a_verb_of_its_own() -> None:
-    reasons = [Reason(Verb.HAVE, "no price"), Reason(Verb.LACK, "memory"), Reason(Verb.DO, "not compute")]
+    reasons = [Reason("has", "no price"), Reason("lacks", "memory"), Reason("does", "not compute")]
     space = Space(left_out=dict(zip(reasons, (["one"], ["two"], ["x", "y"]), strict=True)))
     assert list(map(str, left_out_notes(space))) == [
         "Left out: one has no price.",
