@@ -266,10 +266,7 @@ def _find_reachable(space: Space, bounds: Floats, cases: Cases, ask: Ask | None)
 
 
 def _add_rivals(
-    shown: list[ScoredPlan],
-    simulations: Simulations,
-    plans: Sequence[Plan],
-    usd_per_sample: Floats,
+    shown: list[ScoredPlan], simulations: Simulations, plans: Sequence[Plan], usd_per_sample: Floats
 ) -> list[ScoredPlan]:
     """Adds the most promising plan of each machine that has none among the shown plans."""
     seen = {plan.plan.machine for plan in shown}

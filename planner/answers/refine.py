@@ -40,10 +40,7 @@ REFINED_GAIN = 0.015  # in speed, for which settings are taken that the search h
 
 
 def refine_decision(
-    scored: list[ScoredPlan],
-    decision: Decision,
-    simulations: Simulations,
-    contest: Contest,
+    scored: list[ScoredPlan], decision: Decision, simulations: Simulations, contest: Contest
 ) -> tuple[list[ScoredPlan], Decision]:
     """Tries other settings on the recommended machines, and on those that may then win, and decides again."""
     request, tried = simulations.request, set[tuple[str, int]]()

@@ -259,12 +259,7 @@ def sample(
 
 
 def recommend_sampled(
-    simulations: Simulations,
-    *,
-    trials: int,
-    study: str | None,
-    progress: Progress,
-    advice: bool,
+    simulations: Simulations, *, trials: int, study: str | None, progress: Progress, advice: bool
 ) -> Recommendation:
     """Recommends a plan from the trials of an optuna study."""
     request = simulations.request
