@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from enum import StrEnum
 from typing import Any
@@ -92,10 +92,3 @@ class LeftOut(Note):
     """Machines that were left out for one reason."""
 
     machines: tuple[str, ...]
-    reason: str  # as it is said of so many
-
-    @staticmethod
-    def for_reason(machines: Sequence[str], why: Reason) -> LeftOut:
-        reason = why.clause(len(machines))
-        text = f"{', '.join(machines)} {reason}."
-        return LeftOut(topic=Topic.LEFT_OUT, text=text, machines=tuple(machines), reason=reason)

@@ -16,7 +16,7 @@ import numpy as np
 from planner.answers.remedies import Ask, Remedy, price_words, remedy_words
 from planner.errors import BadInput, Infeasible, PlannerError
 from planner.model import Floats
-from planner.note import LeftOut
+from planner.note import LeftOut, Topic
 from planner.parallel.mesh import meshes
 from planner.parallel.plan import Site
 from planner.search.feasibility import OUT_OF_MEMORY, Exclusion
@@ -37,7 +37,11 @@ FEW = 3  # names that a sentence has room for
 
 
 def left_out_notes(space: Space) -> list[LeftOut]:
-    return [LeftOut.for_reason(names, reason) for reason, names in space.left_out.items()]
+    """Notes that name the machines left out for each reason."""
+    return [
+        LeftOut(Topic.LEFT_OUT, f"{', '.join(names)} {reason.clause(len(names))}.", machines=tuple(names))
+        for reason, names in space.left_out.items()
+    ]
 
 
 def no_plans(space: Space, request: Request, ask: Ask | None = None) -> str:

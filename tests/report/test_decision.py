@@ -11,7 +11,7 @@ import planner
 from planner.answers.refusals import left_out_notes
 from planner.answers.results import Recommendation
 from planner.device.rates import constants
-from planner.note import LeftOut, Note, Reason, Topic
+from planner.note import Note, Reason, Topic
 from planner.parallel.data.ddp import AllReduce
 from planner.parallel.mesh import Mesh
 from planner.report.assumed import brief_notes, notes_of
@@ -102,10 +102,8 @@ def test_brief_notes_keep_prices_and_count_the_others(answer: Recommendation) ->
 
 
 def test_brief_notes_count_the_machines_that_were_left_out() -> None:
-    left = [
-        LeftOut.for_reason(["a", "b"], Reason("has", "no price")),
-        LeftOut.for_reason(["d", "e", "f", "g"], Reason("costs", "too much")),
-    ]
+    reasons = {Reason("has", "no price"): ["a", "b"], Reason("costs", "too much"): ["d", "e", "f", "g"]}
+    left = left_out_notes(Space(left_out=reasons))
     assert brief_notes([Note(Topic.PRICE, "a at $1.00/h."), *left])[0] == "a at $1.00/h; 6 machines left out."
 
 
