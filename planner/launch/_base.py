@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from importlib.resources import files
 from typing import Any, Literal
 
-from planner.errors import BadInput, printable
+from planner.errors import printable
 
 NAMES: dict[str, Any] = tomllib.loads((files("planner.launch") / "names.toml").read_text("utf-8"))
 STRATEGIES: dict[str, str] = NAMES["strategies"]
@@ -76,11 +76,6 @@ class Launch:
     parameter_servers: int = 0
     comments: tuple[str, ...] = ()
     recipe: Recipe = field(default_factory=Recipe)
-
-    def __post_init__(self) -> None:
-        for name in ("machines", "processes_per_machine"):
-            if getattr(self, name) < 1:
-                raise BadInput(f"a launch needs {name.replace('_', ' ')} of at least 1")
 
     @property
     def processes(self) -> int:
