@@ -35,9 +35,11 @@ TORCH_NAMES: dict[str, Any] = {
 
 @contextmanager
 def foreign_errors(said: str, remedy: str = "") -> Iterator[None]:
-    """Context in which every exception becomes a BadInput of one line that begins with `said`."""
+    """Context in which exceptions become a BadInput of one line that begins with `said`."""
     try:
         yield
+    except (BadInput, MemoryError):
+        raise
     except Exception as error:
         text = " ".join(str(error).split())[:200]
         what = f"{type(error).__name__}: {text}" if text else type(error).__name__

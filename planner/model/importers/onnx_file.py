@@ -10,7 +10,7 @@ from typing import Any
 
 from planner.errors import BadInput
 from planner.files.regular_file import open_regular_file
-from planner.model.importers import ImportedModel, build_imported
+from planner.model.importers import ImportedModel, build_imported, foreign_errors
 from planner.model.importers.graph import (
     ONNX_ACTIVATIONS,
     ONNX_MOVING,
@@ -37,12 +37,8 @@ def import_onnx(path: Path, axes: dict[str, int]) -> ImportedModel:
     with open_regular_file(path):
         pass  # reported like every system error
     reading = _OnnxGraph(path, onnx.load_model_from_string(infer_shapes(path, axes)))
-    try:
+    with foreign_errors(f"{path}: no graph that can be read"):
         graph, given = reading.lower_graph()
-    except (ValueError, TypeError, IndexError, KeyError, AttributeError, ZeroDivisionError) as error:
-        raise BadInput(
-            f"{path}: no graph that can be read: {type(error).__name__}: {str(error)[:120]}"
-        ) from error
     name = "".join(c for c in path.stem if c.isalnum() or c in "-_.")[:80] or "net"
     values = graph.model_file_values(given, "from ONNX", str(path))
     imported = build_imported(path, values, name, [])

@@ -18,6 +18,7 @@ from pathlib import Path
 from typing import Any
 
 from planner.errors import BadInput
+from planner.model.importers import foreign_errors
 
 LARGEST_FILE_BYTES = 2**31
 MEMORY_BYTES = 2**30  # on top of the file itself
@@ -77,17 +78,12 @@ def _main(path: Path, axes: dict[str, int]) -> int:
         check_graph(path, model)
         set_open_axes(path, model, axes)
         drop_weights(model)
-        try:
+        with foreign_errors(f"{path}: shapes cannot be inferred"):
             model = onnx.shape_inference.infer_shapes(model, data_prop=True)
             for _ in range(MOST_ROUNDS):
                 if not fold_sizes(model):
                     break
                 model = onnx.shape_inference.infer_shapes(model, data_prop=True)
-        except MemoryError:
-            return 1
-        except Exception as error:
-            words = " ".join(str(error).split())[:200]
-            raise BadInput(f"{path}: shapes cannot be inferred: {words}") from error
         sys.stdout.buffer.write(model.SerializeToString())
     except BadInput as error:
         sys.stderr.write(f"{error}\n")
@@ -113,18 +109,13 @@ def _load_onnx(path: Path, onnx: Any) -> Any:
     """Loads an ONNX model; raises BadInput if it is too large or damaged."""
     from planner.files.regular_file import open_regular_file
 
-    try:
+    with foreign_errors(f"{path}: no ONNX file, or not whole"):
         with open_regular_file(path) as file:
             size = os.fstat(file.fileno()).st_size
             if size >= LARGEST_FILE_BYTES:
                 raise BadInput(f"{path}: larger than 2 GiB; save its weights as external data")
             data = file.read(size)
         return onnx.load_model_from_string(data)
-    except (BadInput, MemoryError):
-        raise
-    except Exception as error:
-        words = " ".join(str(error).split())[:120]
-        raise BadInput(f"{path}: no ONNX file, or not whole: {words}") from error
 
 
 def check_graph(path: Path, model: Any) -> None:
