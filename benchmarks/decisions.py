@@ -8,10 +8,12 @@ own). The laws, counted per request:
 
     faster      no plan of the space is 5% faster (10% if it shards what fits) for at most 1% more per sample
     certain     no plan tied with the choice that may win a tie has a narrower range
-    marginal    the samples that the choice adds to the cheapest plan are worth their cost (unless `fastest`)
+    marginal    the samples that the choice adds to the cheapest plan are worth their cost (unless `fastest`);
+                those that a plan adds that is faster with 90% probability, and about as certain, are not
     simulate    no `simulate` of the same machines, global batch and precision is 2% faster, or
                 `planner.search.objectives.least_gain` times as fast where it takes more to set up
-    relaxed     a higher limit never gives a choice that the one before beats, unless `faster` asks for it
+    relaxed     a higher limit never gives a choice that the one before beats, unless `faster` asks for it, or
+                it is about as good and takes less to set up
     remedy      what a refusal says that works, works: of recommend, simulate, compare and saturation
     next        a change under "Next" gives what it promises when it is followed with `simulate`
     compared    everything asked of `compare` has a row or a reason
@@ -201,6 +203,9 @@ def broken_choice(answer: Recommendation) -> Iterator[Violation]:
     here = next(i for i, plan in enumerate(plans) if plan.plan.key == chosen.plan.key)
     best, tied, score = candidates[here], set(rule.tied_with(here)), rule.score_better(here)
     tied_with_best = set(rule.tied_with(rule.best))
+    outdoing = {
+        i for i in rule.outdoing(here) if least_gain(*map(setup_effort, (chosen.plan, plans[i].plan))) == 1
+    }
     for i, other in enumerate(candidates):
         gain, cost = rule.speed[i] / rule.speed[here] - 1, rule.cost[i] / max(rule.cost[here], 1e-300) - 1
         wider = other.total_sigma - best.total_sigma
@@ -208,6 +213,8 @@ def broken_choice(answer: Recommendation) -> Iterator[Violation]:
         if gain >= max(LEAST_GAIN, more_setup) + SLACK and cost <= NEGLIGIBLE_COST - SLACK:
             if abs(score[i]) >= TIED_SCORE + SLACK or wider < MUCH_WIDER - SLACK:
                 yield "faster", f"{words(plans[i])} is {gain:.1%} faster at {cost:+.1%} than {words(chosen)}"
+        elif gain >= LEAST_GAIN + SLACK and i in outdoing and wider < MUCH_WIDER - SLACK:
+            yield "marginal", f"{words(plans[i])} is worth its cost beside {words(chosen)}"
         elif i in tied and wider < -SAME_WIDTH - SLACK and i in tied_with_best and rule.may_win_tie(i):
             yield "certain", f"{words(plans[i])} is tied with {words(chosen)} and more certain"
     gained = rule.speed[here] - rule.speed[rule.cheapest]
@@ -357,8 +364,10 @@ def worse_when_relaxed(answer: Recommendation, options: Options, draw: random.Ra
     close = before.effective_samples_per_s <= after.effective_samples_per_s * (1 + LOSS)
     gain, cost = rule.speed[1] / rule.speed[0] - 1, rule.cost[1] / max(rule.cost[0], 1e-300) - 1
     is_faster_at_the_same_cost = gain >= LEAST_GAIN and cost <= NEGLIGIBLE_COST  # as `faster` asks
+    more_setup = least_gain(setup_effort(relaxed.chosen.plan), setup_effort(answer.chosen.plan))
+    is_simpler = gain >= 0 and 1 + cost <= more_setup  # as `simulate` asks
     if rule.score_better(1)[0] >= TIED_SCORE and not (
-        (close and request.goal == "fastest") or is_faster_at_the_same_cost
+        (close and request.goal == "fastest") or is_faster_at_the_same_cost or is_simpler
     ):
         yield (
             "relaxed",

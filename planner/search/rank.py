@@ -14,15 +14,13 @@
 5. `cheapest` takes the lowest expected cost, and a plan 5% faster for at most 1% more; `fastest` the
    highest speed.
 6. Two plans are tied if neither is better, by what the objective maximises, nor cheaper per sample with 75%
-   probability, and neither is faster with 90% probability: a plan that is clearly faster at a higher cost is
-   another trade-off, which rule 4 decides. Of rule 4's choice and the plans that may replace it, the one with
-   the narrowest range wins, then the one with the fewest machines if its samples beyond those of that choice
-   cost no more than rule 4 allows. A plan may replace the choice if it is tied with it, or if its range is
-   much narrower and it is neither worse nor more expensive with 75% probability: whoever trusts a much wider
-   range must be likely to gain by it.
-7. A plan does not replace the choice if another beats it with 75% probability, if its extra samples cost more
-   than rule 4 allows, or if a plan that is not much less certain is 5% faster for at most 1% more. So a plan
-   that is faster and as cheap loses to a much narrower range alone.
+   probability, and neither is faster with 90% probability. Of rule 4's choice and the plans that are no worse
+   and no more expensive with 75% probability, the one with the narrowest range wins, then the one with the
+   fewest machines if its samples beyond those of that choice cost no more than rule 4 allows: whoever trusts
+   a wider range or pays for more must be likely to gain by it.
+7. A plan does not win so if another beats it with 75% probability, if its extra samples cost more than rule 4
+   allows, or if a plan that is not much less certain is 5% faster for at most 1% more, or is faster with 90%
+   probability at a cost that rule 4 allows. So clearly faster plans lose to a much narrower range alone.
 """
 
 from __future__ import annotations
@@ -45,7 +43,7 @@ TIED_BELOW = 0.75  # probability of being better
 SAME_WIDTH = 0.02  # by which two sigmas differ at most that count as equally certain
 MUCH_WIDER = 0.1  # by which a sigma must be larger so that being faster and as cheap does not decide
 TIED_SCORE = NormalDist().inv_cdf(TIED_BELOW)  # the same, in standard deviations
-CLEARLY_FASTER = 0.90  # probability of being faster from which plans are not tied
+CLEARLY_FASTER = 0.90  # probability of being faster, from which on plans are not tied
 CLEAR_SCORE = NormalDist().inv_cdf(CLEARLY_FASTER)
 
 
@@ -173,10 +171,8 @@ class Contenders:
         return [int(i) for i in np.flatnonzero(is_tied)]
 
     def may_replace(self, plan: int) -> npt.NDArray[np.bool_]:
-        """Whether each plan is not clearly worse than this one; it may be slower if much more certain."""
-        is_much_narrower = self.total_sigma <= self.total_sigma[plan] - MUCH_WIDER
-        out = (self.score_faster(plan) > -CLEAR_SCORE) | is_much_narrower
-        out &= (self.score_better(plan) > -TIED_SCORE) & (self.score_cheaper(plan) > -TIED_SCORE)
+        """Whether each plan is neither clearly worse nor clearly more expensive than this one."""
+        out = (self.score_better(plan) > -TIED_SCORE) & (self.score_cheaper(plan) > -TIED_SCORE)
         out[plan] = False
         return np.asarray(out)
 
@@ -208,10 +204,13 @@ class Contenders:
         return bool(paid <= self.most_per_sample * gained or self.cost[plan] <= limit)
 
     def outdoing(self, plan: int) -> npt.NDArray[np.intp]:
-        """Indices of plans that are 5% faster for a negligible extra cost and not much less certain."""
-        faster = self.speed >= self.speed[plan] * (1 + LEAST_GAIN)
-        cheap = self.cost <= self.cost[plan] * (1 + NEGLIGIBLE_COST)
-        return np.flatnonzero(faster & cheap & (self.total_sigma <= self.total_sigma[plan] + MUCH_WIDER))
+        """Indices of faster plans, not much less certain, that cost as much or are worth their cost."""
+        gained, paid = self.speed - self.speed[plan], self.usd_per_s - self.usd_per_s[plan]
+        is_cheap = self.cost <= self.cost[plan] * (1 + NEGLIGIBLE_COST)
+        is_worth_it = (paid <= self.worth * gained) | (self.objective == "fastest")
+        is_worth_it &= self.score_faster(plan) >= CLEAR_SCORE
+        is_sure = self.total_sigma <= self.total_sigma[plan] + MUCH_WIDER
+        return np.flatnonzero((gained >= LEAST_GAIN * self.speed[plan]) & (is_cheap | is_worth_it) & is_sure)
 
     def is_beaten(self, plan: int) -> bool:
         """Whether another plan is significantly better."""
