@@ -211,6 +211,7 @@ class Answer:
     data: Any = None
     title: str = ""
     page: Callable[[], Page] | None = None
+    then: Callable[[], None] | None = None  # called after the output is written, perhaps to exit
 
 
 class ShowsByDefault(TyperGroup):
@@ -226,17 +227,17 @@ class ShowsByDefault(TyperGroup):
         return "" if name == "show" else name, command, rest  # the word is ours, not the user's
 
 
-def with_output_flags(command: Callable[..., Answer | None]) -> Callable[..., None]:
+def with_output_flags(command: Callable[..., Answer]) -> Callable[..., None]:
     """Decorator that adds --format, --output and --html to a command that returns an `Answer`."""
 
     def run_with_output(**values: Any) -> None:
         html, format, output = (values.pop(name) for name in ("html", "format", "output"))
         answer = command(**values)
-        if answer is None:
-            return
         shown = answer.shown(format) if callable(answer.shown) else answer.shown
         emit(shown, format, output, data=answer.data)
         write_html(answer.page() if answer.page is not None else shown, html, answer.title)
+        if answer.then is not None:
+            answer.then()
 
     return set_signature(
         run_with_output, command, {}, {name: SHOWN[name] for name in ("html", "format", "output")}

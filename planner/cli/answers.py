@@ -11,9 +11,9 @@ from typing import TYPE_CHECKING
 import typer
 
 from planner.cli import _output as out
-from planner.cli._options import Given, with_request_flags
+from planner.cli._options import Answer, Given, with_output_flags, with_request_flags
 from planner.errors import BadInput, printable
-from planner.report.output import Format, emit
+from planner.report.output import emit
 
 if TYPE_CHECKING:
     from planner.search.scored import ScoredPlan
@@ -121,17 +121,15 @@ def simulate(
         out.export_plan(result.scored, request, export)
 
 
+@with_output_flags
 def sweep(
-    *,
     config: Path,
+    *,
     store: Path = Path("sweep.db"),
     jobs: int | None = None,
     cluster: str | None = None,
-    html: Path | None = None,
     quiet: bool = False,
-    format: Format = Format.table,
-    output: Path | None = None,
-) -> None:
+) -> Answer:
     """Score every plan of a grid over models, machines, batches, workers, servers and policies.
 
     planner sweep configs/sweep.toml --store sweep.db
@@ -141,10 +139,7 @@ def sweep(
 
     with out.show_progress(quiet) as on_progress:
         result = score_grid(config, store, jobs=jobs, cluster=cluster, progress=on_progress)
-    page = page_of(result)
-    emit(page, format, output)
-    out.write_html(page, html)
-    out.exit_if_interrupted(result.partial)
+    return Answer(page_of(result), then=lambda: out.exit_if_interrupted(result.partial))
 
 
 def check_run(
@@ -224,21 +219,12 @@ def answer_device(device: str | None, machine: str) -> str:
     return load_hardware(machine).device.name
 
 
-def diff(
-    old: Path,
-    new: Path,
-    *,
-    fail_over: float | None = None,
-    html: Path | None = None,
-    format: Format = Format.table,
-    output: Path | None = None,
-) -> None:
+@with_output_flags
+def diff(old: Path, new: Path, *, fail_over: float | None = None) -> Answer:
     """Show the settings in which two answers differ, and the changes in speed, cost and memory."""
     from planner.answers.answer_files import chosen_plan, difference
     from planner.report.simulate import diff_page
 
     before, after = chosen_plan(old), chosen_plan(new)
     page = diff_page(difference(before, after), f"planner diff: {old.name} and {new.name}")
-    emit(page, format, output)
-    out.write_html(page, html)
-    out.exit_if_over_cost(after.usd_per_million_samples, fail_over, new)
+    return Answer(page, then=lambda: out.exit_if_over_cost(after.usd_per_million_samples, fail_over, new))
