@@ -142,6 +142,10 @@ class Price:
     source: str
     spot_as_of: str = ""
 
+    def usd_per_hour(self, *, spot: bool) -> float | None:
+        """Price in USD per hour, spot or on demand; None if there is none."""
+        return self.spot_usd_per_hour if spot else self.on_demand_usd_per_hour
+
 
 NO_PRICE = Price(None, None, region="", as_of="", basis="measured", source="")
 
@@ -217,8 +221,7 @@ class Hardware:
             return self.price
         if region != CHEAPEST:
             return next((price for price in self.prices if price.region == region), None)
-        kind = "spot_usd_per_hour" if spot else "on_demand_usd_per_hour"
-        return min(self.prices, key=lambda price: getattr(price, kind) or math.inf)
+        return min(self.prices, key=lambda price: price.usd_per_hour(spot=spot) or math.inf)
 
 
 @dataclass(frozen=True, slots=True)

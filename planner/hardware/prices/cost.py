@@ -22,7 +22,7 @@ from typing import TYPE_CHECKING
 
 from planner.errors import BadInput
 from planner.files.regular_file import shipped_folder
-from planner.hardware import Hardware, Price
+from planner.hardware import Hardware
 from planner.memoize import memoize
 
 if TYPE_CHECKING:
@@ -126,7 +126,8 @@ def _cheaper_cost(rented: Sequence[Rented], market: Market, terms: SpotTerms, st
     for role in rented:
         kind = market.find_machine(role.machine)
         price = market.price(kind)
-        usd, spot_usd = (_list_usd_per_hour(kind, price, spot=spot) for spot in (False, True))
+        usd = None if price is None else price.usd_per_hour(spot=False)
+        spot_usd = None if price is None or kind.ownership else price.usd_per_hour(spot=True)
         on_demand.append(None if usd is None else usd * role.count)
         cheapest.append(((usd or 0.0) if spot_usd is None else spot_usd) * role.count)
         if spot_usd is not None:
@@ -140,13 +141,6 @@ def _cheaper_cost(rented: Sequence[Rented], market: Market, terms: SpotTerms, st
         words = f"one hour of useful work would cost ${useful:.2f} on spot, ${sum(full):.2f} on demand"
         return Paid(full, refused=words)
     return Paid(tuple(cheapest), course)
-
-
-def _list_usd_per_hour(kind: Hardware, price: Price | None, *, spot: bool) -> float | None:
-    """List price of one machine in USD per hour; None for spot prices of owned machines."""
-    if price is None or (spot and kind.ownership is not None):
-        return None
-    return price.spot_usd_per_hour if spot else price.on_demand_usd_per_hour
 
 
 @dataclass(frozen=True, slots=True)

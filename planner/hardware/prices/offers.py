@@ -26,7 +26,7 @@ class Offer:
     @property
     def usd_per_hour(self) -> float | None:
         """Price of the machine in USD per hour, spot or on demand as the offer says; None if it has none."""
-        return self.price.spot_usd_per_hour if self.spot else self.price.on_demand_usd_per_hour
+        return self.price.usd_per_hour(spot=self.spot)
 
     @property
     def usd_per_device_hour(self) -> float | None:
