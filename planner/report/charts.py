@@ -106,6 +106,7 @@ def scored_words(scored: ScoredPlan) -> str:
 
 
 def _bounded_plan_words(bounded: tuple[Plan, float, float], unit: SpeedUnit) -> str:
+    """Hover text for a plan that was pruned by its upper bound."""
     plan, usd_per_hour, bound = bounded
     speed = f"{rate(unit.speed(bound))} {unit.noun}/s"
     return f"{plan_words(plan)}<br>at most {speed}, {usd(usd_per_hour)}/h; not simulated"

@@ -106,6 +106,7 @@ def _lane_kind(timeline: Timeline, resource: int, channel: int) -> tuple[str, st
 
 
 def _lane_name(timeline: Timeline, resource: int, channel: int) -> str:
+    """Label of one row of the timeline."""
     if _is_link(timeline, resource, channel):
         return str(timeline.cluster.link_resource(channel))
     return "worker" if resource == WORKER else LANES[resource].format(channel)

@@ -28,10 +28,12 @@ def format_signed_percent(value: float) -> str:
 
 
 def median_and_p90(median: float | None, ninth: float | None) -> str | None:
+    """Median and 90th percentile of the error: `7.2% / 31%`."""
     return None if median is None or ninth is None else f"{format_percent(median)} / {format_percent(ninth)}"
 
 
 def yes_or_no(value: bool | None) -> str | None:
+    """Whether a target is met, as `yes` or `NO`; None without a target."""
     return None if value is None else ("yes" if value else "NO")
 
 
@@ -194,6 +196,7 @@ def _statement_value(each: Statement, value: float) -> str:
 
 
 def _statement_table(statements: Sequence[Statement]) -> Table:
+    """Table of figures other than errors, with targets."""
     lines = [
         {
             "_name": each.name,

@@ -166,6 +166,7 @@ _NAMES = {"workers": "workers", "batch": "batch per worker", "usd": "price", "ne
 
 
 def _limit_words(key: str, value: float) -> str:
+    """Label of a slider at a value: `at most $20/h`."""
     if key == "usd":
         return f"at most {usd(value)}/h"
     if key == "network":
@@ -198,6 +199,7 @@ def _what_if_point(
     columns: Sequence[Column],
     request: Request,
 ) -> Spec:
+    """Plan of the what-if: its slider positions, ranks, table cells and sentence."""
     how = f", {scored.plan.compute_text}" if scored.plan.compute_text else ""
     speed, cost = -scored.samples_per_s, scored.usd_per_million_samples
     chosen, unit = row["_choice"] == CHOICE, speed_unit(scored)

@@ -228,6 +228,7 @@ def _trace_series(trace: Spec) -> Iterable[Series]:
 
 
 def _axis_scale(spec: Spec, series: Sequence[Series], place: int) -> PlotScale:
+    """Scale of an axis that shows all points of the series."""
     values = [point[place] for part in series for point in part.points]
     if spec.get("type") == "log":
         return PlotScale.covering([value for value in values if value > 0], log=True)
@@ -322,6 +323,7 @@ def _format_tick(value: float) -> str:
 
 
 def _legend(out: Text, series: Sequence[Series], margin: int, width: int) -> Text:
+    """Appends the signs and names of the series, on as many lines as they need."""
     used = margin + 2
     out.append(" " * used)
     for part in series:

@@ -218,6 +218,7 @@ def _server_counts_table(result: Saturation) -> Table:
 
 
 def _close_call_sentence(result: Saturation, workers: str) -> str:
+    """Sentence for a gain of one more server that is within the error of simulation."""
     (fewer, now), (number, more) = result.sizes[-2:]
     noun = now.plan.exchange.labels().size_noun
     added, error = gain(now.prediction, more.prediction)

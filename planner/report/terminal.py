@@ -189,6 +189,7 @@ def column_widths(table: Table, columns: Sequence[Column], width: int) -> list[i
 
 
 def _grid_lines(table: Table, columns: Sequence[Column], width: int) -> list[Text]:
+    """Lines of a table: headings, a rule, and rows with wrapped cells."""
     from rich.text import Text
 
     widths = column_widths(table, columns, width)

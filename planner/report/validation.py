@@ -76,6 +76,7 @@ def rows_data(rows: Sequence[Row]) -> dict[str, Any]:
 
 
 def _check_table(key: str, rows: Sequence[Row]) -> Table:
+    """Table of the rows of one check, with how they were computed and why some fail."""
     notes = [f"How: {'; '.join(dict.fromkeys(row.how for row in rows))}."]
     notes += [f"Source: {_source_words(rows)}."]
     for row in rows:
@@ -163,6 +164,7 @@ def page_texts(found: Sequence[Evidence], rows: Sequence[Row], *, whole: bool = 
 
 
 def write_pages(found: Sequence[Evidence], rows: Sequence[Row], overview: Path) -> None:
+    """Writes the overview and the pages beside it."""
     for page, text in page_texts(found, rows).items():
         write_file(page_path(overview, page), text)
 
@@ -215,6 +217,7 @@ every measured run with parameter servers, beside the prediction. [All suites](v
 
 
 def _suite_section(one: Evidence, rows: Sequence[Row]) -> str:
+    """Markdown section of one suite: its tables, and its rows or largest errors."""
     parts, *others = suite_tables(one)
     lines = [f"## {one.suite}", "", f"{one.title}.", ""]
     lines.append(_tables_markdown([replace(parts, title=""), *others, source_table(one)]))
