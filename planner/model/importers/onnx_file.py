@@ -183,99 +183,99 @@ class _OnnxGraph:
 Lowering = Callable[[_OnnxGraph, Any, list[Value], str], Value | None]
 
 
-def _lower_conv(at: _OnnxGraph, node: Any, data: list[Value], name: str) -> Value | None:
-    given, out = at.weight_input(node, 1), at.sample_shape(node.output[0])
+def _lower_conv(state: _OnnxGraph, node: Any, data: list[Value], name: str) -> Value | None:
+    given, out = state.weight_input(node, 1), state.sample_shape(node.output[0])
     if given is None or given[2] or len(given[1]) != 4 or len(out) != 3:
         return None
-    return at.graph.add_convolution(
-        at.graph.add_view(data[0], channels_last(at.sample_shape(node.input[0]))),
+    return state.graph.add_convolution(
+        state.graph.add_view(data[0], channels_last(state.sample_shape(node.input[0]))),
         given[:2],
         channels_last(out),
-        stride=at.attribute_value(node, "strides", [1, 1]),
-        padding=at.uniform_padding(node),
-        groups=at.attribute_value(node, "group", 1),
+        stride=state.attribute_value(node, "strides", [1, 1]),
+        padding=state.uniform_padding(node),
+        groups=state.attribute_value(node, "group", 1),
         bias=node.input[2] if len(node.input) > 2 else None,
         name=name,
     )
 
 
-def _lower_gemm(at: _OnnxGraph, node: Any, data: list[Value], name: str) -> Value | None:
+def _lower_gemm(state: _OnnxGraph, node: Any, data: list[Value], name: str) -> Value | None:
     """Adds a linear layer for a Gemm node; None if its weight is no parameter."""
-    given = at.weight_input(node, 1)
+    given = state.weight_input(node, 1)
     if given is None or len(given[1]) != 2:
         return None
-    transposed = given[2] == bool(at.attribute_value(node, "transB", 0))
-    source = at.graph.add_view(data[0], at.sample_shape(node.input[0]))
-    bias = at.weight_input(node, 2)
-    return at.graph.add_linear(source, given[:2], bias and bias[0], transposed, name)
+    transposed = given[2] == bool(state.attribute_value(node, "transB", 0))
+    source = state.graph.add_view(data[0], state.sample_shape(node.input[0]))
+    bias = state.weight_input(node, 2)
+    return state.graph.add_linear(source, given[:2], bias and bias[0], transposed, name)
 
 
-def _lower_matmul(at: _OnnxGraph, node: Any, data: list[Value], name: str) -> Value | None:
-    out = at.sample_shape(node.output[0])
+def _lower_matmul(state: _OnnxGraph, node: Any, data: list[Value], name: str) -> Value | None:
+    out = state.sample_shape(node.output[0])
     if len(data) == 2:
-        depth = at.sample_shape(node.input[0])[-1]
+        depth = state.sample_shape(node.input[0])[-1]
         keys = {"shape": list(out), "depth": depth}
-        return at.graph.add_layer(Product, [value.layer for value in data], name, out, **keys)
-    given = at.weight_input(node, 1)
+        return state.graph.add_layer(Product, [value.layer for value in data], name, out, **keys)
+    given = state.weight_input(node, 1)
     if given is None or len(given[1]) != 2:
         return None
-    source = at.graph.add_view(data[0], at.sample_shape(node.input[0]))
-    return at.graph.add_linear(source, given[:2], None, not given[2], name)
+    source = state.graph.add_view(data[0], state.sample_shape(node.input[0]))
+    return state.graph.add_linear(source, given[:2], None, not given[2], name)
 
 
-def _lower_norm(kind: type[Kind], at: _OnnxGraph, node: Any, data: list[Value], name: str) -> Value | None:
-    held = at.parameter_inputs(node)
+def _lower_norm(kind: type[Kind], state: _OnnxGraph, node: Any, data: list[Value], name: str) -> Value | None:
+    held = state.parameter_inputs(node)
     size = held.get(node.input[1]) if len(node.input) > 1 else None
-    if size is None or data[0].shape[-1:] != size or node.input[1] in at.graph.owners:
+    if size is None or data[0].shape[-1:] != size or node.input[1] in state.graph.owners:
         return None
     if node.input[1] != f"{name}.weight":
         return None
-    at.graph.owners |= dict.fromkeys(held, "")  # its bias, and its statistics, which are not trained
-    return at.graph.add_layer(kind, True, name, data[0].shape, from_=data[0].layer)
+    state.graph.owners |= dict.fromkeys(held, "")  # its bias, and its statistics, which are not trained
+    return state.graph.add_layer(kind, True, name, data[0].shape, from_=data[0].layer)
 
 
-def _lower_add(at: _OnnxGraph, node: Any, data: list[Value], name: str) -> Value | None:
+def _lower_add(state: _OnnxGraph, node: Any, data: list[Value], name: str) -> Value | None:
     if len(data) != 2 or math.prod(data[0].shape) != math.prod(data[1].shape):
         return None
-    second = at.graph.add_view(data[1], data[0].shape)
-    return at.graph.add_layer(Add, [data[0].layer, second.layer], name, data[0].shape)
+    second = state.graph.add_view(data[1], data[0].shape)
+    return state.graph.add_layer(Add, [data[0].layer, second.layer], name, data[0].shape)
 
 
-def _lower_mul(at: _OnnxGraph, node: Any, data: list[Value], name: str) -> Value | None:
+def _lower_mul(state: _OnnxGraph, node: Any, data: list[Value], name: str) -> Value | None:
     if len(data) != 2 or data[0].shape != data[1].shape:
         return None
-    return at.graph.add_layer(Multiply, [value.layer for value in data], name, data[0].shape)
+    return state.graph.add_layer(Multiply, [value.layer for value in data], name, data[0].shape)
 
 
-def _lower_pool(kind: type[Kind], at: _OnnxGraph, node: Any, data: list[Value], name: str) -> Value | None:
-    out = at.sample_shape(node.output[0])
-    window = at.attribute_value(node, "kernel_shape", None)
+def _lower_pool(kind: type[Kind], state: _OnnxGraph, node: Any, data: list[Value], name: str) -> Value | None:
+    out = state.sample_shape(node.output[0])
+    window = state.attribute_value(node, "kernel_shape", None)
     if len(out) != 3 or not window:
         return None
-    return at.graph.add_pool(
+    return state.graph.add_pool(
         kind,
-        at.graph.add_view(data[0], channels_last(at.sample_shape(node.input[0]))),
+        state.graph.add_view(data[0], channels_last(state.sample_shape(node.input[0]))),
         channels_last(out),
         kernel=window,
-        stride=at.attribute_value(node, "strides", [1, 1]),
-        padding=at.uniform_padding(node),
+        stride=state.attribute_value(node, "strides", [1, 1]),
+        padding=state.uniform_padding(node),
         name=name,
     )
 
 
-def _lower_global_pool(at: _OnnxGraph, node: Any, data: list[Value], name: str) -> Value | None:
-    out = at.sample_shape(node.output[0])
+def _lower_global_pool(state: _OnnxGraph, node: Any, data: list[Value], name: str) -> Value | None:
+    out = state.sample_shape(node.output[0])
     if len(out) != 3 or len(data[0].shape) != 3:
         return None
-    return at.graph.add_layer(GlobalPool, True, name, channels_last(out), keep=True, from_=data[0].layer)
+    return state.graph.add_layer(GlobalPool, True, name, channels_last(out), keep=True, from_=data[0].layer)
 
 
-def _lower_gather(at: _OnnxGraph, node: Any, data: list[Value], name: str) -> Value | None:
+def _lower_gather(state: _OnnxGraph, node: Any, data: list[Value], name: str) -> Value | None:
     """Adds an embedding for a Gather node that reads a two-dimensional parameter."""
-    table, held = node.input[0], at.parameter_inputs(node)
+    table, held = node.input[0], state.parameter_inputs(node)
     if len(held.get(table, ())) != 2:
         return None
-    return at.graph.add_embedding(data[0], (table, held[table]), name)
+    return state.graph.add_embedding(data[0], (table, held[table]), name)
 
 
 LOWERED: dict[str, Lowering] = {

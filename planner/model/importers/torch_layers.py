@@ -27,55 +27,55 @@ from planner.model.layers.products import AvgPool, GlobalPool, MaxPool, Product
 from planner.model.layers.sequences import Attention, ClassToken, CrossEntropy, Positions
 
 
-def _lower_conv2d(at: Lowering, node: Any, data: list[Value]) -> Value | None:
-    weight, out = at.argument_value(node.args[1]), at.sample_shape(node)
+def _lower_conv2d(state: Lowering, node: Any, data: list[Value]) -> Value | None:
+    weight, out = state.argument_value(node.args[1]), state.sample_shape(node)
     if not isinstance(weight, ParameterValue) or not weight.plain or len(out) != 3:
         return None
     tensor, size = next(iter(weight.tensors.items()))
     if len(size) != 4:
         return None
-    bias = at.argument_value(node.args[2]) if len(node.args) > 2 else None
+    bias = state.argument_value(node.args[2]) if len(node.args) > 2 else None
     padding = node.args[4] if len(node.args) > 4 else 0
     dilation = _height_and_width(node.args[5] if len(node.args) > 5 else 1)
     around = None if isinstance(padding, str) or dilation != (1, 1) else _height_and_width(padding)
-    return at.graph.add_convolution(
-        at.graph.add_view(data[0], channels_last(at.sample_shape(node.args[0]))),
+    return state.graph.add_convolution(
+        state.graph.add_view(data[0], channels_last(state.sample_shape(node.args[0]))),
         (tensor, size),
         channels_last(out),
         stride=_height_and_width(node.args[3] if len(node.args) > 3 else 1),
         padding=around[0] if around and around[0] == around[1] else None,
         groups=next((n for n in node.args[:5:-1] if isinstance(n, int) and not isinstance(n, bool)), 1),
         bias=next(iter(bias.tensors)) if isinstance(bias, ParameterValue) else None,
-        name=at.layer_name(node, tensor),
+        name=state.layer_name(node, tensor),
     )
 
 
-def _lower_linear(at: Lowering, node: Any, data: list[Value]) -> Value | None:
-    bias = at.argument_value(node.args[2]) if len(node.args) > 2 and node.args[2] is not None else None
-    return _lower_weight_product(at, node, data[0], at.argument_value(node.args[1]), bias, turned=False)
+def _lower_linear(state: Lowering, node: Any, data: list[Value]) -> Value | None:
+    bias = state.argument_value(node.args[2]) if len(node.args) > 2 and node.args[2] is not None else None
+    return _lower_weight_product(state, node, data[0], state.argument_value(node.args[1]), bias, turned=False)
 
 
-def _lower_addmm(at: Lowering, node: Any, data: list[Value]) -> Value | None:
+def _lower_addmm(state: Lowering, node: Any, data: list[Value]) -> Value | None:
     """Adds a linear layer for bias + value x weight."""
-    bias = at.argument_value(node.args[0])
+    bias = state.argument_value(node.args[0])
     if not isinstance(bias, ParameterValue):
         return None
-    return _lower_weight_product(at, node, data[0], at.argument_value(node.args[2]), bias, turned=True)
+    return _lower_weight_product(state, node, data[0], state.argument_value(node.args[2]), bias, turned=True)
 
 
-def _lower_matmul(at: Lowering, node: Any, data: list[Value]) -> Value | None:
-    first, second = at.argument_value(node.args[0]), at.argument_value(node.args[1])
+def _lower_matmul(state: Lowering, node: Any, data: list[Value]) -> Value | None:
+    first, second = state.argument_value(node.args[0]), state.argument_value(node.args[1])
     if isinstance(first, Value) and isinstance(second, ParameterValue):
-        return _lower_weight_product(at, node, first, second, None, turned=True)
+        return _lower_weight_product(state, node, first, second, None, turned=True)
     if not isinstance(first, Value) or not isinstance(second, Value):
         return None
-    out, left = at.sample_shape(node), at.sample_shape(node.args[0])
+    out, left = state.sample_shape(node), state.sample_shape(node.args[0])
     keys = {"shape": list(out), "depth": left[-1]}
-    return at.graph.add_layer(Product, [first.layer, second.layer], at.layer_name(node), out, **keys)
+    return state.graph.add_layer(Product, [first.layer, second.layer], state.layer_name(node), out, **keys)
 
 
 def _lower_weight_product(
-    at: Lowering, node: Any, value: Value, weight: Any, bias: Any, *, turned: bool
+    state: Lowering, node: Any, value: Value, weight: Any, bias: Any, *, turned: bool
 ) -> Value | None:
     """Adds a linear layer for a product with a parameter; None if no layer matches."""
     if not isinstance(weight, ParameterValue) or not weight.plain:
@@ -84,65 +84,71 @@ def _lower_weight_product(
     if len(size) != 2 or (bias is not None and not isinstance(bias, ParameterValue)):
         return None
     transposed = turned != weight.transposed  # PyTorch's linear multiplies by the transpose itself
-    raw = at.sample_shape(next(n for n in node.all_input_nodes if isinstance(at.argument_value(n), Value)))
-    source = at.graph.add_view(value, raw)
+    raw = state.sample_shape(
+        next(n for n in node.all_input_nodes if isinstance(state.argument_value(n), Value))
+    )
+    source = state.graph.add_view(value, raw)
     inputs = size[0] if transposed else size[1]
     if source.shape[-1] != inputs:
         return None
     named = next(iter(bias.tensors)) if bias is not None and bias.plain else None
     if bias is not None and named is None:
-        at.count_parameters(bias)
-    return at.graph.add_linear(source, (tensor, size), named, transposed, at.layer_name(node, tensor))
+        state.count_parameters(bias)
+    return state.graph.add_linear(source, (tensor, size), named, transposed, state.layer_name(node, tensor))
 
 
-def _lower_grouped_product(at: Lowering, node: Any, data: list[Value]) -> Value | None:
+def _lower_grouped_product(state: Lowering, node: Any, data: list[Value]) -> Value | None:
     """Adds the expert layer for a grouped product: token rows sorted by expert, times its weights."""
-    rows, weight = at.argument_value(node.args[0]), at.argument_value(node.args[1])
+    rows, weight = state.argument_value(node.args[0]), state.argument_value(node.args[1])
     if not isinstance(rows, Value) or not isinstance(weight, ParameterValue) or len(weight.tensors) != 1:
         return None
-    (tensor, size), out = next(iter(weight.tensors.items())), at.sample_shape(node)
-    if len(size) != 3 or len(out) != 2 or tensor in at.graph.owners or out[1] not in size[1:]:
+    (tensor, size), out = next(iter(weight.tensors.items())), state.sample_shape(node)
+    if len(size) != 3 or len(out) != 2 or tensor in state.graph.owners or out[1] not in size[1:]:
         return None
-    at.graph.owners[tensor] = ""
-    source = at.graph.add_view(rows, at.sample_shape(node.args[0]))
+    state.graph.owners[tensor] = ""
+    source = state.graph.add_view(rows, state.sample_shape(node.args[0]))
     keys = {"experts": size[0], "transposed": size[2] == out[1] or None, "weights": tensor}
-    return at.graph.add_layer(
-        GroupedLinear, out[1], at.layer_name(node, tensor), out, from_=source.layer, **keys
+    return state.graph.add_layer(
+        GroupedLinear, out[1], state.layer_name(node, tensor), out, from_=source.layer, **keys
     )
 
 
-def _lower_embedding(at: Lowering, node: Any, data: list[Value]) -> Value | None:
-    weight = at.argument_value(node.args[0])
+def _lower_embedding(state: Lowering, node: Any, data: list[Value]) -> Value | None:
+    weight = state.argument_value(node.args[0])
     if not isinstance(weight, ParameterValue):
         return None
     table = next(iter(weight.tensors.items()))
-    return at.graph.add_embedding(data[0], table, at.layer_name(node, table[0]))
+    return state.graph.add_embedding(data[0], table, state.layer_name(node, table[0]))
 
 
-def _lower_norm(kind: type[Kind], weight_at: int, at: Lowering, node: Any, data: list[Value]) -> Value | None:
-    weight = at.argument_value(node.args[weight_at]) if len(node.args) > weight_at else None
+def _lower_norm(
+    kind: type[Kind], weight_at: int, state: Lowering, node: Any, data: list[Value]
+) -> Value | None:
+    weight = state.argument_value(node.args[weight_at]) if len(node.args) > weight_at else None
     if not isinstance(weight, ParameterValue):
-        return at.graph.add_other(str(node.target), data, at.layer_name(node), data[0].shape, {}, known=True)
+        return state.graph.add_other(
+            str(node.target), data, state.layer_name(node), data[0].shape, {}, known=True
+        )
     tensor, size = next(iter(weight.tensors.items()))
     bias = (
-        at.argument_value(node.args[weight_at + 1])
+        state.argument_value(node.args[weight_at + 1])
         if len(node.args) > weight_at + 1 and kind is not RmsNorm
         else None
     )
-    raw = at.sample_shape(node)
+    raw = state.sample_shape(node)
     last = channels_last(raw)
     wanted = data[0].shape if data[0].shape[-1:] == size else last if last[-1:] == size else raw
-    if wanted[-1:] != size or tensor in at.graph.owners:
+    if wanted[-1:] != size or tensor in state.graph.owners:
         return None
-    source = at.graph.add_view(data[0], wanted)
-    at.graph.owners |= dict.fromkeys(at.parameter_inputs(node), "")
-    name = at.layer_name(node, tensor)
+    source = state.graph.add_view(data[0], wanted)
+    state.graph.owners |= dict.fromkeys(state.parameter_inputs(node), "")
+    name = state.layer_name(node, tensor)
     without = {"bias": False} if kind is LayerNorm and bias is None else {}
-    return at.graph.add_layer(kind, True, name, wanted, from_=source.layer, **without)
+    return state.graph.add_layer(kind, True, name, wanted, from_=source.layer, **without)
 
 
-def _lower_attention(at: Lowering, node: Any, data: list[Value]) -> Value | None:
-    shapes = [at.sample_shape(argument) for argument in node.args[:3]]
+def _lower_attention(state: Lowering, node: Any, data: list[Value]) -> Value | None:
+    shapes = [state.sample_shape(argument) for argument in node.args[:3]]
     if any(len(shape) < 3 for shape in shapes) or len(data) < 3:
         return None
     # windows of an image are as many more heads
@@ -151,12 +157,12 @@ def _lower_attention(at: Lowering, node: Any, data: list[Value]) -> Value | None
     if heads % kv_heads:
         return None
     for argument in node.args[3:4]:
-        if isinstance(mask := at.argument_value(argument), ParameterValue):
-            at.count_parameters(mask)
+        if isinstance(mask := state.argument_value(argument), ParameterValue):
+            state.count_parameters(mask)
     reads = [
-        at.graph.add_view(value, (shape[1], shape[0] * shape[2]))
+        state.graph.add_view(value, (shape[1], shape[0] * shape[2]))
         for value, shape in zip(
-            (at.argument_value(argument) for argument in node.args[:3]), shapes, strict=True
+            (state.argument_value(argument) for argument in node.args[:3]), shapes, strict=True
         )
         if isinstance(value, Value)
     ]
@@ -168,101 +174,103 @@ def _lower_attention(at: Lowering, node: Any, data: list[Value]) -> Value | None
     keys |= {"causal": bool(causal) or None, "dropout": bool(dropout) or None}
     if values[2] != size:
         keys |= {"head_size": size, "value_size": values[2]}
-    made = at.graph.add_layer(
-        Attention, [read.layer for read in reads], at.layer_name(node), (length, heads * values[2]), **keys
+    made = state.graph.add_layer(
+        Attention, [read.layer for read in reads], state.layer_name(node), (length, heads * values[2]), **keys
     )
-    return at.graph.add_view(made, at.sample_shape(node))
+    return state.graph.add_view(made, state.sample_shape(node))
 
 
-def _lower_add(at: Lowering, node: Any, data: list[Value]) -> Value | None:
+def _lower_add(state: Lowering, node: Any, data: list[Value]) -> Value | None:
     """Adds a sum of two values, or learned positions added to a value."""
-    held = at.parameter_inputs(node)
-    fresh = {name: size for name, size in held.items() if name not in at.graph.owners}
+    held = state.parameter_inputs(node)
+    fresh = {name: size for name, size in held.items() if name not in state.graph.owners}
     if len(data) == 2 and math.prod(data[0].shape) == math.prod(data[1].shape):
-        other = at.graph.add_view(data[1], data[0].shape)
-        return at.graph.add_layer(Add, [data[0].layer, other.layer], at.layer_name(node), data[0].shape)
+        other = state.graph.add_view(data[1], data[0].shape)
+        return state.graph.add_layer(Add, [data[0].layer, other.layer], state.layer_name(node), data[0].shape)
     if len(data) == 1 and len(fresh) == 1 and len(data[0].shape) == 2:
         name, size = next(iter(fresh.items()))
         rows = size[-2] if len(size) > 1 else 0
         if size[-1] == data[0].shape[1] and rows >= data[0].shape[0] and math.prod(size[:-2]) == 1:
-            at.graph.owners[name] = ""
+            state.graph.owners[name] = ""
             keys = {"batched": True if len(size) == 3 else None, "from_": data[0].layer, "weights": name}
-            return at.graph.add_layer(Positions, rows, at.layer_name(node, name), data[0].shape, **keys)
+            return state.graph.add_layer(Positions, rows, state.layer_name(node, name), data[0].shape, **keys)
     return None
 
 
-def _lower_mul(at: Lowering, node: Any, data: list[Value]) -> Value | None:
+def _lower_mul(state: Lowering, node: Any, data: list[Value]) -> Value | None:
     """Adds a product of two values, or a learned scale of one."""
     if len(data) == 2:
         first, second = data
         if first.shape == second.shape or {1} == set(second.shape[:-1]) or {1} == set(first.shape[:-1]):
             large = max(data, key=lambda entry: math.prod(entry.shape))
-            return at.graph.add_layer(Multiply, [first.layer, second.layer], at.layer_name(node), large.shape)
-    held = at.parameter_inputs(node)
+            return state.graph.add_layer(
+                Multiply, [first.layer, second.layer], state.layer_name(node), large.shape
+            )
+    held = state.parameter_inputs(node)
     if len(data) == 1 and len(held) == 1:
         name, size = next(iter(held.items()))
         each = math.prod(size) == max(size) == data[0].shape[-1] and len(size) in (1, 3)
-        if name not in at.graph.owners and each and (len(size) == 3) == (len(data[0].shape) == 3):
-            at.graph.owners[name] = ""
+        if name not in state.graph.owners and each and (len(size) == 3) == (len(data[0].shape) == 3):
+            state.graph.owners[name] = ""
             keys = {"from_": data[0].layer, "weights": name}
-            return at.graph.add_layer(Scale, True, at.layer_name(node, name), data[0].shape, **keys)
+            return state.graph.add_layer(Scale, True, state.layer_name(node, name), data[0].shape, **keys)
     return None
 
 
-def _lower_pool(kind: type[Kind], at: Lowering, node: Any, data: list[Value]) -> Value | None:
-    out, window = at.sample_shape(node), _height_and_width(node.args[1])
+def _lower_pool(kind: type[Kind], state: Lowering, node: Any, data: list[Value]) -> Value | None:
+    out, window = state.sample_shape(node), _height_and_width(node.args[1])
     if len(out) != 3:
         return None
     padding = _height_and_width(node.args[3]) if len(node.args) > 3 else (0, 0)
-    return at.graph.add_pool(
+    return state.graph.add_pool(
         kind,
-        at.graph.add_view(data[0], channels_last(at.sample_shape(node.args[0]))),
+        state.graph.add_view(data[0], channels_last(state.sample_shape(node.args[0]))),
         channels_last(out),
         kernel=window,
         stride=_height_and_width(node.args[2]) if len(node.args) > 2 and node.args[2] else window,
         padding=padding[0] if padding[0] == padding[1] else None,
-        name=at.layer_name(node),
+        name=state.layer_name(node),
     )
 
 
-def _lower_adaptive_pool(at: Lowering, node: Any, data: list[Value]) -> Value | None:
-    out = at.sample_shape(node)
+def _lower_adaptive_pool(state: Lowering, node: Any, data: list[Value]) -> Value | None:
+    out = state.sample_shape(node)
     if len(out) != 3 or out[1:] != (1, 1):
         return None
-    source = at.graph.add_view(data[0], channels_last(at.sample_shape(node.args[0])))
-    return at.graph.add_layer(
-        GlobalPool, True, at.layer_name(node), channels_last(out), keep=True, from_=source.layer
+    source = state.graph.add_view(data[0], channels_last(state.sample_shape(node.args[0])))
+    return state.graph.add_layer(
+        GlobalPool, True, state.layer_name(node), channels_last(out), keep=True, from_=source.layer
     )
 
 
-def _lower_cat(at: Lowering, node: Any, data: list[Value]) -> Value | None:
+def _lower_cat(state: Lowering, node: Any, data: list[Value]) -> Value | None:
     """Adds a concatenation of values, or a class token put before a sequence."""
-    out, held = at.sample_shape(node), at.parameter_inputs(node)
+    out, held = state.sample_shape(node), state.parameter_inputs(node)
     if len(data) == 1 and data[0].shape == out:
         return data[0]  # joined with nothing
     if len(data) == 1 and len(held) == 1:
         name, size = next(iter(held.items()))
         result = data[0].shape
         if (
-            name not in at.graph.owners
+            name not in state.graph.owners
             and len(result) == 2
             and out == (result[0] + 1, result[1])
             and size == (1, 1, result[1])
         ):
-            at.graph.owners[name] = ""
-            return at.graph.add_layer(
-                ClassToken, True, at.layer_name(node, name), out, weights=name, from_=data[0].layer
+            state.graph.owners[name] = ""
+            return state.graph.add_layer(
+                ClassToken, True, state.layer_name(node, name), out, weights=name, from_=data[0].layer
             )
         return None
     wanted = channels_last(out)
     joined = len(data) > 1 and sum(value.shape[-1] for value in data) == wanted[-1]
     if not joined or any(value.shape[:-1] != wanted[:-1] for value in data):
         return None
-    return at.graph.add_layer(Concat, [value.layer for value in data], at.layer_name(node), wanted)
+    return state.graph.add_layer(Concat, [value.layer for value in data], state.layer_name(node), wanted)
 
 
-def _lower_loss(at: Lowering, node: Any, data: list[Value]) -> Value | None:
-    return at.graph.add_unary(CrossEntropy, data[0], at.layer_name(node))
+def _lower_loss(state: Lowering, node: Any, data: list[Value]) -> Value | None:
+    return state.graph.add_unary(CrossEntropy, data[0], state.layer_name(node))
 
 
 def _height_and_width(value: Any) -> tuple[int, int]:

@@ -182,29 +182,31 @@ def _export_program(module: Any, torch: Any, shape: Shape, ids: bool, source: st
 
 def lower_program(program: Any, batch: int, *, ids: bool) -> OperatorGraph:
     """Converts a program of torch.export to a graph of layers."""
-    at = Lowering(OperatorGraph(), batch)
+    state = Lowering(OperatorGraph(), batch)
     signature = program.graph_signature
     parameters = dict(signature.inputs_to_parameters)
     same = _shared_parameter_names(program, parameters)
     last: Value | None = None
     for node in program.graph.nodes:
         if node.op == "placeholder":
-            at.known[node] = _placeholder_value(at, node, parameters, same, set(signature.user_inputs), ids)
+            state.known[node] = _placeholder_value(
+                state, node, parameters, same, set(signature.user_inputs), ids
+            )
         elif node.op == "call_function":
-            made = _lower_operator(at, node)
-            at.known[node] = made
+            made = _lower_operator(state, node)
+            state.known[node] = made
             if isinstance(made, Value):
                 last = made
         elif node.op == "output":
             outputs = [
-                value for value in map(at.argument_value, node.all_input_nodes) if isinstance(value, Value)
+                value for value in map(state.argument_value, node.all_input_nodes) if isinstance(value, Value)
             ]
             last = outputs[-1] if outputs else last
     if last is None:
-        at.graph.append_loss(Value("input", (1,)), text=False)
+        state.graph.append_loss(Value("input", (1,)), text=False)
     else:
-        at.graph.append_loss(last, text=ids and len(last.shape) == 2)
-    return at.graph
+        state.graph.append_loss(last, text=ids and len(last.shape) == 2)
+    return state.graph
 
 
 def _shared_parameter_names(program: Any, parameters: dict[str, str]) -> dict[str, str]:
@@ -218,7 +220,7 @@ def _shared_parameter_names(program: Any, parameters: dict[str, str]) -> dict[st
 
 
 def _placeholder_value(  # noqa: PLR0917
-    at: Lowering, node: Any, parameters: dict[str, str], same: dict[str, str], inputs: set[str], ids: bool
+    state: Lowering, node: Any, parameters: dict[str, str], same: dict[str, str], inputs: set[str], ids: bool
 ) -> Value | ParameterValue | None:
     """Value of a graph input: a parameter, a sample, or None for a constant."""
     if node.name in parameters:
@@ -226,20 +228,20 @@ def _placeholder_value(  # noqa: PLR0917
         return ParameterValue({name: tuple(int(n) for n in node.meta["val"].shape)})
     if node.name not in inputs or node.meta.get("val") is None:
         return None
-    shape = at.sample_shape(node)
+    shape = state.sample_shape(node)
     if ids:
         return Value("input", shape)
     inner = channels_last(shape)
     return Value("input", inner if len(inner) != 2 else (inner[0] * inner[1],))
 
 
-def _lower_operator(at: Lowering, node: Any) -> Value | ParameterValue | None:
+def _lower_operator(state: Lowering, node: Any) -> Value | ParameterValue | None:
     """Converts one operator to a layer and returns its value; None if it is a constant."""
-    if 0 in at.sample_shape(node):
+    if 0 in state.sample_shape(node):
         return None  # a part without elements
     operator = str(getattr(node.target, "_overloadpacket", node.target))
     name = operator.rpartition(".")[2].rpartition("::")[2]
-    inputs, held = map(at.argument_value, node.all_input_nodes), at.parameter_inputs(node)
+    inputs, held = map(state.argument_value, node.all_input_nodes), state.parameter_inputs(node)
     data = [value for value in inputs if isinstance(value, Value)]  # what depends on the batch
     if name == "getitem" or "getitem" in operator:
         name = "getitem"
@@ -247,7 +249,7 @@ def _lower_operator(at: Lowering, node: Any) -> Value | ParameterValue | None:
         if not held:
             return None
         turned = name in ("t", "transpose", "permute", "numpy_T") and len(next(iter(held.values()))) == 2
-        result = at.argument_value(node.all_input_nodes[0])
+        result = state.argument_value(node.all_input_nodes[0])
         was = isinstance(result, ParameterValue) and result.transposed
         plain = (
             len(held) == 1
@@ -256,19 +258,19 @@ def _lower_operator(at: Lowering, node: Any) -> Value | ParameterValue | None:
         )
         return ParameterValue(held, was != turned, plain)
     if name in LOWERED:
-        value = LOWERED[name](at, node, data)
+        value = LOWERED[name](state, node, data)
         if value is not None:
             return value
     if name in TORCH_ACTIVATIONS:
-        return at.graph.add_unary(TORCH_ACTIVATIONS[name], data[0], at.layer_name(node))
+        return state.graph.add_unary(TORCH_ACTIVATIONS[name], data[0], state.layer_name(node))
     if name in TORCH_SAME or (name == "dropout" and (node.args[1] == 0 or not node.args[2])):
         return data[0]
     if name == "dropout":
-        return at.graph.add_unary(Dropout, data[0], at.layer_name(node))
+        return state.graph.add_unary(Dropout, data[0], state.layer_name(node))
     if name in TORCH_VIEWS:
-        shape = at.sample_shape(node)
+        shape = state.sample_shape(node)
         # an image that only loses axes of size one stays an image
-        return data[0] if channels_last(shape) == data[0].shape else at.graph.add_view(data[0], shape)
-    return at.graph.add_other(
-        operator, data, at.layer_name(node), at.sample_shape(node), held, known=name in TORCH_MOVING
+        return data[0] if channels_last(shape) == data[0].shape else state.graph.add_view(data[0], shape)
+    return state.graph.add_other(
+        operator, data, state.layer_name(node), state.sample_shape(node), held, known=name in TORCH_MOVING
     )
