@@ -166,7 +166,7 @@ def test_simulate_takes_one_number_of_workers_a_replica(wide: str) -> None:
     [
         ({"workers": "3", "workers_per_replica": 2}, BadInput, "--workers 2 or 4"),
         ({"workers_per_replica": "2,4"}, BadInput, "needs one"),
-        ({"workers_per_replica": 0}, BadInput, "start at 1"),
+        ({"workers_per_replica": 0}, BadInput, "counts from 1 on"),
         ({"hardware": "p3.2xlarge", "workers_per_replica": 2}, Infeasible, "CPU machines"),
         ({"server_hardware": "colocated", "workers_per_replica": 2}, BadInput, "apart"),
         ({"policy": "tic", "workers_per_replica": 2}, BadInput, "--policy"),
