@@ -294,6 +294,8 @@ def _busiest_port(
     down, up = sent[0, :, channel], sent[1, :, channel]
     egress = np.bincount(near, up, nodes) + np.bincount(far, down, nodes)
     ingress = np.bincount(far, up, nodes) + np.bincount(near, down, nodes)
-    egress_limits = np.array([node.egress_bytes_per_s for node in cluster.nodes])
-    ingress_limits = np.array([node.ingress_bytes_per_s for node in cluster.nodes])
-    return float(max((egress / egress_limits).max(), (ingress / ingress_limits).max()))
+    shares = [0.0]
+    for node in np.flatnonzero(egress + ingress):
+        shares.append(egress[node] / cluster.nodes[node].egress_bytes_per_s)
+        shares.append(ingress[node] / cluster.nodes[node].ingress_bytes_per_s)
+    return float(max(shares))
