@@ -173,7 +173,8 @@ class MaxMinShares:
         self.clocks = [Clock() for _ in self.capacities]
         self.flows: dict[Lane, Flow] = {}
         self.ended: Lane | None = None
-        self.changed = False
+        self.touched = self.changed = False  # since the last event: a chunk, the rates of flows
+        self.first: Event | None = None
 
     def crossed_nics(self, lane: Lane) -> tuple[int, int]:
         """NIC ports at the near and the far end (2 * node: egress, 2 * node + 1: ingress)."""
@@ -182,6 +183,7 @@ class MaxMinShares:
         return (2 * here + 1, 2 * there) if resource == DOWNLINK else (2 * here, 2 * there + 1)
 
     def start(self, now: float, lane: Lane, size: float, weight: float) -> None:
+        self.touched = True
         if lane == self.ended and weight == self.flows[lane].weight:
             self.flows[lane].follow(size)
             self.ended = None
@@ -193,6 +195,7 @@ class MaxMinShares:
     def finish(self, now: float, lane: Lane) -> None:
         """Records that a lane's chunk has arrived; its flow ends unless another chunk starts now."""
         self.ended = lane
+        self.touched = True
 
     def leave(self, now: float) -> None:
         """Removes the flow that ended in this event, unless its lane started another chunk."""
@@ -205,11 +208,21 @@ class MaxMinShares:
         self.changed = True
 
     def commit(self, now: float) -> None:
-        """Updates rates after an event. Clocks whose level stays, and their flows, do not change."""
-        self.leave(now)
-        if not self.changed:
+        """Updates rates, and the next end of a flow, after an event."""
+        if not self.touched:
             return
-        self.changed = False
+        self.touched = False
+        self.leave(now)
+        if self.changed:
+            self.changed = False
+            self.update_rates(now)
+        self.first = min(
+            ((flow.clock.end(flow.target), *lane) for lane, flow in self.flows.items() if flow.clock),
+            default=None,
+        )
+
+    def update_rates(self, now: float) -> None:
+        """Gives flows their fair rates. Clocks whose level stays, and their flows, do not change."""
         lanes = sorted(self.flows)
         flows = [self.flows[lane] for lane in lanes]
         limits = max_min_limits(
@@ -244,10 +257,7 @@ class MaxMinShares:
             clock.flows += 1
 
     def next(self) -> Event | None:
-        return min(
-            ((flow.clock.end(flow.target), *lane) for lane, flow in self.flows.items() if flow.clock),
-            default=None,
-        )
+        return self.first
 
     def delivered(self, now: float, lane: Lane) -> float:
         """Bytes of a running chunk that have arrived."""
