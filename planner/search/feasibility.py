@@ -159,8 +159,6 @@ class Feasibility:
 
     def is_possible(self, plan: Plan) -> bool:
         """Whether a plan fits in memory and its machines support its settings."""
-        if self.out_of_memory(plan):
-            return False
         try:
             self._check_settings(plan)
         except PlannerError:

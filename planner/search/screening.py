@@ -104,7 +104,6 @@ class BoundPruner:
         self._computations: dict[Hashable, Computation] = {}
         self._workers: dict[Hashable, tuple[float, float]] = {}
         self._counts: dict[Hashable, int] = {}
-        self._prices: dict[str, float] = {}
 
     def machines_may_win(self, site: Site, batch: int, precision: Precision) -> bool:
         """Whether the machines could win if they computed without any communication."""
@@ -174,15 +173,10 @@ class BoundPruner:
 
     def _usd_per_s(self, site: Site, exchange: Exchange | None = None) -> float:
         """Least price of a site in USD per second, without spot interruptions."""
-        more = () if exchange is None else exchange.rented(site)
-        usd_per_hour = self._usd_per_hour(site.hardware.name) * site.machines
-        return (usd_per_hour + sum(self._usd_per_hour(entry.machine) * entry.count for entry in more)) / 3600
-
-    def _usd_per_hour(self, machine: str) -> float:
-        if machine not in self._prices:
-            market = self.cases.market
-            self._prices[machine] = market.usd_per_hour(market.find_machine(machine)) or 0.0
-        return self._prices[machine]
+        market, more = self.cases.market, () if exchange is None else exchange.rented(site)
+        counts = [(site.hardware.name, site.machines), *((entry.machine, entry.count) for entry in more)]
+        prices = ((market.usd_per_hour(market.find_machine(name)) or 0.0) * count for name, count in counts)
+        return sum(prices) / 3600
 
     def _computation(self, site: Site, batch: int, precision: Precision) -> Computation:
         """The site's computation without recompute, which is the fastest."""
