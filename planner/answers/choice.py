@@ -60,7 +60,11 @@ def choose(scored: Sequence[ScoredPlan], request: Request) -> Decision:
     by_machine: dict[str, int] = {}
     for i in np.lexsort((np.arange(len(scored)), cost)).tolist():
         by_machine.setdefault(scored[i].plan.machine, i)
-    named = {"recommended": ranking.recommended, "cheapest": ranking.cheapest, "fastest": ranking.fastest}
+    chosen = ranking.recommended
+    # the rule counts a wide range as a cost; the medians that answers show may rank the choice first
+    cheapest = min((ranking.cheapest, chosen), key=lambda i: scored[i].usd_per_million_samples)
+    fastest = max((ranking.fastest, chosen), key=lambda i: scored[i].samples_per_s)
+    named = {"recommended": chosen, "cheapest": cheapest, "fastest": fastest}
     shown = {*front(speed, cost), *by_machine.values(), *named.values()}
     marked = {i: replace(scored[i], marks=tuple(name for name, j in named.items() if i == j)) for i in shown}
     best_tied: dict[str, int] = {}  # one per machine: the others are neighbours of these
@@ -68,10 +72,10 @@ def choose(scored: Sequence[ScoredPlan], request: Request) -> Decision:
         best_tied.setdefault(scored[i].plan.machine, i)
     return Decision(
         shown=[marked[i] for i in sorted(shown, key=lambda i: (cost[i], i))],
-        recommended=marked[ranking.recommended],
-        cheapest=marked[ranking.cheapest],
-        fastest=marked[ranking.fastest],
-        tied=[scored[i] for i in best_tied.values() if i != ranking.recommended],
+        recommended=marked[chosen],
+        cheapest=marked[cheapest],
+        fastest=marked[fastest],
+        tied=[scored[i] for i in best_tied.values() if i != chosen],
     )
 
 

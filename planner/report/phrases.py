@@ -295,7 +295,8 @@ def idle_words(scored: ScoredPlan) -> str:
     devices = plan.machines * plan.workers_per_machine
     idle = devices - plan.workers
     charged = " but charged" if scored.priced else ""
-    return f"{idle:,} of the {devices:,} devices are idle{charged}." if idle > 0 else ""
+    verb = "is" if idle == 1 else "are"
+    return f"{idle:,} of the {devices:,} devices {verb} idle{charged}." if idle > 0 else ""
 
 
 def tied_plans_sentence(rivals: Sequence[ScoredPlan]) -> str:

@@ -143,3 +143,12 @@ def test_recommend_three_workers_of_eight_states_idle_devices() -> None:
     assert filled.usd_per_hour == 0
     compared = planner.compare("resnet50", hardware="p4d.24xlarge", workers=3)
     assert {row.plan.workers for row in compared.rows} == {3}
+
+
+def test_recommend_names_no_cheapest_plan_that_shows_a_higher_cost() -> None:
+    answer = planner.recommend("resnet50", workers=3, machines=1, budget=30)
+    assert answer.cheapest is not None
+    assert answer.fastest is not None
+    assert answer.cheapest.usd_per_million_samples <= answer.chosen.usd_per_million_samples
+    assert answer.fastest.samples_per_s >= answer.chosen.samples_per_s
+    assert "1 of the 4 devices is idle but charged." in recommendation_page(answer).why[0].sentences
