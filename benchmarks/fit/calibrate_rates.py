@@ -47,6 +47,7 @@ SETTINGS = tomllib.loads((HERE / "rates_settings.toml").read_text())
 FLOORS = {name: entry.get("floor_share", 1.0) for name, entry in SETTINGS["frameworks"].items()}
 HEAD = "# Written by benchmarks/fit/calibrate_rates.py; docs/compute.md tells what the figures mean.\n\n"
 NETWORKS = {"all": ("cnn", "transformer")}
+OF_SCRIPTS = ("stops_early", "even_stages", "summed_bytes", "gradients")  # known from code, not fitted
 LEAST_OF_A_KIND = 5  # runs of a device that are worth a fit without them
 LEAST_ROWS = 10  # of a kind of network, for errors of its own
 LAYOUTS = "layouts "  # how ids of layouts begin (`planner.validation.reader`)
@@ -73,7 +74,7 @@ def unfitted() -> dict[str, Any]:
             "floor_s": 40e-6,
             "time": entry.get("time", 1.0),
             "exposed_sums": entry.get("exposed_sums", 1.0),
-            **{key: entry[key] for key in ("stops_early", "summed_bytes", "gradients") if key in entry},
+            **{key: entry[key] for key in OF_SCRIPTS if key in entry},
             "channels_last": entry["channels_last"],
             "basis": entry["words"],
         }

@@ -12,7 +12,7 @@ they need them.
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import Enum
 from typing import TYPE_CHECKING, Any, ClassVar, Self
@@ -22,13 +22,15 @@ if TYPE_CHECKING:
     import numpy.typing as npt
 
     from planner.errors import PlannerError
-    from planner.model import Model
+    from planner.model import Chain, Model
     from planner.note import Note
     from planner.parallel.collectives import Kind
     from planner.parallel.plan import Site
     from planner.simulator.cluster import Resource, ResourceKind
 
     Floats = npt.NDArray[np.float64]
+    # Seconds per micro-batch of stages, by their boundaries in a chain of units.
+    StagesTime = Callable[[Sequence[int]], Floats]
 
 # What the backward pass communicates where the forward pass did this.
 TRANSPOSED: dict[Kind, Kind] = {
@@ -194,6 +196,9 @@ class Axis(Parallelism):
         """Memory shares of the ranks that may need the most memory."""
         return (MemoryShare(),)
 
-    def schedule(self, unit_s: Floats, send_s: float) -> StageSchedule | None:
-        """Schedules units of `unit_s` seconds each in stages; None for an axis that splits no layers."""
+    def schedule(
+        self, chain: Chain, stages_s: StagesTime, send_s: float, *, even: bool = False
+    ) -> StageSchedule | None:
+        """Schedules the units of a chain in stages, `even` ones if blocks are alike; None for an axis that
+        splits no layers."""
         return None

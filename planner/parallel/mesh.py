@@ -26,8 +26,8 @@ from planner.parallel.pipeline import PipelineParallel
 from planner.parallel.tensor import TensorParallel
 
 if TYPE_CHECKING:
-    from planner.model import Model
-    from planner.parallel._base import Floats
+    from planner.model import Chain, Model
+    from planner.parallel._base import StagesTime
     from planner.parallel.plan import Site
 
 AXES: dict[str, type[Axis]] = {axis.kind: axis for axis in (TensorParallel, PipelineParallel)}
@@ -250,10 +250,12 @@ class Mesh:
             return Group(axis.degree, self.lockstep * replicas * before)
         return Group(axis.degree, prod(other.degree for other in inner[: inner.index(axis)]))
 
-    def schedule(self, unit_s: Floats, send_s: float) -> StageSchedule:
-        """Schedules units of `unit_s` seconds each in pipeline stages; one stage without a pipeline axis."""
-        made = next((axis.schedule(unit_s, send_s) for axis in self.stage_axes), None)
-        return made or StageSchedule((0, len(unit_s)))
+    def schedule(
+        self, chain: Chain, stages_s: StagesTime, send_s: float, *, even: bool = False
+    ) -> StageSchedule:
+        """Schedules the units of a chain in pipeline stages; one stage without a pipeline axis."""
+        made = next((axis.schedule(chain, stages_s, send_s, even=even) for axis in self.stage_axes), None)
+        return made or StageSchedule((0, chain.length))
 
     def shard(self, model: Model) -> Shard:
         """Shards the model for one rank of the mesh."""
@@ -363,6 +365,13 @@ def axis_group(site: Site, axis: Axis) -> Site:
     return replace(site, workers=group.members) if group.stride == 1 else _strided_site(site, group)
 
 
+def stage_hop(site: Site) -> Site:
+    """Reduces a site to two ranks of neighbouring pipeline stages: on two machines where there are several,
+    as the slowest hop sets the pace of all stages."""
+    strides = [site.mesh.group(axis, site.workers).stride for axis in site.mesh.stage_axes]
+    return _strided_site(site, Group(2, site.devices if site.machines > 1 else max(strides)))
+
+
 def _strided_site(site: Site, group: Group) -> Site:
     """Reduces a site to a group of devices `stride` apart, with its share of each machine's NICs."""
     hardware = site.hardware
@@ -386,14 +395,8 @@ def _strided_site(site: Site, group: Group) -> Site:
     return replace(site, hardware=seen, workers=group.members, market=market)
 
 
-def is_cross_machine(site: Site, axis: Axis) -> bool:
-    """Whether the next rank of an axis is on another machine: at least a machine's devices away."""
-    return site.mesh.group(axis, site.workers).stride >= site.devices
-
-
 def placement_key(site: Site) -> Hashable:
     """Cache key for a site's effect on a device's computation; None where this package derives no shard."""
     if not site.mesh.is_sharded:
         return None
-    crossing = tuple(is_cross_machine(site, axis) for axis in site.mesh.stage_axes)
-    return site.mesh, site.hardware.name, crossing
+    return site.mesh, site.hardware.name, site.machines > 1

@@ -5,6 +5,10 @@ ends: with f(s, j) the least time of the slowest of s stages over the first j un
 
     f(s, j) = min over i < j of max( f(s - 1, i), time(i, j) ).
 
+Megatron-LM and its relatives divide equal blocks by their number (`even`): the first stage has the embedding
+besides, the last one the head and the loss, which makes it the slowest stage of a small model with a large
+vocabulary. Blocks that stages cannot share evenly go to middle stages, as in Llama 3 and BLOOM.
+
 The wait of a stage in a step, besides all micro-batches on the slowest stage, is a closed form: the fill
 and drain of the other stages, which v virtual pipeline stages per device divide by v (interleaved 1F1B,
 Narayanan et al. 2021), and the sends. It is exact where stages are alike and sends are free. Frameworks
@@ -22,8 +26,8 @@ from planner.memoize import memoize
 from planner.parallel._base import Asked, Axis, AxisFlag, Divisible, Labels, MemoryShare, StageSchedule
 
 if TYPE_CHECKING:
-    from planner.model import Model
-    from planner.parallel._base import Floats
+    from planner.model import Chain, Model
+    from planner.parallel._base import Floats, StagesTime
     from planner.parallel.plan import Site
 
 USUAL_STAGES = (1, 2, 4, 8, 16)
@@ -92,11 +96,13 @@ class PipelineParallel(Axis):
             for stage in (0, self.degree - 1)
         )
 
-    def schedule(self, unit_s: Floats, send_s: float) -> StageSchedule:
-        import numpy as np
-
-        ends = _stage_boundaries(unit_s.tobytes(), self.degree)
-        stage_s = np.add.reduceat(unit_s, ends[:-1])
+    def schedule(
+        self, chain: Chain, stages_s: StagesTime, send_s: float, *, even: bool = False
+    ) -> StageSchedule:
+        ends = even_stages(chain, self.degree) if even else ()
+        if not ends:
+            ends = _stage_boundaries(stages_s(range(chain.length + 1)).tobytes(), self.degree)
+        stage_s = stages_s(ends)
         wait_s = bubble_s(stage_s, self.virtual_stages) + 2 * send_s * (self.degree - 1)
         return StageSchedule(
             ends, int(stage_s.argmax()), wait_s, exposed_sends_s(send_s, self.virtual_stages)
@@ -119,12 +125,17 @@ def unit_count(model: Model) -> int:
 
 @memoize
 def stage_layers(model: Model, stages: int, stage: int = 0) -> frozenset[str]:
-    """Names of the layers in one of `stages` stages with equal unit counts; the last holds the rest."""
+    """Names of the layers in one of `stages` stages: of equally many blocks, or else of equally many units,
+    of which the last stage holds the rest."""
     from planner.model import group_into_units
 
     chain = group_into_units(model)
-    each = -(-chain.length // stages)
-    ends = (min(stage * each, chain.length - 1), (stage + 1) * each if stage < stages - 1 else chain.length)
+    if even := even_stages(chain, stages):
+        ends = even[stage : stage + 2]
+    else:
+        each = -(-chain.length // stages)
+        first = min(stage * each, chain.length - 1)
+        ends = first, (stage + 1) * each if stage < stages - 1 else chain.length
     return frozenset(
         layer.name for layer, unit in zip(model.layers, chain.unit, strict=True) if ends[0] <= unit < ends[1]
     )
@@ -139,6 +150,22 @@ def peak_micro_batches(
     if virtual_stages > 1:
         deep = stages * (1 + (stages - 1) / (stages * virtual_stages))
     return deep if micro_batches is None else min(deep, float(micro_batches))
+
+
+@memoize
+def even_stages(chain: Chain, stages: int) -> tuple[int, ...]:
+    """Boundaries in the chain of stages with equally many blocks, the rest one each in middle stages; empty
+    where blocks differ or are fewer than stages."""
+    blocks = chain.repeats.nonzero()[0].tolist()
+    if len(blocks) < stages or len(set(chain.elements[chain.repeats].tolist())) > 1:
+        return ()
+    each, rest = divmod(len(blocks), stages)
+    ends = [0]
+    before = 0
+    for stage in range(stages - 1):
+        before += each + (1 <= stage <= rest or (rest == stages - 1 and stage == 0))
+        ends.append(blocks[before])
+    return (*ends, chain.length)
 
 
 @memoize

@@ -13,7 +13,7 @@ a step that differs by the sends between stages alone, which are a hundredth of 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable
+from collections.abc import Callable, Hashable, Sequence
 from dataclasses import dataclass, replace
 from enum import IntEnum
 from typing import TYPE_CHECKING
@@ -38,7 +38,7 @@ from planner.device.computation import (
 )
 from planner.device.precision import Precision
 from planner.device.rates import Framework
-from planner.device.rates.times import DEFAULT_FRAMEWORK, ComputationTime, computation_s, find_framework
+from planner.device.rates.times import DEFAULT_FRAMEWORK, ComputationTime, computation_s, find_framework, smooth_max
 from planner.hardware import Hardware
 from planner.memoize import memoize
 from planner.model import Chain, Floats, Ints, Model, group_into_units
@@ -48,7 +48,7 @@ from planner.parallel.collectives import Kind
 from planner.parallel.collectives.libraries import site_peers
 from planner.parallel.data import collective
 from planner.parallel.data.joint import JITTER_SPAN_S, slowest_factor, usual_sigma
-from planner.parallel.mesh import WHOLE, Mesh, axis_group, is_cross_machine
+from planner.parallel.mesh import WHOLE, Mesh, axis_group, stage_hop
 from planner.parallel.plan import Site
 
 if TYPE_CHECKING:
@@ -69,6 +69,9 @@ class TimeRow(IntEnum):
     SENDS = 7
 
 
+PASSES, SUMS = slice(0, 6, 2), slice(1, 6, 2)  # rows of units' passes, and of the collectives after them
+
+
 @dataclass(frozen=True, slots=True)
 class Costs:
     """Functions that give durations. `times` gives those of a model's layers for a batch, `collective_s`
@@ -78,25 +81,48 @@ class Costs:
     times: Callable[[Model, int], ComputationTime]
     collective_s: Callable[[Axis, Communication, int, Kind], float]
     lag: Callable[[float], float] = lambda pass_s: 0.0
+    send_launch_s: float = 0.0  # of the host, for all sends and receives of a micro-batch
 
 
 @dataclass(frozen=True, eq=False)
 class UnitTimes:
-    """Seconds of each unit of a sharded model for one micro-batch, by `TimeRow` (the first six). `held`
-    are the units as the device holds them, `sent_elements` the elements between units per micro-batch,
-    `layers` the times of all layers on one device."""
+    """Seconds of each unit of a sharded model for one micro-batch, by `TimeRow` (the first six): what the
+    device computes, and the host's launches of it (`launch_s`, of passes) and of sends and receives between
+    stages (`send_launch_s`). `held` are the units as the device holds
+    them, `sent_elements` the elements between units per micro-batch, `layers` the times of all layers on
+    one device."""
 
     chain: Chain
     seconds: Floats
+    launch_s: Floats
     held: Chain
     layers: ComputationTime
     sent_elements: float
+    send_launch_s: float = 0.0
 
-    @property
-    def total_s(self) -> Floats:
-        """Seconds of each unit in both passes, with recompute and collectives."""
-        forward, forward_sums, backward, backward_sums, again, again_sums = self.seconds
-        return np.asarray(forward + backward + (forward_sums + backward_sums) + (again + again_sums))
+    def stages_s(self, ends: Sequence[int]) -> Floats:
+        """Seconds of one micro-batch in stages with these boundaries, each at the pace of device or host.
+        Collectives come on top: also where hosts set the pace, their ranks wait for each other."""
+        busy_s, late_s, sums_s = self._paces(ends)
+        return np.asarray(busy_s + late_s + sums_s)
+
+    def paced(self, ends: Sequence[int], stage: int) -> Floats:
+        """Seconds of all units, each with its part of the time for which the device waits for the host in a
+        stage."""
+        late_s, units = float(self._paces(ends)[1][stage]), slice(*ends[stage : stage + 2])
+        seconds = self.seconds.copy()
+        seconds[PASSES] += late_s * self.launch_s / max(self.launch_s[:, units].sum(), 1e-12)
+        return seconds
+
+    def _paces(self, ends: Sequence[int]) -> tuple[Floats, Floats, Floats]:
+        """Seconds per stage in which the device computes, waits for the host, and communicates."""
+        busy_s, host_s, sums_s = (
+            np.add.reduceat(of.sum(axis=0), ends[:-1])
+            for of in (self.seconds[PASSES], self.launch_s, self.seconds[SUMS])
+        )
+        if len(ends) > 2:
+            host_s += self.send_launch_s
+        return busy_s, smooth_max(busy_s, host_s) - busy_s, sums_s
 
 
 @dataclass(frozen=True, eq=False)
@@ -135,23 +161,21 @@ def unit_times(
     """Times of each unit on one rank of a mesh. `stops_early`: see `planner.device.activations`."""
     part, chain = mesh.shard(model), group_into_units(model)
     layers = costs.times(part.model, batch)
-    forward_sums, backward_sums = _collective_s(model, batch, mesh, costs)
     again = recompute_flags(model, recompute, stops_early)
-    of_layers = (
-        layers.forward_s,
-        forward_sums,
-        layers.backward_s,
-        backward_sums,
-        np.where(again, layers.forward_s, 0.0),
-        np.where(again, forward_sums, 0.0),
-    )
-    seconds = np.array([chain.sum_by_unit(row) for row in of_layers])
-    forward_s, backward_s = seconds[TimeRow.FORWARD], seconds[TimeRow.BACKWARD]
-    lag = costs.lag(float(forward_s.sum() + backward_s.sum()))
-    seconds[[TimeRow.FORWARD_SUMS, TimeRow.BACKWARD_SUMS]] += lag * (forward_s + backward_s) / 2
-    seconds[TimeRow.AGAIN_SUMS] += lag * seconds[TimeRow.AGAIN]
+
+    def by_unit(forward: Floats, backward: Floats) -> Floats:
+        return np.array([chain.sum_by_unit(row) for row in (forward, backward, np.where(again, forward, 0.0))])
+
+    passes_s = (layers.forward_s, layers.backward_s)
+    launch_s = by_unit(*layers.launch_s)
+    seconds = np.zeros((6, chain.length))
+    seconds[PASSES] = by_unit(*passes_s) - layers.late * launch_s
+    lag = costs.lag(float(seconds[PASSES][:2].sum()))
+    slowed = seconds[PASSES].copy()
+    slowed[:2] = slowed[:2].mean(axis=0)
+    seconds[SUMS] = by_unit(*_collective_s(model, batch, mesh, costs)) + lag * slowed
     sent = float(_boundary_elements(model)) * batch / part.boundary_split
-    return UnitTimes(chain, seconds, group_into_units(part.model), layers, sent)
+    return UnitTimes(chain, seconds, launch_s, group_into_units(part.model), layers, sent, costs.send_launch_s)
 
 
 def _collective_s(model: Model, batch: int, mesh: Mesh, costs: Costs) -> tuple[Floats, Floats]:
@@ -182,14 +206,17 @@ def _boundary_elements(model: Model) -> int:
     )
 
 
-def stage_work(times: UnitTimes, send_s: Callable[[float], float], mesh: Mesh = WHOLE) -> StageWork:
+def stage_work(
+    times: UnitTimes, send_s: Callable[[float], float], mesh: Mesh = WHOLE, *, even: bool = False
+) -> StageWork:
     """Work of the slowest stage in one micro-batch, including a whole step's wait for other stages.
-    `send_s` gives the seconds to send that many elements to the next stage."""
+    `send_s` gives the seconds to send that many elements to the next stage; `even` stages have equally
+    many blocks."""
     chain, held = times.chain, times.held.elements
-    schedule = mesh.schedule(times.total_s, send_s(times.sent_elements))
+    schedule = mesh.schedule(chain, times.stages_s, send_s(times.sent_elements), even=even)
     first, last = schedule.ends[schedule.slowest : schedule.slowest + 2]
     stage = np.full((2, chain.length), [[schedule.wait_s], [schedule.send_s]])
-    table = np.vstack([times.seconds, stage])
+    table = np.vstack([times.paced(schedule.ends, schedule.slowest), stage])
     present = table[:, first:last] != 0
     present[TimeRow.WAITS] = schedule.stages > 1
     layout = _ordered_ops(chain, (first, last), tuple(map(tuple, present.tolist())), times.held)
@@ -250,6 +277,10 @@ def _ordered_ops(
 
 
 OPTIMIZER = "adam"
+# Kernels that a host could launch while it exchanges activations and gradients of a micro-batch with other
+# stages: where hosts set the pace, pipelines take 2 to 3 ms longer for each micro-batch than their stages
+# (layouts of VIA-Research/vTrain, hidden 1,024, two and four stages).
+SEND_LAUNCHES = 40
 BRIEF = 1, Variation(0.0, 0.0)  # one step, for bounds
 
 
@@ -310,7 +341,8 @@ def slowest_stage(
 ) -> tuple[StageWork, ComputationTime]:
     """Work of the slowest stage in one micro-batch, and the times of all layers on one device."""
     _, units = _cached_unit_times(model, batch, site, precision, recompute=recompute, framework=framework)
-    return stage_work(units, _send_time_function(site, precision), site.mesh), units.layers
+    even = find_framework(framework).even_stages
+    return stage_work(units, _send_time_function(site, precision), site.mesh, even=even), units.layers
 
 
 def _unit_times_key(model: Model, batch: int, site: Site, precision: Precision, **how: str) -> Hashable:
@@ -336,7 +368,10 @@ def _cached_unit_times(
         return computation_s(of, samples, hardware.device, precision, framework, optimizer=OPTIMIZER)
 
     costs = Costs(
-        times, _collective_time_function(site, precision, tier), lambda pass_s: _straggler_lag(pass_s, inner)
+        times,
+        _collective_time_function(site, precision, tier),
+        lambda pass_s: _straggler_lag(pass_s, inner),
+        SEND_LAUNCHES * tier.floor_s,
     )
     return hardware, unit_times(model, batch, inner, recompute, costs, stops_early=tier.stops_early)
 
@@ -360,8 +395,7 @@ def _collective_time_function(
         size = float(communication.elements) * batch * precision.activation_bytes
         if communication.of_gradients:
             size = float(communication.elements) * precision.gradient_bytes
-        uncontended_s = library.seconds(kind, size, peers)
-        return tier.floor_s + tier.exposed_sums * uncontended_s
+        return tier.floor_s + tier.exposed_sums * library.seconds(kind, size, peers)
 
     return seconds
 
@@ -370,9 +404,7 @@ def _send_time_function(site: Site, precision: Precision) -> Callable[[float], f
     """Returns a function from elements to the seconds of a send to the next stage."""
     if not site.mesh.stage_axes:
         return lambda elements: 0.0
-    fabric = site.fabric
-    if fabric is None or any(is_cross_machine(site, axis) for axis in site.mesh.stage_axes):
-        rate = site.between_bytes_per_s / site.devices
-    else:
-        rate = fabric.bytes_per_s
-    return lambda elements: elements * precision.activation_bytes / rate
+    hop = stage_hop(site)
+    library = collective.library("auto", "auto", hop)
+    peers = site_peers(hop, library)
+    return lambda elements: library.seconds("send_recv", elements * precision.activation_bytes, peers)

@@ -162,6 +162,7 @@ class Framework(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     summed_bytes: dict[str, float] = {}
     gradients: dict[str, str] = {}  # that they are kept and exchanged in, by the run's format, if another
     stops_early: bool = False  # checkpoints compute again what the backward pass reads, not whole blocks
+    even_stages: bool = False  # pipeline stages have equally many blocks, whatever embedding and head take
 
 
 class DeviceFactors(msgspec.Struct, frozen=True, forbid_unknown_fields=True):

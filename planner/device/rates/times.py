@@ -17,7 +17,7 @@ throughputs of AlexNet and VGG, too, and backward takes 2.0 times as long as for
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Literal, TypedDict, get_args
 
 import numpy as np
@@ -82,11 +82,15 @@ class ScriptSettings(TypedDict, total=False):
 
 @dataclass(frozen=True, eq=False)
 class StepTimes:
-    """Seconds of one step on one device, by layer of the model."""
+    """Seconds of one step on one device, by layer of the model. `launch_s` are the seconds in which the host
+    launches the kernels of each layer, forward and backward; the device waits for the host during the share
+    `late` of them, which the passes include."""
 
     forward_s: Array
     backward_s: Array
     optimizer_s: float
+    launch_s: tuple[Array, Array]
+    late: float = 0.0
 
     @property
     def step_s(self) -> float:
@@ -98,10 +102,10 @@ class StepTimes:
 class ComputationTime(StepTimes):
     """Step times by calibrated rates; `waiting_s` is the wait for input."""
 
-    waiting_s: float
-    basis: Basis
-    network: Network
-    error: Error
+    waiting_s: float = 0.0
+    basis: Basis = field(kw_only=True)
+    network: Network = field(kw_only=True)
+    error: Error = field(kw_only=True)
 
     @property
     def step_s(self) -> float:
@@ -282,22 +286,28 @@ def _layer_times(of: _Coefficients, batch: int) -> StepTimes:
     )
     # Passes and the update wait for their own launches each: shards divide the update alone, and a faster
     # device never makes a step longer.
-    optimizer_s = of.update_s
+    optimizer_s, late = of.update_s, 0.0
+    launch_s = kernels.launches * rates.floor_s
     if rates.floor_s:
-        device_s, launches = busy_s.sum(), kernels.launches.sum()
-        late_s = (smooth_max(device_s, launches * rates.floor_s) - device_s) / max(launches, 1.0)  # a launch
-        busy_s = busy_s + late_s * kernels.launches
+        device_s, host_s = busy_s.sum(), launch_s.sum()
+        late = float((smooth_max(device_s, host_s) - device_s) / max(host_s, rates.floor_s))
+        busy_s = busy_s + late * launch_s
         updates = kernels.tensors * rates.update_launches
         optimizer_s = float(smooth_max(of.update_s, updates * rates.floor_s))
     layers = kernels.layers
     split = np.where(kernels.backward, layers, 0) + kernels.layer
-    by_layer: Array = np.asarray(np.bincount(split, busy_s * rates.time, 2 * layers), np.float64)
-    forward_s, backward_s = by_layer[:layers], by_layer[layers:] + of.summed_s * rates.time
+
+    def by_pass(seconds: Array) -> tuple[Array, Array]:
+        both = np.bincount(split, seconds * rates.time, 2 * layers).astype(np.float64)
+        return both[:layers], both[layers:]
+
+    forward_s, backward_s = by_pass(busy_s)
+    backward_s = backward_s + of.summed_s * rates.time
     if of.dequantize_s.any():
         forward_s = forward_s + of.dequantize_s
         backward_s = backward_s + np.where(backward_s > 0, of.dequantize_s, 0.0)
     forward_s.flags.writeable = backward_s.flags.writeable = False
-    return StepTimes(forward_s, backward_s, optimizer_s * rates.time)
+    return StepTimes(forward_s, backward_s, optimizer_s * rates.time, by_pass(launch_s), late)
 
 
 def step_times(model: Model, batch: int, kernels: KernelRates, *, training: bool = True) -> StepTimes:
@@ -363,8 +373,10 @@ def computation_s(
         times.forward_s,
         times.backward_s,
         times.optimizer_s,
+        times.launch_s,
+        times.late,
         waiting_s,
-        basis,
-        of.network,
-        model_error(basis, of.network, experts=model.has_experts),
+        basis=basis,
+        network=of.network,
+        error=model_error(basis, of.network, experts=model.has_experts),
     )
