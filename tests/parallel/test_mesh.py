@@ -12,7 +12,7 @@ from planner.errors import BadInput
 from planner.hardware.catalog import load_hardware, match_hardware
 from planner.model.catalog import load_model
 from planner.parallel._base import Axis, AxisFlag, Divisible, Labels
-from planner.parallel.mesh import WHOLE, Group, Mesh, axis_group, data_parallel_group, is_cross_machine
+from planner.parallel.mesh import WHOLE, Group, Mesh, axis_group, data_parallel_group, stage_hop
 from planner.parallel.pipeline import PipelineParallel
 from planner.parallel.plan import Site
 from planner.parallel.replica import slowest_stage
@@ -83,18 +83,18 @@ def test_group_of_experts_is_smaller_than_that_of_dense_parameters() -> None:
     ("tensor", "pipeline", "workers", "crosses"),
     [
         (8, 2, 16, True),  # the next stage begins exactly where the machine ends
-        (4, 4, 16, False),  # half a machine away
+        (4, 4, 16, True),  # half a machine away: every second stage is on the next one
         (2, 4, 8, False),
         (4, 2, 64, True),  # data-parallel ranks stand between stages
         (1, 8, 8, False),
         (16, 2, 32, True),
     ],
 )
-def test_pipeline_stages_cross_machines_from_a_machine_of_devices_between_them_on(
+def test_stage_hop_of_several_machines_goes_between_two(
     tensor: int, pipeline: int, workers: int, crosses: bool
 ) -> None:
-    where = site(tensor, pipeline, workers)
-    assert is_cross_machine(where, where.mesh.axis(PipelineParallel)) is crosses
+    hop = stage_hop(site(tensor, pipeline, workers))
+    assert (hop.workers, hop.machines) == (2, 2 if crosses else 1)
 
 
 def test_sends_between_stages_of_eight_tensor_parallel_devices_go_over_the_nic() -> None:
@@ -106,8 +106,9 @@ def test_sends_between_stages_of_eight_tensor_parallel_devices_go_over_the_nic()
     fast, slow = (float(work.seconds[work.layout.names.index("stages/send")]) for work in times)
     nic = P5.rdma_bytes_per_s or P5.nic_baseline_bytes_per_s
     assert nic is not None
-    assert fast == pytest.approx(2 * (8192 / 8 * 4096 * 2) / (nic / 8))
-    assert slow == pytest.approx(2 * fast if P5.rdma_bytes_per_s else fast)
+    wire_s = 8192 / 8 * 4096 * 2 / (0.85 * nic / 8)  # what RDMA reaches of the NIC, once each way
+    assert 2 * (wire_s + 20e-6) < fast < 2 * (wire_s + 60e-6)
+    assert slow - fast == pytest.approx(2 * wire_s)
 
 
 def test_mesh_key_and_size_of_its_settings() -> None:

@@ -11,7 +11,15 @@ from hypothesis import strategies as st
 from played import one_forward_one_backward_s, pipeline_s
 
 from planner.errors import BadInput
-from planner.parallel.pipeline import balance_stages, bubble_s, peak_micro_batches
+from planner.model import group_into_units
+from planner.model.catalog import load_model
+from planner.parallel.pipeline import (
+    balance_stages,
+    bubble_s,
+    even_stages,
+    peak_micro_batches,
+    stage_layers,
+)
 
 times = st.lists(st.floats(0.1, 10), min_size=1, max_size=8)
 
@@ -42,6 +50,32 @@ def test_no_stage_is_empty() -> None:
 
 def test_equal_blocks_are_shared_out_equally() -> None:
     assert balance_stages(np.ones(12), 4) == (0, 3, 6, 9, 12)
+
+
+@pytest.mark.parametrize(
+    ("name", "stages", "blocks"),
+    [
+        ("gpt2", 4, [3, 3, 3, 3]),
+        ("llama3-8b", 5, [6, 7, 7, 6, 6]),
+        ("llama3-8b", 3, [11, 11, 10]),
+        ("llama3.1-405b", 16, [7, *[8] * 14, 7]),  # as its report says
+        ("gpt2", 13, []),  # more stages than blocks
+        ("resnet50", 4, []),  # blocks differ
+    ],
+)
+def test_even_stages_have_equally_many_blocks(name: str, stages: int, blocks: list[int]) -> None:
+    chain = group_into_units(load_model(name))
+    ends = even_stages(chain, stages)
+    assert [int(chain.repeats[a:b].sum()) for a, b in pairwise(ends)] == blocks
+    if blocks:
+        assert (ends[0], ends[-1]) == (0, chain.length)
+
+
+def test_stage_layers_are_those_of_even_stages() -> None:
+    model = load_model("gpt2")
+    stages = [stage_layers(model, 4, stage) for stage in range(4)]
+    assert sum(map(len, stages)) == len(frozenset().union(*stages)) == len(model.layers)
+    assert len({layer.block for layer in model.layers if layer.name in stages[3] and layer.block}) == 3
 
 
 @given(st.integers(1, 6), st.integers(1, 12), st.floats(0.1, 3), st.floats(0.1, 3))

@@ -111,12 +111,14 @@ class Times:
     forward_s: Floats
     backward_s: Floats
     optimizer_s: float
+    launch_s: tuple[Floats, Floats]
+    late: float = 0.0
 
 
 def times(model: Model, batch: int) -> Times:
-    """A second for 10^12 multiply-adds, and a microsecond a layer."""
+    """A second for 10^12 multiply-adds, and a microsecond a layer; the host launches it at once."""
     forward = np.array([layer.macs * batch / 1e12 + 1e-6 for layer in model.layers])
-    return Times(forward, 2 * forward, model.parameters / 1e12)
+    return Times(forward, 2 * forward, model.parameters / 1e12, (0 * forward, 0 * forward))
 
 
 COSTS = Costs(times, collective_s=lambda axis, each, batch, kind: each.elements * batch / 1e12)
@@ -199,7 +201,37 @@ def test_devices_that_share_layers_wait_for_the_slowest_of_them_at_every_sum() -
         for by in (0.0, 0.1)
     )
     computed_s = even.seconds[TimeRow.FORWARD] + even.seconds[TimeRow.BACKWARD] + even.seconds[TimeRow.AGAIN]
-    assert uneven.total_s - even.total_s == pytest.approx(0.1 * computed_s)
+    assert (uneven.seconds - even.seconds).sum(axis=0) == pytest.approx(0.1 * computed_s)
+
+
+def test_stages_s_of_a_slow_host_are_its_launches() -> None:
+    """A stage whose kernels take the host longer to launch than the device to compute goes at the host's
+    pace, with what its sends and receives take the host; stages of large kernels at the device's."""
+    model = load_model("gpt2")
+    launch_s = np.full(len(model.layers), 1.0)
+    slow_host = replace(COSTS, send_launch_s=40.0)
+
+    def slowly(one: Model, batch: int) -> Times:
+        return replace(times(one, batch), launch_s=(launch_s, 2 * launch_s))
+
+    result = unit_times(model, 2, Mesh(), "none", replace(slow_host, times=slowly))  # type: ignore[arg-type]
+    whole, (first, last) = result.stages_s((0, 14)), result.stages_s((0, 7, 14))
+    assert whole[0] == pytest.approx(3 * len(model.layers), rel=1e-6)
+    assert first + last == pytest.approx(whole[0] + 2 * 40.0, rel=1e-6)
+    staged = stage_work(result, send_s, Mesh.of(pipeline=2))
+    assert seconds(staged, COMPUTE) == pytest.approx(result.stages_s(staged.schedule.ends).max(), rel=1e-6)
+    fast = unit_times(model, 2, Mesh(), "none", replace(COSTS, send_launch_s=1e-6))  # type: ignore[arg-type]
+    assert fast.stages_s((0, 7, 14)).sum() == pytest.approx(3 * times(model, 2).forward_s.sum())
+
+
+def test_stage_work_even_puts_the_head_on_top_of_an_equal_share_of_blocks() -> None:
+    model = load_model("gpt2")
+    result = unit_times(model, 2, Mesh(), "none", COSTS)  # type: ignore[arg-type]
+    balanced, even = (stage_work(result, send_s, Mesh.of(pipeline=4), even=flag) for flag in (False, True))
+    assert even.schedule.ends == (0, 4, 7, 10, 14)
+    assert even.schedule.slowest == 3  # a vocabulary of 50,257 is as much work as five blocks
+    computed_s = [seconds(of, COMPUTE) for of in (even, balanced)]
+    assert computed_s[0] > 1.4 * computed_s[1]
 
 
 def test_checkpoints_that_stop_early_leave_out_the_product_that_makes_a_blocks_output_and_its_sum() -> None:

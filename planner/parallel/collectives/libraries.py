@@ -99,7 +99,7 @@ class Nccl(Library):
         """Seconds of a collective without a measured curve. A reduce-scatter or all-gather takes at least
         half of the fastest all-reduce: it has half of its hops, and the same waits."""
         uncontended_s = self._fastest_protocol_s(kind, size, peers, level)
-        if kind in ("all_reduce", "broadcast"):
+        if kind in ("all_reduce", "broadcast", "send_recv"):
             return uncontended_s + _broadcast_relay_s(kind, peers)
         return max(uncontended_s, Nccl()._fastest_protocol_s("all_reduce", size, peers, level) / 2)
 
