@@ -231,7 +231,10 @@ def build_machine(
         "network_curves": {},
     }
     if sockets:
-        return replace(base, device_count=devices, rdma=False, rdma_bytes_per_s=None, nics=1, **network)
+        flow = None if run is None else run.links.flow_bytes_per_s
+        limits = {"flow_bytes_per_s": flow, "placement_group_flow_bytes_per_s": None, "provider": ""}
+        plain = {"rdma": False, "rdma_bytes_per_s": None, "nics": 1}
+        return replace(base, device_count=devices, **limits, **plain, **network)
     return replace(
         base,
         device_count=devices,

@@ -290,11 +290,14 @@ def _parse_links(row: Row) -> Links:
     rate = parse_number(row["inter_gbps_per_node"])
     if row["arch"] == "llm" and (known := figures("reading")["network_rates"].get(row["source_id"])):
         rate = float(known["gbit_per_s"])
+    sockets = "tcp" in network or ("ethernet" in network and "ib" not in network)
+    flow = figures("reading")["flow_rates"].get(row["source_id"], {}).get("gbit_per_s") if sockets else None
     return Links(
         fabric=row["intra_class"] or figures("reading")["usual_fabrics"].get(row["device"], ""),
         network_bytes_per_s=None if rate is None else rate * 1e9 / 8,
         basis=row["inter_basis"],
-        sockets="tcp" in network or ("ethernet" in network and "ib" not in network),
+        sockets=sockets,
+        flow_bytes_per_s=None if flow is None else flow * 1e9 / 8,
         meshed=row["device"] == "V100-SXM2",  # those of DGX-2, SXM3, have a switch
     )
 

@@ -49,13 +49,15 @@ class Software:
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Links:
     """Links between devices: the class of fabric inside a machine, and the combined rate of its NICs.
-    `basis` says how the network's rate is known; `sockets`: no RDMA; `meshed`: boards of eight V100
+    `basis` says how the network's rate is known; `sockets`: no RDMA, with connections of at most
+    `flow_bytes_per_s` if that was measured; `meshed`: boards of eight V100
     without a switch, where some links lead to devices that do not take part."""
 
     fabric: str = ""
     network_bytes_per_s: float | None = None
     basis: str = ""
     sockets: bool = False
+    flow_bytes_per_s: float | None = None
     meshed: bool = False
 
 

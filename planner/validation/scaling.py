@@ -109,6 +109,7 @@ def machine_of(run: Run) -> Hardware:
         nic_baseline_bytes_per_s=rate,
         fabric=fabric_of(run),
         rdma=not run.links.sockets,
+        flow_bytes_per_s=run.links.flow_bytes_per_s,
     )
 
 

@@ -40,7 +40,7 @@ from dataclasses import dataclass
 from typing import ClassVar, Literal
 
 from planner.errors import BadInput
-from planner.hardware import Fabric
+from planner.hardware import Fabric, Hardware
 from planner.memoize import memoize
 from planner.note import Note, Topic
 from planner.parallel.collectives import (
@@ -61,7 +61,7 @@ from planner.parallel.collectives import (
     tree_bytes,
     tree_hops,
 )
-from planner.parallel.plan import Site
+from planner.parallel.plan import Site, flow_limit_bytes_per_s
 
 Algorithm = Literal["auto", "ring", "tree", "hierarchical"]
 Protocol = Literal["LL", "LL128", "Simple"]
@@ -262,10 +262,12 @@ PCIE_SHARE = {2: 0.63, 4: 0.26, 8: 0.13}
 # Networks with RDMA from four machines on: p5 357 of 400 GB/s (321 on 32 machines), 12 machines with
 # InfiniBand 387 of 400, p3dn 7 of 12.5.
 RDMA_SHARE = 0.85
-# NCCL over sockets: 0.7 of 1.25 GB/s on two g5.xlarge, and no more than a machine's CPUs copy: 4 to 8 GB/s of
-# 50 on p4d, 3.8 on H200 machines.
-TCP_SHARE = 0.6
-TCP_MOST_BYTES_PER_S = 8e9
+# NCCL over sockets (hardware/collectives/sockets.csv): the wire's payload with frames of 1,500 bytes, and the
+# copies of a NIC's threads, in turns. A connection is slower than that on some networks. A NIC has two
+# channels with one connection each, more on clouds that NCCL knows by their NICs (net_socket.cc).
+TCP_PAYLOAD = 0.94
+TCP_COPIED_BYTES_PER_S = 4e9
+SOCKETS = {"aws": 16, "gcp": 4}  # of a channel
 # Payload over line rate with frames of 9000 bytes, gloo between two hosts (docs/communication.md).
 GLOO_SHARE = 0.987
 # A hop beyond what NCCL's constants count with: EFA's latency in aws-ofi-nccl's tuner; its first generation,
@@ -380,9 +382,18 @@ def _network_level(site: Site, library: Library) -> Level:
     if curve is not None and share == 1 and in_last == site.devices and not site.market.bandwidth_bytes_per_s:
         curves = Curves.load(curve, "machines")
         return Level("network", "Net", site.machines, nic, channels=channels, curves=curves)
-    rate = nic * RDMA_SHARE if rdma else min(nic * TCP_SHARE, TCP_MOST_BYTES_PER_S)
+    rate = nic * RDMA_SHARE if rdma else sockets_bytes_per_s(nic, hardware)
     waits_s = _round_trip_s(site, library)
     return Level("network", "Net", site.machines, rate, round_trip_s=waits_s, channels=channels)
+
+
+def sockets_bytes_per_s(nic_bytes_per_s: float, hardware: Hardware) -> float:
+    """Bytes per second that NCCL moves over the sockets of a machine in each direction, at a rate of its NICs
+    together: its rings go on when the last connection has, so that the slowest limits all."""
+    nics = hardware.nics or 1
+    rate = 1 / (1 / (TCP_PAYLOAD * nic_bytes_per_s) + 1 / (nics * TCP_COPIED_BYTES_PER_S))
+    sockets = CHANNELS_PER_NIC * SOCKETS.get(hardware.provider, 1)
+    return min(rate, nics * sockets * flow_limit_bytes_per_s(hardware))
 
 
 def _round_trip_s(site: Site, library: Library) -> float:
