@@ -120,9 +120,9 @@ class UnitTimes:
             np.add.reduceat(of.sum(axis=0), ends[:-1])
             for of in (self.seconds[PASSES], self.launch_s, self.seconds[SUMS])
         )
-        if len(ends) > 2:
-            host_s += self.send_launch_s
-        return busy_s, smooth_max(busy_s, host_s) - busy_s, sums_s
+        if len(ends) == 2:
+            return busy_s, self.layers.late * host_s, sums_s
+        return busy_s, smooth_max(busy_s, host_s + self.send_launch_s) - busy_s, sums_s
 
 
 @dataclass(frozen=True, eq=False)

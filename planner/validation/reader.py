@@ -44,6 +44,8 @@ USUAL_BLOCKS = 2  # of an interleaved stage
 IN_MACHINE = re.compile(r"group=[48]\b")  # devices that state is spread over
 WHOLE_TENSORS = re.compile(r"InternEvo")  # hybrid_zero_optim.py of InternLM/InternEvo
 TOKENS = re.compile(r"(\d{1,7}) tokens$")  # of a micro-batch, where its sequences are not stated
+# Networks and NICs of a description with which RDMA is usual, whatever Ethernet it names besides for management.
+RDMA = re.compile(r"ib|infiniband|roce|rdma|connectx|efa|omni-?path|slingshot")
 USUAL_PASSES = 8  # micro-batches per step, where only that one is not stated
 UNSTATED = "definition not stated"
 MICRO_BATCH = "micro-batch x accumulation x replicas is not the global batch"
@@ -290,7 +292,7 @@ def _parse_links(row: Row) -> Links:
     rate = parse_number(row["inter_gbps_per_node"])
     if row["arch"] == "llm" and (known := figures("reading")["network_rates"].get(row["source_id"])):
         rate = float(known["gbit_per_s"])
-    sockets = "tcp" in network or ("ethernet" in network and "ib" not in network)
+    sockets = "tcp" in network or ("ethernet" in network and not RDMA.search(network))
     flow = figures("reading")["flow_rates"].get(row["source_id"], {}).get("gbit_per_s") if sockets else None
     return Links(
         fabric=row["intra_class"] or figures("reading")["usual_fabrics"].get(row["device"], ""),

@@ -8,6 +8,7 @@ import pytest
 
 from planner.errors import BadInput
 from planner.files.regular_file import shipped_folder
+from planner.hardware import Hardware
 from planner.hardware.catalog import load_hardware
 from planner.parallel.collectives import (
     Curves,
@@ -287,12 +288,23 @@ def test_broadcast_of_two_levels_goes_to_machines_and_then_inside() -> None:
     assert parts == [("all", "broadcast"), ("machine", "broadcast")]
 
 
+def on_sockets(provider: str, nics: int, flow_bytes_per_s: float | None = None) -> Hardware:
+    return replace(
+        load_hardware("p4d.24xlarge"),
+        provider=provider,
+        nics=nics,
+        flow_bytes_per_s=flow_bytes_per_s,
+        placement_group_flow_bytes_per_s=None,
+    )
+
+
 def test_sockets_bytes_per_s_of_measured_machines() -> None:
     """NCCL over TCP as published: half of the machines within a quarter, none off by more than a half."""
     errors = []
     for row in csv.DictReader((shipped_folder("hardware") / "collectives" / "sockets.csv").open()):
-        machine = replace(load_hardware("p4d.24xlarge"), provider=row["provider"], nics=int(row["nics"]))
-        rate = sockets_bytes_per_s(float(row["nic_gbit_per_s"]) / 8 * 1e9, machine)
+        rate = sockets_bytes_per_s(
+            float(row["nic_gbit_per_s"]) / 8 * 1e9, on_sockets(row["provider"], int(row["nics"]))
+        )
         errors.append(abs(rate / (float(row["bus_gbyte_per_s"]) * 1e9) - 1))
     assert len(errors) == 9
     assert sorted(errors)[4] < 0.25
@@ -301,12 +313,6 @@ def test_sockets_bytes_per_s_of_measured_machines() -> None:
 
 def test_sockets_bytes_per_s_of_slow_connections_are_those_of_two() -> None:
     """40 Gbit/s Ethernet on which iperf measured 4.1 Gbit/s for one connection."""
-    slow = replace(
-        load_hardware("p4d.24xlarge"),
-        provider="",
-        nics=1,
-        flow_bytes_per_s=4.1e9 / 8,
-        placement_group_flow_bytes_per_s=None,
-    )
+    slow = on_sockets("", 1, 4.1e9 / 8)
     assert sockets_bytes_per_s(5e9, slow) == pytest.approx(2 * 4.1e9 / 8)
     assert sockets_bytes_per_s(0.125e9, slow) == pytest.approx(0.92 * 0.125e9, rel=0.02)

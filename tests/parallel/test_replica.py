@@ -206,22 +206,31 @@ def test_devices_that_share_layers_wait_for_the_slowest_of_them_at_every_sum() -
 
 def test_stages_s_of_a_slow_host_are_its_launches() -> None:
     """A stage whose kernels take the host longer to launch than the device to compute goes at the host's
-    pace, with what its sends and receives take the host; stages of large kernels at the device's."""
-    model = load_model("gpt2")
-    launch_s = np.full(len(model.layers), 1.0)
-    slow_host = replace(COSTS, send_launch_s=40.0)
+    pace, with what its sends and receives take the host; one of large kernels goes at the device's."""
+    model, launch_s = load_model("gpt2"), np.full(151, 1.0)
 
     def slowly(one: Model, batch: int) -> Times:
         return replace(times(one, batch), launch_s=(launch_s, 2 * launch_s))
 
-    result = unit_times(model, 2, Mesh(), "none", replace(slow_host, times=slowly))  # type: ignore[arg-type]
-    whole, (first, last) = result.stages_s((0, 14)), result.stages_s((0, 7, 14))
-    assert whole[0] == pytest.approx(3 * len(model.layers), rel=1e-6)
-    assert first + last == pytest.approx(whole[0] + 2 * 40.0, rel=1e-6)
-    staged = stage_work(result, send_s, Mesh.of(pipeline=2))
-    assert seconds(staged, COMPUTE) == pytest.approx(result.stages_s(staged.schedule.ends).max(), rel=1e-6)
+    slow = unit_times(model, 2, Mesh(), "none", replace(COSTS, times=slowly, send_launch_s=40.0))  # type: ignore[arg-type]
+    stages_s = slow.stages_s((0, 7, 14))
+    assert stages_s.sum() == pytest.approx(3 * len(model.layers) + 2 * 40.0, rel=1e-6)
+    staged = stage_work(slow, send_s, Mesh.of(pipeline=2))
+    assert seconds(staged, COMPUTE) == pytest.approx(slow.stages_s(staged.schedule.ends).max(), rel=1e-6)
     fast = unit_times(model, 2, Mesh(), "none", replace(COSTS, send_launch_s=1e-6))  # type: ignore[arg-type]
     assert fast.stages_s((0, 7, 14)).sum() == pytest.approx(3 * times(model, 2).forward_s.sum())
+
+
+def test_whole_replica_waits_for_the_host_as_its_computation_does() -> None:
+    model = load_model("gpt2")
+
+    def late(one: Model, batch: int) -> Times:
+        alike = times(one, batch)
+        return replace(alike, launch_s=(alike.forward_s, alike.backward_s), late=0.25)
+
+    result = unit_times(model, 2, Mesh(), "none", replace(COSTS, times=late))  # type: ignore[arg-type]
+    assert result.stages_s((0, 14)) == pytest.approx(3 * times(model, 2).forward_s.sum())
+    assert seconds(stage_work(result, send_s), COMPUTE) == pytest.approx(3 * times(model, 2).forward_s.sum())
 
 
 def test_stage_work_even_puts_the_head_on_top_of_an_equal_share_of_blocks() -> None:

@@ -92,7 +92,7 @@ def test_slow_worker_slows_all() -> None:
 
 def test_slow_link_slows_the_ring() -> None:
     computation = chain([25_000_000], 1e-3)
-    market = Market(bandwidth_bytes_per_s=1e9)
+    market = Market(bandwidth_bytes_per_s=1e8)
     even = step_s(PLAIN.lower(computation, site(4, "p3.2xlarge", market=market)))
     slow = site(4, "p3.2xlarge", market=market, nic_shares=(1.0, 0.5, 1.0, 1.0))
     assert step_s(PLAIN.lower(computation, slow)) == pytest.approx(2 * even, rel=0.05)
