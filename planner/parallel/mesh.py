@@ -214,9 +214,10 @@ class Mesh:
         return ", ".join(axis.labels().plan for axis in self.axes)
 
     @property
+    @memoize
     def inner_mesh(self) -> Mesh:
         """Mesh without the axes that split the chain of layers."""
-        return _inner_mesh(self)
+        return Mesh(tuple(axis for axis in self.axes if Divisible.LAYERS not in axis.splits))
 
     @property
     def stage_axes(self) -> tuple[Axis, ...]:
@@ -259,11 +260,19 @@ class Mesh:
 
     def shard(self, model: Model) -> Shard:
         """Shards the model for one rank of the mesh."""
-        return _shard_and_communications(self, model)[0]
+        return self._shard_and_communications(model)[0]
 
     def communications(self, model: Model) -> tuple[tuple[Axis, Communication], ...]:
         """Collectives inside a replica, each with its axis."""
-        return _shard_and_communications(self, model)[1]
+        return self._shard_and_communications(model)[1]
+
+    @memoize
+    def _shard_and_communications(self, model: Model) -> tuple[Shard, tuple[tuple[Axis, Communication], ...]]:
+        part, communications = Shard(model), []
+        for axis in self.axes:
+            part = axis.shard(replace(part, communications=()))
+            communications += [(axis, each) for each in part.communications]
+        return part, tuple(communications)
 
     def infeasibility(self, site: Site, model: Model, batch: int = 1) -> PlannerError | None:
         """Error that explains why a replica cannot be spread this way on a site; None if it can."""
@@ -284,9 +293,15 @@ class Mesh:
             f"is --workers {f'{few} or ' if few else ''}{more}"
         )
 
+    @memoize
     def memory_shares(self, model: Model, micro_batches: int) -> tuple[MemoryShare, ...]:
-        """Memory shares of the ranks that may need the most memory."""
-        return _memory_shares(self, model, micro_batches)
+        """Memory shares of the ranks that may need the most memory, combined over the axes."""
+        shares = []
+        for ranks in product(*(axis.memory_shares(model, micro_batches) for axis in self.axes)):
+            layers = [rank.layers for rank in ranks if rank.layers is not None]
+            in_flight = prod((rank.in_flight for rank in ranks), start=1.0)
+            shares.append(MemoryShare(frozenset.intersection(*layers) if layers else None, in_flight))
+        return tuple(shares)
 
     @property
     def parameter_shards(self) -> int:
@@ -300,35 +315,6 @@ class Mesh:
 
 
 WHOLE = Mesh()
-
-
-@memoize
-def _inner_mesh(mesh: Mesh) -> Mesh:
-    """Mesh without the axes that split layers; cached."""
-    return Mesh(tuple(axis for axis in mesh.axes if Divisible.LAYERS not in axis.splits))
-
-
-@memoize
-def _memory_shares(mesh: Mesh, model: Model, micro_batches: int) -> tuple[MemoryShare, ...]:
-    """Memory shares of the ranks of a mesh, combined over its axes; cached."""
-    shares = []
-    for ranks in product(*(axis.memory_shares(model, micro_batches) for axis in mesh.axes)):
-        layers = [rank.layers for rank in ranks if rank.layers is not None]
-        in_flight = prod((rank.in_flight for rank in ranks), start=1.0)
-        shares.append(MemoryShare(frozenset.intersection(*layers) if layers else None, in_flight))
-    return tuple(shares)
-
-
-@memoize
-def _shard_and_communications(
-    mesh: Mesh, model: Model
-) -> tuple[Shard, tuple[tuple[Axis, Communication], ...]]:
-    """Shards a model along all axes; returns the shard and the collectives with their axes; cached."""
-    part, communications = Shard(model), []
-    for axis in mesh.axes:
-        part = axis.shard(replace(part, communications=()))
-        communications += [(axis, each) for each in part.communications]
-    return part, tuple(communications)
 
 
 def meshes(

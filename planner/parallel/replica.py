@@ -6,22 +6,18 @@ the forward and backward passes of its units, the collectives of the mesh's axes
 and the wait of a whole step for the other stages to fill and to drain (`planner.parallel.pipeline`).
 Data-parallel strategies lower it as they lower any computation. There is one op per unit and pass, so a
 transformer of a hundred blocks has a few hundred ops, whatever its layers.
-
-The alternative, a program for every rank, would show which stage waits when; it costs p times the events for
-a step that differs by the sends between stages alone, which are a hundredth of it where stages are alike.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable, Sequence
-from dataclasses import dataclass, replace
-from enum import IntEnum
-from typing import TYPE_CHECKING
+from collections.abc import Callable, Hashable
+from dataclasses import dataclass
+from functools import partial
 
 import numpy as np
 import numpy.typing as npt
 
-from planner.device.activations import Recompute, recompute_flags
+from planner.device.activations import Recompute
 from planner.device.computation import (
     BACKWARD,
     COMPUTE,
@@ -38,91 +34,23 @@ from planner.device.computation import (
 )
 from planner.device.precision import Precision
 from planner.device.rates import Framework
-from planner.device.rates.times import DEFAULT_FRAMEWORK, ComputationTime, computation_s, find_framework, smooth_max
+from planner.device.rates.times import (
+    DEFAULT_FRAMEWORK,
+    ComputationTime,
+    computation_s,
+    find_framework,
+)
 from planner.hardware import Hardware
 from planner.memoize import memoize
-from planner.model import Chain, Floats, Ints, Model, group_into_units
-from planner.model.layers import layer_class
-from planner.parallel._base import TRANSPOSED, Axis, Communication, StageSchedule
+from planner.model import Chain, Floats, Ints, Model
+from planner.parallel._base import Axis, Communication, StageSchedule
 from planner.parallel.collectives import Kind
-from planner.parallel.collectives.libraries import site_peers
+from planner.parallel.collectives.links import site_peers
 from planner.parallel.data import collective
 from planner.parallel.data.joint import JITTER_SPAN_S, slowest_factor, usual_sigma
 from planner.parallel.mesh import WHOLE, Mesh, axis_group, stage_hop
 from planner.parallel.plan import Site
-
-if TYPE_CHECKING:
-    from planner.device.rates.times import ComputationTime
-
-
-class TimeRow(IntEnum):
-    """Rows of the table of times: passes of a unit, `SUMS` for the collectives after each, then waits and
-    sends of a stage."""
-
-    FORWARD = 0
-    FORWARD_SUMS = 1
-    BACKWARD = 2
-    BACKWARD_SUMS = 3
-    AGAIN = 4
-    AGAIN_SUMS = 5
-    WAITS = 6
-    SENDS = 7
-
-
-PASSES, SUMS = slice(0, 6, 2), slice(1, 6, 2)  # rows of units' passes, and of the collectives after them
-
-
-@dataclass(frozen=True, slots=True)
-class Costs:
-    """Functions that give durations. `times` gives those of a model's layers for a batch, `collective_s`
-    the seconds of one collective among the ranks of an axis. `lag` gives the relative delay of the
-    slowest rank in a pass of the given seconds, as the others wait for it at every collective."""
-
-    times: Callable[[Model, int], ComputationTime]
-    collective_s: Callable[[Axis, Communication, int, Kind], float]
-    lag: Callable[[float], float] = lambda pass_s: 0.0
-    send_launch_s: float = 0.0  # of the host, for all sends and receives of a micro-batch
-
-
-@dataclass(frozen=True, eq=False)
-class UnitTimes:
-    """Seconds of each unit of a sharded model for one micro-batch, by `TimeRow` (the first six): what the
-    device computes, and the host's launches of it (`launch_s`, of passes) and of sends and receives between
-    stages (`send_launch_s`). `held` are the units as the device holds
-    them, `sent_elements` the elements between units per micro-batch, `layers` the times of all layers on
-    one device."""
-
-    chain: Chain
-    seconds: Floats
-    launch_s: Floats
-    held: Chain
-    layers: ComputationTime
-    sent_elements: float
-    send_launch_s: float = 0.0
-
-    def stages_s(self, ends: Sequence[int]) -> Floats:
-        """Seconds of one micro-batch in stages with these boundaries, each at the pace of device or host.
-        Collectives come on top: also where hosts set the pace, their ranks wait for each other."""
-        busy_s, late_s, sums_s = self._paces(ends)
-        return np.asarray(busy_s + late_s + sums_s)
-
-    def paced(self, ends: Sequence[int], stage: int) -> Floats:
-        """Seconds of all units, each with its part of the time for which the device waits for the host in a
-        stage."""
-        late_s, units = float(self._paces(ends)[1][stage]), slice(*ends[stage : stage + 2])
-        seconds = self.seconds.copy()
-        seconds[PASSES] += late_s * self.launch_s / max(self.launch_s[:, units].sum(), 1e-12)
-        return seconds
-
-    def _paces(self, ends: Sequence[int]) -> tuple[Floats, Floats, Floats]:
-        """Seconds per stage in which the device computes, waits for the host, and communicates."""
-        busy_s, host_s, sums_s = (
-            np.add.reduceat(of.sum(axis=0), ends[:-1])
-            for of in (self.seconds[PASSES], self.launch_s, self.seconds[SUMS])
-        )
-        if len(ends) == 2:
-            return busy_s, self.layers.late * host_s, sums_s
-        return busy_s, smooth_max(busy_s, host_s + self.send_launch_s) - busy_s, sums_s
+from planner.parallel.unit_times import Costs, TimeRow, UnitTimes, unit_times
 
 
 @dataclass(frozen=True, eq=False)
@@ -147,63 +75,6 @@ class StageWork:
     seconds: Floats
     optimizer_s: float
     schedule: StageSchedule
-
-
-def unit_times(
-    model: Model,
-    batch: int,
-    mesh: Mesh,
-    recompute: Recompute,
-    costs: Costs,
-    *,
-    stops_early: bool = False,
-) -> UnitTimes:
-    """Times of each unit on one rank of a mesh. `stops_early`: see `planner.device.activations`."""
-    part, chain = mesh.shard(model), group_into_units(model)
-    layers = costs.times(part.model, batch)
-    again = recompute_flags(model, recompute, stops_early)
-
-    def by_unit(forward: Floats, backward: Floats) -> Floats:
-        return np.array([chain.sum_by_unit(row) for row in (forward, backward, np.where(again, forward, 0.0))])
-
-    passes_s = (layers.forward_s, layers.backward_s)
-    launch_s = by_unit(*layers.launch_s)
-    seconds = np.zeros((6, chain.length))
-    seconds[PASSES] = by_unit(*passes_s) - layers.late * launch_s
-    lag = costs.lag(float(seconds[PASSES][:2].sum()))
-    slowed = seconds[PASSES].copy()
-    slowed[:2] = slowed[:2].mean(axis=0)
-    seconds[SUMS] = by_unit(*_collective_s(model, batch, mesh, costs)) + lag * slowed
-    sent = float(_boundary_elements(model)) * batch / part.boundary_split
-    return UnitTimes(chain, seconds, launch_s, group_into_units(part.model), layers, sent, costs.send_launch_s)
-
-
-def _collective_s(model: Model, batch: int, mesh: Mesh, costs: Costs) -> tuple[Floats, Floats]:
-    """Seconds of the collectives after each layer, in the forward pass and in the backward pass."""
-    forward_s, backward_s = np.zeros(len(model.layers)), np.zeros(len(model.layers))
-    for axis, each, layers in _merged_collectives(model, mesh):
-        if not each.of_gradients:
-            forward_s[layers] += costs.collective_s(axis, each, batch, each.kind)
-        kind = each.kind if each.of_gradients else TRANSPOSED[each.kind]
-        backward_s[layers] += costs.collective_s(axis, each, batch, kind)
-    return forward_s, backward_s
-
-
-@memoize
-def _merged_collectives(model: Model, mesh: Mesh) -> list[tuple[Axis, Communication, Ints]]:
-    """Distinct collectives of a mesh, with their axes and the indices of the layers before them."""
-    places = {layer.name: place for place, layer in enumerate(model.layers)}
-    layers_of: dict[tuple[Axis, Communication], list[int]] = {}
-    for axis, each in mesh.communications(model):
-        layers_of.setdefault((axis, replace(each, layer="")), []).append(places[each.layer])
-    return [(axis, each, np.array(layers, np.intp)) for (axis, each), layers in layers_of.items()]
-
-
-def _boundary_elements(model: Model) -> int:
-    """Elements per sample that one unit passes to the next."""
-    return max(
-        (layer.output_elements for layer in model.layers if layer_class(layer).joins_residual), default=0
-    )
 
 
 def stage_work(
@@ -281,7 +152,6 @@ OPTIMIZER = "adam"
 # stages: where hosts set the pace, pipelines take 2 to 3 ms longer for each micro-batch than their stages
 # (layouts of VIA-Research/vTrain, hidden 1,024, two and four stages).
 SEND_LAUNCHES = 40
-BRIEF = 1, Variation(0.0, 0.0)  # one step, for bounds
 
 
 def replica_computation(
@@ -297,7 +167,9 @@ def replica_computation(
     """Computation of one micro-batch on one device of a replica's slowest pipeline stage. It includes a
     whole step's wait for other stages, which `repeat_passes` divides among micro-batches. `batch` counts
     samples; `brief` gives one step without variation."""
-    device, (steps, variation) = site.hardware.device, BRIEF if brief else (DEFAULT_STEPS, Variation())
+    device, steps, variation = site.hardware.device, DEFAULT_STEPS, Variation()
+    if brief:
+        steps, variation = 1, Variation(0.0, 0.0)
     work, time = slowest_stage(model, batch, site, precision, recompute=recompute, framework=framework)
     once_s, layout = work.seconds, work.layout
     n = len(once_s)
@@ -342,7 +214,7 @@ def slowest_stage(
     """Work of the slowest stage in one micro-batch, and the times of all layers on one device."""
     _, units = _cached_unit_times(model, batch, site, precision, recompute=recompute, framework=framework)
     even = find_framework(framework).even_stages
-    return stage_work(units, _send_time_function(site, precision), site.mesh, even=even), units.layers
+    return stage_work(units, partial(_send_s, site, precision), site.mesh, even=even), units.layers
 
 
 def _unit_times_key(model: Model, batch: int, site: Site, precision: Precision, **how: str) -> Hashable:
@@ -388,23 +260,21 @@ def _collective_time_function(
 ) -> Callable[[Axis, Communication, int, Kind], float]:
     """Returns a function for the seconds of a collective among an axis's ranks, launch included."""
 
-    def seconds(axis: Axis, communication: Communication, batch: int, kind: Kind) -> float:
+    def seconds(axis: Axis, each: Communication, batch: int, kind: Kind) -> float:
         group = axis_group(site, axis)
         library = collective.library("auto", "auto", group)
-        peers = site_peers(group, library)
-        size = float(communication.elements) * batch * precision.activation_bytes
-        if communication.of_gradients:
-            size = float(communication.elements) * precision.gradient_bytes
-        return tier.floor_s + tier.exposed_sums * library.seconds(kind, size, peers)
+        size = float(each.elements) * batch * precision.activation_bytes
+        if each.of_gradients:
+            size = float(each.elements) * precision.gradient_bytes
+        return tier.floor_s + tier.exposed_sums * library.seconds(kind, size, site_peers(group, library))
 
     return seconds
 
 
-def _send_time_function(site: Site, precision: Precision) -> Callable[[float], float]:
-    """Returns a function from elements to the seconds of a send to the next stage."""
+def _send_s(site: Site, precision: Precision, elements: float) -> float:
+    """Seconds to send that many elements to the next pipeline stage."""
     if not site.mesh.stage_axes:
-        return lambda elements: 0.0
+        return 0.0
     hop = stage_hop(site)
     library = collective.library("auto", "auto", hop)
-    peers = site_peers(hop, library)
-    return lambda elements: library.seconds("send_recv", elements * precision.activation_bytes, peers)
+    return library.seconds("send_recv", elements * precision.activation_bytes, site_peers(hop, library))

@@ -100,7 +100,7 @@ def whole_tensor_run_pairs() -> dict[int, tuple[Run, Run]]:
         layout = run.layout
         if layout is None or not layout.whole_tensors or run.unknown:
             continue
-        if layout.mesh.inner_mesh.size == 1 and run.recompute == "none" and run.accumulate == OWNER_PASSES:
+        if layout.mesh.inner_mesh.is_whole and run.recompute == "none" and run.accumulate == OWNER_PASSES:
             alike.setdefault((run.devices, run.batch), {})[layout.within_machine] = run
     return {
         devices: (both[False], both[True])

@@ -231,10 +231,17 @@ def build_machine(
         "network_curves": {},
     }
     if sockets:
-        flow = None if run is None else run.links.flow_bytes_per_s
-        limits = {"flow_bytes_per_s": flow, "placement_group_flow_bytes_per_s": None, "provider": ""}
-        plain = {"rdma": False, "rdma_bytes_per_s": None, "nics": 1}
-        return replace(base, device_count=devices, **limits, **plain, **network)
+        return replace(
+            base,
+            device_count=devices,
+            provider="",
+            rdma=False,
+            rdma_bytes_per_s=None,
+            nics=1,
+            flow_bytes_per_s=None if run is None else run.links.flow_bytes_per_s,
+            placement_group_flow_bytes_per_s=None,
+            **network,
+        )
     return replace(
         base,
         device_count=devices,

@@ -44,7 +44,7 @@ USUAL_BLOCKS = 2  # of an interleaved stage
 IN_MACHINE = re.compile(r"group=[48]\b")  # devices that state is spread over
 WHOLE_TENSORS = re.compile(r"InternEvo")  # hybrid_zero_optim.py of InternLM/InternEvo
 TOKENS = re.compile(r"(\d{1,7}) tokens$")  # of a micro-batch, where its sequences are not stated
-# Networks and NICs of a description with which RDMA is usual, whatever Ethernet it names besides for management.
+# Networks and NICs with which RDMA is usual, whatever Ethernet is named besides them for management.
 RDMA = re.compile(r"ib|infiniband|roce|rdma|connectx|efa|omni-?path|slingshot")
 USUAL_PASSES = 8  # micro-batches per step, where only that one is not stated
 UNSTATED = "definition not stated"

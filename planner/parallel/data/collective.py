@@ -23,7 +23,8 @@ from planner.memoize import first_argument, memoize
 from planner.model import Model
 from planner.note import Note
 from planner.parallel.collectives import Kind, Library, Peers, Phase, ring_bytes, uncontended_s
-from planner.parallel.collectives.libraries import Gloo, Nccl, link_notes, site_peers
+from planner.parallel.collectives.libraries import Gloo, Nccl
+from planner.parallel.collectives.links import link_notes, site_peers
 from planner.parallel.data import Asked, Exchange, Job
 from planner.parallel.data.joint import JITTER_S, JointSteps, contention_s, first_backward_op, mean_s
 from planner.parallel.plan import Site

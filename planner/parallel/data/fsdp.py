@@ -46,7 +46,6 @@ if TYPE_CHECKING:
     from planner.simulator.simulate import Case
 
 STAGES = (1, 2, 3)
-GATHERS = ("auto", "after", "next")
 LEAST_UNIT = 1_000_000  # elements; blocks of transformers have more
 
 

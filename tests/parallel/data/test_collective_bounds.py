@@ -20,8 +20,9 @@ from planner.hardware import Market
 from planner.hardware.catalog import load_hardware
 from planner.model.catalog import load_model
 from planner.parallel.data import Exchange, Job, Site
+from planner.parallel.data.collective import CHOICES
 from planner.parallel.data.ddp import AllReduce
-from planner.parallel.data.fsdp import GATHERS, Sharded
+from planner.parallel.data.fsdp import Sharded
 from planner.parallel.mesh import Mesh, data_parallel_group
 from planner.parallel.replica import replica_computation
 from planner.search.cases import device_computation
@@ -163,7 +164,7 @@ def test_gradients_are_sent_and_kept_in_the_format_that_is_asked_for() -> None:
             stage=st.sampled_from((1, 2, 3)),
             within=st.sampled_from(("all", "machine")),
             each_pass=st.booleans(),
-            gathers=st.sampled_from(GATHERS),
+            gathers=st.sampled_from(CHOICES["gathers"]),
             jitter=st.just(0.0),
         ),
     ),
