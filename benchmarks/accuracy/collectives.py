@@ -18,8 +18,7 @@ import numpy as np
 from planner.hardware import Hardware, Market
 from planner.hardware.catalog import hardware_names, load_hardware
 from planner.parallel.collectives import Curves, Kind
-from planner.parallel.collectives.libraries import Nccl
-from planner.parallel.collectives.links import site_peers
+from planner.parallel.collectives.libraries import Nccl, site_peers
 from planner.parallel.data import Site, collective
 
 SIZES = tuple(float(1 << power) for power in (16, 20, 22, 24, 26, 28, 30))

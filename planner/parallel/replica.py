@@ -10,14 +10,15 @@ transformer of a hundred blocks has a few hundred ops, whatever its layers.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable
-from dataclasses import dataclass
+from collections.abc import Callable, Hashable, Sequence
+from dataclasses import dataclass, replace
+from enum import IntEnum
 from functools import partial
 
 import numpy as np
 import numpy.typing as npt
 
-from planner.device.activations import Recompute
+from planner.device.activations import Recompute, recompute_flags
 from planner.device.computation import (
     BACKWARD,
     COMPUTE,
@@ -39,24 +40,146 @@ from planner.device.rates.times import (
     ComputationTime,
     computation_s,
     find_framework,
+    smooth_max,
 )
 from planner.hardware import Hardware
 from planner.memoize import memoize
-from planner.model import Chain, Floats, Ints, Model
-from planner.parallel._base import Axis, Communication, StageSchedule
+from planner.model import Chain, Floats, Ints, Model, group_into_units
+from planner.model.layers import layer_class
+from planner.parallel._base import TRANSPOSED, Axis, Communication, StageSchedule
 from planner.parallel.collectives import Kind
-from planner.parallel.collectives.links import site_peers
+from planner.parallel.collectives.libraries import site_peers
 from planner.parallel.data import collective
 from planner.parallel.data.joint import JITTER_SPAN_S, slowest_factor, usual_sigma
 from planner.parallel.mesh import WHOLE, Mesh, axis_group, stage_hop
 from planner.parallel.plan import Site
-from planner.parallel.unit_times import Costs, TimeRow, UnitTimes, unit_times
+
+
+class TimeRow(IntEnum):
+    """Rows of the table of times: a unit's passes, each with its collectives; a stage's waits and sends."""
+
+    FORWARD = 0
+    FORWARD_SUMS = 1
+    BACKWARD = 2
+    BACKWARD_SUMS = 3
+    AGAIN = 4
+    AGAIN_SUMS = 5
+    WAITS = 6
+    SENDS = 7
+
+
+PASSES, SUMS = slice(0, 6, 2), slice(1, 6, 2)  # rows of units' passes, and of the collectives after them
+
+
+@dataclass(frozen=True, slots=True)
+class Costs:
+    """Functions that give durations. `times` gives those of a model's layers for a batch, `collective_s`
+    the seconds of one collective among the ranks of an axis. `lag` gives the relative delay of the
+    slowest rank in a pass of the given seconds, as the others wait for it at every collective."""
+
+    times: Callable[[Model, int], ComputationTime]
+    collective_s: Callable[[Axis, Communication, int, Kind], float]
+    lag: Callable[[float], float] = lambda pass_s: 0.0
+    send_launch_s: float = 0.0  # of the host, for all sends and receives of a micro-batch
+
+
+@dataclass(frozen=True, eq=False)
+class UnitTimes:
+    """Seconds of each unit of a sharded model for one micro-batch, by `TimeRow` (the first six): what the
+    device computes, and the host's launches of it (`launch_s`, of passes) and of sends and receives between
+    stages (`send_launch_s`). `held` are the units as the device holds
+    them, `sent_elements` the elements between units per micro-batch, `layers` the times of all layers on
+    one device."""
+
+    chain: Chain
+    seconds: Floats
+    launch_s: Floats
+    held: Chain
+    layers: ComputationTime
+    sent_elements: float
+    send_launch_s: float = 0.0
+
+    def stages_s(self, ends: Sequence[int]) -> Floats:
+        """Seconds of one micro-batch in stages with these boundaries, each at the pace of device or host.
+        Collectives come on top: also where hosts set the pace, their ranks wait for each other."""
+        busy_s, late_s, sums_s = self._paces(ends)
+        return np.asarray(busy_s + late_s + sums_s)
+
+    def paced(self, ends: Sequence[int], stage: int) -> Floats:
+        """Seconds of all units, each with its part of a stage's waits for the host."""
+        late_s, units = float(self._paces(ends)[1][stage]), slice(*ends[stage : stage + 2])
+        seconds = self.seconds.copy()
+        seconds[PASSES] += late_s * self.launch_s / max(self.launch_s[:, units].sum(), 1e-12)
+        return seconds
+
+    def _paces(self, ends: Sequence[int]) -> tuple[Floats, Floats, Floats]:
+        """Seconds per stage in which the device computes, waits for the host, and communicates."""
+        busy_s, host_s, sums_s = (
+            np.add.reduceat(of.sum(axis=0), ends[:-1])
+            for of in (self.seconds[PASSES], self.launch_s, self.seconds[SUMS])
+        )
+        if len(ends) == 2:
+            return busy_s, self.layers.late * host_s, sums_s
+        return busy_s, smooth_max(busy_s, host_s + self.send_launch_s) - busy_s, sums_s
+
+
+def unit_times(
+    model: Model,
+    batch: int,
+    mesh: Mesh,
+    recompute: Recompute,
+    costs: Costs,
+    *,
+    stops_early: bool = False,
+) -> UnitTimes:
+    """Times of each unit on one rank of a mesh. `stops_early`: see `planner.device.activations`."""
+    part, chain = mesh.shard(model), group_into_units(model)
+    layers = costs.times(part.model, batch)
+    again = recompute_flags(model, recompute, stops_early)
+
+    def by_unit(forward: Floats, backward: Floats) -> Floats:
+        return np.array(
+            [chain.sum_by_unit(row) for row in (forward, backward, np.where(again, forward, 0.0))]
+        )
+
+    launch_s, seconds = by_unit(*layers.launch_s), np.zeros((6, chain.length))
+    seconds[PASSES] = by_unit(layers.forward_s, layers.backward_s) - layers.late * launch_s
+    slowed_s = seconds[PASSES].copy()
+    lag = costs.lag(float(slowed_s[:2].sum()))
+    slowed_s[:2] = slowed_s[:2].mean(axis=0)
+    seconds[SUMS] = by_unit(*_collective_s(model, batch, mesh, costs)) + lag * slowed_s
+    joints = (layer.output_elements for layer in model.layers if layer_class(layer).joins_residual)
+    sent = float(max(joints, default=0)) * batch / part.boundary_split  # from one unit to the next
+    return UnitTimes(
+        chain, seconds, launch_s, group_into_units(part.model), layers, sent, costs.send_launch_s
+    )
+
+
+def _collective_s(model: Model, batch: int, mesh: Mesh, costs: Costs) -> tuple[Floats, Floats]:
+    """Seconds of the collectives after each layer, in the forward pass and in the backward pass."""
+    forward_s, backward_s = np.zeros(len(model.layers)), np.zeros(len(model.layers))
+    for axis, each, layers in _merged_collectives(model, mesh):
+        if not each.of_gradients:
+            forward_s[layers] += costs.collective_s(axis, each, batch, each.kind)
+        kind = each.kind if each.of_gradients else TRANSPOSED[each.kind]
+        backward_s[layers] += costs.collective_s(axis, each, batch, kind)
+    return forward_s, backward_s
+
+
+@memoize
+def _merged_collectives(model: Model, mesh: Mesh) -> list[tuple[Axis, Communication, Ints]]:
+    """Distinct collectives of a mesh, with their axes and the indices of the layers before them."""
+    places = {layer.name: place for place, layer in enumerate(model.layers)}
+    layers_of: dict[tuple[Axis, Communication], list[int]] = {}
+    for axis, each in mesh.communications(model):
+        layers_of.setdefault((axis, replace(each, layer="")), []).append(places[each.layer])
+    return [(axis, each, np.array(layers, np.intp)) for (axis, each), layers in layers_of.items()]
 
 
 @dataclass(frozen=True, eq=False)
 class OpPlaces:
-    """The ops of one micro-batch on a stage in order: names, roles, work, and the row (`TimeRow`) and unit
-    of their times. Micro-batches with equal ops share one object, so that caches hit."""
+    """The ops of one micro-batch on a stage in order, with the row (`TimeRow`) and unit of their times.
+    Micro-batches with equal ops share one object, so that caches hit."""
 
     names: tuple[str, ...]
     role: npt.NDArray[np.uint8]
@@ -80,9 +203,8 @@ class StageWork:
 def stage_work(
     times: UnitTimes, send_s: Callable[[float], float], mesh: Mesh = WHOLE, *, even: bool = False
 ) -> StageWork:
-    """Work of the slowest stage in one micro-batch, including a whole step's wait for other stages.
-    `send_s` gives the seconds to send that many elements to the next stage; `even` stages have equally
-    many blocks."""
+    """Work of the slowest stage in one micro-batch, including a whole step's wait for other stages. `send_s`
+    gives the seconds to send elements to the next stage; `even` stages have equally many blocks."""
     chain, held = times.chain, times.held.elements
     schedule = mesh.schedule(chain, times.stages_s, send_s(times.sent_elements), even=even)
     first, last = schedule.ends[schedule.slowest : schedule.slowest + 2]
@@ -148,9 +270,8 @@ def _ordered_ops(
 
 
 OPTIMIZER = "adam"
-# Kernels that a host could launch while it exchanges activations and gradients of a micro-batch with other
-# stages: where hosts set the pace, pipelines take 2 to 3 ms longer for each micro-batch than their stages
-# (layouts of VIA-Research/vTrain, hidden 1,024, two and four stages).
+# Kernels that a host could launch while it exchanges a micro-batch with other stages: where hosts set the
+# pace, pipelines take 2 to 3 ms longer for each than their stages (layouts of VIA-Research/vTrain).
 SEND_LAUNCHES = 40
 
 
@@ -167,9 +288,8 @@ def replica_computation(
     """Computation of one micro-batch on one device of a replica's slowest pipeline stage. It includes a
     whole step's wait for other stages, which `repeat_passes` divides among micro-batches. `batch` counts
     samples; `brief` gives one step without variation."""
-    device, steps, variation = site.hardware.device, DEFAULT_STEPS, Variation()
-    if brief:
-        steps, variation = 1, Variation(0.0, 0.0)
+    device = site.hardware.device
+    steps, variation = (1, Variation(0.0, 0.0)) if brief else (DEFAULT_STEPS, Variation())
     work, time = slowest_stage(model, batch, site, precision, recompute=recompute, framework=framework)
     once_s, layout = work.seconds, work.layout
     n = len(once_s)

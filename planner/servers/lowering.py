@@ -37,7 +37,7 @@ from planner.hardware import Hardware, Market, Network
 from planner.memoize import get_or_make_on
 from planner.model import BYTES_PER_ELEMENT
 from planner.parallel.collectives import Kind
-from planner.parallel.collectives.links import site_peers
+from planner.parallel.collectives.libraries import site_peers
 from planner.parallel.data import collective
 from planner.parallel.plan import Site, flow_limit_bytes_per_s, host_cores, network_figure
 from planner.servers.synthesis import server_step

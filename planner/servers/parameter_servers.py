@@ -19,7 +19,7 @@ from planner.hardware import Hardware
 from planner.model import Model
 from planner.note import Note, Topic
 from planner.parallel._base import Asked, Axis, AxisFlag, Divisible
-from planner.parallel.collectives.links import link_notes
+from planner.parallel.collectives.libraries import link_notes
 from planner.parallel.data import (
     ChangeKind,
     Exchange,

@@ -15,8 +15,7 @@ from planner.model.catalog import load_model
 from planner.parallel import pipeline
 from planner.parallel._base import Asked
 from planner.parallel.collectives import Level, Peers
-from planner.parallel.collectives.libraries import Gloo
-from planner.parallel.collectives.links import PCIE_SHARE, site_peers
+from planner.parallel.collectives.libraries import PCIE_SHARE, Gloo, site_peers
 from planner.parallel.data import Site, collective
 from planner.parallel.data.ddp import AllReduce
 from planner.parallel.data.units import sharding_units

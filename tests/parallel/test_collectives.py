@@ -20,8 +20,7 @@ from planner.parallel.collectives import (
     ring_hops,
     tree_hops,
 )
-from planner.parallel.collectives.libraries import CHUNK_BYTES, Gloo, Nccl
-from planner.parallel.collectives.links import site_peers, sockets_bytes_per_s
+from planner.parallel.collectives.libraries import CHUNK_BYTES, Gloo, Nccl, site_peers, sockets_bytes_per_s
 from planner.parallel.data import Site
 
 MIB = 2**20

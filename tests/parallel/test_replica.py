@@ -22,9 +22,16 @@ from planner.parallel.data.ddp import bucket_gradients
 from planner.parallel.data.joint import slowest_factor, usual_sigma
 from planner.parallel.data.units import sharding_units, unit_stretches
 from planner.parallel.mesh import Mesh
-from planner.parallel.replica import StageWork, replica_computation, slowest_stage, stage_work
+from planner.parallel.replica import (
+    Costs,
+    StageWork,
+    TimeRow,
+    replica_computation,
+    slowest_stage,
+    stage_work,
+    unit_times,
+)
 from planner.parallel.tensor import TensorParallel
-from planner.parallel.unit_times import Costs, TimeRow, unit_times
 
 MODEL = load_model("gpt2-medium")
 MACHINE = load_hardware("p4d.24xlarge")

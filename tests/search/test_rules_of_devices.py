@@ -13,7 +13,7 @@ from planner.answers.recommend import recommend_for
 from planner.hardware import Fabric
 from planner.hardware.catalog import load_hardware
 from planner.model.catalog import load_model
-from planner.parallel.collectives.links import _fabric_rate
+from planner.parallel.collectives.libraries import _fabric_rate
 from planner.parallel.data.ddp import AllReduce
 from planner.parallel.mesh import Mesh
 from planner.parallel.plan import Plan

@@ -12,8 +12,7 @@ from planner.answers.questions import one_plan, parse_request, simulation_for
 from planner.errors import BadInput
 from planner.hardware.catalog import load_hardware
 from planner.note import Reason
-from planner.parallel.collectives.libraries import Gloo
-from planner.parallel.collectives.links import site_peers
+from planner.parallel.collectives.libraries import Gloo, site_peers
 from planner.parallel.data.ddp import AllReduce
 from planner.parallel.plan import Plan
 from planner.report.assumed import notes_of

@@ -14,8 +14,7 @@ from planner.hardware import Market
 from planner.hardware.catalog import load_hardware
 from planner.model import Model
 from planner.model.catalog import load_model
-from planner.parallel.collectives.libraries import Nccl
-from planner.parallel.collectives.links import site_peers
+from planner.parallel.collectives.libraries import Nccl, site_peers
 from planner.parallel.data import Job, Site
 from planner.search.request import Request
 from planner.search.sizes import strategy_settings

@@ -23,8 +23,7 @@ from planner.memoize import first_argument, memoize
 from planner.model import Model
 from planner.note import Note
 from planner.parallel.collectives import Kind, Library, Peers, Phase, ring_bytes, uncontended_s
-from planner.parallel.collectives.libraries import Gloo, Nccl
-from planner.parallel.collectives.links import link_notes, site_peers
+from planner.parallel.collectives.libraries import Gloo, Nccl, link_notes, site_peers
 from planner.parallel.data import Asked, Exchange, Job
 from planner.parallel.data.joint import JITTER_S, JointSteps, contention_s, first_backward_op, mean_s
 from planner.parallel.plan import Site
@@ -274,9 +273,14 @@ def sharded_bound(exchange: Sharded, job: Job) -> float:
         step_s = compute_s + alone
     else:
         step_s = compute_s + sent.exposed_s
+        # gradients are ready from the first backward pass on that scatters them
+        before = 0 if exchange.each_pass else job.accumulate - 1
+        ready_s = before * _total_s(computation) + _ready_s(computation, ())[0]
+        ready_s = (ready_s - (before + 1) * _wait_s(computation)) / slowest
         for level in (*sent.gathers_busy_s, *sent.scatters_busy_s):
             busy_s = gathered * sent.gathers_busy_s.get(level, 0.0)
-            step_s = max(step_s, busy_s + scattered * sent.scatters_busy_s.get(level, 0.0))
+            scatters_s = scattered * sent.scatters_busy_s.get(level, 0.0)
+            step_s = max(step_s, busy_s + scatters_s, ready_s + scatters_s)
     step_s += computation.optimizer_s / exchange.shard_count(site) / slowest + sent.after_s
     return _samples_per_s(job, step_s)
 

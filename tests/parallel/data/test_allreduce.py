@@ -13,8 +13,7 @@ from planner.device.computation import Computation, Variation, median_steps, rep
 from planner.errors import BadInput
 from planner.hardware import Market
 from planner.hardware.catalog import load_hardware
-from planner.parallel.collectives.libraries import Nccl
-from planner.parallel.collectives.links import site_peers
+from planner.parallel.collectives.libraries import Nccl, site_peers
 from planner.parallel.data import Site
 from planner.parallel.data.collective import build_strategy
 from planner.parallel.data.ddp import COPIES, COPY_S, AllReduce, overlap_loss_s

@@ -11,7 +11,7 @@ import pytest
 from planner.errors import BadInput
 from planner.hardware.catalog import load_hardware
 from planner.parallel.collectives import Level, Peers, hierarchical_parts
-from planner.parallel.collectives.links import site_peers
+from planner.parallel.collectives.libraries import site_peers
 from planner.parallel.data import Site
 from planner.parallel.data.collective import _parse_setting, library
 from planner.parallel.data.ddp import _all_reduces_s, overlap_loss_s

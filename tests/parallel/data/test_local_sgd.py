@@ -19,7 +19,7 @@ from typer.testing import CliRunner
 from planner.answers.parts import step_breakdown
 from planner.cli._app import app
 from planner.device.memory import Shares
-from planner.parallel.collectives.links import site_peers
+from planner.parallel.collectives.libraries import site_peers
 from planner.parallel.data import EXCHANGES, Exchange, Labels, collective, filter_by_choices
 from planner.parallel.data.joint import BETWEEN_WORKERS, JITTER, JITTER_S, JointSteps
 from planner.simulator.cluster import COMPUTATION, Cluster, Node

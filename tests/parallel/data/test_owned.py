@@ -18,8 +18,7 @@ from planner.device.precision import BF16, FP32
 from planner.errors import BadInput
 from planner.hardware.catalog import load_hardware
 from planner.model.catalog import load_model
-from planner.parallel.collectives.libraries import Nccl
-from planner.parallel.collectives.links import site_peers
+from planner.parallel.collectives.libraries import Nccl, site_peers
 from planner.parallel.data import EXCHANGES, Job, Site, Tier
 from planner.parallel.data.fsdp import Sharded
 from planner.parallel.data.owned import (

@@ -14,8 +14,7 @@ from planner.device.precision import FP32
 from planner.errors import BadInput
 from planner.hardware import Market
 from planner.hardware.catalog import load_hardware
-from planner.parallel.collectives.libraries import Nccl
-from planner.parallel.collectives.links import site_peers
+from planner.parallel.collectives.libraries import Nccl, site_peers
 from planner.parallel.data import Job, Site
 from planner.parallel.data.collective import overlap_loss_s
 from planner.parallel.data.ddp import AllReduce
