@@ -8,8 +8,9 @@ own). The laws, counted per request:
 
     faster      no plan of the space is 5% faster (10% if it shards what fits) for at most 1% more per sample
     certain     no plan tied with the choice that may win a tie has a narrower range
-    marginal    the samples that the choice adds to the cheapest plan are worth their cost (unless `fastest`);
-                those that a plan adds that is faster with 90% probability, and about as certain, are not
+    marginal    samples that the choice adds to the cheapest plan are worth their cost, unless for `fastest`
+                or where the steps of `faster` lead there; those that a plan would add that is faster with 90%
+                probability, and about as certain, are not
     simulate    no `simulate` of the same machines, global batch and precision is 2% faster, or
                 `planner.search.objectives.least_gain` times as fast where it takes more to set up
     relaxed     a higher limit never gives a choice that the one before beats, unless `faster` asks for it, or
@@ -44,7 +45,7 @@ import numpy as np
 from planner.answers.compare import compare_for
 from planner.answers.questions import parse_request, simulation_for
 from planner.answers.recommend import recommend_for
-from planner.answers.results import Recommendation
+from planner.answers.results import Recommendation, Saturation
 from planner.answers.saturation import saturation_for
 from planner.errors import PlannerError
 from planner.parallel.plan import Plan
@@ -59,7 +60,7 @@ from planner.search.rank import (
     TIED_SCORE,
     Contenders,
 )
-from planner.search.request import model_of
+from planner.search.request import Request, model_of
 from planner.search.scored import ScoredPlan, within_limits
 from planner.search.simulations import Simulations, cautious_interval, executor_of, half_width
 from planner.search.sizes import dividing_batches
@@ -221,11 +222,22 @@ def broken_choice(answer: Recommendation) -> Iterator[Violation]:
     paid = (rule.usd_per_s[here] - rule.usd_per_s[rule.cheapest]) * (1 - SLACK)
     if request.goal == "fastest" or gained <= 0 or not rule.usd_per_s.any():
         return
-    if rule.cost[here] > (1 + NEGLIGIBLE_COST) * rule.cost[rule.cheapest] and (
+    if rule.cost[here] > (1 + NEGLIGIBLE_COST) * highest_cheap_cost(rule) and (
         paid > rule.most_per_sample * gained
     ):
         times = paid / gained / rule.most_per_sample
         yield "marginal", f"{words(chosen)} pays {times:.2f} times what samples are worth"
+
+
+def highest_cheap_cost(rule: Contenders) -> float:
+    """The cost per sample at the end of the steps from the cheapest plan that `faster` asks for."""
+    now = rule.cheapest
+    while True:
+        is_faster = rule.speed >= rule.speed[now] * (1 + LEAST_GAIN)
+        steps = np.flatnonzero(is_faster & (rule.cost <= rule.cost[now] * (1 + NEGLIGIBLE_COST)))
+        if not len(steps):
+            return float(rule.cost[now])
+        now = int(steps[np.argmin(rule.speed[steps])])
 
 
 def suspects(answer: Recommendation) -> list[ScoredPlan]:
@@ -420,7 +432,11 @@ def broken_refusals(options: Options, draw: random.Random) -> Iterator[Violation
     if draw.random() < 0.5:
         asked["exchange"] = draw.choice(("allreduce", "sharded"))
         asked["workers"] = draw.choice((8, 16))
-    for command in (simulation_for, lambda request: saturation_for(request, jobs=1, max_workers=64)):
+
+    def saturation(request: Request) -> Saturation:
+        return saturation_for(request, jobs=1, max_workers=max((64, *(request.workers or ()))))
+
+    for command in (simulation_for, saturation):
         try:
             command(parse_request(**asked))
         except PlannerError as error:
