@@ -26,7 +26,7 @@ import typer
 from typer.core import TyperCommand, TyperGroup
 
 import planner
-from planner.cli._output import say
+from planner.cli._output import print_message
 from planner.errors import BadInput, ClusterWarning, PlannerError, PlannerWarning, enable_ascii_fallback
 from planner.flags import FlagSection
 
@@ -85,6 +85,7 @@ def _unknown_flag_message(error: Any) -> str:
     import difflib
 
     def flag_spellings(command: Any) -> list[str]:
+        """All spellings of a command's flags."""
         return [flag for param in command.params for flag in (*param.opts, *param.secondary_opts)]
 
     own = [flag for flag in flag_spellings(error.ctx.command) if flag.startswith("--")] if error.ctx else []
@@ -97,7 +98,7 @@ def _unknown_flag_message(error: Any) -> str:
 
 
 def _add_variable_names(message: str, ctx: Any) -> str:
-    """Adds to an error message the environment variable that set a flag, after the flag's name."""
+    """Adds to an error message the environment variable that set a flag."""
     for param in ctx.command.params:
         source = ctx.get_parameter_source(param.name)
         if param.envvar and source is not None and source.name == "ENVIRONMENT":
@@ -246,7 +247,7 @@ def main() -> None:
         if leaving.code == 130 and ClusterWarning in shown:  # nobody pressed Ctrl-C, and why is said
             sys.exit(PlannerError.exit_code)
         if leaving.code == 130:
-            say(_interruption_message(leaving))
+            print_message(_interruption_message(leaving))
         raise
     except BrokenPipeError:  # the reader, `head` perhaps, has enough
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
@@ -260,10 +261,10 @@ def main() -> None:
 def _show_warning(
     shown: list[type], usual: Any, message: Any, category: type, *where: Any, **more: Any
 ) -> None:
-    """Prints planner's warnings on one line, others as usual; records their kinds in `shown`."""
+    """Prints planner's warnings on one line and others as usual; records their kinds in `shown`."""
     shown.append(category)
     if issubclass(category, PlannerWarning):
-        say(str(message))
+        print_message(str(message))
     else:
         usual(message, category, *where, **more)
 
@@ -278,7 +279,7 @@ def _interruption_message(leaving: BaseException) -> str:
 
 def _exit_with_message(message: str, code: int) -> None:
     """Prints a message on stderr and exits with this status."""
-    say(message)
+    print_message(message)
     sys.exit(code)
 
 
@@ -299,6 +300,7 @@ def use_plain_converters(command: Any) -> None:
     make_help = command.get_help_option
 
     def get_help_option(ctx: Any) -> Any:  # the option --help is made when the command runs
+        """Help option of a command, with a plain converter."""
         param = make_help(ctx)
         param._runtime_param = PlainConverter()
         return param

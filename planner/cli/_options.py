@@ -66,7 +66,7 @@ def _check_launch_file(ctx: typer.Context, param: typer.CallbackParam, path: Pat
 
 
 def _disable_color(value: bool) -> bool:
-    """Option callback that sets NO_COLOR, which rich and everything else obeys."""
+    """Option callback of --no-color that sets NO_COLOR."""
     if value:
         os.environ["NO_COLOR"] = "1"
     return value
@@ -87,6 +87,7 @@ def declare_options(command: Callable[..., None], path: str) -> Callable[..., No
     module = import_module(command.__module__)
 
     def with_declaration(parameter: inspect.Parameter) -> inspect.Parameter:
+        """Parameter with the typer option that `options.toml` declares for it."""
         name, default = parameter.name, parameter.default
         if isinstance(default, ParameterInfo):
             return parameter
@@ -145,7 +146,7 @@ def request_option(flag: Flag) -> tuple[Any, Any]:
 
 
 @dataclass(frozen=True, slots=True)
-class Given:
+class CommonOptions:
     """Values of the options that most commands share."""
 
     options: Mapping[str, Any]
@@ -165,7 +166,7 @@ class Given:
         return parse_request(**merge_options(self.options, self.config))
 
     def emit(self, result: Any) -> None:
-        """Writes an answer and its HTML page; in a terminal also its plot."""
+        """Writes an answer and its HTML page, and in a terminal its plots."""
         from planner.report.page import page_of
         from planner.report.terminal import show_plots
 
@@ -184,7 +185,7 @@ SHOWN: dict[str, tuple[Any, Any]] = {  # type and default of what commands with 
     "output": (Path | None, None),
 }
 KEYWORD = inspect.Parameter.KEYWORD_ONLY
-GENERATED = (Given, dict[str, Any])  # what a command gets of options that are not in its signature
+GENERATED = (CommonOptions, dict[str, Any])  # what a command gets of options that are not in its signature
 
 
 def with_request_flags(command: Callable[..., None]) -> Callable[..., None]:
@@ -197,7 +198,7 @@ def with_request_flags(command: Callable[..., None]) -> Callable[..., None]:
     def run_with_request(**values: Any) -> None:
         options = {flag.name: values.pop(flag.name) for flag in flags}
         shown = {name: values.pop(name) for name in SHOWN}
-        command(Given(options, **shown), **values)
+        command(CommonOptions(options, **shown), **values)
 
     before = {flag.name: request_option(flag) for flag in flags}
     return set_signature(run_with_request, command, before, SHOWN)
@@ -250,7 +251,7 @@ def set_signature(
     before: Mapping[str, tuple[Any, Any]],
     after: Mapping[str, tuple[Any, Any]],
 ) -> Callable[..., None]:
-    """Gives a function the signature of a command, with options added before and after its own."""
+    """Gives a function the signature of a command, with parameters added before and after."""
     own = [parameter for parameter in _parameters(command) if parameter.annotation not in GENERATED]
     added = [
         [inspect.Parameter(name, KEYWORD, default=default, annotation=kind) for name, (kind, default) in part]
@@ -260,7 +261,7 @@ def set_signature(
 
 
 def _parameters(command: Callable[..., Any]) -> list[inspect.Parameter]:
-    """Parameters of a command by keyword, with their types instead of the types' names."""
+    """Keyword parameters of a command, with types instead of their names."""
     hints = get_type_hints(command, include_extras=True)
     return [
         parameter.replace(annotation=hints[name], kind=KEYWORD)
@@ -271,7 +272,7 @@ def _parameters(command: Callable[..., Any]) -> list[inspect.Parameter]:
 def _with_signature(
     function: Callable[..., None], command: Callable[..., Any], parameters: Iterable[inspect.Parameter]
 ) -> Callable[..., None]:
-    """Gives a function the name, the help and these parameters, as typer reads them."""
+    """Gives a function a command's name and help, and these parameters."""
     signature = inspect.Signature(list(parameters), return_annotation=None)
     function = wraps(command)(function)
     function.__signature__ = signature  # type: ignore[attr-defined]

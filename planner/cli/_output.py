@@ -64,7 +64,7 @@ class Meter:
         return f"{self.stage}, {self.share:.0%}{left}"
 
 
-def say(message: str) -> None:
+def print_message(message: str) -> None:
     """Prints one line on stderr."""
     print(f"planner: {printable(' '.join(message.split()))}", file=sys.stderr, flush=True)
 
@@ -101,7 +101,7 @@ class ProgressLines(ProgressLog):
         now = self.meter.clock()
         if now - self.last_s >= LOG_EVERY_S and self.meter.stage:
             self.last_s = now
-            say(self.meter.progress_text + (f"; best so far: {self.best}" if self.best else ""))
+            print_message(self.meter.progress_text + (f"; best so far: {self.best}" if self.best else ""))
 
 
 class ProgressBar(ProgressLog):
@@ -136,7 +136,7 @@ def show_progress(quiet: bool, ends: Mapping[str, float] | None = None) -> Itera
 
 
 def exit_if_interrupted(partial: bool) -> None:
-    """Exits with status 130 if Ctrl-C left a partial answer, which has been shown."""
+    """Exits with status 130 if the answer shown is partial because of Ctrl-C."""
     if partial:
         raise typer.Exit(130)
 
@@ -148,7 +148,7 @@ def write_timeline(request: Any, plan: ScoredPlan, path: Path | None, steps: int
         from planner.report.chrome import write_chrome
 
         write_chrome(timeline_of(request, plan.plan, steps=steps), path)
-        say(f"timeline in {path}; open it at ui.perfetto.dev")
+        print_message(f"timeline in {path}; open it at ui.perfetto.dev")
 
 
 def write_html(shown: Page | Table | Sequence[Table], html: Path | None, title: str = "") -> None:
@@ -159,7 +159,7 @@ def write_html(shown: Page | Table | Sequence[Table], html: Path | None, title: 
 
         page = shown if isinstance(shown, Page) else tables_page(shown, title)
         write_page(replace(page, command=reproducing_command()), html)
-        say(f"report in {html}")
+        print_message(f"report in {html}")
 
 
 def export_plan(scored: ScoredPlan, request: Any, path: Path | None) -> None:
@@ -171,7 +171,7 @@ def export_plan(scored: ScoredPlan, request: Any, path: Path | None) -> None:
     from planner.launch import export_text, target_for
 
     write_file(path, export_text(path, launch_of(scored, request)))
-    say(f"launch in {path}; {target_for(path).usage.replace('FILE', str(path))}")
+    print_message(f"launch in {path}; {target_for(path).usage.replace('FILE', str(path))}")
 
 
 def exit_if_over_cost(
@@ -181,7 +181,7 @@ def exit_if_over_cost(
     cost = usd_per_million_samples
     if limit_usd is not None and cost is not None and cost > limit_usd:
         plan = f"{name}: " if name else ""
-        say(f"{plan}${cost:.2f} per million samples is over the limit of ${limit_usd:.2f}")
+        print_message(f"{plan}${cost:.2f} per million samples is over the limit of ${limit_usd:.2f}")
         raise typer.Exit(3)
 
 

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 import typer
 
 from planner.cli import _output as out
-from planner.cli._options import Answer, Given, with_output_flags, with_request_flags
+from planner.cli._options import Answer, CommonOptions, with_output_flags, with_request_flags
 from planner.errors import BadInput, printable
 from planner.report.output import emit
 
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 @with_request_flags
 def recommend(
-    given: Given,
+    given: CommonOptions,
     *,
     search: str | None = None,
     trials: int | None = None,
@@ -51,6 +51,7 @@ def recommend(
     with out.show_progress(given.quiet, stages) as on_progress, executor_of(None, jobs, cluster) as pool:
 
         def on_improvement(best: ScoredPlan) -> None:
+            """Shows a better plan in the progress line."""
             on_progress.on_improvement(best_so_far(best, request))
 
         result = recommend_for(
@@ -71,7 +72,7 @@ def recommend(
 
 
 @with_request_flags
-def compare(given: Given, *, jobs: int | None = None, cluster: str | None = None) -> None:
+def compare(given: CommonOptions, *, jobs: int | None = None, cluster: str | None = None) -> None:
     """Cost per million samples on each machine: the best plan of each, on demand and spot.
 
     planner compare --model resnet50 --workers 1,2,4,8
@@ -87,7 +88,7 @@ def compare(given: Given, *, jobs: int | None = None, cluster: str | None = None
 
 
 @with_request_flags
-def saturation(given: Given, *, jobs: int | None = None) -> None:
+def saturation(given: CommonOptions, *, jobs: int | None = None) -> None:
     """How many workers before throughput saturates, and how many servers for them?
 
     planner saturation --model inception3 --batch 32 --hardware g5.xlarge
@@ -103,7 +104,7 @@ def saturation(given: Given, *, jobs: int | None = None) -> None:
 
 @with_request_flags
 def simulate(
-    given: Given, *, export: Path | None = None, timeline: Path | None = None, timeline_steps: int = 3
+    given: CommonOptions, *, export: Path | None = None, timeline: Path | None = None, timeline_steps: int = 3
 ) -> None:
     """Predict one plan: throughput with its interval, step breakdown and cost.
 
@@ -158,7 +159,7 @@ def check_run(
 
     Later answers for that device are scaled by the measured factor and say so; `--forget` removes it.
     """
-    from planner.report.simulate import check_page, kept_run_lines
+    from planner.report.simulate import check_page, saved_run_lines
 
     if forget is not None:
         from planner.search.measured import remove
@@ -172,7 +173,7 @@ def check_run(
         typer.echo(f"{gone} run{'s' if gone > 1 else ''} forgotten")
         return
     if listed:
-        for line in kept_run_lines():
+        for line in saved_run_lines():
             typer.echo(printable(line))
         return
     if answer is None or (measured is None) == (log is None):
@@ -211,7 +212,7 @@ def check_run(
 
 
 def answer_device(device: str | None, machine: str) -> str:
-    """Device name stated in an answer, or else the device of its machine."""
+    """Name of the device in an answer; by default that of its machine."""
     if device is not None:
         return device
     from planner.hardware.catalog import load_hardware

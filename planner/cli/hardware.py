@@ -97,7 +97,7 @@ def new_hardware(
 ) -> None:
     """Write a hardware file from a few answers, or from the output of nvidia-smi, lscpu and ibstat."""
     from planner.calibrate.accelerator import write_hardware_file
-    from planner.cli._output import say
+    from planner.cli._output import print_message
     from planner.files.regular_file import read_text, write_file
     from planner.hardware.inventory import MachineAnswers, machine_tables
 
@@ -130,7 +130,7 @@ def new_hardware(
             write_file(path, replaced)
         raise
     shown = path if path.is_absolute() else f"./{path}"
-    say(f"wrote {path}; next: planner recommend --model llama3-8b --hardware {shown}")
+    print_message(f"wrote {path}; next: planner recommend --model llama3-8b --hardware {shown}")
 
 
 @prices_app.command("import")

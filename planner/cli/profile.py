@@ -12,7 +12,7 @@ from pathlib import Path
 import typer
 
 from planner.cli._options import Answer, with_output_flags
-from planner.cli._output import say
+from planner.cli._output import print_message
 from planner.errors import BadInput, printable
 from planner.report.output import Format, check_writable, emit
 
@@ -192,7 +192,9 @@ def measure_compute(
         tables = existing
     if file := output or into:
         write_hardware_file(file, tables)
-        say(f"wrote {file}; measure the network into it: planner calibrate network HOST --into {file}")
+        print_message(
+            f"wrote {file}; measure the network into it: planner calibrate network HOST --into {file}"
+        )
     emit(shown, format)
 
 
@@ -218,7 +220,7 @@ def measure_network(
     from planner.report.profile import network_table
 
     if serve:
-        say(f"answering on port {port}; Ctrl-C ends it")
+        print_message(f"answering on port {port}; Ctrl-C ends it")
         answer(port)
     if host is None:
         raise BadInput("name the other machine (planner calibrate network HOST), or run --serve on it")
@@ -230,10 +232,10 @@ def measure_network(
         source = measured_source(f"planner calibrate network {host} ({measured.method})")
         merge_network(tables, measured.hardware_keys(), source)
         write_hardware_file(into, tables)
-        say(f"wrote {into}")
+        print_message(f"wrote {into}")
     emit(network_table(measured), format)
 
 
 def _print_progress(done: int, total: int, words: str) -> None:
     """Prints progress on stderr as `done/total message`."""
-    say((f"{done}/{total} " if total else "") + words)
+    print_message((f"{done}/{total} " if total else "") + words)

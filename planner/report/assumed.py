@@ -44,16 +44,16 @@ TEMPLATES: dict[str, dict[str, str]] = tomllib.loads(
 
 
 def notes_of(assumed: Iterable[Note | Fact]) -> list[Note]:
-    """Converts the facts among assumptions to notes."""
+    """Notes that state the facts among an answer's assumptions."""
     return [item if isinstance(item, Note) else fact_note(item) for item in assumed]
 
 
 def fact_note(fact: Fact) -> Note:
-    """The sentence that states a fact, with its topic and its clause for terminals."""
+    """Sentence that states a fact, with its topic and a shorter clause for terminals."""
     template = TEMPLATES[fact.name]
     brief = template.get("brief")
-    clause = None if brief is None else fill(brief, fact.values)
-    return Note(Topic(template["topic"]), fill(template["text"], fact.values), brief=clause)
+    clause = None if brief is None else fill_template(brief, fact.values)
+    return Note(Topic(template["topic"]), fill_template(template["text"], fact.values), brief=clause)
 
 
 def brief_notes(notes: Sequence[Note], *, energy: bool = False) -> list[str]:
@@ -76,10 +76,11 @@ def brief_notes(notes: Sequence[Note], *, energy: bool = False) -> list[str]:
     return [*said, f"--explain lists all {len(notes)} assumptions."] if said and more > 0 else said
 
 
-def fill(template: str, values: Mapping[str, Any]) -> str:
-    """Fills in a template; a part in brackets is left out if one of its values is empty."""
+def fill_template(template: str, values: Mapping[str, Any]) -> str:
+    """Replaces the placeholders of a template; bracketed parts with an empty value are left out."""
 
     def keep_if_known(part: re.Match[str]) -> str:
+        """Text of a bracketed part; empty string if one of its values is empty."""
         names = [name for _, name, _, _ in _FORMATTER.parse(part[1]) if name]
         return part[1] if all(values[name] for name in names) else ""
 
@@ -87,7 +88,7 @@ def fill(template: str, values: Mapping[str, Any]) -> str:
 
 
 class _Formatter(Formatter):
-    """Formats the values of templates: by `FORMATS`, as Python does, or `singular|plural` by number."""
+    """Formats template values by `FORMATS`, as Python does, or as `singular|plural` by number."""
 
     def format_field(self, value: Any, spec: str) -> str:
         if "|" in spec:
@@ -99,33 +100,36 @@ class _Formatter(Formatter):
 _FORMATTER = _Formatter()
 
 
-def _priced(prices: Sequence[tuple[str, float]]) -> list[str]:
+def _hourly_price_words(prices: Sequence[tuple[str, float]]) -> list[str]:
+    """Machines with their prices per hour, as text."""
     return [f"{machine} {usd(usd_per_hour)}/h" for machine, usd_per_hour in prices]
 
 
-def _device_rates(device_basis: tuple[str, str]) -> str:
+def _device_rates_words(device_basis: tuple[str, str]) -> str:
+    """Text on how a device's kernel rates are known."""
     device, basis = device_basis
     return f"{device} rates {BASES[basis]}" if device and basis in BASES else basis
 
 
 def _link_name(kind: str) -> str:
+    """Name of a kind of link between devices, such as NVLink, for people."""
     from planner.report.hardware import LINKS
 
     return LINKS[kind]
 
 
 FORMATS: dict[str, Callable[[Any], str]] = {
-    "all prices": lambda prices: listing(_priced(prices), len(prices)),
+    "all prices": lambda prices: listing(_hourly_price_words(prices), len(prices)),
     "bandwidth": format_bandwidth,
     "bytes": format_bytes,
     "count": format_count,
-    "few prices": lambda prices: listing(_priced(prices), FEW),
+    "few prices": lambda prices: listing(_hourly_price_words(prices), FEW),
     "limit": limit_usd,
     "link": _link_name,
     "list": lambda values: ", ".join(map(str, values)),
     "names": lambda names: listing(list(names)),
     "or": lambda values: " or ".join(map(str, values)),
-    "prices": lambda prices: ", ".join(_priced(prices)),
+    "prices": lambda prices: ", ".join(_hourly_price_words(prices)),
     "rate": rate,
-    "rates": _device_rates,
+    "rates": _device_rates_words,
 }

@@ -18,7 +18,7 @@ from planner.report.page import Chart, Spec, safe_text
 from planner.report.phrases import (
     SpeedUnit,
     busiest_label,
-    is_full,
+    is_saturated,
     price_words,
     resource_words,
     speed_unit,
@@ -68,16 +68,17 @@ def label_annotations(plans: Sequence[ScoredPlan], x: PlotScale, y: PlotScale) -
     return out[:MOST_LABELS]
 
 
-def _label_box(words: str, share: float, up: float, anchor: str, height: float) -> Box:
+def _label_box(text: str, x: float, y: float, anchor: str, offset: float) -> Box:
     """Left, top, right and bottom of a label, in pixels of the narrowest plot."""
-    long = CHARACTER[0] * len(words)
-    left = share * PLOT[0] - {"left": 0.0, "center": 0.5, "right": 1.0}[anchor] * long
-    middle = (1 - up) * PLOT[1] + height
+    long = CHARACTER[0] * len(text)
+    left = x * PLOT[0] - {"left": 0.0, "center": 0.5, "right": 1.0}[anchor] * long
+    middle = (1 - y) * PLOT[1] + offset
     return left, middle - CHARACTER[1] / 2, left + long, middle + CHARACTER[1] / 2
 
 
-def _has_overlap(scored: Box, other: Box) -> bool:
-    return scored[0] < other[2] and other[0] < scored[2] and scored[1] < other[3] and other[1] < scored[3]
+def _has_overlap(box: Box, other: Box) -> bool:
+    """Whether two label boxes overlap."""
+    return box[0] < other[2] and other[0] < box[2] and box[1] < other[3] and other[1] < box[3]
 
 
 COLOURS = 8
@@ -208,7 +209,7 @@ def error_bars(values: Sequence[float], ends: Sequence[tuple[float, float]], col
 
 
 def _plan_points(style: str, plans: Sequence[ScoredPlan], **fields: Any) -> Spec:
-    """Trace of simulated plans as points of cost against speed."""
+    """Plotly trace of simulated plans as points of cost against speed."""
     x, y = ([speed_and_cost(plan)[axis] for plan in plans] for axis in (0, 1))
     return spec("points", style, x=x, y=y, text=[scored_words(plan) for plan in plans], **fields)
 
@@ -239,24 +240,24 @@ def cost_chart(plans: Sequence[ScoredPlan], names: Sequence[str], wide: bool = F
     return rows_chart("cost", title, caption, names=names, data=data, x=x, wide=wide)
 
 
-def memory_chart(held: Mapping[str, DeviceMemory]) -> Chart:
-    """Bar chart of memory per device by kind, with a mark at the usable memory."""
-    kinds = dict.fromkeys(kind for memory in held.values() for kind in memory.bytes_by_kind)
+def memory_chart(memory_by_plan: Mapping[str, DeviceMemory]) -> Chart:
+    """Bar chart of memory per device by kind, one row per plan, with a mark at the usable memory."""
+    kinds = dict.fromkeys(kind for memory in memory_by_plan.values() for kind in memory.bytes_by_kind)
     data = [
         bars(
             kind,
-            [memory.bytes_by_kind.get(kind, 0.0) / GIB for memory in held.values()],
+            [memory.bytes_by_kind.get(kind, 0.0) / GIB for memory in memory_by_plan.values()],
             f"@c{place % COLOURS + 1}",
             f"{kind}: %{{x:,.3~g}} GiB",
         )
         for place, kind in enumerate(kinds)
     ]
-    usable = [memory.usable_bytes / GIB for memory in held.values()]
+    usable = [memory.usable_bytes / GIB for memory in memory_by_plan.values()]
     words = [f"usable: {value:,.4g} GiB" for value in usable]
     data.append(spec("points", "usable", x=usable, y=list(map(float, range(len(usable)))), text=words))
     caption = "Peak memory of a device; the mark is its usable memory."
     x = {**plain_axis("GiB"), "rangemode": "tozero"}
-    return rows_chart("memory", "Memory per device", caption, names=list(held), data=data, x=x)
+    return rows_chart("memory", "Memory per device", caption, names=list(memory_by_plan), data=data, x=x)
 
 
 def utilisation_chart(scored: ScoredPlan, wide: bool = False) -> Chart:
@@ -265,7 +266,7 @@ def utilisation_chart(scored: ScoredPlan, wide: bool = False) -> Chart:
     data = bars(
         "busy",
         list(shares.values()),
-        ["@mark" if name == top and is_full(scored) else "@c1" for name in shares],
+        ["@mark" if name == top and is_saturated(scored) else "@c1" for name in shares],
         "%{customdata}: %{x:.1%} busy",
         customdata=[safe_text(str(name)) for name in shares],
         text=[f"{share:.0%}" for share in shares.values()],
@@ -275,7 +276,7 @@ def utilisation_chart(scored: ScoredPlan, wide: bool = False) -> Chart:
     what = resource_words(top, scored.plan)
     full = (
         f"The bottleneck, in red, is {what}."
-        if is_full(scored)
+        if is_saturated(scored)
         else f"No resource is full; the busiest is {what}."
     )
     caption = f"{full} Links: share of their capacity; others: share of the time."

@@ -94,7 +94,7 @@ def _is_link(timeline: Timeline, resource: int, channel: int) -> bool:
 
 
 def _lane_kind(timeline: Timeline, resource: int, channel: int) -> tuple[str, str]:
-    """Legend name and colour of the work in one row of the timeline."""
+    """Legend name and colour of a timeline row."""
     if not _is_link(timeline, resource, channel):
         return KINDS[resource]
     place = channel - timeline.cluster.servers
@@ -106,7 +106,7 @@ def _lane_kind(timeline: Timeline, resource: int, channel: int) -> tuple[str, st
 
 
 def _lane_name(timeline: Timeline, resource: int, channel: int) -> str:
-    """Label of one row of the timeline."""
+    """Label of a timeline row."""
     if _is_link(timeline, resource, channel):
         return str(timeline.cluster.link_resource(channel))
     return "worker" if resource == WORKER else LANES[resource].format(channel)
@@ -124,6 +124,7 @@ class Bar:
 
     @property
     def hover_text(self) -> str:
+        """Hover text of a bar: its longest ops, its duration and how much of it is busy."""
         first = sorted(self.parts, key=lambda part: -part[0])[:NAMES_SHOWN]
         out = "<br>".join(f"<b>{safe_text(name)}</b>" for _, name in first)
         if len(self.parts) > NAMES_SHOWN:
@@ -138,7 +139,7 @@ class Bar:
 
 
 def _bars(rows: Any, names: tuple[str, ...]) -> list[Bar]:
-    """Bars for the chunks of one resource; if there are too many, time bins shaded by how busy they are."""
+    """Bars of one timeline row: one per chunk, or shaded time bins if there are too many chunks."""
     columns = [rows[name].tolist() for name in ("start_s", "end_s", "op", "bytes")]
     if len(rows) <= MOST_BARS:
         return [
@@ -164,9 +165,10 @@ def step_picture(request: Request, scored: ScoredPlan) -> Picture:
 
 
 def memory_picture(request: Request, plans: Sequence[ScoredPlan], names: Sequence[str]) -> Picture:
-    """Chart of memory per device for all plans whose memory is known; nothing to draw if none is."""
+    """Chart of memory per device for all plans whose memory is known."""
 
     def draw_memory() -> Chart | None:
+        """Draws the memory chart; returns None if no plan's memory is known."""
         if request.profile is not None:
             return None
         cases = Cases(request, model_of(request))
@@ -257,7 +259,7 @@ def utilisation_by_workers_chart(curve: Saturation) -> Chart:
 
 
 def servers_chart(curve: Saturation) -> Chart:
-    """Chart of throughput against the number of servers, or of another part that the strategy scales."""
+    """Chart of throughput against the number of servers, or of other parts that the strategy scales."""
     plans = [scored for _, scored in curve.sizes]
     words = plans[0].plan.exchange.labels()
     bars = spec(
@@ -282,7 +284,7 @@ def servers_chart(curve: Saturation) -> Chart:
 
 
 def _ring_trace(name: str, points: Sequence[SaturationPoint], meta: str, colour: str) -> Spec:
-    """Plotly trace that circles points of a curve; `meta` stands for them in a terminal."""
+    """Plotly trace that circles points of a curve; `meta` is their label in terminal plots."""
     return spec(
         "ring",
         name=name,
@@ -294,6 +296,7 @@ def _ring_trace(name: str, points: Sequence[SaturationPoint], meta: str, colour:
 
 
 def _line_trace(name: str, x: list[Any], y: list[float], unit: SpeedUnit, **line: str) -> Spec:
+    """Plotly trace of throughput against workers, as a line."""
     hover = f"%{{x}} workers: %{{y:,.4~g}} {unit.noun}/s<extra>{name}</extra>"
     return spec("line", name=name, x=x, y=y, line={"width": 2, **line}, hovertemplate=hover)
 

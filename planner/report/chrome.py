@@ -51,6 +51,7 @@ def write_chrome(timeline: Timeline, path: Path | str) -> None:
 
 
 def _write_trace(timeline: Timeline, file: IO[bytes] | gzip.GzipFile) -> None:
+    """Writes a timeline to an open file as a JSON trace."""
     last = timeline.step + timeline.steps - 1
     about = {**timeline.about, "steps of worker 0": f"{timeline.step} to {last}"}
     encode = msgspec.json.Encoder().encode
@@ -63,7 +64,7 @@ def _write_trace(timeline: Timeline, file: IO[bytes] | gzip.GzipFile) -> None:
 
 
 def _trace_events(timeline: Timeline) -> Iterator[Event]:
-    """All events of a trace."""
+    """All events of a trace, worker by worker."""
     tracks, flow_ids, profile = _track_ids(timeline), count(), timeline.profile
     lanes = list(zip(profile.resource.tolist(), profile.server.tolist(), strict=True))
     yield from _track_metadata(timeline, tracks)
@@ -106,6 +107,7 @@ def _track_ids(timeline: Timeline) -> Names:
 
 
 def _track_metadata(timeline: Timeline, tracks: Names) -> Iterator[Event]:
+    """Metadata events that name the processes and tracks of a trace."""
     cluster = timeline.cluster
     for node, machine in enumerate(cluster.nodes):
         lives = [f"server {s}" for s, at in enumerate(cluster.server_nodes) if at == node]
@@ -121,19 +123,19 @@ def _track_metadata(timeline: Timeline, tracks: Names) -> Iterator[Event]:
 
 
 def _metadata_event(kind: str, pid: int, tid: int, **args: Any) -> Event:
+    """Metadata (M) event of the trace format."""
     return {"name": kind, "ph": "M", "ts": 0, "pid": pid, "tid": tid, "args": args}
 
 
-def _slice_events(timeline: Timeline, mine: npt.NDArray[Any], places: Sequence[Event]) -> Iterator[Event]:
-    """Complete (X) events for the chunks of one worker, with op, step and bytes; `places`: track of each
-    op."""
+def _slice_events(timeline: Timeline, chunks: npt.NDArray[Any], places: Sequence[Event]) -> Iterator[Event]:
+    """Complete (X) events for the chunks of one worker; `places` holds the track of each op."""
     profile = timeline.profile
     heads = [
         {"name": name, "cat": RESOURCE_KINDS[resource], "ph": "X"} | place
         for name, resource, place in zip(profile.names, profile.resource.tolist(), places, strict=True)
     ]
-    for at in range(0, len(mine), BATCH):
-        rows = mine[at : at + BATCH]
+    for at in range(0, len(chunks), BATCH):
+        rows = chunks[at : at + BATCH]
         start, end = _to_ns(rows["start_s"], timeline), _to_ns(rows["end_s"], timeline)
         columns = (rows["op"].tolist(), _to_us(start), _to_us(end - start), rows["step"].tolist())
         for op, ts, dur, step, size in zip(*columns, rows["bytes"].tolist(), strict=True):
@@ -155,18 +157,18 @@ def _to_us(whole_ns: npt.NDArray[np.float64]) -> list[float]:
 Arrows = tuple[npt.NDArray[np.intp], npt.NDArray[np.intp]]  # rows of `mine`: from the transfer, to the op
 
 
-def _dependency_rows(timeline: Timeline, mine: npt.NDArray[Any]) -> Arrows:
-    """Rows of each transfer's last chunk, and of the first chunk of each op that depends on it, by step."""
+def _dependency_rows(timeline: Timeline, chunks: npt.NDArray[Any]) -> Arrows:
+    """Rows of each transfer's last chunk, and of the first chunk of each dependent op, by step."""
     profile = timeline.profile
     consumer = np.repeat(np.arange(profile.ops), np.diff(profile.dep_start))
     wanted = profile.is_transfer[profile.dep_index]
     producer, consumer = profile.dep_index[wanted], consumer[wanted]
-    step = mine["step"] - int(mine["step"].min())
-    key = step.astype(np.int64) * profile.ops + mine["op"]
+    step = chunks["step"] - int(chunks["step"].min())
+    key = step.astype(np.int64) * profile.ops + chunks["op"]
     last = np.full((int(step.max()) + 1) * profile.ops, -1)
     first = last.copy()
-    last[key] = np.arange(len(mine))  # rows are in the order of ends: the last one stays
-    first[key[::-1]] = np.arange(len(mine))[::-1]
+    last[key] = np.arange(len(chunks))  # rows are in the order of ends: the last one stays
+    first[key[::-1]] = np.arange(len(chunks))[::-1]
     base = np.arange(int(step.max()) + 1)[:, None] * profile.ops
     source, target = last[(base + producer).ravel()], first[(base + consumer).ravel()]
     both = (source >= 0) & (target >= 0)
@@ -174,12 +176,12 @@ def _dependency_rows(timeline: Timeline, mine: npt.NDArray[Any]) -> Arrows:
 
 
 def _flow_events(
-    timeline: Timeline, mine: npt.NDArray[Any], places: Sequence[Event], ids: Iterator[int]
+    timeline: Timeline, chunks: npt.NDArray[Any], places: Sequence[Event], ids: Iterator[int]
 ) -> Iterator[Event]:
     """Flow events (arrows) from each transfer to the ops that waited for it."""
-    arrows = _dependency_rows(timeline, mine)
+    arrows = _dependency_rows(timeline, chunks)
     for at in range(0, len(arrows[0]), BATCH):
-        source, target = (mine[end[at : at + BATCH]] for end in arrows)
+        source, target = (chunks[end[at : at + BATCH]] for end in arrows)
         # the last nanosecond of the slice: readers drop an arrow that begins outside one
         left = np.maximum(_to_ns(source["end_s"], timeline) - 1, _to_ns(source["start_s"], timeline))
         came = _to_us(_to_ns(target["start_s"], timeline))
@@ -204,7 +206,7 @@ def _counter_events(timeline: Timeline) -> Iterator[Event]:
 
 
 def server_nic_use(rows: npt.NDArray[Any], cluster: Cluster, direction: int) -> list[Use]:
-    """Per server: event times, transfers running from each time on, and percentage of its NIC in use. Rates
+    """NIC use of each server over time: event times, number of running transfers, and percentage used. Rates
     are max-min fair with equal weights over the running flows. With one server this is exact, because the sum
     does not depend on how flows share; with several it omits only the unevenness of TCP's shares. A flow
     between a worker and a server on the same node crosses no NIC. Each state is computed once."""
@@ -239,7 +241,7 @@ def server_nic_use(rows: npt.NDArray[Any], cluster: Cluster, direction: int) -> 
 
 
 def _nic_use_percent(state: int, cluster: Cluster, direction: int) -> list[float]:
-    """Percentage of each server's NIC used by the transfers that run, one bit of `state` each."""
+    """Percentage of each server's NIC in use; `state` is a bit mask of the running transfers."""
     down = direction == DOWNLINK
     capacities = [c for n in cluster.nodes for c in (n.egress_bytes_per_s, n.ingress_bytes_per_s)]
     servers, crosses = [], []

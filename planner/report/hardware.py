@@ -51,7 +51,7 @@ def hardware_table(machines: Sequence[Hardware]) -> Table:
         | {
             "_devices": short_devices(devices_label(hardware)),
             "_nic": nic_words(hardware),
-            "_usd": _list_price(hardware),
+            "_usd": _on_demand_price(hardware),
         }
         for hardware in machines
     ]
@@ -103,13 +103,14 @@ def hardware_data(hardware: Hardware) -> dict[str, Any]:
 def offers_table(offers: Sequence[Offer]) -> Table:
     """Table of rental offers, in the given order."""
 
-    def per_device(offer: Offer, usd_per_hour: float | None) -> float | None:
+    def price_per_device(offer: Offer, usd_per_hour: float | None) -> float | None:
+        """Price per device and hour; None if the machine's price is unknown."""
         return None if usd_per_hour is None else round(usd_per_hour / offer.hardware.device_count, 6)
 
     computed = {
         "_devices": lambda o: short_devices(devices_label(o.hardware)),
-        "usd_per_device_hour": lambda o: per_device(o, o.price.on_demand_usd_per_hour),
-        "spot_usd_per_device_hour": lambda o: per_device(o, o.price.spot_usd_per_hour),
+        "usd_per_device_hour": lambda o: price_per_device(o, o.price.on_demand_usd_per_hour),
+        "spot_usd_per_device_hour": lambda o: price_per_device(o, o.price.spot_usd_per_hour),
         "_nic": lambda o: nic_words(o.hardware),
         "state": lambda o: STATES[o.hardware.standing],
     }
@@ -155,12 +156,12 @@ def _machine_figures(hardware: Hardware) -> list[Figure]:
     region = "" if own else price.region
     on_demand = Source(price.basis, price.source, price.as_of)
     name = "price" if own else "on demand"
-    rows.append((name, _price_words(price.on_demand_usd_per_hour, region), on_demand))
+    rows.append((name, _price_in_region(price.on_demand_usd_per_hour, region), on_demand))
     if not own:
-        rows.append(("spot", _price_words(price.spot_usd_per_hour, region), sources.get("spot")))
+        rows.append(("spot", _price_in_region(price.spot_usd_per_hour, region), sources.get("spot")))
     for other in hardware.other_prices:
-        words = [_price_words(other.on_demand_usd_per_hour, "")] if other.on_demand_usd_per_hour else []
-        words += [f"spot {_price_words(other.spot_usd_per_hour, '')}"] if other.spot_usd_per_hour else []
+        words = [_price_in_region(other.on_demand_usd_per_hour, "")] if other.on_demand_usd_per_hour else []
+        words += [f"spot {_price_in_region(other.spot_usd_per_hour, '')}"] if other.spot_usd_per_hour else []
         source = Source(other.basis, other.source, other.as_of)
         rows.append((f"in {other.region}", ", ".join(words), source))
     if "status" in sources:
@@ -224,6 +225,7 @@ def _fabric_figures(hardware: Hardware) -> list[Figure]:
 
 
 def _kernel_table(hardware: Hardware) -> Table:
+    """Table of a machine's kernel rates."""
     kernels = hardware.kernels
     assert kernels is not None
     rows = [
@@ -257,6 +259,7 @@ def nic_words(hardware: Hardware) -> str | None:
 
 
 def _device_source(hardware: Hardware) -> Source:
+    """Source of a device's figures."""
     return Source(hardware.device.basis, hardware.device.source, hardware.device.as_of)
 
 
@@ -266,19 +269,23 @@ def short_devices(devices: str) -> str:
 
 
 def _format_gbit(value: float) -> str:
+    """Formats a bandwidth in Gbit/s, without the unit."""
     return f"{value:,.0f}" if value >= 1000 else f"{value:.4g}"
 
 
 def _format_gib(value: float) -> str:
+    """Formats bytes in GiB."""
     return f"{value / GIB:,.4g} GiB" if value < 1e3 * GIB else f"{value / GIB:,.0f} GiB"
 
 
-def _list_price(hardware: Hardware) -> str | None:
+def _on_demand_price(hardware: Hardware) -> str | None:
+    """On-demand price per hour as text, `~` for estimates; None if unknown."""
     per_hour = hardware.price.on_demand_usd_per_hour
     if per_hour is None:
         return None
     return ("~" if hardware.price.basis == "estimated" else "") + money(per_hour)
 
 
-def _price_words(value: float | None, region: str) -> str:
+def _price_in_region(value: float | None, region: str) -> str:
+    """Hourly price and its region, as text."""
     return "not known" if value is None else f"{usd(value)}/h" + (f" in {region}" if region else "")

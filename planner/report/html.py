@@ -107,7 +107,7 @@ def write_page(page: Page, path: Path | str) -> None:
 
 
 def script_json(value: Any) -> str:
-    """JSON text that cannot end the HTML script element it is placed in."""
+    """JSON text that is safe inside an HTML script element."""
     text = json.dumps(_replace_non_finite(value), separators=(",", ":"), allow_nan=False)
     return text.replace("<", "\\u003c").replace(">", "\\u003e").replace("&", "\\u0026")
 
@@ -125,10 +125,12 @@ def _replace_non_finite(value: Any) -> Any:
 
 @memoize
 def _read_asset(name: str) -> str:
+    """Text of a file in `assets/`."""
     return files("planner.report").joinpath("assets", name).read_text("utf-8")
 
 
 def _csp_hash(script: str) -> str:
+    """Hash of an inline script, for the Content-Security-Policy."""
     return "sha256-" + base64.b64encode(hashlib.sha256(script.encode()).digest()).decode()
 
 
@@ -145,6 +147,7 @@ def _remarks_html(remarks: Sequence[Remark]) -> str:
 
 
 def _truncate_table(table: Table) -> Table:
+    """Limits a table to `MOST_ROWS` rows; a note states how many there are."""
     if len(table.rows) <= MOST_ROWS:
         return table
     left = f"The first {MOST_ROWS:,} of {len(table.rows):,} rows; JSON and CSV have all."
@@ -152,6 +155,7 @@ def _truncate_table(table: Table) -> Table:
 
 
 def _figures_html(figures: Sequence[Figure]) -> str:
+    """HTML of the boxed figures; empty string if there are none."""
     if not figures:
         return ""
     items = "".join(
@@ -164,6 +168,7 @@ def _figures_html(figures: Sequence[Figure]) -> str:
 
 
 def _charts_html(charts: Sequence[Chart]) -> list[str]:
+    """HTML of the charts, in parts; empty list if there are none."""
     if not charts:
         return []
     out = [
@@ -183,6 +188,7 @@ def _charts_html(charts: Sequence[Chart]) -> list[str]:
 
 
 def _table_section(table: Table) -> str:
+    """HTML section of a table with its title and notes."""
     title = f"<h2>{escape(table.title)}</h2>" if table.title else ""
     notes = "".join(f"<p>{escape(note)}</p>" for note in table.notes)
     return f'<section>{title}<div class="table">{table_html(table)}</div>{notes}</section>'
@@ -206,6 +212,7 @@ def _assumptions_html(assumptions: Sequence[Note]) -> str:
 
 
 def _sentences_html(texts: Sequence[str]) -> str:
+    """HTML of sentences as paragraphs; long lists are folded after the first."""
     shown = [f"<p>{escape(text)}</p>" for text in texts]
     if len(texts) <= FEW_ALIKE:
         return "".join(shown)
@@ -250,8 +257,8 @@ def sort_value(column: Column, row: Mapping[str, Any], figure: bool) -> float | 
 
 
 def column_classes(column: Column, rows: Sequence[Mapping[str, Any]]) -> str:
-    """CSS classes of a column by its content: a number, short or long words, a name, or a single sign.
-    `spare` marks a column that a narrow window hides."""
+    """CSS classes of a column by its content: numbers, short or long words, names, or single signs. `spare`
+    marks a column that a narrow window hides."""
     spare = column.spare >= SPARE
     if column.alignment(rows) == "right":
         return "number spare" if spare else "number"
@@ -263,6 +270,7 @@ def column_classes(column: Column, rows: Sequence[Mapping[str, Any]]) -> str:
 
 
 def _cell_html(column: Column, row: Mapping[str, Any], kind: str) -> str:
+    """HTML of a table cell."""
     number = sort_value(column, row, kind.startswith("number"))
     value = "" if number is None else f' data-value="{number:.12g}"'
     name = f' data-label="{escape(column.heading)}"' if column.heading else ""
@@ -296,6 +304,7 @@ def notebook_html(result: Any) -> str:
 
 
 def _notebook_remarks(remarks: Iterable[Remark]) -> str:
+    """HTML of labelled sentences, for notebooks."""
     return "".join(
         f"<p><b>{escape(remark.label)}</b> {escape(sentence)}</p>"
         for remark in remarks
@@ -305,6 +314,7 @@ def _notebook_remarks(remarks: Iterable[Remark]) -> str:
 
 
 def _notebook_table(table: Table) -> str:
+    """HTML of a table's first rows with its title and notes, for notebooks."""
     lines = [f"<p><b>{escape(line)}</b></p>" for line in table.title.splitlines()]
     if table.rows:
         lines.append(table_html(replace(table, rows=table.rows[:MOST_NOTEBOOK_ROWS])))

@@ -125,6 +125,7 @@ def memory_table(model: Model, training: TrainingSettings) -> Table:
 
 
 def _format_gib(value: float) -> str:
+    """Formats bytes as a number of GiB; `-` for none."""
     return "-" if not value else f"{value / GIB:,.2f}" if value >= GIB / 100 else "<0.01"
 
 
@@ -133,7 +134,7 @@ def fit_page(fit: Fit) -> Page:
     computed = {
         "_peak": lambda row: f"{row.peak_bytes / GIB:.1f}",
         "_usable": lambda row: f"{row.usable_bytes / GIB:.1f}",
-        "_offer": _offer_words,
+        "_offer": _machine_offer_words,
     }
     columns = columns_of("fit", computed, {"recompute": lambda mode: "-" if mode == "none" else mode})
     job = f"{fit.epochs:g} epoch{'' if fit.epochs == 1 else 's'}"
@@ -175,7 +176,8 @@ def fit_page(fit: Fit) -> Page:
     )
 
 
-def _offer_words(row: FitRow) -> str:
+def _machine_offer_words(row: FitRow) -> str:
+    """Machine, price per hour and unused GPUs of a row of `fit`, as text."""
     unused = "" if row.devices == 1 else f", one of {row.devices} GPUs"
     price = "no price" if row.usd_per_hour is None else f"{usd(row.usd_per_hour)}/h"
     return f"{row.machine}, {price}{unused}"

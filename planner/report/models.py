@@ -79,6 +79,7 @@ def model_tables(model: Model, *, folded: bool = False) -> list[Table]:
     }
 
     def without_scope(name: str) -> str:
+        """Name of a tensor without the scope that all names share."""
         return name.removeprefix(scope)
 
     layers = Table(
@@ -121,9 +122,9 @@ def model_data(model: Model) -> dict[str, Any]:
     return {**model_summary(model), "layer_list": layers}
 
 
-def import_summary_lines(found: ImportedModel, file: Path) -> list[str]:
+def import_summary_lines(imported: ImportedModel, file: Path) -> list[str]:
     """Lines on an imported model: parameters, layers by kind, FLOPs, and what was not recognized."""
-    model = found.model
+    model = imported.model
     asked = workloads(model)
     flops = [sum(getattr(layer, way).nominal_flops for layer in asked) for way in ("forward", "backward")]
     kinds: dict[str, int] = {}
@@ -144,7 +145,7 @@ def import_summary_lines(found: ImportedModel, file: Path) -> list[str]:
         + (f" in {len(model.blocks):,} blocks" if model.blocks else ""),
         f"  {flops[0] / 1e9:,.3f} GFLOPs forward and {flops[1] / 1e9:,.3f} backward for one sample of {of}",
     ]
-    return [printable(line) for line in (*lines, *(f"  {note}" for note in found.notes))]
+    return [printable(line) for line in (*lines, *(f"  {note}" for note in imported.notes))]
 
 
 def layer_rows(model: Model) -> list[dict[str, Any]]:
@@ -224,6 +225,7 @@ def _common_scope(model: Model) -> str:
 
 
 def _layer_kind_words(layer: Layer) -> str:
+    """Kind of a layer with its kernel size and stride, as text."""
     if layer.kernel is None:
         return layer.kind
     stride = layer.stride or (1, 1)
@@ -234,10 +236,12 @@ def _layer_kind_words(layer: Layer) -> str:
 
 
 def _format_mib(value: int) -> str:
+    """Formats bytes as a number of MiB; `-` for none."""
     return "-" if not value else f"{value / MIB:,.2f}" if value >= MIB / 100 else "<0.01"
 
 
 def _format_shape(shape: Iterable[int]) -> str:
+    """Formats a shape: `64x3x7x7`."""
     return "x".join(map(str, shape))
 
 

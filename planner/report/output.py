@@ -41,8 +41,8 @@ def emit(
     data: Any = None,
     explain: bool = True,
 ) -> None:
-    """Writes a result to stdout, or to the file `output` in one step (`-` is stdout). `explain`: list all
-    assumptions instead of the most relevant."""
+    """Writes a result to stdout (`-`), or atomically to the file `output`. `explain`: list all assumptions
+    instead of the most relevant."""
     to_stdout = output is None or str(output) == "-"
     if to_stdout and Format(format) is Format.table:
         _print_screen(result, sys.stdout, explain=explain)
@@ -74,6 +74,7 @@ def render(result: Result, format: Format | str, *, data: Any = None, explain: b
 
 
 def _result_tables(result: Result) -> Sequence[Table]:
+    """All tables of a result."""
     if isinstance(result, Page):
         return result.tables
     return [result] if isinstance(result, Table) else list(result)
@@ -84,6 +85,7 @@ def to_json(data: Any) -> str:
     import msgspec
 
     def to_plain_value(value: Any) -> Any:
+        """Plain value of a numpy array or scalar, else text."""
         if hasattr(value, "tolist"):  # numpy, which need not be imported to be recognised
             return value.tolist()
         return str(value)
@@ -111,6 +113,7 @@ def check_writable(path: Path | str) -> None:
 
 
 def _to_csv(table: Table) -> str:
+    """CSV text of a table."""
     text = io.StringIO()
     rows = [_flatten(row) for row in table.plain_rows()]
     keys = dict.fromkeys(key for row in rows for key in row)
@@ -131,6 +134,7 @@ def _flatten(row: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _csv_value(value: Any) -> Any:
+    """Plain value of a CSV cell: enums by value, lists as JSON."""
     if isinstance(value, bool):
         return "true" if value else "false"
     if isinstance(value, Enum):
@@ -161,6 +165,7 @@ def _to_markdown(result: Result, *, explain: bool) -> str:
 
 
 def _markdown_remarks(remarks: Sequence[Remark]) -> list[str]:
+    """Markdown lines of labelled paragraphs."""
     return [
         line
         for remark in remarks
@@ -173,6 +178,7 @@ def _markdown_remarks(remarks: Sequence[Remark]) -> list[str]:
 
 
 def _markdown_table(table: Table) -> str:
+    """Markdown of a table with its title and notes."""
     lines = [f"**{_one_line(table.title)}**", ""] if table.title else []
     if table.rows:
         columns = table.visible_columns()
@@ -204,6 +210,7 @@ def _escape(text: str) -> str:
 
 
 def _print_screen(result: Result, file: Any, *, explain: bool) -> None:
+    """Prints a result as aligned text, in the width of the terminal."""
     from rich.console import Console
 
     # A terminal has its width; a pipe or a file has none, and cutting a figure there would lose it.

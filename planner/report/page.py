@@ -31,7 +31,7 @@ Spec = dict[str, Any]
 
 @dataclass(frozen=True, slots=True)
 class Column:
-    """Column of a table: `key` names the value in JSON and CSV (with its unit), `title` is the heading for
+    """Column of a table. `key` names the value in JSON and CSV (with its unit), `title` is the heading for
     people (the key by default), `show` formats a value for people. Numbers are right-aligned unless `align`
     is given."""
 
@@ -54,15 +54,18 @@ class Column:
 
     @property
     def heading(self) -> str:
+        """Heading of the column: its title, or else its key."""
         return printable(self.key if self.title is None else self.title)
 
     def cell(self, row: Mapping[str, Any]) -> str:
+        """Text of this column's cell in a row; `-` if it is empty."""
         value = row.get(self.key)
         if value is None:
             return "-"
         return printable(self.show(value) if self.show else plain_text(value))
 
     def alignment(self, rows: Sequence[Mapping[str, Any]]) -> str:
+        """Alignment of the column: right for numbers, else left."""
         values = [row[self.key] for row in rows if row.get(self.key) is not None]
         numbers = values and all(isinstance(v, int | float) and not isinstance(v, bool) for v in values)
         return self.align or ("right" if numbers else "left")
@@ -70,9 +73,9 @@ class Column:
 
 @dataclass(frozen=True)
 class Table:
-    """Rows, the columns that people see (CSV and JSON have every key), and the sentences around them. Keys
-    that begin with an underscore are for people only: CSV and JSON omit them. `records` replace the rows in
-    CSV and JSON. `brief` are the rows shown on a screen, which says how many more there are."""
+    """Rows of values, the columns that people see, and the sentences around them. CSV and JSON have every
+    key, except those that begin with an underscore. `records` replace the rows in CSV and JSON. `brief` are
+    the rows shown on a screen, which says how many more there are."""
 
     rows: Sequence[Mapping[str, Any]]
     columns: Sequence[Column] = ()
@@ -85,13 +88,15 @@ class Table:
     def of(
         items: Iterable[Any], columns: Sequence[Column], title: str = "", notes: Sequence[str] = ()
     ) -> Table:
-        """Table with one row per item."""
+        """Builds a table with one row per item."""
         return Table([row_of(item, columns) for item in items], columns, title, notes)
 
     def visible_columns(self) -> Sequence[Column]:
+        """Columns that people see; by default one per key."""
         return [c for c in self.columns if not c.hidden] or [Column(key) for key in self.keys()]
 
     def keys(self) -> list[str]:
+        """Keys of all rows, in the order of their first appearance."""
         keys = dict.fromkeys(key for row in self.plain_rows() for key in row)
         return list(keys) or [column.key for column in self.columns if not column.key.startswith("_")]
 
@@ -131,7 +136,7 @@ class Chart:
 
 @dataclass(frozen=True, slots=True)
 class Picture:
-    """Chart that is drawn when a renderer asks: HTML pages draw all, terminals those that are `plotted`."""
+    """Chart that is drawn on demand: HTML pages draw all, terminals those that are `plotted`."""
 
     draw: Callable[[], Chart | None]  # None: there is nothing to draw
     plotted: bool = False
@@ -172,7 +177,7 @@ class Page:
 
     @property
     def charts(self) -> list[Chart]:
-        """All charts of the page, drawn now."""
+        """All charts of the page, drawn by this call."""
         return list(filter(None, (picture.draw() for picture in self.pictures())))
 
 
@@ -185,8 +190,8 @@ def columns_of(
     show: Mapping[str, Callable[[Any], str]] | None = None,
     leave_out: Collection[str] = (),
 ) -> list[Column]:
-    """Columns of a table of `columns.toml`. `get` and `show` are the functions, by key, of columns whose
-    value or text the file does not describe."""
+    """Columns that `columns.toml` declares for a table. `get` and `show` are the functions, by key, of
+    columns whose value or text the file does not describe."""
     columns = []
     for key, declared in _declared_columns()[table].items():
         if key in leave_out:
@@ -194,23 +199,24 @@ def columns_of(
         path, unit, words = (declared.get(name) for name in ("path", "unit", "show"))
         fields = {name: value for name, value in declared.items() if name not in ("path", "unit", "show")}
         value = (get or {}).get(key) or partial(_value_at, path or key, UNITS.get(unit or ""))
-        text = (show or {}).get(key) or (words and _formatter(words))
+        text = (show or {}).get(key) or (words and _find_formatter(words))
         columns.append(Column(key, show=text, get=value, **fields))
     return columns
 
 
 @memoize
 def _declared_columns() -> dict[str, dict[str, dict[str, Any]]]:
+    """Columns declared in `columns.toml`, by table and key; cached."""
     return tomllib.loads(files("planner.report").joinpath("columns.toml").read_text("utf-8"))
 
 
-def _formatter(words: str) -> Callable[[Any], str]:
-    """Function of a format such as `{:.1%}`, or function of `planner.units` with this name."""
-    return words.format if "{" in words else getattr(units, words)
+def _find_formatter(name: str) -> Callable[[Any], str]:
+    """Formatting function: of a format string such as `{:.1%}`, or of this name in `planner.units`."""
+    return name.format if "{" in name else getattr(units, name)
 
 
 def _value_at(path: str, unit: float | None, item: Any) -> Any:
-    """Value at a path of attributes, in a unit; None if a part of the path is unknown."""
+    """Value at a dotted path of attributes, converted to a unit; None if a part of the path is unknown."""
     for name in path.split("."):
         item = item.get(name) if isinstance(item, Mapping) else getattr(item, name)
         if item is None or item == "":
@@ -223,9 +229,9 @@ def row_of(item: Any, columns: Sequence[Column]) -> dict[str, Any]:
     return {column.key: column.value(item) for column in columns}
 
 
-def drawn_picture(drawn: Chart) -> Picture:
+def drawn_picture(chart: Chart) -> Picture:
     """Picture of a chart that is already drawn."""
-    return Picture(lambda: drawn)
+    return Picture(lambda: chart)
 
 
 def safe_text(text: str) -> str:

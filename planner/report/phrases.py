@@ -61,7 +61,7 @@ def plan_page(
 
 
 def resource_words(resource: Resource, plan: Plan) -> str:
-    """A resource in the strategy's own terms: `gradients arriving at server 0` for `uplink[0]`."""
+    """Name of a resource in the strategy's terms: `gradients arriving at server 0` for `uplink[0]`."""
     words = {**plan.exchange.labels().resources, COMPUTATION: "compute", INPUT: "the input pipeline"}
     known = words.get(resource.without_number)
     return str(resource) if known is None else known.format(resource.number)
@@ -127,24 +127,30 @@ class SpeedUnit:
 
     @property
     def noun(self) -> str:
+        """Plural noun of the unit: `samples` or `tokens`."""
         return "samples" if self.sample_tokens is None else "tokens"
 
     @property
     def singular(self) -> str:
+        """Singular noun of the unit: `sample` or `token`."""
         return self.noun.removesuffix("s")
 
     @property
     def priced_amount(self) -> str:
+        """Amount that costs refer to: `million samples` or `billion tokens`."""
         return "million samples" if self.sample_tokens is None else "billion tokens"
 
     def speed(self, samples_per_s: float) -> float:
+        """Converts samples per second to this unit per second."""
         return samples_per_s * (self.sample_tokens or 1)
 
     def cost(self, usd_per_million_samples: float) -> float:
+        """Converts USD per million samples to USD per priced amount of this unit."""
         return usd_per_million_samples * (1000 / self.sample_tokens if self.sample_tokens else 1)
 
 
 def speed_unit(scored: ScoredPlan) -> SpeedUnit:
+    """Unit of a plan's speed and cost."""
     return SpeedUnit(scored.sample_tokens)
 
 
@@ -186,7 +192,7 @@ def fact_lines(scored: ScoredPlan, request: Request, training: Training | None) 
 
 
 def _job_figures(training: Training, scored: ScoredPlan) -> tuple[str, str, str, str]:
-    """Time of a job, its range, cost and its range, as text; unknown ones are empty strings."""
+    """Time of a job, its range, its cost and that range, as text; unknown ones are empty."""
     took, cost = training.seconds(scored), training.usd(scored)
     spent = "" if cost is None else usd(cost)
     if scored.range is None:
@@ -197,7 +203,7 @@ def _job_figures(training: Training, scored: ScoredPlan) -> tuple[str, str, str,
 
 
 def job_words(training: Training, scored: ScoredPlan, request: Request) -> str:
-    """Time and cost of a job: `90 epochs of resnet50 in 1.5 h (1.2 - 1.9 h) for $66 ($54 - $81)`."""
+    """Time and cost of a job: `90 epochs of resnet50 in 1.5 h (1.2 - 1.9 h) for $66`."""
     time, times, cost, costs = (
         (f" ({words})" if place % 2 else words) if words else ""
         for place, words in enumerate(_job_figures(training, scored))
@@ -229,6 +235,7 @@ def missed_limit_sentence(scored: ScoredPlan, request: Request, training: Traini
 
 
 def is_async(scored: ScoredPlan) -> bool:
+    """Whether a plan trains several replicas asynchronously."""
     return scored.plan.exchange.is_asynchronous and scored.plan.replicas > 1
 
 
@@ -255,7 +262,7 @@ def other_plan_sentence(name: str, training: Training | None, other: ScoredPlan,
 
 
 def comparison_words(scored: ScoredPlan, other: ScoredPlan, than: str = "") -> str:
-    """Speed and cost of one plan against another, named `than`: `3.1x faster for 4% more per sample`."""
+    """Speed and cost of a plan relative to another, named `than`: `3.1x faster for 4% more per sample`."""
     times = scored.samples_per_s / other.samples_per_s
     if abs(times - 1) < CLOSE:
         faster, conjunction = "as fast", "as"
@@ -309,11 +316,11 @@ def tied_plans_sentence(rivals: Sequence[ScoredPlan]) -> str:
 
 
 def bottleneck_words(scored: ScoredPlan) -> str:
-    """Bottleneck of a plan: a saturated resource, or latency."""
+    """Bottleneck of a plan as text: a saturated resource, or latency."""
     top = scored.prediction.bottleneck
     used = percent(scored.prediction.utilisation.get(top, 0.0))
     what = resource_words(top, scored.plan)
-    if is_full(scored):
+    if is_saturated(scored):
         return f"{what} ({used} of the step)"
     return (
         f"latency: no resource is saturated (busiest: {what}, {used} of the step); compute and "
@@ -321,25 +328,25 @@ def bottleneck_words(scored: ScoredPlan) -> str:
     )
 
 
-def is_full(scored: ScoredPlan) -> bool:
+def is_saturated(scored: ScoredPlan) -> bool:
     """Whether the busiest resource is saturated; otherwise latency limits the step."""
     return scored.prediction.utilisation.get(scored.prediction.bottleneck, 0.0) >= FULL
 
 
 def busiest_label(scored: ScoredPlan) -> str:
     """Label of the busiest resource: `bottleneck` if it is saturated, else `busiest`."""
-    return "bottleneck" if is_full(scored) else "busiest"
+    return "bottleneck" if is_saturated(scored) else "busiest"
 
 
 def busiest_resource_words(scored: ScoredPlan) -> str:
-    """Busiest resource and its utilization: `compute, 76%`."""
+    """Name and utilization of the busiest resource: `compute, 76%`."""
     top = scored.prediction.bottleneck
     used = scored.prediction.utilisation.get(top)
     return resource_words(top, scored.plan) + (f", {percent(used)}" if used is not None else "")
 
 
 def energy_words(scored: ScoredPlan) -> str:
-    """Energy and emissions per million samples, and how counted; empty string if power is unknown."""
+    """Text on energy and emissions per million samples; empty string if power is unknown."""
     row = scored.as_dict()
     kwh, kg = row["kwh_per_million_samples"], row["kg_co2e_per_million_samples"]
     if kwh is None:

@@ -62,8 +62,9 @@ def plan_columns(
     first: Sequence[Column] = (),
     between: Sequence[Column] = (),
 ) -> list[Column]:
-    """Columns of a table of plans. Batch and number format appear if they differ, tokens for models with
-    sequences, job time and cost if a job was given; costs always."""
+    """Columns of a table of plans; some appear only if their values differ or are asked for. Batch and number
+    format appear if they differ, tokens for models with sequences, job time and cost if a job was given;
+    costs always."""
     differ = [
         Column(key, title, spare=spare)
         for key, title, spare in (("batch", "batch", 4), ("_how", "precision", 4))
@@ -174,14 +175,14 @@ def _limit_words(key: str, value: float) -> str:
     return f"{'' if key == 'batch' else 'at most '}{value:,.0f}"
 
 
-def _slider_spec(key: str, at: Sequence[dict[str, float | None]], asked: float | None) -> Spec:
+def _slider_spec(key: str, positions: Sequence[dict[str, float | None]], limit: float | None) -> Spec:
     """Slider over the values of all plans, set to the request's limit; empty if all are equal."""
-    values = sorted({value for scored in at if (value := scored[key]) is not None})
+    values = sorted({value for scored in positions if (value := scored[key]) is not None})
     if len(values) < 2:
         return {}
     limits = values if key == "batch" else values[:-1]
-    below = [place for place, value in enumerate(limits) if asked is not None and value <= asked]
-    within = asked is None or asked >= values[-1] or not below
+    below = [place for place, value in enumerate(limits) if limit is not None and value <= limit]
+    within = limit is None or limit >= values[-1] or not below
     return {
         "start": len(limits) if within else below[-1],
         "key": key,
@@ -194,17 +195,17 @@ def _slider_spec(key: str, at: Sequence[dict[str, float | None]], asked: float |
 
 def _what_if_point(
     scored: ScoredPlan,
-    at: dict[str, float | None],
+    position: dict[str, float | None],
     row: dict[str, Any],
     columns: Sequence[Column],
     request: Request,
 ) -> Spec:
-    """Plan of the what-if: its slider positions, ranks, table cells and sentence."""
+    """Data of one plan for the sliders: its slider positions, ranks, table cells and sentence."""
     how = f", {scored.plan.compute_text}" if scored.plan.compute_text else ""
     speed, cost = -scored.samples_per_s, scored.usd_per_million_samples
     chosen, unit = row["_choice"] == CHOICE, speed_unit(scored)
     return {
-        "at": at,
+        "at": position,
         "x": unit.speed(scored.samples_per_s),
         "y": unit.cost(cost),
         "chosen": chosen,

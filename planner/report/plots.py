@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Any
 from planner.errors import printable
 from planner.memoize import memoize
 from planner.report.page import Chart, Spec, safe_text
-from planner.report.terminal import break_cell
+from planner.report.terminal import wrap_cell
 from planner.units import rate
 
 if TYPE_CHECKING:
@@ -109,25 +109,27 @@ class PlotScale:
 
 
 @memoize
-def _styles() -> dict[str, Spec]:
+def _chart_styles() -> dict[str, Spec]:
+    """Styles of `charts.toml`; cached."""
     return tomllib.loads(files("planner.report").joinpath("charts.toml").read_text("utf-8"))
 
 
 def spec(*styles: str, **fields: Any) -> Spec:
     """Plotly object made of styles of `charts.toml` and of fields, merged in this order."""
     merged: Spec = {}
-    for part in (*map(_styles().__getitem__, styles), fields):
-        merged = _merge(merged, part)
+    for part in (*map(_chart_styles().__getitem__, styles), fields):
+        merged = _merge_specs(merged, part)
     return merged
 
 
-def _merge(first: Spec, second: Spec) -> Spec:
+def _merge_specs(base: Spec, override: Spec) -> Spec:
+    """Merges two plotly objects, nested ones too; values of `override` win."""
     both = {
-        key: _merge(first[key], second[key])
-        for key in first.keys() & second.keys()
-        if isinstance(first[key], dict) and isinstance(second[key], dict)
+        key: _merge_specs(base[key], override[key])
+        for key in base.keys() & override.keys()
+        if isinstance(base[key], dict) and isinstance(override[key], dict)
     }
-    return {**first, **second, **both}
+    return {**base, **override, **both}
 
 
 def plain_axis(title: str) -> Spec:
@@ -173,11 +175,11 @@ def rows_chart(
         barmode=barmode,
         height=max(180, 110 + 28 * len(names)),
         xaxis=x,
-        yaxis=row_axis([safe_text(_shorten(name)) for name in names]),
+        yaxis=row_axis([safe_text(_truncate(name)) for name in names]),
     )
-    lines = [break_cell(name, NARROW) for name in names]
+    lines = [wrap_cell(name, NARROW) for name in names]
     short = [
-        safe_text(first) + (f"<br>{safe_text(_shorten(' '.join(rest), NARROW))}" if rest else "")
+        safe_text(first) + (f"<br>{safe_text(_truncate(' '.join(rest), NARROW))}" if rest else "")
         for first, *rest in lines
     ]
     height = max(180, 110 + 34 * len(names))
@@ -190,12 +192,13 @@ def row_axis(names: list[str]) -> Spec:
     return spec("row_axis", tickvals=list(range(len(names))), ticktext=names)
 
 
-def _shorten(text: str, most: int = 44) -> str:
-    return text if len(text) <= most else text[: most - 1] + "…"
+def _truncate(text: str, limit: int = 44) -> str:
+    """Shortens text to at most `limit` characters, with an ellipsis."""
+    return text if len(text) <= limit else text[: limit - 1] + "…"
 
 
 def chart_plot(chart: Chart, width: int = WIDTH) -> Text:
-    """Draws a chart of points and lines as terminal text."""
+    """Terminal text of a chart of points and lines, `width` columns wide."""
     layout = chart.spec["layout"]
     traces = [trace for trace in chart.spec["data"] if trace.get("meta") != "skip" and len(trace["x"])]
     series = [part for trace in traces for part in _trace_series(trace)]
@@ -238,6 +241,7 @@ def _axis_scale(spec: Spec, series: Sequence[Series], place: int) -> PlotScale:
 
 
 def _is_inside(point: tuple[float, float], x: PlotScale, y: PlotScale) -> bool:
+    """Whether a point lies within both axes."""
     return x.low <= point[0] <= x.high and y.low <= point[1] <= y.high
 
 
@@ -257,7 +261,7 @@ def _plot_text(
     margin = max(len(_format_tick(tick)) for tick in y_ticks)
     columns = max(20, width - margin - 2)
     cells = _plot_cells(series, x, y, columns)
-    names = {_row_index(y.position(tick)): _format_tick(tick) for tick in y_ticks}
+    names = {_plot_row(y.position(tick)): _format_tick(tick) for tick in y_ticks}
     out = Text(f"{'':>{margin}} {titles[1]}\n", style="")
     for row in range(HEIGHT):
         tick = names.get(row, "")
@@ -277,13 +281,14 @@ def _plot_text(
         if all(char == " " for char in line[max(0, start - 1) : start + len(text) + 1]):
             line[start : start + len(text)] = text
     out.append(f"{'':>{margin}}  " + "".join(line).rstrip() + f"\n{'':>{margin}}  {titles[0]}\n")
-    return _legend(out, [part for part in series if part.points and part.name], margin, width)
+    return _append_legend(out, [part for part in series if part.points and part.name], margin, width)
 
 
 def _plot_cells(
     series: Sequence[Series], x: PlotScale, y: PlotScale, columns: int
 ) -> dict[tuple[int, int], tuple[str, str]]:
-    """Character and style of each (row, column) of a plot; later series cover earlier, points lines."""
+    """Character and style of each (row, column) of a plot. Later series cover earlier ones, and points cover
+    lines."""
     cells: dict[tuple[int, int], tuple[str, str]] = {}
     for part in series:
         if not part.line:
@@ -295,12 +300,12 @@ def _plot_cells(
         cells |= {cell: (chr(0x2800 + bits), part.style) for cell, bits in dots.items()}
     for part in series:
         for px, py in part.points if part.glyph else ():
-            cells[_row_index(y.position(py)), round(x.position(px) * (columns - 1))] = part.glyph, part.style
+            cells[_plot_row(y.position(py)), round(x.position(px) * (columns - 1))] = part.glyph, part.style
     return cells
 
 
 def _line_dots(part: Series, x: PlotScale, y: PlotScale, columns: int) -> Iterable[tuple[int, int]]:
-    """(column, row) of each dot of a line, in braille dots; dashed patterns leave some out."""
+    """(column, row) of each braille dot of a line; dashed patterns leave some out."""
     every = PATTERNS[part.line]
     wide, high = 2 * columns - 1, 4 * HEIGHT - 1
     dots = [(x.position(px) * wide, (1 - y.position(py)) * high) for px, py in part.points]
@@ -314,15 +319,17 @@ def _line_dots(part: Series, x: PlotScale, y: PlotScale, columns: int) -> Iterab
             drawn += 1
 
 
-def _row_index(share: float) -> int:
+def _plot_row(share: float) -> int:
+    """Index of the plot's text row at a position of the y axis."""
     return min(HEIGHT - 1, max(0, round((1 - share) * (HEIGHT - 1))))
 
 
 def _format_tick(value: float) -> str:
+    """Formats the value at a tick."""
     return rate(value) if value >= 100 else f"{value:g}"
 
 
-def _legend(out: Text, series: Sequence[Series], margin: int, width: int) -> Text:
+def _append_legend(out: Text, series: Sequence[Series], margin: int, width: int) -> Text:
     """Appends the signs and names of the series, on as many lines as they need."""
     used = margin + 2
     out.append(" " * used)

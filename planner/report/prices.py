@@ -84,6 +84,7 @@ def changes_table(changes: Changes, old: str, new: str) -> Table:
     """Table of changed prices, in the given order."""
 
     def rounded_change(change: PriceChange) -> float | None:
+        """Relative price change, rounded; None if unknown."""
         return None if change.relative_change is None else round(change.relative_change, 6)
 
     notes = [

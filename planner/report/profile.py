@@ -59,28 +59,34 @@ def profile_tables(summary: Summary) -> list[Table]:
 
 
 def _list_table(title: str, sentences: Sequence[str]) -> Table:
-    """List of sentences below a title, as a table without rows."""
+    """Table without rows: a title, and sentences as its notes."""
     return Table([], title=title, notes=[f"- {text}" for text in sentences])
 
 
 def _bytes_or_blank(value: float) -> str:
+    """Formats bytes; empty string for none."""
     return format_bytes(value) if value else ""
 
 
 def _seconds_or_blank(value: float) -> str:
+    """Formats seconds; empty string for none."""
     return format_seconds(value) if value else ""
 
 
-def recording_tables(told: RecordingSummary, summary: Summary) -> list[Table]:
+def recording_tables(recording: RecordingSummary, summary: Summary) -> list[Table]:
     """Tables of a recorded step: its facts, time by kind of op, and warnings."""
-    facts, exposed = told.facts, told.exposed
+    facts, exposed = recording.facts, recording.exposed
     step_s = exposed.untraced_s or exposed.step_s
     lines = [
-        f"model      {told.model}, batch {facts.batch}"
+        f"model      {recording.model}, batch {facts.batch}"
         + (f" x {facts.micro_steps} accumulated" if facts.micro_steps > 1 else "")
         + (f", input {'x'.join(map(str, facts.input_shape))}" if facts.input_shape else ""),
         f"device     {facts.device or 'not noted'}"
-        + (f" ({told.device} of the catalog)" if told.device and told.device != facts.device else "")
+        + (
+            f" ({recording.device} of the catalog)"
+            if recording.device and recording.device != facts.device
+            else ""
+        )
         + f", {facts.precision}",
         f"strategy   {STRATEGY[facts.strategy]}"
         + (f", {facts.world_size} ranks" if facts.world_size > 1 else "")
@@ -89,19 +95,19 @@ def recording_tables(told: RecordingSummary, summary: Summary) -> list[Table]:
         f"framework  {facts.framework or 'not noted'}"
         + (f", {facts.optimizer}" if facts.optimizer else "")
         + (f", {sum(size for _, size in facts.parameters):,} parameters" if facts.parameters else ""),
-        f"step       {format_seconds(exposed.step_s)}, mean of {told.steps}"
+        f"step       {format_seconds(exposed.step_s)}, mean of {recording.steps}"
         + (f"; {format_seconds(exposed.untraced_s)} without the profiler" if exposed.untraced_s else ""),
         f"exposed    input {_share_of_step(exposed.input_s, step_s)}, communication "
         f"{_share_of_step(exposed.communication_s, step_s)}, idle {_share_of_step(exposed.idle_s, step_s)}",
     ]
     kinds = columns_of("kinds_of_ops", show={"flops_per_s": lambda v: f"{v / 1e9:,.0f}"})
     ops = profile_tables(summary)
-    suspicious = [*told.suspicious, *summary.suspicious]
+    suspicious = [*recording.suspicious, *summary.suspicious]
     return [
         Table(
-            [asdict(each) for each in told.kinds],
+            [asdict(each) for each in recording.kinds],
             kinds,
-            f"{told.model}: recorded on {told.device or facts.device or 'an unnamed device'}",
+            f"{recording.model}: recorded on {recording.device or facts.device or 'an unnamed device'}",
             lines,
         ),
         replace(ops[1], notes=[]),
@@ -114,10 +120,11 @@ STRATEGY = {"alone": "one device alone", "ddp": "DistributedDataParallel", "fsdp
 
 
 def _share_of_step(spent_s: float, step_s: float) -> str:
+    """Formats seconds as a percentage of the step; `-` if the step's time is unknown."""
     return f"{spent_s / step_s:.0%}" if step_s else "-"
 
 
-def comparison_tables(found: RecordingComparison, names: tuple[str, str]) -> list[Table]:
+def comparison_tables(comparison: RecordingComparison, names: tuple[str, str]) -> list[Table]:
     """Tables comparing two recordings, by kind of op and by settings."""
     first, second = names
     kinds = [
@@ -126,16 +133,17 @@ def comparison_tables(found: RecordingComparison, names: tuple[str, str]) -> lis
         Column("second_s", second, lambda v: format_seconds(v) if v else "-", "right"),
         Column("ratio", "ratio", "{:.2f}".format, "right"),
     ]
-    before, after = found.samples_per_s
+    before, after = comparison.samples_per_s
     times = after / before if before else 0.0
     title = f"{second} does {after:,.4g} samples/s, {times:.2f} times the {before:,.4g} of {first}"
-    rows = [{"setting": name, "first": each, "second": other} for name, each, other in found.settings]
+    rows = [{"setting": name, "first": each, "second": other} for name, each, other in comparison.settings]
     settings = [Column("setting"), Column("first", first), Column("second", second)] if rows else []
     differ = "they differ in" if rows else "recorded with the same settings"
-    return [Table([asdict(each) for each in found.kinds], kinds, title), Table(rows, settings, differ)]
+    return [Table([asdict(each) for each in comparison.kinds], kinds, title), Table(rows, settings, differ)]
 
 
 def _summary_facts(summary: Summary) -> list[str]:
+    """Lines on a profile's source, bandwidth, ratio of communication to computation, and recorded times."""
     facts = [f"source: {summary.source or 'unknown'} ({summary.basis})"]
     if summary.bandwidth_bytes_per_s:
         facts.append(f"times of links are bytes / {format_bandwidth(summary.bandwidth_bytes_per_s)}")
@@ -240,6 +248,7 @@ def profile_page(profile: Profile, summary: Summary) -> Page:
 
 
 def _resource_chart(summary: Summary) -> Chart:
+    """Bar chart of the time per step of each resource."""
     uses = summary.resources
     data = bars(
         "time",

@@ -159,12 +159,13 @@ def _add_baseline_row(
 
 
 def _budget_words(request: Request) -> str:
+    """Budget of a request: ` under $20/h`; empty string without a budget."""
     budget = request.budget_usd_per_hour
     return f" under {limit_usd(budget)}/h" if budget is not None else ""
 
 
 def _offers_for_screen(result: Comparison) -> Sequence[ScoredPlan]:
-    """Plans that a terminal shows: the best offer per machine or GPU, or every row."""
+    """Rows that a terminal shows: the best offer per machine or GPU, or every row."""
     return result.rows if result.request.all_offers else result.best_offers
 
 
@@ -181,7 +182,7 @@ def _cheapest_and_fastest(result: Comparison) -> tuple[ScoredPlan, ScoredPlan]:
 def _cheapest_fastest_sentences(
     head: str, chosen: ScoredPlan, cheapest: ScoredPlan, fastest: ScoredPlan, request: Request
 ) -> list[str]:
-    """Sentences comparing the choice with the cheapest and the fastest plan; the first begins with `head`."""
+    """Sentences comparing the choice with the cheapest and the fastest plan. The first begins with `head`."""
     cheapest = cheapest if chosen.priced else chosen
     if cheapest.plan.key != chosen.plan.key:
         name = f"the cheapest plan ({cheapest.plan.rental_text})"
@@ -239,14 +240,14 @@ def _pareto_front(plans: Sequence[ScoredPlan]) -> list[ScoredPlan]:
     return front
 
 
-def _distinct_plans(plans: Sequence[ScoredPlan], most: int) -> list[ScoredPlan]:
-    """First `most` distinct plans, ordered by cost."""
-    kept = list({plan.plan.key: plan for plan in plans}.values())[:most]
+def _distinct_plans(plans: Sequence[ScoredPlan], limit: int) -> list[ScoredPlan]:
+    """First `limit` distinct plans, ordered by cost."""
+    kept = list({plan.plan.key: plan for plan in plans}.values())[:limit]
     return sorted(kept, key=lambda plan: (plan.usd_per_million_samples, plan.plan.key))
 
 
 def _next_sentences(result: Recommendation) -> list[str]:
-    """Sentences on changes that would pay, and on the number of workers where adding more stops paying."""
+    """Sentences on the changes with the largest gains, and on how many workers still pay off."""
     out = [f"{change_words(change)}." for change in result.changes]
     if not out and not result.partial:
         out.append("No single change makes it at least 2% faster.")
@@ -265,6 +266,7 @@ def change_words(change: Change) -> str:
 
 
 def _pictures(result: Recommendation) -> list[Picture]:
+    """Charts of a recommendation: cost against speed, then those of the best plans."""
     chosen, curve = result.chosen, result.saturation
     named = [plan for plan in result.plans if plan.marks]
     bars = _distinct_plans([chosen, *named, *result.plans], MOST_BARS)

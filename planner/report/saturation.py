@@ -60,7 +60,7 @@ def saturation_page(result: Saturation, *, energy: bool = False) -> Page:
     why = [
         "" if result.chosen.workers == last_that_pays else "The nearest worker count within the limits.",
         *_cheapest_sentences(result, training),
-        _beyond_owned_sentence(result),
+        _more_machines_sentence(result),
         single_device_sentence(chosen, result.baseline, training),
         slowdown_sentence([(p.workers, p.scored.prediction) for p in result.points], is_asynchronous=turns),
     ]
@@ -73,7 +73,7 @@ def saturation_page(result: Saturation, *, energy: bool = False) -> Page:
         title=f"planner saturation: {chosen.plan.model}",
         why=[
             Remark("Saturation", [saturation_sentence(result, chosen.plan.machine)]),
-            Remark("Limit", [_limiting_part_words(result)]),
+            Remark("Limit", [_limiting_step_part_words(result)]),
             Remark("Why", why),
         ],
         tables=[
@@ -102,8 +102,8 @@ def _rows_for_screen(rows: list[dict[str, Any]]) -> list[dict[str, Any]] | None:
     return [rows[place] for place in sorted(kept)]
 
 
-def _beyond_owned_sentence(result: Saturation) -> str:
-    """Sentence on what twice the user's machines would gain; empty string if not computed."""
+def _more_machines_sentence(result: Saturation) -> str:
+    """Sentence on the gain from twice the user's own machines; empty string if not computed."""
     if (more := result.beyond_owned) is None:
         return ""
     last = result.points[-1].scored
@@ -166,8 +166,8 @@ def saturation_sentence(curve: Saturation, hardware: str) -> str:
     return f"{begin}. {turns.removesuffix('; ')}{'.' if turns else ''}".strip()
 
 
-def _limiting_part_words(curve: Saturation) -> str:
-    """Part of the step, besides compute, that takes most beyond saturation, with its share."""
+def _limiting_step_part_words(curve: Saturation) -> str:
+    """Longest part of the step other than compute, beyond saturation, with its share."""
     share = curve.limit_s / max(curve.breakdown.step_s, 1e-12)
     return f"{curve.limit}: {percent(share)} of the step beyond that point."
 
@@ -203,7 +203,7 @@ def _server_counts_table(result: Saturation) -> Table:
     workers = count(result.sizes[0][1].plan.workers, "worker")
     need = result.size_advised
     if need is None:
-        title = _close_call_sentence(result, workers)
+        title = _uncertain_server_gain_sentence(result, workers)
     else:
         adds = f"one more adds less than {percent(ENOUGH_SERVERS)}"
         title = f"{count(need, words.size_noun)} {'is' if need == 1 else 'are'} enough for {workers}: {adds}."
@@ -217,8 +217,8 @@ def _server_counts_table(result: Saturation) -> Table:
     return Table(rows, columns, title=title)
 
 
-def _close_call_sentence(result: Saturation, workers: str) -> str:
-    """Sentence for a gain of one more server that is within the error of simulation."""
+def _uncertain_server_gain_sentence(result: Saturation, workers: str) -> str:
+    """Sentence on a gain from one more server that lies within the error of simulation."""
     (fewer, now), (number, more) = result.sizes[-2:]
     noun = now.plan.exchange.labels().size_noun
     added, error = gain(now.prediction, more.prediction)
@@ -229,10 +229,12 @@ def _close_call_sentence(result: Saturation, workers: str) -> str:
 
 
 def _worker_count_words(workers: int | None) -> str:
+    """Number of workers as text; `not reached` for None."""
     return "not reached" if workers is None else count(workers, "worker")
 
 
 def _pictures(result: Saturation) -> list[Picture]:
+    """Charts of a saturation curve: throughput, servers, cost, memory and utilization."""
     points, chosen = result.points, result.chosen
     bars, names = [point.scored for point in points], [_worker_count_words(point.workers) for point in points]
     busy = f"Utilization of each resource with {_worker_count_words(chosen.workers)}"

@@ -29,7 +29,7 @@ PARTS = {
 }
 
 
-def anatomy_tables(anatomy: Anatomy | None) -> list[Table]:
+def breakdown_tables(anatomy: Anatomy | None) -> list[Table]:
     """Tables of the step breakdown and of memory per device, where known."""
     if anatomy is None:
         return []
@@ -51,7 +51,7 @@ def anatomy_tables(anatomy: Anatomy | None) -> list[Table]:
 
 
 def _share_row(part: str, unit: str, size: float, whole: float, bar_of: float = math.inf) -> dict[str, Any]:
-    """Row of a part, with its share of the whole and a bar that is full at `bar_of`."""
+    """Table row of a part, with its share of the whole and a bar that is full at `bar_of`."""
     return {"part": part, unit: size, "share": size / whole, "bar": text_bar(size / bar_of)}
 
 
@@ -79,7 +79,7 @@ def simulation_page(result: Simulation, *, energy: bool = False) -> Page:
         ],
         tables=[
             Table(figures, columns_of("plan_figures"), records=[_csv_record(result)]),
-            *anatomy_tables(result.anatomy),
+            *breakdown_tables(result.anatomy),
             Table(used, columns_of("resources_used")),
         ],
         pictures=lambda: _pictures(result),
@@ -87,6 +87,7 @@ def simulation_page(result: Simulation, *, energy: bool = False) -> Page:
 
 
 def _pictures(result: Simulation) -> list[Picture]:
+    """Charts of a simulated plan: cost, utilization, memory and one step."""
     scored, names = result.scored, [result.scored.plan.cluster_text]
     cost = Picture(lambda: charts.cost_chart([scored], names))
     return [
@@ -162,8 +163,8 @@ def check_page(
     asked: bool = False,
     source: str = "",
 ) -> Page:
-    """Page comparing a measured run with its prediction, with likely causes and the kept correction. `asked`:
-    whether the user wanted the run kept; `source`: the part of a log that gave the measured rate."""
+    """Page comparing a measured run with its prediction, with likely causes and the saved correction.
+    `asked`: whether the user wanted the run kept; `source`: the part of a log that gave the measured rate."""
     where = "inside" if checked.is_inside else "outside"
     rows = [
         {"what": "measured", "samples_per_s": checked.measured_samples_per_s},
@@ -190,12 +191,12 @@ def check_page(
         ],
         [Remark("Cause", causes)] if causes else [],
         [Table(rows, columns_of("check"))],
-        [Remark("Kept", _kept_run_words(checked, kept, asked))],
+        [Remark("Kept", _saved_run_sentences(checked, kept, asked))],
     )
 
 
 def suspect_words(suspect: Suspect) -> str:
-    """How an assumption would have to change to explain the run."""
+    """Text on how an assumption would have to change to explain the measured run."""
     if suspect.name == "input":
         times = percent(suspect.wait_share)
     elif suspect.name == "network":
@@ -207,7 +208,8 @@ def suspect_words(suspect: Suspect) -> str:
     return SUSPECTS[suspect.name].format(times=times)
 
 
-def _kept_run_words(checked: Check, kept: Measured | None, asked: bool) -> list[str]:
+def _saved_run_sentences(checked: Check, kept: Measured | None, asked: bool) -> list[str]:
+    """Sentences on whether the measured run was saved as a correction, and how to undo that."""
     if kept is None:
         if not (asked and checked.is_absurd):
             return []
@@ -223,8 +225,8 @@ def _kept_run_words(checked: Check, kept: Measured | None, asked: bool) -> list[
     ]
 
 
-def kept_run_lines() -> Iterator[str]:
-    """One numbered line per kept run."""
+def saved_run_lines() -> Iterator[str]:
+    """Numbered lines, one per saved run."""
     runs = load()
     if not runs:
         yield "no runs are kept; `planner check ANSWER.json --measured RATE` keeps one"

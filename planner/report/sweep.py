@@ -85,6 +85,7 @@ def _model_pareto_chart(place: int, plans: list[ScoredPlan], models: int) -> Cha
 
 
 def _grid_row(scored: ScoredPlan, result: SweepResult) -> dict[str, Any]:
+    """Table row of a plan in a grid."""
     plan, request = scored.plan, result.request
     return scored.as_dict() | {
         "_machines": f"{plan.machines} x {plan.machine}",

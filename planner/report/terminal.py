@@ -91,6 +91,7 @@ def _remark_lines(remarks: Iterable[Remark], width: int) -> list[Text]:
 
 
 def _pad_label(label: str) -> str:
+    """Label padded to the width of the label column."""
     return f"{printable(label):<{LABEL - 2}}  "
 
 
@@ -151,6 +152,7 @@ def _preferred_width(column: Column, rows: Sequence[Mapping[str, Any]], *, break
 
 
 def _least_column_width(column: Column, rows: Sequence[Mapping[str, Any]]) -> int:
+    """Smallest width of a column in characters, without splitting words."""
     return max(_longest_word_length(column.heading), *(_least_cell_width(column, row, rows) for row in rows))
 
 
@@ -162,6 +164,7 @@ def _least_cell_width(column: Column, row: Mapping[str, Any], rows: Sequence[Map
 
 
 def _longest_word_length(text: str) -> int:
+    """Length of the longest unbreakable word of a text."""
     return max((len(word) for word in _unbreakable_words(text)), default=0)
 
 
@@ -197,7 +200,8 @@ def _grid_lines(table: Table, columns: Sequence[Column], width: int) -> list[Tex
     lines: list[Text] = []
 
     def add_row_lines(cells: Sequence[str], styles: Sequence[str], bottom: bool = False) -> None:
-        broken = [break_cell(cell, room) for cell, room in zip(cells, widths, strict=True)]
+        """Appends the lines of one row, with cells aligned at the top or the bottom."""
+        broken = [wrap_cell(cell, room) for cell, room in zip(cells, widths, strict=True)]
         height = max(map(len, broken))
         for number in range(height):
             line = Text()
@@ -220,7 +224,7 @@ def _grid_lines(table: Table, columns: Sequence[Column], width: int) -> list[Tex
     return lines
 
 
-def break_cell(text: str, width: int) -> list[str]:
+def wrap_cell(text: str, width: int) -> list[str]:
     """Wraps a cell between words to lines of at most `width` characters."""
     if len(text) <= width:
         return [text]
@@ -257,7 +261,7 @@ def _row_blocks(table: Table, width: int) -> list[Text]:
 
 
 def _unbreakable_pair(heading: str, value: str, room: int) -> str:
-    """Joins a heading and its value by non-breaking spaces, as far as they fit in `room`."""
+    """Heading and value joined by non-breaking spaces, as far as they fit in `room`."""
     for first, between, last in ((_HARD, _HARD, _HARD), (" ", " ", _HARD)):
         text = between.join([heading.replace(" ", first), value.replace(" ", last)])
         if max(map(len, text.split(" "))) <= room:
@@ -279,8 +283,8 @@ def screen_lines(result: Page | Table | Sequence[Table], width: int, *, explain:
     return lines
 
 
-def show_plots(page: Page, most: int = 80) -> None:
-    """Prints up to `most` plots of a page if stdout is a terminal."""
+def show_plots(page: Page, max_width: int = 80) -> None:
+    """Prints the plots of a page, at most `max_width` columns wide, if stdout is a terminal."""
     import sys
 
     if not sys.stdout.isatty() or not (sys.stdout.encoding or "").lower().startswith("utf"):
@@ -293,6 +297,6 @@ def show_plots(page: Page, most: int = 80) -> None:
     console = Console(highlight=False, markup=False)
     for picture in page.pictures():
         if picture.plotted and (chart := picture.draw()) is not None:
-            drawn = chart_plot(chart, min(console.width, most))
+            drawn = chart_plot(chart, min(console.width, max_width))
             console.print()
             console.print(Text(drawn.plain) if console.no_color else drawn, no_wrap=True, overflow="crop")

@@ -127,8 +127,8 @@ MOVED_POINTS = 1.5  # of a percentage
 _NUMBER = re.compile(r"[-+]?\d[\d,]*\.?\d*%?")
 
 
-def has_moved(before: str, now: str) -> bool:
-    """Whether two texts differ in words, or in a figure by more than 2% (percentages: 1.5 points)."""
+def has_drifted(before: str, now: str) -> bool:
+    """Whether two texts differ in words, or in a figure by over 2% (percentages: 1.5 points)."""
     words = [_NUMBER.sub("", text).split() for text in (before, now)]
     numbers = [_NUMBER.findall(text) for text in (before, now)]
     if words[0] != words[1] or len(numbers[0]) != len(numbers[1]):
@@ -152,30 +152,30 @@ def page_path(overview: Path, page: str) -> Path:
     return overview.with_name(f"{overview.stem}-{page}.md") if page else overview
 
 
-def page_texts(found: Sequence[Evidence], rows: Sequence[Row], *, whole: bool = True) -> dict[str, str]:
-    """Markdown text of each page: "" has all suites, "papers" those checked row by row. The overview table is
-    included only if `whole`."""
-    pages = {"": [_overview_markdown(found)] if whole else []}
-    for match in found:
+def page_texts(results: Sequence[Evidence], rows: Sequence[Row], *, whole: bool = True) -> dict[str, str]:
+    """Markdown text by page: "" has all suites, "papers" those that are checked row by row. The overview
+    table is included only if `whole`."""
+    pages = {"": [_overview_markdown(results)] if whole else []}
+    for match in results:
         mine = [row for row in rows if match.suite in ROWS and ROWS[match.suite](row)]
         page = "papers" if match.suite in ROWS else ""
         pages.setdefault(page, [PAPERS_HEAD]).append(_suite_section(match, mine))
     return {page: "\n".join(parts) for page, parts in pages.items() if parts}
 
 
-def write_pages(found: Sequence[Evidence], rows: Sequence[Row], overview: Path) -> None:
+def write_pages(results: Sequence[Evidence], rows: Sequence[Row], overview: Path) -> None:
     """Writes the overview and the pages beside it."""
-    for page, text in page_texts(found, rows).items():
+    for page, text in page_texts(results, rows).items():
         write_file(page_path(overview, page), text)
 
 
 def page_differences(
-    found: Sequence[Evidence], rows: Sequence[Row], overview: Path, *, whole: bool = True
+    results: Sequence[Evidence], rows: Sequence[Row], overview: Path, *, whole: bool = True
 ) -> list[str]:
     """Differences between the written pages and the code's; the overview table counts only if `whole`."""
     lines = []
     varying = {row.what for row in rows if row.varies}
-    for page, text in page_texts(found, rows, whole=whole).items():
+    for page, text in page_texts(results, rows, whole=whole).items():
         path = page_path(overview, page)
         try:
             written = path.read_text("utf-8")
@@ -187,10 +187,11 @@ def page_differences(
     return lines
 
 
-def _overview_markdown(found: Sequence[Evidence]) -> str:
+def _overview_markdown(results: Sequence[Evidence]) -> str:
+    """Markdown of the overview page: the table of all suites and links to them."""
     sections = ", ".join(
         f"[{match.suite}]({'validation-papers.md' if match.suite in ROWS else ''}#{match.suite})"
-        for match in found
+        for match in results
     )
     return "\n".join(
         [
@@ -202,7 +203,7 @@ def _overview_markdown(found: Sequence[Evidence]) -> str:
             f"Written by `planner validate --document docs/validation.md`, planner {planner.__version__}; CI "
             "fails if the code gives other figures.",
             "",
-            _tables_markdown([suite_summary_table(found)]),
+            _tables_markdown([suite_summary_table(results)]),
             f"Details: {sections}.",
             "",
         ]
@@ -216,13 +217,13 @@ every measured run with parameter servers, beside the prediction. [All suites](v
 """
 
 
-def _suite_section(one: Evidence, rows: Sequence[Row]) -> str:
+def _suite_section(evidence: Evidence, rows: Sequence[Row]) -> str:
     """Markdown section of one suite: its tables, and its rows or largest errors."""
-    parts, *others = suite_tables(one)
-    lines = [f"## {one.suite}", "", f"{one.title}.", ""]
-    lines.append(_tables_markdown([replace(parts, title=""), *others, source_table(one)]))
+    parts, *others = suite_tables(evidence)
+    lines = [f"## {evidence.suite}", "", f"{evidence.title}.", ""]
+    lines.append(_tables_markdown([replace(parts, title=""), *others, source_table(evidence)]))
     if not rows:
-        lines.append(_tables_markdown([worst_runs_table(one)]))
+        lines.append(_tables_markdown([worst_runs_table(evidence)]))
         return "\n".join(lines)
     lines += [f"{outcome_sentence(rows)} The reason for each row that does not hold is below its table.", ""]
     for source in dict.fromkeys(row.name.paper for row in rows):
@@ -236,13 +237,14 @@ def _suite_section(one: Evidence, rows: Sequence[Row]) -> str:
 
 
 def _tables_markdown(tables: Sequence[Table]) -> str:
+    """Markdown of several tables."""
     return render(list(tables), Format.markdown)
 
 
 def table_differences(
     now: str, written: str, varying: Collection[str] = (), *, whole: bool = True
 ) -> list[str]:
-    """Differences between the tables of two pages: moved figures, and rows that are new or gone.
+    """Differences between the tables of two pages: figures that moved, rows added or removed.
 
     Unless `whole`, only the sections of `now` count. Left out are lists of the largest errors, whose order
     changes easily, and figures of `varying` rows, which depend on the machine.
@@ -257,7 +259,9 @@ def table_differences(
             parts.append(f"{' / '.join(key)} is {'new' if key in after else 'gone'}")
         elif key[2] not in varying:
             cells = zip(before[key], after[key], strict=False)
-            parts += [f"{' / '.join(key)}: was {old}, is {new}" for old, new in cells if has_moved(old, new)]
+            parts += [
+                f"{' / '.join(key)}: was {old}, is {new}" for old, new in cells if has_drifted(old, new)
+            ]
     return parts
 
 

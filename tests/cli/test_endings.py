@@ -28,7 +28,9 @@ def test_plot_follows_where_a_person_reads_the_table(monkeypatch, tmp_path, form
     page = Page("page", headline="answer", tables=[Table([{"a": 1}])])
     monkeypatch.setattr(pages, "page_of", lambda result, energy: page)
     monkeypatch.setattr(terminal, "show_plots", seen.append)
-    given = _options.Given({}, None, False, False, True, False, None, format, output and tmp_path / output)
+    given = _options.CommonOptions(
+        {}, None, False, False, True, False, None, format, output and tmp_path / output
+    )
     given.emit("answer")
     assert seen == ([page] if shown else [])
 

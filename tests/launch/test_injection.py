@@ -43,7 +43,7 @@ from planner.report.chrome import write_chrome
 from planner.report.html import notebook_html, render_page
 from planner.report.output import Format, render
 from planner.report.page import Page, Remark, Table, page_of
-from planner.report.simulate import kept_run_lines
+from planner.report.simulate import saved_run_lines
 from planner.validation.own import read_own_rows
 
 sys.path.insert(0, str(Path(__file__).parents[2] / "benchmarks/robustness"))
@@ -311,7 +311,7 @@ def read_measured(folder: Path, field: str, payload: str) -> Any:
     written(folder / "measured.json", json.dumps({"version": 1, "runs": [run]}))
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("PLANNER_HOME", str(folder))
-        return [printable(line) for line in kept_run_lines()]
+        return [printable(line) for line in saved_run_lines()]
 
 
 def read_training_log(folder: Path, field: str, payload: str) -> Any:

@@ -10,7 +10,7 @@ import pytest
 
 import planner
 from planner.note import Topic, fact
-from planner.report.assumed import FORMATS, TEMPLATES, fact_note, fill
+from planner.report.assumed import FORMATS, TEMPLATES, fact_note, fill_template
 
 FOLDER = Path(planner.__file__).parent
 
@@ -35,14 +35,14 @@ def test_template_has_a_topic_and_known_formats(name: str) -> None:
 
 
 def test_fill_leaves_out_a_part_with_an_empty_value() -> None:
-    assert fill("a[, b {x}]{y}.", {"x": None, "y": 1}) == "a1."
-    assert fill("a[, b {x}]{y}.", {"x": 2, "y": 1}) == "a, b 21."
+    assert fill_template("a[, b {x}]{y}.", {"x": None, "y": 1}) == "a1."
+    assert fill_template("a[, b {x}]{y}.", {"x": 2, "y": 1}) == "a, b 21."
 
 
 def test_fill_chooses_the_plural_by_number() -> None:
     template = "{steps:,} {steps:step|steps} of {machines:has|have}"
-    assert fill(template, {"steps": 1, "machines": ["a"]}) == "1 step of has"
-    assert fill(template, {"steps": 4, "machines": ["a", "b"]}) == "4 steps of have"
+    assert fill_template(template, {"steps": 1, "machines": ["a"]}) == "1 step of has"
+    assert fill_template(template, {"steps": 4, "machines": ["a", "b"]}) == "4 steps of have"
 
 
 def test_fact_note_states_a_fact_with_its_topic() -> None:

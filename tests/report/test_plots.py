@@ -17,8 +17,8 @@ from planner.report.plots import (
     COLOURS,
     PlotScale,
     Series,
+    _append_legend,
     _format_tick,
-    _legend,
     _line_dots,
     _plot_text,
     chart_plot,
@@ -239,15 +239,15 @@ def test_dashed_lines_leave_dots_out_and_solid_ones_do_not():
 )
 def test_legend_fills_the_width_to_the_last_column(width, lines):
     series = [Series(name, [(1, 1)], "o") for name in ("one", "three", "six", "seven")]
-    assert [line.rstrip() for line in _legend(Text(), series, 5, width).plain.splitlines()] == lines
+    assert [line.rstrip() for line in _append_legend(Text(), series, 5, width).plain.splitlines()] == lines
 
 
 def test_legend_shows_lines_as_they_are_drawn_and_cuts_names_that_no_line_holds():
     series = [Series(line, [(1, 1)], line=line) for line in ("solid", "dashed", "dotted")]
-    assert _legend(Text(), series, 0, 99).plain == "  ⠒⠒ solid   ⠒ ⠒ dashed   ⠂ ⠂ dotted   "
+    assert _append_legend(Text(), series, 0, 99).plain == "  ⠒⠒ solid   ⠒ ⠒ dashed   ⠂ ⠂ dotted   "
     long = [Series("abcdefghijklmnopqrstuvwxyz", [(1, 1)], "o")]
     for width, shown in ((30, 17), (24, 11), (12, 8)):  # 5 and 8 less, and never less than 8
-        text = _legend(Text(), long, 5, width).plain
+        text = _append_legend(Text(), long, 5, width).plain
         assert text.split() == ["o", long[0].name[:shown]]
 
 

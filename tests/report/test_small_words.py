@@ -18,8 +18,8 @@ from planner.report.output import to_json
 from planner.report.page import plain_text
 from planner.report.plots import PlotScale
 from planner.report.prices import imports_table
-from planner.report.simulate import anatomy_tables
-from planner.report.validation import has_moved
+from planner.report.simulate import breakdown_tables
+from planner.report.validation import has_drifted
 from planner.simulator.cluster import FABRIC, NETWORK, Cluster, Node
 from planner.simulator.step import DOWNLINK, UPLINK, WORKER
 
@@ -44,7 +44,7 @@ def test_many_sentences_alike_are_folded_behind_the_first():
 
 
 def test_anatomy_tables_of_nothing_are_empty():
-    assert anatomy_tables(None) == []
+    assert breakdown_tables(None) == []
 
 
 def test_ticks_of_many_powers_of_ten_are_the_powers():
@@ -57,7 +57,7 @@ def test_ticks_of_many_powers_of_ten_are_the_powers():
 
 def test_no_kept_runs_are_said_so_and_kept_ones_are_numbered(monkeypatch):
     monkeypatch.setattr(check, "load", list)
-    assert list(check.kept_run_lines()) == [
+    assert list(check.saved_run_lines()) == [
         "no runs are kept; `planner check ANSWER.json --measured RATE` keeps one"
     ]
     run = SimpleNamespace(
@@ -73,16 +73,16 @@ def test_no_kept_runs_are_said_so_and_kept_ones_are_numbered(monkeypatch):
     )
     monkeypatch.setattr(check, "load", lambda: [run, SimpleNamespace(**vars(run) | {"note": "at night"})])
     first = "2026-11-18  T4, one machine, alexnet in fp32: 900 of 1,000 samples/s, factor 0.9"
-    assert list(check.kept_run_lines()) == [f"1  {first}", f"2  {first} (at night)"]
+    assert list(check.saved_run_lines()) == [f"1  {first}", f"2  {first} (at night)"]
 
 
 def test_figure_has_moved_by_two_percent_or_in_words():
-    assert not has_moved("100 ms", "101 ms")
-    assert has_moved("100 ms", "103 ms")
-    assert has_moved("100 ms", "100 s")
-    assert has_moved("100 ms", "100 to 100 ms")
-    assert not has_moved("10%", "11%")
-    assert has_moved("10%", "12%")
+    assert not has_drifted("100 ms", "101 ms")
+    assert has_drifted("100 ms", "103 ms")
+    assert has_drifted("100 ms", "100 s")
+    assert has_drifted("100 ms", "100 to 100 ms")
+    assert not has_drifted("10%", "11%")
+    assert has_drifted("10%", "12%")
 
 
 def test_diff_lists_settings_after_figures():

@@ -6,7 +6,7 @@ from hypothesis import strategies as st
 
 from planner.report.output import render
 from planner.report.page import Column, Table
-from planner.report.terminal import break_cell, page_text, table_text
+from planner.report.terminal import page_text, table_text, wrap_cell
 
 MACHINES = ["16 x private-32core-1gbe", "3 x private-opteron"]
 COLUMNS = [
@@ -66,7 +66,7 @@ def test_terminal_of_80_columns_cuts_no_word(monkeypatch):
 
 @given(st.text("ab -/1", max_size=40), st.integers(1, 12))
 def test_broken_cell_breaks_between_words_only(text, width):
-    lines = break_cell(text, width)
+    lines = wrap_cell(text, width)
     assert "".join("".join(lines).split()) == "".join(text.split())
     for line in lines:
         assert len(line) <= width or " " not in line.strip() or line.strip()[0] == "1"
