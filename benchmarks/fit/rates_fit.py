@@ -54,6 +54,7 @@ from planner.device.rates import (
     matmul_flops,
     model_kernels,
     network_class,
+    share_kind,
 )
 from planner.device.rates.times import has_layout_conversion, kernel_s, smooth_max, update_bytes
 from planner.model.layers.base import KERNEL_KINDS
@@ -61,12 +62,21 @@ from planner.model.layers.base import KERNEL_KINDS
 Array = npt.NDArray[np.float64]
 
 # Shares of what large products reach: near 1, twice that where Winograd's algorithm saves multiplications,
-# half of it for tensor cores, which convolutions do not feed as well.
+# half of it for tensor cores, which convolutions do not feed as well. With a stride of 2, the gradient by the
+# input is computed on four times as many places: twice the work of the three passes together.
 SHARES = {
-    "fp32": {"matmul": 0.9, "attention": 0.5, "conv1x1": 0.9, "conv3x3": 1.9, "conv": 0.7, "grouped": 0.5},
-    "tf32": {"matmul": 0.7, "attention": 0.4, "conv1x1": 0.5, "conv3x3": 0.5, "conv": 0.5, "grouped": 0.25},
+    "fp32": {
+        "matmul": 0.9,
+        "attention": 0.5,
+        "conv1x1": 0.9,
+        "conv3x3": 1.9,
+        "conv_long": 1.0,
+        "conv": 0.7,
+        "grouped": 0.5,
+    },
+    "tf32": {"matmul": 0.7, "attention": 0.4, "conv1x1": 0.5, "conv3x3": 0.5, "conv": 0.25, "grouped": 0.25},
     "fp8": {"matmul": 0.75},
-    "half": {"matmul": 0.8, "attention": 0.4, "conv1x1": 0.6, "conv3x3": 0.6, "conv": 0.5, "grouped": 0.25},
+    "half": {"matmul": 0.8, "attention": 0.4, "conv1x1": 0.6, "conv3x3": 0.6, "conv": 0.3, "grouped": 0.25},
 }
 DEPTHWISE = 0.03
 SHARED = (
@@ -186,7 +196,7 @@ class Problem:
         self.slower = np.array([run.slower for run in runs])
         last = len(prior.names)  # a parameter that is not there is one
         where = prior.at
-        columns: list[list[Array]] = [[] for _ in range(9)]
+        columns: list[list[Array]] = [[] for _ in range(11)]
         places: list[list[Array]] = [[] for _ in range(4)]
         starts, per_run, run_places = [], [], []
         at = 0
@@ -210,12 +220,15 @@ class Problem:
                 converts.astype(float),
                 _on_board(run, kind),
                 unique[:, 6],
+                unique[:, 7],
+                unique[:, 8],
                 counts,
                 reach,
             )
             for column, value in zip(columns, values, strict=True):
                 column.append(value)
-            names = [f"{one}/{KERNEL_KINDS[i]}" for one, i in zip(class_of, kind, strict=True)]
+            kinds = [share_kind(one, KERNEL_KINDS[i]) for one, i in zip(class_of, kind, strict=True)]
+            names = [f"{one}/{share}" for one, share in zip(class_of, kinds, strict=True)]
             places[0].append(_places(where, [f"share/{name}" for name in names], last))
             places[1].append(_places(where, [f"device/{family}/{name}" for name in names], last))
             traffic = [of_framework("traffic", run.framework) if i == MEMORY else "" for i in kind]
@@ -260,6 +273,8 @@ class Problem:
             self.converts,
             self.on_board,
             self.launches,
+            self.fixed,
+            self.host,
             self.counts,
             self.reach,
         ) = (np.concatenate(column) for column in columns)
@@ -290,12 +305,12 @@ class Problem:
             flop_s,
             self.move_s * slow[self.run_of] * passes,
             (self.cache_s * slow)[self.run_of],
-            fixed_s[self.run_of],
+            fixed_s[self.run_of] * self.fixed,
             self.overlap,
         )
         device_s = np.add.reduceat(busy_s * self.launches * self.counts, self.starts)
         launches, launch_s = (
-            np.add.reduceat(self.launches * self.counts, self.starts),
+            np.add.reduceat(self.launches * self.host * self.counts, self.starts),
             np.exp(by_name["floor"] + floor),
         )
         step_s = smooth_max(device_s, launches * launch_s) + self.summed_s * slow
@@ -339,6 +354,8 @@ def _unique(run: Run, figures: RateConstants) -> tuple[Array, Array]:
             kernels.moved,
             kernels.weights,
             kernels.launches,
+            kernels.fixed,
+            kernels.host,
         ],
         1,
     )

@@ -104,8 +104,8 @@ class Layer:
     features) or (features,). `kernel` and `stride` are (height, width) of convolutions and pooling. `macs`
     are forward multiply-adds; those of attention include masked pairs, as is usual. `tied` tensors are owned
     by an earlier layer. `block` is the layer's repeated unit. `follows` names the layer that it belongs to
-    (`conv0/bias` follows `conv0`), `scope` the prefix of all names of its file. `launch_share` is a factor
-    on the fixed time of its kernels.
+    (`conv0/bias` follows `conv0`), `scope` the prefix of all names of its file. `launch_share` and
+    `host_share` are factors on the fixed time of its kernels and on the host's time to launch them.
     """
 
     name: str
@@ -124,6 +124,7 @@ class Layer:
     follows: str | None = None
     scope: str | None = None
     launch_share: float = 1.0
+    host_share: float = 1.0
 
     @property
     def output_elements(self) -> int:

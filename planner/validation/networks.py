@@ -26,7 +26,7 @@ from planner.model.layers.products import Linear
 from planner.model.layers.sequences import Attention, Embedding, Positions
 from planner.model.methods import USUAL_RANK, apply_training, freeze_layer, method_settings
 from planner.model.netlist import build_model, read_model
-from planner.validation.row import DATA, figures, parse_count
+from planner.validation.row import DATA, figures, parse_count, reading_of
 from planner.validation.run import Row, has_flash_attention
 
 Family = Literal["gpt", "llama", "mpt"]
@@ -37,6 +37,7 @@ LENGTH = re.compile(r"(\d{1,8})(?: enc/.*)?$", re.ASCII)  # "512", "512 enc/~114
 RANK = re.compile(r"LoRA r(\d{1,4})$")
 WHOLE_HEAD = ("milabench", "HuggingFace")  # code that applies BERT's vocabulary head to all positions
 FROZEN_BITS = 32.0  # of a weight that is not trained
+LAUNCH_SHARE = 0.1  # of a kernel that cuDNN launches for one time step, beside one that a framework launches
 LONGEST = 10**7  # tokens of a sequence
 
 
@@ -93,7 +94,19 @@ def find_network(name: str) -> Model | None:
         return load_model(known)
     with as_file(DATA / "networks") as folder:
         paths = {path.name.partition(".toml")[0]: path for path in folder.glob("*.toml*")}
-        return _freeze_layers(_read_network(known, paths[known])) if known in paths else None
+        return _follow_recipe(_read_network(known, paths[known])) if known in paths else None
+
+
+def _follow_recipe(model: Model) -> Model:
+    """Network as its recipe runs it: frozen layers, and recurrent layers whose steps are one library call."""
+    recurrent = tuple(figures("networks")["recurrent"].get(model.name, ()))
+    layers = tuple(
+        replace(layer, launch_share=LAUNCH_SHARE, host_share=LAUNCH_SHARE)
+        if layer.name.startswith(recurrent)
+        else layer
+        for layer in model.layers
+    )
+    return _freeze_layers(replace(model, layers=layers) if recurrent else model)
 
 
 def _freeze_layers(model: Model) -> Model:
@@ -146,7 +159,8 @@ def _base_network(row: Row, inferred: list[str]) -> Model | str:
             return build_transformer(dimensions, min(int(row["seq_or_image"]), LONGEST), row["model"])
         except BadInput as error:
             return f"its dimensions give no network: {error}"
-    names = (f"{row['model']}, {row.get('task', '').partition(' ')[0]}", row["model"])
+    variants = (row["source_id"], row.get("task", "").partition(" ")[0])
+    names = (*(f"{row['model']}, {variant}" for variant in variants), row["model"])
     name = next((name for name in names if find_network(name) is not None), None)
     if name is None:
         return "the network is not in the catalog"
@@ -164,6 +178,8 @@ def _base_network(row: Row, inferred: list[str]) -> Model | str:
 def _sequence_length(row: Row, inferred: list[str]) -> int | None:
     """Tokens per sequence, as a number in the row or looked up from its words; None if not stated."""
     text = row["seq_or_image"]
+    if stated := reading_of(row, "stated_lengths", text):
+        return int(stated)
     if known := figures("reading")["lengths"].get(text):
         if isinstance(known, dict):
             batch = (
@@ -173,8 +189,8 @@ def _sequence_length(row: Row, inferred: list[str]) -> int | None:
             known = round(known["median"] * math.exp(known["sigma"] * largest))
         inferred.append(f"{known} tokens per sequence")
         return int(known)
-    stated = LENGTH.match(text)
-    length = int(stated[1]) if stated else 0
+    digits = LENGTH.match(text)
+    length = int(digits[1]) if digits else 0
     return length if 0 < length <= LONGEST else None
 
 

@@ -22,7 +22,14 @@ from planner.memoize import memoize
 from planner.model import Model
 from planner.parallel.mesh import Mesh
 from planner.validation.networks import find_published_device, network_of
-from planner.validation.row import figure_problem, figures, parse_count, parse_number, read_packed_table
+from planner.validation.row import (
+    figure_problem,
+    figures,
+    parse_count,
+    parse_number,
+    read_packed_table,
+    reading_of,
+)
 from planner.validation.run import (
     LANGUAGE,
     TENSORS,
@@ -102,7 +109,7 @@ def read_run(row: Row) -> Run | str:
     row = _as_single_sequences(row, inferred)
     network = network_of(row, inferred)
     model = None if isinstance(network, str) else network
-    device_name = catalog_device_name(row["device"], row["device_mem_gb"])
+    device_name = _device_name(row)
     device = find_published_device(device_name)
     layout = _parse_layout(row, model, devices, inferred)
     reasons = [reason for reason in (*_unmodelled_features(row), network, layout) if isinstance(reason, str)]
@@ -152,6 +159,13 @@ def read_run(row: Row) -> Run | str:
     recalled = not (row["samples_per_s_global"] and row["params_total"])
     run = replace(run, step_s=step_s, rate_per_s=_rate_per_s(row), recalled=recalled)
     return replace(run, readings=tuple(_alternative_readings(row, run)))
+
+
+def _device_name(row: Row) -> str:
+    """Name of a row's device in the catalog or among published runs' devices."""
+    words = row["device"] + (" 450W" if "450W" in row["note"] else "")
+    known = figures("reading")["variants"].get(words)
+    return str(known or catalog_device_name(row["device"], row["device_mem_gb"]))
 
 
 def _as_single_sequences(row: Row, inferred: list[str]) -> Row:
@@ -295,7 +309,9 @@ def _parse_links(row: Row) -> Links:
     sockets = "tcp" in network or ("ethernet" in network and not RDMA.search(network))
     flow = figures("reading")["flow_rates"].get(row["source_id"], {}).get("gbit_per_s") if sockets else None
     return Links(
-        fabric=row["intra_class"] or figures("reading")["usual_fabrics"].get(row["device"], ""),
+        fabric=reading_of(row, "fabrics", row["device"])
+        or row["intra_class"]
+        or figures("reading")["usual_fabrics"].get(row["device"], ""),
         network_bytes_per_s=None if rate is None else rate * 1e9 / 8,
         basis=row["inter_basis"],
         sockets=sockets,
@@ -315,12 +331,13 @@ def _step_s(row: Row, run: Run) -> float | None:
     """Seconds per step, as printed or from a published rate; None if unknown. Published FLOP/s are the
     model's (6 per parameter and token, plus attention), or the hardware's, which include recomputation."""
     samples, tokens = parse_number(row["samples_per_s_global"]), parse_number(row["tokens_per_s_global"])
+    counted = reading_of(row, "counted", row["model"]) or 1
     if samples and run.arch not in LANGUAGE:
-        return run.samples_per_step / samples
+        return counted * run.samples_per_step / samples
     if seconds := parse_number(row["step_time_s"]):
         return seconds
     if tokens and run.model is not None and run.model.sequence_length:
-        return run.tokens_per_step / tokens
+        return counted * run.tokens_per_step / tokens
     if samples:
         return run.samples_per_step / samples
     unit, value = row["metric_unit"], parse_number(row["metric_value"])

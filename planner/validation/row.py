@@ -31,6 +31,12 @@ def figures(name: str) -> dict[str, Any]:
     return tomllib.loads((DATA / f"{name}.toml").read_text("utf-8"))
 
 
+def reading_of(row: Mapping[str, str], table: str, name: str) -> Any:
+    """Entry of a `data/reading.toml` table by name, or by source and name; None if absent."""
+    entries = figures("reading")[table]
+    return entries.get(f"{row['source_id']}, {name}", entries.get(name))
+
+
 def read_data_table(*path: str) -> list[dict[str, str]]:
     """Rows of a CSV file in `data/`."""
     return list(csv.DictReader(DATA.joinpath(*path).read_text("utf-8").splitlines()))

@@ -229,10 +229,11 @@ def other_tier(row: Row) -> str | None:
 
 
 def has_flash_attention(row: Row) -> bool:
-    """Whether attention ran as one fused kernel: language models since 2023, on devices that support it."""
+    """Whether attention ran as one fused kernel: language models since 2023, on devices that support it, and
+    MLPerf's BERT."""
     text = row["framework"]
     if row["arch"] not in LANGUAGE:
-        return text.startswith("milabench")
+        return text.startswith("milabench") or row["source_id"].startswith("mlperf")
     old = (year_of(text) or FLASH_SINCE) < FLASH_SINCE
     return not (old or text.startswith("Megatron-DeepSpeed") or row["device"].startswith(BEFORE_AMPERE))
 

@@ -139,6 +139,7 @@ def test_experts_compute_for_those_that_are_asked_and_hold_all():
         ((1, 1), (1, 1), 1, "conv1x1"),
         ((3, 3), (1, 1), 1, "conv3x3"),
         ((3, 3), (2, 2), 1, "conv"),
+        ((1, 11), (1, 1), 1, "conv_long"),
         ((3, 3), (1, 1), 4, "grouped"),
         ((3, 3), (1, 1), 8, "depthwise"),
     ],

@@ -63,7 +63,7 @@ def test_convolutions_by_kind() -> None:
     assert kind([8, 8, 1, 1], "[1, 1]") == "conv1x1"
     assert kind([8, 8, 3, 3], "[1, 1]") == "conv3x3"
     assert kind([8, 8, 3, 3], "[2, 2]") == "conv"
-    assert kind([8, 8, 7, 7], "[1, 1]") == "conv"
+    assert kind([8, 8, 7, 7], "[1, 1]") == "conv_long"
     assert kind([8, 1, 3, 3], "[1, 1]") == "depthwise"
     assert kind([8, 4, 3, 3], "[1, 1]") == "grouped"
 

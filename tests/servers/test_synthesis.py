@@ -208,7 +208,7 @@ def test_kernel_kinds():
     assert kind((3, 3), (1, 1)) == "conv3x3"
     assert kind((5, 5), (1, 1)) == "conv3x3"
     assert kind((3, 3), (2, 2)) == "conv"
-    assert kind((1, 7), (1, 1)) == "conv"
+    assert kind((1, 7), (1, 1)) == "conv_long"
     assert kernel_kind(Layer("x", "batch_norm", (), (1,))) == "memory"
 
 

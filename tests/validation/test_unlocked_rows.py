@@ -122,3 +122,36 @@ def test_code_without_a_framework_is_a_tier() -> None:
     run = read_run(row)
     assert isinstance(run, Run)
     assert run.software.tier == "c"
+
+
+def test_read_run_rate_counting_several_items_per_sample_gives_longer_step() -> None:
+    translation, crops = RUNS["T2206"], RUNS["T3802"]
+    assert translation.step_s == pytest.approx(1520 * 1.6 * 27 / 243500)  # tokens of both sides
+    assert crops.step_s == pytest.approx(16 * 2 / 96.58)  # two global crops per image
+
+
+def test_network_of_row_whose_source_runs_a_variant_is_that_variant() -> None:
+    adaptive, full = RUNS["T0783"].model, RUNS["T2559"].model
+    assert adaptive is not None
+    assert full is not None
+    assert full.layers[-1].output_shape == (192, 267735)
+    assert full.macs > 2 * adaptive.macs
+    large = RUNS["T2560"].model
+    assert large is not None
+    assert large.sequence_length == 256
+
+
+def test_device_of_row_with_higher_power_limit_has_faster_products() -> None:
+    usual, dgx2h = RUNS["T0889"], RUNS["T0895"]
+    assert usual.device is not None
+    assert dgx2h.device is not None
+    assert dgx2h.device_name == "V100-SXM3-32GB-450W"
+    assert 1.1 < dgx2h.device.matmul_flops["fp16"] / usual.device.matmul_flops["fp16"] < 1.2
+    assert seconds(dgx2h) < seconds(usual)
+
+
+def test_recurrent_layers_of_one_library_call_launch_fewer_kernels() -> None:
+    run = RUNS["T0883"]
+    assert run.model is not None
+    framework = replace(run.model, layers=tuple(replace(layer, host_share=1.0) for layer in run.model.layers))
+    assert seconds(run) < 0.6 * seconds(run.read_as(model=framework))

@@ -47,10 +47,10 @@ CONVOLUTIONS = tuple(range(_PLACE[base.CONV1X1], MEMORY))
 @dataclass(frozen=True, eq=False)
 class Kernels:
     """Kernels of a model: one row for those that a layer launches in one direction. Figures are those of a
-    single kernel. `layer`: its place in the model. `launches`: number of kernels; `fixed`: share of a usual
-    kernel's fixed time that each takes. `flops` and `moved` (elements) are per sample, `weights` (elements)
-    per step. Small products pay for tiles that they do not fill: `row_flops` are those of one row,
-    `edge_flops` those of a sample times (1 / columns + 1 / depth)."""
+    single kernel. `layer`: its place in the model. `launches`: number of kernels; `fixed` and `host`: shares
+    of a usual kernel's fixed time and launch time that each takes. `flops` and `moved` (elements) are per
+    sample, `weights` (elements) per step. Small products pay for tiles that they do not fill: `row_flops` are
+    those of one row, `edge_flops` those of a sample times (1 / columns + 1 / depth)."""
 
     layers: int
     layer: Ints
@@ -58,6 +58,7 @@ class Kernels:
     kind: Ints
     launches: Array
     fixed: Array
+    host: Array
     flops: Array
     row_flops: Array
     edge_flops: Array
@@ -73,15 +74,15 @@ def model_kernels(model: Model, flash: bool | None = None, training: bool = True
     rows = []
     for at, asked in enumerate(workloads(model, flash=flash, training=training)):
         kind = _PLACE[asked.kernel]
-        share = model.layers[at].launch_share
+        shares = model.layers[at].launch_share, model.layers[at].host_share
         for back, entry in enumerate((asked.forward, asked.backward)):
             rows += [
-                (*_kernel_row(at, of, part, back), share)
+                (*_kernel_row(at, of, part, back), *shares)
                 for of, part in _split_passes(kind, entry, back)
                 if part.kernels
             ]
-    table = np.array(rows or np.zeros((0, 10)))
-    launches, flops, row_flops, edge_flops, moved, weights, fixed = table[:, 3:].T
+    table = np.array(rows or np.zeros((0, 11)))
+    launches, flops, row_flops, edge_flops, moved, weights, fixed, host = table[:, 3:].T
     return Kernels(
         len(model.layers),
         table[:, 0].astype(np.int64),
@@ -89,6 +90,7 @@ def model_kernels(model: Model, flash: bool | None = None, training: bool = True
         table[:, 2].astype(np.int64),
         launches,
         fixed,
+        host,
         flops,
         row_flops,
         edge_flops,
@@ -133,9 +135,7 @@ def network_class(model: Model) -> Network:
     """Kind of a network: `cnn` classifies by convolutions, `transformer` has matrix products and
     attention. Rates are fitted to these two, not to `other`: detection, segmentation, speech,
     diffusion, and text without attention."""
-    kernels = model_kernels(
-        model, None, True
-    )  # as `planner.device.rates.times` asks, so that it is found once
+    kernels = model_kernels(model, None, True)  # as `times` asks, so that it is found once
     flops, images = kernels.flops * kernels.launches, np.isin(kernels.kind, CONVOLUTIONS)
     if flops[images].sum() > flops.sum() / 2:
         return "cnn" if len(model.layers[-1].output_shape) == 1 else "other"
@@ -277,8 +277,7 @@ MOST_FITTED = ("nvidia", "")  # vendors whose libraries the shares are those of;
 CLASS = {"fp32": "fp32", "tf32": "tf32", "fp16": "half", "bf16": "half", "fp8": "fp8"}
 _UNFITTED = DeviceFactors()
 FASTEST_GDDR_BYTES_PER_S = 1.85e12  # of any board so far: what is faster and says no kind is stacked
-# Kernels of tensor cores that graphics boards do not sustain as well.
-ON_BOARDS = (MATMUL, ATTENTION, EXPERTS)
+ON_BOARDS = (MATMUL, ATTENTION, EXPERTS)  # that graphics boards do not sustain as well on tensor cores
 # Products grouped by expert, beside one product as large: groups differ in size, and each fills its last
 # tiles by itself. Not fitted: Megatron-Bridge 25.09 publishes half of a dense network's rate for the bf16
 # Qwen3-30B-A3B (241 model TFLOP/s per H100, 524 per GB200) with all-to-all, which this leaves out.
@@ -380,14 +379,20 @@ def _memory_bytes_per_s(published: float, device: Device, constants: RateConstan
     return published * share / (1 + published / constants.fast_memory_bytes_per_s)
 
 
+def share_kind(kind_class: str, kind: str) -> str:
+    """Kernel kind whose share a kind has: Winograd kernels alone tell long filters from square ones."""
+    return base.CONV3X3 if kind == base.CONV_LONG and kind_class != "fp32" else kind
+
+
 def _flops_by_kind(device: Device, format: str, constants: RateConstants, factors: DeviceFactors) -> Array:
     """FLOP/s of a device by kernel kind in a format; infinite for memory-bound kernels."""
     # Kernels of a network are short: the faster a device, the more of their time is filling and draining it.
-    base = matmul_flops(device, format, constants)
-    base = base / (1 + base / constants.fast_flops)
+    large = matmul_flops(device, format, constants)
+    large = large / (1 + large / constants.fast_flops)
     shares = constants.shares[CLASS[format]]
     own: Mapping[str, float] = factors.shares.get(CLASS[format], {})
-    rates = np.array([base * shares.get(kind, 1.0) * own.get(kind, 1.0) for kind in KERNEL_KINDS])
+    names = (share_kind(CLASS[format], kind) for kind in KERNEL_KINDS)
+    rates = np.array([large * shares.get(kind, 1.0) * own.get(kind, 1.0) for kind in names])
     rates[EXPERTS] = EXPERT_SHARE * rates[MATMUL]
     if CLASS[format] != "fp32" and is_graphics_board(device):
         rates[list(ON_BOARDS)] *= constants.board_share

@@ -61,6 +61,7 @@ FITTED_KEYS: dict[str, str | None] = {
     base.EXPERTS: FULLY_CONNECTED,
     base.CONV1X1: base.CONV1X1,
     base.CONV3X3: base.CONV3X3,
+    base.CONV_LONG: base.CONV,
     base.CONV: base.CONV,
     base.GROUPED: base.CONV3X3,
     base.DEPTHWISE: None,
@@ -287,7 +288,7 @@ def _layer_times(of: _Coefficients, batch: int) -> StepTimes:
     # Passes and the update wait for their own launches each: shards divide the update alone, and a faster
     # device never makes a step longer.
     optimizer_s, late = of.update_s, 0.0
-    launch_s = kernels.launches * rates.floor_s
+    launch_s = kernels.launches * kernels.host * rates.floor_s
     if rates.floor_s:
         device_s, host_s = busy_s.sum(), launch_s.sum()
         late = float((smooth_max(device_s, host_s) - device_s) / max(host_s, rates.floor_s))

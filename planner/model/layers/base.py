@@ -30,13 +30,23 @@ from planner.model import AttentionShape, Experts, Layer, Tensor
 
 # Kinds of kernels by which devices have rates. matmul: linear and fully connected layers; attention: scores
 # and values; experts: products of a mixture of experts, grouped by expert; conv1x1: effectively matrix
-# products; conv3x3: stride 1, for which libraries have Winograd kernels in single precision; conv: other
-# filters; grouped, depthwise: few channels per filter; memory: no multiplication worth counting.
+# products; conv3x3: stride 1, for which libraries have Winograd kernels in single precision; conv_long: other
+# filters with stride 1, along one axis or unrolled from volumes; conv: filters with a larger stride; grouped,
+# depthwise: few channels per filter; memory: no multiplication worth counting.
 KernelKind = Literal[
-    "matmul", "attention", "experts", "conv1x1", "conv3x3", "conv", "grouped", "depthwise", "memory"
+    "matmul",
+    "attention",
+    "experts",
+    "conv1x1",
+    "conv3x3",
+    "conv_long",
+    "conv",
+    "grouped",
+    "depthwise",
+    "memory",
 ]
 KERNEL_KINDS: tuple[KernelKind, ...] = get_args(KernelKind)
-MATMUL, ATTENTION, EXPERTS, CONV1X1, CONV3X3, CONV, GROUPED, DEPTHWISE, MEMORY = KERNEL_KINDS
+MATMUL, ATTENTION, EXPERTS, CONV1X1, CONV3X3, CONV_LONG, CONV, GROUPED, DEPTHWISE, MEMORY = KERNEL_KINDS
 
 Grows = Literal["rows", "depth", "times"]
 

@@ -14,6 +14,7 @@ from planner.model.layers.base import (
     CONV,
     CONV1X1,
     CONV3X3,
+    CONV_LONG,
     DEPTHWISE,
     GROUPED,
     MATMUL,
@@ -363,5 +364,6 @@ def conv_kernel_kind(kernel: Sequence[int], stride: Sequence[int], groups: int, 
         return DEPTHWISE if groups == channels else GROUPED
     if all(side == 1 for side in kernel):
         return CONV1X1
-    square = tuple(kernel) in ((3, 3), (5, 5))
-    return CONV3X3 if square and all(step == 1 for step in stride) else CONV
+    if any(step > 1 for step in stride):
+        return CONV
+    return CONV3X3 if tuple(kernel) in ((3, 3), (5, 5)) else CONV_LONG
