@@ -93,12 +93,13 @@ def test_every_shipped_layout_is_read_and_the_choice_is_better_than_peers() -> N
 
 
 LEFT_OUT = {  # median and nine in ten, just above what is reached; targets are in data/suites.toml
-    "devices": {"CNN": (0.105, 0.29), "BERT": (0.12, 0.28), "LLM": (0.08, 0.24)},
+    "devices": {"CNN": (0.102, 0.27), "BERT": (0.12, 0.24), "LLM": (0.08, 0.24)},
+    "throughput": {"all": (0.145, 0.45)},
     "sharded": {"FSDP and ZeRO": (0.08, 0.20), "tensor and pipeline": (0.10, 0.28)},
 }
 
 
-@pytest.mark.parametrize("suite", ["devices", "sharded"])
+@pytest.mark.parametrize("suite", LEFT_OUT)
 def test_runs_of_sources_that_no_fit_has_seen_are_met_as_well_as_was_asked(suite: str) -> None:
     parts = {part.name: part.figures for part in suite_evidence(suite).parts if part.target is not None}
     assert parts.keys() == LEFT_OUT[suite].keys()
