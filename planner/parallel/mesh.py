@@ -308,11 +308,6 @@ class Mesh:
         """Number of parts into which a replica's parameters are split."""
         return prod(axis.degree for axis in self.axes if Divisible.DENSE in axis.splits)
 
-    @property
-    def group_count(self) -> int:
-        """Number of process groups of a device besides the data-parallel group."""
-        return len(self.axes)
-
 
 WHOLE = Mesh()
 

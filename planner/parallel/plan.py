@@ -234,25 +234,13 @@ class Plan:
 
 
 def plan_from_dict(values: Mapping[str, Any]) -> Plan:
-    """Restores a plan from the output of `as_dict`, also of releases that wrote `checkpointing` and `cut`."""
+    """Restores a plan from the output of `as_dict`."""
     from planner.parallel.data import EXCHANGES
 
-    given = dict(values)
-    recompute = given.pop("checkpointing", given.get("recompute", "none"))
-    given["recompute"] = "attention" if recompute == "selective" else recompute
-    if (cut := given.pop("cut", None)) is not None:
-        degrees = {name: cut[name] for name in ("tensor", "pipeline", "interleave")}
-        given["mesh"] = degrees if cut["kind"] == "layers" else {"workers_per_replica": cut["workers"]}
-    chosen = dict(given.pop("exchange"))
+    chosen = dict(values["exchange"])
     exchange: Any = EXCHANGES[chosen.pop("kind")]
-    return Plan(
-        **given
-        | {
-            "exchange": exchange(**chosen),
-            "precision": find_precision(given["precision"]),
-            "mesh": Mesh.of(**given.get("mesh", {})),
-        }
-    )
+    parts = {"exchange": exchange(**chosen), "mesh": Mesh.of(**values["mesh"])}
+    return Plan(**dict(values) | parts | {"precision": find_precision(values["precision"])})
 
 
 @dataclass(frozen=True, slots=True)

@@ -282,7 +282,7 @@ def stage_shares(plan: Plan, model: Model, site: Site) -> list[tuple[frozenset[s
                 optimizer=shares.optimizer,
                 in_flight=share.in_flight,
                 buffers_bytes=shares.buffers_bytes / mesh.parameter_shards,
-                communicators=shares.communicators + mesh.group_count,
+                communicators=shares.communicators + len(mesh.axes),
                 accumulates=shares.accumulates,
             ),
         )

@@ -150,7 +150,7 @@ def _peak_of_shards(run: CompleteRun) -> PeakMemory:
             gradients=spread if layout.stage >= 2 else 1.0,
             optimizer=spread,
             in_flight=share.in_flight,
-            communicators=(layout.replicas > 1) + mesh.group_count,
+            communicators=(layout.replicas > 1) + len(mesh.axes),
             accumulates=run.accumulate > 1,
             buffers_bytes=buffers,
         )
