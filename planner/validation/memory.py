@@ -19,7 +19,6 @@ from planner.device.memory import (
 )
 from planner.errors import BadInput
 from planner.memoize import memoize
-from planner.model import Model
 from planner.parallel.data.fsdp import gathered_bytes
 from planner.validation.evidence import Compared
 from planner.validation.row import figures
@@ -144,7 +143,7 @@ def _peak_of_shards(run: CompleteRun) -> PeakMemory:
     if layout.stage == 3:
         buffers = gathered_bytes(shard, run.precision)
     parts = []
-    for stage, share in enumerate(mesh.memory_shares(model, run.accumulate)):
+    for share in mesh.memory_shares(model, run.accumulate):
         shares = Shares(
             parameters=spread if layout.stage == 3 else 1.0,
             gradients=spread if layout.stage >= 2 else 1.0,
@@ -154,7 +153,6 @@ def _peak_of_shards(run: CompleteRun) -> PeakMemory:
             accumulates=run.accumulate > 1,
             buffers_bytes=buffers,
         )
-        last = stage * (mesh.stages - 1)
         memory = footprint(
             shard,
             run.precision,
@@ -162,27 +160,10 @@ def _peak_of_shards(run: CompleteRun) -> PeakMemory:
             recompute=run.recompute,
             gradient_bytes=_gradient_bytes(run),
             loss=_loss_name(run),
-            only=None if share.layers is None else _stage_layers(shard, last, mesh.stages),
+            only=share.layers,
         )
         parts.append(memory.peak(run.batch, shares))
     return max(parts, key=lambda match: match.total_bytes)
-
-
-def _stage_layers(model: Model, stage: int, stages: int) -> frozenset[str]:
-    """Names of the layers in a pipeline stage, if blocks are divided evenly."""
-    names = [block.name for block in model.blocks]
-    first, last = (len(names) * index // stages for index in (stage, stage + 1))
-    mine = set(names[first:last])
-    seen: set[str] = set()
-    out = set()
-    for layer in model.layers:
-        seen |= {layer.block} if layer.block else set()
-        before, behind = not seen, len(seen) == len(names)
-        if layer.block in mine or (
-            layer.block is None and ((stage == 0 and before) or (stage == stages - 1 and behind))
-        ):
-            out.add(layer.name)
-    return frozenset(out)
 
 
 def group_label(run: Run) -> str:
