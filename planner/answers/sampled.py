@@ -313,4 +313,4 @@ def _stored_plan(trial: FrozenTrial, cases: Cases) -> ScoredPlan | None:
         return None
     if "exchange" not in attr["plan"]:
         raise BadInput("the study is of an older version of planner; name another --study")
-    return cases.scored(plan_from_dict(attr["plan"]), Prediction.read(attr["prediction"]))
+    return cases.scored(plan_from_dict(attr["plan"]), Prediction.from_record(attr["prediction"]))

@@ -311,7 +311,7 @@ def encode_result(result: Prediction | PlannerError) -> str:
 def decode_result(text: str) -> Prediction | str:
     """Decodes a stored result into a prediction, or the text of a refusal."""
     stored = msgspec.json.decode(text)
-    return str(stored["refused"]) if "refused" in stored else Prediction.read(stored["prediction"])
+    return str(stored["refused"]) if "refused" in stored else Prediction.from_record(stored["prediction"])
 
 
 class StoredSimulations(Simulations):

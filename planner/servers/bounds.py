@@ -116,7 +116,7 @@ class _Group:
         -1 means that the node holds none."""
         uses, flows = graph.uses, len(self.flows_s)
         local = np.repeat((-1, *self.hosts), flows)
-        away = np.array([[use.on_link and use.channel != server for use in uses] for server in local])
+        away = np.array([[use.is_transfer and use.channel != server for use in uses] for server in local])
         port = np.full((*away.shape, 2), -1)
         port[:, :, 0] = np.where(away, [use.resource == UPLINK for use in uses], -1)  # its NIC, in or out
         return Kinds(

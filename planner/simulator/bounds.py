@@ -42,7 +42,7 @@ import numpy as np
 
 from planner.simulator.cluster import Cluster
 from planner.simulator.inputs import party_by_worker
-from planner.simulator.paths import Floats, Ints, OpGraph, Releases, Use, graph_of
+from planner.simulator.paths import DownloadWaits, Floats, Ints, OpGraph, Use, graph_of
 from planner.simulator.policy import Blocks, Credit, Policy, chunk_overhead_s, mode_joins
 from planner.simulator.simulate import Case
 from planner.simulator.statistics import mean_of_slowest_s
@@ -56,10 +56,10 @@ MOST_SETS = 3  # of joint ops of a lane, for which the slowest member is worked 
 
 @dataclass(frozen=True, eq=False)
 class Kinds:
-    """Kinds of worker: one row per kind, one column per use (resource, channel and scope) in its step. `lane`
-    numbers the workers on whose lanes the ops of a use run, by first appearance in the row: uses of the same
-    resource and channel share a lane if their numbers are equal. `port` likewise numbers the ports that the
-    flows of a use cross: `port[kind, use, side]`, -1 for none."""
+    """Kinds of worker: one row per kind, one column per use of a resource in its step. A use is a resource,
+    channel and scope. `lane` numbers the workers on whose lanes the ops of a use run, by first appearance in
+    the row: uses of the same resource and channel share a lane if their numbers are equal. `port` likewise
+    numbers the ports that the flows of a use cross: `port[kind, use, side]`, -1 for none."""
 
     uses: tuple[Use, ...]
     speed: Floats
@@ -84,13 +84,13 @@ class StepBounds:
         self.graph: OpGraph = graph_of(profile)
         self.steps = profile.steps
         self.policy = policy
-        self.releases: Releases | None = self.graph.releases(profile, policy) if random else None
+        self.download_waits = self.graph.download_waits(profile, policy) if random else None
         self.columns = len(kinds) * profile.steps
         self.cost, self.heads, self.tails = (np.zeros(0),) * 3  # ops x columns
         self.by_step_s: Floats = np.zeros(0)  # the least time of each step: kinds x steps
 
-    def costs_s(self) -> Floats:
-        """Least seconds of each op: ops x columns."""
+    def least_op_s(self) -> Floats:
+        """Lower bound on the seconds of each op, as an array of ops x columns."""
         profile, kinds = self.profile, self.kinds
         overhead_s = chunk_overhead_s(profile, self.policy)
         if not isinstance(self.policy, Blocks | Credit):  # those overlap what comes before the bytes
@@ -104,16 +104,16 @@ class StepBounds:
         costs[links] = bytes_s[:, :, None]
         return np.ascontiguousarray(costs.reshape(profile.ops, -1))
 
-    def bound_by_paths(self, cost: Floats, heads: Floats, tails: Floats) -> None:
-        """Computes the bound of each step, given the longest paths before and after each op. Joint ops, which
-        a group runs once, also wait for the computation before them."""
+    def set_step_bounds(self, op_s: Floats, heads: Floats, tails: Floats) -> None:
+        """Sets the lower bound of each step, given the longest paths before and after each op. Joint ops,
+        which a group runs once, also wait for the computation before them."""
         joint = self.graph.joint_ops
         if len(joint):
             before, after = self.graph.joint_work
-            work = cost[self.graph.worker_ops]
+            work = op_s[self.graph.worker_ops]
             heads[joint] = np.maximum(heads[joint], before @ work)
             tails[joint] = np.maximum(tails[joint], after @ work)
-        self.cost, self.heads, self.tails = cost, heads, tails
+        self.cost, self.heads, self.tails = op_s, heads, tails
         self.by_step_s = self._least_step_s().reshape(len(self.kinds), self.steps)
         if not len(joint):  # thousands of steps at once hold more memory than they need
             self.cost = self.heads = self.tails = np.zeros(0)
@@ -124,7 +124,7 @@ class StepBounds:
         return np.asarray(np.maximum(least_s, LEAST_S))
 
     def _least_step_s(self) -> Floats:
-        """Least seconds of each step, by column: its longest path, busiest lane or busiest NIC port."""
+        """Lower bound on the seconds of each step: its longest path, busiest lane or busiest NIC port."""
         least = np.asarray((self.heads + self.cost + self.tails).max(axis=0))
         by_use = self.graph.ops_by_use
         head = np.array([self.heads[ops].min(axis=0) for ops in by_use])
@@ -135,8 +135,8 @@ class StepBounds:
             first = np.where(together, head, np.inf).min(axis=0)
             last = np.where(together, tail, np.inf).min(axis=0)
             np.maximum(least, busy_s + first + last, out=least, where=together.any(axis=0))
-        if self.releases is not None:
-            np.maximum(least, self._random_order_step_s(self.releases), out=least)
+        if self.download_waits is not None:
+            np.maximum(least, self._random_order_step_s(self.download_waits), out=least)
         return least
 
     def _shared_lanes(self, total: Floats) -> Iterator[tuple[np.ndarray, Floats]]:
@@ -150,12 +150,12 @@ class StepBounds:
 
     def _shared_ports(self) -> Iterator[tuple[np.ndarray, Floats]]:
         """NIC ports that several uses share, as a mask of uses x columns, and their busy seconds."""
-        for here, s_per_byte in self._ports():
+        for here, s_per_byte in self._nic_ports():
             if (here.sum(axis=0) > 1).any():  # else its lane says as much
                 busy_s = self.graph.bytes_by_use @ here * s_per_byte
                 yield np.repeat(here, self.steps, axis=1), np.repeat(busy_s, self.steps)
 
-    def _ports(self) -> Iterator[tuple[np.ndarray, Floats]]:
+    def _nic_ports(self) -> Iterator[tuple[np.ndarray, Floats]]:
         """NIC ports: a mask of the uses x kinds that cross each, and its seconds per byte by kind."""
         port = self.kinds.port
         for number in np.unique(port[port >= 0]).tolist():
@@ -163,22 +163,22 @@ class StepBounds:
             rates = np.where(sides, self.kinds.port_s_per_byte, 0.0).max(axis=(1, 2))
             yield sides.any(axis=2).T, rates
 
-    def _random_order_step_s(self, releases: Releases) -> Floats:
-        """Least seconds of a step whose downloads arrive in random order, by column."""
-        after, before_uploads = releases.work_s(self.cost[self.graph.worker_ops])
+    def _random_order_step_s(self, waits: DownloadWaits) -> Floats:
+        """Lower bound on the seconds of each step if downloads arrive in random order."""
+        after, before_uploads = waits.work_s(self.cost[self.graph.worker_ops])
         then = after + self.tails[self.graph.worker_ops].min(axis=0)
         uploads = np.flatnonzero(self.profile.resource == UPLINK)
         if len(uploads):
             upload_s = self._transfer_s(UPLINK, self.graph.bytes_by_server(UPLINK)[None, :])
             then = np.maximum(then, before_uploads + upload_s + self.tails[uploads].min(axis=0))
-        return np.asarray((self._transfer_s(DOWNLINK, releases.delivered_bytes) + then).max(axis=0))
+        return np.asarray((self._transfer_s(DOWNLINK, waits.delivered_bytes) + then).max(axis=0))
 
     def _transfer_s(self, direction: int, sizes: Floats) -> Floats:
         """Least seconds to send `sizes` (any rows x servers, in bytes) in one direction, by column."""
         mine = [at for at, use in enumerate(self.kinds.uses) if use.resource == direction]
         sent = sizes[:, [self.kinds.uses[at].channel for at in mine]]
         least = (sent[:, :, None] * self.kinds.s_per_byte[:, mine].T).max(axis=1)
-        for here, s_per_byte in self._ports():
+        for here, s_per_byte in self._nic_ports():
             np.maximum(least, sent @ here[mine] * s_per_byte, out=least)
         return np.repeat(least, self.steps, axis=1)
 
@@ -222,16 +222,16 @@ def evaluate_steps(steps: Sequence[StepBounds]) -> None:
             batch, columns = [members.pop()], 0
             while members and (columns := columns + batch[-1].columns) < width:
                 batch.append(members.pop())
-            costs = [step.costs_s() for step in batch]
+            costs = [step.least_op_s() for step in batch]
             together = np.concatenate(costs, axis=1)
             ends = np.cumsum([step.columns for step in batch])[:-1]
             paths = (np.split(find(together), ends, axis=1) for find in (graph.heads_s, graph.tails_s))
             for step, *tables in zip(batch, costs, *paths, strict=True):
-                step.bound_by_paths(*tables)
+                step.set_step_bounds(*tables)
 
 
 def throughput_bounds(cases: Sequence[Case], steps: Steps = "mean") -> Floats:
-    """Upper bounds on samples per second, one per case."""
+    """Upper bounds on the samples per second of simulator cases, one per case."""
     placed = [_PlacedCase(case, steps) for case in cases]
     evaluate_steps([entry.step for entry in placed])
     return np.array([entry.samples_per_s() for entry in placed])
@@ -250,8 +250,8 @@ class _PlacedCase:
         self.step = StepBounds(case.profile, case.policy, kinds, random=random)
 
     def _locate_uses(self, cluster: Cluster) -> None:
-        """Finds where each use of each worker runs: the worker that owns the lane, the ports crossed, and the
-        node with scarce cores. Ports are 2 * node (egress) and 2 * node + 1 (ingress); -1 is none."""
+        """Finds the lane, the NIC ports and the processor pool of each use of each worker. Ports are 2 * node
+        (egress) and 2 * node + 1 (ingress); -1 is none."""
         workers = cluster.workers
         ends = np.array(cluster.ends, np.intp).reshape(workers, cluster.channels, 2)
         self.lane_worker = np.empty((workers, len(self.uses)), np.intp)
@@ -260,7 +260,7 @@ class _PlacedCase:
         for at, use in enumerate(self.uses):
             lane = np.arange(workers) if use.scope < 0 else np.array(cluster.leaders[use.scope], np.intp)
             self.lane_worker[:, at] = lane
-            if use.on_link:
+            if use.is_transfer:
                 near, far = ends[lane, use.channel].T
                 up = use.resource == UPLINK
                 self.crossed[:, at, 0] = np.where(near == far, -1, 2 * near + (0 if up else 1))
@@ -323,9 +323,9 @@ class _PlacedCase:
     def _best_mix_samples_per_s(
         self, place: Ints, size: Floats, most: Floats, counted: Ints | slice = slice(None)
     ) -> float:
-        """Upper bound on samples per second with the best mix of rates over classes of equal workers. `place`
-        is the class of each counted worker, `size` the number of workers per party, `most` the steps per
-        second of a class by its step times."""
+        """Upper bound on samples per second for the best division of capacity among classes of workers.
+        `place` is the class of each counted worker, `size` the number of workers per party, `most` the steps
+        per second of a class by its step times."""
         asked, capacity = self._demand_and_capacity(place, len(size), counted)
         with np.errstate(divide="ignore"):
             most = np.minimum(most, (capacity[:, None] / asked).min(axis=0, initial=np.inf))
@@ -359,19 +359,19 @@ class _PlacedCase:
         return asked[used], capacity[used]
 
 
-def _knapsack_bounds(asked: Floats, capacity: Floats, size: Floats, most: Floats) -> Floats:
+def _knapsack_bounds(demand: Floats, capacity: Floats, size: Floats, limits: Floats) -> Floats:
     """Largest number of worker steps per second at each port, serving the least demanding workers first."""
-    order = np.argsort(asked / size, axis=1, kind="stable")
-    asked = np.take_along_axis(asked, order, axis=1)
-    before = np.cumsum(asked * most[order], axis=1) - asked * most[order]
+    order = np.argsort(demand / size, axis=1, kind="stable")
+    demand = np.take_along_axis(demand, order, axis=1)
+    before = np.cumsum(demand * limits[order], axis=1) - demand * limits[order]
     left = np.maximum(capacity[:, None] - before, 0.0)
     with np.errstate(divide="ignore", invalid="ignore"):
-        share = np.where(asked > 0, left / asked, np.inf)
-    return np.asarray((np.minimum(share, most[order]) * size[order]).sum(axis=1))
+        share = np.where(demand > 0, left / demand, np.inf)
+    return np.asarray((np.minimum(share, limits[order]) * size[order]).sum(axis=1))
 
 
 def _first_equal_columns(table: Ints) -> Ints:
-    """Replaces each entry by the first column of its row that holds the same value."""
+    """Replaces each entry by the index of the first column of its row with an equal value."""
     out = np.zeros_like(table)
     for column in range(table.shape[1]):
         out[:, column] = (table[:, : column + 1] == table[:, column : column + 1]).argmax(axis=1)

@@ -36,8 +36,8 @@ class ResourceKind(StrEnum):
 
 
 class Resource(NamedTuple):
-    """Resource of a run: `uplink[0]` is the uplink of server 0, `worker` the computation of all workers. A
-    link between workers may have a name (`fabric`), and a number where several links share the name."""
+    """Resource of a run: `uplink[0]` is the uplink of server 0, `worker` all workers' computation. A link
+    between workers may have a name (`fabric`), and a number where several links share the name."""
 
     kind: ResourceKind
     number: int | None = None
@@ -58,7 +58,7 @@ class Resource(NamedTuple):
         return Resource(ResourceKind.LINK, number, name)
 
     @staticmethod
-    def read(text: str) -> Resource:
+    def parse(text: str) -> Resource:
         """Parses a resource from its text in files and JSON."""
         word, bracket, digits = text.removesuffix("]").rpartition("[")
         numbered = bool(bracket) and digits.isdigit()
@@ -74,9 +74,9 @@ FABRIC = Resource.link("fabric")  # between the devices of a machine
 NETWORK = Resource.link("network")  # between machines
 
 
-def figures_by_name(used: Mapping[Resource, float]) -> dict[str, float]:
-    """Figures by the name of their resource, as files and JSON hold them."""
-    return {str(resource): value for resource, value in used.items()}
+def figures_by_name(by_resource: Mapping[Resource, float]) -> dict[str, float]:
+    """Figures keyed by the name of their resource, as in files and JSON."""
+    return {str(resource): value for resource, value in by_resource.items()}
 
 
 @dataclass(frozen=True, slots=True)

@@ -148,7 +148,7 @@ def prepare_inputs(
 
 
 def inputs_for_rerun(inputs: Inputs, options: RunOptions) -> Inputs | None:
-    """Inputs for a run of the same case with other options; None if these need other arrays."""
+    """Inputs for another run of the same case; None if its options need other arrays."""
     before = inputs.options
     if (options.fairness_sigma, options.server_cores) != (before.fairness_sigma, before.server_cores):
         return None
@@ -213,15 +213,16 @@ def _lowest_tied_worker(root: list[int], worker: int) -> int:
 
 
 def _core_pools(profile: Profile, cluster: Cluster, server_cores: int | None) -> tuple[Ints, Ints, Ints]:
-    """Number of cores in each pool, the pool of each server channel, and that of each worker's host (-1:
-    none). A node's cores serve its servers and its workers' hosts; `server_cores` gives every server its own
-    pool. Pools with a core for every lane that could ask at once are left out."""
+    """Number of cores in each pool, the pool of each server channel and of each worker's host. -1: no pool. A
+    node's cores serve its servers and its workers' hosts; `server_cores` gives every server its own pool.
+    Pools with a core for every lane that could ask at once are left out."""
     server_pool = np.full(cluster.channels, -1, np.int32)
     host_pool = np.full(cluster.workers, -1, np.int32)
     updates = sorted(set(profile.server[(profile.resource == PS)].tolist()) & set(range(cluster.servers)))
     cores: list[int] = []
 
     def add_pool(count: int, servers: list[int], workers: list[int]) -> None:
+        """Adds a pool of `count` cores unless there is a core for every lane that could ask."""
         if count < len(servers) * cluster.workers + len(workers):
             server_pool[servers], host_pool[workers] = len(cores), len(cores)
             cores.append(count)
@@ -244,7 +245,7 @@ def _core_pools(profile: Profile, cluster: Cluster, server_cores: int | None) ->
 
 
 def _publisher_counts(profile: Profile, leaders: Ints, joins: Joins) -> Ints:
-    """Number of updates that complete a tensor's new version: one per worker, or per group for joint ops."""
+    """Number of updates that complete a tensor's new version: one per worker or group."""
     workers = leaders.shape[1]
     groups = [len(set(row.tolist())) for row in leaders]
     publishers = np.zeros(tensor_count(profile), np.int32)

@@ -24,7 +24,7 @@ Floats = npt.NDArray[np.float64]
 
 
 def run(inputs: Inputs) -> RunResult | None:
-    """Simulates synchronous workers as vectors; None unless the case has a single compute order."""
+    """Simulates synchronous workers as vectors; returns None unless the case has a single compute order."""
     options, profile = inputs.options, inputs.profile
     limited = options.timeline or options.max_events is not None or math.isfinite(options.max_time_s)
     if inputs.cluster.workers < 2 or options.until != "all" or len(inputs.pool_cores) or limited:
@@ -40,7 +40,7 @@ def run(inputs: Inputs) -> RunResult | None:
 
 
 def compute_order(inputs: Inputs) -> list[int]:
-    """Computation ops in the only order that dependencies allow; empty list if they allow several."""
+    """Computation ops in the only order that dependencies allow; empty if there are several."""
     start, index = inputs.dependent_start.tolist(), inputs.dependent_index.tolist()
     computes, waiting = (inputs.profile.resource == WORKER).tolist(), inputs.waiting.tolist()
     order: list[int] = []
@@ -157,7 +157,7 @@ class LockstepSimulation(ReferenceSimulation):
         heapq.heappush(self.queue, (float(self.end_s.max()), *lane.key))
 
     def _advance_workers(self, from_s: float) -> None:
-        """Adds the time of the current op to each worker's busy time; none continues before `from_s`."""
+        """Runs the current op on every worker, which starts it no earlier than `from_s`."""
         self.busy_s += self.end_s - self.start_s
         self.start_s = self.end_s = np.maximum(self.end_s, from_s)
 

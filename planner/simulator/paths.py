@@ -48,15 +48,16 @@ class Use(NamedTuple):
     scope: int
 
     @property
-    def on_link(self) -> bool:
+    def is_transfer(self) -> bool:
         """Whether the op is a transfer."""
         return self.resource in (DOWNLINK, UPLINK)
 
 
 @dataclass(frozen=True, eq=False)
-class Releases:
-    """What is known of some worker ops v when downloads come in random order: mean bytes that each server
-    delivers before v starts, and which worker ops follow v: all, and those that every upload waits for."""
+class DownloadWaits:
+    """Worker ops that wait for downloads in random order, and what surrounds them. `delivered_bytes`: mean
+    bytes that each server delivers before such an op starts. `follow`: the worker ops after it;
+    `precede_uploads`: those of them that every upload waits for."""
 
     delivered_bytes: Floats  # ops x servers
     follow: Floats  # ops x worker's ops, 0 or 1
@@ -85,15 +86,15 @@ class OpGraph:
         self.bytes_by_use: Floats = sizes.astype(np.float64)
         self.worker_ops: Ints = np.flatnonzero(profile.resource == WORKER)
         self.joint_ops: Ints = np.flatnonzero(profile.scope >= 0)
-        self._releases: dict[int | None, Releases] = {}  # by window
+        self._download_waits: dict[int | None, DownloadWaits] = {}  # by window
 
     @cached_property
     def joint_work(self) -> tuple[Floats, Floats]:
-        """Worker ops (0 or 1) that must run before and after each joint op: joint ops x worker ops."""
-        own = _bit_by_op(self.worker_ops)
+        """Masks (0 or 1) of the worker ops that must run before and after each joint op."""
+        own = _assign_bits(self.worker_ops)
         before, after = (
             _bit_rows((table[op] for op in self.joint_ops.tolist()), len(own)).astype(np.float64)
-            for table in (self.bits_before(own), self.bits_after(own))
+            for table in (self.ancestor_bits(own), self.descendant_bits(own))
         )
         return before, after
 
@@ -102,24 +103,24 @@ class OpGraph:
         p, ops = self.profile, np.flatnonzero(self.profile.resource == resource)
         return np.bincount(p.server[ops], p.bytes[ops], p.servers).astype(np.float64)
 
-    def heads_s(self, cost: Floats) -> Floats:
-        """Seconds of the longest path that ends just before each op; `cost` has a row of seconds per op."""
-        return _longest_path_before(self.order, self.deps, cost)
+    def heads_s(self, op_s: Floats) -> Floats:
+        """Seconds of the longest path that ends just before each op; `op_s` has a row of seconds per op."""
+        return _longest_path_before(self.order, self.deps, op_s)
 
-    def tails_s(self, cost: Floats) -> Floats:
-        """Seconds of the longest path that starts just after each op; `cost` has a row of seconds per op."""
-        return _longest_path_before(self.order[::-1], self.dependents, cost)
+    def tails_s(self, op_s: Floats) -> Floats:
+        """Seconds of the longest path that starts just after each op; `op_s` has a row of seconds per op."""
+        return _longest_path_before(self.order[::-1], self.dependents, op_s)
 
-    def bits_before(self, own: Mapping[int, int]) -> list[int]:
-        """For each op, the bits in `own` of the op itself and of all ops before it."""
-        return _bits_up_to(self.order, self.deps, own)
+    def ancestor_bits(self, bit_by_op: Mapping[int, int]) -> list[int]:
+        """Set of the ops before each op, itself included, as bits of `bit_by_op`."""
+        return _accumulate_bits(self.order, self.deps, bit_by_op)
 
-    def bits_after(self, own: Mapping[int, int]) -> list[int]:
-        """For each op, the bits in `own` of the op itself and of all ops after it."""
-        return _bits_up_to(self.order[::-1], self.dependents, own)
+    def descendant_bits(self, bit_by_op: Mapping[int, int]) -> list[int]:
+        """Set of the ops after each op, itself included, as bits of `bit_by_op`."""
+        return _accumulate_bits(self.order[::-1], self.dependents, bit_by_op)
 
-    def releases(self, profile: Profile, policy: Policy | None) -> Releases | None:
-        """Bytes that randomly ordered downloads deliver before worker ops; None if their order is fixed."""
+    def download_waits(self, profile: Profile, policy: Policy | None) -> DownloadWaits | None:
+        """Waits of worker ops for downloads in random order; None if the order is fixed."""
         downloads = profile.resource == DOWNLINK
         joint = (profile.scope[downloads] >= 0).any()
         if joint or not downloads.any() or np.diff(profile.dep_start)[downloads].any():
@@ -127,15 +128,16 @@ class OpGraph:
         if profile.order is not None or not isinstance(policy, Fifo | Multiplexed):
             return None
         window_bytes = policy.window_bytes if isinstance(policy, Multiplexed) else None
-        if window_bytes not in self._releases:
-            self._releases[window_bytes] = _compute_releases(self, window_bytes)
-        return self._releases[window_bytes]
+        if window_bytes not in self._download_waits:
+            self._download_waits[window_bytes] = _compute_download_waits(self, window_bytes)
+        return self._download_waits[window_bytes]
 
 
-def _graph_key(p: Profile) -> Hashable:
+def _graph_key(profile: Profile) -> Hashable:
     """Cache key of a profile that ignores its durations."""
+    p = profile
     columns = (p.dep_start, p.dep_index, p.resource, p.server, p.scope, p.bytes)
-    return (p.servers, *(column.tobytes() for column in columns))
+    return (profile.servers, *(column.tobytes() for column in columns))
 
 
 @memoize(most_bytes=8 << 20, bytes_of=lambda graph: OP_BYTES * graph.profile.ops, key=_graph_key)
@@ -145,16 +147,16 @@ def graph_of(profile: Profile) -> OpGraph:
     return OpGraph(replace(profile, durations_s=once_s, order=None, starts_s=None, recorded=None))
 
 
-def _compute_releases(graph: OpGraph, window_bytes: int | None) -> Releases:
-    """Mean bytes delivered before some worker ops, for streams cut after `window_bytes`."""
+def _compute_download_waits(graph: OpGraph, window_bytes: int | None) -> DownloadWaits:
+    """Waits of worker ops for downloads, as streams that are cut after `window_bytes`."""
     profile = graph.profile
     downloads, uploads = (np.flatnonzero(profile.resource == link) for link in (DOWNLINK, UPLINK))
-    needs = graph.bits_before(_bit_by_op(downloads))
-    chosen = _pick_release_ops(graph, needs)
+    needs = graph.ancestor_bits(_assign_bits(downloads))
+    chosen = _pick_waiting_ops(graph, needs)
     waited = _bit_rows((needs[op] for op in chosen), len(downloads))
-    after = graph.bits_after(_bit_by_op(graph.worker_ops))
+    after = graph.descendant_bits(_assign_bits(graph.worker_ops))
     follow = _bit_rows((after[op] for op in chosen), len(graph.worker_ops)).astype(np.float64)
-    reach = graph.bits_after(_bit_by_op(uploads))
+    reach = graph.descendant_bits(_assign_bits(uploads))
     every = (1 << len(uploads)) - 1
     common = np.array([reach[op] == every for op in graph.worker_ops.tolist()], np.float64)
 
@@ -169,11 +171,11 @@ def _compute_releases(graph: OpGraph, window_bytes: int | None) -> Releases:
         late = waited[:, large].any(axis=1)
         delivered[:, server] = np.where(late, pieces[here].sum(), first)
         delivered[:, server] += _mean_bytes_sent(waited[:, large], rests[large])
-    return Releases(delivered, follow, follow * common)
+    return DownloadWaits(delivered, follow, follow * common)
 
 
-def _pick_release_ops(graph: OpGraph, needs: list[int]) -> list[int]:
-    """Worker ops to bound: the first op that needs each of some evenly spread numbers of downloads."""
+def _pick_waiting_ops(graph: OpGraph, needs: list[int]) -> list[int]:
+    """Worker ops to bound: the first that needs each of some evenly spread numbers of downloads."""
     first: dict[int, int] = {}
     for op in graph.order:
         if graph.profile.resource[op] == WORKER and needs[op]:
@@ -189,13 +191,13 @@ def _mean_bytes_sent(waited: Bits, sizes: Floats) -> Floats:
     return np.asarray(own + count / (count + 1.0) * (sizes.sum() - own))
 
 
-def _bit_by_op(ops: Ints) -> dict[int, int]:
-    """Bit of each op in the sets below, by index of the op."""
+def _assign_bits(ops: Ints) -> dict[int, int]:
+    """Bit that stands for each op in sets of ops, by index of the op."""
     return {op: 1 << at for at, op in enumerate(ops.tolist())}
 
 
 def _bit_rows(sets: Iterable[int], width: int) -> Bits:
-    """Sets of bits as rows of a boolean matrix."""
+    """Sets of ops, given as bits, as rows of a boolean matrix."""
     size = -(-width // 8)
     packed = [bits.to_bytes(size, "little") for bits in sets]
     table = np.frombuffer(b"".join(packed), np.uint8).reshape(len(packed), size)
@@ -208,9 +210,9 @@ def _index_lists(start: npt.NDArray[np.int32], index: npt.NDArray[np.int32]) -> 
     return [flat[a:b] for a, b in pairwise(starts)]
 
 
-def _longest_path_before(order: Sequence[int], before: Sequence[Sequence[int]], cost: Floats) -> Floats:
+def _longest_path_before(order: Sequence[int], before: Sequence[Sequence[int]], op_s: Floats) -> Floats:
     """Length of the longest path that ends just before each op; `order` lists dependencies first."""
-    ends = cost.copy()
+    ends = op_s.copy()
     rows = list(ends)  # views, made once: indexing would take as long as adding
     for op in order:
         waits = before[op]
@@ -219,14 +221,16 @@ def _longest_path_before(order: Sequence[int], before: Sequence[Sequence[int]], 
             for other in waits[1:]:
                 last = np.maximum(last, rows[other])
             rows[op] += last
-    return ends - cost
+    return ends - op_s
 
 
-def _bits_up_to(order: Iterable[int], before: Sequence[Sequence[int]], own: Mapping[int, int]) -> list[int]:
-    """For each op, the bits in `own` of the op itself and of all ops before it."""
+def _accumulate_bits(
+    order: Iterable[int], before: Sequence[Sequence[int]], bit_by_op: Mapping[int, int]
+) -> list[int]:
+    """Set of each op and all ops before it, as bits of `bit_by_op`; `order` lists dependencies first."""
     out = [0] * len(before)
     for op in order:
-        bits = own.get(op, 0)
+        bits = bit_by_op.get(op, 0)
         for other in before[op]:
             bits |= out[other]
         out[op] = bits

@@ -57,8 +57,8 @@ class Fifo(_MessageCost):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Multiplexed(_MessageCost):
-    """HTTP/2 streams as in gRPC: the first chunk has at most `window_bytes`; the rest requeues at the tail
-    and is sent in one piece (file 000, section 3.2.2)."""
+    """HTTP/2 streams as in gRPC: at most `window_bytes` first, the rest in one piece later. The rest requeues
+    at the tail (Li et al., section 3.2.2)."""
 
     kind: ClassVar[str] = "multiplexed"
     window_bytes: int = DEFAULT_WINDOW_BYTES
@@ -83,8 +83,8 @@ class Sliced(_MessageCost):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Credit(_MessageCost):
-    """ByteScheduler: slices leave a priority queue into a first-in-first-out pipe that holds at most
-    `credit_bytes`; the overhead of a slice overlaps with the transmission of those before it in the pipe."""
+    """ByteScheduler: slices pass from a priority queue to a first-in-first-out pipe of `credit_bytes`. The
+    overhead of a slice overlaps with the transmission of those before it in the pipe."""
 
     kind: ClassVar[str] = "credit"
     slice_bytes: int
@@ -102,9 +102,9 @@ class Credit(_MessageCost):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Blocks(_MessageCost):
-    """Prophet: the transfers of a block are sent as one, in the order listed, with one overhead for the
-    block; blocks that are ready go in the order of the list. A transfer in no block is a block of its own,
-    after the listed ones."""
+    """Prophet: the transfers of a block are sent as one, in the order listed, with a single overhead. Blocks
+    that are ready go in the order of the list. A transfer in no block is a block of its own, after the listed
+    ones."""
 
     kind: ClassVar[str] = "blocks"
     blocks: tuple[tuple[str, ...], ...]
@@ -121,8 +121,8 @@ Policy = Fifo | Multiplexed | Ordered | Sliced | Credit | Blocks
 
 
 def chunk_overhead_s(profile: Profile, policy: Policy | None) -> npt.NDArray[np.float64]:
-    """Seconds that each transfer occupies its link besides its bytes. Blocks and Credit share the overhead
-    between transfers; 0 for them and for an unknown policy, which keeps bounds valid."""
+    """Seconds for which each transfer occupies its link besides its bytes. Blocks and Credit share the
+    overhead between transfers; 0 for them and for an unknown policy, which keeps bounds valid."""
     if policy is None:
         return np.zeros(profile.ops)
     chunks = np.zeros(profile.ops)
@@ -174,10 +174,10 @@ class Joins:
 
 
 def mode_joins(profile: Profile, mode: Mode) -> Joins:
-    """Synchronization of training through parameter servers in `sync` or `async` mode (where there is none).
-    Synchronous: the update of a tensor consists of its server ops that no other server op of that tensor
-    depends on (the others, as parsing, precede it); it is gated, and publishes the version that the next
-    download awaits. A tensor without server ops is updated when its uploads are in."""
+    """Synchronization of training through parameter servers, if any, in `sync` or `async` mode. Synchronous:
+    the update of a tensor consists of its server ops that no other server op of that tensor depends on (the
+    others, as parsing, precede it); it is gated, and publishes the version that the next download awaits. A
+    tensor without server ops is updated when its uploads are in."""
     if mode not in ("async", "sync"):
         raise unknown_name("mode", str(mode), ("async", "sync"))
     n, tensors = profile.ops, tensor_count(profile)

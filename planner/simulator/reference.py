@@ -1,13 +1,12 @@
-"""The specification: Algorithm 3.1 of file 000 (Li et al., throughput prediction of asynchronous SGD).
+"""The specification: Algorithm 3.1 of Li et al. (throughput prediction of asynchronous SGD).
 
 Names of the paper: Q is `queue` with the links' next ends, scheduler[w, r] is `Lane.scheduler`, Share is in
 `sharing.py`, waiting_for is `Worker.waiting`, StartRandomStep and GenerateTrace keep theirs in snake case.
 
-Mended misprints. StartRandomStep never counts in active[downlink]: here a link counts its running flows.
-"scheduler empty" must count the chunk in flight: `Lane.chunk`. Ops without inputs that are no downlinks would
-never start: all ops without inputs do. Lines 23-31 can start two chunks on one resource: enqueue first, then
-start one on each idle lane. Line 13's x is `chunk`, line 37's n is N. After its window a stream rejoins at
-the tail. Steps are counted per worker.
+Corrected misprints. StartRandomStep never counts in active[downlink]: here a link counts its running flows.
+"scheduler empty" must count the chunk in flight: `Lane.chunk`. All ops without inputs start, not only
+downlinks. Lines 23-31 can start two chunks on one resource: enqueue first, then start one on each idle lane.
+Line 13's x is `chunk`, line 37's n is N. After its window a stream rejoins at the tail. Steps are per worker.
 
 Where we go further: M servers (a lane for each), channels between any two nodes, NICs and weights (max-min),
 policies, overheads and latencies, joins and joint ops, limited server cores, worker speeds, start offsets.
@@ -164,6 +163,7 @@ class ReferenceSimulation:
         return {DOWNLINK: down, UPLINK: down if mixed else MaxMinShares(self.inputs)}
 
     def run(self) -> RunResult:
+        """Simulates the run to its end (GenerateTrace)."""
         options = self.inputs.options
         for worker in self.workers:
             heapq.heappush(self.queue, (self.inputs.start_offsets_s[worker.index], -1, worker.index, -1))
@@ -173,7 +173,7 @@ class ReferenceSimulation:
         stopped: Literal["steps", "time", "events"] = "steps"
         links = list(dict.fromkeys(self.links.values()))
         while True:
-            next_events = [event for link in links if (event := link.next())] + self.queue[:1]
+            next_events = [event for link in links if (event := link.next_end())] + self.queue[:1]
             assert next_events, "nothing can happen, yet workers have steps to do"
             event = min(next_events)
             if event[0] > options.max_time_s:
@@ -271,7 +271,7 @@ class ReferenceSimulation:
 
     def start_chunk(self, lane: Lane, now: float) -> None:
         """Starts the next chunk of an idle lane, if one is queued."""
-        if lane.pool >= 0 and not (lane.scheduler.has_queued_ops() and self.take_core(lane)):
+        if lane.pool >= 0 and not (lane.scheduler.has_queued_ops() and self.reserve_core(lane)):
             return
         lane.chunk = chunk = lane.scheduler.take(now)
         if chunk is None:
@@ -291,7 +291,7 @@ class ReferenceSimulation:
         chunk.flowing = True
         heapq.heappush(self.queue, (now + duration, *lane.key))
 
-    def take_core(self, lane: Lane) -> bool:
+    def reserve_core(self, lane: Lane) -> bool:
         """Reserves a core for a lane; False if none is free and the lane has to wait."""
         if lane.waits_for_core:
             return False
@@ -381,9 +381,10 @@ class ReferenceSimulation:
     def use_by_lane(self, now: float) -> np.ndarray[tuple[int, ...], np.dtype[np.float64]]:
         """Bytes or busy seconds of each lane so far, including running chunks; one row per worker."""
         lanes = [chain.from_iterable(worker.lanes.values()) for worker in self.workers]
-        return np.array([[self.lane_used(lane, now) for lane in own] for own in lanes])
+        return np.array([[self.lane_use(lane, now) for lane in own] for own in lanes])
 
-    def lane_used(self, lane: Lane, now: float) -> float:
+    def lane_use(self, lane: Lane, now: float) -> float:
+        """Bytes or busy seconds of a lane so far, including its running chunk."""
         chunk = lane.chunk
         if chunk is None or not chunk.flowing:
             return lane.used
@@ -391,7 +392,7 @@ class ReferenceSimulation:
             return lane.used + (now - chunk.start_s)
         if self.local[lane.worker][lane.server]:
             return lane.used
-        return lane.used + self.links[lane.resource].delivered(now, lane.key)
+        return lane.used + self.links[lane.resource].delivered_bytes(now, lane.key)
 
 
 def run(inputs: Inputs) -> RunResult:

@@ -49,7 +49,7 @@ def raise_if_stopped() -> None:
 
 
 def call_stoppable(stop: threading.Event, function: Callable[..., T], *args: Any, **kwargs: Any) -> T:
-    """Calls a function; setting the event `stop` ends the simulations in it."""
+    """Calls a function whose simulations end when the event `stop` is set."""
     token = _stop.set(stop)
     try:
         raise_if_stopped()
@@ -81,15 +81,16 @@ TIMELINE_DTYPE = np.dtype(
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RunOptions:
-    """Options of a run besides the plan. `until`: "first" cuts the run when the first worker has done its
-    `steps`, so that all workers compete to the end; "all" lets every worker finish. Integrals (busy times,
-    bytes) count from the moment when every worker has finished `warmup_steps`. `start_offsets_s` delays the
-    first step of each worker. `fairness_sigma`: how unevenly TCP divides a port where flows of several
-    senders meet. In every step each worker draws a log-normal weight of this sigma for each of its flows: one
-    for uploads on each channel and, with several channels, one for downloads on each (a lone server's NIC is
-    shared evenly). Joint ops draw none. 0 means equal shares. `server_cores` limits how many updates a server
-    runs at once, whatever the cores of its node (None: as many as the node's cores allow).
-    `local_bytes_per_s` is the rate of a channel whose ends are one node (infinite: instantly)."""
+    """Options of a run that are not part of the plan: its length, seed and limits. `until`: "first" cuts the
+    run when the first worker has done its `steps`, so that all workers compete to the end; "all" lets every
+    worker finish. Integrals (busy times, bytes) count from the moment when every worker has finished
+    `warmup_steps`. `start_offsets_s` delays the first step of each worker. `fairness_sigma`: how unevenly TCP
+    divides a port where flows of several senders meet. In every step each worker draws a log-normal weight of
+    this sigma for each of its flows: one for uploads on each channel and, with several channels, one for
+    downloads on each (a lone server's NIC is shared evenly). Joint ops draw none. 0 means equal shares.
+    `server_cores` limits how many updates a server runs at once, whatever the cores of its node (None: as
+    many as the node's cores allow). `local_bytes_per_s` is the rate of a channel whose ends are one node
+    (infinite: instantly)."""
 
     seed: int = 0
     run: int = 0
@@ -222,8 +223,8 @@ def run_with_engine(inputs: Inputs) -> RunResult:
 
 
 def integrals_by_resource(used: npt.NDArray[np.float64]) -> dict[str, Any]:
-    """Busy seconds and bytes of a `RunResult`, from the use of each worker's lanes: downlinks, computation,
-    uplinks, servers, host."""
+    """Busy seconds and bytes of a `RunResult`, from the use of each worker's lanes. Lanes: downlinks,
+    computation, uplinks, servers, host."""
     channels = used.shape[1] // 3
     down, worker, up, servers, host = np.split(used, np.cumsum([channels, 1, channels, channels]), axis=1)
     return {

@@ -52,6 +52,7 @@ class Scheduler(ABC):
         """Removes and returns the chunk to run next; None if there is none."""
 
     def has_queued_ops(self) -> bool:
+        """Whether any op is queued."""
         return bool(self.queue or self.heap)
 
     def end_chunk(self, chunk: Chunk, now: float) -> None:
@@ -100,8 +101,8 @@ class OrderedScheduler(Scheduler):
         heapq.heappush(self.heap, (self.policy.rank[op], self.arrivals, op))
         self.arrivals += 1
 
-    def bytes_left(self) -> int:
-        """Bytes left of the first transfer in the queue."""
+    def remaining_bytes(self) -> int:
+        """Bytes left to send of the first transfer in the queue."""
         op = self.heap[0][2]
         return self.rest.get(op, self.sizes[op])
 
@@ -109,7 +110,7 @@ class OrderedScheduler(Scheduler):
         """Returns the next slice of the first transfer, which keeps its place until it is complete."""
         if not self.heap:
             return None
-        entry, left = self.heap[0], self.bytes_left()
+        entry, left = self.heap[0], self.remaining_bytes()
         size = min(left, self.policy.chunk_bytes or left)
         heapq.heappop(self.heap)
         if size < left:
@@ -130,7 +131,7 @@ class CreditScheduler(OrderedScheduler):
     def take(self, now: float) -> Chunk | None:
         """Fills the pipe and returns its first slice. Slices of one transfer follow each other."""
         while self.heap and (
-            self.in_flight + min(self.bytes_left(), self.policy.chunk_bytes) <= self.policy.credit_bytes
+            self.in_flight + min(self.remaining_bytes(), self.policy.chunk_bytes) <= self.policy.credit_bytes
         ):
             chunk = super().take(now)
             assert chunk is not None

@@ -29,7 +29,7 @@ Event = tuple[float, int, int, int]  # time, then the lane
 
 @dataclass(slots=True, eq=False)
 class Clock:
-    """Virtual time of flows that share a limit: `virtual` at the time `since`, growing at `level`."""
+    """Virtual time of flows that share a limit; it is `virtual` at time `since` and grows at `level`."""
 
     virtual: float = 0.0
     since: float = 0.0
@@ -41,11 +41,12 @@ class Clock:
         """Virtual time (bytes per unit of weight) at a moment."""
         return self.virtual + (now - self.since) * self.level
 
-    def end(self, target: float) -> float:
-        """Seconds at which virtual time reaches a target."""
+    def time_reaching(self, target: float) -> float:
+        """Time in seconds at which virtual time reaches a target."""
         return max(self.since + (target - self.virtual) * self.pace, self.since)
 
-    def set(self, now: float, virtual: float) -> None:
+    def set_virtual_time(self, now: float, virtual: float) -> None:
+        """Sets the virtual time at a moment."""
         self.virtual, self.since = virtual, now
 
     def set_rate(self, level: float) -> None:
@@ -56,7 +57,7 @@ class Clock:
 
 @dataclass(slots=True, eq=False)
 class Flow:
-    """Chunk that a lane is sending; it has arrived when the clock reaches `target`."""
+    """Chunk in transmission; it has arrived when the clock's virtual time reaches `target`."""
 
     size: float
     weight: float
@@ -72,13 +73,14 @@ class Flow:
         self.target = self.origin = virtual + left / self.weight
         self.followed = 0.0
 
-    def follow(self, size: float) -> None:
-        """Continues at once with the lane's next chunk."""
+    def continue_with(self, size: float) -> None:
+        """Continues the flow with the lane's next chunk, without a gap."""
         self.size = size
         self.followed += size
         self.target = self.origin + self.followed / self.weight
 
-    def delivered(self, now: float) -> float:
+    def delivered_bytes(self, now: float) -> float:
+        """Bytes of the current chunk that have arrived."""
         assert self.clock is not None
         return self.size - (self.target - self.clock.virtual_time(now)) * self.weight
 
@@ -99,14 +101,15 @@ class EqualShares:
         self.first: Event | None = None
 
     def start(self, now: float, lane: Lane, size: float, weight: float) -> None:
+        """Starts sending a lane's chunk of `size` bytes, in its flow if that just ended."""
         worker = lane[1]
         self.touched = True
         if worker == self.ended and weight == self.flows[worker].weight:
             flow, self.ended = self.flows[worker], None
-            flow.follow(size)
+            flow.continue_with(size)
         else:
-            self.leave(now)
-            self.clock.set(now, self.clock.virtual_time(now) if self.flows else 0.0)
+            self.remove_ended_flow(now)
+            self.clock.set_virtual_time(now, self.clock.virtual_time(now) if self.flows else 0.0)
             flow = self.flows[worker] = Flow(size, weight)
             flow.attach(self.clock, self.clock.virtual, size)
             self.weights += weight
@@ -118,12 +121,12 @@ class EqualShares:
         self.ended = lane[1]
         self.touched = True
 
-    def leave(self, now: float) -> None:
+    def remove_ended_flow(self, now: float) -> None:
         """Removes the flow that ended in this event, unless its lane started another chunk."""
         if self.ended is None:
             return
         flow, self.ended = self.flows.pop(self.ended), None
-        self.clock.set(now, flow.target)
+        self.clock.set_virtual_time(now, flow.target)
         self.weights = self.weights - flow.weight if self.flows else 0.0
         if self.flows:
             self.clock.set_rate(min(self.capacity / self.weights, self.flow_limit))
@@ -133,8 +136,8 @@ class EqualShares:
         if not self.touched:
             return
         self.touched = False
-        self.leave(now)
-        targets, end = self.targets, self.clock.end
+        self.remove_ended_flow(now)
+        targets, end = self.targets, self.clock.time_reaching
         while targets and self.is_outdated_target(*targets[0]):
             heapq.heappop(targets)
         self.first = None
@@ -150,12 +153,13 @@ class EqualShares:
         flow = self.flows.get(worker)
         return flow is None or flow.target != target
 
-    def next(self) -> Event | None:
+    def next_end(self) -> Event | None:
+        """Time and lane of the next chunk to arrive; None if nothing is sent."""
         return self.first
 
-    def delivered(self, now: float, lane: Lane) -> float:
+    def delivered_bytes(self, now: float, lane: Lane) -> float:
         """Bytes of a running chunk that have arrived."""
-        return self.flows[lane[1]].delivered(now)
+        return self.flows[lane[1]].delivered_bytes(now)
 
 
 class MaxMinShares:
@@ -176,19 +180,20 @@ class MaxMinShares:
         self.touched = self.changed = False  # since the last event: a chunk, the rates of flows
         self.first: Event | None = None
 
-    def crossed_nics(self, lane: Lane) -> tuple[int, int]:
+    def crossed_ports(self, lane: Lane) -> tuple[int, int]:
         """NIC ports at the near and the far end (2 * node: egress, 2 * node + 1: ingress)."""
         resource, worker, channel = lane
         here, there = self.near[worker][channel], self.far[worker][channel]
         return (2 * here + 1, 2 * there) if resource == DOWNLINK else (2 * here, 2 * there + 1)
 
     def start(self, now: float, lane: Lane, size: float, weight: float) -> None:
+        """Starts sending a lane's chunk of `size` bytes, in its flow if that just ended."""
         self.touched = True
         if lane == self.ended and weight == self.flows[lane].weight:
-            self.flows[lane].follow(size)
+            self.flows[lane].continue_with(size)
             self.ended = None
         else:
-            self.leave(now)
+            self.remove_ended_flow(now)
             self.flows[lane] = Flow(size, weight)
             self.changed = True
 
@@ -197,13 +202,13 @@ class MaxMinShares:
         self.ended = lane
         self.touched = True
 
-    def leave(self, now: float) -> None:
+    def remove_ended_flow(self, now: float) -> None:
         """Removes the flow that ended in this event, unless its lane started another chunk."""
         if self.ended is None:
             return
         flow, self.ended = self.flows.pop(self.ended), None
         assert flow.clock is not None
-        flow.clock.set(now, flow.target)
+        flow.clock.set_virtual_time(now, flow.target)
         flow.clock.flows -= 1
         self.changed = True
 
@@ -212,12 +217,16 @@ class MaxMinShares:
         if not self.touched:
             return
         self.touched = False
-        self.leave(now)
+        self.remove_ended_flow(now)
         if self.changed:
             self.changed = False
             self.update_rates(now)
         self.first = min(
-            ((flow.clock.end(flow.target), *lane) for lane, flow in self.flows.items() if flow.clock),
+            (
+                (flow.clock.time_reaching(flow.target), *lane)
+                for lane, flow in self.flows.items()
+                if flow.clock
+            ),
             default=None,
         )
 
@@ -226,7 +235,7 @@ class MaxMinShares:
         lanes = sorted(self.flows)
         flows = [self.flows[lane] for lane in lanes]
         limits = max_min_limits(
-            [self.crossed_nics(lane) for lane in lanes],
+            [self.crossed_ports(lane) for lane in lanes],
             [flow.weight for flow in flows],
             self.capacities,
             self.flow_limit,
@@ -248,28 +257,29 @@ class MaxMinShares:
             moving.append((flow, clock, left))
         for clock, level in levels.items():
             if clock.flows == 0:
-                clock.set(now, 0.0)
+                clock.set_virtual_time(now, 0.0)
             elif level != clock.level:
-                clock.set(now, clock.virtual_time(now))
+                clock.set_virtual_time(now, clock.virtual_time(now))
             clock.set_rate(level)
         for flow, clock, left in moving:
             flow.attach(clock, clock.virtual_time(now), left)
             clock.flows += 1
 
-    def next(self) -> Event | None:
+    def next_end(self) -> Event | None:
+        """Time and lane of the next chunk to arrive; None if nothing is sent."""
         return self.first
 
-    def delivered(self, now: float, lane: Lane) -> float:
+    def delivered_bytes(self, now: float, lane: Lane) -> float:
         """Bytes of a running chunk that have arrived."""
-        return self.flows[lane].delivered(now)
+        return self.flows[lane].delivered_bytes(now)
 
 
 def max_min_limits(
     crosses: list[tuple[int, int]], weights: list[float], capacities: list[float], flow_limit: float
 ) -> list[tuple[int | None, float]]:
-    """The link that limits each flow (None: the flow limit), and its rate per unit of weight. Max-min fair
-    rates by filling all flows alike until some link is full (Bertsekas and Gallager, 6.5.2). Each round finds
-    the lowest share per unit of weight that a link has left for its flows. Links whose shares are as low are
+    """Link that limits each flow (None: the flow limit), and its max-min fair rate per unit of weight. Found
+    by filling all flows alike until some link is full (Bertsekas and Gallager, 6.5.2). Each round finds the
+    lowest share per unit of weight that a link has left for its flows. Links whose shares are as low are
     full: a flow gets the share of the first full link that it crosses, times its weight. But if the heaviest
     flow's own limit lies at or below that share, it gets its limit, and nothing else changes in this round.
     Flows go in the order given. Shares that differ by rounding only must not be told apart: those within a

@@ -82,7 +82,7 @@ def simulate(
     """Predicts the throughput of `profile` on `cluster`, with a confidence interval. Runs are added until the
     interval's half-width is below `precision` of the mean, as long as no worker does more than about
     `max_steps` steps over all runs; the result states the precision reached. With an `executor` the runs go
-    side by side; the result is the same. `timeline` keeps the chunks of the first run."""
+    in parallel; the result is the same. `timeline` keeps the chunks of the first run."""
     case = Case(profile=profile, cluster=cluster, policy=policy or Multiplexed(), mode=mode, joins=joins)
     effort = Effort(
         seed=seed,
@@ -142,8 +142,8 @@ class PartialSimulation:
 
 
 def begin_simulation(case: Case, effort: Effort, runs: int, *, timeline: bool = False) -> PartialSimulation:
-    """Starts a simulation with up to `runs` runs; they have more steps if a slow worker needs them to finish
-    its warm-up."""
+    """Simulates the first runs of a case, at most `runs`. Runs have more steps if a slow worker needs them to
+    finish its warm-up."""
     options = _run_options(case, effort)
     while True:
         (pilot,) = _simulate_runs(case, replace(options, timeline=timeline), [0])
@@ -153,7 +153,7 @@ def begin_simulation(case: Case, effort: Effort, runs: int, *, timeline: bool = 
 
 
 def resume_simulation(begun: PartialSimulation, runs: int) -> PartialSimulation:
-    """Adds runs to a simulation, up to `runs` in all."""
+    """Continues a simulation until it has `runs` runs in all."""
     numbers = range(len(begun.results), min(runs, begun.effort.first_runs))
     return replace(begun, results=(*begun.results, *_simulate_runs(begun.case, begun.options, numbers)))
 
@@ -213,7 +213,7 @@ def _run_options(case: Case, effort: Effort) -> RunOptions:
 def _simulate_runs(
     case: Case, options: RunOptions, numbers: Sequence[int], executor: Executor | None = None
 ) -> list[RunResult]:
-    """Simulates the runs with these numbers, in parallel if there is an executor."""
+    """Simulates runs by number, in parallel if there is an executor."""
     if executor is not None:
         batches = executor.map(partial(_simulate_runs, case, options), [[number] for number in numbers])
         return [result for batch in batches for result in batch]
@@ -227,9 +227,9 @@ def _simulate_runs(
     return run_all(profile, cluster, case.policy, case.mode, each, joins=case.joins)
 
 
-def start_offsets_s(profile: Profile, cluster: Cluster, seed: int, number: int) -> tuple[float, ...]:
-    """Random start of each worker in seconds, within one step's time without overlap."""
-    random = np.random.default_rng([seed % 2**63, number])
+def start_offsets_s(profile: Profile, cluster: Cluster, seed: int, run: int) -> tuple[float, ...]:
+    """Random start time of each worker in seconds, spread over one step without overlap."""
+    random = np.random.default_rng([seed % 2**63, run])
     return tuple((random.random(cluster.workers) * _serial_step_s(profile, cluster)).tolist())
 
 
@@ -243,7 +243,7 @@ def _serial_step_s(profile: Profile, cluster: Cluster) -> float:
 
 
 def _staleness_in_updates(case: Case, steps_of_others: npt.NDArray[np.int32]) -> npt.NDArray[np.int32]:
-    """Updates by others during each step; workers that step together make one update."""
+    """Number of updates by other workers during each step; workers in lockstep make one joint update."""
     parties = party_by_worker(case.profile, case.cluster, case.joins or Joins.none(case.profile.ops))
     if parties.max() + 1 == case.cluster.workers:
         return steps_of_others

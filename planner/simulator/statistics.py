@@ -48,8 +48,8 @@ class Interval:
 
 @memoize
 def t_quantile(confidence: float, degrees_of_freedom: int) -> float:
-    """Two-sided Student t quantile: half-width of the interval in standard errors. By bisection of Student's
-    distribution: importing scipy for this one number would take longer than many a simulation."""
+    """Two-sided quantile of Student's t: half-width of the interval in standard errors. By bisection of
+    Student's distribution: importing scipy for this one number would take longer than many a simulation."""
     if not 0 < confidence < 1:
         raise BadInput(f"confidence is {confidence}; it must lie between 0 and 1, as 0.95")
     low, high = 0.0, math.pi / 2
@@ -80,13 +80,13 @@ def _student_probability(angle: float, degrees_of_freedom: int) -> float:
 
 @dataclass(frozen=True, slots=True)
 class TwoStage:
-    """Number of runs for a wanted precision, and the interval they give. Stein, A two-sample test for a
-    linear hypothesis whose power is independent of the variance, Annals of Mathematical Statistics 16 (1945).
-    A first stage of n0 runs estimates the variance s0**2; then N = max(n0, ceil((t * s0 / d)**2)) runs in all
-    give the interval mean +- t * s0 / sqrt(N), with t for n0 - 1 degrees of freedom and d the wanted
-    half-width. As N depends on s0 alone and s0 is independent of the mean of normal data, the coverage is as
-    promised; adding runs until the interval looks narrow enough stops too early and covers less. We differ in
-    taking d relative to the mean of the runs so far."""
+    """Number of runs that reach a wanted precision, and the confidence interval that they give. Stein, A
+    two-sample test for a linear hypothesis whose power is independent of the variance, Annals of Mathematical
+    Statistics 16 (1945). A first stage of n0 runs estimates the variance s0**2; then N = max(n0, ceil((t * s0
+    / d)**2)) runs in all give the interval mean +- t * s0 / sqrt(N), with t for n0 - 1 degrees of freedom and
+    d the wanted half-width. As N depends on s0 alone and s0 is independent of the mean of normal data, the
+    coverage is as promised; adding runs until the interval looks narrow enough stops too early and covers
+    less. We differ in taking d relative to the mean of the runs so far."""
 
     confidence: float
     precision: float
@@ -98,13 +98,13 @@ class TwoStage:
         spread = float(np.std(self.first, ddof=1))
         return t_quantile(self.confidence, len(self.first) - 1) * spread
 
-    def required_runs(self, most: int, values: Sequence[float] = ()) -> int:
-        """Number of runs needed for the precision: at least the first stage's, at most `most`."""
+    def required_runs(self, max_runs: int, values: Sequence[float] = ()) -> int:
+        """Number of runs needed for the precision: at least the first stage's, at most `max_runs`."""
         wanted = self.precision * float(np.mean(values or self.first))
         needed = math.inf if wanted <= 0 < self.run_half_width else 0.0
         if wanted > 0:
             needed = (self.run_half_width / wanted) ** 2
-        return max(len(self.first), math.ceil(min(needed, most)))
+        return max(len(self.first), math.ceil(min(needed, max_runs)))
 
     def interval(self, values: Sequence[float]) -> Interval:
         """Confidence interval from all runs."""
@@ -112,7 +112,7 @@ class TwoStage:
 
 
 def measured_s(result: RunResult) -> float:
-    """Length of a run's measured part in seconds: from the end of the last worker's warm-up."""
+    """Seconds of a run's measured part, which begins after the last worker's warm-up."""
     return result.end_s - result.measured_from_s
 
 
@@ -142,8 +142,8 @@ def _step_ends_and_workers(result: RunResult) -> tuple[npt.NDArray[np.float64], 
 def mean_of_slowest_s(
     rows: list[tuple[npt.NDArray[np.float64], npt.NDArray[np.float64]]], members: npt.NDArray[np.float64]
 ) -> float:
-    """Mean seconds of the slowest among independent workers, each taking a random tail plus a random head.
-    Each kind draws a head and a tail from its rows; long lists are shortened to smaller values."""
+    """Mean seconds of the slowest of independent workers, each taking a random tail plus a random head. Each
+    kind draws a head and a tail from its rows; long lists are shortened to smaller values."""
     sums = [np.sort(np.add.outer(_shorten_rows(head), _shorten_rows(tail)).ravel()) for head, tail in rows]
     values = np.unique(np.concatenate(sums))
     below = np.ones(len(values))  # probability that no member takes longer
@@ -217,12 +217,12 @@ class Prediction:
         return record
 
     @staticmethod
-    def read(record: Mapping[str, Any]) -> Prediction:
+    def from_record(record: Mapping[str, Any]) -> Prediction:
         """Restores a prediction from its record."""
         used = convert(record.get("utilisation"), dict[str, float])
         typed = {
-            "utilisation": {Resource.read(text): share for text, share in used.items()},
-            "bottleneck": Resource.read(convert(record.get("bottleneck"), str)),
+            "utilisation": {Resource.parse(text): share for text, share in used.items()},
+            "bottleneck": Resource.parse(convert(record.get("bottleneck"), str)),
         }
         return convert({**record, **typed}, Prediction)
 
@@ -276,7 +276,7 @@ def utilisation(
 
 
 def _host_utilisation(cluster: Cluster, parsing: npt.NDArray[np.float64]) -> float:
-    """Fraction of time that hosts parse, relative to their node's cores where these are fewer."""
+    """Fraction of time that hosts parse, relative to their node's cores if these are fewer."""
     there = np.array(cluster.worker_nodes)
     shares = []
     for node in np.unique(there).tolist():

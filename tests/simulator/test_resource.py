@@ -22,5 +22,5 @@ from planner.simulator.cluster import Resource, ResourceKind
     ],
 )
 def test_text_and_value_are_the_same(text: str, resource: Resource) -> None:
-    assert Resource.read(text) == resource
+    assert Resource.parse(text) == resource
     assert str(resource) == text

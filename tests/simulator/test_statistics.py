@@ -63,14 +63,14 @@ def test_runs_follow_from_the_spread_of_the_first_stage() -> None:
     stages = TwoStage(confidence=0.95, precision=0.01, first=first)
     reach = t_quantile(0.95, 3) * math.sqrt(2 / 3)
     assert stages.run_half_width == pytest.approx(reach)
-    assert stages.required_runs(most=10**9) == math.ceil((reach / 0.1) ** 2)
-    assert stages.required_runs(most=50) == 50
-    assert stages.required_runs(most=2) == 4  # never fewer than there are
+    assert stages.required_runs(max_runs=10**9) == math.ceil((reach / 0.1) ** 2)
+    assert stages.required_runs(max_runs=50) == 50
+    assert stages.required_runs(max_runs=2) == 4  # never fewer than there are
 
 
 def test_interval_reaches_the_wanted_precision_with_that_many_runs() -> None:
     stages = TwoStage(confidence=0.95, precision=0.02, first=(9.0, 11.0, 10.0, 10.0))
-    runs = stages.required_runs(most=10**9)
+    runs = stages.required_runs(max_runs=10**9)
     interval = stages.interval([10.0] * runs)
     assert interval.precision <= 0.02
     assert stages.interval([10.0] * (runs - 1)).precision > 0.02
@@ -78,7 +78,7 @@ def test_interval_reaches_the_wanted_precision_with_that_many_runs() -> None:
 
 def test_equal_runs_need_no_more() -> None:
     stages = TwoStage(confidence=0.95, precision=1e-9, first=(5.0,) * 6)
-    assert stages.required_runs(most=100) == 6
+    assert stages.required_runs(max_runs=100) == 6
     assert stages.interval([5.0] * 6).half_width == 0
 
 
@@ -90,7 +90,7 @@ def test_two_stages_cover_as_promised_and_sequential_stopping_would_not() -> Non
     for _ in range(trials):
         runs = random.normal(1.0, 0.03, 400)
         stages = TwoStage(confidence=0.95, precision=0.01, first=tuple(runs[:6]))
-        interval = stages.interval(runs[: stages.required_runs(most=400)].tolist())
+        interval = stages.interval(runs[: stages.required_runs(max_runs=400)].tolist())
         covered += abs(interval.mean - 1.0) <= interval.half_width
         n = 3
         while (half := quantiles[n] * runs[:n].std(ddof=1) / math.sqrt(n)) > 0.01 * runs[:n].mean():

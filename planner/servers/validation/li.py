@@ -133,7 +133,7 @@ def overhead(check: Section) -> Iterator[Row]:
         parsing=Parsing(GRPC_PARSING.alpha_s_per_byte, 0.0),
         variation=NO_VARIATION,
     )
-    parse_s = float(profile.durations_s[0, profile.parses & (profile.resource == WORKER)].sum())
+    parse_s = float(profile.durations_s[0, profile.is_parsing & (profile.resource == WORKER)].sum())
     how = "parse ops against transfers of a synthesized step; the cost of a byte was chosen for 1 Gbit/s"
     for speed in ("slow", "fast"):
         gbit = given[f"{speed}_gbit_per_s"]

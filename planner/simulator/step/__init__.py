@@ -280,20 +280,20 @@ class Profile:
         return np.asarray((self.resource == DOWNLINK) | (self.resource == UPLINK), np.bool_)
 
     @property
-    def parses(self) -> npt.NDArray[np.bool_]:
+    def is_parsing(self) -> npt.NDArray[np.bool_]:
         """Mask of the ops that only parse a message into a tensor."""
         return np.asarray(self.role == OpRole.PARSE, np.bool_)
 
     def parsing_ops(self) -> frozenset[int]:
         """Ops on a worker or its host that do nothing but parse one download."""
-        candidates = np.flatnonzero(self.parses & np.isin(self.resource, (WORKER, HOST))).tolist()
+        candidates = np.flatnonzero(self.is_parsing & np.isin(self.resource, (WORKER, HOST))).tolist()
         return frozenset(op for op in candidates if self.resource[self.deps(op)].tolist() == [DOWNLINK])
 
-    def op(self, at: int) -> Op:
+    def op(self, index: int) -> Op:
         """Op with this index, as an `Op` value."""
-        columns = {name: getattr(self, name)[at].item() for name in COLUMNS}
-        deps = tuple(self.deps(at).tolist())
-        return Op(self.names[at], deps=deps, parts=self.parts.get(at, ()), **columns)
+        columns = {name: getattr(self, name)[index].item() for name in COLUMNS}
+        deps = tuple(self.deps(index).tolist())
+        return Op(self.names[index], deps=deps, parts=self.parts.get(index, ()), **columns)
 
     def worker_s_by_role(self) -> dict[OpRole, float]:
         """Mean seconds per step of the worker's ops, by their purpose."""

@@ -26,11 +26,11 @@ from planner.simulator.step import (
 from planner.simulator.step.recorded import Recorded
 
 
-def reject_oversized_json(data: bytes, where: str, sign: bytes, most: int, what: str) -> None:
-    """Raises BadInput if JSON text contains `sign` (a comma or brace) more than `most` times."""
-    count = data.count(sign)
-    if count > most:
-        raise BadInput(f"{where}: {count:,} {what}; at most {most:,} can be held, split it by step")
+def reject_oversized_json(data: bytes, where: str, character: bytes, limit: int, what: str) -> None:
+    """Raises BadInput if JSON text contains `character` (a comma or brace) more than `limit` times."""
+    count = data.count(character)
+    if count > limit:
+        raise BadInput(f"{where}: {count:,} {what}; at most {limit:,} can be held, split it by step")
 
 
 FORMAT: Literal["planner-profile"] = "planner-profile"
@@ -110,7 +110,7 @@ def load(path: Path | str) -> Profile:
 
 
 def missing_for_training(profile: Profile) -> str:
-    """Explains what a profile lacks to be a training step; empty string if nothing is missing."""
+    """Explains what a profile lacks as a training step; empty string if nothing is missing."""
     for resource, words in ((DOWNLINK, "download of parameters"), (UPLINK, "upload of gradients")):
         if not (profile.resource == resource).any():
             return f"it has no {words}"

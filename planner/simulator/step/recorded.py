@@ -63,9 +63,9 @@ Amount = Annotated[float, msgspec.Meta(ge=0)]
 
 
 class OpPart(msgspec.Struct, frozen=True, array_like=True, forbid_unknown_fields=True):
-    """Kernels of one kind inside one op. `share` is of the op's recorded time. `flops`, `edge_flops` and
-    `moved_bytes` grow with the batch, `row_flops` and `weight_bytes` do not (`planner.device.rates`). A
-    format `tf32` means single precision, in tf32 where the device has it."""
+    """Kernels of one kind inside one op, with their work and their share of the op's time. `flops`,
+    `edge_flops` and `moved_bytes` grow with the batch, `row_flops` and `weight_bytes` do not
+    (`planner.device.rates`). A format `tf32` means single precision, in tf32 where the device has it."""
 
     kind: Kind
     share: Amount
@@ -89,9 +89,9 @@ class Exposed(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class Recorded(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True):
-    """Facts in a recording besides times: `work` maps ops to their parts, `launch_s` to the seconds in which
-    the host issued them to a separate device. `passes` of the trace add up to one step; None in files older
-    than the count."""
+    """Facts in a recording besides times, such as settings and the work of ops. `work` maps ops to their
+    parts, `launch_s` to the seconds in which the host issued them to a separate device. `passes` of the trace
+    add up to one step; None in files older than the count."""
 
     facts: Facts
     work: dict[str, tuple[OpPart, ...]] = {}
@@ -101,5 +101,5 @@ class Recorded(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_def
 
 
 def host_time_share(parts: Iterable[OpPart]) -> float:
-    """Fraction of an op's time not spent in its kernels."""
+    """Fraction of an op's time that its kernels do not account for."""
     return max(1.0 - sum(part.share for part in parts), 0.0)

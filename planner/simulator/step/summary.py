@@ -30,7 +30,7 @@ class ResourceUse:
 
 @dataclass(frozen=True, slots=True)
 class OpUse:
-    """Time of one op in a mean step, with its standard deviation over steps."""
+    """Mean seconds of one op per step, with their standard deviation."""
 
     name: str
     resource: ResourceKind

@@ -44,7 +44,7 @@ def test_bounds_and_efficiency() -> None:
     """Figure 1 of Hashemi et al. (2018): two downloads and two ops of 1 s."""
     profile = chain([1, 1], [1, 1])
     bounds = orders.step_bounds(profile, MB_PER_S)
-    assert bounds.resource_s == {Resource.read("downlink[0]"): 2, COMPUTATION: 2}
+    assert bounds.resource_s == {Resource.parse("downlink[0]"): 2, COMPUTATION: 2}
     assert (bounds.lower_s, bounds.upper_s) == (2, 4)
     assert orders.ordering_efficiency(makespan_s(profile, [0, 1]), bounds) == 0.5
     assert orders.ordering_efficiency(makespan_s(profile, [1, 0]), bounds) == 0

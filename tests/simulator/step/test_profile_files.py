@@ -256,7 +256,7 @@ def test_parsed_profile_is_kept() -> None:
     ]
     profile = Profile.build(ops, [[0.0, 0.1, 0.2]], model="m", batch=1, tensors=("w",))
     data = files.encode(profile)
-    assert files.decode(data).parses.tolist() == [False, True, False]
+    assert files.decode(data).is_parsing.tolist() == [False, True, False]
 
 
 def test_roles_and_buckets_are_kept() -> None:
